@@ -1,0 +1,35 @@
+"""Rank-one matrix sensing: a matrix of any rank that meets every measurement, certified.
+
+>>> import quadsense
+>>> p = quadsense.datasets.gaussian(n=20, m=60, seed=0)
+>>> result = quadsense.solve(p.U, p.b, delta=0.01)
+>>> result.success
+True
+"""
+
+from quadsense import datasets
+from quadsense.core import theory
+from quadsense.core.matrix import SensedMatrix
+from quadsense.measurements import Measurements
+from quadsense.methods.spectral import SpectralOracle
+from quadsense.result import Certificate, History, Result, Status, load_result
+from quadsense.solve import delta_from_sigma, solve, solve_spectral
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Certificate",
+    "History",
+    "Measurements",
+    "Result",
+    "SensedMatrix",
+    "SpectralOracle",
+    "Status",
+    "__version__",
+    "datasets",
+    "delta_from_sigma",
+    "load_result",
+    "solve",
+    "solve_spectral",
+    "theory",
+]

@@ -1,0 +1,65 @@
+"""Array namespaces and memory: the one place that asks what kind of array this is."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, TypeAlias
+
+import array_api_compat
+import numpy as np
+import numpy.typing as npt
+
+Array: TypeAlias = Any
+"""An array of any namespace of the array API standard."""
+
+Vector: TypeAlias = npt.NDArray[np.float64]
+
+
+def namespace(x: Array) -> Any:
+    """Array namespace of `x`, wrapped by array-api-compat."""
+    return array_api_compat.array_namespace(x)
+
+
+def is_numpy(x: Array) -> bool:
+    """Whether `x` is a NumPy array, so that compiled kernels may read it."""
+    return bool(array_api_compat.is_numpy_array(x))
+
+
+def is_array(x: object) -> bool:
+    """Whether `x` already is an array of some namespace."""
+    return bool(array_api_compat.is_array_api_obj(x))
+
+
+def device(x: Array) -> Any:
+    """Device on which `x` lives."""
+    return array_api_compat.device(x)
+
+
+def to_numpy(x: Array) -> npt.NDArray[Any]:
+    """Return `x` as a NumPy array (no copy where it already is one)."""
+    if isinstance(x, np.ndarray):
+        return x
+    if array_api_compat.is_array_api_obj(x) and hasattr(x, "__dlpack__"):
+        return np.from_dlpack(x)
+    return np.asarray(x)
+
+
+def like(values: npt.ArrayLike, other: Array) -> Array:
+    """Float64 copy of `values` in the namespace and on the device of `other`."""
+    xp = namespace(other)
+    return xp.asarray(np.asarray(values, dtype=np.float64), device=device(other))
+
+
+def available_memory() -> int:
+    """Bytes of memory that can still be taken without swapping (a guess where unknown)."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as lines:
+            for line in lines:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    except (AttributeError, ValueError, OSError):
+        return 4 * 2**30

@@ -1,0 +1,1 @@
+"""The mathematics: no files, no screens, nothing of the data's whereabouts."""

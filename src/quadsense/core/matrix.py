@@ -1,0 +1,396 @@
+"""The answer: a symmetric or Hermitian matrix that is formed only when asked for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse.linalg import LinearOperator, eigsh
+
+from quadsense.arrays import Array, available_memory, is_array, is_numpy, namespace, to_numpy
+
+
+class Rows(Protocol):
+    """What the implicit form needs of the measurement vectors, scaled to unit norm."""
+
+    @property
+    def m(self) -> int:
+        """Number of rows."""
+
+    @property
+    def n(self) -> int:
+        """Length of a row."""
+
+    @property
+    def dtype(self) -> Any:
+        """Float64 or complex128, of the array namespace."""
+
+    @property
+    def nonzero(self) -> Array:
+        """(m,) 1.0 for a row, 0.0 for a row of zeros."""
+
+    def times(self, X: Array) -> Array:
+        """``conj(U) @ X``: (n, k) to (m, k), that is ``u_i* x``."""
+
+    def combine(self, Y: Array) -> Array:
+        """``U.T @ Y``: (m, k) to (n, k), that is ``sum_i u_i y_i``."""
+
+    def adjoint(self, y: Array) -> Array:
+        """``sum_i y_i u_i u_i*``: (m,) to (n, n)."""
+
+    def squared_columns(self, y: Array) -> Array:
+        """``sum_i y_i |u_i|^2`` entry by entry: (m,) to (n,)."""
+
+    def gram_times(self, Y: Array) -> Array:
+        """``K @ Y``, K_ij = |<u_i, u_j>|^2: (m,) or (m, k) to the same."""
+
+    def forward(self, A: Array) -> Array:
+        """``u_i* A u_i``: (n, n) to (m,)."""
+
+    def quadratic(self, times: Callable[[Array], Array]) -> Array:
+        """``u_i* A u_i`` for an A known by its products ``times(X) = A @ X``: to (m,)."""
+
+
+class Form(Protocol):
+    """One way to hold a symmetric or Hermitian matrix."""
+
+    @property
+    def n(self) -> int:
+        """Order of the matrix."""
+
+    @property
+    def dtype(self) -> Any:
+        """Type of the entries."""
+
+    def times(self, X: Array) -> Array:
+        """``A @ X`` for X of shape (n, k)."""
+
+    def trace(self) -> float:
+        """Sum of the eigenvalues."""
+
+    def norm(self) -> float:
+        """Frobenius norm."""
+
+    def diagonal(self) -> Array:
+        """(n,) real diagonal."""
+
+    def dense(self) -> Array:
+        """(n, n) array."""
+
+
+@dataclass(frozen=True)
+class MeasuredForm:
+    """``A = tau I - sum_i c_i u_i u_i*``, u_i of unit norm: all that the iterations carry.
+
+    Attributes
+    ----------
+    tau : float
+        Multiple of the identity that the iterations started from.
+    c : array of shape (m,)
+        Coefficients.
+    rows : Rows
+        The measurement vectors.
+    """
+
+    tau: float
+    c: Array
+    rows: Rows
+
+    @property
+    def n(self) -> int:
+        """Order of the matrix."""
+        return self.rows.n
+
+    @property
+    def dtype(self) -> Any:
+        """Type of the entries."""
+        return self.rows.dtype
+
+    def times(self, X: Array) -> Array:
+        """``A @ X`` in O(mn) a column."""
+        Y = self.rows.times(X)
+        xp = namespace(Y)
+        return self.tau * X - self.rows.combine(xp.astype(self.c, Y.dtype)[:, None] * Y)
+
+    def trace(self) -> float:
+        """Sum of the eigenvalues, in O(m)."""
+        return self.tau * self.n - float(namespace(self.c).sum(self.c * self.rows.nonzero))
+
+    def norm(self) -> float:
+        """Frobenius norm; with n > m no n-by-n matrix is formed."""
+        if self.n <= self.rows.m:
+            return DenseForm(self.dense()).norm()
+        xp = namespace(self.c)
+        square = float(xp.sum(self.c * self.rows.gram_times(self.c)))
+        cross = float(xp.sum(self.c * self.rows.nonzero))
+        return math.sqrt(max(0.0, self.tau**2 * self.n - 2.0 * self.tau * cross + square))
+
+    def diagonal(self) -> Array:
+        """Real diagonal, in O(mn)."""
+        return self.tau - self.rows.squared_columns(self.c)
+
+    def dense(self) -> Array:
+        """(n, n) array, in O(mn^2)."""
+        A = -self.rows.adjoint(self.c)
+        xp = namespace(A)
+        return A + self.tau * xp.eye(self.n, dtype=A.dtype)
+
+
+@dataclass(frozen=True)
+class DenseForm:
+    """An (n, n) array."""
+
+    values: Array
+
+    @property
+    def n(self) -> int:
+        """Order of the matrix."""
+        return int(self.values.shape[0])
+
+    @property
+    def dtype(self) -> Any:
+        """Type of the entries."""
+        return self.values.dtype
+
+    def times(self, X: Array) -> Array:
+        """``A @ X``."""
+        return self.values @ X
+
+    def trace(self) -> float:
+        """Sum of the eigenvalues."""
+        return float(namespace(self.values).sum(self.diagonal()))
+
+    def norm(self) -> float:
+        """Frobenius norm."""
+        return float(namespace(self.values).linalg.matrix_norm(self.values))
+
+    def diagonal(self) -> Array:
+        """Real diagonal."""
+        xp = namespace(self.values)
+        values = xp.linalg.diagonal(self.values)
+        return xp.real(values) if xp.isdtype(values.dtype, "complex floating") else values
+
+    def dense(self) -> Array:
+        """Return the array itself."""
+        return self.values
+
+
+@dataclass(frozen=True)
+class FactorForm:
+    """``A = X X*``, X of shape (n, r): positive semidefinite of rank r at most."""
+
+    factor: Array
+
+    @property
+    def n(self) -> int:
+        """Order of the matrix."""
+        return int(self.factor.shape[0])
+
+    @property
+    def dtype(self) -> Any:
+        """Type of the entries."""
+        return self.factor.dtype
+
+    def _conj(self) -> Array:
+        xp = namespace(self.factor)
+        complex_ = xp.isdtype(self.factor.dtype, "complex floating")
+        return xp.conj(self.factor) if complex_ else self.factor
+
+    def times(self, X: Array) -> Array:
+        """``A @ X`` in O(nr) a column."""
+        return self.factor @ (self._conj().T @ X)
+
+    def trace(self) -> float:
+        """Sum of the eigenvalues."""
+        xp = namespace(self.factor)
+        return float(xp.sum(xp.abs(self.factor) ** 2))
+
+    def norm(self) -> float:
+        """Frobenius norm, from the r-by-r Gram matrix of the factor."""
+        xp = namespace(self.factor)
+        return float(xp.linalg.matrix_norm(self._conj().T @ self.factor))
+
+    def diagonal(self) -> Array:
+        """Real diagonal."""
+        xp = namespace(self.factor)
+        return xp.sum(xp.abs(self.factor) ** 2, axis=1)
+
+    def dense(self) -> Array:
+        """(n, n) array."""
+        return self.factor @ self._conj().T
+
+
+class SensedMatrix(LinearOperator):
+    """A symmetric or Hermitian matrix, held in whichever form is the smallest.
+
+    It is a SciPy ``LinearOperator``: ``A @ x`` and every iterative routine of SciPy work without
+    the (n, n) array ever being made. ``np.asarray(A)`` and `to_dense` make it.
+
+    Parameters
+    ----------
+    form : MeasuredForm, DenseForm or FactorForm
+        How the matrix is held.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from quadsense import SensedMatrix
+    >>> A = SensedMatrix.from_factor(np.array([[1.0], [2.0]]))
+    >>> A.trace(), A.quadratic(np.array([[1.0, 1.0]]))
+    (5.0, array([9.]))
+    """
+
+    def __init__(self, form: Form) -> None:
+        self.form = form
+        # Every namespace spells its types so: numpy.float64, torch.float64, ...
+        kind = np.complex128 if "complex" in str(form.dtype) else np.float64
+        super().__init__(np.dtype(kind), (form.n, form.n))
+
+    @classmethod
+    def from_dense(cls, A: Array) -> SensedMatrix:
+        """Wrap an (n, n) symmetric or Hermitian array."""
+        return cls(DenseForm(A if is_array(A) else np.asarray(A, dtype=np.result_type(A, 1.0))))
+
+    @classmethod
+    def from_factor(cls, X: Array) -> SensedMatrix:
+        """Wrap ``X X*`` for X of shape (n, r)."""
+        return cls(FactorForm(X if is_array(X) else np.asarray(X, dtype=np.result_type(X, 1.0))))
+
+    @property
+    def factor(self) -> Array | None:
+        """X of ``A = X X*``, or None when the matrix is not held so."""
+        return getattr(self.form, "factor", None)
+
+    def _matmat(self, X: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        return to_numpy(self.form.times(self._own(X)))
+
+    def _adjoint(self) -> SensedMatrix:
+        return self
+
+    def _own(self, X: Array) -> Array:
+        """`X` as the form's own kind of array."""
+        sample = self._sample()
+        if is_numpy(X) and not is_numpy(sample):
+            return namespace(sample).asarray(np.asarray(X, dtype=self.dtype))
+        return X
+
+    def _sample(self) -> Array:
+        if isinstance(self.form, MeasuredForm):
+            return self.form.c
+        return self.form.factor if isinstance(self.form, FactorForm) else self.form.dense()
+
+    def __matmul__(self, other: Any) -> Any:
+        """``A @ x`` for x of shape (n,) or (n, k), in the namespace of x."""
+        if is_array(other) and not is_numpy(other):
+            return (
+                self.form.times(other) if other.ndim == 2 else self.form.times(other[:, None])[:, 0]
+            )
+        return super().__matmul__(other)
+
+    def quadratic(self, V: Array) -> Array:
+        """``v* A v`` for every row v of V.
+
+        Parameters
+        ----------
+        V : array of shape (k, n)
+            Test vectors, one a row.
+
+        Returns
+        -------
+        array of shape (k,)
+            Real values.
+        """
+        V = V if is_array(V) else np.asarray(V)
+        if V.ndim != 2 or V.shape[1] != self.shape[0]:
+            raise ValueError(
+                f"V must have shape (k, {self.shape[0]}), one vector a row, got {tuple(V.shape)}"
+            )
+        xp = namespace(V)
+        complex_ = xp.isdtype(V.dtype, "complex floating")
+        parts = []
+        for block in _blocks(V.shape[0], self.shape[0]):
+            rows = V[block, :]
+            images = self._times_in(rows.T, xp).T
+            products = (xp.conj(rows) if complex_ else rows) * images
+            total = xp.sum(products, axis=1)
+            parts.append(xp.real(total) if xp.isdtype(total.dtype, "complex floating") else total)
+        return xp.concat(parts) if len(parts) != 1 else parts[0]
+
+    def _times_in(self, X: Array, xp: Any) -> Array:
+        """``A @ X`` with X and the product in namespace `xp`."""
+        if is_numpy(X):
+            return to_numpy(self.form.times(self._own(X)))
+        return self.form.times(X)
+
+    def trace(self) -> float:
+        """Sum of the eigenvalues."""
+        return self.form.trace()
+
+    def norm(self) -> float:
+        """Frobenius norm."""
+        return self.form.norm()
+
+    def diagonal(self) -> Array:
+        """(n,) real diagonal."""
+        return self.form.diagonal()
+
+    def to_dense(self) -> Array:
+        """(n, n) array, in the namespace of the data; refused if it cannot fit in memory."""
+        need = self.shape[0] ** 2 * self.dtype.itemsize
+        free = available_memory()
+        if need > free:
+            raise MemoryError(
+                f"a dense matrix of order {self.shape[0]} takes {need / 2**30:.1f} GiB and "
+                f"{free / 2**30:.1f} GiB are free; use result.matrix (A @ x, quadratic, eigsh, "
+                "diagonal, trace, norm), which never forms it"
+            )
+        return self.form.dense()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        """(n, n) NumPy array."""
+        values = to_numpy(self.to_dense())
+        if copy and isinstance(self.form, DenseForm):
+            values = values.copy()
+        return values if dtype is None else values.astype(dtype, copy=False)
+
+    def eigsh(self, k: int = 6, which: str = "LM") -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """`k` eigenpairs, without forming the matrix when n is large.
+
+        Parameters
+        ----------
+        k : int, default=6
+            How many.
+        which : {"LM", "LA", "SA"}, default="LM"
+            Largest in magnitude, largest, or smallest.
+
+        Returns
+        -------
+        values : ndarray of shape (k,)
+            Best first: descending in magnitude, descending, or ascending.
+        vectors : ndarray of shape (n, k)
+            Their eigenvectors.
+        """
+        keys = {"LM": lambda v: -np.abs(v), "LA": lambda v: -v, "SA": lambda v: v}
+        if which not in keys:
+            raise ValueError(f"which must be one of {', '.join(keys)}, got {which!r}")
+        n = self.shape[0]
+        if not 1 <= k <= n:
+            raise ValueError(f"k must lie between 1 and n = {n}, got {k}")
+        if n <= 256 or k > n // 4:  # ARPACK is slower than LAPACK there
+            values, vectors = np.linalg.eigh(to_numpy(self.to_dense()))
+        else:
+            start = np.random.default_rng(0).standard_normal(n).astype(self.dtype)
+            values, vectors = eigsh(self, k=k, which=which, v0=start)
+        order = np.argsort(keys[which](values), kind="stable")[:k]
+        return values[order], vectors[:, order]
+
+
+def _blocks(count: int, width: int) -> Iterator[slice]:
+    """Slices of `count` rows of that width, some 16 MiB each."""
+    size = max(1, 2**21 // max(width, 1))
+    for begin in range(0, max(count, 1), size):
+        yield slice(begin, min(begin + size, count))

@@ -1,0 +1,185 @@
+r"""What the paper's lemmas promise, with their constants worked out.
+
+The one-step progress of every algorithm is
+:math:`\Phi_{t+1} \le (1 - 0.9\,\lambda\epsilon/\sqrt m)\,\Phi_t + \lambda\epsilon\sqrt m`
+[QSZ24, Lemmas 5.3, 6.3, C.1, D.1, E.2] (in expectation for SGD, n for m in the spectral case).
+Iterated, with :math:`q = 0.9\,\lambda\epsilon/\sqrt m`,
+:math:`\Phi_T \le (1-q)^T \Phi_1 + m/0.9`. So ``lam = arccosh(2.2 m)/delta`` turns
+:math:`\Phi_T \le 2.2 m` into ``max|z| <= delta``, and
+:math:`T \ge \log(\Phi_1/m)/q` steps get there, where
+:math:`\log(\Phi_1/m) \le \lambda \max|z_1|`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from quadsense.core.potential import arccosh_exp
+
+PAPER_C = 0.01
+"""The lemmas' step constant, ``step * lam <= c`` [QSZ24, Lemma 5.3]."""
+
+LARGEST_PROVEN_C = 0.169
+"""Largest c for which Taylor with the remainder ``(h^2/2) e^|h| cosh x`` proves the lemma."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Constants of one run of an algorithm of the paper.
+
+    Attributes
+    ----------
+    lam : float
+        The potential's sharpness.
+    step : float
+        Length of a step of A in Frobenius norm (the paper's epsilon).
+    iterations : int
+        Steps after which the tolerance is met (SGD: with probability ``1 - failure``).
+    lemma : str
+        The lemmas that say so.
+    """
+
+    lam: float
+    step: float
+    iterations: int
+    lemma: str
+
+    @property
+    def c(self) -> float:
+        """``step * lam``."""
+        return self.step * self.lam
+
+
+def sharpness(m: int, failure: float | None = None) -> float:
+    """``lam * delta``: arccosh(2.2 m), or arccosh(2.2 m / failure) by Markov's inequality."""
+    return arccosh_exp(math.log(2.2 * m) - (0.0 if failure is None else math.log(failure)))
+
+
+def schedule(
+    *,
+    m: int,
+    radius: float,
+    delta: float,
+    batch_size: int | None = None,
+    failure: float = 0.1,
+    c: float = PAPER_C,
+    spread: float = 1.0,
+    orthonormal: bool = True,
+) -> Schedule:
+    """Sharpness, step and iteration count of the paper's gradient descents.
+
+    Parameters
+    ----------
+    m : int
+        Number of measurements.
+    radius : float
+        Largest residual at the start, ``max|z_1|``.
+    delta : float
+        Tolerance to reach.
+    batch_size : int, optional
+        Samples a step: SGD [QSZ24, Alg. 2 and 4]; None is GD [QSZ24, Alg. 1].
+    failure : float, default=0.1
+        SGD only: allowed probability of not having met delta after the last step.
+    c : float, default=0.01
+        The lemmas' step constant.
+    spread : float, default=1.0
+        Largest over smallest tolerance, for rows that are not orthonormal: the step must respect
+        the sharpest row, the rate is that of the bluntest.
+    orthonormal : bool, default=True
+        Only chooses which lemma is named.
+
+    Returns
+    -------
+    Schedule
+
+    Examples
+    --------
+    >>> from quadsense import theory
+    >>> s = theory.schedule(m=100, radius=1.0, delta=0.1)
+    >>> s.iterations, s.lemma
+    (67617, 'Lemma 5.3 and 5.6')
+    """
+    if m < 1:
+        raise ValueError(f"m must be at least 1, got {m}")
+    for name, value in (("delta", delta), ("c", c), ("spread", spread)):
+        if not (value > 0 and math.isfinite(value)):
+            raise ValueError(f"{name} must be positive and finite, got {value}")
+    if not (radius >= 0 and math.isfinite(radius)):
+        raise ValueError(f"radius must be finite and not negative, got {radius}")
+    if batch_size is None:
+        lam = sharpness(m) / delta
+        share = 1.0
+        lemma = "Lemma 5.3 and 5.6" if orthonormal else "Lemma D.1"
+    else:
+        if not 1 <= batch_size <= m:
+            raise ValueError(f"batch_size must lie between 1 and m = {m}, got {batch_size}")
+        if not 0 < failure < 1:
+            raise ValueError(f"failure must lie strictly between 0 and 1, got {failure}")
+        lam = sharpness(m, failure) / delta
+        share = batch_size / m
+        lemma = "Lemma 6.3 and 6.4" if orthonormal else "Lemma E.2"
+    rate = 0.9 * c * share / (math.sqrt(m) * spread)
+    return Schedule(lam, c * share / lam, math.ceil(lam * radius / rate), lemma)
+
+
+def spectral_schedule(*, n: int, radius: float, accuracy: float, c: float = PAPER_C) -> Schedule:
+    """Sharpness, step and iteration count of Algorithm 3 [QSZ24, Lemmas C.1 and C.2].
+
+    Parameters
+    ----------
+    n : int
+        Order of the matrix.
+    radius : float
+        Spectral norm of ``I - A*^{-1/2} A_1 A*^{-1/2}``.
+    accuracy : float
+        The delta of ``(1 - delta) A* <= A <= (1 + delta) A*``.
+    c : float, default=0.01
+        The lemma's step constant.
+    """
+    entrywise = schedule(m=n, radius=radius, delta=accuracy, c=c)
+    return Schedule(entrywise.lam, entrywise.step, entrywise.iterations, "Lemma C.1 and C.2")
+
+
+def progress_bound(
+    log_potential: npt.ArrayLike, *, m: int, lam: float, step: float
+) -> npt.NDArray[np.float64]:
+    """Log of the lemma's bound on the potential one step later, from the log potential now.
+
+    Parameters
+    ----------
+    log_potential : array_like
+        log Phi at some iterates.
+    m : int
+        Number of measurements (Algorithm 3: n).
+    lam, step : float
+        Sharpness and step length of the run.
+    """
+    now = np.asarray(log_potential, dtype=np.float64)
+    product = lam * step
+    rate = 0.9 * product / math.sqrt(m)
+    return np.logaddexp(now + math.log1p(-rate), math.log(product * math.sqrt(m)))
+
+
+def potential_bound(
+    iterations: npt.ArrayLike, *, log_potential: float, m: int, lam: float, step: float
+) -> npt.NDArray[np.float64]:
+    """Log of the bound on the potential after so many steps: ``(1-q)^t Phi_1 + m/0.9``.
+
+    Parameters
+    ----------
+    iterations : array_like of int
+        Numbers of steps t.
+    log_potential : float
+        log Phi_1, at the start.
+    m : int
+        Number of measurements (Algorithm 3: n).
+    lam, step : float
+        Sharpness and step length of the run.
+    """
+    steps = np.asarray(iterations, dtype=np.float64)
+    rate = 0.9 * lam * step / math.sqrt(m)
+    return np.logaddexp(steps * math.log1p(-rate) + log_potential, math.log(m / 0.9))

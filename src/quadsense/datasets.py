@@ -1,0 +1,180 @@
+"""Seeded problems with a known A*."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from quadsense.arrays import Vector
+from quadsense.core.matrix import SensedMatrix
+from quadsense.measurements import Measurements
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A problem and its answer.
+
+    Attributes
+    ----------
+    U : ndarray of shape (m, n)
+        Probes, one a row.
+    b : ndarray of shape (m,)
+        Readings ``u_i* A* u_i``, plus noise.
+    factor : ndarray of shape (n, r)
+        X with ``A* = X X*``.
+    noise : float
+        Standard deviation of the Gaussian noise in `b`.
+    """
+
+    U: npt.NDArray[Any]
+    b: Vector
+    factor: npt.NDArray[Any]
+    noise: float
+
+    @cached_property
+    def A_star(self) -> npt.NDArray[Any]:
+        """Dense truth, made on first use."""
+        return np.asarray(SensedMatrix.from_factor(self.factor))
+
+    @property
+    def measurements(self) -> Measurements:
+        """Probes and readings, without a tolerance."""
+        return Measurements(self.U, self.b)
+
+
+def orthonormal(
+    n: int,
+    m: int,
+    *,
+    rank: int | None = None,
+    condition: float = 10.0,
+    noise: float = 0.0,
+    complex: bool = False,
+    seed: Any = 0,
+) -> Dataset:
+    """Orthonormal probes (m <= n): the setting of the paper's main theorem.
+
+    Parameters
+    ----------
+    n, m : int
+        Order of A*, number of measurements.
+    rank : int, optional
+        Rank of A*; n by default (positive definite).
+    condition : float, default=10.0
+        Largest over smallest nonzero eigenvalue of A*, which lie on a log scale below 1.
+    noise : float, default=0.0
+        Standard deviation of Gaussian noise added to the readings.
+    complex : bool, default=False
+        Complex probes and Hermitian A*.
+    seed : int or numpy.random.Generator, default=0
+    """
+    rng = np.random.default_rng(seed)
+    _check_sizes(n, m, most=n)
+    return _dataset(_isometry(rng, m, n, complex), n, rank, condition, noise, complex, rng)
+
+
+def near_orthogonal(
+    n: int,
+    m: int,
+    *,
+    rho: float | None = None,
+    rank: int | None = None,
+    condition: float = 10.0,
+    noise: float = 0.0,
+    complex: bool = False,
+    seed: Any = 0,
+) -> Dataset:
+    """Unit probes with ``|<u_i, u_j>| = rho`` for all i != j (m <= n).
+
+    Parameters
+    ----------
+    rho : float, optional
+        Coherence, below 1; ``1/(10 m)`` by default, the largest that the paper's lemmas allow.
+    n, m, rank, condition, noise, complex, seed
+        As in `orthonormal`.
+    """
+    rng = np.random.default_rng(seed)
+    _check_sizes(n, m, most=n)
+    rho = 1.0 / (10 * m) if rho is None else rho
+    if not 0 <= rho < 1:
+        raise ValueError(f"rho must lie in [0, 1), got {rho}")
+    signs = rng.choice([-1.0, 1.0], size=m)
+    gram = rho * np.outer(signs, signs)  # (1 - rho) I + rho s s^T is positive definite
+    np.fill_diagonal(gram, 1.0)
+    U = np.linalg.cholesky(gram) @ _isometry(rng, m, n, complex)
+    return _dataset(U, n, rank, condition, noise, complex, rng)
+
+
+def gaussian(
+    n: int,
+    m: int,
+    *,
+    rank: int | None = None,
+    condition: float = 10.0,
+    noise: float = 0.0,
+    complex: bool = False,
+    seed: Any = 0,
+) -> Dataset:
+    """Gaussian probes of mean squared norm 1, so that readings are about the mean eigenvalue.
+
+    Parameters
+    ----------
+    n, m, rank, condition, noise, complex, seed
+        As in `orthonormal`; m may exceed n.
+    """
+    rng = np.random.default_rng(seed)
+    _check_sizes(n, m, most=None)
+    return _dataset(
+        _normal(rng, (m, n), complex) / np.sqrt(n), n, rank, condition, noise, complex, rng
+    )
+
+
+def _check_sizes(n: int, m: int, most: int | None) -> None:
+    for name, value in (("n", n), ("m", m)):
+        if value < 1:
+            raise ValueError(f"{name} must be at least 1, got {value}")
+    if most is not None and m > most:
+        raise ValueError(f"m must be at most n = {most} for orthogonal probes, got {m}")
+
+
+def _normal(rng: np.random.Generator, shape: tuple[int, int], complex: bool) -> npt.NDArray[Any]:
+    """Gaussian entries of variance 1."""
+    if not complex:
+        return rng.standard_normal(shape)
+    return (rng.standard_normal(shape) + 1j * rng.standard_normal(shape)) / np.sqrt(2.0)
+
+
+def _isometry(rng: np.random.Generator, m: int, n: int, complex: bool) -> npt.NDArray[Any]:
+    """(m, n) with orthonormal rows, m <= n, uniformly distributed."""
+    Q, R = np.linalg.qr(_normal(rng, (n, m), complex))
+    phases = np.diagonal(R) / np.abs(np.diagonal(R))
+    return np.ascontiguousarray((Q * phases).T)
+
+
+def _dataset(
+    U: npt.NDArray[Any],
+    n: int,
+    rank: int | None,
+    condition: float,
+    noise: float,
+    complex: bool,
+    rng: np.random.Generator,
+) -> Dataset:
+    """Draw A* and read it."""
+    rank = n if rank is None else rank
+    if not 1 <= rank <= n:
+        raise ValueError(f"rank must lie between 1 and n = {n}, got {rank}")
+    if not (np.isfinite(condition) and condition >= 1):
+        raise ValueError(f"condition must be at least 1, got {condition}")
+    if not (np.isfinite(noise) and noise >= 0):
+        raise ValueError(f"noise must not be negative, got {noise}")
+    values = np.geomspace(1.0, 1.0 / condition, rank)
+    X = _isometry(rng, rank, n, complex).T * np.sqrt(values)
+    b = np.sum(np.abs(U.conj() @ X) ** 2, axis=1)
+    if noise > 0:
+        b = b + noise * rng.standard_normal(b.shape[0])
+    return Dataset(U, b, np.ascontiguousarray(X), noise)

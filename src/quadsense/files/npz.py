@@ -1,0 +1,137 @@
+"""Named arrays and JSON metadata in ``.npz`` files.
+
+A sparse array ``U`` is stored as ``U.data``, ``U.indices``, ``U.indptr`` and ``U.shape`` (CSR).
+Metadata is one JSON text under ``metadata``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+PARTS = ("data", "indices", "indptr", "shape")
+
+
+class Arrays(dict[str, Any]):
+    """Arrays read from a file, with its metadata and the names of all that it holds."""
+
+    def __init__(self, values: Mapping[str, Any], metadata: dict[str, Any], names: list[str]):
+        super().__init__(values)
+        self.metadata = metadata
+        self.names = names
+
+    @property
+    def listing(self) -> str:
+        """Names in the file, for messages."""
+        return ", ".join(self.names) or "nothing"
+
+
+def read_arrays(path: str | os.PathLike[str], wanted: tuple[str, ...] | None = None) -> Arrays:
+    """Read named arrays from an ``.npz`` file.
+
+    Parameters
+    ----------
+    path : path-like
+        The file.
+    wanted : tuple of str, optional
+        Names to read (those that are there); all by default.
+
+    Raises
+    ------
+    ValueError
+        If the file is missing, damaged, not ``.npz`` or holds pickled objects.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            if not isinstance(archive, np.lib.npyio.NpzFile):
+                raise ValueError(f"{path} is not an .npz file")
+            stored = list(archive.files)
+            sparse = {name.removesuffix(".indptr") for name in stored if name.endswith(".indptr")}
+            dense = [
+                name
+                for name in stored
+                if name != "metadata" and name.rsplit(".", 1)[0] not in sparse
+            ]
+            names = sorted([*dense, *sparse])
+            take = [name for name in names if wanted is None or name in wanted]
+            values = {
+                name: _read_sparse(archive, name) if name in sparse else archive[name]
+                for name in take
+            }
+            metadata = json.loads(str(archive["metadata"])) if "metadata" in stored else {}
+    except FileNotFoundError:
+        raise ValueError(f"{path} does not exist") from None
+    except IsADirectoryError:
+        raise ValueError(f"{path} is a directory, not an .npz file") from None
+    except PermissionError:
+        raise ValueError(f"{path} cannot be read: permission denied") from None
+    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, OSError) as error:
+        raise ValueError(f"{path} is damaged or not an .npz file ({error})") from None
+    except ValueError as error:
+        if "pickle" in str(error):
+            raise ValueError(
+                f"{path} holds pickled objects, which are never loaded: save plain arrays with "
+                "numpy.savez"
+            ) from None
+        if str(path) in str(error):
+            raise
+        raise ValueError(f"{path} is damaged or not an .npz file ({error})") from None
+    return Arrays(values, metadata, names)
+
+
+def _read_sparse(archive: Any, name: str) -> Any:
+    data, indices, indptr, shape = (archive[f"{name}.{part}"] for part in PARTS)
+    array = sp.csr_array((data, indices, indptr), shape=tuple(int(size) for size in shape))
+    array.check_format(full_check=True)
+    return array
+
+
+def write_arrays(
+    path: str | os.PathLike[str], arrays: Mapping[str, Any], metadata: Mapping[str, Any]
+) -> None:
+    """Write named arrays and metadata to an ``.npz`` file, whole or not at all."""
+    flat: dict[str, Any] = {"metadata": np.array(json.dumps(metadata))}
+    for name, values in arrays.items():
+        if sp.issparse(values):
+            csr = sp.csr_array(values)
+            parts = (csr.data, csr.indices, csr.indptr, np.array(csr.shape))
+            flat.update({f"{name}.{key}": part for key, part in zip(PARTS, parts, strict=True)})
+        else:
+            flat[name] = values
+    target = Path(path)
+    handle, draft = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent or ".")
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            np.savez(stream, **flat)
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(draft, 0o666 & ~umask)  # mkstemp made it private
+        os.replace(draft, target)
+    except BaseException:
+        Path(draft).unlink(missing_ok=True)
+        raise
+
+
+def check_writable(path: str | os.PathLike[str]) -> None:
+    """Raise ValueError if `path` cannot be written, before any work is done for it."""
+    target = Path(path)
+    folder = target.parent
+    if target.is_dir():
+        raise ValueError(f"{target} is a directory, not a file to write")
+    if not folder.is_dir():
+        raise ValueError(f"{target} cannot be written: the folder {folder} does not exist")
+    try:
+        handle, draft = tempfile.mkstemp(prefix=".quadsense.", dir=folder)
+    except OSError as error:
+        raise ValueError(f"{target} cannot be written: {error.strerror}") from None
+    os.close(handle)
+    Path(draft).unlink()

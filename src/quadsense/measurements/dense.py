@@ -1,0 +1,54 @@
+"""Rows in a dense array of any namespace of the array API standard."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from quadsense.arrays import Array, is_numpy, namespace
+from quadsense.measurements.rows import BaseRows
+
+
+class DenseRows(BaseRows):
+    """Measurement vectors in a dense (m, n) array; see `BaseRows`."""
+
+    @property
+    def xp(self) -> Any:
+        """Array namespace of U."""
+        return namespace(self.U)
+
+    def _is_complex(self, U: Array) -> bool:
+        return bool(namespace(U).isdtype(U.dtype, "complex floating"))
+
+    def _row_norms(self) -> Array:
+        xp = self.xp
+        parts = []
+        for block in self.blocks():
+            rows = self.U[block, :]
+            parts.append(self._real(self._row_dots(self._conj(rows), rows)))
+        return xp.sqrt(xp.concat(parts))
+
+    def _row_maxima(self) -> Array:
+        xp = self.xp
+        return xp.concat([xp.max(xp.abs(self.U[part, :]), axis=1) for part in self.blocks()])
+
+    def _scale(self, block: Array, factors: Array) -> Array:
+        return self.xp.astype(factors, block.dtype, copy=False)[:, None] * block
+
+    def _conj(self, block: Array) -> Array:
+        return self.xp.conj(block) if self.is_complex else block
+
+    def _dense(self, product: Array) -> Array:
+        return product
+
+    def _row_dots(self, block: Array, X: Array) -> Array:
+        if is_numpy(block):
+            return np.einsum("ij,ij->i", block, X)
+        return self.xp.sum(block * X, axis=1)
+
+    def _take(self, index: Array) -> Array:
+        return self.xp.take(self.U, index, axis=0)
+
+    def _squares(self, block: Array) -> Array:
+        return self.xp.abs(block) ** 2 if self.is_complex else block * block

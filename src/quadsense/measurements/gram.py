@@ -1,0 +1,158 @@
+"""The Gram matrix ``K = F F*``, K_ij = |<u_i, u_j>|^2, in the cheapest of four forms."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any, Protocol
+
+from quadsense.arrays import Array, available_memory
+from quadsense.measurements.rows import BaseRows
+from quadsense.measurements.sparse import SparseRows
+
+
+class Gram(Protocol):
+    """K as an operator on (m,) vectors."""
+
+    kind: str
+    m: int
+
+    def apply(self, s: Array) -> Array:
+        """``K @ s``."""
+
+    def apply_part(self, s: Array, index: Array) -> Array:
+        """``K @ s`` for an s that is zero outside `index`, reading those columns of K only."""
+
+    @property
+    def top(self) -> float:
+        """Upper bound on the largest eigenvalue of K."""
+
+
+class _Operator:
+    """Shared by every form: K is entry-wise nonnegative, so its row sums bound its spectrum."""
+
+    rows: BaseRows
+
+    def apply(self, s: Array) -> Array:
+        raise NotImplementedError
+
+    @cached_property
+    def top(self) -> float:
+        """Largest row sum (Perron-Frobenius)."""
+        return float(self.rows.xp.max(self.apply(self.rows.nonzero)))
+
+
+class IdentityGram:
+    """K = I: the unit rows are orthonormal (a row of zeros never moves)."""
+
+    kind = "identity"
+    top = 1.0
+
+    def __init__(self, m: int) -> None:
+        self.m = m
+
+    def apply(self, s: Array) -> Array:
+        """Return ``s`` itself."""
+        return s
+
+    def apply_part(self, s: Array, index: Array) -> Array:
+        """Return ``s`` itself."""
+        return s
+
+
+class ExplicitGram(_Operator):
+    """K as an (m, m) array."""
+
+    kind = "explicit"
+
+    def __init__(self, rows: BaseRows) -> None:
+        self.rows, self.m = rows, rows.m
+        xp = rows.xp
+        parts = [rows.gram_block(block, slice(0, rows.m)) for block in rows.blocks(rows.m)]
+        self.values = xp.concat(parts, axis=0) if len(parts) > 1 else parts[0]
+
+    def apply(self, s: Array) -> Array:
+        """``K @ s`` in 2 m^2 flops."""
+        return self.values @ s
+
+    def apply_part(self, s: Array, index: Array) -> Array:
+        """``K @ s`` from the rows of K in `index` (K is symmetric)."""
+        xp = self.rows.xp
+        return xp.take(s, index) @ xp.take(self.values, index, axis=0)
+
+
+class SparseGram(_Operator):
+    """K as a sparse array: rows that mostly share no entry."""
+
+    kind = "sparse"
+
+    def __init__(self, rows: SparseRows) -> None:
+        self.rows, self.m = rows, rows.m
+        self.values: Any = rows.sparse_gram()
+
+    def apply(self, s: Array) -> Array:
+        """``K @ s`` in 2 nnz(K) flops."""
+        return self.values @ s
+
+    def apply_part(self, s: Array, index: Array) -> Array:
+        """``K @ s`` from the rows of K in `index` (K is symmetric)."""
+        return self.values[index, :].T @ s[index]
+
+
+class MatrixFreeGram(_Operator):
+    """K never formed: ``F(F*(s))`` when n is the smaller side, blocks of K otherwise."""
+
+    kind = "matrix-free"
+
+    def __init__(self, rows: BaseRows) -> None:
+        self.rows, self.m = rows, rows.m
+
+    def apply(self, s: Array) -> Array:
+        """``K @ s`` in 4 m n^2 or about m^2 n flops."""
+        if 4 * self.rows.n <= self.rows.m:
+            return self.rows.forward(self.rows.adjoint(s))
+        return self.rows.gram_times(s)
+
+    def apply_part(self, s: Array, index: Array) -> Array:
+        """``K @ s`` from products with the rows in `index`."""
+        xp = self.rows.xp
+        columns = xp.abs(self.rows.times(self.rows.take_unit(index).T)) ** 2
+        return columns @ xp.take(s, index)
+
+
+# Streaming one entry of an explicit K from memory costs as much as this many flops of a matrix
+# product (8 bytes at 20 GB/s against 80 Gflop/s), and a solve applies K some hundreds of times.
+FLOPS_AN_ENTRY = 30.0
+APPLICATIONS = 500.0
+# A K of this size stays in the last-level cache, where no other form comes near it.
+CACHED_BYTES = 2**25
+
+
+def choose_gram(rows: BaseRows, orthonormal: bool) -> tuple[Gram, str]:
+    """Cheapest form of K for these rows, and why.
+
+    Parameters
+    ----------
+    rows : BaseRows
+        The measurement vectors.
+    orthonormal : bool
+        Whether K was found to be the identity.
+
+    Returns
+    -------
+    gram : Gram
+    reason : str
+        In words, for the plan.
+    """
+    m, n = rows.m, rows.n
+    if orthonormal:
+        return IdentityGram(m), "the rows are orthonormal: K is the identity"
+    if isinstance(rows, SparseRows) and rows.gram_density_bound() <= 0.1:
+        return SparseGram(rows), "the rows share few entries: K is kept sparse"
+    bytes_needed = 8 * m * m
+    fits = 3 * bytes_needed <= available_memory()  # K, and a block being built beside it
+    explicit = m * m * (2.0 * n + APPLICATIONS * FLOPS_AN_ENTRY)
+    free = APPLICATIONS * min(4.0 * m * n * n, float(m) * m * n)
+    if fits and (explicit <= free or bytes_needed <= CACHED_BYTES):
+        return ExplicitGram(rows), f"K is formed once ({bytes_needed / 2**20:.0f} MiB)"
+    why = "it would take more time" if fits else "it would not fit in memory"
+    return MatrixFreeGram(rows), f"K is applied without being formed: {why} to hold it"

@@ -1,0 +1,127 @@
+"""Bad input stopped at the door: one sentence that names the argument, the row and the value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from quadsense.arrays import Vector, is_array, namespace, to_numpy
+from quadsense.measurements.dense import DenseRows
+from quadsense.measurements.rows import BaseRows
+from quadsense.measurements.sparse import SparseRows
+
+
+def is_number(value: Any) -> bool:
+    """Whether `value` is a real number (and not a truth value)."""
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+
+
+def is_whole(value: Any) -> bool:
+    """Whether `value` is a whole number (and not a truth value)."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def checked_rows(U: Any, conjugate: bool) -> BaseRows:
+    """U as rows of float64 or complex128, or a ValueError that says what is wrong."""
+    if sp.issparse(U):
+        _check_kind("U", U.dtype)
+        _check_shape(U.shape)
+        wanted = np.complex128 if np.issubdtype(U.dtype, np.complexfloating) else np.float64
+        return SparseRows(sp.csr_array(U, dtype=wanted), conjugate)
+    if not is_array(U):
+        U = _as_numpy("U", U)
+    if isinstance(U, np.ndarray):
+        _check_kind("U", U.dtype)
+        wanted = np.complex128 if np.iscomplexobj(U) else np.float64
+        U = np.asarray(U, dtype=wanted)
+    else:
+        xp = namespace(U)
+        complex_ = xp.isdtype(U.dtype, "complex floating")
+        U = xp.astype(U, xp.complex128 if complex_ else xp.float64, copy=False)
+    _check_shape(U.shape)
+    return DenseRows(U, conjugate)
+
+
+def _as_numpy(name: str, values: Any) -> npt.NDArray[Any]:
+    try:
+        return np.asarray(values)
+    except ValueError as error:
+        raise ValueError(f"{name} is not a rectangular array: {error}") from None
+
+
+def _check_kind(name: str, dtype: Any) -> None:
+    if np.dtype(dtype).kind not in "buifc":
+        raise ValueError(f"{name} must hold numbers, got an array of type {np.dtype(dtype).name}")
+
+
+def _check_shape(shape: Any) -> None:
+    shape = tuple(int(size) for size in shape)
+    if len(shape) != 2:
+        raise ValueError(
+            f"U must have two dimensions, one measurement vector a row, got shape {shape}"
+        )
+    if 0 in shape:
+        raise ValueError(f"U is empty: its shape is {shape}")
+
+
+def checked_vector(name: str, values: Any, m: int, scalar: bool = False) -> Vector:
+    """`values` as a finite float64 vector of length m, or a ValueError."""
+    array = to_numpy(values) if is_array(values) else _as_numpy(name, values)
+    _check_kind(name, array.dtype)
+    if np.iscomplexobj(array):
+        raise ValueError(f"{name} must be real, got complex numbers: u* A u is real")
+    if scalar and array.ndim == 0:
+        array = np.full(m, array, dtype=np.float64)
+    if array.shape != (m,):
+        wanted = f"({m},), one value a row of U" + (", or a single number" if scalar else "")
+        raise ValueError(f"{name} has shape {array.shape}, but must have shape {wanted}")
+    array = array.astype(np.float64)
+    bad = np.flatnonzero(~np.isfinite(array))
+    if bad.size:
+        raise ValueError(f"{name} must be finite, but {name}[{bad[0]}] is {array[bad[0]]}")
+    return array
+
+
+def checked_tolerance(delta: Any, rtol: float, b: Vector) -> Vector | None:
+    """``delta_i + rtol |b_i|``, all positive, or None where no tolerance was given."""
+    if not (is_number(rtol) and np.isfinite(rtol) and rtol >= 0):
+        raise ValueError(f"rtol must be a finite number, not negative, got {rtol!r}")
+    if delta is None and rtol == 0.0:
+        return None
+    given = (
+        np.zeros_like(b) if delta is None else checked_vector("delta", delta, b.size, scalar=True)
+    )
+    scalar = delta is not None and np.ndim(to_numpy(delta)) == 0
+    least = 0.0 if rtol > 0 else np.nextafter(0.0, 1.0)
+    bad = np.flatnonzero(given < least)
+    if bad.size:
+        where = "delta" if scalar else f"delta[{bad[0]}]"
+        raise ValueError(f"{where} must be positive, got {given[bad[0]]}")
+    total = given + rtol * np.abs(b)
+    bad = np.flatnonzero(total <= 0)
+    if bad.size:
+        raise ValueError(
+            f"the tolerance of row {bad[0]} is zero (rtol {rtol} times a reading of "
+            f"{b[bad[0]]}): give a positive delta beside rtol"
+        )
+    return total
+
+
+def checked_bounds(bounds: Any, m: int) -> tuple[Vector, Vector]:
+    """Middle and half-width of finite intervals."""
+    try:
+        lo, hi = bounds
+    except (TypeError, ValueError):
+        raise ValueError("bounds must be a pair (lo, hi)") from None
+    low = checked_vector("bounds[0] (lo)", lo, m, scalar=True)
+    high = checked_vector("bounds[1] (hi)", hi, m, scalar=True)
+    bad = np.flatnonzero(~(low < high))
+    if bad.size:
+        raise ValueError(
+            f"bounds must satisfy lo < hi, but row {bad[0]} has "
+            f"lo = {low[bad[0]]} and hi = {high[bad[0]]}"
+        )
+    return low / 2 + high / 2, high / 2 - low / 2

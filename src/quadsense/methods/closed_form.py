@@ -1,0 +1,40 @@
+"""The one-step answer for orthonormal rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+from quadsense.methods.base import Problem, State
+from quadsense.methods.descent import Descent
+
+
+class ClosedForm(Descent):
+    r""":math:`A = \tau I - \sum_i z_i u_i u_i^*`: exact when the rows are orthonormal.
+
+    Notes
+    -----
+    The paper's footnote has the like, :math:`\sum_i b_i u_i u_i^*` [QSZ24, Section 5]; this one
+    is the nearest to ``tau I`` of all matrices that fit.
+    """
+
+    name: ClassVar[str] = "closed_form"
+    options: ClassVar[frozenset[str]] = frozenset()
+
+    def start(self, problem: Problem) -> State:
+        """State at the start."""
+        if problem.gram.kind != "identity":
+            raise ValueError(
+                "method 'closed_form' needs orthonormal rows, and these are not: use 'gd' or 'sgd'"
+            )
+        return super().start(problem)
+
+    def stride(self, problem: Problem) -> int:
+        """One step is all."""
+        return 1
+
+    def advance(self, problem: Problem, state: State, steps: int) -> State:
+        """Take the whole residual away."""
+        return replace(
+            state, iteration=state.iteration + 1, d=state.d + state.y, y=0.0 * state.y, top=0.0
+        )

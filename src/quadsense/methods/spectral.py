@@ -1,0 +1,140 @@
+r"""Spectral approximation with an oracle of A* [QSZ24, Alg. 3].
+
+Every iterate of Algorithm 3 has ``X_t`` with the same eigenvectors:
+:math:`X_{t+1} = X_t - \lambda\epsilon \sinh(X_t)/\|\sinh(X_t)\|_F`. So one eigendecomposition of
+``A*^{-1/2} A_1 A*^{-1/2}`` serves all of them, and what is left is Algorithm 1 on n numbers with
+K = I: the eigenvalues less one are the residuals. The printed algorithm decomposes anew in every
+iteration; in exact arithmetic the iterates are equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from quadsense.arrays import Array, is_array, namespace, to_numpy
+from quadsense.core.matrix import SensedMatrix
+from quadsense.methods.base import Problem, State
+from quadsense.methods.gradient_descent import GradientDescent
+
+
+class SpectralOracle:
+    """``A*^{-1/2} Y A*^{-1/2}`` and ``A*^{1/2} Y A*^{1/2}`` for any symmetric Y.
+
+    Algorithm 3 needs both directions: the printed update applies the former where the lemma needs
+    the latter (erratum 2).
+
+    Parameters
+    ----------
+    A_star : array of shape (n, n), optional
+        Positive definite; both directions are then made from its eigendecomposition.
+    whiten, color : callable, optional
+        The two directions, in place of `A_star`: (n, n) to (n, n).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from quadsense import SpectralOracle
+    >>> oracle = SpectralOracle(np.diag([1.0, 4.0]))
+    >>> oracle.whiten(np.diag([1.0, 4.0]))
+    array([[1., 0.],
+           [0., 1.]])
+    """
+
+    def __init__(
+        self,
+        A_star: Array | None = None,
+        *,
+        whiten: Callable[[Array], Array] | None = None,
+        color: Callable[[Array], Array] | None = None,
+    ) -> None:
+        if A_star is None:
+            if whiten is None or color is None:
+                raise ValueError("give A_star, or both whiten and color: the oracle's directions")
+            self.whiten, self.color = whiten, color
+            return
+        if whiten is not None or color is not None:
+            raise ValueError("give either A_star or the callables whiten and color, not both")
+        A = _checked_square("A_star", A_star)
+        xp = namespace(A)
+        values, vectors = xp.linalg.eigh(A)
+        smallest = float(values[0])
+        if not smallest > 0:
+            raise ValueError(
+                f"A_star must be positive definite; its smallest eigenvalue is {smallest:.3g}"
+            )
+        transposed = vectors.T if xp.isdtype(A.dtype, "real floating") else xp.conj(vectors.T)
+        roots = xp.astype(xp.sqrt(values), A.dtype)
+        root = (vectors * roots) @ transposed
+        inverse = (vectors / roots) @ transposed
+        self.whiten = lambda Y: inverse @ Y @ inverse
+        self.color = lambda Y: root @ Y @ root
+
+
+@dataclass(frozen=True)
+class SpectralProblem(Problem):
+    """Algorithm 3 as Algorithm 1 on eigenvalues.
+
+    Attributes
+    ----------
+    A_1 : array of shape (n, n)
+        The start.
+    vectors : array of shape (n, n)
+        Eigenvectors of the whitened start.
+    color : callable
+        ``A*^{1/2} Y A*^{1/2}``.
+    """
+
+    A_1: Array = None
+    vectors: Array = None
+    color: Callable[[Array], Array] = None  # type: ignore[assignment]
+
+    def initial_residual(self) -> Array:
+        """Eigenvalues of the whitened start, less one."""
+        return -self.b
+
+
+class Spectral(GradientDescent):
+    """Algorithm 3: gradient descent on the eigenvalues of ``A*^{-1/2} A A*^{-1/2} - I``."""
+
+    name = "spectral"
+
+    def matrix(self, problem: Problem, state: State) -> SensedMatrix:
+        """``A_1 - A*^{1/2} Q diag(c) Q* A*^{1/2}``."""
+        assert isinstance(problem, SpectralProblem)
+        Q = problem.vectors
+        xp = namespace(Q)
+        complex_ = xp.isdtype(Q.dtype, "complex floating")
+        c = xp.astype(self.coefficients(problem, state), Q.dtype)
+        move = (Q * c) @ (xp.conj(Q.T) if complex_ else Q.T)
+        return SensedMatrix.from_dense(problem.A_1 - symmetrised(problem.color(move)))
+
+
+def symmetrised(A: Array) -> Array:
+    """``(A + A*)/2``: takes away what rounding left."""
+    xp = namespace(A)
+    other = xp.conj(A.T) if xp.isdtype(A.dtype, "complex floating") else A.T
+    return 0.5 * (A + other)
+
+
+def _checked_square(name: str, A: Any) -> Array:
+    """`A` as a finite symmetric or Hermitian array, or a ValueError."""
+    A = A if is_array(A) else np.asarray(A, dtype=np.result_type(np.asarray(A), 1.0))
+    if A.ndim != 2 or A.shape[0] != A.shape[1] or A.shape[0] == 0:
+        raise ValueError(f"{name} must be a square matrix, got shape {tuple(A.shape)}")
+    values = to_numpy(A)
+    if values.dtype.kind not in "fciu":
+        raise ValueError(f"{name} must hold numbers, got an array of type {values.dtype.name}")
+    bad = np.flatnonzero(~np.isfinite(values).all(axis=1))
+    if bad.size:
+        raise ValueError(f"{name} contains NaN or infinity, first in row {bad[0]}")
+    skew = np.abs(values - values.conj().T).max()
+    if skew > 1e-8 * np.abs(values).max():
+        raise ValueError(f"{name} must be symmetric (Hermitian); it differs from its transpose")
+    xp = namespace(A)
+    if not xp.isdtype(A.dtype, ("real floating", "complex floating")):
+        A = xp.astype(A, xp.float64)
+    return A
