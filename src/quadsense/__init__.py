@@ -10,10 +10,12 @@ True
 from quadsense import datasets
 from quadsense.core import theory
 from quadsense.core.matrix import SensedMatrix
+from quadsense.core.noise import delta_from_sigma
 from quadsense.measurements import Measurements
 from quadsense.methods.spectral import SpectralOracle
 from quadsense.result import Certificate, History, Result, Status, load_result
-from quadsense.solve import delta_from_sigma, solve, solve_spectral
+from quadsense.solve import solve
+from quadsense.spectral import solve_spectral
 
 __version__ = "0.1.0"
 

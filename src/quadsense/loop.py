@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import signal
+import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -58,6 +61,34 @@ class Limits:
     time_limit: float | None = None
     callback: Callable[[Any], Any] | None = None
     progress: bool = False
+
+
+class _Interrupts:
+    """Ctrl-C noted during a stride and acted on after it; a second one acts at once.
+
+    An exception raised inside compiled code, as Python's own handler would, can be lost there.
+    """
+
+    def __init__(self) -> None:
+        self.pressed = False
+        self.previous: Any = None
+
+    def __enter__(self) -> _Interrupts:
+        if (
+            threading.current_thread() is threading.main_thread()
+            and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        ):
+            self.previous = signal.signal(signal.SIGINT, self._note)
+        return self
+
+    def _note(self, number: int, frame: Any) -> None:
+        if self.pressed:
+            raise KeyboardInterrupt
+        self.pressed = True
+
+    def __exit__(self, *exception: object) -> None:
+        if self.previous is not None:
+            signal.signal(signal.SIGINT, self.previous)
 
 
 @dataclass(frozen=True)
@@ -163,61 +194,66 @@ def run(
     reason = ""
     corrections = quiet = 0
     mark, patience = state.top, method.patience(problem)
+    if state.limit is not None:  # the lemma says how long it takes, however slow it looks
+        patience = sys.maxsize
     try:
-        recorder.add(state)
-        while status is None:
-            if state.top <= state.goal:
-                begin = time.perf_counter()
-                found = certify(method.matrix(problem, state))
-                certifying += time.perf_counter() - begin
-                best = state
-                if is_met(found, problem.delta):
-                    status = Status.MET
+        with _Interrupts() as interrupts:
+            recorder.add(state)
+            while status is None:
+                if state.top <= state.goal:
+                    begin = time.perf_counter()
+                    found = certify(method.matrix(problem, state))
+                    certifying += time.perf_counter() - begin
+                    best = state
+                    if is_met(found, problem.delta):
+                        status = Status.MET
+                        break
+                    excess = float((to_numpy(found.error) / to_numpy(problem.delta)).max())
+                    corrections += 1
+                    if corrections > CORRECTIONS or excess >= 0.5:
+                        status = Status.STALLED
+                        reason = (
+                            f"rounding alone is {excess:.2g} of the tolerance: float64 cannot "
+                            "certify a delta this small; raise delta"
+                        )
+                        break
+                    goal = min(0.9 * state.goal, 1.0 - 2.0 * excess)
+                    state = best = method.correct(problem, state, found.z, goal)
+                    mark = math.inf
+                status, reason = _limit(state, limits, recorder.begin)
+                if interrupts.pressed:
+                    status, reason = Status.INTERRUPTED, "interrupted by the user"
+                if status is not None:
                     break
-                excess = float((to_numpy(found.error) / to_numpy(problem.delta)).max())
-                corrections += 1
-                if corrections > CORRECTIONS or excess >= 0.5:
+                if quiet >= patience:
                     status = Status.STALLED
-                    reason = (
-                        f"rounding alone is {excess:.2g} of the tolerance: float64 cannot "
-                        "certify a delta this small; raise delta"
-                    )
+                    reason = _stalled(method, state, patience)
                     break
-                goal = min(0.9 * state.goal, 1.0 - 2.0 * excess)
-                state = method.correct(problem, state, found.z, goal)
-                mark = math.inf
-            status, reason = _limit(state, limits, recorder.begin)
-            if status is not None:
-                break
-            if quiet >= patience:
-                status = Status.STALLED
-                reason = _stalled(method, state, patience)
-                break
-            # Short strides at first, so that the history is even on a log scale.
-            steps = min(method.stride(problem), max(1, state.iteration // 4))
-            for most in (limits.max_iter, state.limit):
-                if most is not None:
-                    steps = min(steps, most - state.iteration)
-            before = state.iteration
-            state = method.advance(problem, state, steps)
-            row = recorder.add(state)
-            if state.top <= best.top or (best.top > 1.0 and state.top <= 1.0):
-                best, found = state, None
-            if state.top <= (1.0 - PROGRESS) * mark:
-                mark, quiet = state.top, 0
-            else:
-                quiet = patience if state.iteration == before else quiet + 1
-            if limits.callback is not None:
-                at = state
-                limits.callback(
-                    Intermediate(
-                        int(row[0]),
-                        row[2],
-                        row[3],
-                        row[1],
-                        lambda at=at: method.matrix(problem, at),  # type: ignore[misc]
+                # Short strides at first, so that the history is even on a log scale.
+                steps = min(method.stride(problem), max(1, state.iteration // 4))
+                for most in (limits.max_iter, state.limit):
+                    if most is not None:
+                        steps = min(steps, most - state.iteration)
+                before = state.iteration
+                state = method.advance(problem, state, steps)
+                row = recorder.add(state)
+                if state.top <= best.top or (best.top > 1.0 and state.top <= 1.0):
+                    best, found = state, None
+                if state.top <= (1.0 - PROGRESS) * mark:
+                    mark, quiet = state.top, 0
+                else:
+                    quiet = patience if state.iteration == before else quiet + 1
+                if limits.callback is not None:
+                    at = state
+                    limits.callback(
+                        Intermediate(
+                            int(row[0]),
+                            row[2],
+                            row[3],
+                            row[1],
+                            lambda at=at: method.matrix(problem, at),  # type: ignore[misc]
+                        )
                     )
-                )
     except KeyboardInterrupt:
         status, reason = Status.INTERRUPTED, "interrupted by the user"
     except StopIteration:

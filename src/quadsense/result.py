@@ -88,6 +88,10 @@ class Certificate:
         The A that the claim is about.
     dual : ndarray of shape (m,) or None
         With "infeasible": y with ``F*(y) = 0`` and ``|y.b| > sum |y_i| delta_i``.
+    tolerance : ndarray of shape (m,)
+        The tolerances of the solve.
+    conjugate : bool
+        Whether the solve took the rows as ``u_i*``.
     """
 
     kind: str
@@ -97,6 +101,7 @@ class Certificate:
     matrix: SensedMatrix
     dual: Vector | None = None
     tolerance: Array = field(default=None, repr=False)
+    conjugate: bool = False
 
     def verify(self, U: Any, b: Any = None, *, delta: Any = None, **options: Any) -> bool:
         """Recompute the claim from the data alone.
@@ -122,6 +127,7 @@ class Certificate:
             tolerance = self.tolerance if delta is None and not options.get("rtol") else delta
             if "bounds" in options:
                 tolerance = None
+            options.setdefault("conjugate", self.conjugate)
             data = Measurements(U, b, delta=tolerance, **options)
         elif delta is not None:
             data = data.with_tolerance(delta)
@@ -276,7 +282,7 @@ class Result:
             "kind": self.certificate.kind,
             "certificate": {
                 name: getattr(self.certificate, name)
-                for name in ("upper_bound", "lower_bound", "rounding")
+                for name in ("upper_bound", "lower_bound", "rounding", "conjugate")
             },
             **{
                 name: getattr(self, name)

@@ -88,8 +88,8 @@ def enclosure(matrix: SensedMatrix, rows: Rows, b: Array) -> Enclosure:
         z = rows.forward(form.values) - b
         size = form.norm()
     else:  # an implicit matrix, measured by other rows than its own
-        z = rows.quadratic(form.times) - b
-        size = abs(form.tau) + float(xp.sum(xp.abs(form.c)))  # type: ignore[attr-defined]
+        z = rows.quadratic(matrix.times) - b
+        size = abs(form.tau) + float(namespace(form.c).sum(namespace(form.c).abs(form.c)))  # type: ignore[attr-defined]
     inner = form.rows.m if isinstance(form, MeasuredForm) else 0
     error = 4.0 * (2 * rows.n + inner + 16) * UNIT * (size + xp.abs(b))
     return Enclosure(z, error)

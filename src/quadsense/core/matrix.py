@@ -11,7 +11,15 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse.linalg import LinearOperator, eigsh
 
-from quadsense.arrays import Array, available_memory, is_array, is_numpy, namespace, to_numpy
+from quadsense.arrays import (
+    Array,
+    available_memory,
+    device,
+    is_array,
+    is_numpy,
+    namespace,
+    to_numpy,
+)
 
 
 class Rows(Protocol):
@@ -266,29 +274,32 @@ class SensedMatrix(LinearOperator):
         return getattr(self.form, "factor", None)
 
     def _matmat(self, X: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        return to_numpy(self.form.times(self._own(X)))
+        return to_numpy(self.times(X))
 
     def _adjoint(self) -> SensedMatrix:
         return self
 
-    def _own(self, X: Array) -> Array:
-        """`X` as the form's own kind of array."""
-        sample = self._sample()
-        if is_numpy(X) and not is_numpy(sample):
-            return namespace(sample).asarray(np.asarray(X, dtype=self.dtype))
-        return X
+    def times(self, X: Array) -> Array:
+        """``A @ X`` for X of shape (n, k), in the namespace of X whatever that of the data."""
+        own = self._sample()
+        if is_numpy(X) == is_numpy(own):
+            return self.form.times(X)
+        inside = namespace(own).asarray(to_numpy(X), device=device(own))
+        product = to_numpy(self.form.times(inside))
+        return namespace(X).asarray(product, device=device(X))
 
     def _sample(self) -> Array:
-        if isinstance(self.form, MeasuredForm):
-            return self.form.c
-        return self.form.factor if isinstance(self.form, FactorForm) else self.form.dense()
+        """Some array of the form, for its namespace and device."""
+        form: Any = self.form
+        return next(
+            getattr(form, name) for name in ("c", "factor", "values") if hasattr(form, name)
+        )
 
     def __matmul__(self, other: Any) -> Any:
         """``A @ x`` for x of shape (n,) or (n, k), in the namespace of x."""
         if is_array(other) and not is_numpy(other):
-            return (
-                self.form.times(other) if other.ndim == 2 else self.form.times(other[:, None])[:, 0]
-            )
+            product = self.times(other if other.ndim == 2 else other[:, None])
+            return product if other.ndim == 2 else product[:, 0]
         return super().__matmul__(other)
 
     def quadratic(self, V: Array) -> Array:
@@ -314,17 +325,11 @@ class SensedMatrix(LinearOperator):
         parts = []
         for block in _blocks(V.shape[0], self.shape[0]):
             rows = V[block, :]
-            images = self._times_in(rows.T, xp).T
+            images = self.times(rows.T).T
             products = (xp.conj(rows) if complex_ else rows) * images
             total = xp.sum(products, axis=1)
             parts.append(xp.real(total) if xp.isdtype(total.dtype, "complex floating") else total)
         return xp.concat(parts) if len(parts) != 1 else parts[0]
-
-    def _times_in(self, X: Array, xp: Any) -> Array:
-        """``A @ X`` with X and the product in namespace `xp`."""
-        if is_numpy(X):
-            return to_numpy(self.form.times(self._own(X)))
-        return self.form.times(X)
 
     def trace(self) -> float:
         """Sum of the eigenvalues."""

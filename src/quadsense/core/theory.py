@@ -101,7 +101,7 @@ def schedule(
     >>> from quadsense import theory
     >>> s = theory.schedule(m=100, radius=1.0, delta=0.1)
     >>> s.iterations, s.lemma
-    (67617, 'Lemma 5.3 and 5.6')
+    (67631, 'Lemma 5.3 and 5.6')
     """
     if m < 1:
         raise ValueError(f"m must be at least 1, got {m}")

@@ -51,9 +51,7 @@ def read_arrays(path: str | os.PathLike[str], wanted: tuple[str, ...] | None = N
         If the file is missing, damaged, not ``.npz`` or holds pickled objects.
     """
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise ValueError(f"{path} is not an .npz file")
+        with open(path, "rb") as stream, _archive(stream) as archive:
             stored = list(archive.files)
             sparse = {name.removesuffix(".indptr") for name in stored if name.endswith(".indptr")}
             dense = [
@@ -82,10 +80,16 @@ def read_arrays(path: str | os.PathLike[str], wanted: tuple[str, ...] | None = N
                 f"{path} holds pickled objects, which are never loaded: save plain arrays with "
                 "numpy.savez"
             ) from None
-        if str(path) in str(error):
-            raise
         raise ValueError(f"{path} is damaged or not an .npz file ({error})") from None
     return Arrays(values, metadata, names)
+
+
+def _archive(stream: Any) -> Any:
+    """The opened .npz, or a ValueError where the file is something else that NumPy reads."""
+    loaded = np.load(stream, allow_pickle=False)
+    if not isinstance(loaded, np.lib.npyio.NpzFile):
+        raise ValueError("it holds a single array")
+    return loaded
 
 
 def _read_sparse(archive: Any, name: str) -> Any:

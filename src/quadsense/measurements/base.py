@@ -262,7 +262,7 @@ class Measurements:
             orthonormal=self.orthonormal,
             unit_norm=bool(np.all(np.abs(norms - 1.0) <= 1e-10)),
             coherence=coherence,
-            paper_holds=coherence <= 1.0 / (10 * self.m),
+            paper_holds=coherence <= (1.0 + 1e-9) / (10 * self.m),  # but for rounding
             rank=self.rank,
             unknowns=rows.unknowns,
         )

@@ -58,7 +58,7 @@ class SpectralOracle:
             return
         if whiten is not None or color is not None:
             raise ValueError("give either A_star or the callables whiten and color, not both")
-        A = _checked_square("A_star", A_star)
+        A = checked_square("A_star", A_star)
         xp = namespace(A)
         values, vectors = xp.linalg.eigh(A)
         smallest = float(values[0])
@@ -120,7 +120,7 @@ def symmetrised(A: Array) -> Array:
     return 0.5 * (A + other)
 
 
-def _checked_square(name: str, A: Any) -> Array:
+def checked_square(name: str, A: Any) -> Array:
     """`A` as a finite symmetric or Hermitian array, or a ValueError."""
     A = A if is_array(A) else np.asarray(A, dtype=np.result_type(np.asarray(A), 1.0))
     if A.ndim != 2 or A.shape[0] != A.shape[1] or A.shape[0] == 0:

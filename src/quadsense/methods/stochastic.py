@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from quadsense.methods.base import Problem, State
 from quadsense.methods.descent import Descent
-from quadsense.methods.kernels import (
+from quadsense.methods.sampling import (
     sample_general,
     sample_general_compiled,
     sample_orthonormal,

@@ -1,0 +1,336 @@
+"""The command ``quadsense``: demo, generate, inspect, solve, verify."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+import quadsense
+from quadsense import datasets, files, view
+from quadsense.methods import METHODS
+from quadsense.request import SCHEDULES, STARTS
+from quadsense.result import Result, Status
+
+EXIT = {
+    Status.MET: 0,
+    Status.OPTIMAL: 0,
+    Status.INFEASIBLE: 4,
+    Status.INTERRUPTED: 130,
+}
+NOT_MET = 3
+
+KINDS: dict[str, Any] = {
+    "orthonormal": datasets.orthonormal,
+    "near-orthogonal": datasets.near_orthogonal,
+    "gaussian": datasets.gaussian,
+}
+
+
+def main() -> None:
+    """Entry point: bad input is one line and status 2, an interrupt 130."""
+    try:
+        status = cli.main(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        status = error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("quadsense: interrupted", err=True)
+        status = 130
+    except (ValueError, MemoryError) as error:
+        if isinstance(error, np.linalg.LinAlgError):
+            raise
+        click.echo(f"quadsense: {error}", err=True)
+        status = 2
+    sys.exit(status or 0)
+
+
+@click.group(
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Exit status: 0 met, 2 bad input, 3 not met (verify: claim false), 4 proved "
+    "infeasible, 130 interrupted.",
+)
+@click.version_option(quadsense.__version__)
+def cli() -> None:
+    """Find a matrix A, of any rank, with |u_i* A u_i - b_i| <= delta for every measurement i.
+
+    \b
+    Examples:
+      quadsense demo
+      quadsense generate --kind gaussian --n 50 --m 600 --seed 0 -o data.npz
+      quadsense inspect data.npz
+      quadsense solve data.npz --delta 0.01 -o result.npz
+      quadsense verify data.npz result.npz
+    """
+
+
+@cli.command()
+@click.option("--kind", type=click.Choice(list(KINDS)), default="gaussian", show_default=True)
+@click.option("--n", type=int, required=True, help="Order of the hidden matrix A*.")
+@click.option("--m", type=int, required=True, help="Number of measurements.")
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--rank", type=int, help="Rank of A*; full by default.")
+@click.option(
+    "--condition",
+    type=float,
+    default=10.0,
+    show_default=True,
+    help="Largest over smallest nonzero eigenvalue of A*.",
+)
+@click.option(
+    "--noise",
+    type=float,
+    default=0.0,
+    show_default=True,
+    help="Standard deviation of Gaussian noise in the readings.",
+)
+@click.option("--rho", type=float, help="near-orthogonal: coherence; 1/(10m) by default.")
+@click.option("--complex", "complex_", is_flag=True, help="Complex probes, Hermitian A*.")
+@click.option("--no-truth", is_flag=True, help="Leave A* out of the file.")
+@click.option("-o", "--output", required=True, help="File to write (.npz).")
+def generate(
+    kind: str,
+    n: int,
+    m: int,
+    seed: int,
+    rank: int | None,
+    condition: float,
+    noise: float,
+    rho: float | None,
+    complex_: bool,
+    no_truth: bool,
+    output: str,
+) -> None:
+    """Write a seeded problem with a known A*: arrays U, b and A_star.
+
+    \b
+    Example:
+      quadsense generate --kind near-orthogonal --n 200 --m 100 --seed 1 -o data.npz
+    """
+    files.check_writable(output)
+    extra: dict[str, Any] = {}
+    if rho is not None:
+        if kind != "near-orthogonal":
+            raise ValueError(f"--rho goes with --kind near-orthogonal, not {kind}")
+        extra["rho"] = rho
+    p = KINDS[kind](
+        n, m, rank=rank, condition=condition, noise=noise, complex=complex_, seed=seed, **extra
+    )
+    arrays = {"U": p.U, "b": p.b}
+    if not no_truth:
+        arrays["A_star"] = p.A_star
+    files.write_arrays(output, arrays, {"kind": kind, "seed": seed, "noise": noise})
+    click.echo(f"wrote {output}: {kind}, n = {n}, m = {m}, seed = {seed}")
+
+
+@cli.command()
+@click.argument("file")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def inspect(file: str, as_json: bool) -> None:
+    """Show what is known of the measurements in FILE before solving.
+
+    \b
+    Example:
+      quadsense inspect data.npz
+    """
+    data = quadsense.Measurements.open(file)
+    click.echo(json.dumps(view.data_fields(data)) if as_json else view.data_text(data))
+
+
+@cli.command()
+@click.argument("file")
+@click.option("--delta", type=float, help="Largest accepted error of a reading.")
+@click.option("--rtol", type=float, default=0.0, help="Added tolerance, times |b_i|.")
+@click.option("--method", type=click.Choice(["auto", *METHODS]), default="auto", show_default=True)
+@click.option(
+    "--schedule",
+    type=click.Choice(SCHEDULES),
+    default="continuation",
+    show_default=True,
+    help="'paper': the constants of the paper's lemmas.",
+)
+@click.option("--start", type=click.Choice(STARTS), help="Multiple of I to start from.")
+@click.option("--batch-size", type=int, help="sgd: samples a step.")
+@click.option("--seed", type=int, default=0, show_default=True, help="sgd: seed of the batches.")
+@click.option("--max-iter", type=int, help="Most iterations.")
+@click.option("--time-limit", type=float, help="Most seconds of iterating.")
+@click.option("--conjugate", is_flag=True, help="Rows are given as u_i*.")
+@click.option("-o", "--output", help="Write the result here (.npz).")
+@click.option("--dense", help="Also write A as a dense array here (.npy).")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--quiet", is_flag=True, help="No progress bar, no report; see the exit status.")
+def solve(
+    file: str,
+    delta: float | None,
+    rtol: float,
+    method: str,
+    schedule: str,
+    start: str | None,
+    batch_size: int | None,
+    seed: int,
+    max_iter: int | None,
+    time_limit: float | None,
+    conjugate: bool,
+    output: str | None,
+    dense: str | None,
+    as_json: bool,
+    quiet: bool,
+) -> int:
+    """Find a matrix that meets every measurement in FILE (arrays U and b).
+
+    Ctrl-C stops at the best matrix so far and writes it.
+
+    \b
+    Examples:
+      quadsense solve data.npz --delta 0.01 -o result.npz
+      quadsense solve data.npz --delta 0.01 --method sgd --batch-size 32 --seed 1 --json
+      quadsense solve data.npz --delta 0.1 --method gd --schedule paper --dense A.npy
+    """
+    for path in (output, dense):
+        if path is not None:
+            files.check_writable(path)
+    data = quadsense.Measurements.open(file, delta=delta, rtol=rtol, conjugate=conjugate)
+    options: dict[str, Any] = {} if batch_size is None else {"batch_size": batch_size}
+    result = quadsense.solve(
+        data,
+        method=method,
+        schedule=schedule,
+        start=start,
+        rng=seed,
+        max_iter=max_iter,
+        time_limit=time_limit,
+        progress=not quiet and sys.stderr.isatty(),
+        **options,
+    )
+    if output is not None:
+        result.save(output)
+    if dense is not None:
+        with Path(dense).open("wb") as stream:
+            np.save(stream, np.asarray(result.matrix), allow_pickle=False)
+    if as_json:
+        click.echo(json.dumps(view.result_fields(result)))
+    elif not quiet:
+        click.echo(view.result_text(result))
+    return EXIT.get(result.status, NOT_MET)
+
+
+@cli.command()
+@click.argument("file")
+@click.argument("result")
+@click.option("--delta", type=float, help="Check against this tolerance, not the result's own.")
+@click.option("--quiet", is_flag=True, help="Print nothing; see the exit status.")
+def verify(file: str, result: str, delta: float | None, quiet: bool) -> int:
+    """Recompute the claim of RESULT from the measurements in FILE; exit 0 if true, 3 if not.
+
+    \b
+    Example:
+      quadsense verify data.npz result.npz
+    """
+    claimed = quadsense.load_result(result)
+    tolerance = claimed.certificate.tolerance if delta is None else delta
+    data = quadsense.Measurements.open(
+        file, delta=tolerance, conjugate=claimed.certificate.conjugate
+    )
+    true = claimed.certificate.verify(data)
+    if not quiet:
+        kind = claimed.certificate.kind
+        if kind == "none":
+            click.echo(f"no claim: the result's status is {claimed.status}")
+        else:
+            click.echo(f"{'true' if true else 'FALSE'}: {claimed.status}, {data.m} measurements")
+    return 0 if true else NOT_MET
+
+
+@cli.command()
+@click.option("--seed", type=int, default=0, show_default=True)
+def demo(seed: int) -> int:
+    """Solve a seeded problem of each kind with every method and verify each answer.
+
+    \b
+    Example:
+      quadsense demo --seed 1
+    """
+    click.echo("Compiling (the first run only) and solving ...", err=True)
+    rows = []
+    failed = 0
+    for name, p, runs, delta in _demo_problems(seed):
+        for options in runs:
+            quadsense.solve(p.U, p.b, delta=delta, max_iter=2, rng=seed, **options)  # compile
+            begin = time.perf_counter()
+            result = quadsense.solve(p.U, p.b, delta=delta, rng=seed, **options)
+            seconds = time.perf_counter() - begin
+            true = result.certificate.verify(p.U, p.b)
+            failed += not true
+            rows.append(_demo_row(name, options, result, delta, seconds, true))
+    p = datasets.gaussian(60, 60, seed=seed)
+    oracle = quadsense.SpectralOracle(p.A_star)
+    for schedule in SCHEDULES:
+        begin = time.perf_counter()
+        result = quadsense.solve_spectral(oracle, np.eye(60), accuracy=0.1, schedule=schedule)
+        seconds = time.perf_counter() - begin
+        error = np.abs(np.linalg.eigvalsh(oracle.whiten(result.A)) - 1.0).max()
+        failed += not error <= 0.1
+        options = {"method": "spectral", "schedule": schedule}
+        rows.append(_demo_row("oracle of A*, n=60", options, result, 0.1, seconds, error <= 0.1))
+    header = [
+        "problem",
+        "method",
+        "schedule",
+        "status",
+        "iterations",
+        "max residual",
+        "delta",
+        "seconds",
+        "certificate",
+    ]
+    click.echo(view.table(header, rows))
+    click.echo(
+        "\nmet says that A fits every measurement, not that A is A*: with m below n(n+1)/2 "
+        "many matrices fit."
+    )
+    return NOT_MET if failed else 0
+
+
+def _demo_row(
+    name: str, options: dict[str, Any], result: Result, delta: float, seconds: float, true: bool
+) -> list[str]:
+    return [
+        name,
+        options["method"],
+        options.get("schedule", "-"),
+        str(result.status),
+        f"{result.n_iter:,}",
+        f"{result.max_residual:.2e}",
+        f"{delta:g}",
+        f"{seconds:.4f}",
+        "verified" if true else "FALSE",
+    ]
+
+
+def _demo_problems(
+    seed: int,
+) -> Iterator[tuple[str, datasets.Dataset, list[dict[str, Any]], float]]:
+    """Name, data, runs and delta of every part of the demo."""
+    fast: list[dict[str, Any]] = [
+        {"method": name, "schedule": "continuation"} for name in ("gd", "sgd")
+    ]
+    paper: list[dict[str, Any]] = [{"method": name, "schedule": "paper"} for name in ("gd", "sgd")]
+    yield (
+        "orthonormal, n=m=200",
+        datasets.orthonormal(200, 200, seed=seed),
+        [{"method": "closed_form"}, *fast, *paper],
+        0.02,
+    )
+    yield (
+        "near-orthogonal, n=100 m=50",
+        datasets.near_orthogonal(100, 50, seed=seed),
+        [*fast, *paper],
+        0.02,
+    )
+    yield "gaussian, n=50 m=600", datasets.gaussian(50, 600, seed=seed), fast, 0.01

@@ -1,0 +1,69 @@
+"""Pictures of a run; needs the extra ``plot`` (matplotlib)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from quadsense.core import theory
+from quadsense.core.potential import residual_bound
+from quadsense.result import Result
+
+RESIDUAL, POTENTIAL, BOUND = "#1b6ca8", "#c8553d", "#6b6b6b"
+
+
+def history(result: Result, *, title: str | None = None) -> Any:
+    """Max residual and log potential over iterations, with the paper's bound drawn in.
+
+    Parameters
+    ----------
+    result : Result
+        Of `solve` or `solve_spectral`.
+    title : str, optional
+        Heading; the method and status by default.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Notes
+    -----
+    The bound on the potential [QSZ24, Lemma 5.3] is drawn where lam and the step were fixed
+    (``schedule="paper"``), from the start's potential on; the residual's panel shows what it
+    implies, ``arccosh(Phi)/lam``.
+    """
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError:
+        raise ImportError(
+            "quadsense.plot needs matplotlib: pip install 'quadsense[plot]'"
+        ) from None
+    past = result.history
+    x = past.iteration
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9.0, 3.6), layout="constrained")
+    fixed = len(past) > 1 and np.ptp(past.lam) == 0.0 and np.ptp(past.step) == 0.0
+    shown = np.maximum(x, 0.5)
+    style = {"marker": ".", "markersize": 3}
+    left.plot(shown, past.max_ratio, color=RESIDUAL, label="worst residual / delta", **style)
+    left.axhline(1.0, color="black", lw=0.8, ls="--", label="delta")
+    right.plot(shown, past.log_potential, color=POTENTIAL, label="log potential", **style)
+    if fixed:
+        m = int(np.size(result.residuals))
+        lam, step = float(past.lam[0]), float(past.step[0])
+        bound = theory.potential_bound(
+            x, log_potential=float(past.log_potential[0]), m=m, lam=lam, step=step
+        )
+        label = f"bound ({result.plan.get('lemma') or 'one-step lemma'})"
+        right.plot(shown, bound, color=BOUND, lw=1.2, label=label)
+        unit = past.max_ratio[0] / max(float(past.max_residual[0]), 1e-300)
+        implied = np.array([residual_bound(float(value), lam) for value in bound]) * unit
+        left.plot(shown, implied, color=BOUND, lw=1.2, label="implied by the bound")
+    left.set(xlabel="iteration", ylabel="worst residual / delta", xscale="log", yscale="log")
+    right.set(xlabel="iteration", ylabel="log potential", xscale="log")
+    for axes in (left, right):
+        axes.legend(frameon=False, fontsize=8)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(alpha=0.2)
+    figure.suptitle(title or f"{result.plan['method']}: {result.status}", fontsize=11)
+    return figure

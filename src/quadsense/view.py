@@ -1,0 +1,122 @@
+"""Results for people: tables and sentences for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from quadsense.measurements import Measurements
+from quadsense.result import Result
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Text table; a column whose cells all start with a digit is aligned right."""
+    columns = list(zip(header, *rows, strict=True))
+    widths = [max(len(cell) for cell in column) for column in columns]
+    right = [all(cell[:1].isdigit() for cell in column[1:] if cell) for column in columns]
+    lines = []
+    for row in (header, ["-" * width for width in widths], *rows):
+        cells = [
+            cell.rjust(width) if flush else cell.ljust(width)
+            for cell, width, flush in zip(row, widths, right, strict=True)
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)
+
+
+def result_fields(result: Result) -> dict[str, Any]:
+    """What `quadsense solve --json` prints."""
+    certificate = result.certificate
+    return {
+        "status": str(result.status),
+        "success": result.success,
+        "message": result.message,
+        "n_iter": result.n_iter,
+        "max_residual": result.max_residual,
+        "max_ratio": result.max_ratio,
+        "violations": result.violations.tolist(),
+        "suspects": result.suspects.tolist(),
+        "unique": result.unique,
+        "unseen": result.unseen,
+        "certificate": {
+            "kind": certificate.kind,
+            "upper_bound": certificate.upper_bound,
+            "lower_bound": certificate.lower_bound,
+            "rounding": certificate.rounding,
+        },
+        "timings": result.timings,
+        "plan": result.plan,
+    }
+
+
+def result_text(result: Result) -> str:
+    """The verdict, and how it was reached."""
+    seconds = sum(result.timings.values())
+    claim = "certificate: " + {
+        "met": "every measurement recomputed from the data, rounding included, "
+        f"max |residual|/delta <= {result.certificate.upper_bound:.4g}",
+        "infeasible": "a measurement that no matrix can meet",
+    }.get(result.certificate.kind, "none, the tolerance was not met")
+    return "\n".join(
+        [
+            result.message,
+            f"{result.plan['method']}, {result.n_iter:,} iterations, {seconds:.3g} s "
+            f"({'; '.join(result.plan['reasons'])})",
+            claim,
+        ]
+    )
+
+
+def data_fields(data: Measurements) -> dict[str, Any]:
+    """What `quadsense inspect --json` prints."""
+    facts, rows = data.facts, data.unit_rows
+    return {
+        "m": data.m,
+        "n": data.n,
+        "complex": rows.is_complex,
+        "sparse": hasattr(rows.U, "nnz"),
+        "row_norms": [float(rows.norms.min()), float(rows.norms.max())],
+        "zero_rows": int((rows.nonzero == 0).sum()),
+        "readings": [float(data.b.min()), float(data.b.max())],
+        "spread": float(data.b.std()),
+        "orthonormal": facts.orthonormal,
+        "coherence": facts.coherence,
+        "paper_holds": facts.paper_holds,
+        "unknowns": facts.unknowns,
+        "rank": facts.rank,
+    }
+
+
+def data_text(data: Measurements) -> str:
+    """Sizes, facts, and what they mean for a solve."""
+    f = data_fields(data)
+    kind = f"{'sparse' if f['sparse'] else 'dense'} {'complex' if f['complex'] else 'real'}"
+    limit = 1.0 / (10 * data.m)
+    if f["orthonormal"]:
+        probes = "orthonormal: solved in one step"
+    elif f["paper_holds"]:
+        probes = f"coherence {f['coherence']:.3g}, within the paper's 1/(10m) = {limit:.3g}"
+    else:
+        probes = (
+            f"coherence {f['coherence']:.3g}, over the paper's 1/(10m) = {limit:.3g}: "
+            "its lemmas do not apply"
+        )
+    if f["rank"] is None:
+        seen = f"rank of the sensing map not computed (m > {4000}), {f['unknowns']:,} unknowns"
+    elif f["rank"] == f["unknowns"]:
+        seen = f"all {f['unknowns']:,} unknowns of A are determined"
+    else:
+        unseen = f["unknowns"] - f["rank"]
+        seen = f"{unseen:,} of {f['unknowns']:,} directions of A are unseen: a fit is not unique"
+    lines = [
+        ("measurements", f"m = {data.m:,}, n = {data.n:,}, {kind}"),
+        (
+            "row norms",
+            f"{f['row_norms'][0]:.4g} to {f['row_norms'][1]:.4g}"
+            + (f", {f['zero_rows']} rows of zeros" if f["zero_rows"] else ""),
+        ),
+        ("readings", f"{f['readings'][0]:.4g} to {f['readings'][1]:.4g}, spread {f['spread']:.3g}"),
+        ("probes", probes),
+        ("identifiability", seen),
+    ]
+    return "\n".join(f"{name:<16} {text}" for name, text in lines)

@@ -1,0 +1,59 @@
+"""Shared fixtures: every kind of array that U may be."""
+
+import array_api_strict
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import settings
+
+# The same examples on every machine, and no clock: compilation would trip it.
+settings.register_profile("quadsense", deadline=None, derandomize=True)
+settings.load_profile("quadsense")
+
+
+def _numpy(U):
+    return U
+
+
+def _fortran(U):
+    return np.asfortranarray(U)
+
+
+def _read_only(U):
+    U = U.copy()
+    U.flags.writeable = False
+    return U
+
+
+def _strict(U):
+    return array_api_strict.asarray(U)
+
+
+def _sparse(U):
+    return sp.csr_array(U)
+
+
+KINDS = {
+    "numpy": _numpy,
+    "fortran": _fortran,
+    "read-only": _read_only,
+    "strict": _strict,
+    "sparse": _sparse,
+    "sparse-coo-matrix": lambda U: sp.coo_matrix(U),
+}
+
+
+@pytest.fixture(params=KINDS)
+def kind(request):
+    """Makes U of one kind from a NumPy array."""
+    return KINDS[request.param]
+
+
+@pytest.fixture(params=[False, True], ids=["real", "complex"])
+def complex_(request):
+    return request.param
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(20240501)

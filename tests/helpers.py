@@ -1,0 +1,44 @@
+"""Small constructions used by several tests."""
+
+import numpy as np
+
+import quadsense
+from quadsense.methods import METHODS, Options, Problem
+from quadsense.plan import make_plan
+from quadsense.request import start_value
+
+
+def build(U, b, delta, *, method="gd", seed=0, start="tau", **options):
+    """Method, problem and first state, for stepping by hand."""
+    data = quadsense.Measurements(U, b, delta=delta)
+    plan = make_plan(data, method)
+    scaled = data.scaled()
+    problem = Problem(
+        rows=data.unit_rows,
+        gram=plan.gram,
+        b=scaled.b,
+        delta=scaled.delta,
+        tau=start_value(start, scaled.b, data.unit_rows.nonzero),
+        options=Options(**options),
+        seed=np.random.default_rng(seed),
+    )
+    solver = METHODS[method]()
+    return solver, problem, solver.start(problem)
+
+
+def unit(U):
+    return U / np.linalg.norm(U, axis=1, keepdims=True)
+
+
+def gaussian_rows(rng, m, n, complex_):
+    U = rng.standard_normal((m, n))
+    return U + 1j * rng.standard_normal((m, n)) if complex_ else U
+
+
+def hermitian(rng, n, complex_):
+    A = gaussian_rows(rng, n, n, complex_)
+    return A + A.conj().T
+
+
+def readings(U, A):
+    return np.einsum("ij,jk,ik->i", U.conj(), A, U).real

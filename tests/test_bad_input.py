@@ -1,0 +1,136 @@
+"""Bad input gets one clear sentence that names the argument, the row and the value."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import quadsense
+
+U = np.eye(3)
+B = np.array([1.0, 2.0, 3.0])
+
+
+def bad(value, row, array):
+    array = np.array(array, dtype=float)
+    array[row] = value
+    return array
+
+
+CASES = {
+    "nan in U": ({"data": bad(np.nan, 1, U)}, "U contains NaN or infinity, first in row 1"),
+    "inf in U": ({"data": bad(np.inf, (2, 0), U)}, "U contains NaN or infinity, first in row 2"),
+    "inf in sparse U": (
+        {"data": sp.csr_array(bad(np.inf, (2, 0), U))},
+        "NaN or infinity, first in row 2",
+    ),
+    "nan in sparse U": ({"data": sp.csr_array(bad(np.nan, (1, 0), U))}, "first in row 1"),
+    "complex nan": ({"data": U * (1 + 1j * np.nan)}, "U contains NaN"),
+    "nan in b": ({"b": bad(np.nan, 2, B)}, r"b must be finite, but b\[2\] is nan"),
+    "inf in b": ({"b": bad(-np.inf, 0, B)}, r"b\[0\] is -inf"),
+    "b too short": ({"b": B[:2]}, r"b has shape \(2,\), but must have shape \(3,\)"),
+    "b is a matrix": ({"b": B[:, None]}, r"b has shape \(3, 1\)"),
+    "b complex": ({"b": B + 1j}, "b must be real"),
+    "b text": ({"b": ["a", "b", "c"]}, "b must hold numbers"),
+    "b missing": ({"b": None}, "b is missing"),
+    "U empty": ({"data": np.empty((0, 3)), "b": []}, r"U is empty: its shape is \(0, 3\)"),
+    "U without columns": ({"data": np.empty((3, 0))}, "U is empty"),
+    "U one-dimensional": ({"data": np.ones(3)}, r"U must have two dimensions.*got shape \(3,\)"),
+    "U three-dimensional": ({"data": np.ones((3, 1, 1))}, "U must have two dimensions"),
+    "U object": ({"data": U.astype(object)}, "U must hold numbers, got an array of type object"),
+    "U text": ({"data": [["a"], ["b"], ["c"]]}, "U must hold numbers"),
+    "U ragged": ({"data": [[1, 2], [3]]}, "U is not a rectangular array"),
+    "delta missing": ({"delta": None}, r"delta is missing.*delta_from_sigma\(sigma, m=3\)"),
+    "delta zero": ({"delta": 0.0}, r"delta must be positive, got 0\.0"),
+    "delta negative": ({"delta": -1}, "delta must be positive, got -1"),
+    "delta nan": ({"delta": np.nan}, r"delta must be finite, but delta\[0\] is nan"),
+    "delta of wrong length": ({"delta": [0.1, 0.1]}, r"delta has shape \(2,\)"),
+    "one delta zero": ({"delta": [0.1, 0.0, 0.1]}, r"delta\[1\] must be positive, got 0\.0"),
+    "rtol negative": ({"rtol": -0.1}, "rtol must be a finite number, not negative, got -0.1"),
+    "rtol alone on zero": (
+        {"delta": None, "rtol": 0.1, "b": bad(0.0, 1, B)},
+        "the tolerance of row 1 is zero",
+    ),
+    "bounds and b": ({"bounds": (0, 1)}, "bounds replaces b, delta and rtol"),
+    "bounds crossed": (
+        {"b": None, "delta": None, "bounds": ([0, 5, 0], [1, 2, 1])},
+        r"row 1 has lo = 5\.0 and hi = 2\.0",
+    ),
+    "bounds infinite": (
+        {"b": None, "delta": None, "bounds": (0.0, [1, np.inf, 1])},
+        r"\(hi\)\[1\] is inf",
+    ),
+    "bounds not a pair": ({"b": None, "delta": None, "bounds": 3}, r"pair \(lo, hi\)"),
+    "unknown method": ({"method": "gdd"}, r"unknown method 'gdd'.*did you mean 'gd'"),
+    "unknown option": ({"batchsize": 3}, r"unknown option 'batchsize'.*did you mean 'batch_size'"),
+    "option of another method": (
+        {"method": "gd", "batch_size": 2},
+        "method 'gd' takes no 'batch_size'.*method='sgd'",
+    ),
+    "schedule for the closed form": ({"schedule": "paper"}, "takes no 'schedule'; gd and sgd do"),
+    "unknown schedule": ({"schedule": "fast"}, "schedule must be one of continuation, paper"),
+    "unknown start": ({"start": "random"}, "start must be one of mean, tau, zero, got 'random'"),
+    "batch too large": (
+        {"method": "sgd", "batch_size": 4},
+        "batch_size must be a whole number between 1 and m = 3",
+    ),
+    "batch zero": ({"method": "sgd", "batch_size": 0}, "batch_size must be .* got 0"),
+    "batch fraction": ({"method": "sgd", "batch_size": 1.5}, "batch_size must be .* got 1.5"),
+    "norm unknown": ({"method": "sgd", "norm": "l2"}, "norm must be 'exact' or 'bound', got 'l2'"),
+    "failure one": ({"method": "sgd", "failure": 1.0}, "failure must lie strictly between 0 and 1"),
+    "step negative": ({"method": "gd", "step": -1.0}, "step must be a positive number, got -1.0"),
+    "step and c": ({"method": "gd", "step": 1.0, "c": 1.0}, "give step or c"),
+    "max_iter negative": ({"max_iter": -1}, "max_iter must be a whole number"),
+    "max_iter fraction": ({"max_iter": 1.5}, "max_iter must be a whole number"),
+    "time_limit text": ({"time_limit": "1"}, "time_limit must be a number of seconds"),
+    "callback not callable": ({"callback": 3}, "callback must be callable"),
+    "rng nonsense": ({"rng": "seed"}, "rng must be a seed or a numpy.random.Generator"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_bad_input_is_named(name):
+    change, message = CASES[name]
+    arguments = {"data": U, "b": B, "delta": 0.1, **change}
+    with pytest.raises(ValueError, match=f"(?s){message}") as caught:
+        quadsense.solve(arguments.pop("data"), arguments.pop("b"), **arguments)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_closed_form_refuses_other_rows():
+    with pytest.raises(ValueError, match="'closed_form' needs orthonormal rows"):
+        quadsense.solve(np.ones((2, 2)) + np.eye(2), [1, 2], delta=0.1, method="closed_form")
+
+
+def test_measurements_carry_their_own_readings():
+    with pytest.raises(ValueError, match="belong to Measurements"):
+        quadsense.solve(quadsense.Measurements(U, B), B, delta=0.1)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: quadsense.SpectralOracle(), "give A_star, or both whiten and color"),
+        (lambda: quadsense.SpectralOracle(-np.eye(2)), "positive definite; its smallest"),
+        (lambda: quadsense.SpectralOracle(np.ones((2, 3))), r"square matrix, got shape \(2, 3\)"),
+        (lambda: quadsense.SpectralOracle(np.array([[1, 2], [0, 1]])), "must be symmetric"),
+        (lambda: quadsense.SpectralOracle(bad(np.nan, 1, U)), "A_star contains NaN"),
+        (lambda: quadsense.SpectralOracle(U, whiten=abs), "give either"),
+        (lambda: quadsense.solve_spectral(U, U), "oracle must be a quadsense.SpectralOracle"),
+        (
+            lambda: quadsense.solve_spectral(quadsense.SpectralOracle(U), U, accuracy=1.0),
+            "accuracy must lie strictly between 0 and 1",
+        ),
+        (lambda: quadsense.delta_from_sigma(-1.0, 5), "sigma must be a positive number"),
+        (lambda: quadsense.delta_from_sigma(1.0, 0), "m must be"),
+        (lambda: quadsense.delta_from_sigma(1.0, 5, confidence=1.0), "confidence must lie"),
+        (lambda: quadsense.datasets.orthonormal(3, 4), "m must be at most n = 3"),
+        (lambda: quadsense.datasets.gaussian(0, 4), "n must be at least 1"),
+        (lambda: quadsense.datasets.gaussian(3, 4, rank=4), "rank must lie between 1 and n = 3"),
+        (lambda: quadsense.datasets.gaussian(3, 4, condition=0.5), "condition must be at least 1"),
+        (lambda: quadsense.datasets.gaussian(3, 4, noise=-1), "noise must not be negative"),
+        (lambda: quadsense.datasets.near_orthogonal(3, 2, rho=1.0), r"rho must lie in \[0, 1\)"),
+    ],
+)
+def test_other_entry_points_name_bad_input_too(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

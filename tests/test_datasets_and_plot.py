@@ -1,0 +1,90 @@
+"""Generators keep their promises; pictures are drawn; examples in the docstrings run."""
+
+import doctest
+import importlib
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+from helpers import readings
+
+import quadsense
+from quadsense import datasets
+
+mpl.use("Agg")
+
+KINDS = [datasets.orthonormal, datasets.near_orthogonal, datasets.gaussian]
+
+
+@pytest.mark.parametrize("make", KINDS)
+def test_readings_are_those_of_a_star(make, complex_):
+    p = make(n=9, m=6, seed=3, condition=50.0, complex=complex_)
+    np.testing.assert_allclose(readings(p.U, p.A_star), p.b, atol=1e-13)
+    values = np.linalg.eigvalsh(p.A_star)
+    assert values[-1] / values[0] == pytest.approx(50.0)
+    assert np.iscomplexobj(p.U) == complex_
+
+
+@pytest.mark.parametrize("make", KINDS)
+def test_seeds_reproduce_and_differ(make):
+    one, two, three = (make(n=9, m=6, seed=seed) for seed in (3, 3, 4))
+    np.testing.assert_array_equal(one.U, two.U)
+    np.testing.assert_array_equal(one.b, two.b)
+    assert not np.array_equal(one.U, three.U)
+
+
+def test_noise_and_rank():
+    p = datasets.gaussian(n=9, m=4000, seed=0, noise=0.1, rank=2)
+    assert np.linalg.matrix_rank(p.A_star) == 2
+    error = p.b - readings(p.U, p.A_star)
+    assert error.std() == pytest.approx(0.1, rel=0.1)
+
+
+def test_coherence_is_as_asked(complex_):
+    p = datasets.near_orthogonal(n=9, m=6, rho=0.2, seed=0, complex=complex_)
+    gram = np.abs(p.U.conj() @ p.U.T)
+    np.testing.assert_allclose(gram, np.where(np.eye(6), 1.0, 0.2), atol=1e-13)
+    p = datasets.orthonormal(n=9, m=6, seed=0, complex=complex_)
+    np.testing.assert_allclose(p.U.conj() @ p.U.T, np.eye(6), atol=1e-13)
+
+
+@pytest.mark.parametrize("schedule", ["paper", "continuation"])
+def test_history_is_drawn_with_the_bound_above_it(schedule):
+    from quadsense import plot
+
+    p = datasets.orthonormal(n=20, m=20, seed=0)
+    result = quadsense.solve(p.U, p.b, delta=0.05, method="gd", schedule=schedule)
+    figure = plot.history(result)
+    left, right = figure.axes
+    lines = {line.get_label(): line.get_ydata() for line in right.get_lines()}
+    if schedule == "paper":
+        assert np.all(lines["log potential"] <= lines["bound (Lemma 5.3 and 5.6)"] + 1e-9)
+        ratio = {line.get_label(): line.get_ydata() for line in left.get_lines()}
+        assert np.all(ratio["worst residual / delta"] <= ratio["implied by the bound"] + 1e-9)
+    else:
+        assert list(lines) == ["log potential"]
+    mpl.pyplot.close(figure)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "quadsense",
+        "quadsense.solve",
+        "quadsense.spectral",
+        "quadsense.core.theory",
+        "quadsense.core.noise",
+        "quadsense.core.matrix",
+        "quadsense.measurements.base",
+        "quadsense.methods.spectral",
+    ],
+)
+def test_examples_in_docstrings_run(name):
+    found = doctest.testmod(importlib.import_module(name))
+    assert found.attempted > 0
+    assert found.failed == 0
+
+
+def test_public_names_are_there():
+    for name in quadsense.__all__:
+        assert getattr(quadsense, name) is not None

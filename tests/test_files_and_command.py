@@ -1,0 +1,296 @@
+"""Files that survive, and the command with its exit statuses."""
+
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from click.testing import CliRunner
+from helpers import gaussian_rows, readings
+
+import quadsense
+from quadsense import cli, files
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Runs the command in this process; gives (exit status, stdout, stderr)."""
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["quadsense", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        shown = capsys.readouterr()
+        return stop.value.code, shown.out, shown.err
+
+    return call
+
+
+@pytest.fixture
+def data(tmp_path, run):
+    path = tmp_path / "data.npz"
+    assert run("generate", "--kind", "gaussian", "--n", 12, "--m", 30, "-o", path)[0] == 0
+    return path
+
+
+# --- results -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("n", "m"), [(12, 5), (5, 12)], ids=["implicit", "dense"])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_result_comes_back_whole(tmp_path, n, m, sparse, complex_):
+    rng = np.random.default_rng(0)
+    U = gaussian_rows(rng, m, n, complex_) * (rng.random((m, n)) < 0.6)
+    U[:, 0] = 1.0
+    b = rng.random(m)
+    V = sp.csr_array(U) if sparse else U
+    result = quadsense.solve(V, b, delta=0.3, method="gd", max_iter=3000)
+    result.save(tmp_path / "r.npz")
+    back = quadsense.load_result(tmp_path / "r.npz")
+    np.testing.assert_allclose(back.A, result.A, atol=1e-14)
+    for name in (
+        "status",
+        "message",
+        "n_iter",
+        "max_residual",
+        "max_ratio",
+        "unique",
+        "unseen",
+        "timings",
+        "plan",
+    ):
+        assert getattr(back, name) == getattr(result, name)
+    for name in ("residuals", "violations"):
+        np.testing.assert_array_equal(getattr(back, name), getattr(result, name))
+    for name, values in result.history.__dict__.items():
+        np.testing.assert_array_equal(getattr(back.history, name), values)
+    assert back.certificate.verify(V, b) == result.success
+    assert back.certificate.kind == result.certificate.kind
+
+
+def test_a_result_file_cannot_hide_a_false_claim(tmp_path):
+    p = quadsense.datasets.gaussian(n=6, m=10, seed=0)
+    quadsense.solve(p.U, p.b, delta=0.01).save(tmp_path / "r.npz")
+    with np.load(tmp_path / "r.npz") as archive:
+        arrays = dict(archive)
+    arrays["A"] = arrays["A"] + 0.1 * np.eye(6)
+    np.savez(tmp_path / "r.npz", **arrays)
+    assert not quadsense.load_result(tmp_path / "r.npz").certificate.verify(p.U, p.b)
+
+
+def test_nothing_is_pickled_or_unpickled(tmp_path):
+    class Bomb:
+        def __reduce__(self):
+            return (os.mkdir, (str(tmp_path / "boom"),))
+
+    np.savez(tmp_path / "bomb.npz", U=np.array([Bomb()], dtype=object), b=np.ones(1))
+    (tmp_path / "bomb.pkl").write_bytes(pickle.dumps(Bomb()))
+    for name in ("bomb.npz", "bomb.pkl"):
+        with pytest.raises(ValueError, match=r"pickled objects|not an \.npz"):
+            quadsense.Measurements.open(tmp_path / name)
+        with pytest.raises(ValueError, match="bomb"):
+            quadsense.load_result(tmp_path / name)
+    assert not (tmp_path / "boom").exists()
+
+
+def test_damaged_files_are_said_to_be_so(tmp_path, data):
+    whole = data.read_bytes()
+    for share in (0.1, 0.5, 0.9, 0.99):
+        cut = tmp_path / "cut.npz"
+        cut.write_bytes(whole[: int(share * len(whole))])
+        with pytest.raises(ValueError, match=r"damaged or not an \.npz file"):
+            quadsense.Measurements.open(cut)
+    np.save(tmp_path / "one.npy", np.eye(3))
+    with pytest.raises(ValueError, match=r"not an \.npz file \(it holds a single array\)"):
+        quadsense.Measurements.open(tmp_path / "one.npy")
+    with pytest.raises(ValueError, match="does not exist"):
+        quadsense.Measurements.open(tmp_path / "absent.npz")
+    with pytest.raises(ValueError, match="is a directory"):
+        quadsense.Measurements.open(tmp_path)
+    with pytest.raises(ValueError, match="is not a quadsense result; it holds A_star, U, b"):
+        quadsense.load_result(data)
+
+
+def test_open_reads_named_arrays_bounds_and_sparse(tmp_path):
+    S = sp.csr_array(np.eye(3))
+    files.write_arrays(tmp_path / "d.npz", {"probes": S, "y": np.ones(3), "delta": 0.5}, {})
+    data = quadsense.Measurements.open(tmp_path / "d.npz", U="probes", b="y")
+    assert sp.issparse(data.unit_rows.U)
+    np.testing.assert_array_equal(data.tolerance, 0.5)
+    with pytest.raises(ValueError, match="holds no array named 'U'; it holds delta, probes, y"):
+        quadsense.Measurements.open(tmp_path / "d.npz")
+    np.savez(tmp_path / "b.npz", U=np.eye(2), lo=np.zeros(2), hi=np.ones(2))
+    np.testing.assert_array_equal(quadsense.Measurements.open(tmp_path / "b.npz").b, 0.5)
+    np.savez(tmp_path / "u.npz", U=np.eye(2))
+    with pytest.raises(ValueError, match="holds no array named 'b'"):
+        quadsense.Measurements.open(tmp_path / "u.npz")
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path):
+    path = tmp_path / "x.npz"
+    files.write_arrays(path, {"a": np.ones(2)}, {})
+    with pytest.raises(TypeError):
+        files.write_arrays(path, {"a": np.zeros(2)}, {"bad": object()})
+
+    class Broken:
+        def __array__(self, dtype=None, copy=None):
+            raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        files.write_arrays(path, {"a": Broken()}, {})
+    np.testing.assert_array_equal(files.read_arrays(path)["a"], 1.0)
+    assert os.listdir(tmp_path) == ["x.npz"]
+
+
+# --- the command -------------------------------------------------------------------------------
+
+
+def test_generate_inspect_solve_verify(run, data, tmp_path):
+    code, out, _ = run("inspect", data)
+    assert code == 0
+    assert "m = 30, n = 12, dense real" in out
+    assert "48 of 78 directions of A are unseen" in out
+    result, dense = tmp_path / "r.npz", tmp_path / "A.npy"
+    code, out, _ = run("solve", data, "--delta", 0.01, "-o", result, "--dense", dense)
+    assert code == 0
+    assert out.startswith("met: worst residual")
+    with np.load(data) as archive:
+        U, b = archive["U"], archive["b"]
+    assert np.abs(readings(U, np.load(dense)) - b).max() <= 0.01
+    code, out, _ = run("verify", data, result)
+    assert (code, out) == (0, "true: met, 30 measurements\n")
+    assert run("verify", data, result, "--quiet")[:2] == (0, "")
+
+
+def test_verify_fails_on_other_data_or_a_tighter_delta(run, data, tmp_path):
+    result, other = tmp_path / "r.npz", tmp_path / "other.npz"
+    run("solve", data, "--delta", 0.01, "-o", result, "--quiet")
+    run("generate", "--n", 12, "--m", 30, "--seed", 1, "-o", other)
+    code, out, _ = run("verify", other, result)
+    assert code == 3
+    assert out.startswith("FALSE")
+    assert run("verify", data, result, "--delta", 1e-6)[0] == 3
+    run("generate", "--n", 11, "--m", 30, "-o", other)
+    code, _, err = run("verify", other, result)
+    assert code == 2
+    assert "order 12, but the data have n = 11" in err
+
+
+def test_not_met_is_exit_3_and_is_written(run, data, tmp_path):
+    result = tmp_path / "r.npz"
+    code, out, _ = run(
+        "solve", data, "--delta", 1e-9, "--method", "gd", "--max-iter", 3, "-o", result
+    )
+    assert code == 3
+    assert "max_iter = 3" in out
+    assert quadsense.load_result(result).n_iter <= 3
+    code, out, _ = run("verify", data, result)
+    assert code == 3
+    assert out == "no claim: the result's status is max_iter\n"
+
+
+def test_infeasible_is_exit_4_and_verifies(run, tmp_path):
+    data, result = tmp_path / "d.npz", tmp_path / "r.npz"
+    np.savez(data, U=np.diag([1.0, 0.0]), b=np.array([1.0, 1.0]))
+    assert run("solve", data, "--delta", 0.1, "-o", result)[0] == 4
+    assert run("verify", data, result)[0] == 0
+    np.savez(data, U=np.diag([1.0, 1.0]), b=np.array([1.0, 1.0]))
+    assert run("verify", data, result)[0] == 3
+
+
+def test_json_has_the_verdict(run, data):
+    code, out, _ = run(
+        "solve", data, "--delta", 0.01, "--method", "sgd", "--batch-size", 4, "--seed", 3, "--json"
+    )
+    fields = json.loads(out)
+    assert code == 0
+    assert fields["status"] == "met"
+    assert fields["plan"]["method"] == "sgd"
+    assert fields["certificate"]["upper_bound"] <= 1.0
+    assert json.loads(run("inspect", data, "--json")[1])["rank"] == 30
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["solve", "absent.npz", "--delta", "1"], "absent.npz does not exist"),
+        (["solve", "DATA"], "delta is missing"),
+        (["solve", "DATA", "--delta", "0"], "delta must be positive"),
+        (["solve", "DATA", "--delta", "1", "-o", "absent/r.npz"], "folder absent does not exist"),
+        (["solve", "DATA", "--delta", "1", "--dense", "/"], "is a directory"),
+        (["solve", "DATA", "--delta", "1", "--method", "newton"], "Invalid value for '--method'"),
+        (["solve", "DATA", "--delta", "1", "--batch-size", "9"], "takes no 'batch_size'"),
+        (["solve", "DATA", "--delta", "x"], "is not a valid float"),
+        (
+            ["generate", "--n", "3", "--m", "4", "--kind", "orthonormal", "-o", "x.npz"],
+            "m must be at most n",
+        ),
+        (["generate", "--n", "3", "--m", "4", "--rho", "0.1", "-o", "x.npz"], "--rho goes with"),
+        (["verify", "DATA", "DATA"], "is not a quadsense result"),
+        (["inspect"], "Missing argument"),
+        (["frobnicate"], "No such command"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_2(run, data, monkeypatch, arguments, message):
+    monkeypatch.chdir(data.parent)
+    before = sorted(os.listdir())
+    code, out, err = run(*[data if word == "DATA" else word for word in arguments])
+    assert code == 2
+    assert out == ""
+    assert message in err
+    assert "Traceback" not in err
+    assert sorted(os.listdir()) == before
+
+
+def test_an_unwritable_output_is_found_before_the_solve(run, data, tmp_path, monkeypatch):
+    def never(*args, **kwargs):
+        raise AssertionError("the solve was started")
+
+    monkeypatch.setattr(quadsense, "solve", never)
+    assert run("solve", data, "--delta", 1, "-o", tmp_path / "no" / "r.npz")[0] == 2
+
+
+def test_help_has_examples():
+    for command in ("generate", "inspect", "solve", "verify", "demo"):
+        shown = CliRunner().invoke(cli.cli, [command, "--help"]).output
+        assert f"quadsense {command}" in shown
+
+
+def test_ctrl_c_writes_the_best_so_far_and_exits_130(tmp_path):
+    U = np.vstack([np.eye(40), np.eye(40)])
+    rng = np.random.default_rng(0)
+    b = np.concatenate([rng.random(40), rng.random(40)])  # a contradiction: runs until stopped
+    np.savez(tmp_path / "d.npz", U=U, b=b)
+    code = (
+        "import sys; sys.argv = ['quadsense', 'solve', 'd.npz', '--delta', '1e-9', '--method', "
+        "'gd', '--schedule', 'paper', '-o', 'r.npz']; "
+        "from quadsense.methods import kernels; import quadsense; "
+        "quadsense.solve([[1.0],[2.0]], [1.0, 3.9], delta=0.2, method='gd'); "
+        "print('go', flush=True); "
+        "from quadsense.cli import main; main()"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], cwd=tmp_path, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout.readline() == "go\n"
+    time.sleep(2.0)
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "interrupted" in out
+    assert quadsense.load_result(tmp_path / "r.npz").status is quadsense.Status.INTERRUPTED
+
+
+def test_demo_solves_and_verifies_everything(run):
+    code, out, _ = run("demo")
+    assert code == 0
+    lines = [line for line in out.splitlines() if "verified" in line]
+    assert len(lines) == 13
+    assert all(" met " in line for line in lines)
+    assert "FALSE" not in out

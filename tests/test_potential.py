@@ -1,0 +1,119 @@
+"""Log potential, direction and weights, against mpmath-free truths: long doubles and Taylor."""
+
+import array_api_strict
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from quadsense.core import potential
+from quadsense.core.theory import sharpness
+from quadsense.methods.kernels import evaluate, exp_clipped
+
+moderate = arrays(np.float64, st.integers(1, 12), elements=st.floats(-300, 300))
+
+
+@given(moderate)
+def test_log_potential_equals_the_sum_where_that_can_be_formed(x):
+    truth = np.log(np.sum(np.cosh(x.astype(np.longdouble))))
+    assert potential.log_potential(x) == pytest.approx(float(truth), rel=1e-14, abs=1e-14)
+
+
+@given(moderate)
+def test_scaled_sinh_and_cosh_equal_the_functions(x):
+    big = x.astype(np.longdouble)
+    for scaled, truth in (
+        (potential.scaled_sinh(x), np.sinh(big)),
+        (potential.scaled_cosh(x), np.cosh(big)),
+    ):
+        expected = (truth / np.exp(np.longdouble(scaled.shift))).astype(np.float64)
+        np.testing.assert_allclose(scaled.values, expected, rtol=1e-13, atol=1e-300)
+
+
+@pytest.mark.parametrize("size", [1e3, 1e6, 1e12])
+def test_nothing_overflows_however_large_the_argument(size):
+    x = np.array([size, -size, 0.5 * size, 0.0])
+    with np.errstate(over="raise", invalid="raise"):
+        assert potential.log_potential(x) == pytest.approx(size, rel=1e-12)
+        values, shift = potential.scaled_sinh(x)
+    assert shift == size
+    np.testing.assert_allclose(values, [0.5, -0.5, 0.0, 0.0], atol=1e-15)
+
+
+@given(st.integers(0, 2**32 - 1), st.floats(0.1, 5.0))
+def test_gradient_of_log_potential_has_taylor_slope_two(seed, lam):
+    rng = np.random.default_rng(seed)
+    z, h = rng.standard_normal(8), rng.standard_normal(8)
+    h /= np.linalg.norm(h)
+    s = potential.scaled_sinh(lam * z)
+    c = potential.scaled_cosh(lam * z)
+    gradient = lam * s.values / np.sum(c.values)  # both are over e^shift, the same one
+    errors = []
+    for t in (1e-2, 1e-3):
+        change = potential.log_potential(lam * (z + t * h)) - potential.log_potential(lam * z)
+        errors.append(abs(change - t * (gradient @ h)))
+    # Either the second-order term is tiny, or it falls by 100 with t by 10.
+    assert errors[1] <= 0.02 * errors[0] + 1e-12
+
+
+def test_hessian_weights_are_the_second_derivative():
+    z, lam, t = np.array([0.3, -0.7, 1.1]), 2.0, 1e-4
+    c = potential.scaled_cosh(lam * z)
+    weights = lam**2 * c.values * np.exp(c.shift)
+    for i in range(3):
+        e = np.eye(3)[i] * t
+        phi = [np.exp(potential.log_potential(lam * (z + k * e))) for k in (-1, 0, 1)]
+        assert (phi[0] - 2 * phi[1] + phi[2]) / t**2 == pytest.approx(weights[i], rel=1e-5)
+
+
+def test_matrix_versions_equal_the_matrix_functions(rng):
+    from scipy.linalg import coshm, sinhm
+
+    B = rng.standard_normal((6, 6)) + 1j * rng.standard_normal((6, 6))
+    X = B + B.conj().T
+    for scaled, truth in (
+        (potential.spectral_sinh(X), sinhm(X)),
+        (potential.spectral_cosh(X), coshm(X)),
+    ):
+        np.testing.assert_allclose(
+            scaled.values * np.exp(scaled.shift), truth, rtol=0, atol=1e-12 * np.abs(truth).max()
+        )
+    assert potential.spectral_log_potential(X) == pytest.approx(
+        np.log(np.trace(coshm(X)).real), rel=1e-13
+    )
+
+
+def test_strict_namespace_gives_the_same_numbers(rng):
+    x = rng.standard_normal(20) * 50
+    strict = array_api_strict.asarray(x)
+    assert potential.log_potential(strict) == pytest.approx(potential.log_potential(x), rel=1e-15)
+    values = potential.scaled_sinh(strict).values
+    np.testing.assert_allclose(np.asarray(values), potential.scaled_sinh(x).values, rtol=1e-14)
+
+
+@given(st.floats(-700.0, 700.0))
+def test_polynomial_exp_is_within_two_ulp(x):
+    assert exp_clipped(x) == pytest.approx(np.exp(x), rel=4.5e-16)
+
+
+def test_compiled_and_plain_evaluation_agree(rng):
+    from numba import njit
+
+    compiled = njit(lambda y, q, eta, L, shift: evaluate(y, q, eta, L, shift))
+    y, q = rng.standard_normal(33), rng.standard_normal(33)
+    for L in (0.5, 40.0, 4000.0):
+        shift = L * np.abs(y).max()
+        plain, fast = evaluate(y, q, 1e-3, L, shift), compiled(y, q, 1e-3, L, shift)
+        for a, b in zip(plain, fast, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-14)
+
+
+def test_residual_bound_inverts_the_potential():
+    m = 40
+    z = np.zeros(m)
+    z[3] = 0.7
+    lam = sharpness(m) / 0.1
+    assert potential.residual_bound(potential.log_potential(lam * z), lam) >= 0.7
+    # far past the range of cosh
+    assert potential.residual_bound(5000.0, 2.0) == pytest.approx(2500.0, rel=1e-3)
