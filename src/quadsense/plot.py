@@ -35,6 +35,7 @@ def history(result: Result, *, title: str | None = None) -> Any:
     """
     try:
         import matplotlib.pyplot as plt
+        from matplotlib import ticker
     except ImportError:
         raise ImportError(
             "quadsense.plot needs matplotlib: pip install 'quadsense[plot]'"
@@ -43,7 +44,9 @@ def history(result: Result, *, title: str | None = None) -> Any:
     x = past.iteration
     figure, (left, right) = plt.subplots(1, 2, figsize=(9.0, 3.6), layout="constrained")
     fixed = len(past) > 1 and np.ptp(past.lam) == 0.0 and np.ptp(past.step) == 0.0
-    shown = np.maximum(x, 0.5)
+    # Fixed steps move evenly; with continuation the first few iterations do most of the work.
+    scale = "linear" if fixed else "log"
+    shown = x if fixed else np.maximum(x, 0.5)
     style = {"marker": ".", "markersize": 3}
     left.plot(shown, past.max_ratio, color=RESIDUAL, label="worst residual / delta", **style)
     left.axhline(1.0, color="black", lw=0.8, ls="--", label="delta")
@@ -59,9 +62,12 @@ def history(result: Result, *, title: str | None = None) -> Any:
         unit = past.max_ratio[0] / max(float(past.max_residual[0]), 1e-300)
         implied = np.array([residual_bound(float(value), lam) for value in bound]) * unit
         left.plot(shown, implied, color=BOUND, lw=1.2, label="implied by the bound")
-    left.set(xlabel="iteration", ylabel="worst residual / delta", xscale="log", yscale="log")
-    right.set(xlabel="iteration", ylabel="log potential", xscale="log")
+    left.set(xlabel="iteration", ylabel="worst residual / delta", yscale="log")
+    right.set(xlabel="iteration", ylabel="log potential")
+    for axis in (left.yaxis.set_major_formatter, left.yaxis.set_minor_formatter):
+        axis(ticker.LogFormatter(labelOnlyBase=False, minor_thresholds=(2, 0.5)))
     for axes in (left, right):
+        axes.set_xscale(scale)
         axes.legend(frameon=False, fontsize=8)
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.2)

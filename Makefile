@@ -1,0 +1,48 @@
+# Every task; `make` lists them. A fresh machine needs python3 and make only.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format figures bench-paper clean
+
+help:  ## List the tasks
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+
+# One stamp an extra: installing again happens only when the dependencies change.
+$(VENV)/.installed: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable .
+	@touch $@
+
+$(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@ $(VENV)/.installed
+
+demo: $(VENV)/.installed  ## Solve a seeded problem of each kind with every method
+	$(BIN)/quadsense demo
+
+test: $(VENV)/.installed-dev  ## Run the tests
+	$(BIN)/python -m pytest -n auto
+
+check: $(VENV)/.installed-dev  ## Lint, types, who imports whom
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+format: $(VENV)/.installed-dev  ## Format the code
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+figures: $(VENV)/.installed-dev  ## Remake the README's picture
+	$(BIN)/python docs/figures.py
+
+bench-paper: $(VENV)/.installed-dev  ## Printed algorithms against ours, as ratios
+	$(BIN)/python benchmarks/paper.py
+
+clean:  ## Remove the environment and caches
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
