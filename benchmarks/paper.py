@@ -162,7 +162,8 @@ def main():
     print("n = 100,000, m = 500, general rows, delta = 1e-3: peak memory of the whole process")
     print(
         f"  {wide['status']} in {wide['seconds']:.2f} s (K {wide['gram']}), "
-        f"{wide['peak'] / 1e6:.0f} MB, U is {wide['U'] / 1e6:.0f} MB; 1.5 U + 300 MB = {allowed / 1e6:.0f} MB"
+        f"{wide['peak'] / 1e6:.0f} MB, U is {wide['U'] / 1e6:.0f} MB; "
+        f"1.5 U + 300 MB = {allowed / 1e6:.0f} MB"
     )
 
 
