@@ -136,7 +136,7 @@ def test_sgd_expected_progress_is_exact_over_all_batches(name):
         assert expected <= bound + 1e-12 * abs(state.log_potential)
         checked += 1
         state = solver.advance(problem, state, 1500)
-        if state.top <= 1.0:
+        if state.max_ratio <= 1.0:
             break
     assert checked >= 10
 

@@ -68,7 +68,7 @@ def to_result(
             "certify": outcome.seconds_certifying,
         },
         certificate=certificate,
-        plan={**plan.describe(), "method": solver.name, "lemma": outcome.state.lemma},
+        plan={**plan.describe(), "method": solver.name, "lemma": solver.lemma},
         unique=unique,
         unseen=unseen,
         suspects=suspects,

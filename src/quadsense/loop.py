@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy as np
 from quadsense.arrays import to_numpy
 from quadsense.core.certificate import Enclosure, is_met
 from quadsense.core.matrix import SensedMatrix
-from quadsense.methods import Method, Problem, State
+from quadsense.methods import Claim, Method, Problem, State
 from quadsense.result import History, Status
 
 PROGRESS = 1e-3
@@ -95,10 +95,11 @@ class _Interrupts:
 class Outcome:
     """How a run ended: the best state, its recomputed residuals, and why it stopped."""
 
-    state: State
+    state: Any
     found: Enclosure
     status: Status
     reason: str
+    claim: Claim | None
     history: History
     seconds_iterating: float
     seconds_certifying: float
@@ -107,37 +108,35 @@ class Outcome:
 class _Recorder:
     """History under construction, and the bar."""
 
-    def __init__(self, problem: Problem, norms2: Any, progress: bool) -> None:
-        self.problem = problem
+    def __init__(self, method: Method, problem: Problem, norms2: Any, limits: Limits) -> None:
+        self.method, self.problem = method, problem
         self.tolerance = to_numpy(problem.delta) * norms2  # in the user's scaling
         self.rows: list[tuple[float, ...]] = []
         self.bar: Any = None
         self.begin = time.perf_counter()
-        if progress:
+        if limits.progress:
             from tqdm.auto import tqdm
 
-            self.bar = tqdm(
-                total=100,
-                bar_format="{desc} |{bar}| {elapsed}{postfix}",
-                leave=False,
-            )
+            form = "{desc} |{bar}| {elapsed}{postfix}"
+            self.bar = tqdm(total=100, bar_format=form, leave=False)
 
     def add(self, state: State) -> tuple[float, ...]:
         """Append the state's numbers."""
-        ratios = np.abs(to_numpy(state.y))
-        lam = state.sharpness / self.problem.least_delta
+        trace = self.method.trace(self.problem, state)
+        ratio = state.max_ratio
+        if trace.ratios is None:  # exact where all tolerances are the same
+            delta = float(np.median(self.tolerance))
+            residual = ratio * delta
+        else:
+            delta = float(self.tolerance[np.argmax(trace.ratios)])
+            residual = float((trace.ratios * self.tolerance).max())
+        seconds = time.perf_counter() - self.begin
         row = (
-            state.iteration,
-            time.perf_counter() - self.begin,
-            float((ratios * self.tolerance).max()),
-            state.top,
-            state.log_potential,
-            lam,
-            state.c / lam,
-        )
+            state.iteration, seconds, residual, ratio, trace.log_potential, trace.lam, trace.step,
+        )  # fmt: skip
         self.rows.append(row)
         if self.bar is not None:
-            self._show(row, float(self.tolerance[np.argmax(ratios)]))
+            self._show(row, delta)
         return row
 
     def _show(self, row: tuple[float, ...], delta: float) -> None:
@@ -146,9 +145,8 @@ class _Recorder:
             share = math.log(max(first / max(now, 1e-300), 1.0)) / math.log(first)
             self.bar.n = round(100 * min(1.0, max(0.0, share)))
         self.bar.set_description_str(f"iteration {int(row[0]):>8,}", refresh=False)
-        self.bar.set_postfix_str(
-            f"worst residual {now * delta:.3g} against delta {delta:.3g}", refresh=True
-        )
+        against = f" against delta {delta:.3g}" if self.problem.target else ""
+        self.bar.set_postfix_str(f"worst residual {now * delta:.3g}{against}", refresh=True)
 
     def history(self) -> History:
         """All that was recorded."""
@@ -161,6 +159,134 @@ class _Recorder:
             self.bar.close()
 
 
+class _Run:
+    """One method on one problem, from its start to a status."""
+
+    def __init__(
+        self,
+        method: Method,
+        problem: Problem,
+        certify: Callable[[SensedMatrix], Enclosure],
+        recorder: _Recorder,
+        limits: Limits,
+    ) -> None:
+        self.method, self.problem, self.certify = method, problem, certify
+        self.recorder, self.limits = recorder, limits
+        self.state = self.best = method.start(problem)
+        self.found: Enclosure | None = None  # residuals of `best`, where recomputed
+        self.status: Status | None = None
+        self.reason = ""
+        self.claim: Claim | None = None
+        self.corrections = self.quiet = 0
+        self.mark = self.state.max_ratio
+        self.certifying = 0.0
+
+    def go(self) -> None:
+        """Advance until there is a status."""
+        self.recorder.add(self.state)
+        with _Interrupts() as interrupts:
+            while self.status is None:
+                self._judge()
+                if self.status is None:
+                    self._stop_at_limits(interrupts.pressed)
+                if self.status is None:
+                    self._stride()
+
+    def check_best(self) -> Enclosure:
+        """Residuals of the best state, recomputed from the data."""
+        if self.found is None:
+            begin = time.perf_counter()
+            self.found = self.certify(self.method.matrix(self.problem, self.best))
+            self.certifying += time.perf_counter() - begin
+        return self.found
+
+    def _end(self, status: Status, reason: str = "") -> None:
+        self.status, self.reason = status, reason
+
+    def _judge(self) -> None:
+        """Check what the method claims, and end if it holds."""
+        claim = self.method.claim(self.problem, self.state)
+        if claim is None:
+            return
+        self.claim = claim
+        if claim.kind == "stalled":
+            self._end(Status.STALLED, claim.reason)
+        elif claim.kind == "inconsistent":
+            self._end(Status.UNDECIDED, claim.reason)
+        elif claim.kind == "infeasible":
+            self._end(Status.INFEASIBLE, claim.reason)
+        elif claim.kind == "optimal":
+            self.best, self.found = self.state, None
+            self.check_best()
+            self._end(Status.OPTIMAL, claim.reason)
+        else:
+            self._check_met()
+
+    def _check_met(self) -> None:
+        """End if the recomputed residuals are within tolerance, or take the state up again."""
+        self.best, self.found = self.state, None
+        found = self.check_best()
+        if is_met(found, self.problem.delta, self.problem.sides):
+            self._end(Status.MET)
+            return
+        excess = float((to_numpy(found.error) / to_numpy(self.problem.delta)).max())
+        self.corrections += 1
+        if self.corrections > CORRECTIONS or excess >= 0.5:
+            text = "float64 cannot certify a delta this small; raise delta"
+            self._end(Status.STALLED, f"rounding alone is {excess:.2g} of the tolerance: {text}")
+            return
+        goal = min(0.9**self.corrections, 1.0 - 2.0 * excess)
+        self.state = self.best = self.method.correct(self.problem, self.state, found.z, goal)
+        self.mark = math.inf
+
+    def _stop_at_limits(self, pressed: bool) -> None:
+        """End if a limit is reached or nothing has moved for long."""
+        limits, done, method = self.limits, self.state.iteration, self.method
+        seconds = time.perf_counter() - self.recorder.begin
+        if pressed:
+            self._end(Status.INTERRUPTED, "interrupted by the user")
+        elif limits.max_iter is not None and done >= limits.max_iter:
+            self._end(Status.MAX_ITER, f"stopped after max_iter = {limits.max_iter} iterations")
+        elif method.limit is not None and done >= method.limit:
+            self._end(Status.MAX_ITER, f"the {method.limit} iterations of {method.lemma} are over")
+        elif limits.time_limit is not None and seconds >= limits.time_limit:
+            self._end(Status.TIME_LIMIT, f"stopped after time_limit = {limits.time_limit} s")
+        elif self.quiet >= method.patience(self.problem) and method.limit is None:
+            # With the paper's schedule the lemma says how long it takes, however slow it looks.
+            self._end(Status.STALLED, self._stalled())
+
+    def _stalled(self) -> str:
+        patience = self.method.patience(self.problem)
+        return (
+            f"the max residual has not fallen by {PROGRESS:.1%} in {patience} strides (worst ratio "
+            f"to delta {self.state.max_ratio:.3g}): either no matrix meets this delta, and a "
+            f"larger one is needed, or '{self.method.name}' is too slow for rows as nearly "
+            "dependent as these; method='auto' finds out which"
+        )
+
+    def _stride(self) -> None:
+        """Advance, and tell whoever listens."""
+        # Short strides at first, so that the history is even on a log scale.
+        steps = min(self.method.stride(self.problem), max(1, self.state.iteration // 4))
+        for most in (self.limits.max_iter, self.method.limit):
+            if most is not None:
+                steps = min(steps, most - self.state.iteration)
+        before = self.state.iteration
+        self.state = state = self.method.advance(self.problem, self.state, steps)
+        row = self.recorder.add(state)
+        if state.max_ratio <= self.best.max_ratio:
+            self.best, self.found = state, None
+        if state.max_ratio <= (1.0 - PROGRESS) * self.mark:
+            self.mark, self.quiet = state.max_ratio, 0
+        else:
+            self.quiet += 1
+        if state.iteration == before and self.method.claim(self.problem, state) is None:
+            self._end(Status.STALLED, self._stalled())
+        if self.limits.callback is not None:
+            make = partial(self.method.matrix, self.problem, state)
+            self.limits.callback(Intermediate(int(row[0]), row[2], row[3], row[1], make))
+
+
 def run(
     method: Method,
     problem: Problem,
@@ -168,7 +294,7 @@ def run(
     norms2: Any,
     limits: Limits,
 ) -> Outcome:
-    """Run a method until its fit is certified, a limit is reached, or nothing moves any more.
+    """Run a method until its claim is checked, a limit is reached, or nothing moves any more.
 
     Parameters
     ----------
@@ -186,103 +312,20 @@ def run(
         At the state with the smallest max residual; MET only if the recomputed residuals, rounding
         bounds included, are within the tolerance.
     """
-    recorder = _Recorder(problem, norms2, limits.progress)
-    certifying = 0.0
-    state = best = method.start(problem)
-    found: Enclosure | None = None
-    status: Status | None = None
-    reason = ""
-    corrections = quiet = 0
-    mark, patience = state.top, method.patience(problem)
-    if state.limit is not None:  # the lemma says how long it takes, however slow it looks
-        patience = sys.maxsize
+    recorder = _Recorder(method, problem, norms2, limits)
+    one = _Run(method, problem, certify, recorder, limits)
     try:
-        with _Interrupts() as interrupts:
-            recorder.add(state)
-            while status is None:
-                if state.top <= state.goal:
-                    begin = time.perf_counter()
-                    found = certify(method.matrix(problem, state))
-                    certifying += time.perf_counter() - begin
-                    best = state
-                    if is_met(found, problem.delta):
-                        status = Status.MET
-                        break
-                    excess = float((to_numpy(found.error) / to_numpy(problem.delta)).max())
-                    corrections += 1
-                    if corrections > CORRECTIONS or excess >= 0.5:
-                        status = Status.STALLED
-                        reason = (
-                            f"rounding alone is {excess:.2g} of the tolerance: float64 cannot "
-                            "certify a delta this small; raise delta"
-                        )
-                        break
-                    goal = min(0.9 * state.goal, 1.0 - 2.0 * excess)
-                    state = best = method.correct(problem, state, found.z, goal)
-                    mark = math.inf
-                status, reason = _limit(state, limits, recorder.begin)
-                if interrupts.pressed:
-                    status, reason = Status.INTERRUPTED, "interrupted by the user"
-                if status is not None:
-                    break
-                if quiet >= patience:
-                    status = Status.STALLED
-                    reason = _stalled(method, state, patience)
-                    break
-                # Short strides at first, so that the history is even on a log scale.
-                steps = min(method.stride(problem), max(1, state.iteration // 4))
-                for most in (limits.max_iter, state.limit):
-                    if most is not None:
-                        steps = min(steps, most - state.iteration)
-                before = state.iteration
-                state = method.advance(problem, state, steps)
-                row = recorder.add(state)
-                if state.top <= best.top or (best.top > 1.0 and state.top <= 1.0):
-                    best, found = state, None
-                if state.top <= (1.0 - PROGRESS) * mark:
-                    mark, quiet = state.top, 0
-                else:
-                    quiet = patience if state.iteration == before else quiet + 1
-                if limits.callback is not None:
-                    at = state
-                    limits.callback(
-                        Intermediate(
-                            int(row[0]),
-                            row[2],
-                            row[3],
-                            row[1],
-                            lambda at=at: method.matrix(problem, at),  # type: ignore[misc]
-                        )
-                    )
+        one.go()
     except KeyboardInterrupt:
-        status, reason = Status.INTERRUPTED, "interrupted by the user"
+        one._end(Status.INTERRUPTED, "interrupted by the user")
     except StopIteration:
-        status, reason = Status.INTERRUPTED, "stopped by the callback"
+        one._end(Status.INTERRUPTED, "stopped by the callback")
     finally:
         recorder.close()
-    iterating = time.perf_counter() - recorder.begin - certifying
-    if found is None:
-        begin = time.perf_counter()
-        found = certify(method.matrix(problem, best))
-        certifying += time.perf_counter() - begin
-    assert status is not None
-    return Outcome(best, found, status, reason, recorder.history(), iterating, certifying)
-
-
-def _limit(state: State, limits: Limits, begin: float) -> tuple[Status | None, str]:
-    """Status and reason if a limit is reached."""
-    if limits.max_iter is not None and state.iteration >= limits.max_iter:
-        return Status.MAX_ITER, f"stopped after max_iter = {limits.max_iter} iterations"
-    if state.limit is not None and state.iteration >= state.limit:
-        return Status.MAX_ITER, f"the {state.limit} iterations of {state.lemma} are over"
-    if limits.time_limit is not None and time.perf_counter() - begin >= limits.time_limit:
-        return Status.TIME_LIMIT, f"stopped after time_limit = {limits.time_limit} s"
-    return None, ""
-
-
-def _stalled(method: Method, state: State, patience: int) -> str:
-    return (
-        f"the max residual has not fallen by {PROGRESS:.1%} in {patience} strides (worst ratio to "
-        f"delta {state.top:.3g}): either no matrix meets this delta, and a larger one is needed, "
-        f"or '{method.name}' is too slow for rows as nearly dependent as these"
-    )
+    iterating = time.perf_counter() - recorder.begin - one.certifying
+    found = one.check_best()
+    assert one.status is not None
+    return Outcome(
+        one.best, found, one.status, one.reason, one.claim, recorder.history(), iterating,
+        one.certifying,
+    )  # fmt: skip

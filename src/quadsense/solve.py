@@ -9,9 +9,8 @@ from typing import Any
 from quadsense.answer import to_result
 from quadsense.arrays import namespace, to_numpy
 from quadsense.core.certificate import Enclosure, enclosure, measured_enclosure
-from quadsense.core.matrix import SensedMatrix
+from quadsense.core.matrix import MeasuredForm, SensedMatrix
 from quadsense.loop import run
-from quadsense.measurements import Gram
 from quadsense.methods import METHODS, Problem
 from quadsense.plan import blas_threads, make_plan
 from quadsense.request import (
@@ -145,9 +144,10 @@ def solve(
 
 def _enclosure(matrix: SensedMatrix, problem: Problem) -> Enclosure:
     """Residuals from the data; an explicit K, itself computed from them, is used again."""
-    gram: Gram = problem.gram
-    form: Any = matrix.form
-    if gram.kind not in ("explicit", "sparse"):
+    gram, form = problem.gram, matrix.form
+    shared = gram is not None and gram.kind in ("explicit", "sparse")
+    if not shared or not isinstance(form, MeasuredForm):
         return enclosure(matrix, problem.rows, problem.b)
+    assert gram is not None
     mass = namespace(form.c).abs(form.c)
     return measured_enclosure(form, problem.b, gram.apply(form.c), gram.apply(mass), problem.m)

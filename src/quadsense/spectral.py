@@ -97,11 +97,12 @@ def solve_spectral(
         return Enclosure(found, 0.0 * found + 16.0 * n * UNIT * size)
 
     preparing = time.perf_counter() - begin
-    outcome = run(Spectral(), problem, certify, np.ones(n), limits)
+    solver = Spectral()
+    outcome = run(solver, problem, certify, np.ones(n), limits)
     z, error = (to_numpy(part) for part in outcome.found)
     worst, rounding = float(np.abs(z).max()), float(error.max())
     met = outcome.status is Status.MET and is_met(outcome.found, problem.delta)
-    matrix = Spectral().matrix(problem, outcome.state)
+    matrix = solver.matrix(problem, outcome.state)
     head = "met" if met else "not met"
     message = f"{head}: ||I - A*^(-1/2) A A*^(-1/2)|| = {worst:.4g} against accuracy {accuracy:.4g}"
     return Result(
@@ -132,7 +133,7 @@ def solve_spectral(
             "gram": "identity",
             "threads": None,
             "reasons": ["one eigendecomposition serves every iteration"],
-            "lemma": outcome.state.lemma and "Lemma C.1 and C.2",
+            "lemma": solver.lemma and "Lemma C.1 and C.2",
         },
         unique=True,
         unseen=0,

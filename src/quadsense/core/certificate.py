@@ -8,9 +8,11 @@ a factor below 2 more covers it. All counts below are rounded up generously.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from quadsense.arrays import Array, namespace
+import numpy as np
+
+from quadsense.arrays import Array, Vector, namespace, to_numpy
 from quadsense.core.matrix import DenseForm, FactorForm, MeasuredForm, Rows, SensedMatrix
 
 UNIT = 2.0**-53
@@ -51,6 +53,9 @@ def measured_enclosure(
     z = form.tau * form.rows.nonzero - image - b
     entry = 2.0 * (form.n + 8) * UNIT
     terms = magnitude + abs(form.tau) + xp.abs(b)
+    if form.base is not None:
+        z = z + form.rows.forward(form.base)
+        terms = terms + 4.0 * (form.n + 8) * DenseForm(form.base).norm()
     error = (
         entry * (2.0 * xp.sqrt(mass * magnitude) + entry * mass)
         + 2.0 * (lengths + 16) * UNIT * terms
@@ -89,13 +94,32 @@ def enclosure(matrix: SensedMatrix, rows: Rows, b: Array) -> Enclosure:
         size = form.norm()
     else:  # an implicit matrix, measured by other rows than its own
         z = rows.quadratic(matrix.times) - b
-        size = abs(form.tau) + float(namespace(form.c).sum(namespace(form.c).abs(form.c)))  # type: ignore[attr-defined]
+        assert isinstance(form, MeasuredForm)
+        size = abs(form.tau) + float(namespace(form.c).sum(namespace(form.c).abs(form.c)))
+        size += 0.0 if form.base is None else DenseForm(form.base).norm()
     inner = form.rows.m if isinstance(form, MeasuredForm) else 0
     error = 4.0 * (2 * rows.n + inner + 16) * UNIT * (size + xp.abs(b))
     return Enclosure(z, error)
 
 
-def is_met(found: Enclosure, delta: Array) -> bool:
-    """Whether every residual is within its tolerance, rounding included."""
-    xp = namespace(found.z)
-    return bool(xp.all(xp.abs(found.z) + found.error <= delta * (1.0 - 8.0 * UNIT)))
+def excess(z: Array, delta: Array, sides: Any = None) -> Vector:
+    """How far each residual leans out of its interval, in tolerances: 1 is its end.
+
+    Parameters
+    ----------
+    z, delta : arrays of shape (m,)
+        Residuals and tolerances.
+    sides : ndarray of bool, shape (2, m), optional
+        Which upper and which lower ends exist; all where None.
+    """
+    ratios = to_numpy(z) / to_numpy(delta)
+    if sides is None:
+        return np.abs(ratios)
+    upper = np.where(sides[0], ratios, 0.0)
+    return np.maximum(np.maximum(upper, np.where(sides[1], -ratios, 0.0)), 0.0)
+
+
+def is_met(found: Enclosure, delta: Array, sides: Any = None) -> bool:
+    """Whether every residual is within its interval, rounding included."""
+    slack = to_numpy(found.error) / to_numpy(delta)
+    return bool(np.all(excess(found.z, delta, sides) + slack <= 1.0 - 8.0 * UNIT))

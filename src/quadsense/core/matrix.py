@@ -92,7 +92,7 @@ class Form(Protocol):
 
 @dataclass(frozen=True)
 class MeasuredForm:
-    """``A = tau I - sum_i c_i u_i u_i*``, u_i of unit norm: all that the iterations carry.
+    """``A = tau I + base - sum_i c_i u_i u_i*``, u_i of unit norm: all that iterations carry.
 
     Attributes
     ----------
@@ -102,11 +102,14 @@ class MeasuredForm:
         Coefficients.
     rows : Rows
         The measurement vectors.
+    base : array of shape (n, n), optional
+        What else the iterations started from.
     """
 
     tau: float
     c: Array
     rows: Rows
+    base: Array | None = None
 
     @property
     def n(self) -> int:
@@ -122,15 +125,19 @@ class MeasuredForm:
         """``A @ X`` in O(mn) a column."""
         Y = self.rows.times(X)
         xp = namespace(Y)
-        return self.tau * X - self.rows.combine(xp.astype(self.c, Y.dtype)[:, None] * Y)
+        product = self.tau * X - self.rows.combine(xp.astype(self.c, Y.dtype)[:, None] * Y)
+        return product if self.base is None else product + self.base @ X
 
     def trace(self) -> float:
         """Sum of the eigenvalues, in O(m)."""
-        return self.tau * self.n - float(namespace(self.c).sum(self.c * self.rows.nonzero))
+        start = self.tau * self.n
+        if self.base is not None:
+            start += DenseForm(self.base).trace()
+        return start - float(namespace(self.c).sum(self.c * self.rows.nonzero))
 
     def norm(self) -> float:
         """Frobenius norm; with n > m no n-by-n matrix is formed."""
-        if self.n <= self.rows.m:
+        if self.n <= self.rows.m or self.base is not None:
             return DenseForm(self.dense()).norm()
         xp = namespace(self.c)
         square = float(xp.sum(self.c * self.rows.gram_times(self.c)))
@@ -139,13 +146,15 @@ class MeasuredForm:
 
     def diagonal(self) -> Array:
         """Real diagonal, in O(mn)."""
-        return self.tau - self.rows.squared_columns(self.c)
+        values = self.tau - self.rows.squared_columns(self.c)
+        return values if self.base is None else values + DenseForm(self.base).diagonal()
 
     def dense(self) -> Array:
         """(n, n) array, in O(mn^2)."""
         A = -self.rows.adjoint(self.c)
         xp = namespace(A)
-        return A + self.tau * xp.eye(self.n, dtype=A.dtype)
+        A = A + self.tau * xp.eye(self.n, dtype=A.dtype)
+        return A if self.base is None else A + self.base
 
 
 @dataclass(frozen=True)

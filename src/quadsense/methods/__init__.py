@@ -1,6 +1,6 @@
 """One algorithm a file; each is ``start``, ``advance`` a stride, ``matrix``."""
 
-from quadsense.methods.base import Method, Options, Problem, State
+from quadsense.methods.base import Claim, Method, Options, Problem, State, Trace
 from quadsense.methods.closed_form import ClosedForm
 from quadsense.methods.gradient_descent import GradientDescent
 from quadsense.methods.stochastic import StochasticDescent
@@ -14,6 +14,7 @@ METHODS: dict[str, type[Method]] = {
 
 __all__ = [
     "METHODS",
+    "Claim",
     "ClosedForm",
     "GradientDescent",
     "Method",
@@ -21,4 +22,5 @@ __all__ = [
     "Problem",
     "State",
     "StochasticDescent",
+    "Trace",
 ]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar
 
-from quadsense.methods.base import Problem, State
-from quadsense.methods.descent import Descent
+from quadsense.methods.base import Problem
+from quadsense.methods.descent import Descent, DescentState
 
 
 class ClosedForm(Descent):
@@ -21,9 +21,9 @@ class ClosedForm(Descent):
     name: ClassVar[str] = "closed_form"
     options: ClassVar[frozenset[str]] = frozenset()
 
-    def start(self, problem: Problem) -> State:
+    def start(self, problem: Problem) -> DescentState:
         """State at the start."""
-        if problem.gram.kind != "identity":
+        if not self._identity(problem):
             raise ValueError(
                 "method 'closed_form' needs orthonormal rows, and these are not: use 'gd' or 'sgd'"
             )
@@ -33,8 +33,12 @@ class ClosedForm(Descent):
         """One step is all."""
         return 1
 
-    def advance(self, problem: Problem, state: State, steps: int) -> State:
+    def advance(self, problem: Problem, state: DescentState, steps: int) -> DescentState:
         """Take the whole residual away."""
         return replace(
-            state, iteration=state.iteration + 1, d=state.d + state.y, y=0.0 * state.y, top=0.0
+            state,
+            iteration=state.iteration + 1,
+            d=state.d + state.y,
+            y=0.0 * state.y,
+            max_ratio=0.0,
         )

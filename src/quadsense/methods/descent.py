@@ -2,50 +2,112 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
-from quadsense.arrays import Array, to_numpy
+import numpy as np
+
+from quadsense.arrays import Array, is_numpy, to_numpy
+from quadsense.core import theory
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.potential import log_potential
-from quadsense.core.theory import sharpness as final_sharpness
-from quadsense.methods.base import Problem, State, first_state
+from quadsense.methods.base import Claim, Problem, Trace
+
+
+@dataclass(frozen=True)
+class DescentState:
+    """An iterate, in units of the tolerance.
+
+    Attributes
+    ----------
+    iteration : int
+        Steps taken.
+    y, d : arrays of shape (m,)
+        Residual ratios ``z / delta`` and coefficients, ``c = weight * d`` (see `Descent`).
+    max_ratio : float
+        ``max|y|``, as maintained: 1 or less means that the tolerance seems met.
+    goal : float
+        What `max_ratio` must come down to (below 1 where rounding wants room).
+    sharpness, target, c : float
+        L = lam delta, the ratio that this stage aims at, step times lam.
+    log_potential : float
+        log Phi.
+    """
+
+    iteration: int
+    y: Array
+    d: Array
+    max_ratio: float
+    goal: float
+    sharpness: float
+    target: float
+    c: float
+    log_potential: float
 
 
 class Descent:
-    """Descent on the cosh potential in measurement coordinates."""
+    """Descent on the cosh potential in measurement coordinates.
+
+    Notes
+    -----
+    A step along sigma = sinh(L y) moves d by sigma and y by ``-G K G sigma``. With orthonormal
+    rows G = I and weight = delta: every row moves in units of its own tolerance, and the lemma
+    holds as if all tolerances were equal. Otherwise ``G = min(delta)/delta`` and
+    ``weight = min(delta) G``: the gradient of the potential with ``lam_i = L/delta_i``, the step
+    limited by the sharpest row.
+    """
 
     name: ClassVar[str]
     options: ClassVar[frozenset[str]]
 
+    def __init__(self) -> None:
+        self.limit: int | None = None
+        self.lemma = ""
+
+    # --- K and the scaling of the rows -------------------------------------------------------
+
+    @staticmethod
+    def _gram(problem: Problem) -> Any:
+        assert problem.gram is not None
+        return problem.gram
+
+    def _identity(self, problem: Problem) -> bool:
+        return bool(self._gram(problem).kind == "identity")
+
+    def _compiled(self, problem: Problem) -> bool:
+        """Whether compiled loops serve: NumPy vectors and K explicit or the identity."""
+        return is_numpy(problem.delta) and self._gram(problem).kind in ("identity", "explicit")
+
+    def _kernel_gram(self, problem: Problem) -> Any:
+        """K as the loops want it: the array (empty for the identity) or the operator."""
+        if not self._compiled(problem):
+            return problem.gram
+        return np.empty((0, 0)) if self._identity(problem) else self._gram(problem).values
+
+    @staticmethod
+    def _least_delta(problem: Problem) -> float:
+        return float(to_numpy(problem.delta).min())
+
+    def _scale(self, problem: Problem) -> Array:
+        """G's diagonal."""
+        if self._identity(problem):
+            return 0.0 * problem.delta + 1.0
+        return self._least_delta(problem) / problem.delta
+
+    def _weight(self, problem: Problem) -> Array:
+        """``c / d``."""
+        if self._identity(problem):
+            return problem.delta
+        return self._least_delta(problem) * self._scale(problem)
+
+    # --- the schedule ------------------------------------------------------------------------
+
     def _batch_size(self, problem: Problem) -> int | None:
         return None
 
-    def start(self, problem: Problem) -> State:
-        """State at the start, with its log potential."""
-        state = first_state(problem, self._batch_size(problem))
-        return replace(state, log_potential=log_potential(state.sharpness * state.y))
-
-    def patience(self, problem: Problem) -> int:
-        """Strides without progress that count as stalled."""
-        return 200
-
-    def correct(self, problem: Problem, state: State, z: Array, goal: float) -> State:
-        """Put the recomputed residual in the place of the maintained one."""
-        y = z / problem.delta
-        return replace(state, y=y, goal=goal, top=float(abs(to_numpy(y)).max()))
-
-    def coefficients(self, problem: Problem, state: State) -> Array:
-        """``c`` of ``A = tau I - F*(c)``."""
-        return problem.weight * state.d
-
-    def matrix(self, problem: Problem, state: State) -> SensedMatrix:
-        """``tau I - F*(c)``."""
-        return problem.matrix(self.coefficients(problem, state))
-
     @staticmethod
     def _base(problem: Problem) -> float:
-        return final_sharpness(problem.m)
+        return theory.sharpness(problem.m)
 
     @staticmethod
     def _adapt(problem: Problem) -> bool:
@@ -57,3 +119,68 @@ class Descent:
     def _sharpen(problem: Problem) -> bool:
         """Whether lam may grow."""
         return problem.options.schedule == "continuation" and problem.options.lam is None
+
+    def start(self, problem: Problem) -> DescentState:
+        """State at A_1 with the schedule's constants [QSZ24, Alg. 1-4, lines 1-3]."""
+        options, batch_size = problem.options, self._batch_size(problem)
+        y = problem.initial_residual() / problem.delta
+        ratio = float(abs(to_numpy(y)).max())
+        if options.schedule == "paper":
+            deltas = to_numpy(problem.delta)
+            lemma = theory.schedule(
+                m=problem.m,
+                radius=ratio,
+                delta=1.0,
+                batch_size=batch_size,
+                failure=options.failure,
+                c=theory.PAPER_C if options.c is None else options.c,
+                spread=1.0 if self._identity(problem) else float(deltas.max() / deltas.min()),
+                orthonormal=self._identity(problem),
+            )
+            sharpness, target, c = lemma.lam, 1.0, theory.PAPER_C
+            self.limit, self.lemma = lemma.iterations, lemma.lemma
+        else:
+            target = max(1.0, 0.5 * ratio)
+            sharpness, c = self._base(problem) / target, 1.0
+        if options.lam is not None:
+            sharpness, target = options.lam * self._least_delta(problem), 1.0
+        if options.c is not None:
+            c = options.c
+        if options.step is not None:
+            share = 1.0 if batch_size is None else batch_size / problem.m
+            c = options.step * (sharpness / self._least_delta(problem)) / share
+        return DescentState(
+            iteration=0,
+            y=y,
+            d=0.0 * y,
+            max_ratio=ratio,
+            goal=1.0,
+            sharpness=sharpness,
+            target=target,
+            c=c,
+            log_potential=log_potential(sharpness * y),
+        )
+
+    # --- what the loop asks ------------------------------------------------------------------
+
+    def patience(self, problem: Problem) -> int:
+        """Strides without progress that count as stalled."""
+        return 200
+
+    def claim(self, problem: Problem, state: DescentState) -> Claim | None:
+        """Met, once the maintained ratios say so."""
+        return Claim("met") if state.max_ratio <= state.goal else None
+
+    def correct(self, problem: Problem, state: Any, z: Array, goal: float) -> Any:
+        """Put the recomputed residual in the place of the maintained one."""
+        y = z / problem.delta
+        return replace(state, y=y, goal=goal, max_ratio=float(abs(to_numpy(y)).max()))
+
+    def matrix(self, problem: Problem, state: Any) -> SensedMatrix:
+        """``A_1 - F*(c)``."""
+        return problem.matrix(self._weight(problem) * state.d)
+
+    def trace(self, problem: Problem, state: DescentState) -> Trace:
+        """Ratios, log potential, and the paper's lambda and epsilon for the sharpest row."""
+        lam = state.sharpness / self._least_delta(problem)
+        return Trace(np.abs(to_numpy(state.y)), state.log_potential, lam, state.c / lam)

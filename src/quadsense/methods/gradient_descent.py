@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar
 
-from quadsense.methods.base import Problem, State
-from quadsense.methods.descent import Descent
+from quadsense.methods.base import Problem
+from quadsense.methods.descent import Descent, DescentState
 from quadsense.methods.kernels import descend, descend_compiled
 
 
@@ -29,15 +29,15 @@ class GradientDescent(Descent):
 
     def stride(self, problem: Problem) -> int:
         """Steps worth about a millisecond."""
-        work = problem.m if problem.gram.kind == "identity" else problem.m**2
-        return max(1, min(1000, 1_000_000 // work)) if problem.compiled else 10
+        work = problem.m if self._identity(problem) else problem.m**2
+        return max(1, min(1000, 1_000_000 // work)) if self._compiled(problem) else 10
 
-    def advance(self, problem: Problem, state: State, steps: int) -> State:
+    def advance(self, problem: Problem, state: DescentState, steps: int) -> DescentState:
         """At most so many steps on."""
-        loop = descend_compiled if problem.compiled else descend
+        loop = descend_compiled if self._compiled(problem) else descend
         y, d, sharpness, target, c, value, top, taken = loop(
-            problem.kernel_gram,
-            problem.scale,
+            self._kernel_gram(problem),
+            self._scale(problem),
             state.y,
             state.d,
             self._base(problem),
@@ -58,5 +58,5 @@ class GradientDescent(Descent):
             target=target,
             c=c,
             log_potential=value,
-            top=top,
+            max_ratio=top,
         )

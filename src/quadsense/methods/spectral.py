@@ -17,7 +17,8 @@ import numpy as np
 
 from quadsense.arrays import Array, is_array, namespace, to_numpy
 from quadsense.core.matrix import SensedMatrix
-from quadsense.methods.base import Problem, State
+from quadsense.methods.base import Problem
+from quadsense.methods.descent import DescentState
 from quadsense.methods.gradient_descent import GradientDescent
 
 
@@ -102,13 +103,13 @@ class Spectral(GradientDescent):
 
     name = "spectral"
 
-    def matrix(self, problem: Problem, state: State) -> SensedMatrix:
+    def matrix(self, problem: Problem, state: DescentState) -> SensedMatrix:
         """``A_1 - A*^{1/2} Q diag(c) Q* A*^{1/2}``."""
         assert isinstance(problem, SpectralProblem)
         Q = problem.vectors
         xp = namespace(Q)
         complex_ = xp.isdtype(Q.dtype, "complex floating")
-        c = xp.astype(self.coefficients(problem, state), Q.dtype)
+        c = xp.astype(self._weight(problem) * state.d, Q.dtype)
         move = (Q * c) @ (xp.conj(Q.T) if complex_ else Q.T)
         return SensedMatrix.from_dense(problem.A_1 - symmetrised(problem.color(move)))
 

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from quadsense.methods.base import Problem, State
-from quadsense.methods.descent import Descent
+from quadsense.methods.base import Problem
+from quadsense.methods.descent import Descent, DescentState
 from quadsense.methods.sampling import (
     sample_general,
     sample_general_compiled,
@@ -19,7 +19,7 @@ from quadsense.methods.sampling import (
 
 
 @dataclass(frozen=True)
-class StochasticState(State):
+class StochasticState(DescentState):
     """State of SGD: beside the iterate, where the batches come from.
 
     Attributes
@@ -67,21 +67,21 @@ class StochasticDescent(Descent):
         wanted = problem.options.norm
         if wanted is None:
             wanted = "exact" if problem.options.schedule == "paper" else "bound"
-        return problem.gram.top if wanted == "bound" else 0.0
+        return float(self._gram(problem).top) if wanted == "bound" else 0.0
 
     def start(self, problem: Problem) -> StochasticState:
         """State at the start, the generator's included."""
         state = super().start(problem)
-        known = {entry.name: getattr(state, entry.name) for entry in fields(State)}
+        known = {entry.name: getattr(state, entry.name) for entry in fields(DescentState)}
         generator = dict(problem.seed.bit_generator.state)
         return StochasticState(**known, order=np.arange(problem.m), generator=generator)
 
     def stride(self, problem: Problem) -> int:
         """Steps worth about a millisecond, and several passes where samples are cheap."""
         batch = self._batch_size(problem)
-        if problem.gram.kind == "identity" and problem.compiled:
+        if self._identity(problem) and self._compiled(problem):
             return max(1, max(40_000, 8 * problem.m) // batch)
-        if not problem.compiled:
+        if not self._compiled(problem):
             return 10
         work = problem.m * (batch + 4) + (problem.m**2 if self._eigenvalue(problem) == 0.0 else 0)
         return max(1, 2_000_000 // work)
@@ -91,7 +91,7 @@ class StochasticDescent(Descent):
         passes = 100 * problem.m // (self._batch_size(problem) * self.stride(problem))
         return max(super().patience(problem), passes)
 
-    def advance(self, problem: Problem, state: State, steps: int) -> StochasticState:
+    def advance(self, problem: Problem, state: DescentState, steps: int) -> StochasticState:
         """At most so many steps on."""
         assert isinstance(state, StochasticState)
         rng = np.random.Generator(type(problem.seed.bit_generator)())
@@ -107,16 +107,16 @@ class StochasticDescent(Descent):
             self._sharpen(problem),
             self._batch_size(problem),
         )
-        if problem.gram.kind == "identity" and problem.compiled:
+        if self._identity(problem) and self._compiled(problem):
             y, d = state.y.copy(), state.d.copy()
             sharpness, target, c, value, top, taken, mark, age = sample_orthonormal(
                 rng, order, y, d, *schedule, state.mark, state.age, steps
             )
         else:
-            loop = sample_general_compiled if problem.compiled else sample_general
+            loop = sample_general_compiled if self._compiled(problem) else sample_general
             y, d, sharpness, target, c, value, top, taken, mark, age = loop(
-                problem.kernel_gram,
-                problem.scale,
+                self._kernel_gram(problem),
+                self._scale(problem),
                 rng,
                 order,
                 state.y,
@@ -136,7 +136,7 @@ class StochasticDescent(Descent):
             target=target,
             c=c,
             log_potential=value,
-            top=top,
+            max_ratio=top,
             order=order,
             generator=dict(rng.bit_generator.state),
             mark=mark,
