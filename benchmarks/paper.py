@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 
 import quadsense
+from quadsense.measurements.gram import gram_form, make_gram
 from quadsense.methods import METHODS, Options, Problem
-from quadsense.plan import make_plan
 
 
 def best_time(call, repeats=5):
@@ -60,9 +60,10 @@ def stepper(U, b, delta, method, **options):
     """Function that takes so many steps with the paper's constants, and its start."""
     data = quadsense.Measurements(U, b, delta=delta)
     scaled = data.scaled()
+    m, n = U.shape
     problem = Problem(
         rows=data.unit_rows,
-        gram=make_plan(data, method).gram,
+        gram=make_gram(data.unit_rows, gram_form(m, n, data.orthonormal)[0]),
         b=scaled.b,
         delta=scaled.delta,
         tau=float(scaled.b.max()),

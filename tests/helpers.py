@@ -3,19 +3,19 @@
 import numpy as np
 
 import quadsense
+from quadsense.measurements.gram import gram_form, make_gram
 from quadsense.methods import METHODS, Options, Problem
-from quadsense.plan import make_plan
 from quadsense.request import start_value
 
 
 def build(U, b, delta, *, method="gd", seed=0, start="tau", **options):
     """Method, problem and first state, for stepping by hand."""
     data = quadsense.Measurements(U, b, delta=delta)
-    plan = make_plan(data, method)
     scaled = data.scaled()
+    kind, _ = gram_form(data.m, data.n, data.orthonormal)
     problem = Problem(
         rows=data.unit_rows,
-        gram=plan.gram,
+        gram=make_gram(data.unit_rows, kind),
         b=scaled.b,
         delta=scaled.delta,
         tau=start_value(start, scaled.b, data.unit_rows.nonzero),

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import quadsense
-from quadsense.measurements import choose_gram
 from quadsense.measurements.gram import ExplicitGram, MatrixFreeGram, SparseGram
+from quadsense.plan import make_plan, shape_of
 
 U_EPS = 2.0**-52
 
@@ -156,7 +156,7 @@ def test_duplicate_rows_lower_the_rank(rng):
 def test_rank_is_left_alone_where_too_costly(rng, monkeypatch):
     from quadsense.measurements import base
 
-    monkeypatch.setattr(base, "LARGEST_RANK_PROBLEM", 5)
+    monkeypatch.setattr(base, "QUICK_RANK_PROBLEM", 5)
     p = quadsense.datasets.gaussian(n=10, m=20, seed=0)
     result = quadsense.solve(p.U, p.b, delta=0.1)
     assert result.unique is False
@@ -171,7 +171,8 @@ def test_rank_is_left_alone_where_too_costly(rng, monkeypatch):
 def test_k_is_chosen_by_cost(rng):
     def kind_of(U):
         data = quadsense.Measurements(U, np.ones(U.shape[0]))
-        return choose_gram(data.unit_rows, data.orthonormal)[0].kind
+        shape = shape_of(data.with_tolerance(1.0), psd=False, rank=None, target=True)
+        return make_plan(shape, "gd").gram
 
     assert kind_of(np.eye(6)) == "identity"
     assert kind_of(rng.standard_normal((60, 20))) == "explicit"

@@ -211,7 +211,7 @@ class _Run:
         self.claim = claim
         if claim.kind == "stalled":
             self._end(Status.STALLED, claim.reason)
-        elif claim.kind == "inconsistent":
+        elif claim.kind in ("inconsistent", "undecided"):
             self._end(Status.UNDECIDED, claim.reason)
         elif claim.kind == "infeasible":
             self._end(Status.INFEASIBLE, claim.reason)

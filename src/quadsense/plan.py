@@ -1,19 +1,70 @@
-"""Which form of K, which method, how many threads, and why."""
+"""The cost model: which coordinates, which K, which methods, how much memory and time, and why."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any
 
 from threadpoolctl import ThreadpoolController
 
-from quadsense.measurements import Gram, Measurements, choose_gram
+from quadsense.arrays import available_memory
+from quadsense.machine import Rates, known_rates
+from quadsense.measurements import Measurements
+from quadsense.measurements.gram import gram_form
+from quadsense.measurements.sparse import SparseRows
 
 SMALL_PRODUCT = 2e7
-"""Flops of a product with K below which a second BLAS thread costs more than it gives."""
+"""Flops of a product below which a second BLAS thread costs more than it gives."""
+
+ITERATIONS = {"gd": 200.0, "sgd": 5000.0, "dual": 80.0, "factored": 150.0, "minimax": 12.0}
+"""Steps that a solve typically takes; orders of magnitude, for the predicted time."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """All of a problem that its cost depends on.
+
+    Attributes
+    ----------
+    m, n : int
+    complex, sparse, orthonormal : bool
+    unit_norm : bool
+        Whether the rows came with unit norm: if not, some methods copy them.
+    density : float
+        Share of nonzeros of K, where U is sparse.
+    psd : bool
+    rank : int or None
+        Asked rank; 0 where it may grow.
+    target : bool
+        Whether there is a tolerance to meet.
+    one_sided : bool
+        Whether some interval has only one end.
+    """
+
+    m: int
+    n: int
+    complex: bool = False
+    sparse: bool = False
+    orthonormal: bool = False
+    unit_norm: bool = True
+    density: float = 1.0
+    psd: bool = False
+    rank: int | None = None
+    target: bool = True
+    one_sided: bool = False
+
+    @property
+    def unknowns(self) -> int:
+        """Real dimensions of A."""
+        return self.n**2 if self.complex else self.n * (self.n + 1) // 2
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a dense U."""
+        return self.m * self.n * (16 if self.complex else 8)
 
 
 @dataclass(frozen=True)
@@ -22,46 +73,178 @@ class Plan:
 
     Attributes
     ----------
-    method : str
-    gram : Gram
+    methods : tuple of str
+        Tried in turn: each hands over to the next what it cannot decide.
+    coordinates : {"measurement", "matrix", "factor"}
+        What the first method carries: m coefficients, A, or a factor of A.
+    gram : str
+        Form of K, where there is one.
     threads : int or None
-        BLAS threads while iterating; None leaves them as they are.
+        BLAS threads; None leaves them as they are.
+    memory : int
+        Predicted bytes beside U.
+    flops, seconds : float
+        Predicted work and time of the first method.
     reasons : tuple of str
         In words.
     """
 
-    method: str
-    gram: Gram
+    methods: tuple[str, ...]
+    coordinates: str
+    gram: str
     threads: int | None
+    memory: int
+    flops: float
+    seconds: float
     reasons: tuple[str, ...]
 
     def describe(self) -> dict[str, Any]:
         """The plan as plain data, for `Result.plan`."""
-        return {
-            "method": self.method,
-            "gram": self.gram.kind,
-            "threads": self.threads,
-            "reasons": list(self.reasons),
-        }
+        return {**asdict(self), "methods": list(self.methods), "reasons": list(self.reasons)}
 
 
-def make_plan(data: Measurements, method: str) -> Plan:
-    """Choose the form of K and, for ``method="auto"``, the method."""
-    if data.gram is None:
-        gram, reason = choose_gram(data.unit_rows, data.orthonormal)
-        data.gram = gram
+def shape_of(data: Measurements, *, psd: bool, rank: int | None, target: bool) -> Shape:
+    """Shape of measurements and wishes."""
+    rows = data.unit_rows
+    return Shape(
+        m=data.m,
+        n=data.n,
+        complex=rows.is_complex,
+        sparse=isinstance(rows, SparseRows),
+        orthonormal=data.orthonormal,
+        unit_norm=rows.has_unit_norm,
+        density=rows.gram_density_bound() if isinstance(rows, SparseRows) else 1.0,
+        psd=psd,
+        rank=rank,
+        target=target,
+        one_sided=data.sides is not None,
+    )
+
+
+def make_plan(shape: Shape, method: str = "auto", rates: Rates | None = None) -> Plan:
+    """Choose for a shape; `method` other than "auto" is the user's word."""
+    reasons: list[str] = []
+    methods = _methods(shape, reasons) if method == "auto" else (method,)
+    first = methods[0]
+    gram, why = gram_form(
+        shape.m, shape.n, shape.orthonormal, shape.density if shape.sparse else 1.0
+    )
+    # With n > m nothing n-by-n is formed, and no scaled copy of U is made.
+    operator = first == "cg" and (shape.sparse or shape.n > shape.m)
+    if first in ("gd", "sgd", "closed_form") or operator:
+        reasons.append(why)
     else:
-        gram, reason = data.gram, f"K is at hand from before ({data.gram.kind})"
-    reasons = [reason]
-    if method == "auto":
-        method = "closed_form" if gram.kind == "identity" else "gd"
+        gram = "none"
+    coordinates = {"dual": "factor", "factored": "factor", "minimax": "matrix"}.get(
+        first, "measurement"
+    )
+    if first in ("cg", "minimax"):
+        coordinates = "measurement" if shape.m <= shape.unknowns else "matrix"
+        side = "fewer" if shape.m <= shape.unknowns else "more"
+        reasons.append(f"{shape.m:,} measurements are {side} than the {shape.unknowns:,} unknowns")
+    memory = max(_memory(shape, name, gram) for name in methods)
+    flops, traffic = _work(shape, first, gram)
+    seconds = (rates or known_rates()).seconds(flops, traffic)
+    threads = _threads(shape, first, gram)
+    return Plan(methods, coordinates, gram, threads, memory, flops, seconds, tuple(reasons))
+
+
+def _methods(shape: Shape, reasons: list[str]) -> tuple[str, ...]:
+    """Methods for ``auto``, in the order in which they are tried."""
+    if shape.rank is not None:
+        reasons.append("a rank was asked for: the factor of A is sought")
+        return ("factored",)
+    if shape.psd:
+        reasons.append("A is to be positive semidefinite")
+        return ("dual",)
+    if shape.orthonormal and shape.target and not shape.one_sided:
+        reasons.append("orthonormal rows are solved in one step")
+        return ("closed_form",)
+    if shape.one_sided or not shape.target:
         reasons.append(
-            "orthonormal rows are solved in one step"
-            if method == "closed_form"
-            else "the rows are not orthonormal: gradient descent on the cosh potential"
+            "one-sided intervals need the interior-point method"
+            if shape.one_sided
+            else "no tolerance was given: the smallest worst error is sought"
         )
-    small = gram.kind == "explicit" and 2.0 * data.m**2 < SMALL_PRODUCT
-    return Plan(method, gram, 1 if small else None, tuple(reasons))
+        return ("minimax",)
+    reasons.append("least squares by conjugate gradients first; minimax where that does not fit")
+    return ("cg", "minimax")
+
+
+def _memory(shape: Shape, method: str, gram: str) -> int:
+    """Bytes that a method takes beside U, to a factor of about two."""
+    m, n, N = shape.m, shape.n, shape.unknowns
+    item = 16 if shape.complex else 8
+    matrix = n * n * item
+    k = 3 * 8 * m * m if gram == "explicit" else int(20 * shape.density * m * m)
+    if method in ("closed_form", "gd", "sgd"):
+        return 8 * 20 * m + {"explicit": k, "sparse": k, "identity": 0}.get(gram, 4 * matrix)
+    copies = shape.row_bytes * (0.5 if shape.unit_norm and not shape.sparse else 1.5)
+    if method == "cg":
+        if shape.sparse or n > m:
+            return 8 * 150 * m + (k if gram != "matrix-free" else 4 * matrix)
+        return int(copies) + 8 * 150 * m + 6 * matrix
+    if method == "minimax":
+        side = min(m, N)
+        dense = 8 * side * side if side <= 16000 else 0
+        return int(copies) + 8 * 40 * m + 8 * matrix + 2 * dense
+    if method == "dual":
+        return int(copies) + 24 * matrix + 8 * 60 * m
+    return int(copies) + 40 * n * max(shape.rank or 1, 1) * item + 8 * 20 * m
+
+
+def _work(shape: Shape, method: str, gram: str) -> tuple[float, float]:
+    """Flops and bytes of a typical solve, to an order of magnitude."""
+    m, n, N = float(shape.m), float(shape.n), float(shape.unknowns)
+    weight = 4.0 if shape.complex else 1.0
+    steps = ITERATIONS.get(method, 1.0)
+    if method == "closed_form" or gram == "identity":
+        return weight * m * m * n + steps * 30.0 * m, 2.0 * shape.row_bytes
+    if method in ("gd", "sgd"):
+        if gram == "explicit":
+            share = 1.0 if method == "gd" else 64.0 / m
+            return 2.0 * weight * m * m * n, share * steps * 8.0 * m * m
+        return steps * weight * 4.0 * m * n * n, steps * 2.0 * shape.row_bytes
+    if method == "cg":
+        # Generic rows contract the residual by sqrt(m/N) a step.
+        closeness = min(m, N) / max(m, N)
+        steps = min(200.0, 8.0 / max(1e-3, 1.0 - closeness**0.5))
+        return steps * weight * 2.0 * m * n * n, steps * shape.row_bytes
+    if method == "minimax":
+        side = min(m, N)
+        return ITERATIONS[method] * (m * side * side + side**3 / 3.0), 0.0
+    if method == "dual":
+        return ITERATIONS[method] * weight * (3.0 * m * n * n + 10.0 * n**3), 0.0
+    rank = float(max(shape.rank or 1, 1))
+    return ITERATIONS[method] * weight * 4.0 * m * n * rank, ITERATIONS[method] * shape.row_bytes
+
+
+def _threads(shape: Shape, method: str, gram: str) -> int | None:
+    """One BLAS thread where products are small, else as many as there are."""
+    if gram == "identity":
+        return None
+    if method in ("gd", "sgd"):
+        product = 2.0 * shape.m**2 if gram == "explicit" else 4.0 * shape.m * shape.n**2
+    else:
+        product = 2.0 * shape.m * shape.n**2
+    return 1 if product < SMALL_PRODUCT else None
+
+
+def refuse_what_cannot_fit(shape: Shape, plan: Plan) -> None:
+    """Raise MemoryError, before anything is allocated, if the plan cannot fit."""
+    free = available_memory()
+    if plan.memory <= free:
+        return
+    fitting = [name for name in ("cg", "gd", "sgd") if make_plan(shape, name).memory <= free]
+    if shape.psd or shape.rank is not None:
+        fitting = []
+    advice = (
+        f"method={fitting[0]!r} would fit" if fitting else "use fewer measurements, or a smaller n"
+    )
+    raise MemoryError(
+        f"method {' then '.join(plan.methods)} would take {plan.memory / 2**30:.1f} GiB beside U "
+        f"and {free / 2**30:.1f} GiB are free: {advice}"
+    )
 
 
 @cache

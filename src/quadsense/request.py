@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import difflib
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from quadsense.arrays import Array, to_numpy
+from quadsense.arrays import Array, device, to_numpy
+from quadsense.core.matrix import MeasuredForm, SensedMatrix
 from quadsense.loop import Limits
 from quadsense.measurements import Measurements
 from quadsense.measurements.validate import is_number, is_whole
-from quadsense.methods import METHODS, Method, Options
+from quadsense.methods import METHODS, Options
 from quadsense.methods.base import option_names
+from quadsense.methods.spectral import checked_square
+from quadsense.result import Result, on_rows_of
 
 STARTS = ("mean", "tau", "zero")
 SCHEDULES = ("continuation", "paper")
@@ -22,25 +26,40 @@ SCHEDULES = ("continuation", "paper")
 def to_measurements(
     data: Any, b: Any, delta: Any, rtol: float, bounds: Any, conjugate: bool
 ) -> Measurements:
-    """Measurements with a tolerance, from whatever form they came in."""
-    if isinstance(data, Measurements):
-        if b is not None or bounds is not None or conjugate:
-            raise ValueError(
-                "b, bounds and conjugate belong to Measurements: give them when making it"
-            )
-        measured = data
-        if delta is not None or rtol != 0.0:
-            measured = data.with_tolerance(delta, rtol)
-    else:
-        measured = Measurements(data, b, delta=delta, rtol=rtol, bounds=bounds, conjugate=conjugate)
-    if measured.tolerance is None:
-        spread = float(np.std(to_numpy(measured.b)))
+    """Measurements, with a tolerance if one was given, from whatever form they came in."""
+    if not isinstance(data, Measurements):
+        return Measurements(data, b, delta=delta, rtol=rtol, bounds=bounds, conjugate=conjugate)
+    if b is not None or bounds is not None or conjugate:
+        raise ValueError("b, bounds and conjugate belong to Measurements: give them when making it")
+    return data if delta is None and rtol == 0.0 else data.with_tolerance(delta, rtol)
+
+
+def check_priors(method: str, data: Measurements, psd: Any, rank: Any, target: bool) -> None:
+    """Refuse a method that cannot honour what is asked, and say which can."""
+    if psd not in (None, True, False):
+        raise ValueError(f"psd must be True, False or None, got {psd!r}")
+    if rank is not None and rank != "auto" and not (is_whole(rank) and 1 <= rank <= data.n):
         raise ValueError(
-            "delta is missing: give the largest error that you accept in a reading, for example "
-            f"1% of the readings' spread, delta={0.01 * spread:.2g}; for Gaussian noise of known "
-            f"sigma use delta=quadsense.delta_from_sigma(sigma, m={measured.m})"
+            f"rank must be 'auto' or a whole number between 1 and n = {data.n}, got {rank!r}"
         )
-    return measured
+    if rank is not None and psd is False:
+        raise ValueError("rank implies psd=True: a matrix of low rank is sought as X X*")
+    wishes = [
+        (rank is not None, ("factored",), "keep the rank of A low"),
+        (bool(psd), ("dual", "factored"), "keep A positive semidefinite"),
+        (data.sides is not None, ("minimax", "dual"), "take one-sided bounds"),
+        (not target, ("minimax", "dual"), "run without a delta"),
+    ]
+    for asked, able, words in wishes:
+        if asked and method != "auto" and method not in able:
+            names = " and ".join(repr(name) for name in able)
+            raise ValueError(
+                f"method {method!r} cannot {words}; {names} can: give method='auto' or one of them"
+            )
+    if method == "factored" and rank is None:
+        raise ValueError("method 'factored' needs rank: a whole number, or 'auto' to let it grow")
+    if rank is not None and (data.sides is not None or not target):
+        raise ValueError("rank needs delta or finite bounds")
 
 
 def to_options(method: str, schedule: str, options: dict[str, Any], m: int) -> Options:
@@ -70,19 +89,27 @@ def to_options(method: str, schedule: str, options: dict[str, Any], m: int) -> O
         raise ValueError(f"batch_size must be a whole number between 1 and m = {m}, got {batch!r}")
     if options.get("norm") not in (None, "exact", "bound"):
         raise ValueError(f"norm must be 'exact' or 'bound', got {options['norm']!r}")
+    gap = options.get("gap", 0.01)
+    if not (is_number(gap) and 0 < gap < 1):
+        raise ValueError(f"gap must lie strictly between 0 and 1, got {gap!r}")
+    restarts = options.get("max_restarts")
+    if restarts is not None and not (is_whole(restarts) and restarts >= 0):
+        raise ValueError(f"max_restarts must be a whole number, not negative, got {restarts!r}")
     failure = options.get("failure", 0.1)
     if not (is_number(failure) and 0 < failure < 1):
         raise ValueError(f"failure must lie strictly between 0 and 1, got {failure!r}")
     return Options(schedule=schedule, **options)
 
 
-def check_options(solver: Method, options: dict[str, Any], schedule: str) -> None:
-    """Refuse options that the chosen method would ignore."""
+def check_options(methods: tuple[str, ...], options: dict[str, Any], schedule: str) -> None:
+    """Refuse options that all of the chosen methods would ignore."""
     asked = set(options) | ({"schedule"} if schedule != "continuation" else set())
-    for name in sorted(asked - solver.options):
+    known = frozenset().union(*(METHODS[name].options for name in methods))
+    for name in sorted(asked - known):
         takers = [key for key, kind in METHODS.items() if name in kind.options]
+        verb = "do" if len(takers) > 1 else "does"
         raise ValueError(
-            f"method {solver.name!r} takes no {name!r}; {' and '.join(takers)} do: "
+            f"method {methods[0]!r} takes no {name!r}; {' and '.join(takers)} {verb}: "
             f"give method={takers[-1]!r}"
         )
 
@@ -111,6 +138,44 @@ def to_generator(rng: Any) -> np.random.Generator:
 def _nearest(name: str, known: list[str]) -> str:
     close = difflib.get_close_matches(name, known, n=1)
     return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+@dataclass(frozen=True)
+class Start:
+    """``A_1 = tau I + base - F*(c)``, and a factor of it where it has one."""
+
+    tau: float
+    base: Array | None = None
+    c: Array | None = None
+    factor: Array | None = None
+
+
+def to_start(start: Any, schedule: str, data: Measurements, b: Array) -> Start:
+    """A_1 from a word, a matrix or an earlier result; `b` are the readings of the unit rows."""
+    if start is None:
+        start = "tau" if schedule == "paper" else "mean"
+    if isinstance(start, str):
+        if start not in STARTS:
+            raise ValueError(
+                f"start must be one of {', '.join(STARTS)}, a matrix or an earlier result, "
+                f"got {start!r}"
+            )
+        return Start(start_value(start, b, data.unit_rows.nonzero))
+    matrix = start.matrix if isinstance(start, Result) else start
+    if not isinstance(matrix, SensedMatrix):
+        matrix = SensedMatrix.from_dense(checked_square("start", matrix))
+    if matrix.shape[0] != data.n:
+        raise ValueError(f"start is of order {matrix.shape[0]}, but U has n = {data.n} columns")
+    form = on_rows_of(matrix, data).form
+    if isinstance(form, MeasuredForm) and form.rows is data.unit_rows:
+        return Start(form.tau, form.base, form.c)
+    xp = data.unit_rows.xp
+    dense = xp.asarray(np.asarray(matrix, dtype=_numpy_dtype(data)), device=device(b))
+    return Start(0.0, dense, factor=matrix.factor)
+
+
+def _numpy_dtype(data: Measurements) -> Any:
+    return np.complex128 if data.unit_rows.is_complex else np.float64
 
 
 def start_value(start: str, b: Array, nonzero: Array) -> float:

@@ -13,12 +13,16 @@ import numpy.typing as npt
 
 from quadsense import files
 from quadsense.arrays import Array, Vector, to_numpy
-from quadsense.core.certificate import enclosure, is_met
+from quadsense.core.certificate import enclosure, excess, is_met
 from quadsense.core.matrix import MeasuredForm, SensedMatrix
 from quadsense.measurements import Measurements
 from quadsense.measurements.validate import checked_rows
+from quadsense.proofs import best_error_bound, check_infeasible
 
 FORMAT = "quadsense-result"
+CLAIM_FIELDS = (
+    "upper_bound", "lower_bound", "rounding", "conjugate", "psd", "gap", "condition",
+)  # fmt: skip
 VERSION = 1
 
 
@@ -75,8 +79,9 @@ class Certificate:
 
     Attributes
     ----------
-    kind : {"met", "infeasible", "spectral", "none"}
-        What is claimed: every measurement is within its tolerance; no matrix at all can be;
+    kind : {"met", "optimal", "infeasible", "spectral", "none"}
+        What is claimed: every measurement is within its tolerance; no matrix has a smaller worst
+        error, up to `gap`; no matrix is within tolerance;
         ``(1 - accuracy) A* <= A <= (1 + accuracy) A*``; or nothing.
     upper_bound : float
         ``max|z_i|/delta_i`` recomputed from the data, rounding bound included.
@@ -92,6 +97,14 @@ class Certificate:
         The tolerances of the solve.
     conjugate : bool
         Whether the solve took the rows as ``u_i*``.
+    psd : bool
+        Whether the claim is about positive semidefinite matrices only.
+    gap : float
+        With "optimal": the claimed relative distance of the two bounds.
+    set_aside : ndarray of int
+        Measurements that the claim leaves out.
+    condition : str
+        With "infeasible" and "optimal": what the lower bound takes for granted, if anything.
     """
 
     kind: str
@@ -102,6 +115,10 @@ class Certificate:
     dual: Vector | None = None
     tolerance: Array = field(default=None, repr=False)
     conjugate: bool = False
+    psd: bool = False
+    gap: float = 0.0
+    set_aside: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    condition: str = ""
 
     def verify(self, U: Any, b: Any = None, *, delta: Any = None, **options: Any) -> bool:
         """Recompute the claim from the data alone.
@@ -122,44 +139,52 @@ class Certificate:
         bool
             Whether the claim holds on these data; False for kind "none".
         """
-        data = U if isinstance(U, Measurements) else None
-        if data is None:
-            tolerance = self.tolerance if delta is None and not options.get("rtol") else delta
-            if "bounds" in options:
-                tolerance = None
-            options.setdefault("conjugate", self.conjugate)
-            data = Measurements(U, b, delta=tolerance, **options)
-        elif delta is not None:
-            data = data.with_tolerance(delta)
-        if data.tolerance is None:
-            data = data.with_tolerance(self.tolerance)
+        data = self._data(U, b, delta, options)
         if data.n != self.matrix.shape[0]:
             raise ValueError(
                 f"the result is of order {self.matrix.shape[0]}, but the data have n = {data.n}"
             )
+        if self.set_aside.size:
+            data = data.set_aside(self.set_aside)
         if self.kind == "infeasible":
-            return self._contradicts(data)
-        if self.kind != "met":
+            if self.dual is None or self.dual.shape != (data.m,):
+                return False
+            return check_infeasible(data, self.dual, self.psd).proved
+        if self.kind not in ("met", "optimal"):
             return False
         scaled = data.scaled()
-        matrix = _rebound(self.matrix, data)
-        return is_met(enclosure(matrix, data.unit_rows, scaled.b), scaled.delta)
+        matrix = on_rows_of(self.matrix, data)
+        found = enclosure(matrix, data.unit_rows, scaled.b)
+        if self.kind == "met":
+            return is_met(found, scaled.delta, data.sides)
+        return self._is_optimal(data, found, scaled.delta)
 
-    def _contradicts(self, data: Measurements) -> bool:
-        """Whether the dual vector sits on zero rows whose interval leaves out zero."""
+    def _data(self, U: Any, b: Any, delta: Any, options: dict[str, Any]) -> Measurements:
+        """The measurements to check against, with a tolerance."""
+        if isinstance(U, Measurements):
+            data = U if delta is None else U.with_tolerance(delta)
+            return data if data.tolerance is not None else data.with_tolerance(self.tolerance)
+        given = "bounds" in options or options.get("rtol")
+        tolerance = self.tolerance if delta is None and not given else delta
+        options.setdefault("conjugate", self.conjugate)
+        return Measurements(U, b, delta=tolerance, **options)
+
+    def _is_optimal(self, data: Measurements, found: Any, delta: Any) -> bool:
+        """Whether the recomputed upper and lower bound are within the gap."""
+        slack = to_numpy(found.error) / to_numpy(delta)
+        upper = float((excess(found.z, delta) + slack).max())
+        if upper <= 4.0 * float(slack.max()):  # exact, up to rounding
+            return True
         if self.dual is None or self.dual.shape != (data.m,):
             return False
-        support = np.flatnonzero(self.dual)
-        norms, b = to_numpy(data.unit_rows.norms), to_numpy(data.b)
-        tolerance = to_numpy(data.tolerance)
-        return bool(
-            support.size
-            and np.all(norms[support] == 0)
-            and np.all(np.abs(b[support]) > tolerance[support])
-        )
+        if self.psd:
+            lower = check_infeasible(data, self.dual, psd=True).lower_bound
+        else:
+            lower, _ = best_error_bound(data, self.dual, upper)
+        return upper - lower <= 1.001 * self.gap * upper
 
 
-def _rebound(matrix: SensedMatrix, data: Measurements) -> SensedMatrix:
+def on_rows_of(matrix: SensedMatrix, data: Measurements) -> SensedMatrix:
     """The same matrix held on the rows of `data`, where those are its own rows."""
     form = matrix.form
     rows = data.unit_rows
@@ -262,7 +287,11 @@ class Result:
             arrays["dual"] = self.certificate.dual
         form = self.matrix.form
         held: dict[str, Any] = {"form": "dense"}
-        if isinstance(form, MeasuredForm) and _bytes(form.rows) < self.matrix.shape[0] ** 2 * 8:
+        if (
+            isinstance(form, MeasuredForm)
+            and form.base is None
+            and _bytes(form.rows) < self.matrix.shape[0] ** 2 * 8
+        ):
             rows: Any = form.rows
             held = {"form": "measured", "tau": form.tau, "conjugate": rows.conjugate}
             sparse = hasattr(rows.U, "nnz")
@@ -280,10 +309,7 @@ class Result:
             "matrix": held,
             "status": str(self.status),
             "kind": self.certificate.kind,
-            "certificate": {
-                name: getattr(self.certificate, name)
-                for name in ("upper_bound", "lower_bound", "rounding", "conjugate")
-            },
+            "certificate": {name: getattr(self.certificate, name) for name in CLAIM_FIELDS},
             **{
                 name: getattr(self, name)
                 for name in (
@@ -347,6 +373,7 @@ def load_result(path: str | os.PathLike[str]) -> Result:
         matrix=matrix,
         dual=arrays.get("dual"),
         tolerance=arrays["tolerance"],
+        set_aside=arrays["set_aside"],
         **meta["certificate"],
     )
     return Result(

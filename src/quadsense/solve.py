@@ -7,22 +7,20 @@ from collections.abc import Callable
 from typing import Any
 
 from quadsense.answer import to_result
-from quadsense.arrays import namespace, to_numpy
-from quadsense.core.certificate import Enclosure, enclosure, measured_enclosure
-from quadsense.core.matrix import MeasuredForm, SensedMatrix
-from quadsense.loop import run
-from quadsense.methods import METHODS, Problem
-from quadsense.plan import blas_threads, make_plan
+from quadsense.measurements.validate import is_whole
+from quadsense.methods import Problem
+from quadsense.plan import blas_threads, make_plan, refuse_what_cannot_fit, shape_of
 from quadsense.request import (
-    STARTS,
     check_options,
-    start_value,
+    check_priors,
     to_generator,
     to_limits,
     to_measurements,
     to_options,
+    to_start,
 )
-from quadsense.result import Result
+from quadsense.result import Result, Status
+from quadsense.runs import Request, best_positive, run_plan, set_violations_aside
 
 
 def solve(
@@ -33,8 +31,11 @@ def solve(
     rtol: float = 0.0,
     bounds: tuple[Any, Any] | None = None,
     method: str = "auto",
-    start: str | None = None,
+    psd: bool | None = None,
+    rank: int | str | None = None,
+    start: Any = None,
     schedule: str = "continuation",
+    allow_violations: int = 0,
     max_iter: int | None = None,
     time_limit: float | None = None,
     rng: Any = None,
@@ -51,21 +52,30 @@ def solve(
         The probes, row i is ``u_i`` (then `b` or `bounds` is needed), or measurements.
     b : array_like of shape (m,), optional
         Readings.
-    delta : float or array_like of shape (m,)
+    delta : float or array_like of shape (m,), optional
         Tolerance, one for all or one a measurement. For Gaussian noise of known sigma see
-        `delta_from_sigma`.
+        `delta_from_sigma`. Without one, the smallest worst error is sought, and both bounds on it.
     rtol : float, default=0.0
         Relative tolerance beside it: ``delta_i + rtol |b_i|``.
     bounds : (lo, hi), optional
-        Finite intervals in place of `b` and `delta`.
-    method : {"auto", "closed_form", "gd", "sgd"}, default="auto"
-        "auto" is the closed form for orthonormal rows, else "gd".
-    start : {"mean", "tau", "zero"}, optional
+        Intervals in place of `b` and `delta`; an end may be infinite.
+    method : {"auto", "closed_form", "gd", "sgd", "cg", "minimax", "dual", "factored"}
+        "auto" (the default) is the closed form for orthonormal rows; else least squares by "cg",
+        and where that does not meet delta "minimax", which ends in MET or INFEASIBLE; "dual" for
+        `psd`, "factored" for `rank`.
+    psd : bool, optional
+        Seek A among the positive semidefinite matrices only.
+    rank : int or "auto", optional
+        Seek A among the positive semidefinite matrices of at most this rank, or let the rank grow
+        until delta is met.
+    start : {"mean", "tau", "zero"}, matrix or Result, optional
         The A_1 from which the nearest fit is sought: the multiple of I that fits best, the
-        largest reading times I (the paper's, and the default of its schedule), or 0; readings
-        taken for rows of unit norm.
+        largest reading times I (the paper's, and the default of its schedule), 0 (readings
+        taken for rows of unit norm), or any matrix; an earlier result makes a warm start.
     schedule : {"continuation", "paper"}, default="continuation"
         "paper" runs with the constants of the lemmas, at most as many steps as they ask for.
+    allow_violations : int, default=0
+        Set at most so many measurements aside if the others can be met without them.
     max_iter : int, optional
         Most iterations; by default only the lemma's number with the paper's schedule, and none
         otherwise: a run that no longer moves ends as STALLED.
@@ -82,7 +92,8 @@ def solve(
         Rows are given as ``u_i*`` (as in ``b = |U x|^2``).
     **options
         `gd` and `sgd`: `lam`, `step` or `c` = step x lam override the schedule (for unit rows);
-        `sgd`: `batch_size`, `norm` ("exact" or "bound"), `failure`.
+        `sgd`: `batch_size`, `norm` ("exact" or "bound"), `failure`; `minimax`: `gap`, the
+        relative distance of the two bounds at which to stop; `factored`: `max_restarts`.
 
     Returns
     -------
@@ -93,11 +104,13 @@ def solve(
     ------
     ValueError
         For bad input, naming the argument, the row and the value.
+    MemoryError
+        Before anything is allocated, if the method cannot fit in memory.
 
     Notes
     -----
-    Of all matrices that fit, `gd`, `sgd` and the closed form tend, as delta shrinks, to the one
-    nearest to A_1 in Frobenius norm: they stay in ``A_1 + range(F*)``.
+    Of all matrices that fit, `gd`, `sgd`, `cg` and the closed form tend, as delta shrinks, to the
+    one nearest to A_1 in Frobenius norm: they stay in ``A_1 + range(F*)``.
 
     References
     ----------
@@ -114,40 +127,44 @@ def solve(
     """
     begin = time.perf_counter()
     measured = to_measurements(data, b, delta, rtol, bounds, conjugate)
+    target = measured.tolerance is not None
+    if not target:
+        measured = measured.with_tolerance(1.0)  # ratios are then plain errors
     settings = to_options(method, schedule, options, measured.m)
     limits = to_limits(max_iter, time_limit, callback, progress)
+    check_priors(method, measured, psd, rank, target)
+    if not (is_whole(allow_violations) and 0 <= allow_violations < measured.m):
+        raise ValueError(
+            f"allow_violations must be a whole number from 0 to m - 1 = {measured.m - 1}, "
+            f"got {allow_violations!r}"
+        )
     generator = to_generator(rng)
-    if start is None:
-        start = "tau" if schedule == "paper" else "mean"
-    if start not in STARTS:
-        raise ValueError(f"start must be one of {', '.join(STARTS)}, got {start!r}")
-
-    plan = make_plan(measured, method)
-    solver = METHODS[plan.method]()
-    check_options(solver, options, schedule)
+    positive = bool(psd) or rank is not None or method == "dual"
+    order = 0 if isinstance(rank, str) else rank  # 0: it may grow
+    shape = shape_of(measured, psd=positive, rank=order, target=target)
+    plan = make_plan(shape, method)
+    check_options(plan.methods, options, schedule)
+    refuse_what_cannot_fit(shape, plan)
     scaled = measured.scaled()
+    first = to_start(start, schedule, measured, scaled.b)
     problem = Problem(
         rows=measured.unit_rows,
-        gram=plan.gram,
         b=scaled.b,
         delta=scaled.delta,
-        tau=start_value(start, scaled.b, measured.unit_rows.nonzero),
+        tau=first.tau,
+        base=first.base,
+        c_start=first.c,
+        factor_start=first.factor,
+        sides=measured.sides,
+        target=target,
+        rank=order or None,
         options=settings,
         seed=generator,
     )
-    norms2 = to_numpy(measured.unit_rows.norms) ** 2
+    request = Request(measured, plan, problem, limits, positive)
     preparing = time.perf_counter() - begin
     with blas_threads(plan.threads):
-        outcome = run(solver, problem, lambda matrix: _enclosure(matrix, problem), norms2, limits)
-    return to_result(measured, plan, solver, problem, outcome, norms2, preparing)
-
-
-def _enclosure(matrix: SensedMatrix, problem: Problem) -> Enclosure:
-    """Residuals from the data; an explicit K, itself computed from them, is used again."""
-    gram, form = problem.gram, matrix.form
-    shared = gram is not None and gram.kind in ("explicit", "sparse")
-    if not shared or not isinstance(form, MeasuredForm):
-        return enclosure(matrix, problem.rows, problem.b)
-    assert gram is not None
-    mass = namespace(form.c).abs(form.c)
-    return measured_enclosure(form, problem.b, gram.apply(form.c), gram.apply(mass), problem.m)
+        answer = run_plan(request) if target or not positive else best_positive(request)
+        if allow_violations and answer.outcome.status not in (Status.MET, Status.INTERRUPTED):
+            answer = set_violations_aside(request, answer, int(allow_violations))
+    return to_result(request, answer, preparing)

@@ -73,7 +73,7 @@ def solve_spectral(
     xp = namespace(A_1)
     n = int(A_1.shape[0])
     settings = to_options("gd", schedule, options, n)
-    check_options(Spectral(), options, schedule)
+    check_options(("gd",), options, schedule)
     limits = to_limits(max_iter, time_limit, callback, progress)
     values, vectors = xp.linalg.eigh(symmetrised(oracle.whiten(A_1)))
     problem = SpectralProblem(

@@ -13,6 +13,7 @@ from scipy.linalg.lapack import dpotrf, dpstrf
 
 from quadsense import files
 from quadsense.arrays import Array, Vector, device, is_array, like, to_numpy
+from quadsense.core.certificate import excess
 from quadsense.measurements.gram import ExplicitGram, Gram
 from quadsense.measurements.rows import BaseRows
 from quadsense.measurements.sparse import SparseRows
@@ -28,6 +29,9 @@ ORTHONORMAL = 1e-8
 
 LARGEST_RANK_PROBLEM = 4000
 """Measurements up to which the rank of F is worth a pivoted Cholesky of K (m^3/3 flops)."""
+
+QUICK_RANK_PROBLEM = 600
+"""The same where nobody asked for the rank, and it must not cost more than the solve."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,8 @@ class Measurements:
     rtol : float, default=0.0
         Added tolerance in proportion to the reading: ``delta_i + rtol |b_i|``.
     bounds : (lo, hi), optional
-        Finite intervals in place of `b` and `delta`: each a float or of shape (m,).
+        Intervals in place of `b` and `delta`: each a float or of shape (m,); an end may be
+        infinite.
     conjugate : bool, default=False
         Rows are given as ``u_i*`` (as in ``b = |U x|^2``).
 
@@ -91,6 +96,8 @@ class Measurements:
         Readings (the middle of the interval with `bounds`).
     tolerance : array of shape (m,) or None
         Half-width of each interval.
+    sides : ndarray of bool, shape (2, m), or None
+        Which upper and which lower ends exist, where one is missing.
 
     Examples
     --------
@@ -116,29 +123,53 @@ class Measurements:
             if b is not None or delta is not None or rtol != 0.0:
                 raise ValueError("bounds replaces b, delta and rtol: give either, not both")
             tolerance: Vector | None
-            middle, tolerance = checked_bounds(bounds, rows.m)
+            middle, tolerance, sides = checked_bounds(bounds, rows.m)
         else:
             if b is None:
                 raise ValueError("b is missing: give the readings b, or bounds=(lo, hi)")
             middle = checked_vector("b", b, rows.m)
-            tolerance = checked_tolerance(delta, rtol, middle)
-        self._fill(rows, middle, tolerance)
+            tolerance, sides = checked_tolerance(delta, rtol, middle), None
+        self._fill(rows, middle, tolerance, sides)
 
-    def _fill(self, rows: BaseRows, b: Vector, tolerance: Vector | None) -> None:
+    def _fill(self, rows: BaseRows, b: Vector, tolerance: Vector | None, sides: Any) -> None:
         self._rows = rows
+        self.sides = sides
         self.m, self.n = rows.m, rows.n
         self.b = like(b, rows.norms)
         self.tolerance = None if tolerance is None else like(tolerance, rows.norms)
         self.gram: Gram | None = None  # K, once a solve has formed it: the facts reuse it
 
+    @property
+    def lo(self) -> Vector:
+        """Lower ends of the intervals, minus infinity where there is none."""
+        ends = to_numpy(self.b) - to_numpy(self.tolerance)
+        return ends if self.sides is None else np.where(self.sides[1], ends, -np.inf)
+
+    @property
+    def hi(self) -> Vector:
+        """Upper ends of the intervals, infinity where there is none."""
+        ends = to_numpy(self.b) + to_numpy(self.tolerance)
+        return ends if self.sides is None else np.where(self.sides[0], ends, np.inf)
+
     def with_tolerance(self, delta: Any = None, rtol: float = 0.0) -> Measurements:
         """The same probes and readings, nothing copied, with another tolerance."""
         b = to_numpy(self.b)
         other = object.__new__(Measurements)
-        other._fill(self._rows, b, checked_tolerance(delta, rtol, b))
+        other._fill(self._rows, b, checked_tolerance(delta, rtol, b), None)
         for name in ("facts", "orthonormal", "rank", "gram"):  # what is known of the probes
             if name in self.__dict__:
                 other.__dict__[name] = self.__dict__[name]
+        return other
+
+    def set_aside(self, index: Any) -> Measurements:
+        """The same measurements with those in `index` asked for nothing."""
+        sides = np.ones((2, self.m), dtype=bool) if self.sides is None else self.sides.copy()
+        sides[:, index] = False
+        other = object.__new__(Measurements)
+        other._fill(self._rows, to_numpy(self.b), to_numpy(self.tolerance), sides)
+        other.__dict__.update(
+            {key: self.__dict__[key] for key in ("orthonormal", "gram") if key in self.__dict__}
+        )
         return other
 
     @classmethod
@@ -221,7 +252,7 @@ class Measurements:
         if self.tolerance is None:
             return np.empty(0, np.int64)
         dead = to_numpy(self._rows.nonzero) == 0
-        return np.flatnonzero(dead & (np.abs(to_numpy(self.b)) > to_numpy(self.tolerance)))
+        return np.flatnonzero(dead & (excess(-self.b, self.tolerance, self.sides) > 1.0))
 
     def __len__(self) -> int:
         """Number of measurements."""
@@ -279,6 +310,13 @@ class Measurements:
             K[np.arange(K.shape[0]), np.arange(block.start, block.stop)] = 0.0
             best = max(best, float(K.max(initial=0.0)))
         return float(np.sqrt(best))
+
+    @property
+    def quick_rank(self) -> int | None:
+        """`rank` where it is known or costs next to nothing, else None."""
+        at_hand = isinstance(self.gram, ExplicitGram) and self.m <= 2 * QUICK_RANK_PROBLEM
+        known = "rank" in self.__dict__ or self.orthonormal
+        return self.rank if known or at_hand or self.m <= QUICK_RANK_PROBLEM else None
 
     @cached_property
     def rank(self) -> int | None:

@@ -127,32 +127,43 @@ APPLICATIONS = 500.0
 CACHED_BYTES = 2**25
 
 
-def choose_gram(rows: BaseRows, orthonormal: bool) -> tuple[Gram, str]:
-    """Cheapest form of K for these rows, and why.
+def gram_form(m: int, n: int, orthonormal: bool, density: float = 1.0) -> tuple[str, str]:
+    """Cheapest form of K, and why.
 
     Parameters
     ----------
-    rows : BaseRows
-        The measurement vectors.
+    m, n : int
+        Shape of U.
     orthonormal : bool
         Whether K was found to be the identity.
+    density : float
+        Bound on the share of nonzeros of K.
 
     Returns
     -------
-    gram : Gram
+    kind : {"identity", "sparse", "explicit", "matrix-free"}
     reason : str
         In words, for the plan.
     """
-    m, n = rows.m, rows.n
     if orthonormal:
-        return IdentityGram(m), "the rows are orthonormal: K is the identity"
-    if isinstance(rows, SparseRows) and rows.gram_density_bound() <= 0.1:
-        return SparseGram(rows), "the rows share few entries: K is kept sparse"
+        return "identity", "the rows are orthonormal: K is the identity"
+    if density <= 0.1:
+        return "sparse", "the rows share few entries: K is kept sparse"
     bytes_needed = 8 * m * m
     fits = 3 * bytes_needed <= available_memory()  # K, and a block being built beside it
     explicit = m * m * (2.0 * n + APPLICATIONS * FLOPS_AN_ENTRY)
     free = APPLICATIONS * min(4.0 * m * n * n, float(m) * m * n)
     if fits and (explicit <= free or bytes_needed <= CACHED_BYTES):
-        return ExplicitGram(rows), f"K is formed once ({bytes_needed / 2**20:.0f} MiB)"
+        return "explicit", f"K is formed once ({bytes_needed / 2**20:.0f} MiB)"
     why = "it would take more time" if fits else "it would not fit in memory"
-    return MatrixFreeGram(rows), f"K is applied without being formed: {why} to hold it"
+    return "matrix-free", f"K is applied without being formed: {why} to hold it"
+
+
+def make_gram(rows: BaseRows, kind: str) -> Gram:
+    """K of these rows in that form."""
+    if kind == "identity":
+        return IdentityGram(rows.m)
+    if kind == "sparse":
+        assert isinstance(rows, SparseRows)
+        return SparseGram(rows)
+    return ExplicitGram(rows) if kind == "explicit" else MatrixFreeGram(rows)

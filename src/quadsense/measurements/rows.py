@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from quadsense.arrays import Array, like, to_numpy
 
@@ -125,6 +126,19 @@ class BaseRows(ABC):
     def unknowns(self) -> int:
         """Real dimensions of A: n(n+1)/2 symmetric, n^2 Hermitian."""
         return self.n**2 if self.is_complex else self.n * (self.n + 1) // 2
+
+    @cached_property
+    def has_unit_norm(self) -> bool:
+        """Whether the rows came with unit norm, to rounding."""
+        return bool(np.all(np.abs(to_numpy(self.norms) - 1.0) <= 4.0 * np.finfo(np.float64).eps))
+
+    def as_numpy(self) -> npt.NDArray[Any]:
+        """Unit rows as meant, a dense NumPy array: U itself where that is what it is."""
+        if isinstance(self.U, np.ndarray) and self.has_unit_norm and not self.conjugate:
+            return self.U
+        dense = to_numpy(self._dense(self.U))
+        unit: npt.NDArray[Any] = dense * to_numpy(self.inverse)[:, None]
+        return np.conj(unit, out=unit) if self.conjugate else unit
 
     def blocks(self, width: int | None = None) -> Iterator[slice]:
         """Slices of rows whose temporaries, `width` numbers a row, stay near 16 MiB."""

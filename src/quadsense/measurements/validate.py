@@ -67,8 +67,10 @@ def _check_shape(shape: Any) -> None:
         raise ValueError(f"U is empty: its shape is {shape}")
 
 
-def checked_vector(name: str, values: Any, m: int, scalar: bool = False) -> Vector:
-    """`values` as a finite float64 vector of length m, or a ValueError."""
+def checked_vector(
+    name: str, values: Any, m: int, scalar: bool = False, infinite: bool = False
+) -> Vector:
+    """`values` as a float64 vector of length m without NaN or infinity, or a ValueError."""
     array = to_numpy(values) if is_array(values) else _as_numpy(name, values)
     _check_kind(name, array.dtype)
     if np.iscomplexobj(array):
@@ -79,7 +81,7 @@ def checked_vector(name: str, values: Any, m: int, scalar: bool = False) -> Vect
         wanted = f"({m},), one value a row of U" + (", or a single number" if scalar else "")
         raise ValueError(f"{name} has shape {array.shape}, but must have shape {wanted}")
     array = array.astype(np.float64)
-    bad = np.flatnonzero(~np.isfinite(array))
+    bad = np.flatnonzero(np.isnan(array) if infinite else ~np.isfinite(array))
     if bad.size:
         raise ValueError(f"{name} must be finite, but {name}[{bad[0]}] is {array[bad[0]]}")
     return array
@@ -110,18 +112,31 @@ def checked_tolerance(delta: Any, rtol: float, b: Vector) -> Vector | None:
     return total
 
 
-def checked_bounds(bounds: Any, m: int) -> tuple[Vector, Vector]:
-    """Middle and half-width of finite intervals."""
+def checked_bounds(bounds: Any, m: int) -> tuple[Vector, Vector, Any]:
+    """Middle and half-width of intervals, and which ends exist (None: all of them).
+
+    A missing end is infinite. Such a row gets the typical half-width of the others as its unit of
+    error, so that a ratio of 1 still means that its one bound is met exactly.
+    """
     try:
         lo, hi = bounds
     except (TypeError, ValueError):
         raise ValueError("bounds must be a pair (lo, hi)") from None
-    low = checked_vector("bounds[0] (lo)", lo, m, scalar=True)
-    high = checked_vector("bounds[1] (hi)", hi, m, scalar=True)
-    bad = np.flatnonzero(~(low < high))
+    low = checked_vector("bounds[0] (lo)", lo, m, scalar=True, infinite=True)
+    high = checked_vector("bounds[1] (hi)", hi, m, scalar=True, infinite=True)
+    bad = np.flatnonzero(~(low < high) | (low == np.inf) | (high == -np.inf))
     if bad.size:
         raise ValueError(
             f"bounds must satisfy lo < hi, but row {bad[0]} has "
             f"lo = {low[bad[0]]} and hi = {high[bad[0]]}"
         )
-    return low / 2 + high / 2, high / 2 - low / 2
+    sides = np.stack([np.isfinite(high), np.isfinite(low)])
+    if sides.all():
+        return low / 2 + high / 2, high / 2 - low / 2, None
+    both = sides.all(axis=0)
+    ends = np.where(sides[0], high, np.where(sides[1], low, 0.0))
+    half = np.where(both, high, 0.0) / 2 - np.where(both, low, 0.0) / 2
+    typical = float(np.median(half[both])) if both.any() else 0.01 * float(np.abs(ends).max())
+    tolerance = np.where(both, half, typical if typical > 0.0 else 1.0)
+    b = np.where(sides[0], ends - tolerance, np.where(sides[1], ends + tolerance, 0.0))
+    return b, tolerance, sides

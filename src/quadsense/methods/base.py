@@ -71,6 +71,8 @@ class Problem:
         Part of the start.
     c_start : array of shape (m,), optional
         Part of the start.
+    factor_start : array of shape (n, r), optional
+        A factor of the start, where it has one.
     sides : ndarray of bool, shape (2, m), optional
         Which upper and which lower ends of the intervals exist; all where None.
     target : bool
@@ -90,6 +92,7 @@ class Problem:
     gram: Gram | None = None
     base: Array | None = None
     c_start: Array | None = None
+    factor_start: Array | None = None
     sides: Any = None
     target: bool = True
     rank: int | None = None
@@ -124,9 +127,10 @@ class Claim:
 
     Attributes
     ----------
-    kind : {"met", "optimal", "infeasible", "inconsistent", "stalled"}
+    kind : {"met", "optimal", "infeasible", "inconsistent", "undecided", "stalled"}
         Within tolerance; the smallest worst error, to the gap; no matrix fits; least squares does
-        not fit, so another method should look; nothing moves any more.
+        not fit, so another method should look; neither shown nor refuted and no further progress;
+        nothing moves any more.
     reason : str
         For people, where the kind alone does not say it.
     dual : ndarray of shape (m,), optional

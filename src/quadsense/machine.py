@@ -1,0 +1,83 @@
+"""What this machine can do: rates for the plan's predictions, measured once and cached."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Speeds of this machine.
+
+    Attributes
+    ----------
+    flops : float
+        Float64 operations a second in a matrix product.
+    bytes : float
+        Bytes a second read from memory by a matrix-vector product.
+    measured : bool
+        Whether they were measured here, or are those of a two-core server of 2024.
+    """
+
+    flops: float = 6e10
+    bytes: float = 1.5e10
+    measured: bool = False
+
+    def seconds(self, flops: float, traffic: float) -> float:
+        """Time for so much arithmetic and memory traffic, one after the other."""
+        return flops / self.flops + traffic / self.bytes
+
+
+def cache_path() -> Path:
+    """Where the rates are kept (``QUADSENSE_CACHE``, else the user's cache folder)."""
+    folder = os.environ.get("QUADSENSE_CACHE")
+    if folder is None:
+        folder = os.path.join(os.environ.get("XDG_CACHE_HOME", "~/.cache"), "quadsense")
+    return Path(folder).expanduser() / "rates.json"
+
+
+def known_rates() -> Rates:
+    """The cached rates, or typical ones; never measures, so a solve may call it."""
+    try:
+        found = json.loads(cache_path().read_text(encoding="utf-8"))
+        rates = Rates(float(found["flops"]), float(found["bytes"]), True)
+    except (OSError, ValueError, KeyError, TypeError):
+        return Rates()
+    return rates if rates.flops > 0 and rates.bytes > 0 else Rates()
+
+
+def measure_rates() -> Rates:
+    """Measure for about a tenth of a second, and cache (silently not, where that fails)."""
+    A = np.ones((800, 800))
+    v = np.ones(4000)
+    K = np.ones((4000, 4000))
+    flops = 2.0 * 800**3 / _fastest(lambda: A @ A)
+    traffic = K.nbytes / _fastest(lambda: K @ v)
+    rates = Rates(flops, traffic, True)
+    path = cache_path()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as draft:
+            json.dump(asdict(rates), draft)
+        os.replace(draft.name, path)
+    except OSError:
+        pass
+    return rates
+
+
+def _fastest(call: object) -> float:
+    """Shortest of four runs."""
+    assert callable(call)
+    best = float("inf")
+    for _ in range(4):
+        begin = time.perf_counter()
+        call()
+        best = min(best, time.perf_counter() - begin)
+    return best

@@ -1,0 +1,88 @@
+"""Least squares by conjugate residuals, stopped on the largest residual."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+
+from quadsense.arrays import Array, available_memory, to_numpy
+from quadsense.core.matrix import SensedMatrix
+from quadsense.methods.base import Claim, Problem, Trace
+from quadsense.methods.krylov import residuals
+from quadsense.methods.krylov.operator import OperatorSystem
+from quadsense.methods.krylov.system import System, prepare
+from quadsense.methods.steps import Stepped, dense_answer, own, start_matrix
+
+
+class ConjugateGradient(Stepped):
+    """The conjugate residual method on ``K y = z_1`` (see `krylov`).
+
+    The rival of descent for consistent data. Where there are more measurements than unknowns it
+    goes on to the least-squares fit, the better estimate under noise; where that does not meet the
+    tolerance it says so, for `minimax` to decide.
+    """
+
+    name: ClassVar[str] = "cg"
+
+    def start(self, problem: Problem) -> residuals.State:
+        """State at A_1."""
+        self.system = self._system(problem)
+        return residuals.start(self.system)
+
+    @staticmethod
+    def _system(problem: Problem) -> System:
+        b, delta = to_numpy(problem.b), to_numpy(problem.delta)
+        memory = available_memory() // 2
+        if problem.gram is not None:
+            z1 = to_numpy(problem.initial_residual())
+            U = np.broadcast_to(0.0, (problem.m, problem.rows.n))  # for its shape alone
+            return OperatorSystem(U, b, delta, problem.tau, z1, True, memory, gram=problem.gram)
+        plain = problem.base is None and problem.c_start is None
+        A1 = float(problem.tau) if plain else start_matrix(problem)
+        return prepare(problem.rows.as_numpy(), b, delta, A1, memory)
+
+    def advance(self, problem: Problem, state: residuals.State, steps: int) -> residuals.State:
+        """At most so many products with K on."""
+        return residuals.advance(self.system, state, steps)
+
+    def stride(self, problem: Problem) -> int:
+        """Steps worth a few milliseconds."""
+        return max(1, min(50, int(1e9 // max(self.system.step_cost(True), 1.0))))
+
+    def claim(self, problem: Problem, state: residuals.State) -> Claim | None:
+        """Met, at least squares without meeting the tolerance, or stuck."""
+        if state.met:
+            return Claim("met")
+        if state.inconsistent:
+            reason = (
+                "the least-squares fit does not meet delta; whether any matrix does, "
+                "method='minimax' decides"
+            )
+            return Claim("inconsistent", reason)
+        if state.stalled:
+            return Claim(
+                "inconsistent", "rounding stops the conjugate residuals before delta is met"
+            )
+        return None
+
+    def correct(
+        self, problem: Problem, state: residuals.State, z: Array, goal: float
+    ) -> residuals.State:
+        """Take the recomputed residual and aim lower."""
+        self.system = replace(self.system, delta=goal * to_numpy(problem.delta))
+        z = to_numpy(z)
+        ratio = float(np.max(np.abs(z) / self.system.delta))
+        return replace(state, z=z, max_ratio=ratio, met=False, double=True, A=None)
+
+    def matrix(self, problem: Problem, state: residuals.State) -> SensedMatrix:
+        """``A_1 - F*(y)``."""
+        y = residuals.coefficients(self.system, state)
+        if y is None:
+            return dense_answer(problem, residuals.matrix(self.system, state))
+        return problem.matrix(own(problem, y))
+
+    def trace(self, problem: Problem, state: residuals.State) -> Trace:
+        """The ratios of all residuals."""
+        return Trace(np.abs(state.z) / to_numpy(problem.delta))

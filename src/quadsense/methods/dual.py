@@ -1,0 +1,60 @@
+"""A positive semidefinite fit, or a proof that there is none."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from quadsense.arrays import Array, to_numpy
+from quadsense.core.matrix import SensedMatrix
+from quadsense.methods.base import Claim, Problem
+from quadsense.methods.positive import phases
+from quadsense.methods.positive.maps import Intervals
+from quadsense.methods.positive.program import prepare
+from quadsense.methods.steps import Stepped, factor_answer, start_matrix
+
+
+class Dual(Stepped):
+    """``A = X X*`` within the intervals: nearest fit, least misses, interior point (`positive`)."""
+
+    name: ClassVar[str] = "dual"
+
+    def start(self, problem: Problem) -> phases.State:
+        """The positive part of A_1."""
+        b, delta = to_numpy(problem.b), to_numpy(problem.delta)
+        lo, hi = b - delta, b + delta
+        if problem.sides is not None:
+            lo = np.where(problem.sides[1], lo, -np.inf)
+            hi = np.where(problem.sides[0], hi, np.inf)
+        plain = problem.base is None and problem.c_start is None
+        origin = float(problem.tau) if plain else start_matrix(problem)
+        self.program = prepare(problem.rows.as_numpy(), Intervals(lo, hi, delta), origin)
+        return phases.start(self.program)
+
+    def advance(self, problem: Problem, state: phases.State, steps: int) -> phases.State:
+        """About so many evaluations on."""
+        return phases.advance(self.program, state, steps)
+
+    def claim(self, problem: Problem, state: phases.State) -> Claim | None:
+        """Met, infeasible (checked already), or undecided."""
+        proof = state.certificate
+        if state.verdict is phases.Verdict.MET:
+            return Claim("met")
+        if state.verdict is phases.Verdict.INFEASIBLE:
+            return Claim("infeasible", dual=proof.y, lower=max(1.0, proof.lower_bound))
+        if state.verdict is phases.Verdict.UNDECIDED:
+            reason = (
+                f"the best ratio to delta of a positive semidefinite matrix lies between "
+                f"{proof.lower_bound:.6g} and {state.max_ratio:.6g}"
+            )
+            return Claim("undecided", reason, proof.y, proof.lower_bound)
+        return None
+
+    def correct(self, problem: Problem, state: phases.State, z: Array, goal: float) -> phases.State:
+        """The state was checked with its own rounding bound; nothing more can be done."""
+        return state
+
+    def matrix(self, problem: Problem, state: phases.State) -> SensedMatrix:
+        """``X X*``."""
+        return factor_answer(problem, phases.matrix(state))

@@ -1,0 +1,1 @@
+"""The descent on a factor behind `factored`: passes, starts, steps."""

@@ -1,0 +1,180 @@
+"""Coordinates for the unknown A, and the sensing map scaled by the tolerances on them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import lapack, solve_triangular
+
+from quadsense.methods.interior.preconditioner import MomentPreconditioner, Preconditioner, cholesky
+from quadsense.methods.interior.svec import ROWS, Array, Vector, normal_matrix, unknowns
+
+FACTOR_BYTES = 2**30  # largest normal matrix: 16,000 unknowns in float32
+FACTOR_SIDE = 64  # n from which conjugate gradients are tried before factoring
+LIMIT = 2000  # conjugate-gradient steps when there is no other way
+
+
+class Coordinates(Protocol):
+    """Unknowns of a fit, and the scaled sensing map ``x -> F(A(x)) / delta`` on them."""
+
+    @property
+    def precisions(self) -> tuple[int, ...]:
+        """Preconditioners worth trying, cheapest first: bits of the factor, 0 for none."""
+
+    def patience(self, precision: int) -> int:
+        """Conjugate-gradient steps after which the next preconditioner is the cheaper way."""
+
+    def forward(self, x: Array) -> Vector:
+        """Return ``F(A(x)) / delta``, shape (m,)."""
+
+    def adjoint(self, y: Vector) -> Array:
+        """Return the transpose of `forward` applied to y."""
+
+    def product(self, x: Array, d: Vector, shift: Vector) -> tuple[Array, Vector]:
+        """Return ``adjoint(d * forward(x) + shift)`` and ``forward(x)`` in one pass."""
+
+    def preconditioner(self, d: Vector, precision: int) -> Preconditioner | None:
+        """Return an approximate inverse of ``adjoint(d * forward(.))``; None if it failed."""
+
+
+def real_view(block: Array) -> Vector:
+    """View a C-contiguous real or complex array as real numbers along its last axis."""
+    contiguous = np.ascontiguousarray(block)
+    return contiguous.view(np.float64) if np.iscomplexobj(contiguous) else contiguous
+
+
+def hermitian(A: Array) -> Array:
+    """Hermitian part: F does not see the rest, so conjugate gradients could not remove it."""
+    return np.asarray(0.5 * (A + A.conj().T))
+
+
+@dataclass(frozen=True)
+class MatrixCoordinates:
+    """The unknown is A itself, an n-by-n array; for m above the number of unknowns."""
+
+    U: Array
+    delta: Vector
+
+    @property
+    def precisions(self) -> tuple[int, ...]:
+        """A factor costs about n^2 / 40 products: small problems begin with it."""
+        if self.U.shape[1] < FACTOR_SIDE:
+            return (32, 64)
+        room = FACTOR_BYTES / unknowns(self.U) ** 2
+        return tuple(bits for bits in (0, 32, 64) if bits / 8 <= room)
+
+    def patience(self, precision: int) -> int:
+        """Half the price of a factor, as a step solves twice; few steps where there is one."""
+        if precision == self.precisions[-1]:
+            return LIMIT
+        return 20 if precision else int(self.U.shape[1]) ** 2 // 80
+
+    def forward(self, x: Array) -> Vector:
+        """Return ``F(x) / delta``."""
+        z = np.empty(self.U.shape[0])
+        for first in range(0, z.size, ROWS):
+            part = slice(first, first + ROWS)
+            rows = self.U[part]
+            z[part] = np.einsum("ij,ij->i", real_view(rows), real_view(rows @ x.T))
+        z /= self.delta
+        return z
+
+    def adjoint(self, y: Vector) -> Array:
+        """Return ``F*(y / delta)``."""
+        n = self.U.shape[1]
+        out = np.zeros((n, n), dtype=self.U.dtype)
+        scaled = y / self.delta
+        for first in range(0, y.size, ROWS):
+            part = slice(first, first + ROWS)
+            rows = self.U[part]
+            out += rows.T @ (scaled[part, None] * rows.conj())
+        return hermitian(out)
+
+    def product(self, x: Array, d: Vector, shift: Vector) -> tuple[Array, Vector]:
+        """Return ``adjoint(d * forward(x) + shift)`` and ``forward(x)`` in one pass over U."""
+        out = np.zeros_like(x)
+        z = np.empty(d.size)
+        for first in range(0, d.size, ROWS):
+            part = slice(first, first + ROWS)
+            rows = self.U[part]
+            z[part] = np.einsum("ij,ij->i", real_view(rows), real_view(rows @ x.T))
+            z[part] /= self.delta[part]
+            y = (d[part] * z[part] + shift[part]) / self.delta[part]
+            out += rows.T @ (y[:, None] * rows.conj())
+        return hermitian(out), z
+
+    def preconditioner(self, d: Vector, precision: int) -> Preconditioner | None:
+        """Return the Cholesky factor, or the moment model for precision 0."""
+        weight = d / self.delta**2
+        if precision > 0:
+            dtype = np.float32 if precision == 32 else np.float64
+            # Weights far from 1 would leave the range of float32.
+            top = float(weight.max())
+            M = normal_matrix(self.U, weight / top, dtype)
+            return cholesky(M, top, self.U.shape[1], self.U.dtype)
+        total = float(weight.sum())
+        covariance = self.adjoint(weight * self.delta / total)
+        values, vectors = np.linalg.eigh(covariance)
+        values = np.maximum(values, 1e-12 * values[-1])
+        whiten = (vectors / np.sqrt(values)) @ vectors.conj().T
+        return MomentPreconditioner(whiten, total, 1.0 if np.iscomplexobj(self.U) else 2.0)
+
+
+@dataclass(frozen=True)
+class GramCoordinates:
+    """The unknown is a vector x with ``F(A) = L x``, ``K = L L^T``; for few measurements.
+
+    Nothing n by n is formed: ``A = F*(c)`` with the coefficients of `coefficients`.
+    """
+
+    L: Vector
+    pivots: npt.NDArray[np.intp]
+    delta: Vector
+
+    @property
+    def precisions(self) -> tuple[int, ...]:
+        """Always a factor in float64."""
+        return (64,)
+
+    def patience(self, precision: int) -> int:
+        """There is nothing to change to."""
+        return LIMIT
+
+    def forward(self, x: Array) -> Vector:
+        """Return ``F(A(x)) / delta``."""
+        return np.asarray(self.L @ x) / self.delta
+
+    def adjoint(self, y: Vector) -> Array:
+        """Return the transpose of `forward` applied to y."""
+        return np.asarray(self.L.T @ (y / self.delta))
+
+    def product(self, x: Array, d: Vector, shift: Vector) -> tuple[Array, Vector]:
+        """Return ``adjoint(d * forward(x) + shift)`` and ``forward(x)``."""
+        z = self.forward(x)
+        return self.adjoint(d * z + shift), z
+
+    def preconditioner(self, d: Vector, precision: int) -> Preconditioner | None:
+        """Return the Cholesky factor of ``L^T diag(d / delta^2) L``."""
+        rows = self.L * (np.sqrt(d) / self.delta)[:, None]
+        return cholesky(np.asfortranarray(rows.T @ rows), 1.0, None, np.float64)
+
+    def coefficients(self, x: Array) -> Vector:
+        """Return c with ``A(x) = F*(c)``, supported on the pivot rows."""
+        c = np.zeros(self.L.shape[0])
+        kept = self.pivots[: self.L.shape[1]]
+        c[kept] = solve_triangular(self.L[kept], x, lower=True, trans="T")
+        return c
+
+
+def gram_coordinates(U: Array, delta: Vector) -> GramCoordinates:
+    """Pivoted Cholesky of ``K_ij = |<u_i, u_j>|^2`` down to rounding."""
+    K = np.abs(U @ U.conj().T) ** 2
+    m = K.shape[0]
+    factor, pivots, rank, _ = lapack.dpstrf(K, lower=1, tol=m * np.finfo(float).eps)
+    order = np.asarray(pivots, dtype=np.intp) - 1
+    L = np.zeros((m, rank))
+    L[order] = np.tril(factor)[:, :rank]
+    return GramCoordinates(L, order, delta)

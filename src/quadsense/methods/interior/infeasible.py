@@ -1,0 +1,211 @@
+"""Proof, from the data alone, that no symmetric matrix fits: the Farkas vector and its check.
+
+For any y and any A with ``|F(A) - b| <= t delta``,
+
+    y.b  <=  <A, F*(y)> + t sum |y_i| delta_i  <=  ||A||_F ||F*(y)||_F + t sum |y_i| delta_i.
+
+In exact arithmetic ``F*(y) = 0`` and the data alone bound t from below. In floating point
+``||F*(y)||_F`` is tiny, not zero, so a bound on ``||A||_F`` enters: proved from the smallest
+singular value of F where F sees every direction of A, and ``max_norm`` otherwise. Every
+quantity below is rounded in the direction that weakens the claim.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import lapack
+
+from quadsense.methods.interior.adjoint import UNIT, adjoint_norm, gamma
+from quadsense.methods.interior.svec import ROWS, Array, Vector, normal_matrix, unknowns
+
+DENSE_UNKNOWNS = 9000  # beyond, the matrix that proves sigma would not fit in memory
+NORM_FACTOR = 1e6  # how far beyond the data's scale a fit is not believed
+
+
+def data_scale(b: Vector, delta: Vector) -> float:
+    """Largest value that a measurement of a fit may take."""
+    return float(np.max(np.abs(b) + delta))
+
+
+def smallest_singular_value(U: Array) -> float:
+    """Proved lower bound on the smallest singular value of F on the symmetric matrices.
+
+    Returns
+    -------
+    float
+        sigma with ``||F(A)||_2 >= sigma ||A||_F`` for every symmetric (Hermitian) A; 0.0 when
+        none could be proved (unseen directions, or too many unknowns for a dense proof).
+
+    Notes
+    -----
+    If the floating-point Cholesky factorisation of ``M - s I`` runs to completion then
+    ``lambda_min(M - s I) >= -gamma(N + 1) trace / (1 - gamma(N + 1))`` [Rump 2006, eq. 2.4].
+    Forming ``M = F^T F`` itself errs by at most ``gamma(longest sum) sum_i ||u_i||^4``.
+    """
+    size, m = unknowns(U), U.shape[0]
+    if m < size or size > DENSE_UNKNOWNS:
+        return 0.0
+    M = normal_matrix(U, np.ones(m), np.float64)
+    trace = float(np.trace(M)) * (1.0 + gamma(size + 8))
+    longest = min(m, ROWS) + math.ceil(m / ROWS) + 12
+    error = (4.0 * gamma(longest) + 2.0 * gamma(size + 2)) * trace
+    guess = _smallest_eigenvalue(M, error)
+    diagonal = np.diag_indices(size)
+    for share in (0.5, 0.05):
+        shift = share * guess
+        if shift <= 2.0 * error:
+            return 0.0
+        shifted = M.copy(order="F")
+        shifted[diagonal] -= shift
+        info = lapack.dpotrf(shifted, lower=0, clean=0, overwrite_a=1)[1]
+        if info == 0:
+            return math.sqrt(shift - error) * (1.0 - 4.0 * UNIT)
+    return 0.0
+
+
+def _smallest_eigenvalue(M: Array, shift: float) -> float:
+    """Estimate the smallest eigenvalue by inverse iteration; only a guess, proved afterwards."""
+    shifted = M.copy(order="F")
+    shifted[np.diag_indices(M.shape[0])] += shift
+    factor, info = lapack.dpotrf(shifted, lower=0, clean=0, overwrite_a=1)
+    if info != 0:
+        return 0.0
+    x = np.random.default_rng(0).standard_normal(M.shape[0])
+    growth = 1.0
+    for _ in range(12):
+        x = lapack.dpotrs(factor, x / np.linalg.norm(x), lower=0)[0]
+        growth = float(np.linalg.norm(x))
+    return max(1.0 / growth - shift, 0.0)
+
+
+def allowed(y: Vector, lower: npt.NDArray[np.bool_], upper: npt.NDArray[np.bool_]) -> Vector:
+    """Drop the entries of y that lean on a bound that is not there.
+
+    ``y_i > 0`` uses the lower end ``b_i - delta_i`` of interval i, ``y_i < 0`` the upper end.
+    """
+    return np.where(((y > 0.0) & ~lower) | ((y < 0.0) & ~upper), 0.0, y)
+
+
+def _dot_below(b: Vector, y: Vector) -> float:
+    products = b * y
+    return math.fsum(products) - 2.0 * UNIT * math.fsum(np.abs(products)) - 1e-300
+
+
+def _mass_above(y: Vector, delta: Vector) -> float:
+    return math.fsum(np.abs(y) * delta) * (1.0 + 4.0 * UNIT) + 1e-300
+
+
+def lower_bound(b: Vector, delta: Vector, y: Vector, adjoint: float, norm: float) -> float:
+    """Proved lower bound on ``min_A max_i |F(A)_i - b_i| / delta_i`` over ``||A||_F <= norm``.
+
+    Parameters
+    ----------
+    b, delta, y : ndarray, shape (m,)
+    adjoint : float
+        Upper bound on ``||F*(y)||_F``.
+    norm : float
+        Bound on the Frobenius norm of the matrices considered.
+    """
+    gain = _dot_below(b, y) - adjoint * norm * (1.0 + 4.0 * UNIT)
+    return max(gain / _mass_above(y, delta) * (1.0 - 4.0 * UNIT), 0.0)
+
+
+@dataclass(frozen=True)
+class InfeasibilityCheck:
+    """What a vector y proves about ``|F(A) - b| <= delta``.
+
+    Attributes
+    ----------
+    proved : bool
+        No symmetric A fits: none at all if `unconditional`, else none of norm up to `max_norm`.
+    unconditional : bool
+        The claim needs no bound on A.
+    margin : float
+        ``y.b - sum |y_i| delta_i``, rounded down; positive in every proof.
+    adjoint_norm : float
+        ``||F*(y)||_F``, rounded up.
+    norm_needed : float
+        Every A that fits has at least this Frobenius norm.
+    max_norm : float
+        The norm that `norm_needed` had to exceed.
+    sigma : float
+        Proved lower bound on the smallest singular value of F (0.0: none).
+    ratio : float
+        Proved lower bound on the best worst-case ratio, under the same condition.
+    """
+
+    proved: bool
+    unconditional: bool
+    margin: float
+    adjoint_norm: float
+    norm_needed: float
+    max_norm: float
+    sigma: float
+    ratio: float
+
+
+def verify_infeasible(
+    U: Array,
+    b: Vector,
+    delta: Vector,
+    y: Vector,
+    *,
+    lower: npt.NDArray[np.bool_] | None = None,
+    upper: npt.NDArray[np.bool_] | None = None,
+    max_norm: float | None = None,
+) -> InfeasibilityCheck:
+    """Check, from the data alone, that y proves the measurements contradictory.
+
+    Parameters
+    ----------
+    U : ndarray, shape (m, n)
+        Rows ``u_i`` of unit norm.
+    b, delta : ndarray, shape (m,)
+        Interval ``b_i - delta_i <= F(A)_i <= b_i + delta_i``.
+    y : ndarray, shape (m,)
+        The proof; its sign matters: ``y.b > sum |y_i| delta_i``.
+    lower, upper : ndarray of bool, shape (m,), optional
+        Which ends of the intervals exist; both, if omitted.
+    max_norm : float, optional
+        Used only where F is not proved injective; default 1e6 times ``max_i |b_i| + delta_i``.
+
+    Returns
+    -------
+    InfeasibilityCheck
+    """
+    everywhere = np.ones(b.size, dtype=bool)
+    lower = everywhere if lower is None else lower
+    upper = everywhere if upper is None else upper
+    y = allowed(np.asarray(y, dtype=np.float64), lower, upper)
+    limit = NORM_FACTOR * data_scale(b, delta) if max_norm is None else float(max_norm)
+    largest = float(np.max(np.abs(y), initial=0.0))
+    if not (np.isfinite(largest) and largest > 0.0):
+        return InfeasibilityCheck(False, False, 0.0, 0.0, 0.0, limit, 0.0, 0.0)
+    # A power of two: the proof is scale-free, and no digit of y changes.
+    y = np.ldexp(y, -int(np.frexp(largest)[1]))
+    adjoint = adjoint_norm(U, y)
+    margin = _dot_below(b, y) - _mass_above(y, delta)
+    needed = max(margin, 0.0) / adjoint * (1.0 - 4.0 * UNIT) if adjoint > 0.0 else math.inf
+    sigma, norm = 0.0, limit
+    # A side without a bound leaves the norm of a fit unbounded, whatever sigma is.
+    if margin > 0.0 and bool(np.all(lower & upper)):
+        sigma = smallest_singular_value(U)
+        if sigma > 0.0:
+            norm = _root_sum_of_squares(np.abs(b) + delta) / sigma * (1.0 + 4.0 * UNIT)
+    elif adjoint == 0.0:
+        norm = math.inf
+    unconditional = margin > 0.0 and ((sigma > 0.0 and needed > norm) or adjoint == 0.0)
+    if not unconditional:
+        norm = limit
+    ratio = lower_bound(b, delta, y, adjoint, 0.0 if adjoint == 0.0 else norm)
+    proved = margin > 0.0 and (unconditional or needed > norm)
+    return InfeasibilityCheck(proved, unconditional, margin, adjoint, needed, limit, sigma, ratio)
+
+
+def _root_sum_of_squares(values: npt.NDArray[Any]) -> float:
+    return math.sqrt(math.fsum(values * values)) * (1.0 + 8.0 * UNIT)

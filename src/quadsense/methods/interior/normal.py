@@ -1,0 +1,148 @@
+"""The weighted normal equations of the sensing map: products, preconditioners, solves.
+
+The interior-point and the least-absolute-deviations methods both live on systems
+
+    sum_i  d1_i (tau - g_i.x) (1, -g_i) + d2_i (tau + g_i.x) (1, g_i)  =  right side
+
+in the unknowns ``(x, tau)``, where ``g_i.x = F(A)_i / delta_i``. Products with this matrix cost
+two passes over U. Its Cholesky factor costs ``m N^2`` for N unknowns, so the factor is built in
+float32 while that is accurate enough and conjugate gradients in float64 repair the difference.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from quadsense.methods.interior.coordinates import Coordinates
+from quadsense.methods.interior.preconditioner import Preconditioner
+from quadsense.methods.interior.svec import Array, Vector
+
+
+def inner(x: Array, y: Array) -> float:
+    """Real inner product of two arrays; for Hermitian matrices ``trace(x y)``."""
+    return float(np.vdot(x, y).real)
+
+
+@dataclass(frozen=True)
+class Normal:
+    """One weighted normal system with its preconditioner."""
+
+    coordinates: Coordinates
+    d1: Vector
+    d2: Vector
+    corner: float
+    inverse: Preconditioner
+    border: Array
+    bordered: Array
+    schur: float
+
+    def precondition(self, x: Array, tau: float) -> tuple[Array, float]:
+        """Apply the approximate inverse to ``(x, tau)`` by block elimination."""
+        out = self.inverse(x)
+        tau = (tau - inner(self.bordered, x)) / self.schur
+        return out - tau * self.bordered, tau
+
+    def product(self, x: Array, tau: float) -> tuple[Array, float]:
+        """Multiply ``(x, tau)`` by the normal matrix."""
+        d, e = self.d1 + self.d2, self.d2 - self.d1
+        out, z = self.coordinates.product(x, d, tau * e)
+        return out, float(e @ z) + tau * (float(d.sum()) + self.corner)
+
+    def solve(self, x: Array, tau: float, tolerance: float, limit: int) -> tuple[Array, float, int]:
+        """Preconditioned conjugate gradients to a relative residual; also the step count."""
+        size = float(np.sqrt(inner(x, x) + tau * tau))
+        goal, smallest = tolerance * size, size
+        solution, s_tau = np.zeros_like(x), 0.0
+        best = solution, s_tau
+        rx, rt = x.copy(), tau
+        direction, d_tau, rho = np.zeros_like(x), 0.0, 1.0
+        count = 0
+        # A residual that grows far above its smallest is rounding in a direction F cannot see.
+        while count < limit and goal < size < 1e3 * smallest:
+            px, pt = self.precondition(rx, rt)
+            rho, previous = inner(px, rx) + pt * rt, rho
+            if not rho > 0.0:
+                break
+            beta = rho / previous if count else 0.0
+            direction, d_tau = px + beta * direction, pt + beta * d_tau
+            qx, qt = self.product(direction, d_tau)
+            curvature = inner(direction, qx) + d_tau * qt
+            if not curvature > 0.0:
+                break
+            alpha = rho / curvature
+            solution, s_tau = solution + alpha * direction, s_tau + alpha * d_tau
+            rx, rt = rx - alpha * qx, rt - alpha * qt
+            size = float(np.sqrt(inner(rx, rx) + rt * rt))
+            if size < smallest:
+                best, smallest = (solution, s_tau), size
+            count += 1
+        return *best, count
+
+
+def normal(
+    coordinates: Coordinates, d1: Vector, d2: Vector, precision: int, corner: float = 0.0
+) -> Normal | None:
+    """Build the system of the weights d1, d2; None when the factorisation failed.
+
+    `corner` is added to the coefficient of tau, for a bound on tau itself.
+    """
+    d = d1 + d2
+    inverse = coordinates.preconditioner(d, precision)
+    if inverse is None:
+        return None
+    border = coordinates.adjoint(d2 - d1)
+    bordered = inverse(border)
+    total = float(d.sum()) + corner
+    # Rounding can push a tiny Schur complement below zero; any positive value only slows CG.
+    schur = max(total - inner(border, bordered), 1e-12 * total)
+    return Normal(coordinates, d1, d2, corner, inverse, border, bordered, schur)
+
+
+def stronger(coordinates: Coordinates, precision: int) -> int | None:
+    """The preconditioner to try after this one; None when there is none."""
+    options = [option for option in coordinates.precisions if option > precision]
+    return options[0] if options else None
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A weighted least-squares fit, the system that gave it, and its preconditioner."""
+
+    x: Array
+    system: Normal | None
+    precision: int
+
+
+def least_squares(
+    coordinates: Coordinates, b: Vector, weights: Vector, x: Array | None, rounds: int
+) -> Fit:
+    """Minimise ``sum_i weights_i (forward(x)_i - b_i)^2``, starting at x (zero if None).
+
+    Each round starts from the residual of the data, so that a consistent fit ends at rounding.
+    """
+    if x is None:
+        x = np.zeros_like(coordinates.adjoint(np.zeros_like(b)))
+    for precision in coordinates.precisions:
+        last = precision == coordinates.precisions[-1]
+        system = normal(coordinates, 0.5 * weights, 0.5 * weights, precision)
+        if system is None:
+            continue
+        limit = coordinates.patience(precision)
+        z = coordinates.forward(x) - b
+        for _ in range(rounds):
+            right = coordinates.adjoint(-weights * z)
+            step, _, count = system.solve(right, 0.0, 1e-9, limit)
+            if count == limit and not last:
+                break
+            trial = coordinates.forward(x + step) - b
+            before, after = float(weights @ z**2), float(weights @ trial**2)
+            if after < before:
+                x, z = x + step, trial
+            # An inconsistent fit is done once; a consistent one shrinks until rounding.
+            if not after < 0.25 * before:
+                return Fit(x, system, precision)
+        else:
+            return Fit(x, system, precision)
+    return Fit(x, None, coordinates.precisions[-1])

@@ -1,0 +1,74 @@
+"""The linear program of `iteration`: readings, tolerances, existing ends, and coordinates for A."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from quadsense.methods.interior.coordinates import Coordinates, MatrixCoordinates, gram_coordinates
+from quadsense.methods.interior.infeasible import NORM_FACTOR, data_scale
+from quadsense.methods.interior.mehrotra import SIGNS, Mask
+from quadsense.methods.interior.svec import Array, Vector, unknowns
+
+GRAM_ROWS = 6000  # beyond, the m-by-m Gram matrix costs more than products with U
+
+
+@dataclass(frozen=True)
+class Program:
+    """Measurements, which ends of their intervals exist, and coordinates for A."""
+
+    U: Array
+    b: Vector
+    delta: Vector
+    sides: Mask  # (2, m): has an upper end, has a lower end
+    coordinates: Coordinates
+    max_norm: float
+
+
+def intervals(lo: Vector, hi: Vector) -> tuple[Vector, Vector, Mask]:
+    """Centre, half-width and existing ends of the intervals ``lo <= F(A) <= hi``.
+
+    A missing end is infinite. Such a row gets the typical half-width of the others as its unit
+    of error, so that ratio 1 still means that the bound is met exactly.
+    """
+    sides = np.stack([np.isfinite(hi), np.isfinite(lo)])
+    both = sides.all(axis=0)
+    ends = np.where(sides[0], hi, np.where(sides[1], lo, 0.0))
+    half = 0.5 * (np.where(both, hi, 0.0) - np.where(both, lo, 0.0))
+    typical = float(np.median(half[both])) if both.any() else float(np.median(np.abs(ends)))
+    delta = np.where(both, half, typical if typical > 0.0 else 1.0)
+    b = np.where(sides[0], ends - delta, np.where(sides[1], ends + delta, 0.0))
+    return b, delta, sides
+
+
+def prepare(U: Array, b: Vector, delta: Vector, sides: Mask | None = None) -> Program:
+    """Choose the coordinates: A itself, or the span of few measurements.
+
+    Parameters
+    ----------
+    U : ndarray, shape (m, n)
+        Rows of unit norm.
+    b, delta : ndarray, shape (m,)
+        Readings and tolerances (1 where only the worst error matters).
+    sides : ndarray of bool, shape (2, m), optional
+        Which upper and which lower ends exist; all of them, if omitted.
+    """
+    if sides is None:
+        sides = np.ones((2, b.size), dtype=bool)
+    coordinates: Coordinates
+    if b.size <= min(unknowns(U), GRAM_ROWS) or b.size < U.shape[1]:
+        coordinates = gram_coordinates(U, delta)
+    else:
+        coordinates = MatrixCoordinates(U, delta)
+    return Program(U, b, delta, sides, coordinates, NORM_FACTOR * data_scale(b, delta))
+
+
+def residual(problem: Program, x: Array) -> Vector:
+    """Return ``(F(A) - b) / delta``, shape (m,)."""
+    return problem.coordinates.forward(x) - problem.b / problem.delta
+
+
+def excess(problem: Program, z: Vector) -> Vector:
+    """How far each row leans out of its interval, in tolerances; at most 1 where it is met."""
+    return np.asarray(np.max(np.where(problem.sides, -SIGNS * z, 0.0), axis=0))

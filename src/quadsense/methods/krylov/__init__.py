@@ -1,0 +1,1 @@
+"""Conjugate residuals behind `cg`: products, preconditioner, forecast."""

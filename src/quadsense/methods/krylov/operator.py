@@ -1,0 +1,40 @@
+"""The system ``K y = z_1`` where K is known only by its products: sparse rows, other namespaces."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from quadsense.arrays import like, to_numpy
+from quadsense.methods.krylov.system import System, Vector
+
+
+@dataclass(frozen=True)
+class OperatorSystem(System):
+    """As `System`, with products by a `Gram` and nothing formed.
+
+    Attributes
+    ----------
+    gram : Gram
+        K.
+    """
+
+    gram: Any = None
+
+    def times(self, y: Vector, double: bool) -> Vector:
+        """``K y`` in float64, whatever `double` says."""
+        sample = self.gram.rows.norms if hasattr(self.gram, "rows") else y
+        own = y if isinstance(sample, np.ndarray) else like(y, sample)
+        return np.asarray(to_numpy(self.gram.apply(own)), dtype=np.float64)
+
+    @property
+    def factor_fits(self) -> bool:
+        """Never: there is no K to factor."""
+        return False
+
+    @property
+    def in_matrix_coordinates(self) -> bool:
+        """Never: the iterate is y."""
+        return False

@@ -1,0 +1,153 @@
+"""Cholesky factors that precondition the double-precision iteration.
+
+A float32 factorisation costs half of a float64 one and carries seven digits, which is mostly all
+that a preconditioner needs. The small shift that keeps it positive definite leaves
+``lambda/(lambda + shift)`` of each eigenvalue: 1 for all but the few near or below the shift.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import get_blas_funcs, lapack
+
+from quadsense.methods.krylov.products import Float, Inexact
+
+# The first shift, in units of sqrt(size) times the precision, by which rounding perturbs the
+# eigenvalues of a unit-diagonal matrix. A failed attempt costs a factorisation, a larger shift
+# leaves more of the spectrum as it was.
+_FIRST_SHIFT = 0.5
+_SHIFT_GROWTH = 8.0
+# Squared pivots within this factor of the shift: eigenvalues that the factor does not resolve.
+_UNRESOLVED = 30.0
+_FEATURE_BYTES = 1 << 25
+
+
+@dataclass(frozen=True)
+class Factor:
+    """Cholesky factor of ``D (matrix) D + shift I``.
+
+    Attributes
+    ----------
+    upper : (size, size) array
+        The factor, in its upper triangle, in single or double precision.
+    scale : (size,) array
+        The diagonal of D, which makes that of the matrix one.
+    shift : float
+    """
+
+    upper: Float
+    scale: npt.NDArray[np.float64]
+    shift: float
+
+    @property
+    def resolves(self) -> bool:
+        """Whether all pivots stand clear of the shift."""
+        return float(np.min(self.upper.diagonal())) ** 2 > _UNRESOLVED * self.shift
+
+    def solve(self, x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """Apply the inverse of the factored matrix to x, of shape (size,)."""
+        right = self.scale * x
+        largest = float(np.max(np.abs(right), initial=0.0))
+        if largest == 0.0:
+            return np.zeros_like(x)
+        # Scaled, because x may be outside the range of single precision.
+        solve = lapack.spotrs if self.upper.dtype == np.float32 else lapack.dpotrs
+        y, _ = solve(self.upper, (right / largest).astype(self.upper.dtype), lower=0)
+        return np.asarray(self.scale * (largest * y.astype(np.float64)))
+
+
+def factor(upper: Float) -> Factor:
+    """Scale to unit diagonal, shift and factor, with larger shifts until it succeeds.
+
+    Parameters
+    ----------
+    upper : (size, size) array
+        Upper triangle of a positive semidefinite matrix, in single or double precision and
+        Fortran order. Overwritten.
+    """
+    diagonal = upper.diagonal().astype(np.float64)
+    # An unknown that no row sees has a zero diagonal: any scale will do.
+    scale = 1.0 / np.sqrt(np.where(diagonal > 0.0, diagonal, 1.0))
+    if np.all(np.abs(scale - 1.0) < 1e-3):
+        scale = np.ones_like(scale)
+    else:
+        upper *= scale.astype(upper.dtype)
+        upper *= scale.astype(upper.dtype)[:, None]
+    cholesky = lapack.spotrf if upper.dtype == np.float32 else lapack.dpotrf
+    index = np.diag_indices(len(upper))
+    base = upper.diagonal().copy()
+    shift = _FIRST_SHIFT * float(np.finfo(upper.dtype).eps * np.sqrt(len(upper)))
+    while True:
+        upper[index] = base + upper.dtype.type(shift)
+        R, info = cholesky(upper, lower=0, clean=0)
+        if info == 0:
+            return Factor(R, scale, shift)
+        shift *= _SHIFT_GROWTH
+
+
+def factor_normal(U: Inexact, single: Inexact) -> Factor:
+    """Factor ``F* F`` (N by N, in the coordinates of `pack`).
+
+    In single precision, and again in double where that leaves eigenvalues unresolved: a
+    least-squares fit is wanted to its last direction, which the residual alone cannot show.
+
+    Parameters
+    ----------
+    U, single : (m, n) array
+        The rows in double and in single precision.
+    """
+    first = factor(_normal(single))
+    return first if first.resolves else factor(_normal(U))
+
+
+def _normal(U: Inexact) -> Float:
+    """Upper triangle of ``F* F`` in the precision of U."""
+    m, n = U.shape
+    size = unknowns(n, np.iscomplexobj(U))
+    normal = np.zeros((size, size), dtype=U.real.dtype, order="F")
+    update = get_blas_funcs(("syrk",), (normal,))[0]
+    step = max(64, _FEATURE_BYTES // (normal.itemsize * size))
+    for first in range(0, m, step):
+        block = features(U[first : first + step])
+        normal = update(1.0, block.T, beta=1.0, c=normal, overwrite_c=1)
+    return normal
+
+
+def unknowns(n: int, is_complex: bool) -> int:
+    """Number of real unknowns of a symmetric (Hermitian) n by n matrix."""
+    return n * n if is_complex else n * (n + 1) // 2
+
+
+def pack(T: Inexact) -> npt.NDArray[np.float64]:
+    """Isometric real coordinates of the matrix of a triangle from ``adjoint``."""
+    upper = T[np.triu_indices(len(T), 1)] / np.sqrt(2.0)
+    parts = [T.diagonal().real, upper.real]
+    if np.iscomplexobj(T):
+        parts.append(upper.imag)
+    return np.asarray(np.concatenate(parts), dtype=np.float64)
+
+
+def unpack(x: npt.NDArray[np.float64], n: int, dtype: npt.DTypeLike) -> Inexact:
+    """The triangle whose `pack` is x, in the given dtype and Fortran order."""
+    T = np.zeros((n, n), dtype=dtype, order="F")
+    T[np.diag_indices(n)] = x[:n]
+    half = n * (n - 1) // 2
+    upper = np.sqrt(2.0) * x[n : n + half]
+    if np.iscomplexobj(T):
+        upper = upper + 1j * np.sqrt(2.0) * x[n + half :]
+    T[np.triu_indices(n, 1)] = upper
+    return T
+
+
+def features(U: Inexact) -> Float:
+    """Rows ``pack(u_i u_i*)``, shape (m, N): the sensing map as an explicit matrix."""
+    j, k = np.triu_indices(U.shape[1], 1)
+    upper = np.sqrt(U.real.dtype.type(2.0)) * (U[:, j] * U[:, k].conj())
+    diagonal = U.real**2 + U.imag**2
+    parts = [diagonal, upper.real]
+    if np.iscomplexobj(U):
+        parts.append(upper.imag)
+    return np.concatenate(parts, axis=1)

@@ -1,0 +1,342 @@
+"""Conjugate residuals on ``K y = z_1``, stopped on the largest residual ratio.
+
+The iterate is ``A = A_1 - F*(y)`` (``A_1 = tau I`` unless given) and its residual
+``z = z_1 - K y`` with ``K = F F*``. Each step takes the direction w (z itself, or a preconditioned
+z), makes its image ``q = K w`` orthogonal to the images before it, and so minimises ``||z||_2``
+over everything spanned so far. In exact arithmetic that is the conjugate residual method, the
+member of the conjugate gradient family that minimises the residual rather than the error: near
+``m = N`` it needs a quarter of the products that textbook conjugate gradients need to bring
+``max |z_i|/delta_i`` to 1, and on inconsistent data it tends to the least-squares fit where the
+textbook method diverges. Keeping the last images costs ``O(m)`` each a step and makes the method
+indifferent to rounding: products in single precision, with float64 vectors, need no more steps
+than products in double precision.
+
+What is claimed is recomputed from the data in float64 with a rounding bound. Between such checks
+``z`` is the recurrence's.
+
+Departs from [QSZ24]: the direction is z, not ``sinh(lambda z)``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from quadsense.methods.krylov import forecast
+from quadsense.methods.krylov.preconditioner import pack, unpack
+from quadsense.methods.krylov.products import Inexact, adjoint, forward, matrix_of, triangle_of
+from quadsense.methods.krylov.system import SINGLE_GAIN, System, Vector, prepare
+
+__all__ = ["State", "System", "advance", "coefficients", "matrix", "prepare", "start"]
+
+# Images kept, in number and in bytes (directions and images together).
+_WINDOW = 64
+_WINDOW_BYTES = 1 << 28
+# Relative gradient ||F*(z)|| / (||F|| ||z||) below which z is taken for a least-squares residual.
+_GRADIENT = 1e-4
+# Where the gradient is nothing but rounding.
+_GRADIENT_FLOOR = 1e-12
+# Distance to the least-squares residual, in units of delta, at which that fit is kept.
+_SETTLED = 1e-2
+# Plain steps before the first forecast, and steps between forecasts.
+_FIRST_FORECAST = 16
+_FORECAST_EVERY = 4
+# Share of ||z||^2 that a preconditioned direction reaches, below which the rest is taken for null.
+_MOSTLY_NULL = 0.02
+# Preconditioned steps in which the largest ratio must halve.
+_PATIENCE = 64
+
+
+@dataclass(frozen=True)
+class State:
+    """Where the iteration stands.
+
+    Attributes
+    ----------
+    iteration : int
+        Steps taken.
+    x : (m,) or (N,) array
+        y, or ``F*(y)`` in the coordinates of `pack` where there are more rows than unknowns.
+    z : (m,) array
+        Residual ``F(A) - b``.
+    A : (n, n) array or None
+        The iterate, where it was formed to be verified.
+    max_ratio : float
+        ``max |z_i|/delta_i``; where `verified`, of z recomputed from the data, rounding bound
+        included.
+    verified : bool
+        Whether z was recomputed from the data at this very x.
+    met, inconsistent, stalled : bool
+        How the iteration ended, if it did: within delta; at a least-squares residual that is not
+        (no proof of infeasibility, but the sign to look for one); or where rounding stops it.
+    distance : float
+        Estimate of ``||z - z_LS||_2``, what further steps can still take away.
+    gradient : float
+        ``||F*(z)||_F / (||F|| ||z||)`` before the last step, with ``||F||`` from `norm`; infinite
+        while the preconditioner reaches most of z.
+    norm : float
+        Estimate of the largest eigenvalue of K.
+    ratios, decreases : (iteration + 1,), (iteration,) array
+        ``max_ratio`` after each step; how much of ``||z||^2`` each step took away.
+    directions, images : (k, .) array
+        The last directions and their images, the latter orthonormal.
+    double : bool
+        Whether products are in double precision.
+    plain : int or None
+        Steps taken before the preconditioner, if it is in use.
+    """
+
+    iteration: int
+    x: Vector
+    z: Vector
+    A: Inexact | None
+    max_ratio: float
+    verified: bool
+    met: bool
+    inconsistent: bool
+    stalled: bool
+    distance: float
+    gradient: float
+    norm: float
+    ratios: Vector
+    decreases: Vector
+    directions: Vector
+    images: Vector
+    double: bool
+    plain: int | None
+
+    @property
+    def preconditioned(self) -> bool:
+        """Whether directions are preconditioned."""
+        return self.plain is not None
+
+    @property
+    def finished(self) -> bool:
+        """Whether a further step would change nothing that is claimed."""
+        return self.met or self.inconsistent or self.stalled
+
+
+def start(system: System, y: Vector | None = None) -> State:
+    """The state before the first step, at ``A_1`` or at ``A_1 - F*(y)``.
+
+    Parameters
+    ----------
+    system : System
+    y : (m,) array, optional
+        Measurement coordinates of an earlier answer to start from.
+    """
+    m = system.U.shape[0]
+    if system.in_matrix_coordinates:
+        x = np.zeros(system.unknowns) if y is None else pack(adjoint(system.U, y))
+    else:
+        x = np.zeros(m) if y is None else np.array(y, dtype=np.float64)
+    none = np.empty(0)
+    state = State(
+        iteration=0, x=x, z=system.z1, A=None, max_ratio=np.inf, verified=False, met=False,
+        inconsistent=False, stalled=False, distance=np.inf, gradient=np.inf, norm=0.0, ratios=none,
+        decreases=none, directions=np.empty((0, x.size)), images=np.empty((0, m)),
+        double=system.explicit, plain=None,
+    )  # fmt: skip
+    state = _verify(system, state)
+    double = system.explicit or state.max_ratio > SINGLE_GAIN
+    return replace(
+        state, ratios=np.array([state.max_ratio]), double=double, met=state.max_ratio <= 1.0
+    )
+
+
+def advance(system: System, state: State, steps: int) -> State:
+    """Take up to `steps` steps; fewer where the state is finished before.
+
+    Parameters
+    ----------
+    system : System
+    state : State
+        Not modified.
+    steps : int
+        Each costs one product with K, ``2 m n^2`` flops unless K is explicit.
+    """
+    window = max(1, min(_WINDOW, _WINDOW_BYTES // (8 * (state.x.size + state.z.size))))
+    kept = len(state.images)
+    room = min(window, kept + steps)
+    directions = np.empty((room, state.x.size))
+    images = np.empty((room, state.z.size))
+    directions[:kept], images[:kept] = state.directions, state.images
+    for _ in range(steps):
+        if state.finished:
+            break
+        w, q, slope = _direction(system, state)
+        norm = max(state.norm, _quotient(np.linalg.norm(q), np.linalg.norm(w)))
+        reach = float(np.sqrt(abs(state.z @ q)))
+        if kept:
+            overlap = images[:kept] @ q
+            q -= overlap @ images[:kept]
+            w -= overlap @ directions[:kept]
+        size = np.linalg.norm(q)
+        if size > 0.0:
+            q /= size
+            w /= size
+        # The oldest pair gives way where the window is full.
+        place = kept if kept < window else state.iteration % window
+        directions[place], images[place] = w, q
+        kept = min(kept + 1, window)
+        step = float(state.z @ q)
+        gradient = _quotient(np.sqrt(max(slope, 0.0) / norm), np.linalg.norm(state.z))
+        z = state.z - step * q
+        ratio = float(np.max(np.abs(z) / system.delta))
+        decreases = np.append(state.decreases, step * step)
+        state = replace(
+            state, iteration=state.iteration + 1, x=state.x + step * w, z=z, A=None,
+            max_ratio=ratio, verified=False, distance=forecast.distance(decreases, z),
+            gradient=gradient, norm=norm, ratios=np.append(state.ratios, ratio),
+            decreases=decreases,
+        )  # fmt: skip
+        if state.preconditioned:
+            # There ``z.q`` is nearly the square of what is left of z within the range of F.
+            state = replace(state, distance=max(state.distance, reach))
+        judged = _judge(system, state)
+        if judged.preconditioned and not state.preconditioned:
+            # Single-precision images would carry their error into the finer directions.
+            kept = 0
+        state = judged
+    return replace(state, directions=directions[:kept], images=images[:kept])
+
+
+def coefficients(system: System, state: State) -> Vector | None:
+    """The y of ``A = A_1 - F*(y)``, or None where the iterate is kept as a matrix."""
+    return None if system.in_matrix_coordinates else state.x
+
+
+def matrix(system: System, state: State) -> Inexact:
+    """The iterate A, shape (n, n)."""
+    return matrix_of(_triangle(system, state)) if state.A is None else state.A
+
+
+def _direction(system: System, state: State) -> tuple[Vector, Vector, float]:
+    """Direction w, its image, and ``||F*(z)||^2`` (infinite where it was not needed)."""
+    rows = system.U if state.double else system.single
+    # Single precision has a narrow range: products are of vectors scaled to one.
+    scale = float(np.max(np.abs(state.z))) or 1.0
+    z = state.z / scale
+    if system.in_matrix_coordinates:
+        gradient = pack(adjoint(rows, z))
+        w = system.factor.solve(gradient) if state.preconditioned else gradient
+        q = forward(rows, unpack(w, rows.shape[1], rows.dtype)).astype(np.float64)
+        slope = float(gradient @ gradient)
+    elif state.preconditioned:
+        w, slope = system.factor.solve(z), np.inf
+        q = system.times(w, state.double)
+        if z @ q < _MOSTLY_NULL * (z @ z):
+            # Most of z lies where K is zero or nearly so, and there the factor's inverse is large
+            # and its rounding drowns the rest: remove that part first.
+            image = system.times(z, state.double)
+            slope = float(z @ image)
+            w = system.factor.solve(system.factor.solve(image))
+            q = system.times(w, state.double)
+    else:
+        w, q = z, system.times(z, state.double)
+        slope = float(z @ q)
+    return scale * w, scale * q, scale * scale * slope
+
+
+def _judge(system: System, state: State) -> State:
+    """Decide whether to end, and whether to precondition from here on."""
+    # More rows than unknowns: under noise the least-squares fit is the better estimate, so the
+    # iteration goes on to it. Elsewhere least squares is any exact fit, and delta ends it.
+    settled = (
+        not system.overdetermined
+        or _unsettled(system, state) <= 1.0
+        or state.gradient <= _GRADIENT_FLOOR
+    )
+    if state.max_ratio <= 1.0 and settled:
+        state = _verify(system, state)
+        met = state.max_ratio <= 1.0
+        # Where the recurrence has drifted from the truth, single precision has given its all.
+        return replace(state, met=met, double=state.double or not met)
+    if state.gradient <= _GRADIENT and _beyond(system, state) > 1.0:
+        state = _verify(system, replace(state, double=True))
+        return replace(state, inconsistent=_beyond(system, state) > 1.0)
+    if _should_precondition(system, state):
+        return _verify(system, replace(state, plain=state.iteration, double=True))
+    patient = state.plain is None or state.iteration - state.plain < _PATIENCE
+    if not patient and state.max_ratio > 0.5 * state.ratios[-_PATIENCE]:
+        return replace(_verify(system, state), stalled=True)
+    return state
+
+
+def _unsettled(system: System, state: State) -> float:
+    """Distance to the least-squares residual over the one at which it is kept."""
+    distance = min(state.distance, float(np.linalg.norm(state.z)))
+    return distance / (_SETTLED * float(np.min(system.delta)))
+
+
+def _beyond(system: System, state: State) -> float:
+    """The largest ratio less what further steps can still take away, twice over."""
+    return float(np.max((np.abs(state.z) - 2.0 * state.distance) / system.delta))
+
+
+def _should_precondition(system: System, state: State) -> bool:
+    """Whether the factorisation costs less than the steps that plain directions still need.
+
+    It is also made when twice its cost is spent, so that a wrong forecast costs a bounded factor.
+    """
+    k = state.iteration
+    if state.preconditioned or k < _FIRST_FORECAST or k % _FORECAST_EVERY:
+        return False
+    if not system.factor_fits:
+        return False
+    target = max(state.max_ratio, 1.0)
+    if system.overdetermined:
+        # To the least-squares fit, or to where it is seen not to meet delta.
+        target = max(target, min(_unsettled(system, state), 1.0 / _GRADIENT))
+    remaining = forecast.steps_left(state.decreases, float(np.log(target)))
+    return system.step_cost(state.double) * max(remaining, 0.5 * k) > system.factor_cost
+
+
+def _triangle(system: System, state: State) -> Inexact:
+    """The iterate A as a triangle in double precision, for `forward`.
+
+    After single-precision steps ``F*(y)`` is summed in single precision too: A is verified as it
+    is stored, and then differs from the exact sum by no more than the steps differ from theirs.
+    """
+    U, n = system.U, system.U.shape[1]
+    if system.in_matrix_coordinates:
+        T = unpack(-state.x, n, U.dtype)
+    else:
+        scale = float(np.max(np.abs(state.x))) or 1.0
+        rows = U if state.double else system.single
+        T = (adjoint(rows, state.x / scale) * -scale).astype(U.dtype, copy=False)
+    if isinstance(system.A1, np.ndarray):
+        T += triangle_of(system.A1)
+    else:
+        T[np.diag_indices(n)] += system.A1
+    return T
+
+
+def _verify(system: System, state: State) -> State:
+    """Recompute z from the data in float64, and the ratio with a bound on its rounding.
+
+    Where A is formed the bound is that of evaluating ``u* A u`` at the stored A,
+    ``|u|^T |A| |u| <= ||A||_F``. Where K is explicit, it is that of ``K y``: the sum, and the
+    entries of K, whose errors are ``2 n eps |<u_i, u_j>|``.
+    """
+    m, n = system.U.shape
+    eps, A = np.finfo(np.float64).eps, None
+    if not state.x.any():
+        z, rounding = system.z1, (n + 4) * eps * np.abs(system.b + system.z1)
+    elif system.explicit:
+        z = system.z1 - system.times(state.x, double=True)
+        sums = system.times(np.abs(state.x), double=True)
+        roots = np.sqrt(system.times(np.ones(m), double=True)) * np.linalg.norm(state.x)
+        rounding = eps * ((m + 4) * sums + (2 * n + 4) * (roots + np.abs(system.b + system.z1)))
+    else:
+        T = _triangle(system, state)
+        A = matrix_of(T)
+        z = forward(system.U, T) - system.b
+        rounding = (2 * n + 8) * eps * np.linalg.norm(A) + eps * np.abs(system.b)
+    ratio = float(np.max((np.abs(z) + rounding) / system.delta, initial=0.0))
+    return replace(state, z=z, A=A, max_ratio=ratio, verified=True)
+
+
+def _quotient(a: float | np.floating, b: float | np.floating) -> float:
+    return float(a / b) if b > 0.0 else 0.0

@@ -1,0 +1,170 @@
+"""The system ``K y = z_1``: the data, the form in which K is applied, and what each part costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from quadsense.methods.krylov.preconditioner import Factor, factor, factor_normal, unknowns
+from quadsense.methods.krylov.products import (
+    Inexact,
+    adjoint,
+    forward,
+    gram,
+    gram_product,
+    triangle_of,
+)
+
+Vector = npt.NDArray[np.float64]
+
+# Single-precision products gain four digits before their error shows beside the target.
+SINGLE_GAIN = 1e4
+# In float64 flops, measured: an entry of K in a product that memory bounds; the part of a step
+# that does not shrink with the problem; and the columns at which products run at half the rate of
+# a factorisation.
+_ENTRY = 9.0
+_STEP = 2e6
+_HALF_RATE = 70.0
+
+
+@dataclass(frozen=True)
+class System:
+    """The data, the start, and what is derived from them once, on first use.
+
+    Attributes
+    ----------
+    U : (m, n) array
+        Rows of unit norm, float64 or complex128. Never modified.
+    b, delta : (m,) array
+        Values and tolerances, ``delta > 0``.
+    A1 : float or (n, n) array
+        The start: a multiple of the identity, or a matrix.
+    z1 : (m,) array
+        Residual of the start, ``F(A_1) - b``.
+    explicit : bool
+        Whether K is formed; otherwise it is applied through the rows.
+    memory : int
+        Bytes that K or the preconditioner may take.
+    """
+
+    U: Inexact
+    b: Vector
+    delta: Vector
+    A1: float | Inexact
+    z1: Vector
+    explicit: bool
+    memory: int
+
+    @property
+    def unknowns(self) -> int:
+        """Number of real unknowns of A."""
+        return unknowns(self.U.shape[1], np.iscomplexobj(self.U))
+
+    @property
+    def overdetermined(self) -> bool:
+        """Whether there are more rows than unknowns."""
+        return len(self.U) > self.unknowns
+
+    @property
+    def in_matrix_coordinates(self) -> bool:
+        """Whether the iterate is kept as a matrix: where that is the shorter vector."""
+        return self.overdetermined and not self.explicit
+
+    @cached_property
+    def single(self) -> Inexact:
+        """The rows in single precision."""
+        dtype = np.complex64 if np.iscomplexobj(self.U) else np.float32
+        return np.ascontiguousarray(self.U, dtype=dtype)
+
+    @cached_property
+    def K(self) -> Vector:
+        """Upper triangle of the Gram matrix."""
+        return gram(self.U).astype(np.float64, copy=False)
+
+    @cached_property
+    def factor(self) -> Factor:
+        """The preconditioner."""
+        if self.in_matrix_coordinates:
+            return factor_normal(self.U, self.single)
+        return factor(self.K.astype(np.float32) if self.explicit else gram(self.single))
+
+    def times(self, y: Vector, double: bool) -> Vector:
+        """``K y``; where K is not explicit, in single precision unless `double`."""
+        if self.explicit:
+            return gram_product(self.K, y).astype(np.float64, copy=False)
+        rows = self.U if double else self.single
+        return forward(rows, adjoint(rows, y)).astype(np.float64, copy=False)
+
+    def step_cost(self, double: bool) -> float:
+        """Float64 flops of a plain step."""
+        return _STEP + self._product_cost * (1.0 if double or self.explicit else 0.5)
+
+    @property
+    def factor_cost(self) -> float:
+        """Float64 flops of the preconditioner and a few steps with it."""
+        m, n = map(float, self.U.shape)
+        size = self._factor_size
+        build = m * size if self.in_matrix_coordinates else _weight(self.U) * m * n
+        return 0.5 * size * (size * size / 3.0 + build) + 4.0 * self._product_cost
+
+    @property
+    def factor_fits(self) -> bool:
+        """Whether the preconditioner fits in `memory`, in double precision if need be."""
+        return 8 * self._factor_size**2 <= self.memory
+
+    @property
+    def _factor_size(self) -> int:
+        return self.unknowns if self.in_matrix_coordinates else len(self.U)
+
+    @property
+    def _product_cost(self) -> float:
+        m, n = map(float, self.U.shape)
+        if self.explicit:
+            return _ENTRY * m * m
+        return (1.0 + _HALF_RATE / n) * _weight(self.U) * 2.0 * m * n * n
+
+
+def prepare(
+    U: Inexact,
+    b: Vector,
+    delta: Vector,
+    A1: float | Inexact | None = None,
+    memory: int = 1 << 32,
+) -> System:
+    """Evaluate the start, and choose the form of K by cost.
+
+    Parameters
+    ----------
+    U, b, delta, memory
+        See `System`.
+    A1 : float or (n, n) array, optional
+        The start; by default ``mean(b) I``.
+    """
+    m, n = U.shape
+    if A1 is None:
+        A1 = float(np.mean(b))
+    if isinstance(A1, np.ndarray):
+        A1 = A1.astype(U.dtype, copy=False)
+        z1 = forward(U, triangle_of(A1)) - b
+    else:
+        z1 = A1 - b
+    size = unknowns(n, np.iscomplexobj(U))
+    ratio = float(np.max(np.abs(z1) / delta, initial=1.0))
+    # Generic rows contract the residual by sqrt(m/N) a step (the edges of the spectrum of K).
+    contraction = min(0.99, np.sqrt(min(m, size) / max(m, size)))
+    steps = 1.0 - np.log(ratio) / np.log(contraction)
+    share = 0.5 if ratio <= SINGLE_GAIN else 1.0
+    explicit = _weight(U) * m * m * n + steps * _ENTRY * m * m
+    # Without K, the steps and the check at the end, which makes A; with K, A is still to make.
+    free = (share * steps + 1.0) * _weight(U) * 2.0 * m * n * n
+    cheaper = explicit + _weight(U) * m * n * n < free and 8 * m * m <= memory
+    # With n > m no n-by-n matrix is formed, whatever the cost.
+    return System(U, b, delta, A1, z1, n > m or cheaper, memory)
+
+
+def _weight(U: Inexact) -> float:
+    """Real multiplications in a multiplication of two entries of U."""
+    return 4.0 if np.iscomplexobj(U) else 1.0

@@ -1,0 +1,1 @@
+"""The three phases behind `dual`, and proofs that no positive semidefinite matrix fits."""

@@ -1,0 +1,141 @@
+"""The positive semidefinite matrix nearest to a start that reproduces the readings.
+
+Minimise ``1/2 ||A - A_1||_F^2`` over ``A >= 0`` with ``F(A) = b``. Its dual is smooth,
+``g(y) = 1/2 ||[A_1 - F*(y)]_+||_F^2 + b.y``, with gradient ``b - F(A)`` at
+``A = [A_1 - F*(y)]_+``: limited-memory BFGS on y, one eigendecomposition an evaluation. While
+``A_1 - F*(y)`` has no negative eigenvalue, g is the quadratic of the symmetric fit, so where that
+fit is positive semidefinite this finds it. If nothing fits exactly, g has no minimum and y runs
+away: the caller watches the ratio.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from quadsense.methods.positive.maps import (
+    Array,
+    Intervals,
+    Real,
+    adjoint,
+    forward,
+    forward_dense,
+    positive_part,
+)
+from quadsense.methods.positive.memory import Memory
+
+TRIALS = 12
+
+
+@dataclass(frozen=True)
+class NearestState:
+    """Where the dual ascent stands.
+
+    Attributes
+    ----------
+    y, z : ndarray, shape (m,)
+        Dual vector, and ``F(A) - b`` at its A.
+    X : ndarray, shape (n, k)
+        Factor of ``A = [A_1 - F*(y)]_+``.
+    value : float
+        ``g(y)``.
+    memory : Memory
+        Of the steps of y.
+    max_ratio : float
+    iteration, evaluations : int
+    stalled : bool
+        No step along the last direction brought g down.
+    """
+
+    y: Real
+    z: Real
+    X: Array
+    value: float
+    memory: Memory
+    max_ratio: float
+    iteration: int
+    evaluations: int
+    stalled: bool
+
+
+def _evaluate(U: Array, b: Real, origin: Array, y: Real) -> tuple[float, Real, Array]:
+    """Return ``g(y)``, the residual and the factor of A."""
+    X, half_norm = positive_part(origin - adjoint(U, y))
+    # Both cost the same at k = n/2.
+    values = forward(U, X) if 2 * X.shape[1] <= U.shape[1] else forward_dense(U, X @ X.conj().T)
+    return half_norm + float(b @ y), values - b, X
+
+
+def _readings(intervals: Intervals) -> Real:
+    b = intervals.target()
+    if b is None:
+        raise ValueError("the nearest fit needs two-sided intervals")
+    return b
+
+
+def start(
+    U: Array, intervals: Intervals, origin: Array, earlier: NearestState | None = None
+) -> NearestState:
+    """Return the state at ``y = 0``, or at that of an earlier problem with the same rows.
+
+    Parameters
+    ----------
+    U : ndarray, shape (m, n)
+        Rows.
+    intervals : Intervals
+        Two-sided; their middles are the readings b.
+    origin : ndarray, shape (n, n)
+        The Hermitian ``A_1`` to stay near to.
+    earlier : NearestState, optional
+        Its y and its memory are taken over: the curvature is that of the rows, whatever b is.
+    """
+    b = _readings(intervals)
+    y = np.zeros(len(b)) if earlier is None else earlier.y
+    memory = Memory.empty(len(b)) if earlier is None else earlier.memory
+    value, z, X = _evaluate(U, b, origin, y)
+    ratio = intervals.max_ratio(z + b)
+    return NearestState(y, z, X, value, memory, ratio, 0, 1, False)
+
+
+def advance(
+    U: Array, intervals: Intervals, origin: Array, state: NearestState, steps: int
+) -> NearestState:
+    """Return the state after at most ``steps`` steps; fewer when the intervals are met."""
+    for _ in range(steps):
+        if state.max_ratio <= 1.0 or state.stalled:
+            break
+        state = _step(U, intervals, origin, state)
+    return state
+
+
+def _step(U: Array, intervals: Intervals, origin: Array, state: NearestState) -> NearestState:
+    """Take one quasi-Newton step with a weak Wolfe line search by bisection and secants."""
+    b = _readings(intervals)
+    gradient = -state.z
+    direction = state.memory.direction(gradient)
+    slope = float(gradient @ direction)
+    low, high, length = 0.0, np.inf, 1.0
+    for trial in range(1, TRIALS + 1):
+        y = state.y + length * direction
+        value, z, X = _evaluate(U, b, origin, y)
+        ratio = intervals.max_ratio(z + b)
+        new_slope = -float(z @ direction)
+        enough = value <= state.value + 1e-4 * length * slope
+        # Near the end the fall of g is below its rounding error; the slope is still exact.
+        enough = enough or abs(new_slope) <= 0.5 * abs(slope)
+        if ratio <= 1.0 or (enough and new_slope >= 0.9 * slope):
+            memory = state.memory.remember(length * direction, state.z - z)
+            evaluations = state.evaluations + trial
+            iteration = state.iteration + 1
+            return NearestState(y, z, X, value, memory, ratio, iteration, evaluations, False)
+        if enough:
+            low = length
+        else:
+            high = length
+        # The slope is a straight line while no eigenvalue changes sign: aim where it is 0.
+        secant = length * slope / (slope - new_slope) if new_slope > slope else np.inf
+        inside = low + 0.1 * (min(high, 10.0 * length) - low)
+        outside = low + 0.9 * (min(high, 10.0 * length) - low)
+        length = float(np.clip(secant, inside, outside))
+    return replace(state, evaluations=state.evaluations + TRIALS, stalled=True)

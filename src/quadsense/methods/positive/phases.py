@@ -1,0 +1,239 @@
+"""A positive semidefinite matrix in the intervals, or a proof that there is none (``psd=True``).
+
+Three methods in turn, each handing what it has to the next when it slows down:
+
+1. `nearest`: the matrix nearest to the start that fits exactly; the quickest where one exists.
+2. `projected`: least misses, for data with noise in them; its misses are the proof when nothing
+   fits.
+3. `newton`: an interior-point method, for the edge of feasibility; where its arrays are below
+   `NEWTON_ENTRIES` (m up to 5000, or n up to 40 and m up to 30,000).
+
+MET and INFEASIBLE are said only of what was recomputed from the rows with a rounding bound.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+import numpy as np
+
+from quadsense.methods.positive import nearest, newton, projected, schur
+from quadsense.methods.positive.infeasible import PsdCertificate, certify
+from quadsense.methods.positive.maps import Array, Real, forward, forward_error, positive_part
+from quadsense.methods.positive.program import Program
+
+# Entries of the largest array of the interior-point method, 200 MB; it holds a few such.
+NEWTON_ENTRIES = 25_000_000
+STRIDE = 10
+AIM = 0.8
+
+
+Inner = nearest.NearestState | projected.ProjectedState | newton.NewtonState
+
+
+class Verdict(StrEnum):
+    """What is known of the intervals."""
+
+    RUNNING = "running"
+    MET = "met"
+    INFEASIBLE = "infeasible"
+    UNDECIDED = "undecided"
+
+
+@dataclass(frozen=True)
+class State:
+    """Where the search stands.
+
+    Attributes
+    ----------
+    inner : NearestState | ProjectedState | NewtonState
+        The state of the method at work.
+    X : ndarray, shape (n, r)
+        Factor of the best matrix so far, ``A = X X*``.
+    max_ratio : float
+        Of that matrix; with MET it is recomputed from the rows, rounding bound included.
+    certificate : PsdCertificate
+        The best lower bound so far, and its vector.
+    verdict : Verdict
+    iteration : int
+    marks : tuple of float
+        What progress is judged against: the ratios at the strides of the nearest fit, or the
+        misses at the last stride of the least misses.
+    """
+
+    inner: Inner
+    X: Array
+    max_ratio: float
+    certificate: PsdCertificate
+    verdict: Verdict
+    iteration: int
+    marks: tuple[float, ...]
+
+    @property
+    def lower_bound(self) -> float:
+        """No positive semidefinite matrix has a ``max_ratio`` below this."""
+        return self.certificate.lower_bound
+
+
+def start(problem: Program, earlier: State | None = None) -> State:
+    """Return the first state, near that of an earlier problem with the same rows if given."""
+    intervals = problem.intervals
+    nothing = PsdCertificate(np.zeros(len(intervals.lo)), 0.0, 0.0, 0.0)
+    before = None if earlier is None else earlier.inner
+    if isinstance(before, nearest.NearestState | None) and problem.inner.target() is not None:
+        inner: Inner = nearest.start(problem.rows, problem.inner, problem.origin, before)
+    elif before is not None:
+        inner = projected.start(problem.rows, problem.inner, before.X, AIM)
+    else:
+        X, _ = positive_part(problem.origin)
+        inner = projected.start(problem.rows, problem.inner, X, AIM)
+    marks = (inner.value,) if isinstance(inner, projected.ProjectedState) else ()
+    state = State(inner, inner.X, np.inf, nothing, Verdict.RUNNING, 0, marks)
+    state = _offer(problem, state, inner.X, inner.max_ratio)
+    if state.verdict is Verdict.MET:
+        return state
+    worst = int(np.argmin(intervals.hi))
+    if intervals.hi[worst] < 0.0:
+        # u* A u >= 0: one negative reading is a proof by itself.
+        proof = certify(problem.U, intervals, np.eye(1, len(intervals.hi), worst).ravel())
+        return replace(state, verdict=Verdict.INFEASIBLE, certificate=proof)
+    return state
+
+
+def matrix(state: State) -> Array:
+    """Return the factor X (n, r) of the answer, ``A = X X*``."""
+    return state.X
+
+
+def advance(problem: Program, state: State, steps: int) -> State:
+    """Return the state after about ``steps`` steps; fewer once there is a verdict."""
+    end = state.iteration + steps
+    while state.verdict is Verdict.RUNNING and state.iteration < end:
+        inner = state.inner
+        # Progress is judged at whole strides of a method, wherever the caller's steps end.
+        stride = min(STRIDE - inner.iteration % STRIDE, end - state.iteration)
+        if isinstance(inner, nearest.NearestState):
+            state = _nearest(problem, state, inner, stride)
+        elif isinstance(inner, projected.ProjectedState):
+            state = _projected(problem, state, inner, stride)
+        else:
+            state = _newton(problem, state, inner)
+    return state
+
+
+def _offer(problem: Program, state: State, X: Array, ratio: float) -> State:
+    """Keep X if its ratio beats the best; say MET only after a fresh look, rounding included."""
+    if ratio >= state.max_ratio:
+        return state
+    X = X if problem.basis is None else np.asarray(problem.basis @ X)
+    verdict = state.verdict
+    if ratio <= 1.0:
+        error = forward_error(problem.U, X)
+        ratio = problem.intervals.max_ratio(forward(problem.U, X), error)
+        # Met as computed, but not beyond the rounding error: no further step can change that.
+        verdict = Verdict.MET if ratio <= 1.0 else Verdict.UNDECIDED
+    return replace(state, X=X, max_ratio=ratio, verdict=verdict)
+
+
+def _prove(problem: Program, state: State, y: Real) -> State:
+    """Keep y if it proves more than the best; say INFEASIBLE if it proves that."""
+    proof = certify(problem.U, problem.intervals, y, problem.floor)
+    best = state.certificate
+    if (proof.lower_bound, proof.trace_bound) <= (best.lower_bound, best.trace_bound):
+        return state
+    impossible = proof.infeasible or (
+        problem.basis is not None and proof.trace_bound > problem.max_trace
+    )
+    verdict = Verdict.INFEASIBLE if impossible else state.verdict
+    return replace(state, certificate=proof, verdict=verdict)
+
+
+def _nearest(problem: Program, state: State, inner: nearest.NearestState, stride: int) -> State:
+    """Advance the nearest fit; leave it when the ratio no longer halves in two strides."""
+    after = nearest.advance(problem.rows, problem.inner, problem.origin, inner, stride)
+    state = replace(
+        state, inner=after, iteration=state.iteration + after.iteration - inner.iteration
+    )
+    state = _offer(problem, state, after.X, after.max_ratio)
+    if state.verdict is not Verdict.RUNNING or (after.iteration % STRIDE and not after.stalled):
+        return state
+    marks = (*state.marks, after.max_ratio)
+    slow = len(marks) > 2 and marks[-1] > 0.5 * marks[-3]
+    if slow or after.stalled or marks[-1] > 3.0 * min(marks):
+        best = state.X if problem.basis is None else problem.basis.conj().T @ state.X
+        return _aim(problem, state, best, AIM)
+    return replace(state, marks=marks)
+
+
+def _aim(problem: Program, state: State, X: Array, aim: float) -> State:
+    """Begin the least misses at X and this aim, keeping what an earlier aim has learnt."""
+    begun = projected.start(problem.rows, problem.inner, X, aim)
+    before = state.inner
+    if isinstance(before, projected.ProjectedState):
+        begun = replace(begun, stiffness=before.stiffness, iteration=before.iteration)
+    return replace(state, inner=begun, marks=(begun.value,))
+
+
+def _projected(
+    problem: Program, state: State, inner: projected.ProjectedState, stride: int
+) -> State:
+    """Advance the least misses; when they no longer halve in a stride, prove or hand over."""
+    after = projected.advance(problem.rows, problem.inner, inner, stride)
+    state = replace(
+        state, inner=after, iteration=state.iteration + after.iteration - inner.iteration
+    )
+    state = _offer(problem, state, after.X, after.max_ratio)
+    if state.verdict is not Verdict.RUNNING or after.iteration % STRIDE:
+        return state
+    mark = state.marks[-1]
+    state = replace(state, marks=(after.value,))
+    if after.value < 0.5 * mark:
+        return state
+    y = projected.misses(problem.inner, after)
+    state = _prove(problem, state, y)
+    if state.verdict is not Verdict.RUNNING:
+        return state
+    if after.iteration > _patience(problem):
+        return replace(state, inner=newton.start(problem.rows, problem.inner))
+    if after.value < 0.9 * mark:
+        return state
+    # What y would prove if F*(y) >= 0 held: above 1, stay, for a proof is coming.
+    promise = after.aim + 2.0 * after.value / float(np.abs(y) @ problem.inner.width)
+    if promise < 1.0:
+        return _aim(problem, state, after.X, 0.5 * (1.0 + promise) if promise < 1.0 - 1e-8 else 1.0)
+    if after.value <= (1.0 - 1e-9) * mark:
+        return state
+    if newton_fits(problem):
+        return replace(state, inner=newton.start(problem.rows, problem.inner))
+    return replace(state, verdict=Verdict.UNDECIDED)
+
+
+def newton_fits(problem: Program) -> bool:
+    """Return whether the arrays of the interior-point method are small enough."""
+    return schur.entries(problem.rows) <= NEWTON_ENTRIES
+
+
+def _patience(problem: Program) -> float:
+    """Return how many projections cost about as much as the interior-point method would.
+
+    Not knowing which of the two ends sooner, spend as much on the first as on the second: twice
+    the better one at worst. The flops of a projection are dearer, by about 4.
+    """
+    if not newton_fits(problem):
+        return np.inf
+    m, n = problem.rows.shape
+    projection = 3.0 * m * n**2 + 10.0 * n**3
+    return float(max(2.0 * STRIDE, 0.25 * 15.0 * schur.flops(problem.rows) / projection))
+
+
+def _newton(problem: Program, state: State, inner: newton.NewtonState) -> State:
+    """Take one interior-point step and look at both bounds."""
+    after = newton.advance(problem.rows, problem.inner, inner, 1)
+    state = replace(state, inner=after, iteration=state.iteration + 1)
+    state = _offer(problem, state, after.X, after.max_ratio)
+    if state.verdict is Verdict.RUNNING:
+        state = _prove(problem, state, after.y)
+    if state.verdict is Verdict.RUNNING and after.stalled:
+        return replace(state, verdict=Verdict.UNDECIDED)
+    return state

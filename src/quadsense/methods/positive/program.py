@@ -1,0 +1,91 @@
+"""The data of the positive semidefinite solver, in coordinates of the span of the rows.
+
+What no row sees is left out: A is 0 there. So n may be far above m, and the interior-point method
+has an interior.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from quadsense.methods.positive.infeasible import lift_floor
+from quadsense.methods.positive.maps import EPS, Array, Intervals, adjoint, forward_error
+
+
+@dataclass(frozen=True)
+class Program:
+    """The data, in coordinates of the span of the rows.
+
+    Attributes
+    ----------
+    U : ndarray, shape (m, n)
+        The rows as given.
+    rows : ndarray, shape (m, k)
+        The rows in coordinates: U itself where they span the space.
+    basis : ndarray, shape (n, k), or None
+        Orthonormal basis of the span, ``rows = U @ basis.conj()``; None where it is everything.
+    intervals : Intervals
+        As asked.
+    inner : Intervals
+        Narrowed a little, so that what meets them meets the others whatever the rounding.
+    origin : ndarray, shape (k, k)
+        The matrix to stay near to.
+    floor : float
+        See `infeasible_psd.lift_floor`; of U.
+    max_trace : float
+        Where the rows do not span the space: a fit of a larger trace counts as none.
+    """
+
+    U: Array
+    rows: Array
+    basis: Array | None
+    intervals: Intervals
+    inner: Intervals
+    origin: Array
+    floor: float
+    max_trace: float
+
+
+def prepare(
+    U: Array, intervals: Intervals, origin: Array | float | None = None, max_trace: float = np.inf
+) -> Program:
+    """Return the problem in coordinates of the span of the rows.
+
+    Parameters
+    ----------
+    U : ndarray, shape (m, n)
+        Rows, about unit norm.
+    intervals : Intervals
+        Of the m measurements.
+    origin : ndarray (n, n) or float, optional
+        The matrix to stay near to; a number is that multiple of I. By default the mean reading.
+    max_trace : float, optional
+        1e6 times ``n max|b|`` unless finite.
+    """
+    m, n = U.shape
+    floor = lift_floor(U, intervals) if n <= m else 0.0
+    basis: Array | None = None
+    if n > m:
+        left, values, _ = np.linalg.svd(U.T, full_matrices=False)
+        basis = left[:, values > m * EPS * values[0]]
+    elif floor == 0.0:
+        values, vectors = np.linalg.eigh(adjoint(U, np.ones(m)))
+        keep = values > m * EPS * values[-1]
+        basis = None if bool(np.all(keep)) else vectors[:, keep]
+    rows = U if basis is None else np.asarray(U @ basis.conj())
+    k = rows.shape[1]
+    ends = np.concatenate([intervals.lo, intervals.hi])
+    ends = ends[np.isfinite(ends)]
+    if origin is None:
+        origin = max(0.0, float(np.mean(ends))) if ends.size else 0.0
+    if isinstance(origin, float):
+        near = origin * np.eye(k, dtype=U.dtype)
+    else:
+        near = origin if basis is None else basis.conj().T @ origin @ basis
+    size = float(np.max(np.abs(ends), initial=0.0))
+    error = forward_error(rows, np.sqrt(size) * np.eye(k))
+    margin = min(0.25, max(1e-7, 4.0 * error / float(np.min(intervals.width))))
+    limit = max_trace if np.isfinite(max_trace) else 1e6 * n * size
+    return Program(U, rows, basis, intervals, intervals.widened(1.0 - margin), near, floor, limit)

@@ -1,0 +1,110 @@
+"""The linear systems of the interior-point method: ``(M + diag(1/E)) x = r``.
+
+``M_ij = |<v_i, v_j>|^2`` has the rank of the unknowns at most. They are solved in the order of the
+rows or in that of the unknowns, whichever takes fewer flops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import scipy.linalg as sl
+
+from quadsense.methods.positive.maps import Array, Real
+
+
+def unknowns(U: Array) -> int:
+    """Return the number of real unknowns of a Hermitian A: n (n + 1)/2, or n^2 when complex."""
+    n = U.shape[1]
+    return int(n * n if np.iscomplexobj(U) else n * (n + 1) // 2)
+
+
+def flops(U: Array) -> float:
+    """Return about what a step costs."""
+    return min(_flops_by_rows(U), _flops_by_unknowns(U)) + 30.0 * float(U.shape[1]) ** 3
+
+
+def entries(U: Array) -> int:
+    """Return the size of the largest array a step makes."""
+    m = len(U)
+    if _flops_by_rows(U) <= _flops_by_unknowns(U):
+        return m * m
+    return unknowns(U) * max(m, 4 * unknowns(U))
+
+
+def _flops_by_rows(U: Array) -> float:
+    m, n = U.shape
+    return float(m**3 / 3.0 + m**2 * n)
+
+
+def _flops_by_unknowns(U: Array) -> float:
+    # At worst twice as many rows as unknowns are solved for apart: 9 and a bit N^3.
+    return float(len(U) * unknowns(U) ** 2 + 10.0 * unknowns(U) ** 3)
+
+
+def solver(V: Array, E: Real) -> Callable[[Real], Real]:
+    """Return the solver of ``(M + diag(1/E)) x = r``, ``M_ij = |<v_i, v_j>|^2``.
+
+    Rows are scaled by sqrt(E), which keeps the system well conditioned where E tends to 0:
+    ``I + C C'`` with the rows ``sqrt(E_i) v_i v_i*`` as real vectors.
+    """
+    scale = np.sqrt(E)
+    if _flops_by_rows(V) <= _flops_by_unknowns(V):
+        M = V @ V.conj().T
+        M = M.real**2 + M.imag**2 if np.iscomplexobj(M) else np.square(M, out=M)
+        M *= scale[:, None]
+        M *= scale
+        inverse = _inverse(M)
+    else:
+        inverse = _inverse_by_unknowns(_real_rows(V) * scale[:, None])
+    return lambda r: scale * inverse(scale * r)
+
+
+def _inverse(M: Real) -> Callable[[Real], Real]:
+    """Return the solver of ``(I + M) x = r``; M is overwritten."""
+    M[np.diag_indices(len(M))] += 1.0
+    factor = sl.cho_factor(M, lower=True, overwrite_a=True, check_finite=False)
+    return lambda r: np.asarray(sl.cho_solve(factor, r, check_finite=False))
+
+
+def _real_rows(V: Array) -> Real:
+    """Return C with ``C @ C.T = |V @ V.conj().T|**2``: a row is ``v v*`` as a real vector."""
+    j, k = np.triu_indices(V.shape[1], 1)
+    across = np.sqrt(2.0) * V[:, j] * V[:, k].conj()
+    parts = [V.real**2 + V.imag**2, across.real]
+    if np.iscomplexobj(V):
+        parts.append(across.imag)
+    return np.concatenate(parts, axis=1)
+
+
+def _inverse_by_unknowns(C: Real) -> Callable[[Real], Real]:
+    """Return the solver of ``(I + C C') x = r`` for a C of more rows than columns.
+
+    ``(I + C C')^-1 = I - C (I + C' C)^-1 C'`` cancels where rows are large, as those of the active
+    ends become. So it is used on the small rows alone, and the large ones, of which there are about
+    as many as columns, are solved for by their own Schur complement.
+    """
+    sizes = np.vecdot(C, C)
+    count = min(2 * C.shape[1], int(np.count_nonzero(sizes > 1.0)))
+    order = np.argsort(-sizes, kind="stable")
+    large, small = np.sort(order[:count]), np.sort(order[count:])
+    C_large, C_small = C[large], C[small]
+    inner = C_small.T @ C_small
+    inner[np.diag_indices(len(inner))] += 1.0
+    factor = sl.cholesky(inner, lower=True, overwrite_a=True, check_finite=False)
+    reduced = sl.solve_triangular(factor, C_large.T, lower=True, check_finite=False)
+    outer = _inverse(reduced.T @ reduced)
+
+    def through(x: Real) -> Real:
+        """Return ``(I + C_small' C_small)^-1 x``."""
+        return np.asarray(sl.cho_solve((factor, True), x, check_finite=False))
+
+    def solve(r: Real) -> Real:
+        x = np.empty_like(r)
+        x[large] = outer(r[large] - C_large @ through(C_small.T @ r[small]))
+        rest = r[small] - C_small @ (C_large.T @ x[large])
+        x[small] = rest - C_small @ through(C_small.T @ rest)
+        return x
+
+    return solve

@@ -1,0 +1,68 @@
+"""What the methods that carry a matrix or a factor share, as the loop sees them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from quadsense.arrays import Array, like, to_numpy
+from quadsense.core.matrix import SensedMatrix
+from quadsense.methods.base import Problem, Trace
+
+
+class Stepped:
+    """A method that advances a few costly steps at a time and knows itself when it is stuck."""
+
+    name: ClassVar[str]
+    options: ClassVar[frozenset[str]] = frozenset()
+
+    def __init__(self) -> None:
+        self.limit: int | None = None
+        self.lemma = ""
+
+    def stride(self, problem: Problem) -> int:
+        """One step: it may take long."""
+        return 1
+
+    def patience(self, problem: Problem) -> int:
+        """No end: the method itself says when it is stuck."""
+        return 2**62
+
+    def correct(self, problem: Problem, state: Any, z: Array, goal: float) -> Any:
+        """The same state: these methods leave room for rounding beforehand."""
+        return replace(state, max_ratio=float(np.max(np.abs(to_numpy(z / problem.delta)))))
+
+    def trace(self, problem: Problem, state: Any) -> Trace:
+        """Nothing but the ratio."""
+        return Trace()
+
+
+def shifted_readings(problem: Problem) -> Any:
+    """``b - F(A_1)``: readings for methods that seek the difference from the start."""
+    return -to_numpy(problem.initial_residual())
+
+
+def start_matrix(problem: Problem) -> Any:
+    """A_1 as a dense NumPy array."""
+    return np.asarray(problem.matrix(0.0 * problem.b))
+
+
+def dense_answer(problem: Problem, A: Any) -> SensedMatrix:
+    """A NumPy answer in the namespace of the data."""
+    if isinstance(problem.b, np.ndarray):
+        return SensedMatrix.from_dense(A)
+    return SensedMatrix.from_dense(problem.rows.xp.asarray(A))
+
+
+def factor_answer(problem: Problem, X: Any) -> SensedMatrix:
+    """A NumPy factor in the namespace of the data."""
+    if isinstance(problem.b, np.ndarray):
+        return SensedMatrix.from_factor(X)
+    return SensedMatrix.from_factor(problem.rows.xp.asarray(X))
+
+
+def own(problem: Problem, values: Any) -> Array:
+    """A NumPy vector in the namespace of the data."""
+    return values if isinstance(problem.b, np.ndarray) else like(values, problem.b)

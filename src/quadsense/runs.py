@@ -1,0 +1,129 @@
+"""The runs behind a solve: the plan's methods in turn, measurements set aside, the best PSD fit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from quadsense.arrays import namespace, to_numpy
+from quadsense.core.certificate import Enclosure, enclosure, measured_enclosure
+from quadsense.core.matrix import MeasuredForm, SensedMatrix
+from quadsense.loop import Limits, Outcome, run
+from quadsense.measurements import Measurements
+from quadsense.measurements.gram import make_gram
+from quadsense.methods import METHODS, Claim, Method, Problem
+from quadsense.methods.interior import outliers
+from quadsense.methods.interior.program import prepare
+from quadsense.methods.positive.best import best_ratio
+from quadsense.methods.positive.maps import Intervals
+from quadsense.methods.steps import factor_answer, shifted_readings
+from quadsense.plan import Plan
+from quadsense.result import Status
+
+NONE = np.empty(0, dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class Request:
+    """A checked solve: the data, the plan, the problem on unit rows, and the limits."""
+
+    data: Measurements
+    plan: Plan
+    problem: Problem
+    limits: Limits
+    positive: bool
+
+
+@dataclass(frozen=True)
+class Answer:
+    """How the last run ended, by which method, with which measurements left out."""
+
+    outcome: Outcome
+    matrix: SensedMatrix
+    method: str
+    lemma: str
+    set_aside: npt.NDArray[np.int64]
+
+
+def run_plan(request: Request) -> Answer:
+    """Run the plan's methods in turn, until one has a verdict."""
+    answer = None
+    for name in request.plan.methods:
+        answer = run_method(request, name)
+        claim = answer.outcome.claim
+        if claim is None or claim.kind != "inconsistent":
+            break
+    assert answer is not None
+    return answer
+
+
+def run_method(request: Request, name: str, set_aside: Any = NONE) -> Answer:
+    """Run one method on the request's problem."""
+    problem = with_gram(request, name)
+    if set_aside.size:
+        problem = replace(problem, sides=request.data.set_aside(set_aside).sides)
+    solver: Method = METHODS[name]()
+    norms2 = to_numpy(request.data.unit_rows.norms) ** 2
+    outcome = run(
+        solver, problem, lambda matrix: _enclosure(matrix, problem), norms2, request.limits
+    )
+    matrix = solver.matrix(problem, outcome.state)
+    return Answer(outcome, matrix, solver.name, solver.lemma, set_aside)
+
+
+def with_gram(request: Request, name: str) -> Problem:
+    """The problem with K, where the method needs it; K is kept for the next solve."""
+    kind = request.plan.gram
+    if kind == "none" or name not in ("gd", "sgd", "closed_form", "cg"):
+        return request.problem
+    data = request.data
+    if data.gram is None or data.gram.kind != kind:
+        data.gram = make_gram(data.unit_rows, kind)
+    return replace(request.problem, gram=data.gram)
+
+
+def _enclosure(matrix: SensedMatrix, problem: Problem) -> Enclosure:
+    """Residuals from the data; an explicit K, itself computed from them, is used again."""
+    gram, form = problem.gram, matrix.form
+    if (
+        gram is None
+        or gram.kind not in ("explicit", "sparse")
+        or not isinstance(form, MeasuredForm)
+    ):
+        return enclosure(matrix, problem.rows, problem.b)
+    mass = namespace(form.c).abs(form.c)
+    return measured_enclosure(form, problem.b, gram.apply(form.c), gram.apply(mass), problem.m)
+
+
+def set_violations_aside(request: Request, answer: Answer, allowed: int) -> Answer:
+    """Meet all but a few measurements, if a robust fit finds which to leave out."""
+    problem = request.problem
+    program = prepare(
+        problem.rows.as_numpy(), shifted_readings(problem), to_numpy(problem.delta), problem.sides
+    )
+    found = outliers.set_aside(program, allowed)
+    if not found.met:
+        return answer
+    name = "dual" if request.positive else "minimax"
+    after = run_method(request, name, np.asarray(found.set_aside, dtype=np.int64))
+    return after if after.outcome.status is Status.MET else answer
+
+
+def best_positive(request: Request) -> Answer:
+    """The smallest worst error of a positive semidefinite matrix, from both sides."""
+    problem = request.problem
+    intervals = Intervals.around(to_numpy(problem.b), to_numpy(problem.delta))
+    best = best_ratio(problem.rows.as_numpy(), intervals, problem.options.gap)
+    matrix = factor_answer(problem, best.X)
+    closed = best.upper_bound <= max((1 + problem.options.gap) * best.lower_bound, 1e-9)
+    status = Status.OPTIMAL if closed else Status.UNDECIDED
+    before = run_method(replace(request, limits=Limits(max_iter=0)), "dual").outcome
+    claim = Claim("optimal", dual=best.certificate.y, lower=best.lower_bound)
+    outcome = replace(
+        before, found=_enclosure(matrix, problem), status=status, claim=claim,
+        reason="" if closed else "the two bounds did not close to the gap",
+    )  # fmt: skip
+    return Answer(outcome, matrix, "dual", "", NONE)

@@ -1,0 +1,364 @@
+"""Tests of the conjugate residual method against closed forms, SciPy and linear programming."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import linprog
+from scipy.sparse.linalg import LinearOperator, lsqr
+
+import quadsense.methods.krylov.residuals as cg
+from quadsense.methods.krylov import forecast
+from quadsense.methods.krylov.preconditioner import factor, features, pack, unknowns, unpack
+from quadsense.methods.krylov.products import (
+    adjoint,
+    forward,
+    frobenius,
+    gram,
+    gram_product,
+    matrix_of,
+    triangle_of,
+)
+
+DTYPES = ["float64", "float32", "complex128", "complex64"]
+
+
+def rows(m: int, n: int, dtype: str = "float64", seed: int = 0) -> npt.NDArray[np.inexact]:
+    rng = np.random.default_rng(seed)
+    U = rng.standard_normal((m, n)).astype(dtype)
+    if np.iscomplexobj(U):
+        U = U + 1j * rng.standard_normal((m, n))
+    return (U / np.linalg.norm(U, axis=1)[:, None]).astype(dtype)
+
+
+def sensed(n: int, dtype: str = "float64", seed: int = 1) -> npt.NDArray[np.inexact]:
+    """A positive definite matrix of trace about n."""
+    X = rows(n, n, dtype, seed)
+    return np.eye(n) / 2 + (X.T @ X.conj()) / 2
+
+
+def values(U: npt.NDArray[np.inexact], A: npt.NDArray[np.inexact]) -> npt.NDArray[np.float64]:
+    """The literal definition."""
+    return np.array([np.real(u.conj() @ A @ u) for u in U])
+
+
+def solve(
+    U: npt.NDArray[np.inexact],
+    b: npt.NDArray[np.float64],
+    delta: float,
+    stride: int = 8,
+    limit: int = 2000,
+    **options: object,
+) -> tuple[cg.System, cg.State]:
+    system = cg.prepare(U, b, np.full(len(b), delta), **options)  # type: ignore[arg-type]
+    state = cg.start(system)
+    while not state.finished and state.iteration < limit:
+        state = cg.advance(system, state, stride)
+    return system, state
+
+
+# ----------------------------------------------------------------------------------- products
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("shape", [(1, 1), (5, 9), (300, 7), (9000, 33)])
+def test_products_match_the_definitions(dtype: str, order: str, shape: tuple[int, int]) -> None:
+    m, n = shape
+    U = np.array(rows(m, n, dtype), order=order)  # type: ignore[call-overload]
+    y = np.random.default_rng(2).standard_normal(m).astype(U.real.dtype)
+    eps = np.finfo(U.dtype).eps
+    S = U.T.astype("complex128") @ (y[:, None] * U.conj())
+    T = adjoint(U, y)
+    assert T.dtype == U.dtype
+    bound = 4 * eps * (m + n) * np.sum(np.abs(y)) / np.sqrt(m)
+    np.testing.assert_allclose(matrix_of(T), S, atol=bound)
+    np.testing.assert_allclose(triangle_of(matrix_of(T)), T, atol=bound)
+    np.testing.assert_allclose(forward(U, T), values(U, S), atol=bound)
+    np.testing.assert_allclose(frobenius(T), np.linalg.norm(S), rtol=4 * eps * (m + n))
+    if m <= 300:
+        K = np.abs(U @ U.conj().T) ** 2
+        np.testing.assert_allclose(gram(U), np.triu(K), atol=8 * n * eps)
+        np.testing.assert_allclose(gram_product(gram(U), y), K @ y, atol=bound)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_packing_is_isometric_and_features_are_the_sensing_map(dtype: str) -> None:
+    U = rows(40, 6, dtype)
+    T = adjoint(U, np.linspace(-1, 2, 40).astype(U.real.dtype))
+    x = pack(T)
+    eps = np.finfo(U.dtype).eps
+    assert x.size == unknowns(6, np.iscomplexobj(U)) == features(U).shape[1]
+    np.testing.assert_allclose(unpack(x, 6, U.dtype), T, atol=100 * eps)
+    np.testing.assert_allclose(np.linalg.norm(x), frobenius(T), rtol=100 * eps)
+    np.testing.assert_allclose(features(U) @ x, forward(U, T), atol=1000 * eps)
+
+
+def test_factor_inverts_and_survives_a_singular_matrix() -> None:
+    P = features(rows(60, 12)) * np.logspace(0, 3, 60)[:, None]
+    K = P @ P.T
+    x = np.random.default_rng(0).standard_normal(60)
+    for dtype, tolerance in (("float32", 2e-2), ("float64", 1e-9)):
+        inverse = factor(np.asfortranarray(np.triu(K), dtype=dtype))
+        np.testing.assert_allclose(inverse.solve(K @ x), x, atol=tolerance * np.abs(x).max())
+        assert inverse.resolves
+    indefinite = np.asfortranarray(np.triu(np.full((50, 50), 1.00001)), dtype="float32")
+    np.fill_diagonal(indefinite, 1.0)
+    assert factor(indefinite).shift > 5e-6
+    singular = factor(np.ones((50, 50), dtype="float32", order="F"))
+    assert not singular.resolves
+    assert np.all(np.isfinite(singular.solve(np.ones(50))))
+
+
+# ------------------------------------------------------------------------------ consistent data
+
+
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+@pytest.mark.parametrize(
+    ("n", "m", "delta"),
+    [(12, 30, 1e-2), (12, 60, 1e-9), (40, 25, 1e-2), (40, 25, 1e-12), (1, 1, 1e-3)],
+)
+def test_met_is_true_of_the_matrix_returned(dtype: str, n: int, m: int, delta: float) -> None:
+    U = rows(m, n, dtype)
+    b = values(U, sensed(n, dtype))
+    system, state = solve(U, b, delta)
+    assert state.met and state.verified and not state.inconsistent
+    ratio = np.max(np.abs(values(U, cg.matrix(system, state)) - b)) / delta
+    assert ratio <= state.max_ratio + 1e-13 * n / delta
+    assert ratio <= 1 + 1e-13 * n / delta
+
+
+def test_both_forms_of_the_gram_matrix_take_the_same_steps() -> None:
+    U = rows(90, 20)
+    b = values(U, sensed(20))
+    system = cg.prepare(U, b, np.full(90, 1e-7))
+    states = []
+    for explicit in (False, True):
+        form = replace(system, explicit=explicit)
+        states.append(cg.advance(form, replace(cg.start(form), double=True), 6))
+    np.testing.assert_allclose(states[0].ratios, states[1].ratios, rtol=1e-9)
+    np.testing.assert_allclose(states[0].x, states[1].x, atol=1e-10)
+
+
+@pytest.mark.parametrize(("n", "m"), [(15, 60), (15, 119), (15, 400)])
+def test_steps_minimise_the_residual_as_lsqr_does(n: int, m: int) -> None:
+    U = rows(m, n)
+    b = values(U, sensed(n)) + 0.1 * np.random.default_rng(3).standard_normal(m)
+    system = cg.prepare(U, b, np.full(m, 1e-12))
+    P = features(U)
+    for k in (1, 3, 7):
+        state = cg.advance(system, replace(cg.start(system), double=True), k)
+        peer = lsqr(LinearOperator(P.shape, P.__matmul__, P.T.__matmul__), system.z1, 0, 0, 0, 0, k)
+        assert state.iteration == k == peer[2]
+        np.testing.assert_allclose(np.linalg.norm(state.z), peer[3], rtol=1e-9)
+
+
+def test_single_precision_needs_no_more_steps_than_double() -> None:
+    U = rows(1800, 60)
+    b = values(U, sensed(60))
+    system = cg.prepare(U, b, np.full(1800, 1e-2))
+    counts = []
+    for double in (False, True):
+        state = replace(cg.start(system), double=double)
+        counts.append(cg.advance(system, state, 100).iteration)
+    assert 5 < counts[0] <= counts[1] + 1
+
+
+def test_the_answer_tends_to_the_nearest_fit_to_the_start() -> None:
+    U = rows(50, 14, "complex128")
+    b = values(U, sensed(14, "complex128"))
+    for start in (None, 0.0, sensed(14, "complex128", seed=9)):
+        system, state = solve(U, b, 1e-11, A1=start)
+        assert state.met
+        base = np.mean(b) * np.eye(14) if start is None else start * np.eye(14)
+        if isinstance(start, np.ndarray):
+            base = start
+        P = features(U)
+        nearest = np.linalg.lstsq(P, values(U, base) - b, rcond=None)[0]
+        step = pack(triangle_of(base - cg.matrix(system, state)))
+        np.testing.assert_allclose(step, nearest, atol=1e-8)
+
+
+def test_more_columns_than_rows_forms_no_square_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
+    U = rows(30, 2000)
+    b = 1.0 + 0.3 * np.random.default_rng(0).standard_normal(30)
+    for name in ("adjoint", "forward", "unpack", "matrix_of", "triangle_of"):
+        monkeypatch.setattr(cg, name, None)
+    system, state = solve(U, b, 1e-6)
+    assert state.met
+    y = cg.coefficients(system, state)
+    assert y is not None
+    z = np.mean(b) - (U @ U.T) ** 2 @ y - b
+    np.testing.assert_allclose(z, state.z, atol=1e-12)
+
+
+def test_wrong_single_precision_rows_cost_time_and_not_truth() -> None:
+    U = rows(60, 20)
+    b = values(U, sensed(20))
+    system = cg.prepare(U, b, np.full(60, 1e-4))
+    assert not system.explicit
+    system.__dict__["single"] = (U * (1 + 0.01 * rows(60, 20, seed=5))).astype("float32")
+    state = cg.start(system)
+    assert not state.double
+    state = cg.advance(system, state, 500)
+    assert state.met and state.double and not state.preconditioned
+    assert np.max(np.abs(values(U, cg.matrix(system, state)) - b)) <= 1e-4
+
+
+@pytest.mark.parametrize("scale", [1e-100, 1e100])
+def test_the_scale_of_the_data_does_not_matter(scale: float) -> None:
+    U = rows(60, 12)
+    b = values(U, sensed(12))
+    _, plain = solve(U, b, 1e-3)
+    _, scaled = solve(U, scale * b, scale * 1e-3)
+    assert scaled.met and scaled.iteration == plain.iteration
+    np.testing.assert_allclose(scaled.z, scale * plain.z, atol=1e-6 * scale)
+
+
+def test_a_start_that_fits_is_met_before_the_first_step() -> None:
+    U = rows(7, 5)
+    system = cg.prepare(U, np.full(7, 3.0), np.full(7, 1e-9))
+    state = cg.start(system)
+    assert state.met and state.iteration == 0
+    np.testing.assert_allclose(cg.matrix(system, state), 3 * np.eye(5))
+
+
+def test_an_earlier_answer_is_a_warm_start() -> None:
+    U = rows(100, 16)
+    b = values(U, sensed(16))
+    system, state = solve(U, b, 1e-6)
+    y = cg.coefficients(system, state)
+    again = cg.start(cg.prepare(U, b, np.full(100, 1e-6)), y)
+    assert again.met and again.iteration == 0
+
+
+@pytest.mark.parametrize("m", [60, 77, 200])
+def test_strides_do_not_change_the_iteration(m: int) -> None:
+    U = rows(m, 12)
+    b = values(U, sensed(12)) + (0.1 if m > 100 else 0.0) * np.sin(np.arange(m))
+    system = cg.prepare(U, b, np.full(m, 1e-10))
+    first = cg.start(system)
+    whole = cg.advance(system, first, 24)
+    part = cg.advance(system, first, 11)
+    frozen = {k: np.copy(v) for k, v in vars(part).items() if isinstance(v, np.ndarray)}
+    joined = cg.advance(cg.prepare(U, b, np.full(m, 1e-10)), part, 13)
+    assert all(np.array_equal(v, getattr(part, k)) for k, v in frozen.items())
+    for name in ("iteration", "met", "inconsistent", "preconditioned", "max_ratio"):
+        assert getattr(whole, name) == getattr(joined, name)
+    np.testing.assert_array_equal(whole.x, joined.x)
+    np.testing.assert_array_equal(whole.images, joined.images)
+
+
+# ------------------------------------------------------------------------ ill-conditioned data
+
+
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+def test_the_preconditioner_is_chosen_where_plain_steps_are_many(dtype: str) -> None:
+    n = 24
+    m = unknowns(n, dtype == "complex128") - 1
+    U = rows(m, n, dtype)
+    b = values(U, sensed(n, dtype))
+    system, state = solve(U, b, 1e-9)
+    assert state.met and state.preconditioned and state.iteration < 60
+    assert np.max(np.abs(values(U, cg.matrix(system, state)) - b)) <= 1e-9 * (1 + 1e-3)
+    _, easy = solve(U[: m // 4], b[: m // 4], 1e-3)
+    assert easy.met and not easy.preconditioned
+
+
+@pytest.mark.parametrize(("decay", "tolerance"), [("power", 0.25), ("geometric", 0.25)])
+def test_the_forecast_continues_the_decay(decay: str, tolerance: float) -> None:
+    k, target = 64, np.log(20.0)
+    t = np.arange(1.0, k + 2)
+    level = t**-1.4 if decay == "power" else 0.8**t
+    decreases = -np.diff(level**2)
+    expected = k * (np.exp(target / 1.4) - 1) if decay == "power" else target / -np.log(0.8)
+    assert forecast.steps_left(decreases, target) == pytest.approx(expected, rel=tolerance)
+
+
+def test_duplicate_rows_that_agree_are_met() -> None:
+    U = rows(150, 20)
+    U = np.vstack([U, U, U[:30]])
+    b = values(U, sensed(20))
+    for delta in (1e-2, 1e-8):
+        _, state = solve(U, b, delta)
+        assert state.met
+
+
+@pytest.mark.parametrize("m", [150, 205])
+def test_duplicate_rows_that_disagree_are_met_or_not_at_half_their_difference(m: int) -> None:
+    U = rows(m, 20)
+    b = values(U, sensed(20))
+    U, b = np.vstack([U, U[:40]]), np.append(b, b[:40] + 0.02)
+    _, above = solve(U, b, 0.0101)
+    _, below = solve(U, b, 0.0099)
+    assert above.met and not above.inconsistent
+    assert below.inconsistent and not below.met
+    np.testing.assert_allclose(below.max_ratio, 0.01 / 0.0099, rtol=1e-3)
+
+
+# --------------------------------------------------------------------------- over-determined data
+
+
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+@pytest.mark.parametrize("excess", [1.05, 1.5, 6.0])
+@pytest.mark.parametrize("spread", [0.0, 2.0])
+def test_noisy_data_end_at_the_least_squares_fit(dtype: str, excess: float, spread: float) -> None:
+    n = 14
+    m = int(excess * unknowns(n, dtype == "complex128"))
+    U = rows(m, n, dtype) * np.logspace(0, -spread, n)
+    U /= np.linalg.norm(U, axis=1)[:, None]
+    b = values(U, sensed(n, dtype)) + 0.01 * np.random.default_rng(4).standard_normal(m)
+    P = features(U)
+    z = P @ np.linalg.lstsq(P, b, rcond=None)[0] - b
+    largest = float(np.max(np.abs(z)))
+    for factor_of_largest in (1.2, 0.8, 0.05):
+        delta = factor_of_largest * largest
+        system, state = solve(U, b, delta)
+        assert (state.met, state.inconsistent) == (factor_of_largest > 1, factor_of_largest < 1)
+        np.testing.assert_allclose(state.z, z, atol=0.02 * max(delta, 0.1 * largest))
+        exact = values(U, cg.matrix(system, state)) - b
+        np.testing.assert_allclose(state.z, exact, atol=1e-11 * 10.0 ** (2 * spread))
+
+
+def test_consistent_over_determined_data_are_met() -> None:
+    U = rows(900, 14)
+    b = values(U, sensed(14))
+    for delta in (1e-2, 1e-9):
+        _, state = solve(U, b, delta)
+        assert state.met and state.max_ratio <= 0.1
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6), st.integers(2, 7), st.floats(0.3, 3.0), st.floats(-6.0, -1.0))
+def test_verdicts_agree_with_linear_programming(
+    seed: int, n: int, excess: float, exponent: float
+) -> None:
+    size = unknowns(n, False)
+    m = max(1, int(excess * size))
+    U = rows(m, n, seed=seed)
+    b = values(U, sensed(n, seed=seed + 1))
+    b = b + 0.01 * np.random.default_rng(seed).standard_normal(m)
+    delta = 10.0**exponent
+    P = features(U)
+    ones = np.ones((m, 1))
+    program = linprog(
+        np.append(np.zeros(size), 1.0),
+        np.block([[P, -ones], [-P, -ones]]),
+        np.append(b, -b),
+        bounds=[(None, None)] * (size + 1),
+    )
+    _, state = solve(U, b, delta)
+    if state.met:
+        assert program.fun <= delta * (1 + 1e-6)
+    if m <= size and np.linalg.cond(P) < 1e6:
+        assert state.met
+    if state.inconsistent:
+        z = P @ np.linalg.lstsq(P, b, rcond=None)[0] - b
+        assert np.max(np.abs(z)) > 0.98 * delta
+    if program.fun > delta * (1 + 1e-6) and np.linalg.cond(P) < 1e6:
+        assert state.inconsistent

@@ -1,0 +1,365 @@
+"""Properties of the positive semidefinite solver other than its verdict."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import cvxpy as cp
+import numpy as np
+import pytest
+from psd_helpers import rows, smallest_worst_miss, unknown
+from scipy.optimize import check_grad
+
+from quadsense.methods.positive import best, nearest, newton, phases, projected, schur
+from quadsense.methods.positive.infeasible import certify, smallest_eigenvalue_bound
+from quadsense.methods.positive.maps import (
+    Array,
+    Intervals,
+    adjoint,
+    forward,
+    forward_dense,
+    forward_error,
+)
+from quadsense.methods.positive.phases import Verdict
+from quadsense.methods.positive.program import prepare
+
+
+@pytest.fixture(params=["real", "complex"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def literal_forward(U: Array, A: Array) -> np.ndarray:
+    return np.array([(u.conj() @ A @ u).real for u in U])
+
+
+def exactly_positive_semidefinite(U: Array, y: np.ndarray) -> bool:
+    """Return whether ``F*(y) >= 0``, in rational arithmetic (real embedding when complex)."""
+    parts = [(u.real, u.imag) for u in U]
+    n = U.shape[1]
+    total = [[Fraction(0)] * (2 * n) for _ in range(2 * n)]
+    for (p, q), weight in zip(parts, y, strict=True):
+        p, q, w = [Fraction(x) for x in p], [Fraction(x) for x in q], Fraction(weight)
+        # u u* as a real matrix is a a' + c c' with a = (p, q), c = (-q, p).
+        for vector in (p + q, [-x for x in q] + p):
+            for j, left in enumerate(vector):
+                if left:
+                    for k, right in enumerate(vector):
+                        total[j][k] += w * left * right
+    while total:
+        pivots = [row[k] for k, row in enumerate(total)]
+        k = max(range(len(total)), key=pivots.__getitem__)
+        if pivots[k] < 0 or min(pivots) < 0:
+            return False
+        if pivots[k] == 0:
+            return all(x == 0 for row in total for x in row)
+        head = total[k]
+        total = [
+            [
+                x - row[k] * h / head[k]
+                for c, (x, h) in enumerate(zip(row, head, strict=True))
+                if c != k
+            ]
+            for r, row in enumerate(total)
+            if r != k
+        ]
+    return True
+
+
+def test_maps_match_their_definitions(kind: str) -> None:
+    rng = np.random.default_rng(0)
+    U = rows(rng, 17, 6, kind)
+    X = rows(rng, 6, 4, kind)
+    A, y = X @ X.conj().T, rng.standard_normal(17)
+    truth = literal_forward(U, A)
+    # 6 * 4 products of size at most ||X||_F^2 = 6: errors of a few eps each.
+    np.testing.assert_allclose(forward(U, X), truth, atol=6 * 24 * 2.3e-16)
+    np.testing.assert_allclose(forward_dense(U, A), truth, atol=6 * 24 * 2.3e-16)
+    np.testing.assert_allclose(forward_dense(np.asfortranarray(U), A), truth, atol=6 * 24 * 2.3e-16)
+    sums = sum(c * np.outer(u, u.conj()) for c, u in zip(y, U, strict=True))
+    np.testing.assert_allclose(adjoint(U, y), sums, atol=17 * 4 * 2.3e-16)
+    np.testing.assert_allclose(np.vdot(adjoint(U, y), A).real, y @ truth, rtol=1e-13)
+
+
+def test_forward_error_covers_the_rounding(kind: str) -> None:
+    rng = np.random.default_rng(1)
+    U, X = rows(rng, 30, 12, kind), 1e3 * rows(rng, 12, 12, kind)
+    wide = literal_forward(U.astype(np.clongdouble), (X @ X.conj().T).astype(np.clongdouble))
+    exact = np.sum(np.abs(U.astype(np.clongdouble) @ X.conj().astype(np.clongdouble)) ** 2, axis=1)
+    off = float(np.max(np.abs(forward(U, X) - exact)))
+    assert off <= forward_error(U, X) < 1e-12 * float(np.max(np.abs(wide)))
+
+
+def test_nearest_gradient_is_the_residual(kind: str) -> None:
+    rng = np.random.default_rng(2)
+    U = rows(rng, 12, 5, kind)
+    b = rng.uniform(0.5, 1.5, 12)
+    origin = np.eye(5, dtype=U.dtype)
+
+    def value(y: np.ndarray) -> float:
+        return nearest._evaluate(U, b, origin, y)[0]
+
+    def slope(y: np.ndarray) -> np.ndarray:
+        return -nearest._evaluate(U, b, origin, y)[1]
+
+    for _ in range(5):
+        # Forward differences of step 1.5e-8 on a function with curvature of order 1.
+        assert check_grad(value, slope, rng.standard_normal(12)) < 1e-5
+
+
+def test_nearest_is_the_nearest_matrix(kind: str) -> None:
+    rng = np.random.default_rng(3)
+    n, m = 5, 9
+    U = rows(rng, m, n, kind)
+    X = rows(rng, n, 2, kind)
+    b = forward(U, X)
+    intervals = Intervals.around(b, np.full(m, 1e-9))
+    origin = 0.3 * np.eye(n, dtype=U.dtype)
+    state = nearest.start(U, intervals, origin)
+    state = nearest.advance(U, intervals, origin, state, 500)
+    assert state.max_ratio < 1.0
+    A, values = unknown(U)
+    distance = cp.Minimize(cp.sum_squares(A - origin))
+    cp.Problem(distance, [values == b, A >> 0]).solve(solver=cp.CLARABEL)
+    # Clarabel stops at 1e-8 in the objective, so at 1e-4 in the matrix.
+    np.testing.assert_allclose(state.X @ state.X.conj().T, A.value, atol=2e-4)
+
+
+def test_symmetric_fit_is_kept_where_it_is_positive_semidefinite(kind: str) -> None:
+    rng = np.random.default_rng(4)
+    n, m = 12, 20
+    U = rows(rng, m, n, kind)
+    b = 1.0 + 0.02 * rng.standard_normal(m)
+    K = np.abs(U @ U.conj().T) ** 2
+    tau = float(np.mean(b))
+    fit = tau * np.eye(n) - adjoint(U, np.linalg.solve(K, tau - b))
+    assert np.linalg.eigvalsh(fit)[0] > 0
+    problem = prepare(U, Intervals.around(b, np.full(m, 1e-10)))
+    state = phases.advance(problem, phases.start(problem), 200)
+    assert state.verdict is Verdict.MET
+    # The residual of 1e-10 over the smallest eigenvalue of K.
+    slack = 1e-10 * np.sqrt(m) / np.sqrt(np.linalg.eigvalsh(K)[0])
+    np.testing.assert_allclose(state.X @ state.X.conj().T, fit, atol=slack)
+
+
+def test_projection_solves_its_optimality_conditions(kind: str) -> None:
+    rng = np.random.default_rng(5)
+    X = rows(rng, 6, 6, kind)
+    B, G = X + X.conj().T, rows(rng, 6, 6, kind)
+    G = G + G.conj().T
+    for coupling in (0.5, 1.0):
+        Y = projected._project(B, G, coupling)
+        A = Y @ Y.conj().T
+        D = A - B
+        S = D + coupling * np.trace(D).real * np.eye(6) + G
+        assert np.linalg.eigvalsh(S)[0] > -1e-12
+        assert abs(np.vdot(S, A)) < 1e-12
+
+
+@pytest.mark.parametrize("m", [5, 60])
+def test_schur_systems_are_solved(kind: str, m: int) -> None:
+    # n = 4 has 10 or 16 unknowns: m = 5 goes by rows, m = 60 by unknowns.
+    rng = np.random.default_rng(20)
+    V = rows(rng, m, 4, kind)
+    E = 10.0 ** rng.uniform(-8, 8, m)
+    r = rng.standard_normal(m)
+    x = schur.solver(V, E)(r)
+    M = np.abs(V @ V.conj().T) ** 2
+    # Each row is scaled by sqrt(E): its residual is small next to the terms of that row.
+    terms = M @ np.abs(x) + np.abs(x) / E + np.abs(r)
+    assert np.max(np.abs(M @ x + x / E - r) / terms) < 1e-11
+
+
+def test_newton_finds_the_smallest_worst_miss(kind: str) -> None:
+    rng = np.random.default_rng(6)
+    n, m = 6, 60
+    U = rows(rng, m, n, kind)
+    b = rng.uniform(0.5, 1.5, m)
+    best = smallest_worst_miss(U, b)
+    intervals = Intervals.around(b, np.full(m, 0.1))
+    state = newton.start(U, intervals)
+    state = newton.advance(U, intervals, state, 11)
+    proof = certify(U, intervals, state.y)
+    assert proof.lower_bound <= 10 * best + 1e-8
+    assert 10 * best - 1e-8 <= state.max_ratio
+    assert state.max_ratio - proof.lower_bound < 1e-4
+
+
+def test_best_ratio_brackets_that_of_clarabel(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(8)
+    n, m = 5, 45
+    U = rows(rng, m, n, kind)
+    b = rng.uniform(0.5, 1.5, m)
+    truth = 20 * smallest_worst_miss(U, b)
+    intervals = Intervals.around(b, np.full(m, 0.05))
+    found = best.best_ratio(U, intervals, gap=1e-4)
+    assert found.lower_bound - 1e-6 <= truth <= found.upper_bound + 1e-6
+    assert found.upper_bound <= (1 + 1e-4) * found.lower_bound
+    monkeypatch.setattr(phases, "NEWTON_ENTRIES", 0)
+    found = best.best_ratio(U, intervals, gap=1e-2)
+    assert found.lower_bound - 1e-6 <= truth <= found.upper_bound + 1e-6
+    assert found.upper_bound <= (1 + 1e-2) * found.lower_bound
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_certificates_hold_in_exact_arithmetic(seed: int, kind: str) -> None:
+    rng = np.random.default_rng([seed, 9])
+    n, m = 3, 14
+    U = rows(rng, m, n, kind)
+    b = rng.uniform(0.0, 2.0, m)
+    delta = 0.9 * smallest_worst_miss(U, b)
+    intervals = Intervals.around(b, np.full(m, delta))
+    problem = prepare(U, intervals)
+    state = phases.advance(problem, phases.start(problem), 2000)
+    assert state.verdict is Verdict.INFEASIBLE
+    y = state.certificate.y
+    ends = np.where(y > 0, intervals.hi, intervals.lo)
+    assert sum(Fraction(v) * Fraction(e) for v, e in zip(y, ends, strict=True)) < 0
+    assert exactly_positive_semidefinite(U, y)
+
+
+def test_eigenvalue_bound_is_below_the_eigenvalue_and_close(kind: str) -> None:
+    rng = np.random.default_rng(10)
+    U = rows(rng, 40, 8, kind)
+    for y in (rng.standard_normal(40), np.ones(40), 1e-8 * rng.standard_normal(40)):
+        truth = np.linalg.eigvalsh(adjoint(U, y))[0]
+        bound = smallest_eigenvalue_bound(U, y)
+        assert truth - 1e-11 * np.sum(np.abs(y)) <= bound <= truth + 1e-15 * np.sum(np.abs(y))
+
+
+def test_a_vector_that_proves_nothing_is_not_believed(kind: str) -> None:
+    rng = np.random.default_rng(11)
+    U = rows(rng, 30, 4, kind)
+    X = rows(rng, 4, 4, kind)
+    intervals = Intervals.around(forward(U, X), np.full(30, 1e-3))
+    for _ in range(20):
+        proof = certify(U, intervals, rng.standard_normal(30))
+        assert not proof.infeasible
+        # Every fit has at least this trace, and X X* fits.
+        assert proof.trace_bound <= np.vdot(X, X).real
+        assert proof.lower_bound <= 1.0
+
+
+def test_one_sided_bounds(kind: str) -> None:
+    rng = np.random.default_rng(12)
+    n, m = 5, 40
+    U = rows(rng, m, n, kind)
+    values = forward(U, rows(rng, n, 3, kind))
+    lo, hi = (
+        np.where(rng.random(m) < 0.5, -np.inf, values),
+        np.where(rng.random(m) < 0.3, np.inf, values + 1e-3),
+    )
+    intervals = Intervals.between(lo, hi)
+    problem = prepare(U, intervals)
+    state = phases.advance(problem, phases.start(problem), 2000)
+    assert state.verdict is Verdict.MET
+    reached = literal_forward(U, state.X @ state.X.conj().T)
+    assert np.all(reached <= hi)
+    assert np.all(reached >= lo)
+
+
+def test_one_sided_bounds_that_contradict_each_other(kind: str) -> None:
+    # The mean over a basis is tr(A)/n, so one u cannot exceed the sum over a basis that holds it.
+    n = 4
+    U = np.concatenate([np.eye(n), np.full((1, n), 0.5)]).astype(
+        np.complex128 if kind == "complex" else np.float64
+    )
+    # u = sum of e_i/2 gives u* A u <= (sum sqrt(A_ii)/2)^2 <= 4 with A_ii <= 1.
+    for low, expected in ((3.9, Verdict.MET), (4.1, Verdict.INFEASIBLE)):
+        lo = np.array([-np.inf] * n + [low])
+        hi = np.array([1.0] * n + [np.inf])
+        problem = prepare(U, Intervals.between(lo, hi))
+        state = phases.advance(problem, phases.start(problem), 2000)
+        assert state.verdict is expected
+
+
+def test_more_unknowns_than_rows_forms_nothing_large(kind: str) -> None:
+    rng = np.random.default_rng(13)
+    n, m = 3000, 20
+    U = rows(rng, m, n, kind)
+    b = rng.uniform(0.5, 1.5, m)
+    problem = prepare(U, Intervals.around(b, np.full(m, 1e-6)))
+    assert problem.rows.shape == (m, m)
+    state = phases.advance(problem, phases.start(problem), 500)
+    assert state.verdict is Verdict.MET
+    assert state.X.shape[1] <= m
+    assert np.max(np.abs(forward(U, state.X) - b)) <= 1e-6
+
+
+def test_rows_in_a_subspace(kind: str) -> None:
+    rng = np.random.default_rng(14)
+    U = rows(rng, 40, 3, kind) @ rows(rng, 3, 6, kind)
+    U /= np.linalg.norm(U, axis=1)[:, None]
+    b = rng.uniform(0.0, 2.0, 40)
+    for scale, expected in ((1.05, Verdict.MET), (0.9, Verdict.INFEASIBLE)):
+        delta = scale * smallest_worst_miss(U, b)
+        problem = prepare(U, Intervals.around(b, np.full(40, delta)))
+        assert problem.rows.shape[1] == 3
+        state = phases.advance(problem, phases.start(problem), 2000)
+        assert state.verdict is expected
+        if expected is Verdict.INFEASIBLE:
+            assert state.certificate.trace_bound > problem.max_trace
+
+
+def test_one_negative_reading_is_a_proof(kind: str) -> None:
+    rng = np.random.default_rng(15)
+    U = rows(rng, 5, 9, kind)
+    b = np.array([1.0, 1.0, -0.2, 1.0, 1.0])
+    state = phases.start(prepare(U, Intervals.around(b, np.full(5, 0.1))))
+    assert state.verdict is Verdict.INFEASIBLE
+    assert state.certificate.infeasible
+
+
+def test_met_is_not_said_of_what_rounding_may_undo(kind: str) -> None:
+    # I fits as computed, residual 0; but a delta below the rounding bound is not proved met.
+    U = np.eye(4, dtype=np.complex128 if kind == "complex" else np.float64)
+    b = np.ones(4)
+    for delta, expected in ((1e-17, Verdict.UNDECIDED), (1e-12, Verdict.MET)):
+        state = phases.start(prepare(U, Intervals(b - delta, b + delta, np.full(4, delta))))
+        assert state.verdict is expected
+
+
+def test_degenerate_data(kind: str) -> None:
+    rng = np.random.default_rng(19)
+    U = rows(rng, 6, 3, kind)
+    delta = np.full(6, 1e-3)
+    for b in (np.zeros(6), np.ones(6), np.full(6, -5e-4)):
+        state = phases.start(prepare(U, Intervals.around(b, delta)))
+        assert state.verdict is Verdict.MET
+    state = phases.start(prepare(U[:1], Intervals.around(np.ones(1), delta[:1])))
+    assert state.verdict is Verdict.MET
+    free = np.full(6, np.inf)
+    assert phases.start(prepare(U, Intervals.between(-free, free))).verdict is Verdict.MET
+
+
+def test_strides_add_up_and_states_are_left_alone(kind: str) -> None:
+    rng = np.random.default_rng(16)
+    n, m = 10, 90
+    U = rows(rng, m, n, kind)
+    b = rng.uniform(0.5, 1.5, m)
+    delta = 1.001 * smallest_worst_miss(U, b)
+    problem = prepare(U, Intervals.around(b, np.full(m, delta)))
+    whole = phases.advance(problem, phases.start(problem), 80)
+    state = phases.start(problem)
+    for steps in (1, 7, 15, 20, 37):
+        kept = state.X.copy()
+        after = phases.advance(problem, state, steps)
+        np.testing.assert_array_equal(state.X, kept)
+        state = after
+    np.testing.assert_array_equal(state.X, whole.X)
+    assert state.verdict is whole.verdict
+
+
+def test_warm_start_takes_a_third_of_the_steps(kind: str) -> None:
+    rng = np.random.default_rng(17)
+    n, m = 30, 220
+    U = rows(rng, m, n, kind)
+    b = forward(U, rows(rng, n, n, kind))
+    delta = np.full(m, 1e-2 * float(np.mean(b)))
+    problem = prepare(U, Intervals.around(b, delta))
+    first = phases.advance(problem, phases.start(problem), 500)
+    again = prepare(U, Intervals.around(b * (1 + 0.01 * rng.standard_normal(m)), delta))
+    cold = phases.advance(again, phases.start(again), 500)
+    warm = phases.advance(again, phases.start(again, first), 500)
+    assert warm.verdict is cold.verdict is Verdict.MET
+    assert 3 * warm.iteration <= cold.iteration

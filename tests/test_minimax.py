@@ -1,0 +1,368 @@
+"""minimax, its certificates and the outliers, against HiGHS, closed forms and exact arithmetic."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import cvxpy as cp
+import numpy as np
+import pytest
+from scipy.optimize import linprog
+
+import quadsense.methods.interior.program as lp
+from quadsense.methods.interior import infeasible, iteration, outliers
+from quadsense.methods.interior.adjoint import adjoint_norm
+from quadsense.methods.interior.coordinates import MatrixCoordinates
+from quadsense.methods.interior.normal import normal
+from quadsense.methods.interior.svec import design_block, normal_matrix, smat, svec, unknowns
+
+
+def unit_rows(rng, m, n, is_complex):
+    U = rng.standard_normal((m, n))
+    if is_complex:
+        U = U + 1j * rng.standard_normal((m, n))
+    return U / np.linalg.norm(U, axis=1, keepdims=True)
+
+
+def readings(U, A):
+    return np.einsum("ij,jk,ik->i", U.conj(), A, U).real
+
+
+def covariance(rng, n):
+    X = rng.standard_normal((n, n))
+    return X @ X.T / n
+
+
+def linear_program(U, b, delta, sides=None):
+    """Best ratio by HiGHS on the design matrix written out with Kronecker products."""
+    n = U.shape[1]
+    basis = []
+    for j in range(n):
+        for k in range(j, n):
+            E = np.zeros((n, n), dtype=complex)
+            E[j, k] = E[k, j] = 1.0
+            basis.append(E)
+            if k > j and np.iscomplexobj(U):
+                E = np.zeros((n, n), dtype=complex)
+                E[j, k], E[k, j] = 1j, -1j
+                basis.append(E)
+    G = np.stack([readings(U, E) for E in basis], axis=1)
+    rows = np.block([[G, -delta[:, None]], [-G, -delta[:, None]]])
+    right = np.concatenate([b, -b])
+    if sides is not None:
+        rows, right = rows[sides.ravel()], right[sides.ravel()]
+    cost = np.zeros(G.shape[1] + 1)
+    cost[-1] = 1.0
+    bounds = [(None, None)] * G.shape[1] + [(0, None)]
+    found = linprog(cost, A_ub=rows, b_ub=right, bounds=bounds, method="highs")
+    assert found.status == 0
+    return found.fun
+
+
+def solve(U, b, delta, sides=None, *, target=False, gap=0.01, steps=80):
+    problem = lp.prepare(U, b, delta, sides)
+    state = iteration.advance(problem, iteration.start(problem), steps, target=target, gap=gap)
+    return problem, state, iteration.verdict(state, target=target, gap=gap)
+
+
+@pytest.mark.parametrize("is_complex", [False, True])
+def test_the_design_block_is_the_sensing_map(is_complex):
+    rng = np.random.default_rng(0)
+    U = unit_rows(rng, 9, 4, is_complex)
+    x = rng.standard_normal(unknowns(U))
+    A = smat(x, 4, U.dtype)
+    np.testing.assert_allclose(svec(A), x, atol=1e-15)
+    np.testing.assert_allclose(design_block(U, np.float64).T @ x, readings(U, A), atol=1e-14)
+    assert np.isclose(np.linalg.norm(A), np.linalg.norm(x))
+
+
+@pytest.mark.parametrize("is_complex", [False, True])
+def test_products_match_the_normal_matrix(is_complex):
+    rng = np.random.default_rng(1)
+    U = unit_rows(rng, 60, 4, is_complex)
+    delta, d = rng.uniform(0.5, 2.0, 60), rng.uniform(0.1, 3.0, 60)
+    coordinates = MatrixCoordinates(U, delta)
+    x = rng.standard_normal(unknowns(U))
+    A = smat(x, 4, U.dtype)
+    M = normal_matrix(U, d / delta**2, np.float64)
+    M = np.triu(M) + np.triu(M, 1).T
+    product, z = coordinates.product(A, d, np.zeros(60))
+    np.testing.assert_allclose(svec(product), M @ x, atol=1e-12)
+    np.testing.assert_allclose(z, readings(U, A) / delta, atol=1e-13)
+    y = rng.standard_normal(60)
+    adjoint = coordinates.adjoint(y)
+    assert np.array_equal(adjoint, adjoint.conj().T)
+    assert np.isclose(z @ y, np.vdot(A, coordinates.adjoint(y)).real)
+    for precision in (0, 32, 64):
+        system = normal(coordinates, 0.3 * d, 0.7 * d, precision)
+        right_x, right_t = system.product(A, 0.7)
+        got_x, got_t, count = system.solve(right_x, right_t, 1e-12, 200)
+        np.testing.assert_allclose(got_x, A, atol=1e-9)
+        assert np.isclose(got_t, 0.7)
+        assert precision == 0 or count < 8
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_both_bounds_enclose_the_linear_program(seed):
+    """Plain, duplicated, partly unseen, unevenly tolerated and one-sided problems."""
+    rng = np.random.default_rng(seed)
+    n, is_complex, kind = int(rng.integers(1, 7)), seed % 2 == 1, seed % 5
+    size = n * n if is_complex else n * (n + 1) // 2
+    m = int(rng.integers(2, 4 * size + 4))
+    U = unit_rows(rng, m, n, is_complex)
+    if kind == 1:
+        U[m // 2 :] = U[: m - m // 2]
+    if kind == 2 and n > 2:
+        frame = np.linalg.qr(rng.standard_normal((n, n - 1)))[0]
+        U = unit_rows(rng, m, n - 1, is_complex) @ frame.T
+    b = readings(U, covariance(rng, n)) + 0.1 * rng.standard_normal(m)
+    delta = 10.0 ** rng.uniform(-1, 1, m) if kind == 3 else np.ones(m)
+    sides = rng.random((2, m)) < 0.7 if kind == 4 else None
+    best = linear_program(U, b, delta, sides)
+    problem, state, verdict = solve(U, b, delta, sides, gap=1e-5)
+    assert verdict == "optimal"
+    assert state.lower <= best * (1 + 1e-6) + 1e-9
+    assert best <= state.max_ratio * (1 + 1e-6) + 1e-9
+    assert state.max_ratio - state.lower <= 1.01e-5 * state.max_ratio + 1e-11
+    # The claimed ratio is the ratio of the matrix that is handed out.
+    z = (iteration.measure(problem, state, U) - b) / delta
+    out = np.abs(z) if sides is None else np.maximum(np.where(sides, [z, -z], 0.0), 0.0)
+    assert abs(out.max() - state.max_ratio) <= 1e-11
+
+
+@pytest.mark.parametrize("seed", range(120))
+def test_the_verdict_equals_cvxpy(seed):
+    """Feasible, infeasible and barely either, by margins from 1e-5 up, with b about 1."""
+    rng = np.random.default_rng(1000 + seed)
+    n, is_complex = int(rng.integers(2, 5)), seed % 2 == 1
+    size = n * n if is_complex else n * (n + 1) // 2
+    m = size + int(rng.integers(1, 2 * size))
+    U = unit_rows(rng, m, n, is_complex)
+    if seed % 6 == 0:
+        U[-(m // 3) :] = U[: m // 3]
+    b = readings(U, covariance(rng, n))
+    b = b / np.abs(b).max() + 0.1 * rng.standard_normal(m)
+    best = linear_program(U, b, np.ones(m))
+    margin = (1e-5, -1e-5, 0.3 * best, -0.3 * best)[seed % 4]
+    delta = np.full(m, best + margin)
+    products = np.einsum("ik,ij->ijk", U, U.conj()).reshape(m, n * n)  # of A_jk in u* A u
+    real, imaginary = cp.Variable((n, n), symmetric=True), cp.Variable((n, n))
+    value = products.real @ cp.vec(real, order="C") - products.imag @ cp.vec(imaginary, order="C")
+    fits = [cp.abs(value - b) <= delta, imaginary == -imaginary.T]
+    oracle = cp.Problem(cp.Minimize(0), fits)
+    oracle.solve(solver=cp.HIGHS)
+    expected = "met" if oracle.status == "optimal" else "infeasible"
+    problem, state, verdict = solve(U, b, delta, target=True)
+    assert verdict == expected == ("met" if margin > 0 else "infeasible")
+    if verdict == "met":
+        assert np.all(np.abs(iteration.measure(problem, state, U) - b) <= delta)
+    else:
+        check = infeasible.verify_infeasible(U, b, delta, state.y)
+        assert check.proved
+        assert check.ratio <= best / delta[0] * (1 + 1e-9)
+        # What is proved must vanish with the contradiction.
+        assert not infeasible.verify_infeasible(U, b, delta + 2 * abs(margin), state.y).proved
+        assert not infeasible.verify_infeasible(U, b, delta, -state.y).proved
+
+
+@pytest.mark.parametrize(
+    ("n", "m", "is_complex", "repeated"),
+    [
+        (1, 1, False, False),
+        (10, 3, False, False),
+        (10, 55, False, False),
+        (10, 56, False, False),
+        (10, 400, False, False),
+        (6, 30, True, False),
+        (6, 100, True, True),
+        (10, 50, False, True),
+        (500, 60, False, True),
+        (70, 3000, False, False),
+    ],
+)
+def test_consistent_data_end_in_the_exact_fit(n, m, is_complex, repeated):
+    rng = np.random.default_rng(3)
+    U = unit_rows(rng, m, n, is_complex)
+    if repeated:
+        U[m // 2 :] = U[: m - m // 2]
+    b = np.sum(np.abs(U.conj() @ rng.standard_normal((n, 2))) ** 2, axis=1)
+    problem, state, verdict = solve(U, b, np.ones(m))
+    assert verdict == "optimal"
+    assert np.max(np.abs(iteration.measure(problem, state, U) - b)) <= 1e-11
+    assert solve(U, b, np.full(m, 1e-9), target=True)[2] == "met"
+
+
+def test_products_alone_end_in_the_exact_fit(monkeypatch):
+    monkeypatch.setattr(MatrixCoordinates, "precisions", (0,))
+    rng = np.random.default_rng(4)
+    U = unit_rows(rng, 300, 8, True)
+    b = 1e3 * readings(U, covariance(rng, 8))
+    problem, state, verdict = solve(U, b, np.ones(300))
+    assert verdict == "optimal" and state.iteration == 0
+    assert np.max(np.abs(iteration.measure(problem, state, U) - b)) <= 1e-11 * np.abs(b).max()
+
+
+def test_a_gap_of_one_percent_takes_few_factorisations():
+    rng = np.random.default_rng(13)
+    U = unit_rows(rng, 1500, 16, False)
+    b = readings(U, covariance(rng, 16)) + 0.01 * rng.standard_normal(1500)
+    _, state, verdict = solve(U, b, np.ones(1500))
+    assert verdict == "optimal" and state.iteration <= 6
+
+
+def test_zero_readings_are_met_by_zero():
+    U = unit_rows(np.random.default_rng(0), 20, 3, False)
+    problem, state, verdict = solve(U, np.zeros(20), np.ones(20))
+    assert verdict == "optimal" and state.max_ratio == 0.0
+    assert not np.any(iteration.matrix(problem, state)[0])
+
+
+def test_two_readings_of_one_probe_meet_half_way():
+    U = np.eye(4)[[0, 1, 2, 3, 3]]
+    b = np.array([1.0, 2.0, 3.0, 4.0, 5.0])
+    _, state, _ = solve(U, b, np.ones(5), gap=1e-6)
+    assert abs(state.max_ratio - 0.5) < 1e-6 and abs(state.lower - 0.5) < 1e-6
+
+
+@pytest.mark.parametrize("is_complex", [False, True])
+def test_products_alone_agree_with_factors(is_complex, monkeypatch):
+    rng = np.random.default_rng(5)
+    n = 8
+    U = unit_rows(rng, 5 * n * n, n, is_complex)
+    b = readings(U, covariance(rng, n)) + 0.1 * rng.standard_normal(U.shape[0])
+    _, dense, _ = solve(U, b, np.ones(b.size), gap=1e-3)
+    monkeypatch.setattr(MatrixCoordinates, "precisions", (0,))
+    _, free, verdict = solve(U, b, np.ones(b.size), gap=1e-3)
+    assert verdict == "optimal" and free.precision == 0
+    assert abs(free.max_ratio / dense.max_ratio - 1) <= 2e-3
+    assert abs(free.lower / dense.lower - 1) <= 2e-3
+
+
+def test_strides_make_the_same_path_and_leave_their_state_alone():
+    rng = np.random.default_rng(6)
+    U = unit_rows(rng, 300, 8, False)
+    b = readings(U, covariance(rng, 8)) + 0.1 * rng.standard_normal(300)
+    problem = lp.prepare(U, b, np.ones(300))
+    first = iteration.start(problem)
+    copy = first.x.copy(), first.duals.copy()
+    once = iteration.advance(problem, first, 6, gap=1e-9)
+    again = first
+    for _ in range(6):
+        again = iteration.advance(problem, again, 1, gap=1e-9)
+    assert once.iteration == again.iteration == 6
+    assert np.array_equal(once.x, again.x) and once.lower == again.lower
+    assert np.array_equal(first.x, copy[0]) and np.array_equal(first.duals, copy[1])
+
+
+def test_intervals_with_missing_ends():
+    rng = np.random.default_rng(7)
+    n, m = 4, 60
+    U = unit_rows(rng, m, n, True)
+    values = readings(U, covariance(rng, n))
+    lo = np.where(rng.random(m) < 0.5, values - 0.01, -np.inf)
+    hi = np.where(rng.random(m) < 0.5, values + 0.01, np.inf)
+    b, delta, sides = lp.intervals(lo, hi)
+    problem, state, verdict = solve(U, b, delta, sides, target=True)
+    fitted = iteration.measure(problem, state, U)
+    assert verdict == "met"
+    assert np.all(fitted <= hi + 1e-12) and np.all(fitted >= lo - 1e-12)
+    # Demanding more than one probe can give at both ends of a repeated row is refuted.
+    U[1], lo[0], hi[0], lo[1], hi[1] = U[0], 2.0, np.inf, -np.inf, 1.0
+    b, delta, sides = lp.intervals(lo, hi)
+    _, state, verdict = solve(U, b, delta, sides, target=True)
+    assert verdict == "infeasible"
+    check = infeasible.verify_infeasible(U, b, delta, state.y, upper=sides[0], lower=sides[1])
+    assert check.proved and not check.unconditional
+    swapped = infeasible.verify_infeasible(U, b, delta, state.y, upper=sides[1], lower=sides[0])
+    assert not swapped.proved
+
+
+def test_upper_ends_alone_can_always_be_met():
+    rng = np.random.default_rng(8)
+    U = unit_rows(rng, 100, 5, False)
+    b, delta, sides = lp.intervals(np.full(100, -np.inf), rng.standard_normal(100))
+    assert solve(U, b, delta, sides, target=True)[2] == "met"
+
+
+@pytest.mark.parametrize("is_complex", [False, True])
+def test_the_adjoint_bound_is_above_the_exact_norm_and_close(is_complex):
+    rng = np.random.default_rng(9)
+    m, n = 70, 3
+    U = unit_rows(rng, m, n, is_complex)
+    G = design_block(U, np.float64)
+    y = rng.standard_normal(m)
+    y -= np.linalg.lstsq(G, G @ y, rcond=None)[0]
+    total = Fraction(0)
+    for j in range(n):
+        for k in range(n):
+            re = im = Fraction(0)
+            for u, w in zip(U, y, strict=True):
+                a, b = Fraction(float(u[j].real)), Fraction(float(u[j].imag))
+                c, d = Fraction(float(u[k].real)), Fraction(float(u[k].imag))
+                re += Fraction(float(w)) * (a * c + b * d)
+                im += Fraction(float(w)) * (b * c - a * d)
+            total += re * re + im * im
+    exact = float(total) ** 0.5
+    assert exact <= adjoint_norm(U, y) <= 1.001 * exact + 1e-20
+
+
+@pytest.mark.parametrize("is_complex", [False, True])
+def test_the_proved_singular_value_is_below_the_true_one(is_complex):
+    rng = np.random.default_rng(10)
+    U = unit_rows(rng, 200, 6, is_complex)
+    true = np.linalg.svd(design_block(U, np.float64), compute_uv=False)[-1]
+    assert 0.5 * true < infeasible.smallest_singular_value(U) <= true
+    U[:, 0] = U[:, 1]
+    assert infeasible.smallest_singular_value(U) == 0.0
+    assert infeasible.smallest_singular_value(U[:20]) == 0.0
+
+
+def test_a_wide_proof_is_unconditional_and_a_narrow_one_says_its_condition():
+    rng = np.random.default_rng(11)
+    U = unit_rows(rng, 100, 5, False)
+    b = readings(U, covariance(rng, 5)) + 0.1 * rng.standard_normal(100)
+    delta = np.full(100, 0.05)
+    y = solve(U, b, delta, target=True)[1].y
+    full = infeasible.verify_infeasible(U, b, delta, y)
+    assert full.proved and full.unconditional and full.sigma > 0
+    padded = np.hstack([U, np.zeros((100, 1))])
+    check = infeasible.verify_infeasible(padded, b, delta, y)
+    assert check.proved and not check.unconditional and check.sigma == 0.0
+    assert not infeasible.verify_infeasible(padded, b, delta, y, max_norm=1e20).proved
+    noise = infeasible.verify_infeasible(U, b, delta, rng.standard_normal(100))
+    assert not noise.proved
+    assert not infeasible.verify_infeasible(U, b, delta, np.zeros(100)).proved
+    assert not infeasible.verify_infeasible(U, b, delta, np.full(100, np.nan)).proved
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("is_complex", [False, True])
+def test_planted_outliers_are_all_found(seed, is_complex):
+    """10% of m, m twice the unknowns."""
+    rng = np.random.default_rng(seed)
+    n = 8
+    m = 2 * (n * n if is_complex else n * (n + 1) // 2)
+    U = unit_rows(rng, m, n, is_complex)
+    b = readings(U, covariance(rng, n)) + 0.01 * rng.uniform(-1, 1, m)
+    planted = np.sort(rng.choice(m, m // 10, replace=False))
+    b[planted] += rng.choice([-1, 1], planted.size) * rng.uniform(0.1, 3.0, planted.size)
+    problem = lp.prepare(U, b, np.full(m, 0.01))
+    outcome = outliers.set_aside(problem, planted.size)
+    assert outcome.met
+    np.testing.assert_array_equal(outcome.set_aside, planted)
+    fitted = iteration.measure(outcome.problem, outcome.state, U[outcome.kept])
+    assert np.all(np.abs(fitted - b[outcome.kept]) <= 0.01)
+
+
+def test_good_data_set_nothing_aside_and_too_many_errors_are_not_hidden():
+    rng = np.random.default_rng(12)
+    U = unit_rows(rng, 100, 5, False)
+    b = readings(U, covariance(rng, 5)) + 0.01 * rng.uniform(-1, 1, 100)
+    fine = outliers.set_aside(lp.prepare(U, b, np.full(100, 0.01)), 10)
+    assert fine.met and fine.set_aside.size == 0
+    b[:8] += 1.0
+    enough = outliers.set_aside(lp.prepare(U, b, np.full(100, 0.01)), 20)
+    assert enough.met
+    np.testing.assert_array_equal(enough.set_aside, np.arange(8))
+    short = outliers.set_aside(lp.prepare(U, b, np.full(100, 0.01)), 4)
+    assert not short.met and short.set_aside.size <= 4

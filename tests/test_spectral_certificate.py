@@ -1,0 +1,152 @@
+"""The spectral certificate against the true A*."""
+
+import numpy as np
+import pytest
+from quadsense.core.identify import Verdict, _features, _proven_sigma, _unpack, spectral_certificate
+
+
+def truth(A, A_star):
+    W = np.linalg.inv(np.linalg.cholesky(A_star))
+    return float(np.abs(np.linalg.eigvalsh(W @ A @ W.conj().T) - 1).max())
+
+
+def sensed(kappa, noise, seed, complex_rows=False, n=20, m=400, signs=False):
+    """Unit rows, A* with eigenvalues 1/kappa..1: the hardest reading of a relative noise."""
+    rng = np.random.default_rng(seed)
+
+    def draw(*shape):
+        return rng.standard_normal(shape) + (1j * rng.standard_normal(shape) if complex_rows else 0)
+
+    U = draw(m, n)
+    U /= np.linalg.norm(U, axis=1)[:, None]
+    Q = np.linalg.qr(draw(n, n))[0]
+    A_star = (Q * np.geomspace(1 / kappa, 1, n)) @ Q.conj().T
+    e = rng.choice((-1.0, 1.0), m) if signs else rng.uniform(-1, 1, m)
+    b = np.einsum("ij,jk,ik->i", U.conj(), A_star, U).real + noise * e
+    return U, b, A_star
+
+
+def least_squares(U, b):
+    x = np.linalg.lstsq(_features(U), b, rcond=None)[0]
+    return _unpack(x, U.shape[1], U.dtype)
+
+
+def perturbed(A_star, seed, size):
+    w, Q = np.linalg.eigh(A_star)
+    R = np.random.default_rng(seed).standard_normal(A_star.shape)
+    half = (Q * np.sqrt(w)) @ Q.conj().T
+    A = half @ (np.eye(len(w)) + size * (R + R.T)) @ half
+    return (A + A.conj().T) / 2
+
+
+@pytest.mark.parametrize("complex_rows", [False, True])
+def test_coordinates_give_the_quadratic_form(complex_rows):
+    U, b, A_star = sensed(10, 0, 0, complex_rows, n=7, m=60)
+    x = np.linalg.lstsq(_features(U), b, rcond=None)[0]
+    np.testing.assert_allclose(_unpack(x, 7, U.dtype), A_star, atol=1e-11)
+    assert np.linalg.norm(x) == pytest.approx(np.linalg.norm(A_star))
+
+
+@pytest.mark.parametrize("kappa", [1, 1e2, 1e4, 1e6])
+@pytest.mark.parametrize(("complex_rows", "m"), [(False, 400), (True, 800)])
+def test_without_noise_the_bound_is_the_truth(kappa, complex_rows, m):
+    for seed in range(3):
+        U, b, A_star = sensed(kappa, 0, seed, complex_rows, m=m)
+        A = perturbed(A_star, seed, 0.01)
+        c = spectral_certificate(U, b, A)
+        assert c.verdict is Verdict.BOUNDED
+        assert truth(A, A_star) <= c.delta <= 1.01 * truth(A, A_star)
+
+
+@pytest.mark.parametrize("kappa", [1, 3, 10, 30])
+@pytest.mark.parametrize("unit", [False, True])
+def test_with_noise_the_bound_holds_and_is_of_use(kappa, unit):
+    for seed in range(20):
+        U, b, A_star = sensed(kappa, 0, seed)
+        # Unit rows of these readings, or Gaussian ones (norm^2 about n) scaled to unit norm.
+        rng = np.random.default_rng(seed)
+        noise = np.full(400, 1e-3) if unit else 1e-3 / rng.chisquare(20, 400)
+        b = b + noise * (rng.choice((-1.0, 1.0), 400) if seed % 2 else rng.uniform(-1, 1, 400))
+        A = least_squares(U, b)
+        c = spectral_certificate(U, b, A, noise)
+        true = truth(A, A_star)
+        assert true <= c.delta < np.inf
+        assert unit or kappa > 10 or c.delta <= 25 * true
+
+
+def test_worst_case_noise_does_not_break_the_bound():
+    U, b, A_star = sensed(3, 0, 1)
+    F = _features(U)
+    worst = np.linalg.svd(F, full_matrices=False)[0][:, -1]
+    b = b + 1e-3 * np.sign(worst)
+    A = least_squares(U, b)
+    c = spectral_certificate(U, b, A, 1e-3)
+    assert truth(A, A_star) <= c.delta < 3 * truth(A, A_star)
+
+
+def test_each_row_may_have_its_own_noise():
+    U, b, A_star = sensed(3, 0, 0)
+    rng = np.random.default_rng(0)
+    noise = 10.0 ** rng.uniform(-6, -2.5, 400)
+    b = b + noise * rng.choice((-1.0, 1.0), 400)
+    A = perturbed(A_star, 0, 1e-4)
+    c = spectral_certificate(U, b, A, noise)
+    alike = spectral_certificate(U, b, A, float(noise.max()))
+    assert truth(A, A_star) <= c.delta < 0.5 * alike.delta
+
+
+def test_simulated_bound_is_tighter_labelled_and_keeps_its_confidence():
+    held, ratios = 0, []
+    for seed in range(40):
+        U, b, A_star = sensed(3, 1e-3, seed, n=8, m=90, signs=True)
+        A = least_squares(U, b)
+        c = spectral_certificate(U, b, A, 1e-3, confidence=0.9)
+        sure = spectral_certificate(U, b, A, 1e-3)
+        assert c.simulated and not sure.simulated and "simulation" in c.message
+        held += truth(A, A_star) <= c.delta
+        ratios.append(c.delta / sure.delta)
+    assert held >= 31  # 40 draws at 0.9: fewer has probability below 1%
+    assert np.median(ratios) < 0.6
+
+
+def test_too_few_rows_leave_dimensions_unseen():
+    U, b, A_star = sensed(3, 0, 0, m=150)
+    c = spectral_certificate(U, b, A_star)
+    assert c.verdict is Verdict.UNDETERMINED and c.unseen == 60 and c.delta == np.inf
+
+
+def test_enough_rows_in_a_subspace_leave_dimensions_unseen():
+    U, b, A_star = sensed(3, 0, 0)
+    U = U.copy()
+    U[:, -1] = 0
+    b = np.einsum("ij,jk,ik->i", U, A_star, U)
+    c = spectral_certificate(U, b, A_star)
+    assert c.verdict is Verdict.UNDETERMINED and c.unseen == 20
+
+
+def test_data_that_contradict_the_noise_refute_it():
+    U, b, A_star = sensed(3, 5e-3, 0)
+    assert spectral_certificate(U, b, A_star, 1e-3).verdict is Verdict.REFUTED
+    assert spectral_certificate(U, b, A_star, 5e-3).verdict is Verdict.BOUNDED
+    assert spectral_certificate(U, b, A_star).verdict is Verdict.REFUTED
+
+
+def test_noise_that_could_hide_a_singular_matrix_gives_no_bound():
+    U, b, A_star = sensed(100, 1e-2, 0)
+    c = spectral_certificate(U, b, A_star, 1e-2)
+    assert c.verdict is Verdict.TOO_NOISY and c.delta == np.inf and c.sigma > 0
+
+
+def test_proven_sigma_is_a_lower_bound_and_near():
+    rng = np.random.default_rng(0)
+    M = rng.standard_normal((60, 30))
+    diagonal = 10.0 ** rng.uniform(-3, 3, 30)
+    sigma = _proven_sigma(M.T @ M, diagonal, 1e-12)
+    true = np.linalg.svd(M / np.sqrt(diagonal), compute_uv=False)[-1]
+    assert 0.9 * true < sigma <= true
+
+
+def test_indefinite_matrix_is_bad_input():
+    U, b, A_star = sensed(3, 0, 0)
+    with pytest.raises(ValueError, match="positive definite"):
+        spectral_certificate(U, b, A_star - 0.5 * np.eye(20))
