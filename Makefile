@@ -26,7 +26,7 @@ demo: $(VENV)/.installed  ## Solve a seeded problem of each kind with every meth
 	$(BIN)/quadsense demo
 
 test: $(VENV)/.installed-dev  ## Run the tests
-	$(BIN)/python -m pytest -n auto
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 
 check: $(VENV)/.installed-dev  ## Lint, types, who imports whom
 	$(BIN)/ruff check

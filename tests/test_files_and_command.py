@@ -220,7 +220,6 @@ def test_json_has_the_verdict(run, data):
     ("arguments", "message"),
     [
         (["solve", "absent.npz", "--delta", "1"], "absent.npz does not exist"),
-        (["solve", "DATA"], "delta is missing"),
         (["solve", "DATA", "--delta", "0"], "delta must be positive"),
         (["solve", "DATA", "--delta", "1", "-o", "absent/r.npz"], "folder absent does not exist"),
         (["solve", "DATA", "--delta", "1", "--dense", "/"], "is a directory"),
@@ -233,7 +232,11 @@ def test_json_has_the_verdict(run, data):
         ),
         (["generate", "--n", "3", "--m", "4", "--rho", "0.1", "-o", "x.npz"], "--rho goes with"),
         (["verify", "DATA", "DATA"], "is not a quadsense result"),
-        (["inspect"], "Missing argument"),
+        (["inspect"], "give a FILE, or both --n and --m"),
+        (["solve", "DATA", "--delta", "1", "-o", "DATA"], "would overwrite the input"),
+        (["solve", "DATA", "--delta", "1", "-o", "x", "--dense", "x"], "would overwrite"),
+        (["solve", "DATA", "--delta", "1", "--rank", "many"], "--rank must be a whole number"),
+        (["inspect", "--n", "0", "--m", "4"], "must be at least 1"),
         (["frobnicate"], "No such command"),
     ],
 )

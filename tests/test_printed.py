@@ -48,8 +48,13 @@ def test_gd_iterates_match_the_printed_algorithm(name, complex_, product):
     assert agree(solver, problem, state, reference) <= 1e-9
 
 
+def sampler(seed):
+    """The generator that a solve seeded with `seed` draws its batches from."""
+    return np.random.default_rng(int(np.random.default_rng(seed).integers(2**63)))
+
+
 def batches_of(seed, m, size):
-    rng, order = np.random.default_rng(seed), np.arange(m)
+    rng, order = sampler(seed), np.arange(m)
     for _ in range(STEPS):
         draw_batch.py_func(rng, order, size)
         yield order[:size].copy()

@@ -209,7 +209,7 @@ def test_time_limit_is_a_status(gaussian):
 
 def test_a_contradiction_stalls_and_says_what_to_try():
     U = np.vstack([np.eye(3), np.eye(3)])
-    result = quadsense.solve(U, [0, 0, 0, 1, 1, 1], delta=0.1)
+    result = quadsense.solve(U, [0, 0, 0, 1, 1, 1], delta=0.1, method="gd")
     assert result.status is Status.STALLED
     assert result.max_residual == pytest.approx(0.5, abs=0.01)
     assert "larger one is needed" in result.message
@@ -218,7 +218,7 @@ def test_a_contradiction_stalls_and_says_what_to_try():
 def test_a_delta_below_rounding_is_said_to_be_so(rng):
     U = rng.standard_normal((5, 5))
     result = quadsense.solve(U, rng.random(5), delta=1e-17)
-    assert result.status in (Status.STALLED, Status.MAX_ITER)
+    assert result.status is Status.UNDECIDED
     assert not result.success
     result = quadsense.solve(np.eye(3), [1.0, 2.0, 3.0], delta=1e-18)
     assert result.status is Status.STALLED

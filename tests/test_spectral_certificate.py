@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 from quadsense.core.identify import Verdict, _features, _proven_sigma, _unpack, spectral_certificate
 
 

@@ -7,6 +7,9 @@
 True
 """
 
+import importlib
+from typing import Any
+
 from quadsense import datasets
 from quadsense.core import theory
 from quadsense.core.matrix import SensedMatrix
@@ -18,6 +21,14 @@ from quadsense.solve import solve
 from quadsense.spectral import solve_spectral
 
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """Import `quadsense.plot` on first use: it needs matplotlib, which is an extra."""
+    if name == "plot":
+        return importlib.import_module("quadsense.plot")
+    raise AttributeError(f"module 'quadsense' has no attribute {name!r}")
+
 
 __all__ = [
     "Certificate",

@@ -14,7 +14,9 @@ import numpy as np
 
 import quadsense
 from quadsense import datasets, files, view
+from quadsense.machine import known_rates, measure_rates
 from quadsense.methods import METHODS
+from quadsense.plan import Shape, make_plan, shape_of
 from quadsense.request import SCHEDULES, STARTS
 from quadsense.result import Result, Status
 
@@ -43,8 +45,8 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         click.echo("quadsense: interrupted", err=True)
         status = 130
-    except (ValueError, MemoryError) as error:
-        if isinstance(error, np.linalg.LinAlgError):
+    except (ValueError, MemoryError, OSError) as error:
+        if isinstance(error, np.linalg.LinAlgError | BrokenPipeError):
             raise
         click.echo(f"quadsense: {error}", err=True)
         status = 2
@@ -130,34 +132,82 @@ def generate(
 
 
 @cli.command()
-@click.argument("file")
+@click.argument("file", required=False)
+@click.option("--n", type=int, help="Without a file: order of A.")
+@click.option("--m", type=int, help="Without a file: number of measurements.")
+@click.option("--complex", "complex_", is_flag=True, help="Without a file: complex probes.")
+@click.option("--psd", is_flag=True, help="Plan for a positive semidefinite A.")
+@click.option("--rank", type=int, help="Plan for an A of this rank.")
+@click.option("--conjugate", is_flag=True, help="Rows are given as u_i*.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def inspect(file: str, as_json: bool) -> None:
-    """Show what is known of the measurements in FILE before solving.
+def inspect(
+    file: str | None,
+    n: int | None,
+    m: int | None,
+    complex_: bool,
+    psd: bool,
+    rank: int | None,
+    conjugate: bool,
+    as_json: bool,
+) -> None:
+    """Show what is known of the measurements in FILE, and how they would be solved.
+
+    Without FILE, --n and --m show the plan for a problem of that size.
 
     \b
-    Example:
+    Examples:
       quadsense inspect data.npz
+      quadsense inspect --n 300 --m 15000 --psd
     """
-    data = quadsense.Measurements.open(file)
-    click.echo(json.dumps(view.data_fields(data)) if as_json else view.data_text(data))
+    if (file is None) == (n is None or m is None):
+        raise click.UsageError("give a FILE, or both --n and --m")
+    rates = known_rates()
+    if not rates.measured:
+        rates = measure_rates()
+    fields: dict[str, Any] = {}
+    text = ""
+    if file is not None:
+        data = quadsense.Measurements.open(file, conjugate=conjugate)
+        fields, text = view.data_fields(data), view.data_text(data) + "\n"
+        target = data.tolerance is not None
+        shape = shape_of(
+            data if target else data.with_tolerance(1.0), psd=psd, rank=rank, target=True
+        )
+    else:
+        assert n is not None and m is not None
+        if n < 1 or m < 1:
+            raise ValueError(f"n and m must be at least 1, got n = {n}, m = {m}")
+        shape = Shape(m=m, n=n, complex=complex_, psd=psd, rank=rank)
+    plan = make_plan(shape, rates=rates)
+    fields["plan"] = plan.describe()
+    click.echo(json.dumps(fields) if as_json else text + view.plan_text(plan))
 
 
 @cli.command()
 @click.argument("file")
-@click.option("--delta", type=float, help="Largest accepted error of a reading.")
+@click.option(
+    "--delta",
+    type=float,
+    help="Largest accepted error of a reading; without, the smallest worst error is sought.",
+)
 @click.option("--rtol", type=float, default=0.0, help="Added tolerance, times |b_i|.")
 @click.option("--method", type=click.Choice(["auto", *METHODS]), default="auto", show_default=True)
+@click.option("--psd", is_flag=True, help="Among positive semidefinite matrices only.")
+@click.option("--rank", help="Among those of at most this rank; 'auto' lets it grow.")
+@click.option(
+    "--allow-violations", type=int, default=0, metavar="K", help="Set at most K measurements aside."
+)
+@click.option("--gap", type=float, help="minimax: relative gap of the two bounds.")
 @click.option(
     "--schedule",
     type=click.Choice(SCHEDULES),
     default="continuation",
     show_default=True,
-    help="'paper': the constants of the paper's lemmas.",
+    help="gd, sgd; 'paper': the constants of the paper's lemmas.",
 )
 @click.option("--start", type=click.Choice(STARTS), help="Multiple of I to start from.")
 @click.option("--batch-size", type=int, help="sgd: samples a step.")
-@click.option("--seed", type=int, default=0, show_default=True, help="sgd: seed of the batches.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of all randomness.")
 @click.option("--max-iter", type=int, help="Most iterations.")
 @click.option("--time-limit", type=float, help="Most seconds of iterating.")
 @click.option("--conjugate", is_flag=True, help="Rows are given as u_i*.")
@@ -170,6 +220,10 @@ def solve(
     delta: float | None,
     rtol: float,
     method: str,
+    psd: bool,
+    rank: str | None,
+    allow_violations: int,
+    gap: float | None,
     schedule: str,
     start: str | None,
     batch_size: int | None,
@@ -182,42 +236,66 @@ def solve(
     as_json: bool,
     quiet: bool,
 ) -> int:
-    """Find a matrix that meets every measurement in FILE (arrays U and b).
+    """Find a matrix that meets every measurement in FILE (arrays U and b, or U, lo and hi).
 
     Ctrl-C stops at the best matrix so far and writes it.
 
     \b
     Examples:
       quadsense solve data.npz --delta 0.01 -o result.npz
+      quadsense solve data.npz                       # the smallest worst error
+      quadsense solve data.npz --delta 0.01 --psd
       quadsense solve data.npz --delta 0.01 --method sgd --batch-size 32 --seed 1 --json
       quadsense solve data.npz --delta 0.1 --method gd --schedule paper --dense A.npy
     """
-    for path in (output, dense):
-        if path is not None:
-            files.check_writable(path)
+    _check_outputs(file, output, dense)
     data = quadsense.Measurements.open(file, delta=delta, rtol=rtol, conjugate=conjugate)
-    options: dict[str, Any] = {} if batch_size is None else {"batch_size": batch_size}
+    options: dict[str, Any] = {"batch_size": batch_size, "gap": gap}
     result = quadsense.solve(
         data,
         method=method,
+        psd=psd or None,
+        rank=_rank(rank),
         schedule=schedule,
         start=start,
+        allow_violations=allow_violations,
         rng=seed,
         max_iter=max_iter,
         time_limit=time_limit,
         progress=not quiet and sys.stderr.isatty(),
-        **options,
+        **{name: value for name, value in options.items() if value is not None},
     )
     if output is not None:
         result.save(output)
     if dense is not None:
-        with Path(dense).open("wb") as stream:
-            np.save(stream, np.asarray(result.matrix), allow_pickle=False)
+        files.write_array(dense, result.matrix)
     if as_json:
         click.echo(json.dumps(view.result_fields(result)))
     elif not quiet:
         click.echo(view.result_text(result))
     return EXIT.get(result.status, NOT_MET)
+
+
+def _rank(text: str | None) -> int | str | None:
+    if text is None or text == "auto":
+        return text
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"--rank must be a whole number or 'auto', got {text!r}") from None
+
+
+def _check_outputs(file: str, output: str | None, dense: str | None) -> None:
+    """Refuse, before any work, outputs that cannot be written or would destroy something."""
+    taken = {Path(file).resolve(): "the input"}
+    for name, path in (("-o", output), ("--dense", dense)):
+        if path is None:
+            continue
+        files.check_writable(path)
+        where = Path(path).resolve()
+        if where in taken:
+            raise ValueError(f"{name} {path} would overwrite {taken[where]}: choose another name")
+        taken[where] = f"the file of {name}"
 
 
 @cli.command()
@@ -233,14 +311,19 @@ def verify(file: str, result: str, delta: float | None, quiet: bool) -> int:
       quadsense verify data.npz result.npz
     """
     claimed = quadsense.load_result(result)
-    tolerance = claimed.certificate.tolerance if delta is None else delta
-    data = quadsense.Measurements.open(
-        file, delta=tolerance, conjugate=claimed.certificate.conjugate
-    )
-    true = claimed.certificate.verify(data)
+    certificate = claimed.certificate
+    data = quadsense.Measurements.open(file, conjugate=certificate.conjugate)
+    if data.m != certificate.tolerance.size:
+        raise ValueError(
+            f"{result} is about {certificate.tolerance.size} measurements, {file} holds {data.m}"
+        )
+    if delta is not None:
+        data = data.with_tolerance(delta)
+    elif not data.from_bounds:
+        data = data.with_tolerance(certificate.tolerance)
+    true = certificate.verify(data)
     if not quiet:
-        kind = claimed.certificate.kind
-        if kind == "none":
+        if certificate.kind == "none":
             click.echo(f"no claim: the result's status is {claimed.status}")
         else:
             click.echo(f"{'true' if true else 'FALSE'}: {claimed.status}, {data.m} measurements")
@@ -274,10 +357,10 @@ def demo(seed: int) -> int:
         begin = time.perf_counter()
         result = quadsense.solve_spectral(oracle, np.eye(60), accuracy=0.1, schedule=schedule)
         seconds = time.perf_counter() - begin
-        error = np.abs(np.linalg.eigvalsh(oracle.whiten(result.A)) - 1.0).max()
-        failed += not error <= 0.1
+        true = result.certificate.verify(oracle)
+        failed += not true
         options = {"method": "spectral", "schedule": schedule}
-        rows.append(_demo_row("oracle of A*, n=60", options, result, 0.1, seconds, error <= 0.1))
+        rows.append(_demo_row("oracle of A*, n=60", options, result, 0.1, seconds, true))
     header = [
         "problem",
         "method",
@@ -302,7 +385,7 @@ def _demo_row(
 ) -> list[str]:
     return [
         name,
-        options["method"],
+        result.plan["method"],
         options.get("schedule", "-"),
         str(result.status),
         f"{result.n_iter:,}",
@@ -333,4 +416,10 @@ def _demo_problems(
         [*fast, *paper],
         0.02,
     )
-    yield "gaussian, n=50 m=600", datasets.gaussian(50, 600, seed=seed), fast, 0.01
+    every = [*fast, {"method": "cg"}, {"method": "minimax"}, {"method": "dual"}]
+    yield "gaussian, n=50 m=600", datasets.gaussian(50, 600, seed=seed), every, 0.01
+    p = datasets.gaussian(50, 400, rank=2, seed=seed)
+    yield "gaussian rank 2, n=50 m=400", p, [{"method": "factored", "rank": 2}], 1e-4
+    p = datasets.gaussian(10, 300, noise=0.02, seed=seed)
+    yield "noisy, n=10 m=300", p, [{"method": "auto"}], 0.06
+    yield "noisy, delta too small", p, [{"method": "auto"}], 0.03

@@ -108,9 +108,8 @@ class Outcome:
 class _Recorder:
     """History under construction, and the bar."""
 
-    def __init__(self, method: Method, problem: Problem, norms2: Any, limits: Limits) -> None:
-        self.method, self.problem = method, problem
-        self.tolerance = to_numpy(problem.delta) * norms2  # in the user's scaling
+    def __init__(self, method: Method, problem: Problem, tolerance: Any, limits: Limits) -> None:
+        self.method, self.problem, self.tolerance = method, problem, tolerance
         self.rows: list[tuple[float, ...]] = []
         self.bar: Any = None
         self.begin = time.perf_counter()
@@ -133,6 +132,7 @@ class _Recorder:
         seconds = time.perf_counter() - self.begin
         row = (
             state.iteration, seconds, residual, ratio, trace.log_potential, trace.lam, trace.step,
+            trace.sharpness,
         )  # fmt: skip
         self.rows.append(row)
         if self.bar is not None:
@@ -291,7 +291,7 @@ def run(
     method: Method,
     problem: Problem,
     certify: Callable[[SensedMatrix], Enclosure],
-    norms2: Any,
+    tolerance: Any,
     limits: Limits,
 ) -> Outcome:
     """Run a method until its claim is checked, a limit is reached, or nothing moves any more.
@@ -302,8 +302,8 @@ def run(
         What to run, on what.
     certify : callable
         Recomputes the residuals of a matrix from the data.
-    norms2 : ndarray of shape (m,)
-        Squared row norms: residuals of the unit rows times these are the user's.
+    tolerance : ndarray of shape (m,)
+        Tolerances in the user's scaling, for the history.
     limits : Limits
 
     Returns
@@ -312,7 +312,7 @@ def run(
         At the state with the smallest max residual; MET only if the recomputed residuals, rounding
         bounds included, are within the tolerance.
     """
-    recorder = _Recorder(method, problem, norms2, limits)
+    recorder = _Recorder(method, problem, tolerance, limits)
     one = _Run(method, problem, certify, recorder, limits)
     try:
         one.go()
@@ -325,6 +325,9 @@ def run(
     iterating = time.perf_counter() - recorder.begin - one.certifying
     found = one.check_best()
     assert one.status is not None
+    stopped = one.status in (Status.INTERRUPTED, Status.MAX_ITER, Status.TIME_LIMIT)
+    if stopped and problem.target and is_met(found, problem.delta, problem.sides):
+        one._end(Status.MET)
     return Outcome(
         one.best, found, one.status, one.reason, one.claim, recorder.history(), iterating,
         one.certifying,

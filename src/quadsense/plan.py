@@ -187,7 +187,8 @@ def _memory(shape: Shape, method: str, gram: str) -> int:
     if method == "minimax":
         side = min(m, N)
         dense = 8 * side * side if side <= 16000 else 0
-        return int(copies) + 8 * 40 * m + 8 * matrix + 2 * dense
+        formed = 8 * matrix if m > N else 2 * dense  # few rows: K is factored, A stays implicit
+        return int(copies) + 8 * 40 * m + formed + 2 * dense
     if method == "dual":
         return int(copies) + 24 * matrix + 8 * 60 * m
     return int(copies) + 40 * n * max(shape.rank or 1, 1) * item + 8 * 20 * m
@@ -223,6 +224,8 @@ def _threads(shape: Shape, method: str, gram: str) -> int | None:
     """One BLAS thread where products are small, else as many as there are."""
     if gram == "identity":
         return None
+    if method in ("dual", "factored"):
+        return 1  # thin products and small factorisations: a second thread only waits
     if method in ("gd", "sgd"):
         product = 2.0 * shape.m**2 if gram == "explicit" else 4.0 * shape.m * shape.n**2
     else:

@@ -29,9 +29,9 @@ def history(result: Result, *, title: str | None = None) -> Any:
 
     Notes
     -----
-    The bound on the potential [QSZ24, Lemma 5.3] is drawn where lam and the step were fixed
-    (``schedule="paper"``), from the start's potential on; the residual's panel shows what it
-    implies, ``arccosh(Phi)/lam``.
+    The lemma's bound on the potential is drawn where it holds: with ``schedule="paper"`` on rows
+    that meet its assumptions, from the start's potential on. The left panel shows what it implies
+    for the worst residual, ``arccosh(Phi)/lam``.
     """
     try:
         import matplotlib.pyplot as plt
@@ -51,16 +51,16 @@ def history(result: Result, *, title: str | None = None) -> Any:
     left.plot(shown, past.max_ratio, color=RESIDUAL, label="worst residual / delta", **style)
     left.axhline(1.0, color="black", lw=0.8, ls="--", label="delta")
     right.plot(shown, past.log_potential, color=POTENTIAL, label="log potential", **style)
-    if fixed:
-        m = int(np.size(result.residuals))
-        lam, step = float(past.lam[0]), float(past.step[0])
+    if fixed and result.plan.get("lemma"):
+        m, lam, step = int(np.size(result.residuals)), float(past.lam[0]), float(past.step[0])
         bound = theory.potential_bound(
             x, log_potential=float(past.log_potential[0]), m=m, lam=lam, step=step
         )
-        label = f"bound ({result.plan.get('lemma') or 'one-step lemma'})"
+        expected = ", in expectation" if result.plan["method"] == "sgd" else ""
+        label = f"bound ({result.plan['lemma']}{expected})"
         right.plot(shown, bound, color=BOUND, lw=1.2, label=label)
-        unit = past.max_ratio[0] / max(float(past.max_residual[0]), 1e-300)
-        implied = np.array([residual_bound(float(value), lam) for value in bound]) * unit
+        sharpness = float(past.sharpness[0])
+        implied = np.array([residual_bound(float(value), sharpness) for value in bound])
         left.plot(shown, implied, color=BOUND, lw=1.2, label="implied by the bound")
     left.set(xlabel="iteration", ylabel="worst residual / delta", yscale="log")
     right.set(xlabel="iteration", ylabel="log potential")

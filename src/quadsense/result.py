@@ -17,6 +17,7 @@ from quadsense.core.certificate import enclosure, excess, is_met
 from quadsense.core.matrix import MeasuredForm, SensedMatrix
 from quadsense.measurements import Measurements
 from quadsense.measurements.validate import checked_rows
+from quadsense.methods.spectral import SpectralOracle
 from quadsense.proofs import best_error_bound, check_infeasible
 
 FORMAT = "quadsense-result"
@@ -58,6 +59,8 @@ class History:
         log Phi at the sharpness of that moment.
     lam, step : ndarray
         The paper's lambda (the sharpest row's) and epsilon, for unit rows.
+    sharpness : ndarray
+        ``lam * delta``: log Phi bounds the worst ratio by ``arccosh(Phi)/sharpness``.
     """
 
     iteration: npt.NDArray[np.int64]
@@ -67,6 +70,7 @@ class History:
     log_potential: Vector
     lam: Vector
     step: Vector
+    sharpness: Vector
 
     def __len__(self) -> int:
         """Number of entries."""
@@ -125,8 +129,9 @@ class Certificate:
 
         Parameters
         ----------
-        U : array, sparse array or Measurements
-            The probes (then `b` is needed), or the measurements with their tolerance.
+        U : array, sparse array, Measurements or SpectralOracle
+            The probes (then `b` is needed), or the measurements with their tolerance; for a
+            result of `solve_spectral`, the oracle.
         b : array_like of shape (m,), optional
             Readings.
         delta : float or array_like of shape (m,), optional
@@ -139,6 +144,8 @@ class Certificate:
         bool
             Whether the claim holds on these data; False for kind "none".
         """
+        if isinstance(U, SpectralOracle):
+            return self._is_spectral(U)
         data = self._data(U, b, delta, options)
         if data.n != self.matrix.shape[0]:
             raise ValueError(
@@ -158,6 +165,12 @@ class Certificate:
         if self.kind == "met":
             return is_met(found, scaled.delta, data.sides)
         return self._is_optimal(data, found, scaled.delta)
+
+    def _is_spectral(self, oracle: SpectralOracle) -> bool:
+        """Whether ``(1 - accuracy) A* <= A <= (1 + accuracy) A*``, with the oracle's A*."""
+        found = oracle.eigenvalues(self.matrix.to_dense()) - 1.0
+        worst = float(np.abs(to_numpy(found)).max()) + oracle.rounding(found)
+        return self.kind == "spectral" and worst <= float(np.min(self.tolerance))
 
     def _data(self, U: Any, b: Any, delta: Any, options: dict[str, Any]) -> Measurements:
         """The measurements to check against, with a tolerance."""
@@ -233,7 +246,8 @@ class Result:
     unique : bool or None
         Whether the measurements determine A; None where that was too costly to find out.
     unseen : int or None
-        Dimensions of A that no measurement sees (at least so many where `unique` is None).
+        Dimensions of A that no measurement sees (the message says "at least" where the rank of
+        the sensing map was too costly to find); None where `unique` is.
     suspects, set_aside : ndarray of int
         Measurements that carry a contradiction; measurements left out on request.
     """
@@ -345,8 +359,16 @@ def load_result(path: str | os.PathLike[str]) -> Result:
     """
     arrays = files.read_arrays(path)
     meta = arrays.metadata
-    if meta.get("format") != FORMAT:
+    if not isinstance(meta, dict) or meta.get("format") != FORMAT:
         raise ValueError(f"{path} is not a quadsense result; it holds {arrays.listing}")
+    try:
+        return _read(path, arrays, meta)
+    except (KeyError, TypeError, AttributeError, IndexError) as error:
+        raise ValueError(f"{path} is a damaged quadsense result ({error!r})") from None
+
+
+def _read(path: Any, arrays: files.Arrays, meta: dict[str, Any]) -> Result:
+    """The result in these arrays and metadata."""
     if meta["version"] > VERSION:
         raise ValueError(
             f"{path} was written by a newer quadsense (format {meta['version']}, this one reads "

@@ -66,9 +66,9 @@ def run_method(request: Request, name: str, set_aside: Any = NONE) -> Answer:
     if set_aside.size:
         problem = replace(problem, sides=request.data.set_aside(set_aside).sides)
     solver: Method = METHODS[name]()
-    norms2 = to_numpy(request.data.unit_rows.norms) ** 2
+    tolerance = to_numpy(request.data.tolerance)
     outcome = run(
-        solver, problem, lambda matrix: _enclosure(matrix, problem), norms2, request.limits
+        solver, problem, lambda matrix: _enclosure(matrix, problem), tolerance, request.limits
     )
     matrix = solver.matrix(problem, outcome.state)
     return Answer(outcome, matrix, solver.name, solver.lemma, set_aside)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from quadsense.arrays import namespace, to_numpy
-from quadsense.core.certificate import UNIT, Enclosure, is_met
+from quadsense.core.certificate import Enclosure, is_met
 from quadsense.core.matrix import SensedMatrix
 from quadsense.loop import run
 from quadsense.measurements.dense import DenseRows
@@ -89,16 +89,12 @@ def solve_spectral(
     )
 
     def certify(matrix: SensedMatrix) -> Enclosure:
-        whitened = symmetrised(oracle.whiten(matrix.to_dense()))
-        found = xp.linalg.eigvalsh(whitened) - 1.0
-        # A backward stable eigensolver errs by a modest multiple of n u ||.||; the oracle's own
-        # errors are the oracle's to know.
-        size = 1.0 + float(xp.max(xp.abs(found)))
-        return Enclosure(found, 0.0 * found + 16.0 * n * UNIT * size)
+        found = oracle.eigenvalues(matrix.to_dense()) - 1.0
+        return Enclosure(found, 0.0 * found + oracle.rounding(found))
 
     preparing = time.perf_counter() - begin
     solver = Spectral()
-    outcome = run(solver, problem, certify, np.ones(n), limits)
+    outcome = run(solver, problem, certify, to_numpy(problem.delta), limits)
     z, error = (to_numpy(part) for part in outcome.found)
     worst, rounding = float(np.abs(z).max()), float(error.max())
     met = outcome.status is Status.MET and is_met(outcome.found, problem.delta)

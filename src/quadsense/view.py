@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from quadsense.measurements import Measurements
+from quadsense.measurements.base import LARGEST_RANK_PROBLEM
+from quadsense.plan import Plan
 from quadsense.result import Result
 
 
@@ -55,7 +57,10 @@ def result_text(result: Result) -> str:
     claim = "certificate: " + {
         "met": "every measurement recomputed from the data, rounding included, "
         f"max |residual|/delta <= {result.certificate.upper_bound:.4g}",
-        "infeasible": "a measurement that no matrix can meet",
+        "optimal": "recomputed from the data: no matrix has a worst error below "
+        f"{result.certificate.lower_bound:.4g}, this one has {result.certificate.upper_bound:.4g}",
+        "infeasible": "a dual vector that rules every matrix out, checked against the data",
+        "spectral": "the eigenvalues of A*^(-1/2) A A*^(-1/2), recomputed with the oracle",
     }.get(result.certificate.kind, "none, the tolerance was not met")
     return "\n".join(
         [
@@ -94,6 +99,8 @@ def data_text(data: Measurements) -> str:
     limit = 1.0 / (10 * data.m)
     if f["orthonormal"]:
         probes = "orthonormal: solved in one step"
+    elif f["coherence"] is None:
+        probes = "not orthonormal; their coherence was too costly to find"
     elif f["paper_holds"]:
         probes = f"coherence {f['coherence']:.3g}, within the paper's 1/(10m) = {limit:.3g}"
     else:
@@ -102,7 +109,8 @@ def data_text(data: Measurements) -> str:
             "its lemmas do not apply"
         )
     if f["rank"] is None:
-        seen = f"rank of the sensing map not computed (m > {4000}), {f['unknowns']:,} unknowns"
+        most = LARGEST_RANK_PROBLEM
+        seen = f"rank of the sensing map not computed (m > {most:,}), {f['unknowns']:,} unknowns"
     elif f["rank"] == f["unknowns"]:
         seen = f"all {f['unknowns']:,} unknowns of A are determined"
     else:
@@ -120,3 +128,26 @@ def data_text(data: Measurements) -> str:
         ("identifiability", seen),
     ]
     return "\n".join(f"{name:<16} {text}" for name, text in lines)
+
+
+def plan_text(plan: Plan) -> str:
+    """The plan, its price, and its reasons."""
+    threads = "as set" if plan.threads is None else str(plan.threads)
+    lines = [
+        ("plan", f"{' then '.join(plan.methods)}, in {plan.coordinates} coordinates"),
+        (
+            "price",
+            f"about {_bytes(plan.memory)} beside U, {plan.flops:.1e} flops, "
+            f"{plan.seconds:.1g} s; BLAS threads {threads}",
+        ),
+        *(("because" if i == 0 else "", reason) for i, reason in enumerate(plan.reasons)),
+    ]
+    return "\n".join(f"{name:<16} {text}" for name, text in lines)
+
+
+def _bytes(count: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"

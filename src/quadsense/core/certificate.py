@@ -47,6 +47,8 @@ def measured_enclosure(
     -----
     An entry ``g = <u_i, u_j>`` errs by ``e = 2 (n + 8) u`` at most, so ``|g|^2`` by
     ``2 |g| e + e^2``, and ``sum_j |c_j| |g_ij| <= sqrt(||c||_1 (K|c|)_i)`` by Cauchy and Schwarz.
+    A is defined with the computed reciprocal norms, so the squared norm of a unit row is itself
+    off by e at most, which tau feels.
     """
     xp = namespace(form.c)
     mass = float(xp.sum(xp.abs(form.c)))
@@ -57,7 +59,7 @@ def measured_enclosure(
         z = z + form.rows.forward(form.base)
         terms = terms + 4.0 * (form.n + 8) * DenseForm(form.base).norm()
     error = (
-        entry * (2.0 * xp.sqrt(mass * magnitude) + entry * mass)
+        entry * (2.0 * xp.sqrt(mass * magnitude) + entry * mass + abs(form.tau))
         + 2.0 * (lengths + 16) * UNIT * terms
     )
     return Enclosure(z, error)
@@ -79,7 +81,7 @@ def enclosure(matrix: SensedMatrix, rows: Rows, b: Array) -> Enclosure:
     xp = namespace(b)
     if isinstance(form, MeasuredForm) and form.rows is rows:
         mass = xp.abs(form.c)
-        if rows.m <= 2 * rows.n:
+        if rows.prefers_gram:
             both = rows.gram_times(xp.stack([form.c, mass], axis=1))
             return measured_enclosure(form, b, both[:, 0], both[:, 1], rows.m)
         image = rows.forward(rows.adjoint(form.c))

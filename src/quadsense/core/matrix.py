@@ -41,6 +41,10 @@ class Rows(Protocol):
     def nonzero(self) -> Array:
         """(m,) 1.0 for a row, 0.0 for a row of zeros."""
 
+    @property
+    def prefers_gram(self) -> bool:
+        """Whether ``K y`` costs less through inner products of rows than through an (n, n)."""
+
     def times(self, X: Array) -> Array:
         """``conj(U) @ X``: (n, k) to (m, k), that is ``u_i* x``."""
 

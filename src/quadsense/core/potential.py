@@ -95,8 +95,7 @@ def residual_bound(log_potential: float, lam: float) -> float:
 
     Notes
     -----
-    One term of the sum is at most the sum, and the others are at least 1 each; the paper uses only
-    the former [QSZ24, Lemma 3.2 and App. B.2].
+    One term of the sum is at most the sum [QSZ24, App. B.2].
     """
     return arccosh_exp(log_potential) / lam
 

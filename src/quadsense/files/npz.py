@@ -11,7 +11,7 @@ import os
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -75,11 +75,13 @@ def read_arrays(path: str | os.PathLike[str], wanted: tuple[str, ...] | None = N
     except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, OSError) as error:
         raise ValueError(f"{path} is damaged or not an .npz file ({error})") from None
     except ValueError as error:
-        if "pickle" in str(error):
+        if "Object arrays" in str(error):
             raise ValueError(
                 f"{path} holds pickled objects, which are never loaded: save plain arrays with "
                 "numpy.savez"
             ) from None
+        if "pickle" in str(error):
+            raise ValueError(f"{path} is not an .npz file") from None
         raise ValueError(f"{path} is damaged or not an .npz file ({error})") from None
     return Arrays(values, metadata, names)
 
@@ -111,11 +113,22 @@ def write_arrays(
             flat.update({f"{name}.{key}": part for key, part in zip(PARTS, parts, strict=True)})
         else:
             flat[name] = values
-    target = Path(path)
-    handle, draft = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent or ".")
+    target = Path(path).resolve()
+    _replace(target, lambda stream: np.savez(stream, **flat))
+
+
+def write_array(path: str | os.PathLike[str], values: Any) -> None:
+    """Write one array to an ``.npy`` file, whole or not at all."""
+    array = np.asarray(values)
+    _replace(Path(path).resolve(), lambda stream: np.save(stream, array, allow_pickle=False))
+
+
+def _replace(target: Path, write: Callable[[Any], object]) -> None:
+    """Let `write` fill a draft beside the target, then put it in the target's place."""
+    handle, draft = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     try:
         with os.fdopen(handle, "wb") as stream:
-            np.savez(stream, **flat)
+            write(stream)
         umask = os.umask(0)
         os.umask(umask)
         os.chmod(draft, 0o666 & ~umask)  # mkstemp made it private
@@ -127,15 +140,19 @@ def write_arrays(
 
 def check_writable(path: str | os.PathLike[str]) -> None:
     """Raise ValueError if `path` cannot be written, before any work is done for it."""
-    target = Path(path)
+    target = Path(path).resolve()
     folder = target.parent
     if target.is_dir():
-        raise ValueError(f"{target} is a directory, not a file to write")
+        raise ValueError(f"{path} is a directory, not a file to write")
+    if target.exists() and not target.is_file():
+        raise ValueError(f"{path} is not a regular file")
     if not folder.is_dir():
-        raise ValueError(f"{target} cannot be written: the folder {folder} does not exist")
+        raise ValueError(f"{path} cannot be written: the folder {folder.name} does not exist")
+    if target.exists() and not os.access(target, os.W_OK):
+        raise ValueError(f"{path} cannot be written: it is read-only")
     try:
         handle, draft = tempfile.mkstemp(prefix=".quadsense.", dir=folder)
     except OSError as error:
-        raise ValueError(f"{target} cannot be written: {error.strerror}") from None
+        raise ValueError(f"{path} cannot be written: {error.strerror}") from None
     os.close(handle)
     Path(draft).unlink()

@@ -24,8 +24,8 @@ from quadsense.measurements.validate import (
     checked_vector,
 )
 
-ORTHONORMAL = 1e-8
-"""Frobenius distance of the Gram matrix of U from I below which K = I to rounding."""
+ORTHONORMAL = 1e-6
+"""Frobenius distance of U U* from I below which K = I: K differs from I by its square."""
 
 LARGEST_RANK_PROBLEM = 4000
 """Measurements up to which the rank of F is worth a pivoted Cholesky of K (m^3/3 flops)."""
@@ -44,8 +44,9 @@ class Facts:
         Whether the rows, scaled to unit norm, are orthonormal (found by random probes).
     unit_norm : bool
         Whether the rows came with unit norm (they are scaled to it in any case).
-    coherence : float
-        Largest ``|<u_i, u_j>|``, i != j, of the scaled rows: the paper's rho.
+    coherence : float or None
+        Largest ``|<u_i, u_j>|``, i != j, of the scaled rows: the paper's rho. None where it would
+        cost more than some seconds to find; with m > n it is over 1/(10m) in any case.
     paper_holds : bool
         Whether ``rho <= 1/(10 m)``, the assumption of the paper's lemmas on the scaled rows.
     rank : int or None
@@ -56,13 +57,13 @@ class Facts:
 
     orthonormal: bool
     unit_norm: bool
-    coherence: float
+    coherence: float | None
     paper_holds: bool
     rank: int | None
     unknowns: int
 
 
-class Scaled(NamedTuple):
+class UnitReadings(NamedTuple):
     """Readings and tolerances of the unit rows, each of shape (m,)."""
 
     b: Array
@@ -130,10 +131,12 @@ class Measurements:
             middle = checked_vector("b", b, rows.m)
             tolerance, sides = checked_tolerance(delta, rtol, middle), None
         self._fill(rows, middle, tolerance, sides)
+        self.from_bounds = bounds is not None
 
     def _fill(self, rows: BaseRows, b: Vector, tolerance: Vector | None, sides: Any) -> None:
         self._rows = rows
         self.sides = sides
+        self.from_bounds = False
         self.m, self.n = rows.m, rows.n
         self.b = like(b, rows.norms)
         self.tolerance = None if tolerance is None else like(tolerance, rows.norms)
@@ -167,6 +170,7 @@ class Measurements:
         sides[:, index] = False
         other = object.__new__(Measurements)
         other._fill(self._rows, to_numpy(self.b), to_numpy(self.tolerance), sides)
+        other.from_bounds = self.from_bounds
         other.__dict__.update(
             {key: self.__dict__[key] for key in ("orthonormal", "gram") if key in self.__dict__}
         )
@@ -198,13 +202,32 @@ class Measurements:
         arrays = files.read_arrays(path, wanted=(U, b, "delta", "lo", "hi"))
         if U not in arrays:
             raise ValueError(f"{path} holds no array named {U!r}; it holds {arrays.listing}")
-        if b not in arrays and "lo" in arrays and "hi" in arrays and delta is None:
+        if b not in arrays and "lo" in arrays and "hi" in arrays:
+            if delta is not None or rtol != 0.0:
+                raise ValueError(f"{path} holds intervals lo and hi: delta and rtol do not apply")
             return cls(arrays[U], bounds=(arrays["lo"], arrays["hi"]), conjugate=conjugate)
         if b not in arrays:
             raise ValueError(f"{path} holds no array named {b!r}; it holds {arrays.listing}")
-        if delta is None and rtol == 0.0 and "delta" in arrays:
+        if delta is None and "delta" in arrays:
             delta = arrays["delta"]
         return cls(arrays[U], arrays[b], delta=delta, rtol=rtol, conjugate=conjugate)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the measurements to an ``.npz`` file that `open` and the command read.
+
+        Arrays `U` and `b` and `delta`, or `lo` and `hi`. A sparse U is stored in CSR parts
+        ``U.data``, ``U.indices``, ``U.indptr`` and ``U.shape``.
+        """
+        files.check_writable(path)
+        rows = self._rows
+        arrays: dict[str, Any] = {"U": rows.given()}
+        if self.from_bounds:
+            arrays |= {"lo": self.lo, "hi": self.hi}
+        else:
+            arrays["b"] = to_numpy(self.b)
+            if self.tolerance is not None:
+                arrays["delta"] = to_numpy(self.tolerance)
+        files.write_arrays(path, arrays, {"format": "quadsense-measurements"})
 
     # --- the sensing map, in the user's scaling ----------------------------------------------
 
@@ -233,7 +256,7 @@ class Measurements:
         chosen = np.atleast_1d(np.arange(self.m)[index])
         return self._rows.take(xp.asarray(chosen, device=device(self._rows.norms)))
 
-    def scaled(self) -> Scaled:
+    def scaled(self) -> UnitReadings:
         """Readings and tolerances divided by the squared row norms.
 
         A row of zeros measures nothing: it gets reading 0 and tolerance 1, which every A meets.
@@ -242,10 +265,20 @@ class Measurements:
             raise ValueError("these measurements have no tolerance: use with_tolerance(delta)")
         xp, live = self._rows.xp, self._rows.nonzero
         norms = xp.where(live > 0, self._rows.norms, 1.0)
-        return Scaled(
-            live * self.b / norms / norms,
-            xp.where(live > 0, self.tolerance / norms / norms, 1.0),
+        with np.errstate(over="ignore", under="ignore"):
+            b = live * self.b / norms / norms
+            delta = xp.where(live > 0, self.tolerance / norms / norms, 1.0)
+        bad = np.flatnonzero(
+            ~(np.isfinite(to_numpy(b)) & np.isfinite(to_numpy(delta)) & (to_numpy(delta) > 0))
         )
+        if bad.size:
+            i = int(bad[0])
+            raise ValueError(
+                f"row {i} of U has norm {float(self._rows.norms[i]):.3g}, which takes b[{i}] = "
+                f"{float(self.b[i]):.3g} or its tolerance {float(self.tolerance[i]):.3g} out of "
+                "float64's range when scaled to a unit row: rescale the row"
+            )
+        return UnitReadings(b, delta)
 
     def contradictions(self) -> npt.NDArray[np.int64]:
         """Rows of zeros whose interval leaves out zero: no matrix meets them."""
@@ -288,12 +321,14 @@ class Measurements:
         """Orthonormality, coherence, rank: what is known of the probes."""
         rows = self._rows
         norms = to_numpy(rows.norms)
-        coherence = 0.0 if self.orthonormal else self._coherence()
+        costly = float(self.m) ** 2 * self.n > 1e12
+        coherence = 0.0 if self.orthonormal else None if costly else self._coherence()
         return Facts(
             orthonormal=self.orthonormal,
             unit_norm=bool(np.all(np.abs(norms - 1.0) <= 1e-10)),
             coherence=coherence,
-            paper_holds=coherence <= (1.0 + 1e-9) / (10 * self.m),  # but for rounding
+            # Up to rounding.
+            paper_holds=coherence is not None and coherence <= (1.0 + 1e-9) / (10 * self.m),
             rank=self.rank,
             unknowns=rows.unknowns,
         )

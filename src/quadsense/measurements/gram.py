@@ -147,7 +147,7 @@ def gram_form(m: int, n: int, orthonormal: bool, density: float = 1.0) -> tuple[
     """
     if orthonormal:
         return "identity", "the rows are orthonormal: K is the identity"
-    if density <= 0.1:
+    if density <= 0.1 and 40.0 * density * m * m <= available_memory():
         return "sparse", "the rows share few entries: K is kept sparse"
     bytes_needed = 8 * m * m
     fits = 3 * bytes_needed <= available_memory()  # K, and a block being built beside it

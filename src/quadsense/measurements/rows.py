@@ -1,6 +1,6 @@
 """The measurement vectors, seen as rows of unit norm without being copied.
 
-All that depends on how the rows are stored is five small operations (`DenseRows`, `SparseRows`);
+All that depends on how the rows are stored is a few small operations (`DenseRows`, `SparseRows`);
 scaling, blocks, the sensing map, its adjoint and the Gram matrix are written once, here.
 """
 
@@ -19,8 +19,8 @@ from quadsense.arrays import Array, like, to_numpy
 BLOCK_ELEMENTS = 2**21
 """Elements of a temporary block: 16 MiB of float64, half a last-level cache."""
 
-# Beyond these norms the square of a product may leave float64's range: such rows (alone) are
-# brought near one by exact powers of two, in a copy.
+# Beyond these norms the square of a product may leave float64's range: then U is copied and such
+# rows are brought near one by exact powers of two.
 LARGEST_NORM, SMALLEST_NORM = 1e75, 1e-75
 
 
@@ -132,6 +132,12 @@ class BaseRows(ABC):
         """Whether the rows came with unit norm, to rounding."""
         return bool(np.all(np.abs(to_numpy(self.norms) - 1.0) <= 4.0 * np.finfo(np.float64).eps))
 
+    def given(self) -> Any:
+        """U as the user gave it, but for a rescaling of extreme rows, which is undone."""
+        if bool(self.xp.all((self.norms * self.inverse == 1.0) | (self.nonzero == 0))):
+            return self.U
+        return self._scale(self.U, self.norms * self.inverse)
+
     def as_numpy(self) -> npt.NDArray[Any]:
         """Unit rows as meant, a dense NumPy array: U itself where that is what it is."""
         if isinstance(self.U, np.ndarray) and self.has_unit_norm and not self.conjugate:
@@ -145,6 +151,11 @@ class BaseRows(ABC):
         size = max(1, BLOCK_ELEMENTS // max(self.n if width is None else width, 1))
         for begin in range(0, self.m, size):
             yield slice(begin, min(begin + size, self.m))
+
+    @property
+    def prefers_gram(self) -> bool:
+        """Whether ``K y`` costs less through inner products of rows than through an (n, n)."""
+        return self.m <= 2 * self.n
 
     def _real(self, x: Array) -> Array:
         return self.xp.real(x) if self.is_complex else x
@@ -217,7 +228,8 @@ class BaseRows(ABC):
 
     def gram_block(self, rows: slice, columns: slice) -> Array:
         """``K_ij = |<u_i, u_j>|^2`` for those rows and columns, dense and real."""
-        product = self._dense(self.U[rows, :] @ self._conj(self.U[columns, :]).T)
+        # The smaller side is conjugated, for its copy; the modulus is the same.
+        product = self._dense(self._conj(self.U[rows, :]) @ self.U[columns, :].T)
         square = self.xp.abs(product) ** 2 if self.is_complex else product * product
         return square * (self.inverse[rows] ** 2)[:, None] * (self.inverse[columns] ** 2)[None, :]
 

@@ -47,6 +47,11 @@ class SparseRows(BaseRows):
     def _squares(self, block: Any) -> Any:
         return abs(block).power(2)
 
+    @property
+    def prefers_gram(self) -> bool:
+        """Always: products of sparse rows are cheap, and nothing (n, n) is formed."""
+        return True
+
     def sparse_gram(self) -> Any:
         """K as a sparse array, wherever two rows share no entry a zero."""
         unit = self._scale(self.U, self.inverse)

@@ -31,7 +31,7 @@ def checked_rows(U: Any, conjugate: bool) -> BaseRows:
         _check_shape(U.shape)
         wanted = np.complex128 if np.issubdtype(U.dtype, np.complexfloating) else np.float64
         return SparseRows(sp.csr_array(U, dtype=wanted), conjugate)
-    if not is_array(U):
+    if not is_array(U) or isinstance(U, np.ma.MaskedArray):
         U = _as_numpy("U", U)
     if isinstance(U, np.ndarray):
         _check_kind("U", U.dtype)
@@ -46,6 +46,8 @@ def checked_rows(U: Any, conjugate: bool) -> BaseRows:
 
 
 def _as_numpy(name: str, values: Any) -> npt.NDArray[Any]:
+    if isinstance(values, np.ma.MaskedArray):
+        raise ValueError(f"{name} is a masked array: drop or fill the masked values first")
     try:
         return np.asarray(values)
     except ValueError as error:
@@ -71,8 +73,11 @@ def checked_vector(
     name: str, values: Any, m: int, scalar: bool = False, infinite: bool = False
 ) -> Vector:
     """`values` as a float64 vector of length m without NaN or infinity, or a ValueError."""
-    array = to_numpy(values) if is_array(values) else _as_numpy(name, values)
+    plain = is_array(values) and not isinstance(values, np.ma.MaskedArray)
+    array = to_numpy(values) if plain else _as_numpy(name, values)
     _check_kind(name, array.dtype)
+    if array.dtype.kind == "b":
+        raise ValueError(f"{name} must hold numbers, got truth values")
     if np.iscomplexobj(array):
         raise ValueError(f"{name} must be real, got complex numbers: u* A u is real")
     if scalar and array.ndim == 0:

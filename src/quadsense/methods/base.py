@@ -153,6 +153,7 @@ class Trace:
     log_potential: float = float("nan")
     lam: float = float("nan")
     step: float = float("nan")
+    sharpness: float = float("nan")
 
 
 class State(Protocol):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -126,29 +127,20 @@ class Descent:
         y = problem.initial_residual() / problem.delta
         ratio = float(abs(to_numpy(y)).max())
         if options.schedule == "paper":
-            deltas = to_numpy(problem.delta)
-            lemma = theory.schedule(
-                m=problem.m,
-                radius=ratio,
-                delta=1.0,
-                batch_size=batch_size,
-                failure=options.failure,
-                c=theory.PAPER_C if options.c is None else options.c,
-                spread=1.0 if self._identity(problem) else float(deltas.max() / deltas.min()),
-                orthonormal=self._identity(problem),
-            )
-            sharpness, target, c = lemma.lam, 1.0, theory.PAPER_C
-            self.limit, self.lemma = lemma.iterations, lemma.lemma
+            failure = options.failure if batch_size is not None else None
+            sharpness, target, c = theory.sharpness(problem.m, failure), 1.0, theory.PAPER_C
         else:
             target = max(1.0, 0.5 * ratio)
             sharpness, c = self._base(problem) / target, 1.0
         if options.lam is not None:
             sharpness, target = options.lam * self._least_delta(problem), 1.0
+        share = 1.0 if batch_size is None else batch_size / problem.m
         if options.c is not None:
             c = options.c
         if options.step is not None:
-            share = 1.0 if batch_size is None else batch_size / problem.m
             c = options.step * (sharpness / self._least_delta(problem)) / share
+        if options.schedule == "paper":
+            self._promise(problem, ratio, batch_size, sharpness, c)
         return DescentState(
             iteration=0,
             y=y,
@@ -160,6 +152,41 @@ class Descent:
             c=c,
             log_potential=log_potential(sharpness * y),
         )
+
+    def _promise(
+        self, problem: Problem, ratio: float, batch_size: int | None, sharpness: float, c: float
+    ) -> None:
+        """Iterations after which the lemma has delivered, where its constants are kept."""
+        deltas = to_numpy(problem.delta)
+        spread = 1.0 if self._identity(problem) else float(deltas.max() / deltas.min())
+        promised = theory.schedule(
+            m=problem.m,
+            radius=ratio,
+            delta=1.0,
+            batch_size=batch_size,
+            failure=problem.options.failure,
+            c=c,
+            spread=spread,
+            orthonormal=self._identity(problem),
+        )
+        if sharpness < promised.lam * (1.0 - 1e-12) or c > theory.LARGEST_PROVEN_C:
+            return  # overridden beyond what any lemma covers
+        self.limit = math.ceil(promised.iterations * sharpness / promised.lam)
+        if spread == 1.0 and self._nearly_orthogonal(problem):
+            self.lemma = promised.lemma
+
+    def _nearly_orthogonal(self, problem: Problem) -> bool:
+        """Whether the paper's coherence bound ``rho <= 1/(10 m)`` holds."""
+        if self._identity(problem):
+            return True
+        gram = self._gram(problem)
+        if gram.kind != "explicit":
+            return False
+        K = to_numpy(gram.values)
+        largest = max(
+            float(row[np.arange(problem.m) != i].max(initial=0.0)) for i, row in enumerate(K)
+        )
+        return math.sqrt(largest) <= (1.0 + 1e-9) / (10 * problem.m)
 
     # --- what the loop asks ------------------------------------------------------------------
 
@@ -183,4 +210,7 @@ class Descent:
     def trace(self, problem: Problem, state: DescentState) -> Trace:
         """Ratios, log potential, and the paper's lambda and epsilon for the sharpest row."""
         lam = state.sharpness / self._least_delta(problem)
-        return Trace(np.abs(to_numpy(state.y)), state.log_potential, lam, state.c / lam)
+        batch_size = self._batch_size(problem)
+        share = 1.0 if batch_size is None else batch_size / problem.m
+        ratios = np.abs(to_numpy(state.y))
+        return Trace(ratios, state.log_potential, lam, share * state.c / lam, state.sharpness)

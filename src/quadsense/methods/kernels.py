@@ -17,6 +17,9 @@ from numba.extending import intrinsic, overload
 
 from quadsense.arrays import namespace
 
+# How far beyond the lemma's lambda a stalled descent may sharpen the potential.
+SHARPEST = 1000.0
+
 # Sums may be reordered and fused, but NaN and infinity keep their meaning.
 FAST = {"reassoc", "contract", "arcp", "nsz"}
 
@@ -186,7 +189,7 @@ def descend(
         if sharpen and top <= target:
             while target > goal and top <= target:
                 target = max(0.5 * target, goal)
-            sharpness = base / target
+            sharpness = max(sharpness, base / target)
             shift = sharpness * top
             y, sigma, total, top = evaluate(y, y, 0.0, sharpness, shift)
             value = shift + math.log(total)
@@ -206,8 +209,15 @@ def descend(
         y, sigma, value, top = moved, bent, new, peak
         taken += 1
         if adapt:
-            if c < 1e-10:  # no step descends: at the potential's minimum
-                break
+            if c < 1e-10:  # no step descends: at this potential's minimum
+                if not sharpen or sharpness >= SHARPEST * base / goal:
+                    break
+                # A sharper potential has its minimum nearer to the smallest worst residual.
+                sharpness = 2.0 * sharpness
+                shift = sharpness * top
+                y, sigma, total, top = evaluate(y, y, 0.0, sharpness, shift)
+                value = shift + math.log(total)
+                c = 1.0
             c = 1.25 * c
     return y, d, sharpness, target, c, value, top, taken
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from quadsense.arrays import Array, is_array, namespace, to_numpy
+from quadsense.core.certificate import UNIT
 from quadsense.core.matrix import SensedMatrix
 from quadsense.methods.base import Problem
 from quadsense.methods.descent import DescentState
@@ -34,6 +35,8 @@ class SpectralOracle:
         Positive definite; both directions are then made from its eigendecomposition.
     whiten, color : callable, optional
         The two directions, in place of `A_star`: (n, n) to (n, n).
+    condition : float, optional
+        With callables: condition number of A*, by which their rounding errors grow.
 
     Examples
     --------
@@ -51,7 +54,9 @@ class SpectralOracle:
         *,
         whiten: Callable[[Array], Array] | None = None,
         color: Callable[[Array], Array] | None = None,
+        condition: float = 1.0,
     ) -> None:
+        self.condition = condition
         if A_star is None:
             if whiten is None or color is None:
                 raise ValueError("give A_star, or both whiten and color: the oracle's directions")
@@ -67,12 +72,27 @@ class SpectralOracle:
             raise ValueError(
                 f"A_star must be positive definite; its smallest eigenvalue is {smallest:.3g}"
             )
+        self.condition = float(values[-1]) / smallest
         transposed = vectors.T if xp.isdtype(A.dtype, "real floating") else xp.conj(vectors.T)
         roots = xp.astype(xp.sqrt(values), A.dtype)
         root = (vectors * roots) @ transposed
         inverse = (vectors / roots) @ transposed
         self.whiten = lambda Y: inverse @ Y @ inverse
         self.color = lambda Y: root @ Y @ root
+
+    def eigenvalues(self, A: Array) -> Array:
+        """Eigenvalues of ``A*^{-1/2} A A*^{-1/2}``."""
+        whitened = symmetrised(self.whiten(A))
+        return namespace(whitened).linalg.eigvalsh(whitened)
+
+    def rounding(self, shifted: Array) -> float:
+        """Allowance for rounding in eigenvalues less one: ``16 n u`` times condition and size.
+
+        Forming the roots, two products and the eigenvalues each err by a modest multiple of
+        ``n u``; the inverse root lets them grow by the condition number of A*.
+        """
+        size = 1.0 + float(namespace(shifted).max(namespace(shifted).abs(shifted)))
+        return 16.0 * int(shifted.shape[0]) * UNIT * self.condition * size
 
 
 @dataclass(frozen=True)

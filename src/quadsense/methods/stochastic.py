@@ -73,7 +73,9 @@ class StochasticDescent(Descent):
         """State at the start, the generator's included."""
         state = super().start(problem)
         known = {entry.name: getattr(state, entry.name) for entry in fields(DescentState)}
-        generator = dict(problem.seed.bit_generator.state)
+        # A generator of our own: the user's moves on, and two solves with it differ.
+        own = np.random.default_rng(int(problem.seed.integers(2**63)))
+        generator = dict(own.bit_generator.state)
         return StochasticState(**known, order=np.arange(problem.m), generator=generator)
 
     def stride(self, problem: Problem) -> int:
@@ -94,7 +96,7 @@ class StochasticDescent(Descent):
     def advance(self, problem: Problem, state: DescentState, steps: int) -> StochasticState:
         """At most so many steps on."""
         assert isinstance(state, StochasticState)
-        rng = np.random.Generator(type(problem.seed.bit_generator)())
+        rng = np.random.default_rng()
         rng.bit_generator.state = state.generator
         order = state.order.copy()
         schedule = (

@@ -181,7 +181,8 @@ def advance(system: System, state: State, steps: int) -> State:
         directions[place], images[place] = w, q
         kept = min(kept + 1, window)
         step = float(state.z @ q)
-        gradient = _quotient(np.sqrt(max(slope, 0.0) / norm), np.linalg.norm(state.z))
+        steepness = np.sqrt(_quotient(max(slope, 0.0), norm))
+        gradient = _quotient(steepness, np.linalg.norm(state.z))
         z = state.z - step * q
         ratio = float(np.max(np.abs(z) / system.delta))
         decreases = np.append(state.decreases, step * step)
@@ -195,8 +196,9 @@ def advance(system: System, state: State, steps: int) -> State:
             # There ``z.q`` is nearly the square of what is left of z within the range of F.
             state = replace(state, distance=max(state.distance, reach))
         judged = _judge(system, state)
-        if judged.preconditioned and not state.preconditioned:
-            # Single-precision images would carry their error into the finer directions.
+        if (judged.double, judged.plain) != (state.double, state.plain):
+            # The recomputed z is not orthogonal to coarser images, and directions made orthogonal
+            # to them could not reach that part of it.
             kept = 0
         state = judged
     return replace(state, directions=directions[:kept], images=images[:kept])
@@ -250,9 +252,10 @@ def _judge(system: System, state: State) -> State:
     )
     if state.max_ratio <= 1.0 and settled:
         state = _verify(system, state)
-        met = state.max_ratio <= 1.0
-        # Where the recurrence has drifted from the truth, single precision has given its all.
-        return replace(state, met=met, double=state.double or not met)
+        if state.max_ratio > 1.0 and not state.double:
+            # Single precision has given its all: go on from the residual of the exact sum.
+            state = _verify(system, replace(state, double=True))
+        return replace(state, met=state.max_ratio <= 1.0)
     if state.gradient <= _GRADIENT and _beyond(system, state) > 1.0:
         state = _verify(system, replace(state, double=True))
         return replace(state, inconsistent=_beyond(system, state) > 1.0)
