@@ -22,26 +22,39 @@ class ConjugateGradient(Stepped):
     The rival of descent for consistent data. Where there are more measurements than unknowns it
     goes on to the least-squares fit, the better estimate under noise; where that does not meet the
     tolerance it says so, for `minimax` to decide.
+
+    Notes
+    -----
+    Row i is taken with the squared norm ``min(delta)/delta_i``, so that all tolerances are equal
+    and least squares weighs every residual by its tolerance.
     """
 
     name: ClassVar[str] = "cg"
 
     def start(self, problem: Problem) -> residuals.State:
         """State at A_1."""
+        delta = to_numpy(problem.delta)
+        self.squares = float(delta.min()) / delta
         self.system = self._system(problem)
         return residuals.start(self.system)
 
-    @staticmethod
-    def _system(problem: Problem) -> System:
-        b, delta = to_numpy(problem.b), to_numpy(problem.delta)
+    def _system(self, problem: Problem) -> System:
+        squares = self.squares
+        b, delta = squares * to_numpy(problem.b), squares * to_numpy(problem.delta)
         memory = available_memory() // 2
         if problem.gram is not None:
-            z1 = to_numpy(problem.initial_residual())
+            z1 = squares * to_numpy(problem.initial_residual())
             U = np.broadcast_to(0.0, (problem.m, problem.rows.n))  # for its shape alone
-            return OperatorSystem(U, b, delta, problem.tau, z1, True, memory, gram=problem.gram)
+            return OperatorSystem(
+                U, b, delta, problem.tau, z1, True, memory, gram=problem.gram, squares=squares
+            )
+        rows = problem.rows.as_numpy()
+        live = to_numpy(problem.rows.nonzero)
+        if np.any(squares != 1.0):
+            rows = rows * np.sqrt(squares)[:, None]
         plain = problem.base is None and problem.c_start is None
         A1 = float(problem.tau) if plain else start_matrix(problem)
-        return prepare(problem.rows.as_numpy(), b, delta, A1, memory)
+        return prepare(rows, b, delta, A1, memory, squares * live)
 
     def advance(self, problem: Problem, state: residuals.State, steps: int) -> residuals.State:
         """At most so many products with K on."""
@@ -71,18 +84,18 @@ class ConjugateGradient(Stepped):
         self, problem: Problem, state: residuals.State, z: Array, goal: float
     ) -> residuals.State:
         """Take the recomputed residual and aim lower."""
-        self.system = replace(self.system, delta=goal * to_numpy(problem.delta))
-        z = to_numpy(z)
+        self.system = replace(self.system, delta=goal * self.squares * to_numpy(problem.delta))
+        z = self.squares * to_numpy(z)
         ratio = float(np.max(np.abs(z) / self.system.delta))
         return replace(state, z=z, max_ratio=ratio, met=False, double=True, A=None)
 
     def matrix(self, problem: Problem, state: residuals.State) -> SensedMatrix:
         """``A_1 - F*(y)``."""
         y = residuals.coefficients(self.system, state)
-        if y is None:
+        if y is None or state.A is not None:
             return dense_answer(problem, residuals.matrix(self.system, state))
-        return problem.matrix(own(problem, y))
+        return problem.matrix(own(problem, self.squares * y))
 
     def trace(self, problem: Problem, state: residuals.State) -> Trace:
         """The ratios of all residuals."""
-        return Trace(np.abs(state.z) / to_numpy(problem.delta))
+        return Trace(np.abs(state.z) / self.system.delta)

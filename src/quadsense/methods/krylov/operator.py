@@ -18,16 +18,20 @@ class OperatorSystem(System):
     Attributes
     ----------
     gram : Gram
-        K.
+        K of the unit rows.
+    squares : (m,) array
+        Squared norms of the rows meant: K is scaled by them on both sides.
     """
 
     gram: Any = None
+    squares: Any = None
 
     def times(self, y: Vector, double: bool) -> Vector:
         """``K y`` in float64, whatever `double` says."""
         sample = self.gram.rows.norms if hasattr(self.gram, "rows") else y
-        own = y if isinstance(sample, np.ndarray) else like(y, sample)
-        return np.asarray(to_numpy(self.gram.apply(own)), dtype=np.float64)
+        weighted = self.squares * y
+        own = weighted if isinstance(sample, np.ndarray) else like(weighted, sample)
+        return np.asarray(self.squares * to_numpy(self.gram.apply(own)), dtype=np.float64)
 
     @property
     def factor_fits(self) -> bool:

@@ -37,7 +37,7 @@ class System:
     Attributes
     ----------
     U : (m, n) array
-        Rows of unit norm, float64 or complex128. Never modified.
+        Rows of norm at most 1, float64 or complex128. Never modified.
     b, delta : (m,) array
         Values and tolerances, ``delta > 0``.
     A1 : float or (n, n) array
@@ -133,6 +133,7 @@ def prepare(
     delta: Vector,
     A1: float | Inexact | None = None,
     memory: int = 1 << 32,
+    squares: Vector | None = None,
 ) -> System:
     """Evaluate the start, and choose the form of K by cost.
 
@@ -142,6 +143,8 @@ def prepare(
         See `System`.
     A1 : float or (n, n) array, optional
         The start; by default ``mean(b) I``.
+    squares : (m,) array, optional
+        Squared row norms, at most 1; all 1 by default.
     """
     m, n = U.shape
     if A1 is None:
@@ -150,7 +153,7 @@ def prepare(
         A1 = A1.astype(U.dtype, copy=False)
         z1 = forward(U, triangle_of(A1)) - b
     else:
-        z1 = A1 - b
+        z1 = A1 * (1.0 if squares is None else squares) - b
     size = unknowns(n, np.iscomplexobj(U))
     ratio = float(np.max(np.abs(z1) / delta, initial=1.0))
     # Generic rows contract the residual by sqrt(m/N) a step (the edges of the spectrum of K).
