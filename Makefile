@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format figures bench-paper clean
+.PHONY: help demo test check format figures bench-paper bench bench-quick clean
 
 help:  ## List the tasks
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -43,6 +43,16 @@ figures: $(VENV)/.installed-dev  ## Remake the README's picture
 
 bench-paper: $(VENV)/.installed-dev  ## Printed algorithms against ours, as ratios
 	$(BIN)/python benchmarks/paper.py
+
+$(VENV)/.installed-bench: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable '.[bench]'
+	@touch $@ $(VENV)/.installed
+
+bench: $(VENV)/.installed-bench  ## Peers against ours, as ratios (an hour)
+	$(BIN)/python benchmarks/peers.py
+
+bench-quick: $(VENV)/.installed-bench  ## The same on small problems (a minute)
+	$(BIN)/python benchmarks/peers.py --quick
 
 clean:  ## Remove the environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -13,9 +13,7 @@ from scipy.optimize import linprog
 from scipy.sparse.linalg import LinearOperator, lsqr
 
 import quadsense.methods.krylov.residuals as cg
-from quadsense.methods.krylov import forecast
-from quadsense.methods.krylov.preconditioner import factor, features, pack, unknowns, unpack
-from quadsense.methods.krylov.products import (
+from quadsense.core.products import (
     adjoint,
     forward,
     frobenius,
@@ -24,6 +22,8 @@ from quadsense.methods.krylov.products import (
     matrix_of,
     triangle_of,
 )
+from quadsense.methods.krylov import forecast
+from quadsense.methods.krylov.preconditioner import factor, features, pack, unknowns, unpack
 
 DTYPES = ["float64", "float32", "complex128", "complex64"]
 

@@ -14,7 +14,7 @@ from quadsense.proofs import best_error_bound, check_infeasible, user_dual
 from quadsense.result import Certificate, Result, Status
 from quadsense.runs import Answer, Request
 
-SMALL_ORDER = 100
+SMALL_ORDER = 50
 """Order up to which the smallest eigenvalue is looked at, for a remark only."""
 
 MOST_SUSPECTS = 10

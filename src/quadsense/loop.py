@@ -196,7 +196,10 @@ class _Run:
         """Residuals of the best state, recomputed from the data."""
         if self.found is None:
             begin = time.perf_counter()
-            self.found = self.certify(self.method.matrix(self.problem, self.best))
+            found = self.method.checked(self.problem, self.best)
+            if found is None:
+                found = self.certify(self.method.matrix(self.problem, self.best))
+            self.found = found
             self.certifying += time.perf_counter() - begin
         return self.found
 
@@ -266,8 +269,9 @@ class _Run:
 
     def _stride(self) -> None:
         """Advance, and tell whoever listens."""
-        # Short strides at first, so that the history is even on a log scale.
-        steps = min(self.method.stride(self.problem), max(1, self.state.iteration // 4))
+        steps = self.method.stride(self.problem)
+        if self.method.short_strides_first:
+            steps = min(steps, max(1, self.state.iteration // 4))
         for most in (self.limits.max_iter, self.method.limit):
             if most is not None:
                 steps = min(steps, most - self.state.iteration)

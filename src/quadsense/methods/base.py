@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from quadsense.arrays import Array, Vector
+from quadsense.core.certificate import Enclosure
 from quadsense.core.matrix import MeasuredForm, SensedMatrix
 from quadsense.measurements.gram import Gram
 from quadsense.measurements.rows import BaseRows
@@ -173,6 +174,7 @@ class Method(Protocol):
 
     name: ClassVar[str]
     options: ClassVar[frozenset[str]]
+    short_strides_first: ClassVar[bool]  # so that the history is even on a log scale
     limit: int | None
     lemma: str
 
@@ -190,6 +192,9 @@ class Method(Protocol):
 
     def claim(self, problem: Problem, state: Any) -> Claim | None:
         """What the state shows, if anything."""
+
+    def checked(self, problem: Problem, state: Any) -> Enclosure | None:
+        """Residuals of ``matrix(state)`` if the method has just evaluated them from the data."""
 
     def correct(self, problem: Problem, state: Any, z: Array, goal: float) -> Any:
         """The same iterate with its residual as recomputed from the data, and another goal."""

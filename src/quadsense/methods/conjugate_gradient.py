@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from quadsense.arrays import Array, available_memory, to_numpy
+from quadsense.core.certificate import Enclosure
 from quadsense.core.matrix import SensedMatrix
 from quadsense.methods.base import Claim, Problem, Trace
 from quadsense.methods.krylov import residuals
@@ -35,6 +36,8 @@ class ConjugateGradient(Stepped):
         """State at A_1."""
         delta = to_numpy(problem.delta)
         self.squares = float(delta.min()) / delta
+        if float(self.squares.min()) > 1.0 - 1e-12:  # equal but for rounding: rows need no copy
+            self.squares = np.ones_like(delta)
         self.system = self._system(problem)
         return residuals.start(self.system)
 
@@ -79,6 +82,17 @@ class ConjugateGradient(Stepped):
                 "inconsistent", "rounding stops the conjugate residuals before delta is met"
             )
         return None
+
+    def checked(self, problem: Problem, state: residuals.State) -> Enclosure | None:
+        """Residuals that the last step evaluated afresh from the data, where it did."""
+        if not state.verified or state.A is None or not self._plain(problem):
+            return None
+        bound = residuals.rounding(self.system, state.A)
+        return Enclosure(own(problem, state.z), own(problem, bound))
+
+    def _plain(self, problem: Problem) -> bool:
+        """Whether the system's rows are the problem's own."""
+        return problem.gram is None and bool(np.all(self.squares == 1.0))
 
     def correct(
         self, problem: Problem, state: residuals.State, z: Array, goal: float

@@ -10,6 +10,7 @@ import numpy as np
 
 from quadsense.arrays import Array, is_numpy, to_numpy
 from quadsense.core import theory
+from quadsense.core.certificate import Enclosure
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.potential import log_potential
 from quadsense.methods.base import Claim, Problem, Trace
@@ -60,6 +61,7 @@ class Descent:
 
     name: ClassVar[str]
     options: ClassVar[frozenset[str]]
+    short_strides_first: ClassVar[bool] = True
 
     def __init__(self) -> None:
         self.limit: int | None = None
@@ -193,6 +195,10 @@ class Descent:
     def patience(self, problem: Problem) -> int:
         """Strides without progress that count as stalled."""
         return 200
+
+    def checked(self, problem: Problem, state: DescentState) -> Enclosure | None:
+        """Residuals that the method has just evaluated from the data itself: none."""
+        return None
 
     def claim(self, problem: Problem, state: DescentState) -> Claim | None:
         """Met, once the maintained ratios say so."""

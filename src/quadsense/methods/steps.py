@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from quadsense.arrays import Array, like, to_numpy
+from quadsense.core.certificate import Enclosure
 from quadsense.core.matrix import SensedMatrix
 from quadsense.methods.base import Problem, Trace
 
@@ -17,6 +18,7 @@ class Stepped:
 
     name: ClassVar[str]
     options: ClassVar[frozenset[str]] = frozenset()
+    short_strides_first: ClassVar[bool] = False
 
     def __init__(self) -> None:
         self.limit: int | None = None
@@ -25,6 +27,10 @@ class Stepped:
     def stride(self, problem: Problem) -> int:
         """One step: it may take long."""
         return 1
+
+    def checked(self, problem: Problem, state: Any) -> Enclosure | None:
+        """Residuals that the method has just evaluated from the data itself: none."""
+        return None
 
     def patience(self, problem: Problem) -> int:
         """No end: the method itself says when it is stuck."""

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import get_blas_funcs, lapack
 
-from quadsense.methods.krylov.products import Float, Inexact
+from quadsense.core.products import Float, Inexact
 
 # The first shift, in units of sqrt(size) times the precision, by which rounding perturbs the
 # eigenvalues of a unit-diagonal matrix. A failed attempt costs a factorisation, a larger shift

@@ -23,9 +23,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from quadsense.core.products import Inexact, adjoint, forward, matrix_of, triangle_of
 from quadsense.methods.krylov import forecast
 from quadsense.methods.krylov.preconditioner import pack, unpack
-from quadsense.methods.krylov.products import Inexact, adjoint, forward, matrix_of, triangle_of
 from quadsense.methods.krylov.system import SINGLE_GAIN, System, Vector, prepare
 
 __all__ = ["State", "System", "advance", "coefficients", "matrix", "prepare", "start"]
@@ -316,6 +316,12 @@ def _triangle(system: System, state: State) -> Inexact:
     return T
 
 
+def rounding(system: System, A: Inexact) -> Vector:
+    """Bound on the error of evaluating ``u* A u - b``: ``|u|^T |A| |u| <= ||A||_F``, complex too."""
+    n, eps = system.U.shape[1], np.finfo(np.float64).eps
+    return np.asarray(4 * (n + 8) * eps * np.linalg.norm(A) + 2 * eps * np.abs(system.b))
+
+
 def _verify(system: System, state: State) -> State:
     """Recompute z from the data in float64, and the ratio with a bound on its rounding.
 
@@ -326,18 +332,18 @@ def _verify(system: System, state: State) -> State:
     m, n = system.U.shape
     eps, A = np.finfo(np.float64).eps, None
     if not state.x.any():
-        z, rounding = system.z1, (n + 4) * eps * np.abs(system.b + system.z1)
+        z, bound = system.z1, (n + 4) * eps * np.abs(system.b + system.z1)
     elif system.explicit:
         z = system.z1 - system.times(state.x, double=True)
         sums = system.times(np.abs(state.x), double=True)
         roots = np.sqrt(system.times(np.ones(m), double=True)) * np.linalg.norm(state.x)
-        rounding = eps * ((m + 4) * sums + (2 * n + 4) * (roots + np.abs(system.b + system.z1)))
+        bound = eps * ((m + 4) * sums + (2 * n + 4) * (roots + np.abs(system.b + system.z1)))
     else:
         T = _triangle(system, state)
         A = matrix_of(T)
         z = forward(system.U, T) - system.b
-        rounding = (2 * n + 8) * eps * np.linalg.norm(A) + eps * np.abs(system.b)
-    ratio = float(np.max((np.abs(z) + rounding) / system.delta, initial=0.0))
+        bound = rounding(system, A)
+    ratio = float(np.max((np.abs(z) + bound) / system.delta, initial=0.0))
     return replace(state, z=z, A=A, max_ratio=ratio, verified=True)
 
 

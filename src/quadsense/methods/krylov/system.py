@@ -8,8 +8,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from quadsense.methods.krylov.preconditioner import Factor, factor, factor_normal, unknowns
-from quadsense.methods.krylov.products import (
+from quadsense.core.products import (
     Inexact,
     adjoint,
     forward,
@@ -17,6 +16,7 @@ from quadsense.methods.krylov.products import (
     gram_product,
     triangle_of,
 )
+from quadsense.methods.krylov.preconditioner import Factor, factor, factor_normal, unknowns
 
 Vector = npt.NDArray[np.float64]
 

@@ -1,0 +1,198 @@
+"""Compare quadsense with what its users would otherwise call.
+
+    python benchmarks/peers.py [--quick] [--works consistent ...] [--rounds 7]
+
+Every solver gets the same data and the same tolerance. A peer is called as its own users would call
+it, with the loosest stopping tolerance of its own that meets delta (found before the clock starts),
+and each solver runs with one and with two BLAS threads, of which the better counts. All runs of a
+work are interleaved in one process, and the table shows medians, ratios of medians, and what was
+met: the largest residual over delta, recomputed from the answer. A peer that breaks delta is
+marked so.
+
+To add a work, add a line in `WORKS`; to add a solver, a function in `peer_solvers.py` and a line in
+its `SOLVERS`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+import scipy.linalg  # noqa: F401  (its BLAS is its own: limits reach only what is loaded)
+from peer_solvers import (
+    SOLVERS,
+    Array,
+    Data,
+    Solver,
+    gaussian,
+    low_rank,
+    measure,
+    noisy,
+    noisy_low_rank,
+    positive_low_rank,
+)
+from threadpoolctl import threadpool_limits
+from tqdm import tqdm
+
+
+@dataclass(frozen=True)
+class Work:
+    """A row of the table."""
+
+    group: str
+    name: str
+    make: Callable[[], Data]
+    quick: bool = False
+
+
+WORKS = [
+    Work("consistent", "n=100 m=1000 1e-2", partial(gaussian, 100, 1000, 1e-2), quick=True),
+    Work("consistent", "n=200 m=2000 1e-2", partial(gaussian, 200, 2000, 1e-2), quick=True),
+    Work("consistent", "n=300 m=6000 1e-2", partial(gaussian, 300, 6000, 1e-2)),
+    Work("consistent", "n=500 m=2000 1e-2", partial(gaussian, 500, 2000, 1e-2), quick=True),
+    Work("consistent", "n=100 m=4800 1e-2", partial(gaussian, 100, 4800, 1e-2), quick=True),
+    Work("consistent", "n=100 m=5049 1e-3", partial(gaussian, 100, 5049, 1e-3)),
+    Work("minimax", "n=12 m=300", partial(noisy, 12, 300, 1e-2), quick=True),
+    Work("minimax", "n=40 m=4000", partial(noisy, 40, 4000, 1e-2)),
+    Work("psd", "n=15 m=80 1e-3", partial(gaussian, 15, 80, 1e-3), quick=True),
+    Work("psd", "n=50 m=600 1e-3", partial(gaussian, 50, 600, 1e-3)),
+    Work("psd", "n=300 m=15000 1e-2 full rank", partial(gaussian, 300, 15000, 1e-2)),
+    Work("psd", "n=300 m=15000 1e-2 rank 5", partial(positive_low_rank, 300, 15000, 5, 1e-2)),
+    Work("psd", "n=300 m=15000 1e-2 rank 40", partial(positive_low_rank, 300, 15000, 40, 1e-2)),
+    Work(
+        "psd",
+        "n=300 m=15000 rank 5 noise .01 .012",
+        partial(noisy_low_rank, 300, 15000, 5, 0.01, 0.012),
+    ),
+    Work("low rank", "n=80 m=1600 r=3", partial(low_rank, 80, 1600, 3, 1e-6), quick=True),
+    Work("low rank", "n=500 m=15000 r=5", partial(low_rank, 500, 15000, 5, 1e-6)),
+]
+
+
+# --- the clock
+
+
+@dataclass
+class Entry:
+    """A solver on a work: its tolerance, what it met, and its times by number of threads."""
+
+    solver: Solver
+    tolerance: float
+    ratio: float
+    times: dict[int, list[float]] = field(default_factory=dict)
+
+    @property
+    def best(self) -> tuple[float, int]:
+        """The better median and its number of threads."""
+        return min((float(np.median(times)), threads) for threads, times in self.times.items())
+
+
+def ratio_of(data: Data, A: Array) -> float:
+    """Largest residual over delta (over the noise where there is no delta)."""
+    return float(np.max(np.abs(measure(data.U, A) - data.b)) / data.value)
+
+
+def calibrate(solver: Solver, data: Data) -> tuple[float, float]:
+    """The loosest tolerance that meets delta, and the ratio met with it."""
+    tolerance, ratio = solver.tolerances[0], np.inf
+    for tolerance in solver.tolerances:
+        ratio = ratio_of(data, solver.run(data, tolerance))
+        if ratio <= 1.0 or not np.isfinite(data.delta):
+            break
+    if solver.refine and ratio <= 1.0:
+        for looser in tolerance * 10.0 ** (np.arange(7, 0, -1) / 8):
+            tried = ratio_of(data, solver.run(data, looser))
+            if tried <= 1.0:
+                return float(looser), tried
+    return tolerance, ratio
+
+
+def clock(solver: Solver, data: Data, tolerance: float, threads: int) -> float:
+    with threadpool_limits(threads):
+        began = time.perf_counter()
+        solver.run(data, tolerance)
+        return time.perf_counter() - began
+
+
+def compare(work: Work, rounds: int, patience: float, bar: tqdm[None]) -> list[Entry]:
+    """Calibrate every solver, then take all its runs in turn with the others'."""
+    data = work.make()
+    entries = []
+    for solver in SOLVERS[work.group]:
+        bar.set_description(f"{work.name}: {solver.name}")
+        if solver.limit(data) > patience:
+            bar.write(
+                f"{work.name}: {solver.name} left out: about {solver.limit(data):.0f} s a run"
+            )
+            bar.update(2 * rounds + 1)
+            continue
+        with threadpool_limits(1):
+            tolerance, ratio = calibrate(solver, data)
+        entries.append(Entry(solver, tolerance, ratio))
+        bar.update()
+    for turn in range(rounds):
+        for entry in entries:
+            bar.set_description(f"{work.name}: {entry.solver.name}")
+            for threads in (1, 2):
+                spent = entry.times.setdefault(threads, [])
+                # Slow solvers vary little: three runs, or one of the slowest, give the median.
+                if turn == 0 or (turn < 3 and sum(spent) < 30.0) or sum(spent) < 3.0:
+                    spent.append(clock(entry.solver, data, entry.tolerance, threads))
+                bar.update()
+    return entries
+
+
+def table(work: Work, entries: list[Entry]) -> tuple[str, float]:
+    """The work's lines, and the ratio of the best peer that meets delta to quadsense."""
+    own = next((e.best[0] for e in entries if e.solver.name == "quadsense"), np.nan)
+    lines, peers = [f"\n{work.group}: {work.name}"], []
+    for entry in sorted(entries, key=lambda e: e.best[0]):
+        seconds, threads = entry.best
+        broken = np.isfinite(work_delta(work)) and entry.ratio > 1.0
+        if entry.solver.name != "quadsense" and not broken:
+            peers.append(seconds)
+        each = "/".join(f"{np.median(entry.times[t]) * 1e3:.1f}" for t in sorted(entry.times))
+        lines.append(
+            f"  {entry.solver.name:<20} {seconds * 1e3:>10.1f} ms  {threads} thread(s)"
+            f"  {seconds / own:>7.2f}x  met {entry.ratio:.4f}{' BREAKS delta' if broken else ''}"
+            f"  tol {entry.tolerance:.1e}  1/2 threads {each} ms"
+        )
+    return "\n".join(lines), min(peers, default=np.nan) / own
+
+
+def work_delta(work: Work) -> float:
+    """Whether the work has a delta to break: infinite where the smallest error is wanted."""
+    return np.inf if work.group == "minimax" else 1.0
+
+
+def main(arguments: Iterable[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="small works, within a minute")
+    parser.add_argument("--works", nargs="*", choices=sorted(SOLVERS), default=sorted(SOLVERS))
+    parser.add_argument("--rounds", type=int, help="runs for each solver and number of threads")
+    parser.add_argument("--patience", type=float, help="leave out solvers slower than this (s)")
+    options = parser.parse_args(arguments)
+    rounds = options.rounds or (5 if options.quick else 9)
+    patience = options.patience or (1.0 if options.quick else 300.0)
+    works = [w for w in WORKS if w.group in options.works and (w.quick or not options.quick)]
+    total = sum((2 * rounds + 1) * len(SOLVERS[w.group]) for w in works)
+    ratios: dict[str, list[float]] = {}
+    with tqdm(total=total, unit="run") as bar:
+        for work in works:
+            text, ratio = table(work, compare(work, rounds, patience, bar))
+            bar.write(text)
+            ratios.setdefault(work.group, []).append(ratio)
+    print()
+    for group, values in ratios.items():
+        if np.all(np.isfinite(values)):
+            each = ", ".join(f"{value:.2f}" for value in values)
+            mean = float(np.exp(np.mean(np.log(values))))
+            print(f"{group}: best peer over quadsense {each}; geometric mean {mean:.2f}x")
+
+
+if __name__ == "__main__":
+    main()
