@@ -96,8 +96,7 @@ def ours(data: Data, tolerance: float, **options: object) -> Array:
         options = {"rank": data.rank, **options}
     result = quadsense.solve(data.U, data.b, delta=delta, **options)  # type: ignore[arg-type]
     assert result.success, result.message
-    factor = result.matrix.factor
-    return np.asarray(result.A if factor is None else factor)
+    return np.asarray(result.A if data.rank is None else result.matrix.factor)
 
 
 # --- peers: consistent data

@@ -66,6 +66,22 @@ def test_history_is_drawn_with_the_bound_above_it(schedule):
     mpl.pyplot.close(figure)
 
 
+@pytest.mark.parametrize("scale", [1.0, 3.0])
+def test_the_bound_is_drawn_only_where_it_holds(scale):
+    p = datasets.near_orthogonal(n=14, m=12, seed=0)
+    figures = []
+    for U, b in ((scale * p.U, scale**2 * p.b), (p.U[:, :6], p.b)):
+        result = quadsense.solve(
+            U, b, delta=0.3 * scale**2, method="gd", schedule="paper", max_iter=4000
+        )
+        figures.append(quadsense.plot.history(result))
+    kept = {line.get_label(): line.get_ydata() for line in figures[0].axes[0].get_lines()}
+    assert np.all(kept["worst residual / delta"] <= kept["implied by the bound"] + 1e-9)
+    labels = [line.get_label() for line in figures[1].axes[0].get_lines()]
+    assert "implied by the bound" not in labels
+    mpl.pyplot.close("all")
+
+
 @pytest.mark.parametrize(
     "name",
     [

@@ -111,6 +111,7 @@ def _certificate(request: Request, answer: Answer, data: Measurements, ratios: A
         gap=request.problem.options.gap if kind == "optimal" else 0.0,
         set_aside=answer.set_aside,
         condition=condition,
+        data=request.data,
     )
 
 

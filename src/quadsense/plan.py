@@ -226,6 +226,8 @@ def _threads(shape: Shape, method: str, gram: str) -> int | None:
         return None
     if method in ("dual", "factored"):
         return 1  # thin products and small factorisations: a second thread only waits
+    if method == "cg" and shape.m < 5000:
+        return 1  # triangular products do not scale below that (measured)
     if method in ("gd", "sgd"):
         product = 2.0 * shape.m**2 if gram == "explicit" else 4.0 * shape.m * shape.n**2
     else:

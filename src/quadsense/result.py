@@ -14,9 +14,10 @@ import numpy.typing as npt
 from quadsense import files
 from quadsense.arrays import Array, Vector, to_numpy
 from quadsense.core.certificate import enclosure, excess, is_met
+from quadsense.core.identify import SpectralCertificate, spectral_certificate
 from quadsense.core.matrix import MeasuredForm, SensedMatrix
 from quadsense.measurements import Measurements
-from quadsense.measurements.validate import checked_rows
+from quadsense.measurements.validate import checked_rows, checked_vector
 from quadsense.methods.spectral import SpectralOracle
 from quadsense.proofs import best_error_bound, check_infeasible
 
@@ -109,6 +110,8 @@ class Certificate:
         Measurements that the claim leaves out.
     condition : str
         With "infeasible" and "optimal": what the lower bound takes for granted, if anything.
+    data : Measurements or None
+        The measurements of the solve; None for a result read from a file.
     """
 
     kind: str
@@ -123,6 +126,7 @@ class Certificate:
     gap: float = 0.0
     set_aside: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     condition: str = ""
+    data: Measurements | None = field(default=None, repr=False, compare=False)
 
     def verify(self, U: Any, b: Any = None, *, delta: Any = None, **options: Any) -> bool:
         """Recompute the claim from the data alone.
@@ -165,6 +169,54 @@ class Certificate:
         if self.kind == "met":
             return is_met(found, scaled.delta, data.sides)
         return self._is_optimal(data, found, scaled.delta)
+
+    def spectral(
+        self,
+        noise: Any = 0.0,
+        *,
+        confidence: float | None = None,
+        data: Measurements | None = None,
+    ) -> SpectralCertificate:
+        """How near A is to the true A*, from the data alone, without an oracle.
+
+        Parameters
+        ----------
+        noise : float or array_like of shape (m,), default=0.0
+            Bound on the error of each reading, ``|b_i - u_i* A* u_i|``.
+        confidence : float, optional
+            In (0, 1): the far tighter bound for errors of random sign, by simulation.
+        data : Measurements, optional
+            Those of the solve by default; needed for a result read from a file.
+
+        Returns
+        -------
+        SpectralCertificate
+            `delta` of ``(1 - delta) A* <= A <= (1 + delta) A*`` where the measurements determine
+            A*, else `unseen`, the number of dimensions that they do not see; `message` says it.
+
+        Notes
+        -----
+        The paper leaves this open. Its coherence bound forces m <= n, where A* is never
+        determined: this certificate lives outside its assumptions.
+        """
+        data = self.data if data is None else data
+        if data is None:
+            raise ValueError("this certificate was read from a file: give data=Measurements(U, b)")
+        if confidence is not None and not 0 < confidence < 1:
+            raise ValueError(f"confidence must lie strictly between 0 and 1, got {confidence!r}")
+        levels = checked_vector("noise", noise, data.m, scalar=True)
+        if np.any(levels < 0):
+            raise ValueError(f"noise must not be negative, got {levels.min()}")
+        norms = to_numpy(data.unit_rows.norms)
+        live = np.flatnonzero(norms > 0)
+        squares = norms[live] ** 2
+        return spectral_certificate(
+            data.unit_rows.as_numpy()[live],
+            to_numpy(data.b)[live] / squares,
+            np.asarray(self.matrix),
+            levels[live] / squares,
+            confidence=confidence,
+        )
 
     def _is_spectral(self, oracle: SpectralOracle) -> bool:
         """Whether ``(1 - accuracy) A* <= A <= (1 + accuracy) A*``, with the oracle's A*."""

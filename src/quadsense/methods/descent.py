@@ -174,7 +174,7 @@ class Descent:
         if sharpness < promised.lam * (1.0 - 1e-12) or c > theory.LARGEST_PROVEN_C:
             return  # overridden beyond what any lemma covers
         self.limit = math.ceil(promised.iterations * sharpness / promised.lam)
-        if spread == 1.0 and self._nearly_orthogonal(problem):
+        if spread <= 1.0 + 1e-9 and self._nearly_orthogonal(problem):
             self.lemma = promised.lemma
 
     def _nearly_orthogonal(self, problem: Problem) -> bool:

@@ -52,7 +52,11 @@ def shifted_readings(problem: Problem) -> Any:
 
 def start_matrix(problem: Problem) -> Any:
     """A_1 as a dense NumPy array."""
-    return np.asarray(problem.matrix(0.0 * problem.b))
+    if problem.c_start is not None:
+        return np.asarray(problem.matrix(0.0 * problem.b))
+    n = problem.rows.n
+    A = problem.tau * np.eye(n, dtype=np.complex128 if problem.rows.is_complex else np.float64)
+    return A if problem.base is None else A + to_numpy(problem.base)
 
 
 def dense_answer(problem: Problem, A: Any) -> SensedMatrix:

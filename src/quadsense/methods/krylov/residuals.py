@@ -317,7 +317,7 @@ def _triangle(system: System, state: State) -> Inexact:
 
 
 def rounding(system: System, A: Inexact) -> Vector:
-    """Bound on the error of evaluating ``u* A u - b``: ``|u|^T |A| |u| <= ||A||_F``, complex too."""
+    """Bound on the error of evaluating ``u* A u - b``: ``|u|^T |A| |u| <= ||A||_F``."""
     n, eps = system.U.shape[1], np.finfo(np.float64).eps
     return np.asarray(4 * (n + 8) * eps * np.linalg.norm(A) + 2 * eps * np.abs(system.b))
 

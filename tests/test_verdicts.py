@@ -1,0 +1,294 @@
+"""solve() against CVXPY and HiGHS: 300 small problems, and what the verdicts carry with them."""
+
+import cvxpy as cp
+import numpy as np
+import pytest
+from helpers import gaussian_rows, hermitian, readings
+from psd_helpers import smallest_worst_miss
+from scipy.optimize import linprog
+
+import quadsense
+from quadsense import Status
+
+MARGIN = 2e-5
+
+
+def features(U):
+    """The sensing map written out on a real basis of the Hermitian matrices."""
+    n = U.shape[1]
+    columns = []
+    for j in range(n):
+        for k in range(j, n):
+            E = np.zeros((n, n), dtype=complex)
+            E[j, k] = E[k, j] = 1.0
+            columns.append(readings(U, E))
+            if k > j and np.iscomplexobj(U):
+                E[j, k], E[k, j] = 1j, -1j
+                columns.append(readings(U, E))
+    return np.array(columns).T
+
+
+def best_symmetric(U, b):
+    """min over A of max |u* A u - b|, by HiGHS."""
+    P = features(U)
+    ones = np.ones((len(P), 1))
+    rows = np.block([[P, -ones], [-P, -ones]])
+    bounds = [(None, None)] * P.shape[1] + [(0, None)]
+    cost = np.append(np.zeros(P.shape[1]), 1.0)
+    return linprog(cost, rows, np.append(b, -b), bounds=bounds, method="highs").fun
+
+
+def small_problem(seed, complex_):
+    """Rows of uneven norms and readings about 1 that mostly nothing fits exactly."""
+    rng = np.random.default_rng([seed, 11])
+    n = int(rng.integers(1, 4 if complex_ else 5))
+    m = int(rng.integers(2, 6 + 3 * n * n))
+    U = gaussian_rows(rng, m, n, complex_)
+    b = readings(U, hermitian(rng, n, complex_)) + rng.standard_normal(m)
+    if seed % 4 == 0:  # repeated rows contradict each other
+        U[m // 2 :] = U[: m - m // 2]
+    return U, b / np.abs(b).mean()
+
+
+def cases(best):
+    """Tolerances and what each must end in."""
+    yield 1.5 * best + 1e-3, Status.MET
+    yield best + MARGIN, Status.MET
+    if best > 4 * MARGIN:
+        yield best - MARGIN, Status.INFEASIBLE
+        yield 0.6 * best, Status.INFEASIBLE
+
+
+def check(U, b, delta, expected, **options):
+    result = quadsense.solve(U, b, delta=delta, **options)
+    assert result.status is expected, (delta, result.message)
+    assert result.certificate.verify(U, b)
+    if expected is Status.MET:
+        assert np.abs(readings(U, np.asarray(result.matrix)) - b).max() <= delta
+    else:
+        assert result.certificate.lower_bound >= 1.0
+        assert result.certificate.upper_bound >= result.certificate.lower_bound
+        assert result.suspects.size > 0
+    return result
+
+
+@pytest.mark.parametrize("complex_", [False, True])
+@pytest.mark.parametrize("seed", range(75))
+def test_symmetric_verdict_equals_that_of_highs(seed, complex_):
+    U, b = small_problem(seed, complex_)
+    best = best_symmetric(U, b)
+    for delta, expected in cases(best):
+        result = check(U, b, delta, expected)
+        if expected is Status.INFEASIBLE:
+            bounds = result.certificate.lower_bound * delta, result.certificate.upper_bound * delta
+            assert bounds[0] <= best * (1 + 1e-7) + 1e-9
+            assert bounds[1] >= best * (1 - 1e-7) - 1e-9
+            assert bounds[1] <= 1.02 * bounds[0]
+
+
+@pytest.mark.parametrize("complex_", [False, True])
+@pytest.mark.parametrize("seed", range(75))
+def test_positive_verdict_equals_that_of_clarabel(seed, complex_):
+    U, b = small_problem(seed, complex_)
+    best = smallest_worst_miss(U, b)
+    for delta, expected in cases(best):
+        result = check(U, b, delta, expected, psd=True)
+        if expected is Status.MET:
+            values = np.linalg.eigvalsh(np.asarray(result.matrix))
+            assert values[0] >= -1e-12 * max(1.0, values[-1])
+
+
+def test_without_a_delta_the_smallest_worst_error_is_found_with_both_bounds():
+    for seed in range(6):
+        U, b = small_problem(seed, complex_=bool(seed % 2))
+        truth = best_symmetric(U, b)
+        result = quadsense.solve(U, b)
+        assert result.status is Status.OPTIMAL
+        assert result.certificate.lower_bound <= truth * (1 + 1e-7) + 1e-9
+        assert truth <= result.max_residual * (1 + 1e-7) + 1e-9
+        assert result.max_residual <= 1.0102 * truth + 1e-9
+        assert result.certificate.verify(U, b)
+        assert result.violations.size == 0
+        truth = smallest_worst_miss(U, b)
+        result = quadsense.solve(U, b, psd=True)
+        assert result.status is Status.OPTIMAL, result.message
+        assert result.certificate.lower_bound <= truth * (1 + 1e-6) + 1e-7
+        assert result.max_residual <= 1.0102 * truth + 1e-6
+        assert result.certificate.verify(U, b)
+
+
+def test_a_false_optimum_does_not_verify():
+    U, b = small_problem(1, False)
+    result = quadsense.solve(U, b)
+    assert result.certificate.verify(U, b)
+    moved = b.copy()
+    moved[0] += 0.5
+    assert not result.certificate.verify(U, moved)
+
+
+def test_consistent_data_without_a_delta_are_fitted_exactly(rng):
+    U = rng.standard_normal((30, 5))
+    b = readings(U, hermitian(rng, 5, False))
+    result = quadsense.solve(U, b)
+    assert result.status is Status.OPTIMAL
+    assert result.max_residual <= 1e-10
+    assert "exact fit" in result.message
+    assert result.certificate.verify(U, b)
+
+
+def test_an_infeasibility_proof_does_not_carry_over_to_other_data():
+    for psd in (None, True):
+        U, b = small_problem(2, False)
+        best = best_symmetric(U, b) if psd is None else smallest_worst_miss(U, b)
+        result = quadsense.solve(U, b, delta=0.9 * best, psd=psd)
+        assert result.status is Status.INFEASIBLE
+        assert result.certificate.verify(U, b)
+        assert not result.certificate.verify(U, b, delta=1.1 * best)
+        assert not result.certificate.verify(U, readings(U, np.eye(U.shape[1])))
+
+
+@pytest.mark.parametrize("psd", [None, True])
+def test_one_sided_bounds_are_met_or_refuted(psd, rng):
+    U = rng.standard_normal((40, 4))
+    b = readings(U, np.diag([1.0, 2.0, 0.5, 3.0]))
+    lo, hi = b - 0.1, b + 0.1
+    lo[:10], hi[10:20] = -np.inf, np.inf
+    result = quadsense.solve(U, bounds=(lo, hi), psd=psd)
+    values = readings(U, np.asarray(result.matrix))
+    assert result.status is Status.MET
+    assert np.all((lo <= values) & (values <= hi))
+    assert result.certificate.verify(U, bounds=(lo, hi))
+    U[1], lo[0], hi[0], lo[1], hi[1] = U[0], 2.0, np.inf, -np.inf, 1.0
+    result = quadsense.solve(U, bounds=(lo, hi), psd=psd)
+    assert result.status is Status.INFEASIBLE
+    assert result.certificate.verify(U, bounds=(lo, hi))
+    assert not result.certificate.verify(U, bounds=(lo - 5.0, hi + 5.0))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_planted_outliers_are_all_found(seed):
+    """A tenth of m = 2 x unknowns, 10 to 30 tolerances off."""
+    rng = np.random.default_rng(seed)
+    n = 12
+    m = n * (n + 1)
+    U = rng.standard_normal((m, n)) / np.sqrt(n)
+    b = readings(U, np.eye(n)) + rng.uniform(-0.01, 0.01, m)
+    planted = np.sort(rng.choice(m, m // 10, replace=False))
+    b[planted] += rng.choice([-1, 1], planted.size) * rng.uniform(0.2, 0.6, planted.size)
+    result = quadsense.solve(U, b, delta=0.02, allow_violations=m // 10)
+    assert result.status is Status.MET
+    assert set(planted) <= set(result.set_aside)
+    kept = np.setdiff1d(np.arange(m), result.set_aside)
+    assert np.abs(readings(U, result.A) - b)[kept].max() <= 0.02
+    assert result.certificate.verify(U, b)
+    assert "set aside" in result.message
+    assert quadsense.solve(U, b, delta=0.02).status is Status.INFEASIBLE
+
+
+def test_least_squares_is_kept_where_it_meets_delta():
+    p = quadsense.datasets.gaussian(n=6, m=200, noise=0.01, seed=0)
+    F = features(p.U)
+    x = np.linalg.lstsq(F, p.b, rcond=None)[0]
+    worst = np.abs(F @ x - p.b).max()
+    result = quadsense.solve(p.U, p.b, delta=1.05 * worst)
+    assert result.plan["method"] == "cg"
+    assert result.max_residual == pytest.approx(worst, rel=0.02)
+    result = quadsense.solve(p.U, p.b, delta=0.95 * worst)
+    assert result.plan["method"] == "minimax"
+    assert result.status is Status.MET
+
+
+@pytest.mark.parametrize("kind", ["sparse", "strict"])
+def test_every_method_takes_other_arrays(kind, rng):
+    import array_api_strict
+    import scipy.sparse as sp
+
+    make = sp.csr_array if kind == "sparse" else array_api_strict.asarray
+    p = quadsense.datasets.gaussian(n=6, m=15, rank=2, seed=0)
+    for options in (
+        {"method": "cg"},
+        {"method": "minimax"},
+        {"psd": True},
+        {"rank": 2},
+        {"rank": "auto"},
+    ):
+        result = quadsense.solve(make(p.U), p.b, delta=1e-3, rng=0, **options)
+        assert result.status is Status.MET, (options, result.message)
+        assert np.abs(readings(p.U, np.asarray(result.matrix)) - p.b).max() <= 1e-3
+
+
+@pytest.mark.parametrize(("n", "m"), [(40, 700), (80, 1200)])
+def test_a_warm_start_takes_at_most_a_third_of_the_steps(n, m, rng):
+    p = quadsense.datasets.gaussian(n=n, m=m, seed=0)
+    cold = quadsense.solve(p.U, p.b, delta=1e-3)
+    other = hermitian(rng, n, False)
+    other *= 0.01 * np.linalg.norm(p.A_star) / np.linalg.norm(other)
+    for b, delta in ((p.b, 5e-4), (readings(p.U, p.A_star + other), 1e-3), (1.01 * p.b, 1e-3)):
+        fresh = quadsense.solve(p.U, b, delta=delta)
+        warm = quadsense.solve(p.U, b, delta=delta, start=cold)
+        assert fresh.success
+        assert warm.success
+        assert warm.n_iter <= fresh.n_iter / 3
+
+
+def test_a_start_matrix_is_where_the_nearest_fit_is_sought_from(rng):
+    p = quadsense.datasets.gaussian(n=6, m=10, seed=0)
+    start = hermitian(rng, 6, False)
+    F = np.array([np.outer(u, u).ravel() for u in p.U])
+    step = np.linalg.lstsq(F, p.b - F @ start.ravel(), rcond=None)[0].reshape(6, 6)
+    for method in ("gd", "cg", "minimax"):
+        result = quadsense.solve(p.U, p.b, delta=1e-9, start=start, method=method)
+        np.testing.assert_allclose(result.A, start + step, atol=1e-6)
+
+
+def test_the_spectral_bound_is_there_without_an_oracle():
+    p = quadsense.datasets.gaussian(n=6, m=60, seed=0, condition=5.0)
+    result = quadsense.solve(p.U, p.b, delta=1e-3, method="gd")
+    found = result.certificate.spectral()
+    W = np.linalg.inv(np.linalg.cholesky(p.A_star))
+    truth = np.abs(np.linalg.eigvalsh(W @ result.A @ W.T) - 1.0).max()
+    assert found.delta == pytest.approx(truth, rel=0.01)
+    noisy = quadsense.datasets.gaussian(n=6, m=60, seed=0, condition=5.0, noise=1e-4)
+    result = quadsense.solve(noisy.U, noisy.b, delta=1e-3)
+    truth = np.abs(np.linalg.eigvalsh(W @ result.A @ W.T) - 1.0).max()
+    assert truth <= result.certificate.spectral(noise=1e-3).delta
+    assert "refute" in result.certificate.spectral(noise=1e-9).message
+    few = quadsense.datasets.gaussian(n=6, m=15, seed=0)
+    answer = quadsense.solve(few.U, few.b, delta=1e-3, psd=True).certificate
+    with pytest.raises(ValueError, match="noise must not be negative"):
+        answer.spectral(noise=-1.0)
+    result = quadsense.solve(few.U, few.b, delta=1e-3, start="tau")
+    if np.linalg.eigvalsh(result.A)[0] > 0:
+        assert result.certificate.spectral().unseen == 6
+
+
+def test_the_plan_refuses_before_allocating_what_cannot_fit(monkeypatch):
+    from quadsense import plan
+
+    monkeypatch.setattr(plan, "available_memory", lambda: 10_000)
+    p = quadsense.datasets.gaussian(n=20, m=300, seed=0)
+    with pytest.raises(MemoryError, match=r"dual would take .* GiB beside U"):
+        quadsense.solve(p.U, p.b, delta=0.1, psd=True)
+
+
+def test_the_plan_says_what_and_why():
+    p = quadsense.datasets.gaussian(n=20, m=300, seed=0)
+    plan = quadsense.solve(p.U, p.b, delta=0.1).plan
+    assert plan["methods"] == ["cg", "minimax"]
+    assert plan["memory"] > 0
+    assert plan["seconds"] > 0
+    assert any("more than the 210 unknowns" in reason for reason in plan["reasons"])
+
+
+def test_cvxpy_agrees_that_an_answer_of_low_rank_fits(rng):
+    p = quadsense.datasets.gaussian(n=8, m=40, rank=2, seed=0)
+    result = quadsense.solve(p.U, p.b, delta=1e-4, rank=2)
+    assert result.matrix.factor.shape == (8, 2)
+    A = cp.Variable((8, 8), PSD=True)
+    values = cp.sum(cp.multiply(p.U @ A, p.U), axis=1)
+    problem = cp.Problem(cp.Minimize(cp.trace(A)), [cp.abs(values - p.b) <= 1e-4])
+    problem.solve(solver=cp.CLARABEL)
+    np.testing.assert_allclose(np.asarray(result.A), A.value, atol=1e-2)
+    too_small = quadsense.solve(p.U, p.b, delta=1e-6, rank=1, max_restarts=2)
+    assert too_small.status is Status.STALLED
+    assert "rank 1 seems too small" in too_small.message
