@@ -243,7 +243,7 @@ def test_damaged_results_are_said_to_be_so(tmp_path):
     for change in ({"tolerance": None}, {"history_extra": np.ones(2)}, {"metadata": "[1]"}):
         arrays = {k: v for k, v in {**whole, **change}.items() if v is not None}
         np.savez(tmp_path / "bad.npz", **arrays)
-        with pytest.raises(ValueError, match="damaged quadsense result|not a quadsense result"):
+        with pytest.raises(ValueError, match=r"damaged quadsense result|not a quadsense result"):
             quadsense.load_result(tmp_path / "bad.npz")
 
 
