@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import time
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import array_api_compat
@@ -51,7 +53,13 @@ def like(values: npt.ArrayLike, other: Array) -> Array:
 
 
 def available_memory() -> int:
-    """Bytes of memory that can still be taken without swapping (a guess where unknown)."""
+    """Bytes of memory that can still be taken without swapping, as of a second ago at most."""
+    return _memory_at(int(time.monotonic()))
+
+
+@lru_cache(maxsize=1)
+def _memory_at(second: int) -> int:
+    """What the system says (a guess where it says nothing)."""
     try:
         with open("/proc/meminfo", encoding="ascii") as lines:
             for line in lines:

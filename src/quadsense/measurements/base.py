@@ -263,6 +263,11 @@ class Measurements:
         """
         if self.tolerance is None:
             raise ValueError("these measurements have no tolerance: use with_tolerance(delta)")
+        return self._unit_readings
+
+    @cached_property
+    def _unit_readings(self) -> UnitReadings:
+        assert self.tolerance is not None
         xp, live = self._rows.xp, self._rows.nonzero
         norms = xp.where(live > 0, self._rows.norms, 1.0)
         with np.errstate(over="ignore", under="ignore"):

@@ -65,7 +65,7 @@ class ConjugateGradient(Stepped):
 
     def stride(self, problem: Problem) -> int:
         """Steps worth a few milliseconds."""
-        return max(1, min(50, int(1e9 // max(self.system.step_cost(True), 1.0))))
+        return max(1, min(12, int(1e9 // max(self.system.step_cost(True), 1.0))))
 
     def claim(self, problem: Problem, state: residuals.State) -> Claim | None:
         """Met, at least squares without meeting the tolerance, or stuck."""
