@@ -79,8 +79,8 @@ class Plan:
         What the first method carries: m coefficients, A, or a factor of A.
     gram : str
         Form of K, where there is one.
-    threads : int or None
-        BLAS threads; None leaves them as they are.
+    threads : dict
+        BLAS threads of each method: "one", "one for NumPy" or "as set".
     memory : int
         Predicted bytes beside U.
     flops, seconds : float
@@ -92,7 +92,7 @@ class Plan:
     methods: tuple[str, ...]
     coordinates: str
     gram: str
-    threads: int | None
+    threads: dict[str, str]
     memory: int
     flops: float
     seconds: float
@@ -145,7 +145,7 @@ def make_plan(shape: Shape, method: str = "auto", rates: Rates | None = None) ->
     memory = max(_memory(shape, name, gram) for name in methods)
     flops, traffic = _work(shape, first, gram)
     seconds = (rates or known_rates()).seconds(flops, traffic)
-    threads = _threads(shape, first, gram)
+    threads = {name: _threads(shape, name, gram) for name in methods}
     return Plan(methods, coordinates, gram, threads, memory, flops, seconds, tuple(reasons))
 
 
@@ -220,19 +220,23 @@ def _work(shape: Shape, method: str, gram: str) -> tuple[float, float]:
     return ITERATIONS[method] * weight * 4.0 * m * n * rank, ITERATIONS[method] * shape.row_bytes
 
 
-def _threads(shape: Shape, method: str, gram: str) -> int | None:
-    """One BLAS thread where products are small, else as many as there are."""
+def _threads(shape: Shape, method: str, gram: str) -> str:
+    """Threads of BLAS: "one" where products are small or thin, else "as set" (all measured).
+
+    "one for NumPy": NumPy and SciPy bring a BLAS each. The triangular products of `cg` are SciPy's
+    and gain from two threads; the vectors between them are NumPy's, whose waiting second thread
+    would slow those down.
+    """
     if gram == "identity":
-        return None
+        return "as set"
     if method in ("dual", "factored"):
-        return 1  # thin products and small factorisations: a second thread only waits
-    if method == "cg" and shape.m < 5000:
-        return 1  # triangular products do not scale below that (measured)
-    if method in ("gd", "sgd"):
-        product = 2.0 * shape.m**2 if gram == "explicit" else 4.0 * shape.m * shape.n**2
-    else:
-        product = 2.0 * shape.m * shape.n**2
-    return 1 if product < SMALL_PRODUCT else None
+        return "one"
+    if method == "cg" and gram == "none":
+        return "one for NumPy"
+    if method == "minimax":
+        return "one" if shape.n <= 60 else "as set"
+    product = 2.0 * shape.m**2 if gram == "explicit" else 4.0 * shape.m * shape.n**2
+    return "one" if product < SMALL_PRODUCT else "as set"
 
 
 def refuse_what_cannot_fit(shape: Shape, plan: Plan) -> None:
@@ -259,10 +263,17 @@ def _controller() -> ThreadpoolController:
 
 
 @contextmanager
-def blas_threads(count: int | None) -> Iterator[None]:
-    """Limit BLAS to so many threads and put the old limit back."""
-    if count is None:
+def blas_threads(policy: str) -> Iterator[None]:
+    """Limit BLAS to one thread, that of NumPy alone, or not at all; put the old limit back."""
+    if policy == "as set":
         yield
         return
-    with _controller().limit(limits=count, user_api="blas"):
+    chosen = _controller()
+    if policy == "one for NumPy":
+        paths = [lib.filepath for lib in chosen.lib_controllers if "numpy" in lib.filepath]
+        if not paths:  # one BLAS for both: leave it to the user
+            yield
+            return
+        chosen = chosen.select(filepath=paths)
+    with chosen.limit(limits=1, user_api="blas"):
         yield

@@ -20,7 +20,7 @@ from quadsense.methods.interior.program import prepare
 from quadsense.methods.positive.best import best_ratio
 from quadsense.methods.positive.maps import Intervals
 from quadsense.methods.steps import factor_answer, shifted_readings
-from quadsense.plan import Plan
+from quadsense.plan import Plan, blas_threads
 from quadsense.result import Status
 
 NONE = np.empty(0, dtype=np.int64)
@@ -67,9 +67,10 @@ def run_method(request: Request, name: str, set_aside: Any = NONE) -> Answer:
         problem = replace(problem, sides=request.data.set_aside(set_aside).sides)
     solver: Method = METHODS[name]()
     tolerance = to_numpy(request.data.tolerance)
-    outcome = run(
-        solver, problem, lambda matrix: _enclosure(matrix, problem), tolerance, request.limits
-    )
+    with blas_threads(request.plan.threads.get(name, "one")):
+        outcome = run(
+            solver, problem, lambda matrix: _enclosure(matrix, problem), tolerance, request.limits
+        )
     matrix = solver.matrix(problem, outcome.state)
     return Answer(outcome, matrix, solver.name, solver.lemma, set_aside)
 
@@ -116,7 +117,8 @@ def best_positive(request: Request) -> Answer:
     """The smallest worst error of a positive semidefinite matrix, from both sides."""
     problem = request.problem
     intervals = Intervals.around(to_numpy(problem.b), to_numpy(problem.delta))
-    best = best_ratio(problem.rows.as_numpy(), intervals, problem.options.gap)
+    with blas_threads("one"):
+        best = best_ratio(problem.rows.as_numpy(), intervals, problem.options.gap)
     matrix = factor_answer(problem, best.X)
     closed = best.upper_bound <= max((1 + problem.options.gap) * best.lower_bound, 1e-9)
     status = Status.OPTIMAL if closed else Status.UNDECIDED

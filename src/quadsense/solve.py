@@ -9,7 +9,7 @@ from typing import Any
 from quadsense.answer import to_result
 from quadsense.measurements.validate import is_whole
 from quadsense.methods import Problem
-from quadsense.plan import blas_threads, make_plan, refuse_what_cannot_fit, shape_of
+from quadsense.plan import make_plan, refuse_what_cannot_fit, shape_of
 from quadsense.request import (
     check_options,
     check_priors,
@@ -163,8 +163,7 @@ def solve(
     )
     request = Request(measured, plan, problem, limits, positive)
     preparing = time.perf_counter() - begin
-    with blas_threads(plan.threads):
-        answer = run_plan(request) if target or not positive else best_positive(request)
-        if allow_violations and answer.outcome.status not in (Status.MET, Status.INTERRUPTED):
-            answer = set_violations_aside(request, answer, int(allow_violations))
+    answer = run_plan(request) if target or not positive else best_positive(request)
+    if allow_violations and answer.outcome.status not in (Status.MET, Status.INTERRUPTED):
+        answer = set_violations_aside(request, answer, int(allow_violations))
     return to_result(request, answer, preparing)

@@ -127,7 +127,7 @@ def solve_spectral(
         plan={
             "method": "spectral",
             "gram": "identity",
-            "threads": None,
+            "threads": {},
             "reasons": ["one eigendecomposition serves every iteration"],
             "lemma": solver.lemma and "Lemma C.1 and C.2",
         },

@@ -132,7 +132,7 @@ def data_text(data: Measurements) -> str:
 
 def plan_text(plan: Plan) -> str:
     """The plan, its price, and its reasons."""
-    threads = "as set" if plan.threads is None else str(plan.threads)
+    threads = plan.threads[plan.methods[0]]
     lines = [
         ("plan", f"{' then '.join(plan.methods)}, in {plan.coordinates} coordinates"),
         (
