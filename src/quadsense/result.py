@@ -22,6 +22,9 @@ from quadsense.methods.spectral import SpectralOracle
 from quadsense.proofs import best_error_bound, check_infeasible
 
 FORMAT = "quadsense-result"
+PLAIN_FIELDS = (
+    "message", "max_residual", "max_ratio", "n_iter", "timings", "plan", "unique", "unseen",
+)  # fmt: skip
 CLAIM_FIELDS = (
     "upper_bound", "lower_bound", "rounding", "conjugate", "psd", "gap", "condition",
 )  # fmt: skip
@@ -376,19 +379,7 @@ class Result:
             "status": str(self.status),
             "kind": self.certificate.kind,
             "certificate": {name: getattr(self.certificate, name) for name in CLAIM_FIELDS},
-            **{
-                name: getattr(self, name)
-                for name in (
-                    "message",
-                    "max_residual",
-                    "max_ratio",
-                    "n_iter",
-                    "timings",
-                    "plan",
-                    "unique",
-                    "unseen",
-                )
-            },
+            **{name: getattr(self, name) for name in PLAIN_FIELDS},
             "violations": self.violations.tolist(),
         }
         files.write_arrays(path, arrays, metadata)
@@ -459,17 +450,5 @@ def _read(path: Any, arrays: files.Arrays, meta: dict[str, Any]) -> Result:
         certificate=certificate,
         suspects=arrays["suspects"],
         set_aside=arrays["set_aside"],
-        **{
-            name: meta[name]
-            for name in (
-                "message",
-                "max_residual",
-                "max_ratio",
-                "n_iter",
-                "timings",
-                "plan",
-                "unique",
-                "unseen",
-            )
-        },
+        **{name: meta[name] for name in PLAIN_FIELDS},
     )

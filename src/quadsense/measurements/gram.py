@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -27,13 +28,13 @@ class Gram(Protocol):
         """Upper bound on the largest eigenvalue of K."""
 
 
-class _Operator:
+class _Operator(ABC):
     """Shared by every form: K is entry-wise nonnegative, so its row sums bound its spectrum."""
 
     rows: BaseRows
 
-    def apply(self, s: Array) -> Array:
-        raise NotImplementedError
+    @abstractmethod
+    def apply(self, s: Array) -> Array: ...
 
     @cached_property
     def top(self) -> float:

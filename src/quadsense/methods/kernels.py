@@ -84,23 +84,34 @@ def evaluate(y: Any, q: Any, eta: float, sharpness: float, shift: float) -> Any:
     return moved, sigma, total, float(xp.max(xp.abs(moved)))
 
 
-@overload(evaluate, jit_options={"fastmath": FAST, "error_model": "numpy"})
+@njit(fastmath=FAST, error_model="numpy")
+def _evaluate_fast(y: Any, q: Any, eta: float, sharpness: float, shift: float) -> Any:
+    m = y.shape[0]
+    moved, sigma = np.empty(m), np.empty(m)
+    floor = math.exp(-2.0 * shift)
+    total, top = 0.0, 0.0
+    for i in range(m):  # apart from the next loop: together they would not vectorise
+        v = y[i] - eta * q[i]
+        moved[i] = v
+        top = max(top, abs(v))
+    limit = (700.0 + shift) / sharpness  # a step far too long must not overflow
+    for i in range(m):
+        v = moved[i]
+        a = abs(v)
+        a = a if a < limit else limit
+        grown = exp_clipped(sharpness * a - shift)
+        decayed = floor / grown
+        total += grown + decayed
+        sigma[i] = math.copysign(0.5 * (grown - decayed), v)
+    return moved, sigma, 0.5 * total, top
+
+
+# An overload's own options do not reach the division, whose check would keep the loop from
+# vectorising: it calls a function compiled with them.
+@overload(evaluate)
 def _evaluate_compiled(y: Any, q: Any, eta: Any, sharpness: Any, shift: Any) -> Any:
     def implementation(y: Any, q: Any, eta: Any, sharpness: Any, shift: Any) -> Any:
-        m = y.shape[0]
-        moved, sigma = np.empty(m), np.empty(m)
-        floor = math.exp(-2.0 * shift)
-        total, top = 0.0, 0.0
-        for i in range(m):
-            v = y[i] - eta * q[i]
-            moved[i] = v
-            a = abs(v)
-            top = max(top, a)
-            grown = exp_clipped(min(sharpness * a - shift, 700.0))
-            decayed = floor / grown
-            total += grown + decayed
-            sigma[i] = math.copysign(0.5 * (grown - decayed), v)
-        return moved, sigma, 0.5 * total, top
+        return _evaluate_fast(y, q, eta, sharpness, shift)
 
     return implementation
 
