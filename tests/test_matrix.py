@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from scipy.sparse.linalg import LinearOperator, cg
 
 import quadsense
-from quadsense.core.matrix import MeasuredForm, SensedMatrix
+from quadsense.core.forms import MeasuredForm
+from quadsense.core.matrix import SensedMatrix
 
 
 def make(form, complex_, m, n, seed=0):

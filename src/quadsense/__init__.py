@@ -11,12 +11,13 @@ import importlib
 from typing import Any
 
 from quadsense import datasets
+from quadsense.certificate import Certificate
 from quadsense.core import theory
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.noise import delta_from_sigma
 from quadsense.measurements import Measurements
 from quadsense.methods.spectral import SpectralOracle
-from quadsense.result import Certificate, History, Result, Status, load_result
+from quadsense.result import History, Result, Status, load_result
 from quadsense.solve import solve
 from quadsense.spectral import solve_spectral
 

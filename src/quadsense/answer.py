@@ -8,10 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Array, namespace, to_numpy
+from quadsense.certificate import Certificate
 from quadsense.core.certificate import excess
 from quadsense.measurements import Measurements
 from quadsense.proofs import best_error_bound, check_infeasible, user_dual
-from quadsense.result import Certificate, Result, Status
+from quadsense.result import Result, Status
 from quadsense.runs import Answer, Request
 
 SMALL_ORDER = 50

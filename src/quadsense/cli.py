@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +12,12 @@ import numpy as np
 
 import quadsense
 from quadsense import datasets, files, view
+from quadsense.demo import run_demo
 from quadsense.machine import known_rates, measure_rates
 from quadsense.methods import METHODS
 from quadsense.plan import Shape, make_plan, shape_of
 from quadsense.request import SCHEDULES, STARTS
-from quadsense.result import Result, Status
+from quadsense.result import Status
 
 EXIT = {
     Status.MET: 0,
@@ -340,86 +339,6 @@ def demo(seed: int) -> int:
       quadsense demo --seed 1
     """
     click.echo("Compiling (the first run only) and solving ...", err=True)
-    rows = []
-    failed = 0
-    for name, p, runs, delta in _demo_problems(seed):
-        for options in runs:
-            quadsense.solve(p.U, p.b, delta=delta, max_iter=2, rng=seed, **options)  # compile
-            begin = time.perf_counter()
-            result = quadsense.solve(p.U, p.b, delta=delta, rng=seed, **options)
-            seconds = time.perf_counter() - begin
-            true = result.certificate.verify(p.U, p.b)
-            failed += not true
-            rows.append(_demo_row(name, options, result, delta, seconds, true))
-    p = datasets.gaussian(60, 60, seed=seed)
-    oracle = quadsense.SpectralOracle(p.A_star)
-    for schedule in SCHEDULES:
-        begin = time.perf_counter()
-        result = quadsense.solve_spectral(oracle, np.eye(60), accuracy=0.1, schedule=schedule)
-        seconds = time.perf_counter() - begin
-        true = result.certificate.verify(oracle)
-        failed += not true
-        options = {"method": "spectral", "schedule": schedule}
-        rows.append(_demo_row("oracle of A*, n=60", options, result, 0.1, seconds, true))
-    header = [
-        "problem",
-        "method",
-        "schedule",
-        "status",
-        "iterations",
-        "max residual",
-        "delta",
-        "seconds",
-        "certificate",
-    ]
-    click.echo(view.table(header, rows))
-    click.echo(
-        "\nmet says that A fits every measurement, not that A is A*: with m below n(n+1)/2 "
-        "many matrices fit."
-    )
+    text, failed = run_demo(seed)
+    click.echo(text)
     return NOT_MET if failed else 0
-
-
-def _demo_row(
-    name: str, options: dict[str, Any], result: Result, delta: float, seconds: float, true: bool
-) -> list[str]:
-    return [
-        name,
-        result.plan["method"],
-        options.get("schedule", "-"),
-        str(result.status),
-        f"{result.n_iter:,}",
-        f"{result.max_residual:.2e}",
-        f"{delta:g}",
-        f"{seconds:.4f}",
-        "verified" if true else "FALSE",
-    ]
-
-
-def _demo_problems(
-    seed: int,
-) -> Iterator[tuple[str, datasets.Dataset, list[dict[str, Any]], float]]:
-    """Name, data, runs and delta of every part of the demo."""
-    fast: list[dict[str, Any]] = [
-        {"method": name, "schedule": "continuation"} for name in ("gd", "sgd")
-    ]
-    paper: list[dict[str, Any]] = [{"method": name, "schedule": "paper"} for name in ("gd", "sgd")]
-    yield (
-        "orthonormal, n=m=200",
-        datasets.orthonormal(200, 200, seed=seed),
-        [{"method": "closed_form"}, *fast, *paper],
-        0.02,
-    )
-    yield (
-        "near-orthogonal, n=100 m=50",
-        datasets.near_orthogonal(100, 50, seed=seed),
-        [*fast, *paper],
-        0.02,
-    )
-    every = [*fast, {"method": "cg"}, {"method": "minimax"}, {"method": "dual"}]
-    yield "gaussian, n=50 m=600", datasets.gaussian(50, 600, seed=seed), every, 0.01
-    p = datasets.gaussian(50, 400, rank=2, seed=seed)
-    yield "gaussian rank 2, n=50 m=400", p, [{"method": "factored", "rank": 2}], 1e-4
-    p = datasets.gaussian(10, 300, noise=0.02, seed=seed)
-    yield "noisy, n=10 m=300", p, [{"method": "auto"}], 0.06
-    yield "noisy, delta too small", p, [{"method": "auto"}], 0.03

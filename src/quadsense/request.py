@@ -10,14 +10,16 @@ from typing import Any
 import numpy as np
 
 from quadsense.arrays import Array, device, to_numpy
-from quadsense.core.matrix import MeasuredForm, SensedMatrix
+from quadsense.certificate import on_rows_of
+from quadsense.core.forms import MeasuredForm
+from quadsense.core.matrix import SensedMatrix
 from quadsense.loop import Limits
 from quadsense.measurements import Measurements
 from quadsense.measurements.validate import is_number, is_whole
 from quadsense.methods import METHODS, Options
 from quadsense.methods.base import option_names
 from quadsense.methods.spectral import checked_square
-from quadsense.result import Result, on_rows_of
+from quadsense.result import Result
 
 STARTS = ("mean", "tau", "zero")
 SCHEDULES = ("continuation", "paper")

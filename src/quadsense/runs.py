@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from quadsense.arrays import namespace, to_numpy
 from quadsense.core.certificate import Enclosure, enclosure, measured_enclosure
-from quadsense.core.matrix import MeasuredForm, SensedMatrix
+from quadsense.core.forms import MeasuredForm
+from quadsense.core.matrix import SensedMatrix
 from quadsense.loop import Limits, Outcome, run
 from quadsense.measurements import Measurements
 from quadsense.measurements.gram import make_gram

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from quadsense.arrays import namespace, to_numpy
+from quadsense.certificate import Certificate
 from quadsense.core.certificate import Enclosure, is_met
 from quadsense.core.matrix import SensedMatrix
 from quadsense.loop import run
@@ -23,7 +24,7 @@ from quadsense.methods.spectral import (
     symmetrised,
 )
 from quadsense.request import check_options, to_limits, to_options
-from quadsense.result import Certificate, Result, Status
+from quadsense.result import Result, Status
 
 
 def solve_spectral(

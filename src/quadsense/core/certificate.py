@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from quadsense.arrays import Array, Vector, namespace, to_numpy
-from quadsense.core.matrix import DenseForm, FactorForm, MeasuredForm, Rows, SensedMatrix
+from quadsense.core.forms import DenseForm, FactorForm, MeasuredForm, Rows
+from quadsense.core.matrix import SensedMatrix
 
 UNIT = 2.0**-53
 

@@ -9,7 +9,8 @@ import numpy as np
 
 from quadsense.arrays import Array, Vector
 from quadsense.core.certificate import Enclosure
-from quadsense.core.matrix import MeasuredForm, SensedMatrix
+from quadsense.core.forms import MeasuredForm
+from quadsense.core.matrix import SensedMatrix
 from quadsense.measurements.gram import Gram
 from quadsense.measurements.rows import BaseRows
 

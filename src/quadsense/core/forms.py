@@ -1,0 +1,233 @@
+"""Ways to hold a symmetric or Hermitian matrix: by measurements, dense, by a factor."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from quadsense.arrays import Array, namespace
+
+
+class Rows(Protocol):
+    """What the implicit form needs of the measurement vectors, scaled to unit norm."""
+
+    @property
+    def m(self) -> int:
+        """Number of rows."""
+
+    @property
+    def n(self) -> int:
+        """Length of a row."""
+
+    @property
+    def dtype(self) -> Any:
+        """Float64 or complex128, of the array namespace."""
+
+    @property
+    def nonzero(self) -> Array:
+        """(m,) 1.0 for a row, 0.0 for a row of zeros."""
+
+    @property
+    def prefers_gram(self) -> bool:
+        """Whether ``K y`` costs less through inner products of rows than through an (n, n)."""
+
+    def times(self, X: Array) -> Array:
+        """``conj(U) @ X``: (n, k) to (m, k), that is ``u_i* x``."""
+
+    def combine(self, Y: Array) -> Array:
+        """``U.T @ Y``: (m, k) to (n, k), that is ``sum_i u_i y_i``."""
+
+    def adjoint(self, y: Array) -> Array:
+        """``sum_i y_i u_i u_i*``: (m,) to (n, n)."""
+
+    def squared_columns(self, y: Array) -> Array:
+        """``sum_i y_i |u_i|^2`` entry by entry: (m,) to (n,)."""
+
+    def gram_times(self, Y: Array) -> Array:
+        """``K @ Y``, K_ij = |<u_i, u_j>|^2: (m,) or (m, k) to the same."""
+
+    def forward(self, A: Array) -> Array:
+        """``u_i* A u_i``: (n, n) to (m,)."""
+
+    def quadratic(self, times: Callable[[Array], Array]) -> Array:
+        """``u_i* A u_i`` for an A known by its products ``times(X) = A @ X``: to (m,)."""
+
+
+class Form(Protocol):
+    """One way to hold a symmetric or Hermitian matrix."""
+
+    @property
+    def n(self) -> int:
+        """Order of the matrix."""
+
+    @property
+    def dtype(self) -> Any:
+        """Type of the entries."""
+
+    def times(self, X: Array) -> Array:
+        """``A @ X`` for X of shape (n, k)."""
+
+    def trace(self) -> float:
+        """Sum of the eigenvalues."""
+
+    def norm(self) -> float:
+        """Frobenius norm."""
+
+    def diagonal(self) -> Array:
+        """(n,) real diagonal."""
+
+    def dense(self) -> Array:
+        """(n, n) array."""
+
+
+@dataclass(frozen=True)
+class MeasuredForm:
+    """``A = tau I + base - sum_i c_i u_i u_i*``, u_i of unit norm: all that iterations carry.
+
+    Attributes
+    ----------
+    tau : float
+        Multiple of the identity that the iterations started from.
+    c : array of shape (m,)
+        Coefficients.
+    rows : Rows
+        The measurement vectors.
+    base : array of shape (n, n), optional
+        What else the iterations started from.
+    """
+
+    tau: float
+    c: Array
+    rows: Rows
+    base: Array | None = None
+
+    @property
+    def n(self) -> int:
+        """Order of the matrix."""
+        return self.rows.n
+
+    @property
+    def dtype(self) -> Any:
+        """Type of the entries."""
+        return self.rows.dtype
+
+    def times(self, X: Array) -> Array:
+        """``A @ X`` in O(mn) a column."""
+        Y = self.rows.times(X)
+        xp = namespace(Y)
+        product = self.tau * X - self.rows.combine(xp.astype(self.c, Y.dtype)[:, None] * Y)
+        return product if self.base is None else product + self.base @ X
+
+    def trace(self) -> float:
+        """Sum of the eigenvalues, in O(m)."""
+        start = self.tau * self.n
+        if self.base is not None:
+            start += DenseForm(self.base).trace()
+        return start - float(namespace(self.c).sum(self.c * self.rows.nonzero))
+
+    def norm(self) -> float:
+        """Frobenius norm; with n > m no n-by-n matrix is formed."""
+        if self.n <= self.rows.m or self.base is not None:
+            return DenseForm(self.dense()).norm()
+        xp = namespace(self.c)
+        square = float(xp.sum(self.c * self.rows.gram_times(self.c)))
+        cross = float(xp.sum(self.c * self.rows.nonzero))
+        return math.sqrt(max(0.0, self.tau**2 * self.n - 2.0 * self.tau * cross + square))
+
+    def diagonal(self) -> Array:
+        """Real diagonal, in O(mn)."""
+        values = self.tau - self.rows.squared_columns(self.c)
+        return values if self.base is None else values + DenseForm(self.base).diagonal()
+
+    def dense(self) -> Array:
+        """(n, n) array, in O(mn^2)."""
+        A = -self.rows.adjoint(self.c)
+        xp = namespace(A)
+        A = A + self.tau * xp.eye(self.n, dtype=A.dtype)
+        return A if self.base is None else A + self.base
+
+
+@dataclass(frozen=True)
+class DenseForm:
+    """An (n, n) array."""
+
+    values: Array
+
+    @property
+    def n(self) -> int:
+        """Order of the matrix."""
+        return int(self.values.shape[0])
+
+    @property
+    def dtype(self) -> Any:
+        """Type of the entries."""
+        return self.values.dtype
+
+    def times(self, X: Array) -> Array:
+        """``A @ X``."""
+        return self.values @ X
+
+    def trace(self) -> float:
+        """Sum of the eigenvalues."""
+        return float(namespace(self.values).sum(self.diagonal()))
+
+    def norm(self) -> float:
+        """Frobenius norm."""
+        return float(namespace(self.values).linalg.matrix_norm(self.values))
+
+    def diagonal(self) -> Array:
+        """Real diagonal."""
+        xp = namespace(self.values)
+        values = xp.linalg.diagonal(self.values)
+        return xp.real(values) if xp.isdtype(values.dtype, "complex floating") else values
+
+    def dense(self) -> Array:
+        """Return the array itself."""
+        return self.values
+
+
+@dataclass(frozen=True)
+class FactorForm:
+    """``A = X X*``, X of shape (n, r): positive semidefinite of rank r at most."""
+
+    factor: Array
+
+    @property
+    def n(self) -> int:
+        """Order of the matrix."""
+        return int(self.factor.shape[0])
+
+    @property
+    def dtype(self) -> Any:
+        """Type of the entries."""
+        return self.factor.dtype
+
+    def _conj(self) -> Array:
+        xp = namespace(self.factor)
+        complex_ = xp.isdtype(self.factor.dtype, "complex floating")
+        return xp.conj(self.factor) if complex_ else self.factor
+
+    def times(self, X: Array) -> Array:
+        """``A @ X`` in O(nr) a column."""
+        return self.factor @ (self._conj().T @ X)
+
+    def trace(self) -> float:
+        """Sum of the eigenvalues."""
+        xp = namespace(self.factor)
+        return float(xp.sum(xp.abs(self.factor) ** 2))
+
+    def norm(self) -> float:
+        """Frobenius norm, from the r-by-r Gram matrix of the factor."""
+        xp = namespace(self.factor)
+        return float(xp.linalg.matrix_norm(self._conj().T @ self.factor))
+
+    def diagonal(self) -> Array:
+        """Real diagonal."""
+        xp = namespace(self.factor)
+        return xp.sum(xp.abs(self.factor) ** 2, axis=1)
+
+    def dense(self) -> Array:
+        """(n, n) array."""
+        return self.factor @ self._conj().T
