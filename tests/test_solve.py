@@ -402,8 +402,7 @@ def test_rows_of_norm_1e150_and_its_inverse(method, rng):
 
 def test_the_certificates_rounding_bound_covers_the_true_error(complex_, rng):
     """Residuals in 80-bit precision stay within the bound, for every form of the matrix."""
-    from quadsense.core.certificate import enclosure
-        m, n = 30, 20
+    m, n = 30, 20
     U = gaussian_rows(rng, m, n, complex_) * rng.uniform(0.1, 10, (m, 1))
     data = quadsense.Measurements(U, rng.random(m), delta=1.0)
     rows, scaled = data.unit_rows, data.scaled()
