@@ -194,3 +194,15 @@ def test_paper_schedule_with_unequal_tolerances_still_meets_each():
     result = quadsense.solve(p.U, p.b, delta=delta, method="gd", schedule="paper")
     assert result.status is Status.MET
     assert np.all(np.abs(result.residuals) <= delta)
+
+
+def test_unequal_tolerances_of_general_rows_ask_for_that_many_more_steps():
+    """The step respects the sharpest row, the rate is that of the bluntest."""
+    even = theory.schedule(m=10, radius=3.0, delta=1.0)
+    uneven = theory.schedule(m=10, radius=3.0, delta=1.0, spread=4.0)
+    assert uneven.iterations == pytest.approx(4 * even.iterations, rel=1e-3)
+    p = problem_of("near_orthogonal", 10)
+    delta = np.linspace(0.05, 0.2, 10)
+    solver, _, state = build(p.U, p.b, delta, schedule="paper")
+    promised = theory.schedule(m=10, radius=state.max_ratio, delta=1.0, spread=4.0)
+    assert solver.limit == pytest.approx(promised.iterations, rel=1e-3)
