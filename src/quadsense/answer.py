@@ -8,8 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Array, namespace, to_numpy
-from quadsense.certificate import Certificate
-from quadsense.core.certificate import excess
+from quadsense.certificate import Certificate, ratios_of
 from quadsense.measurements import Measurements
 from quadsense.proofs import best_error_bound, check_infeasible, user_dual
 from quadsense.result import Result, Status
@@ -30,7 +29,7 @@ def to_result(request: Request, answer: Answer, preparing: float) -> Result:
     dead = data.unit_rows.nonzero == 0
     if bool(namespace(z).any(dead)):  # u = 0 reads 0 whatever A is
         residuals = namespace(z).where(dead, -data.b, z)
-    ratios = _ratios(data, outcome.found.z, residuals)
+    ratios = ratios_of(data, outcome.found.z)
     certificate = _certificate(request, answer, data, ratios)
     status = outcome.status
     if certificate.kind == "infeasible":
@@ -65,14 +64,6 @@ def to_result(request: Request, answer: Answer, preparing: float) -> Result:
 
 
 NOTHING: npt.NDArray[np.int64] = np.empty(0, np.int64)
-
-
-def _ratios(data: Measurements, unit_z: Array, residuals: Array) -> Any:
-    """``|z_i|/delta_i``, from the unit rows, where nothing overflows."""
-    scaled = data.scaled()
-    dead = to_numpy(data.unit_rows.nonzero) == 0
-    ratios = excess(unit_z, scaled.delta, data.sides)
-    return np.where(dead, excess(residuals, data.tolerance, data.sides), ratios)
 
 
 def _certificate(request: Request, answer: Answer, data: Measurements, ratios: Any) -> Certificate:
@@ -174,7 +165,7 @@ class _Words:
             rest = f", {aside} set aside as asked" if aside else ""
             return f"met: {numbers}, all {kept} measurements within tolerance{rest}"
         if self.status is Status.OPTIMAL:
-            if certificate.upper_bound <= 4.0 * certificate.rounding:
+            if certificate.upper_bound <= 1e-8 * float(np.abs(to_numpy(data.b)).max()):
                 return f"optimal: an exact fit, worst residual {self.size:.4g}"
             return (
                 f"optimal: worst residual {self.size:.4g}, and no matrix does better than "

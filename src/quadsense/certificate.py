@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Array, Vector, to_numpy
-from quadsense.core.certificate import enclosure, excess, is_met
+from quadsense.core.certificate import UNIT, enclosure, excess, is_met
 from quadsense.core.forms import MeasuredForm
 from quadsense.core.identify import SpectralCertificate, spectral_certificate
 from quadsense.core.matrix import SensedMatrix
@@ -107,6 +107,8 @@ class Certificate:
         scaled = data.scaled()
         matrix = on_rows_of(self.matrix, data)
         found = enclosure(matrix, data.unit_rows, scaled.b)
+        if self.psd and not is_positive(matrix):
+            return False
         if self.kind == "met":
             return is_met(found, scaled.delta, data.sides)
         return self._is_optimal(data, found, scaled.delta)
@@ -178,8 +180,9 @@ class Certificate:
     def _is_optimal(self, data: Measurements, found: Any, delta: Any) -> bool:
         """Whether the recomputed upper and lower bound are within the gap."""
         slack = to_numpy(found.error) / to_numpy(delta)
-        upper = float((excess(found.z, delta) + slack).max())
-        if upper <= 4.0 * float(slack.max()):  # exact, up to rounding
+        upper = float((ratios_of(data, found.z) + slack).max())
+        scale = float(np.max(np.abs(to_numpy(data.b)) / to_numpy(data.tolerance)))
+        if upper <= min(4.0 * float(slack.max()), 1e-8 * scale):  # exact, up to rounding
             return True
         if self.dual is None or self.dual.shape != (data.m,):
             return False
@@ -188,6 +191,23 @@ class Certificate:
         else:
             lower, _ = best_error_bound(data, self.dual, upper)
         return upper - lower <= 1.001 * self.gap * upper
+
+
+def ratios_of(data: Measurements, unit_z: Array) -> Vector:
+    """``|z_i|/delta_i`` from the residuals of the unit rows; a row of zeros reads 0 whatever A."""
+    ratios = excess(unit_z, data.scaled().delta, data.sides)
+    dead = to_numpy(data.unit_rows.nonzero) == 0
+    if dead.any():
+        ratios = np.where(dead, excess(-data.b, data.tolerance, data.sides), ratios)
+    return ratios
+
+
+def is_positive(matrix: SensedMatrix) -> bool:
+    """Whether A is positive semidefinite: by its form, or up to rounding of its eigenvalues."""
+    if matrix.factor is not None:
+        return True
+    values = np.linalg.eigvalsh(np.asarray(matrix))
+    return bool(values[0] >= -16.0 * UNIT * values.size * max(abs(values[0]), abs(values[-1])))
 
 
 def on_rows_of(matrix: SensedMatrix, data: Measurements) -> SensedMatrix:

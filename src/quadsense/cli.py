@@ -325,7 +325,10 @@ def verify(file: str, result: str, delta: float | None, quiet: bool) -> int:
         if certificate.kind == "none":
             click.echo(f"no claim: the result's status is {claimed.status}")
         else:
-            click.echo(f"{'true' if true else 'FALSE'}: {claimed.status}, {data.m} measurements")
+            aside = certificate.set_aside.size
+            rest = f", {aside} set aside" if aside else ""
+            kept = f"{data.m - aside} measurements{rest}"
+            click.echo(f"{'true' if true else 'FALSE'}: {claimed.status}, {kept}")
     return 0 if true else NOT_MET
 
 

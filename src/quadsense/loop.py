@@ -169,9 +169,10 @@ class _Run:
         certify: Callable[[SensedMatrix], Enclosure],
         recorder: _Recorder,
         limits: Limits,
+        interrupts: _Interrupts,
     ) -> None:
         self.method, self.problem, self.certify = method, problem, certify
-        self.recorder, self.limits = recorder, limits
+        self.recorder, self.limits, self.interrupts = recorder, limits, interrupts
         self.state = self.best = method.start(problem)
         self.found: Enclosure | None = None  # residuals of `best`, where recomputed
         self.status: Status | None = None
@@ -184,13 +185,14 @@ class _Run:
     def go(self) -> None:
         """Advance until there is a status."""
         self.recorder.add(self.state)
-        with _Interrupts() as interrupts:
-            while self.status is None:
-                self._judge()
-                if self.status is None:
-                    self._stop_at_limits(interrupts.pressed)
-                if self.status is None:
-                    self._stride()
+        while self.status is None:
+            self._judge()
+            if self.status is None:
+                self._stop_at_limits()
+            if self.status is None:
+                self._stride()
+        if self.interrupts.pressed and not (self.status.success or self.status == "infeasible"):
+            self._end(Status.INTERRUPTED, "interrupted by the user")
 
     def check_best(self) -> Enclosure:
         """Residuals of the best state, recomputed from the data."""
@@ -242,11 +244,11 @@ class _Run:
         self.state = self.best = self.method.correct(self.problem, self.state, found.z, goal)
         self.mark = math.inf
 
-    def _stop_at_limits(self, pressed: bool) -> None:
+    def _stop_at_limits(self) -> None:
         """End if a limit is reached or nothing has moved for long."""
         limits, done, method = self.limits, self.state.iteration, self.method
         seconds = time.perf_counter() - self.recorder.begin
-        if pressed:
+        if self.interrupts.pressed:
             self._end(Status.INTERRUPTED, "interrupted by the user")
         elif limits.max_iter is not None and done >= limits.max_iter:
             self._end(Status.MAX_ITER, f"stopped after max_iter = {limits.max_iter} iterations")
@@ -260,6 +262,8 @@ class _Run:
 
     def _stalled(self) -> str:
         patience = self.method.patience(self.problem)
+        if patience >= 2**32:
+            return "rounding keeps the method from moving any further: raise delta"
         return (
             f"the max residual has not fallen by {PROGRESS:.1%} in {patience} strides (worst ratio "
             f"to delta {self.state.max_ratio:.3g}): either no matrix meets this delta, and a "
@@ -317,15 +321,16 @@ def run(
         bounds included, are within the tolerance.
     """
     recorder = _Recorder(method, problem, tolerance, limits)
-    one = _Run(method, problem, certify, recorder, limits)
-    try:
-        one.go()
-    except KeyboardInterrupt:
-        one._end(Status.INTERRUPTED, "interrupted by the user")
-    except StopIteration:
-        one._end(Status.INTERRUPTED, "stopped by the callback")
-    finally:
-        recorder.close()
+    with _Interrupts() as interrupts:
+        one = _Run(method, problem, certify, recorder, limits, interrupts)
+        try:
+            one.go()
+        except KeyboardInterrupt:
+            one._end(Status.INTERRUPTED, "interrupted by the user")
+        except StopIteration:
+            one._end(Status.INTERRUPTED, "stopped by the callback")
+        finally:
+            recorder.close()
     iterating = time.perf_counter() - recorder.begin - one.certifying
     found = one.check_best()
     assert one.status is not None

@@ -210,6 +210,8 @@ def _work(shape: Shape, method: str, gram: str) -> tuple[float, float]:
         # Generic rows contract the residual by sqrt(m/N) a step.
         closeness = min(m, N) / max(m, N)
         steps = min(200.0, 8.0 / max(1e-3, 1.0 - closeness**0.5))
+        if gram in ("explicit", "sparse"):
+            return weight * m * m * n, steps * 8.0 * m * m * min(1.0, 2.0 * shape.density)
         return steps * weight * 2.0 * m * n * n, steps * shape.row_bytes
     if method == "minimax":
         side = min(m, N)

@@ -114,8 +114,12 @@ def best_error_bound(data: Measurements, dual: Vector, upper: float) -> tuple[fl
     b, delta = to_numpy(scaled.b), to_numpy(scaled.delta)
     U, y = data.unit_rows.as_numpy(), unit_dual(data, dual)
     largest = float(np.max(np.abs(y), initial=0.0))
+    dead = to_numpy(data.unit_rows.nonzero) == 0
+    floor = float(
+        np.max(np.abs(to_numpy(data.b)) / to_numpy(data.tolerance), where=dead, initial=0.0)
+    )
     if not (math.isfinite(largest) and largest > 0.0) or data.sides is not None:
-        return 0.0, ""
+        return floor, ""
     y = np.ldexp(y, -int(np.frexp(largest)[1]))
     sigma = smallest_singular_value(U)
     norm, condition = NORM_FACTOR * data_scale(b, delta), ""
@@ -123,4 +127,5 @@ def best_error_bound(data: Measurements, dual: Vector, upper: float) -> tuple[fl
         norm = float(np.linalg.norm(np.abs(b) + upper * delta)) / sigma * (1.0 + 1e-12)
     else:
         condition = f"among matrices of Frobenius norm up to {norm:.3g} for unit rows"
-    return lower_bound(b, delta, y, adjoint_norm(U, y), norm), condition
+    found = lower_bound(b, delta, y, adjoint_norm(U, y), norm)
+    return (found, condition) if found > floor else (floor, "")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from quadsense.arrays import Array, device, to_numpy
 from quadsense.certificate import on_rows_of
@@ -164,6 +165,8 @@ def to_start(start: Any, schedule: str, data: Measurements, b: Array) -> Start:
             )
         return Start(start_value(start, b, data.unit_rows.nonzero))
     matrix = start.matrix if isinstance(start, Result) else start
+    if sp.issparse(matrix):
+        matrix = matrix.toarray()
     if not isinstance(matrix, SensedMatrix):
         matrix = SensedMatrix.from_dense(checked_square("start", matrix))
     if matrix.shape[0] != data.n:
@@ -171,13 +174,12 @@ def to_start(start: Any, schedule: str, data: Measurements, b: Array) -> Start:
     form = on_rows_of(matrix, data).form
     if isinstance(form, MeasuredForm) and form.rows is data.unit_rows:
         return Start(form.tau, form.base, form.c)
-    xp = data.unit_rows.xp
-    dense = xp.asarray(np.asarray(matrix, dtype=_numpy_dtype(data)), device=device(b))
-    return Start(0.0, dense, factor=matrix.factor)
-
-
-def _numpy_dtype(data: Measurements) -> Any:
-    return np.complex128 if data.unit_rows.is_complex else np.float64
+    values, factor = np.asarray(matrix), matrix.factor
+    if np.iscomplexobj(values) and not data.unit_rows.is_complex:
+        # Real rows see the real part alone.
+        values, factor = np.ascontiguousarray(values.real), None
+    dense = data.unit_rows._cast(data.unit_rows.xp.asarray(values, device=device(b)))
+    return Start(0.0, dense, factor=factor)
 
 
 def start_value(start: str, b: Array, nonzero: Array) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,10 +18,10 @@ from quadsense.measurements import Measurements
 from quadsense.measurements.gram import make_gram
 from quadsense.methods import METHODS, Claim, Method, Problem
 from quadsense.methods.interior import outliers
-from quadsense.methods.interior.program import prepare
+from quadsense.methods.minimax import equal_tolerances
 from quadsense.methods.positive.best import best_ratio
 from quadsense.methods.positive.maps import Intervals
-from quadsense.methods.steps import factor_answer, shifted_readings
+from quadsense.methods.steps import factor_answer
 from quadsense.plan import Plan, blas_threads
 from quadsense.result import Status
 
@@ -51,14 +52,25 @@ class Answer:
 
 def run_plan(request: Request) -> Answer:
     """Run the plan's methods in turn, until one has a verdict."""
-    answer = None
-    for name in request.plan.methods:
-        answer = run_method(request, name)
-        claim = answer.outcome.claim
-        if claim is None or claim.kind != "inconsistent":
+    begin = time.perf_counter()
+    answer = run_method(request, request.plan.methods[0])
+    for name in request.plan.methods[1:]:
+        outcome = answer.outcome
+        handed_over = outcome.claim is not None and outcome.claim.kind == "inconsistent"
+        if outcome.status is Status.INTERRUPTED or not (
+            handed_over or outcome.status is Status.STALLED
+        ):
             break
-    assert answer is not None
+        answer = run_method(_with_less_time(request, begin), name)
     return answer
+
+
+def _with_less_time(request: Request, begin: float) -> Request:
+    """The request with what is left of its time limit."""
+    if request.limits.time_limit is None:
+        return request
+    left = max(0.0, request.limits.time_limit - (time.perf_counter() - begin))
+    return replace(request, limits=replace(request.limits, time_limit=left))
 
 
 def run_method(request: Request, name: str, set_aside: Any = NONE) -> Answer:
@@ -103,9 +115,7 @@ def _enclosure(matrix: SensedMatrix, problem: Problem) -> Enclosure:
 def set_violations_aside(request: Request, answer: Answer, allowed: int) -> Answer:
     """Meet all but a few measurements, if a robust fit finds which to leave out."""
     problem = request.problem
-    program = prepare(
-        problem.rows.as_numpy(), shifted_readings(problem), to_numpy(problem.delta), problem.sides
-    )
+    program, _ = equal_tolerances(problem)
     found = outliers.set_aside(program, allowed)
     if not found.met:
         return answer
@@ -116,17 +126,29 @@ def set_violations_aside(request: Request, answer: Answer, allowed: int) -> Answ
 
 def best_positive(request: Request) -> Answer:
     """The smallest worst error of a positive semidefinite matrix, from both sides."""
-    problem = request.problem
-    intervals = Intervals.around(to_numpy(problem.b), to_numpy(problem.delta))
+    problem, limits = request.problem, request.limits
+    b, delta = to_numpy(problem.b), to_numpy(problem.delta)
+    # Ratios are counted in units of the largest reading, so that their scale does not matter.
+    unit = float(np.max(np.abs(b) / delta)) or 1.0
+    intervals = Intervals.around(b, unit * delta)
+    begin = time.perf_counter()
+
+    def late() -> bool:
+        seconds = time.perf_counter() - begin
+        return limits.time_limit is not None and seconds >= limits.time_limit
+
     with blas_threads("one"):
-        best = best_ratio(problem.rows.as_numpy(), intervals, problem.options.gap)
+        best = best_ratio(problem.rows.as_numpy(), intervals, problem.options.gap, late)
     matrix = factor_answer(problem, best.X)
-    closed = best.upper_bound <= max((1 + problem.options.gap) * best.lower_bound, 1e-9)
-    status = Status.OPTIMAL if closed else Status.UNDECIDED
+    closed = best.upper_bound <= max((1.0 + problem.options.gap) * best.lower_bound, 1e-8)
+    status = Status.OPTIMAL if closed else Status.TIME_LIMIT if late() else Status.UNDECIDED
     before = run_method(replace(request, limits=Limits(max_iter=0)), "dual").outcome
-    claim = Claim("optimal", dual=best.certificate.y, lower=best.lower_bound)
+    claim = Claim("optimal", dual=best.certificate.y, lower=unit * best.lower_bound)
     outcome = replace(
-        before, found=_enclosure(matrix, problem), status=status, claim=claim,
+        before,
+        found=_enclosure(matrix, problem),
+        status=status,
+        claim=claim,
         reason="" if closed else "the two bounds did not close to the gap",
-    )  # fmt: skip
+    )
     return Answer(outcome, matrix, "dual", "", NONE)

@@ -138,6 +138,8 @@ def solve(
             f"allow_violations must be a whole number from 0 to m - 1 = {measured.m - 1}, "
             f"got {allow_violations!r}"
         )
+    if allow_violations and not target:
+        raise ValueError("allow_violations needs delta or bounds: without, nothing is violated")
     generator = to_generator(rng)
     positive = bool(psd) or rank is not None or method == "dual"
     order = 0 if isinstance(rank, str) else rank  # 0: it may grow
@@ -164,6 +166,7 @@ def solve(
     request = Request(measured, plan, problem, limits, positive)
     preparing = time.perf_counter() - begin
     answer = run_plan(request) if target or not positive else best_positive(request)
-    if allow_violations and answer.outcome.status not in (Status.MET, Status.INTERRUPTED):
+    undone = (Status.INFEASIBLE, Status.UNDECIDED, Status.STALLED)
+    if allow_violations and answer.outcome.status in undone:
         answer = set_violations_aside(request, answer, int(allow_violations))
     return to_result(request, answer, preparing)

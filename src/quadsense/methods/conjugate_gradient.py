@@ -67,6 +67,10 @@ class ConjugateGradient(Stepped):
         """Steps worth a few milliseconds."""
         return max(1, min(12, int(1e9 // max(self.system.step_cost(True), 1.0))))
 
+    def patience(self, problem: Problem) -> int:
+        """Strides in which the worst residual must have fallen at all."""
+        return 40
+
     def claim(self, problem: Problem, state: residuals.State) -> Claim | None:
         """Met, at least squares without meeting the tolerance, or stuck."""
         if state.met:

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from quadsense.arrays import Array, to_numpy
+from quadsense.arrays import Array, Vector, to_numpy
 from quadsense.core.matrix import SensedMatrix
 from quadsense.methods.base import Claim, Problem
 from quadsense.methods.positive import phases
@@ -19,6 +19,7 @@ class Dual(Stepped):
     """``A = X X*`` within the intervals: nearest fit, least misses, interior point (`positive`)."""
 
     name: ClassVar[str] = "dual"
+    options: ClassVar[frozenset[str]] = frozenset({"gap"})
 
     def start(self, problem: Problem) -> phases.State:
         """The positive part of A_1."""
@@ -29,8 +30,20 @@ class Dual(Stepped):
             hi = np.where(problem.sides[0], hi, np.inf)
         plain = problem.base is None and problem.c_start is None
         origin = float(problem.tau) if plain else start_matrix(problem)
-        self.program = prepare(problem.rows.as_numpy(), Intervals(lo, hi, delta), origin)
+        self.used = np.isfinite(lo) | np.isfinite(hi)  # the others ask for nothing
+        if not self.used.any():
+            self.used[:] = True
+        U = problem.rows.as_numpy()
+        if not self.used.all():
+            U, lo, hi, delta = (values[self.used] for values in (U, lo, hi, delta))
+        self.program = prepare(U, Intervals(lo, hi, delta), origin)
         return phases.start(self.program)
+
+    def _dual(self, y: Vector) -> Vector:
+        """The dual vector on all rows from that on the rows in use."""
+        whole = np.zeros(self.used.size)
+        whole[self.used] = y
+        return whole
 
     def advance(self, problem: Problem, state: phases.State, steps: int) -> phases.State:
         """About so many evaluations on."""
@@ -42,13 +55,13 @@ class Dual(Stepped):
         if state.verdict is phases.Verdict.MET:
             return Claim("met")
         if state.verdict is phases.Verdict.INFEASIBLE:
-            return Claim("infeasible", dual=proof.y, lower=max(1.0, proof.lower_bound))
+            return Claim("infeasible", dual=self._dual(proof.y), lower=max(1.0, proof.lower_bound))
         if state.verdict is phases.Verdict.UNDECIDED:
             reason = (
                 f"the best ratio to delta of a positive semidefinite matrix lies between "
                 f"{proof.lower_bound:.6g} and {state.max_ratio:.6g}"
             )
-            return Claim("undecided", reason, proof.y, proof.lower_bound)
+            return Claim("undecided", reason, self._dual(proof.y), proof.lower_bound)
         return None
 
     def correct(self, problem: Problem, state: phases.State, z: Array, goal: float) -> phases.State:

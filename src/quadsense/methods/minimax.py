@@ -6,13 +6,29 @@ from typing import ClassVar
 
 import numpy as np
 
-from quadsense.arrays import Array, to_numpy
+from quadsense.arrays import Array, Vector, to_numpy
 from quadsense.core.matrix import SensedMatrix
 from quadsense.methods.base import Claim, Problem
 from quadsense.methods.interior import iteration
 from quadsense.methods.interior.infeasible import verify_infeasible
-from quadsense.methods.interior.program import prepare
+from quadsense.methods.interior.program import Program, prepare
 from quadsense.methods.steps import Stepped, dense_answer, own, shifted_readings, start_matrix
+
+
+def equal_tolerances(problem: Problem) -> tuple[Program, Vector]:
+    """The linear program on rows of squared norm ``min(delta)/delta_i``, and those squares.
+
+    All tolerances are then the same, whatever their spread: weights stay within float64's range.
+    """
+    delta = to_numpy(problem.delta)
+    squares = float(delta.min()) / delta
+    rows = problem.rows.as_numpy()
+    if float(squares.min()) < 1.0 - 1e-12:
+        rows = rows * np.sqrt(squares)[:, None]
+    else:
+        squares = np.ones_like(delta)
+    program = prepare(rows, squares * shifted_readings(problem), squares * delta, problem.sides)
+    return program, squares
 
 
 class Minimax(Stepped):
@@ -31,12 +47,7 @@ class Minimax(Stepped):
 
     def start(self, problem: Problem) -> iteration.State:
         """Least squares on the difference from A_1."""
-        self.program = prepare(
-            problem.rows.as_numpy(),
-            shifted_readings(problem),
-            to_numpy(problem.delta),
-            problem.sides,
-        )
+        self.program, self.squares = equal_tolerances(problem)
         return iteration.start(self.program)
 
     def _deciding(self, problem: Problem, state: iteration.State) -> bool:
@@ -60,26 +71,30 @@ class Minimax(Stepped):
         if problem.target and state.lower > 1.0:
             return self._infeasible(problem, state)
         if verdict == "optimal" and not problem.target:
-            return Claim("optimal", dual=state.y, lower=state.lower)
+            return Claim("optimal", dual=self.squares * state.y, lower=state.lower)
         reason = (
             f"rounding stops the interior-point method between the bounds {state.lower:.6g} and "
             f"{state.max_ratio:.6g} on the best ratio to delta"
         )
-        return Claim("undecided", reason, state.y, state.lower)
+        return Claim("undecided", reason, self.squares * state.y, state.lower)
 
     def _infeasible(self, problem: Problem, state: iteration.State) -> Claim:
         upper, lower = (None, None) if problem.sides is None else problem.sides
         check = verify_infeasible(
-            self.program.U, to_numpy(problem.b), to_numpy(problem.delta), state.y,
-            upper=upper, lower=lower,
-        )  # fmt: skip
-        if check.proved:
-            return Claim("infeasible", dual=state.y, lower=max(check.ratio, 1.0))
-        reason = (
-            f"no matrix of moderate norm fits (the best ratio to delta is at least "
-            f"{state.lower:.6g} for those), but rounding keeps the proof from closing"
+            self.program.U,
+            self.squares * to_numpy(problem.b),
+            self.program.delta,
+            state.y,
+            upper=upper,
+            lower=lower,
         )
-        return Claim("undecided", reason, state.y)
+        dual = self.squares * state.y
+        if check.proved:
+            return Claim("infeasible", dual=dual, lower=max(check.ratio, 1.0))
+        reason = (
+            "rounding keeps both a fit and a proof that there is none from closing: raise delta"
+        )
+        return Claim("undecided", reason, dual)
 
     def correct(
         self, problem: Problem, state: iteration.State, z: Array, goal: float
@@ -93,4 +108,4 @@ class Minimax(Stepped):
         fit, formed = iteration.matrix(self.program, state)
         if formed:
             return dense_answer(problem, np.asarray(fit) + start_matrix(problem))
-        return problem.matrix(own(problem, -np.asarray(fit)))
+        return problem.matrix(own(problem, -self.squares * np.asarray(fit)))

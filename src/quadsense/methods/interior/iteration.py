@@ -234,6 +234,8 @@ def _step(problem: Program, state: State, target: bool, gap: float) -> State:
     slacks = slacks_of(sides, residual(problem, state.center), state.level)
     weights = state.duals / slacks
     # Missing ends may let t fall without limit: then t >= 0, where every row is met, is enough.
+    if not state.level > 0.0:
+        return replace(state, stalled=True)
     floor = 0.0 if sides.all() else complementarity(sides, state.duals, slacks) / state.level
     corner = floor / state.level
     system = normal(coordinates, weights[0], weights[1], state.precision, corner)

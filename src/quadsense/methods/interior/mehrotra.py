@@ -102,8 +102,9 @@ def corrected(
     ahead = complementarity(
         sides, duals + affine.dual * affine.duals, slacks + affine.primal * affine.slacks
     )
-    level = mu * (ahead / mu) ** 3
-    push = floor * level / mu
+    # Where all complementarity has rounded away there is nothing left to centre.
+    level = mu * (ahead / mu) ** 3 if mu > 0.0 else 0.0
+    push = floor * level / mu if mu > 0.0 else 0.0
     goal = level - affine.slacks * affine.duals
     best = newton(system, sides, duals, slacks, goal, push, tolerance)
     for _ in range(correctors):

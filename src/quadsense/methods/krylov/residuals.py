@@ -181,6 +181,9 @@ def advance(system: System, state: State, steps: int) -> State:
         directions[place], images[place] = w, q
         kept = min(kept + 1, window)
         step = float(state.z @ q)
+        if size == 0.0 or not np.isfinite(step):  # nothing is left that K can reach
+            state = replace(_verify(system, state), stalled=True)
+            break
         steepness = np.sqrt(_quotient(max(slope, 0.0), norm))
         gradient = _quotient(steepness, np.linalg.norm(state.z))
         z = state.z - step * q

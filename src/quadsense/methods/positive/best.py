@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +13,7 @@ from quadsense.methods.positive.maps import Array, Intervals, forward, forward_e
 from quadsense.methods.positive.program import Program, prepare
 
 MAX_STEPS = 4000
+EXACT = 1e-9  # ratio that counts as an exact fit: widths are to be of the readings' size
 
 
 @dataclass(frozen=True)
@@ -35,28 +37,33 @@ class BestRatio:
     certificate: PsdCertificate
 
 
-def best_ratio(U: Array, intervals: Intervals, gap: float = 0.01) -> BestRatio:
+def best_ratio(
+    U: Array,
+    intervals: Intervals,
+    gap: float = 0.01,
+    stop: Callable[[], bool] = lambda: False,
+) -> BestRatio:
     """Return bounds with ``upper <= (1 + gap) lower``, or the best that was found.
 
     Where the interior-point method fits in memory it closes in on both sides at once; beyond,
     `phases` bisects on the ratio. A ratio of 0 can be reached where the data fit exactly, and then
-    only the upper bound, below ``gap``, says so.
+    only the upper bound, below `EXACT`, says so. `stop` is asked between steps.
     """
     problem = prepare(U, intervals)
     if problem.basis is None and phases.newton_fits(problem):
-        return _by_newton(problem, gap)
-    return _by_bisection(problem, gap)
+        return _by_newton(problem, gap, stop)
+    return _by_bisection(problem, gap, stop)
 
 
 def _closed(best: BestRatio, gap: float) -> bool:
-    return best.upper_bound <= max((1.0 + gap) * best.lower_bound, gap)
+    return best.upper_bound <= max((1.0 + gap) * best.lower_bound, EXACT)
 
 
-def _by_newton(problem: Program, gap: float) -> BestRatio:
+def _by_newton(problem: Program, gap: float, stop: Callable[[], bool]) -> BestRatio:
     U, intervals, floor = problem.U, problem.intervals, problem.floor
     state = newton.start(U, intervals)
     best = BestRatio(np.inf, 0.0, state.X, certify(U, intervals, state.y, floor))
-    while not (_closed(best, gap) or state.stalled):
+    while not (_closed(best, gap) or state.stalled or stop()):
         state = newton.advance(U, intervals, state, 1)
         upper = intervals.max_ratio(forward(U, state.X), forward_error(U, state.X))
         proof = certify(U, intervals, state.y, floor)
@@ -64,11 +71,11 @@ def _by_newton(problem: Program, gap: float) -> BestRatio:
     return best
 
 
-def _by_bisection(problem: Program, gap: float) -> BestRatio:
+def _by_bisection(problem: Program, gap: float, stop: Callable[[], bool]) -> BestRatio:
     U, intervals = problem.U, problem.intervals
     begun = phases.start(problem)
     best = BestRatio(begun.max_ratio, 0.0, begun.X, begun.certificate)
-    while not _closed(best, gap):
+    while not (_closed(best, gap) or stop()):
         # Halve in the logarithm while the lower bound is not yet of the upper one's size.
         low, high = best.lower_bound, best.upper_bound
         ratio = 0.5 * (low + high) if low > 0.1 * high else 0.1 * high

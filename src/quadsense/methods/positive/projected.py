@@ -27,6 +27,8 @@ import numpy as np
 
 from quadsense.methods.positive.maps import Array, Intervals, Real, adjoint, forward, forward_dense
 
+DOUBLINGS = 100  # raises of the stiffness after which only rounding is left to fight
+
 
 @dataclass(frozen=True)
 class ProjectedState:
@@ -110,7 +112,7 @@ def _step(
     n = len(base)
     coupling = 1.0 if np.iscomplexobj(U) else 0.5
     stiffness = state.stiffness
-    while True:
+    for _ in range(DOUBLINGS):
         X = _project(base, gradient / stiffness, coupling)
         A = np.asarray(X @ X.conj().T)
         values = forward(U, X) if 2 * X.shape[1] <= n else forward_dense(U, A)
