@@ -14,6 +14,8 @@ from quadsense.methods.interior.infeasible import verify_infeasible
 from quadsense.methods.interior.program import Program, prepare
 from quadsense.methods.steps import Stepped, dense_answer, own, shifted_readings, start_matrix
 
+RETRIES = 4
+
 
 def equal_tolerances(problem: Problem) -> tuple[Program, Vector]:
     """The linear program on rows of squared norm ``min(delta)/delta_i``, and those squares.
@@ -58,7 +60,12 @@ class Minimax(Stepped):
         """At most so many factorisations on."""
         gap = problem.options.gap if self.goal == 1.0 else 1e-9
         target = self._deciding(problem, state)
-        return iteration.advance(self.program, state, steps, target=target, gap=gap)
+        before = state.iteration
+        for _ in range(RETRIES):
+            state = iteration.advance(self.program, state, steps, target=target, gap=gap)
+            if state.iteration > before or state.stalled:
+                break  # else a factorisation failed, and a more precise one is next
+        return state
 
     def claim(self, problem: Problem, state: iteration.State) -> Claim | None:
         """Met, optimal to the gap, or infeasible, the last only with a checked proof."""

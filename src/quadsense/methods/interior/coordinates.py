@@ -113,6 +113,8 @@ class MatrixCoordinates:
             dtype = np.float32 if precision == 32 else np.float64
             # Weights far from 1 would leave the range of float32.
             top = float(weight.max())
+            if not (0.0 < top < np.inf):
+                return None
             M = normal_matrix(self.U, weight / top, dtype)
             return cholesky(M, top, self.U.shape[1], self.U.dtype)
         total = float(weight.sum())

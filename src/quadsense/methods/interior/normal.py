@@ -89,6 +89,8 @@ def normal(
     `corner` is added to the coefficient of tau, for a bound on tau itself.
     """
     d = d1 + d2
+    if not 0.0 < float(d.sum()) < np.inf:  # the weights have rounded away
+        return None
     inverse = coordinates.preconditioner(d, precision)
     if inverse is None:
         return None
@@ -97,6 +99,8 @@ def normal(
     total = float(d.sum()) + corner
     # Rounding can push a tiny Schur complement below zero; any positive value only slows CG.
     schur = max(total - inner(border, bordered), 1e-12 * total)
+    if not 0.0 < schur < np.inf:
+        return None
     return Normal(coordinates, d1, d2, corner, inverse, border, bordered, schur)
 
 

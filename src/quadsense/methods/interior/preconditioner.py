@@ -46,11 +46,12 @@ class CholeskyPreconditioner:
         """Apply the inverse of the factored matrix."""
         flat = x if self.n is None else svec(x)
         # Right sides span many powers of ten over a solve; float32 does not.
-        size = float(np.abs(flat).max())
+        scaled = self.scale * flat
+        size = float(np.abs(scaled).max())
         if size == 0.0:
             return np.zeros_like(x)
         solve = lapack.spotrs if self.triangle.dtype == np.float32 else lapack.dpotrs
-        right = (self.scale * (flat / size)).astype(self.triangle.dtype)
+        right = (scaled / size).astype(self.triangle.dtype)
         solution = solve(self.triangle, right, lower=0, overwrite_b=1)[0]
         flat = self.scale * solution.astype(np.float64) * size
         return flat if self.n is None else smat(flat, self.n, self.dtype)
