@@ -49,11 +49,7 @@ def to_result(request: Request, answer: Answer, preparing: float) -> Result:
         violations=np.flatnonzero(ratios > 1.0) if request.problem.target else NOTHING,
         n_iter=outcome.state.iteration,
         history=outcome.history,
-        timings={
-            "prepare": preparing,
-            "iterate": outcome.seconds_iterating,
-            "certify": outcome.seconds_certifying,
-        },
+        timings=outcome.timings(preparing),
         certificate=certificate,
         plan={**request.plan.describe(), "method": answer.method, "lemma": answer.lemma},
         unique=unique,

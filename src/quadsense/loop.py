@@ -104,6 +104,11 @@ class Outcome:
     seconds_iterating: float
     seconds_certifying: float
 
+    def timings(self, preparing: float) -> dict[str, float]:
+        """Seconds by part, for `Result.timings`."""
+        iterating, certifying = self.seconds_iterating, self.seconds_certifying
+        return {"prepare": preparing, "iterate": iterating, "certify": certifying}
+
 
 class _Recorder:
     """History under construction, and the bar."""
@@ -192,7 +197,7 @@ class _Run:
             if self.status is None:
                 self._stride()
         if self.interrupts.pressed and not (self.status.success or self.status == "infeasible"):
-            self._end(Status.INTERRUPTED, "interrupted by the user")
+            self.end(Status.INTERRUPTED, "interrupted by the user")
 
     def check_best(self) -> Enclosure:
         """Residuals of the best state, recomputed from the data."""
@@ -205,7 +210,8 @@ class _Run:
             self.certifying += time.perf_counter() - begin
         return self.found
 
-    def _end(self, status: Status, reason: str = "") -> None:
+    def end(self, status: Status, reason: str = "") -> None:
+        """Give the run its status, and say why."""
         self.status, self.reason = status, reason
 
     def _judge(self) -> None:
@@ -215,15 +221,15 @@ class _Run:
             return
         self.claim = claim
         if claim.kind == "stalled":
-            self._end(Status.STALLED, claim.reason)
+            self.end(Status.STALLED, claim.reason)
         elif claim.kind in ("inconsistent", "undecided"):
-            self._end(Status.UNDECIDED, claim.reason)
+            self.end(Status.UNDECIDED, claim.reason)
         elif claim.kind == "infeasible":
-            self._end(Status.INFEASIBLE, claim.reason)
+            self.end(Status.INFEASIBLE, claim.reason)
         elif claim.kind == "optimal":
             self.best, self.found = self.state, None
             self.check_best()
-            self._end(Status.OPTIMAL, claim.reason)
+            self.end(Status.OPTIMAL, claim.reason)
         else:
             self._check_met()
 
@@ -232,13 +238,13 @@ class _Run:
         self.best, self.found = self.state, None
         found = self.check_best()
         if is_met(found, self.problem.delta, self.problem.sides):
-            self._end(Status.MET)
+            self.end(Status.MET)
             return
         excess = float((to_numpy(found.error) / to_numpy(self.problem.delta)).max())
         self.corrections += 1
         if self.corrections > CORRECTIONS or excess >= 0.5:
             text = "float64 cannot certify a delta this small; raise delta"
-            self._end(Status.STALLED, f"rounding alone is {excess:.2g} of the tolerance: {text}")
+            self.end(Status.STALLED, f"rounding alone is {excess:.2g} of the tolerance: {text}")
             return
         goal = min(0.9**self.corrections, 1.0 - 2.0 * excess)
         self.state = self.best = self.method.correct(self.problem, self.state, found.z, goal)
@@ -249,16 +255,16 @@ class _Run:
         limits, done, method = self.limits, self.state.iteration, self.method
         seconds = time.perf_counter() - self.recorder.begin
         if self.interrupts.pressed:
-            self._end(Status.INTERRUPTED, "interrupted by the user")
+            self.end(Status.INTERRUPTED, "interrupted by the user")
         elif limits.max_iter is not None and done >= limits.max_iter:
-            self._end(Status.MAX_ITER, f"stopped after max_iter = {limits.max_iter} iterations")
+            self.end(Status.MAX_ITER, f"stopped after max_iter = {limits.max_iter} iterations")
         elif method.limit is not None and done >= method.limit:
-            self._end(Status.MAX_ITER, f"the {method.limit} iterations of {method.lemma} are over")
+            self.end(Status.MAX_ITER, f"the {method.limit} iterations of {method.lemma} are over")
         elif limits.time_limit is not None and seconds >= limits.time_limit:
-            self._end(Status.TIME_LIMIT, f"stopped after time_limit = {limits.time_limit} s")
+            self.end(Status.TIME_LIMIT, f"stopped after time_limit = {limits.time_limit} s")
         elif self.quiet >= method.patience(self.problem) and method.limit is None:
             # With the paper's schedule the lemma says how long it takes, however slow it looks.
-            self._end(Status.STALLED, self._stalled())
+            self.end(Status.STALLED, self._stalled())
 
     def _stalled(self) -> str:
         patience = self.method.patience(self.problem)
@@ -289,7 +295,7 @@ class _Run:
         else:
             self.quiet += 1
         if state.iteration == before and self.method.claim(self.problem, state) is None:
-            self._end(Status.STALLED, self._stalled())
+            self.end(Status.STALLED, self._stalled())
         if self.limits.callback is not None:
             make = partial(self.method.matrix, self.problem, state)
             self.limits.callback(Intermediate(int(row[0]), row[2], row[3], row[1], make))
@@ -326,9 +332,9 @@ def run(
         try:
             one.go()
         except KeyboardInterrupt:
-            one._end(Status.INTERRUPTED, "interrupted by the user")
+            one.end(Status.INTERRUPTED, "interrupted by the user")
         except StopIteration:
-            one._end(Status.INTERRUPTED, "stopped by the callback")
+            one.end(Status.INTERRUPTED, "stopped by the callback")
         finally:
             recorder.close()
     iterating = time.perf_counter() - recorder.begin - one.certifying
@@ -336,7 +342,7 @@ def run(
     assert one.status is not None
     stopped = one.status in (Status.INTERRUPTED, Status.MAX_ITER, Status.TIME_LIMIT)
     if stopped and problem.target and is_met(found, problem.delta, problem.sides):
-        one._end(Status.MET)
+        one.end(Status.MET)
     return Outcome(
         one.best, found, one.status, one.reason, one.claim, recorder.history(), iterating,
         one.certifying,

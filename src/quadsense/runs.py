@@ -21,7 +21,7 @@ from quadsense.methods.interior import outliers
 from quadsense.methods.minimax import equal_tolerances
 from quadsense.methods.positive.best import best_ratio
 from quadsense.methods.positive.maps import Intervals
-from quadsense.methods.steps import factor_answer
+from quadsense.methods.steps import own
 from quadsense.plan import Plan, blas_threads
 from quadsense.result import Status
 
@@ -139,7 +139,7 @@ def best_positive(request: Request) -> Answer:
 
     with blas_threads("one"):
         best = best_ratio(problem.rows.as_numpy(), intervals, problem.options.gap, late)
-    matrix = factor_answer(problem, best.X)
+    matrix = SensedMatrix.from_factor(own(problem, best.X))
     closed = best.upper_bound <= max((1.0 + problem.options.gap) * best.lower_bound, 1e-8)
     status = Status.OPTIMAL if closed else Status.TIME_LIMIT if late() else Status.UNDECIDED
     before = run_method(replace(request, limits=Limits(max_iter=0)), "dual").outcome

@@ -112,11 +112,7 @@ def solve_spectral(
         violations=np.flatnonzero(np.abs(z) > accuracy),
         n_iter=outcome.state.iteration,
         history=outcome.history,
-        timings={
-            "prepare": preparing,
-            "iterate": outcome.seconds_iterating,
-            "certify": outcome.seconds_certifying,
-        },
+        timings=outcome.timings(preparing),
         certificate=Certificate(
             kind="spectral" if met else "none",
             upper_bound=(worst + rounding) / accuracy,

@@ -107,12 +107,6 @@ def matrix_of(T: Inexact) -> Inexact:
     return np.ascontiguousarray(S)
 
 
-def frobenius(T: Inexact) -> float:
-    """Frobenius norm of the matrix of a triangle from `adjoint`."""
-    whole, diagonal = np.linalg.norm(T), np.linalg.norm(T.diagonal())
-    return float(np.sqrt(0.5 * (whole**2 + diagonal**2)))
-
-
 def gram(U: Inexact) -> Float:
     """Upper triangle of ``K = |U U*|^2`` (m by m, Fortran order, zero below the diagonal)."""
     name, trans = ("herk", 2) if np.iscomplexobj(U) else ("syrk", 1)

@@ -14,7 +14,7 @@ from quadsense.methods.base import Claim, Problem, Trace
 from quadsense.methods.krylov import residuals
 from quadsense.methods.krylov.operator import OperatorSystem
 from quadsense.methods.krylov.system import System, prepare
-from quadsense.methods.steps import Stepped, dense_answer, own, start_matrix
+from quadsense.methods.steps import Stepped, own, start_matrix, weighed_rows
 
 
 class ConjugateGradient(Stepped):
@@ -24,40 +24,33 @@ class ConjugateGradient(Stepped):
     goes on to the least-squares fit, the better estimate under noise; where that does not meet the
     tolerance it says so, for `minimax` to decide.
 
-    Notes
-    -----
-    Row i is taken with the squared norm ``min(delta)/delta_i``, so that all tolerances are equal
-    and least squares weighs every residual by its tolerance.
+    Least squares weighs every residual by its tolerance (see `weighed_rows`).
     """
 
     name: ClassVar[str] = "cg"
 
     def start(self, problem: Problem) -> residuals.State:
         """State at A_1."""
-        delta = to_numpy(problem.delta)
-        self.squares = float(delta.min()) / delta
-        if float(self.squares.min()) > 1.0 - 1e-12:  # equal but for rounding: rows need no copy
-            self.squares = np.ones_like(delta)
         self.system = self._system(problem)
         return residuals.start(self.system)
 
     def _system(self, problem: Problem) -> System:
-        squares = self.squares
-        b, delta = squares * to_numpy(problem.b), squares * to_numpy(problem.delta)
         memory = available_memory() // 2
-        if problem.gram is not None:
+        if problem.gram is not None:  # K serves, and no scaled copy of U is made
+            delta = to_numpy(problem.delta)
+            self.squares = squares = float(delta.min()) / delta
             z1 = squares * to_numpy(problem.initial_residual())
             U = np.broadcast_to(0.0, (problem.m, problem.rows.n))  # for its shape alone
+            b = squares * to_numpy(problem.b)
             return OperatorSystem(
-                U, b, delta, problem.tau, z1, True, memory, gram=problem.gram, squares=squares
-            )
-        rows = problem.rows.as_numpy()
-        live = to_numpy(problem.rows.nonzero)
-        if np.any(squares != 1.0):
-            rows = rows * np.sqrt(squares)[:, None]
+                U, b, squares * delta, problem.tau, z1, True, memory, gram=problem.gram,
+                squares=squares,
+            )  # fmt: skip
+        rows, self.squares = weighed_rows(problem)
+        b, delta = self.squares * to_numpy(problem.b), self.squares * to_numpy(problem.delta)
         plain = problem.base is None and problem.c_start is None
         A1 = float(problem.tau) if plain else start_matrix(problem)
-        return prepare(rows, b, delta, A1, memory, squares * live)
+        return prepare(rows, b, delta, A1, memory, self.squares * to_numpy(problem.rows.nonzero))
 
     def advance(self, problem: Problem, state: residuals.State, steps: int) -> residuals.State:
         """At most so many products with K on."""
@@ -111,7 +104,7 @@ class ConjugateGradient(Stepped):
         """``A_1 - F*(y)``."""
         y = residuals.coefficients(self.system, state)
         if y is None or state.A is not None:
-            return dense_answer(problem, residuals.matrix(self.system, state))
+            return SensedMatrix.from_dense(own(problem, residuals.matrix(self.system, state)))
         return problem.matrix(own(problem, self.squares * y))
 
     def trace(self, problem: Problem, state: residuals.State) -> Trace:

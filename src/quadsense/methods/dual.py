@@ -6,13 +6,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from quadsense.arrays import Array, Vector, to_numpy
+from quadsense.arrays import Vector, to_numpy
 from quadsense.core.matrix import SensedMatrix
 from quadsense.methods.base import Claim, Problem
 from quadsense.methods.positive import phases
 from quadsense.methods.positive.maps import Intervals
 from quadsense.methods.positive.program import prepare
-from quadsense.methods.steps import Stepped, factor_answer, start_matrix
+from quadsense.methods.steps import Stepped, own, start_matrix
 
 
 class Dual(Stepped):
@@ -64,10 +64,6 @@ class Dual(Stepped):
             return Claim("undecided", reason, self._dual(proof.y), proof.lower_bound)
         return None
 
-    def correct(self, problem: Problem, state: phases.State, z: Array, goal: float) -> phases.State:
-        """The state was checked with its own rounding bound; nothing more can be done."""
-        return state
-
     def matrix(self, problem: Problem, state: phases.State) -> SensedMatrix:
         """``X X*``."""
-        return factor_answer(problem, phases.matrix(state))
+        return SensedMatrix.from_factor(own(problem, phases.matrix(state)))

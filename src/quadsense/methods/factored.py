@@ -6,12 +6,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from quadsense.arrays import Array, to_numpy
+from quadsense.arrays import to_numpy
 from quadsense.core.matrix import SensedMatrix
 from quadsense.methods.base import Claim, Problem
 from quadsense.methods.factor import descent
 from quadsense.methods.factor.state import FactoredState, Phase, message
-from quadsense.methods.steps import Stepped, factor_answer
+from quadsense.methods.steps import Stepped, own
 
 
 class Factored(Stepped):
@@ -51,12 +51,6 @@ class Factored(Stepped):
             return Claim("met")
         return Claim("stalled", message(state)) if state.finished else None
 
-    def correct(
-        self, problem: Problem, state: FactoredState, z: Array, goal: float
-    ) -> FactoredState:
-        """The ratio of a state includes its rounding bound already."""
-        return state
-
     def matrix(self, problem: Problem, state: FactoredState) -> SensedMatrix:
         """``X X*``."""
-        return factor_answer(problem, np.ascontiguousarray(descent.factor(state)))
+        return SensedMatrix.from_factor(own(problem, np.ascontiguousarray(descent.factor(state))))

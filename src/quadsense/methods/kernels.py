@@ -151,6 +151,14 @@ def _dot_compiled(a: Any, b: Any) -> Any:
     return implementation
 
 
+@njit(cache=True)
+def next_target(target: float, goal: float, top: float) -> float:
+    """The ratio that the next stage aims at: halved until it is below `top`, or the goal."""
+    while target > goal and top <= target:
+        target = max(0.5 * target, goal)
+    return target
+
+
 def descend(
     gram: Any,
     scale: Any,
@@ -198,8 +206,7 @@ def descend(
     taken = 0
     while taken < steps and top > goal:
         if sharpen and top <= target:
-            while target > goal and top <= target:
-                target = max(0.5 * target, goal)
+            target = next_target(target, goal, top)
             sharpness = max(sharpness, base / target)
             shift = sharpness * top
             y, sigma, total, top = evaluate(y, y, 0.0, sharpness, shift)

@@ -12,23 +12,21 @@ from quadsense.methods.base import Claim, Problem
 from quadsense.methods.interior import iteration
 from quadsense.methods.interior.infeasible import verify_infeasible
 from quadsense.methods.interior.program import Program, prepare
-from quadsense.methods.steps import Stepped, dense_answer, own, shifted_readings, start_matrix
+from quadsense.methods.steps import (
+    Stepped,
+    own,
+    shifted_readings,
+    start_matrix,
+    weighed_rows,
+)
 
 RETRIES = 4
 
 
 def equal_tolerances(problem: Problem) -> tuple[Program, Vector]:
-    """The linear program on rows of squared norm ``min(delta)/delta_i``, and those squares.
-
-    All tolerances are then the same, whatever their spread: weights stay within float64's range.
-    """
+    """The linear program on the rows of `weighed_rows`, and their squared norms."""
+    rows, squares = weighed_rows(problem)
     delta = to_numpy(problem.delta)
-    squares = float(delta.min()) / delta
-    rows = problem.rows.as_numpy()
-    if float(squares.min()) < 1.0 - 1e-12:
-        rows = rows * np.sqrt(squares)[:, None]
-    else:
-        squares = np.ones_like(delta)
     program = prepare(rows, squares * shifted_readings(problem), squares * delta, problem.sides)
     return program, squares
 
@@ -114,5 +112,5 @@ class Minimax(Stepped):
         """A_1 plus the fit to what it leaves."""
         fit, formed = iteration.matrix(self.program, state)
         if formed:
-            return dense_answer(problem, np.asarray(fit) + start_matrix(problem))
+            return SensedMatrix.from_dense(own(problem, np.asarray(fit) + start_matrix(problem)))
         return problem.matrix(own(problem, -self.squares * np.asarray(fit)))

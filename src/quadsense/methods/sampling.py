@@ -10,7 +10,14 @@ from numba import njit
 from numba.extending import overload
 
 from quadsense.arrays import device, like, namespace
-from quadsense.methods.kernels import FAST, apply_gram, dot, evaluate, exp_clipped
+from quadsense.methods.kernels import (
+    FAST,
+    apply_gram,
+    dot,
+    evaluate,
+    exp_clipped,
+    next_target,
+)
 
 
 @njit(cache=True)
@@ -66,8 +73,7 @@ def sample_orthonormal(
             for i in range(m):
                 top = max(top, abs(y[i]))
             if sharpen and top <= target:
-                while target > goal and top <= target:
-                    target = max(0.5 * target, goal)
+                target = next_target(target, goal, top)
                 sharpness = base / target
                 mark, age = np.inf, 0
             shift = sharpness * top
@@ -174,8 +180,7 @@ def sample_general(
     taken = 0
     while taken < steps and top > goal:
         if sharpen and top <= target:
-            while target > goal and top <= target:
-                target = max(0.5 * target, goal)
+            target = next_target(target, goal, top)
             sharpness = base / target
             shift = sharpness * top
             y, sigma, total, top = evaluate(y, y, 0.0, sharpness, shift)

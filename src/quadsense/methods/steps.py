@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 
-from quadsense.arrays import Array, like, to_numpy
+from quadsense.arrays import Array, Vector, device, to_numpy
 from quadsense.core.certificate import Enclosure
-from quadsense.core.matrix import SensedMatrix
 from quadsense.methods.base import Problem, Trace
 
 
@@ -37,8 +35,8 @@ class Stepped:
         return 2**62
 
     def correct(self, problem: Problem, state: Any, z: Array, goal: float) -> Any:
-        """The same state: these methods leave room for rounding beforehand."""
-        return replace(state, max_ratio=float(np.max(np.abs(to_numpy(z / problem.delta)))))
+        """The same state: its ratio includes a rounding bound already."""
+        return state
 
     def trace(self, problem: Problem, state: Any) -> Trace:
         """Nothing but the ratio."""
@@ -59,20 +57,22 @@ def start_matrix(problem: Problem) -> Any:
     return A if problem.base is None else A + to_numpy(problem.base)
 
 
-def dense_answer(problem: Problem, A: Any) -> SensedMatrix:
-    """A NumPy answer in the namespace of the data."""
-    if isinstance(problem.b, np.ndarray):
-        return SensedMatrix.from_dense(A)
-    return SensedMatrix.from_dense(problem.rows.xp.asarray(A))
+def weighed_rows(problem: Problem) -> tuple[Any, Vector]:
+    """Unit rows scaled so that all tolerances are the same, and the squares of the scales.
 
-
-def factor_answer(problem: Problem, X: Any) -> SensedMatrix:
-    """A NumPy factor in the namespace of the data."""
-    if isinstance(problem.b, np.ndarray):
-        return SensedMatrix.from_factor(X)
-    return SensedMatrix.from_factor(problem.rows.xp.asarray(X))
+    Row i gets the squared norm ``min(delta)/delta_i``: least squares then weighs every residual by
+    its tolerance, and weights stay within float64's range whatever the spread of the tolerances.
+    """
+    delta = to_numpy(problem.delta)
+    squares = float(delta.min()) / delta
+    rows = problem.rows.as_numpy()
+    if float(squares.min()) > 1.0 - 1e-12:  # equal but for rounding: no copy
+        return rows, np.ones_like(delta)
+    return rows * np.sqrt(squares)[:, None], squares
 
 
 def own(problem: Problem, values: Any) -> Array:
-    """A NumPy vector in the namespace of the data."""
-    return values if isinstance(problem.b, np.ndarray) else like(values, problem.b)
+    """A NumPy array in the namespace and on the device of the data."""
+    if isinstance(problem.b, np.ndarray):
+        return values
+    return problem.rows.xp.asarray(values, device=device(problem.b))
