@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,16 +16,12 @@ from scipy.optimize import linprog
 from scipy.sparse.linalg import LinearOperator, lsqr
 
 import quadsense.methods.krylov.residuals as cg
-from quadsense.core.products import (
-    adjoint,
-    forward,
-    gram,
-    gram_product,
-    matrix_of,
-    triangle_of,
-)
+from quadsense import threads
+from quadsense.core.blas import multiply_triangle
+from quadsense.core.products import adjoint, forward, gram, gram_product
 from quadsense.methods.krylov import forecast
 from quadsense.methods.krylov.preconditioner import factor, features, pack, unknowns, unpack
+from quadsense.methods.krylov.span import Span
 
 DTYPES = ["float64", "float32", "complex128", "complex64"]
 
@@ -73,12 +72,12 @@ def test_products_match_the_definitions(dtype: str, order: str, shape: tuple[int
     y = np.random.default_rng(2).standard_normal(m).astype(U.real.dtype)
     eps = np.finfo(U.dtype).eps
     S = U.T.astype("complex128") @ (y[:, None] * U.conj())
-    T = adjoint(U, y)
-    assert T.dtype == U.dtype
+    found = adjoint(U, y)
+    assert found.dtype == U.dtype
+    np.testing.assert_array_equal(found, found.conj().T)
     bound = 4 * eps * (m + n) * np.sum(np.abs(y)) / np.sqrt(m)
-    np.testing.assert_allclose(matrix_of(T), S, atol=bound)
-    np.testing.assert_allclose(triangle_of(matrix_of(T)), T, atol=bound)
-    np.testing.assert_allclose(forward(U, T), values(U, S), atol=bound)
+    np.testing.assert_allclose(found, S, atol=bound)
+    np.testing.assert_allclose(forward(U, found), values(U, S), atol=bound)
     if m <= 300:
         K = np.abs(U @ U.conj().T) ** 2
         np.testing.assert_allclose(gram(U), np.triu(K), atol=8 * n * eps)
@@ -86,15 +85,68 @@ def test_products_match_the_definitions(dtype: str, order: str, shape: tuple[int
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+def test_rows_shared_out_give_the_same_products(
+    dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    U = rows(1000, 9, dtype)
+    y = np.random.default_rng(2).standard_normal(1000)
+    S = adjoint(U, y)
+    image = forward(U, S)
+    used = set()
+    take = np.take
+
+    def noting(*args: Any, **options: Any) -> Any:
+        used.add(threading.get_ident())
+        time.sleep(0.01)  # so that one thread cannot do the work of all
+        return take(*args, **options)
+
+    monkeypatch.setattr(threads, "WORTH_SHARING", 1.0)
+    monkeypatch.setattr(threads, "blas_limit", lambda: 3)
+    monkeypatch.setattr(np, "take", noting)
+    eps = np.finfo(U.dtype).eps
+    with threads.blas_threads("rows"):
+        np.testing.assert_allclose(adjoint(U, y), S, atol=1000 * eps)
+        np.testing.assert_array_equal(forward(U, S), image)
+    assert len(used) == 3
+
+
+def test_ranges_of_rows_cover_all_and_pass_errors_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "blas_limit", lambda: 5)
+    with threads.blas_threads("rows"):
+        ranges = threads.by_rows(lambda first, last: (first, last), 23, 1e12)
+        assert threads.by_rows(lambda first, last: (first, last), 23, 1.0) == [(0, 23)]
+        with pytest.raises(ZeroDivisionError):
+            threads.by_rows(lambda first, last: 1 // (23 - last), 23, 1e12)
+    assert len(ranges) == 5
+    assert [i for first, last in ranges for i in range(first, last)] == list(range(23))
+    assert len(threads.by_rows(lambda first, last: 0, 23, 1e12)) == 1  # outside, as ever
+
+
+def test_policies_put_the_limits_of_blas_back() -> None:
+    before = threads.blas_limit()
+    for policy in ("one", "as set", "one for NumPy", "rows"):
+        with threads.blas_threads(policy):
+            assert threads.blas_limit() == (before if policy == "as set" else 1)
+            with threads.all_for_blas():
+                assert threads.blas_limit() == (before if policy in ("as set", "rows") else 1)
+        assert threads.blas_limit() == before
+
+
+def test_triangles_are_refused_in_the_wrong_order() -> None:
+    with pytest.raises(ValueError, match="Fortran"):
+        multiply_triangle(np.triu(np.ones((3, 3))), np.ones((2, 3)))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_packing_is_isometric_and_features_are_the_sensing_map(dtype: str) -> None:
     U = rows(40, 6, dtype)
-    T = adjoint(U, np.linspace(-1, 2, 40).astype(U.real.dtype))
-    x = pack(T)
+    S = adjoint(U, np.linspace(-1, 2, 40).astype(U.real.dtype))
+    x = pack(S)
     eps = np.finfo(U.dtype).eps
     assert x.size == unknowns(6, np.iscomplexobj(U)) == features(U).shape[1]
-    np.testing.assert_allclose(unpack(x, 6, U.dtype), T, atol=100 * eps)
-    np.testing.assert_allclose(np.linalg.norm(x), np.linalg.norm(matrix_of(T)), rtol=100 * eps)
-    np.testing.assert_allclose(features(U) @ x, forward(U, T), atol=1000 * eps)
+    np.testing.assert_allclose(unpack(x, 6, U.dtype), S, atol=100 * eps)
+    np.testing.assert_allclose(np.linalg.norm(x), np.linalg.norm(S), rtol=100 * eps)
+    np.testing.assert_allclose(features(U) @ x, forward(U, S), atol=1000 * eps)
 
 
 def test_factor_inverts_and_survives_a_singular_matrix() -> None:
@@ -178,14 +230,14 @@ def test_the_answer_tends_to_the_nearest_fit_to_the_start() -> None:
             base = start
         P = features(U)
         nearest = np.linalg.lstsq(P, values(U, base) - b, rcond=None)[0]
-        step = pack(triangle_of(base - cg.matrix(system, state)))
+        step = pack(base - cg.matrix(system, state))
         np.testing.assert_allclose(step, nearest, atol=1e-8)
 
 
 def test_more_columns_than_rows_forms_no_square_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
     U = rows(30, 2000)
     b = 1.0 + 0.3 * np.random.default_rng(0).standard_normal(30)
-    for name in ("adjoint", "forward", "unpack", "matrix_of", "triangle_of"):
+    for name in ("adjoint", "forward", "unpack"):
         monkeypatch.setattr(cg, name, None)
     system, state = solve(U, b, 1e-6)
     assert state.met
@@ -254,7 +306,46 @@ def test_strides_do_not_change_the_iteration(m: int) -> None:
     for name in ("iteration", "met", "inconsistent", "preconditioned", "max_ratio"):
         assert getattr(whole, name) == getattr(joined, name)
     np.testing.assert_array_equal(whole.x, joined.x)
-    np.testing.assert_array_equal(whole.images, joined.images)
+    np.testing.assert_array_equal(
+        whole.span.images[: whole.span.size], joined.span.images[: joined.span.size]
+    )
+
+
+@pytest.mark.parametrize("m", [70, 200])
+def test_a_full_window_gives_way_without_losing_the_iterate(
+    m: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cg, "_WINDOW", 6)
+    U = rows(m, 12)
+    b = values(U, sensed(12)) + (0.1 if m > 100 else 0.0) * np.sin(np.arange(m))
+    system = cg.prepare(U, b, np.full(m, 1e-9))
+    whole = joined = cg.start(system)
+    for stride in (15, 5, 4):
+        joined = cg.advance(system, joined, stride)
+    whole = cg.advance(system, whole, 24)
+    assert whole.span.size <= 6 < whole.iteration
+    np.testing.assert_array_equal(whole.x, joined.x)
+    z = values(U, cg.matrix(system, replace(whole, A=None))) - b
+    np.testing.assert_allclose(whole.z, z, atol=1e-9)
+
+
+def test_a_span_holds_the_best_combination_of_its_directions() -> None:
+    rng = np.random.default_rng(0)
+    K = rng.standard_normal((30, 30))
+    K, z = K @ K.T, rng.standard_normal(30)
+    span = Span.empty(30, 30, np.float64).with_room(7)
+    D = rng.standard_normal((7, 30))
+    left = z
+    for w in D:
+        span, change = span.add(w, K @ w, left, None)
+        left = left - change
+    best = np.linalg.lstsq(K @ D.T, z, rcond=None)[0] @ D
+    np.testing.assert_allclose(span.combination(), best, rtol=1e-8)
+    np.testing.assert_allclose(left, z - K @ best, atol=1e-10)
+    short = span.last(3)
+    np.testing.assert_allclose(short.directions @ K, short.images, atol=1e-10)
+    np.testing.assert_allclose(short.images @ short.images.T, np.eye(3), atol=1e-12)
+    assert not short.combination().any()
 
 
 # ------------------------------------------------------------------------ ill-conditioned data

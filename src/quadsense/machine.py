@@ -7,6 +7,7 @@ import os
 import tempfile
 import time
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -38,15 +39,23 @@ class Rates:
 def cache_path() -> Path:
     """Where the rates are kept (``QUADSENSE_CACHE``, else the user's cache folder)."""
     folder = os.environ.get("QUADSENSE_CACHE")
-    if folder is None:
-        folder = os.path.join(os.environ.get("XDG_CACHE_HOME", "~/.cache"), "quadsense")
-    return Path(folder).expanduser() / "rates.json"
+    return _rates_file(folder, os.environ.get("XDG_CACHE_HOME", "~/.cache"))
+
+
+@cache
+def _rates_file(folder: str | None, home: str) -> Path:
+    return Path(folder or os.path.join(home, "quadsense")).expanduser() / "rates.json"
 
 
 def known_rates() -> Rates:
     """The cached rates, or typical ones; never measures, so a solve may call it."""
+    return _read_rates(cache_path())
+
+
+@cache
+def _read_rates(path: Path) -> Rates:
     try:
-        found = json.loads(cache_path().read_text(encoding="utf-8"))
+        found = json.loads(path.read_text(encoding="utf-8"))
         rates = Rates(float(found["flops"]), float(found["bytes"]), True)
     except (OSError, ValueError, KeyError, TypeError):
         return Rates()
@@ -69,6 +78,7 @@ def measure_rates() -> Rates:
         os.replace(draft.name, path)
     except OSError:
         pass
+    _read_rates.cache_clear()
     return rates
 
 

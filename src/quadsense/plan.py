@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from functools import cache
+from dataclasses import dataclass
 from typing import Any
-
-from threadpoolctl import ThreadpoolController
 
 from quadsense.arrays import available_memory
 from quadsense.machine import Rates, known_rates
 from quadsense.measurements import Measurements
 from quadsense.measurements.gram import gram_form
 from quadsense.measurements.sparse import SparseRows
+from quadsense.threads import WORTH_SHARING
 
 SMALL_PRODUCT = 2e7
 """Flops of a product below which a second BLAS thread costs more than it gives."""
@@ -80,7 +76,7 @@ class Plan:
     gram : str
         Form of K, where there is one.
     threads : dict
-        BLAS threads of each method: "one", "one for NumPy" or "as set".
+        BLAS threads of each method: see `threads.blas_threads`.
     memory : int
         Predicted bytes beside U.
     flops, seconds : float
@@ -100,7 +96,7 @@ class Plan:
 
     def describe(self) -> dict[str, Any]:
         """The plan as plain data, for `Result.plan`."""
-        return {**asdict(self), "methods": list(self.methods), "reasons": list(self.reasons)}
+        return {**vars(self), "methods": list(self.methods), "reasons": list(self.reasons)}
 
 
 def shape_of(data: Measurements, *, psd: bool, rank: int | None, target: bool) -> Shape:
@@ -223,18 +219,14 @@ def _work(shape: Shape, method: str, gram: str) -> tuple[float, float]:
 
 
 def _threads(shape: Shape, method: str, gram: str) -> str:
-    """Threads of BLAS: "one" where products are small or thin, else "as set" (all measured).
-
-    "one for NumPy": NumPy and SciPy bring a BLAS each. The triangular products of `cg` are SciPy's
-    and gain from two threads; the vectors between them are NumPy's, whose waiting second thread
-    would slow those down.
-    """
+    """Threads of BLAS (see `threads.blas_threads`), as measured to be fastest."""
     if gram == "identity":
         return "as set"
     if method in ("dual", "factored"):
         return "one"
     if method == "cg" and gram == "none":
-        return "one for NumPy"
+        product = (4.0 if shape.complex else 1.0) * shape.m * shape.n**2
+        return "rows" if product >= WORTH_SHARING else "one for NumPy"
     if method == "minimax":
         return "one" if shape.n <= 60 else "as set"
     product = 2.0 * shape.m**2 if gram == "explicit" else 4.0 * shape.m * shape.n**2
@@ -256,26 +248,3 @@ def refuse_what_cannot_fit(shape: Shape, plan: Plan) -> None:
         f"method {' then '.join(plan.methods)} would take {plan.memory / 2**30:.1f} GiB beside U "
         f"and {free / 2**30:.1f} GiB are free: {advice}"
     )
-
-
-@cache
-def _controller() -> ThreadpoolController:
-    """The BLAS libraries of this process; looking them up takes milliseconds, once."""
-    return ThreadpoolController()
-
-
-@contextmanager
-def blas_threads(policy: str) -> Iterator[None]:
-    """Limit BLAS to one thread, that of NumPy alone, or not at all; put the old limit back."""
-    if policy == "as set":
-        yield
-        return
-    chosen = _controller()
-    if policy == "one for NumPy":
-        paths = [lib.filepath for lib in chosen.lib_controllers if "numpy" in lib.filepath]
-        if not paths:  # one BLAS for both: leave it to the user
-            yield
-            return
-        chosen = chosen.select(filepath=paths)
-    with chosen.limit(limits=1, user_api="blas"):
-        yield

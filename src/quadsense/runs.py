@@ -22,8 +22,9 @@ from quadsense.methods.minimax import equal_tolerances
 from quadsense.methods.positive.best import best_ratio
 from quadsense.methods.positive.maps import Intervals
 from quadsense.methods.steps import own
-from quadsense.plan import Plan, blas_threads
+from quadsense.plan import Plan
 from quadsense.result import Status
+from quadsense.threads import blas_threads
 
 NONE = np.empty(0, dtype=np.int64)
 

@@ -1,11 +1,11 @@
-"""The sensing map and its adjoint as blocked triangular products.
+"""The sensing map and its adjoint as blocked triangular products, shared out by rows.
 
 Both maps are symmetric in their two row factors, so each needs half the flops of a plain matrix
-product: ``F*(y)`` is a rank-k update (``syrk``) of its upper triangle, once over the rows with
-``y < 0`` and once over the rest, and ``u* S u`` needs only the upper triangle ``T`` of ``S`` with
-its off-diagonal doubled, a triangular product (``trmm``). A Gram product ``F(F*(y))`` so costs
-``2 m n^2`` flops instead of ``4 m n^2`` (four times that for complex rows), and each block of rows
-is scaled, multiplied and summed while it is in cache.
+product: ``F*(y)`` is a rank-k update (``syrk``), once over the rows with ``y > 0`` and once over
+those with ``y < 0``, and ``u* S u`` needs only the upper triangle of ``S`` with its off-diagonal
+doubled, a triangular product (``trmm``). A Gram product ``F(F*(y))`` so costs ``2 m n^2`` flops
+instead of ``4 m n^2`` (four times that for complex rows), each block of rows is scaled, multiplied
+and summed while it is in cache, and ranges of rows run at once (see `quadsense.threads`).
 """
 
 from __future__ import annotations
@@ -16,20 +16,18 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import get_blas_funcs
 
+from quadsense.core.blas import multiply_triangle
+from quadsense.threads import all_for_blas, by_rows
+
 Float = npt.NDArray[Any]  # real, single or double precision
 Inexact = npt.NDArray[Any]  # real or complex, single or double precision
 
-# A block of rows and its product stay in the last-level cache. Smaller blocks gain nothing with one
-# thread (BLAS packs its own) and starve two.
-_BLOCK_BYTES = 1 << 22
-
-
-def _block_rows(U: Inexact) -> int:
-    return max(256, int(_BLOCK_BYTES // (U.shape[1] * U.itemsize)))
+# A block of rows and its product stay in the cache of a core.
+_BLOCK_BYTES = 1 << 20
 
 
 def adjoint(U: Inexact, y: Float) -> Inexact:
-    """Upper triangle of ``F*(y) = sum_i y_i u_i u_i*``, off-diagonal doubled.
+    """``F*(y) = sum_i y_i u_i u_i*``.
 
     Parameters
     ----------
@@ -40,37 +38,54 @@ def adjoint(U: Inexact, y: Float) -> Inexact:
 
     Returns
     -------
-    T : (n, n) array
-        In U's dtype, Fortran order, zero below the diagonal, with
-        ``u* F*(y) u = Re(u* T u)`` for every u: the form that `forward` takes.
+    S : (n, n) array
+        In U's dtype, exactly symmetric (Hermitian).
     """
-    n = U.shape[1]
-    update = get_blas_funcs(("herk" if np.iscomplexobj(U) else "syrk",), (U,))[0]
-    T = np.zeros((n, n), dtype=U.dtype, order="F")
-    weights = np.sqrt(np.abs(y)).astype(U.real.dtype)
-    size = min(len(U), _block_rows(U))
-    buffer = np.empty((size, n), dtype=U.dtype)
-    for sign, rows in ((-1.0, np.flatnonzero(y < 0)), (1.0, np.flatnonzero(y > 0))):
-        for first in range(0, rows.size, size):
-            index = rows[first : first + size]
-            block = buffer[: index.size]
-            np.take(U, index, axis=0, out=block, mode="clip")
-            block *= weights[index, None]
-            T = update(sign, block.T, beta=1.0, c=T, overwrite_c=1)
-    T *= 2.0
-    T[np.diag_indices(n)] *= 0.5
-    return T
+    m, n = U.shape
+    real = U.real.dtype
+    width = n * U.itemsize // real.itemsize  # complex rows as real ones of twice the length
+    weights = np.sqrt(np.abs(y)).astype(real)[:, None]
+    # The sums of the blocks are added up, so blocks are not much shorter than sums are wide.
+    size = max(2 * width, _BLOCK_BYTES // (n * U.itemsize))
+
+    def add_up(first: int, last: int) -> Float:
+        total = np.zeros((width, width), dtype=real)
+        buffer = np.empty((min(size, last - first), n), dtype=U.dtype)
+        signs = y[first:last]
+        for add, mine in ((np.add, signs > 0), (np.subtract, signs < 0)):
+            rows = np.flatnonzero(mine) + first
+            for begin in range(0, rows.size, size):
+                index = rows[begin : begin + size]
+                block = buffer[: index.size]
+                np.take(U, index, axis=0, out=block, mode="clip")
+                block *= weights[index]
+                flat = block.view(real)
+                add(total, flat.T @ flat, out=total)  # NumPy calls syrk here
+        return total
+
+    first, *others = by_rows(add_up, m, 1.0 * m * width * width)
+    for other in others:
+        first += other
+    return _from_real(first) if np.iscomplexobj(U) else first
 
 
-def forward(U: Inexact, T: Inexact) -> Float:
-    """``Re(u_i* T u_i)`` for every row: the sensing map on a triangle from `adjoint`.
+def _from_real(M: Float) -> Inexact:
+    """``sum u u*`` from ``sum v v^T``, where v is u as a real vector (Re u_1, Im u_1, ...)."""
+    S = np.empty((len(M) // 2, len(M) // 2), dtype=np.result_type(M.dtype, np.complex64))
+    S.real = M[::2, ::2] + M[1::2, 1::2]
+    S.imag = M[1::2, ::2] - M[::2, 1::2]
+    return S
+
+
+def forward(U: Inexact, S: Inexact) -> Float:
+    """``u_i* S u_i`` for every row.
 
     Parameters
     ----------
     U : (m, n) array
         Rows ``u_i``.
-    T : (n, n) array
-        Upper triangular, in U's dtype and Fortran order.
+    S : (n, n) array
+        Symmetric or Hermitian, in U's dtype; its upper triangle is read.
 
     Returns
     -------
@@ -78,40 +93,34 @@ def forward(U: Inexact, T: Inexact) -> Float:
         In U's real dtype.
     """
     m, n = U.shape
-    multiply = get_blas_funcs(("trmm",), (U,))[0]
     real = U.real.dtype
-    size = min(len(U), _block_rows(U))
-    buffer = np.empty((size, n), dtype=U.dtype)
+    T = np.array(S, order="F")
+    T *= 2.0
+    np.fill_diagonal(T, S.diagonal().real)
+    size = max(256, _BLOCK_BYTES // (n * U.itemsize))
     values = np.empty(m, dtype=real)
-    for first in range(0, m, size):
-        rows = np.ascontiguousarray(U[first : first + size])
-        image = buffer[: rows.shape[0]]
-        np.copyto(image, rows)
-        image = multiply(1.0, T, image.T, overwrite_b=1).T
-        # Re(conj(u) . w) is the dot product of the two as real vectors of twice the length.
-        np.einsum("ij,ij->i", rows.view(real), image.view(real), out=values[first : first + size])
+
+    def evaluate(first: int, last: int) -> None:
+        buffer = np.empty((min(size, last - first), n), dtype=U.dtype)
+        for begin in range(first, last, size):
+            end = min(begin + size, last)
+            rows = np.ascontiguousarray(U[begin:end])
+            image = buffer[: end - begin]
+            np.copyto(image, rows)
+            multiply_triangle(T, image)
+            # Re(conj(u) . w) is the dot product of the two as real vectors of twice the length.
+            np.einsum("ij,ij->i", rows.view(real), image.view(real), out=values[begin:end])
+
+    by_rows(evaluate, m, (4.0 if np.iscomplexobj(U) else 1.0) * m * n * n)
     return values
-
-
-def triangle_of(S: Inexact) -> Inexact:
-    """The triangle T (as `adjoint` returns it) of a symmetric or Hermitian matrix S."""
-    T = np.asfortranarray(2.0 * np.triu(S))
-    T[np.diag_indices(len(T))] = S.diagonal().real
-    return T
-
-
-def matrix_of(T: Inexact) -> Inexact:
-    """The symmetric or Hermitian matrix of a triangle from `adjoint`."""
-    S = 0.5 * (T + T.conj().T)
-    S[np.diag_indices(len(T))] = T.diagonal().real
-    return np.ascontiguousarray(S)
 
 
 def gram(U: Inexact) -> Float:
     """Upper triangle of ``K = |U U*|^2`` (m by m, Fortran order, zero below the diagonal)."""
     name, trans = ("herk", 2) if np.iscomplexobj(U) else ("syrk", 1)
     # For complex rows this is the conjugate of U U*: the same moduli.
-    G: Inexact = get_blas_funcs((name,), (U,))[0](1.0, U.T, trans=trans)
+    with all_for_blas():
+        G: Inexact = get_blas_funcs((name,), (U,))[0](1.0, U.T, trans=trans)
     if np.iscomplexobj(G):
         return np.asarray(np.square(G.real) + np.square(G.imag))
     np.square(G, out=G)
@@ -120,5 +129,6 @@ def gram(U: Inexact) -> Float:
 
 def gram_product(K: Float, y: Float) -> Float:
     """``K y`` from the upper triangle of K: half of K is read."""
-    product: Float = get_blas_funcs(("symv",), (K,))[0](1.0, K, y)
+    with all_for_blas():
+        product: Float = get_blas_funcs(("symv",), (K,))[0](1.0, K, y)
     return product

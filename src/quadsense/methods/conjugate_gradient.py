@@ -102,8 +102,8 @@ class ConjugateGradient(Stepped):
 
     def matrix(self, problem: Problem, state: residuals.State) -> SensedMatrix:
         """``A_1 - F*(y)``."""
-        y = residuals.coefficients(self.system, state)
-        if y is None or state.A is not None:
+        y = None if state.A is not None else residuals.coefficients(self.system, state)
+        if y is None:
             return SensedMatrix.from_dense(own(problem, residuals.matrix(self.system, state)))
         return problem.matrix(own(problem, self.squares * y))
 

@@ -26,12 +26,13 @@ class OperatorSystem(System):
     gram: Any = None
     squares: Any = None
 
-    def times(self, y: Vector, double: bool) -> Vector:
+    def times(self, y: Vector, double: bool) -> tuple[Vector, None]:
         """``K y`` in float64, whatever `double` says."""
         sample = self.gram.rows.norms if hasattr(self.gram, "rows") else y
         weighted = self.squares * y
         own = weighted if isinstance(sample, np.ndarray) else like(weighted, sample)
-        return np.asarray(self.squares * to_numpy(self.gram.apply(own)), dtype=np.float64)
+        image = self.squares * to_numpy(self.gram.apply(own))
+        return np.asarray(image, dtype=np.float64), None
 
     @property
     def factor_fits(self) -> bool:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from scipy.linalg import get_blas_funcs, lapack
 
 from quadsense.core.products import Float, Inexact
+from quadsense.threads import all_for_blas
 
 # The first shift, in units of sqrt(size) times the precision, by which rounding perturbs the
 # eigenvalues of a unit-diagonal matrix. A failed attempt costs a factorisation, a larger shift
@@ -82,7 +83,8 @@ def factor(upper: Float) -> Factor:
     shift = _FIRST_SHIFT * float(np.finfo(upper.dtype).eps * np.sqrt(len(upper)))
     while True:
         upper[index] = base + upper.dtype.type(shift)
-        R, info = cholesky(upper, lower=0, clean=0)
+        with all_for_blas():
+            R, info = cholesky(upper, lower=0, clean=0)
         if info == 0:
             return Factor(R, scale, shift)
         shift *= _SHIFT_GROWTH
@@ -112,7 +114,8 @@ def _normal(U: Inexact) -> Float:
     step = max(64, _FEATURE_BYTES // (normal.itemsize * size))
     for first in range(0, m, step):
         block = features(U[first : first + step])
-        normal = update(1.0, block.T, beta=1.0, c=normal, overwrite_c=1)
+        with all_for_blas():
+            normal = update(1.0, block.T, beta=1.0, c=normal, overwrite_c=1)
     return normal
 
 
@@ -121,25 +124,26 @@ def unknowns(n: int, is_complex: bool) -> int:
     return n * n if is_complex else n * (n + 1) // 2
 
 
-def pack(T: Inexact) -> npt.NDArray[np.float64]:
-    """Isometric real coordinates of the matrix of a triangle from ``adjoint``."""
-    upper = T[np.triu_indices(len(T), 1)] / np.sqrt(2.0)
-    parts = [T.diagonal().real, upper.real]
-    if np.iscomplexobj(T):
+def pack(S: Inexact) -> npt.NDArray[np.float64]:
+    """Isometric real coordinates of a symmetric or Hermitian matrix."""
+    upper = np.sqrt(2.0) * S[np.triu_indices(len(S), 1)]
+    parts = [S.diagonal().real, upper.real]
+    if np.iscomplexobj(S):
         parts.append(upper.imag)
     return np.asarray(np.concatenate(parts), dtype=np.float64)
 
 
 def unpack(x: npt.NDArray[np.float64], n: int, dtype: npt.DTypeLike) -> Inexact:
-    """The triangle whose `pack` is x, in the given dtype and Fortran order."""
-    T = np.zeros((n, n), dtype=dtype, order="F")
-    T[np.diag_indices(n)] = x[:n]
+    """The matrix whose `pack` is x, in the given dtype."""
+    S = np.zeros((n, n), dtype=dtype)
     half = n * (n - 1) // 2
-    upper = np.sqrt(2.0) * x[n : n + half]
-    if np.iscomplexobj(T):
-        upper = upper + 1j * np.sqrt(2.0) * x[n + half :]
-    T[np.triu_indices(n, 1)] = upper
-    return T
+    upper = np.sqrt(0.5) * x[n : n + half]
+    if np.iscomplexobj(S):
+        upper = upper + 1j * np.sqrt(0.5) * x[n + half :]
+    S[np.triu_indices(n, 1)] = upper
+    S += S.conj().T
+    S[np.diag_indices(n)] = x[:n]
+    return S
 
 
 def features(U: Inexact) -> Float:

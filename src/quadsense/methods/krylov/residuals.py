@@ -3,13 +3,13 @@
 The iterate is ``A = A_1 - F*(y)`` (``A_1 = tau I`` unless given) and its residual
 ``z = z_1 - K y`` with ``K = F F*``. Each step takes the direction w (z itself, or a preconditioned
 z), makes its image ``q = K w`` orthogonal to the images before it, and so minimises ``||z||_2``
-over everything spanned so far. In exact arithmetic that is the conjugate residual method, the
-member of the conjugate gradient family that minimises the residual rather than the error: near
-``m = N`` it needs a quarter of the products that textbook conjugate gradients need to bring
-``max |z_i|/delta_i`` to 1, and on inconsistent data it tends to the least-squares fit where the
-textbook method diverges. Keeping the last images costs ``O(m)`` each a step and makes the method
-indifferent to rounding: products in single precision, with float64 vectors, need no more steps
-than products in double precision.
+over everything spanned so far (see `span`). In exact arithmetic that is the conjugate residual
+method, the member of the conjugate gradient family that minimises the residual rather than the
+error: near ``m = N`` it needs a quarter of the products that textbook conjugate gradients need to
+bring ``max |z_i|/delta_i`` to 1, and on inconsistent data it tends to the least-squares fit where
+the textbook method diverges. Keeping the last images costs ``O(m)`` each a step and makes the
+method indifferent to rounding: products in single precision, with a float64 residual, need no more
+steps than products in double precision.
 
 What is claimed is recomputed from the data in float64 with a rounding bound. Between such checks
 ``z`` is the recurrence's.
@@ -23,16 +23,21 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from quadsense.core.products import Inexact, adjoint, forward, matrix_of, triangle_of
+from quadsense.core.products import Inexact, adjoint, forward
 from quadsense.methods.krylov import forecast
 from quadsense.methods.krylov.preconditioner import pack, unpack
+from quadsense.methods.krylov.span import Span
 from quadsense.methods.krylov.system import SINGLE_GAIN, System, Vector, prepare
 
 __all__ = ["State", "System", "advance", "coefficients", "matrix", "prepare", "start"]
 
-# Images kept, in number and in bytes (directions and images together).
-_WINDOW = 64
+# Images kept, in number and in bytes (directions and images together); of a full window, the share
+# that stays.
+_WINDOW = 128
 _WINDOW_BYTES = 1 << 28
+_STAYS = 0.5
+# Matrices of the directions are kept up to this share of the size of U.
+_MATRICES = 0.5
 # Relative gradient ||F*(z)|| / (||F|| ||z||) below which z is taken for a least-squares residual.
 _GRADIENT = 1e-4
 # Where the gradient is nothing but rounding.
@@ -56,8 +61,8 @@ class State:
     ----------
     iteration : int
         Steps taken.
-    x : (m,) or (N,) array
-        y, or ``F*(y)`` in the coordinates of `pack` where there are more rows than unknowns.
+    base : (m,) or (N,) array
+        The part of `x` that `span` no longer holds.
     z : (m,) array
         Residual ``F(A) - b``.
     A : (n, n) array or None
@@ -79,8 +84,8 @@ class State:
         Estimate of the largest eigenvalue of K.
     ratios, decreases : (iteration + 1,), (iteration,) array
         ``max_ratio`` after each step; how much of ``||z||^2`` each step took away.
-    directions, images : (k, .) array
-        The last directions and their images, the latter orthonormal.
+    span : Span
+        The last directions and their images.
     double : bool
         Whether products are in double precision.
     plain : int or None
@@ -88,7 +93,7 @@ class State:
     """
 
     iteration: int
-    x: Vector
+    base: Vector
     z: Vector
     A: Inexact | None
     max_ratio: float
@@ -101,10 +106,14 @@ class State:
     norm: float
     ratios: Vector
     decreases: Vector
-    directions: Vector
-    images: Vector
+    span: Span
     double: bool
     plain: int | None
+
+    @property
+    def x(self) -> Vector:
+        """``y``, or ``F*(y)`` as `pack` has it where there are more rows than unknowns."""
+        return self.base + self.span.combination() if self.span.size else self.base
 
     @property
     def preconditioned(self) -> bool:
@@ -133,16 +142,20 @@ def start(system: System, y: Vector | None = None) -> State:
         x = np.zeros(m) if y is None else np.array(y, dtype=np.float64)
     none = np.empty(0)
     state = State(
-        iteration=0, x=x, z=system.z1, A=None, max_ratio=np.inf, verified=False, met=False,
+        iteration=0, base=x, z=system.z1, A=None, max_ratio=np.inf, verified=False, met=False,
         inconsistent=False, stalled=False, distance=np.inf, gradient=np.inf, norm=0.0, ratios=none,
-        decreases=none, directions=np.empty((0, x.size)), images=np.empty((0, m)),
-        double=system.explicit, plain=None,
+        decreases=none, span=Span.empty(x.size, m, np.float64), double=system.explicit, plain=None,
     )  # fmt: skip
     state = _verify(system, state)
     double = system.explicit or state.max_ratio > SINGLE_GAIN
     return replace(
-        state, ratios=np.array([state.max_ratio]), double=double, met=state.max_ratio <= 1.0
-    )
+        state, ratios=np.array([state.max_ratio]), double=double, met=state.max_ratio <= 1.0,
+        span=_fresh_span(state, double),
+    )  # fmt: skip
+
+
+def _fresh_span(state: State, double: bool) -> Span:
+    return Span.empty(state.base.size, state.z.size, np.float64 if double else np.float32)
 
 
 def advance(system: System, state: State, steps: int) -> State:
@@ -156,44 +169,35 @@ def advance(system: System, state: State, steps: int) -> State:
     steps : int
         Each costs one product with K, ``2 m n^2`` flops unless K is explicit.
     """
-    window = max(1, min(_WINDOW, _WINDOW_BYTES // (8 * (state.x.size + state.z.size))))
-    kept = len(state.images)
-    room = min(window, kept + steps)
-    directions = np.empty((room, state.x.size))
-    images = np.empty((room, state.z.size))
-    directions[:kept], images[:kept] = state.directions, state.images
+    window = max(2, min(_WINDOW, _WINDOW_BYTES // (8 * (state.base.size + state.z.size))))
+    span = state.span.with_room(min(window, state.span.size + steps))
     for _ in range(steps):
         if state.finished:
             break
-        w, q, slope = _direction(system, state)
+        if span.size == window:
+            base, span = state.x, span.last(int(_STAYS * window))
+            state = replace(state, base=base, span=span)
+            span = span.with_room(window)
+        elif span.size == len(span.steps):  # made anew in these very steps
+            span = span.with_room(min(window, span.size + steps))
+        direction = _direction(system, state)
+        w, q, scale = direction.w, direction.q, direction.scale
         norm = max(state.norm, _quotient(np.linalg.norm(q), np.linalg.norm(w)))
-        reach = float(np.sqrt(abs(state.z @ q)))
-        if kept:
-            overlap = images[:kept] @ q
-            q -= overlap @ images[:kept]
-            w -= overlap @ directions[:kept]
-        size = np.linalg.norm(q)
-        if size > 0.0:
-            q /= size
-            w /= size
-        # The oldest pair gives way where the window is full.
-        place = kept if kept < window else state.iteration % window
-        directions[place], images[place] = w, q
-        kept = min(kept + 1, window)
-        step = float(state.z @ q)
-        if size == 0.0 or not np.isfinite(step):  # nothing is left that K can reach
+        reach = float(np.sqrt(scale * abs(state.z @ q)))
+        span, change = span.add(w, q, state.z, _kept(system, state, direction))
+        taken = float(change @ change)
+        if not np.isfinite(taken):  # nothing is left that K can reach
             state = replace(_verify(system, state), stalled=True)
             break
-        steepness = np.sqrt(_quotient(max(slope, 0.0), norm))
+        steepness = np.sqrt(_quotient(max(direction.slope, 0.0), norm))
         gradient = _quotient(steepness, np.linalg.norm(state.z))
-        z = state.z - step * q
+        z = state.z - change
         ratio = float(np.max(np.abs(z) / system.delta))
-        decreases = np.append(state.decreases, step * step)
+        decreases = np.append(state.decreases, taken)
         state = replace(
-            state, iteration=state.iteration + 1, x=state.x + step * w, z=z, A=None,
-            max_ratio=ratio, verified=False, distance=forecast.distance(decreases, z),
-            gradient=gradient, norm=norm, ratios=np.append(state.ratios, ratio),
-            decreases=decreases,
+            state, iteration=state.iteration + 1, span=span, z=z, A=None, max_ratio=ratio,
+            verified=False, distance=forecast.distance(decreases, z), gradient=gradient, norm=norm,
+            ratios=np.append(state.ratios, ratio), decreases=decreases,
         )  # fmt: skip
         if state.preconditioned:
             # There ``z.q`` is nearly the square of what is left of z within the range of F.
@@ -202,9 +206,17 @@ def advance(system: System, state: State, steps: int) -> State:
         if (judged.double, judged.plain) != (state.double, state.plain):
             # The recomputed z is not orthogonal to coarser images, and directions made orthogonal
             # to them could not reach that part of it.
-            kept = 0
+            span = _fresh_span(state, judged.double)
+            judged = replace(judged, base=state.x, span=span)
         state = judged
-    return replace(state, directions=directions[:kept], images=images[:kept])
+    return state
+
+
+def _kept(system: System, state: State, direction: _Direction) -> Inexact | None:
+    """``F*`` of the direction, if there is memory to keep it."""
+    m, n = system.U.shape
+    fits = (state.span.size + 1) * n <= _MATRICES * m and not state.base.any()
+    return direction.S if fits else None
 
 
 def coefficients(system: System, state: State) -> Vector | None:
@@ -214,15 +226,28 @@ def coefficients(system: System, state: State) -> Vector | None:
 
 def matrix(system: System, state: State) -> Inexact:
     """The iterate A, shape (n, n)."""
-    return matrix_of(_triangle(system, state)) if state.A is None else state.A
+    return _matrix(system, state) if state.A is None else state.A
 
 
-def _direction(system: System, state: State) -> tuple[Vector, Vector, float]:
-    """Direction w, its image, and ``||F*(z)||^2`` (infinite where it was not needed)."""
+@dataclass(frozen=True)
+class _Direction:
+    """A direction w, its image q, F*(w) where it was formed, and ``||F*(z)||^2``.
+
+    They are of z over `scale`, but for the last, which is infinite where it was not needed.
+    """
+
+    w: Vector
+    q: Vector
+    S: Inexact | None
+    scale: float
+    slope: float
+
+
+def _direction(system: System, state: State) -> _Direction:
     rows = system.U if state.double else system.single
     # Single precision has a narrow range: products are of vectors scaled to one.
     scale = float(np.max(np.abs(state.z))) or 1.0
-    z = state.z / scale
+    z, S = state.z / scale, None
     if system.in_matrix_coordinates:
         gradient = pack(adjoint(rows, z))
         w = system.factor.solve(gradient) if state.preconditioned else gradient
@@ -230,18 +255,19 @@ def _direction(system: System, state: State) -> tuple[Vector, Vector, float]:
         slope = float(gradient @ gradient)
     elif state.preconditioned:
         w, slope = system.factor.solve(z), np.inf
-        q = system.times(w, state.double)
+        q, S = system.times(w, state.double)
         if z @ q < _MOSTLY_NULL * (z @ z):
             # Most of z lies where K is zero or nearly so, and there the factor's inverse is large
             # and its rounding drowns the rest: remove that part first.
-            image = system.times(z, state.double)
+            image, _ = system.times(z, state.double)
             slope = float(z @ image)
             w = system.factor.solve(system.factor.solve(image))
-            q = system.times(w, state.double)
+            q, S = system.times(w, state.double)
     else:
-        w, q = z, system.times(z, state.double)
+        w = z
+        q, S = system.times(z, state.double)
         slope = float(z @ q)
-    return scale * w, scale * q, scale * scale * slope
+    return _Direction(w, q, S, scale, scale * scale * slope)
 
 
 def _judge(system: System, state: State) -> State:
@@ -299,24 +325,27 @@ def _should_precondition(system: System, state: State) -> bool:
     return system.step_cost(state.double) * max(remaining, 0.5 * k) > system.factor_cost
 
 
-def _triangle(system: System, state: State) -> Inexact:
-    """The iterate A as a triangle in double precision, for `forward`.
+def _matrix(system: System, state: State) -> Inexact:
+    """The iterate A in double precision.
 
     After single-precision steps ``F*(y)`` is summed in single precision too: A is verified as it
     is stored, and then differs from the exact sum by no more than the steps differ from theirs.
     """
     U, n = system.U, system.U.shape[1]
     if system.in_matrix_coordinates:
-        T = unpack(-state.x, n, U.dtype)
+        A = unpack(-state.x, n, U.dtype)
+    elif state.span.matrices and state.double == state.span.double:
+        A = np.multiply(state.span.matrix(), -1.0, dtype=U.dtype)
     else:
-        scale = float(np.max(np.abs(state.x))) or 1.0
+        y = state.x
+        scale = float(np.max(np.abs(y))) or 1.0
         rows = U if state.double else system.single
-        T = (adjoint(rows, state.x / scale) * -scale).astype(U.dtype, copy=False)
+        A = np.multiply(adjoint(rows, y / scale), -scale, dtype=U.dtype)
     if isinstance(system.A1, np.ndarray):
-        T += triangle_of(system.A1)
+        A += system.A1
     else:
-        T[np.diag_indices(n)] += system.A1
-    return T
+        A[np.diag_indices(n)] += system.A1
+    return A
 
 
 def rounding(system: System, A: Inexact) -> Vector:
@@ -334,17 +363,17 @@ def _verify(system: System, state: State) -> State:
     """
     m, n = system.U.shape
     eps, A = np.finfo(np.float64).eps, None
-    if not state.x.any():
+    if not state.span.size and not state.base.any():
         z, bound = system.z1, (n + 4) * eps * np.abs(system.b + system.z1)
     elif system.explicit:
-        z = system.z1 - system.times(state.x, double=True)
-        sums = system.times(np.abs(state.x), double=True)
-        roots = np.sqrt(system.times(np.ones(m), double=True)) * np.linalg.norm(state.x)
+        y = state.x
+        z = system.z1 - system.times(y, double=True)[0]
+        sums = system.times(np.abs(y), double=True)[0]
+        roots = np.sqrt(system.times(np.ones(m), double=True)[0]) * np.linalg.norm(y)
         bound = eps * ((m + 4) * sums + (2 * n + 4) * (roots + np.abs(system.b + system.z1)))
     else:
-        T = _triangle(system, state)
-        A = matrix_of(T)
-        z = forward(system.U, T) - system.b
+        A = _matrix(system, state)
+        z = forward(system.U, A) - system.b
         bound = rounding(system, A)
     ratio = float(np.max((np.abs(z) + bound) / system.delta, initial=0.0))
     return replace(state, z=z, A=A, max_ratio=ratio, verified=True)

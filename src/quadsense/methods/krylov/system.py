@@ -14,7 +14,6 @@ from quadsense.core.products import (
     forward,
     gram,
     gram_product,
-    triangle_of,
 )
 from quadsense.methods.krylov.preconditioner import Factor, factor, factor_normal, unknowns
 
@@ -91,12 +90,16 @@ class System:
             return factor_normal(self.U, self.single)
         return factor(self.K.astype(np.float32) if self.explicit else gram(self.single))
 
-    def times(self, y: Vector, double: bool) -> Vector:
-        """``K y``; where K is not explicit, in single precision unless `double`."""
+    def times(self, y: Vector, double: bool) -> tuple[Vector, Inexact | None]:
+        """``K y``, and ``F*(y)`` where it was formed.
+
+        Where K is not explicit, in single precision unless `double`.
+        """
         if self.explicit:
-            return gram_product(self.K, y).astype(np.float64, copy=False)
+            return gram_product(self.K, y).astype(np.float64, copy=False), None
         rows = self.U if double else self.single
-        return forward(rows, adjoint(rows, y)).astype(np.float64, copy=False)
+        S = adjoint(rows, y)
+        return forward(rows, S).astype(np.float64, copy=False), S
 
     def step_cost(self, double: bool) -> float:
         """Float64 flops of a plain step."""
@@ -151,7 +154,7 @@ def prepare(
         A1 = float(np.mean(b))
     if isinstance(A1, np.ndarray):
         A1 = A1.astype(U.dtype, copy=False)
-        z1 = forward(U, triangle_of(A1)) - b
+        z1 = forward(U, A1) - b
     else:
         z1 = A1 * (1.0 if squares is None else squares) - b
     size = unknowns(n, np.iscomplexobj(U))

@@ -1,0 +1,52 @@
+"""BLAS without the interpreter lock: what SciPy's own wrappers would run one at a time.
+
+SciPy exports its BLAS for compiled code as capsules; `ctypes` lets go of the lock in a call.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import cython_blas
+
+_TRMM_ARGUMENTS = 11
+_ONE = {letter: np.ones((), letter) for letter in "fdFD"}
+_PREFIX = {"f": "s", "d": "d", "F": "c", "D": "z"}
+
+
+@cache
+def _routine(name: str, arguments: int) -> Any:
+    """A routine of SciPy's BLAS; all its arguments are pointers, as in Fortran."""
+    capsule = cython_blas.__pyx_capi__[name]
+    python = ctypes.pythonapi
+    python.PyCapsule_GetName.restype = ctypes.c_char_p
+    python.PyCapsule_GetName.argtypes = [ctypes.py_object]
+    python.PyCapsule_GetPointer.restype = ctypes.c_void_p
+    python.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+    address = python.PyCapsule_GetPointer(capsule, python.PyCapsule_GetName(capsule))
+    return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * arguments)(address)
+
+
+def multiply_triangle(T: npt.NDArray[Any], rows: npt.NDArray[Any]) -> None:
+    """Replace every row u by ``T u``, in place (``trmm``).
+
+    Parameters
+    ----------
+    T : (n, n) array
+        Upper triangular, Fortran order; what is below the diagonal is not read.
+    rows : (k, n) array
+        Of the same dtype, C order.
+    """
+    k, n = rows.shape
+    if not (T.flags.f_contiguous and rows.flags.c_contiguous and T.dtype == rows.dtype):
+        raise ValueError("T must be in Fortran order, rows in C order, both of one dtype")
+    letter = T.dtype.char
+    order, count = ctypes.byref(ctypes.c_int(n)), ctypes.byref(ctypes.c_int(k))
+    _routine(f"{_PREFIX[letter]}trmm", _TRMM_ARGUMENTS)(
+        b"L", b"U", b"N", b"N", order, count, _ONE[letter].ctypes.data,
+        T.ctypes.data, order, rows.ctypes.data, order,
+    )  # fmt: skip

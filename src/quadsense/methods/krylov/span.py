@@ -1,0 +1,137 @@
+"""What the steps so far have spanned: directions, their images, and the best combination."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import lapack
+
+from quadsense.core.products import Float, Inexact
+
+Vector = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Span:
+    """Directions D, rows of length dim, and their images: ``D K = R^T Q``, rows of Q orthonormal.
+
+    Directions are kept as they came, and only their images are made orthogonal: half the work of
+    making both so. The combination that takes the component ``steps`` of each image away from the
+    residual is ``coefficients @ D``.
+
+    Attributes
+    ----------
+    directions, images : (room, .) array
+        D and Q, of which the first `size` rows count; single precision where products are.
+    triangle : (room, room) array
+        R, upper triangular.
+    steps : (room,) array
+    size : int
+    matrices : tuple of (n, n) arrays, or None
+        ``F*`` of each direction, while these are few enough to be kept.
+    """
+
+    directions: Float
+    images: Float
+    triangle: Vector
+    steps: Vector
+    size: int
+    matrices: tuple[Inexact, ...] | None
+
+    @classmethod
+    def empty(cls, dim: int, m: int, dtype: npt.DTypeLike) -> Span:
+        """Of no directions."""
+        rows = np.empty((0, dim), dtype), np.empty((0, m), dtype)
+        return cls(*rows, np.empty((0, 0)), np.empty(0), 0, ())
+
+    def with_room(self, room: int) -> Span:
+        """A copy that `add` may write to, with room for so many directions."""
+        k = self.size
+        triangle = np.zeros((room, room))
+        triangle[:k, :k] = self.triangle[:k, :k]
+        return replace(
+            self,
+            directions=_grown(self.directions[:k], room),
+            images=_grown(self.images[:k], room),
+            triangle=triangle,
+            steps=_grown(self.steps[:k], room),
+        )
+
+    def add(self, w: Vector, q: Vector, z: Vector, S: Inexact | None) -> tuple[Span, Vector]:
+        """Take the direction w with image q in; return the step along its new part too.
+
+        Writes to the arrays of this span, beyond its size.
+
+        Parameters
+        ----------
+        w, q : (dim,), (m,) array
+        z : (m,) array
+            The residual.
+        S : (n, n) array, optional
+            ``F*`` of w.
+
+        Returns
+        -------
+        span : Span
+        change : (m,) array
+            What the step takes from z; nan where the image has no new part.
+        """
+        k = self.size
+        if k:
+            known = self.images[:k]
+            overlap = known @ q.astype(known.dtype)
+            q = q - overlap @ known
+            self.triangle[:k, k] = overlap
+        length = float(np.linalg.norm(q))
+        unit = q / length if length > 0.0 else np.full_like(q, np.nan)
+        self.directions[k], self.images[k] = w, unit
+        self.triangle[k, k] = length
+        self.steps[k] = step = float(z @ unit)
+        kept = None if S is None or self.matrices is None else (*self.matrices, S)
+        return replace(self, size=k + 1, matrices=kept), step * unit
+
+    @property
+    def coefficients(self) -> Vector:
+        """Of the directions, in the combination."""
+        k = self.size
+        if not k:
+            return np.empty(0)
+        found, _ = lapack.dtrtrs(self.triangle[:k, :k], self.steps[:k])
+        return np.asarray(found)
+
+    def combination(self) -> Vector:
+        """The step that all steps together are, in the coordinates of the directions."""
+        c = self.coefficients
+        scale = float(np.max(np.abs(c), initial=0.0)) or 1.0  # which single precision may not hold
+        found = (c / scale).astype(self.directions.dtype) @ self.directions[: self.size]
+        return np.asarray(scale * found.astype(np.float64))
+
+    def matrix(self) -> Inexact:
+        """``F*`` of the combination, if `matrices` are there."""
+        assert self.matrices
+        terms = zip(self.coefficients, self.matrices, strict=True)
+        return np.asarray(
+            sum(np.multiply(S, c, dtype=np.result_type(S, np.float64)) for c, S in terms)
+        )
+
+    @property
+    def double(self) -> bool:
+        """Whether it is kept in double precision."""
+        return self.images.dtype == np.float64
+
+    def last(self, count: int) -> Span:
+        """The last images with directions of their own; what the steps made is no longer in it."""
+        k = self.size
+        inverse = lapack.dtrtri(self.triangle[:k, :k])[0][:, k - count :]
+        directions = inverse.T.astype(self.directions.dtype) @ self.directions[:k]
+        images = self.images[k - count : k].copy()
+        return Span(directions, images, np.eye(count), np.zeros(count), count, None)
+
+
+def _grown(rows: Any, room: int) -> Any:
+    grown = np.empty((max(room, len(rows)), *rows.shape[1:]), rows.dtype)
+    grown[: len(rows)] = rows
+    return grown
