@@ -10,14 +10,14 @@ import pytest
 from psd_helpers import rows, smallest_worst_miss, unknown
 from scipy.optimize import check_grad
 
+from quadsense.core.products import adjoint
+from quadsense.core.products import forward as forward_dense
 from quadsense.methods.positive import best, nearest, newton, phases, projected, schur
 from quadsense.methods.positive.infeasible import certify, smallest_eigenvalue_bound
 from quadsense.methods.positive.maps import (
     Array,
     Intervals,
-    adjoint,
     forward,
-    forward_dense,
     forward_error,
 )
 from quadsense.methods.positive.phases import Verdict

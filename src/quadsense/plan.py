@@ -222,7 +222,9 @@ def _threads(shape: Shape, method: str, gram: str) -> str:
     """Threads of BLAS (see `threads.blas_threads`), as measured to be fastest."""
     if gram == "identity":
         return "as set"
-    if method in ("dual", "factored"):
+    if method == "dual":
+        return "rows"
+    if method == "factored":
         return "one"
     if method == "cg" and gram == "none":
         product = (4.0 if shape.complex else 1.0) * shape.m * shape.n**2

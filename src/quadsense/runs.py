@@ -138,7 +138,7 @@ def best_positive(request: Request) -> Answer:
         seconds = time.perf_counter() - begin
         return limits.time_limit is not None and seconds >= limits.time_limit
 
-    with blas_threads("one"):
+    with blas_threads("rows"):
         best = best_ratio(problem.rows.as_numpy(), intervals, problem.options.gap, late)
     matrix = SensedMatrix.from_factor(own(problem, best.X))
     closed = best.upper_bound <= max((1.0 + problem.options.gap) * best.lower_bound, 1e-8)

@@ -94,7 +94,7 @@ def forward(U: Inexact, S: Inexact) -> Float:
     """
     m, n = U.shape
     real = U.real.dtype
-    T = np.array(S, order="F")
+    T = np.array(S, dtype=U.dtype, order="F")
     T *= 2.0
     np.fill_diagonal(T, S.diagonal().real)
     size = max(256, _BLOCK_BYTES // (n * U.itemsize))

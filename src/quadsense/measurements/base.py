@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg.lapack import dpotrf, dpstrf
+from scipy.linalg.lapack import dpotrf, dpstrf, spotrf
 
 from quadsense import files
 from quadsense.arrays import Array, Vector, device, is_array, like, to_numpy
@@ -23,6 +23,7 @@ from quadsense.measurements.validate import (
     checked_tolerance,
     checked_vector,
 )
+from quadsense.threads import blas_threads
 
 ORTHONORMAL = 1e-6
 """Frobenius distance of U U* from I below which K = I: K differs from I by its square."""
@@ -367,18 +368,27 @@ class Measurements:
             return live
         if self.m > LARGEST_RANK_PROBLEM:
             return None
+        with blas_threads("one" if self.m <= QUICK_RANK_PROBLEM else "as set"):
+            return self._factored_rank(live)
+
+    def _factored_rank(self, live: int) -> int:
+        """Rank by a Cholesky factorisation of K; `live` rows are not zero.
+
+        A pivot is the distance of ``u_i u_i*`` from the span of those before it. Without pivoting
+        the factorisation is several times faster, and in single precision twice as fast again.
+        """
+        rows, full = self._rows, live == self.m <= self._rows.unknowns
+        if full:
+            R, info = spotrf(rows.gram_triangle(single=True), lower=0, clean=0, overwrite_a=1)
+            if info == 0 and np.diagonal(R).min() > 0.1:
+                return live
         if isinstance(self.gram, ExplicitGram):
-            K = to_numpy(self.gram.values).copy()
+            K = to_numpy(self.gram.values).copy().T
         else:
-            whole = slice(0, self.m)
-            K = np.concatenate(
-                [to_numpy(rows.gram_block(part, whole)) for part in rows.blocks(self.m)]
-            )
-        # A pivot is the squared distance of u_i u_i* from the span of those before it, 1e-14 a
-        # distance of 1e-7. Without pivoting the factorisation is several times faster.
-        if live == self.m <= rows.unknowns:
-            L, info = dpotrf(K.T, lower=1)
-            if info == 0 and np.diagonal(L).min() > 1e-7:
-                return self.m
-        _, _, rank, _ = dpstrf(K.T, tol=1e-14, lower=1, overwrite_a=1)
+            K = rows.gram_triangle()
+        if full:
+            R, info = dpotrf(K, lower=0, clean=0)
+            if info == 0 and np.diagonal(R).min() > 1e-7:
+                return live
+        _, _, rank, _ = dpstrf(K, tol=1e-14, lower=0, overwrite_a=1)
         return int(min(rank, rows.unknowns))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from quadsense.arrays import Array, is_numpy, namespace
 from quadsense.core import products
@@ -54,6 +55,13 @@ class DenseRows(BaseRows):
             return super().forward(A)
         meant = np.asarray(self._meant(A)).astype(self.U.dtype, copy=False)
         return products.forward(self.U, meant) * self.inverse**2
+
+    def gram_triangle(self, single: bool = False) -> npt.NDArray[Any]:
+        """K in Fortran order, in single or double precision; its upper triangle counts."""
+        unit = self.as_numpy()
+        if single:
+            unit = unit.astype(np.complex64 if self.is_complex else np.float32)
+        return products.gram(unit)
 
     def _take(self, index: Array) -> Array:
         return self.xp.take(self.U, index, axis=0)

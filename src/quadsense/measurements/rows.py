@@ -234,6 +234,12 @@ class BaseRows(ABC):
         square = self.xp.abs(product) ** 2 if self.is_complex else product * product
         return square * (self.inverse[rows] ** 2)[:, None] * (self.inverse[columns] ** 2)[None, :]
 
+    def gram_triangle(self, single: bool = False) -> npt.NDArray[Any]:
+        """K in Fortran order, in single or double precision; its upper triangle counts."""
+        whole = slice(0, self.m)
+        blocks = [to_numpy(self.gram_block(part, whole)) for part in self.blocks(self.m)]
+        return np.concatenate(blocks).astype(np.float32 if single else np.float64, copy=False).T
+
     def gram_times(self, Y: Array) -> Array:
         """``K @ Y`` with K never held whole: (m,) or (m, k) to the same.
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.linalg as sl
 
-from quadsense.methods.positive.maps import EPS, Array, Intervals, Real, adjoint
+from quadsense.core.products import adjoint
+from quadsense.methods.positive.maps import EPS, Array, Intervals, Real
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from quadsense.core.products import adjoint
+from quadsense.core.products import forward as forward_dense
 from quadsense.methods.positive.maps import (
     Array,
     Intervals,
     Real,
-    adjoint,
     forward,
-    forward_dense,
     positive_part,
 )
 from quadsense.methods.positive.memory import Memory

@@ -19,14 +19,14 @@ import numpy as np
 import numpy.typing as npt
 import scipy.linalg as sl
 
+from quadsense.core.products import adjoint
+from quadsense.core.products import forward as forward_dense
 from quadsense.methods.positive import schur
 from quadsense.methods.positive.maps import (
     Array,
     Intervals,
     Real,
-    adjoint,
     forward,
-    forward_dense,
     project,
 )
 

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from quadsense.core.products import adjoint
 from quadsense.methods.positive.infeasible import lift_floor
-from quadsense.methods.positive.maps import EPS, Array, Intervals, adjoint, forward_error
+from quadsense.methods.positive.maps import EPS, Array, Intervals, forward_error
 
 
 @dataclass(frozen=True)

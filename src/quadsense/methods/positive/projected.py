@@ -25,7 +25,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from quadsense.methods.positive.maps import Array, Intervals, Real, adjoint, forward, forward_dense
+from quadsense.core.products import adjoint
+from quadsense.core.products import forward as forward_dense
+from quadsense.methods.positive.maps import Array, Intervals, Real, forward
 
 DOUBLINGS = 100  # raises of the stiffness after which only rounding is left to fight
 
