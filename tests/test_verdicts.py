@@ -280,6 +280,26 @@ def test_the_plan_says_what_and_why():
     assert any("more than the 210 unknowns" in reason for reason in plan["reasons"])
 
 
+def test_a_warm_start_among_noisy_positive_matrices(rng):
+    p = quadsense.datasets.gaussian(n=40, m=1200, rank=3, seed=0)
+    noise = 0.01 * np.abs(p.b).mean()
+    b = p.b + rng.uniform(-noise, noise, 1200)
+    cold = quadsense.solve(p.U, b, delta=2 * noise, psd=True)
+    for changed in (1.01 * b, b + 0.2 * rng.uniform(-noise, noise, 1200)):
+        warm = quadsense.solve(p.U, changed, delta=2 * noise, psd=True, start=cold)
+        fresh = quadsense.solve(p.U, changed, delta=2 * noise, psd=True)
+        assert warm.success and fresh.success
+        assert warm.certificate.verify(p.U, changed)
+        assert warm.n_iter <= fresh.n_iter / 3
+
+
+def test_a_wrong_rank_is_given_up_soon_where_rows_are_ample():
+    p = quadsense.datasets.gaussian(n=20, m=200, rank=3, seed=0)
+    result = quadsense.solve(p.U, p.b, delta=1e-6, rank=2)
+    assert result.status is Status.STALLED
+    assert "3 restarts" in result.message
+
+
 def test_cvxpy_agrees_that_an_answer_of_low_rank_fits(rng):
     p = quadsense.datasets.gaussian(n=8, m=40, rank=2, seed=0)
     result = quadsense.solve(p.U, p.b, delta=1e-4, rank=2)

@@ -37,7 +37,8 @@ class Dual(Stepped):
         if not self.used.all():
             U, lo, hi, delta = (values[self.used] for values in (U, lo, hi, delta))
         self.program = prepare(U, Intervals(lo, hi, delta), origin)
-        return phases.start(self.program)
+        factor = problem.factor_start
+        return phases.start(self.program, factor=None if factor is None else to_numpy(factor))
 
     def _dual(self, y: Vector) -> Vector:
         """The dual vector on all rows from that on the rows in use."""

@@ -42,7 +42,7 @@ _SLOW_GAIN, _SLOW_GAIN_LIFT = 1e-4, 1e-3
 _SLOW_STEPS_DENSE, _SLOW_STEPS = 1, 5
 _PHASE_STEPS = 2000
 # With this many rows an unknown, plain descent finds the fit of the right rank if there
-# is one, so a growing rank wastes no restarts below it.
+# is one, so a growing rank wastes no restarts below it, and a given one only a few.
 _AMPLE_ROWS = 4
 # Eigenvalue, relative to its matrix, that counts as not negative when the rank grows.
 _FLAT = 1e-6
@@ -89,13 +89,13 @@ def start(
         None grows the rank from that of ``factor``, or from 1.
     seed : int
     max_restarts : int, optional
-        Default 200, or 3 at each rank when it grows.
+        Default 200; 3 where rows are ample, and at each rank when it grows.
     factor : (n, k) array, optional
         X of an earlier ``A = X X*``.
     """
     first_rank = rank if rank is not None else 1 if factor is None else factor.shape[1]
     if max_restarts is None:
-        max_restarts = 200 if rank is not None else 3
+        max_restarts = 3 if rank is None or _rows_are_ample(problem, first_rank) else 200
     rng = np.random.default_rng((seed, 0))
     if factor is None:
         Y = spectral_start(problem, first_rank, rng)
@@ -267,9 +267,13 @@ def _at(problem: Program, state: FactoredState, Y: Matrix, phase: Phase) -> Fact
 
 
 def _restarts_allowed(problem: Program, state: FactoredState) -> int:
-    unknowns = problem.U.shape[1] * state.rank * (2 if np.iscomplexobj(problem.U) else 1)
-    ample = problem.U.shape[0] >= _AMPLE_ROWS * unknowns
+    ample = _rows_are_ample(problem, state.rank)
     return 0 if state.growing and ample else state.max_restarts
+
+
+def _rows_are_ample(problem: Program, rank: int) -> bool:
+    unknowns = problem.U.shape[1] * rank * (2 if np.iscomplexobj(problem.U) else 1)
+    return bool(problem.U.shape[0] >= _AMPLE_ROWS * unknowns)
 
 
 def _restart(problem: Program, state: FactoredState) -> FactoredState:

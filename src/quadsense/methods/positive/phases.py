@@ -76,13 +76,26 @@ class State:
         return self.certificate.lower_bound
 
 
-def start(problem: Program, earlier: State | None = None) -> State:
-    """Return the first state, near that of an earlier problem with the same rows if given."""
+def start(problem: Program, earlier: State | None = None, factor: Array | None = None) -> State:
+    """Return the first state.
+
+    Parameters
+    ----------
+    problem : Program
+    earlier : State, optional
+        Of a problem with the same rows and other intervals.
+    factor : ndarray, shape (n, k), optional
+        Of an answer to a problem much like this one. From one that is not of full rank few steps
+        of the least misses lead on, where the nearest fit would find its way anew.
+    """
     intervals = problem.intervals
     nothing = PsdCertificate(np.zeros(len(intervals.lo)), 0.0, 0.0, 0.0)
     before = None if earlier is None else earlier.inner
-    if isinstance(before, nearest.NearestState | None) and problem.inner.target() is not None:
-        inner: Inner = nearest.start(problem.rows, problem.inner, problem.origin, before)
+    if factor is not None and factor.shape[1] < factor.shape[0]:
+        X = factor if problem.basis is None else problem.basis.conj().T @ factor
+        inner: Inner = projected.start(problem.rows, problem.inner, X, AIM)
+    elif isinstance(before, nearest.NearestState | None) and problem.inner.target() is not None:
+        inner = nearest.start(problem.rows, problem.inner, problem.origin, before)
     elif before is not None:
         inner = projected.start(problem.rows, problem.inner, before.X, AIM)
     else:
