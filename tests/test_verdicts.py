@@ -98,6 +98,18 @@ def test_positive_verdict_equals_that_of_clarabel(seed, complex_):
             assert values[0] >= -1e-12 * max(1.0, values[-1])
 
 
+@pytest.mark.parametrize("complex_", [False, True])
+@pytest.mark.parametrize("seed", range(10))
+def test_no_method_decides_what_auto_does_not(seed, complex_):
+    U, b = small_problem(seed, complex_)
+    decided = (Status.MET, Status.INFEASIBLE)
+    for delta, expected in cases(best_symmetric(U, b)):
+        assert quadsense.solve(U, b, delta=delta).status is expected
+        for method in ("gd", "sgd", "cg", "minimax"):
+            other = quadsense.solve(U, b, delta=delta, method=method, max_iter=500, rng=0)
+            assert other.status is expected or other.status not in decided, (method, delta)
+
+
 def test_without_a_delta_the_smallest_worst_error_is_found_with_both_bounds():
     for seed in range(6):
         U, b = small_problem(seed, complex_=bool(seed % 2))
