@@ -123,13 +123,29 @@ def test_ranges_of_rows_cover_all_and_pass_errors_on(monkeypatch: pytest.MonkeyP
 
 
 def test_policies_put_the_limits_of_blas_back() -> None:
+    def lowest() -> int:
+        return min(library.num_threads for library in threads._libraries())
+
     before = threads.blas_limit()
     for policy in ("one", "as set", "one for NumPy", "rows"):
         with threads.blas_threads(policy):
-            assert threads.blas_limit() == (before if policy == "as set" else 1)
+            assert lowest() == (before if policy == "as set" else 1)
             with threads.all_for_blas():
-                assert threads.blas_limit() == (before if policy in ("as set", "rows") else 1)
-        assert threads.blas_limit() == before
+                assert lowest() == (before if policy in ("as set", "rows") else 1)
+        assert threads.blas_limit() == lowest() == before
+
+
+def test_solves_at_once_leave_the_limit_of_blas_as_it_was() -> None:
+    before = threads.blas_limit()
+    first, second = threads.blas_threads("one"), threads.blas_threads("rows")
+    first.__enter__()
+    second.__enter__()
+    assert all(library.num_threads == 1 for library in threads._libraries())
+    first.__exit__(None, None, None)
+    assert all(library.num_threads == 1 for library in threads._libraries())
+    second.__exit__(None, None, None)
+    assert threads.blas_limit() == before
+    assert min(library.num_threads for library in threads._libraries()) == before
 
 
 def test_triangles_are_refused_in_the_wrong_order() -> None:

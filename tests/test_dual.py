@@ -12,7 +12,7 @@ from scipy.optimize import check_grad
 
 from quadsense.core.products import adjoint
 from quadsense.core.products import forward as forward_dense
-from quadsense.methods.positive import best, nearest, newton, phases, projected, schur
+from quadsense.methods.positive import best, nearest, newton, phases, projected, schur, symmetric
 from quadsense.methods.positive.infeasible import certify, smallest_eigenvalue_bound
 from quadsense.methods.positive.maps import (
     Array,
@@ -140,6 +140,24 @@ def test_symmetric_fit_is_kept_where_it_is_positive_semidefinite(kind: str) -> N
     # The residual of 1e-10 over the smallest eigenvalue of K.
     slack = 1e-10 * np.sqrt(m) / np.sqrt(np.linalg.eigvalsh(K)[0])
     np.testing.assert_allclose(state.X @ state.X.conj().T, fit, atol=slack)
+    assert isinstance(state.inner, symmetric.SymmetricState)
+    parts = phases.start(problem)
+    for _ in range(state.iteration):
+        parts = phases.advance(problem, parts, 1)
+    np.testing.assert_array_equal(parts.X, state.X)
+
+
+def test_an_indefinite_symmetric_fit_is_left(kind: str) -> None:
+    rng = np.random.default_rng(4)
+    n, m = 12, 60
+    U = rows(rng, m, n, kind)
+    b = forward(U, rows(rng, n, 1, kind))
+    problem = prepare(U, Intervals.around(b, np.full(m, 1e-3 * float(np.mean(b)))))
+    begun = phases.start(problem)
+    assert isinstance(begun.inner, symmetric.SymmetricState)
+    state = phases.advance(problem, begun, 500)
+    assert state.verdict is Verdict.MET
+    assert not isinstance(state.inner, symmetric.SymmetricState)
 
 
 def test_projection_solves_its_optimality_conditions(kind: str) -> None:

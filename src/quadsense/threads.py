@@ -8,14 +8,15 @@ held to one thread and each of our threads takes a range of rows.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
 from typing import TypeVar
 
-from threadpoolctl import ThreadpoolController
+from threadpoolctl import LibController, ThreadpoolController
 
 T = TypeVar("T")
 
@@ -25,23 +26,43 @@ WORTH_SHARING = 3e7
 _ranges: ContextVar[int] = ContextVar("ranges", default=1)
 
 
+_lock = threading.Lock()
+_holds: dict[str, tuple[int, int]] = {}  # by library: how many hold it, the threads it had
+
+
 @cache
-def _controller() -> ThreadpoolController:
+def _libraries() -> tuple[LibController, ...]:
     """The BLAS libraries of this process; looking them up takes milliseconds, once."""
-    return ThreadpoolController().select(user_api="blas")
-
-
-@cache
-def _of_numpy() -> ThreadpoolController:
-    """NumPy's own BLAS, if it has one (nothing to hold, where NumPy and SciPy share theirs)."""
-    libraries = _controller().lib_controllers
-    return _controller().select(filepath=[o.filepath for o in libraries if "numpy" in o.filepath])
+    return tuple(ThreadpoolController().select(user_api="blas").lib_controllers)
 
 
 def blas_limit() -> int:
-    """Threads that BLAS may use as it is set now, the least of all libraries."""
-    known = [lib.num_threads for lib in _controller().lib_controllers]
-    return max(1, min((n for n in known if n is not None), default=1))
+    """Threads that the user lets BLAS have, the least of all libraries."""
+    with _lock:
+        held = {path: given for path, (_, given) in _holds.items()}
+    limits = (held.get(library.filepath, library.num_threads) for library in _libraries())
+    return max(1, min((limit for limit in limits if limit is not None), default=1))
+
+
+@contextmanager
+def _held_to_one(libraries: Iterable[LibController]) -> Iterator[None]:
+    """Hold libraries to one thread: the last of several at once to leave puts the limit back."""
+    libraries = tuple(libraries)
+    with _lock:
+        for library in libraries:
+            count, given = _holds.get(library.filepath, (0, library.num_threads))
+            _holds[library.filepath] = count + 1, given
+            library.set_num_threads(1)
+    try:
+        yield
+    finally:
+        with _lock:
+            for library in libraries:
+                count, given = _holds.pop(library.filepath)
+                if count > 1:
+                    _holds[library.filepath] = count - 1, given
+                else:
+                    library.set_num_threads(given)
 
 
 @contextmanager
@@ -54,16 +75,12 @@ def blas_threads(policy: str) -> Iterator[None]:
         One thread; what the user has set; that for SciPy's BLAS alone, so that only one of the
         two spins; or one thread, and as many ranges of rows in `by_rows` as BLAS had threads.
     """
-    if policy == "as set":
-        yield
-        return
-    if policy == "one for NumPy":
-        with _of_numpy().limit(limits=1):
-            yield
-        return
+    libraries = () if policy == "as set" else _libraries()
+    if policy == "one for NumPy":  # none where NumPy and SciPy share theirs
+        libraries = tuple(library for library in libraries if "numpy" in library.filepath)
     token = _ranges.set(blas_limit() if policy == "rows" else 1)
     try:
-        with _controller().limit(limits=1):
+        with _held_to_one(libraries):
             yield
     finally:
         _ranges.reset(token)
@@ -71,12 +88,20 @@ def blas_threads(policy: str) -> Iterator[None]:
 
 @contextmanager
 def all_for_blas() -> Iterator[None]:
-    """Give BLAS back the threads of policy "rows", for a factorisation."""
-    if _ranges.get() == 1:
+    """Give BLAS back the threads of policy "rows", for what is not shared out by rows."""
+    count = _ranges.get()
+    if count == 1:
         yield
         return
-    with _controller().limit(limits=_ranges.get()):
+    token = _ranges.set(1)
+    for library in _libraries():
+        library.set_num_threads(count)
+    try:
         yield
+    finally:
+        _ranges.reset(token)
+        for library in _libraries():
+            library.set_num_threads(1)
 
 
 @cache

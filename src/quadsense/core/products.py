@@ -115,6 +115,15 @@ def forward(U: Inexact, S: Inexact) -> Float:
     return values
 
 
+def times(U: Inexact, X: Inexact) -> Inexact:
+    """``U X``, ranges of rows at once."""
+    m, n = U.shape
+    product = np.empty((m, *X.shape[1:]), dtype=np.result_type(U, X))
+    cost = (8.0 if np.iscomplexobj(product) else 2.0) * n * product.size
+    by_rows(lambda i, j: np.matmul(U[i:j], X, out=product[i:j]), m, cost)
+    return product
+
+
 def gram(U: Inexact) -> Float:
     """Upper triangle of ``K = |U U*|^2`` (m by m, Fortran order, zero below the diagonal)."""
     name, trans = ("herk", 2) if np.iscomplexobj(U) else ("syrk", 1)

@@ -56,6 +56,9 @@ class DenseRows(BaseRows):
         meant = np.asarray(self._meant(A)).astype(self.U.dtype, copy=False)
         return products.forward(self.U, meant) * self.inverse**2
 
+    def _times(self, X: Array) -> Array:
+        return products.times(self.U, X) if is_numpy(self.U) else self.U @ X
+
     def gram_triangle(self, single: bool = False) -> npt.NDArray[Any]:
         """K in Fortran order, in single or double precision; its upper triangle counts."""
         unit = self.as_numpy()

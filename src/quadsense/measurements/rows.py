@@ -180,9 +180,12 @@ class BaseRows(ABC):
 
     def times(self, X: Array) -> Array:
         """``u_i* x``, rows of unit norm: (n, k) to (m, k)."""
-        product = self._dense(self.U @ self._meant(self.xp.conj(X) if self.is_complex else X))
+        product = self._times(self._meant(self.xp.conj(X) if self.is_complex else X))
         product = self.xp.conj(product) if self.is_complex else product
         return self._meant(self._cast(self.inverse)[:, None] * product)
+
+    def _times(self, X: Array) -> Array:
+        return self._dense(self.U @ X)
 
     def combine(self, Y: Array) -> Array:
         """``sum_i u_i y_i``, rows of unit norm: (m, k) to (n, k)."""

@@ -46,6 +46,11 @@ class Dual(Stepped):
         whole[self.used] = y
         return whole
 
+    def stride(self, problem: Problem) -> int:
+        """Evaluations worth a few milliseconds."""
+        n = problem.rows.n
+        return max(1, min(10, 100_000_000 // (3 * problem.m * n**2 + 10 * n**3)))
+
     def advance(self, problem: Problem, state: phases.State, steps: int) -> phases.State:
         """About so many evaluations on."""
         return phases.advance(self.program, state, steps)

@@ -13,6 +13,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import lapack
 
+from quadsense.core.products import times
+
 Real = npt.NDArray[np.float64]
 # float64 or complex128: a union of the two does not survive NumPy's own annotations.
 Array = npt.NDArray[Any]
@@ -89,7 +91,7 @@ class Intervals:
 
 def project(U: Array, X: Array) -> Array:
     """Return P (m, k) with rows ``X* u_i``, so that ``F(X X*)_i = sum_j |P_ij|^2``."""
-    return np.asarray(U @ X.conj())
+    return times(U, X.conj())
 
 
 def squares(P: Array) -> Real:
@@ -117,13 +119,19 @@ def forward_error(U: Array, X: Array) -> float:
     return float(2.0 * growth * largest * np.vdot(X, X).real)
 
 
+def cholesky(B: Array) -> Array | None:
+    """Return L with ``B = L L*``, or None where B is not positive definite."""
+    factor, info = (lapack.zpotrf if np.iscomplexobj(B) else lapack.dpotrf)(B, lower=1)
+    return factor if info == 0 else None
+
+
 def positive_part(B: Array) -> tuple[Array, float]:
     """Return a factor of the positive part of a Hermitian B, and half its squared norm.
 
     A matrix that has a Cholesky factor is its own positive part, at a twentieth of the cost.
     """
-    factor, info = (lapack.zpotrf if np.iscomplexobj(B) else lapack.dpotrf)(B, lower=1)
-    if info == 0:
+    factor = cholesky(B)
+    if factor is not None:
         return factor, 0.5 * float(np.vdot(B, B).real)
     values, vectors = np.linalg.eigh(B)
     keep = values > 0

@@ -75,9 +75,13 @@ def _readings(intervals: Intervals) -> Real:
 
 
 def start(
-    U: Array, intervals: Intervals, origin: Array, earlier: NearestState | None = None
+    U: Array,
+    intervals: Intervals,
+    origin: Array,
+    y: Real | None = None,
+    memory: Memory | None = None,
 ) -> NearestState:
-    """Return the state at ``y = 0``, or at that of an earlier problem with the same rows.
+    """Return the state at ``y = 0``, or at a given y.
 
     Parameters
     ----------
@@ -87,12 +91,13 @@ def start(
         Two-sided; their middles are the readings b.
     origin : ndarray, shape (n, n)
         The Hermitian ``A_1`` to stay near to.
-    earlier : NearestState, optional
-        Its y and its memory are taken over: the curvature is that of the rows, whatever b is.
+    y : ndarray, shape (m,), optional
+    memory : Memory, optional
+        Of a problem with the same rows: the curvature is theirs, whatever b is.
     """
     b = _readings(intervals)
-    y = np.zeros(len(b)) if earlier is None else earlier.y
-    memory = Memory.empty(len(b)) if earlier is None else earlier.memory
+    y = np.zeros(len(b)) if y is None else y
+    memory = Memory.empty(len(b)) if memory is None else memory
     value, z, X = _evaluate(U, b, origin, y)
     ratio = intervals.max_ratio(z + b)
     return NearestState(y, z, X, value, memory, ratio, 0, 1, False)

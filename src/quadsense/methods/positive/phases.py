@@ -1,11 +1,12 @@
 """A positive semidefinite matrix in the intervals, or a proof that there is none (``psd=True``).
 
-Three methods in turn, each handing what it has to the next when it slows down:
+Four methods in turn, each handing what it has to the next when it slows down:
 
-1. `nearest`: the matrix nearest to the start that fits exactly; the quickest where one exists.
-2. `projected`: least misses, for data with noise in them; its misses are the proof when nothing
+1. `symmetric`: the symmetric fit, as long as it is positive definite.
+2. `nearest`: the matrix nearest to the start that fits exactly; the quickest where one exists.
+3. `projected`: least misses, for data with noise in them; its misses are the proof when nothing
    fits.
-3. `newton`: an interior-point method, for the edge of feasibility; where its arrays are below
+4. `newton`: an interior-point method, for the edge of feasibility; where its arrays are below
    `NEWTON_ENTRIES` (m up to 5000, or n up to 40 and m up to 30,000).
 
 MET and INFEASIBLE are said only of what was recomputed from the rows with a rounding bound.
@@ -18,7 +19,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from quadsense.methods.positive import nearest, newton, projected, schur
+from quadsense.methods.positive import nearest, newton, projected, schur, symmetric
 from quadsense.methods.positive.infeasible import PsdCertificate, certify
 from quadsense.methods.positive.maps import Array, Real, forward, forward_error, positive_part
 from quadsense.methods.positive.program import Program
@@ -29,7 +30,12 @@ STRIDE = 10
 AIM = 0.8
 
 
-Inner = nearest.NearestState | projected.ProjectedState | newton.NewtonState
+Inner = (
+    symmetric.SymmetricState | nearest.NearestState | projected.ProjectedState | newton.NewtonState
+)
+
+
+_BY_MISSES = projected.ProjectedState | newton.NewtonState
 
 
 class Verdict(StrEnum):
@@ -47,7 +53,7 @@ class State:
 
     Attributes
     ----------
-    inner : NearestState | ProjectedState | NewtonState
+    inner : SymmetricState | NearestState | ProjectedState | NewtonState
         The state of the method at work.
     X : ndarray, shape (n, r)
         Factor of the best matrix so far, ``A = X X*``.
@@ -94,8 +100,8 @@ def start(problem: Program, earlier: State | None = None, factor: Array | None =
     if factor is not None and factor.shape[1] < factor.shape[0]:
         X = factor if problem.basis is None else problem.basis.conj().T @ factor
         inner: Inner = projected.start(problem.rows, problem.inner, X, AIM)
-    elif isinstance(before, nearest.NearestState | None) and problem.inner.target() is not None:
-        inner = nearest.start(problem.rows, problem.inner, problem.origin, before)
+    elif problem.inner.target() is not None and not isinstance(before, _BY_MISSES):
+        inner = _by_coordinates(problem, before)
     elif before is not None:
         inner = projected.start(problem.rows, problem.inner, before.X, AIM)
     else:
@@ -114,6 +120,19 @@ def start(problem: Program, earlier: State | None = None, factor: Array | None =
     return state
 
 
+def _by_coordinates(
+    problem: Program, before: symmetric.SymmetricState | nearest.NearestState | None
+) -> symmetric.SymmetricState | nearest.NearestState:
+    """Begin with the measurement coordinates y, those of an earlier problem if given."""
+    U, intervals, origin = problem.rows, problem.inner, problem.origin
+    if before is None:
+        if symmetric.suits(U, intervals, origin):
+            return symmetric.start(U, intervals, origin)
+        return nearest.start(U, intervals, origin)
+    memory = before.memory if isinstance(before, nearest.NearestState) else None
+    return nearest.start(U, intervals, origin, before.y, memory)
+
+
 def matrix(state: State) -> Array:
     """Return the factor X (n, r) of the answer, ``A = X X*``."""
     return state.X
@@ -126,7 +145,9 @@ def advance(problem: Program, state: State, steps: int) -> State:
         inner = state.inner
         # Progress is judged at whole strides of a method, wherever the caller's steps end.
         stride = min(STRIDE - inner.iteration % STRIDE, end - state.iteration)
-        if isinstance(inner, nearest.NearestState):
+        if isinstance(inner, symmetric.SymmetricState):
+            state = _symmetric(problem, state, inner, stride)
+        elif isinstance(inner, nearest.NearestState):
             state = _nearest(problem, state, inner, stride)
         elif isinstance(inner, projected.ProjectedState):
             state = _projected(problem, state, inner, stride)
@@ -160,6 +181,21 @@ def _prove(problem: Program, state: State, y: Real) -> State:
     )
     verdict = Verdict.INFEASIBLE if impossible else state.verdict
     return replace(state, certificate=proof, verdict=verdict)
+
+
+def _symmetric(
+    problem: Program, state: State, inner: symmetric.SymmetricState, stride: int
+) -> State:
+    """Advance the symmetric fit; leave it when it is not positive definite."""
+    after = symmetric.advance(inner, stride)
+    state = replace(
+        state, inner=after, iteration=state.iteration + after.iteration - inner.iteration
+    )
+    state = _offer(problem, state, after.X, after.max_ratio)
+    if state.verdict is not Verdict.RUNNING or not after.ended:
+        return state
+    begun = nearest.start(problem.rows, problem.inner, problem.origin)
+    return _offer(problem, replace(state, inner=begun), begun.X, begun.max_ratio)
 
 
 def _nearest(problem: Program, state: State, inner: nearest.NearestState, stride: int) -> State:

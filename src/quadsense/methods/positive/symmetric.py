@@ -1,0 +1,105 @@
+"""The symmetric fit, in case it is positive semidefinite: half the work of looking among those.
+
+While ``A_1 - F*(y)`` is positive definite, the positive semidefinite matrix nearest to A_1 and the
+symmetric one solve the same linear system in y, for which conjugate residuals in single precision
+do (see `krylov`). A Cholesky factorisation now and then tells whether that is still so; the first
+that fails ends it, and `nearest` goes on from the same y.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from quadsense.methods.krylov import residuals
+from quadsense.methods.krylov.preconditioner import unknowns
+from quadsense.methods.positive.maps import Array, Intervals, Real, cholesky
+
+
+@dataclass(frozen=True)
+class SymmetricState:
+    """Where the iteration stands.
+
+    Attributes
+    ----------
+    system : System
+        ``K y = z_1``.
+    fit : residuals.State
+    X : ndarray, shape (n, k)
+        Factor of the last matrix that had one.
+    max_ratio : float
+        Of that matrix.
+    indefinite : bool
+        The symmetric iterate is not positive definite.
+    """
+
+    system: residuals.System
+    fit: residuals.State
+    X: Array
+    max_ratio: float
+    indefinite: bool
+
+    @property
+    def iteration(self) -> int:
+        """Steps taken."""
+        return self.fit.iteration
+
+    @property
+    def y(self) -> Real:
+        """Coordinates of the iterate, ``A_1 - F*(y)``."""
+        return self.fit.x
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has nothing more to give."""
+        return self.indefinite or self.fit.finished
+
+
+def suits(U: Array, intervals: Intervals, origin: Array) -> bool:
+    """Whether to begin with it: A_1 definite, neither more rows than unknowns nor fewer than n."""
+    m, n = U.shape
+    if not n <= m <= unknowns(n, np.iscomplexobj(U)):
+        return False
+    two_sided = intervals.target() is not None and bool(np.all(intervals.hi > intervals.lo))
+    return two_sided and cholesky(origin) is not None
+
+
+def start(U: Array, intervals: Intervals, origin: Array) -> SymmetricState:
+    """Return the state at ``y = 0``.
+
+    Parameters
+    ----------
+    U : ndarray, shape (m, n)
+        Rows of norm at most 1.
+    intervals : Intervals
+        Two-sided; see `suits`.
+    origin : ndarray, shape (n, n)
+        A_1.
+    """
+    b = intervals.target()
+    assert b is not None
+    # Without memory, neither K nor a factor of it is formed: `nearest` has none either.
+    system = residuals.prepare(U, b, 0.5 * (intervals.hi - intervals.lo), origin, memory=0)
+    state = SymmetricState(system, residuals.start(system), np.zeros_like(origin), np.inf, False)
+    return _looked_at(state)
+
+
+def advance(state: SymmetricState, steps: int) -> SymmetricState:
+    """Return the state after at most ``steps`` steps; fewer when it has ended."""
+    end = state.iteration + steps
+    while state.iteration < end and not state.ended:
+        look = 1 << state.iteration.bit_length()  # 1, 2, 4, 8, ...
+        stride = min(look, end) - state.iteration
+        state = replace(state, fit=residuals.advance(state.system, state.fit, stride))
+        if state.fit.finished or state.iteration == look:
+            state = _looked_at(state)
+    return state
+
+
+def _looked_at(state: SymmetricState) -> SymmetricState:
+    """Look whether the iterate is positive definite."""
+    X = cholesky(residuals.matrix(state.system, state.fit))
+    if X is None:
+        return replace(state, indefinite=True)
+    return replace(state, X=X, max_ratio=state.fit.max_ratio)
