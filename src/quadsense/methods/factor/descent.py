@@ -26,8 +26,9 @@ from quadsense.methods.factor.quasi_newton import quasi_newton_step
 from quadsense.methods.factor.starts import descent_row, random_start, spectral_start
 from quadsense.methods.factor.state import FactoredState, Phase
 
-# Normal equations are formed up to this many unknowns and entries of J.
-_DENSE_UNKNOWNS, _DENSE_ENTRIES = 1000, 500_000
+# Normal equations are formed up to this many unknowns and entries of J, and up to so many flops
+# where rows are ample and a dozen quasi-Newton steps serve as well.
+_DENSE_UNKNOWNS, _DENSE_ENTRIES, _DENSE_FLOPS = 1000, 500_000, 5e7
 # Ranks, stages, steps a stage and penalties of a lift.
 _LIFT, _LIFT_STAGES, _LIFT_STEPS = 2, 8, 20
 _LIFT_PENALTY, _LIFT_GROWTH = 1e-3, 3.0
@@ -95,7 +96,7 @@ def start(
     """
     first_rank = rank if rank is not None else 1 if factor is None else factor.shape[1]
     if max_restarts is None:
-        max_restarts = 3 if rank is None or _rows_are_ample(problem, first_rank) else 200
+        max_restarts = 3 if rank is None or _rows_are_ample(problem.U, first_rank) else 200
     rng = np.random.default_rng((seed, 0))
     if factor is None:
         Y = spectral_start(problem, first_rank, rng)
@@ -148,8 +149,9 @@ def farkas_vector(problem: Program, state: FactoredState) -> Vector:
 
 
 def _is_dense(U: Matrix, rank: int) -> bool:
-    unknowns: int = U.shape[1] * rank * (2 if np.iscomplexobj(U) else 1)
-    return bool(unknowns <= _DENSE_UNKNOWNS and len(U) * unknowns <= _DENSE_ENTRIES)
+    m, size = len(U), _unknowns(U, rank)
+    quick = m * size * size <= _DENSE_FLOPS or not _rows_are_ample(U, rank)
+    return size <= _DENSE_UNKNOWNS and m * size <= _DENSE_ENTRIES and quick
 
 
 def _theta(phase: Phase) -> float:
@@ -267,13 +269,16 @@ def _at(problem: Program, state: FactoredState, Y: Matrix, phase: Phase) -> Fact
 
 
 def _restarts_allowed(problem: Program, state: FactoredState) -> int:
-    ample = _rows_are_ample(problem, state.rank)
+    ample = _rows_are_ample(problem.U, state.rank)
     return 0 if state.growing and ample else state.max_restarts
 
 
-def _rows_are_ample(problem: Program, rank: int) -> bool:
-    unknowns = problem.U.shape[1] * rank * (2 if np.iscomplexobj(problem.U) else 1)
-    return bool(problem.U.shape[0] >= _AMPLE_ROWS * unknowns)
+def _unknowns(U: Matrix, rank: int) -> int:
+    return U.shape[1] * rank * (2 if np.iscomplexobj(U) else 1)
+
+
+def _rows_are_ample(U: Matrix, rank: int) -> bool:
+    return len(U) >= _AMPLE_ROWS * _unknowns(U, rank)
 
 
 def _restart(problem: Program, state: FactoredState) -> FactoredState:
