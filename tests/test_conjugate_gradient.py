@@ -345,6 +345,23 @@ def test_a_full_window_gives_way_without_losing_the_iterate(
     np.testing.assert_allclose(whole.z, z, atol=1e-9)
 
 
+def test_where_single_precision_ends_the_residual_is_that_of_the_iterate(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cg, "SINGLE_GAIN", np.inf)
+    monkeypatch.setattr(cg, "_MATRICES", np.inf)
+    U = rows(200, 30)
+    b = values(U, sensed(30))
+    system = replace(cg.prepare(U, b, np.full(200, 1e-9)), explicit=False)
+    state = cg.start(system)
+    assert not state.double
+    while not state.double:
+        state = cg.advance(system, state, 1)
+        assert not state.finished
+    z = values(U, cg.matrix(system, replace(state, A=None))) - b
+    np.testing.assert_allclose(state.z, z, atol=1e-13)
+
+
 def test_a_span_holds_the_best_combination_of_its_directions() -> None:
     rng = np.random.default_rng(0)
     K = rng.standard_normal((30, 30))

@@ -158,6 +158,8 @@ def test_an_indefinite_symmetric_fit_is_left(kind: str) -> None:
     state = phases.advance(problem, begun, 500)
     assert state.verdict is Verdict.MET
     assert not isinstance(state.inner, symmetric.SymmetricState)
+    fit = symmetric.advance(begun.inner, 50)
+    assert fit.indefinite and fit.iteration <= 4
 
 
 def test_projection_solves_its_optimality_conditions(kind: str) -> None:

@@ -339,6 +339,17 @@ def test_an_unwritable_output_is_found_before_the_solve(run, data, tmp_path, mon
     assert run("solve", data, "--delta", 1, "-o", tmp_path / "no" / "r.npz")[0] == 2
 
 
+def test_measured_rates_are_known_from_then_on(tmp_path, monkeypatch):
+    from quadsense import machine
+
+    monkeypatch.setenv("QUADSENSE_CACHE", str(tmp_path))
+    assert not machine.known_rates().measured
+    rates = machine.measure_rates()
+    assert machine.known_rates() == rates
+    monkeypatch.setenv("QUADSENSE_CACHE", str(tmp_path / "elsewhere"))
+    assert not machine.known_rates().measured
+
+
 def test_help_has_examples():
     for command in ("generate", "inspect", "solve", "verify", "demo"):
         shown = CliRunner().invoke(cli.cli, [command, "--help"]).output

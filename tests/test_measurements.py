@@ -119,6 +119,17 @@ def test_blocks_do_not_change_the_products(rng, monkeypatch):
         np.testing.assert_allclose(a, b, atol=1e-13)
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_rows_that_are_nearly_repeated_do_not_count_twice(seed, complex_):
+    rng = np.random.default_rng(seed)
+    U = gaussian_rows(rng, 20, 10, complex_)
+    assert quadsense.Measurements(U, np.ones(20)).facts.rank == 20
+    U[-1] = U[0] + 1e-9 * U[1]
+    assert quadsense.Measurements(U, np.ones(20)).facts.rank == 19
+    U[-1] = U[0] + 1e-3 * U[1]
+    assert quadsense.Measurements(U, np.ones(20)).facts.rank == 20
+
+
 def test_facts_of_orthonormal_rows(complex_):
     p = quadsense.datasets.orthonormal(n=12, m=7, seed=0, complex=complex_)
     facts = quadsense.Measurements(3.0 * p.U, p.b).facts
