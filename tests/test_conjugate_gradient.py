@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 from scipy.sparse.linalg import LinearOperator, lsqr
+from threadpoolctl import threadpool_limits
 
 import quadsense.methods.krylov.residuals as cg
 from quadsense import threads
@@ -122,30 +126,64 @@ def test_ranges_of_rows_cover_all_and_pass_errors_on(monkeypatch: pytest.MonkeyP
     assert len(threads.by_rows(lambda first, last: 0, 23, 1e12)) == 1  # outside, as ever
 
 
+@pytest.mark.usefixtures("two_threads")
 def test_policies_put_the_limits_of_blas_back() -> None:
-    def lowest() -> int:
-        return min(library.num_threads for library in threads._libraries())
-
-    before = threads.blas_limit()
     for policy in ("one", "as set", "one for NumPy", "rows"):
         with threads.blas_threads(policy):
-            assert lowest() == (before if policy == "as set" else 1)
+            assert min(limits()) == (2 if policy == "as set" else 1)
             with threads.all_for_blas():
-                assert lowest() == (before if policy in ("as set", "rows") else 1)
-        assert threads.blas_limit() == lowest() == before
+                assert min(limits()) == (2 if policy in ("as set", "rows") else 1)
+        assert threads.blas_limit() == min(limits()) == 2
 
 
+def limits() -> list[int]:
+    return [library.num_threads for library in threads._libraries()]
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    """As on a machine of two cores, wherever the tests run."""
+    with threadpool_limits(2):
+        yield
+
+
+@pytest.mark.usefixtures("two_threads")
 def test_solves_at_once_leave_the_limit_of_blas_as_it_was() -> None:
-    before = threads.blas_limit()
-    first, second = threads.blas_threads("one"), threads.blas_threads("rows")
-    first.__enter__()
-    second.__enter__()
-    assert all(library.num_threads == 1 for library in threads._libraries())
-    first.__exit__(None, None, None)
-    assert all(library.num_threads == 1 for library in threads._libraries())
-    second.__exit__(None, None, None)
-    assert threads.blas_limit() == before
-    assert min(library.num_threads for library in threads._libraries()) == before
+    """Each in a thread of its own, the first to come being the first to go."""
+    assert set(limits()) == {2}
+    both_in, first_out = threading.Barrier(2), threading.Event()
+    seen = []
+
+    def first() -> None:
+        with threads.blas_threads("one"):
+            both_in.wait()
+        seen.append(limits())
+        first_out.set()
+
+    def second() -> None:
+        both_in.wait()
+        with threads.blas_threads("rows"):
+            first_out.wait()
+            seen.append(limits())
+
+    with ThreadPoolExecutor(2) as pool:
+        for done in [pool.submit(first), pool.submit(second)]:
+            done.result()
+    assert all(limit == 1 for limit in seen[1])
+    assert set(limits()) == {2}
+    with threadpool_limits(1):  # the user's word still counts, from any thread
+        assert set(limits()) == {1}
+        assert threads.blas_limit() == 1
+
+
+def test_rows_are_not_shared_out_when_no_thread_can_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: Any) -> None:
+        raise RuntimeError("cannot schedule new futures after interpreter shutdown")
+
+    monkeypatch.setattr(threads, "blas_limit", lambda: 3)
+    with threads.blas_threads("rows"):
+        monkeypatch.setattr(threads._pool(os.getpid()), "submit", refuse)
+        assert threads.by_rows(lambda first, last: (first, last), 23, 1e12) == [(0, 23)]
 
 
 def test_triangles_are_refused_in_the_wrong_order() -> None:

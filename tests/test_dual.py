@@ -159,7 +159,25 @@ def test_an_indefinite_symmetric_fit_is_left(kind: str) -> None:
     assert state.verdict is Verdict.MET
     assert not isinstance(state.inner, symmetric.SymmetricState)
     fit = symmetric.advance(begun.inner, 50)
-    assert fit.indefinite and fit.iteration <= 4
+    assert fit.left and fit.iteration <= 4
+
+
+def test_a_slow_symmetric_fit_is_left_and_a_stop_gives_its_last_iterate() -> None:
+    rng = np.random.default_rng(0)
+    n, m = 25, 320
+    X = rng.standard_normal((n, 2 * n))
+    U = rng.standard_normal((m, n)) * np.logspace(0, -2, n)
+    U /= np.linalg.norm(U, axis=1)[:, None]
+    b = np.einsum("ij,jk,ik->i", U, np.eye(n) + 0.02 * X @ X.T / n, U)
+    problem = prepare(U, Intervals.around(b, np.full(m, 1e-7)))
+    begun = phases.start(problem)
+    assert isinstance(begun.inner, symmetric.SymmetricState)
+    fit = symmetric.advance(begun.inner, 5000)
+    assert fit.left and 16 <= fit.iteration <= 256
+    stopped = symmetric.advance(begun.inner, 13)
+    values = np.einsum("ij,jk,ik->i", U, stopped.X @ stopped.X.T, U)
+    assert stopped.max_ratio == pytest.approx(np.abs(values - b).max() / 1e-7, rel=1e-3)
+    assert stopped.max_ratio == pytest.approx(stopped.fit.max_ratio)
 
 
 def test_projection_solves_its_optimality_conditions(kind: str) -> None:

@@ -144,3 +144,12 @@ def test_a_time_limit_holds_for_all_methods_together():
     for options in ({"delta": 0.1}, {"psd": True}, {}, {"delta": 0.1, "allow_violations": 5}):
         result = quadsense.solve(U, b, time_limit=0.0, **options)
         assert result.status in (Status.TIME_LIMIT, Status.INFEASIBLE, Status.OPTIMAL)
+
+
+@pytest.mark.parametrize("b", [0.0, 1.0])
+def test_rows_that_are_all_zero(b):
+    U = np.zeros((4, 3))
+    for psd in (None, True):
+        result = quadsense.solve(U, np.full(4, b), delta=0.1, psd=psd)
+        assert result.status == ("infeasible" if b else "met")
+        assert result.certificate.verify(U, np.full(4, b))

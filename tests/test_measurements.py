@@ -105,6 +105,15 @@ def test_matrix_free_k_through_the_small_side(rng):
     np.testing.assert_allclose(MatrixFreeGram(rows).apply(s), K @ s, atol=1e-12)
 
 
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_a_matrix_that_is_not_symmetric_is_measured_as_it_is(order, rng):
+    U = np.array(gaussian_rows(rng, 7, 4, True), order=order)
+    A = rng.standard_normal((4, 4)) + 1j * rng.standard_normal((4, 4))
+    expected = np.array([(u.conj() @ A @ u).real for u in unit(U)])
+    found = quadsense.Measurements(U, np.ones(7)).unit_rows.forward(A)
+    np.testing.assert_allclose(found, expected, atol=1e-13)
+
+
 def test_blocks_do_not_change_the_products(rng, monkeypatch):
     from quadsense.measurements import rows as module
 

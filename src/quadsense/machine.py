@@ -7,7 +7,7 @@ import os
 import tempfile
 import time
 from dataclasses import asdict, dataclass
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -39,21 +39,23 @@ class Rates:
 def cache_path() -> Path:
     """Where the rates are kept (``QUADSENSE_CACHE``, else the user's cache folder)."""
     folder = os.environ.get("QUADSENSE_CACHE")
-    return _rates_file(folder, os.environ.get("XDG_CACHE_HOME", "~/.cache"))
-
-
-@cache
-def _rates_file(folder: str | None, home: str) -> Path:
-    return Path(folder or os.path.join(home, "quadsense")).expanduser() / "rates.json"
+    if folder is None:
+        folder = os.path.join(os.environ.get("XDG_CACHE_HOME", "~/.cache"), "quadsense")
+    return Path(os.path.expanduser(folder), "rates.json")
 
 
 def known_rates() -> Rates:
     """The cached rates, or typical ones; never measures, so a solve may call it."""
-    return _read_rates(cache_path())
+    path = cache_path()
+    try:
+        return _read_rates(path, path.stat().st_mtime_ns)
+    except OSError:
+        return Rates()
 
 
-@cache
-def _read_rates(path: Path) -> Rates:
+@lru_cache(maxsize=1)
+def _read_rates(path: Path, written: int) -> Rates:
+    """The rates in a file as of a time; reading it anew would cost more than the rest of a plan."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         rates = Rates(float(found["flops"]), float(found["bytes"]), True)
@@ -78,7 +80,6 @@ def measure_rates() -> Rates:
         os.replace(draft.name, path)
     except OSError:
         pass
-    _read_rates.cache_clear()
     return rates
 
 

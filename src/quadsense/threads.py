@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
@@ -32,15 +32,39 @@ _holds: dict[str, tuple[int, int]] = {}  # by library: how many hold it, the thr
 
 @cache
 def _libraries() -> tuple[LibController, ...]:
-    """The BLAS libraries of this process; looking them up takes milliseconds, once."""
-    return tuple(ThreadpoolController().select(user_api="blas").lib_controllers)
+    """The BLAS of NumPy and that of SciPy; looking them up takes milliseconds, once.
+
+    Wheels carry theirs in folders named after them, as other packages do; elsewhere all share one.
+    """
+    found = tuple(ThreadpoolController().select(user_api="blas").lib_controllers)
+    folders = [os.path.dirname(library.filepath) for library in found]
+    own = [
+        library
+        for library, folder in zip(found, folders, strict=True)
+        if "numpy" in folder or "scipy" in folder
+    ]
+    return tuple(own) or found
+
+
+def _set_threads(library: LibController, count: int) -> None:
+    """Set the limit of a library from whichever thread; the caller holds the lock.
+
+    The limit of OpenBLAS is one for the whole process, so threadpoolctl lets only the thread that
+    first set it do so again. Ours is counted, so control is taken and given back at once.
+    """
+    release = getattr(library, "clear_controlling_thread", lambda force: None)
+    release(force=True)
+    library.set_num_threads(count)
+    release(force=True)
 
 
 def blas_limit() -> int:
     """Threads that the user lets BLAS have, the least of all libraries."""
     with _lock:
-        held = {path: given for path, (_, given) in _holds.items()}
-    limits = (held.get(library.filepath, library.num_threads) for library in _libraries())
+        limits = [
+            _holds[library.filepath][1] if library.filepath in _holds else library.num_threads
+            for library in _libraries()
+        ]
     return max(1, min((limit for limit in limits if limit is not None), default=1))
 
 
@@ -52,7 +76,7 @@ def _held_to_one(libraries: Iterable[LibController]) -> Iterator[None]:
         for library in libraries:
             count, given = _holds.get(library.filepath, (0, library.num_threads))
             _holds[library.filepath] = count + 1, given
-            library.set_num_threads(1)
+            _set_threads(library, 1)
     try:
         yield
     finally:
@@ -62,7 +86,7 @@ def _held_to_one(libraries: Iterable[LibController]) -> Iterator[None]:
                 if count > 1:
                     _holds[library.filepath] = count - 1, given
                 else:
-                    library.set_num_threads(given)
+                    _set_threads(library, given)
 
 
 @contextmanager
@@ -77,7 +101,7 @@ def blas_threads(policy: str) -> Iterator[None]:
     """
     libraries = () if policy == "as set" else _libraries()
     if policy == "one for NumPy":  # none where NumPy and SciPy share theirs
-        libraries = tuple(library for library in libraries if "numpy" in library.filepath)
+        libraries = tuple(o for o in libraries if "numpy" in os.path.dirname(o.filepath))
     token = _ranges.set(blas_limit() if policy == "rows" else 1)
     try:
         with _held_to_one(libraries):
@@ -94,23 +118,36 @@ def all_for_blas() -> Iterator[None]:
         yield
         return
     token = _ranges.set(1)
-    for library in _libraries():
-        library.set_num_threads(count)
+    with _lock:
+        for library in _libraries():
+            _set_threads(library, count)
     try:
         yield
     finally:
         _ranges.reset(token)
-        for library in _libraries():
-            library.set_num_threads(1)
+        with _lock:
+            for library in _libraries():
+                _set_threads(library, 1)
 
 
 @cache
 def _pool(process: int) -> ThreadPoolExecutor:
     """Threads of this process: they do not survive a fork."""
-    return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="quadsense")
+    return ThreadPoolExecutor(
+        os.cpu_count(), thread_name_prefix="quadsense", initializer=_hold_own_thread
+    )
 
 
-def by_rows(work: Callable[[int, int], T], m: int, flops: float) -> list[T]:
+def _hold_own_thread() -> None:
+    """Hold BLAS to one thread where its limit is each thread's own (the OpenMP layer)."""
+    for library in _libraries():
+        if getattr(library, "threading_layer", "") == "openmp":
+            library.set_num_threads(1)
+
+
+def by_rows(
+    work: Callable[[int, int], T], m: int, flops: float, most: int | None = None
+) -> list[T]:
     """``work(first, last)`` on ranges that cover all rows, at once where that pays.
 
     Parameters
@@ -121,11 +158,20 @@ def by_rows(work: Callable[[int, int], T], m: int, flops: float) -> list[T]:
         Number of rows.
     flops : float
         Cost of all of them.
+    most : int, optional
+        Most ranges, for work that takes memory in each.
     """
-    count = max(1, min(_ranges.get(), m, int(2.0 * flops / WORTH_SHARING)))
+    count = max(1, min(_ranges.get(), most or m, m, int(2.0 * flops / WORTH_SHARING)))
     if count == 1:
         return [work(0, m)]
     edges = [m * i // count for i in range(count + 1)]
     pool = _pool(os.getpid())
-    others = [pool.submit(work, edges[i], edges[i + 1]) for i in range(1, count)]
-    return [work(0, edges[1]), *(other.result() for other in others)]
+    try:
+        others = [pool.submit(work, edges[i], edges[i + 1]) for i in range(1, count)]
+    except RuntimeError:  # the interpreter is shutting down and starts no more threads
+        return [work(0, m)]
+    try:
+        first = work(0, edges[1])
+    finally:
+        wait(others)
+    return [first, *(other.result() for other in others)]

@@ -26,6 +26,10 @@ Inexact = npt.NDArray[Any]  # real or complex, single or double precision
 _BLOCK_BYTES = 1 << 20
 
 
+def _block_rows(U: Inexact) -> int:
+    return int(_BLOCK_BYTES // max(U.shape[1] * U.itemsize, 1))
+
+
 def adjoint(U: Inexact, y: Float) -> Inexact:
     """``F*(y) = sum_i y_i u_i u_i*``.
 
@@ -46,13 +50,13 @@ def adjoint(U: Inexact, y: Float) -> Inexact:
     width = n * U.itemsize // real.itemsize  # complex rows as real ones of twice the length
     weights = np.sqrt(np.abs(y)).astype(real)[:, None]
     # The sums of the blocks are added up, so blocks are not much shorter than sums are wide.
-    size = max(2 * width, _BLOCK_BYTES // (n * U.itemsize))
+    size = max(2 * width, _block_rows(U))
 
     def add_up(first: int, last: int) -> Float:
-        total = np.zeros((width, width), dtype=real)
+        total: Float | None = None
         buffer = np.empty((min(size, last - first), n), dtype=U.dtype)
         signs = y[first:last]
-        for add, mine in ((np.add, signs > 0), (np.subtract, signs < 0)):
+        for sign, mine in ((1.0, signs > 0), (-1.0, signs < 0)):
             rows = np.flatnonzero(mine) + first
             for begin in range(0, rows.size, size):
                 index = rows[begin : begin + size]
@@ -60,10 +64,15 @@ def adjoint(U: Inexact, y: Float) -> Inexact:
                 np.take(U, index, axis=0, out=block, mode="clip")
                 block *= weights[index]
                 flat = block.view(real)
-                add(total, flat.T @ flat, out=total)  # NumPy calls syrk here
-        return total
+                product = flat.T @ flat  # NumPy calls syrk here
+                if total is None:
+                    total = np.multiply(product, sign, out=product)
+                else:
+                    (np.add if sign > 0 else np.subtract)(total, product, out=total)
+        return np.zeros((width, width), dtype=real) if total is None else total
 
-    first, *others = by_rows(add_up, m, 1.0 * m * width * width)
+    # Each range has a sum of its own, which is not to be larger than its rows.
+    first, *others = by_rows(add_up, m, 1.0 * m * width * width, most=m // max(width, 1) or 1)
     for other in others:
         first += other
     return _from_real(first) if np.iscomplexobj(U) else first
@@ -97,7 +106,7 @@ def forward(U: Inexact, S: Inexact) -> Float:
     T = np.array(S, dtype=U.dtype, order="F")
     T *= 2.0
     np.fill_diagonal(T, S.diagonal().real)
-    size = max(256, _BLOCK_BYTES // (n * U.itemsize))
+    size = max(256, _block_rows(U))
     values = np.empty(m, dtype=real)
 
     def evaluate(first: int, last: int) -> None:

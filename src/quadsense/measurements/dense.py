@@ -54,6 +54,7 @@ class DenseRows(BaseRows):
         if not is_numpy(self.U) or not self.U.flags.c_contiguous:
             return super().forward(A)
         meant = np.asarray(self._meant(A)).astype(self.U.dtype, copy=False)
+        meant = 0.5 * (meant + meant.conj().T)  # all that u* A u sees, where A is not symmetric
         return products.forward(self.U, meant) * self.inverse**2
 
     def _times(self, X: Array) -> Array:

@@ -94,11 +94,9 @@ class ConjugateGradient(Stepped):
     def correct(
         self, problem: Problem, state: residuals.State, z: Array, goal: float
     ) -> residuals.State:
-        """Take the recomputed residual and aim lower."""
+        """Go on from the residual recomputed in double precision, and aim lower."""
         self.system = replace(self.system, delta=goal * self.squares * to_numpy(problem.delta))
-        z = self.squares * to_numpy(z)
-        ratio = float(np.max(np.abs(z) / self.system.delta))
-        return replace(state, z=z, max_ratio=ratio, met=False, double=True, A=None)
+        return replace(residuals.corrected(self.system, state), met=False)
 
     def matrix(self, problem: Problem, state: residuals.State) -> SensedMatrix:
         """``A_1 - F*(y)``."""

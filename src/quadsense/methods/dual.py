@@ -16,7 +16,10 @@ from quadsense.methods.steps import Stepped, own, start_matrix
 
 
 class Dual(Stepped):
-    """``A = X X*`` within the intervals: nearest fit, least misses, interior point (`positive`)."""
+    """``A = X X*`` within the intervals: nearest fit, least misses, interior point.
+
+    See `positive.phases`.
+    """
 
     name: ClassVar[str] = "dual"
     options: ClassVar[frozenset[str]] = frozenset({"gap"})

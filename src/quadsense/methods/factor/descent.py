@@ -42,8 +42,8 @@ _SCALE_FLOOR, _SCALE_FLOOR_LIFT = 1e-3, 1.0
 _SLOW_GAIN, _SLOW_GAIN_LIFT = 1e-4, 1e-3
 _SLOW_STEPS_DENSE, _SLOW_STEPS = 1, 5
 _PHASE_STEPS = 2000
-# With this many rows an unknown, plain descent finds the fit of the right rank if there
-# is one, so a growing rank wastes no restarts below it, and a given one only a few.
+# With this many rows an unknown, plain descent mostly finds the fit of the right rank if there
+# is one, so a growing rank wastes no restarts below it, and a given one not many.
 _AMPLE_ROWS = 4
 # Eigenvalue, relative to its matrix, that counts as not negative when the rank grows.
 _FLAT = 1e-6
@@ -90,13 +90,14 @@ def start(
         None grows the rank from that of ``factor``, or from 1.
     seed : int
     max_restarts : int, optional
-        Default 200; 3 where rows are ample, and at each rank when it grows.
+        Default 200; 20 where rows are ample, and 3 at each rank when it grows.
     factor : (n, k) array, optional
         X of an earlier ``A = X X*``.
     """
     first_rank = rank if rank is not None else 1 if factor is None else factor.shape[1]
     if max_restarts is None:
-        max_restarts = 3 if rank is None or _rows_are_ample(problem.U, first_rank) else 200
+        max_restarts = 20 if _rows_are_ample(problem.U, first_rank) else 200
+        max_restarts = max_restarts if rank is not None else 3
     rng = np.random.default_rng((seed, 0))
     if factor is None:
         Y = spectral_start(problem, first_rank, rng)

@@ -186,11 +186,17 @@ def advance(system: System, state: State, steps: int) -> State:
         reach = float(np.sqrt(scale * abs(state.z @ q)))
         span, change = span.add(w, q, state.z, _kept(system, state, direction))
         taken = float(change @ change)
-        if not np.isfinite(taken):  # nothing is left that K can reach
-            state = replace(_verify(system, state), stalled=True)
-            break
         steepness = np.sqrt(_quotient(max(direction.slope, 0.0), norm))
         gradient = _quotient(steepness, np.linalg.norm(state.z))
+        if not np.isfinite(taken):  # nothing is left that K can reach, in this precision
+            if state.double:
+                least_squares = gradient <= _GRADIENT
+                state = _verify(system, state)
+                state = replace(state, inconsistent=least_squares, stalled=not least_squares)
+                break
+            state = corrected(system, state)
+            span = state.span
+            continue
         z = state.z - change
         ratio = float(np.max(np.abs(z) / system.delta))
         decreases = np.append(state.decreases, taken)
@@ -204,12 +210,24 @@ def advance(system: System, state: State, steps: int) -> State:
             state = replace(state, distance=max(state.distance, reach))
         judged = _judge(system, state)
         if (judged.double, judged.plain) != (state.double, state.plain):
-            # The recomputed z is not orthogonal to coarser images, and directions made orthogonal
-            # to them could not reach that part of it.
-            span = _fresh_span(state, judged.double)
-            judged = replace(judged, base=state.x, span=span)
+            judged = _begun_anew(judged)
+            span = judged.span
         state = judged
     return state
+
+
+def corrected(system: System, state: State) -> State:
+    """The state in double precision, its residual recomputed from the data."""
+    return _begun_anew(_verify(system, replace(state, double=True)))
+
+
+def _begun_anew(state: State) -> State:
+    """The state without its span.
+
+    A recomputed z is not orthogonal to coarser images, and directions made orthogonal to them
+    could not reach that part of it.
+    """
+    return replace(state, base=state.x, span=_fresh_span(state, state.double))
 
 
 def _kept(system: System, state: State, direction: _Direction) -> Inexact | None:

@@ -81,12 +81,15 @@ class Span:
         """
         k = self.size
         if k:
-            known = self.images[:k]
+            known, whole = self.images[:k], float(np.linalg.norm(q))
             overlap = known @ q.astype(known.dtype)
             q = q - overlap @ known
             self.triangle[:k, k] = overlap
+            least = 4.0 * float(np.finfo(known.dtype).eps) * whole  # what rounding leaves
+        else:
+            least = 0.0
         length = float(np.linalg.norm(q))
-        unit = q / length if length > 0.0 else np.full_like(q, np.nan)
+        unit = q / length if length > least else np.full_like(q, np.nan)
         self.directions[k], self.images[k] = w, unit
         self.triangle[k, k] = length
         self.steps[k] = step = float(z @ unit)

@@ -1,1 +1,1 @@
-"""The three phases behind `dual`, and proofs that no positive semidefinite matrix fits."""
+"""The phases behind `dual`, and proofs that no positive semidefinite matrix fits."""

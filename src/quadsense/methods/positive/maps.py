@@ -122,7 +122,8 @@ def forward_error(U: Array, X: Array) -> float:
 def cholesky(B: Array) -> Array | None:
     """Return L with ``B = L L*``, or None where B is not positive definite."""
     factor, info = (lapack.zpotrf if np.iscomplexobj(B) else lapack.dpotrf)(B, lower=1)
-    return factor if info == 0 else None
+    # LAPACK may take a matrix with a NaN for definite.
+    return factor if info == 0 and bool(np.all(np.isfinite(np.diagonal(factor)))) else None
 
 
 def positive_part(B: Array) -> tuple[Array, float]:

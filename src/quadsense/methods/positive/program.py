@@ -34,7 +34,7 @@ class Program:
     origin : ndarray, shape (k, k)
         The matrix to stay near to.
     floor : float
-        See `infeasible_psd.lift_floor`; of U.
+        See `infeasible.lift_floor`; of U.
     max_trace : float
         Where the rows do not span the space: a fit of a larger trace counts as none.
     """

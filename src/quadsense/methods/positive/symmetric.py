@@ -3,7 +3,7 @@
 While ``A_1 - F*(y)`` is positive definite, the positive semidefinite matrix nearest to A_1 and the
 symmetric one solve the same linear system in y, for which conjugate residuals in single precision
 do (see `krylov`). A Cholesky factorisation now and then tells whether that is still so; the first
-that fails ends it, and `nearest` goes on from the same y.
+that fails ends it, as does slow progress, and `nearest` begins anew (from the same y it is slower).
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ import numpy as np
 from quadsense.methods.krylov import residuals
 from quadsense.methods.krylov.preconditioner import unknowns
 from quadsense.methods.positive.maps import Array, Intervals, Real, cholesky
+
+PATIENCE = 16
+"""Steps from which on the ratio must fall to a quarter while their number doubles."""
 
 
 @dataclass(frozen=True)
@@ -30,15 +33,18 @@ class SymmetricState:
         Factor of the last matrix that had one.
     max_ratio : float
         Of that matrix.
-    indefinite : bool
-        The symmetric iterate is not positive definite.
+    mark : float
+        The ratio when progress was last judged.
+    left : bool
+        The symmetric iterate is not positive definite, or approaches the fit slowly.
     """
 
     system: residuals.System
     fit: residuals.State
     X: Array
     max_ratio: float
-    indefinite: bool
+    mark: float
+    left: bool
 
     @property
     def iteration(self) -> int:
@@ -53,7 +59,7 @@ class SymmetricState:
     @property
     def ended(self) -> bool:
         """Whether it has nothing more to give."""
-        return self.indefinite or self.fit.finished
+        return self.left or self.fit.finished
 
 
 def suits(U: Array, intervals: Intervals, origin: Array) -> bool:
@@ -81,25 +87,29 @@ def start(U: Array, intervals: Intervals, origin: Array) -> SymmetricState:
     assert b is not None
     # Without memory, neither K nor a factor of it is formed: `nearest` has none either.
     system = residuals.prepare(U, b, 0.5 * (intervals.hi - intervals.lo), origin, memory=0)
-    state = SymmetricState(system, residuals.start(system), np.zeros_like(origin), np.inf, False)
-    return _looked_at(state)
+    fit = residuals.start(system)
+    return _looked_at(
+        SymmetricState(system, fit, np.zeros_like(origin), np.inf, fit.max_ratio, False)
+    )
 
 
 def advance(state: SymmetricState, steps: int) -> SymmetricState:
     """Return the state after at most ``steps`` steps; fewer when it has ended."""
     end = state.iteration + steps
     while state.iteration < end and not state.ended:
-        look = 1 << state.iteration.bit_length()  # 1, 2, 4, 8, ...
-        stride = min(look, end) - state.iteration
+        due = 1 << state.iteration.bit_length()  # judged at 1, 2, 4, 8, ..., whatever the strides
+        stride = min(due, end) - state.iteration
         state = replace(state, fit=residuals.advance(state.system, state.fit, stride))
-        if state.fit.finished or state.iteration == look:
-            state = _looked_at(state)
+        state = _looked_at(state, judge=state.iteration == due or state.fit.finished)
     return state
 
 
-def _looked_at(state: SymmetricState) -> SymmetricState:
-    """Look whether the iterate is positive definite."""
-    X = cholesky(residuals.matrix(state.system, state.fit))
-    if X is None:
-        return replace(state, indefinite=True)
-    return replace(state, X=X, max_ratio=state.fit.max_ratio)
+def _looked_at(state: SymmetricState, judge: bool = True) -> SymmetricState:
+    """Take the iterate if it is positive definite, and judge whether to go on."""
+    X, ratio = cholesky(residuals.matrix(state.system, state.fit)), state.fit.max_ratio
+    if X is not None:
+        state = replace(state, X=X, max_ratio=ratio)
+    if not judge:
+        return state
+    slow = state.iteration >= PATIENCE and ratio > 0.25 * state.mark
+    return replace(state, mark=ratio, left=X is None or slow)
