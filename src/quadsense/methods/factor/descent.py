@@ -29,6 +29,8 @@ from quadsense.methods.factor.state import FactoredState, Phase
 # Normal equations are formed up to this many unknowns and entries of J, and up to so many flops
 # where rows are ample and a dozen quasi-Newton steps serve as well.
 _DENSE_UNKNOWNS, _DENSE_ENTRIES, _DENSE_FLOPS = 1000, 500_000, 5e7
+# Flops of a step so cheap that restarts are not spared.
+_CHEAP_FLOPS = 1e6
 # Ranks, stages, steps a stage and penalties of a lift.
 _LIFT, _LIFT_STAGES, _LIFT_STEPS = 2, 8, 20
 _LIFT_PENALTY, _LIFT_GROWTH = 1e-3, 3.0
@@ -90,14 +92,13 @@ def start(
         None grows the rank from that of ``factor``, or from 1.
     seed : int
     max_restarts : int, optional
-        Default 200; 20 where rows are ample, and 3 at each rank when it grows.
+        Default 200; 20 where rows are ample and steps are not cheap; 3 at each rank when it grows.
     factor : (n, k) array, optional
         X of an earlier ``A = X X*``.
     """
     first_rank = rank if rank is not None else 1 if factor is None else factor.shape[1]
     if max_restarts is None:
-        max_restarts = 20 if _rows_are_ample(problem.U, first_rank) else 200
-        max_restarts = max_restarts if rank is not None else 3
+        max_restarts = 3 if rank is None else _default_restarts(problem.U, rank)
     rng = np.random.default_rng((seed, 0))
     if factor is None:
         Y = spectral_start(problem, first_rank, rng)
@@ -267,6 +268,11 @@ def _at(problem: Program, state: FactoredState, Y: Matrix, phase: Phase) -> Fact
         passes=state.passes + 1,
     )
     return _noted(state)
+
+
+def _default_restarts(U: Matrix, rank: int) -> int:
+    cheap = len(U) * _unknowns(U, rank + _LIFT) ** 2 <= _CHEAP_FLOPS
+    return 20 if _rows_are_ample(U, rank) and not cheap else 200
 
 
 def _restarts_allowed(problem: Program, state: FactoredState) -> int:
