@@ -129,6 +129,22 @@ def test_without_a_delta_the_smallest_worst_error_is_found_with_both_bounds():
         assert result.certificate.verify(U, b)
 
 
+@pytest.mark.parametrize("psd", [None, True])
+@pytest.mark.parametrize("size", [1e-60, 1e-20, 1e20, 1e60])
+def test_the_size_of_the_readings_does_not_matter(size, psd):
+    U, b = small_problem(2, False)
+    plain, scaled = (quadsense.solve(U, unit * b, psd=psd) for unit in (1.0, size))
+    assert plain.status is scaled.status is Status.OPTIMAL
+    assert scaled.certificate.verify(U, size * b)
+    assert scaled.max_residual / size == pytest.approx(plain.max_residual, rel=0.02)
+    delta = 1.5 * plain.max_residual
+    result = quadsense.solve(U, size * b, delta=size * delta, psd=psd)
+    assert result.status is Status.MET
+    result = quadsense.solve(U, size * b, delta=0.5 * size * plain.max_residual, psd=psd)
+    assert result.status is Status.INFEASIBLE
+    assert result.certificate.verify(U, size * b)
+
+
 def test_a_false_optimum_does_not_verify():
     U, b = small_problem(1, False)
     result = quadsense.solve(U, b)

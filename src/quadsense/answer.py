@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Array, namespace, to_numpy
-from quadsense.certificate import Certificate, ratios_of
+from quadsense.certificate import Certificate, ratios_of, within_gap
 from quadsense.measurements import Measurements
 from quadsense.proofs import best_error_bound, check_infeasible, user_dual
 from quadsense.result import Result, Status
@@ -34,7 +34,10 @@ def to_result(request: Request, answer: Answer, preparing: float) -> Result:
     status = outcome.status
     if certificate.kind == "infeasible":
         status = Status.INFEASIBLE
-    elif status is Status.INFEASIBLE:  # claimed, but the check from the data did not hold
+    elif status is Status.INFEASIBLE or (
+        status is Status.OPTIMAL
+        and not within_gap(data, certificate.upper_bound, certificate.lower_bound, certificate.gap)
+    ):  # claimed, but the check from the data did not hold
         status = Status.UNDECIDED
     unique, unseen = _identifiability(data)
     suspects = _suspects(data, certificate)
@@ -78,10 +81,7 @@ def _certificate(request: Request, answer: Answer, data: Measurements, ratios: A
     upper = float((ratios + slack).max())
     if dual is not None and outcome.status is Status.OPTIMAL:
         kind = "optimal"
-        if request.positive:
-            lower = check_infeasible(data, dual, psd=True).lower_bound
-        else:
-            lower, condition = best_error_bound(data, dual, upper)
+        lower, condition = best_error_bound(data, dual, upper, request.positive)
     elif dual is not None:
         proof = check_infeasible(data, dual, request.positive)
         lower, condition = proof.lower_bound, proof.condition

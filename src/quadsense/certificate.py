@@ -19,6 +19,12 @@ from quadsense.methods.spectral import SpectralOracle
 from quadsense.proofs import best_error_bound, check_infeasible
 
 
+def within_gap(data: Measurements, upper: float, lower: float, gap: float) -> bool:
+    """Whether two bounds on the worst error are within the gap, or the fit is exact anyway."""
+    scale = float(np.max(np.abs(to_numpy(data.b)) / to_numpy(data.tolerance)))
+    return upper <= 1e-8 * scale or upper - lower <= 1.001 * gap * upper
+
+
 @dataclass(frozen=True)
 class Certificate:
     """A claim that anyone can check against the data.
@@ -180,17 +186,10 @@ class Certificate:
     def _is_optimal(self, data: Measurements, found: Any, delta: Any) -> bool:
         """Whether the recomputed upper and lower bound are within the gap."""
         slack = to_numpy(found.error) / to_numpy(delta)
-        upper = float((ratios_of(data, found.z) + slack).max())
-        scale = float(np.max(np.abs(to_numpy(data.b)) / to_numpy(data.tolerance)))
-        if upper <= 1e-8 * scale:  # an exact fit, rounding included: there is nothing to gain
-            return True
-        if self.dual is None or self.dual.shape != (data.m,):
-            return False
-        if self.psd:
-            lower = check_infeasible(data, self.dual, psd=True).lower_bound
-        else:
-            lower, _ = best_error_bound(data, self.dual, upper)
-        return upper - lower <= 1.001 * self.gap * upper
+        upper, lower = float((ratios_of(data, found.z) + slack).max()), 0.0
+        if self.dual is not None and self.dual.shape == (data.m,):
+            lower, _ = best_error_bound(data, self.dual, upper, self.psd)
+        return within_gap(data, upper, lower, self.gap)
 
 
 def ratios_of(data: Measurements, unit_z: Array) -> Vector:

@@ -101,7 +101,9 @@ def check_infeasible(data: Measurements, dual: Vector, psd: bool) -> Proof:
     )  # fmt: skip
 
 
-def best_error_bound(data: Measurements, dual: Vector, upper: float) -> tuple[float, str]:
+def best_error_bound(
+    data: Measurements, dual: Vector, upper: float, psd: bool
+) -> tuple[float, str]:
     """Proven lower bound on ``min_A max_i |z_i|/delta_i`` for fits of at most `upper`.
 
     Returns
@@ -120,6 +122,10 @@ def best_error_bound(data: Measurements, dual: Vector, upper: float) -> tuple[fl
     )
     if not (math.isfinite(largest) and largest > 0.0) or data.sides is not None:
         return floor, ""
+    if psd:  # intervals as wide as the error claimed: readings are not lost beside them
+        width = upper * delta
+        found = upper * certify(U, Intervals(b - width, b + width, width), y).lower_bound
+        return max(found, floor), ""
     y = np.ldexp(y, -int(np.frexp(largest)[1]))
     sigma = smallest_singular_value(U)
     norm, condition = NORM_FACTOR * data_scale(b, delta), ""

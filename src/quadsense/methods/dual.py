@@ -27,12 +27,15 @@ class Dual(Stepped):
     def start(self, problem: Problem) -> phases.State:
         """The positive part of A_1."""
         b, delta = to_numpy(problem.b), to_numpy(problem.delta)
+        # In a unit of the size of the readings, a power of 4 so that nothing is rounded.
+        self.unit = 4.0 ** (np.frexp(float(np.max(np.abs(b) + delta)))[1] // 2)
+        b, delta = b / self.unit, delta / self.unit
         lo, hi = b - delta, b + delta
         if problem.sides is not None:
             lo = np.where(problem.sides[1], lo, -np.inf)
             hi = np.where(problem.sides[0], hi, np.inf)
         plain = problem.base is None and problem.c_start is None
-        origin = float(problem.tau) if plain else start_matrix(problem)
+        origin = (float(problem.tau) if plain else start_matrix(problem)) / self.unit
         self.used = np.isfinite(lo) | np.isfinite(hi)  # the others ask for nothing
         if not self.used.any():
             self.used[:] = True
@@ -41,7 +44,9 @@ class Dual(Stepped):
             U, lo, hi, delta = (values[self.used] for values in (U, lo, hi, delta))
         self.program = prepare(U, Intervals(lo, hi, delta), origin)
         factor = problem.factor_start
-        return phases.start(self.program, factor=None if factor is None else to_numpy(factor))
+        if factor is not None:
+            factor = to_numpy(factor) / np.sqrt(self.unit)
+        return phases.start(self.program, factor=factor)
 
     def _dual(self, y: Vector) -> Vector:
         """The dual vector on all rows from that on the rows in use."""
@@ -75,4 +80,4 @@ class Dual(Stepped):
 
     def matrix(self, problem: Problem, state: phases.State) -> SensedMatrix:
         """``X X*``."""
-        return SensedMatrix.from_factor(own(problem, phases.matrix(state)))
+        return SensedMatrix.from_factor(own(problem, np.sqrt(self.unit) * phases.matrix(state)))
