@@ -195,7 +195,7 @@ def main(arguments: Iterable[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, help="runs for each solver and number of threads")
     parser.add_argument("--patience", type=float, help="leave out solvers slower than this (s)")
     options = parser.parse_args(arguments)
-    rounds = options.rounds or (5 if options.quick else 9)
+    rounds = options.rounds or (3 if options.quick else 9)
     patience = options.patience or (1.0 if options.quick else 300.0)
     works = [w for w in WORKS if w.group in options.works and (w.quick or not options.quick)]
     total = sum((2 * rounds + 1) * len(SOLVERS[w.group]) for w in works)

@@ -115,14 +115,20 @@ def test_a_matrix_that_is_not_symmetric_is_measured_as_it_is(order, rng):
 
 
 def test_blocks_do_not_change_the_products(rng, monkeypatch):
+    from quadsense.measurements import dense
     from quadsense.measurements import rows as module
 
     U = gaussian_rows(rng, 23, 6, True)
     y, A = rng.standard_normal(23), hermitian(rng, 6, True)
     whole = quadsense.Measurements(U, np.ones(23)).unit_rows
     expected = [whole.forward(A), whole.adjoint(y), whole.gram_times(y), whole.squared_columns(y)]
+    triangles = [np.triu(whole.gram_triangle(single)) for single in (False, True)]
     monkeypatch.setattr(module, "BLOCK_ELEMENTS", 30)
+    monkeypatch.setattr(dense, "BLOCK_ELEMENTS", 30)
+    monkeypatch.setattr(dense, "NARROW", 1)
     rows = quadsense.Measurements(U, np.ones(23)).unit_rows
+    np.testing.assert_allclose(np.triu(rows.gram_triangle()), triangles[0], atol=1e-13)
+    np.testing.assert_allclose(np.triu(rows.gram_triangle(single=True)), triangles[1], atol=1e-5)
     found = [rows.forward(A), rows.adjoint(y), rows.gram_times(y), rows.squared_columns(y)]
     for a, b in zip(found, expected, strict=True):
         np.testing.assert_allclose(a, b, atol=1e-13)

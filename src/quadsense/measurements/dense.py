@@ -9,7 +9,10 @@ import numpy.typing as npt
 
 from quadsense.arrays import Array, is_numpy, namespace
 from quadsense.core import products
-from quadsense.measurements.rows import BaseRows
+from quadsense.measurements.rows import BLOCK_ELEMENTS, BaseRows
+
+NARROW = 64
+"""Columns that a block has at least."""
 
 
 class DenseRows(BaseRows):
@@ -62,10 +65,20 @@ class DenseRows(BaseRows):
 
     def gram_triangle(self, single: bool = False) -> npt.NDArray[Any]:
         """K in Fortran order, in single or double precision; its upper triangle counts."""
-        unit = self.as_numpy()
-        if single:
-            unit = unit.astype(np.complex64 if self.is_complex else np.float32)
-        return products.gram(unit)
+        if not is_numpy(self.U):
+            return super().gram_triangle(single)
+        dtype = np.dtype(np.complex64 if self.is_complex else np.float32)
+        dtype, inner = dtype if single else self.U.dtype, None
+        width = max(NARROW, BLOCK_ELEMENTS // self.m)
+        for first in range(0, self.n, width):  # no copy of U
+            block = self.U[:, first : first + width] * self.inverse[:, None]
+            block = block.astype(dtype, copy=False)
+            if width >= self.n:
+                return products.gram(block)
+            product = block @ self._conj(block).T
+            inner = product if inner is None else np.add(inner, product, out=inner)
+        assert inner is not None
+        return np.asarray(self._squares(inner).T)
 
     def _take(self, index: Array) -> Array:
         return self.xp.take(self.U, index, axis=0)
