@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -153,3 +154,26 @@ def test_rows_that_are_all_zero(b):
         result = quadsense.solve(U, np.full(4, b), delta=0.1, psd=psd)
         assert result.status == ("infeasible" if b else "met")
         assert result.certificate.verify(U, np.full(4, b))
+
+
+@pytest.mark.parametrize("options", [{}, {"method": "gd"}])
+def test_wide_rows_are_not_copied(options, rng):
+    U = 3.0 * rng.standard_normal((60, 100_000))  # 48 MB, not of unit norm
+    b = (U * U).sum(axis=1) * (1.0 + 0.01 * rng.standard_normal(60))
+    tracemalloc.start()
+    try:
+        result = quadsense.solve(U, b, delta=1e-3 * b.max(), **options)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert result.success
+    assert peak < 0.5 * U.nbytes, f"{peak / U.nbytes:.2f} of U"
+
+
+def test_few_wide_rows_are_fitted_by_a_positive_matrix_within_their_span(rng):
+    U = rng.standard_normal((20, 60_000))
+    b = (U * U).sum(axis=1) * (1.0 + 0.01 * rng.standard_normal(20))
+    result = quadsense.solve(U, b, delta=1e-3 * b.max(), psd=True)  # 27 GB as a dense matrix
+    assert result.success
+    assert result.matrix.factor.shape == (60_000, 20)
+    assert result.certificate.verify(U, b)

@@ -185,8 +185,9 @@ def _memory(shape: Shape, method: str, gram: str) -> int:
         dense = 8 * side * side if side <= 16000 else 0
         formed = 8 * matrix if m > N else 2 * dense  # few rows: K is factored, A stays implicit
         return int(copies) + 8 * 40 * m + formed + 2 * dense
-    if method == "dual":
-        return int(copies) + 24 * matrix + 8 * 60 * m
+    if method == "dual":  # within the span of the rows, where these are few
+        reduced = 4 * shape.row_bytes if n > m else 0
+        return int(copies + reduced) + 24 * min(m, n) ** 2 * item + 8 * 60 * m
     return int(copies) + 40 * n * max(shape.rank or 1, 1) * item + 8 * 20 * m
 
 
@@ -213,7 +214,9 @@ def _work(shape: Shape, method: str, gram: str) -> tuple[float, float]:
         side = min(m, N)
         return ITERATIONS[method] * (m * side * side + side**3 / 3.0), 0.0
     if method == "dual":
-        return ITERATIONS[method] * weight * (3.0 * m * n * n + 10.0 * n**3), 0.0
+        k = min(m, n)
+        reduce = weight * 4.0 * m * m * n if n > m else 0.0
+        return ITERATIONS[method] * weight * (3.0 * m * k * k + 10.0 * k**3) + reduce, 0.0
     rank = float(max(shape.rank or 1, 1))
     return ITERATIONS[method] * weight * 4.0 * m * n * rank, ITERATIONS[method] * shape.row_bytes
 

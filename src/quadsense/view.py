@@ -133,6 +133,7 @@ def data_text(data: Measurements) -> str:
 def plan_text(plan: Plan) -> str:
     """The plan, its price, and its reasons."""
     threads = plan.threads[plan.methods[0]]
+    threads = "one, ranges of rows at once" if threads == "rows" else threads
     lines = [
         ("plan", f"{' then '.join(plan.methods)}, in {plan.coordinates} coordinates"),
         (
