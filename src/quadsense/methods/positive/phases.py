@@ -66,6 +66,9 @@ class State:
     marks : tuple of float
         What progress is judged against: the ratios at the strides of the nearest fit, or the
         misses at the last stride of the least misses.
+    marked : (float, ndarray)
+        The least ratio at a whole stride of the nearest fit, and its factor in the coordinates of
+        the problem's rows: what is handed on, wherever the caller's steps end.
     """
 
     inner: Inner
@@ -75,6 +78,7 @@ class State:
     verdict: Verdict
     iteration: int
     marks: tuple[float, ...]
+    marked: tuple[float, Array]
 
     @property
     def lower_bound(self) -> float:
@@ -108,7 +112,8 @@ def start(problem: Program, earlier: State | None = None, factor: Array | None =
         X, _ = positive_part(problem.origin)
         inner = projected.start(problem.rows, problem.inner, X, AIM)
     marks = (inner.value,) if isinstance(inner, projected.ProjectedState) else ()
-    state = State(inner, inner.X, np.inf, nothing, Verdict.RUNNING, 0, marks)
+    marked = inner.max_ratio, inner.X
+    state = State(inner, inner.X, np.inf, nothing, Verdict.RUNNING, 0, marks, marked)
     state = _offer(problem, state, inner.X, inner.max_ratio)
     if state.verdict is Verdict.MET:
         return state
@@ -195,7 +200,8 @@ def _symmetric(
     if state.verdict is not Verdict.RUNNING or not after.ended:
         return state
     begun = nearest.start(problem.rows, problem.inner, problem.origin)
-    return _offer(problem, replace(state, inner=begun), begun.X, begun.max_ratio)
+    state = replace(state, inner=begun, marked=(begun.max_ratio, begun.X))
+    return _offer(problem, state, begun.X, begun.max_ratio)
 
 
 def _nearest(problem: Program, state: State, inner: nearest.NearestState, stride: int) -> State:
@@ -208,11 +214,11 @@ def _nearest(problem: Program, state: State, inner: nearest.NearestState, stride
     if state.verdict is not Verdict.RUNNING or (after.iteration % STRIDE and not after.stalled):
         return state
     marks = (*state.marks, after.max_ratio)
+    marked = state.marked if state.marked[0] < after.max_ratio else (after.max_ratio, after.X)
     slow = len(marks) > 2 and marks[-1] > 0.5 * marks[-3]
     if slow or after.stalled or marks[-1] > 3.0 * min(marks):
-        best = state.X if problem.basis is None else problem.basis.conj().T @ state.X
-        return _aim(problem, state, best, AIM)
-    return replace(state, marks=marks)
+        return _aim(problem, state, marked[1], AIM)
+    return replace(state, marks=marks, marked=marked)
 
 
 def _aim(problem: Program, state: State, X: Array, aim: float) -> State:
