@@ -226,6 +226,19 @@ def test_least_squares_is_kept_where_it_meets_delta():
     assert result.status is Status.MET
 
 
+def test_a_start_that_happens_to_meet_delta_does_not_stand_for_least_squares(rng):
+    U = gaussian_rows(rng, 200, 6, False)
+    b = readings(U, np.eye(6)) + rng.uniform(-0.01, 0.01, 200)
+    F = features(U)
+    fit = F @ np.linalg.lstsq(F, b, rcond=None)[0]
+    result = quadsense.solve(U, b, delta=0.1)
+    np.testing.assert_allclose(readings(U, result.A), fit, atol=1e-3)
+    exact = quadsense.solve(U, readings(U, np.eye(6)), delta=0.1)
+    assert exact.success
+    again = quadsense.solve(U, b, delta=0.2, start=result)
+    assert again.success and again.n_iter == 0
+
+
 @pytest.mark.parametrize("kind", ["sparse", "strict"])
 def test_every_method_takes_other_arrays(kind, rng):
     import array_api_strict

@@ -148,8 +148,11 @@ def start(system: System, y: Vector | None = None) -> State:
     )  # fmt: skip
     state = _verify(system, state)
     double = system.explicit or state.max_ratio > SINGLE_GAIN
+    # A multiple of I that meets delta is no estimate where least squares would be one.
+    guess = system.overdetermined and y is None and not isinstance(system.A1, np.ndarray)
+    met = state.max_ratio <= 1.0 and not (guess and state.z.any())
     return replace(
-        state, ratios=np.array([state.max_ratio]), double=double, met=state.max_ratio <= 1.0,
+        state, ratios=np.array([state.max_ratio]), double=double, met=met,
         span=_fresh_span(state, double),
     )  # fmt: skip
 
@@ -190,9 +193,12 @@ def advance(system: System, state: State, steps: int) -> State:
         gradient = _quotient(steepness, np.linalg.norm(state.z))
         if not np.isfinite(taken):  # nothing is left that K can reach, in this precision
             if state.double:
-                least_squares = gradient <= _GRADIENT
                 state = _verify(system, state)
-                state = replace(state, inconsistent=least_squares, stalled=not least_squares)
+                met, least_squares = state.max_ratio <= 1.0, gradient <= _GRADIENT
+                state = replace(
+                    state, met=met, inconsistent=not met and least_squares,
+                    stalled=not (met or least_squares),
+                )  # fmt: skip
                 break
             state = corrected(system, state)
             span = state.span
