@@ -42,3 +42,18 @@ def hermitian(rng, n, complex_):
 
 def readings(U, A):
     return np.einsum("ij,jk,ik->i", U.conj(), A, U).real
+
+
+def features(U):
+    """The sensing map written out on a real basis of the Hermitian matrices."""
+    n = U.shape[1]
+    columns = []
+    for j in range(n):
+        for k in range(j, n):
+            E = np.zeros((n, n), dtype=complex)
+            E[j, k] = E[k, j] = 1.0
+            columns.append(readings(U, E))
+            if k > j and np.iscomplexobj(U):
+                E[j, k], E[k, j] = 1j, -1j
+                columns.append(readings(U, E))
+    return np.array(columns).T

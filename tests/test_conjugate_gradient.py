@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import threading
-import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,14 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 from scipy.sparse.linalg import LinearOperator, lsqr
-from threadpoolctl import threadpool_limits
 
 import quadsense.methods.krylov.residuals as cg
-from quadsense import threads
-from quadsense.core.blas import multiply_triangle
-from quadsense.core.products import adjoint, forward, gram, gram_product
+from quadsense.core.products import adjoint, forward, gram, gram_product, unknowns
 from quadsense.methods.krylov import forecast
-from quadsense.methods.krylov.preconditioner import factor, features, pack, unknowns, unpack
+from quadsense.methods.krylov.preconditioner import factor, features, pack, unpack
 from quadsense.methods.krylov.span import Span
 
 DTYPES = ["float64", "float32", "complex128", "complex64"]
@@ -89,115 +80,12 @@ def test_products_match_the_definitions(dtype: str, order: str, shape: tuple[int
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_rows_shared_out_give_the_same_products(
-    dtype: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    U = rows(1000, 9, dtype)
-    y = np.random.default_rng(2).standard_normal(1000)
-    S = adjoint(U, y)
-    image = forward(U, S)
-    used = set()
-    take = np.take
-
-    def noting(*args: Any, **options: Any) -> Any:
-        used.add(threading.get_ident())
-        time.sleep(0.01)  # so that one thread cannot do the work of all
-        return take(*args, **options)
-
-    monkeypatch.setattr(threads, "WORTH_SHARING", 1.0)
-    monkeypatch.setattr(threads, "blas_limit", lambda: 3)
-    monkeypatch.setattr(np, "take", noting)
-    eps = np.finfo(U.dtype).eps
-    with threads.blas_threads("rows"):
-        np.testing.assert_allclose(adjoint(U, y), S, atol=1000 * eps)
-        np.testing.assert_array_equal(forward(U, S), image)
-    assert len(used) == 3
-
-
-def test_ranges_of_rows_cover_all_and_pass_errors_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threads, "blas_limit", lambda: 5)
-    with threads.blas_threads("rows"):
-        ranges = threads.by_rows(lambda first, last: (first, last), 23, 1e12)
-        assert threads.by_rows(lambda first, last: (first, last), 23, 1.0) == [(0, 23)]
-        with pytest.raises(ZeroDivisionError):
-            threads.by_rows(lambda first, last: 1 // (23 - last), 23, 1e12)
-    assert len(ranges) == 5
-    assert [i for first, last in ranges for i in range(first, last)] == list(range(23))
-    assert len(threads.by_rows(lambda first, last: 0, 23, 1e12)) == 1  # outside, as ever
-
-
-@pytest.mark.usefixtures("two_threads")
-def test_policies_put_the_limits_of_blas_back() -> None:
-    for policy in ("one", "as set", "one for NumPy", "rows"):
-        with threads.blas_threads(policy):
-            assert min(limits()) == (2 if policy == "as set" else 1)
-            with threads.all_for_blas():
-                assert min(limits()) == (2 if policy in ("as set", "rows") else 1)
-        assert threads.blas_limit() == min(limits()) == 2
-
-
-def limits() -> list[int]:
-    return [library.num_threads for library in threads._libraries()]
-
-
-@pytest.fixture
-def two_threads() -> Iterator[None]:
-    """As on a machine of two cores, wherever the tests run."""
-    with threadpool_limits(2):
-        yield
-
-
-@pytest.mark.usefixtures("two_threads")
-def test_solves_at_once_leave_the_limit_of_blas_as_it_was() -> None:
-    """Each in a thread of its own, the first to come being the first to go."""
-    assert set(limits()) == {2}
-    both_in, first_out = threading.Barrier(2), threading.Event()
-    seen = []
-
-    def first() -> None:
-        with threads.blas_threads("one"):
-            both_in.wait()
-        seen.append(limits())
-        first_out.set()
-
-    def second() -> None:
-        both_in.wait()
-        with threads.blas_threads("rows"):
-            first_out.wait()
-            seen.append(limits())
-
-    with ThreadPoolExecutor(2) as pool:
-        for done in [pool.submit(first), pool.submit(second)]:
-            done.result()
-    assert all(limit == 1 for limit in seen[1])
-    assert set(limits()) == {2}
-    with threadpool_limits(1):  # the user's word still counts, from any thread
-        assert set(limits()) == {1}
-        assert threads.blas_limit() == 1
-
-
-def test_rows_are_not_shared_out_when_no_thread_can_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*args: Any) -> None:
-        raise RuntimeError("cannot schedule new futures after interpreter shutdown")
-
-    monkeypatch.setattr(threads, "blas_limit", lambda: 3)
-    with threads.blas_threads("rows"):
-        monkeypatch.setattr(threads._pool(os.getpid()), "submit", refuse)
-        assert threads.by_rows(lambda first, last: (first, last), 23, 1e12) == [(0, 23)]
-
-
-def test_triangles_are_refused_in_the_wrong_order() -> None:
-    with pytest.raises(ValueError, match="Fortran"):
-        multiply_triangle(np.triu(np.ones((3, 3))), np.ones((2, 3)))
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
 def test_packing_is_isometric_and_features_are_the_sensing_map(dtype: str) -> None:
     U = rows(40, 6, dtype)
     S = adjoint(U, np.linspace(-1, 2, 40).astype(U.real.dtype))
     x = pack(S)
     eps = np.finfo(U.dtype).eps
-    assert x.size == unknowns(6, np.iscomplexobj(U)) == features(U).shape[1]
+    assert x.size == unknowns(U) == features(U).shape[1]
     np.testing.assert_allclose(unpack(x, 6, U.dtype), S, atol=100 * eps)
     np.testing.assert_allclose(np.linalg.norm(x), np.linalg.norm(S), rtol=100 * eps)
     np.testing.assert_allclose(features(U) @ x, forward(U, S), atol=1000 * eps)
@@ -425,7 +313,7 @@ def test_a_span_holds_the_best_combination_of_its_directions() -> None:
 @pytest.mark.parametrize("dtype", ["float64", "complex128"])
 def test_the_preconditioner_is_chosen_where_plain_steps_are_many(dtype: str) -> None:
     n = 24
-    m = unknowns(n, dtype == "complex128") - 1
+    m = unknowns(rows(1, n, dtype)) - 1
     U = rows(m, n, dtype)
     b = values(U, sensed(n, dtype))
     system, state = solve(U, b, 1e-9)
@@ -474,7 +362,7 @@ def test_duplicate_rows_that_disagree_are_met_or_not_at_half_their_difference(m:
 @pytest.mark.parametrize("spread", [0.0, 2.0])
 def test_noisy_data_end_at_the_least_squares_fit(dtype: str, excess: float, spread: float) -> None:
     n = 14
-    m = int(excess * unknowns(n, dtype == "complex128"))
+    m = int(excess * unknowns(rows(1, n, dtype)))
     U = rows(m, n, dtype) * np.logspace(0, -spread, n)
     U /= np.linalg.norm(U, axis=1)[:, None]
     b = values(U, sensed(n, dtype)) + 0.01 * np.random.default_rng(4).standard_normal(m)
@@ -503,7 +391,7 @@ def test_consistent_over_determined_data_are_met() -> None:
 def test_verdicts_agree_with_linear_programming(
     seed: int, n: int, excess: float, exponent: float
 ) -> None:
-    size = unknowns(n, False)
+    size = unknowns(rows(1, n))
     m = max(1, int(excess * size))
     U = rows(m, n, seed=seed)
     b = values(U, sensed(n, seed=seed + 1))

@@ -7,14 +7,16 @@ from fractions import Fraction
 import cvxpy as cp
 import numpy as np
 import pytest
+from helpers import features
 from scipy.optimize import linprog
 
 import quadsense.methods.interior.program as lp
+from quadsense.core.products import unknowns
 from quadsense.methods.interior import infeasible, iteration, outliers
 from quadsense.methods.interior.adjoint import adjoint_norm
 from quadsense.methods.interior.coordinates import MatrixCoordinates
 from quadsense.methods.interior.normal import normal
-from quadsense.methods.interior.svec import design_block, normal_matrix, smat, svec, unknowns
+from quadsense.methods.interior.svec import design_block, normal_matrix, smat, svec
 
 
 def unit_rows(rng, m, n, is_complex):
@@ -35,18 +37,7 @@ def covariance(rng, n):
 
 def linear_program(U, b, delta, sides=None):
     """Best ratio by HiGHS on the design matrix written out with Kronecker products."""
-    n = U.shape[1]
-    basis = []
-    for j in range(n):
-        for k in range(j, n):
-            E = np.zeros((n, n), dtype=complex)
-            E[j, k] = E[k, j] = 1.0
-            basis.append(E)
-            if k > j and np.iscomplexobj(U):
-                E = np.zeros((n, n), dtype=complex)
-                E[j, k], E[k, j] = 1j, -1j
-                basis.append(E)
-    G = np.stack([readings(U, E) for E in basis], axis=1)
+    G = features(U)
     rows = np.block([[G, -delta[:, None]], [-G, -delta[:, None]]])
     right = np.concatenate([b, -b])
     if sides is not None:

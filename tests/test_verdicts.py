@@ -3,7 +3,7 @@
 import cvxpy as cp
 import numpy as np
 import pytest
-from helpers import gaussian_rows, hermitian, readings
+from helpers import features, gaussian_rows, hermitian, readings
 from psd_helpers import smallest_worst_miss
 from scipy.optimize import linprog
 
@@ -11,21 +11,6 @@ import quadsense
 from quadsense import Status
 
 MARGIN = 2e-5
-
-
-def features(U):
-    """The sensing map written out on a real basis of the Hermitian matrices."""
-    n = U.shape[1]
-    columns = []
-    for j in range(n):
-        for k in range(j, n):
-            E = np.zeros((n, n), dtype=complex)
-            E[j, k] = E[k, j] = 1.0
-            columns.append(readings(U, E))
-            if k > j and np.iscomplexobj(U):
-                E[j, k], E[k, j] = 1j, -1j
-                columns.append(readings(U, E))
-    return np.array(columns).T
 
 
 def best_symmetric(U, b):

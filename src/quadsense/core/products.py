@@ -26,6 +26,12 @@ Inexact = npt.NDArray[Any]  # real or complex, single or double precision
 _BLOCK_BYTES = 1 << 20
 
 
+def unknowns(U: Inexact) -> int:
+    """Number of real unknowns of A: n(n+1)/2 for real rows, n^2 for complex ones."""
+    n = int(U.shape[1])
+    return n * n if np.iscomplexobj(U) else n * (n + 1) // 2
+
+
 def _block_rows(U: Inexact) -> int:
     return int(_BLOCK_BYTES // max(U.shape[1] * U.itemsize, 1))
 

@@ -20,8 +20,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import lapack
 
+from quadsense.core.products import unknowns
 from quadsense.methods.interior.adjoint import UNIT, adjoint_norm, gamma
-from quadsense.methods.interior.svec import ROWS, Array, Vector, normal_matrix, unknowns
+from quadsense.methods.interior.svec import ROWS, Array, Vector, normal_matrix
 
 DENSE_UNKNOWNS = 9000  # beyond, the matrix that proves sigma would not fit in memory
 NORM_FACTOR = 1e6  # how far beyond the data's scale a fit is not believed

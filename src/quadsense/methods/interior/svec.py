@@ -8,17 +8,13 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import blas
 
+from quadsense.core.products import unknowns
+
 Array = npt.NDArray[Any]
 Vector = npt.NDArray[np.float64]
 
 ROWS = 1024  # rows of U handled together: the block and its products stay in cache
 SQRT2 = float(np.sqrt(2.0))
-
-
-def unknowns(U: Array) -> int:
-    """Number of real unknowns of A: n(n+1)/2 real, n^2 complex."""
-    n = int(U.shape[1])
-    return n * n if np.iscomplexobj(U) else n * (n + 1) // 2
 
 
 def svec(A: Array) -> Vector:

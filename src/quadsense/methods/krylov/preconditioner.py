@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import get_blas_funcs, lapack
 
-from quadsense.core.products import Float, Inexact
+from quadsense.core.products import Float, Inexact, unknowns
 from quadsense.threads import all_for_blas
 
 # The first shift, in units of sqrt(size) times the precision, by which rounding perturbs the
@@ -107,8 +107,7 @@ def factor_normal(U: Inexact, single: Inexact) -> Factor:
 
 def _normal(U: Inexact) -> Float:
     """Upper triangle of ``F* F`` in the precision of U."""
-    m, n = U.shape
-    size = unknowns(n, np.iscomplexobj(U))
+    m, size = len(U), unknowns(U)
     normal = np.zeros((size, size), dtype=U.real.dtype, order="F")
     update = get_blas_funcs(("syrk",), (normal,))[0]
     step = max(64, _FEATURE_BYTES // (normal.itemsize * size))
@@ -117,11 +116,6 @@ def _normal(U: Inexact) -> Float:
         with all_for_blas():
             normal = update(1.0, block.T, beta=1.0, c=normal, overwrite_c=1)
     return normal
-
-
-def unknowns(n: int, is_complex: bool) -> int:
-    """Number of real unknowns of a symmetric (Hermitian) n by n matrix."""
-    return n * n if is_complex else n * (n + 1) // 2
 
 
 def pack(S: Inexact) -> npt.NDArray[np.float64]:

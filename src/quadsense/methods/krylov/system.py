@@ -14,8 +14,9 @@ from quadsense.core.products import (
     forward,
     gram,
     gram_product,
+    unknowns,
 )
-from quadsense.methods.krylov.preconditioner import Factor, factor, factor_normal, unknowns
+from quadsense.methods.krylov.preconditioner import Factor, factor, factor_normal
 
 Vector = npt.NDArray[np.float64]
 
@@ -60,7 +61,7 @@ class System:
     @property
     def unknowns(self) -> int:
         """Number of real unknowns of A."""
-        return unknowns(self.U.shape[1], np.iscomplexobj(self.U))
+        return unknowns(self.U)
 
     @property
     def overdetermined(self) -> bool:
@@ -157,7 +158,7 @@ def prepare(
         z1 = forward(U, A1) - b
     else:
         z1 = A1 * (1.0 if squares is None else squares) - b
-    size = unknowns(n, np.iscomplexobj(U))
+    size = unknowns(U)
     ratio = float(np.max(np.abs(z1) / delta, initial=1.0))
     # Generic rows contract the residual by sqrt(m/N) a step (the edges of the spectrum of K).
     contraction = min(0.99, np.sqrt(min(m, size) / max(m, size)))

@@ -11,13 +11,8 @@ from collections.abc import Callable
 import numpy as np
 import scipy.linalg as sl
 
+from quadsense.core.products import unknowns
 from quadsense.methods.positive.maps import Array, Real
-
-
-def unknowns(U: Array) -> int:
-    """Return the number of real unknowns of a Hermitian A: n (n + 1)/2, or n^2 when complex."""
-    n = U.shape[1]
-    return int(n * n if np.iscomplexobj(U) else n * (n + 1) // 2)
 
 
 def flops(U: Array) -> float:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from quadsense.core.products import unknowns
 from quadsense.methods.krylov import residuals
-from quadsense.methods.krylov.preconditioner import unknowns
 from quadsense.methods.positive.maps import Array, Intervals, Real, cholesky
 
 PATIENCE = 16
@@ -65,7 +65,7 @@ class SymmetricState:
 def suits(U: Array, intervals: Intervals, origin: Array) -> bool:
     """Whether to begin with it: A_1 definite, neither more rows than unknowns nor fewer than n."""
     m, n = U.shape
-    if not n <= m <= unknowns(n, np.iscomplexobj(U)):
+    if not n <= m <= unknowns(U):
         return False
     two_sided = intervals.target() is not None and bool(np.all(intervals.hi > intervals.lo))
     return two_sided and cholesky(origin) is not None
