@@ -231,7 +231,9 @@ def test_an_interrupt_returns_the_best_so_far(gaussian):
         if at.n_iter >= 5:
             raise KeyboardInterrupt
 
-    result = quadsense.solve(gaussian.U, gaussian.b, delta=1e-9, method="gd", callback=interrupt)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        quadsense.solve(gaussian.U, gaussian.b, delta=1e-9, method="gd", callback=interrupt)
+    result = caught.value.result
     assert result.status is Status.INTERRUPTED
     assert result.n_iter >= 5
     np.testing.assert_allclose(readings(gaussian.U, result.A) - gaussian.b, result.residuals)

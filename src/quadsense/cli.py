@@ -13,6 +13,7 @@ import numpy as np
 import quadsense
 from quadsense import datasets, files, view
 from quadsense.demo import run_demo
+from quadsense.interrupts import Interrupted
 from quadsense.machine import known_rates, measure_rates
 from quadsense.methods import METHODS
 from quadsense.plan import Shape, make_plan, shape_of
@@ -137,7 +138,7 @@ def generate(
 @click.option("--complex", "complex_", is_flag=True, help="Without a file: complex probes.")
 @click.option("--psd", is_flag=True, help="Plan for a positive semidefinite A.")
 @click.option("--rank", type=int, help="Plan for an A of this rank.")
-@click.option("--conjugate", is_flag=True, help="Rows are given as u_i*.")
+@click.option("--conjugate", is_flag=True, default=None, help="Rows are given as u_i*.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def inspect(
     file: str | None,
@@ -146,7 +147,7 @@ def inspect(
     complex_: bool,
     psd: bool,
     rank: int | None,
-    conjugate: bool,
+    conjugate: bool | None,
     as_json: bool,
 ) -> None:
     """Show what is known of the measurements in FILE, and how they would be solved.
@@ -209,7 +210,7 @@ def inspect(
 @click.option("--seed", type=int, default=0, show_default=True, help="Of all randomness.")
 @click.option("--max-iter", type=int, help="Most iterations.")
 @click.option("--time-limit", type=float, help="Most seconds of iterating.")
-@click.option("--conjugate", is_flag=True, help="Rows are given as u_i*.")
+@click.option("--conjugate", is_flag=True, default=None, help="Rows are given as u_i*.")
 @click.option("-o", "--output", help="Write the result here (.npz).")
 @click.option("--dense", help="Also write A as a dense array here (.npy).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -229,7 +230,7 @@ def solve(
     seed: int,
     max_iter: int | None,
     time_limit: float | None,
-    conjugate: bool,
+    conjugate: bool | None,
     output: str | None,
     dense: str | None,
     as_json: bool,
@@ -237,7 +238,7 @@ def solve(
 ) -> int:
     """Find a matrix that meets every measurement in FILE (arrays U and b, or U, lo and hi).
 
-    Ctrl-C stops at the best matrix so far and writes it.
+    Ctrl-C and SIGTERM stop at the best matrix so far and write it.
 
     \b
     Examples:
@@ -250,20 +251,26 @@ def solve(
     _check_outputs(file, output, dense)
     data = quadsense.Measurements.open(file, delta=delta, rtol=rtol, conjugate=conjugate)
     options: dict[str, Any] = {"batch_size": batch_size, "gap": gap}
-    result = quadsense.solve(
-        data,
-        method=method,
-        psd=psd or None,
-        rank=_rank(rank),
-        schedule=schedule,
-        start=start,
-        allow_violations=allow_violations,
-        rng=seed,
-        max_iter=max_iter,
-        time_limit=time_limit,
-        progress=not quiet and sys.stderr.isatty(),
-        **{name: value for name, value in options.items() if value is not None},
-    )
+    interrupted = False
+    try:
+        result = quadsense.solve(
+            data,
+            method=method,
+            psd=psd or None,
+            rank=_rank(rank),
+            schedule=schedule,
+            start=start,
+            allow_violations=allow_violations,
+            rng=seed,
+            max_iter=max_iter,
+            time_limit=time_limit,
+            progress=not quiet and sys.stderr.isatty(),
+            **{name: value for name, value in options.items() if value is not None},
+        )
+    except KeyboardInterrupt as interrupt:
+        if not isinstance(interrupt, Interrupted):
+            raise
+        result, interrupted = interrupt.result, True
     if output is not None:
         result.save(output)
     if dense is not None:
@@ -272,7 +279,7 @@ def solve(
         click.echo(json.dumps(view.result_fields(result)))
     elif not quiet:
         click.echo(view.result_text(result))
-    return EXIT.get(result.status, NOT_MET)
+    return EXIT[Status.INTERRUPTED] if interrupted else EXIT.get(result.status, NOT_MET)
 
 
 def _rank(text: str | None) -> int | str | None:
@@ -300,36 +307,33 @@ def _check_outputs(file: str, output: str | None, dense: str | None) -> None:
 @cli.command()
 @click.argument("file")
 @click.argument("result")
-@click.option("--delta", type=float, help="Check against this tolerance, not the result's own.")
+@click.option("--delta", type=float, help="Check against this tolerance alone.")
+@click.option("--conjugate", is_flag=True, default=None, help="Rows of FILE are given as u_i*.")
 @click.option("--quiet", is_flag=True, help="Print nothing; see the exit status.")
-def verify(file: str, result: str, delta: float | None, quiet: bool) -> int:
+def verify(file: str, result: str, delta: float | None, conjugate: bool | None, quiet: bool) -> int:
     """Recompute the claim of RESULT from the measurements in FILE; exit 0 if true, 3 if not.
+
+    It is checked against the tolerance of the solve and against that of FILE, where FILE has one
+    and it differs; it is true only if both hold.
 
     \b
     Example:
       quadsense verify data.npz result.npz
     """
     claimed = quadsense.load_result(result)
-    certificate = claimed.certificate
-    data = quadsense.Measurements.open(file, conjugate=certificate.conjugate)
-    if data.m != certificate.tolerance.size:
-        raise ValueError(
-            f"{result} is about {certificate.tolerance.size} measurements, {file} holds {data.m}"
-        )
-    if delta is not None:
-        data = data.with_tolerance(delta)
-    elif not data.from_bounds:
-        data = data.with_tolerance(certificate.tolerance)
-    true = certificate.verify(data)
-    if not quiet:
-        if certificate.kind == "none":
-            click.echo(f"no claim: the result's status is {claimed.status}")
-        else:
-            aside = certificate.set_aside.size
-            rest = f", {aside} set aside" if aside else ""
-            kept = f"{data.m - aside} measurements{rest}"
-            click.echo(f"{'true' if true else 'FALSE'}: {claimed.status}, {kept}")
-    return 0 if true else NOT_MET
+    data = quadsense.Measurements.open(file, conjugate=conjugate)
+    found = claimed.check(data, delta=delta)
+    if quiet:
+        pass
+    elif claimed.certificate.kind == "none":
+        click.echo(f"no claim: the result's status is {claimed.status}")
+    else:
+        aside = claimed.certificate.set_aside.size
+        rest = f", {aside} set aside" if aside else ""
+        verdict = "true" if found.true else "FALSE"
+        click.echo(f"{verdict}: {claimed.status}, {data.m - aside} measurements{rest}")
+        click.echo("".join(f"  {check}\n" for check in found.checks), nl=False)
+    return 0 if found.true else NOT_MET
 
 
 @cli.command()

@@ -136,8 +136,9 @@ def make_plan(shape: Shape, method: str = "auto", rates: Rates | None = None) ->
     )
     if first in ("cg", "minimax"):
         coordinates = "measurement" if shape.m <= shape.unknowns else "matrix"
-        side = "fewer" if shape.m <= shape.unknowns else "more"
-        reasons.append(f"{shape.m:,} measurements are {side} than the {shape.unknowns:,} unknowns")
+        side = "as many as" if shape.m == shape.unknowns else "more than"
+        side = "fewer than" if shape.m < shape.unknowns else side
+        reasons.append(f"{shape.m:,} measurements are {side} the {shape.unknowns:,} unknowns")
     memory = max(_memory(shape, name, gram) for name in methods)
     flops, traffic = _work(shape, first, gram)
     seconds = (rates or known_rates()).seconds(flops, traffic)

@@ -14,6 +14,7 @@ from quadsense.arrays import Array, device, to_numpy
 from quadsense.certificate import on_rows_of
 from quadsense.core.forms import MeasuredForm
 from quadsense.core.matrix import SensedMatrix
+from quadsense.interrupts import Interrupts
 from quadsense.loop import Limits
 from quadsense.measurements import Measurements
 from quadsense.measurements.validate import is_number, is_whole
@@ -117,7 +118,21 @@ def check_options(methods: tuple[str, ...], options: dict[str, Any], schedule: s
         )
 
 
-def to_limits(max_iter: Any, time_limit: Any, callback: Any, progress: bool) -> Limits:
+def to_allowed(allow_violations: Any, m: int, target: bool) -> int:
+    """How many measurements may be set aside."""
+    if not (is_whole(allow_violations) and 0 <= allow_violations < m):
+        raise ValueError(
+            f"allow_violations must be a whole number from 0 to m - 1 = {m - 1}, "
+            f"got {allow_violations!r}"
+        )
+    if allow_violations and not target:
+        raise ValueError("allow_violations needs delta or bounds: without, nothing is violated")
+    return int(allow_violations)
+
+
+def to_limits(
+    max_iter: Any, time_limit: Any, callback: Any, progress: bool, interrupts: Interrupts
+) -> Limits:
     """Limits of a run."""
     if max_iter is not None and not (is_whole(max_iter) and max_iter >= 0):
         raise ValueError(f"max_iter must be a whole number, not negative, got {max_iter!r}")
@@ -125,7 +140,7 @@ def to_limits(max_iter: Any, time_limit: Any, callback: Any, progress: bool) -> 
         raise ValueError(f"time_limit must be a number of seconds, got {time_limit!r}")
     if callback is not None and not callable(callback):
         raise ValueError(f"callback must be callable, got {callback!r}")
-    return Limits(max_iter, time_limit, callback, progress)
+    return Limits(max_iter, time_limit, callback, progress, interrupts)
 
 
 def to_generator(rng: Any) -> np.random.Generator:

@@ -12,6 +12,7 @@ from quadsense.arrays import namespace, to_numpy
 from quadsense.certificate import Certificate
 from quadsense.core.certificate import Enclosure, is_met
 from quadsense.core.matrix import SensedMatrix
+from quadsense.interrupts import Interrupted, Interrupts
 from quadsense.loop import run
 from quadsense.measurements.dense import DenseRows
 from quadsense.measurements.gram import IdentityGram
@@ -75,7 +76,8 @@ def solve_spectral(
     n = int(A_1.shape[0])
     settings = to_options("gd", schedule, options, n)
     check_options(("gd",), options, schedule)
-    limits = to_limits(max_iter, time_limit, callback, progress)
+    interrupts = Interrupts()
+    limits = to_limits(max_iter, time_limit, callback, progress, interrupts)
     values, vectors = xp.linalg.eigh(symmetrised(oracle.whiten(A_1)))
     problem = SpectralProblem(
         rows=DenseRows(xp.eye(n)),
@@ -95,14 +97,15 @@ def solve_spectral(
 
     preparing = time.perf_counter() - begin
     solver = Spectral()
-    outcome = run(solver, problem, certify, to_numpy(problem.delta), limits)
+    with interrupts:
+        outcome = run(solver, problem, certify, to_numpy(problem.delta), limits)
     z, error = (to_numpy(part) for part in outcome.found)
     worst, rounding = float(np.abs(z).max()), float(error.max())
-    met = outcome.status is Status.MET and is_met(outcome.found, problem.delta)
+    met = outcome.status is Status.MET and is_met(outcome.found, problem.ends)
     matrix = solver.matrix(problem, outcome.state)
     head = "met" if met else "not met"
     message = f"{head}: ||I - A*^(-1/2) A A*^(-1/2)|| = {worst:.4g} against accuracy {accuracy:.4g}"
-    return Result(
+    result = Result(
         status=outcome.status,
         message=message if met else f"{message}; {outcome.reason}",
         matrix=matrix,
@@ -131,3 +134,6 @@ def solve_spectral(
         unique=True,
         unseen=0,
     )
+    if interrupts.pressed:
+        raise Interrupted(result)
+    return result

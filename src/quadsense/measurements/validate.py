@@ -117,12 +117,8 @@ def checked_tolerance(delta: Any, rtol: float, b: Vector) -> Vector | None:
     return total
 
 
-def checked_bounds(bounds: Any, m: int) -> tuple[Vector, Vector, Any]:
-    """Middle and half-width of intervals, and which ends exist (None: all of them).
-
-    A missing end is infinite. Such a row gets the typical half-width of the others as its unit of
-    error, so that a ratio of 1 still means that its one bound is met exactly.
-    """
+def checked_bounds(bounds: Any, m: int) -> tuple[Vector, Vector]:
+    """Lower and upper ends of intervals, infinite where there is none."""
     try:
         lo, hi = bounds
     except (TypeError, ValueError):
@@ -135,13 +131,4 @@ def checked_bounds(bounds: Any, m: int) -> tuple[Vector, Vector, Any]:
             f"bounds must satisfy lo < hi, but row {bad[0]} has "
             f"lo = {low[bad[0]]} and hi = {high[bad[0]]}"
         )
-    sides = np.stack([np.isfinite(high), np.isfinite(low)])
-    if sides.all():
-        return low / 2 + high / 2, high / 2 - low / 2, None
-    both = sides.all(axis=0)
-    ends = np.where(sides[0], high, np.where(sides[1], low, 0.0))
-    half = np.where(both, high, 0.0) / 2 - np.where(both, low, 0.0) / 2
-    typical = float(np.median(half[both])) if both.any() else 0.01 * float(np.abs(ends).max())
-    tolerance = np.where(both, half, typical if typical > 0.0 else 1.0)
-    b = np.where(sides[0], ends - tolerance, np.where(sides[1], ends + tolerance, 0.0))
-    return b, tolerance, sides
+    return low, high

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from quadsense.arrays import Array, is_array, namespace, to_numpy
-from quadsense.core.certificate import UNIT
+from quadsense.core.ends import UNIT
 from quadsense.core.matrix import SensedMatrix
 from quadsense.methods.base import Problem
 from quadsense.methods.descent import DescentState
