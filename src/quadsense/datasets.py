@@ -12,6 +12,7 @@ import numpy.typing as npt
 from quadsense.arrays import Vector
 from quadsense.core.matrix import SensedMatrix
 from quadsense.measurements import Measurements
+from quadsense.typing import Seed
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ def orthonormal(
     condition: float = 10.0,
     noise: float = 0.0,
     complex: bool = False,
-    seed: Any = 0,
+    seed: Seed = 0,
 ) -> Dataset:
     """Orthonormal probes (m <= n): the setting of the paper's main theorem.
 
@@ -86,7 +87,7 @@ def near_orthogonal(
     condition: float = 10.0,
     noise: float = 0.0,
     complex: bool = False,
-    seed: Any = 0,
+    seed: Seed = 0,
 ) -> Dataset:
     """Unit probes with ``|<u_i, u_j>| = rho`` for all i != j (m <= n).
 
@@ -117,7 +118,7 @@ def gaussian(
     condition: float = 10.0,
     noise: float = 0.0,
     complex: bool = False,
-    seed: Any = 0,
+    seed: Seed = 0,
 ) -> Dataset:
     """Gaussian probes of mean squared norm 1, so that readings are about the mean eigenvalue.
 

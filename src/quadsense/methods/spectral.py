@@ -18,6 +18,7 @@ import numpy as np
 from quadsense.arrays import Array, is_array, namespace, to_numpy
 from quadsense.core.certificate import UNIT
 from quadsense.core.matrix import SensedMatrix
+from quadsense.measurements.validate import widened
 from quadsense.methods.base import Problem
 from quadsense.methods.descent import DescentState
 from quadsense.methods.gradient_descent import GradientDescent
@@ -142,7 +143,7 @@ def symmetrised(A: Array) -> Array:
 
 
 def checked_square(name: str, A: Any) -> Array:
-    """`A` as a finite symmetric or Hermitian array, or a ValueError."""
+    """`A` as a finite symmetric or Hermitian array of float64 or complex128, or a ValueError."""
     A = A if is_array(A) else np.asarray(A, dtype=np.result_type(np.asarray(A), 1.0))
     if A.ndim != 2 or A.shape[0] != A.shape[1] or A.shape[0] == 0:
         raise ValueError(f"{name} must be a square matrix, got shape {tuple(A.shape)}")
@@ -155,7 +156,4 @@ def checked_square(name: str, A: Any) -> Array:
     skew = np.abs(values - values.conj().T).max()
     if skew > 1e-8 * np.abs(values).max():
         raise ValueError(f"{name} must be symmetric (Hermitian); it differs from its transpose")
-    xp = namespace(A)
-    if not xp.isdtype(A.dtype, ("real floating", "complex floating")):
-        A = xp.astype(A, xp.float64)
-    return A
+    return widened(A)
