@@ -245,8 +245,12 @@ def test_inspect_shows_the_plan(run, data, tmp_path, monkeypatch):
     for rank in (3, "auto"):
         code, out, _ = run("inspect", data, "--rank", rank, "--json")
         assert json.loads(out)["plan"]["methods"] == ["factored"]
-    (tmp_path / "cache" / "rates.json").write_text("[]")  # damaged: measured again
+    damaged = tmp_path / "damaged" / "rates.json"
+    damaged.parent.mkdir()
+    damaged.write_text("[]")
+    monkeypatch.setenv("QUADSENSE_CACHE", str(damaged.parent))
     assert run("inspect", "--n", 30, "--m", 150)[0] == 0
+    assert json.loads(damaged.read_text())["flops"] > 0  # measured again
 
 
 def test_damaged_results_are_said_to_be_so(tmp_path):
@@ -367,8 +371,25 @@ def test_measured_rates_are_known_from_then_on(tmp_path, monkeypatch):
     assert not machine.known_rates().measured
     rates = machine.measure_rates()
     assert machine.known_rates() == rates
+    (tmp_path / "rates.json").unlink()
+    assert machine.known_rates() is machine.known_rates() == rates  # looked up once
     monkeypatch.setenv("QUADSENSE_CACHE", str(tmp_path / "elsewhere"))
     assert not machine.known_rates().measured
+    blocked = tmp_path / "file"
+    blocked.touch()
+    monkeypatch.setenv("QUADSENSE_CACHE", str(blocked))  # no folder: nothing can be written
+    rates = machine.measure_rates()
+    assert machine.known_rates() == rates
+
+
+def test_rates_in_a_file_are_known_to_the_next_process(tmp_path, monkeypatch):
+    (tmp_path / "rates.json").write_text('{"flops": 1e9, "bytes": 2e9}')
+    environment = {**os.environ, "QUADSENSE_CACHE": str(tmp_path)}
+    program = "from quadsense.machine import known_rates; print(known_rates())"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True
+    )
+    assert done.stdout.strip() == "Rates(flops=1000000000.0, bytes=2000000000.0, measured=True)"
 
 
 def test_help_has_examples():

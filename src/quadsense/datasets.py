@@ -15,7 +15,7 @@ from quadsense.measurements import Measurements
 from quadsense.typing import Seed
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Dataset:
     """A problem and its answer.
 
@@ -29,12 +29,22 @@ class Dataset:
         X with ``A* = X X*``.
     noise : float
         Standard deviation of the Gaussian noise in `b`.
+    kind : str
+        Which function of this module made it.
     """
 
     U: npt.NDArray[Any]
     b: Vector
     factor: npt.NDArray[Any]
     noise: float
+    kind: str = ""
+
+    def __repr__(self) -> str:
+        """Kind, sizes and noise, without the arrays."""
+        m, n = self.U.shape
+        number = "complex" if np.iscomplexobj(self.U) else "real"
+        sizes = f"m={m}, n={n}, rank={self.factor.shape[1]}"
+        return f"Dataset({self.kind or 'unnamed'}, {sizes}, {number}, noise={self.noise:g})"
 
     @cached_property
     def A_star(self) -> npt.NDArray[Any]:
@@ -75,7 +85,8 @@ def orthonormal(
     """
     rng = np.random.default_rng(seed)
     _check_sizes(n, m, most=n)
-    return _dataset(_isometry(rng, m, n, complex), n, rank, condition, noise, complex, rng)
+    U = _isometry(rng, m, n, complex)
+    return _dataset("orthonormal", U, rank, condition, noise, complex, rng)
 
 
 def near_orthogonal(
@@ -107,7 +118,7 @@ def near_orthogonal(
     gram = rho * np.outer(signs, signs)  # (1 - rho) I + rho s s^T is positive definite
     np.fill_diagonal(gram, 1.0)
     U = np.linalg.cholesky(gram) @ _isometry(rng, m, n, complex)
-    return _dataset(U, n, rank, condition, noise, complex, rng)
+    return _dataset("near_orthogonal", U, rank, condition, noise, complex, rng)
 
 
 def gaussian(
@@ -129,9 +140,8 @@ def gaussian(
     """
     rng = np.random.default_rng(seed)
     _check_sizes(n, m, most=None)
-    return _dataset(
-        _normal(rng, (m, n), complex) / np.sqrt(n), n, rank, condition, noise, complex, rng
-    )
+    U = _normal(rng, (m, n), complex) / np.sqrt(n)
+    return _dataset("gaussian", U, rank, condition, noise, complex, rng)
 
 
 def _check_sizes(n: int, m: int, most: int | None) -> None:
@@ -157,8 +167,8 @@ def _isometry(rng: np.random.Generator, m: int, n: int, complex: bool) -> npt.ND
 
 
 def _dataset(
+    kind: str,
     U: npt.NDArray[Any],
-    n: int,
     rank: int | None,
     condition: float,
     noise: float,
@@ -166,6 +176,7 @@ def _dataset(
     rng: np.random.Generator,
 ) -> Dataset:
     """Draw A* and read it."""
+    n = U.shape[1]
     rank = n if rank is None else rank
     if not 1 <= rank <= n:
         raise ValueError(f"rank must lie between 1 and n = {n}, got {rank}")
@@ -178,4 +189,4 @@ def _dataset(
     b = np.sum(np.abs(U.conj() @ X) ** 2, axis=1)
     if noise > 0:
         b = b + noise * rng.standard_normal(b.shape[0])
-    return Dataset(U, b, np.ascontiguousarray(X), noise)
+    return Dataset(U, b, np.ascontiguousarray(X), noise, kind)

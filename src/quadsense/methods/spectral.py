@@ -58,6 +58,7 @@ class SpectralOracle:
         condition: float = 1.0,
     ) -> None:
         self.condition = condition
+        self.n: int | None = None
         if A_star is None:
             if whiten is None or color is None:
                 raise ValueError("give A_star, or both whiten and color: the oracle's directions")
@@ -74,12 +75,18 @@ class SpectralOracle:
                 f"A_star must be positive definite; its smallest eigenvalue is {smallest:.3g}"
             )
         self.condition = float(values[-1]) / smallest
+        self.n = int(A.shape[0])
         transposed = vectors.T if xp.isdtype(A.dtype, "real floating") else xp.conj(vectors.T)
         roots = xp.astype(xp.sqrt(values), A.dtype)
         root = (vectors * roots) @ transposed
         inverse = (vectors / roots) @ transposed
         self.whiten = lambda Y: inverse @ Y @ inverse
         self.color = lambda Y: root @ Y @ root
+
+    def __repr__(self) -> str:
+        """Order of A*, where it was given, and condition number."""
+        order = "" if self.n is None else f"n={self.n}, "
+        return f"SpectralOracle({order}condition={self.condition:.3g})"
 
     def eigenvalues(self, A: Array) -> Array:
         """Eigenvalues of ``A*^{-1/2} A A*^{-1/2}``."""
