@@ -37,6 +37,12 @@ def device(x: Array) -> Any:
     return array_api_compat.device(x)
 
 
+def has_type(x: Array, name: str) -> bool:
+    """Whether the namespace and device of `x` have this type: JAX has float64 on demand only."""
+    described = getattr(namespace(x), "__array_namespace_info__", None)
+    return described is None or name in described().dtypes(device=device(x))
+
+
 def to_numpy(x: Array) -> npt.NDArray[Any]:
     """Return `x` as a NumPy array (no copy where it already is one)."""
     if isinstance(x, np.ndarray):

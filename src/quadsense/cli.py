@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 import numpy as np
@@ -17,8 +17,9 @@ from quadsense.interrupts import Interrupted
 from quadsense.machine import known_rates, measure_rates
 from quadsense.methods import METHODS
 from quadsense.plan import Shape, make_plan, shape_of
-from quadsense.request import SCHEDULES, STARTS
+from quadsense.request import SCHEDULES, STARTS, check_rank
 from quadsense.result import Status
+from quadsense.typing import MethodName, ScheduleName, StartName
 
 EXIT = {
     Status.MET: 0,
@@ -137,7 +138,7 @@ def generate(
 @click.option("--m", type=int, help="Without a file: number of measurements.")
 @click.option("--complex", "complex_", is_flag=True, help="Without a file: complex probes.")
 @click.option("--psd", is_flag=True, help="Plan for a positive semidefinite A.")
-@click.option("--rank", type=int, help="Plan for an A of this rank.")
+@click.option("--rank", help="Plan for an A of this rank; 'auto' lets it grow.")
 @click.option("--conjugate", is_flag=True, default=None, help="Rows are given as u_i*.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def inspect(
@@ -146,7 +147,7 @@ def inspect(
     m: int | None,
     complex_: bool,
     psd: bool,
-    rank: int | None,
+    rank: str | None,
     conjugate: bool | None,
     as_json: bool,
 ) -> None:
@@ -169,15 +170,20 @@ def inspect(
     if file is not None:
         data = quadsense.Measurements.open(file, conjugate=conjugate)
         fields, text = view.data_fields(data), view.data_text(data) + "\n"
+        order = _order(rank, data.n)
         target = data.tolerance is not None
         shape = shape_of(
-            data if target else data.with_tolerance(1.0), psd=psd, rank=rank, target=True
+            data if target else data.with_tolerance(1.0),
+            psd=psd or order is not None,
+            rank=order,
+            target=True,
         )
     else:
         assert n is not None and m is not None
         if n < 1 or m < 1:
             raise ValueError(f"n and m must be at least 1, got n = {n}, m = {m}")
-        shape = Shape(m=m, n=n, complex=complex_, psd=psd, rank=rank)
+        order = _order(rank, n)
+        shape = Shape(m=m, n=n, complex=complex_, psd=psd or order is not None, rank=order)
     plan = make_plan(shape, rates=rates)
     fields["plan"] = plan.describe()
     click.echo(json.dumps(fields) if as_json else text + view.plan_text(plan))
@@ -219,13 +225,13 @@ def solve(
     file: str,
     delta: float | None,
     rtol: float,
-    method: str,
+    method: MethodName,
     psd: bool,
     rank: str | None,
     allow_violations: int,
     gap: float | None,
-    schedule: str,
-    start: str | None,
+    schedule: ScheduleName,
+    start: StartName | None,
     batch_size: int | None,
     seed: int,
     max_iter: int | None,
@@ -282,22 +288,31 @@ def solve(
     return EXIT[Status.INTERRUPTED] if interrupted else EXIT.get(result.status, NOT_MET)
 
 
-def _rank(text: str | None) -> int | str | None:
-    if text is None or text == "auto":
-        return text
+def _rank(text: str | None) -> int | Literal["auto"] | None:
+    if text is None:
+        return None
+    if text == "auto":
+        return "auto"
     try:
         return int(text)
     except ValueError:
         raise ValueError(f"--rank must be a whole number or 'auto', got {text!r}") from None
 
 
+def _order(text: str | None, n: int) -> int | None:
+    """The plan's word for a rank, 0 where it may grow; refused where `solve` would refuse it."""
+    rank = _rank(text)
+    check_rank(rank, n)
+    return 0 if isinstance(rank, str) else rank
+
+
 def _check_outputs(file: str, output: str | None, dense: str | None) -> None:
     """Refuse, before any work, outputs that cannot be written or would destroy something."""
     taken = {Path(file).resolve(): "the input"}
-    for name, path in (("-o", output), ("--dense", dense)):
+    for name, path, suffix in (("-o", output, ".npz"), ("--dense", dense, ".npy")):
         if path is None:
             continue
-        files.check_writable(path)
+        files.check_writable(path, suffix)
         where = Path(path).resolve()
         if where in taken:
             raise ValueError(f"{name} {path} would overwrite {taken[where]}: choose another name")

@@ -63,7 +63,7 @@ class Shape:
         return self.m * self.n * (16 if self.complex else 8)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan:
     """What was chosen for a problem.
 
@@ -93,6 +93,11 @@ class Plan:
     flops: float
     seconds: float
     reasons: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        """Methods and cost; the reasons are in `reasons`."""
+        methods = " then ".join(self.methods)
+        return f"Plan({methods}, {self.memory / 2**20:.3g} MiB, {self.seconds:.2g} s predicted)"
 
     def describe(self) -> dict[str, Any]:
         """The plan as plain data, for `Result.plan`."""

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal, Unpack
 
 import numpy as np
 
 from quadsense.answer import to_result
+from quadsense.core.matrix import SensedMatrix
 from quadsense.interrupts import Interrupted, Interrupts
+from quadsense.loop import Intermediate
+from quadsense.measurements import Measurements
 from quadsense.methods import Problem
+from quadsense.methods.base import MethodOptions
 from quadsense.plan import make_plan, refuse_what_cannot_fit, shape_of
 from quadsense.request import (
     check_options,
     check_priors,
+    refuse_unknown,
     to_allowed,
     to_generator,
     to_limits,
@@ -24,29 +29,40 @@ from quadsense.request import (
 )
 from quadsense.result import Result, Status
 from quadsense.runs import Request, best_positive, run_plan
+from quadsense.typing import (
+    MatrixLike,
+    MethodName,
+    Real,
+    RealOrVector,
+    ScheduleName,
+    Seed,
+    StartName,
+    VectorLike,
+    Whole,
+)
 from quadsense.violations import set_violations_aside
 
 
 def solve(
-    data: Any,
-    b: Any = None,
+    data: MatrixLike | Measurements,
+    b: VectorLike | None = None,
     *,
-    delta: Any = None,
-    rtol: float = 0.0,
-    bounds: tuple[Any, Any] | None = None,
-    method: str = "auto",
+    delta: RealOrVector | None = None,
+    rtol: Real = 0.0,
+    bounds: tuple[RealOrVector, RealOrVector] | None = None,
+    method: MethodName = "auto",
     psd: bool | None = None,
-    rank: int | str | None = None,
-    start: Any = None,
-    schedule: str = "continuation",
-    allow_violations: int = 0,
-    max_iter: int | None = None,
-    time_limit: float | None = None,
-    rng: Any = None,
-    callback: Callable[[Any], Any] | None = None,
+    rank: Whole | Literal["auto"] | None = None,
+    start: StartName | MatrixLike | SensedMatrix | Result | None = None,
+    schedule: ScheduleName = "continuation",
+    allow_violations: Whole = 0,
+    max_iter: Whole | None = None,
+    time_limit: Real | None = None,
+    rng: Seed | None = None,
+    callback: Callable[[Intermediate], Any] | None = None,
     progress: bool = False,
     conjugate: bool = False,
-    **options: Any,
+    **options: Unpack[MethodOptions],
 ) -> Result:
     """Find A with ``|u_i* A u_i - b_i| <= delta_i`` for every i, of any rank, with a certificate.
 
@@ -108,6 +124,8 @@ def solve(
     ------
     ValueError
         For bad input, naming the argument, the row and the value.
+    TypeError
+        For an unknown keyword, with the nearest one that exists.
     KeyboardInterrupt
         After Ctrl-C or SIGTERM, once the stride at hand is over; its ``.result`` is the best so
         far. A second Ctrl-C acts at once.
@@ -134,6 +152,7 @@ def solve(
     """
     begin = time.perf_counter()
     with np.errstate(under="ignore"), Interrupts() as interrupts:  # what underflows is not missed
+        refuse_unknown(solve, options)
         measured = to_measurements(data, b, delta, rtol, bounds, conjugate)
         target = measured.tolerance is not None
         if not target:
@@ -144,7 +163,8 @@ def solve(
         allowed = to_allowed(allow_violations, measured.m, target)
         generator = to_generator(rng)
         positive = bool(psd) or rank is not None or method == "dual"
-        order = 0 if isinstance(rank, str) else rank  # 0: it may grow
+        # 0: it may grow
+        order = None if rank is None else 0 if isinstance(rank, str) else int(rank)
         shape = shape_of(measured, psd=positive, rank=order, target=target)
         plan = make_plan(shape, method)
         check_options(plan.methods, options, schedule)

@@ -14,9 +14,10 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from threadpoolctl import LibController, ThreadpoolController
+if TYPE_CHECKING:
+    from threadpoolctl import LibController
 
 T = TypeVar("T")
 
@@ -36,6 +37,8 @@ def _libraries() -> tuple[LibController, ...]:
 
     Wheels carry theirs in folders named after them, as other packages do; elsewhere all share one.
     """
+    from threadpoolctl import ThreadpoolController
+
     found = tuple(ThreadpoolController().select(user_api="blas").lib_controllers)
     folders = [os.path.dirname(library.filepath) for library in found]
     own = [

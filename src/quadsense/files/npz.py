@@ -138,12 +138,17 @@ def _replace(target: Path, write: Callable[[Any], object]) -> None:
         raise
 
 
-def check_writable(path: str | os.PathLike[str]) -> None:
-    """Raise ValueError if `path` cannot be written, before any work is done for it."""
+def check_writable(path: str | os.PathLike[str], suffix: str = ".npz") -> None:
+    """Raise ValueError if `path` cannot be written, before any work is done for it.
+
+    A name that promises another format than the one written is refused too.
+    """
     target = Path(path).resolve()
     folder = target.parent
     if target.is_dir():
         raise ValueError(f"{path} is a directory, not a file to write")
+    if Path(path).suffix.lower() != suffix:
+        raise ValueError(f"{path} is no name for what is written there: it must end in {suffix}")
     if target.exists() and not target.is_file():
         raise ValueError(f"{path} is not a regular file")
     if not folder.is_dir():

@@ -23,9 +23,9 @@ from quadsense.measurements.validate import (
     checked_rows,
     checked_tolerance,
     checked_vector,
-    is_number,
 )
 from quadsense.threads import blas_threads
+from quadsense.typing import is_number
 
 ORTHONORMAL = 1e-6
 """Frobenius distance of U U* from I below which K = I: K differs from I by its square."""

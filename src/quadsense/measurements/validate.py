@@ -8,24 +8,24 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from quadsense.arrays import Vector, is_array, namespace, to_numpy
+from quadsense.arrays import Array, Vector, has_type, is_array, namespace, to_numpy
 from quadsense.measurements.dense import DenseRows
 from quadsense.measurements.rows import BaseRows
 from quadsense.measurements.sparse import SparseRows
-
-
-def is_number(value: Any) -> bool:
-    """Whether `value` is a real number (and not a truth value)."""
-    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-
-
-def is_whole(value: Any) -> bool:
-    """Whether `value` is a whole number (and not a truth value)."""
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+from quadsense.typing import is_number
 
 
 def checked_rows(U: Any, conjugate: bool) -> BaseRows:
-    """U as rows of float64 or complex128, or a ValueError that says what is wrong."""
+    """U as rows of float64 or complex128, or a ValueError that says what is wrong.
+
+    Namespaces without float64 (JAX unless it is switched on) cannot hold what is claimed: their
+    arrays are read into NumPy.
+    """
+    if hasattr(U, "matvec") and not hasattr(U, "__array__"):
+        raise ValueError(
+            "U is an operator, which is not supported yet: pass the matrix itself as an array or "
+            "a SciPy sparse array, for instance U @ numpy.eye(U.shape[1])"
+        )
     if sp.issparse(U):
         _check_kind("U", U.dtype)
         _check_shape(U.shape)
@@ -35,14 +35,19 @@ def checked_rows(U: Any, conjugate: bool) -> BaseRows:
         U = _as_numpy("U", U)
     if isinstance(U, np.ndarray):
         _check_kind("U", U.dtype)
-        wanted = np.complex128 if np.iscomplexobj(U) else np.float64
-        U = np.asarray(U, dtype=wanted)
-    else:
-        xp = namespace(U)
-        complex_ = xp.isdtype(U.dtype, "complex floating")
-        U = xp.astype(U, xp.complex128 if complex_ else xp.float64, copy=False)
     _check_shape(U.shape)
-    return DenseRows(U, conjugate)
+    return DenseRows(widened(U), conjugate)
+
+
+def widened(values: Array) -> Array:
+    """An array as float64 or complex128, in NumPy where its own namespace has neither."""
+    if not isinstance(values, np.ndarray):
+        xp = namespace(values)
+        wanted = "complex128" if xp.isdtype(values.dtype, "complex floating") else "float64"
+        if has_type(values, wanted):
+            return xp.astype(values, getattr(xp, wanted), copy=False)
+        values = to_numpy(values)
+    return np.asarray(values, dtype=np.complex128 if np.iscomplexobj(values) else np.float64)
 
 
 def _as_numpy(name: str, values: Any) -> npt.NDArray[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypedDict
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from quadsense.core.forms import MeasuredForm
 from quadsense.core.matrix import SensedMatrix
 from quadsense.measurements.gram import Gram
 from quadsense.measurements.rows import BaseRows
+from quadsense.typing import NormName, ScheduleName
 
 
 @dataclass(frozen=True)
@@ -40,15 +41,31 @@ class Options:
         `factored`: random starts, at each rank when it grows.
     """
 
-    schedule: str = "continuation"
+    schedule: ScheduleName = "continuation"
     lam: float | None = None
     step: float | None = None
     c: float | None = None
     batch_size: int | None = None
-    norm: str | None = None
+    norm: NormName | None = None
     failure: float = 0.1
     gap: float = 0.01
     max_restarts: int | None = None
+
+
+class MethodOptions(TypedDict, total=False):
+    """`Options` as keywords of `solve`, so that type checkers know them; see there.
+
+    All but `schedule`, which `solve` names itself: a test keeps the two equal.
+    """
+
+    lam: float | None
+    step: float | None
+    c: float | None
+    batch_size: int | None
+    norm: NormName | None
+    failure: float
+    gap: float
+    max_restarts: int | None
 
 
 def option_names() -> list[str]:
