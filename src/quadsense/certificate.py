@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from quadsense.arrays import Array, Vector, to_numpy
+from quadsense.arrays import Array, Vector, device, is_numpy, to_numpy
 from quadsense.core.certificate import Enclosure, enclosure
 from quadsense.core.ends import UNIT, Ends
 from quadsense.core.forms import MeasuredForm
@@ -497,15 +497,17 @@ def is_positive(matrix: SensedMatrix) -> bool:
 
 
 def on_rows_of(matrix: SensedMatrix, data: Measurements) -> SensedMatrix:
-    """The same matrix held on the rows of `data`, where those are its own rows."""
+    """The same matrix held on the rows of `data`, where those are its own rows, and as they are."""
     form = matrix.form
     rows = data.unit_rows
-    if not isinstance(form, MeasuredForm) or form.rows is rows:
+    if not isinstance(form, MeasuredForm):
+        return _beside(matrix, rows)
+    if form.rows is rows:
         return matrix
     own: Any = form.rows
     same = (
         type(own) is type(rows)
-        and own.U.shape == rows.U.shape
+        and tuple(own.U.shape) == tuple(rows.U.shape)
         and own.conjugate == rows.conjugate
         and (
             (own.U != rows.U).nnz == 0
@@ -514,4 +516,26 @@ def on_rows_of(matrix: SensedMatrix, data: Measurements) -> SensedMatrix:
         )
         and bool(np.array_equal(to_numpy(own.norms), to_numpy(rows.norms)))
     )
-    return SensedMatrix(replace(form, rows=rows)) if same else matrix
+    if not same:
+        return matrix if is_numpy(form.c) == is_numpy(rows.norms) else _beside(matrix, rows)
+    base = form.base if form.base is None else _as(form.base, rows)
+    return SensedMatrix(replace(form, rows=rows, c=_as(form.c, rows), base=base))
+
+
+def _as(values: Array, rows: Any) -> Array:
+    """An array in the namespace and on the device of the rows."""
+    if is_numpy(values) == is_numpy(rows.norms):
+        return values
+    return rows.xp.asarray(to_numpy(values), device=device(rows.norms))
+
+
+def _beside(matrix: SensedMatrix, rows: Any) -> SensedMatrix:
+    """The matrix in the namespace of the rows, where it came from a file."""
+    if matrix.factor is not None:
+        factor = _as(matrix.factor, rows)
+        return matrix if factor is matrix.factor else SensedMatrix.from_factor(rows._cast(factor))
+    own: Any = matrix.form
+    sample = own.c if isinstance(own, MeasuredForm) else own.values
+    if is_numpy(sample) == is_numpy(rows.norms):
+        return matrix
+    return SensedMatrix.from_dense(rows._cast(_as(matrix.to_dense(), rows)))

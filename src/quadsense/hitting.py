@@ -54,7 +54,7 @@ def smallest_hitting_set(
     return np.asarray(used[found.x > 0.5], dtype=np.int64)
 
 
-def thinned(problem: Problem, dual: Vector) -> Vector:
+def thinned(problem: Problem, dual: Vector, psd: bool) -> Vector:
     """A proof like `dual`, with the same ``F*(y)``, that leans on as few rows as may be.
 
     By Caratheodory's argument as many rows as unknowns and one more are enough: along a vector v
@@ -65,7 +65,9 @@ def thinned(problem: Problem, dual: Vector) -> Vector:
     ----------
     problem : Problem
     dual : ndarray of shape (m,)
-        For the unit rows; either sign convention.
+        For the unit rows.
+    psd : bool
+        Whether it is a proof about positive semidefinite matrices (see `check_infeasible`).
     """
     U = problem.rows.as_numpy()
     size = unknowns(U) + 1
@@ -74,11 +76,7 @@ def thinned(problem: Problem, dual: Vector) -> Vector:
         return dual
     lo, hi = problem.ends.lo, problem.ends.hi
     y = dual / float(np.abs(dual).max())
-    # y > 0 leans on the lower end where the margin is to be positive, on the upper one where it is
-    # to be negative: whichever of the two makes this y a proof.
-    above, below = np.where(y > 0, lo, hi), np.where(y > 0, hi, lo)
-    first = float(above[support] @ y[support]) > 0.0
-    values = above if first else -below
+    values = np.where(y > 0, -hi, -lo) if psd else np.where(y > 0, lo, hi)
     while support.size > size:
         # The smallest entries first: those are the ones that the proof needs least.
         order = support[np.argsort(np.abs(y[support]), kind="stable")[:size]]

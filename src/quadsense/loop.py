@@ -91,6 +91,7 @@ class _Recorder:
         self.method, self.problem, self.tolerance = method, problem, tolerance
         self.rows: list[tuple[float, ...]] = []
         self.bar: Any = None
+        self.typical = float(np.median(tolerance))
         self.begin = time.perf_counter()
         if limits.progress:
             from tqdm.auto import tqdm
@@ -103,11 +104,12 @@ class _Recorder:
         trace = self.method.trace(self.problem, state)
         ratio = state.max_ratio
         if trace.ratios is None:  # exact where all tolerances are the same
-            delta = float(np.median(self.tolerance))
+            delta = self.typical
             residual = ratio * delta
         else:
             delta = float(self.tolerance[np.argmax(trace.ratios)])
-            residual = float((trace.ratios * self.tolerance).max())
+            with np.errstate(over="ignore"):
+                residual = float((trace.ratios * self.tolerance).max())
         seconds = time.perf_counter() - self.begin
         row = (
             state.iteration, seconds, residual, ratio, trace.log_potential, trace.lam, trace.step,

@@ -20,6 +20,7 @@ from quadsense.methods.positive.best import best_ratio
 from quadsense.methods.positive.maps import Intervals
 from quadsense.methods.steps import own
 from quadsense.plan import Plan
+from quadsense.request import start_value
 from quadsense.result import Status
 from quadsense.threads import blas_threads
 
@@ -64,7 +65,27 @@ class Answer:
 
 
 def run_plan(request: Request) -> Answer:
-    """Run the plan's methods in turn, until one has a verdict."""
+    """Run the plan's methods in turn, until one has a verdict.
+
+    A start far larger than the readings takes their digits along: where it leads nowhere, all
+    begins anew without it.
+    """
+    begin = time.perf_counter()
+    answer = _in_turn(request)
+    problem = request.problem
+    plain = problem.base is None and problem.c_start is None
+    undone = answer.outcome.status in (Status.STALLED, Status.UNDECIDED)
+    if plain or not undone or request.plan.methods[0] in ("gd", "sgd"):
+        return answer
+    tau = start_value("mean", problem.b, problem.rows.nonzero)
+    anew = replace(problem, tau=tau, base=None, c_start=None, factor_start=None)
+    again = _in_turn(replace(with_less_time(request, begin), problem=anew))
+    decided = again.outcome.status.success or again.outcome.status is Status.INFEASIBLE
+    return again if decided else answer
+
+
+def _in_turn(request: Request) -> Answer:
+    """Run the plan's methods in turn, from the start as given."""
     begin = time.perf_counter()
     answer = run_method(request, request.plan.methods[0])
     for name in request.plan.methods[1:]:

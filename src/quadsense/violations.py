@@ -123,7 +123,7 @@ class _Search:
         self.decided = False
         if claim is None or claim.dual is None or answer.outcome.status is not Status.INFEASIBLE:
             return
-        for dual in (thinned(request.problem, claim.dual), claim.dual):
+        for dual in (thinned(request.problem, claim.dual, request.positive), claim.dual):
             candidate = user_dual(request.data, dual)
             if check_infeasible(request.data, candidate, request.positive, alone=True).proved:
                 self.proofs.append(candidate)

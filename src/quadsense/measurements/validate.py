@@ -107,8 +107,7 @@ def checked_tolerance(delta: Any, rtol: float, b: Vector) -> Vector | None:
         np.zeros_like(b) if delta is None else checked_vector("delta", delta, b.size, scalar=True)
     )
     scalar = delta is not None and np.ndim(to_numpy(delta)) == 0
-    least = 0.0 if rtol > 0 else np.nextafter(0.0, 1.0)
-    bad = np.flatnonzero(given < least)
+    bad = np.flatnonzero(given < 0.0 if rtol > 0 else given <= 0.0)
     if bad.size:
         where = "delta" if scalar else f"delta[{bad[0]}]"
         raise ValueError(f"{where} must be positive, got {given[bad[0]]}")
