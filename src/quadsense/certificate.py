@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from quadsense.arrays import Array, Vector, device, is_numpy, to_numpy
+from quadsense.arrays import Array, Vector, device, is_numpy, like, to_numpy
 from quadsense.core.certificate import Enclosure, enclosure
 from quadsense.core.ends import UNIT, Ends
 from quadsense.core.forms import MeasuredForm
@@ -97,8 +97,7 @@ def values_of(data: Measurements, found: Enclosure, set_aside: Any = ()) -> Valu
 
 def reference_of(data: Measurements) -> Array:
     """What values at the unit rows are judged against: the readings, or 0 with bounds."""
-    b = data.scaled().b
-    return 0.0 * b if data.from_bounds else b
+    return like(data.unit_ends.reading, data.unit_rows.norms)
 
 
 def evaluate(data: Measurements, matrix: SensedMatrix, set_aside: Any = ()) -> Values:

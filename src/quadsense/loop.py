@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from quadsense.arrays import Array, to_numpy
+from quadsense.arrays import Array, like, to_numpy
 from quadsense.core.certificate import Enclosure, is_met
 from quadsense.core.matrix import SensedMatrix
 from quadsense.interrupts import Interrupts
@@ -154,6 +154,7 @@ class _Run:
         self.method, self.problem, self.certify = method, problem, certify
         self.recorder, self.limits, self.interrupts = recorder, limits, limits.interrupts
         self.ends = problem.ends
+        self.known = np.array_equal(self.ends.reading, to_numpy(problem.b))
         self.state = self.best = method.start(problem)
         self.found: Enclosure | None = None  # residuals of `best`, where recomputed
         self.status: Status | None = None
@@ -225,13 +226,15 @@ class _Run:
             self.end(Status.STALLED, f"rounding alone is {excess:.2g} of the tolerance: {text}")
             return
         goal = min(0.9**self.corrections, 1.0 - 2.0 * excess)
-        z = found.z if self._about_readings() else found.z - self.problem.b
+        z = found.z
+        if not self._about_readings():
+            z = z + (reference(self.problem) - self.problem.b)
         self.state = self.best = self.method.correct(self.problem, self.state, z, goal)
         self.mark = math.inf
 
     def _about_readings(self) -> bool:
-        """Whether values are judged as residuals, not as such (see `reference`)."""
-        return reference(self.problem) is self.problem.b
+        """Whether values are judged against the readings that the method knows."""
+        return self.known
 
     def _stop_at_limits(self) -> None:
         """End if a limit is reached or nothing has moved for long."""
@@ -285,8 +288,8 @@ class _Run:
 
 
 def reference(problem: Problem) -> Array:
-    """What values are judged against: the readings, or 0 where intervals were given outright."""
-    return 0.0 * problem.b if problem.ends.outright else problem.b
+    """What values are judged against: the readings as given, or 0 with intervals given outright."""
+    return like(problem.ends.reading, problem.b)
 
 
 def run(

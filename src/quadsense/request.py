@@ -17,6 +17,7 @@ from quadsense.core.matrix import SensedMatrix
 from quadsense.interrupts import Interrupts
 from quadsense.loop import Limits
 from quadsense.measurements import Measurements
+from quadsense.measurements.base import UnitReadings
 from quadsense.methods import METHODS, Options
 from quadsense.methods.base import MethodOptions
 from quadsense.methods.spectral import checked_square
@@ -198,8 +199,8 @@ class Start:
     factor: Array | None = None
 
 
-def to_start(start: Any, schedule: str, data: Measurements, b: Array) -> Start:
-    """A_1 from a word, a matrix or an earlier result; `b` are the readings of the unit rows."""
+def to_start(start: Any, schedule: str, data: Measurements, scaled: UnitReadings) -> Start:
+    """A_1 from a word, a matrix or an earlier result."""
     if start is None:
         start = "tau" if schedule == "paper" else "mean"
     if isinstance(start, str):
@@ -208,7 +209,7 @@ def to_start(start: Any, schedule: str, data: Measurements, b: Array) -> Start:
                 f"start must be one of {', '.join(STARTS)}, a matrix or an earlier result, "
                 f"got {start!r}"
             )
-        return Start(start_value(start, b, data.unit_rows.nonzero))
+        return Start(start_value(start, scaled.b, scaled.telling))
     matrix = start.matrix if isinstance(start, Result) else start
     if sp.issparse(matrix):
         matrix = matrix.toarray()
@@ -223,13 +224,13 @@ def to_start(start: Any, schedule: str, data: Measurements, b: Array) -> Start:
     if np.iscomplexobj(values) and not data.unit_rows.is_complex:
         # Real rows see the real part alone.
         values, factor = np.ascontiguousarray(values.real), None
-    dense = data.unit_rows._cast(data.unit_rows.xp.asarray(values, device=device(b)))
+    dense = data.unit_rows._cast(data.unit_rows.xp.asarray(values, device=device(scaled.b)))
     return Start(0.0, dense, factor=factor)
 
 
-def start_value(start: str, b: Array, nonzero: Array) -> float:
-    """The tau of ``A_1 = tau I``, from the readings of the unit rows."""
-    readings = to_numpy(b)[to_numpy(nonzero) > 0]
+def start_value(start: str, b: Array, telling: Array) -> float:
+    """The tau of ``A_1 = tau I``, from the readings of the unit rows that say something."""
+    readings = to_numpy(b)[to_numpy(telling) > 0]
     if start == "zero" or not readings.size:
         return 0.0
     return float(readings.mean() if start == "mean" else readings.max())

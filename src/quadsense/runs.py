@@ -77,7 +77,7 @@ def run_plan(request: Request) -> Answer:
     undone = answer.outcome.status in (Status.STALLED, Status.UNDECIDED)
     if plain or not undone or request.plan.methods[0] in ("gd", "sgd"):
         return answer
-    tau = start_value("mean", problem.b, problem.rows.nonzero)
+    tau = start_value("mean", problem.b, request.data.scaled().telling)
     anew = replace(problem, tau=tau, base=None, c_start=None, factor_start=None)
     again = _in_turn(replace(with_less_time(request, begin), problem=anew))
     decided = again.outcome.status.success or again.outcome.status is Status.INFEASIBLE

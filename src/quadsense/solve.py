@@ -170,7 +170,7 @@ def solve(
         check_options(plan.methods, options, schedule)
         refuse_what_cannot_fit(shape, plan)
         scaled = measured.scaled()
-        first = to_start(start, schedule, measured, scaled.b)
+        first = to_start(start, schedule, measured, scaled)
         problem = Problem(
             rows=measured.unit_rows,
             b=scaled.b,

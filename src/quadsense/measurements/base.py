@@ -33,6 +33,12 @@ ORTHONORMAL = 1e-6
 LARGEST_RANK_PROBLEM = 4000
 """Measurements up to which the rank of F is worth a pivoted Cholesky of K (m^3/3 flops)."""
 
+HARMLESS = 1e20
+"""Size of a reading, in units of the largest that some row asks for, that no fit has."""
+
+MOST_DIGITS = 1e60
+"""Largest size over smallest tolerance that methods are given; 1e36 is beyond float64 anyway."""
+
 FEW_ROWS = 600
 """Rows up to which a factorisation of K is quicker on one thread."""
 
@@ -70,10 +76,15 @@ class Facts:
 
 
 class UnitReadings(NamedTuple):
-    """Readings and tolerances of the unit rows, each of shape (m,)."""
+    """Readings and tolerances of the unit rows, each of shape (m,).
+
+    `telling` is 1.0 for rows that say something of A, 0.0 for rows of zeros and for those with
+    intervals so wide that they were narrowed.
+    """
 
     b: Array
     delta: Array
+    telling: Array
 
 
 class Measurements:
@@ -320,6 +331,8 @@ class Measurements:
         """Readings and tolerances divided by the squared row norms.
 
         A row of zeros measures nothing: it gets reading 0 and tolerance 1, which every A meets.
+        An interval is narrowed to sizes that a fit may have, and a tolerance kept within float64's
+        range beside them: a fit is judged by `unit_ends`.
         """
         self._known_ends()
         return self._unit_readings
@@ -331,7 +344,22 @@ class Measurements:
         b, delta = ends.reading if ends.even else ends.middle(), ends.unit
         if dead.any():
             b, delta = np.where(dead, 0.0, b), np.where(dead, 1.0, delta)
-        return UnitReadings(like(b, self._rows.norms), like(delta, self._rows.norms))
+        forced = np.maximum(np.abs(b) - delta, 0.0)  # the least that a row makes A read
+        least = float(np.min(delta, where=~dead, initial=np.inf))
+        least = least if np.isfinite(least) else 1.0
+        most = HARMLESS * max(float(forced.max()), least)
+        telling = ~dead
+        if float(np.max(np.abs(b) + delta)) > most:
+            lo, hi = np.maximum(b - delta, -most), np.minimum(b + delta, most)
+            telling &= (np.abs(b) + delta <= most) & telling
+            b, delta = (
+                np.where(telling | dead, b, lo / 2 + hi / 2),
+                np.where(telling | dead, delta, hi / 2 - lo / 2),
+            )
+        if most > MOST_DIGITS * least:  # far below what rounding leaves of such readings
+            delta = np.maximum(delta, most / MOST_DIGITS)
+        norms = self._rows.norms
+        return UnitReadings(like(b, norms), like(delta, norms), like(telling, norms))
 
     @cached_property
     def unit_ends(self) -> Ends:
