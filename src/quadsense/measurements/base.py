@@ -42,7 +42,7 @@ MOST_DIGITS = 1e60
 FEW_ROWS = 600
 """Rows up to which a factorisation of K is quicker on one thread."""
 
-QUICK_RANK_FLOPS = 1e6
+QUICK_RANK_FLOPS = 2e6
 """Work below which the rank is found without anybody asking for it: a tenth of a millisecond."""
 
 
