@@ -6,6 +6,12 @@ import signal
 import threading
 from typing import Any
 
+# As in C: the wrappers of the standard library make enumerations of numbers and handlers, which
+# takes longer than a small solve has.
+_set: Any = getattr(signal.signal, "__wrapped__", signal.signal)
+_get: Any = getattr(signal.getsignal, "__wrapped__", signal.getsignal)
+SIGINT, SIGTERM, DEFAULT = int(signal.SIGINT), int(signal.SIGTERM), int(signal.SIG_DFL)
+
 
 class Interrupts:
     """Notes the first Ctrl-C or SIGTERM; a second one acts at once.
@@ -21,12 +27,9 @@ class Interrupts:
     def __enter__(self) -> Interrupts:
         """Listen, where this is the main thread and nobody else does."""
         if threading.current_thread() is threading.main_thread():
-            for number, default in (
-                (signal.SIGINT, signal.default_int_handler),
-                (signal.SIGTERM, signal.SIG_DFL),
-            ):
-                if signal.getsignal(number) is default:
-                    self._previous[number] = signal.signal(number, self._note)
+            for number, default in ((SIGINT, signal.default_int_handler), (SIGTERM, DEFAULT)):
+                if _get(number) == default:
+                    self._previous[number] = _set(number, self._note)
         return self
 
     def _note(self, number: int, frame: Any) -> None:
@@ -37,7 +40,7 @@ class Interrupts:
     def __exit__(self, *exception: object) -> None:
         """Put the handlers back."""
         for number, handler in self._previous.items():
-            signal.signal(number, handler)
+            _set(number, handler)
         self._previous.clear()
 
 

@@ -10,7 +10,7 @@ from quadsense.machine import Rates, known_rates
 from quadsense.measurements import Measurements
 from quadsense.measurements.gram import gram_form
 from quadsense.measurements.sparse import SparseRows
-from quadsense.threads import WORTH_SHARING
+from quadsense.threads import LITTLE_WORK, WORTH_SHARING
 
 SMALL_PRODUCT = 2e7
 """Flops of a product below which a second BLAS thread costs more than it gives."""
@@ -229,6 +229,9 @@ def _work(shape: Shape, method: str, gram: str) -> tuple[float, float]:
 
 def _threads(shape: Shape, method: str, gram: str) -> str:
     """Threads of BLAS (see `threads.blas_threads`), as measured to be fastest."""
+    product = (4.0 if shape.complex else 1.0) * 2.0 * shape.m * shape.n**2
+    if product <= LITTLE_WORK:
+        return "one"
     if gram == "identity":
         return "as set"
     if method == "dual":

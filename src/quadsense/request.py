@@ -172,8 +172,14 @@ def to_limits(
     return Limits(max_iter, time_limit, callback, progress, interrupts)
 
 
-def to_generator(rng: Any) -> np.random.Generator:
-    """Generator from a seed, a generator or None."""
+UNUSED = np.random.default_rng(0)
+"""For methods that draw nothing: entropy of the system takes as long as a small solve may."""
+
+
+def to_generator(rng: Any, methods: tuple[str, ...]) -> np.random.Generator:
+    """Generator from a seed, a generator or None, for these methods."""
+    if rng is None and not {"sgd", "factored"}.intersection(methods):
+        return UNUSED
     try:
         return np.random.default_rng(rng)
     except (TypeError, ValueError) as error:

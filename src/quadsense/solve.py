@@ -161,7 +161,6 @@ def solve(
         limits = to_limits(max_iter, time_limit, callback, progress, interrupts)
         check_priors(method, measured, psd, rank, target)
         allowed = to_allowed(allow_violations, measured.m, target)
-        generator = to_generator(rng)
         positive = bool(psd) or rank is not None or method == "dual"
         # 0: it may grow
         order = None if rank is None else 0 if isinstance(rank, str) else int(rank)
@@ -169,6 +168,7 @@ def solve(
         plan = make_plan(shape, method)
         check_options(plan.methods, options, schedule)
         refuse_what_cannot_fit(shape, plan)
+        generator = to_generator(rng, plan.methods)
         scaled = measured.scaled()
         first = to_start(start, schedule, measured, scaled)
         problem = Problem(

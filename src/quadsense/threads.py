@@ -11,7 +11,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import cache
 from typing import TYPE_CHECKING, TypeVar
@@ -23,6 +23,9 @@ T = TypeVar("T")
 
 WORTH_SHARING = 3e7
 """Float64 operations above which a second thread gains more than the 50 us of waking it."""
+
+LITTLE_WORK = 2e6
+"""Float64 operations of a product below which one thread is the quickest, whatever is set."""
 
 _ranges: ContextVar[int] = ContextVar("ranges", default=1)
 
@@ -77,9 +80,10 @@ def _held_to_one(libraries: Iterable[LibController]) -> Iterator[None]:
     libraries = tuple(libraries)
     with _lock:
         for library in libraries:
-            count, given = _holds.get(library.filepath, (0, library.num_threads))
+            count, given = _holds.get(library.filepath) or (0, library.num_threads)
             _holds[library.filepath] = count + 1, given
-            _set_threads(library, 1)
+            if not count and given != 1:
+                _set_threads(library, 1)
     try:
         yield
     finally:
@@ -88,7 +92,7 @@ def _held_to_one(libraries: Iterable[LibController]) -> Iterator[None]:
                 count, given = _holds.pop(library.filepath)
                 if count > 1:
                     _holds[library.filepath] = count - 1, given
-                else:
+                elif given != 1:
                     _set_threads(library, given)
 
 
@@ -111,6 +115,11 @@ def blas_threads(policy: str) -> Iterator[None]:
             yield
     finally:
         _ranges.reset(token)
+
+
+def for_products_of(flops: float) -> AbstractContextManager[None]:
+    """Hold BLAS to one thread where products take no more than `LITTLE_WORK`."""
+    return blas_threads("one") if flops <= LITTLE_WORK else nullcontext()
 
 
 @contextmanager

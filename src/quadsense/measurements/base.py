@@ -87,6 +87,18 @@ class UnitReadings(NamedTuple):
     telling: Array
 
 
+def _narrowed(b: Vector, delta: Vector, live: Any) -> tuple[Vector, Vector, Any]:
+    """Intervals within what a fit may read, and which rows say something all the same."""
+    forced = np.maximum(np.abs(b) - delta, 0.0)  # the least that a row makes A read
+    least = float(np.min(delta, where=live, initial=np.inf))
+    most = HARMLESS * max(float(forced.max()), least if np.isfinite(least) else 1.0)
+    lo, hi = np.maximum(b - delta, -most), np.minimum(b + delta, most)
+    wide = (np.abs(b) + delta > most) & live
+    b, delta = np.where(wide, lo / 2 + hi / 2, b), np.where(wide, hi / 2 - lo / 2, delta)
+    # Far below what rounding leaves of such readings:
+    return b, np.maximum(delta, most / MOST_DIGITS), live & ~wide
+
+
 class Measurements:
     """Probes ``u_i``, readings ``b_i`` and tolerances: what is to be met.
 
@@ -344,21 +356,10 @@ class Measurements:
         b, delta = ends.reading if ends.even else ends.middle(), ends.unit
         if dead.any():
             b, delta = np.where(dead, 0.0, b), np.where(dead, 1.0, delta)
-        forced = np.maximum(np.abs(b) - delta, 0.0)  # the least that a row makes A read
-        least = float(np.min(delta, where=~dead, initial=np.inf))
-        least = least if np.isfinite(least) else 1.0
-        most = HARMLESS * max(float(forced.max()), least)
-        telling = ~dead
-        if float(np.max(np.abs(b) + delta)) > most:
-            lo, hi = np.maximum(b - delta, -most), np.minimum(b + delta, most)
-            telling &= (np.abs(b) + delta <= most) & telling
-            b, delta = (
-                np.where(telling | dead, b, lo / 2 + hi / 2),
-                np.where(telling | dead, delta, hi / 2 - lo / 2),
-            )
-        if most > MOST_DIGITS * least:  # far below what rounding leaves of such readings
-            delta = np.maximum(delta, most / MOST_DIGITS)
-        norms = self._rows.norms
+        telling, norms = ~dead, self._rows.norms
+        least = float(delta.min())
+        if float((np.abs(b) + delta).max()) > HARMLESS * least:
+            b, delta, telling = _narrowed(b, delta, telling)
         return UnitReadings(like(b, norms), like(delta, norms), like(telling, norms))
 
     @cached_property

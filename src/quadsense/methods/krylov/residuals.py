@@ -47,6 +47,8 @@ _SETTLED = 1e-2
 # Plain steps before the first forecast, and steps between forecasts.
 _FIRST_FORECAST = 16
 _FORECAST_EVERY = 4
+# Float64 flops of a factorisation that takes less than a millisecond.
+_SMALL_FACTOR = 3e7
 # Share of ||z||^2 that a preconditioned direction reaches, below which the rest is taken for null.
 _MOSTLY_NULL = 0.02
 # Preconditioned steps in which the largest ratio must halve.
@@ -147,14 +149,26 @@ def start(system: System, y: Vector | None = None) -> State:
         decreases=none, span=Span.empty(x.size, m, np.float64), double=system.explicit, plain=None,
     )  # fmt: skip
     state = _verify(system, state)
-    double = system.explicit or state.max_ratio > SINGLE_GAIN
+    plain = 0 if _factor_first(system, state) else None
+    double = system.explicit or state.max_ratio > SINGLE_GAIN or plain is not None
     # A multiple of I that meets delta is no estimate where least squares would be one.
     guess = system.overdetermined and y is None and not isinstance(system.A1, np.ndarray)
     met = state.max_ratio <= 1.0 and not (guess and state.z.any())
     return replace(
-        state, ratios=np.array([state.max_ratio]), double=double, met=met,
+        state, ratios=np.array([state.max_ratio]), double=double, met=met, plain=plain,
         span=_fresh_span(state, double),
     )  # fmt: skip
+
+
+def _factor_first(system: System, state: State) -> bool:
+    """Whether the system is so small that a factorisation is quicker than a few plain steps."""
+    if not system.factor_fits or system.factor_cost > _SMALL_FACTOR or state.max_ratio <= 1.0:
+        return False
+    m, size = len(system.U), system.unknowns
+    # Generic rows contract the residual by sqrt(m/N) a step (the edges of the spectrum of K).
+    contraction = min(0.99, float(np.sqrt(min(m, size) / max(m, size))))
+    steps = float(np.log(state.max_ratio)) / -float(np.log(contraction))
+    return system.step_cost(False) * steps > system.factor_cost
 
 
 def _fresh_span(state: State, double: bool) -> Span:
