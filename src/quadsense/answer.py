@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import like, to_numpy
-from quadsense.certificate import Certificate, Values, values_of, within_gap
+from quadsense.certificate import Certificate, Values, within_gap
 from quadsense.measurements import Measurements
 from quadsense.proofs import best_error_bound, check_infeasible, user_dual
 from quadsense.result import Result, Status
@@ -26,8 +26,13 @@ NOTHING: npt.NDArray[np.int64] = np.empty(0, np.int64)
 
 def to_result(request: Request, answer: Answer, preparing: float) -> Result:
     """Put together what the user sees."""
+    with np.errstate(over="ignore"):  # a ratio or bound beyond float64 is as good as infinite
+        return _to_result(request, answer, preparing)
+
+
+def _to_result(request: Request, answer: Answer, preparing: float) -> Result:
     data, outcome = request.data, answer.outcome
-    values = values_of(data, outcome.found, answer.set_aside)
+    values = Values(data, outcome.found, answer.set_aside)
     certificate = _certificate(request, answer, values)
     status = _status(request, answer, certificate)
     unique, unseen, exact = _identifiability(data, answer, RANK_SHARE * request.plan.flops)
@@ -81,7 +86,8 @@ def _certificate(request: Request, answer: Answer, values: Values) -> Certificat
     upper = float(values.upper.max())
     kind, lower, dual, condition = "none", 0.0, None, ""
     contradictions = data.contradictions() if request.problem.target else NOTHING
-    if outcome.status is Status.MET and not np.setdiff1d(contradictions, answer.set_aside).size:
+    left = np.setdiff1d(contradictions, answer.set_aside) if contradictions.size else NOTHING
+    if outcome.status is Status.MET and not left.size:
         kind = "met"
     elif not request.problem.target:
         if claim is not None and claim.dual is not None:

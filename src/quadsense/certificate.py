@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +22,7 @@ from quadsense.measurements import Measurements
 from quadsense.measurements.validate import checked_vector
 from quadsense.methods.spectral import SpectralOracle
 from quadsense.proofs import best_error_bound, check_infeasible
+from quadsense.threads import for_products_of
 from quadsense.verification import Check, Verification
 
 AGREE = 1e-9
@@ -33,32 +36,8 @@ def within_gap(data: Measurements, upper: float, lower: float, gap: float) -> bo
     return upper <= 1e-8 * scale or upper - lower <= 1.001 * gap * upper
 
 
-class Values(NamedTuple):
-    """What a matrix reads, beside the intervals; each of shape (m,).
-
-    Attributes
-    ----------
-    residuals : Vector
-        ``u_i* A u_i - b_i`` in the user's units (b the middle with two-sided bounds); of a row of
-        one end, how far that is crossed.
-    error : Vector
-        Bound on their rounding.
-    ratios, upper : Vector
-        See `Ends.ratios`; the latter with rounding included.
-    met, missed : ndarray of bool
-        Surely within, surely outside the interval.
-    """
-
-    residuals: Vector
-    error: Vector
-    ratios: Vector
-    upper: Vector
-    met: npt.NDArray[np.bool_]
-    missed: npt.NDArray[np.bool_]
-
-
-def values_of(data: Measurements, found: Enclosure, set_aside: Any = ()) -> Values:
-    """Residuals and verdicts, in the user's units, from values at the unit rows.
+class Values:
+    """What a matrix reads, beside the intervals; each of shape (m,), found when asked for.
 
     Parameters
     ----------
@@ -67,32 +46,75 @@ def values_of(data: Measurements, found: Enclosure, set_aside: Any = ()) -> Valu
     found : Enclosure
         Values less ``data.unit_ends.reading``.
     set_aside : ndarray of int, optional
-        Rows asked for nothing: their residuals are still told.
+        Rows asked for nothing: their residuals are still told, their ratios are 0.
     """
-    ends, unit_ends, rows = data.ends, data.unit_ends, data.unit_rows
-    assert ends is not None
-    z, error = to_numpy(found.z), to_numpy(found.error)
-    norms = to_numpy(rows.norms)
-    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        mine, spread = z * norms * norms, error * norms * norms
-    ratios, upper = unit_ends.ratios(z), unit_ends.ratios(z, error)
-    met, missed = unit_ends.met(z, error), unit_ends.missed(z, error)
-    dead = norms == 0
-    if dead.any():  # u = 0 reads 0 whatever A is
-        mine, spread = np.where(dead, -ends.reading, mine), np.where(dead, 0.0, spread)
-        known = ends.ratios(mine)
-        outside = np.zeros_like(dead)
-        outside[data.contradictions()] = True
-        ratios, upper = np.where(dead, known, ratios), np.where(dead, known, upper)
-        met, missed = np.where(dead, ~outside, met), np.where(dead, outside, missed)
-    residuals = mine
-    if data.from_bounds:
-        two = ends.sides.all(axis=0)
-        middle = ends.reading - to_numpy(data.b)
-        residuals = np.where(two, mine + middle, ends.crossing(mine))
-    if len(set_aside):
-        ratios[set_aside] = upper[set_aside] = 0.0
-    return Values(residuals, spread, ratios, upper, met, missed)
+
+    def __init__(self, data: Measurements, found: Enclosure, set_aside: Any = ()) -> None:
+        self.data, self.set_aside = data, set_aside
+        self._z, self._spread = to_numpy(found.z), to_numpy(found.error)
+        self._norms = to_numpy(data.unit_rows.norms)
+        dead = self._norms == 0
+        self._dead = dead if dead.any() else None  # u = 0 reads 0 whatever A is
+        assert data.ends is not None
+        self._ends = data.ends
+
+    @cached_property
+    def _mine(self) -> Vector:
+        """Values less the readings, in the user's units."""
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            mine = self._z * self._norms * self._norms
+        return mine if self._dead is None else np.where(self._dead, -self._ends.reading, mine)
+
+    @cached_property
+    def residuals(self) -> Vector:
+        """``u_i* A u_i - b_i`` (b the middle with bounds); of a row of one end, its crossing."""
+        if not self.data.from_bounds:
+            return self._mine
+        two = self._ends.sides.all(axis=0)
+        middle = self._ends.reading - to_numpy(self.data.b)
+        return np.where(two, self._mine + middle, self._ends.crossing(self._mine))
+
+    @cached_property
+    def error(self) -> Vector:
+        """Bound on the rounding of the residuals."""
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            error = self._spread * self._norms * self._norms
+        return error if self._dead is None else np.where(self._dead, 0.0, error)
+
+    @cached_property
+    def ratios(self) -> Vector:
+        """See `Ends.ratios`."""
+        return self._kept(self.data.unit_ends.ratios(self._z))
+
+    @cached_property
+    def upper(self) -> Vector:
+        """The same, rounding included."""
+        return self._kept(self.data.unit_ends.ratios(self._z, self._spread))
+
+    def _kept(self, ratios: Vector) -> Vector:
+        if self._dead is not None:
+            ratios = np.where(self._dead, self._ends.ratios(self._mine), ratios)
+        if len(self.set_aside):
+            ratios[self.set_aside] = 0.0
+        return ratios
+
+    @property
+    def met(self) -> npt.NDArray[np.bool_]:
+        """Rows surely within their intervals."""
+        met = self.data.unit_ends.met(self._z, self._spread)
+        return met if self._dead is None else np.where(self._dead, ~self._outside, met)
+
+    @property
+    def missed(self) -> npt.NDArray[np.bool_]:
+        """Rows surely outside their intervals."""
+        missed = self.data.unit_ends.missed(self._z, self._spread)
+        return missed if self._dead is None else np.where(self._dead, self._outside, missed)
+
+    @property
+    def _outside(self) -> npt.NDArray[np.bool_]:
+        outside = np.zeros(self.data.m, dtype=bool)
+        outside[self.data.contradictions()] = True
+        return outside
 
 
 def reference_of(data: Measurements) -> Array:
@@ -103,7 +125,7 @@ def reference_of(data: Measurements) -> Array:
 def evaluate(data: Measurements, matrix: SensedMatrix, set_aside: Any = ()) -> Values:
     """What the matrix reads, recomputed from the data."""
     matrix = on_rows_of(matrix, data)
-    return values_of(data, enclosure(matrix, data.unit_rows, reference_of(data)), set_aside)
+    return Values(data, enclosure(matrix, data.unit_rows, reference_of(data)), set_aside)
 
 
 @dataclass(frozen=True)
@@ -206,7 +228,8 @@ class Certificate:
         """
         if isinstance(U, SpectralOracle):
             return Verification((self._check_spectral(U),))
-        with np.errstate(under="ignore"):
+        size = 4.0 * np.size(self.tolerance) * float(self.matrix.shape[0]) ** 2
+        with np.errstate(over="ignore", under="ignore"), for_products_of(size):
             parts = [
                 self._check(data, words, own)
                 for data, words, own in self._tasks(U, b, delta, options)
@@ -315,12 +338,10 @@ class Certificate:
         aside = self.set_aside
         numbers = [self.upper_bound, self.lower_bound, self.gap, self.rounding]
         sound = (
-            not any(np.isnan(number) for number in numbers)
-            and np.unique(aside).size == aside.size
-            and bool(np.all((aside >= 0) & (aside < data.m)))
+            not any(math.isnan(number) for number in numbers)
+            and (not aside.size or _are_rows(aside, data.m))
             and data.unit_rows.conjugate == (self.conjugate and data.unit_rows.is_complex)
-            and (data.ends is None or not np.isnan(data.ends.unit).any())
-            and (data.ends is None or bool(np.all(data.ends.unit > 0)))
+            and (data.ends is None or bool((data.ends.unit > 0).all()))  # not so for NaN
             and self._dual_fits(data.m)
         )
         return Check(f"claim: {self.kind}", sound, "" if sound else "the certificate is damaged")
@@ -456,6 +477,11 @@ class Certificate:
         )
         text = f"found {worst:.6g} against {accuracy:.6g}"
         return Check("(1 - accuracy) A* <= A <= (1 + accuracy) A*", true, text)
+
+
+def _are_rows(index: npt.NDArray[np.int64], m: int) -> bool:
+    """Whether these are rows of m, each once."""
+    return np.unique(index).size == index.size and bool(np.all((index >= 0) & (index < m)))
 
 
 def _at_most(small: float, large: float) -> bool:

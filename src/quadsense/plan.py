@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from quadsense.arrays import available_memory
@@ -124,6 +125,12 @@ def shape_of(data: Measurements, *, psd: bool, rank: int | None, target: bool) -
 
 def make_plan(shape: Shape, method: str = "auto", rates: Rates | None = None) -> Plan:
     """Choose for a shape; `method` other than "auto" is the user's word."""
+    return _made(shape, method, rates or known_rates(), available_memory())
+
+
+@lru_cache(maxsize=16)  # many solves of one shape plan once
+def _made(shape: Shape, method: str, rates: Rates, memory: int) -> Plan:
+    """The plan where so much memory is free."""
     reasons: list[str] = []
     methods = _methods(shape, reasons) if method == "auto" else (method,)
     first = methods[0]
@@ -144,11 +151,11 @@ def make_plan(shape: Shape, method: str = "auto", rates: Rates | None = None) ->
         side = "as many as" if shape.m == shape.unknowns else "more than"
         side = "fewer than" if shape.m < shape.unknowns else side
         reasons.append(f"{shape.m:,} measurements are {side} the {shape.unknowns:,} unknowns")
-    memory = max(_memory(shape, name, gram) for name in methods)
+    needed = max(_memory(shape, name, gram) for name in methods)
     flops, traffic = _work(shape, first, gram)
-    seconds = (rates or known_rates()).seconds(flops, traffic)
+    seconds = rates.seconds(flops, traffic)
     threads = {name: _threads(shape, name, gram) for name in methods}
-    return Plan(methods, coordinates, gram, threads, memory, flops, seconds, tuple(reasons))
+    return Plan(methods, coordinates, gram, threads, needed, flops, seconds, tuple(reasons))
 
 
 def _methods(shape: Shape, reasons: list[str]) -> tuple[str, ...]:

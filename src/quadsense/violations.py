@@ -95,7 +95,8 @@ class _Search:
     def ranked(self, answer: Answer) -> Indices:
         """Measurements, the most missed first."""
         found = _on_all(self.request, answer)
-        ratios = self.request.data.unit_ends.ratios(to_numpy(found.z))
+        with np.errstate(over="ignore"):
+            ratios = self.request.data.unit_ends.ratios(to_numpy(found.z))
         ratios[self.request.data.contradictions()] = np.inf
         return np.argsort(-ratios, kind="stable")
 

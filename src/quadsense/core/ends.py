@@ -122,8 +122,7 @@ class Ends:
             ``1 + v/unit`` where it is crossed by v.
         """
         if self.even:
-            with np.errstate(over="ignore", under="ignore"):
-                return np.asarray((np.abs(z) + error) / self.unit)
+            return np.asarray((np.abs(z) + error) / self.unit)
         upper, lower = self.sides
         with np.errstate(invalid="ignore", over="ignore", under="ignore"):
             two = (np.abs(z - (self.above - self.below) / 2) + error) / self.unit
@@ -138,8 +137,7 @@ class Ends:
     def met(self, z: Any, error: Any) -> npt.NDArray[np.bool_]:
         """Whether values known up to `error` are surely within their intervals."""
         if self.even:
-            with np.errstate(under="ignore"):
-                return np.asarray(np.abs(z) + error <= (1.0 - END_ERROR) * self.above)
+            return np.asarray(np.abs(z) + error <= (1.0 - END_ERROR) * self.above)
         with np.errstate(invalid="ignore", under="ignore"):
             over = z + error + END_ERROR * np.abs(self.above) <= self.above
             under = error - z + END_ERROR * np.abs(self.below) <= self.below

@@ -181,6 +181,7 @@ class Measurements:
             )
         self.b = like(b, rows.norms)
         self.tolerance = None if ends is None else like(ends.unit, rows.norms)
+        self.judged = True  # by these intervals; else they are a unit of error only
         self.gram: Gram | None = None  # K, once a solve has formed it: the facts reuse it
 
     def _with_ends(self, ends: Ends, known: tuple[str, ...]) -> Measurements:
@@ -241,7 +242,9 @@ class Measurements:
     def without_tolerance(self) -> Measurements:
         """The same with ends one away from the readings, so that ratios are plain errors."""
         b = to_numpy(self.b)
-        return self.with_ends(Ends.around(b, np.ones_like(b)))
+        other = self.with_ends(Ends.around(b, np.ones_like(b)))
+        other.judged = False
+        return other
 
     def set_aside(self, index: Any) -> Measurements:
         """The same measurements with those in `index` asked for nothing."""
@@ -358,7 +361,7 @@ class Measurements:
             b, delta = np.where(dead, 0.0, b), np.where(dead, 1.0, delta)
         telling, norms = ~dead, self._rows.norms
         least = float(delta.min())
-        if float((np.abs(b) + delta).max()) > HARMLESS * least:
+        if self.judged and float((np.abs(b) + delta).max()) > HARMLESS * least:
             b, delta, telling = _narrowed(b, delta, telling)
         return UnitReadings(like(b, norms), like(delta, norms), like(telling, norms))
 

@@ -128,7 +128,7 @@ class State:
         return self.met or self.inconsistent or self.stalled
 
 
-def start(system: System, y: Vector | None = None) -> State:
+def start(system: System, y: Vector | None = None, direct: bool = False) -> State:
     """The state before the first step, at ``A_1`` or at ``A_1 - F*(y)``.
 
     Parameters
@@ -136,6 +136,8 @@ def start(system: System, y: Vector | None = None) -> State:
     system : System
     y : (m,) array, optional
         Measurement coordinates of an earlier answer to start from.
+    direct : bool
+        Whether a small system may be factored at once.
     """
     m = system.U.shape[0]
     if system.in_matrix_coordinates:
@@ -149,7 +151,7 @@ def start(system: System, y: Vector | None = None) -> State:
         decreases=none, span=Span.empty(x.size, m, np.float64), double=system.explicit, plain=None,
     )  # fmt: skip
     state = _verify(system, state)
-    plain = 0 if _factor_first(system, state) else None
+    plain = 0 if direct and _factor_first(system, state) else None
     double = system.explicit or state.max_ratio > SINGLE_GAIN or plain is not None
     # A multiple of I that meets delta is no estimate where least squares would be one.
     guess = system.overdetermined and y is None and not isinstance(system.A1, np.ndarray)
@@ -171,6 +173,20 @@ def _factor_first(system: System, state: State) -> bool:
     return system.step_cost(False) * steps > system.factor_cost
 
 
+def _direct(system: System, state: State) -> State | None:
+    """The solution by the factor alone, where that meets delta: no image, no span."""
+    if system.overdetermined:
+        return None
+    scale = float(np.max(np.abs(state.z))) or 1.0
+    y = scale * system.factor.solve(state.z / scale)
+    found = _verify(system, replace(state, base=y, iteration=1))
+    if not found.max_ratio <= 1.0:
+        return None
+    ratios = np.append(state.ratios, found.max_ratio)
+    taken = float(state.z @ state.z - found.z @ found.z)
+    return replace(found, met=True, ratios=ratios, decreases=np.array([taken]))
+
+
 def _fresh_span(state: State, double: bool) -> Span:
     return Span.empty(state.base.size, state.z.size, np.float64 if double else np.float32)
 
@@ -186,6 +202,10 @@ def advance(system: System, state: State, steps: int) -> State:
     steps : int
         Each costs one product with K, ``2 m n^2`` flops unless K is explicit.
     """
+    if state.plain == 0 and not state.iteration and not state.finished and steps:
+        found = _direct(system, state)
+        if found is not None:
+            return found
     window = max(2, min(_WINDOW, _WINDOW_BYTES // (8 * (state.base.size + state.z.size))))
     span = state.span.with_room(min(window, state.span.size + steps))
     for _ in range(steps):
