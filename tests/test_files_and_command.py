@@ -99,6 +99,12 @@ def test_nothing_is_pickled_or_unpickled(tmp_path):
     assert not (tmp_path / "boom").exists()
 
 
+def test_objects_are_not_written(tmp_path):
+    with pytest.raises(ValueError, match="Object arrays cannot be saved"):
+        files.write_arrays(tmp_path / "x.npz", {"a": np.array([object()])}, {})
+    assert not list(tmp_path.iterdir())
+
+
 def test_damaged_files_are_said_to_be_so(tmp_path, data):
     whole = data.read_bytes()
     for share in (0.1, 0.5, 0.9, 0.99):

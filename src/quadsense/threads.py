@@ -31,12 +31,23 @@ _ranges: ContextVar[int] = ContextVar("ranges", default=1)
 
 
 _lock = threading.Lock()
+_lookup = threading.Lock()
 _holds: dict[str, tuple[int, int]] = {}  # by library: how many hold it, the threads it had
 
 
-@cache
 def _libraries() -> tuple[LibController, ...]:
-    """The BLAS of NumPy and that of SciPy; looking them up takes milliseconds, once.
+    """The BLAS of NumPy and that of SciPy, looked up once; others wait meanwhile.
+
+    While threadpoolctl looks, a thread that loads a library (Numba's, for the first descent) would
+    wait for it and it for that thread, for ever.
+    """
+    with _lookup:
+        return _found_libraries()
+
+
+@cache
+def _found_libraries() -> tuple[LibController, ...]:
+    """What `_libraries` says; takes milliseconds.
 
     Wheels carry theirs in folders named after them, as other packages do; elsewhere all share one.
     """
@@ -106,7 +117,9 @@ def blas_threads(policy: str) -> Iterator[None]:
         One thread; what the user has set; that for SciPy's BLAS alone, so that only one of the
         two spins; or one thread, and as many ranges of rows in `by_rows` as BLAS had threads.
     """
-    libraries = () if policy == "as set" else _libraries()
+    libraries = _libraries()  # also where none is held, before anything else is loaded
+    if policy == "as set":
+        libraries = ()
     if policy == "one for NumPy":  # none where NumPy and SciPy share theirs
         libraries = tuple(o for o in libraries if "numpy" in os.path.dirname(o.filepath))
     token = _ranges.set(blas_limit() if policy == "rows" else 1)
