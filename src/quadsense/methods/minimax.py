@@ -23,7 +23,6 @@ from quadsense.methods.steps import (
     weighed_rows,
 )
 
-RETRIES = 6
 CLOSE = 1e-9  # relative gap of the bounds where the one asked for did not suffice
 FORMED = 2000  # order of A up to which it may be formed though its coefficients are known
 
@@ -154,19 +153,17 @@ class Minimax(Stepped):
     def advance(self, problem: Problem, state: State, steps: int) -> State:
         """At most so many factorisations on."""
         with np.errstate(under="ignore"):
-            stages, before = self._stages(problem), state.iteration
-            for _ in range(RETRIES):
+            stages, end = self._stages(problem), state.iteration + steps
+            while state.iteration < end:
                 if state.inner is None or self._verdict(problem, state) is not None:
-                    following = self._following(stages, state)
-                    if following is None:
+                    if self.claim(problem, state) is not None:
                         break
-                    state = following
+                    state = self._following(stages, state)
                 target, program = self._deciding(problem, state), stages.program(state.stage)
                 assert state.inner is not None
-                inner = iteration.advance(program, state.inner, steps, target=target, gap=state.gap)
+                left = end - state.iteration
+                inner = iteration.advance(program, state.inner, left, target=target, gap=state.gap)
                 state = self._after(stages, state, inner)
-                if state.iteration > before:
-                    break  # else a factorisation failed, and a more precise one is next
             return state
 
     def _goes_on(self, stages: Stages, state: State) -> bool:
@@ -177,10 +174,8 @@ class Minimax(Stepped):
             return True
         return state.gap > CLOSE and not state.inner.stalled
 
-    def _following(self, stages: Stages, state: State) -> State | None:
-        """The state to go on from there; None where nothing is left to do."""
-        if not self._goes_on(stages, state):
-            return None
+    def _following(self, stages: Stages, state: State) -> State:
+        """The state to go on from there."""
         if state.stage is Stage.START:
             return self._begin(stages, Stage.FAST, state.goal, state.iteration)
         if state.stage is Stage.FAST and stages.careful is not None:

@@ -37,10 +37,8 @@ class Coordinates(Protocol):
     def product(self, x: Array, d: Vector, shift: Vector) -> tuple[Array, Vector]:
         """Return ``adjoint(d * forward(x) + shift)`` and ``forward(x)`` in one pass."""
 
-    def preconditioner(
-        self, d: Vector, precision: int, ridge: float = 0.0
-    ) -> Preconditioner | None:
-        """Return an approximate inverse of ``adjoint(d * forward(.)) + ridge``; None: it failed."""
+    def preconditioner(self, d: Vector, precision: int) -> Preconditioner | None:
+        """Return an approximate inverse of ``adjoint(d * forward(.))``; None if it failed."""
 
 
 def real_view(block: Array) -> Vector:
@@ -109,10 +107,8 @@ class MatrixCoordinates:
             out += rows.T @ (y[:, None] * rows.conj())
         return hermitian(out), z
 
-    def preconditioner(
-        self, d: Vector, precision: int, ridge: float = 0.0
-    ) -> Preconditioner | None:
-        """Return the Cholesky factor, or the moment model (without ridge) for precision 0."""
+    def preconditioner(self, d: Vector, precision: int) -> Preconditioner | None:
+        """Return the Cholesky factor, or the moment model for precision 0."""
         weight = d / self.delta**2
         if precision > 0:
             dtype = np.float32 if precision == 32 else np.float64
@@ -121,8 +117,6 @@ class MatrixCoordinates:
             if not (0.0 < top < np.inf):
                 return None
             M = normal_matrix(self.U, weight / top, dtype)
-            if ridge:
-                M[np.diag_indices(len(M))] += ridge / top
             return cholesky(M, top, self.U.shape[1], self.U.dtype)
         total = float(weight.sum())
         covariance = self.adjoint(weight * self.delta / total)
@@ -165,15 +159,10 @@ class GramCoordinates:
         z = self.forward(x)
         return self.adjoint(d * z + shift), z
 
-    def preconditioner(
-        self, d: Vector, precision: int, ridge: float = 0.0
-    ) -> Preconditioner | None:
-        """Return the Cholesky factor of ``L^T diag(d / delta^2) L + ridge``."""
+    def preconditioner(self, d: Vector, precision: int) -> Preconditioner | None:
+        """Return the Cholesky factor of ``L^T diag(d / delta^2) L``."""
         rows = self.L * (np.sqrt(d) / self.delta)[:, None]
-        M = np.asfortranarray(rows.T @ rows)
-        if ridge:
-            M[np.diag_indices(len(M))] += ridge
-        return cholesky(M, 1.0, None, np.float64)
+        return cholesky(np.asfortranarray(rows.T @ rows), 1.0, None, np.float64)
 
     def coefficients(self, x: Array) -> Vector:
         """Return c with ``A(x) = F*(c)``, supported on the pivot rows."""

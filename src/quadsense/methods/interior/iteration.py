@@ -32,7 +32,7 @@ from quadsense.methods.interior.svec import Array, Vector
 REACH = 0.99  # share of the way to the boundary that a step takes
 IDLE = 3  # steps without progress after which rounding has won
 IDLE_APART = 12  # and where there may be no dual feasible multipliers to approach
-FAR = 3.0  # next to the least-squares fit and the readings: where the barrier begins to hold x
+FAR = 3.0  # next to the first level and the readings: what the barrier holds back on an open side
 LONGEST = 200  # steps after which nothing more is to be hoped for
 UNSOLVED = 0.1  # share of a right side that a solve may leave before a better factor is needed
 
@@ -72,7 +72,7 @@ def start(problem: Program) -> State:
         level=level,
         duals=duals,
         floor=floor,
-        reach=np.inf if floor == 0.0 else FAR * max(norm(x), float(np.max(np.abs(problem.b)))),
+        far=None if floor == 0.0 else _far(problem, level),
         precision=precision,
         marks=(np.inf, np.inf, np.inf),
         idle=0,
@@ -94,6 +94,15 @@ def _first_multipliers(problem: Program, z: Vector, ratio: float) -> tuple[float
     return level, duals / total, 1.0 / (level * total)
 
 
+def _far(problem: Program, level: float) -> Vector:
+    """Residuals of rows with one end that are far out on the open side; infinite for the others."""
+    far = np.full(problem.b.size, level)
+    if isinstance(problem.coordinates, RowCoordinates):
+        # Quick where units are even; where they are not, values as large as any reading are near.
+        far = np.maximum(far, float(np.max(np.abs(problem.b))) / problem.delta)
+    return np.where(np.all(problem.sides, axis=0), np.inf, FAR * far)
+
+
 def advance(
     problem: Program, state: State, steps: int, *, target: bool = False, gap: float = 0.01
 ) -> State:
@@ -111,9 +120,9 @@ def advance(
     gap : float
         Relative distance of the two bounds at which to stop.
     """
-    for _ in range(steps):
-        if verdict(state, target=target, gap=gap) is not None:
-            break
+    end = state.iteration + steps
+    # A step whose factorisation fails goes on to a more precise one, or has none left and stalls.
+    while state.iteration < end and verdict(state, target=target, gap=gap) is None:
         state = _step(problem, state, target, gap)
     return state
 
@@ -125,16 +134,14 @@ def _system(problem: Program, state: State, at: Point) -> System | None:
         return row_system(coordinates, at)
     weights = at.duals / at.slacks
     return normal(
-        coordinates, weights[0], weights[1], state.precision, at.floor / at.level, at.ridge
+        coordinates, weights[0], weights[1], state.precision, at.floor / at.level, at.held
     )
 
 
 def _point(problem: Program, state: State, z: Vector) -> Point:
     """The interior-point iterate, whose residuals are z."""
     slacks = slacks_of(problem.sides, z, state.level)
-    return Point(
-        problem.sides, slacks, state.duals, state.level, state.floor, state.center, state.reach
-    )
+    return Point(problem.sides, slacks, state.duals, state.level, state.floor, z, state.far)
 
 
 def _step(problem: Program, state: State, target: bool, gap: float) -> State:
@@ -184,7 +191,7 @@ def _judged(problem: Program, state: State, z: Vector) -> State:
     """Note whether the last step was progress: of multipliers, complementarity or ratio."""
     at, whole = _point(problem, state, z), bool(problem.sides.all())
     # Without missing ends the multipliers are dual feasible from the start.
-    imbalance = 0.0 if whole else _imbalance(problem, state, at.ridge)
+    imbalance = 0.0 if whole else _imbalance(problem, at)
     reached = at.mu, imbalance, state.max_ratio
     if any(now < 0.9 * before for now, before in zip(reached, state.marks, strict=True)):
         return replace(state, marks=reached, idle=0)
@@ -192,9 +199,11 @@ def _judged(problem: Program, state: State, z: Vector) -> State:
     return replace(state, idle=idle, stalled=idle >= (IDLE if whole else IDLE_APART))
 
 
-def _imbalance(problem: Program, state: State, ridge: float) -> float:
+def _imbalance(problem: Program, at: Point) -> float:
     """How far multipliers are from dual feasible; 0 where that is only rounding."""
-    y = state.duals[1] - state.duals[0]
+    y = at.duals[1] - at.duals[0]
+    if at.held is not None:
+        y = y - at.held * at.z
     scale, unit = float(np.sum(np.abs(y) / problem.delta)), float(np.min(problem.delta))
-    left = norm(problem.coordinates.adjoint(y) - ridge * state.center)
+    left = norm(problem.coordinates.adjoint(y))
     return left * unit if left > 1e-12 * scale else 0.0

@@ -30,7 +30,7 @@ class System(Protocol):
         """Unknowns and the sensing map on them."""
 
     def direction(
-        self, wanted: Vector, push: float, pull: Array | None, tolerance: float
+        self, wanted: Vector, push: float, pull: Vector | None, tolerance: float
     ) -> tuple[Array, float, int, float]:
         """Newton step in x and t, how many steps it took, and how far it is from solving."""
 
@@ -50,10 +50,11 @@ class Point:
         t.
     floor : float
         Multiplier of ``t >= 0``; 0.0 without that constraint.
-    x : ndarray
-        Unknowns.
-    reach : float
-        The size of x from which on the barrier holds it back; infinite: not at all.
+    z : ndarray, shape (m,)
+        The residuals.
+    far : ndarray, shape (m,), or None
+        The residuals from which on the barrier holds rows with one end back on their open sides,
+        infinite for the others; None where all ends exist.
     """
 
     sides: Mask
@@ -61,19 +62,19 @@ class Point:
     duals: Vector
     level: float
     floor: float
-    x: Array
-    reach: float
-
-    @property
-    def ridge(self) -> float:
-        """Curvature of ``mu |x|^2 / (2 reach^2)``, which keeps the central path bounded."""
-        return self.mu / self.reach**2
+    z: Vector
+    far: Vector | None
 
     @property
     def mu(self) -> float:
         """Mean product of slack and multiplier: the duality gap over the number of ends."""
         products = float((self.duals * self.slacks).sum()) + self.floor * self.level
         return products / (int(self.sides.sum()) + (self.floor > 0.0))
+
+    @property
+    def held(self) -> Vector | None:
+        """Curvatures of ``mu z_i^2 / (2 far_i^2)``, which keep the central path bounded, (m,)."""
+        return None if self.far is None else self.mu / self.far**2
 
 
 @dataclass(frozen=True)
@@ -123,11 +124,11 @@ def newton(
 ) -> Direction:
     """Newton step towards ``duals * slacks = goal`` and ``floor * level = floor_goal``.
 
-    `aim` is the mean complementarity that is aimed at: the barrier on x goes with it.
+    `aim` is the mean complementarity that is aimed at: what holds open sides back goes with it.
     """
     wanted = np.where(at.sides, goal / at.slacks, 0.0)
     push = floor_goal / at.level if at.floor > 0.0 else 0.0
-    pull = None if at.reach == np.inf else (-aim / at.reach**2) * at.x
+    pull = None if at.far is None else -aim / at.far**2 * at.z
     dx, dt, count, left = system.direction(wanted, push, pull, tolerance)
     moved = np.where(at.sides, dt + SIGNS * system.coordinates.forward(dx), 0.0)
     change = wanted - at.duals * moved / at.slacks - at.duals
@@ -137,6 +138,8 @@ def newton(
         floor = push - at.floor * dt / at.level - at.floor
         primal = min(primal, -at.level / dt if dt < 0.0 else 1.0)
         dual = min(dual, -at.floor / floor if floor < 0.0 else 1.0)
+    if at.far is not None:  # what holds x back ties the multipliers to it
+        primal = dual = min(primal, dual)
     return Direction(dx, dt, moved, change, floor, primal, dual, count, left)
 
 

@@ -39,8 +39,8 @@ class Normal:
     coordinates: Coordinates
     d1: Vector
     d2: Vector
+    held: Vector | None
     corner: float
-    ridge: float
     inverse: Preconditioner
     border: Array
     bordered: Array
@@ -55,27 +55,26 @@ class Normal:
     def product(self, x: Array, tau: float) -> tuple[Array, float]:
         """Multiply ``(x, tau)`` by the normal matrix."""
         d, e = self.d1 + self.d2, self.d2 - self.d1
-        out, z = self.coordinates.product(x, d, tau * e)
-        if self.ridge:
-            out += self.ridge * x
-        return out, float(e @ z) + tau * (float(d.sum()) + self.corner)
+        total = float(d.sum()) + self.corner
+        out, z = self.coordinates.product(x, d if self.held is None else d + self.held, tau * e)
+        return out, float(e @ z) + tau * total
 
     def direction(
-        self, wanted: Vector, push: float, pull: Array | None, tolerance: float
+        self, wanted: Vector, push: float, pull: Vector | None, tolerance: float
     ) -> tuple[Array, float, int, float]:
         """Newton step in x and t towards the multipliers `wanted`, shape (2, m).
 
-        `push` holds t away from a bound of its own, `pull` x from growing. Also the steps taken,
-        and the share of the right side that they left.
+        `push` holds t away from a bound of its own, `pull` rows back on their open sides. Also the
+        steps taken, and the share of the right side that they left.
         """
-        right = self.coordinates.adjoint(wanted[1] - wanted[0])
-        if pull is not None:
-            right = right + pull
+        y = wanted[1] - wanted[0]
+        right = self.coordinates.adjoint(y if pull is None else y + pull)
         return self._solve(right, float(wanted.sum()) + push - 1.0, tolerance, STEPS)
 
     def project(self, scaled: Vector) -> Vector:
         """Remove from a vector of multipliers what keeps ``F*(y)`` from vanishing."""
         d, e = self.d1 + self.d2, self.d2 - self.d1
+        d = d if self.held is None else d + self.held
         for _ in range(2):
             dx, dt, _ = self.solve(self.coordinates.adjoint(scaled), 0.0, 1e-9, STEPS)
             scaled = scaled - d * self.coordinates.forward(dx) - e * dt
@@ -126,16 +125,17 @@ def normal(
     d2: Vector,
     precision: int,
     corner: float = 0.0,
-    ridge: float = 0.0,
+    held: Vector | None = None,
 ) -> Normal | None:
     """Build the system of the weights d1, d2; None when the factorisation failed.
 
-    `corner` is added to the coefficient of tau, for a bound on tau itself, `ridge` to those of x.
+    `corner` is added to the coefficient of tau, for a bound on tau itself, and `held`, shape (m,),
+    to the weights of the rows as far as x alone is concerned.
     """
     d = d1 + d2
     if not 0.0 < float(d.sum()) < np.inf:  # the weights have rounded away
         return None
-    inverse = coordinates.preconditioner(d, precision, ridge)
+    inverse = coordinates.preconditioner(d if held is None else d + held, precision)
     if inverse is None:
         return None
     border = coordinates.adjoint(d2 - d1)
@@ -145,7 +145,7 @@ def normal(
     schur = max(total - inner(border, bordered), 1e-12 * total)
     if not 0.0 < schur < np.inf:
         return None
-    return Normal(coordinates, d1, d2, corner, ridge, inverse, border, bordered, schur)
+    return Normal(coordinates, d1, d2, held, corner, inverse, border, bordered, schur)
 
 
 def stronger(coordinates: Coordinates, precision: int) -> int | None:

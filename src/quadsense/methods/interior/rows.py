@@ -69,9 +69,7 @@ class RowCoordinates:
         z = self.forward(x)
         return self.adjoint(d * z + shift), z
 
-    def preconditioner(
-        self, d: Vector, precision: int, ridge: float = 0.0
-    ) -> Preconditioner | None:
+    def preconditioner(self, d: Vector, precision: int) -> Preconditioner | None:
         """Return none: there is no normal matrix here, see `row_system`."""
         return None
 
@@ -107,12 +105,13 @@ class RowSystem:
     Attributes
     ----------
     coordinates : RowCoordinates
-    duals, d, e : ndarray, shapes (2, m), (m,), (m,)
-        Multipliers; sum and difference of the weights.
+    at : Point
+    d, e : ndarray, shape (m,)
+        Sum of the weights of a row, what holds it back included, and their difference.
     halves : ndarray, shape (2, m)
-        ``2 d2/d, 2 d1/d``: what each end's multiplier adds to the row of t.
-    floor, last : float
-        Multiplier of ``t >= 0``; weight of the row of t.
+        What the multiplier of each end adds to the row of t.
+    last : float
+        Weight of the row of t.
     order : ndarray of int
         Rows by falling size.
     Q, R, columns
@@ -120,11 +119,10 @@ class RowSystem:
     """
 
     coordinates: RowCoordinates
-    duals: Vector
+    at: Point
     d: Vector
     e: Vector
     halves: Vector
-    floor: float
     last: float
     order: Array
     Q: Vector
@@ -132,15 +130,18 @@ class RowSystem:
     columns: Array
 
     def direction(
-        self, wanted: Vector, push: float, pull: Array | None, tolerance: float
+        self, wanted: Vector, push: float, pull: Vector | None, tolerance: float
     ) -> tuple[Array, float, int, float]:
         """Newton step in x and t towards the multipliers `wanted`; nothing is iterated."""
-        change = wanted - self.duals
-        found = self._through(
-            (change[1] - change[0]) / np.sqrt(self.d),
-            float(np.sum(self.halves * change)) + push - self.floor,
-        )
-        found += self._unbalanced(pull)
+        change = wanted - self.at.duals
+        right, last = change[1] - change[0], float(np.sum(self.halves * change))
+        held = self.at.held
+        if pull is not None and held is not None:
+            eased = held * self.at.z + pull
+            right = right + eased
+            last -= float(np.sum(self.e * eased / self.d))
+        found = self._through(right / np.sqrt(self.d), last + push - self.at.floor)
+        found += self._unbalanced(held)
         solution = np.zeros(self.columns.size)
         kept = self.columns[: found.size]
         solution[kept] = solve_triangular(self.R, found, check_finite=False)
@@ -153,51 +154,44 @@ class RowSystem:
             t_part = -float(np.sum(self.e * scaled / self.d))
             fitted = np.empty(self.order.size)
             fitted[self.order] = self.Q @ self._through(scaled / root, t_part)
-            scaled = scaled - root * fitted[: root.size]
+            scaled = scaled - root * fitted[:-1]
         return scaled
 
     def _through(self, right: Vector, last: float) -> Vector:
         """Right sides of the rows and of the row of t, in the basis Q."""
-        whole = np.zeros(self.order.size)
-        whole[: right.size] = right
-        whole[right.size] = last / self.last if self.last > 0.0 else 0.0
+        whole = np.append(right, last / self.last if self.last > 0.0 else 0.0)
         return np.asarray(self.Q.T @ whole[self.order])
 
-    def _unbalanced(self, pull: Array | None) -> Vector:
+    def _unbalanced(self, held: Vector | None) -> Vector:
         """What the multipliers lack of being dual feasible; 0 where that is only rounding."""
-        y = self.duals[1] - self.duals[0]
-        left = np.append(self.coordinates.adjoint(y), float(self.duals.sum()) + self.floor - 1.0)
-        sizes = np.append(
-            np.abs(self.coordinates.G).T @ (np.abs(y) / self.coordinates.delta),
-            float(self.duals.sum()) + self.floor + 1.0,
-        )
-        if pull is not None:
-            left[:-1] += pull
-        left[np.abs(left) <= 1e-14 * sizes] = 0.0
-        return np.asarray(
-            solve_triangular(
-                self.R, left[self.columns[: len(self.R)]], trans="T", check_finite=False
-            )
-        )
+        duals, floor, coordinates = self.at.duals, self.at.floor, self.coordinates
+        y = duals[1] - duals[0]
+        if held is not None:
+            y = y - held * self.at.z
+        total = float(duals.sum()) + floor
+        left = np.append(coordinates.adjoint(y), total - 1.0)
+        sizes = np.abs(coordinates.G).T @ (np.abs(y) / coordinates.delta)
+        left[np.abs(left) <= 1e-14 * np.append(sizes, total + 1.0)] = 0.0
+        kept = left[self.columns[: len(self.R)]]
+        return np.asarray(solve_triangular(self.R, kept, trans="T", check_finite=False))
 
 
 def row_system(coordinates: RowCoordinates, at: Point) -> RowSystem | None:
     """Factor the system of a step; None where it has rounded away."""
     weights = at.duals / at.slacks
-    d = weights[0] + weights[1]
+    held = at.held
+    extra = np.zeros(len(at.z)) if held is None else held
+    d, e = weights[0] + weights[1] + extra, weights[1] - weights[0]
     if not (float(np.min(d)) > 0.0 and np.isfinite(float(np.max(d)))):
         return None
-    e = weights[1] - weights[0]
-    halves = 2.0 * weights[::-1] / d
+    halves = (2.0 * weights[::-1] + extra) / d
+    # Of t alone: sum of d - e^2/d, without the cancellation.
     last = float(np.sqrt(np.sum(halves * weights) + at.floor / at.level))
-    m, k = coordinates.G.shape
-    held = at.ridge > 0.0
-    B = np.zeros((m + 1 + held * k, k + 1))
-    B[:m, :-1] = coordinates.G * (np.sqrt(d) / coordinates.delta)[:, None]
-    B[:m, -1] = e / np.sqrt(d)
-    B[m, -1] = last
-    if held:
-        B[m + 1 + np.arange(k), np.arange(k)] = np.sqrt(at.ridge)
+    k = coordinates.G.shape[1]
+    B = np.zeros((d.size + 1, k + 1))
+    B[:-1, :-1] = coordinates.G * (np.sqrt(d) / coordinates.delta)[:, None]
+    B[:-1, -1] = e / np.sqrt(d)
+    B[-1, -1] = last
     order = np.argsort(-np.max(np.abs(B), axis=1), kind="stable")
     Q, R, columns = qr(B[order], mode="economic", pivoting=True, check_finite=False)
     sizes = np.abs(np.diagonal(R))
@@ -207,17 +201,7 @@ def row_system(coordinates: RowCoordinates, at: Point) -> RowSystem | None:
     if kept == 0:
         return None
     return RowSystem(
-        coordinates,
-        at.duals,
-        d,
-        e,
-        halves,
-        at.floor,
-        last,
-        order,
-        Q[:, :kept],
-        R[:kept, :kept],
-        columns,
+        coordinates, at, d, e, halves, last, order, Q[:, :kept], R[:kept, :kept], columns
     )
 
 

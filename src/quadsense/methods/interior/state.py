@@ -41,8 +41,8 @@ class State:
         ``t >= 0``, which stands where ends are missing: t might fall without limit.
     precision : int
         Preconditioner: 0 while conjugate gradients need no factor, else the bits of the factor.
-    reach : float
-        Where ends are missing, the size of x from which on the barrier holds it back.
+    far : ndarray, shape (m,), or None
+        Where ends are missing, the residuals from which on the barrier holds open sides back.
     marks, idle
         Mean complementarity, distance of the multipliers from dual feasible, and ratio, when one
         of them had last fallen by a tenth; and how many steps ago that was.
@@ -61,7 +61,7 @@ class State:
     level: float
     duals: Vector
     floor: float
-    reach: float
+    far: Vector | None
     precision: int
     marks: tuple[float, float, float]
     idle: int
