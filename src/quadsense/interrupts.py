@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from typing import Any
 
-# As in C: the wrappers of the standard library make enumerations of numbers and handlers, which
-# takes longer than a small solve has.
-_set: Any = getattr(signal.signal, "__wrapped__", signal.signal)
-_get: Any = getattr(signal.getsignal, "__wrapped__", signal.getsignal)
+# What `signal` wraps: its wrappers make enumerations of numbers and handlers, which takes longer
+# than a small solve has. Elsewhere than in CPython there may be no such module.
+_plain: Any = sys.modules.get("_signal", signal)
 SIGINT, SIGTERM, DEFAULT = int(signal.SIGINT), int(signal.SIGTERM), int(signal.SIG_DFL)
 
 
@@ -28,8 +28,8 @@ class Interrupts:
         """Listen, where this is the main thread and nobody else does."""
         if threading.current_thread() is threading.main_thread():
             for number, default in ((SIGINT, signal.default_int_handler), (SIGTERM, DEFAULT)):
-                if _get(number) == default:
-                    self._previous[number] = _set(number, self._note)
+                if _plain.getsignal(number) == default:
+                    self._previous[number] = _plain.signal(number, self._note)
         return self
 
     def _note(self, number: int, frame: Any) -> None:
@@ -40,7 +40,7 @@ class Interrupts:
     def __exit__(self, *exception: object) -> None:
         """Put the handlers back."""
         for number, handler in self._previous.items():
-            _set(number, handler)
+            _plain.signal(number, handler)
         self._previous.clear()
 
 

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -91,7 +91,6 @@ class _Recorder:
         self.method, self.problem, self.tolerance = method, problem, tolerance
         self.rows: list[tuple[float, ...]] = []
         self.bar: Any = None
-        self.typical = float(np.median(tolerance))
         self.begin = time.perf_counter()
         if limits.progress:
             from tqdm.auto import tqdm
@@ -99,12 +98,17 @@ class _Recorder:
             form = "{desc} |{bar}| {elapsed}{postfix}"
             self.bar = tqdm(total=100, bar_format=form, leave=False)
 
+    @cached_property
+    def typical_delta(self) -> float:
+        """What a ratio is times, where the ratio is all that is known."""
+        return float(np.median(self.tolerance))
+
     def add(self, state: State) -> tuple[float, ...]:
         """Append the state's numbers."""
         trace = self.method.trace(self.problem, state)
         ratio = state.max_ratio
         if trace.ratios is None:  # exact where all tolerances are the same
-            delta = self.typical
+            delta = self.typical_delta
             residual = ratio * delta
         else:
             delta = float(self.tolerance[np.argmax(trace.ratios)])

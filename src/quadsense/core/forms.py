@@ -7,7 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from quadsense.arrays import Array, namespace
+import numpy as np
+
+from quadsense.arrays import Array, is_numpy, namespace
 
 
 class Rows(Protocol):
@@ -175,6 +177,8 @@ class DenseForm:
 
     def norm(self) -> float:
         """Frobenius norm."""
+        if is_numpy(self.values):
+            return float(np.linalg.norm(self.values))
         return float(namespace(self.values).linalg.matrix_norm(self.values))
 
     def diagonal(self) -> Array:
