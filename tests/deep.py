@@ -20,7 +20,7 @@ from typing import Any
 import fuzz
 import generator
 
-HANG = 30.0
+HANG = 15.0
 """Seconds after which a case is interrupted; twice that, its process is ended."""
 
 MOST_UNDECIDED = 1 / 2000
@@ -51,8 +51,9 @@ def run(seed: int) -> fuzz.Outcome:
 
 def lost(seed: int, category: str, detail: str) -> fuzz.Outcome:
     """The outcome of a case that came to no end."""
-    key = fuzz.key_of(generator.problem(seed))
-    return fuzz.Outcome(seed, category, detail, "", "", ((category, detail),), key, HANG)
+    case = generator.problem(seed)
+    key, words = fuzz.key_of(case), fuzz.words_of(case)
+    return fuzz.Outcome(seed, category, detail, "", "", ((category, detail),), key, words, HANG)
 
 
 def _work(pipe: Any) -> None:
@@ -158,7 +159,8 @@ def _list(category: str, found: list[tuple[fuzz.Outcome, str]]) -> None:
     print(f"\n{category}: {len(found)}")
     if category not in ("refused", "floating point"):
         for o, text in found:
-            print(f"  python tests/deep.py --only {o.seed}  # {', '.join(o.key)} | {text[:300]}")
+            what = f"{', '.join(o.key)} ({o.words}) | {text[:300]}"
+            print(f"  python tests/deep.py --only {o.seed}  # {what}")
         return
     seeds = collections.defaultdict(list)
     for o, text in found:

@@ -154,7 +154,7 @@ def problem(seed: int) -> Case:
             options["psd"] = True
     elif rng.random() < 0.1:
         options["psd"] = False if rng.random() < 0.5 else None
-    if cone == "rank" and not (wishes["regime"] == "feasible" and len(meant) > 6 * n * r):
+    if cone == "rank" and not (wishes["regime"] == "feasible" and generous(meant, r)):
         options["max_restarts"] = int(rng.integers(0, 6))  # the default of 200 takes seconds
     if allowed:
         options["allow_violations"] = min(allowed, max(len(meant) - 1, 0))
@@ -176,6 +176,12 @@ def problem(seed: int) -> Case:
     )
 
 
+def generous(U: Any, r: int) -> bool:
+    """Whether there are so many rows that a fit of rank r should be found."""
+    m, n = U.shape
+    return m >= 4 * n * r * (2 if np.iscomplexobj(U) else 1)
+
+
 def _rows(
     rng: np.random.Generator, complex_: bool, allowed: int, notes: list[str]
 ) -> tuple[Any, list[Any], dict[str, str]]:
@@ -186,7 +192,7 @@ def _rows(
     if allowed:
         n = min(n, 3)
     unknowns = n * n if complex_ else n * (n + 1) // 2
-    m = 1 + int(3 * unknowns * rng.random() ** 1.3)
+    m = 1 + int(3 * unknowns * rng.random() ** 1.1)
     if allowed:  # few enough choices to try them all
         m = min(max(m, allowed + 1), {1: 20, 2: 11, 3: 8}[allowed])
     geometry = pick(
@@ -195,7 +201,7 @@ def _rows(
     )  # fmt: skip
     storage = pick(
         rng, plain=0.5, fortran=0.08, strided=0.08, csr=0.1, coo=0.05, float32=0.08, integer=0.06,
-        list=0.05,
+        list=0.05, strict=0.04,
     )  # fmt: skip
     if storage == "integer":
         geometry, complex_ = "whole", False
@@ -287,7 +293,8 @@ def _question(
         return b_given, {"rtol": relative}, labels
     if kind == "both":
         return b_given, {"rtol": relative, "delta": relative * typical}, labels
-    return b_given, {"delta": float(delta[0]) if kind == "scalar" else delta}, labels
+    delta_given = float(delta[0]) if kind == "scalar" else _hand_over(rng, delta)
+    return b_given, {"delta": delta_given}, labels
 
 
 def _exactly(U: Any, known: Any, is_factor: bool) -> list[Fraction]:
@@ -309,10 +316,11 @@ def _bounds(rng: np.random.Generator, b: Any, delta: Any, two: bool) -> tuple[st
     lo, hi = np.where(same, lo - np.abs(lo) - 1e-300, lo), np.where(same, hi + np.abs(hi), hi)
     kind = pick(rng, two=0.35, lower=0.15, upper=0.15, mixed=0.2, free=0.15)
     kind = "two" if two else kind
+    one = rng.random() < 0.5  # a single number may stand for all
     if kind == "lower":
-        hi = np.full_like(hi, np.inf)
+        hi = np.inf if one else np.full_like(hi, np.inf)
     elif kind == "upper":
-        lo = np.full_like(lo, -np.inf)
+        lo = -np.inf if one else np.full_like(lo, -np.inf)
     elif kind in ("mixed", "free"):
         which = rng.integers(0, 4 if kind == "free" else 3, b.size)
         lo = np.where((which == 1) | (which == 3), -np.inf, lo)
@@ -330,7 +338,7 @@ def _method(
     elif cone == "psd":
         legal = ["dual"]
     elif target and not one_sided:
-        legal += ["gd", "sgd", "cg"]
+        legal += ["gd", "gd", "sgd", "sgd", "cg"]
         if labels["geometry"] == "orthonormal":
             legal += ["closed_form", "closed_form"]
     if rng.random() < 0.01:
@@ -361,7 +369,14 @@ def _limits(rng: np.random.Generator, options: dict[str, Any]) -> dict[str, Any]
         return {"max_iter": int(rng.choice([50, 3000])), "time_limit": 0.5}
     if rng.random() < 0.06:
         return {"max_iter": int(rng.integers(0, 4))}
+    if rng.random() < 0.01:
+        return {"callback": stop}
     return {"time_limit": 0.0} if rng.random() < 0.01 else {}
+
+
+def stop(*_: Any, **__: Any) -> None:
+    """End the run from a callback."""
+    raise StopIteration
 
 
 def _start(

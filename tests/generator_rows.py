@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import array_api_strict
 import numpy as np
 import scipy.sparse as sp
-
-GEOMETRIES = ("gaussian", "whole", "basis", "sparse", "orthonormal", "subspace", "coherent")
-STORAGES = ("plain", "fortran", "strided", "csr", "coo", "float32", "integer", "list")
 
 
 def gaussian(rng: np.random.Generator, m: int, n: int, complex_: bool) -> Any:
@@ -105,10 +103,19 @@ def store(U: Any, storage: str) -> Any:
         return np.rint(2.0 * U).astype(np.int64)
     if storage == "list":
         return U.tolist()
+    if storage == "strict":
+        return array_api_strict.asarray(U)
     return U
+
+
+def plain(values: Any) -> Any:
+    """A NumPy array of an array of any namespace."""
+    if isinstance(values, np.ndarray | list) or not hasattr(values, "__dlpack__"):
+        return np.asarray(values)
+    return np.from_dlpack(values)
 
 
 def as_read(U: Any) -> Any:
     """The rows as float64 or complex128, of what was handed over."""
-    dense = U.toarray() if sp.issparse(U) else np.asarray(U)
+    dense = U.toarray() if sp.issparse(U) else plain(U)
     return dense.astype(np.complex128 if np.iscomplexobj(dense) else np.float64)

@@ -70,13 +70,19 @@ def assemble(x: Any, n: int, complex_: bool) -> Any:
 
 def least_slack(s: Any, positive: bool) -> Found | None:
     """The least slack of a `truth.System`; None where the numbers are beyond the programs."""
-    rows = [i for i in range(len(s.V)) if s.lo[i] is not None or s.hi[i] is not None]
+    far = 1e7 * s.scale  # ends that no matrix of moderate size reaches
+    rows = [
+        i
+        for i in range(len(s.V))
+        if (s.lo[i] is not None and s.lo[i] > -far) or (s.hi[i] is not None and s.hi[i] < far)
+    ]
     if not rows:
         return None
     weights = np.array([exact.number(s.weight[i] / s.scale) for i in rows])
-    if not np.isfinite(weights).all() or not 0.0 < weights.max() < 1e9 * weights.min():
+    if not np.isfinite(weights).all() or not 0.0 < weights.max() < 1e14 * weights.min():
         return None
-    if weights.min() < 1e-13 or (positive and weights.min() < 1e-8):
+    spread = weights.max() / weights.min()
+    if weights.min() < 1e-13 or (positive and (weights.min() < 1e-8 or spread > 1e9)):
         return None
     return _positive(s, rows, weights) if positive else _symmetric(s, rows, weights)
 
