@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 import time
 import traceback
@@ -298,6 +299,7 @@ def undecided(case: Case, result: Any, known: truth.Truth) -> tuple[str, str]:
 def reachable(case: Case, known: truth.Truth) -> bool:
     """Whether the gap asked for is far above rounding, where no tolerance was given."""
     gap = case.options.get("gap", 0.01)
-    found = known.slack - known.lower <= 1e-3 * abs(known.slack) + 1e-10
+    near = abs(known.slack - known.lower) <= 1e-3 * abs(known.slack) + 1e-10
+    found = near and math.isfinite(known.norm)
     exact_fit = known.slack <= 1e-10
     return found and gap >= 1e-6 and (exact_fit or known.lower * gap >= 1e-10)

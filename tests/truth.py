@@ -151,18 +151,16 @@ def of(case: Case) -> Truth:
     known = _known(case)
     if not case.allowed or not case.has_target:
         return decide(case, whole, known)
-    best: Truth | None = None
-    order = ("infeasible", "unknown", "feasible")
+    every: list[Truth] = []
     for rows in itertools.combinations(range(case.m), min(case.allowed, case.m - 1)):
-        found = decide(case, whole.without(rows), known)
-        if best is None or (order.index(found.verdict), found.clear) > (
-            order.index(best.verdict), best.clear and best.verdict == "feasible",
-        ):  # fmt: skip
-            best = found
-        if best.clear and best.verdict == "feasible":
-            break
-    assert best is not None
-    return best
+        every.append(decide(case, whole.without(rows), known))
+        if every[-1].clear and every[-1].verdict == "feasible":
+            return every[-1]
+    for verdict in ("feasible", "unknown"):
+        for found in every:
+            if found.verdict == verdict:
+                return replace(found, clear=False)
+    return replace(every[0], clear=all(found.clear for found in every))
 
 
 def _known(case: Case) -> Any:
@@ -180,7 +178,8 @@ def decide(case: Case, s: System, known: Any) -> Truth:
     """The truth of one system of intervals."""
     stated = _contradiction(s, case.cone)
     if stated > 0 and case.has_target:
-        return Truth("infeasible", stated >= CLEAR, "rows contradict exactly", lower=stated)
+        clear = stated >= CLEAR and _visible(s, stated)
+        return Truth("infeasible", clear, "rows contradict exactly", lower=stated)
     best = Truth("unknown", False, "not found out")
     candidates = [] if known is None else [known]
     zero = np.zeros((case.n, 1))
@@ -197,17 +196,23 @@ def decide(case: Case, s: System, known: Any) -> Truth:
         # A lower bound is believed where an exactly checked matrix comes near it.
         believed = relaxed.slack - found.lower <= 1e-3 * (0.01 + abs(found.lower))
         if believed and best.verdict != "feasible":
-            best = _bracket(case, best, found)
+            best = _bracket(case, s, best, found)
     if best.verdict == "unknown" and case.cone == "symmetric" and _independent(s):
         slack = best.slack if case.has_target else 0.0
         return replace(best, verdict="feasible", slack=slack, norm=math.inf, why="independent rows")
     return best
 
 
-def _bracket(case: Case, best: Truth, found: Any) -> Truth:
+def _visible(s: System, slack: float) -> bool:
+    """Whether float64 can see by how much the ends are missed."""
+    least = min(exact.number(s.weight[i] / s.scale) for i in range(len(s.V)))
+    return slack * least >= SMALLEST_WIDTH
+
+
+def _bracket(case: Case, s: System, best: Truth, found: Any) -> Truth:
     """Add the solver's lower bound."""
     if case.has_target and found.lower > 1e-3:
-        clear = found.lower >= CLEAR and found.well_posed
+        clear = found.lower >= CLEAR and found.well_posed and _visible(s, found.lower)
         return replace(best, verdict="infeasible", clear=clear, why="solver", lower=found.lower)
     return replace(best, lower=found.lower)
 
