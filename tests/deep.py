@@ -14,7 +14,6 @@ import multiprocessing.connection as connection
 import signal
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import fuzz
@@ -198,5 +197,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parent))
     sys.exit(main())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import math
 import tempfile
 import time
@@ -120,7 +121,8 @@ def start_of(case: Case) -> Any:
     if not isinstance(case.start, tuple):
         return case.start
     U = case.rows if case.start[1] == "same" else case.rows[: max(1, case.m // 2)]
-    b = np.array([exact.number(x) for x in exact.quadratic(U, np.eye(case.n))])
+    size = exact.norm(case.known) ** (2 if case.known_is_factor else 1)
+    b = np.array([exact.number(x) for x in exact.quadratic(U, size * np.eye(case.n))])
     return quadsense.solve(U, b, delta=max(float(np.max(b)), 1e-200) * 10.0, max_iter=3)
 
 
@@ -193,9 +195,13 @@ def _kind(error: Exception) -> str:
 
 def _refusal(error: Exception) -> tuple[str, str]:
     """A refusal is fine where it is the package's own; from a library's inside it is a crash."""
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    raised = "quadsense" in last.filename and (last.line or "").startswith("raise")
-    own = isinstance(error, MemoryError) or raised
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    assert trace is not None
+    code = trace.tb_frame.f_code
+    raised = dis.opname[code.co_code[trace.tb_lasti]] == "RAISE_VARARGS"  # not by a call in C
+    own = isinstance(error, MemoryError) or (raised and "quadsense" in code.co_filename)
     return ("refused", str(error)) if own else ("crash", _where(error))
 
 
