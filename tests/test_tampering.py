@@ -34,8 +34,9 @@ def _subjects():
     zero[3], nothing[3] = 0.0, 1.0
     off = b.copy()
     off[4] += 3.0
-    further = off.copy()
-    further[7] -= 4.0
+    flat = rng.standard_normal((7, 2))
+    further = np.sum(flat**2, axis=1)
+    further[[1, 4]] += 3.0, -4.0
     even = np.arange(12) % 2 == 0
     C = rng.standard_normal((12, 3)) + 1j * rng.standard_normal((12, 3))
     x = rng.standard_normal(3) + 1j * rng.standard_normal(3)
@@ -62,7 +63,9 @@ def _subjects():
     yield _subject("infeasible, zero row", zero, nothing, delta=0.05)
     yield _subject("infeasible, one end each", np.vstack([U, U]),
                    bounds=(np.append(b + 0.3, -free), np.append(free, b)))  # fmt: skip
-    yield _subject("infeasible, whichever is set aside", U, further, delta=0.05, allow_violations=1)
+    yield _subject(
+        "infeasible, whichever is set aside", flat, further, delta=0.05, allow_violations=1
+    )
 
 
 SUBJECTS = {subject.name: subject for subject in _subjects()}
@@ -126,7 +129,10 @@ def _changed_arrays(values):
     yield "all x (1 + 1e-3)", (1.0 + 1e-3) * values
     flat = values.ravel()
     largest = int(np.argmax(np.abs(np.where(np.isfinite(flat), flat, 0.0))))
-    for index, changes in ((largest, _changed_numbers(flat[largest].real)), (0, [("3", 3.0)])):
+    for index, changes in (
+        (largest, _changed_numbers(flat[largest].real)),
+        (0, [("3", 3.0), ("nan", np.nan)]),
+    ):
         for name, new in changes:
             one = flat.copy()
             one[index] = new
