@@ -195,7 +195,8 @@ class Result:
         residuals = to_numpy(self.residuals)
         sized = residuals.shape == values.residuals.shape
         room = 4.0 * values.error + AGREE * np.abs(values.residuals)
-        near = sized and bool(np.all(np.abs(residuals - values.residuals) <= room))
+        known = bool(np.isfinite(values.residuals).all() and np.isfinite(values.error).all())
+        near = sized and known and bool(np.all(np.abs(residuals - values.residuals) <= room))
         sizes = np.abs(values.residuals)
         sizes[claim.set_aside] = 0.0
         slack = float(room.max())
