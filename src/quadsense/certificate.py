@@ -375,7 +375,8 @@ class Certificate:
     ) -> Iterator[Check]:
         upper, lower, condition = float(values.upper.max()), 0.0, ""
         if self.dual is not None:
-            lower, condition = best_error_bound(data, self.dual, upper, self.psd)
+            size = self.matrix.norm()
+            lower, condition = best_error_bound(data, self.dual, upper, self.psd, size)
         yield self._check_lower(lower, condition)
         found = within_gap(data, upper, lower, self.gap)
         stated = within_gap(data, self.upper_bound, self.lower_bound, self.gap)

@@ -122,9 +122,12 @@ def check_infeasible(data: Measurements, dual: Vector, psd: bool, *, alone: bool
 
 
 def best_error_bound(
-    data: Measurements, dual: Vector, upper: float, psd: bool
+    data: Measurements, dual: Vector, upper: float, psd: bool, size: float
 ) -> tuple[float, str]:
     """Proven lower bound on ``min_A max_i |z_i|/delta_i`` for fits of at most `upper`.
+
+    `size` is the Frobenius norm of the fit that has this error: where a bound on the norm must be
+    taken for granted, it is not below ten times that.
 
     Returns
     -------
@@ -146,7 +149,7 @@ def best_error_bound(
         return max(found, floor), ""
     y = np.ldexp(y, -int(np.frexp(largest)[1]))
     sigma = smallest_singular_value(U)
-    norm, condition = norm_limit(U, Ends.around(b, upper * delta)), ""
+    norm, condition = max(norm_limit(U, Ends.around(b, upper * delta)), 10.0 * size), ""
     if sigma > 0.0:
         norm = float(np.linalg.norm(np.abs(b) + upper * delta)) / sigma * (1.0 + 1e-12)
     else:

@@ -231,8 +231,8 @@ class Result:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the result to an ``.npz`` file that `load_result` reads; nothing is pickled.
 
-        The file is self-contained. It holds A dense, or its coefficients and U, whichever takes
-        less room.
+        The file is self-contained. It holds A as it is held here: dense, by a factor, or by its
+        coefficients and U.
         """
         files.check_writable(path)
         arrays: dict[str, Any] = {
@@ -247,17 +247,14 @@ class Result:
                 arrays[name] = getattr(self.certificate, name)
         form = self.matrix.form
         held: dict[str, Any] = {"form": "dense"}
-        if (
-            isinstance(form, MeasuredForm)
-            and form.base is None
-            and _bytes(form.rows) < self.matrix.shape[0] ** 2 * 8
-        ):
+        if isinstance(form, MeasuredForm):  # as it is: what was certified is what is written
             rows: Any = form.rows
             held = {"form": "measured", "tau": form.tau, "conjugate": rows.conjugate}
-            sparse = hasattr(rows.U, "nnz")
-            arrays["U"] = rows.U if sparse else to_numpy(rows.U)
+            arrays["U"] = rows.U if hasattr(rows.U, "nnz") else to_numpy(rows.U)
             arrays["norms"] = to_numpy(rows.norms)
             arrays["c"] = to_numpy(form.c)
+            if form.base is not None:
+                arrays["base"] = to_numpy(form.base)
         elif self.matrix.factor is not None:
             held = {"form": "factor"}
             arrays["X"] = to_numpy(self.matrix.factor)
@@ -274,13 +271,6 @@ class Result:
             "violations": self.violations.tolist(),
         }
         files.write_arrays(path, arrays, metadata)
-
-
-def _bytes(rows: Any) -> int:
-    """Size of the rows in a file."""
-    if hasattr(rows.U, "nnz"):
-        return int(rows.U.nnz) * 24
-    return int(rows.m * rows.n * (16 if rows.is_complex else 8))
 
 
 def load_result(path: str | os.PathLike[str]) -> Result:
@@ -347,7 +337,7 @@ def _read(path: Any, arrays: files.Arrays, meta: dict[str, Any]) -> Result:
     if held["form"] == "measured":
         rows = checked_rows(arrays["U"], held["conjugate"])
         rows.norms = arrays["norms"]
-        matrix = SensedMatrix(MeasuredForm(held["tau"], arrays["c"], rows))
+        matrix = SensedMatrix(MeasuredForm(held["tau"], arrays["c"], rows, arrays.get("base")))
     elif held["form"] == "factor":
         matrix = SensedMatrix.from_factor(arrays["X"])
     else:

@@ -14,6 +14,7 @@ from quadsense.core.certificate import Enclosure, enclosure
 from quadsense.core.matrix import SensedMatrix
 from quadsense.loop import Limits, Outcome, reference, run
 from quadsense.measurements import Measurements
+from quadsense.measurements.base import HARMLESS
 from quadsense.measurements.gram import make_gram
 from quadsense.methods import METHODS, Claim, Method, Problem
 from quadsense.methods.positive.best import best_ratio
@@ -159,7 +160,11 @@ def best_positive(request: Request) -> Answer:
     b, delta = to_numpy(problem.b), to_numpy(problem.delta)
     # Ratios are counted in units of the largest reading, so that their scale does not matter.
     unit = float(np.max(np.abs(b) / delta)) or 1.0
-    intervals = Intervals.around(b, unit * delta)
+    with np.errstate(over="ignore"):
+        width = unit * delta
+    # Rows of tiny norm read far less than their unit: a narrower one, still far too wide, serves.
+    width = np.minimum(width, HARMLESS * max(float(np.max(np.abs(b))), float(width.min())))
+    intervals = Intervals.around(b, width)
     begin = time.perf_counter()
 
     def late() -> bool:

@@ -9,6 +9,7 @@ is known, and that is what is said.
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Iterator
@@ -45,6 +46,9 @@ IDLE_PROOFS = 12
 are more than `FEW_CHOICES` of what to set aside."""
 
 FEW_CHOICES = 1000
+
+ALL_CHOICES = 200
+"""Choices of which every one is tried, as a last resort."""
 
 RESTARTS = 12
 """Robust fits from random weights: they find what the one from even weights misses."""
@@ -164,7 +168,20 @@ def set_violations_aside(request: Request, answer: Answer, begin: float) -> Answ
     impossible = False
     if not search.over:
         impossible = _by_proofs(search)
+    if not (search.over or impossible):
+        _one_by_one(search)
     return _verdict(search, impossible)
+
+
+def _one_by_one(search: _Search) -> None:
+    """Try every choice, where proofs failed and there are few."""
+    m, k = search.request.data.m, search.allowed
+    if math.comb(m, k) > ALL_CHOICES:
+        return
+    for rows in itertools.combinations(range(m), k):
+        if search.over:
+            return
+        search.try_without(np.array(rows))
 
 
 def _guesses(search: _Search) -> Iterator[Indices]:
