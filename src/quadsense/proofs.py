@@ -12,15 +12,6 @@ import numpy.typing as npt
 from quadsense.arrays import Vector, to_numpy
 from quadsense.core.ends import Ends
 from quadsense.measurements import Measurements
-from quadsense.methods.interior.adjoint import adjoint_norm
-from quadsense.methods.interior.infeasible import (
-    check_proof,
-    lower_bound,
-    norm_limit,
-    smallest_singular_value,
-)
-from quadsense.methods.positive.infeasible import certify
-from quadsense.methods.positive.maps import Intervals
 
 
 @dataclass(frozen=True)
@@ -96,6 +87,11 @@ def check_infeasible(data: Measurements, dual: Vector, psd: bool, *, alone: bool
     alone : bool
         Whether the rows on which `dual` leans must be impossible by themselves.
     """
+    # Here, not above: a fit needs no proof, and importing these takes longer than many a solve.
+    from quadsense.methods.interior.infeasible import check_proof, norm_limit
+    from quadsense.methods.positive.infeasible import certify
+    from quadsense.methods.positive.maps import Intervals
+
     assert data.ends is not None
     suspects = data.contradictions()
     if suspects.size and np.any(dual[suspects] != 0):
@@ -135,6 +131,15 @@ def best_error_bound(
     condition : str
         In words; empty where the bound holds without any.
     """
+    from quadsense.methods.interior.adjoint import adjoint_norm
+    from quadsense.methods.interior.infeasible import (
+        lower_bound,
+        norm_limit,
+        smallest_singular_value,
+    )
+    from quadsense.methods.positive.infeasible import certify
+    from quadsense.methods.positive.maps import Intervals
+
     assert data.ends is not None
     exact = _exact(data, dual)
     U, y, b, delta = exact.U, exact.y, exact.ends.reading, exact.ends.unit

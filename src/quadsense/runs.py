@@ -17,8 +17,6 @@ from quadsense.measurements import Measurements
 from quadsense.measurements.base import HARMLESS
 from quadsense.measurements.gram import make_gram
 from quadsense.methods import METHODS, Claim, Method, Problem
-from quadsense.methods.positive.best import best_ratio
-from quadsense.methods.positive.maps import Intervals
 from quadsense.methods.steps import own
 from quadsense.plan import Plan
 from quadsense.request import start_value
@@ -156,6 +154,9 @@ def found_in(matrix: SensedMatrix, problem: Problem) -> Enclosure:
 
 def best_positive(request: Request) -> Answer:
     """The smallest worst error of a positive semidefinite matrix, from both sides."""
+    from quadsense.methods.positive.best import best_ratio  # as methods are: when first needed
+    from quadsense.methods.positive.maps import Intervals
+
     problem, limits = request.problem, request.limits
     b, delta = to_numpy(problem.b), to_numpy(problem.delta)
     # Ratios are counted in units of the largest reading, so that their scale does not matter.
