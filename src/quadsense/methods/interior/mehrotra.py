@@ -19,6 +19,7 @@ from quadsense.methods.interior.svec import Array, Vector
 Mask = npt.NDArray[np.bool_]
 
 SIGNS = np.array([[-1.0], [1.0]])
+LARGEST = 1e150  # weight of a row that still leaves room for its square
 AMBITION = 0.3  # how far past a step the correctors look
 
 
@@ -75,6 +76,13 @@ class Point:
         return (products + self.rest[0]) / (
             int(self.sides.sum()) + (self.floor > 0.0) + self.rest[1]
         )
+
+    @property
+    def weights(self) -> Vector | None:
+        """Multipliers over slacks, (2, m); None where they have run away from each other."""
+        with np.errstate(over="ignore"):
+            weights = self.duals / self.slacks
+        return weights if float(np.max(weights)) < LARGEST else None
 
     @property
     def held(self) -> Vector | None:

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import qr, solve_triangular
 
-from quadsense.core.products import unknowns
 from quadsense.methods.interior.mehrotra import Point
 from quadsense.methods.interior.preconditioner import Preconditioner
 from quadsense.methods.interior.svec import Array, Vector, design_block, smat
@@ -24,9 +23,8 @@ FLOPS = 2e10  # of one factorisation
 UNSEEN = 1e-13  # directions that rows of unit norm see less than this are not seen
 
 
-def fits(U: Array) -> bool:
-    """Whether the design matrix and its factorisations are affordable."""
-    m, size = U.shape[0], unknowns(U)
+def fits(m: int, size: int) -> bool:
+    """Whether factorisations of so many rows in so many unknowns are affordable."""
     return m * size <= ENTRIES and 2.0 * m * size * min(m, size) <= FLOPS
 
 
@@ -202,11 +200,12 @@ def row_system(coordinates: RowCoordinates, at: Point, in_cone: bool = False) ->
     With `in_cone` x is in a cone of its own, in coordinates where its barrier is as curved as
     ``|x|^2/2``: so many rows more.
     """
-    weights = at.duals / at.slacks
-    held = at.held
+    weights, held = at.weights, at.held
+    if weights is None:
+        return None
     extra = np.zeros(len(at.z)) if held is None else held
     d, e = weights[0] + weights[1] + extra, weights[1] - weights[0]
-    if not (float(np.min(d)) > 0.0 and np.isfinite(float(np.max(d)))):
+    if not float(np.min(d)) > 0.0:
         return None
     halves = (2.0 * weights[::-1] + extra) / d
     # Of t alone: sum of d - e^2/d, without the cancellation.

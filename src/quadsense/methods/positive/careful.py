@@ -15,13 +15,12 @@ import numpy.typing as npt
 import scipy.linalg as sl
 
 from quadsense.core.products import adjoint, unknowns
+from quadsense.methods.interior import rows
 from quadsense.methods.interior.mehrotra import SIGNS, Point, longest, slacks_of
 from quadsense.methods.interior.rows import Cone, RowCoordinates, RowSystem, row_system
 from quadsense.methods.interior.svec import design_block, smat, svec
 from quadsense.methods.positive.maps import Array, Intervals, Real, forward, project
 
-ENTRIES = 4_000_000  # of the rows of a step, 32 MB
-FLOPS = 2e10  # of one factorisation
 FAR = 3.0  # next to the first level and the readings: what the barrier holds back on an open side
 IDLE = 12  # steps without progress after which rounding has won
 LONGEST = 200  # steps after which nothing more is to be hoped for
@@ -71,9 +70,7 @@ class CarefulState:
 
 def fits(U: Array) -> bool:
     """Return whether a step is affordable."""
-    m, size = len(U), unknowns(U)
-    rows = m + size
-    return rows * size <= ENTRIES and 2.0 * rows * size * size <= FLOPS
+    return rows.fits(len(U) + unknowns(U), unknowns(U))
 
 
 @dataclass(frozen=True)
@@ -199,8 +196,8 @@ def _scaled(data: _Data, state: CarefulState) -> _Scaled | None:
         data.sides, slacks, state.duals, state.level, state.floor, z, state.far,
         (float(np.sum(d * d)), d.size),
     )  # fmt: skip
-    rows = np.ascontiguousarray(design_block(project(data.U, G), np.float64).T)
-    coordinates = RowCoordinates(rows, None, data.delta)
+    features = np.ascontiguousarray(design_block(project(data.U, G), np.float64).T)
+    coordinates = RowCoordinates(features, None, data.delta)
     system = row_system(coordinates, at, in_cone=True)
     return None if system is None else _Scaled(d, G, W, at, coordinates, system)
 
