@@ -195,15 +195,14 @@ class Result:
         residuals = to_numpy(self.residuals)
         sized = residuals.shape == values.residuals.shape
         room = 4.0 * values.error + AGREE * np.abs(values.residuals)
-        known = bool(np.isfinite(values.residuals).all() and np.isfinite(values.error).all())
-        near = sized and known and bool(np.all(np.abs(residuals - values.residuals) <= room))
+        near = sized and bool(np.all(_agree(residuals, values.residuals, room)))
         sizes = np.abs(values.residuals)
         sizes[claim.set_aside] = 0.0
-        slack = float(room.max())
-        largest = abs(self.max_residual - float(sizes.max())) <= slack
-        rounding = float((values.upper - values.ratios).max()) * 4.0
-        ratio, found = self.max_ratio, float(values.ratios.max())
-        close = abs(ratio - found) <= rounding + AGREE * max(ratio, found)
+        largest = bool(_agree(self.max_residual, float(sizes.max()), float(room.max())))
+        found = float(values.ratios.max())
+        with np.errstate(invalid="ignore"):
+            rounding = 4.0 * float(np.nan_to_num(values.upper - values.ratios).max())
+        close = bool(_agree(self.max_ratio, found, rounding + AGREE * abs(found)))
         surely, perhaps = values.missed.copy(), ~values.met
         surely[claim.set_aside] = perhaps[claim.set_aside] = False
         if claim.kind == "optimal":  # nothing is violated where there is no tolerance
@@ -223,7 +222,7 @@ class Result:
                 largest,
                 f"claimed {self.max_residual:.6g}, found {sizes.max():.6g}",
             ),
-            Check("largest ratio", close, f"claimed {ratio:.6g}, found {found:.6g}"),
+            Check("largest ratio", close, f"claimed {self.max_ratio:.6g}, found {found:.6g}"),
             Check("violations", violations, f"{self.violations.size} listed"),
             Check("rows set aside", aside, f"{self.set_aside.size} listed"),
         ]
@@ -271,6 +270,13 @@ class Result:
             "violations": self.violations.tolist(),
         }
         files.write_arrays(path, arrays, metadata)
+
+
+def _agree(stated: Any, found: Any, room: Any) -> Any:
+    """Whether numbers are the same, or both finite and as near as that."""
+    with np.errstate(invalid="ignore"):
+        near = np.abs(stated - found) <= room
+    return (stated == found) | (near & np.isfinite(stated) & np.isfinite(found) & np.isfinite(room))
 
 
 def load_result(path: str | os.PathLike[str]) -> Result:

@@ -22,6 +22,7 @@ from quadsense.arrays import Vector, to_numpy
 from quadsense.core.certificate import Enclosure
 from quadsense.hitting import smallest_hitting_set, thinned
 from quadsense.loop import Outcome
+from quadsense.methods import Problem
 from quadsense.methods.interior import outliers
 from quadsense.methods.interior.program import Program
 from quadsense.methods.minimax import equal_tolerances
@@ -189,7 +190,7 @@ def _guesses(search: _Search) -> Iterator[Indices]:
     yield search.ranked(search.best.answer)[: search.allowed]
     if search.over:
         return
-    program, _ = equal_tolerances(search.request.problem)
+    program, _ = equal_tolerances(_in_tolerances(search.request.problem))
     with blas_threads("one"):
         begun = outliers.start(program)
         convex = _robust(search, program, begun, 1.0)
@@ -219,6 +220,13 @@ def _suspects(
                 previous = rows.size
                 both = np.concatenate([contradictory, rows[~np.isin(rows, contradictory)]])
                 yield both[: search.allowed]
+
+
+def _in_tolerances(problem: Problem) -> Problem:
+    """The problem in units of its smallest tolerance, from 0: robust fits ask for no more."""
+    unit = float(to_numpy(problem.delta).min())
+    b, delta = problem.b / unit, problem.delta / unit
+    return replace(problem, b=b, delta=delta, tau=0.0, base=None, c_start=None, given_ends=None)
 
 
 def _robust(

@@ -254,4 +254,9 @@ def check_proof(
 
 
 def _root_sum_of_squares(values: npt.NDArray[Any]) -> float:
-    return math.sqrt(math.fsum(values * values)) * (1.0 + 8.0 * UNIT)
+    largest = float(np.max(values, initial=0.0))
+    if not 0.0 < largest < math.inf:
+        return largest
+    unit = math.ldexp(1.0, math.frexp(largest)[1])  # so that no square leaves float64's range
+    parts = values / unit
+    return unit * math.sqrt(math.fsum(parts * parts)) * (1.0 + 8.0 * UNIT) + 1e-300
