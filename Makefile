@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format figures bench-paper bench bench-quick clean
+.PHONY: help demo test test-deep check format figures bench-paper bench bench-quick clean
 
 help:  ## List the tasks
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -27,6 +27,9 @@ demo: $(VENV)/.installed  ## Solve a seeded problem of each kind with every meth
 
 test: $(VENV)/.installed-dev  ## Run the tests
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
+
+test-deep: $(VENV)/.installed-dev  ## Solve 20,000 generated problems, check every claim
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/deep.py --count 20000 --seed 0 --jobs 2
 
 check: $(VENV)/.installed-dev  ## Lint, types, who imports whom
 	$(BIN)/ruff check

@@ -99,8 +99,3 @@ def test_examples_in_docstrings_run(name):
     found = doctest.testmod(importlib.import_module(name))
     assert found.attempted > 0
     assert found.failed == 0
-
-
-def test_public_names_are_there():
-    for name in quadsense.__all__:
-        assert getattr(quadsense, name) is not None

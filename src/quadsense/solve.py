@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal, Unpack
+
+import numpy as np
 
 from quadsense.answer import to_result
-from quadsense.measurements.validate import is_whole
+from quadsense.core.matrix import SensedMatrix
+from quadsense.interrupts import Interrupted, Interrupts
+from quadsense.loop import Intermediate
+from quadsense.measurements import Measurements
 from quadsense.methods import Problem
+from quadsense.methods.base import MethodOptions
 from quadsense.plan import make_plan, refuse_what_cannot_fit, shape_of
 from quadsense.request import (
     check_options,
     check_priors,
+    refuse_unknown,
+    to_allowed,
     to_generator,
     to_limits,
     to_measurements,
@@ -20,29 +28,40 @@ from quadsense.request import (
     to_start,
 )
 from quadsense.result import Result, Status
-from quadsense.runs import Request, best_positive, run_plan, set_violations_aside
+from quadsense.runs import Request, best_positive, run_plan
+from quadsense.typing import (
+    MatrixLike,
+    MethodName,
+    Real,
+    RealOrVector,
+    ScheduleName,
+    Seed,
+    StartName,
+    VectorLike,
+    Whole,
+)
 
 
 def solve(
-    data: Any,
-    b: Any = None,
+    data: MatrixLike | Measurements,
+    b: VectorLike | None = None,
     *,
-    delta: Any = None,
-    rtol: float = 0.0,
-    bounds: tuple[Any, Any] | None = None,
-    method: str = "auto",
+    delta: RealOrVector | None = None,
+    rtol: Real = 0.0,
+    bounds: tuple[RealOrVector, RealOrVector] | None = None,
+    method: MethodName = "auto",
     psd: bool | None = None,
-    rank: int | str | None = None,
-    start: Any = None,
-    schedule: str = "continuation",
-    allow_violations: int = 0,
-    max_iter: int | None = None,
-    time_limit: float | None = None,
-    rng: Any = None,
-    callback: Callable[[Any], Any] | None = None,
+    rank: Whole | Literal["auto"] | None = None,
+    start: StartName | MatrixLike | SensedMatrix | Result | None = None,
+    schedule: ScheduleName = "continuation",
+    allow_violations: Whole = 0,
+    max_iter: Whole | None = None,
+    time_limit: Real | None = None,
+    rng: Seed | None = None,
+    callback: Callable[[Intermediate], Any] | None = None,
     progress: bool = False,
     conjugate: bool = False,
-    **options: Any,
+    **options: Unpack[MethodOptions],
 ) -> Result:
     """Find A with ``|u_i* A u_i - b_i| <= delta_i`` for every i, of any rank, with a certificate.
 
@@ -104,6 +123,11 @@ def solve(
     ------
     ValueError
         For bad input, naming the argument, the row and the value.
+    TypeError
+        For an unknown keyword, with the nearest one that exists.
+    KeyboardInterrupt
+        After Ctrl-C or SIGTERM, once the stride at hand is over; its ``.result`` is the best so
+        far. A second Ctrl-C acts at once.
     MemoryError
         Before anything is allocated, if the method cannot fit in memory.
 
@@ -126,47 +150,52 @@ def solve(
     (<Status.MET: 'met'>, True)
     """
     begin = time.perf_counter()
-    measured = to_measurements(data, b, delta, rtol, bounds, conjugate)
-    target = measured.tolerance is not None
-    if not target:
-        measured = measured.with_tolerance(1.0)  # ratios are then plain errors
-    settings = to_options(method, schedule, options, measured.m)
-    limits = to_limits(max_iter, time_limit, callback, progress)
-    check_priors(method, measured, psd, rank, target)
-    if not (is_whole(allow_violations) and 0 <= allow_violations < measured.m):
-        raise ValueError(
-            f"allow_violations must be a whole number from 0 to m - 1 = {measured.m - 1}, "
-            f"got {allow_violations!r}"
+    with np.errstate(under="ignore"), Interrupts() as interrupts:  # what underflows is not missed
+        refuse_unknown(solve, options)
+        measured = to_measurements(data, b, delta, rtol, bounds, conjugate)
+        target = measured.tolerance is not None
+        if not target:
+            measured = measured.without_tolerance()
+        settings = to_options(method, schedule, options, measured.m)
+        limits = to_limits(max_iter, time_limit, callback, progress, interrupts)
+        check_priors(method, measured, psd, rank, target)
+        allowed = to_allowed(allow_violations, measured.m, target)
+        positive = bool(psd) or rank is not None or method == "dual"
+        # 0: it may grow
+        order = None if rank is None else 0 if isinstance(rank, str) else int(rank)
+        shape = shape_of(measured, psd=positive, rank=order, target=target)
+        plan = make_plan(shape, method)
+        check_options(plan.methods, options, schedule)
+        refuse_what_cannot_fit(shape, plan)
+        generator = to_generator(rng, plan.methods)
+        scaled = measured.scaled()
+        first = to_start(start, schedule, measured, scaled)
+        problem = Problem(
+            rows=measured.unit_rows,
+            b=scaled.b,
+            delta=scaled.delta,
+            tau=first.tau,
+            base=first.base,
+            c_start=first.c,
+            factor_start=first.factor,
+            sides=measured.sides,
+            given_ends=measured.unit_ends,
+            target=target,
+            rank=order or None,
+            options=settings,
+            seed=generator,
         )
-    if allow_violations and not target:
-        raise ValueError("allow_violations needs delta or bounds: without, nothing is violated")
-    generator = to_generator(rng)
-    positive = bool(psd) or rank is not None or method == "dual"
-    order = 0 if isinstance(rank, str) else rank  # 0: it may grow
-    shape = shape_of(measured, psd=positive, rank=order, target=target)
-    plan = make_plan(shape, method)
-    check_options(plan.methods, options, schedule)
-    refuse_what_cannot_fit(shape, plan)
-    scaled = measured.scaled()
-    first = to_start(start, schedule, measured, scaled.b)
-    problem = Problem(
-        rows=measured.unit_rows,
-        b=scaled.b,
-        delta=scaled.delta,
-        tau=first.tau,
-        base=first.base,
-        c_start=first.c,
-        factor_start=first.factor,
-        sides=measured.sides,
-        target=target,
-        rank=order or None,
-        options=settings,
-        seed=generator,
-    )
-    request = Request(measured, plan, problem, limits, positive)
-    preparing = time.perf_counter() - begin
-    answer = run_plan(request) if target or not positive else best_positive(request)
-    undone = (Status.INFEASIBLE, Status.UNDECIDED, Status.STALLED)
-    if allow_violations and answer.outcome.status in undone:
-        answer = set_violations_aside(request, answer, int(allow_violations))
-    return to_result(request, answer, preparing)
+        request = Request(measured, plan, problem, limits, positive, allowed)
+        preparing = time.perf_counter() - begin
+        answer = run_plan(request) if target or not positive else best_positive(request)
+        undone = (Status.INFEASIBLE, Status.UNDECIDED, Status.STALLED)
+        # A row of zeros is no row to a method, but a contradiction all the same.
+        unmet = answer.outcome.status in undone or measured.contradictions().size
+        if allowed and unmet:
+            from quadsense.violations import set_violations_aside  # seldom needed, dear to import
+
+            answer = set_violations_aside(request, answer, begin)
+        result = to_result(request, answer, preparing)
+    if interrupts.pressed:
+        raise Interrupted(result)
+    return result

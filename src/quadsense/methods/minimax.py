@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -10,8 +11,10 @@ from quadsense.arrays import Array, Vector, to_numpy
 from quadsense.core.matrix import SensedMatrix
 from quadsense.methods.base import Claim, Problem
 from quadsense.methods.interior import iteration
+from quadsense.methods.interior.adjoint import UNIT
 from quadsense.methods.interior.infeasible import verify_infeasible
-from quadsense.methods.interior.program import Program, prepare
+from quadsense.methods.interior.program import Program, excess, prepare
+from quadsense.methods.interior.stages import Stage, Stages
 from quadsense.methods.steps import (
     Stepped,
     own,
@@ -20,7 +23,8 @@ from quadsense.methods.steps import (
     weighed_rows,
 )
 
-RETRIES = 4
+CLOSE = 1e-9  # relative gap of the bounds where the one asked for did not suffice
+FORMED = 2000  # order of A up to which it may be formed though its coefficients are known
 
 
 def equal_tolerances(problem: Problem) -> tuple[Program, Vector]:
@@ -31,11 +35,46 @@ def equal_tolerances(problem: Problem) -> tuple[Program, Vector]:
     return program, squares
 
 
+@dataclass(frozen=True)
+class State:
+    """Where the method stands.
+
+    Attributes
+    ----------
+    stage : Stage
+    inner : iteration.State or None
+        The interior-point iterate; None at the start.
+    max_ratio, rounding : float
+        Worst ratio of the best matrix of this stage, and a bound on its rounding error.
+    lower : float
+        Lower bound on the best ratio.
+    dual : ndarray of shape (m,)
+        The vector that gives it, for the unit rows.
+    goal, gap : float
+        The ratio that is good enough, 1 unless rounding spoilt a fit of that; the distance of the
+        bounds at which to stop.
+    iteration : int
+        Steps taken, in all stages.
+    """
+
+    stage: Stage
+    inner: iteration.State | None
+    max_ratio: float
+    rounding: float
+    lower: float
+    dual: Vector
+    goal: float
+    gap: float
+    iteration: int
+
+
 class Minimax(Stepped):
     """``min_A max_i |z_i|/delta_i`` by a primal-dual interior-point method (see `interior`).
 
     With a tolerance it stops once that is met or proved impossible; proved, it goes on to the gap,
-    so that both bounds on the best achievable error are known. Without one it stops at the gap.
+    so that both bounds on the best achievable error are known. Without one it stops at the gap. A
+    start within all tolerances is the answer. Where rounding stops the fast way, and the data are
+    few enough, a slower one that rounds less begins anew.
     """
 
     name: ClassVar[str] = "minimax"
@@ -43,74 +82,184 @@ class Minimax(Stepped):
 
     def __init__(self) -> None:
         super().__init__()
-        self.goal = 1.0
+        self._last: Stages | None = None
 
-    def start(self, problem: Problem) -> iteration.State:
-        """Least squares on the difference from A_1."""
-        self.program, self.squares = equal_tolerances(problem)
-        return iteration.start(self.program)
+    def _stages(self, problem: Problem) -> Stages:
+        """What follows from the problem, remade where it is another one."""
+        if self._last is None or self._last.given is not problem:
+            self._last = Stages(problem)
+        return self._last
 
-    def _deciding(self, problem: Problem, state: iteration.State) -> bool:
+    def start(self, problem: Problem) -> State:
+        """A_1 if it is within all tolerances, else least squares on the difference from it."""
+        with np.errstate(under="ignore"):
+            stages = self._stages(problem)
+            ratio, rounding = self._at_start(stages)
+            if stages.fast is None or (problem.target and ratio + rounding <= 1.0):
+                nothing = np.zeros(problem.m)
+                gap = problem.options.gap
+                return State(Stage.START, None, ratio, rounding, 0.0, nothing, 1.0, gap, 0)
+            return self._begin(stages, Stage.FAST, 1.0, 0)
+
+    def _at_start(self, stages: Stages) -> tuple[float, float]:
+        """Worst ratio of A_1, and a bound on its rounding error where the ratio is at most 1."""
+        program = stages.fast
+        if program is None:
+            return 0.0, 0.0
+        ratio = float(np.max(excess(program, -program.b / program.delta)))
+        if ratio > 1.0:
+            return ratio, 0.0
+        problem, what = stages.problem, stages.asked
+        size = abs(problem.tau) * float(np.sqrt(problem.rows.n))
+        if problem.base is not None or problem.c_start is not None:
+            size = problem.matrix(0.0 * problem.b).norm()
+        factor = 4.0 * (problem.rows.n + 4) * UNIT
+        errors = factor * size / what.scale + 2.0 * UNIT * np.abs(what.b)
+        return ratio, float(np.max(errors / what.delta))
+
+    def _begin(self, stages: Stages, stage: Stage, goal: float, done: int) -> State:
+        """The first state of a stage; bounds that an earlier one could not prove are dropped."""
+        inner = iteration.start(stages.program(stage))
+        dual = stages.dual(stage, inner.y)
+        ratio, rounding, lower = inner.max_ratio, inner.rounding, inner.lower
+        gap = stages.problem.options.gap if goal == 1.0 else CLOSE
+        return State(stage, inner, ratio, rounding, lower, dual, goal, gap, done)
+
+    def _after(self, stages: Stages, state: State, inner: iteration.State) -> State:
+        """The state with the interior-point iterate moved on to `inner`."""
+        done = 0 if state.inner is None else inner.iteration - state.inner.iteration
+        lower, dual = state.lower, state.dual
+        if inner.lower > lower:
+            lower, dual = inner.lower, stages.dual(state.stage, inner.y)
+        return replace(
+            state,
+            inner=inner,
+            max_ratio=inner.max_ratio,
+            rounding=inner.rounding,
+            lower=lower,
+            dual=dual,
+            iteration=state.iteration + done,
+        )
+
+    def _deciding(self, problem: Problem, state: State) -> bool:
         """Whether the question still is if the tolerance can be met."""
-        return problem.target and state.lower <= 1.0 and self.goal == 1.0
+        return problem.target and state.lower <= 1.0 and state.goal == 1.0
 
-    def advance(self, problem: Problem, state: iteration.State, steps: int) -> iteration.State:
+    def _verdict(self, problem: Problem, state: State) -> iteration.Verdict | None:
+        assert state.inner is not None
+        target = self._deciding(problem, state)
+        return iteration.verdict(state.inner, target=target, gap=state.gap)
+
+    def advance(self, problem: Problem, state: State, steps: int) -> State:
         """At most so many factorisations on."""
-        gap = problem.options.gap if self.goal == 1.0 else 1e-9
-        target = self._deciding(problem, state)
-        before = state.iteration
-        for _ in range(RETRIES):
-            state = iteration.advance(self.program, state, steps, target=target, gap=gap)
-            if state.iteration > before or state.stalled:
-                break  # else a factorisation failed, and a more precise one is next
-        return state
+        with np.errstate(under="ignore"):
+            stages, end = self._stages(problem), state.iteration + steps
+            while state.iteration < end:
+                if state.inner is None or self._verdict(problem, state) is not None:
+                    if self.claim(problem, state) is not None:
+                        break
+                    state = self._following(stages, state)
+                target, program = self._deciding(problem, state), stages.program(state.stage)
+                assert state.inner is not None
+                left = end - state.iteration
+                inner = iteration.advance(program, state.inner, left, target=target, gap=state.gap)
+                state = self._after(stages, state, inner)
+            return state
 
-    def claim(self, problem: Problem, state: iteration.State) -> Claim | None:
+    def _goes_on(self, stages: Stages, state: State) -> bool:
+        """Whether something is left to do where a stage has ended without a claim that holds."""
+        if state.inner is None:
+            return stages.fast is not None
+        if state.stage is Stage.FAST and stages.careful is not None:
+            return True
+        return state.gap > CLOSE and not state.inner.stalled
+
+    def _following(self, stages: Stages, state: State) -> State:
+        """The state to go on from there."""
+        if state.stage is Stage.START:
+            return self._begin(stages, Stage.FAST, state.goal, state.iteration)
+        if state.stage is Stage.FAST and stages.careful is not None:
+            return self._begin(stages, Stage.CAREFUL, state.goal, state.iteration)
+        return replace(state, gap=CLOSE)
+
+    def claim(self, problem: Problem, state: State) -> Claim | None:
         """Met, optimal to the gap, or infeasible, the last only with a checked proof."""
-        if problem.target and state.max_ratio + state.rounding <= self.goal:
-            return Claim("met")
-        target = self._deciding(problem, state)
-        verdict = iteration.verdict(state, target=target, gap=problem.options.gap)
-        if verdict is None:
-            return None
+        with np.errstate(under="ignore"):
+            if problem.target and state.max_ratio + state.rounding <= state.goal:
+                return Claim("met")
+            if state.inner is None:
+                return None if problem.target else Claim("optimal", dual=state.dual)
+            verdict = self._verdict(problem, state)
+            if verdict is None:
+                return None
+            if problem.target and state.lower > 1.0:
+                proof = self._infeasible(problem, state)
+                if proof is not None:
+                    return proof
+            elif verdict == "optimal" and not problem.target:
+                return Claim("optimal", dual=state.dual, lower=state.lower)
+            if self._goes_on(self._stages(problem), state):
+                return None
+            reason = self._reason(problem, state)
+            return Claim("undecided", reason, state.dual, state.lower)
+
+    def _reason(self, problem: Problem, state: State) -> str:
         if problem.target and state.lower > 1.0:
-            return self._infeasible(problem, state)
-        if verdict == "optimal" and not problem.target:
-            return Claim("optimal", dual=self.squares * state.y, lower=state.lower)
-        reason = (
+            return (
+                "rounding keeps both a fit and a proof that there is none from closing: raise delta"
+            )
+        return (
             f"rounding stops the interior-point method between the bounds {state.lower:.6g} and "
             f"{state.max_ratio:.6g} on the best ratio to delta"
         )
-        return Claim("undecided", reason, self.squares * state.y, state.lower)
 
-    def _infeasible(self, problem: Problem, state: iteration.State) -> Claim:
+    def _infeasible(self, problem: Problem, state: State) -> Claim | None:
+        """The claim that nothing fits, where the dual vector proves it."""
         upper, lower = (None, None) if problem.sides is None else problem.sides
         check = verify_infeasible(
-            self.program.U,
-            self.squares * to_numpy(problem.b),
-            self.program.delta,
-            state.y,
+            self._stages(problem).unit_rows(),
+            to_numpy(problem.b),
+            to_numpy(problem.delta),
+            state.dual,
             upper=upper,
             lower=lower,
         )
-        dual = self.squares * state.y
-        if check.proved:
-            return Claim("infeasible", dual=dual, lower=max(check.ratio, 1.0))
-        reason = (
-            "rounding keeps both a fit and a proof that there is none from closing: raise delta"
-        )
-        return Claim("undecided", reason, dual)
+        if not check.proved:
+            return None
+        return Claim("infeasible", dual=state.dual, lower=max(check.ratio, 1.0))
 
-    def correct(
-        self, problem: Problem, state: iteration.State, z: Array, goal: float
-    ) -> iteration.State:
-        """Aim lower: the state stays, and is no longer good enough."""
-        self.goal = goal
+    def correct(self, problem: Problem, state: State, z: Array, goal: float) -> State:
+        """Aim lower: the state stays, and is no longer good enough.
+
+        Where the fit is far from what its coordinates say, those are no good: the next stage.
+        """
+        stages = self._stages(problem)
+        state = replace(state, goal=goal, gap=CLOSE)
+        found = problem.ends.ratios(to_numpy(z + problem.b) - problem.ends.reading)
+        if state.stage is Stage.FAST and float(np.max(found)) > 1.0 and stages.careful is not None:
+            return self._begin(stages, Stage.CAREFUL, 1.0, state.iteration)
         return state
 
-    def matrix(self, problem: Problem, state: iteration.State) -> SensedMatrix:
-        """A_1 plus the fit to what it leaves."""
-        fit, formed = iteration.matrix(self.program, state)
-        if formed:
-            return SensedMatrix.from_dense(own(problem, np.asarray(fit) + start_matrix(problem)))
-        return problem.matrix(own(problem, -self.squares * np.asarray(fit)))
+    def _cancels(self, problem: Problem, c: Vector) -> bool:
+        """Whether coefficients are so large that rounding their sum matters, and n is not."""
+        n, mass = problem.rows.n, float(np.sum(np.abs(c)))
+        errors = (8.0 * n + 2.0 * problem.m + 64.0) * UNIT * mass
+        return n <= FORMED and errors > 0.01 * float(np.min(to_numpy(problem.delta)))
+
+    def matrix(self, problem: Problem, state: State) -> SensedMatrix:
+        """A_1 plus the fit to what it leaves, or the fit alone."""
+        stages = self._stages(problem)
+        problem, scale = stages.problem, stages.asked.scale
+        if state.inner is None:
+            return problem.matrix(0.0 * problem.b)
+        with np.errstate(under="ignore"):
+            fit, formed = iteration.matrix(stages.program(state.stage), state.inner)
+            if not formed:
+                c = stages.dual(state.stage, scale * np.asarray(fit))
+                if not self._cancels(problem, c):
+                    return problem.matrix(own(problem, -c))
+                fit = to_numpy(problem.rows.adjoint(own(problem, c))) / scale
+            A = scale * np.asarray(fit)
+            if state.stage is Stage.FAST:
+                A = A + start_matrix(problem)
+            return SensedMatrix.from_dense(own(problem, A))

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from quadsense.arrays import Array, is_array, namespace, to_numpy
-from quadsense.core.certificate import UNIT
+from quadsense.core.ends import UNIT
 from quadsense.core.matrix import SensedMatrix
+from quadsense.measurements.validate import widened
 from quadsense.methods.base import Problem
 from quadsense.methods.descent import DescentState
 from quadsense.methods.gradient_descent import GradientDescent
@@ -57,6 +58,7 @@ class SpectralOracle:
         condition: float = 1.0,
     ) -> None:
         self.condition = condition
+        self.n: int | None = None
         if A_star is None:
             if whiten is None or color is None:
                 raise ValueError("give A_star, or both whiten and color: the oracle's directions")
@@ -73,12 +75,18 @@ class SpectralOracle:
                 f"A_star must be positive definite; its smallest eigenvalue is {smallest:.3g}"
             )
         self.condition = float(values[-1]) / smallest
+        self.n = int(A.shape[0])
         transposed = vectors.T if xp.isdtype(A.dtype, "real floating") else xp.conj(vectors.T)
         roots = xp.astype(xp.sqrt(values), A.dtype)
         root = (vectors * roots) @ transposed
         inverse = (vectors / roots) @ transposed
         self.whiten = lambda Y: inverse @ Y @ inverse
         self.color = lambda Y: root @ Y @ root
+
+    def __repr__(self) -> str:
+        """Order of A*, where it was given, and condition number."""
+        order = "" if self.n is None else f"n={self.n}, "
+        return f"SpectralOracle({order}condition={self.condition:.3g})"
 
     def eigenvalues(self, A: Array) -> Array:
         """Eigenvalues of ``A*^{-1/2} A A*^{-1/2}``."""
@@ -142,7 +150,7 @@ def symmetrised(A: Array) -> Array:
 
 
 def checked_square(name: str, A: Any) -> Array:
-    """`A` as a finite symmetric or Hermitian array, or a ValueError."""
+    """`A` as a finite symmetric or Hermitian array of float64 or complex128, or a ValueError."""
     A = A if is_array(A) else np.asarray(A, dtype=np.result_type(np.asarray(A), 1.0))
     if A.ndim != 2 or A.shape[0] != A.shape[1] or A.shape[0] == 0:
         raise ValueError(f"{name} must be a square matrix, got shape {tuple(A.shape)}")
@@ -155,7 +163,4 @@ def checked_square(name: str, A: Any) -> Array:
     skew = np.abs(values - values.conj().T).max()
     if skew > 1e-8 * np.abs(values).max():
         raise ValueError(f"{name} must be symmetric (Hermitian); it differs from its transpose")
-    xp = namespace(A)
-    if not xp.isdtype(A.dtype, ("real floating", "complex floating")):
-        A = xp.astype(A, xp.float64)
-    return A
+    return widened(A)

@@ -19,10 +19,17 @@ from quadsense.methods.interior.coordinates import Coordinates
 from quadsense.methods.interior.preconditioner import Preconditioner
 from quadsense.methods.interior.svec import Array, Vector
 
+STEPS = 2000  # conjugate-gradient steps of one solve, at most
+
 
 def inner(x: Array, y: Array) -> float:
     """Real inner product of two arrays; for Hermitian matrices ``trace(x y)``."""
     return float(np.vdot(x, y).real)
+
+
+def norm(x: Array) -> float:
+    """The norm that goes with `inner`."""
+    return float(np.sqrt(inner(x, x)))
 
 
 @dataclass(frozen=True)
@@ -32,6 +39,7 @@ class Normal:
     coordinates: Coordinates
     d1: Vector
     d2: Vector
+    held: Vector | None
     corner: float
     inverse: Preconditioner
     border: Array
@@ -47,51 +55,87 @@ class Normal:
     def product(self, x: Array, tau: float) -> tuple[Array, float]:
         """Multiply ``(x, tau)`` by the normal matrix."""
         d, e = self.d1 + self.d2, self.d2 - self.d1
-        out, z = self.coordinates.product(x, d, tau * e)
-        return out, float(e @ z) + tau * (float(d.sum()) + self.corner)
+        total = float(d.sum()) + self.corner
+        out, z = self.coordinates.product(x, d if self.held is None else d + self.held, tau * e)
+        return out, float(e @ z) + tau * total
+
+    def direction(
+        self, wanted: Vector, push: float, pull: Vector | None, tolerance: float
+    ) -> tuple[Array, float, int, float]:
+        """Newton step in x and t towards the multipliers `wanted`, shape (2, m).
+
+        `push` holds t away from a bound of its own, `pull` rows back on their open sides. Also the
+        steps taken, and the share of the right side that they left.
+        """
+        y = wanted[1] - wanted[0]
+        right = self.coordinates.adjoint(y if pull is None else y + pull)
+        return self._solve(right, float(wanted.sum()) + push - 1.0, tolerance, STEPS)
+
+    def project(self, scaled: Vector) -> Vector:
+        """Remove from a vector of multipliers what keeps ``F*(y)`` from vanishing."""
+        d, e = self.d1 + self.d2, self.d2 - self.d1
+        d = d if self.held is None else d + self.held
+        for _ in range(2):
+            dx, dt, _ = self.solve(self.coordinates.adjoint(scaled), 0.0, 1e-9, STEPS)
+            scaled = scaled - d * self.coordinates.forward(dx) - e * dt
+        return scaled
 
     def solve(self, x: Array, tau: float, tolerance: float, limit: int) -> tuple[Array, float, int]:
         """Preconditioned conjugate gradients to a relative residual; also the step count."""
-        size = float(np.sqrt(inner(x, x) + tau * tau))
+        return self._solve(x, tau, tolerance, limit)[:3]
+
+    def _solve(
+        self, x: Array, tau: float, tolerance: float, limit: int
+    ) -> tuple[Array, float, int, float]:
+        """`solve`, and the share of the right side that is left."""
+        size = first = float(np.sqrt(inner(x, x) + tau * tau))
         goal, smallest = tolerance * size, size
         solution, s_tau = np.zeros_like(x), 0.0
         best = solution, s_tau
         rx, rt = x.copy(), tau
         direction, d_tau, rho = np.zeros_like(x), 0.0, 1.0
         count = 0
-        # A residual that grows far above its smallest is rounding in a direction F cannot see.
-        while count < limit and goal < size < 1e3 * smallest:
-            px, pt = self.precondition(rx, rt)
-            rho, previous = inner(px, rx) + pt * rt, rho
-            if not rho > 0.0:
-                break
-            beta = rho / previous if count else 0.0
-            direction, d_tau = px + beta * direction, pt + beta * d_tau
-            qx, qt = self.product(direction, d_tau)
-            curvature = inner(direction, qx) + d_tau * qt
-            if not curvature > 0.0:
-                break
-            alpha = rho / curvature
-            solution, s_tau = solution + alpha * direction, s_tau + alpha * d_tau
-            rx, rt = rx - alpha * qx, rt - alpha * qt
-            size = float(np.sqrt(inner(rx, rx) + rt * rt))
-            if size < smallest:
-                best, smallest = (solution, s_tau), size
-            count += 1
-        return *best, count
+        # A preconditioner that is no inverse lets numbers run away: seen below, and left there.
+        with np.errstate(over="ignore", invalid="ignore"):
+            # A residual that grows far above its smallest is rounding that F cannot see.
+            while count < limit and goal < size < 1e3 * smallest:
+                px, pt = self.precondition(rx, rt)
+                rho, previous = inner(px, rx) + pt * rt, rho
+                if not 0.0 < rho < np.inf:
+                    break
+                beta = rho / previous if count else 0.0
+                direction, d_tau = px + beta * direction, pt + beta * d_tau
+                qx, qt = self.product(direction, d_tau)
+                curvature = inner(direction, qx) + d_tau * qt
+                if not 0.0 < curvature < np.inf:
+                    break
+                alpha = rho / curvature
+                solution, s_tau = solution + alpha * direction, s_tau + alpha * d_tau
+                rx, rt = rx - alpha * qx, rt - alpha * qt
+                size = float(np.sqrt(inner(rx, rx) + rt * rt))
+                if size < smallest:
+                    best, smallest = (solution, s_tau), size
+                count += 1
+        return *best, count, smallest / first if first > 0.0 else 0.0
 
 
 def normal(
-    coordinates: Coordinates, d1: Vector, d2: Vector, precision: int, corner: float = 0.0
+    coordinates: Coordinates,
+    d1: Vector,
+    d2: Vector,
+    precision: int,
+    corner: float = 0.0,
+    held: Vector | None = None,
 ) -> Normal | None:
     """Build the system of the weights d1, d2; None when the factorisation failed.
 
-    `corner` is added to the coefficient of tau, for a bound on tau itself.
+    `corner` is added to the coefficient of tau, for a bound on tau itself, and `held`, shape (m,),
+    to the weights of the rows as far as x alone is concerned.
     """
     d = d1 + d2
     if not 0.0 < float(d.sum()) < np.inf:  # the weights have rounded away
         return None
-    inverse = coordinates.preconditioner(d, precision)
+    inverse = coordinates.preconditioner(d if held is None else d + held, precision)
     if inverse is None:
         return None
     border = coordinates.adjoint(d2 - d1)
@@ -101,7 +145,7 @@ def normal(
     schur = max(total - inner(border, bordered), 1e-12 * total)
     if not 0.0 < schur < np.inf:
         return None
-    return Normal(coordinates, d1, d2, corner, inverse, border, bordered, schur)
+    return Normal(coordinates, d1, d2, held, corner, inverse, border, bordered, schur)
 
 
 def stronger(coordinates: Coordinates, precision: int) -> int | None:
@@ -141,7 +185,8 @@ def least_squares(
             if count == limit and not last:
                 break
             trial = coordinates.forward(x + step) - b
-            before, after = float(weights @ z**2), float(weights @ trial**2)
+            with np.errstate(over="ignore"):  # beyond float64 both are as bad
+                before, after = float(weights @ z**2), float(weights @ trial**2)
             if after < before:
                 x, z = x + step, trial
             # An inconsistent fit is done once; a consistent one shrinks until rounding.

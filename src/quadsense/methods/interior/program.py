@@ -10,6 +10,7 @@ from quadsense.core.products import unknowns
 from quadsense.methods.interior.coordinates import Coordinates, MatrixCoordinates, gram_coordinates
 from quadsense.methods.interior.infeasible import NORM_FACTOR, data_scale
 from quadsense.methods.interior.mehrotra import SIGNS, Mask
+from quadsense.methods.interior.rows import row_coordinates
 from quadsense.methods.interior.svec import Array, Vector
 
 GRAM_ROWS = 6000  # beyond, the m-by-m Gram matrix costs more than products with U
@@ -63,6 +64,12 @@ def prepare(U: Array, b: Vector, delta: Vector, sides: Mask | None = None) -> Pr
     else:
         coordinates = MatrixCoordinates(U, delta)
     return Program(U, b, delta, sides, coordinates, NORM_FACTOR * data_scale(b, delta))
+
+
+def prepare_rows(U: Array, b: Vector, delta: Vector, sides: Mask) -> Program:
+    """The same program with the sensing map written out, for `rows`."""
+    norm = NORM_FACTOR * data_scale(b, delta)
+    return Program(U, b, delta, sides, row_coordinates(U, delta), norm)
 
 
 def residual(problem: Program, x: Array) -> Vector:

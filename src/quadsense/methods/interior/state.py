@@ -1,0 +1,102 @@
+"""Where the interior-point method stands, and what that says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from quadsense.methods.interior.coordinates import GramCoordinates
+from quadsense.methods.interior.program import Program
+from quadsense.methods.interior.rows import RowCoordinates
+from quadsense.methods.interior.svec import Array, Vector
+
+Verdict = Literal["met", "infeasible", "optimal", "stalled"]
+
+
+@dataclass(frozen=True)
+class State:
+    """Where the method stands.
+
+    Attributes
+    ----------
+    iteration : int
+        Interior-point steps so far.
+    x : ndarray
+        Best unknowns so far; `matrix` turns them into A.
+    max_ratio : float
+        ``max_i |F(A)_i - b_i| / delta_i`` of `x`: the upper bound.
+    rounding : float
+        How much rounding may add to `max_ratio`.
+    lower : float
+        Lower bound on the ratio of every A of Frobenius norm at most `norm`.
+    y : ndarray, shape (m,)
+        Vector that gives `lower`: the proof of infeasibility once `lower` exceeds 1.
+    norm : float
+        No better fit is larger: estimated from the smallest singular value of F where that is
+        positive, else ``Program.max_norm``. The certificate proves it afresh.
+    center, level, duals, floor
+        The interior-point iterate: unknowns, t, multipliers of shape (2, m), and that of
+        ``t >= 0``, which stands where ends are missing: t might fall without limit.
+    precision : int
+        Preconditioner: 0 while conjugate gradients need no factor, else the bits of the factor.
+    far : ndarray, shape (m,), or None
+        Where ends are missing, the residuals from which on the barrier holds open sides back.
+    marks, idle
+        Mean complementarity, distance of the multipliers from dual feasible, and ratio, when one
+        of them had last fallen by a tenth; and how many steps ago that was.
+    stalled : bool
+        Rounding stops further progress.
+    """
+
+    iteration: int
+    x: Array
+    max_ratio: float
+    rounding: float
+    lower: float
+    y: Vector
+    norm: float
+    center: Array
+    level: float
+    duals: Vector
+    floor: float
+    far: Vector | None
+    precision: int
+    marks: tuple[float, float, float]
+    idle: int
+    stalled: bool
+
+
+def matrix(problem: Program, state: State) -> tuple[Array, bool]:
+    """The fit: ``(A, True)``, or ``(c, False)`` with ``A = F*(c)`` where n by n may not fit."""
+    coordinates = problem.coordinates
+    if isinstance(coordinates, GramCoordinates):
+        return coordinates.coefficients(state.x), False
+    if isinstance(coordinates, RowCoordinates):
+        return coordinates.matrix(state.x, problem.U.shape[1], problem.U.dtype), True
+    return 0.5 * (state.x + state.x.conj().T), True
+
+
+def measure(problem: Program, state: State, V: Array) -> Vector:
+    """Readings ``v* A v`` of the fit for the rows v of V, shape (k, n)."""
+    A, formed = matrix(problem, state)
+    if formed:
+        return np.asarray(np.einsum("ij,ij->i", V.conj(), V @ A.T).real)
+    return np.asarray(np.abs(V @ problem.U.conj().T) ** 2 @ A)
+
+
+def verdict(state: State, *, target: bool, gap: float) -> Verdict | None:
+    """What the bounds say; None while they are not close enough.
+
+    With a target the question is whether ratio 1 can be had; without, how small it can be. A
+    fit that is exact up to rounding is the smallest.
+    """
+    upper = state.max_ratio + state.rounding
+    if target and upper <= 1.0:
+        return "met"
+    if target and state.lower > 1.0:
+        return "infeasible"
+    if not target and (state.max_ratio <= state.rounding or upper - state.lower <= gap * upper):
+        return "optimal"
+    return "stalled" if state.stalled else None

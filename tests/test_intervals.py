@@ -1,0 +1,172 @@
+"""Intervals of every kind: missing ends, uneven rows, feasible starts, nothing asked."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers import features, hermitian, readings
+from interval_cases import random_case, truth
+
+import quadsense
+from quadsense.methods import METHODS, Problem
+from quadsense.methods.interior.asked import asked
+from quadsense.methods.interior.mehrotra import Point, slacks_of
+from quadsense.methods.interior.normal import normal
+from quadsense.methods.interior.program import prepare, prepare_rows, residual
+from quadsense.methods.interior.rows import row_system
+from quadsense.methods.minimax import Stage
+
+
+def pairs(seed, uneven=False):
+    """Differences of 60 points in R^13, 100 pairs: similar ones at most 1, others at least 2."""
+    rng = np.random.default_rng(seed)
+    kinds = rng.integers(0, 3, 60)
+    points = rng.standard_normal((60, 13)) + 2.0 * rng.standard_normal((3, 13))[kinds]
+    i = rng.integers(0, 60, 100)
+    j = (i + rng.integers(1, 60, 100)) % 60
+    similar = kinds[i] == kinds[j]
+    U = (points[i] - points[j]) * (np.logspace(-1.0, 2.5, 13) if uneven else 1.0)
+    return U, np.where(similar, -np.inf, 2.0), np.where(similar, 1.0, np.inf)
+
+
+def problem_of(data):
+    """As `solve` states it, from 0."""
+    scaled = data.scaled()
+    return Problem(data.unit_rows, scaled.b, scaled.delta, 0.0, sides=data.sides)
+
+
+@pytest.mark.parametrize("uneven", [False, True])
+@pytest.mark.parametrize("seed", range(12))
+def test_similar_and_dissimilar_pairs_are_met_though_the_optimum_is_unbounded(seed, uneven):
+    U, lo, hi = pairs(seed, uneven)
+    result = quadsense.solve(U, bounds=(lo, hi))
+    assert result.status == "met" and result.certificate.verify(U, bounds=(lo, hi))
+    values = readings(U, result.A)
+    assert np.all(values >= lo) and np.all(values <= hi)
+
+
+@pytest.mark.parametrize("options", [{}, {"psd": True}, {"method": "minimax"}])
+@pytest.mark.parametrize("sided", ["one", "two"])
+def test_a_feasible_start_is_the_answer_at_once(options, sided):
+    U, lo, hi = pairs(0)
+    first = quadsense.solve(U, bounds=(lo, hi), psd=True)
+    asked_for = {"bounds": (lo, hi)}
+    if sided == "two":
+        values = readings(U, first.A)
+        asked_for = {"bounds": (values - 0.1, values + 0.2)}
+        options = {"method": "minimax"} | options if "psd" not in options else options
+    again = quadsense.solve(U, **asked_for, start=first.A, **options)
+    assert again.status == "met" and again.n_iter == 0
+    np.testing.assert_allclose(again.A, first.A, atol=1e-12 * np.linalg.norm(first.A))
+
+
+@pytest.mark.parametrize("seed", range(250))
+def test_the_verdict_is_that_of_highs(seed):
+    case = random_case(np.random.default_rng([seed, 1]), psd=False)
+    expected = truth(case, psd=False)
+    result = case.solve()
+    assert expected is None or result.status == expected
+    assert result.status not in ("met", "infeasible") or result.certificate.verify(
+        result.certificate.data
+    )
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_the_positive_semidefinite_verdict_is_that_of_clarabel(seed):
+    case = random_case(np.random.default_rng([seed, 2]), psd=True)
+    expected = truth(case, psd=True)
+    result = case.solve(psd=True)
+    assert expected is None or result.status == expected
+    assert result.status not in ("met", "infeasible") or result.certificate.verify(
+        result.certificate.data
+    )
+
+
+def test_rows_that_ask_for_nothing_disturb_nothing():
+    rng = np.random.default_rng(3)
+    U = rng.standard_normal((30, 4))
+    values = readings(U, hermitian(rng, 4, False))
+    lo, hi = values - 0.1, values + 0.1
+    lo[:5], hi[5:9] = -np.inf, np.inf
+    wild = np.concatenate([1e3 * rng.standard_normal((3, 4)), np.zeros((2, 4)), U])
+    free = np.full(5, np.inf)
+    bounds = np.concatenate([-free, lo]), np.concatenate([free, hi])
+    for options in ({}, {"psd": True}):
+        alone = quadsense.solve(U, bounds=(lo, hi), **options)
+        beside = quadsense.solve(wild, bounds=bounds, start="zero", **options)
+        assert alone.status == beside.status
+    zero = quadsense.solve(U, bounds=(lo, hi), start="zero")
+    beside = quadsense.solve(wild, bounds=bounds, start="zero")
+    np.testing.assert_array_equal(zero.A, beside.A)
+
+
+def test_units_of_one_sided_rows_do_not_depend_on_the_norms_of_the_rows():
+    rng = np.random.default_rng(4)
+    U = rng.standard_normal((12, 3))
+    data = quadsense.Measurements(U, bounds=(np.full(12, -np.inf), readings(U, np.eye(3))))
+    what = asked(problem_of(data))
+    # Every end is u* u, so 1 for unit rows, and its unit a hundredth of that.
+    np.testing.assert_allclose(what.scale * (what.b + what.delta), 1.0, rtol=1e-12)
+    np.testing.assert_allclose(what.scale * what.delta, 0.01, rtol=1e-12)
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_the_system_of_rows_is_that_of_the_normal_equations(missing, complex_):
+    rng = np.random.default_rng(5)
+    n, m = 3, 20
+    U = rng.standard_normal((m, n)) + (1j * rng.standard_normal((m, n)) if complex_ else 0.0)
+    U /= np.linalg.norm(U, axis=1)[:, None]
+    delta, sides = rng.uniform(0.5, 2.0, m), np.ones((2, m), dtype=bool)
+    if missing:
+        sides[0, :7] = sides[1, 7:10] = False
+    b = rng.standard_normal(m)
+    plain, by_rows = prepare(U, b, delta, sides), prepare_rows(U, b, delta, sides)
+    x = rng.standard_normal(by_rows.coordinates.basis.shape[1])
+    A = by_rows.coordinates.matrix(x, n, U.dtype)
+    np.testing.assert_allclose(residual(plain, A), residual(by_rows, x), atol=1e-12)
+    z = residual(by_rows, x)
+    level = 1.3 * float(np.abs(z).max())
+    slacks = slacks_of(sides, z, level)
+    duals = np.where(sides, rng.uniform(0.1, 1.0, (2, m)), 0.0)
+    floor, far = (0.2, np.where(sides.all(axis=0), np.inf, 2.0)) if missing else (0.0, None)
+    at = Point(sides, slacks, duals, level, floor, z, far)
+    wanted = np.where(sides, rng.uniform(0.0, 1.0, (2, m)), 0.0)
+    pull = rng.standard_normal(m) if missing else None
+    dx, dt, _, _ = row_system(by_rows.coordinates, at).direction(wanted, 0.3, pull, 0.0)
+    weights = duals / slacks
+    system = normal(plain.coordinates, *weights, 64, floor / level, at.held)
+    dA, d_level, _, left = system.direction(wanted, 0.3, pull, 1e-14)
+    assert left < 1e-12
+    np.testing.assert_allclose(by_rows.coordinates.matrix(dx, n, U.dtype), dA, atol=1e-9)
+    assert np.isclose(dt, d_level, rtol=1e-9)
+    y = row_system(by_rows.coordinates, at).project(rng.standard_normal(m))
+    assert np.abs(features(U).T @ (y / delta)).max() <= 1e-13
+
+
+def test_rows_survive_weights_that_normal_equations_lose():
+    """Tolerances 1 and 1e-11: a wide row decides what the narrow ones do not see."""
+    U = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [1.0, 1.0]])
+    b, delta = np.array([1.0, 1.0, 10.0, 12.5]), np.array([1e-11, 1e-11, 1.0, 1.0])
+    met = quadsense.solve(U, b, delta=1.26 * delta, method="minimax")
+    assert met.status == "met"
+    assert quadsense.solve(U, b, delta=1.24 * delta, method="minimax").status == "infeasible"
+
+
+def test_states_are_whole_through_all_stages():
+    """Another instance goes on from a state, and k steps and k steps are 2k steps."""
+    case = random_case(np.random.default_rng([1172, 1]), psd=False)
+    lo, hi = case.middle - case.half, case.middle + case.half
+    lo, hi = np.where(case.sides[1], lo, -np.inf), np.where(case.sides[0], hi, np.inf)
+    problem = problem_of(quadsense.Measurements(case.V, bounds=(lo, hi)))
+    method = METHODS["minimax"]()
+    state = path = method.start(problem)
+    stages = {state.stage}
+    while method.claim(problem, state) is None:
+        state = method.advance(problem, state, 2)
+        for _ in range(2):
+            path = METHODS["minimax"]().advance(problem, path, 1)
+        stages.add(state.stage)
+        assert path.iteration == state.iteration
+        np.testing.assert_array_equal(path.inner.center, state.inner.center)
+        np.testing.assert_array_equal(path.dual, state.dual)
+    assert stages == {Stage.FAST, Stage.CAREFUL}
