@@ -136,13 +136,11 @@ def solve(case: Case) -> Any:
 
 
 def verify(case: Case, result: Any) -> bool:
-    """Whether the result checks itself to be true on the same data."""
+    """Whether the result, and its certificate alone, are found true on the same data."""
     with Strict():
         data, b, question = case.data()
-        check = getattr(result, "verify", None) or result.certificate.verify
-        return bool(check(data, b, **question)) and bool(
-            result.certificate.verify(data, b, **question)
-        )
+        whole = bool(result.verify(data, b, **question))
+        return whole and bool(result.certificate.verify(data, b, **question))
 
 
 def check(case: Case) -> Outcome:
@@ -218,6 +216,8 @@ def _where(error: BaseException) -> str:
 def judge(case: Case, result: Any) -> list[tuple[str, str]]:
     """Findings on a result; none where all is well."""
     findings = checks(case, result)
+    if not np.isfinite(np.asarray(result.matrix)).all():
+        return [*findings, ("false number", f"{result.status}: the matrix is not finite")]
     status = result.status
     known = truth.of(case)
     if status is Status.MET:

@@ -150,7 +150,8 @@ def problem(seed: int) -> Case:
         options["psd"] = False if rng.random() < 0.5 else None
     easy = labels["norms"] == "ordinary" and not wishes["delta"] and wishes["regime"] == "feasible"
     if cone == "rank" and not (easy and generous(meant, r)):
-        options["max_restarts"] = int(rng.integers(0, 6))  # the default of 200 takes seconds
+        few = int(rng.integers(0, 6))  # the default of 200 takes seconds, and that at every rank
+        options["max_restarts"] = few // 3 if options["rank"] == "auto" else few
     if allowed:
         options["allow_violations"] = min(allowed, max(len(meant) - 1, 0))
     one_sided = wishes["bounds"] in ("lower", "upper", "mixed", "free")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import cvxpy as cp
 import numpy as np
 from helpers import features, readings
+from psd_helpers import unknown
 from scipy.optimize import linprog
 
 import quadsense
@@ -115,10 +116,7 @@ def _by_highs(case):
 
 
 def _by_clarabel(case):
-    V, n = case.V, case.V.shape[1]
-    hermitian = np.iscomplexobj(V)
-    A = cp.Variable((n, n), hermitian=True) if hermitian else cp.Variable((n, n), symmetric=True)
-    values = cp.real(cp.sum(cp.multiply(V.conj(), V @ A.T), axis=1))
+    A, values = unknown(case.V)
     unit = float(np.median(case.half))
     t, w = cp.Variable(), case.half / unit
     fits = [A >> 0, t >= -1000.0 * unit]

@@ -107,9 +107,8 @@ def _symmetric(s: Any, rows: list[int], weights: Any) -> Found | None:
     order = np.argsort(weights)  # heavy rows first: stable by rows
     G = (F / weights[:, None])[order]
     Q, R, columns = sl.qr(G, mode="economic", pivoting=True)
-    rank = exact.rank_of_map(s.V[rows])
-    if rank and abs(R[rank - 1, rank - 1]) <= 1e-11 * abs(R[0, 0]):
-        rank = int(np.sum(np.abs(np.diag(R)) > 1e-11 * abs(R[0, 0])))
+    full = exact.rank_of_map(s.V[rows])
+    rank = min(full, int(np.sum(np.abs(np.diag(R)) > 1e-14 * abs(R[0, 0]))))
     Q, R = Q[:, :rank], R[:rank, :rank]
     back = np.empty_like(Q)
     back[order] = Q
@@ -151,7 +150,9 @@ def _symmetric(s: Any, rows: list[int], weights: Any) -> Found | None:
     if found.status != 0:
         return None
     best = A + step(size * found.x[:rank])
-    return Found(size * found.fun, (best, False), _well_posed(s, F))
+    # A direction left out for rounding's sake might lower the slack.
+    lower = size * found.fun if rank == full else -math.inf
+    return Found(lower, (best, False), _well_posed(s, F))
 
 
 def s_has_width(s: Any, rows: list[int]) -> bool:

@@ -71,6 +71,17 @@ def test_the_verdict_is_that_of_highs(seed):
     )
 
 
+@pytest.mark.parametrize("seed", range(200))
+def test_the_positive_semidefinite_verdict_is_that_of_clarabel(seed):
+    case = random_case(np.random.default_rng([seed, 2]), psd=True)
+    expected = truth(case, psd=True)
+    result = case.solve(psd=True)
+    assert expected is None or result.status == expected
+    assert result.status not in ("met", "infeasible") or result.certificate.verify(
+        result.certificate.data
+    )
+
+
 def test_rows_that_ask_for_nothing_disturb_nothing():
     rng = np.random.default_rng(3)
     U = rng.standard_normal((30, 4))

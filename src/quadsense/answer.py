@@ -92,7 +92,8 @@ def _certificate(request: Request, answer: Answer, values: Values) -> Certificat
     elif not request.problem.target:
         if claim is not None and claim.dual is not None:
             dual = user_dual(data, claim.dual)
-            lower, condition = best_error_bound(data, dual, upper, request.positive)
+            size = answer.matrix.norm()
+            lower, condition = best_error_bound(data, dual, upper, request.positive, size)
         kind = "optimal" if outcome.status is Status.OPTIMAL else kind
     elif request.allowed:
         dual = answer.proofs

@@ -322,7 +322,7 @@ def _check_outputs(file: str, output: str | None, dense: str | None) -> None:
 @cli.command()
 @click.argument("file")
 @click.argument("result")
-@click.option("--delta", type=float, help="Check against this tolerance alone.")
+@click.option("--delta", type=float, help="Check against this tolerance too.")
 @click.option("--conjugate", is_flag=True, default=None, help="Rows of FILE are given as u_i*.")
 @click.option("--quiet", is_flag=True, help="Print nothing; see the exit status.")
 def verify(file: str, result: str, delta: float | None, conjugate: bool | None, quiet: bool) -> int:

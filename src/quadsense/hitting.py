@@ -10,7 +10,6 @@ import numpy.typing as npt
 from quadsense.arrays import Vector
 from quadsense.core.products import unknowns
 from quadsense.methods import Problem
-from quadsense.methods.krylov.preconditioner import features
 
 MOST_NODES = 100
 """Nodes of the branch and bound for a hitting set: a second at the most."""
@@ -69,6 +68,8 @@ def thinned(problem: Problem, dual: Vector, psd: bool) -> Vector:
     psd : bool
         Whether it is a proof about positive semidefinite matrices (see `check_infeasible`).
     """
+    from quadsense.methods.krylov.preconditioner import features
+
     U = problem.rows.as_numpy()
     size = unknowns(U) + 1
     support = np.flatnonzero(dual)

@@ -12,15 +12,6 @@ import numpy.typing as npt
 from quadsense.arrays import Vector, to_numpy
 from quadsense.core.ends import Ends
 from quadsense.measurements import Measurements
-from quadsense.methods.interior.adjoint import adjoint_norm
-from quadsense.methods.interior.infeasible import (
-    check_proof,
-    lower_bound,
-    norm_limit,
-    smallest_singular_value,
-)
-from quadsense.methods.positive.infeasible import certify
-from quadsense.methods.positive.maps import Intervals
 
 
 @dataclass(frozen=True)
@@ -96,6 +87,11 @@ def check_infeasible(data: Measurements, dual: Vector, psd: bool, *, alone: bool
     alone : bool
         Whether the rows on which `dual` leans must be impossible by themselves.
     """
+    # Here, not above: a fit needs no proof, and importing these takes longer than many a solve.
+    from quadsense.methods.interior.infeasible import check_proof, norm_limit
+    from quadsense.methods.positive.infeasible import certify
+    from quadsense.methods.positive.maps import Intervals
+
     assert data.ends is not None
     suspects = data.contradictions()
     if suspects.size and np.any(dual[suspects] != 0):
@@ -122,9 +118,12 @@ def check_infeasible(data: Measurements, dual: Vector, psd: bool, *, alone: bool
 
 
 def best_error_bound(
-    data: Measurements, dual: Vector, upper: float, psd: bool
+    data: Measurements, dual: Vector, upper: float, psd: bool, size: float
 ) -> tuple[float, str]:
     """Proven lower bound on ``min_A max_i |z_i|/delta_i`` for fits of at most `upper`.
+
+    `size` is the Frobenius norm of the fit that has this error: where a bound on the norm must be
+    taken for granted, it is not below ten times that.
 
     Returns
     -------
@@ -132,6 +131,15 @@ def best_error_bound(
     condition : str
         In words; empty where the bound holds without any.
     """
+    from quadsense.methods.interior.adjoint import adjoint_norm
+    from quadsense.methods.interior.infeasible import (
+        lower_bound,
+        norm_limit,
+        smallest_singular_value,
+    )
+    from quadsense.methods.positive.infeasible import certify
+    from quadsense.methods.positive.maps import Intervals
+
     assert data.ends is not None
     exact = _exact(data, dual)
     U, y, b, delta = exact.U, exact.y, exact.ends.reading, exact.ends.unit
@@ -146,7 +154,7 @@ def best_error_bound(
         return max(found, floor), ""
     y = np.ldexp(y, -int(np.frexp(largest)[1]))
     sigma = smallest_singular_value(U)
-    norm, condition = norm_limit(U, Ends.around(b, upper * delta)), ""
+    norm, condition = max(norm_limit(U, Ends.around(b, upper * delta)), 10.0 * size), ""
     if sigma > 0.0:
         norm = float(np.linalg.norm(np.abs(b) + upper * delta)) / sigma * (1.0 + 1e-12)
     else:

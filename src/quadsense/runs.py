@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,10 +15,9 @@ from quadsense.core.certificate import Enclosure, enclosure
 from quadsense.core.matrix import SensedMatrix
 from quadsense.loop import Limits, Outcome, reference, run
 from quadsense.measurements import Measurements
+from quadsense.measurements.base import HARMLESS
 from quadsense.measurements.gram import make_gram
 from quadsense.methods import METHODS, Claim, Method, Problem
-from quadsense.methods.positive.best import best_ratio
-from quadsense.methods.positive.maps import Intervals
 from quadsense.methods.steps import own
 from quadsense.plan import Plan
 from quadsense.request import start_value
@@ -28,6 +28,10 @@ NONE = np.empty(0, dtype=np.int64)
 
 FEW_RESTARTS = 5
 """Starts of `factored` for each choice of what to set aside."""
+
+LARGEST_SQUARED = 1e120
+"""Readings of unit rows, or ratios to their tolerances, up to which squares and sums of them stay
+within float64's range."""
 
 FORGOTTEN = 1e30
 """Tolerance, in units of the largest reading, of a measurement that is set aside."""
@@ -117,12 +121,23 @@ def run_method(request: Request, name: str, set_aside: Any = NONE) -> Answer:
         problem = replace(problem, options=replace(problem.options, max_restarts=FEW_RESTARTS))
     solver: Method = METHODS[name]()
     tolerance = to_numpy(request.data.tolerance)
-    with blas_threads(request.plan.threads.get(name, "one")):
+    with blas_threads(request.plan.threads.get(name, "one")), _at_any_scale(problem):
         outcome = run(
             solver, problem, lambda matrix: found_in(matrix, problem), tolerance, request.limits
         )
     matrix = solver.matrix(problem, outcome.state)
     return Answer(outcome, matrix, solver.name, solver.lemma, set_aside)
+
+
+def _at_any_scale(problem: Problem) -> Any:
+    """Let squares overflow where readings are so large that they must.
+
+    What becomes infinite, or no number at all, is no fit: it is judged as everything is.
+    """
+    largest = float(np.max(np.abs(to_numpy(problem.b)) + to_numpy(problem.delta)))
+    ratio = largest / float(to_numpy(problem.delta).min())
+    extreme = max(largest, ratio) > LARGEST_SQUARED
+    return np.errstate(over="ignore", invalid="ignore") if extreme else nullcontext()
 
 
 def _without(data: Measurements, problem: Problem, name: str, rows: Any) -> Problem:
@@ -155,11 +170,18 @@ def found_in(matrix: SensedMatrix, problem: Problem) -> Enclosure:
 
 def best_positive(request: Request) -> Answer:
     """The smallest worst error of a positive semidefinite matrix, from both sides."""
+    from quadsense.methods.positive.best import best_ratio  # as methods are: when first needed
+    from quadsense.methods.positive.maps import Intervals
+
     problem, limits = request.problem, request.limits
     b, delta = to_numpy(problem.b), to_numpy(problem.delta)
     # Ratios are counted in units of the largest reading, so that their scale does not matter.
     unit = float(np.max(np.abs(b) / delta)) or 1.0
-    intervals = Intervals.around(b, unit * delta)
+    with np.errstate(over="ignore"):
+        width = unit * delta
+    # Rows of tiny norm read far less than their unit: a narrower one, still far too wide, serves.
+    width = np.minimum(width, HARMLESS * max(float(np.max(np.abs(b))), float(width.min())))
+    intervals = Intervals.around(b, width)
     begin = time.perf_counter()
 
     def late() -> bool:

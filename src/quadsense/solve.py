@@ -40,7 +40,6 @@ from quadsense.typing import (
     VectorLike,
     Whole,
 )
-from quadsense.violations import set_violations_aside
 
 
 def solve(
@@ -193,6 +192,8 @@ def solve(
         # A row of zeros is no row to a method, but a contradiction all the same.
         unmet = answer.outcome.status in undone or measured.contradictions().size
         if allowed and unmet:
+            from quadsense.violations import set_violations_aside  # seldom needed, dear to import
+
             answer = set_violations_aside(request, answer, begin)
         result = to_result(request, answer, preparing)
     if interrupts.pressed:

@@ -9,6 +9,7 @@ is known, and that is what is said.
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from quadsense.arrays import Vector, to_numpy
 from quadsense.core.certificate import Enclosure
 from quadsense.hitting import smallest_hitting_set, thinned
 from quadsense.loop import Outcome
+from quadsense.methods import Problem
 from quadsense.methods.interior import outliers
 from quadsense.methods.interior.program import Program
 from quadsense.methods.minimax import equal_tolerances
@@ -45,6 +47,9 @@ IDLE_PROOFS = 12
 are more than `FEW_CHOICES` of what to set aside."""
 
 FEW_CHOICES = 1000
+
+ALL_CHOICES = 200
+"""Choices of which every one is tried, as a last resort."""
 
 RESTARTS = 12
 """Robust fits from random weights: they find what the one from even weights misses."""
@@ -164,7 +169,20 @@ def set_violations_aside(request: Request, answer: Answer, begin: float) -> Answ
     impossible = False
     if not search.over:
         impossible = _by_proofs(search)
+    if not (search.over or impossible):
+        _one_by_one(search)
     return _verdict(search, impossible)
+
+
+def _one_by_one(search: _Search) -> None:
+    """Try every choice, where proofs failed and there are few."""
+    m, k = search.request.data.m, search.allowed
+    if math.comb(m, k) > ALL_CHOICES:
+        return
+    for rows in itertools.combinations(range(m), k):
+        if search.over:
+            return
+        search.try_without(np.array(rows))
 
 
 def _guesses(search: _Search) -> Iterator[Indices]:
@@ -172,7 +190,7 @@ def _guesses(search: _Search) -> Iterator[Indices]:
     yield search.ranked(search.best.answer)[: search.allowed]
     if search.over:
         return
-    program, _ = equal_tolerances(search.request.problem)
+    program, _ = equal_tolerances(_in_tolerances(search.request.problem))
     with blas_threads("one"):
         begun = outliers.start(program)
         convex = _robust(search, program, begun, 1.0)
@@ -202,6 +220,13 @@ def _suspects(
                 previous = rows.size
                 both = np.concatenate([contradictory, rows[~np.isin(rows, contradictory)]])
                 yield both[: search.allowed]
+
+
+def _in_tolerances(problem: Problem) -> Problem:
+    """The problem in units of its smallest tolerance, from 0: robust fits ask for no more."""
+    unit = float(to_numpy(problem.delta).min())
+    b, delta = problem.b / unit, problem.delta / unit
+    return replace(problem, b=b, delta=delta, tau=0.0, base=None, c_start=None, given_ends=None)
 
 
 def _robust(

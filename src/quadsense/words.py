@@ -89,6 +89,9 @@ class Words:
         return f"not met: {self._against()}, {over} of {self._kept} over; {self._reason()}"
 
     def _reason(self) -> str:
+        claimed = self.answer.outcome.status
+        if claimed is not self.status:
+            return f"that it is {claimed} could not be proved from the data, rounding included"
         return self.answer.outcome.reason or str(self.status)
 
     def _against(self) -> str:

@@ -54,7 +54,7 @@ def measured_enclosure(
     entry = 2.0 * (form.n + 8) * UNIT
     terms = magnitude + abs(form.tau) + xp.abs(b)
     error = (
-        entry * (2.0 * xp.sqrt(mass * magnitude) + entry * mass + abs(form.tau))
+        entry * (2.0 * mass**0.5 * xp.sqrt(magnitude) + entry * mass + abs(form.tau))
         + 2.0 * (lengths + 16) * UNIT * terms
     )
     if form.base is not None:

@@ -14,6 +14,9 @@ from quadsense.arrays import Vector
 UNIT = 2.0**-53
 """Unit roundoff of float64."""
 
+BEYOND = 1.0 + 2.0 * UNIT
+"""The least ratio of an end that is crossed, however little."""
+
 END_ERROR = 8.0 * UNIT
 """Bound on the relative error of an end after its two divisions by a norm, rounded up."""
 
@@ -61,11 +64,11 @@ class Ends:
         live = norms > 0
         safe = np.where(live, norms, 1.0)
         with np.errstate(over="ignore", under="ignore"):
-            if both.any():
-                typical = float(np.median((half / safe / safe)[both]))
+            if (both & live).any():
+                typical = float(np.median((half / safe / safe)[both & live]))
             else:
                 ends = np.where(np.isfinite(hi), hi, np.where(np.isfinite(lo), lo, 0.0))
-                typical = 0.01 * float(np.max(np.abs(ends) / safe / safe))
+                typical = 0.01 * float(np.max(np.abs(ends) / safe / safe, where=live, initial=0.0))
             unit = np.where(both, half, (typical or 1.0) * safe * safe)
         return cls(np.zeros_like(lo), -lo, hi, unit, True)
 
@@ -127,7 +130,7 @@ class Ends:
         with np.errstate(invalid="ignore", over="ignore", under="ignore"):
             two = (np.abs(z - (self.above - self.below) / 2) + error) / self.unit
             over = np.where(upper, z - self.above, -self.below - z) + error
-            one = np.where(over > 0.0, 1.0 + over / self.unit, 0.0)
+            one = np.where(over > 0.0, np.maximum(1.0 + over / self.unit, BEYOND), 0.0)
             return np.asarray(np.where(upper & lower, two, np.where(upper | lower, one, 0.0)))
 
     def crossing(self, z: Any) -> Vector:

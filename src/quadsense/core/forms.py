@@ -178,7 +178,12 @@ class DenseForm:
     def norm(self) -> float:
         """Frobenius norm."""
         if is_numpy(self.values):
-            return float(np.linalg.norm(self.values))
+            with np.errstate(over="ignore"):
+                size = float(np.linalg.norm(self.values))
+            if size == math.inf:  # squares beyond float64: in units of the largest entry
+                largest = float(np.abs(self.values).max())
+                size = largest * float(np.linalg.norm(self.values / largest))
+            return size
         return float(namespace(self.values).linalg.matrix_norm(self.values))
 
     def diagonal(self) -> Array:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from quadsense.arrays import Vector, to_numpy
+from quadsense.arrays import Array, to_numpy
 from quadsense.core.matrix import SensedMatrix
 from quadsense.methods.base import Claim, Problem
+from quadsense.methods.interior.asked import Asked, asked
 from quadsense.methods.positive import phases
-from quadsense.methods.positive.maps import Intervals
-from quadsense.methods.positive.program import prepare
+from quadsense.methods.positive.maps import Intervals, forward, forward_error, positive_part
+from quadsense.methods.positive.program import Program, prepare
 from quadsense.methods.steps import Stepped, own, start_matrix
 
 
@@ -24,35 +25,46 @@ class Dual(Stepped):
     name: ClassVar[str] = "dual"
     options: ClassVar[frozenset[str]] = frozenset({"gap"})
 
-    def start(self, problem: Problem) -> phases.State:
-        """The positive part of A_1."""
-        b, delta = to_numpy(problem.b), to_numpy(problem.delta)
-        # In a unit of the size of the readings, a power of 4 so that nothing is rounded.
-        self.unit = 4.0 ** (np.frexp(float(np.max(np.abs(b) + delta)))[1] // 2)
-        b, delta = b / self.unit, delta / self.unit
-        lo, hi = b - delta, b + delta
-        if problem.sides is not None:
-            lo = np.where(problem.sides[1], lo, -np.inf)
-            hi = np.where(problem.sides[0], hi, np.inf)
-        plain = problem.base is None and problem.c_start is None
-        origin = (float(problem.tau) if plain else start_matrix(problem)) / self.unit
-        self.used = np.isfinite(lo) | np.isfinite(hi)  # the others ask for nothing
-        if not self.used.any():
-            self.used[:] = True
-        U = problem.rows.as_numpy()
-        if not self.used.all():
-            U, lo, hi, delta = (values[self.used] for values in (U, lo, hi, delta))
-        self.program = prepare(U, Intervals(lo, hi, delta), origin)
-        factor = problem.factor_start
-        if factor is not None:
-            factor = to_numpy(factor) / np.sqrt(self.unit)
-        return phases.start(self.program, factor=factor)
+    def __init__(self) -> None:
+        super().__init__()
+        self._last: tuple[Problem, Asked, Program | None] | None = None
 
-    def _dual(self, y: Vector) -> Vector:
-        """The dual vector on all rows from that on the rows in use."""
-        whole = np.zeros(self.used.size)
-        whole[self.used] = y
-        return whole
+    def _prepared(self, problem: Problem) -> tuple[Asked, Program | None]:
+        """What follows from the problem, remade where it is another one."""
+        if self._last is None or self._last[0] is not problem:
+            what = asked(problem)
+            largest = what.scale * float(np.max(np.abs(what.b) + what.delta, initial=0.0))
+            plain = problem.base is None and problem.c_start is None
+            origin: Any = float(problem.tau) if plain else start_matrix(problem)
+            if plain and abs(origin) > largest:  # a mean of middles that nobody gave
+                origin = 0.0
+            program = None  # where nothing is asked
+            if what.b.size:
+                U = what.of(problem.rows.as_numpy())
+                program = prepare(U, Intervals(*what.ends, what.delta), origin / what.scale)
+            self._last = problem, what, program
+        return self._last[1:]
+
+    def start(self, problem: Problem) -> phases.State:
+        """The positive part of A_1: the answer where it is within all intervals."""
+        with np.errstate(under="ignore"):
+            what, program = self._prepared(problem)
+            factor = problem.factor_start
+            if factor is not None:
+                factor = to_numpy(factor) / np.sqrt(what.scale)
+            given = factor
+            plain = problem.base is None and problem.c_start is None
+            if given is None and (program is None or not plain):
+                given = positive_part(start_matrix(problem) / what.scale)[0]
+            if given is not None:
+                ratio = 0.0
+                if program is not None:
+                    error = forward_error(program.U, given)
+                    ratio = program.intervals.max_ratio(forward(program.U, given), error)
+                if ratio <= 1.0:
+                    return phases.settled(given, what.b.size, max(0.0, ratio))
+            assert program is not None
+            return phases.start(program, factor=factor)
 
     def stride(self, problem: Problem) -> int:
         """Evaluations worth a few milliseconds."""
@@ -61,23 +73,34 @@ class Dual(Stepped):
 
     def advance(self, problem: Problem, state: phases.State, steps: int) -> phases.State:
         """About so many evaluations on."""
-        return phases.advance(self.program, state, steps)
+        program = self._prepared(problem)[1]
+        if program is None:
+            return state
+        with np.errstate(under="ignore"):
+            return phases.advance(program, state, steps)
+
+    def correct(self, problem: Problem, state: phases.State, z: Array, goal: float) -> phases.State:
+        """Aim lower, further inside the intervals."""
+        program = self._prepared(problem)[1]
+        return state if program is None else phases.refused(program, state, goal)
 
     def claim(self, problem: Problem, state: phases.State) -> Claim | None:
         """Met, infeasible (checked already), or undecided."""
-        proof = state.certificate
+        proof, what = state.certificate, self._prepared(problem)[0]
+        dual = what.spread(proof.y, problem.m)
         if state.verdict is phases.Verdict.MET:
             return Claim("met")
         if state.verdict is phases.Verdict.INFEASIBLE:
-            return Claim("infeasible", dual=self._dual(proof.y), lower=max(1.0, proof.lower_bound))
+            return Claim("infeasible", dual=dual, lower=max(1.0, proof.lower_bound))
         if state.verdict is phases.Verdict.UNDECIDED:
             reason = (
                 f"the best ratio to delta of a positive semidefinite matrix lies between "
                 f"{proof.lower_bound:.6g} and {state.max_ratio:.6g}"
             )
-            return Claim("undecided", reason, self._dual(proof.y), proof.lower_bound)
+            return Claim("undecided", reason, dual, proof.lower_bound)
         return None
 
     def matrix(self, problem: Problem, state: phases.State) -> SensedMatrix:
         """``X X*``."""
-        return SensedMatrix.from_factor(own(problem, np.sqrt(self.unit) * phases.matrix(state)))
+        scale = self._prepared(problem)[0].scale
+        return SensedMatrix.from_factor(own(problem, np.sqrt(scale) * phases.matrix(state)))

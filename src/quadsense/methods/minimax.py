@@ -200,10 +200,11 @@ class Minimax(Stepped):
                 return Claim("optimal", dual=state.dual, lower=state.lower)
             if self._goes_on(self._stages(problem), state):
                 return None
-            return Claim("undecided", self._reason(state), state.dual, state.lower)
+            reason = self._reason(problem, state)
+            return Claim("undecided", reason, state.dual, state.lower)
 
-    def _reason(self, state: State) -> str:
-        if state.lower > 1.0:
+    def _reason(self, problem: Problem, state: State) -> str:
+        if problem.target and state.lower > 1.0:
             return (
                 "rounding keeps both a fit and a proof that there is none from closing: raise delta"
             )
@@ -216,7 +217,7 @@ class Minimax(Stepped):
         """The claim that nothing fits, where the dual vector proves it."""
         upper, lower = (None, None) if problem.sides is None else problem.sides
         check = verify_infeasible(
-            problem.rows.as_numpy(),
+            self._stages(problem).unit_rows(),
             to_numpy(problem.b),
             to_numpy(problem.delta),
             state.dual,

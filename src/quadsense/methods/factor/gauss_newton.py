@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from scipy.linalg.lapack import dposv
 
-from quadsense.methods.factor.passes import Matrix, Point, Program, Vector
+from quadsense.methods.factor.passes import Matrix, Point, Program, Vector, conjugate
 
 
 def principal_axes(Y: Matrix) -> Matrix:
     """Return the unitary (k, k) that makes the rows of ``axes @ Y`` orthogonal, largest first."""
-    _, vectors = np.linalg.eigh(Y.conj() @ Y.T)
+    if len(Y) == 1:
+        return np.ones((1, 1))
+    _, vectors = np.linalg.eigh(conjugate(Y) @ Y.T)
     axes: Matrix = np.ascontiguousarray(vectors[:, ::-1].T)
     return axes
 
 
 def gauss_newton_step(
-    problem: Program, point: Point, penalty: Vector, damping: float, floor: float
+    problem: Program, point: Point, penalty: Vector | None, damping: float, floor: float
 ) -> Matrix:
     """Solve ``(J^T W J + shift) D = -slope`` in principal axes.
 
@@ -31,7 +33,7 @@ def gauss_newton_step(
     point : Point
         Its rows of Y orthogonal: the diagonal of ``J^T J`` is then nearly constant along
         a row, ``scale_k``, proportional to an eigenvalue of A.
-    penalty : (k,) float64
+    penalty : (k,) float64, optional
         Weight of ``1/2 |Y_k|^2`` for each row of Y.
     damping : float
         ``shift_k = damping * max(scale_k, floor * mean(scale)) + penalty_k``.
@@ -40,23 +42,30 @@ def gauss_newton_step(
     Returns
     -------
     (k, n) array
-        Zero when the shift drowned in rounding, for the caller to damp more.
+        Zero when the shift drowned in rounding, for the caller to damp more, and where no row
+        asks for a step.
     """
-    U, P, Y = problem.U, point.P, point.Y
-    rows = np.flatnonzero(point.excess)
-    root = 2.0 * np.sqrt(problem.weight[rows])
-    weighted = P[rows] * root[:, None]
-    # Re and Im side by side: (J D)_i = 2 Re sum conj(p_k u_j) D_kj.
-    J = (weighted[:, :, None] * U[rows][:, None, :]).reshape(len(rows), -1).view(np.float64)
-    H = J.T @ J
-    scales: npt.NDArray[np.float64] = np.sum(np.abs(weighted) ** 2, axis=0) / Y.shape[1]
-    shift = damping * np.maximum(scales, floor * float(np.mean(scales))) + penalty
-    H.flat[:: len(H) + 1] += np.repeat(shift, len(H) // len(Y))
-    slope = np.ascontiguousarray(point.gradient + penalty[:, None] * Y)
-    right = slope.reshape(-1).view(np.float64)
-    try:
-        D = -cho_solve(cho_factor(H, check_finite=False), right, check_finite=False)
-    except LinAlgError:
+    U, P, Y, weight, gradient = problem.U, point.P, point.Y, problem.weight, point.gradient
+    active = point.excess != 0.0
+    if not active.all():
+        U, P, weight = U[active], P[active], weight[active]
+    if not len(U):
         return np.zeros_like(Y)
-    step: Matrix = D.view(Y.dtype).reshape(Y.shape)
+    weighted = P * (2.0 * np.sqrt(weight))[:, None]
+    # Re and Im side by side: (J D)_i = 2 Re sum conj(p_k u_j) D_kj.
+    J = (weighted[:, :, None] * U[:, None, :]).reshape(len(U), -1).view(np.float64)
+    H = J.T @ J
+    squares = (weighted.real**2 + weighted.imag**2) if np.iscomplexobj(P) else weighted**2
+    scales: npt.NDArray[np.float64] = np.sum(squares, axis=0) / Y.shape[1]
+    shift = damping * np.maximum(scales, floor * float(np.mean(scales)))
+    if penalty is not None:
+        shift += penalty
+        gradient = gradient + penalty[:, None] * Y
+    H.flat[:: len(H) + 1] += np.repeat(shift, len(H) // len(Y))
+    right = np.ascontiguousarray(gradient).reshape(-1).view(np.float64)
+    # H is symmetric, so its transpose is it in the order that LAPACK reads.
+    _, D, info = dposv(H.T, right, overwrite_a=True)
+    if info != 0:
+        return np.zeros_like(Y)
+    step: Matrix = np.negative(D, out=D).view(Y.dtype).reshape(Y.shape)
     return step

@@ -39,6 +39,10 @@ class Program:
         ``(min(delta) / delta)**2``, the weight of a row in the loss.
     low : (m, n) array or None
         Single-precision copy for the inner products of the iterative step.
+    inverse : (m,) float64
+        ``1 / delta``.
+    total, sharpest, steepest : float
+        ``sum weight``, ``max 1/delta`` and ``max sqrt(|b|)/delta``.
     """
 
     U: Matrix
@@ -46,6 +50,10 @@ class Program:
     delta: Vector
     weight: Vector
     low: Matrix | None
+    inverse: Vector
+    total: float
+    sharpest: float
+    steepest: float
 
 
 @dataclass(frozen=True)
@@ -83,6 +91,11 @@ class Point:
     drift: float = 0.0
 
 
+def conjugate(M: Matrix) -> Matrix:
+    """Return conj(M), M itself where it is real: NumPy would copy it."""
+    return M.conj() if np.iscomplexobj(M) else M
+
+
 def row_blocks(U: Matrix, width: int) -> Iterator[slice]:
     """Yield slices of rows that stay in cache between two products of this width."""
     m, n = U.shape
@@ -95,6 +108,8 @@ def row_blocks(U: Matrix, width: int) -> Iterator[slice]:
 
 def inner(P: Matrix, Q: Matrix) -> npt.NDArray[Any]:
     """Return ``Re sum_k conj(P_ik) Q_ik`` for every row i."""
+    if P.shape[1] == 1 and not np.iscomplexobj(P):
+        return P[:, 0] * Q[:, 0]
     products: npt.NDArray[Any] = np.einsum("ik,ik->i", P.real, Q.real)
     if np.iscomplexobj(P):
         products += np.einsum("ik,ik->i", P.imag, Q.imag)
@@ -116,12 +131,27 @@ def rounding_bound(problem: Program, Y: Matrix) -> Vector:
     complex arithmetic at most doubles the length, and squares and sums add k + 3
     operations; rows have unit norm to within rounding, so
     ``|error_i| <= gamma (||X||_F^2 + |b_i|)`` with ``gamma = gamma_{4n + 2k + 8}``.
+    What underflows is less than the smallest normal number in all.
     """
     k, n = Y.shape
     unit = (4 * n + 2 * k + 8) * np.finfo(np.float64).eps
-    size = float(np.linalg.norm(Y)) ** 2
-    bound: Vector = unit * (size + np.abs(problem.b))
+    size = float(np.vdot(Y, Y).real)
+    bound: Vector = np.abs(problem.b)
+    bound += size
+    bound *= unit
+    bound += np.finfo(np.float64).tiny
     return bound
+
+
+def rounding_share(problem: Program, Y: Matrix) -> float:
+    """Return the largest rounding bound as a part of its tolerance: 1 leaves no room."""
+    return float(np.max(rounding_bound(problem, Y) / problem.delta))
+
+
+def within_rounding(problem: Program, point: Point, goal: float) -> bool:
+    """Whether every residual is within ``goal`` tolerances but for its rounding bound."""
+    allowed = goal * problem.delta + rounding_bound(problem, point.Y)
+    return bool(np.all(np.abs(point.z) <= allowed))
 
 
 def evaluate(problem: Program, Y: Matrix, theta: float) -> Point:
@@ -134,49 +164,51 @@ def evaluate(problem: Program, Y: Matrix, theta: float) -> Point:
     theta : float
         Residuals inside ``theta * delta`` cost nothing; 0 gives least squares.
     """
-    U, weight = problem.U, problem.weight
-    m = U.shape[0]
+    U, b, weight = problem.U, problem.b, problem.weight
     k = Y.shape[0]
-    P = np.empty((m, k), dtype=U.dtype)
-    z = np.empty(m)
-    excess = np.empty(m)
-    gradient = np.zeros_like(Y)
-    X_conj = np.ascontiguousarray(Y.conj().T)
-    allowed = theta * problem.delta
+    X_conj = np.ascontiguousarray(conjugate(Y).T)
+    parts: list[tuple[Matrix, Vector, Vector]] = []
+    gradient: Any = 0.0
     for rows in row_blocks(U, k):
         block = U[rows]
-        p = (block @ X_conj).conj()
-        residual = inner(p, p) - problem.b[rows]
-        slack = excess_of(residual, allowed[rows])
-        gradient += (p * (2.0 * weight[rows] * slack)[:, None]).T @ block
-        P[rows], z[rows], excess[rows] = p, residual, slack
+        p = conjugate(block @ X_conj)
+        z = inner(p, p)
+        z -= b[rows]
+        excess = z if theta == 0.0 else excess_of(z, theta * problem.delta[rows])
+        pull = weight[rows] * excess
+        pull *= 2.0
+        gradient = gradient + (p * pull[:, None]).T @ block
+        parts.append((p, z, excess))
+    P, z, excess = parts[0] if len(parts) == 1 else map(np.concatenate, zip(*parts, strict=True))
     value = 0.5 * float(np.dot(weight * excess, excess))
-    ratio = float(np.max((np.abs(z) + rounding_bound(problem, Y)) / problem.delta))
-    return Point(Y, P, z, excess, value, gradient, ratio)
+    bound = rounding_bound(problem, Y)
+    bound += np.abs(z)
+    bound /= problem.delta
+    return Point(Y, P, z, excess, value, gradient, float(bound.max()))
 
 
 def project(U: Matrix, D: Matrix) -> Matrix:
     """Return ``u_i* D^T`` for every row, (m, k), for rows D (k, n)."""
-    result = np.empty((U.shape[0], D.shape[0]), dtype=U.dtype)
-    D_conj = np.ascontiguousarray(D.conj().T)
-    for rows in row_blocks(U, D.shape[0]):
-        result[rows] = (U[rows] @ D_conj).conj()
-    return result
+    D_conj = np.ascontiguousarray(conjugate(D).T)
+    parts = [conjugate(U[rows] @ D_conj) for rows in row_blocks(U, D.shape[0])]
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def back_project(U: Matrix, C: Matrix) -> Matrix:
     """Return ``sum_i C[i, k] u_i``, (k, n): the adjoint of `project`."""
-    result = np.zeros((C.shape[1], U.shape[1]), dtype=U.dtype)
+    result: Any = 0.0
     for rows in row_blocks(U, C.shape[1]):
-        result += C[rows].T @ U[rows]
+        result = result + C[rows].T @ U[rows]
     return result
 
 
 def weighted_rows_product(U: Matrix, scale: npt.NDArray[Any], V: Matrix) -> Matrix:
     """Return ``F*(scale) V^T`` transposed, for rows V (k, n), in one pass over U."""
-    result = np.zeros_like(V)
-    V_conj = np.ascontiguousarray(V.conj().T)
+    result: Any = 0.0
+    V_conj = np.ascontiguousarray(conjugate(V).T)
     for rows in row_blocks(U, V.shape[0]):
         block = U[rows]
-        result += ((block @ V_conj).conj() * scale[rows, None]).T @ block
+        image = conjugate(block @ V_conj)
+        image *= scale[rows, None]
+        result = result + image.T @ block
     return result

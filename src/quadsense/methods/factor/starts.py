@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse.linalg import LinearOperator, eigsh
+from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 
 from quadsense.methods.factor.passes import Matrix, Point, Program, project, weighted_rows_product
 
@@ -48,6 +50,9 @@ def spectral_start(problem: Program, rank: int, rng: np.random.Generator) -> Mat
     rows = U if problem.low is None else problem.low
     m, n = U.shape
     beta = 1.0 if np.iscomplexobj(U) else 2.0
+    if not float(np.max(problem.b)) > 0.0:
+        # No positive semidefinite matrix fits readings that are not positive better than zero.
+        return np.zeros((rank, n), dtype=U.dtype)
     level = float(np.mean(problem.b))
     if level <= 0.0:
         return random_start(problem, rank, rng)
@@ -97,7 +102,7 @@ def random_start(problem: Program, rank: int, rng: np.random.Generator) -> Matri
     return scaled
 
 
-def descent_row(problem: Program, point: Point) -> tuple[Matrix, float]:
+def descent_row(problem: Program, point: Point) -> tuple[Matrix, float, float]:
     """Return the row that most reduces the loss if the rank grows by one.
 
     Returns
@@ -105,9 +110,11 @@ def descent_row(problem: Program, point: Point) -> tuple[Matrix, float]:
     row : (1, n) array
         ``t v``, v the eigenvector of the smallest eigenvalue of ``G = F*(weight z)``,
         and t the best length along it.
+    value : float
+        That eigenvalue.
     curvature : float
-        That eigenvalue over the largest magnitude of ``F*(weight |z|)``.  Not negative
-        (to rounding) at a minimum over the factor: no rank fits better.
+        That eigenvalue over the mean one of ``F*(weight |z|)``.  Not negative (to
+        rounding) at a minimum over the factor: no rank fits better.
     """
     U, slope = problem.U, problem.weight * point.excess
     n = U.shape[1]
@@ -115,18 +122,30 @@ def descent_row(problem: Program, point: Point) -> tuple[Matrix, float]:
         values, vectors = np.linalg.eigh(U.T @ (slope[:, None] * U.conj()))
         value, v = float(values[0]), vectors[:, 0]
     else:
-        operator = LinearOperator(
-            (n, n),
-            dtype=U.dtype,
-            matvec=lambda x: weighted_rows_product(U, slope, x.reshape(1, -1))[0],
-        )
-        first = np.ones(n, dtype=U.dtype)
-        values, vectors = eigsh(operator, k=1, which="SA", tol=1e-3, v0=first)
-        value, v = float(values[0]), vectors[:, 0]
+        value, v = _smallest_eigenvector(U, slope)
     seen = np.abs(U.conj() @ v) ** 2
-    length = np.sqrt(max(-value, 0.0) / float(np.dot(problem.weight * seen, seen)))
-    scale = float(np.dot(np.abs(slope), seen)) or 1.0
-    return (length * v)[None, :], value / scale
+    response = float(np.dot(problem.weight * seen, seen)) or 1.0
+    length = np.sqrt(max(-value, 0.0) / response)
+    scale = float(np.sum(np.abs(slope))) / n or 1.0
+    return (length * v)[None, :], value, value / scale
+
+
+def _smallest_eigenvector(
+    U: Matrix, slope: npt.NDArray[np.float64]
+) -> tuple[float, npt.NDArray[Any]]:
+    """Return the smallest eigenvalue of ``F*(slope)`` and its vector, by Lanczos."""
+    n = U.shape[1]
+    operator = LinearOperator(
+        (n, n),
+        dtype=U.dtype,
+        matvec=lambda x: weighted_rows_product(U, slope, x.reshape(1, -1))[0],
+    )
+    first = np.ones(n, dtype=U.dtype)
+    try:
+        values, vectors = eigsh(operator, k=1, which="SA", tol=1e-3, v0=first)
+    except ArpackError:  # it did not converge, or F*(slope) is zero
+        values, vectors = np.linalg.eigh(U.T @ (slope[:, None] * U.conj()))
+    return float(values[0]), vectors[:, 0]
 
 
 def _leading_eigenvectors(

@@ -185,11 +185,22 @@ def verify_infeasible(
 
 
 def norm_limit(U: Array, ends: Ends) -> float:
-    """Norm beyond which a fit is not believed: `NORM_FACTOR` times the data's scale."""
+    """Norm beyond which a fit is not believed: `NORM_FACTOR` times the data's scale.
+
+    The scale is the least norm that the intervals force on a fit, or where they force nothing the
+    largest that the narrowest of them allows: rows with wide intervals have no say.
+    """
     squares = np.vecdot(U, U).real
-    sizes = np.where(ends.sides, np.stack([np.abs(ends.hi), np.abs(ends.lo)]), 0.0).max(axis=0)
-    live = squares > 0.0
-    return NORM_FACTOR * float(np.max(sizes[live] / squares[live], initial=0.0))
+    asks = (squares > 0.0) & ends.sides.any(axis=0)
+    if not asks.any():
+        return 0.0
+    lo, hi = ends.lo[asks] / squares[asks], ends.hi[asks] / squares[asks]
+    forced = np.maximum(np.maximum(lo, -hi), 0.0)
+    sizes = np.where(np.isfinite(lo) & np.isfinite(hi), np.maximum(np.abs(lo), np.abs(hi)), np.inf)
+    least = float(np.min(sizes))
+    if not np.isfinite(least):
+        least = float(np.min(np.where(np.isfinite(lo), np.abs(lo), np.abs(hi))))
+    return NORM_FACTOR * max(float(forced.max()), least)
 
 
 def check_proof(
@@ -243,4 +254,9 @@ def check_proof(
 
 
 def _root_sum_of_squares(values: npt.NDArray[Any]) -> float:
-    return math.sqrt(math.fsum(values * values)) * (1.0 + 8.0 * UNIT)
+    largest = float(np.max(values, initial=0.0))
+    if not 0.0 < largest < math.inf:
+        return largest
+    unit = math.ldexp(1.0, math.frexp(largest)[1])  # so that no square leaves float64's range
+    parts = values / unit
+    return unit * math.sqrt(math.fsum(parts * parts)) * (1.0 + 8.0 * UNIT) + 1e-300

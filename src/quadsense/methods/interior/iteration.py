@@ -132,10 +132,10 @@ def _system(problem: Program, state: State, at: Point) -> System | None:
     coordinates = problem.coordinates
     if isinstance(coordinates, RowCoordinates):
         return row_system(coordinates, at)
-    weights = at.duals / at.slacks
-    return normal(
-        coordinates, weights[0], weights[1], state.precision, at.floor / at.level, at.held
-    )
+    if at.weights is None:
+        return None
+    d1, d2 = at.weights
+    return normal(coordinates, d1, d2, state.precision, at.floor / at.level, at.held)
 
 
 def _point(problem: Program, state: State, z: Vector) -> Point:

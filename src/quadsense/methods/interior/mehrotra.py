@@ -19,6 +19,7 @@ from quadsense.methods.interior.svec import Array, Vector
 Mask = npt.NDArray[np.bool_]
 
 SIGNS = np.array([[-1.0], [1.0]])
+LARGEST = 1e150  # weight of a row that still leaves room for its square
 AMBITION = 0.3  # how far past a step the correctors look
 
 
@@ -55,6 +56,8 @@ class Point:
     far : ndarray, shape (m,), or None
         The residuals from which on the barrier holds rows with one end back on their open sides,
         infinite for the others; None where all ends exist.
+    rest : (float, int)
+        Sum and number of the products of other pairs, such as the eigenvalues of a matrix.
     """
 
     sides: Mask
@@ -64,12 +67,22 @@ class Point:
     floor: float
     z: Vector
     far: Vector | None
+    rest: tuple[float, int] = (0.0, 0)
 
     @property
     def mu(self) -> float:
         """Mean product of slack and multiplier: the duality gap over the number of ends."""
         products = float((self.duals * self.slacks).sum()) + self.floor * self.level
-        return products / (int(self.sides.sum()) + (self.floor > 0.0))
+        return (products + self.rest[0]) / (
+            int(self.sides.sum()) + (self.floor > 0.0) + self.rest[1]
+        )
+
+    @property
+    def weights(self) -> Vector | None:
+        """Multipliers over slacks, (2, m); None where they have run away from each other."""
+        with np.errstate(over="ignore"):
+            weights = self.duals / self.slacks
+        return weights if float(np.max(weights)) < LARGEST else None
 
     @property
     def held(self) -> Vector | None:
@@ -111,7 +124,7 @@ def slacks_of(sides: Mask, z: Vector, level: float) -> Vector:
     return np.where(sides, level + SIGNS * z, 1.0)
 
 
-def _longest(values: Vector, change: Vector) -> float:
+def longest(values: Vector, change: Vector) -> float:
     """Largest step at most 1 that keeps the values nonnegative."""
     falling = change < 0.0
     # Where the quotient overflows the step is not limited.
@@ -132,7 +145,7 @@ def newton(
     dx, dt, count, left = system.direction(wanted, push, pull, tolerance)
     moved = np.where(at.sides, dt + SIGNS * system.coordinates.forward(dx), 0.0)
     change = wanted - at.duals * moved / at.slacks - at.duals
-    primal, dual = _longest(at.slacks, moved), _longest(at.duals, change)
+    primal, dual = longest(at.slacks, moved), longest(at.duals, change)
     floor = 0.0
     if at.floor > 0.0:
         floor = push - at.floor * dt / at.level - at.floor

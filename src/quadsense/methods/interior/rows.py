@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import qr, solve_triangular
 
-from quadsense.core.products import unknowns
 from quadsense.methods.interior.mehrotra import Point
 from quadsense.methods.interior.preconditioner import Preconditioner
 from quadsense.methods.interior.svec import Array, Vector, design_block, smat
@@ -24,9 +23,8 @@ FLOPS = 2e10  # of one factorisation
 UNSEEN = 1e-13  # directions that rows of unit norm see less than this are not seen
 
 
-def fits(U: Array) -> bool:
-    """Whether the design matrix and its factorisations are affordable."""
-    m, size = U.shape[0], unknowns(U)
+def fits(m: int, size: int) -> bool:
+    """Whether factorisations of so many rows in so many unknowns are affordable."""
     return m * size <= ENTRIES and 2.0 * m * size * min(m, size) <= FLOPS
 
 
@@ -38,13 +36,13 @@ class RowCoordinates:
     ----------
     G : ndarray, shape (m, k)
         The sensing map, ``F(A) = G x``.
-    basis : ndarray, shape (unknowns, k)
-        ``svec(A) = basis @ x``.
+    basis : ndarray, shape (unknowns, k), or None
+        ``svec(A) = basis @ x``; None: x is ``svec(A)`` itself.
     delta : ndarray, shape (m,)
     """
 
     G: Vector
-    basis: Vector
+    basis: Vector | None
     delta: Vector
 
     @property
@@ -75,7 +73,7 @@ class RowCoordinates:
 
     def smallest_eigenvalue(self) -> float:
         """Estimate of that of ``adjoint(forward(.))`` on all A; 0.0 where some are not seen."""
-        if self.basis.shape[0] > self.basis.shape[1]:
+        if self.basis is not None and self.basis.shape[0] > self.basis.shape[1]:
             return 0.0
         values = np.linalg.svd(self.G / self.delta[:, None], compute_uv=False)
         least = float(values[-1])
@@ -83,7 +81,7 @@ class RowCoordinates:
 
     def matrix(self, x: Array, n: int, dtype: np.dtype[np.generic]) -> Array:
         """Return A."""
-        return smat(self.basis @ x, n, dtype)
+        return smat(x if self.basis is None else self.basis @ x, n, dtype)
 
 
 def row_coordinates(U: Array, delta: Vector) -> RowCoordinates:
@@ -93,6 +91,14 @@ def row_coordinates(U: Array, delta: Vector) -> RowCoordinates:
     sizes = np.abs(np.diagonal(R))
     basis = Q[:, sizes > UNSEEN * float(np.max(sizes, initial=0.0))]
     return RowCoordinates(features @ basis, basis, delta)
+
+
+@dataclass(frozen=True)
+class Cone:
+    """What a cone that x lies in adds to a step: its right side, and its dual, both like x."""
+
+    right: Vector
+    dual: Vector
 
 
 @dataclass(frozen=True)
@@ -133,19 +139,27 @@ class RowSystem:
         self, wanted: Vector, push: float, pull: Vector | None, tolerance: float
     ) -> tuple[Array, float, int, float]:
         """Newton step in x and t towards the multipliers `wanted`; nothing is iterated."""
-        change = wanted - self.at.duals
+        return *self.solve(wanted, push, pull), 0, 0.0
+
+    def solve(
+        self, wanted: Vector, push: float, pull: Vector | None, cone: Cone | None = None
+    ) -> tuple[Vector, float]:
+        """Newton step in x and t; `cone` where a cone of its own bounds x (see `row_system`)."""
+        at, change = self.at, wanted - self.at.duals
         right, last = change[1] - change[0], float(np.sum(self.halves * change))
-        held = self.at.held
+        y = at.duals[1] - at.duals[0]
+        held = at.held
         if pull is not None and held is not None:
-            eased = held * self.at.z + pull
+            eased = held * at.z + pull
             right = right + eased
             last -= float(np.sum(self.e * eased / self.d))
-        found = self._through(right / np.sqrt(self.d), last + push - self.at.floor)
-        found += self._unbalanced(held)
+            y = y - held * at.z
+        found = self._through(right / np.sqrt(self.d), last + push - at.floor, cone)
+        found += self._unbalanced(y, cone)
         solution = np.zeros(self.columns.size)
         kept = self.columns[: found.size]
         solution[kept] = solve_triangular(self.R, found, check_finite=False)
-        return solution[:-1], float(solution[-1]), 0, 0.0
+        return solution[:-1], float(solution[-1])
 
     def project(self, scaled: Vector) -> Vector:
         """Remove from a vector of multipliers what keeps ``F*(y)`` from vanishing."""
@@ -154,44 +168,55 @@ class RowSystem:
             t_part = -float(np.sum(self.e * scaled / self.d))
             fitted = np.empty(self.order.size)
             fitted[self.order] = self.Q @ self._through(scaled / root, t_part)
-            scaled = scaled - root * fitted[:-1]
+            scaled = scaled - root * fitted[: root.size]
         return scaled
 
-    def _through(self, right: Vector, last: float) -> Vector:
-        """Right sides of the rows and of the row of t, in the basis Q."""
-        whole = np.append(right, last / self.last if self.last > 0.0 else 0.0)
+    def _through(self, right: Vector, last: float, cone: Cone | None = None) -> Vector:
+        """Right sides of the rows, of the row of t and of the cone, in the basis Q."""
+        whole = np.zeros(self.order.size)
+        whole[: right.size] = right
+        whole[right.size] = last / self.last if self.last > 0.0 else 0.0
+        if cone is not None:
+            whole[right.size + 1 :] = cone.right
         return np.asarray(self.Q.T @ whole[self.order])
 
-    def _unbalanced(self, held: Vector | None) -> Vector:
+    def _unbalanced(self, y: Vector, cone: Cone | None) -> Vector:
         """What the multipliers lack of being dual feasible; 0 where that is only rounding."""
-        duals, floor, coordinates = self.at.duals, self.at.floor, self.coordinates
-        y = duals[1] - duals[0]
-        if held is not None:
-            y = y - held * self.at.z
-        total = float(duals.sum()) + floor
+        coordinates = self.coordinates
+        total = float(self.at.duals.sum()) + self.at.floor
         left = np.append(coordinates.adjoint(y), total - 1.0)
         sizes = np.abs(coordinates.G).T @ (np.abs(y) / coordinates.delta)
+        if cone is not None:
+            left[:-1] += cone.dual
+            sizes += np.abs(cone.dual)
         left[np.abs(left) <= 1e-14 * np.append(sizes, total + 1.0)] = 0.0
         kept = left[self.columns[: len(self.R)]]
         return np.asarray(solve_triangular(self.R, kept, trans="T", check_finite=False))
 
 
-def row_system(coordinates: RowCoordinates, at: Point) -> RowSystem | None:
-    """Factor the system of a step; None where it has rounded away."""
-    weights = at.duals / at.slacks
-    held = at.held
+def row_system(coordinates: RowCoordinates, at: Point, in_cone: bool = False) -> RowSystem | None:
+    """Factor the system of a step; None where it has rounded away.
+
+    With `in_cone` x is in a cone of its own, in coordinates where its barrier is as curved as
+    ``|x|^2/2``: so many rows more.
+    """
+    weights, held = at.weights, at.held
+    if weights is None:
+        return None
     extra = np.zeros(len(at.z)) if held is None else held
     d, e = weights[0] + weights[1] + extra, weights[1] - weights[0]
-    if not (float(np.min(d)) > 0.0 and np.isfinite(float(np.max(d)))):
+    if not float(np.min(d)) > 0.0:
         return None
     halves = (2.0 * weights[::-1] + extra) / d
     # Of t alone: sum of d - e^2/d, without the cancellation.
     last = float(np.sqrt(np.sum(halves * weights) + at.floor / at.level))
-    k = coordinates.G.shape[1]
-    B = np.zeros((d.size + 1, k + 1))
-    B[:-1, :-1] = coordinates.G * (np.sqrt(d) / coordinates.delta)[:, None]
-    B[:-1, -1] = e / np.sqrt(d)
-    B[-1, -1] = last
+    m, k = coordinates.G.shape
+    B = np.zeros((m + 1 + in_cone * k, k + 1))
+    B[:m, :-1] = coordinates.G * (np.sqrt(d) / coordinates.delta)[:, None]
+    B[:m, -1] = e / np.sqrt(d)
+    B[m, -1] = last
+    if in_cone:
+        B[m + 1 + np.arange(k), np.arange(k)] = 1.0
     order = np.argsort(-np.max(np.abs(B), axis=1), kind="stable")
     Q, R, columns = qr(B[order], mode="economic", pivoting=True, check_finite=False)
     sizes = np.abs(np.diagonal(R))

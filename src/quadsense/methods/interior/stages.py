@@ -13,7 +13,7 @@ from quadsense.methods.base import Problem
 from quadsense.methods.interior.asked import asked
 from quadsense.methods.interior.program import Program, prepare, prepare_rows
 from quadsense.methods.interior.rows import fits
-from quadsense.methods.interior.svec import Vector
+from quadsense.methods.interior.svec import Array, Vector
 
 
 class Stage(IntEnum):
@@ -32,8 +32,9 @@ class Stages:
     given, problem : Problem
         As it came, and with a start that makes sense.
     asked : Asked
-    squares : ndarray
-        Of the scales of the rows of `fast`, in which all tolerances are the same.
+    weighed, squares : bool, ndarray
+        Whether the rows of `fast` are scaled so that all tolerances are the same, and the squares
+        of those scales.
     fast : Program or None
         For the difference from A_1, in units of ``asked.scale``; None where nothing is asked.
     """
@@ -47,25 +48,31 @@ class Stages:
             problem = replace(problem, tau=0.0)
         self.problem = problem
         self.fast: Program | None = None
+        self.weighed = False
         self.squares = np.ones_like(what.b)
         if what.b.size:
             image = to_numpy(replace(problem, b=0.0 * problem.b).initial_residual())
             left = what.b - what.of(image) / what.scale
             U = what.of(problem.rows.as_numpy())
-            self.squares = float(what.delta.min()) / what.delta
-            if float(self.squares.min()) > 1.0 - 1e-12:  # equal but for rounding: no copy
-                self.squares = np.ones_like(what.delta)
-            else:
-                U = U * np.sqrt(self.squares)[:, None]
+            squares = float(what.delta.min()) / what.delta
+            self.weighed = float(squares.min()) <= 1.0 - 1e-12  # else equal but for rounding
+            if self.weighed:
+                self.squares, U = squares, U * np.sqrt(squares)[:, None]
             self.fast = prepare(U, self.squares * left, self.squares * what.delta, what.sides)
 
     @cached_property
     def careful(self) -> Program | None:
         """For A itself, on unit rows; None where it would take too long."""
-        what, U = self.asked, self.problem.rows.as_numpy()
-        if not what.b.size or not fits(what.of(U)):
+        what = self.asked
+        if not what.b.size or not fits(what.b.size, self.problem.rows.unknowns):
             return None
-        return prepare_rows(what.of(U), what.b, what.delta, what.sides)
+        return prepare_rows(what.of(self.unit_rows()), what.b, what.delta, what.sides)
+
+    def unit_rows(self) -> Array:
+        """All rows, with unit norm."""
+        if self.fast is not None and self.asked.index is None and not self.weighed:
+            return self.fast.U
+        return self.problem.rows.as_numpy()
 
     def program(self, stage: Stage) -> Program:
         """The linear program of a stage."""

@@ -220,7 +220,7 @@ def advance(system: System, state: State, steps: int) -> State:
         direction = _direction(system, state)
         w, q, scale = direction.w, direction.q, direction.scale
         norm = max(state.norm, _quotient(np.linalg.norm(q), np.linalg.norm(w)))
-        reach = float(np.sqrt(scale * abs(state.z @ q)))
+        reach = float(np.sqrt(scale) * np.sqrt(abs(state.z @ q)))
         span, change = span.add(w, q, state.z, _kept(system, state, direction))
         taken = float(change @ change)
         steepness = np.sqrt(_quotient(max(direction.slope, 0.0), norm))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from quadsense.methods.positive import newton, phases
+from quadsense.methods.positive import careful, newton, phases
 from quadsense.methods.positive.infeasible import PsdCertificate, certify
-from quadsense.methods.positive.maps import Array, Intervals, forward, forward_error
+from quadsense.methods.positive.maps import Array, Intervals, Real, forward, forward_error, squares
 from quadsense.methods.positive.program import Program, prepare
 
 MAX_STEPS = 4000
@@ -49,32 +49,64 @@ def best_ratio(
     `phases` bisects on the ratio. A ratio of 0 can be reached where the data fit exactly, and then
     only the upper bound, below `EXACT`, says so. `stop` is asked between steps.
     """
-    problem = prepare(U, intervals)
-    if problem.basis is None and phases.newton_fits(problem):
-        return _by_newton(problem, gap, stop)
-    return _by_bisection(problem, gap, stop)
+    # In a unit of the size of the readings, a power of 4 so that nothing is rounded.
+    size = float(np.max(intervals.width))
+    for ends in (intervals.lo, intervals.hi):
+        size = max(size, float(np.max(np.abs(ends), where=np.isfinite(ends), initial=0.0)))
+    unit = 4.0 ** (np.frexp(size)[1] // 2)
+    with np.errstate(under="ignore"):
+        scaled = Intervals(*(x / unit for x in (intervals.lo, intervals.hi, intervals.width)))
+        best = _trivial(U, scaled)
+        if bool(np.any(squares(U) > 0.0)) and not (_closed(best, gap) or stop()):
+            problem = prepare(U, scaled)
+            if problem.basis is None and phases.newton_fits(problem):
+                best = _by_interior(problem, gap, stop, best)
+            else:
+                best = _by_bisection(problem, gap, stop, best)
+    return replace(best, X=np.sqrt(unit) * best.X)
+
+
+def _trivial(U: Array, intervals: Intervals) -> BestRatio:
+    """Return what A = 0 reaches, and what the one row that it misses most proves."""
+    miss = np.maximum(-intervals.hi, intervals.lo) / intervals.width
+    worst = int(np.argmax(miss))
+    upper = max(0.0, 1.0 + float(miss[worst]))
+    y: Real = np.zeros(len(miss))
+    if upper > 0.0:
+        y[worst] = 1.0 if -intervals.hi[worst] >= intervals.lo[worst] else -1.0
+    proof = certify(U, intervals, y)
+    nothing = np.zeros((U.shape[1], 1), dtype=U.dtype)
+    return BestRatio(upper, min(upper, proof.lower_bound), nothing, proof)
 
 
 def _closed(best: BestRatio, gap: float) -> bool:
     return best.upper_bound <= max((1.0 + gap) * best.lower_bound, EXACT)
 
 
-def _by_newton(problem: Program, gap: float, stop: Callable[[], bool]) -> BestRatio:
-    U, intervals, floor = problem.U, problem.intervals, problem.floor
-    state = newton.start(U, intervals)
-    best = BestRatio(np.inf, 0.0, state.X, certify(U, intervals, state.y, floor))
-    while not (_closed(best, gap) or state.stalled or stop()):
-        state = newton.advance(U, intervals, state, 1)
+def _by_interior(
+    problem: Program, gap: float, stop: Callable[[], bool], best: BestRatio
+) -> BestRatio:
+    """Close in by the interior-point method, and by the one that rounds less where that stalls."""
+    U, intervals = problem.U, problem.intervals
+    state: newton.NewtonState | careful.CarefulState = newton.start(U, intervals)
+    while not (_closed(best, gap) or stop()):
+        if not state.stalled:
+            advance = newton.advance if isinstance(state, newton.NewtonState) else careful.advance
+            state = advance(U, intervals, state, 1)  # type: ignore[arg-type]
+        elif isinstance(state, newton.NewtonState) and careful.fits(U):
+            state = careful.start(U, intervals)
+        else:
+            break
         upper = intervals.max_ratio(forward(U, state.X), forward_error(U, state.X))
-        proof = certify(U, intervals, state.y, floor)
-        best = _better(best, upper, state.X, proof)
+        best = _better(best, upper, state.X, certify(U, intervals, state.y, problem.floor))
     return best
 
 
-def _by_bisection(problem: Program, gap: float, stop: Callable[[], bool]) -> BestRatio:
+def _by_bisection(
+    problem: Program, gap: float, stop: Callable[[], bool], best: BestRatio
+) -> BestRatio:
+    """Halve the distance of the bounds, asking at each ratio whether it can be had."""
     U, intervals = problem.U, problem.intervals
-    begun = phases.start(problem)
-    best = BestRatio(begun.max_ratio, 0.0, begun.X, begun.certificate)
     while not (_closed(best, gap) or stop()):
         # Halve in the logarithm while the lower bound is not yet of the upper one's size.
         low, high = best.lower_bound, best.upper_bound

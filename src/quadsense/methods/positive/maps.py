@@ -56,8 +56,11 @@ class Intervals:
         fill = float(np.median(known)) if known.size else scale
         return cls(lo, hi, np.where(np.isfinite(half) & (half > 0), half, fill))
 
-    def widened(self, ratio: float) -> Intervals:
-        """Return the intervals that a matrix of this ratio just meets, in the same unit."""
+    def widened(self, ratio: float | Real) -> Intervals:
+        """Return the intervals that a matrix of this ratio just meets, in the same unit.
+
+        There may be one ratio a row.
+        """
         move = (ratio - 1.0) * self.width
         return Intervals(self.lo - move, self.hi + move, self.width)
 

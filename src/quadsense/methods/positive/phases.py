@@ -1,6 +1,6 @@
 """A positive semidefinite matrix in the intervals, or a proof that there is none (``psd=True``).
 
-Four methods in turn, each handing what it has to the next when it slows down:
+Five methods in turn, each handing what it has to the next when it slows down:
 
 1. `symmetric`: the symmetric fit, as long as it is positive definite.
 2. `nearest`: the matrix nearest to the start that fits exactly; the quickest where one exists.
@@ -8,8 +8,10 @@ Four methods in turn, each handing what it has to the next when it slows down:
    fits.
 4. `newton`: an interior-point method, for the edge of feasibility; where its arrays are below
    `NEWTON_ENTRIES` (m up to 5000, or n up to 40 and m up to 30,000).
+5. `careful`: the same with fewer roundings, for small data that the former loses.
 
-MET and INFEASIBLE are said only of what was recomputed from the rows with a rounding bound.
+A start within all intervals is the answer. MET and INFEASIBLE are said only of what was recomputed
+from the rows with a rounding bound.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from quadsense.methods.positive import nearest, newton, projected, schur, symmetric
+from quadsense.methods.positive import careful, nearest, newton, projected, schur, symmetric
 from quadsense.methods.positive.infeasible import PsdCertificate, certify
 from quadsense.methods.positive.maps import Array, Real, forward, forward_error, positive_part
 from quadsense.methods.positive.program import Program
@@ -31,11 +33,15 @@ AIM = 0.8
 
 
 Inner = (
-    symmetric.SymmetricState | nearest.NearestState | projected.ProjectedState | newton.NewtonState
+    symmetric.SymmetricState
+    | nearest.NearestState
+    | projected.ProjectedState
+    | newton.NewtonState
+    | careful.CarefulState
 )
 
 
-_BY_MISSES = projected.ProjectedState | newton.NewtonState
+_BY_MISSES = projected.ProjectedState | newton.NewtonState | careful.CarefulState
 
 
 class Verdict(StrEnum):
@@ -53,8 +59,8 @@ class State:
 
     Attributes
     ----------
-    inner : SymmetricState | NearestState | ProjectedState | NewtonState
-        The state of the method at work.
+    inner : SymmetricState, NearestState, ProjectedState, NewtonState, CarefulState or None
+        The state of the method at work; None where the start is the answer.
     X : ndarray, shape (n, r)
         Factor of the best matrix so far, ``A = X X*``.
     max_ratio : float
@@ -69,9 +75,11 @@ class State:
     marked : (float, ndarray)
         The least ratio at a whole stride of the nearest fit, and its factor in the coordinates of
         the problem's rows: what is handed on, wherever the caller's steps end.
+    goal : float
+        The ratio that is good enough, 1 unless a stricter look refused a fit of that.
     """
 
-    inner: Inner
+    inner: Inner | None
     X: Array
     max_ratio: float
     certificate: PsdCertificate
@@ -79,11 +87,23 @@ class State:
     iteration: int
     marks: tuple[float, ...]
     marked: tuple[float, Array]
+    goal: float = 1.0
 
     @property
     def lower_bound(self) -> float:
         """No positive semidefinite matrix has a ``max_ratio`` below this."""
         return self.certificate.lower_bound
+
+
+def settled(X: Array, m: int, ratio: float) -> State:
+    """Return the state of a start ``X X*`` that is the answer, for m rows."""
+    nothing = PsdCertificate(np.zeros(m), 0.0, 0.0, 0.0)
+    return State(None, X, ratio, nothing, Verdict.MET, 0, (), (ratio, X))
+
+
+def refused(problem: Program, state: State, goal: float) -> State:
+    """Return the state to go on from where a stricter look refused a fit."""
+    return _further_in(problem, replace(state, verdict=Verdict.RUNNING, goal=goal))
 
 
 def start(problem: Program, earlier: State | None = None, factor: Array | None = None) -> State:
@@ -117,6 +137,8 @@ def start(problem: Program, earlier: State | None = None, factor: Array | None =
     state = _offer(problem, state, inner.X, inner.max_ratio)
     if state.verdict is Verdict.MET:
         return state
+    if inner.max_ratio <= 1.0:
+        return _further_in(problem, state)
     worst = int(np.argmin(intervals.hi))
     if intervals.hi[worst] < 0.0:
         # u* A u >= 0: one negative reading is a proof by itself.
@@ -148,6 +170,7 @@ def advance(problem: Program, state: State, steps: int) -> State:
     end = state.iteration + steps
     while state.verdict is Verdict.RUNNING and state.iteration < end:
         inner = state.inner
+        assert inner is not None
         # Progress is judged at whole strides of a method, wherever the caller's steps end.
         stride = min(STRIDE - inner.iteration % STRIDE, end - state.iteration)
         if isinstance(inner, symmetric.SymmetricState):
@@ -157,7 +180,7 @@ def advance(problem: Program, state: State, steps: int) -> State:
         elif isinstance(inner, projected.ProjectedState):
             state = _projected(problem, state, inner, stride)
         else:
-            state = _newton(problem, state, inner)
+            state = _interior(problem, state, inner)
     return state
 
 
@@ -170,9 +193,22 @@ def _offer(problem: Program, state: State, X: Array, ratio: float) -> State:
     if ratio <= 1.0:
         error = forward_error(problem.U, X)
         ratio = problem.intervals.max_ratio(forward(problem.U, X), error)
-        # Met as computed, but not beyond the rounding error: no further step can change that.
-        verdict = Verdict.MET if ratio <= 1.0 else Verdict.UNDECIDED
+        verdict = Verdict.MET if ratio <= state.goal else verdict
     return replace(state, X=X, max_ratio=ratio, verdict=verdict)
+
+
+def _further_in(problem: Program, state: State) -> State:
+    """Go on where a fit is one as computed, but not beyond the rounding error: well inside."""
+    if newton_fits(problem):
+        return replace(state, inner=newton.start(problem.rows, problem.intervals))
+    return _carefully(problem, state)
+
+
+def _carefully(problem: Program, state: State) -> State:
+    """Begin the last method, where it is affordable."""
+    if not careful.fits(problem.rows):
+        return replace(state, verdict=Verdict.UNDECIDED)
+    return replace(state, inner=careful.start(problem.rows, problem.intervals))
 
 
 def _prove(problem: Program, state: State, y: Real) -> State:
@@ -199,6 +235,8 @@ def _symmetric(
     state = _offer(problem, state, after.X, after.max_ratio)
     if state.verdict is not Verdict.RUNNING or not after.ended:
         return state
+    if after.max_ratio <= 1.0:
+        return _further_in(problem, state)
     begun = nearest.start(problem.rows, problem.inner, problem.origin)
     state = replace(state, inner=begun, marked=(begun.max_ratio, begun.X))
     return _offer(problem, state, begun.X, begun.max_ratio)
@@ -211,6 +249,8 @@ def _nearest(problem: Program, state: State, inner: nearest.NearestState, stride
         state, inner=after, iteration=state.iteration + after.iteration - inner.iteration
     )
     state = _offer(problem, state, after.X, after.max_ratio)
+    if state.verdict is Verdict.RUNNING and after.max_ratio <= 1.0:
+        return _further_in(problem, state)
     if state.verdict is not Verdict.RUNNING or (after.iteration % STRIDE and not after.stalled):
         return state
     marks = (*state.marks, after.max_ratio)
@@ -239,6 +279,8 @@ def _projected(
         state, inner=after, iteration=state.iteration + after.iteration - inner.iteration
     )
     state = _offer(problem, state, after.X, after.max_ratio)
+    if state.verdict is Verdict.RUNNING and after.max_ratio <= 1.0:
+        return _further_in(problem, state)
     if state.verdict is not Verdict.RUNNING or after.iteration % STRIDE:
         return state
     mark = state.marks[-1]
@@ -250,7 +292,7 @@ def _projected(
     if state.verdict is not Verdict.RUNNING:
         return state
     if after.iteration > _patience(problem):
-        return replace(state, inner=newton.start(problem.rows, problem.inner))
+        return replace(state, inner=newton.start(problem.rows, problem.intervals))
     if after.value < 0.9 * mark:
         return state
     # What y would prove if F*(y) >= 0 held: above 1, stay, for a proof is coming.
@@ -260,7 +302,7 @@ def _projected(
     if after.value <= (1.0 - 1e-9) * mark:
         return state
     if newton_fits(problem):
-        return replace(state, inner=newton.start(problem.rows, problem.inner))
+        return replace(state, inner=newton.start(problem.rows, problem.intervals))
     return replace(state, verdict=Verdict.UNDECIDED)
 
 
@@ -282,13 +324,21 @@ def _patience(problem: Program) -> float:
     return float(max(2.0 * STRIDE, 0.25 * 15.0 * schur.flops(problem.rows) / projection))
 
 
-def _newton(problem: Program, state: State, inner: newton.NewtonState) -> State:
+def _interior(
+    problem: Program, state: State, inner: newton.NewtonState | careful.CarefulState
+) -> State:
     """Take one interior-point step and look at both bounds."""
-    after = newton.advance(problem.rows, problem.inner, inner, 1)
+    after: newton.NewtonState | careful.CarefulState
+    if isinstance(inner, newton.NewtonState):
+        after = newton.advance(problem.rows, problem.intervals, inner, 1)
+    else:
+        after = careful.advance(problem.rows, problem.intervals, inner, 1)
     state = replace(state, inner=after, iteration=state.iteration + 1)
     state = _offer(problem, state, after.X, after.max_ratio)
     if state.verdict is Verdict.RUNNING:
         state = _prove(problem, state, after.y)
-    if state.verdict is Verdict.RUNNING and after.stalled:
-        return replace(state, verdict=Verdict.UNDECIDED)
-    return state
+    if state.verdict is not Verdict.RUNNING or not after.stalled:
+        return state
+    if isinstance(after, newton.NewtonState):
+        return _carefully(problem, state)
+    return replace(state, verdict=Verdict.UNDECIDED)

@@ -87,6 +87,6 @@ def prepare(
         near = origin if basis is None else basis.conj().T @ origin @ basis
     size = float(np.max(np.abs(ends), initial=0.0))
     error = forward_error(rows, np.sqrt(size) * np.eye(k))
-    margin = min(0.25, max(1e-7, 4.0 * error / float(np.min(intervals.width))))
+    margin = np.clip(4.0 * error / intervals.width, 1e-7, 0.25)
     limit = max_trace if np.isfinite(max_trace) else 1e6 * n * size
     return Program(U, rows, basis, intervals, intervals.widened(1.0 - margin), near, floor, limit)

@@ -151,4 +151,5 @@ def _project(base: Array, step: Array, coupling: float) -> Array:
     sums = np.concatenate([[0.0], np.cumsum(values)])
     shifts = coupling * (sums - np.trace(base).real) / (1.0 + coupling * counts)
     keep = int(np.count_nonzero(values > shifts[:-1]))
-    return np.asarray(vectors[:, :keep] * np.sqrt(values[:keep] - shifts[keep]))
+    # Rounding may take the last one below zero.
+    return np.asarray(vectors[:, :keep] * np.sqrt(np.maximum(values[:keep] - shifts[keep], 0.0)))

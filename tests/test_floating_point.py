@@ -1,0 +1,117 @@
+"""No warning and no stray exception, whatever the data: every floating-point flag raises."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers import gaussian_rows
+from interval_cases import random_case
+
+import quadsense
+from quadsense.core.certificate import enclosure, is_met
+from quadsense.methods import METHODS, Problem
+from quadsense.methods.positive.best import best_ratio
+from quadsense.methods.positive.maps import Intervals
+
+SHAPES = [(1, 1), (1, 3), (2, 3), (4, 30), (6, 21), (6, 25), (8, 100), (12, 6), (15, 80), (5, 15)]
+
+
+def drive(problem, name, most=300):
+    """What the loop does with a method, with every flag raised inside the method."""
+    method, corrections = METHODS[name](), 0
+    with np.errstate(all="raise"):
+        state = method.start(problem)
+        while state.iteration < most:
+            claim = method.claim(problem, state)
+            if claim is None:
+                before = state
+                state = method.advance(problem, state, method.stride(problem))
+                moved = state.iteration > before.iteration
+                assert moved or method.claim(problem, state) is not None
+                continue
+            matrix = method.matrix(problem, state)
+            if claim.kind != "met":
+                assert claim.kind != "undecided" or claim.reason
+                return claim.kind
+            with np.errstate(all="ignore"):
+                found = enclosure(matrix, problem.rows, problem.b)
+                rounding = float(np.max(found.error / problem.delta))
+            if is_met(found, problem.delta, problem.sides):
+                return "met"
+            corrections += 1
+            if corrections > 6 or rounding >= 0.5:
+                return "stalled"
+            goal = min(0.9**corrections, 1.0 - 2.0 * rounding)
+            state = method.correct(problem, state, found.z, goal)
+    return "stopped"
+
+
+def to_problem(data, target):
+    scaled = data.scaled()
+    tau = float(np.mean(scaled.b))
+    return Problem(data.unit_rows, scaled.b, scaled.delta, tau, sides=data.sides, target=target)
+
+
+@pytest.mark.parametrize("exponent", [-16, -14, -12, -9, -6, -3, 0])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_no_flag_is_raised_at_any_tolerance(shape, exponent):
+    n, m = shape
+    for seed in range(4):
+        rng = np.random.default_rng([seed, n, m])
+        U = gaussian_rows(rng, m, n, bool(rng.integers(2)))
+        U = U[rng.integers(0, m, m)] if seed == 1 else U
+        b = np.sum(np.abs(U.conj() @ rng.standard_normal((n, max(1, n // 2)))) ** 2, axis=1)
+        b = b * rng.choice([-1.0, 1.0], m) if seed == 2 else b
+        scale = 10.0 ** rng.choice([0.0, -100.0, 100.0])
+        delta = 10.0**exponent * float(b.max(initial=0.1))
+        b = b + (delta * rng.uniform(-3.0, 3.0, m) if seed == 3 else 0.0)
+        data = quadsense.Measurements(U, scale * b, delta=scale * delta)
+        for name, target in (("minimax", True), ("minimax", False), ("dual", True)):
+            drive(to_problem(data, target), name)
+        width = np.full(m, max(float(np.abs(data.scaled().b).max()), scale * delta))
+        with np.errstate(all="raise"):
+            best_ratio(data.unit_rows.as_numpy(), Intervals.around(data.scaled().b, width))
+
+
+@pytest.mark.parametrize("psd", [False, True])
+@pytest.mark.parametrize("seed", range(60))
+def test_no_flag_is_raised_by_intervals_of_any_kind(seed, psd):
+    case = random_case(np.random.default_rng([seed, 3]), psd)
+    squares = case.norms**2 * case.scale
+    lo = np.where(case.sides[1], (case.middle - case.half) * squares, -np.inf)
+    hi = np.where(case.sides[0], (case.middle + case.half) * squares, np.inf)
+    data = quadsense.Measurements(case.V * case.norms[:, None], bounds=(lo, hi))
+    drive(to_problem(data, True), "dual" if psd else "minimax")
+
+
+@pytest.mark.parametrize("options", [{}, {"psd": True}, {"method": "minimax"}])
+@pytest.mark.parametrize("shape", [(1, 1), (3, 5), (3, 20), (6, 2)])
+def test_zero_readings_and_zero_rows_have_exact_answers(shape, options):
+    n, m = shape
+    U, zero = np.random.default_rng(0).standard_normal((m, n)), np.zeros(m)
+    for rows in (U, 0.0 * U, np.concatenate([U[:-1], 0.0 * U[-1:]])):
+        best = quadsense.solve(rows, zero, **options)
+        assert best.status == "optimal" and best.max_residual == 0.0
+        assert best.certificate.verify(rows, zero)
+        met = quadsense.solve(rows, zero, delta=0.1, **options)
+        assert met.status == "met" and met.certificate.verify(rows, zero)
+    # Zero rows read 0 whatever A is: the error of the reading 1 is 1.
+    best = quadsense.solve(0.0 * U, zero + 1.0, **options)
+    assert best.status == "optimal" and best.certificate.lower_bound == 1.0
+
+
+@pytest.mark.parametrize("scale", [1e-150, 1e-60, 1e60, 1e150])
+@pytest.mark.parametrize("shape", [(1, 1), (3, 5), (3, 20), (6, 2)])
+def test_the_best_positive_semidefinite_fit_does_not_depend_on_the_unit(shape, scale):
+    n, m = shape
+    rng = np.random.default_rng(1)
+    U = rng.standard_normal((m, n))
+    for b in (rng.uniform(0.0, 2.0, m), -rng.uniform(0.0, 2.0, m)):
+        plain, scaled = quadsense.solve(U, b, psd=True), quadsense.solve(U, scale * b, psd=True)
+        assert plain.status == scaled.status == "optimal"
+        for mine, other in zip(
+            (plain.certificate.lower_bound, plain.certificate.upper_bound),
+            (scaled.certificate.lower_bound, scaled.certificate.upper_bound),
+            strict=True,
+        ):
+            assert abs(mine - other / scale) <= 1e-2 * mine + 1e-8 * float(np.abs(b).max())
