@@ -16,8 +16,8 @@ from quadsense.arrays import Array, Vector, to_numpy
 from quadsense.certificate import AGREE, Certificate, evaluate
 from quadsense.core.forms import MeasuredForm
 from quadsense.core.matrix import SensedMatrix
+from quadsense.measurements.oracle import SpectralOracle
 from quadsense.measurements.validate import checked_rows
-from quadsense.methods.spectral import SpectralOracle
 from quadsense.typing import is_number, is_whole
 from quadsense.verification import Check, Verification
 
