@@ -82,7 +82,7 @@ def test_projections_are_adjoint(complex_rows):
     rng = np.random.default_rng(0)
     D = rng.standard_normal((4, 11)).astype(U.dtype)
     C = (
-        rng.standard_normal((300, 4)) + (1j * rng.standard_normal((300, 4)) if complex_rows else 0)
+        rng.standard_normal((4, 300)) + (1j * rng.standard_normal((4, 300)) if complex_rows else 0)
     ).astype(U.dtype)
     left, right = np.vdot(C, project(U, D)), np.vdot(back_project(U, C), D)
     assert abs(left - right) < 1e-12 * np.linalg.norm(C) * np.linalg.norm(D)
@@ -100,8 +100,8 @@ def test_gauss_newton_step_equals_stacked_least_squares(complex_rows):
 
     def model(d):
         D = d.view(Y.dtype).reshape(Y.shape)
-        change = 2 * np.sum((point.P.conj() * (U.conj() @ D.T)).real, axis=1)
-        scales = 4 * (p.weight @ np.abs(point.P) ** 2) / 6
+        change = 2 * np.sum((point.P.conj() * (D @ U.conj().T)).real, axis=0)
+        scales = 4 * (np.abs(point.P) ** 2 @ p.weight) / 6
         shift = damping * np.maximum(scales, scales.mean())
         return np.concatenate(
             [

@@ -22,7 +22,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from quadsense.methods.factor.choice import default_restarts, takes_normal_equations
+from quadsense.methods.factor.choice import (
+    default_restarts,
+    rows_are_ample,
+    takes_normal_equations,
+)
 from quadsense.methods.factor.gauss_newton import gauss_newton_step, principal_axes
 from quadsense.methods.factor.passes import (
     Matrix,
@@ -41,6 +45,8 @@ _LIFT_STEPS = 20
 _LIFT_PENALTY, _LIFT_GROWTH = 1e-3, 3.0
 _LEAST_DAMPING, _MOST_DAMPING = 1e-12, 1e8
 _DAMPING_FACTOR = 5.0
+# With damping down to this, far above single precision's rounding, it solves for the step.
+_SINGLE_DAMPING = 2e-5
 # Least scale of damping, as a share of the mean scale; a lift damps all rows alike.
 _SCALE_FLOOR, _SCALE_FLOOR_LIFT = 1e-3, 1.0
 # A stage ends when this many steps in a row gain less than this share of the loss.
@@ -70,12 +76,19 @@ def prepare(
         weight = (float(delta.min()) / delta) ** 2
         inverse = 1.0 / delta
         steepest = float(np.max(np.sqrt(np.abs(b)) * inverse))
+        root = 2.0 * np.sqrt(weight)
     low: Matrix | None = None
-    if low_precision and not takes_normal_equations(U, (rank or 1) + LIFT):
+    if low_precision and _takes_single_steps(U, rank or 1):
         low = U.astype(np.complex64 if np.iscomplexobj(U) else np.float32, order="C")
     return Program(
-        U, b, delta, weight, low, inverse, float(weight.sum()), float(inverse.max()), steepest
-    )
+        U, b, delta, weight, low, inverse, root, 2.0 * weight, float(weight.sum()),
+        float(inverse.max()), steepest,
+    )  # fmt: skip
+
+
+def _takes_single_steps(U: Matrix, rank: int) -> bool:
+    """Whether quasi-Newton steps, or Gauss-Newton steps on ample rows, are to come."""
+    return rows_are_ample(U, rank) or not takes_normal_equations(U, rank + LIFT)
 
 
 def start(
@@ -182,7 +195,11 @@ def _step(problem: Program, state: FactoredState) -> FactoredState:
     dense = takes_normal_equations(problem.U, len(point.Y))
     if dense:
         floor = _SCALE_FLOOR_LIFT if lifted else _SCALE_FLOOR
-        Y = point.Y + gauss_newton_step(problem, point, penalty, state.damping, floor)
+        single = state.damping >= _SINGLE_DAMPING and not lifted
+        D = gauss_newton_step(problem, point, penalty, state.damping, floor, single)
+        if single and not D.any():
+            D = gauss_newton_step(problem, point, penalty, state.damping, floor)
+        Y = point.Y + D
         trial = evaluate(problem, principal_axes(Y) @ Y, state.theta)
         memory, passes = state.memory, 2
     else:
@@ -226,7 +243,7 @@ def _step(problem: Program, state: FactoredState) -> FactoredState:
 def _rotated(point: Point, memory: Memory) -> tuple[Point, Memory]:
     """Turn a point and the memory to principal axes, which the penalty of a lift needs."""
     axes = principal_axes(point.Y)
-    turned = replace(point, Y=axes @ point.Y, P=point.P @ axes.T, gradient=axes @ point.gradient)
+    turned = replace(point, Y=axes @ point.Y, P=axes @ point.P, gradient=axes @ point.gradient)
     return turned, tuple((axes @ move, axes @ change, inner) for move, change, inner in memory)
 
 

@@ -2,8 +2,9 @@
 
 A value and a gradient are two products with U.  Done whole, each streams U from
 memory; done block by block, the second product finds its rows still in cache, which
-makes a pass two to three times as fast.  The factor is kept as ``Y = X^T`` (one row
-a rank), so that every product is a row-major one.
+makes a pass two to three times as fast.  The factor and its images are kept with one row
+a rank, ``Y = X^T`` and ``P``, so that every product is a row-major one and sums over ranks
+run along rows.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ class Program:
         ``(min(delta) / delta)**2``, the weight of a row in the loss.
     low : (m, n) array or None
         Single-precision copy for the inner products of the iterative step.
-    inverse : (m,) float64
-        ``1 / delta``.
+    inverse, root, pull : (m,) float64
+        ``1 / delta``, ``2 sqrt(weight)`` and ``2 weight``.
     total, sharpest, steepest : float
         ``sum weight``, ``max 1/delta`` and ``max sqrt(|b|)/delta``.
     """
@@ -51,6 +52,8 @@ class Program:
     weight: Vector
     low: Matrix | None
     inverse: Vector
+    root: Vector
+    pull: Vector
     total: float
     sharpest: float
     steepest: float
@@ -64,8 +67,8 @@ class Point:
     ----------
     Y : (k, n) array
         The factor, ``A = Y^T conj(Y)``.
-    P : (m, k) array
-        ``P[i] = u_i* X``.
+    P : (k, m) array
+        ``P[:, i] = u_i* X``.
     z : (m,) float64
         Residual ``F(A) - b``.
     excess : (m,) float64
@@ -107,13 +110,12 @@ def row_blocks(U: Matrix, width: int) -> Iterator[slice]:
 
 
 def inner(P: Matrix, Q: Matrix) -> npt.NDArray[Any]:
-    """Return ``Re sum_k conj(P_ik) Q_ik`` for every row i."""
-    if P.shape[1] == 1 and not np.iscomplexobj(P):
-        return P[:, 0] * Q[:, 0]
-    products: npt.NDArray[Any] = np.einsum("ik,ik->i", P.real, Q.real)
+    """Return ``Re sum_k conj(P_ki) Q_ki`` for every i."""
     if np.iscomplexobj(P):
-        products += np.einsum("ik,ik->i", P.imag, Q.imag)
-    return products
+        parts = (*P.shape, 2)
+        P, Q = P.view(P.real.dtype).reshape(parts), Q.view(Q.real.dtype).reshape(parts)
+        return np.asarray(np.einsum("kij,kij->i", P, Q))
+    return np.asarray(np.einsum("ki,ki->i", P, Q))
 
 
 def excess_of(z: Vector, allowed: Vector) -> Vector:
@@ -164,23 +166,19 @@ def evaluate(problem: Program, Y: Matrix, theta: float) -> Point:
     theta : float
         Residuals inside ``theta * delta`` cost nothing; 0 gives least squares.
     """
-    U, b, weight = problem.U, problem.b, problem.weight
-    k = Y.shape[0]
-    X_conj = np.ascontiguousarray(conjugate(Y).T)
-    parts: list[tuple[Matrix, Vector, Vector]] = []
+    U, b, pull = problem.U, problem.b, problem.pull
+    P = np.empty((len(Y), len(U)), dtype=U.dtype)
+    z, X_conj = np.empty(len(U)), np.ascontiguousarray(conjugate(Y).T)
+    excess = z if theta == 0.0 else np.empty_like(z)
     gradient: Any = 0.0
-    for rows in row_blocks(U, k):
-        block = U[rows]
-        p = conjugate(block @ X_conj)
-        z = inner(p, p)
-        z -= b[rows]
-        excess = z if theta == 0.0 else excess_of(z, theta * problem.delta[rows])
-        pull = weight[rows] * excess
-        pull *= 2.0
-        gradient = gradient + (p * pull[:, None]).T @ block
-        parts.append((p, z, excess))
-    P, z, excess = parts[0] if len(parts) == 1 else map(np.concatenate, zip(*parts, strict=True))
-    value = 0.5 * float(np.dot(weight * excess, excess))
+    for rows in row_blocks(U, len(Y)):
+        block, p = U[rows], P[:, rows]
+        np.conjugate((block @ X_conj).T, out=p)
+        np.subtract(inner(p, p), b[rows], out=z[rows])
+        if theta != 0.0:
+            excess[rows] = excess_of(z[rows], theta * problem.delta[rows])
+        gradient = gradient + (p * (pull[rows] * excess[rows])) @ block
+    value = 0.25 * float(np.dot(pull * excess, excess))
     bound = rounding_bound(problem, Y)
     bound += np.abs(z)
     bound /= problem.delta
@@ -188,17 +186,19 @@ def evaluate(problem: Program, Y: Matrix, theta: float) -> Point:
 
 
 def project(U: Matrix, D: Matrix) -> Matrix:
-    """Return ``u_i* D^T`` for every row, (m, k), for rows D (k, n)."""
+    """Return ``u_i* D^T`` for every row i, (k, m), for rows D (k, n)."""
     D_conj = np.ascontiguousarray(conjugate(D).T)
-    parts = [conjugate(U[rows] @ D_conj) for rows in row_blocks(U, D.shape[0])]
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+    result = np.empty((len(D), len(U)), dtype=U.dtype)
+    for rows in row_blocks(U, len(D)):
+        np.conjugate((U[rows] @ D_conj).T, out=result[:, rows])
+    return result
 
 
 def back_project(U: Matrix, C: Matrix) -> Matrix:
-    """Return ``sum_i C[i, k] u_i``, (k, n): the adjoint of `project`."""
+    """Return ``sum_i C[k, i] u_i``, (k, n): the adjoint of `project`."""
     result: Any = 0.0
-    for rows in row_blocks(U, C.shape[1]):
-        result = result + C[rows].T @ U[rows]
+    for rows in row_blocks(U, len(C)):
+        result = result + C[:, rows] @ U[rows]
     return result
 
 

@@ -11,6 +11,8 @@ in iterative refinement.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from quadsense.methods.factor.line import best_length
@@ -29,7 +31,9 @@ from quadsense.methods.factor.passes import (
 
 Memory = tuple[tuple[Matrix, Matrix, float], ...]
 
-_PAIRS = 10
+# Lengths are exact, so that on a quadratic two pairs make conjugate gradients; more is for bends.
+_PAIRS = 3
+_EPS = {kind: float(np.finfo(kind).eps) for kind in "fd"}
 # Renew P once the bound on its error could change the residuals by this share.
 _DRIFT = 0.1
 # Least eigenvalue of the expected Hessian, as a share of the mean one.
@@ -70,7 +74,7 @@ def quasi_newton_step(
     Q = project(U, D.astype(U.dtype, copy=False)).astype(point.P.dtype, copy=False)
     z1, z2 = inner(point.P, Q), inner(Q, Q)
     z1 *= 2.0
-    bend = 0.0 if penalty is None else float(np.dot(penalty, inner(D, D)))
+    bend = 0.0 if penalty is None else float(np.dot(penalty, np.sum(np.abs(D) ** 2, axis=1)))
     length = best_length(problem, point, z1, z2, along, bend, theta)
     if length == 0.0:
         return point, (), 1
@@ -79,22 +83,22 @@ def quasi_newton_step(
     z2 *= length
     z2 += z1
     z2 *= length
-    z = point.z + z2
-    drift = point.drift + float(np.finfo(U.dtype).eps) * np.sqrt(dot(move, move))
-    worst = float(np.max(np.abs(z) * problem.inverse))
-    error = 2.0 * drift * (problem.steepest + np.sqrt(worst * problem.sharpest))
+    z2 += point.z
+    z = z2
+    drift = point.drift + _EPS[U.real.dtype.char] * math.sqrt(dot(move, move))
+    worst = float((np.abs(z) * problem.inverse).max())
+    error = 2.0 * drift * (problem.steepest + math.sqrt(worst * problem.sharpest))
     if worst <= 1.0 or error > _DRIFT * worst:
         moved, passes = evaluate(problem, Y, theta), 2
     else:
         Q *= length
-        P = point.P + Q
+        Q += point.P
         excess = z if theta == 0.0 else excess_of(z, theta * problem.delta)
-        pull = problem.weight * excess
-        value = 0.5 * float(np.dot(pull, excess))
-        pull *= 2.0
-        pulled = (P * pull[:, None]).astype(U.dtype, copy=False)
+        pull = problem.pull * excess
+        value = 0.25 * float(np.dot(pull, excess))
+        pulled = (Q * pull).astype(U.dtype, copy=False)
         gradient = back_project(U, pulled).astype(Y.dtype, copy=False)
-        moved, passes = Point(Y, P, z, excess, value, gradient, np.inf, drift), 1
+        moved, passes = Point(Y, Q, z, excess, value, gradient, np.inf, drift), 1
     change = _slope(moved, penalty) - slope
     curvature = dot(move, change)
     if curvature > 0.0:
