@@ -47,6 +47,7 @@ IDLE_PROOFS = 12
 are more than `FEW_CHOICES` of what to set aside."""
 
 FEW_CHOICES = 1000
+"""Choices of what to set aside up to which proofs go on however little they add."""
 
 ALL_CHOICES = 200
 """Choices of which every one is tried, as a last resort."""

@@ -118,7 +118,7 @@ def _slope(point: Point, penalty: Vector | None) -> Matrix:
 def _direction(
     problem: Program, point: Point, slope: Matrix, penalty: Vector | None, memory: Memory
 ) -> Matrix:
-    """Two-loop recursion [Nocedal, Wright, Alg. 7.4] around the expected Hessian."""
+    """Two-loop recursion [Nocedal & Wright 2006, Alg. 7.4] around the expected Hessian."""
     q = np.negative(slope)
     coefficients: list[float] = []
     for move, change, curvature in reversed(memory):
