@@ -17,7 +17,7 @@ from quadsense.arrays import Vector, to_numpy
 from quadsense.methods.base import Problem
 from quadsense.methods.interior.mehrotra import Mask
 
-SHARE = 0.01  # unit of error of a row with one end, as a share of that end
+SHARE = 0.01  # of the size of the ends: the unit of a row with one end whose own is beyond that
 NARROWEST = 1e-6  # no such unit is below this share of the typical one
 CERTAIN = 2.0**50  # a fit larger than so many half-widths is lost in its own rounding error
 SPREAD = 400  # powers of two between the smallest unit and the largest end, at most
@@ -95,7 +95,8 @@ def _own_units(b: Vector, delta: Vector, sides: Mask, asks: Mask) -> tuple[Vecto
         return b, delta
     with np.errstate(over="ignore"):
         ends = np.where(sides[0], b + delta, b - delta)
-    units = np.where(one, np.minimum(SHARE * np.abs(ends), delta), delta)
+    sizes = np.maximum(np.abs(ends), float(np.median(np.abs(ends[asks]))))
+    units = np.where(one & (delta > sizes), SHARE * sizes, delta)
     known = units[asks & (units > 0.0)]
     typical = float(np.median(known)) if known.size else 1.0
     units = np.where(one & (units < NARROWEST * typical), NARROWEST * typical, units)
