@@ -238,14 +238,8 @@ class Minimax(Stepped):
         what its coordinates say.
         """
         stages = self._stages(problem)
-<<<<<<< HEAD
-        state = replace(state, goal=goal, gap=CLOSE)
-        found = problem.ends.ratios(to_numpy(z + problem.b) - problem.ends.reading)
-        if state.stage is Stage.FAST and float(np.max(found)) > 1.0 and stages.careful is not None:
-            return self._begin(stages, Stage.CAREFUL, 1.0, state.iteration)
-        return state
-=======
-        found = float(np.max(excess_of(z, problem.delta, problem.sides)))
+        ends = problem.ends
+        found = float(np.max(ends.ratios(to_numpy(z + problem.b) - ends.reading)))
         if state.stage is Stage.FAST:
             if found <= 1.0 and not state.formed and problem.rows.n <= FORMED:
                 return replace(state, formed=True)
@@ -254,7 +248,6 @@ class Minimax(Stepped):
                 goal = state.goal if found > 1.0 else goal
                 return self._begin(stages, Stage.CAREFUL, goal, state.iteration)
         return replace(state, goal=goal, gap=CLOSE)
->>>>>>> minimax
 
     def _cancels(self, problem: Problem, c: Vector) -> bool:
         """Whether coefficients are so large that rounding their sum matters, and n is not."""
