@@ -2,9 +2,10 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+OLDEST := .venv-oldest
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format figures bench-paper bench bench-quick clean
+.PHONY: help demo test test-oldest test-deep check format figures bench-paper bench bench-quick clean
 
 help:  ## List the tasks
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -28,6 +29,19 @@ demo: $(VENV)/.installed  ## Solve a seeded problem of each kind with every meth
 test: $(VENV)/.installed-dev  ## Run the tests
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 
+test-deep: $(VENV)/.installed-dev  ## Solve 20,000 generated problems, check every claim
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/deep.py --count 20000 --seed 0 --jobs 2
+
+$(OLDEST)/.installed: pyproject.toml tests/oldest.txt
+	$(PYTHON) -m venv --clear $(OLDEST)
+	$(OLDEST)/bin/python -m pip install --quiet --upgrade pip
+	$(OLDEST)/bin/python -m pip install --quiet --constraint tests/oldest.txt --editable '.[dev]'
+	@touch $@
+
+# A cache of compiled loops of its own: each version of Numba throws away the other's.
+test-oldest: $(OLDEST)/.installed  ## Run the tests with the oldest versions allowed of everything
+	OPENBLAS_NUM_THREADS=1 NUMBA_CACHE_DIR=$(OLDEST)/numba $(OLDEST)/bin/python -m pytest -n auto
+
 check: $(VENV)/.installed-dev  ## Lint, types, who imports whom
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -50,9 +64,10 @@ $(VENV)/.installed-bench: pyproject.toml | $(BIN)/python
 
 bench: $(VENV)/.installed-bench  ## Peers against ours, as ratios (an hour)
 	$(BIN)/python benchmarks/peers.py
+	$(BIN)/python benchmarks/small.py
 
 bench-quick: $(VENV)/.installed-bench  ## The same on small problems (a minute)
 	$(BIN)/python benchmarks/peers.py --quick
 
 clean:  ## Remove the environment and caches
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) $(OLDEST) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -1,6 +1,7 @@
 """Small constructions used by several tests."""
 
 import numpy as np
+import scipy.sparse as sp
 
 import quadsense
 from quadsense.measurements.gram import gram_form, make_gram
@@ -33,6 +34,10 @@ def unit(U):
 def gaussian_rows(rng, m, n, complex_):
     U = rng.standard_normal((m, n))
     return U + 1j * rng.standard_normal((m, n)) if complex_ else U
+
+
+def sparse_rows(rng, m, n, density):
+    return sp.csr_array(rng.standard_normal((m, n)) * (rng.random((m, n)) < density))
 
 
 def hermitian(rng, n, complex_):

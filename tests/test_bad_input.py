@@ -3,10 +3,22 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import scipy.sparse.linalg as spla
 
 import quadsense
 
 U = np.eye(3)
+
+
+class Operator:
+    """What libraries of linear operators make, whatever SciPy calls it."""
+
+    shape = (3, 3)
+
+    def matvec(self, x):
+        return x
+
+
 B = np.array([1.0, 2.0, 3.0])
 
 
@@ -66,6 +78,9 @@ CASES = {
     "psd for gd": ({"psd": True, "method": "gd"}, "'gd' cannot keep A positive semidefinite"),
     "rank for dual": ({"rank": 1, "method": "dual"}, "'dual' cannot keep the rank of A low"),
     "rank zero": ({"rank": 0}, "rank must be 'auto' or a whole number between 1 and n = 3, got 0"),
+    "rank above n": ({"rank": 4}, "between 1 and n = 3, got 4"),
+    "rank an array": ({"rank": np.array([1, 2])}, "rank must be 'auto' or a whole number"),
+    "psd an array": ({"psd": np.array([1, 2])}, "psd must be True, False or None"),
     "rank and not psd": ({"rank": 1, "psd": False}, "rank implies psd=True"),
     "psd a number": ({"psd": 2}, "psd must be True, False or None, got 2"),
     "factored without rank": ({"method": "factored"}, "method 'factored' needs rank"),
@@ -78,7 +93,15 @@ CASES = {
     "start not symmetric": ({"start": np.triu(np.ones((3, 3)))}, "start must be symmetric"),
     "bounds not a pair": ({"b": None, "delta": None, "bounds": 3}, r"pair \(lo, hi\)"),
     "unknown method": ({"method": "gdd"}, r"unknown method 'gdd'.*did you mean 'gd'"),
-    "unknown option": ({"batchsize": 3}, r"unknown option 'batchsize'.*did you mean 'batch_size'"),
+    "no method": ({"method": None}, "method must be one of auto, closed_form, .*, got None"),
+    "method a number": ({"method": 3}, "method must be one of auto, closed_form, .*, got 3"),
+    "method a list": ({"method": ["gd"]}, r"method must be one of auto, .*, got \['gd'\]"),
+    "no schedule": ({"schedule": None}, "schedule must be one of continuation, paper, got None"),
+    "U an operator": (
+        {"data": spla.aslinearoperator(U)},
+        "U is an operator, which is not supported yet: pass the matrix itself as an array",
+    ),
+    "U an operator by its looks": ({"data": Operator()}, "U is an operator, which is not"),
     "option of another method": (
         {"method": "gd", "batch_size": 2},
         "method 'gd' takes no 'batch_size'.*method='sgd'",
@@ -116,6 +139,34 @@ def test_bad_input_is_named(name):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("delt", "delta"),
+        ("methd", "method"),
+        ("batchsize", "batch_size"),
+        ("violations", "allow_violations"),
+        ("max_iters", "max_iter"),
+        ("restarts", "max_restarts"),
+        ("conjugated", "conjugate"),
+    ],
+)
+def test_an_unknown_keyword_is_a_type_error_with_the_nearest_known_one(name, nearest):
+    # Before anything else is looked at, as Python does it.
+    with pytest.raises(TypeError) as caught:
+        quadsense.solve("nonsense", None, **{name: 0.1})
+    assert str(caught.value) == (
+        f"solve() got an unexpected keyword argument {name!r}: did you mean {nearest!r}?"
+    )
+
+
+def test_a_keyword_like_no_other_is_a_type_error_too():
+    with pytest.raises(TypeError, match=r"argument 'zzz': see help\(quadsense.solve\)"):
+        quadsense.solve(U, B, delta=0.1, zzz=1)
+    with pytest.raises(TypeError, match=r"solve_spectral\(\) got .* did you mean 'accuracy'"):
+        quadsense.solve_spectral(quadsense.SpectralOracle(U), U, acuracy=0.1)
+
+
 def test_the_closed_form_refuses_other_rows():
     with pytest.raises(ValueError, match="'closed_form' needs orthonormal rows"):
         quadsense.solve(np.ones((2, 2)) + np.eye(2), [1, 2], delta=0.1, method="closed_form")
@@ -141,7 +192,12 @@ def test_measurements_carry_their_own_readings():
             "accuracy must lie strictly between 0 and 1",
         ),
         (lambda: quadsense.delta_from_sigma(-1.0, 5), "sigma must be a positive number"),
-        (lambda: quadsense.delta_from_sigma(1.0, 0), "m must be"),
+        (lambda: quadsense.delta_from_sigma("1", 5), "sigma must be a positive number, got '1'"),
+        (lambda: quadsense.delta_from_sigma(np.inf, 5), "sigma must be a positive number"),
+        (lambda: quadsense.delta_from_sigma(1.0, 0), "m must be a whole number, at least 1"),
+        (lambda: quadsense.delta_from_sigma(1.0, 2.5), "m must be a whole .* got 2.5"),
+        (lambda: quadsense.delta_from_sigma(1.0, np.inf), "m must be a whole .* got inf"),
+        (lambda: quadsense.delta_from_sigma(1.0, True), "m must be a whole .* got True"),
         (lambda: quadsense.delta_from_sigma(1.0, 5, confidence=1.0), "confidence must lie"),
         (lambda: quadsense.datasets.orthonormal(3, 4), "m must be at most n = 3"),
         (lambda: quadsense.datasets.gaussian(0, 4), "n must be at least 1"),

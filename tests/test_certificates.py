@@ -98,6 +98,17 @@ def test_delta_from_sigma_covers_all_errors_with_its_confidence(rng):
     assert np.mean(worst <= delta) == pytest.approx(0.9, abs=0.02)
 
 
+@pytest.mark.parametrize("m", [1, 50, 10**9])
+@pytest.mark.parametrize("confidence", [1e-6, 0.95, 1 - 1e-12])
+def test_delta_from_sigma_is_the_quantile_of_the_largest_error(m, confidence):
+    from scipy.stats import norm
+
+    delta = quadsense.delta_from_sigma(0.3, m, confidence)
+    # m errors within: P = (1 - 2 P(e > delta))^m, in logarithms so that no digit is lost
+    log_share = m * np.log1p(-2.0 * norm.sf(delta / 0.3))
+    assert log_share == pytest.approx(np.log(confidence), rel=1e-9)
+
+
 def test_certificates_hold_in_exact_arithmetic():
     """Constant rows, where norms round badly: the claim against Fractions."""
     for n, m, value in ((100_000, 1, 0.3), (5000, 1, 0.1), (300, 2, 0.7)):

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 from scipy.sparse.linalg import LinearOperator, lsqr
 
+import quadsense
 import quadsense.methods.krylov.residuals as cg
 from quadsense.core.products import adjoint, forward, gram, gram_product, unknowns
 from quadsense.methods.krylov import forecast
@@ -415,3 +416,20 @@ def test_verdicts_agree_with_linear_programming(
         assert np.max(np.abs(z)) > 0.98 * delta
     if program.fun > delta * (1 + 1e-6) and np.linalg.cond(P) < 1e6:
         assert state.inconsistent
+
+
+@pytest.mark.parametrize("complex_", [False, True])
+@pytest.mark.parametrize(("m", "n"), [(4, 3), (30, 9), (60, 12), (200, 30)])
+def test_small_systems_are_solved_by_one_factorisation(complex_, m, n):
+    """The same fit as the step-by-step way: the nearest to the start."""
+    rng = np.random.default_rng(m)
+    U = rng.standard_normal((m, n)) + (1j * rng.standard_normal((m, n)) if complex_ else 0.0)
+    U /= np.linalg.norm(U, axis=1)[:, None]
+    A = rng.standard_normal((n, n)) + (1j * rng.standard_normal((n, n)) if complex_ else 0.0)
+    b = np.einsum("ij,jk,ik->i", U.conj(), A + A.conj().T, U).real
+    result = quadsense.solve(U, b, delta=1e-3, start="zero", method="cg")
+    assert result.success and result.n_iter == 1
+    K = np.abs(U @ U.conj().T) ** 2
+    c = np.linalg.solve(K, b)
+    nearest = (U.T * c) @ U.conj()
+    np.testing.assert_allclose(result.A, nearest, atol=1e-3 * np.abs(nearest).max())

@@ -89,7 +89,9 @@ def test_an_interrupt_during_cg_is_not_lost_on_minimax():
             os.kill(os.getpid(), signal.SIGINT)
 
     assert threading.current_thread() is threading.main_thread()
-    result = quadsense.solve(U, b, delta=0.01, callback=press)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        quadsense.solve(U, b, delta=0.01, callback=press)
+    result = caught.value.result
     assert result.status is Status.INTERRUPTED
     assert result.plan["method"] == "cg"
 

@@ -6,8 +6,14 @@ import scipy.optimize
 
 import quadsense.methods.factor.descent as fc
 from quadsense.methods.factor.gauss_newton import gauss_newton_step, principal_axes
-from quadsense.methods.factor.passes import back_project, evaluate, project, rounding_bound
-from quadsense.methods.factor.quasi_newton import _best_length
+from quadsense.methods.factor.line import best_length
+from quadsense.methods.factor.passes import (
+    back_project,
+    evaluate,
+    inner,
+    project,
+    rounding_bound,
+)
 from quadsense.methods.factor.starts import descent_row, random_start, spectral_start
 from quadsense.methods.factor.state import Phase, message
 
@@ -76,7 +82,7 @@ def test_projections_are_adjoint(complex_rows):
     rng = np.random.default_rng(0)
     D = rng.standard_normal((4, 11)).astype(U.dtype)
     C = (
-        rng.standard_normal((300, 4)) + (1j * rng.standard_normal((300, 4)) if complex_rows else 0)
+        rng.standard_normal((4, 300)) + (1j * rng.standard_normal((4, 300)) if complex_rows else 0)
     ).astype(U.dtype)
     left, right = np.vdot(C, project(U, D)), np.vdot(back_project(U, C), D)
     assert abs(left - right) < 1e-12 * np.linalg.norm(C) * np.linalg.norm(D)
@@ -94,8 +100,8 @@ def test_gauss_newton_step_equals_stacked_least_squares(complex_rows):
 
     def model(d):
         D = d.view(Y.dtype).reshape(Y.shape)
-        change = 2 * np.sum((point.P.conj() * (U.conj() @ D.T)).real, axis=1)
-        scales = 4 * (p.weight @ np.abs(point.P) ** 2) / 6
+        change = 2 * np.sum((point.P.conj() * (D @ U.conj().T)).real, axis=0)
+        scales = 4 * (np.abs(point.P) ** 2 @ p.weight) / 6
         shift = damping * np.maximum(scales, scales.mean())
         return np.concatenate(
             [
@@ -119,7 +125,9 @@ def test_line_search_agrees_with_scipy(theta):
     rng = np.random.default_rng(5)
     point = evaluate(p, random_start(p, 2, rng), theta)
     D = -point.gradient
-    t = _best_length(p, point, D, project(U, D), np.zeros(2), theta)
+    Q = project(U, D)
+    along = float(np.vdot(D, point.gradient))
+    t = best_length(p, point, 2 * inner(point.P, Q), inner(Q, Q), along, 0.0, theta)
     best = scipy.optimize.minimize_scalar(
         lambda s: evaluate(p, point.Y + s * D, theta).value, bounds=(0, 4 * t), method="bounded"
     )
@@ -208,7 +216,7 @@ def test_a_rank_too_small_is_a_report():
     U, b, _ = gaussian(20, 3, 300, 0)
     _, s = fit(U, b, 1e-6 * b.max(), 2, max_restarts=3)
     assert s.phase is Phase.EXHAUSTED and s.starts == 3 and s.max_ratio > 1
-    assert "too small" in message(s)
+    assert "no fit found from 4 starts" in message(s) and "too small" not in message(s)
 
 
 @pytest.mark.parametrize("complex_rows", [False, True])
@@ -269,9 +277,9 @@ def test_descent_row_is_the_smallest_eigenvector(n):
     U, b, _ = gaussian(n, 3, 4 * n, 0)
     p = fc.prepare(U, b, np.full(4 * n, 0.1), 1)
     point = evaluate(p, spectral_start(p, 1, np.random.default_rng(0)), 0.0)
-    row, curvature = descent_row(p, point)
+    row, value, curvature = descent_row(p, point)
     _values, vectors = np.linalg.eigh(U.T @ (point.z[:, None] * U))
-    assert curvature < 0
+    assert curvature < 0 and value == pytest.approx(_values[0], rel=1e-2)
     assert abs(row[0] @ vectors[:, 0]) > 0.98 * np.linalg.norm(row)
     assert evaluate(p, np.concatenate([point.Y, row]), 0.0).value < point.value
 

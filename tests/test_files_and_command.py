@@ -99,6 +99,12 @@ def test_nothing_is_pickled_or_unpickled(tmp_path):
     assert not (tmp_path / "boom").exists()
 
 
+def test_objects_are_not_written(tmp_path):
+    with pytest.raises(ValueError, match="Object arrays cannot be saved"):
+        files.write_arrays(tmp_path / "x.npz", {"a": np.array([object()])}, {})
+    assert not list(tmp_path.iterdir())
+
+
 def test_damaged_files_are_said_to_be_so(tmp_path, data):
     whole = data.read_bytes()
     for share in (0.1, 0.5, 0.9, 0.99):
@@ -130,6 +136,17 @@ def test_open_reads_named_arrays_bounds_and_sparse(tmp_path):
     np.savez(tmp_path / "u.npz", U=np.eye(2))
     with pytest.raises(ValueError, match="holds no array named 'b'"):
         quadsense.Measurements.open(tmp_path / "u.npz")
+
+
+def test_a_name_that_promises_another_format_is_refused(tmp_path):
+    data = quadsense.Measurements(np.eye(2), [1.0, 2.0], delta=0.1)
+    result = quadsense.solve(data)
+    for save in (data.save, result.save):
+        for name in ("x.json", "x.npy", "x"):
+            with pytest.raises(ValueError, match=f"{name} is no name .* must end in .npz"):
+                save(tmp_path / name)
+        save(tmp_path / "X.NPZ")
+    assert [path.name for path in tmp_path.iterdir()] == ["X.NPZ"]
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path):
@@ -164,7 +181,9 @@ def test_generate_inspect_solve_verify(run, data, tmp_path):
         U, b = archive["U"], archive["b"]
     assert np.abs(readings(U, np.load(dense)) - b).max() <= 0.01
     code, out, _ = run("verify", data, result)
-    assert (code, out) == (0, "true: met, 30 measurements\n")
+    assert code == 0
+    assert out.startswith("true: met, 30 measurements\n")
+    assert "within its interval, rounding included: against delta 0.01\n" in out
     assert run("verify", data, result, "--quiet")[:2] == (0, "")
 
 
@@ -175,7 +194,7 @@ def test_verify_fails_on_other_data_or_a_tighter_delta(run, data, tmp_path):
     code, out, _ = run("verify", other, result)
     assert code == 3
     assert out.startswith("FALSE")
-    assert run("verify", data, result, "--delta", 1e-6)[0] == 3
+    assert run("verify", data, result, "--delta", 1e-17)[0] == 3
     run("generate", "--n", 11, "--m", 30, "-o", other)
     code, _, err = run("verify", other, result)
     assert code == 2
@@ -231,8 +250,15 @@ def test_inspect_shows_the_plan(run, data, tmp_path, monkeypatch):
     code, out, _ = run("inspect", "--n", 300, "--m", 15000, "--psd", "--json")
     assert code == 0
     assert json.loads(out)["plan"]["methods"] == ["dual"]
-    (tmp_path / "cache" / "rates.json").write_text("[]")  # damaged: measured again
+    for rank in (3, "auto"):
+        code, out, _ = run("inspect", data, "--rank", rank, "--json")
+        assert json.loads(out)["plan"]["methods"] == ["factored"]
+    damaged = tmp_path / "damaged" / "rates.json"
+    damaged.parent.mkdir()
+    damaged.write_text("[]")
+    monkeypatch.setenv("QUADSENSE_CACHE", str(damaged.parent))
     assert run("inspect", "--n", 30, "--m", 150)[0] == 0
+    assert json.loads(damaged.read_text())["flops"] > 0  # measured again
 
 
 def test_damaged_results_are_said_to_be_so(tmp_path):
@@ -314,7 +340,14 @@ def test_json_has_the_verdict(run, data):
         (["verify", "DATA", "DATA"], "is not a quadsense result"),
         (["inspect"], "give a FILE, or both --n and --m"),
         (["solve", "DATA", "--delta", "1", "-o", "DATA"], "would overwrite the input"),
-        (["solve", "DATA", "--delta", "1", "-o", "x", "--dense", "x"], "would overwrite"),
+        (["solve", "DATA", "--delta", "1", "-o", "r.json"], "r.json is no name for what"),
+        (["solve", "DATA", "--delta", "1", "-o", "r"], "it must end in .npz"),
+        (["solve", "DATA", "--delta", "1", "--dense", "A.npz"], "it must end in .npy"),
+        (["generate", "--n", "3", "--m", "4", "-o", "x.mat"], "it must end in .npz"),
+        (["inspect", "--n", "3", "--m", "4", "--rank", "99"], "between 1 and n = 3, got 99"),
+        (["inspect", "--n", "3", "--m", "4", "--rank", "0"], "between 1 and n = 3, got 0"),
+        (["inspect", "DATA", "--rank", "99"], "a whole number between 1 and n = 12, got 99"),
+        (["inspect", "DATA", "--rank", "many"], "--rank must be a whole number or 'auto'"),
         (["solve", "DATA", "--delta", "1", "--rank", "many"], "--rank must be a whole number"),
         (["inspect", "--n", "0", "--m", "4"], "must be at least 1"),
         (["frobnicate"], "No such command"),
@@ -346,8 +379,25 @@ def test_measured_rates_are_known_from_then_on(tmp_path, monkeypatch):
     assert not machine.known_rates().measured
     rates = machine.measure_rates()
     assert machine.known_rates() == rates
+    (tmp_path / "rates.json").unlink()
+    assert machine.known_rates() is machine.known_rates() == rates  # looked up once
     monkeypatch.setenv("QUADSENSE_CACHE", str(tmp_path / "elsewhere"))
     assert not machine.known_rates().measured
+    blocked = tmp_path / "file"
+    blocked.touch()
+    monkeypatch.setenv("QUADSENSE_CACHE", str(blocked))  # no folder: nothing can be written
+    rates = machine.measure_rates()
+    assert machine.known_rates() == rates
+
+
+def test_rates_in_a_file_are_known_to_the_next_process(tmp_path, monkeypatch):
+    (tmp_path / "rates.json").write_text('{"flops": 1e9, "bytes": 2e9}')
+    environment = {**os.environ, "QUADSENSE_CACHE": str(tmp_path)}
+    program = "from quadsense.machine import known_rates; print(known_rates())"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True
+    )
+    assert done.stdout.strip() == "Rates(flops=1000000000.0, bytes=2000000000.0, measured=True)"
 
 
 def test_help_has_examples():

@@ -36,7 +36,7 @@ def drive(problem, name, most=300):
             with np.errstate(all="ignore"):
                 found = enclosure(matrix, problem.rows, problem.b)
                 rounding = float(np.max(found.error / problem.delta))
-            if is_met(found, problem.delta, problem.sides):
+            if is_met(found, problem.ends):
                 return "met"
             corrections += 1
             if corrections > 6 or rounding >= 0.5:

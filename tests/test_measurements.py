@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from conftest import KINDS
-from helpers import gaussian_rows, hermitian, readings, unit
+from helpers import gaussian_rows, hermitian, readings, sparse_rows, unit
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -182,7 +182,7 @@ def test_duplicate_rows_lower_the_rank(rng):
 def test_rank_is_left_alone_where_too_costly(rng, monkeypatch):
     from quadsense.measurements import base
 
-    monkeypatch.setattr(base, "QUICK_RANK_PROBLEM", 5)
+    monkeypatch.setattr(base.Measurements, "quick_rank", lambda self, flops: None)
     p = quadsense.datasets.gaussian(n=10, m=20, seed=0)
     result = quadsense.solve(p.U, p.b, delta=0.1)
     assert result.unique is False
@@ -203,8 +203,8 @@ def test_k_is_chosen_by_cost(rng):
     assert kind_of(np.eye(6)) == "identity"
     assert kind_of(rng.standard_normal((60, 20))) == "explicit"
     assert kind_of(rng.standard_normal((6000, 5))) == "matrix-free"
-    assert kind_of(sp.random_array((300, 4000), density=1e-3, rng=rng).tocsr()) == "sparse"
-    assert kind_of(sp.random_array((300, 40), density=0.5, rng=rng).tocsr()) == "explicit"
+    assert kind_of(sparse_rows(rng, 300, 4000, 1e-3)) == "sparse"
+    assert kind_of(sparse_rows(rng, 300, 40, 0.5)) == "explicit"
 
 
 def test_with_tolerance_shares_rows_and_facts():

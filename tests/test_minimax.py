@@ -12,7 +12,7 @@ from scipy.optimize import linprog
 
 import quadsense.methods.interior.program as lp
 from quadsense.core.products import unknowns
-from quadsense.methods.interior import infeasible, iteration, outliers
+from quadsense.methods.interior import infeasible, iteration
 from quadsense.methods.interior.adjoint import adjoint_norm
 from quadsense.methods.interior.coordinates import MatrixCoordinates
 from quadsense.methods.interior.normal import normal
@@ -324,36 +324,3 @@ def test_a_wide_proof_is_unconditional_and_a_narrow_one_says_its_condition():
     assert not noise.proved
     assert not infeasible.verify_infeasible(U, b, delta, np.zeros(100)).proved
     assert not infeasible.verify_infeasible(U, b, delta, np.full(100, np.nan)).proved
-
-
-@pytest.mark.parametrize("seed", range(20))
-@pytest.mark.parametrize("is_complex", [False, True])
-def test_planted_outliers_are_all_found(seed, is_complex):
-    """10% of m, m twice the unknowns."""
-    rng = np.random.default_rng(seed)
-    n = 8
-    m = 2 * (n * n if is_complex else n * (n + 1) // 2)
-    U = unit_rows(rng, m, n, is_complex)
-    b = readings(U, covariance(rng, n)) + 0.01 * rng.uniform(-1, 1, m)
-    planted = np.sort(rng.choice(m, m // 10, replace=False))
-    b[planted] += rng.choice([-1, 1], planted.size) * rng.uniform(0.1, 3.0, planted.size)
-    problem = lp.prepare(U, b, np.full(m, 0.01))
-    outcome = outliers.set_aside(problem, planted.size)
-    assert outcome.met
-    np.testing.assert_array_equal(outcome.set_aside, planted)
-    fitted = iteration.measure(outcome.problem, outcome.state, U[outcome.kept])
-    assert np.all(np.abs(fitted - b[outcome.kept]) <= 0.01)
-
-
-def test_good_data_set_nothing_aside_and_too_many_errors_are_not_hidden():
-    rng = np.random.default_rng(12)
-    U = unit_rows(rng, 100, 5, False)
-    b = readings(U, covariance(rng, 5)) + 0.01 * rng.uniform(-1, 1, 100)
-    fine = outliers.set_aside(lp.prepare(U, b, np.full(100, 0.01)), 10)
-    assert fine.met and fine.set_aside.size == 0
-    b[:8] += 1.0
-    enough = outliers.set_aside(lp.prepare(U, b, np.full(100, 0.01)), 20)
-    assert enough.met
-    np.testing.assert_array_equal(enough.set_aside, np.arange(8))
-    short = outliers.set_aside(lp.prepare(U, b, np.full(100, 0.01)), 4)
-    assert not short.met and short.set_aside.size <= 4

@@ -4,7 +4,7 @@ import array_api_strict
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from helpers import build, gaussian_rows, hermitian, readings
+from helpers import build, gaussian_rows, hermitian, readings, sparse_rows
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -53,7 +53,7 @@ def test_matrix_free_and_sparse_k_are_met(method, rng, monkeypatch):
     result = quadsense.solve(U, b, delta=0.3, method=method, rng=0)
     assert result.plan["gram"] == "matrix-free"
     assert result.status is Status.MET
-    S = sp.random_array((120, 900), density=4e-3, rng=rng).tocsr() + sp.eye_array(120, 900)
+    S = sparse_rows(rng, 120, 900, 4e-3) + sp.eye_array(120, 900)
     result = quadsense.solve(S.tocsr(), rng.random(120), delta=0.05, method=method, rng=0)
     assert result.plan["gram"] == "sparse"
     assert result.status is Status.MET
@@ -231,7 +231,9 @@ def test_an_interrupt_returns_the_best_so_far(gaussian):
         if at.n_iter >= 5:
             raise KeyboardInterrupt
 
-    result = quadsense.solve(gaussian.U, gaussian.b, delta=1e-9, method="gd", callback=interrupt)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        quadsense.solve(gaussian.U, gaussian.b, delta=1e-9, method="gd", callback=interrupt)
+    result = caught.value.result
     assert result.status is Status.INTERRUPTED
     assert result.n_iter >= 5
     np.testing.assert_allclose(readings(gaussian.U, result.A) - gaussian.b, result.residuals)
@@ -330,6 +332,39 @@ def test_other_number_types_are_taken(dtype):
     wide = U.astype(np.complex128 if np.iscomplexobj(U) else np.float64)
     z = readings(wide, result.A) - [1, 2, 3, 4]
     np.testing.assert_allclose(z, result.residuals, atol=1e-12)
+
+
+class NoFloat64:
+    """What a namespace says of itself that has float32 only, as JAX does by default."""
+
+    def dtypes(self, *, device=None, kind=None):
+        return {"float32": array_api_strict.float32, "complex64": array_api_strict.complex64}
+
+
+@pytest.mark.parametrize("wishes", [{}, {"rank": 2}, {"psd": True}, {"method": "gd"}])
+def test_arrays_of_a_namespace_without_float64_are_read_into_numpy(wishes, monkeypatch):
+    p = quadsense.datasets.gaussian(n=12, m=60, rank=2, seed=0)
+    U = array_api_strict.asarray(p.U.astype(np.float32))
+    b = array_api_strict.asarray(p.b.astype(np.float32))
+    own = quadsense.solve(U, b, delta=0.01, **wishes)
+    assert isinstance(own.A, type(U))
+    assert own.A.dtype == array_api_strict.float64
+    monkeypatch.setattr(array_api_strict, "__array_namespace_info__", NoFloat64)
+    result = quadsense.solve(U, b, delta=0.01, **wishes)
+    assert isinstance(result.A, np.ndarray)
+    assert result.A.dtype == np.float64
+    assert result.success and result.certificate.verify(U, b)
+    wide = np.from_dlpack(U).astype(np.float64)
+    z = readings(wide, result.A) - np.from_dlpack(b).astype(np.float64)
+    np.testing.assert_allclose(z, result.residuals, atol=1e-12)
+
+
+def test_the_oracle_works_in_float64_whatever_it_is_given():
+    oracle = quadsense.SpectralOracle(np.diag([1.0, 3.0]).astype(np.float32))
+    result = quadsense.solve_spectral(oracle, np.eye(2, dtype=np.float32), accuracy=1e-9)
+    assert result.A.dtype == np.float64
+    assert result.success
+    np.testing.assert_allclose(result.A, np.diag([1.0, 3.0]), rtol=1e-9)
 
 
 def test_lists_and_measurements_are_taken(gaussian):

@@ -15,6 +15,7 @@ from helpers import gaussian_rows, unit
 from threadpoolctl import threadpool_limits
 
 from quadsense import threads
+from quadsense.core import products
 from quadsense.core.blas import multiply_triangle
 from quadsense.core.products import adjoint, forward
 
@@ -25,6 +26,7 @@ def test_rows_shared_out_give_the_same_products(
 ) -> None:
     U = unit(gaussian_rows(rng, 1000, 9, dtype.startswith("complex"))).astype(dtype)
     y = np.random.default_rng(2).standard_normal(1000)
+    monkeypatch.setattr(products, "_PLAIN_FLOPS", 0)
     S = adjoint(U, y)
     image = forward(U, S)
     used = set()
@@ -120,3 +122,40 @@ def test_rows_are_not_shared_out_when_no_thread_can_start(monkeypatch: pytest.Mo
 def test_triangles_are_refused_in_the_wrong_order() -> None:
     with pytest.raises(ValueError, match="Fortran"):
         multiply_triangle(np.triu(np.ones((3, 3))), np.ones((2, 3)))
+
+
+def test_nobody_loads_libraries_while_blas_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lookup holds the loader's lock and wants the interpreter's: loading is the reverse."""
+    import threadpoolctl
+
+    inside, go_on, entered = threading.Event(), threading.Event(), threading.Event()
+    lookups = []
+
+    class Slow(threadpoolctl.ThreadpoolController):
+        def __init__(self) -> None:
+            lookups.append(self)
+            inside.set()
+            assert go_on.wait(60.0)
+            super().__init__()
+
+    monkeypatch.setattr(threadpoolctl, "ThreadpoolController", Slow)
+    threads._found_libraries.cache_clear()
+
+    def first() -> None:
+        with threads.blas_threads("one"):
+            pass
+
+    def second() -> None:
+        with threads.blas_threads("as set"):  # holds nothing, yet must wait before it goes on
+            entered.set()
+
+    workers = [threading.Thread(target=first), threading.Thread(target=second)]
+    workers[0].start()
+    assert inside.wait(60.0)
+    workers[1].start()
+    assert not entered.wait(0.2)
+    go_on.set()
+    for worker in workers:
+        worker.join()
+    assert entered.is_set()
+    assert len(lookups) == 1

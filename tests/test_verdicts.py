@@ -323,7 +323,7 @@ def test_a_wrong_rank_is_given_up_soon_where_rows_are_ample():
     p = quadsense.datasets.gaussian(n=20, m=200, rank=3, seed=0)
     result = quadsense.solve(p.U, p.b, delta=1e-6, rank=2)
     assert result.status is Status.STALLED
-    assert "20 restarts" in result.message
+    assert "no fit found from 21 starts" in result.message
 
 
 def test_cvxpy_agrees_that_an_answer_of_low_rank_fits(rng):
@@ -337,4 +337,4 @@ def test_cvxpy_agrees_that_an_answer_of_low_rank_fits(rng):
     np.testing.assert_allclose(np.asarray(result.A), A.value, atol=1e-2)
     too_small = quadsense.solve(p.U, p.b, delta=1e-6, rank=1, max_restarts=2)
     assert too_small.status is Status.STALLED
-    assert "rank 1 seems too small" in too_small.message
+    assert "no fit found from 3 starts" in too_small.message

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any, TypeAlias
 
 import array_api_compat
+import array_api_compat.numpy
 import numpy as np
 import numpy.typing as npt
 
@@ -19,12 +20,14 @@ Vector: TypeAlias = npt.NDArray[np.float64]
 
 def namespace(x: Array) -> Any:
     """Array namespace of `x`, wrapped by array-api-compat."""
+    if type(x) is np.ndarray:  # a microsecond in a solve that has few
+        return array_api_compat.numpy
     return array_api_compat.array_namespace(x)
 
 
 def is_numpy(x: Array) -> bool:
     """Whether `x` is a NumPy array, so that compiled kernels may read it."""
-    return bool(array_api_compat.is_numpy_array(x))
+    return type(x) is np.ndarray or bool(array_api_compat.is_numpy_array(x))
 
 
 def is_array(x: object) -> bool:
@@ -37,6 +40,12 @@ def device(x: Array) -> Any:
     return array_api_compat.device(x)
 
 
+def has_type(x: Array, name: str) -> bool:
+    """Whether the namespace and device of `x` have this type: JAX has float64 on demand only."""
+    described = getattr(namespace(x), "__array_namespace_info__", None)
+    return described is None or name in described().dtypes(device=device(x))
+
+
 def to_numpy(x: Array) -> npt.NDArray[Any]:
     """Return `x` as a NumPy array (no copy where it already is one)."""
     if isinstance(x, np.ndarray):
@@ -47,9 +56,11 @@ def to_numpy(x: Array) -> npt.NDArray[Any]:
 
 
 def like(values: npt.ArrayLike, other: Array) -> Array:
-    """Float64 copy of `values` in the namespace and on the device of `other`."""
-    xp = namespace(other)
-    return xp.asarray(np.asarray(values, dtype=np.float64), device=device(other))
+    """`values` in float64, in the namespace and on the device of `other`."""
+    own = np.asarray(values, dtype=np.float64)
+    if type(other) is np.ndarray:
+        return own
+    return namespace(other).asarray(own, device=device(other))
 
 
 def available_memory() -> int:

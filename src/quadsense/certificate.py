@@ -2,27 +2,130 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from quadsense.arrays import Array, Vector, to_numpy
-from quadsense.core.certificate import UNIT, enclosure, excess, is_met
+from quadsense.arrays import Array, Vector, device, is_numpy, like, to_numpy
+from quadsense.core.certificate import Enclosure, enclosure
+from quadsense.core.ends import UNIT, Ends
 from quadsense.core.forms import MeasuredForm
 from quadsense.core.identify import SpectralCertificate, spectral_certificate
 from quadsense.core.matrix import SensedMatrix
+from quadsense.hitting import smallest_hitting_set
 from quadsense.measurements import Measurements
+from quadsense.measurements.oracle import SpectralOracle
 from quadsense.measurements.validate import checked_vector
-from quadsense.methods.spectral import SpectralOracle
 from quadsense.proofs import best_error_bound, check_infeasible
+from quadsense.threads import for_products_of
+from quadsense.verification import Check, Verification
+
+AGREE = 1e-9
+"""Relative difference at which a stored number counts as the recomputed one: sums in another order
+differ by far less, a tampered digit by more."""
 
 
 def within_gap(data: Measurements, upper: float, lower: float, gap: float) -> bool:
     """Whether two bounds on the worst error are within the gap, or the fit is exact anyway."""
     scale = float(np.max(np.abs(to_numpy(data.b)) / to_numpy(data.tolerance)))
     return upper <= 1e-8 * scale or upper - lower <= 1.001 * gap * upper
+
+
+class Values:
+    """What a matrix reads, beside the intervals; each of shape (m,), found when asked for.
+
+    Parameters
+    ----------
+    data : Measurements
+        With intervals.
+    found : Enclosure
+        Values less ``data.unit_ends.reading``.
+    set_aside : ndarray of int, optional
+        Rows asked for nothing: their residuals are still told, their ratios are 0.
+    """
+
+    def __init__(self, data: Measurements, found: Enclosure, set_aside: Any = ()) -> None:
+        self.data, self.set_aside = data, set_aside
+        self._z, self._spread = to_numpy(found.z), to_numpy(found.error)
+        self._norms = to_numpy(data.unit_rows.norms)
+        dead = self._norms == 0
+        self._dead = dead if dead.any() else None  # u = 0 reads 0 whatever A is
+        assert data.ends is not None
+        self._ends = data.ends
+
+    @cached_property
+    def _mine(self) -> Vector:
+        """Values less the readings, in the user's units."""
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            mine = self._z * self._norms * self._norms
+        return mine if self._dead is None else np.where(self._dead, -self._ends.reading, mine)
+
+    @cached_property
+    def residuals(self) -> Vector:
+        """``u_i* A u_i - b_i`` (b the middle with bounds); of a row of one end, its crossing."""
+        if not self.data.from_bounds:
+            return self._mine
+        two = self._ends.sides.all(axis=0)
+        middle = self._ends.reading - to_numpy(self.data.b)
+        return np.where(two, self._mine + middle, self._ends.crossing(self._mine))
+
+    @cached_property
+    def error(self) -> Vector:
+        """Bound on the rounding of the residuals."""
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            error = self._spread * self._norms * self._norms
+        return error if self._dead is None else np.where(self._dead, 0.0, error)
+
+    @cached_property
+    def ratios(self) -> Vector:
+        """See `Ends.ratios`."""
+        return self._kept(self.data.unit_ends.ratios(self._z))
+
+    @cached_property
+    def upper(self) -> Vector:
+        """The same, rounding included."""
+        return self._kept(self.data.unit_ends.ratios(self._z, self._spread))
+
+    def _kept(self, ratios: Vector) -> Vector:
+        if self._dead is not None:
+            ratios = np.where(self._dead, self._ends.ratios(self._mine), ratios)
+        if len(self.set_aside):
+            ratios[self.set_aside] = 0.0
+        return ratios
+
+    @property
+    def met(self) -> npt.NDArray[np.bool_]:
+        """Rows surely within their intervals."""
+        met = self.data.unit_ends.met(self._z, self._spread)
+        return met if self._dead is None else np.where(self._dead, ~self._outside, met)
+
+    @property
+    def missed(self) -> npt.NDArray[np.bool_]:
+        """Rows surely outside their intervals."""
+        missed = self.data.unit_ends.missed(self._z, self._spread)
+        return missed if self._dead is None else np.where(self._dead, self._outside, missed)
+
+    @property
+    def _outside(self) -> npt.NDArray[np.bool_]:
+        outside = np.zeros(self.data.m, dtype=bool)
+        outside[self.data.contradictions()] = True
+        return outside
+
+
+def reference_of(data: Measurements) -> Array:
+    """What values at the unit rows are judged against: the readings, or 0 with bounds."""
+    return like(data.unit_ends.reading, data.unit_rows.norms)
+
+
+def evaluate(data: Measurements, matrix: SensedMatrix, set_aside: Any = ()) -> Values:
+    """What the matrix reads, recomputed from the data."""
+    matrix = on_rows_of(matrix, data)
+    return Values(data, enclosure(matrix, data.unit_rows, reference_of(data)), set_aside)
 
 
 @dataclass(frozen=True)
@@ -43,18 +146,25 @@ class Certificate:
         Largest rounding bound, as a part of the tolerance.
     matrix : SensedMatrix
         The A that the claim is about.
-    dual : ndarray of shape (m,) or None
-        With "infeasible": y with ``F*(y) = 0`` and ``|y.b| > sum |y_i| delta_i``.
+    dual : ndarray of shape (m,) or (p, m), or None
+        With "infeasible": y with ``F*(y) = 0`` and ``|y.b| > sum |y_i| delta_i``; several where
+        measurements may be set aside, whose supports no set of `allowed` rows hits.
     tolerance : ndarray of shape (m,)
-        The tolerances of the solve.
+        The tolerances of the solve: half-widths (see `Measurements.tolerance`).
+    lo, hi : ndarray of shape (m,) or None
+        The intervals of the solve, where these were given.
     conjugate : bool
         Whether the solve took the rows as ``u_i*``.
     psd : bool
         Whether the claim is about positive semidefinite matrices only.
     gap : float
         With "optimal": the claimed relative distance of the two bounds.
+    rank : int or None
+        The largest rank that was asked for.
     set_aside : ndarray of int
-        Measurements that the claim leaves out.
+        Measurements that the claim leaves out, all of which the matrix misses.
+    allowed : int
+        How many may be left out.
     condition : str
         With "infeasible" and "optimal": what the lower bound takes for granted, if anything.
     data : Measurements or None
@@ -67,13 +177,22 @@ class Certificate:
     rounding: float
     matrix: SensedMatrix
     dual: Vector | None = None
-    tolerance: Array = field(default=None, repr=False)
+    tolerance: Array = None
+    lo: Vector | None = None
+    hi: Vector | None = None
     conjugate: bool = False
     psd: bool = False
+    rank: int | None = None
     gap: float = 0.0
     set_aside: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    allowed: int = 0
     condition: str = ""
-    data: Measurements | None = field(default=None, repr=False, compare=False)
+    data: Measurements | None = field(default=None, compare=False)
+
+    def __repr__(self) -> str:
+        """The claim in a line."""
+        numbers = f"ratio {self.lower_bound:.6g} to {self.upper_bound:.6g}"
+        return f"<Certificate {self.kind}: {numbers}, order {self.matrix.shape[0]}>"
 
     def verify(self, U: Any, b: Any = None, *, delta: Any = None, **options: Any) -> bool:
         """Recompute the claim from the data alone.
@@ -81,43 +200,218 @@ class Certificate:
         Parameters
         ----------
         U : array, sparse array, Measurements or SpectralOracle
-            The probes (then `b` is needed), or the measurements with their tolerance; for a
-            result of `solve_spectral`, the oracle.
+            The probes (then `b` is needed, but for a claim about `bounds`), or the measurements;
+            for a result of `solve_spectral`, the oracle.
         b : array_like of shape (m,), optional
             Readings.
         delta : float or array_like of shape (m,), optional
-            Tolerance; that of the solve by default.
+            Tolerance to check against beside that of the solve.
         **options
             `rtol`, `bounds`, `conjugate` of `Measurements`.
 
         Returns
         -------
         bool
-            Whether the claim holds on these data; False for kind "none".
+            Whether all that the certificate states holds on these data, for the tolerance of the
+            solve and, where `Measurements` come with another, for that one too; False for kind
+            "none". `check` says what was checked.
+        """
+        return self.check(U, b, delta=delta, **options).true
+
+    def check(self, U: Any, b: Any = None, *, delta: Any = None, **options: Any) -> Verification:
+        """Recompute the claim, and say statement by statement what was checked against what.
+
+        Parameters
+        ----------
+        U, b, delta, **options
+            As in `verify`.
         """
         if isinstance(U, SpectralOracle):
-            return self._is_spectral(U)
-        data = self._data(U, b, delta, options)
+            return Verification((self._check_spectral(U),))
+        size = 4.0 * np.size(self.tolerance) * float(self.matrix.shape[0]) ** 2
+        with np.errstate(over="ignore", under="ignore"), for_products_of(size):
+            parts = [
+                self._check(data, words, own)
+                for data, words, own in self._tasks(U, b, delta, options)
+            ]
+        return sum(parts[1:], parts[0])
+
+    def _tasks(
+        self, U: Any, b: Any, delta: Any, options: dict[str, Any]
+    ) -> Iterator[tuple[Measurements, str, bool]]:
+        """The measurements with each tolerance to check against, in words, and whether its own."""
+        given = {
+            "bounds": options.get("bounds"),
+            "rtol": options.get("rtol") or None,
+            "delta": delta,
+        }
+        explicit = [name for name, value in given.items() if value is not None]
+        if isinstance(U, Measurements):
+            if b is not None or options.get("bounds") is not None or "conjugate" in options:
+                raise ValueError("b, bounds and conjugate belong to Measurements: give U and b")
+            data = U if not explicit else U.with_tolerance(delta, options.get("rtol", 0.0))
+        else:
+            options.setdefault("conjugate", self.conjugate)
+            if b is None and "bounds" not in explicit and self.lo is not None:
+                options["bounds"] = (self.lo, self.hi)
+            data = Measurements(U, b, delta=delta, **options)
         if data.n != self.matrix.shape[0]:
             raise ValueError(
                 f"the result is of order {self.matrix.shape[0]}, but the data have n = {data.n}"
             )
+        if data.m != np.size(self.tolerance):
+            raise ValueError(
+                f"the result is about {np.size(self.tolerance)} measurements, the data are {data.m}"
+            )
+        if self.kind == "optimal":
+            if data.from_bounds:
+                raise ValueError("the result is about readings b, but the data are intervals")
+            yield data.without_tolerance(), "no tolerance", True
+            return
+        own = self._own_ends(data)
+        if data.ends is None or _same(data.ends, own):
+            yield data.with_ends(own), _words(own), True
+            return
+        yield data.with_ends(own), f"the result's own tolerance, {_words(own)}", True
+        which = f"the {' and '.join(explicit)} given" if explicit else "the data's tolerance"
+        yield data, f"{which}, which differs, {_words(data.ends)}", False
+
+    def own_data(self, U: Any, b: Any, options: dict[str, Any]) -> Measurements:
+        """The measurements with the intervals of the solve, whatever else they come with."""
+        if isinstance(U, Measurements):
+            data = U
+        elif b is None:
+            bounds = options.get("bounds", (self.lo, self.hi))
+            conjugate = options.get("conjugate", self.conjugate)
+            data = Measurements(U, bounds=bounds, conjugate=conjugate)
+        else:
+            data = Measurements(U, b, conjugate=options.get("conjugate", self.conjugate))
+        ends = self._own_ends(data)
+        return data.with_ends(ends)
+
+    def _own_ends(self, data: Measurements) -> Ends:
+        """The intervals of the solve, on readings of these data."""
+        if self.lo is not None and self.hi is not None:
+            if not np.all(self.lo < self.hi):
+                return Ends.around(to_numpy(data.b), np.full(data.m, np.nan))
+            norms = to_numpy(data.unit_rows.norms)
+            return Ends.between(to_numpy(self.lo), to_numpy(self.hi), norms)
+        tolerance = np.asarray(to_numpy(self.tolerance), dtype=np.float64)
+        return Ends.around(to_numpy(data.b), tolerance)
+
+    def _check(self, data: Measurements, words: str, own: bool) -> Verification:
+        """Every statement against one tolerance."""
+        checks = [self._check_form(data)]
+        if not checks[0].holds:
+            return Verification(tuple(checks))
+        values = evaluate(data, self.matrix, self.set_aside)
+        if own:
+            upper = float(values.upper.max())
+            text = f"claimed {self.upper_bound:.6g}, found {upper:.6g}"
+            # Another evaluation rounds otherwise, within its own bound.
+            with np.errstate(invalid="ignore"):
+                slack = 2.0 * float(np.nan_to_num(values.upper - values.ratios).max())
+            known = math.isfinite(upper) and _at_most(upper, self.upper_bound + slack)
+            checks.append(Check("upper bound", known or self.upper_bound == math.inf, text))
+        if self.psd and self.kind != "infeasible":
+            checks.append(Check("positive semidefinite", is_positive(self.matrix)))
+        if self.rank is not None and self.kind != "infeasible":
+            rank = rank_of(self.matrix)
+            text = f"found {rank}, asked for at most {self.rank}"
+            checks.append(Check("rank", rank <= self.rank, text))
         if self.set_aside.size:
-            data = data.set_aside(self.set_aside)
-        if self.kind == "infeasible":
-            if self.dual is None or self.dual.shape != (data.m,):
-                return False
-            return check_infeasible(data, self.dual, self.psd).proved
-        if self.kind not in ("met", "optimal"):
-            return False
-        scaled = data.scaled()
-        matrix = on_rows_of(self.matrix, data)
-        found = enclosure(matrix, data.unit_rows, scaled.b)
-        if self.psd and not is_positive(matrix):
-            return False
+            kept = bool(np.all(~values.met[self.set_aside]))
+            few = self.set_aside.size <= self.allowed
+            text = f"{self.set_aside.size} rows, at most {self.allowed}, none of which is met"
+            checks.append(Check("set aside", kept and few, text))
+        kept_data = data.set_aside(self.set_aside) if self.set_aside.size else data
+        claim = {"met": self._check_met, "optimal": self._check_optimal}.get(
+            self.kind, self._check_infeasible
+        )
+        checks.extend(claim(kept_data, values, words, own))
+        return Verification(tuple(checks))
+
+    def _check_form(self, data: Measurements) -> Check:
+        """Whether the certificate is one at all."""
+        if self.kind not in ("met", "optimal", "infeasible"):
+            return Check("claim", False, "the result claims nothing")
+        aside = self.set_aside
+        numbers = [self.upper_bound, self.lower_bound, self.gap, self.rounding]
+        sound = (
+            not any(math.isnan(number) for number in numbers)
+            and (not aside.size or _are_rows(aside, data.m))
+            and data.unit_rows.conjugate == (self.conjugate and data.unit_rows.is_complex)
+            and (data.ends is None or bool((data.ends.unit > 0).all()))  # not so for NaN
+            and self.allowed >= 0
+            and self._dual_fits(data.m)
+        )
+        return Check(f"claim: {self.kind}", sound, "" if sound else "the certificate is damaged")
+
+    def _dual_fits(self, m: int) -> bool:
         if self.kind == "met":
-            return is_met(found, scaled.delta, data.sides)
-        return self._is_optimal(data, found, scaled.delta)
+            return self.dual is None
+        if self.dual is None:
+            return self.kind == "optimal"
+        if not np.isfinite(self.dual).all():
+            return False
+        several = self.kind == "infeasible" and self.dual.ndim == 2 and len(self.dual) > 0
+        return self.dual.shape[-1:] == (m,) and (self.dual.ndim == 1 or several)
+
+    def _check_met(
+        self, data: Measurements, values: Values, words: str, own: bool
+    ) -> Iterator[Check]:
+        met = values.met.copy()
+        met[self.set_aside] = True
+        over = np.flatnonzero(~met)
+        text = f"against {words}"
+        if over.size:
+            text += (
+                f"; {over.size} of {met.size - self.set_aside.size} are not, first row {over[0]}"
+            )
+        yield Check("every measurement within its interval, rounding included", not over.size, text)
+        yield Check("lower bound", self.lower_bound <= 0.0, "none is claimed with a fit")
+
+    def _check_optimal(
+        self, data: Measurements, values: Values, words: str, own: bool
+    ) -> Iterator[Check]:
+        upper, lower, condition = float(values.upper.max()), 0.0, ""
+        if self.dual is not None:
+            size = self.matrix.norm()
+            lower, condition = best_error_bound(data, self.dual, upper, self.psd, size)
+        yield self._check_lower(lower, condition)
+        found = within_gap(data, upper, lower, self.gap)
+        stated = within_gap(data, self.upper_bound, self.lower_bound, self.gap)
+        text = f"worst error {upper:.6g}, and none below {lower:.6g}, gap {self.gap:g}"
+        yield Check("no matrix does better, up to the gap", found and stated, text)
+
+    def _check_infeasible(
+        self, data: Measurements, values: Values, words: str, own: bool
+    ) -> Iterator[Check]:
+        assert self.dual is not None
+        which = "no positive semidefinite matrix" if self.psd else "no matrix"
+        if self.dual.ndim == 1 and not self.allowed:
+            proof = check_infeasible(data, self.dual, self.psd)
+            yield Check(f"{which} is within the intervals", proof.proved, f"against {words}")
+            if own:
+                yield self._check_lower(proof.lower_bound, proof.condition)
+            return
+        duals = np.atleast_2d(self.dual)
+        proofs = [check_infeasible(data, dual, self.psd, alone=True) for dual in duals]
+        hitting = smallest_hitting_set([dual != 0.0 for dual in duals])
+        fewest = 0 if hitting is None else hitting.size
+        enough = all(proof.proved for proof in proofs) and fewest > self.allowed
+        text = f"against {words}; {len(proofs)} proofs, which only {fewest} rows can hit"
+        yield Check(f"{which} misses {self.allowed} rows or fewer", enough, text)
+        if own:
+            conditions = [proof.condition for proof in proofs if proof.condition]
+            yield self._check_lower(1.0, conditions[0] if conditions else "")
+
+    def _check_lower(self, lower: float, condition: str) -> Check:
+        """Whether the lower bound and what it takes for granted are as claimed."""
+        text = f"claimed {self.lower_bound:.6g}, proved {lower:.6g}"
+        sound = not condition or self.condition == condition
+        text += f" {condition}" if condition else ""
+        return Check("lower bound", _at_most(self.lower_bound, lower) and sound, text)
 
     def spectral(
         self,
@@ -131,7 +425,9 @@ class Certificate:
         Parameters
         ----------
         noise : float or array_like of shape (m,), default=0.0
-            Bound on the error of each reading, ``|b_i - u_i* A* u_i|``.
+            Bound on the error of each reading, ``|b_i - u_i* A* u_i|``. With `bounds` it is at
+            least half the width of the interval, and rows of one end are left out, as are those
+            that were set aside.
         confidence : float, optional
             In (0, 1): the far tighter bound for errors of random sign, by simulation.
         data : Measurements, optional
@@ -157,7 +453,13 @@ class Certificate:
         if np.any(levels < 0):
             raise ValueError(f"noise must not be negative, got {levels.min()}")
         norms = to_numpy(data.unit_rows.norms)
-        live = np.flatnonzero(norms > 0)
+        known = norms > 0
+        known[self.set_aside] = False
+        if data.from_bounds:  # the interval is all that is known of a reading
+            assert data.ends is not None
+            known &= data.ends.sides.all(axis=0)
+            levels = np.maximum(levels, to_numpy(data.tolerance))
+        live = np.flatnonzero(known)
         squares = norms[live] ** 2
         return spectral_certificate(
             data.unit_rows.as_numpy()[live],
@@ -167,38 +469,52 @@ class Certificate:
             confidence=confidence,
         )
 
-    def _is_spectral(self, oracle: SpectralOracle) -> bool:
+    def _check_spectral(self, oracle: SpectralOracle) -> Check:
         """Whether ``(1 - accuracy) A* <= A <= (1 + accuracy) A*``, with the oracle's A*."""
         found = oracle.eigenvalues(self.matrix.to_dense()) - 1.0
         worst = float(np.abs(to_numpy(found)).max()) + oracle.rounding(found)
-        return self.kind == "spectral" and worst <= float(np.min(self.tolerance))
-
-    def _data(self, U: Any, b: Any, delta: Any, options: dict[str, Any]) -> Measurements:
-        """The measurements to check against, with a tolerance."""
-        if isinstance(U, Measurements):
-            data = U if delta is None else U.with_tolerance(delta)
-            return data if data.tolerance is not None else data.with_tolerance(self.tolerance)
-        given = "bounds" in options or options.get("rtol")
-        tolerance = self.tolerance if delta is None and not given else delta
-        options.setdefault("conjugate", self.conjugate)
-        return Measurements(U, b, delta=tolerance, **options)
-
-    def _is_optimal(self, data: Measurements, found: Any, delta: Any) -> bool:
-        """Whether the recomputed upper and lower bound are within the gap."""
-        slack = to_numpy(found.error) / to_numpy(delta)
-        upper, lower = float((ratios_of(data, found.z) + slack).max()), 0.0
-        if self.dual is not None and self.dual.shape == (data.m,):
-            lower, _ = best_error_bound(data, self.dual, upper, self.psd)
-        return within_gap(data, upper, lower, self.gap)
+        accuracy = float(np.min(self.tolerance))
+        true = (
+            self.kind == "spectral"
+            and worst <= accuracy
+            and _at_most(worst / accuracy, self.upper_bound)
+        )
+        text = f"found {worst:.6g} against {accuracy:.6g}"
+        return Check("(1 - accuracy) A* <= A <= (1 + accuracy) A*", true, text)
 
 
-def ratios_of(data: Measurements, unit_z: Array) -> Vector:
-    """``|z_i|/delta_i`` from the residuals of the unit rows; a row of zeros reads 0 whatever A."""
-    ratios = excess(unit_z, data.scaled().delta, data.sides)
-    dead = to_numpy(data.unit_rows.nonzero) == 0
-    if dead.any():
-        ratios = np.where(dead, excess(-data.b, data.tolerance, data.sides), ratios)
-    return ratios
+def _are_rows(index: npt.NDArray[np.int64], m: int) -> bool:
+    """Whether these are rows of m, each once."""
+    return np.unique(index).size == index.size and bool(np.all((index >= 0) & (index < m)))
+
+
+def _at_most(small: float, large: float) -> bool:
+    """Whether a number is at most another, up to `AGREE`."""
+    return small <= large + AGREE * max(abs(small), abs(large))
+
+
+def _same(one: Ends, other: Ends) -> bool:
+    """Whether two sets of intervals agree to the last bit but one."""
+    return all(
+        bool(np.allclose(a, b, rtol=4.0 * UNIT, atol=0.0))
+        for a, b in ((one.lo, other.lo), (one.hi, other.hi), (one.unit, other.unit))
+    )
+
+
+def _words(ends: Ends) -> str:
+    """Intervals in words."""
+    if not ends.even:
+        return f"{ends.unit.size} intervals"
+    least, most = float(ends.unit.min()), float(ends.unit.max())
+    return f"delta {least:.6g}" if least == most else f"deltas {least:.6g} to {most:.6g}"
+
+
+def rank_of(matrix: SensedMatrix) -> int:
+    """Rank by its form, or the number of eigenvalues that are not rounding."""
+    if matrix.factor is not None:
+        return int(matrix.factor.shape[1])
+    values = np.abs(np.linalg.eigvalsh(np.asarray(matrix)))
+    return int(np.count_nonzero(values > 16.0 * UNIT * values.size * values.max()))
 
 
 def is_positive(matrix: SensedMatrix) -> bool:
@@ -210,15 +526,17 @@ def is_positive(matrix: SensedMatrix) -> bool:
 
 
 def on_rows_of(matrix: SensedMatrix, data: Measurements) -> SensedMatrix:
-    """The same matrix held on the rows of `data`, where those are its own rows."""
+    """The same matrix held on the rows of `data`, where those are its own rows, and as they are."""
     form = matrix.form
     rows = data.unit_rows
-    if not isinstance(form, MeasuredForm) or form.rows is rows:
+    if not isinstance(form, MeasuredForm):
+        return _beside(matrix, rows)
+    if form.rows is rows:
         return matrix
     own: Any = form.rows
     same = (
         type(own) is type(rows)
-        and own.U.shape == rows.U.shape
+        and tuple(own.U.shape) == tuple(rows.U.shape)
         and own.conjugate == rows.conjugate
         and (
             (own.U != rows.U).nnz == 0
@@ -227,4 +545,26 @@ def on_rows_of(matrix: SensedMatrix, data: Measurements) -> SensedMatrix:
         )
         and bool(np.array_equal(to_numpy(own.norms), to_numpy(rows.norms)))
     )
-    return SensedMatrix(replace(form, rows=rows)) if same else matrix
+    if not same:
+        return matrix if is_numpy(form.c) == is_numpy(rows.norms) else _beside(matrix, rows)
+    base = form.base if form.base is None else _as(form.base, rows)
+    return SensedMatrix(replace(form, rows=rows, c=_as(form.c, rows), base=base))
+
+
+def _as(values: Array, rows: Any) -> Array:
+    """An array in the namespace and on the device of the rows."""
+    if is_numpy(values) == is_numpy(rows.norms):
+        return values
+    return rows.xp.asarray(to_numpy(values), device=device(rows.norms))
+
+
+def _beside(matrix: SensedMatrix, rows: Any) -> SensedMatrix:
+    """The matrix in the namespace of the rows, where it came from a file."""
+    if matrix.factor is not None:
+        factor = _as(matrix.factor, rows)
+        return matrix if factor is matrix.factor else SensedMatrix.from_factor(rows._cast(factor))
+    own: Any = matrix.form
+    sample = own.c if isinstance(own, MeasuredForm) else own.values
+    if is_numpy(sample) == is_numpy(rows.norms):
+        return matrix
+    return SensedMatrix.from_dense(rows._cast(_as(matrix.to_dense(), rows)))

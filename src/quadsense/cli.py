@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 import numpy as np
@@ -13,11 +13,13 @@ import numpy as np
 import quadsense
 from quadsense import datasets, files, view
 from quadsense.demo import run_demo
+from quadsense.interrupts import Interrupted
 from quadsense.machine import known_rates, measure_rates
 from quadsense.methods import METHODS
 from quadsense.plan import Shape, make_plan, shape_of
-from quadsense.request import SCHEDULES, STARTS
+from quadsense.request import SCHEDULES, STARTS, check_rank
 from quadsense.result import Status
+from quadsense.typing import MethodName, ScheduleName, StartName
 
 EXIT = {
     Status.MET: 0,
@@ -25,7 +27,10 @@ EXIT = {
     Status.INFEASIBLE: 4,
     Status.INTERRUPTED: 130,
 }
+"""Exit status of `solve`; every other status is `NOT_MET`."""
+
 NOT_MET = 3
+"""Exit status where nothing was decided, and of `verify` where the claim is false."""
 
 KINDS: dict[str, Any] = {
     "orthonormal": datasets.orthonormal,
@@ -136,8 +141,8 @@ def generate(
 @click.option("--m", type=int, help="Without a file: number of measurements.")
 @click.option("--complex", "complex_", is_flag=True, help="Without a file: complex probes.")
 @click.option("--psd", is_flag=True, help="Plan for a positive semidefinite A.")
-@click.option("--rank", type=int, help="Plan for an A of this rank.")
-@click.option("--conjugate", is_flag=True, help="Rows are given as u_i*.")
+@click.option("--rank", help="Plan for an A of this rank; 'auto' lets it grow.")
+@click.option("--conjugate", is_flag=True, default=None, help="Rows are given as u_i*.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def inspect(
     file: str | None,
@@ -145,8 +150,8 @@ def inspect(
     m: int | None,
     complex_: bool,
     psd: bool,
-    rank: int | None,
-    conjugate: bool,
+    rank: str | None,
+    conjugate: bool | None,
     as_json: bool,
 ) -> None:
     """Show what is known of the measurements in FILE, and how they would be solved.
@@ -168,15 +173,20 @@ def inspect(
     if file is not None:
         data = quadsense.Measurements.open(file, conjugate=conjugate)
         fields, text = view.data_fields(data), view.data_text(data) + "\n"
+        order = _order(rank, data.n)
         target = data.tolerance is not None
         shape = shape_of(
-            data if target else data.with_tolerance(1.0), psd=psd, rank=rank, target=True
+            data if target else data.with_tolerance(1.0),
+            psd=psd or order is not None,
+            rank=order,
+            target=True,
         )
     else:
         assert n is not None and m is not None
         if n < 1 or m < 1:
             raise ValueError(f"n and m must be at least 1, got n = {n}, m = {m}")
-        shape = Shape(m=m, n=n, complex=complex_, psd=psd, rank=rank)
+        order = _order(rank, n)
+        shape = Shape(m=m, n=n, complex=complex_, psd=psd or order is not None, rank=order)
     plan = make_plan(shape, rates=rates)
     fields["plan"] = plan.describe()
     click.echo(json.dumps(fields) if as_json else text + view.plan_text(plan))
@@ -209,7 +219,7 @@ def inspect(
 @click.option("--seed", type=int, default=0, show_default=True, help="Of all randomness.")
 @click.option("--max-iter", type=int, help="Most iterations.")
 @click.option("--time-limit", type=float, help="Most seconds of iterating.")
-@click.option("--conjugate", is_flag=True, help="Rows are given as u_i*.")
+@click.option("--conjugate", is_flag=True, default=None, help="Rows are given as u_i*.")
 @click.option("-o", "--output", help="Write the result here (.npz).")
 @click.option("--dense", help="Also write A as a dense array here (.npy).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -218,18 +228,18 @@ def solve(
     file: str,
     delta: float | None,
     rtol: float,
-    method: str,
+    method: MethodName,
     psd: bool,
     rank: str | None,
     allow_violations: int,
     gap: float | None,
-    schedule: str,
-    start: str | None,
+    schedule: ScheduleName,
+    start: StartName | None,
     batch_size: int | None,
     seed: int,
     max_iter: int | None,
     time_limit: float | None,
-    conjugate: bool,
+    conjugate: bool | None,
     output: str | None,
     dense: str | None,
     as_json: bool,
@@ -237,7 +247,7 @@ def solve(
 ) -> int:
     """Find a matrix that meets every measurement in FILE (arrays U and b, or U, lo and hi).
 
-    Ctrl-C stops at the best matrix so far and writes it.
+    Ctrl-C and SIGTERM stop at the best matrix so far and write it.
 
     \b
     Examples:
@@ -250,20 +260,26 @@ def solve(
     _check_outputs(file, output, dense)
     data = quadsense.Measurements.open(file, delta=delta, rtol=rtol, conjugate=conjugate)
     options: dict[str, Any] = {"batch_size": batch_size, "gap": gap}
-    result = quadsense.solve(
-        data,
-        method=method,
-        psd=psd or None,
-        rank=_rank(rank),
-        schedule=schedule,
-        start=start,
-        allow_violations=allow_violations,
-        rng=seed,
-        max_iter=max_iter,
-        time_limit=time_limit,
-        progress=not quiet and sys.stderr.isatty(),
-        **{name: value for name, value in options.items() if value is not None},
-    )
+    interrupted = False
+    try:
+        result = quadsense.solve(
+            data,
+            method=method,
+            psd=psd or None,
+            rank=_rank(rank),
+            schedule=schedule,
+            start=start,
+            allow_violations=allow_violations,
+            rng=seed,
+            max_iter=max_iter,
+            time_limit=time_limit,
+            progress=not quiet and sys.stderr.isatty(),
+            **{name: value for name, value in options.items() if value is not None},
+        )
+    except KeyboardInterrupt as interrupt:
+        if not isinstance(interrupt, Interrupted):
+            raise
+        result, interrupted = interrupt.result, True
     if output is not None:
         result.save(output)
     if dense is not None:
@@ -272,25 +288,34 @@ def solve(
         click.echo(json.dumps(view.result_fields(result)))
     elif not quiet:
         click.echo(view.result_text(result))
-    return EXIT.get(result.status, NOT_MET)
+    return EXIT[Status.INTERRUPTED] if interrupted else EXIT.get(result.status, NOT_MET)
 
 
-def _rank(text: str | None) -> int | str | None:
-    if text is None or text == "auto":
-        return text
+def _rank(text: str | None) -> int | Literal["auto"] | None:
+    if text is None:
+        return None
+    if text == "auto":
+        return "auto"
     try:
         return int(text)
     except ValueError:
         raise ValueError(f"--rank must be a whole number or 'auto', got {text!r}") from None
 
 
+def _order(text: str | None, n: int) -> int | None:
+    """The plan's word for a rank, 0 where it may grow; refused where `solve` would refuse it."""
+    rank = _rank(text)
+    check_rank(rank, n)
+    return 0 if isinstance(rank, str) else rank
+
+
 def _check_outputs(file: str, output: str | None, dense: str | None) -> None:
     """Refuse, before any work, outputs that cannot be written or would destroy something."""
     taken = {Path(file).resolve(): "the input"}
-    for name, path in (("-o", output), ("--dense", dense)):
+    for name, path, suffix in (("-o", output, ".npz"), ("--dense", dense, ".npy")):
         if path is None:
             continue
-        files.check_writable(path)
+        files.check_writable(path, suffix)
         where = Path(path).resolve()
         if where in taken:
             raise ValueError(f"{name} {path} would overwrite {taken[where]}: choose another name")
@@ -300,36 +325,33 @@ def _check_outputs(file: str, output: str | None, dense: str | None) -> None:
 @cli.command()
 @click.argument("file")
 @click.argument("result")
-@click.option("--delta", type=float, help="Check against this tolerance, not the result's own.")
+@click.option("--delta", type=float, help="Check against this tolerance too.")
+@click.option("--conjugate", is_flag=True, default=None, help="Rows of FILE are given as u_i*.")
 @click.option("--quiet", is_flag=True, help="Print nothing; see the exit status.")
-def verify(file: str, result: str, delta: float | None, quiet: bool) -> int:
+def verify(file: str, result: str, delta: float | None, conjugate: bool | None, quiet: bool) -> int:
     """Recompute the claim of RESULT from the measurements in FILE; exit 0 if true, 3 if not.
+
+    It is checked against the tolerance of the solve and against that of FILE, where FILE has one
+    and it differs; it is true only if both hold.
 
     \b
     Example:
       quadsense verify data.npz result.npz
     """
     claimed = quadsense.load_result(result)
-    certificate = claimed.certificate
-    data = quadsense.Measurements.open(file, conjugate=certificate.conjugate)
-    if data.m != certificate.tolerance.size:
-        raise ValueError(
-            f"{result} is about {certificate.tolerance.size} measurements, {file} holds {data.m}"
-        )
-    if delta is not None:
-        data = data.with_tolerance(delta)
-    elif not data.from_bounds:
-        data = data.with_tolerance(certificate.tolerance)
-    true = certificate.verify(data)
-    if not quiet:
-        if certificate.kind == "none":
-            click.echo(f"no claim: the result's status is {claimed.status}")
-        else:
-            aside = certificate.set_aside.size
-            rest = f", {aside} set aside" if aside else ""
-            kept = f"{data.m - aside} measurements{rest}"
-            click.echo(f"{'true' if true else 'FALSE'}: {claimed.status}, {kept}")
-    return 0 if true else NOT_MET
+    data = quadsense.Measurements.open(file, conjugate=conjugate)
+    found = claimed.check(data, delta=delta)
+    if quiet:
+        pass
+    elif claimed.certificate.kind == "none":
+        click.echo(f"no claim: the result's status is {claimed.status}")
+    else:
+        aside = claimed.certificate.set_aside.size
+        rest = f", {aside} set aside" if aside else ""
+        verdict = "true" if found.true else "FALSE"
+        click.echo(f"{verdict}: {claimed.status}, {data.m - aside} measurements{rest}")
+        click.echo("".join(f"  {check}\n" for check in found.checks), nl=False)
+    return 0 if found.true else NOT_MET
 
 
 @cli.command()

@@ -12,9 +12,10 @@ import numpy.typing as npt
 from quadsense.arrays import Vector
 from quadsense.core.matrix import SensedMatrix
 from quadsense.measurements import Measurements
+from quadsense.typing import Seed
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Dataset:
     """A problem and its answer.
 
@@ -28,12 +29,22 @@ class Dataset:
         X with ``A* = X X*``.
     noise : float
         Standard deviation of the Gaussian noise in `b`.
+    kind : str
+        Which function of this module made it.
     """
 
     U: npt.NDArray[Any]
     b: Vector
     factor: npt.NDArray[Any]
     noise: float
+    kind: str = ""
+
+    def __repr__(self) -> str:
+        """Kind, sizes and noise, without the arrays."""
+        m, n = self.U.shape
+        number = "complex" if np.iscomplexobj(self.U) else "real"
+        sizes = f"m={m}, n={n}, rank={self.factor.shape[1]}"
+        return f"Dataset({self.kind or 'unnamed'}, {sizes}, {number}, noise={self.noise:g})"
 
     @cached_property
     def A_star(self) -> npt.NDArray[Any]:
@@ -54,7 +65,7 @@ def orthonormal(
     condition: float = 10.0,
     noise: float = 0.0,
     complex: bool = False,
-    seed: Any = 0,
+    seed: Seed = 0,
 ) -> Dataset:
     """Orthonormal probes (m <= n): the setting of the paper's main theorem.
 
@@ -74,7 +85,8 @@ def orthonormal(
     """
     rng = np.random.default_rng(seed)
     _check_sizes(n, m, most=n)
-    return _dataset(_isometry(rng, m, n, complex), n, rank, condition, noise, complex, rng)
+    U = _isometry(rng, m, n, complex)
+    return _dataset("orthonormal", U, rank, condition, noise, complex, rng)
 
 
 def near_orthogonal(
@@ -86,7 +98,7 @@ def near_orthogonal(
     condition: float = 10.0,
     noise: float = 0.0,
     complex: bool = False,
-    seed: Any = 0,
+    seed: Seed = 0,
 ) -> Dataset:
     """Unit probes with ``|<u_i, u_j>| = rho`` for all i != j (m <= n).
 
@@ -106,7 +118,7 @@ def near_orthogonal(
     gram = rho * np.outer(signs, signs)  # (1 - rho) I + rho s s^T is positive definite
     np.fill_diagonal(gram, 1.0)
     U = np.linalg.cholesky(gram) @ _isometry(rng, m, n, complex)
-    return _dataset(U, n, rank, condition, noise, complex, rng)
+    return _dataset("near_orthogonal", U, rank, condition, noise, complex, rng)
 
 
 def gaussian(
@@ -117,7 +129,7 @@ def gaussian(
     condition: float = 10.0,
     noise: float = 0.0,
     complex: bool = False,
-    seed: Any = 0,
+    seed: Seed = 0,
 ) -> Dataset:
     """Gaussian probes of mean squared norm 1, so that readings are about the mean eigenvalue.
 
@@ -128,9 +140,8 @@ def gaussian(
     """
     rng = np.random.default_rng(seed)
     _check_sizes(n, m, most=None)
-    return _dataset(
-        _normal(rng, (m, n), complex) / np.sqrt(n), n, rank, condition, noise, complex, rng
-    )
+    U = _normal(rng, (m, n), complex) / np.sqrt(n)
+    return _dataset("gaussian", U, rank, condition, noise, complex, rng)
 
 
 def _check_sizes(n: int, m: int, most: int | None) -> None:
@@ -156,8 +167,8 @@ def _isometry(rng: np.random.Generator, m: int, n: int, complex: bool) -> npt.ND
 
 
 def _dataset(
+    kind: str,
     U: npt.NDArray[Any],
-    n: int,
     rank: int | None,
     condition: float,
     noise: float,
@@ -165,6 +176,7 @@ def _dataset(
     rng: np.random.Generator,
 ) -> Dataset:
     """Draw A* and read it."""
+    n = U.shape[1]
     rank = n if rank is None else rank
     if not 1 <= rank <= n:
         raise ValueError(f"rank must lie between 1 and n = {n}, got {rank}")
@@ -177,4 +189,4 @@ def _dataset(
     b = np.sum(np.abs(U.conj() @ X) ** 2, axis=1)
     if noise > 0:
         b = b + noise * rng.standard_normal(b.shape[0])
-    return Dataset(U, b, np.ascontiguousarray(X), noise)
+    return Dataset(U, b, np.ascontiguousarray(X), noise, kind)

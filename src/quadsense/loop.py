@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
-import signal
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
-from quadsense.arrays import to_numpy
+from quadsense.arrays import Array, like, to_numpy
 from quadsense.core.certificate import Enclosure, is_met
 from quadsense.core.matrix import SensedMatrix
+from quadsense.interrupts import Interrupts
 from quadsense.methods import Claim, Method, Problem, State
 from quadsense.result import History, Status
 
@@ -55,40 +54,15 @@ class Limits:
         Called with an `Intermediate` after every stride; StopIteration ends the run.
     progress : bool
         Show a bar with max residual against delta.
+    interrupts : Interrupts
+        Whether the user wants to stop.
     """
 
     max_iter: int | None = None
     time_limit: float | None = None
     callback: Callable[[Any], Any] | None = None
     progress: bool = False
-
-
-class _Interrupts:
-    """Ctrl-C noted during a stride and acted on after it; a second one acts at once.
-
-    An exception raised inside compiled code, as Python's own handler would, can be lost there.
-    """
-
-    def __init__(self) -> None:
-        self.pressed = False
-        self.previous: Any = None
-
-    def __enter__(self) -> _Interrupts:
-        if (
-            threading.current_thread() is threading.main_thread()
-            and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-        ):
-            self.previous = signal.signal(signal.SIGINT, self._note)
-        return self
-
-    def _note(self, number: int, frame: Any) -> None:
-        if self.pressed:
-            raise KeyboardInterrupt
-        self.pressed = True
-
-    def __exit__(self, *exception: object) -> None:
-        if self.previous is not None:
-            signal.signal(signal.SIGINT, self.previous)
+    interrupts: Interrupts = field(default_factory=Interrupts, compare=False)
 
 
 @dataclass(frozen=True)
@@ -124,16 +98,22 @@ class _Recorder:
             form = "{desc} |{bar}| {elapsed}{postfix}"
             self.bar = tqdm(total=100, bar_format=form, leave=False)
 
+    @cached_property
+    def typical_delta(self) -> float:
+        """What a ratio is times, where the ratio is all that is known."""
+        return float(np.median(self.tolerance))
+
     def add(self, state: State) -> tuple[float, ...]:
         """Append the state's numbers."""
         trace = self.method.trace(self.problem, state)
         ratio = state.max_ratio
         if trace.ratios is None:  # exact where all tolerances are the same
-            delta = float(np.median(self.tolerance))
+            delta = self.typical_delta
             residual = ratio * delta
         else:
             delta = float(self.tolerance[np.argmax(trace.ratios)])
-            residual = float((trace.ratios * self.tolerance).max())
+            with np.errstate(over="ignore"):
+                residual = float((trace.ratios * self.tolerance).max())
         seconds = time.perf_counter() - self.begin
         row = (
             state.iteration, seconds, residual, ratio, trace.log_potential, trace.lam, trace.step,
@@ -174,10 +154,12 @@ class _Run:
         certify: Callable[[SensedMatrix], Enclosure],
         recorder: _Recorder,
         limits: Limits,
-        interrupts: _Interrupts,
     ) -> None:
         self.method, self.problem, self.certify = method, problem, certify
-        self.recorder, self.limits, self.interrupts = recorder, limits, interrupts
+        self.recorder, self.limits, self.interrupts = recorder, limits, limits.interrupts
+        self.ends = problem.ends
+        # Whether values are judged against the readings that the method knows.
+        self.known = np.array_equal(self.ends.reading, to_numpy(problem.b))
         self.state = self.best = method.start(problem)
         self.found: Enclosure | None = None  # residuals of `best`, where recomputed
         self.status: Status | None = None
@@ -203,8 +185,11 @@ class _Run:
         """Residuals of the best state, recomputed from the data."""
         if self.found is None:
             begin = time.perf_counter()
-            found = self.method.checked(self.problem, self.best)
-            if found is None:
+            found = None
+            if self.known:
+                found = self.method.checked(self.problem, self.best)
+            # Evaluated otherwise than `verify` does: it must hold with room for both roundings.
+            if found is None or not self._surely_met(found):
                 found = self.certify(self.method.matrix(self.problem, self.best))
             self.found = found
             self.certifying += time.perf_counter() - begin
@@ -237,7 +222,7 @@ class _Run:
         """End if the recomputed residuals are within tolerance, or take the state up again."""
         self.best, self.found = self.state, None
         found = self.check_best()
-        if is_met(found, self.problem.delta, self.problem.sides):
+        if is_met(found, self.ends):
             self.end(Status.MET)
             return
         excess = float((to_numpy(found.error) / to_numpy(self.problem.delta)).max())
@@ -247,8 +232,14 @@ class _Run:
             self.end(Status.STALLED, f"rounding alone is {excess:.2g} of the tolerance: {text}")
             return
         goal = min(0.9**self.corrections, 1.0 - 2.0 * excess)
-        self.state = self.best = self.method.correct(self.problem, self.state, found.z, goal)
+        z = found.z
+        if not self.known:
+            z = z + (reference(self.problem) - self.problem.b)
+        self.state = self.best = self.method.correct(self.problem, self.state, z, goal)
         self.mark = math.inf
+
+    def _surely_met(self, found: Enclosure) -> bool:
+        return is_met(Enclosure(found.z, 2.0 * found.error), self.ends)
 
     def _stop_at_limits(self) -> None:
         """End if a limit is reached or nothing has moved for long."""
@@ -301,6 +292,11 @@ class _Run:
             self.limits.callback(Intermediate(int(row[0]), row[2], row[3], row[1], make))
 
 
+def reference(problem: Problem) -> Array:
+    """What values are judged against: the readings as given, or 0 with intervals given outright."""
+    return like(problem.ends.reading, problem.b)
+
+
 def run(
     method: Method,
     problem: Problem,
@@ -327,21 +323,20 @@ def run(
         bounds included, are within the tolerance.
     """
     recorder = _Recorder(method, problem, tolerance, limits)
-    with _Interrupts() as interrupts:
-        one = _Run(method, problem, certify, recorder, limits, interrupts)
-        try:
-            one.go()
-        except KeyboardInterrupt:
-            one.end(Status.INTERRUPTED, "interrupted by the user")
-        except StopIteration:
-            one.end(Status.INTERRUPTED, "stopped by the callback")
-        finally:
-            recorder.close()
+    one = _Run(method, problem, certify, recorder, limits)
+    try:
+        one.go()
+    except KeyboardInterrupt:
+        limits.interrupts.pressed = True
+        one.end(Status.INTERRUPTED, "interrupted by the user")
+    except StopIteration:
+        one.end(Status.INTERRUPTED, "stopped by the callback")
+    finally:
+        recorder.close()
     iterating = time.perf_counter() - recorder.begin - one.certifying
     found = one.check_best()
     assert one.status is not None
-    stopped = one.status in (Status.INTERRUPTED, Status.MAX_ITER, Status.TIME_LIMIT)
-    if stopped and problem.target and is_met(found, problem.delta, problem.sides):
+    if problem.target and is_met(found, one.ends):  # whatever else the method had in mind
         one.end(Status.MET)
     return Outcome(
         one.best, found, one.status, one.reason, one.claim, recorder.history(), iterating,

@@ -7,7 +7,6 @@ import os
 import tempfile
 import time
 from dataclasses import asdict, dataclass
-from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -44,18 +43,26 @@ def cache_path() -> Path:
     return Path(os.path.expanduser(folder), "rates.json")
 
 
+_known: dict[tuple[str | None, ...], Rates] = {}  # by the settings that lead to the file
+
+
+def _settings() -> tuple[str | None, ...]:
+    return os.environ.get("QUADSENSE_CACHE"), os.environ.get("XDG_CACHE_HOME")
+
+
 def known_rates() -> Rates:
-    """The cached rates, or typical ones; never measures, so a solve may call it."""
-    path = cache_path()
-    try:
-        return _read_rates(path, path.stat().st_mtime_ns)
-    except OSError:
-        return Rates()
+    """The cached rates, or typical ones; never measures, so a solve may call it.
+
+    The file is looked up once in a process: that costs more than the rest of a plan.
+    """
+    where = _settings()
+    if where not in _known:
+        _known[where] = _read_rates(cache_path())
+    return _known[where]
 
 
-@lru_cache(maxsize=1)
-def _read_rates(path: Path, written: int) -> Rates:
-    """The rates in a file as of a time; reading it anew would cost more than the rest of a plan."""
+def _read_rates(path: Path) -> Rates:
+    """The rates in a file; typical ones where there is none, or none that makes sense."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         rates = Rates(float(found["flops"]), float(found["bytes"]), True)
@@ -65,13 +72,13 @@ def _read_rates(path: Path, written: int) -> Rates:
 
 
 def measure_rates() -> Rates:
-    """Measure for about a tenth of a second, and cache (silently not, where that fails)."""
+    """Measure for about a tenth of a second; known from then on, and cached where possible."""
     A = np.ones((800, 800))
     v = np.ones(4000)
     K = np.ones((4000, 4000))
     flops = 2.0 * 800**3 / _fastest(lambda: A @ A)
     traffic = K.nbytes / _fastest(lambda: K @ v)
-    rates = Rates(flops, traffic, True)
+    rates = _known[_settings()] = Rates(flops, traffic, True)
     path = cache_path()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from quadsense.arrays import available_memory
@@ -10,13 +11,13 @@ from quadsense.machine import Rates, known_rates
 from quadsense.measurements import Measurements
 from quadsense.measurements.gram import gram_form
 from quadsense.measurements.sparse import SparseRows
-from quadsense.threads import WORTH_SHARING
+from quadsense.threads import LITTLE_WORK, WORTH_SHARING
 
 SMALL_PRODUCT = 2e7
 """Flops of a product below which a second BLAS thread costs more than it gives."""
 
 ITERATIONS = {"gd": 200.0, "sgd": 5000.0, "dual": 80.0, "factored": 150.0, "minimax": 12.0}
-"""Steps that a solve typically takes; orders of magnitude, for the predicted time."""
+"""Steps that a solve typically takes; orders of magnitude (docs/theory.md, section 10)."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class Shape:
         return self.m * self.n * (16 if self.complex else 8)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan:
     """What was chosen for a problem.
 
@@ -94,6 +95,11 @@ class Plan:
     seconds: float
     reasons: tuple[str, ...]
 
+    def __repr__(self) -> str:
+        """Methods and cost; the reasons are in `reasons`."""
+        methods = " then ".join(self.methods)
+        return f"Plan({methods}, {self.memory / 2**20:.3g} MiB, {self.seconds:.2g} s predicted)"
+
     def describe(self) -> dict[str, Any]:
         """The plan as plain data, for `Result.plan`."""
         return {**vars(self), "methods": list(self.methods), "reasons": list(self.reasons)}
@@ -119,6 +125,12 @@ def shape_of(data: Measurements, *, psd: bool, rank: int | None, target: bool) -
 
 def make_plan(shape: Shape, method: str = "auto", rates: Rates | None = None) -> Plan:
     """Choose for a shape; `method` other than "auto" is the user's word."""
+    return _made(shape, method, rates or known_rates(), available_memory())
+
+
+@lru_cache(maxsize=16)  # many solves of one shape plan once
+def _made(shape: Shape, method: str, rates: Rates, memory: int) -> Plan:
+    """The plan where so much memory is free."""
     reasons: list[str] = []
     methods = _methods(shape, reasons) if method == "auto" else (method,)
     first = methods[0]
@@ -136,13 +148,14 @@ def make_plan(shape: Shape, method: str = "auto", rates: Rates | None = None) ->
     )
     if first in ("cg", "minimax"):
         coordinates = "measurement" if shape.m <= shape.unknowns else "matrix"
-        side = "fewer" if shape.m <= shape.unknowns else "more"
-        reasons.append(f"{shape.m:,} measurements are {side} than the {shape.unknowns:,} unknowns")
-    memory = max(_memory(shape, name, gram) for name in methods)
+        side = "as many as" if shape.m == shape.unknowns else "more than"
+        side = "fewer than" if shape.m < shape.unknowns else side
+        reasons.append(f"{shape.m:,} measurements are {side} the {shape.unknowns:,} unknowns")
+    needed = max(_memory(shape, name, gram) for name in methods)
     flops, traffic = _work(shape, first, gram)
-    seconds = (rates or known_rates()).seconds(flops, traffic)
+    seconds = rates.seconds(flops, traffic)
     threads = {name: _threads(shape, name, gram) for name in methods}
-    return Plan(methods, coordinates, gram, threads, memory, flops, seconds, tuple(reasons))
+    return Plan(methods, coordinates, gram, threads, needed, flops, seconds, tuple(reasons))
 
 
 def _methods(shape: Shape, reasons: list[str]) -> tuple[str, ...]:
@@ -223,6 +236,9 @@ def _work(shape: Shape, method: str, gram: str) -> tuple[float, float]:
 
 def _threads(shape: Shape, method: str, gram: str) -> str:
     """Threads of BLAS (see `threads.blas_threads`), as measured to be fastest."""
+    product = (4.0 if shape.complex else 1.0) * 2.0 * shape.m * shape.n**2
+    if product <= LITTLE_WORK:
+        return "one"
     if gram == "identity":
         return "as set"
     if method == "dual":

@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from quadsense.arrays import Vector, to_numpy
+from quadsense.core.ends import Ends
 from quadsense.measurements import Measurements
-from quadsense.methods.interior.adjoint import adjoint_norm
-from quadsense.methods.interior.infeasible import (
-    NORM_FACTOR,
-    data_scale,
-    lower_bound,
-    smallest_singular_value,
-    verify_infeasible,
-)
-from quadsense.methods.positive.infeasible import certify
-from quadsense.methods.positive.maps import Intervals
 
 
 @dataclass(frozen=True)
@@ -44,57 +36,81 @@ class Proof:
     condition: str
 
 
-def unit_dual(data: Measurements, dual: Vector) -> Vector:
-    """The dual vector for unit rows from the one for the user's rows."""
-    norms = to_numpy(data.unit_rows.norms)
-    return np.asarray(dual * norms * norms)
-
-
 def user_dual(data: Measurements, y: Vector) -> Vector:
     """The dual vector for the user's rows from the one for unit rows."""
     norms = to_numpy(data.unit_rows.norms)
     safe = np.where(norms > 0, norms, 1.0)
-    return np.asarray(np.where(norms > 0, y / safe / safe, y))
+    with np.errstate(over="ignore", under="ignore"):
+        return np.asarray(np.where(norms > 0, y / safe / safe, y))
 
 
-def check_infeasible(data: Measurements, dual: Vector, psd: bool) -> Proof:
-    """Check that `dual` proves the tolerances of `data` impossible.
+class _Exact(NamedTuple):
+    """Rows of about unit norm, their intervals and the dual vector, all scaled by powers of two."""
+
+    U: Any
+    ends: Ends
+    y: Vector
+
+    def on(self, rows: npt.NDArray[np.intp]) -> _Exact:
+        """These rows alone."""
+        return _Exact(self.U[rows], self.ends.each(lambda values: values[rows]), self.y[rows])
+
+
+def _exact(data: Measurements, dual: Vector) -> _Exact:
+    """The data with rows near unit norm and no digit changed: nothing rounds on the way.
+
+    A row of zeros proves nothing here (see `Measurements.contradictions`): it reads 0, as it does.
+    """
+    assert data.ends is not None
+    U, exponents = data.unit_rows.near_unit()
+    live = to_numpy(data.unit_rows.nonzero) > 0
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        y = np.ldexp(np.where(live, dual, 0.0), 2 * exponents)
+    ends = data.ends.shifted(exponents)
+    if not live.all():
+        ends = ends.each(lambda values: np.where(live, values, 0.0))
+    return _Exact(U, ends, y)
+
+
+def check_infeasible(data: Measurements, dual: Vector, psd: bool, *, alone: bool = False) -> Proof:
+    """Check that `dual` proves the intervals of `data` impossible.
 
     Parameters
     ----------
     data : Measurements
         With tolerances.
     dual : ndarray of shape (m,)
-        ``y.b > sum |y_i| delta_i`` and ``F*(y) = 0``; for positive semidefinite matrices
-        ``y.b < -sum |y_i| delta_i`` and ``F*(y) >= 0``.
+        ``sum(lo_i y_i^+ - hi_i y_i^-) > 0`` and ``F*(y) = 0``; for positive semidefinite matrices
+        ``sum(hi_i y_i^+ - lo_i y_i^-) < 0`` and ``F*(y) >= 0``.
     psd : bool
         Whether the claim is about positive semidefinite matrices only.
+    alone : bool
+        Whether the rows on which `dual` leans must be impossible by themselves.
     """
+    # Here, not above: a fit needs no proof, and importing these takes longer than many a solve.
+    from quadsense.methods.interior.infeasible import check_proof, norm_limit
+    from quadsense.methods.positive.infeasible import certify
+    from quadsense.methods.positive.maps import Intervals
+
+    assert data.ends is not None
     suspects = data.contradictions()
     if suspects.size and np.any(dual[suspects] != 0):
-        worst = np.abs(to_numpy(data.b)[suspects]) / to_numpy(data.tolerance)[suspects]
+        worst = data.ends.ratios(-data.ends.reading)[suspects]
         return Proof(True, True, float(worst.max()), "")
-    scaled = data.scaled()
-    b, delta = to_numpy(scaled.b), to_numpy(scaled.delta)
-    U, y = data.unit_rows.as_numpy(), unit_dual(data, dual)
-    upper: Any = None
-    lower: Any = None
-    if data.sides is not None:
-        upper, lower = data.sides
+    exact = _exact(data, dual)
+    if alone:
+        exact = exact.on(np.flatnonzero(exact.y))
     if not psd:
-        check = verify_infeasible(U, b, delta, y, upper=upper, lower=lower)
-        condition = f"among matrices of Frobenius norm up to {check.max_norm:.3g} for unit rows"
+        check = check_proof(exact.U, exact.ends, exact.y)
+        condition = f"among matrices of Frobenius norm up to {check.max_norm:.3g}"
         return Proof(
             check.proved, check.unconditional, max(check.ratio, float(check.proved)),
             "" if check.unconditional else condition,
         )  # fmt: skip
-    lo, hi = b - delta, b + delta
-    if data.sides is not None:
-        lo, hi = np.where(lower, lo, -np.inf), np.where(upper, hi, np.inf)
-    proof = certify(U, Intervals(lo, hi, delta), y)
-    largest = 1e6 * data.n * float(np.max(np.abs(b) + delta))
-    proved = proof.infeasible or proof.trace_bound > largest
-    condition = f"among matrices of trace up to {largest:.3g} for unit rows"
+    proof = certify(exact.U, Intervals(exact.ends.lo, exact.ends.hi, exact.ends.unit), exact.y)
+    largest = data.n * norm_limit(exact.U, exact.ends)
+    proved = proof.infeasible or (0.0 < largest < proof.trace_bound)
+    condition = f"among matrices of trace up to {largest:.3g}"
     return Proof(
         proved, proof.infeasible, max(proof.lower_bound, float(proved)),
         "" if proof.infeasible else condition,
@@ -102,9 +118,12 @@ def check_infeasible(data: Measurements, dual: Vector, psd: bool) -> Proof:
 
 
 def best_error_bound(
-    data: Measurements, dual: Vector, upper: float, psd: bool
+    data: Measurements, dual: Vector, upper: float, psd: bool, size: float
 ) -> tuple[float, str]:
     """Proven lower bound on ``min_A max_i |z_i|/delta_i`` for fits of at most `upper`.
+
+    `size` is the Frobenius norm of the fit that has this error: where a bound on the norm must be
+    taken for granted, it is not below ten times that.
 
     Returns
     -------
@@ -112,15 +131,22 @@ def best_error_bound(
     condition : str
         In words; empty where the bound holds without any.
     """
-    scaled = data.scaled()
-    b, delta = to_numpy(scaled.b), to_numpy(scaled.delta)
-    U, y = data.unit_rows.as_numpy(), unit_dual(data, dual)
+    from quadsense.methods.interior.adjoint import adjoint_norm
+    from quadsense.methods.interior.infeasible import (
+        lower_bound,
+        norm_limit,
+        smallest_singular_value,
+    )
+    from quadsense.methods.positive.infeasible import certify
+    from quadsense.methods.positive.maps import Intervals
+
+    assert data.ends is not None
+    exact = _exact(data, dual)
+    U, y, b, delta = exact.U, exact.y, exact.ends.reading, exact.ends.unit
     largest = float(np.max(np.abs(y), initial=0.0))
     dead = to_numpy(data.unit_rows.nonzero) == 0
-    floor = float(
-        np.max(np.abs(to_numpy(data.b)) / to_numpy(data.tolerance), where=dead, initial=0.0)
-    )
-    if not (math.isfinite(largest) and largest > 0.0) or data.sides is not None:
+    floor = float(np.max(data.ends.ratios(-data.ends.reading), where=dead, initial=0.0))
+    if not (math.isfinite(largest) and largest > 0.0) or not exact.ends.sides.all():
         return floor, ""
     if psd:  # intervals as wide as the error claimed: readings are not lost beside them
         width = upper * delta
@@ -128,10 +154,10 @@ def best_error_bound(
         return max(found, floor), ""
     y = np.ldexp(y, -int(np.frexp(largest)[1]))
     sigma = smallest_singular_value(U)
-    norm, condition = NORM_FACTOR * data_scale(b, delta), ""
+    norm, condition = max(norm_limit(U, Ends.around(b, upper * delta)), 10.0 * size), ""
     if sigma > 0.0:
         norm = float(np.linalg.norm(np.abs(b) + upper * delta)) / sigma * (1.0 + 1e-12)
     else:
-        condition = f"among matrices of Frobenius norm up to {norm:.3g} for unit rows"
+        condition = f"among matrices of Frobenius norm up to {norm:.3g}"
     found = lower_bound(b, delta, y, adjoint_norm(U, y), norm)
     return (found, condition) if found > floor else (floor, "")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 import math
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import scipy.sparse as sp
@@ -14,20 +14,41 @@ from quadsense.arrays import Array, device, to_numpy
 from quadsense.certificate import on_rows_of
 from quadsense.core.forms import MeasuredForm
 from quadsense.core.matrix import SensedMatrix
+from quadsense.interrupts import Interrupts
 from quadsense.loop import Limits
 from quadsense.measurements import Measurements
-from quadsense.measurements.validate import is_number, is_whole
+from quadsense.measurements.base import UnitReadings
+from quadsense.measurements.oracle import checked_square
 from quadsense.methods import METHODS, Options
-from quadsense.methods.base import option_names
-from quadsense.methods.spectral import checked_square
+from quadsense.methods.base import MethodOptions
 from quadsense.result import Result
+from quadsense.typing import MethodName, NormName, ScheduleName, StartName, is_number, is_whole
 
-STARTS = ("mean", "tau", "zero")
-SCHEDULES = ("continuation", "paper")
+STARTS: tuple[StartName, ...] = get_args(StartName)
+SCHEDULES: tuple[ScheduleName, ...] = get_args(ScheduleName)
+NORMS: tuple[NormName, ...] = get_args(NormName)
+
+
+def refuse_unknown(call: Callable[..., Any], options: Mapping[str, object]) -> None:
+    """Raise TypeError, as Python does, for a keyword of `call` that nothing knows."""
+    for name in options:
+        if name not in MethodOptions.__annotations__:
+            import inspect
+
+            named = [
+                entry.name
+                for entry in inspect.signature(call).parameters.values()
+                if entry.kind is not entry.VAR_KEYWORD
+            ]
+            close = _nearest(name, [*named, *MethodOptions.__annotations__])
+            advice = f"did you mean {close!r}?" if close else f"see help(quadsense.{call.__name__})"
+            raise TypeError(
+                f"{call.__name__}() got an unexpected keyword argument {name!r}: {advice}"
+            )
 
 
 def to_measurements(
-    data: Any, b: Any, delta: Any, rtol: float, bounds: Any, conjugate: bool
+    data: Any, b: Any, delta: Any, rtol: Any, bounds: Any, conjugate: bool
 ) -> Measurements:
     """Measurements, with a tolerance if one was given, from whatever form they came in."""
     if not isinstance(data, Measurements):
@@ -39,13 +60,10 @@ def to_measurements(
 
 def check_priors(method: str, data: Measurements, psd: Any, rank: Any, target: bool) -> None:
     """Refuse a method that cannot honour what is asked, and say which can."""
-    if psd not in (None, True, False):
+    if not (psd is None or isinstance(psd, bool | np.bool)):
         raise ValueError(f"psd must be True, False or None, got {psd!r}")
-    if rank is not None and rank != "auto" and not (is_whole(rank) and 1 <= rank <= data.n):
-        raise ValueError(
-            f"rank must be 'auto' or a whole number between 1 and n = {data.n}, got {rank!r}"
-        )
-    if rank is not None and psd is False:
+    check_rank(rank, data.n)
+    if rank is not None and psd is not None and not psd:
         raise ValueError("rank implies psd=True: a matrix of low rank is sought as X X*")
     wishes = [
         (rank is not None, ("factored",), "keep the rank of A low"),
@@ -65,22 +83,33 @@ def check_priors(method: str, data: Measurements, psd: Any, rank: Any, target: b
         raise ValueError("rank needs delta or finite bounds")
 
 
-def to_options(method: str, schedule: str, options: dict[str, Any], m: int) -> Options:
-    """`options` as `Options`, each value checked."""
+def check_rank(rank: Any, n: int) -> None:
+    """Refuse what is neither None, "auto" nor a whole number between 1 and n."""
+    word = isinstance(rank, str) and rank == "auto"
+    if not (rank is None or word or (is_whole(rank) and 1 <= rank <= n)):
+        raise ValueError(
+            f"rank must be 'auto' or a whole number between 1 and n = {n}, got {rank!r}"
+        )
+
+
+def check_method(method: Any) -> None:
+    """Refuse a method that does not exist."""
+    if not isinstance(method, str):
+        raise ValueError(f"method must be one of auto, {', '.join(METHODS)}, got {method!r}")
     if method != "auto" and method not in METHODS:
+        close = _nearest(method, [*METHODS, "auto"])
         raise ValueError(
             f"unknown method {method!r}: the methods are auto, {', '.join(METHODS)}"
-            + _nearest(method, [*METHODS, "auto"])
+            + (f" (did you mean {close!r}?)" if close else "")
         )
-    if schedule not in SCHEDULES:
+
+
+def to_options(method: MethodName, schedule: ScheduleName, given: MethodOptions, m: int) -> Options:
+    """The options `given` as `Options`, each value checked."""
+    check_method(method)
+    if not (isinstance(schedule, str) and schedule in SCHEDULES):
         raise ValueError(f"schedule must be one of {', '.join(SCHEDULES)}, got {schedule!r}")
-    known = [name for name in option_names() if name != "schedule"]
-    for name in options:
-        if name not in known:
-            raise ValueError(
-                f"unknown option {name!r}: the options are {', '.join(known)}"
-                + _nearest(name, known)
-            )
+    options: dict[str, Any] = {**given}
     for name in ("lam", "step", "c"):
         value = options.get(name)
         if value is not None and not (is_number(value) and math.isfinite(value) and value > 0):
@@ -90,8 +119,9 @@ def to_options(method: str, schedule: str, options: dict[str, Any], m: int) -> O
     batch = options.get("batch_size")
     if batch is not None and not (is_whole(batch) and 1 <= batch <= m):
         raise ValueError(f"batch_size must be a whole number between 1 and m = {m}, got {batch!r}")
-    if options.get("norm") not in (None, "exact", "bound"):
-        raise ValueError(f"norm must be 'exact' or 'bound', got {options['norm']!r}")
+    norm = options.get("norm")
+    if not (norm is None or (isinstance(norm, str) and norm in NORMS)):
+        raise ValueError(f"norm must be 'exact' or 'bound', got {norm!r}")
     gap = options.get("gap", 0.01)
     if not (is_number(gap) and 0 < gap < 1):
         raise ValueError(f"gap must lie strictly between 0 and 1, got {gap!r}")
@@ -101,10 +131,10 @@ def to_options(method: str, schedule: str, options: dict[str, Any], m: int) -> O
     failure = options.get("failure", 0.1)
     if not (is_number(failure) and 0 < failure < 1):
         raise ValueError(f"failure must lie strictly between 0 and 1, got {failure!r}")
-    return Options(schedule=schedule, **options)
+    return Options(schedule=schedule, **given)
 
 
-def check_options(methods: tuple[str, ...], options: dict[str, Any], schedule: str) -> None:
+def check_options(methods: tuple[str, ...], options: Iterable[str], schedule: str) -> None:
     """Refuse options that all of the chosen methods would ignore."""
     asked = set(options) | ({"schedule"} if schedule != "continuation" else set())
     known = frozenset().union(*(METHODS[name].options for name in methods))
@@ -117,7 +147,21 @@ def check_options(methods: tuple[str, ...], options: dict[str, Any], schedule: s
         )
 
 
-def to_limits(max_iter: Any, time_limit: Any, callback: Any, progress: bool) -> Limits:
+def to_allowed(allow_violations: Any, m: int, target: bool) -> int:
+    """How many measurements may be set aside."""
+    if not (is_whole(allow_violations) and 0 <= allow_violations < m):
+        raise ValueError(
+            f"allow_violations must be a whole number from 0 to m - 1 = {m - 1}, "
+            f"got {allow_violations!r}"
+        )
+    if allow_violations and not target:
+        raise ValueError("allow_violations needs delta or bounds: without, nothing is violated")
+    return int(allow_violations)
+
+
+def to_limits(
+    max_iter: Any, time_limit: Any, callback: Any, progress: bool, interrupts: Interrupts
+) -> Limits:
     """Limits of a run."""
     if max_iter is not None and not (is_whole(max_iter) and max_iter >= 0):
         raise ValueError(f"max_iter must be a whole number, not negative, got {max_iter!r}")
@@ -125,11 +169,17 @@ def to_limits(max_iter: Any, time_limit: Any, callback: Any, progress: bool) -> 
         raise ValueError(f"time_limit must be a number of seconds, got {time_limit!r}")
     if callback is not None and not callable(callback):
         raise ValueError(f"callback must be callable, got {callback!r}")
-    return Limits(max_iter, time_limit, callback, progress)
+    return Limits(max_iter, time_limit, callback, progress, interrupts)
 
 
-def to_generator(rng: Any) -> np.random.Generator:
-    """Generator from a seed, a generator or None."""
+UNUSED = np.random.default_rng(0)
+"""For methods that draw nothing: entropy of the system takes as long as a small solve may."""
+
+
+def to_generator(rng: Any, methods: tuple[str, ...]) -> np.random.Generator:
+    """Generator from a seed, a generator or None, for these methods."""
+    if rng is None and not {"sgd", "factored"}.intersection(methods):
+        return UNUSED
     try:
         return np.random.default_rng(rng)
     except (TypeError, ValueError) as error:
@@ -138,9 +188,11 @@ def to_generator(rng: Any) -> np.random.Generator:
         ) from None
 
 
-def _nearest(name: str, known: list[str]) -> str:
+def _nearest(name: str, known: list[str]) -> str | None:
+    import difflib
+
     close = difflib.get_close_matches(name, known, n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
+    return close[0] if close else None
 
 
 @dataclass(frozen=True)
@@ -153,8 +205,8 @@ class Start:
     factor: Array | None = None
 
 
-def to_start(start: Any, schedule: str, data: Measurements, b: Array) -> Start:
-    """A_1 from a word, a matrix or an earlier result; `b` are the readings of the unit rows."""
+def to_start(start: Any, schedule: str, data: Measurements, scaled: UnitReadings) -> Start:
+    """A_1 from a word, a matrix or an earlier result."""
     if start is None:
         start = "tau" if schedule == "paper" else "mean"
     if isinstance(start, str):
@@ -163,7 +215,7 @@ def to_start(start: Any, schedule: str, data: Measurements, b: Array) -> Start:
                 f"start must be one of {', '.join(STARTS)}, a matrix or an earlier result, "
                 f"got {start!r}"
             )
-        return Start(start_value(start, b, data.unit_rows.nonzero))
+        return Start(start_value(start, scaled.b, scaled.telling))
     matrix = start.matrix if isinstance(start, Result) else start
     if sp.issparse(matrix):
         matrix = matrix.toarray()
@@ -178,13 +230,13 @@ def to_start(start: Any, schedule: str, data: Measurements, b: Array) -> Start:
     if np.iscomplexobj(values) and not data.unit_rows.is_complex:
         # Real rows see the real part alone.
         values, factor = np.ascontiguousarray(values.real), None
-    dense = data.unit_rows._cast(data.unit_rows.xp.asarray(values, device=device(b)))
+    dense = data.unit_rows._cast(data.unit_rows.xp.asarray(values, device=device(scaled.b)))
     return Start(0.0, dense, factor=factor)
 
 
-def start_value(start: str, b: Array, nonzero: Array) -> float:
-    """The tau of ``A_1 = tau I``, from the readings of the unit rows."""
-    readings = to_numpy(b)[to_numpy(nonzero) > 0]
+def start_value(start: str, b: Array, telling: Array) -> float:
+    """The tau of ``A_1 = tau I``, from the readings of the unit rows that say something."""
+    readings = to_numpy(b)[to_numpy(telling) > 0]
     if start == "zero" or not readings.size:
         return 0.0
     return float(readings.mean() if start == "mean" else readings.max())

@@ -13,19 +13,25 @@ import numpy.typing as npt
 
 from quadsense import files
 from quadsense.arrays import Array, Vector, to_numpy
-from quadsense.certificate import Certificate
+from quadsense.certificate import AGREE, Certificate, evaluate
 from quadsense.core.forms import MeasuredForm
 from quadsense.core.matrix import SensedMatrix
+from quadsense.measurements.oracle import SpectralOracle
 from quadsense.measurements.validate import checked_rows
+from quadsense.typing import is_number, is_whole
+from quadsense.verification import Check, Verification
 
 FORMAT = "quadsense-result"
 PLAIN_FIELDS = (
     "message", "max_residual", "max_ratio", "n_iter", "timings", "plan", "unique", "unseen",
 )  # fmt: skip
 CLAIM_FIELDS = (
-    "upper_bound", "lower_bound", "rounding", "conjugate", "psd", "gap", "condition",
+    "upper_bound", "lower_bound", "rounding", "conjugate", "psd", "rank", "gap", "allowed",
+    "condition",
 )  # fmt: skip
-VERSION = 1
+VERSION = 2
+KINDS = {"met": "met", "optimal": "optimal", "infeasible": "infeasible"}
+"""The claim that goes with a status; without one nothing is claimed."""
 
 
 class Status(StrEnum):
@@ -90,11 +96,13 @@ class Result:
     matrix : SensedMatrix
         The answer, implicit: ``@``, `quadratic`, `trace`, `norm`, `eigsh`, `to_dense`.
     residuals : array of shape (m,)
-        ``u_i* A u_i - b_i``, recomputed from the data.
+        ``u_i* A u_i - b_i``, recomputed from the data; with `bounds` from the middle of the
+        interval, and for a row of one end how far that is crossed, else 0.
     max_residual, max_ratio : float
-        ``max|z_i|`` and ``max|z_i|/delta_i``.
+        ``max|z_i|`` and ``max|z_i|/delta_i`` over the rows that are not set aside; the ratio is 1
+        at the end of an interval (a row of one end counts only where that is crossed).
     violations : ndarray of int
-        Measurements over their tolerance.
+        Measurements over their tolerance, but for those set aside.
     n_iter : int
         Iterations taken to reach this A.
     history : History
@@ -143,11 +151,87 @@ class Result:
         """Status and message."""
         return f"<Result {self.status}: {self.message}>"
 
+    def verify(self, U: Any, b: Any = None, *, delta: Any = None, **options: Any) -> bool:
+        """Whether all that this result states holds on these data: see `check`.
+
+        Parameters
+        ----------
+        U, b, delta, **options
+            As in `Certificate.verify`.
+        """
+        return self.check(U, b, delta=delta, **options).true
+
+    def check(self, U: Any, b: Any = None, *, delta: Any = None, **options: Any) -> Verification:
+        """Recompute all that this result states, and say what was checked against what.
+
+        Beside the certificate's claim: that the status is what is claimed, and that the matrix,
+        residuals, violations and rows set aside are those that the claim is about.
+
+        Parameters
+        ----------
+        U, b, delta, **options
+            As in `Certificate.verify`.
+
+        Returns
+        -------
+        Verification
+            True only if every statement holds; its text has a line for each.
+        """
+        claim = self.certificate
+        found = claim.check(U, b, delta=delta, **dict(options))
+        kind = "met" if claim.kind == "spectral" else claim.kind
+        agrees = kind == KINDS.get(str(self.status), "none")
+        checks = [Check(f"status {self.status}", agrees, f"the claim is {claim.kind!r}")]
+        if not isinstance(U, SpectralOracle) and claim.kind != "none" and found.true:
+            with np.errstate(over="ignore", under="ignore"):
+                checks += self._check_numbers(U, b, dict(options))
+        return found + Verification(tuple(checks))
+
+    def _check_numbers(self, U: Any, b: Any, options: dict[str, Any]) -> list[Check]:
+        """Residuals, ratios, violations and rows set aside, against the tolerance of the solve."""
+        claim = self.certificate
+        data = claim.own_data(U, b, options)
+        values = evaluate(data, self.matrix, claim.set_aside)
+        residuals = to_numpy(self.residuals)
+        sized = residuals.shape == values.residuals.shape
+        room = 4.0 * values.error + AGREE * np.abs(values.residuals)
+        near = sized and bool(np.all(_agree(residuals, values.residuals, room)))
+        sizes = np.abs(values.residuals)
+        sizes[claim.set_aside] = 0.0
+        largest = bool(_agree(self.max_residual, float(sizes.max()), float(room.max())))
+        found = float(values.ratios.max())
+        with np.errstate(invalid="ignore"):
+            rounding = 4.0 * float(np.nan_to_num(values.upper - values.ratios).max())
+        close = bool(_agree(self.max_ratio, found, rounding + AGREE * abs(found)))
+        surely, perhaps = values.missed.copy(), ~values.met
+        surely[claim.set_aside] = perhaps[claim.set_aside] = False
+        if claim.kind == "optimal":  # nothing is violated where there is no tolerance
+            surely[:] = perhaps[:] = False
+        listed = np.zeros_like(surely)
+        listed[self.violations[(self.violations >= 0) & (self.violations < data.m)]] = True
+        violations = (
+            not np.any(surely & ~listed)
+            and not np.any(listed & ~perhaps)
+            and int(listed.sum()) == self.violations.size
+        )
+        aside = np.array_equal(np.sort(self.set_aside), np.sort(claim.set_aside))
+        return [
+            Check("residuals", near, "recomputed, to rounding"),
+            Check(
+                "largest residual",
+                largest,
+                f"claimed {self.max_residual:.6g}, found {sizes.max():.6g}",
+            ),
+            Check("largest ratio", close, f"claimed {self.max_ratio:.6g}, found {found:.6g}"),
+            Check("violations", violations, f"{self.violations.size} listed"),
+            Check("rows set aside", aside, f"{self.set_aside.size} listed"),
+        ]
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the result to an ``.npz`` file that `load_result` reads; nothing is pickled.
 
-        The file is self-contained. It holds A dense, or its coefficients and U, whichever takes
-        less room.
+        The file is self-contained. It holds A as it is held here: dense, by a factor, or by its
+        coefficients and U.
         """
         files.check_writable(path)
         arrays: dict[str, Any] = {
@@ -157,21 +241,19 @@ class Result:
             "set_aside": self.set_aside,
             **{f"history_{name}": values for name, values in asdict(self.history).items()},
         }
-        if self.certificate.dual is not None:
-            arrays["dual"] = self.certificate.dual
+        for name in ("dual", "lo", "hi"):
+            if getattr(self.certificate, name) is not None:
+                arrays[name] = getattr(self.certificate, name)
         form = self.matrix.form
         held: dict[str, Any] = {"form": "dense"}
-        if (
-            isinstance(form, MeasuredForm)
-            and form.base is None
-            and _bytes(form.rows) < self.matrix.shape[0] ** 2 * 8
-        ):
+        if isinstance(form, MeasuredForm):  # as it is: what was certified is what is written
             rows: Any = form.rows
             held = {"form": "measured", "tau": form.tau, "conjugate": rows.conjugate}
-            sparse = hasattr(rows.U, "nnz")
-            arrays["U"] = rows.U if sparse else to_numpy(rows.U)
+            arrays["U"] = rows.U if hasattr(rows.U, "nnz") else to_numpy(rows.U)
             arrays["norms"] = to_numpy(rows.norms)
             arrays["c"] = to_numpy(form.c)
+            if form.base is not None:
+                arrays["base"] = to_numpy(form.base)
         elif self.matrix.factor is not None:
             held = {"form": "factor"}
             arrays["X"] = to_numpy(self.matrix.factor)
@@ -190,11 +272,11 @@ class Result:
         files.write_arrays(path, arrays, metadata)
 
 
-def _bytes(rows: Any) -> int:
-    """Size of the rows in a file."""
-    if hasattr(rows.U, "nnz"):
-        return int(rows.U.nnz) * 24
-    return int(rows.m * rows.n * (16 if rows.is_complex else 8))
+def _agree(stated: Any, found: Any, room: Any) -> Any:
+    """Whether numbers are the same, or both finite and as near as that."""
+    with np.errstate(invalid="ignore"):
+        near = np.abs(stated - found) <= room
+    return (stated == found) | (near & np.isfinite(stated) & np.isfinite(found) & np.isfinite(room))
 
 
 def load_result(path: str | os.PathLike[str]) -> Result:
@@ -211,22 +293,57 @@ def load_result(path: str | os.PathLike[str]) -> Result:
         raise ValueError(f"{path} is not a quadsense result; it holds {arrays.listing}")
     try:
         return _read(path, arrays, meta)
-    except (KeyError, TypeError, AttributeError, IndexError) as error:
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
+        if isinstance(error, _Sentence):
+            raise ValueError(str(error)) from None
         raise ValueError(f"{path} is a damaged quadsense result ({error!r})") from None
+
+
+class _Sentence(ValueError):
+    """An error whose text is for the user as it stands."""
+
+
+def _check_meta(meta: dict[str, Any], arrays: files.Arrays) -> None:
+    """Raise unless every number is a number and every index one of a measurement."""
+    claim, held, m = meta["certificate"], meta["matrix"], arrays["residuals"].size
+    numbers = [claim[name] for name in ("upper_bound", "lower_bound", "rounding", "gap")]
+    numbers += [meta["max_residual"], meta["max_ratio"], held.get("tau", 0.0)]
+    if not all(is_number(number) for number in numbers):
+        raise ValueError("a number is not a number")
+    wholes = [claim["allowed"], meta["n_iter"], *meta["violations"]]
+    if not all(is_whole(number) for number in wholes):
+        raise ValueError("a count is not a whole number")
+    for name in ("set_aside", "suspects"):
+        index = arrays[name]
+        if index.dtype.kind not in "iu" or index.ndim != 1 or np.any((index < 0) | (index >= m)):
+            raise ValueError(f"{name} names measurements that are not there")
+    vectors = [name for name in ("tolerance", "lo", "hi", "c", "norms") if name in arrays]
+    if any(arrays[name].dtype.kind not in "fiu" for name in vectors):
+        raise ValueError("an array does not hold numbers")
+    if not all(isinstance(claim[name], bool) for name in ("conjugate", "psd")):
+        raise ValueError("a truth value is none")
+    if not isinstance(claim["condition"], str) or not isinstance(meta["message"], str):
+        raise ValueError("a text is none")
 
 
 def _read(path: Any, arrays: files.Arrays, meta: dict[str, Any]) -> Result:
     """The result in these arrays and metadata."""
+    if meta["version"] < VERSION:
+        raise _Sentence(
+            f"{path} was written by an earlier quadsense (format {meta['version']}, this one reads "
+            f"{VERSION}): solve again"
+        )
     if meta["version"] > VERSION:
-        raise ValueError(
+        raise _Sentence(
             f"{path} was written by a newer quadsense (format {meta['version']}, this one reads "
             f"up to {VERSION}): upgrade quadsense"
         )
+    _check_meta(meta, arrays)
     held = meta["matrix"]
     if held["form"] == "measured":
         rows = checked_rows(arrays["U"], held["conjugate"])
         rows.norms = arrays["norms"]
-        matrix = SensedMatrix(MeasuredForm(held["tau"], arrays["c"], rows))
+        matrix = SensedMatrix(MeasuredForm(held["tau"], arrays["c"], rows, arrays.get("base")))
     elif held["form"] == "factor":
         matrix = SensedMatrix.from_factor(arrays["X"])
     else:
@@ -243,6 +360,8 @@ def _read(path: Any, arrays: files.Arrays, meta: dict[str, Any]) -> Result:
         matrix=matrix,
         dual=arrays.get("dual"),
         tolerance=arrays["tolerance"],
+        lo=arrays.get("lo"),
+        hi=arrays.get("hi"),
         set_aside=arrays["set_aside"],
         **meta["certificate"],
     )

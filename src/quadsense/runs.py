@@ -1,58 +1,95 @@
-"""The runs behind a solve: the plan's methods in turn, measurements set aside, the best PSD fit."""
+"""The runs behind a solve: the plan's methods in turn, and the best PSD fit."""
 
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from quadsense.arrays import namespace, to_numpy
-from quadsense.core.certificate import Enclosure, enclosure, measured_enclosure
-from quadsense.core.forms import MeasuredForm
+from quadsense.arrays import to_numpy
+from quadsense.core.certificate import Enclosure, enclosure
 from quadsense.core.matrix import SensedMatrix
-from quadsense.loop import Limits, Outcome, run
+from quadsense.loop import Limits, Outcome, reference, run
 from quadsense.measurements import Measurements
+from quadsense.measurements.base import HARMLESS
 from quadsense.measurements.gram import make_gram
 from quadsense.methods import METHODS, Claim, Method, Problem
-from quadsense.methods.interior import outliers
-from quadsense.methods.minimax import equal_tolerances
-from quadsense.methods.positive.best import best_ratio
-from quadsense.methods.positive.maps import Intervals
 from quadsense.methods.steps import own
 from quadsense.plan import Plan
+from quadsense.request import start_value
 from quadsense.result import Status
 from quadsense.threads import blas_threads
 
 NONE = np.empty(0, dtype=np.int64)
 
+FEW_RESTARTS = 5
+"""Starts of `factored` for each choice of what to set aside."""
+
+LARGEST_SQUARED = 1e120
+"""Readings of unit rows, or ratios to their tolerances, up to which squares and sums of them stay
+within float64's range."""
+
+FORGOTTEN = 1e30
+"""Tolerance, in units of the largest reading, of a measurement that is set aside."""
+
 
 @dataclass(frozen=True)
 class Request:
-    """A checked solve: the data, the plan, the problem on unit rows, and the limits."""
+    """A checked solve: the data, the plan, the problem on unit rows, and the limits.
+
+    At most `allowed` measurements may be set aside.
+    """
 
     data: Measurements
     plan: Plan
     problem: Problem
     limits: Limits
     positive: bool
+    allowed: int = 0
 
 
 @dataclass(frozen=True)
 class Answer:
-    """How the last run ended, by which method, with which measurements left out."""
+    """How the last run ended, by which method, with which measurements left out.
+
+    `proofs` are dual vectors of the user's rows, one a row, whose supports no set of so many
+    measurements as may be set aside hits.
+    """
 
     outcome: Outcome
     matrix: SensedMatrix
     method: str
     lemma: str
     set_aside: npt.NDArray[np.int64]
+    proofs: npt.NDArray[np.float64] | None = None
 
 
 def run_plan(request: Request) -> Answer:
-    """Run the plan's methods in turn, until one has a verdict."""
+    """Run the plan's methods in turn, until one has a verdict.
+
+    A start far larger than the readings takes their digits along: where it leads nowhere, all
+    begins anew without it.
+    """
+    begin = time.perf_counter()
+    answer = _in_turn(request)
+    problem = request.problem
+    plain = problem.base is None and problem.c_start is None
+    undone = answer.outcome.status in (Status.STALLED, Status.UNDECIDED)
+    if plain or not undone or request.plan.methods[0] in ("gd", "sgd"):
+        return answer
+    tau = start_value("mean", problem.b, request.data.scaled().telling)
+    anew = replace(problem, tau=tau, base=None, c_start=None, factor_start=None)
+    again = _in_turn(replace(with_less_time(request, begin), problem=anew))
+    decided = again.outcome.status.success or again.outcome.status is Status.INFEASIBLE
+    return again if decided else answer
+
+
+def _in_turn(request: Request) -> Answer:
+    """Run the plan's methods in turn, from the start as given."""
     begin = time.perf_counter()
     answer = run_method(request, request.plan.methods[0])
     for name in request.plan.methods[1:]:
@@ -62,11 +99,11 @@ def run_plan(request: Request) -> Answer:
             handed_over or outcome.status is Status.STALLED
         ):
             break
-        answer = run_method(_with_less_time(request, begin), name)
+        answer = run_method(with_less_time(request, begin), name)
     return answer
 
 
-def _with_less_time(request: Request, begin: float) -> Request:
+def with_less_time(request: Request, begin: float) -> Request:
     """The request with what is left of its time limit."""
     if request.limits.time_limit is None:
         return request
@@ -78,15 +115,41 @@ def run_method(request: Request, name: str, set_aside: Any = NONE) -> Answer:
     """Run one method on the request's problem."""
     problem = with_gram(request, name)
     if set_aside.size:
-        problem = replace(problem, sides=request.data.set_aside(set_aside).sides)
+        problem = _without(request.data, problem, name, set_aside)
+    if request.allowed and problem.options.max_restarts is None:
+        # Where the data may be wrong, another choice of rows helps more than another start.
+        problem = replace(problem, options=replace(problem.options, max_restarts=FEW_RESTARTS))
     solver: Method = METHODS[name]()
     tolerance = to_numpy(request.data.tolerance)
-    with blas_threads(request.plan.threads.get(name, "one")):
+    with blas_threads(request.plan.threads.get(name, "one")), _at_any_scale(problem):
         outcome = run(
-            solver, problem, lambda matrix: _enclosure(matrix, problem), tolerance, request.limits
+            solver, problem, lambda matrix: found_in(matrix, problem), tolerance, request.limits
         )
     matrix = solver.matrix(problem, outcome.state)
     return Answer(outcome, matrix, solver.name, solver.lemma, set_aside)
+
+
+def _at_any_scale(problem: Problem) -> Any:
+    """Let squares overflow where readings are so large that they must.
+
+    What becomes infinite, or no number at all, is no fit: it is judged as everything is.
+    """
+    largest = float(np.max(np.abs(to_numpy(problem.b)) + to_numpy(problem.delta)))
+    ratio = largest / float(to_numpy(problem.delta).min())
+    extreme = max(largest, ratio) > LARGEST_SQUARED
+    return np.errstate(over="ignore", invalid="ignore") if extreme else nullcontext()
+
+
+def _without(data: Measurements, problem: Problem, name: str, rows: Any) -> Problem:
+    """The problem with those measurements asked for nothing."""
+    kept = data.set_aside(rows)
+    problem = replace(problem, sides=kept.sides, given_ends=kept.unit_ends)
+    if name != "factored":
+        return problem
+    # It knows readings and tolerances only: these are so wide that they weigh nothing.
+    delta = to_numpy(problem.delta).copy()
+    delta[rows] = FORGOTTEN * float(np.max(np.abs(to_numpy(problem.b)) + delta))
+    return replace(problem, delta=own(problem, delta), sides=None)
 
 
 def with_gram(request: Request, name: str) -> Problem:
@@ -100,54 +163,44 @@ def with_gram(request: Request, name: str) -> Problem:
     return replace(request.problem, gram=data.gram)
 
 
-def _enclosure(matrix: SensedMatrix, problem: Problem) -> Enclosure:
-    """Residuals from the data; an explicit K, itself computed from them, is used again."""
-    gram, form = problem.gram, matrix.form
-    if (
-        gram is None
-        or gram.kind not in ("explicit", "sparse")
-        or not isinstance(form, MeasuredForm)
-    ):
-        return enclosure(matrix, problem.rows, problem.b)
-    mass = namespace(form.c).abs(form.c)
-    return measured_enclosure(form, problem.b, gram.apply(form.c), gram.apply(mass), problem.m)
-
-
-def set_violations_aside(request: Request, answer: Answer, allowed: int) -> Answer:
-    """Meet all but a few measurements, if a robust fit finds which to leave out."""
-    problem = request.problem
-    program, _ = equal_tolerances(problem)
-    found = outliers.set_aside(program, allowed)
-    if not found.met:
-        return answer
-    name = "dual" if request.positive else "minimax"
-    after = run_method(request, name, np.asarray(found.set_aside, dtype=np.int64))
-    return after if after.outcome.status is Status.MET else answer
+def found_in(matrix: SensedMatrix, problem: Problem) -> Enclosure:
+    """Values recomputed from the data, by the very function that `verify` uses."""
+    return enclosure(matrix, problem.rows, reference(problem))
 
 
 def best_positive(request: Request) -> Answer:
     """The smallest worst error of a positive semidefinite matrix, from both sides."""
+    from quadsense.methods.positive.best import best_ratio  # as methods are: when first needed
+    from quadsense.methods.positive.maps import Intervals
+
     problem, limits = request.problem, request.limits
     b, delta = to_numpy(problem.b), to_numpy(problem.delta)
     # Ratios are counted in units of the largest reading, so that their scale does not matter.
     unit = float(np.max(np.abs(b) / delta)) or 1.0
-    intervals = Intervals.around(b, unit * delta)
+    with np.errstate(over="ignore"):
+        width = unit * delta
+    # Rows of tiny norm read far less than their unit: a narrower one, still far too wide, serves.
+    width = np.minimum(width, HARMLESS * max(float(np.max(np.abs(b))), float(width.min())))
+    intervals = Intervals.around(b, width)
     begin = time.perf_counter()
 
     def late() -> bool:
         seconds = time.perf_counter() - begin
-        return limits.time_limit is not None and seconds >= limits.time_limit
+        late = limits.time_limit is not None and seconds >= limits.time_limit
+        return late or limits.interrupts.pressed
 
     with blas_threads("rows"):
         best = best_ratio(problem.rows.as_numpy(), intervals, problem.options.gap, late)
     matrix = SensedMatrix.from_factor(own(problem, best.X))
     closed = best.upper_bound <= max((1.0 + problem.options.gap) * best.lower_bound, 1e-8)
     status = Status.OPTIMAL if closed else Status.TIME_LIMIT if late() else Status.UNDECIDED
+    if limits.interrupts.pressed and not closed:
+        status = Status.INTERRUPTED
     before = run_method(replace(request, limits=Limits(max_iter=0)), "dual").outcome
     claim = Claim("optimal", dual=best.certificate.y, lower=unit * best.lower_bound)
     outcome = replace(
         before,
-        found=_enclosure(matrix, problem),
+        found=found_in(matrix, problem),
         status=status,
         claim=claim,
         reason="" if closed else "the two bounds did not close to the gap",

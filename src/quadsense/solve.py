@@ -1,48 +1,49 @@
-"""`solve`: the road of the data, top to bottom."""
+"""`solve`: the one entry point, typed and described; `road` is where it leads."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
-from quadsense.answer import to_result
-from quadsense.measurements.validate import is_whole
-from quadsense.methods import Problem
-from quadsense.plan import make_plan, refuse_what_cannot_fit, shape_of
-from quadsense.request import (
-    check_options,
-    check_priors,
-    to_generator,
-    to_limits,
-    to_measurements,
-    to_options,
-    to_start,
-)
-from quadsense.result import Result, Status
-from quadsense.runs import Request, best_positive, run_plan, set_violations_aside
+if TYPE_CHECKING:
+    from quadsense.core.matrix import SensedMatrix
+    from quadsense.loop import Intermediate
+    from quadsense.measurements import Measurements
+    from quadsense.methods.base import MethodOptions
+    from quadsense.result import Result
+    from quadsense.typing import (
+        MatrixLike,
+        MethodName,
+        Real,
+        RealOrVector,
+        ScheduleName,
+        Seed,
+        StartName,
+        VectorLike,
+        Whole,
+    )
 
 
 def solve(
-    data: Any,
-    b: Any = None,
+    data: MatrixLike | Measurements,
+    b: VectorLike | None = None,
     *,
-    delta: Any = None,
-    rtol: float = 0.0,
-    bounds: tuple[Any, Any] | None = None,
-    method: str = "auto",
+    delta: RealOrVector | None = None,
+    rtol: Real = 0.0,
+    bounds: tuple[RealOrVector, RealOrVector] | None = None,
+    method: MethodName = "auto",
     psd: bool | None = None,
-    rank: int | str | None = None,
-    start: Any = None,
-    schedule: str = "continuation",
-    allow_violations: int = 0,
-    max_iter: int | None = None,
-    time_limit: float | None = None,
-    rng: Any = None,
-    callback: Callable[[Any], Any] | None = None,
+    rank: Whole | Literal["auto"] | None = None,
+    start: StartName | MatrixLike | SensedMatrix | Result | None = None,
+    schedule: ScheduleName = "continuation",
+    allow_violations: Whole = 0,
+    max_iter: Whole | None = None,
+    time_limit: Real | None = None,
+    rng: Seed | None = None,
+    callback: Callable[[Intermediate], Any] | None = None,
     progress: bool = False,
     conjugate: bool = False,
-    **options: Any,
+    **options: Unpack[MethodOptions],
 ) -> Result:
     """Find A with ``|u_i* A u_i - b_i| <= delta_i`` for every i, of any rank, with a certificate.
 
@@ -104,6 +105,11 @@ def solve(
     ------
     ValueError
         For bad input, naming the argument, the row and the value.
+    TypeError
+        For an unknown keyword, with the nearest one that exists.
+    KeyboardInterrupt
+        After Ctrl-C or SIGTERM, once the stride at hand is over; its ``.result`` is the best so
+        far. A second Ctrl-C acts at once.
     MemoryError
         Before anything is allocated, if the method cannot fit in memory.
 
@@ -125,48 +131,27 @@ def solve(
     >>> result.status, bool(result.certificate.verify(p.U, p.b))
     (<Status.MET: 'met'>, True)
     """
-    begin = time.perf_counter()
-    measured = to_measurements(data, b, delta, rtol, bounds, conjugate)
-    target = measured.tolerance is not None
-    if not target:
-        measured = measured.with_tolerance(1.0)  # ratios are then plain errors
-    settings = to_options(method, schedule, options, measured.m)
-    limits = to_limits(max_iter, time_limit, callback, progress)
-    check_priors(method, measured, psd, rank, target)
-    if not (is_whole(allow_violations) and 0 <= allow_violations < measured.m):
-        raise ValueError(
-            f"allow_violations must be a whole number from 0 to m - 1 = {measured.m - 1}, "
-            f"got {allow_violations!r}"
-        )
-    if allow_violations and not target:
-        raise ValueError("allow_violations needs delta or bounds: without, nothing is violated")
-    generator = to_generator(rng)
-    positive = bool(psd) or rank is not None or method == "dual"
-    order = 0 if isinstance(rank, str) else rank  # 0: it may grow
-    shape = shape_of(measured, psd=positive, rank=order, target=target)
-    plan = make_plan(shape, method)
-    check_options(plan.methods, options, schedule)
-    refuse_what_cannot_fit(shape, plan)
-    scaled = measured.scaled()
-    first = to_start(start, schedule, measured, scaled.b)
-    problem = Problem(
-        rows=measured.unit_rows,
-        b=scaled.b,
-        delta=scaled.delta,
-        tau=first.tau,
-        base=first.base,
-        c_start=first.c,
-        factor_start=first.factor,
-        sides=measured.sides,
-        target=target,
-        rank=order or None,
-        options=settings,
-        seed=generator,
+    from quadsense.request import refuse_unknown
+    from quadsense.road import travel  # at the first solve: with all that it needs, 30 modules
+
+    refuse_unknown(solve, options)
+    return travel(
+        data,
+        b,
+        delta=delta,
+        rtol=rtol,
+        bounds=bounds,
+        method=method,
+        psd=psd,
+        rank=rank,
+        start=start,
+        schedule=schedule,
+        allow_violations=allow_violations,
+        max_iter=max_iter,
+        time_limit=time_limit,
+        rng=rng,
+        callback=callback,
+        progress=progress,
+        conjugate=conjugate,
+        options=options,
     )
-    request = Request(measured, plan, problem, limits, positive)
-    preparing = time.perf_counter() - begin
-    answer = run_plan(request) if target or not positive else best_positive(request)
-    undone = (Status.INFEASIBLE, Status.UNDECIDED, Status.STALLED)
-    if allow_violations and answer.outcome.status in undone:
-        answer = set_violations_aside(request, answer, int(allow_violations))
-    return to_result(request, answer, preparing)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -12,32 +12,29 @@ from quadsense.arrays import namespace, to_numpy
 from quadsense.certificate import Certificate
 from quadsense.core.certificate import Enclosure, is_met
 from quadsense.core.matrix import SensedMatrix
-from quadsense.loop import run
+from quadsense.interrupts import Interrupted, Interrupts
+from quadsense.loop import Intermediate, run
 from quadsense.measurements.dense import DenseRows
 from quadsense.measurements.gram import IdentityGram
-from quadsense.measurements.validate import is_number
-from quadsense.methods.spectral import (
-    Spectral,
-    SpectralOracle,
-    SpectralProblem,
-    checked_square,
-    symmetrised,
-)
-from quadsense.request import check_options, to_limits, to_options
+from quadsense.measurements.oracle import SpectralOracle, checked_square, symmetrised
+from quadsense.methods.base import MethodOptions
+from quadsense.methods.spectral import Spectral, SpectralProblem
+from quadsense.request import check_options, refuse_unknown, to_limits, to_options
 from quadsense.result import Result, Status
+from quadsense.typing import MatrixLike, Real, ScheduleName, Whole, is_number
 
 
 def solve_spectral(
     oracle: SpectralOracle,
-    A1: Any,
+    A1: MatrixLike,
     *,
-    accuracy: float = 0.1,
-    schedule: str = "continuation",
-    max_iter: int | None = None,
-    time_limit: float | None = None,
-    callback: Callable[[Any], Any] | None = None,
+    accuracy: Real = 0.1,
+    schedule: ScheduleName = "continuation",
+    max_iter: Whole | None = None,
+    time_limit: Real | None = None,
+    callback: Callable[[Intermediate], Any] | None = None,
     progress: bool = False,
-    **options: Any,
+    **options: Unpack[MethodOptions],
 ) -> Result:
     """Find A with ``(1 - accuracy) A* <= A <= (1 + accuracy) A*`` [QSZ24, Alg. 3].
 
@@ -66,16 +63,19 @@ def solve_spectral(
     (<Status.MET: 'met'>, True)
     """
     begin = time.perf_counter()
+    refuse_unknown(solve_spectral, options)
     if not isinstance(oracle, SpectralOracle):
         raise ValueError(f"oracle must be a quadsense.SpectralOracle, got {type(oracle).__name__}")
     if not (is_number(accuracy) and 0 < accuracy < 1):
         raise ValueError(f"accuracy must lie strictly between 0 and 1, got {accuracy!r}")
+    accuracy = float(accuracy)
     A_1 = checked_square("A1", A1)
     xp = namespace(A_1)
     n = int(A_1.shape[0])
     settings = to_options("gd", schedule, options, n)
     check_options(("gd",), options, schedule)
-    limits = to_limits(max_iter, time_limit, callback, progress)
+    interrupts = Interrupts()
+    limits = to_limits(max_iter, time_limit, callback, progress, interrupts)
     values, vectors = xp.linalg.eigh(symmetrised(oracle.whiten(A_1)))
     problem = SpectralProblem(
         rows=DenseRows(xp.eye(n)),
@@ -95,14 +95,15 @@ def solve_spectral(
 
     preparing = time.perf_counter() - begin
     solver = Spectral()
-    outcome = run(solver, problem, certify, to_numpy(problem.delta), limits)
+    with interrupts:
+        outcome = run(solver, problem, certify, to_numpy(problem.delta), limits)
     z, error = (to_numpy(part) for part in outcome.found)
     worst, rounding = float(np.abs(z).max()), float(error.max())
-    met = outcome.status is Status.MET and is_met(outcome.found, problem.delta)
+    met = outcome.status is Status.MET and is_met(outcome.found, problem.ends)
     matrix = solver.matrix(problem, outcome.state)
     head = "met" if met else "not met"
     message = f"{head}: ||I - A*^(-1/2) A A*^(-1/2)|| = {worst:.4g} against accuracy {accuracy:.4g}"
-    return Result(
+    result = Result(
         status=outcome.status,
         message=message if met else f"{message}; {outcome.reason}",
         matrix=matrix,
@@ -131,3 +132,6 @@ def solve_spectral(
         unique=True,
         unseen=0,
     )
+    if interrupts.pressed:
+        raise Interrupted(result)
+    return result

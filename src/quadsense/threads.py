@@ -11,31 +11,48 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import cache
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from threadpoolctl import LibController, ThreadpoolController
+if TYPE_CHECKING:
+    from threadpoolctl import LibController
 
 T = TypeVar("T")
 
 WORTH_SHARING = 3e7
 """Float64 operations above which a second thread gains more than the 50 us of waking it."""
 
+LITTLE_WORK = 2e6
+"""Float64 operations of a product below which one thread is the quickest, whatever is set."""
+
 _ranges: ContextVar[int] = ContextVar("ranges", default=1)
 
 
 _lock = threading.Lock()
+_lookup = threading.Lock()
 _holds: dict[str, tuple[int, int]] = {}  # by library: how many hold it, the threads it had
 
 
-@cache
 def _libraries() -> tuple[LibController, ...]:
-    """The BLAS of NumPy and that of SciPy; looking them up takes milliseconds, once.
+    """The BLAS of NumPy and that of SciPy, looked up once; others wait meanwhile.
+
+    While threadpoolctl looks, a thread that loads a library (Numba's, for the first descent) would
+    wait for it and it for that thread, for ever.
+    """
+    with _lookup:
+        return _found_libraries()
+
+
+@cache
+def _found_libraries() -> tuple[LibController, ...]:
+    """What `_libraries` says; takes milliseconds.
 
     Wheels carry theirs in folders named after them, as other packages do; elsewhere all share one.
     """
+    from threadpoolctl import ThreadpoolController
+
     found = tuple(ThreadpoolController().select(user_api="blas").lib_controllers)
     folders = [os.path.dirname(library.filepath) for library in found]
     own = [
@@ -74,9 +91,10 @@ def _held_to_one(libraries: Iterable[LibController]) -> Iterator[None]:
     libraries = tuple(libraries)
     with _lock:
         for library in libraries:
-            count, given = _holds.get(library.filepath, (0, library.num_threads))
+            count, given = _holds.get(library.filepath) or (0, library.num_threads)
             _holds[library.filepath] = count + 1, given
-            _set_threads(library, 1)
+            if not count and given != 1:
+                _set_threads(library, 1)
     try:
         yield
     finally:
@@ -85,7 +103,7 @@ def _held_to_one(libraries: Iterable[LibController]) -> Iterator[None]:
                 count, given = _holds.pop(library.filepath)
                 if count > 1:
                     _holds[library.filepath] = count - 1, given
-                else:
+                elif given != 1:
                     _set_threads(library, given)
 
 
@@ -99,7 +117,9 @@ def blas_threads(policy: str) -> Iterator[None]:
         One thread; what the user has set; that for SciPy's BLAS alone, so that only one of the
         two spins; or one thread, and as many ranges of rows in `by_rows` as BLAS had threads.
     """
-    libraries = () if policy == "as set" else _libraries()
+    libraries = _libraries()  # also where none is held, before anything else is loaded
+    if policy == "as set":
+        libraries = ()
     if policy == "one for NumPy":  # none where NumPy and SciPy share theirs
         libraries = tuple(o for o in libraries if "numpy" in os.path.dirname(o.filepath))
     token = _ranges.set(blas_limit() if policy == "rows" else 1)
@@ -108,6 +128,11 @@ def blas_threads(policy: str) -> Iterator[None]:
             yield
     finally:
         _ranges.reset(token)
+
+
+def for_products_of(flops: float) -> AbstractContextManager[None]:
+    """Hold BLAS to one thread where products take no more than `LITTLE_WORK`."""
+    return blas_threads("one") if flops <= LITTLE_WORK else nullcontext()
 
 
 @contextmanager

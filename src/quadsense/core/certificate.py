@@ -2,21 +2,18 @@
 
 The unit roundoff is ``u = 2^-53``. A computed inner product of length n errs by at most
 ``n u / (1 - n u)`` times the inner product of the moduli, at most the product of the norms
-[Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., Section 3.1]; for complex numbers
-a factor below 2 more covers it. All counts below are rounded up generously.
+[Higham 2002, Section 3.1]; for complex numbers a factor below 2 more covers it. All counts below
+are rounded up generously.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
-
-from quadsense.arrays import Array, Vector, namespace, to_numpy
+from quadsense.arrays import Array, namespace, to_numpy
+from quadsense.core.ends import UNIT, Ends
 from quadsense.core.forms import DenseForm, FactorForm, MeasuredForm, Rows
 from quadsense.core.matrix import SensedMatrix
-
-UNIT = 2.0**-53
 
 
 class Enclosure(NamedTuple):
@@ -56,14 +53,24 @@ def measured_enclosure(
     z = form.tau * form.rows.nonzero - image - b
     entry = 2.0 * (form.n + 8) * UNIT
     terms = magnitude + abs(form.tau) + xp.abs(b)
-    if form.base is not None:
-        z = z + form.rows.forward(form.base)
-        terms = terms + 4.0 * (form.n + 8) * DenseForm(form.base).norm()
     error = (
-        entry * (2.0 * xp.sqrt(mass * magnitude) + entry * mass + abs(form.tau))
+        entry * (2.0 * mass**0.5 * xp.sqrt(magnitude) + entry * mass + abs(form.tau))
         + 2.0 * (lengths + 16) * UNIT * terms
     )
+    if form.base is not None:
+        z = z + form.rows.forward(form.base)
+        error = error + dense_error(form.n, DenseForm(form.base).norm())
     return Enclosure(z, error)
+
+
+def dense_error(n: int, size: float, inner: int = 0) -> float:
+    """Bound on the rounding of ``u* A u``, u of unit norm, ``||A||_F <= size``.
+
+    `inner` is the length of the sums, if any, that make up a product with A. Inner products of
+    length n, twice, complex ones included; the scaling of the rows to unit norm, which takes the
+    reading along, and the subtraction of the reading.
+    """
+    return 4.0 * (2 * n + inner + 16) * UNIT * size
 
 
 def enclosure(matrix: SensedMatrix, rows: Rows, b: Array) -> Enclosure:
@@ -101,28 +108,16 @@ def enclosure(matrix: SensedMatrix, rows: Rows, b: Array) -> Enclosure:
         size = abs(form.tau) + float(namespace(form.c).sum(namespace(form.c).abs(form.c)))
         size += 0.0 if form.base is None else DenseForm(form.base).norm()
     inner = form.rows.m if isinstance(form, MeasuredForm) else 0
-    error = 4.0 * (2 * rows.n + inner + 16) * UNIT * (size + xp.abs(b))
-    return Enclosure(z, error)
+    if isinstance(form, FactorForm):
+        inner = int(form.factor.shape[1])
+    return Enclosure(z, dense_error(rows.n, size, inner) + reading_error(b))
 
 
-def excess(z: Array, delta: Array, sides: Any = None) -> Vector:
-    """How far each residual leans out of its interval, in tolerances: 1 is its end.
-
-    Parameters
-    ----------
-    z, delta : arrays of shape (m,)
-        Residuals and tolerances.
-    sides : ndarray of bool, shape (2, m), optional
-        Which upper and which lower ends exist; all where None.
-    """
-    ratios = to_numpy(z) / to_numpy(delta)
-    if sides is None:
-        return np.abs(ratios)
-    upper = np.where(sides[0], ratios, 0.0)
-    return np.maximum(np.maximum(upper, np.where(sides[1], -ratios, 0.0)), 0.0)
+def reading_error(b: Array) -> Array:
+    """Bound on the rounding of the readings of the unit rows and of subtracting them."""
+    return 64.0 * UNIT * namespace(b).abs(b)
 
 
-def is_met(found: Enclosure, delta: Array, sides: Any = None) -> bool:
-    """Whether every residual is within its interval, rounding included."""
-    slack = to_numpy(found.error) / to_numpy(delta)
-    return bool(np.all(excess(found.z, delta, sides) + slack <= 1.0 - 8.0 * UNIT))
+def is_met(found: Enclosure, ends: Ends) -> bool:
+    """Whether every value is within its interval, rounding included; z is from ``ends.reading``."""
+    return bool(ends.met(to_numpy(found.z), to_numpy(found.error)).all())

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from quadsense.arrays import Array, namespace
+import numpy as np
+
+from quadsense.arrays import Array, is_numpy, namespace
 
 
 class Rows(Protocol):
@@ -175,6 +177,13 @@ class DenseForm:
 
     def norm(self) -> float:
         """Frobenius norm."""
+        if is_numpy(self.values):
+            with np.errstate(over="ignore"):
+                size = float(np.linalg.norm(self.values))
+            if size == math.inf:  # squares beyond float64: in units of the largest entry
+                largest = float(np.abs(self.values).max())
+                size = largest * float(np.linalg.norm(self.values / largest))
+            return size
         return float(namespace(self.values).linalg.matrix_norm(self.values))
 
     def diagonal(self) -> Array:

@@ -21,9 +21,9 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 Matrix = npt.NDArray[Any]
 Vector = npt.NDArray[np.float64]
 
-_EPS = float(np.finfo(np.float64).eps)
-_SIMULATIONS = 400
-_BLOCK_ENTRIES = 4_000_000
+_EPS = float(np.finfo(np.float64).eps)  # twice the unit roundoff
+_SIMULATIONS = 400  # the level of a 95% quantile is then known to 1%
+_BLOCK_ENTRIES = 4_000_000  # 32 MB of features at a time
 
 
 class Verdict(StrEnum):

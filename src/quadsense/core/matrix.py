@@ -105,6 +105,10 @@ class SensedMatrix(LinearOperator):
             Real values.
         """
         V = V if is_array(V) else np.asarray(V)
+        with np.errstate(under="ignore"):
+            return self._quadratic(V)
+
+    def _quadratic(self, V: Array) -> Array:
         if V.ndim != 2 or V.shape[1] != self.shape[0]:
             raise ValueError(
                 f"V must have shape (k, {self.shape[0]}), one vector a row, got {tuple(V.shape)}"
@@ -142,7 +146,8 @@ class SensedMatrix(LinearOperator):
                 f"{free / 2**30:.1f} GiB are free; use result.matrix (A @ x, quadratic, eigsh, "
                 "diagonal, trace, norm), which never forms it"
             )
-        return self.form.dense()
+        with np.errstate(under="ignore"):
+            return self.form.dense()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
         """(n, n) NumPy array."""

@@ -26,6 +26,10 @@ Inexact = npt.NDArray[Any]  # real or complex, single or double precision
 _BLOCK_BYTES = 1 << 20
 
 
+# Below so many multiplications a plain product is the quicker, though it takes twice as many.
+_PLAIN_FLOPS = 300_000
+
+
 def unknowns(U: Inexact) -> int:
     """Number of real unknowns of A: n(n+1)/2 for real rows, n^2 for complex ones."""
     n = int(U.shape[1])
@@ -53,6 +57,11 @@ def adjoint(U: Inexact, y: Float) -> Inexact:
     """
     m, n = U.shape
     real = U.real.dtype
+    if m * n * n <= _PLAIN_FLOPS:
+        S: Inexact = (U.T * y.astype(real)) @ U.conj()
+        S += S.conj().T
+        S *= 0.5
+        return S
     width = n * U.itemsize // real.itemsize  # complex rows as real ones of twice the length
     weights = np.sqrt(np.abs(y)).astype(real)[:, None]
     # The sums of the blocks are added up, so blocks are not much shorter than sums are wide.
@@ -100,7 +109,7 @@ def forward(U: Inexact, S: Inexact) -> Float:
     U : (m, n) array
         Rows ``u_i``.
     S : (n, n) array
-        Symmetric or Hermitian, in U's dtype; its upper triangle is read.
+        Symmetric or Hermitian, in U's dtype.
 
     Returns
     -------
@@ -109,6 +118,9 @@ def forward(U: Inexact, S: Inexact) -> Float:
     """
     m, n = U.shape
     real = U.real.dtype
+    if m * n * n <= _PLAIN_FLOPS:
+        images = U.conj() @ S.astype(U.dtype, copy=False)
+        return np.asarray(np.einsum("ij,ij->i", images, U).real)
     T = np.array(S, dtype=U.dtype, order="F")
     T *= 2.0
     np.fill_diagonal(T, S.diagonal().real)

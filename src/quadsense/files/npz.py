@@ -113,8 +113,16 @@ def write_arrays(
             flat.update({f"{name}.{key}": part for key, part in zip(PARTS, parts, strict=True)})
         else:
             flat[name] = values
-    target = Path(path).resolve()
-    _replace(target, lambda stream: np.savez(stream, **flat))
+    _replace(Path(path).resolve(), lambda stream: _write_archive(stream, flat))
+
+
+def _write_archive(stream: Any, flat: Mapping[str, Any]) -> None:
+    """As `numpy.savez`, which would pickle objects, and before NumPy 2.2 not close on errors."""
+    with zipfile.ZipFile(stream, "w") as archive:
+        for name, values in flat.items():
+            array = np.asanyarray(values)
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                np.lib.format.write_array(entry, array, allow_pickle=False)
 
 
 def write_array(path: str | os.PathLike[str], values: Any) -> None:
@@ -138,12 +146,17 @@ def _replace(target: Path, write: Callable[[Any], object]) -> None:
         raise
 
 
-def check_writable(path: str | os.PathLike[str]) -> None:
-    """Raise ValueError if `path` cannot be written, before any work is done for it."""
+def check_writable(path: str | os.PathLike[str], suffix: str = ".npz") -> None:
+    """Raise ValueError if `path` cannot be written, before any work is done for it.
+
+    A name that promises another format than the one written is refused too.
+    """
     target = Path(path).resolve()
     folder = target.parent
     if target.is_dir():
         raise ValueError(f"{path} is a directory, not a file to write")
+    if Path(path).suffix.lower() != suffix:
+        raise ValueError(f"{path} is no name for what is written there: it must end in {suffix}")
     if target.exists() and not target.is_file():
         raise ValueError(f"{path} is not a regular file")
     if not folder.is_dir():

@@ -13,7 +13,8 @@ from scipy.linalg.lapack import dpotrf, dpstrf, spotrf
 
 from quadsense import files
 from quadsense.arrays import Array, Vector, device, is_array, like, to_numpy
-from quadsense.core.certificate import excess
+from quadsense.core import products
+from quadsense.core.ends import Ends
 from quadsense.measurements.gram import ExplicitGram, Gram
 from quadsense.measurements.rows import BaseRows
 from quadsense.measurements.sparse import SparseRows
@@ -24,6 +25,7 @@ from quadsense.measurements.validate import (
     checked_vector,
 )
 from quadsense.threads import blas_threads
+from quadsense.typing import is_number
 
 ORTHONORMAL = 1e-6
 """Frobenius distance of U U* from I below which K = I: K differs from I by its square."""
@@ -31,8 +33,17 @@ ORTHONORMAL = 1e-6
 LARGEST_RANK_PROBLEM = 4000
 """Measurements up to which the rank of F is worth a pivoted Cholesky of K (m^3/3 flops)."""
 
-QUICK_RANK_PROBLEM = 600
-"""The same where nobody asked for the rank, and it must not cost more than the solve."""
+HARMLESS = 1e20
+"""Size of a reading, in units of the largest that some row asks for, that no fit has."""
+
+MOST_DIGITS = 1e60
+"""Largest size over smallest tolerance that methods are given; 1e36 is beyond float64 anyway."""
+
+FEW_ROWS = 600
+"""Rows up to which a factorisation of K is quicker on one thread."""
+
+QUICK_RANK_FLOPS = 2e6
+"""Work below which the rank is found without anybody asking for it: a tenth of a millisecond."""
 
 
 @dataclass(frozen=True)
@@ -65,10 +76,27 @@ class Facts:
 
 
 class UnitReadings(NamedTuple):
-    """Readings and tolerances of the unit rows, each of shape (m,)."""
+    """Readings and tolerances of the unit rows, each of shape (m,).
+
+    `telling` is 1.0 for rows that say something of A, 0.0 for rows of zeros and for those with
+    intervals so wide that they were narrowed.
+    """
 
     b: Array
     delta: Array
+    telling: Array
+
+
+def _narrowed(b: Vector, delta: Vector, live: Any) -> tuple[Vector, Vector, Any]:
+    """Intervals within what a fit may read, and which rows say something all the same."""
+    forced = np.maximum(np.abs(b) - delta, 0.0)  # the least that a row makes A read
+    least = float(np.min(delta, where=live, initial=np.inf))
+    most = HARMLESS * max(float(forced.max()), least if np.isfinite(least) else 1.0)
+    lo, hi = np.maximum(b - delta, -most), np.minimum(b + delta, most)
+    wide = (np.abs(b) + delta > most) & live
+    b, delta = np.where(wide, lo / 2 + hi / 2, b), np.where(wide, hi / 2 - lo / 2, delta)
+    # Far below what rounding leaves of such readings:
+    return b, np.maximum(delta, most / MOST_DIGITS), live & ~wide
 
 
 class Measurements:
@@ -95,11 +123,14 @@ class Measurements:
     m, n : int
         Number of measurements, order of A.
     b : array of shape (m,)
-        Readings (the middle of the interval with `bounds`).
+        Readings; with `bounds` the middle of the interval, its one end, or 0 where it has none.
     tolerance : array of shape (m,) or None
-        Half-width of each interval.
-    sides : ndarray of bool, shape (2, m), or None
-        Which upper and which lower ends exist, where one is missing.
+        Half-width of each interval; for a row of one end, the unit in which a crossing is counted
+        (see `Ends.between`).
+    ends : Ends or None
+        The intervals exactly as given.
+    conjugate : bool
+        Whether rows are given as ``u_i*``.
 
     Examples
     --------
@@ -124,58 +155,100 @@ class Measurements:
         if bounds is not None:
             if b is not None or delta is not None or rtol != 0.0:
                 raise ValueError("bounds replaces b, delta and rtol: give either, not both")
-            tolerance: Vector | None
-            middle, tolerance, sides = checked_bounds(bounds, rows.m)
+            lo, hi = checked_bounds(bounds, rows.m)
+            self._fill(rows, None, Ends.between(lo, hi, to_numpy(rows.norms)))
         else:
             if b is None:
                 raise ValueError("b is missing: give the readings b, or bounds=(lo, hi)")
-            middle = checked_vector("b", b, rows.m)
-            tolerance, sides = checked_tolerance(delta, rtol, middle), None
-        self._fill(rows, middle, tolerance, sides)
-        self.from_bounds = bounds is not None
+            readings = checked_vector("b", b, rows.m)
+            tolerance = checked_tolerance(delta, rtol, readings)
+            self._fill(
+                rows, readings, None if tolerance is None else Ends.around(readings, tolerance)
+            )
+        self._delta, self._rtol = delta, rtol
+        self.conjugate = bool(conjugate)
 
-    def _fill(self, rows: BaseRows, b: Vector, tolerance: Vector | None, sides: Any) -> None:
+    def _fill(self, rows: BaseRows, b: Vector | None, ends: Ends | None) -> None:
         self._rows = rows
-        self.sides = sides
-        self.from_bounds = False
+        self.ends = ends
+        self.from_bounds = b is None
         self.m, self.n = rows.m, rows.n
+        if b is None:
+            assert ends is not None
+            one = np.where(np.isfinite(ends.above), ends.above, -ends.below)
+            b = np.where(
+                ends.sides.all(axis=0), ends.middle(), np.where(np.isfinite(one), one, 0.0)
+            )
         self.b = like(b, rows.norms)
-        self.tolerance = None if tolerance is None else like(tolerance, rows.norms)
+        self.tolerance = None if ends is None else like(ends.unit, rows.norms)
+        self.judged = True  # by these intervals; else they are a unit of error only
         self.gram: Gram | None = None  # K, once a solve has formed it: the facts reuse it
+
+    def _with_ends(self, ends: Ends, known: tuple[str, ...]) -> Measurements:
+        """The same probes and readings with other intervals, and what is known of the probes."""
+        other = object.__new__(Measurements)
+        other._fill(self._rows, None if ends.outright else to_numpy(self.b), ends)
+        other._delta, other._rtol, other.conjugate = self._delta, self._rtol, self.conjugate
+        other.__dict__.update({key: self.__dict__[key] for key in known if key in self.__dict__})
+        return other
+
+    @property
+    def sides(self) -> npt.NDArray[np.bool_] | None:
+        """Which upper and which lower ends exist, (2, m), where one is missing; else None."""
+        if self.ends is None or self.ends.even:
+            return None
+        sides = self.ends.sides
+        return None if sides.all() else sides
 
     @property
     def lo(self) -> Vector:
-        """Lower ends of the intervals, minus infinity where there is none."""
-        ends = to_numpy(self.b) - to_numpy(self.tolerance)
-        return ends if self.sides is None else np.where(self.sides[1], ends, -np.inf)
+        """Lower ends of the intervals as given, minus infinity where there is none."""
+        return self._known_ends().lo
 
     @property
     def hi(self) -> Vector:
-        """Upper ends of the intervals, infinity where there is none."""
-        ends = to_numpy(self.b) + to_numpy(self.tolerance)
-        return ends if self.sides is None else np.where(self.sides[0], ends, np.inf)
+        """Upper ends of the intervals as given, infinity where there is none."""
+        return self._known_ends().hi
+
+    def _known_ends(self) -> Ends:
+        if self.ends is None:
+            raise ValueError("these measurements have no tolerance: use with_tolerance(delta)")
+        return self.ends
 
     def with_tolerance(self, delta: Any = None, rtol: float = 0.0) -> Measurements:
-        """The same probes and readings, nothing copied, with another tolerance."""
+        """The same probes and readings, nothing copied, with another tolerance.
+
+        What is not given stays: `delta` alone keeps the measurements' own rtol, and `rtol` alone
+        their own delta.
+        """
+        if self.from_bounds:
+            raise ValueError(
+                "these measurements are intervals (bounds): delta and rtol do not apply to them"
+            )
+        delta = self._delta if delta is None else delta
+        rtol = self._rtol if is_number(rtol) and rtol == 0.0 else rtol
         b = to_numpy(self.b)
-        other = object.__new__(Measurements)
-        other._fill(self._rows, b, checked_tolerance(delta, rtol, b), None)
-        for name in ("facts", "orthonormal", "rank", "gram"):  # what is known of the probes
-            if name in self.__dict__:
-                other.__dict__[name] = self.__dict__[name]
+        tolerance = checked_tolerance(delta, rtol, b)
+        if tolerance is None:
+            raise ValueError("give delta or rtol: these measurements have neither")
+        other = self.with_ends(Ends.around(b, tolerance))
+        other._delta, other._rtol = delta, rtol
+        return other
+
+    def with_ends(self, ends: Ends) -> Measurements:
+        """The same probes with these intervals, whatever they had."""
+        return self._with_ends(ends, ("facts", "orthonormal", "rank", "gram"))
+
+    def without_tolerance(self) -> Measurements:
+        """The same with ends one away from the readings, so that ratios are plain errors."""
+        b = to_numpy(self.b)
+        other = self.with_ends(Ends.around(b, np.ones_like(b)))
+        other.judged = False
         return other
 
     def set_aside(self, index: Any) -> Measurements:
         """The same measurements with those in `index` asked for nothing."""
-        sides = np.ones((2, self.m), dtype=bool) if self.sides is None else self.sides.copy()
-        sides[:, index] = False
-        other = object.__new__(Measurements)
-        other._fill(self._rows, to_numpy(self.b), to_numpy(self.tolerance), sides)
-        other.from_bounds = self.from_bounds
-        other.__dict__.update(
-            {key: self.__dict__[key] for key in ("orthonormal", "gram") if key in self.__dict__}
-        )
-        return other
+        return self._with_ends(self._known_ends().without(index), ("orthonormal", "gram"))
 
     @classmethod
     def open(
@@ -186,24 +259,32 @@ class Measurements:
         b: str = "b",
         delta: Any = None,
         rtol: float = 0.0,
-        conjugate: bool = False,
+        conjugate: bool | None = None,
     ) -> Measurements:
         """Read measurements from an ``.npz`` file (never unpickled).
 
         Parameters
         ----------
         path : path-like
-            File with the arrays named by `U` and `b`; `delta`, or `lo` and `hi`, are taken from
-            it too where present and not given here.
+            File with the arrays named by `U` and `b`; `delta` and `rtol`, or `lo` and `hi`, are
+            taken from it too where present and not given here.
         U, b : str
             Names of the arrays in the file.
-        delta, rtol, conjugate
+        delta, rtol
             As in the constructor.
+        conjugate : bool, optional
+            As in the constructor; what the file says by default.
         """
-        arrays = files.read_arrays(path, wanted=(U, b, "delta", "lo", "hi"))
+        arrays = files.read_arrays(path, wanted=(U, b, "delta", "rtol", "lo", "hi"))
+        if conjugate is None:
+            conjugate = bool(arrays.metadata.get("conjugate", False))
         if U not in arrays:
             raise ValueError(f"{path} holds no array named {U!r}; it holds {arrays.listing}")
-        if b not in arrays and "lo" in arrays and "hi" in arrays:
+        if "lo" in arrays and "hi" in arrays:
+            if b in arrays:
+                raise ValueError(
+                    f"{path} holds {b} beside lo and hi: which of them is meant? Leave one out"
+                )
             if delta is not None or rtol != 0.0:
                 raise ValueError(f"{path} holds intervals lo and hi: delta and rtol do not apply")
             return cls(arrays[U], bounds=(arrays["lo"], arrays["hi"]), conjugate=conjugate)
@@ -211,24 +292,28 @@ class Measurements:
             raise ValueError(f"{path} holds no array named {b!r}; it holds {arrays.listing}")
         if delta is None and "delta" in arrays:
             delta = arrays["delta"]
+        if rtol == 0.0 and "rtol" in arrays:
+            rtol = float(arrays["rtol"])
         return cls(arrays[U], arrays[b], delta=delta, rtol=rtol, conjugate=conjugate)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the measurements to an ``.npz`` file that `open` and the command read.
 
-        Arrays `U` and `b` and `delta`, or `lo` and `hi`. A sparse U is stored in CSR parts
-        ``U.data``, ``U.indices``, ``U.indptr`` and ``U.shape``.
+        Arrays `U` and `b`, `delta` and `rtol` as given, or `lo` and `hi`. A sparse U is stored in
+        CSR parts ``U.data``, ``U.indices``, ``U.indptr`` and ``U.shape``.
         """
         files.check_writable(path)
-        rows = self._rows
-        arrays: dict[str, Any] = {"U": rows.given()}
+        arrays: dict[str, Any] = {"U": self._rows.given}
         if self.from_bounds:
             arrays |= {"lo": self.lo, "hi": self.hi}
         else:
             arrays["b"] = to_numpy(self.b)
-            if self.tolerance is not None:
-                arrays["delta"] = to_numpy(self.tolerance)
-        files.write_arrays(path, arrays, {"format": "quadsense-measurements"})
+            if self._delta is not None:
+                arrays["delta"] = to_numpy(self._delta)
+            if self._rtol != 0.0:
+                arrays["rtol"] = self._rtol
+        metadata = {"format": "quadsense-measurements", "conjugate": self.conjugate}
+        files.write_arrays(path, arrays, metadata)
 
     # --- the sensing map, in the user's scaling ----------------------------------------------
 
@@ -261,37 +346,52 @@ class Measurements:
         """Readings and tolerances divided by the squared row norms.
 
         A row of zeros measures nothing: it gets reading 0 and tolerance 1, which every A meets.
+        An interval is narrowed to sizes that a fit may have, and a tolerance kept within float64's
+        range beside them: a fit is judged by `unit_ends`.
         """
-        if self.tolerance is None:
-            raise ValueError("these measurements have no tolerance: use with_tolerance(delta)")
+        self._known_ends()
         return self._unit_readings
 
     @cached_property
     def _unit_readings(self) -> UnitReadings:
-        assert self.tolerance is not None
-        xp, live = self._rows.xp, self._rows.nonzero
-        norms = xp.where(live > 0, self._rows.norms, 1.0)
+        ends = self.unit_ends
+        dead = to_numpy(self._rows.nonzero) == 0
+        b, delta = ends.reading if ends.even else ends.middle(), ends.unit
+        if dead.any():
+            b, delta = np.where(dead, 0.0, b), np.where(dead, 1.0, delta)
+        telling, norms = ~dead, self._rows.norms
+        least = float(delta.min())
+        if self.judged and float((np.abs(b) + delta).max()) > HARMLESS * least:
+            b, delta, telling = _narrowed(b, delta, telling)
+        return UnitReadings(like(b, norms), like(delta, norms), like(telling, norms))
+
+    @cached_property
+    def unit_ends(self) -> Ends:
+        """The intervals of the unit rows: divided by the squared norms of the rows."""
+        given = self._known_ends()
+        norms = to_numpy(self._rows.norms)
         with np.errstate(over="ignore", under="ignore"):
-            b = live * self.b / norms / norms
-            delta = xp.where(live > 0, self.tolerance / norms / norms, 1.0)
-        bad = np.flatnonzero(
-            ~(np.isfinite(to_numpy(b)) & np.isfinite(to_numpy(delta)) & (to_numpy(delta) > 0))
-        )
+            ends = given.over(norms)
+        lost = ~(np.isfinite(ends.reading) & np.isfinite(ends.unit) & (ends.unit > 0))
+        if not ends.even:
+            lost |= np.any(ends.sides != given.sides, axis=0) & (norms > 0)
+        bad = np.flatnonzero(lost)
         if bad.size:
             i = int(bad[0])
             raise ValueError(
-                f"row {i} of U has norm {float(self._rows.norms[i]):.3g}, which takes b[{i}] = "
-                f"{float(self.b[i]):.3g} or its tolerance {float(self.tolerance[i]):.3g} out of "
+                f"row {i} of U has norm {norms[i]:.3g}, which takes b[{i}] = "
+                f"{float(self.b[i]):.3g} or its tolerance {float(given.unit[i]):.3g} out of "
                 "float64's range when scaled to a unit row: rescale the row"
             )
-        return UnitReadings(b, delta)
+        return ends
 
     def contradictions(self) -> npt.NDArray[np.int64]:
         """Rows of zeros whose interval leaves out zero: no matrix meets them."""
-        if self.tolerance is None:
-            return np.empty(0, np.int64)
         dead = to_numpy(self._rows.nonzero) == 0
-        return np.flatnonzero(dead & (excess(-self.b, self.tolerance, self.sides) > 1.0))
+        if self.ends is None or not dead.any():
+            return np.empty(0, np.int64)
+        reading, below, above = self.ends.reading, self.ends.below, self.ends.above
+        return np.flatnonzero(dead & ((reading > below) | (-reading > above)))
 
     def __len__(self) -> int:
         """Number of measurements."""
@@ -352,12 +452,15 @@ class Measurements:
             best = max(best, float(K.max(initial=0.0)))
         return float(np.sqrt(best))
 
-    @property
-    def quick_rank(self) -> int | None:
-        """`rank` where it is known or costs next to nothing, else None."""
-        at_hand = isinstance(self.gram, ExplicitGram) and self.m <= 2 * QUICK_RANK_PROBLEM
-        known = "rank" in self.__dict__ or self.orthonormal
-        return self.rank if known or at_hand or self.m <= QUICK_RANK_PROBLEM else None
+    def quick_rank(self, flops: float) -> int | None:
+        """`rank` where it is known or costs no more than so many flops, else None."""
+        if "rank" in self.__dict__ or self.orthonormal:
+            return self.rank
+        k = float(min(self.m, self._rows.unknowns))
+        formed = isinstance(self.gram, ExplicitGram)
+        weight = 4.0 if self._rows.is_complex else 1.0
+        cost = k**3 / 3.0 + (0.0 if formed else weight * k * k * self.n)
+        return self.rank if cost <= max(QUICK_RANK_FLOPS, flops) else None
 
     @cached_property
     def rank(self) -> int | None:
@@ -366,10 +469,25 @@ class Measurements:
         live = int(np.count_nonzero(to_numpy(rows.nonzero)))
         if self.orthonormal or live <= 1:
             return live
+        size = rows.unknowns
+        if min(self.m, size) > LARGEST_RANK_PROBLEM:
+            return None
+        if live > size and self._some_rows_see_all(size):
+            return size
         if self.m > LARGEST_RANK_PROBLEM:
             return None
-        with blas_threads("one" if self.m <= QUICK_RANK_PROBLEM else "as set"):
+        with blas_threads("one" if self.m <= FEW_ROWS else "as set"):
             return self._factored_rank(live)
+
+    def _some_rows_see_all(self, size: int) -> bool:
+        """Whether as many rows as unknowns, spread evenly over all, determine A already."""
+        rows = self._rows
+        live = np.flatnonzero(to_numpy(rows.nonzero))
+        chosen = live[np.linspace(0, live.size - 1, size).astype(np.int64)]
+        with blas_threads("one" if size <= FEW_ROWS else "as set"):
+            part = to_numpy(rows.take_unit(rows.xp.asarray(chosen, device=device(rows.norms))))
+            R, info = dpotrf(products.gram(np.ascontiguousarray(part)), lower=0, clean=0)
+            return bool(info == 0 and np.diagonal(R).min() > 1e-7)
 
     def _factored_rank(self, live: int) -> int:
         """Rank by a Cholesky factorisation of K; `live` rows are not zero.

@@ -30,7 +30,7 @@ class BaseRows(ABC):
     Parameters
     ----------
     U : array or sparse array of shape (m, n)
-        Measurement vectors, validated.
+        Measurement vectors, validated; kept as `given`.
     conjugate : bool
         Whether row i of U is ``u_i*`` rather than ``u_i``.
 
@@ -42,6 +42,7 @@ class BaseRows(ABC):
 
     def __init__(self, U: Any, conjugate: bool = False) -> None:
         self.m, self.n = (int(size) for size in U.shape)
+        self.given = U
         self.is_complex = self._is_complex(U)
         self.conjugate = conjugate and self.is_complex
         self.U, self.norms, scaled_norms = self._bring_into_range(U)
@@ -51,7 +52,7 @@ class BaseRows(ABC):
 
     def _bring_into_range(self, U: Any) -> tuple[Any, Array, Array]:
         """U (or its rescaled copy), the true norms, the norms of what is returned."""
-        self.U = U
+        self.U, self.exponents = U, np.zeros(self.m, dtype=np.int64)
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             norms = self._row_norms()
             found = to_numpy(norms)
@@ -65,6 +66,7 @@ class BaseRows(ABC):
         if not wild.any():
             return U, norms, norms
         exponents = np.where(wild, np.frexp(np.where(wild, sizes, 1.0))[1], 0)
+        self.exponents = exponents.astype(np.int64)
         half = exponents // 2  # in two halves: 2^-e alone may overflow for subnormal rows
         for part in (half, exponents - half):
             self.U = self._scale(self.U, like(np.ldexp(1.0, -part), norms))
@@ -133,12 +135,6 @@ class BaseRows(ABC):
         slack = 4.0 * (self.n + 4) * np.finfo(np.float64).eps
         return bool(np.all(np.abs(to_numpy(self.norms) - 1.0) <= slack))
 
-    def given(self) -> Any:
-        """U as the user gave it, but for a rescaling of extreme rows, which is undone."""
-        if bool(self.xp.all((self.norms * self.inverse == 1.0) | (self.nonzero == 0))):
-            return self.U
-        return self._scale(self.U, self.norms * self.inverse)
-
     def as_numpy(self) -> npt.NDArray[Any]:
         """Unit rows as meant, a dense NumPy array: U itself where that is what it is."""
         if isinstance(self.U, np.ndarray) and self.has_unit_norm and not self.conjugate:
@@ -146,6 +142,21 @@ class BaseRows(ABC):
         dense = to_numpy(self._dense(self.U))
         unit: npt.NDArray[Any] = dense * to_numpy(self.inverse)[:, None]
         return np.conj(unit, out=unit) if self.conjugate else unit
+
+    def near_unit(self) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+        """Rows as meant over powers of two, so that no digit changes, and the exponents.
+
+        A dense NumPy array with rows of norm 1/16 to 16, or 0: U itself where that is what it is.
+        """
+        inverse = to_numpy(self.inverse)
+        shifts = np.where(inverse > 0, 1 - np.frexp(inverse)[1], 0)
+        if np.all(np.abs(shifts) <= 4):
+            shifts = np.zeros_like(shifts)
+        dense = to_numpy(self._dense(self.U))
+        if shifts.any():
+            with np.errstate(under="ignore"):
+                dense = dense * np.ldexp(1.0, -shifts)[:, None]
+        return np.conj(dense) if self.conjugate else dense, self.exponents + shifts
 
     def blocks(self, width: int | None = None) -> Iterator[slice]:
         """Slices of rows whose temporaries, `width` numbers a row, stay near 16 MiB."""

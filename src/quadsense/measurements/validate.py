@@ -8,24 +8,24 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from quadsense.arrays import Vector, is_array, namespace, to_numpy
+from quadsense.arrays import Array, Vector, has_type, is_array, namespace, to_numpy
 from quadsense.measurements.dense import DenseRows
 from quadsense.measurements.rows import BaseRows
 from quadsense.measurements.sparse import SparseRows
-
-
-def is_number(value: Any) -> bool:
-    """Whether `value` is a real number (and not a truth value)."""
-    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-
-
-def is_whole(value: Any) -> bool:
-    """Whether `value` is a whole number (and not a truth value)."""
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+from quadsense.typing import is_number
 
 
 def checked_rows(U: Any, conjugate: bool) -> BaseRows:
-    """U as rows of float64 or complex128, or a ValueError that says what is wrong."""
+    """U as rows of float64 or complex128, or a ValueError that says what is wrong.
+
+    Namespaces without float64 (JAX unless it is switched on) cannot hold what is claimed: their
+    arrays are read into NumPy.
+    """
+    if hasattr(U, "matvec") and not hasattr(U, "__array__"):
+        raise ValueError(
+            "U is an operator, which is not supported yet: pass the matrix itself as an array or "
+            "a SciPy sparse array, for instance U @ numpy.eye(U.shape[1])"
+        )
     if sp.issparse(U):
         _check_kind("U", U.dtype)
         _check_shape(U.shape)
@@ -35,14 +35,19 @@ def checked_rows(U: Any, conjugate: bool) -> BaseRows:
         U = _as_numpy("U", U)
     if isinstance(U, np.ndarray):
         _check_kind("U", U.dtype)
-        wanted = np.complex128 if np.iscomplexobj(U) else np.float64
-        U = np.asarray(U, dtype=wanted)
-    else:
-        xp = namespace(U)
-        complex_ = xp.isdtype(U.dtype, "complex floating")
-        U = xp.astype(U, xp.complex128 if complex_ else xp.float64, copy=False)
     _check_shape(U.shape)
-    return DenseRows(U, conjugate)
+    return DenseRows(widened(U), conjugate)
+
+
+def widened(values: Array) -> Array:
+    """An array as float64 or complex128, in NumPy where its own namespace has neither."""
+    if not isinstance(values, np.ndarray):
+        xp = namespace(values)
+        wanted = "complex128" if xp.isdtype(values.dtype, "complex floating") else "float64"
+        if has_type(values, wanted):
+            return xp.astype(values, getattr(xp, wanted), copy=False)
+        values = to_numpy(values)
+    return np.asarray(values, dtype=np.complex128 if np.iscomplexobj(values) else np.float64)
 
 
 def _as_numpy(name: str, values: Any) -> npt.NDArray[Any]:
@@ -102,8 +107,7 @@ def checked_tolerance(delta: Any, rtol: float, b: Vector) -> Vector | None:
         np.zeros_like(b) if delta is None else checked_vector("delta", delta, b.size, scalar=True)
     )
     scalar = delta is not None and np.ndim(to_numpy(delta)) == 0
-    least = 0.0 if rtol > 0 else np.nextafter(0.0, 1.0)
-    bad = np.flatnonzero(given < least)
+    bad = np.flatnonzero(given < 0.0 if rtol > 0 else given <= 0.0)
     if bad.size:
         where = "delta" if scalar else f"delta[{bad[0]}]"
         raise ValueError(f"{where} must be positive, got {given[bad[0]]}")
@@ -117,12 +121,8 @@ def checked_tolerance(delta: Any, rtol: float, b: Vector) -> Vector | None:
     return total
 
 
-def checked_bounds(bounds: Any, m: int) -> tuple[Vector, Vector, Any]:
-    """Middle and half-width of intervals, and which ends exist (None: all of them).
-
-    A missing end is infinite. Such a row gets the typical half-width of the others as its unit of
-    error, so that a ratio of 1 still means that its one bound is met exactly.
-    """
+def checked_bounds(bounds: Any, m: int) -> tuple[Vector, Vector]:
+    """Lower and upper ends of intervals, infinite where there is none."""
     try:
         lo, hi = bounds
     except (TypeError, ValueError):
@@ -135,13 +135,4 @@ def checked_bounds(bounds: Any, m: int) -> tuple[Vector, Vector, Any]:
             f"bounds must satisfy lo < hi, but row {bad[0]} has "
             f"lo = {low[bad[0]]} and hi = {high[bad[0]]}"
         )
-    sides = np.stack([np.isfinite(high), np.isfinite(low)])
-    if sides.all():
-        return low / 2 + high / 2, high / 2 - low / 2, None
-    both = sides.all(axis=0)
-    ends = np.where(sides[0], high, np.where(sides[1], low, 0.0))
-    half = np.where(both, high, 0.0) / 2 - np.where(both, low, 0.0) / 2
-    typical = float(np.median(half[both])) if both.any() else 0.01 * float(np.abs(ends).max())
-    tolerance = np.where(both, half, typical if typical > 0.0 else 1.0)
-    b = np.where(sides[0], ends - tolerance, np.where(sides[1], ends + tolerance, 0.0))
-    return b, tolerance, sides
+    return low, high

@@ -1,25 +1,43 @@
 """One algorithm a file; each is ``start``, ``advance`` a stride, ``claim``, ``matrix``."""
 
+from collections.abc import Iterator, Mapping
+from importlib import import_module
 from typing import Any
 
 from quadsense.methods.base import Claim, Method, Options, Problem, State, Trace
-from quadsense.methods.closed_form import ClosedForm
-from quadsense.methods.conjugate_gradient import ConjugateGradient
-from quadsense.methods.dual import Dual
-from quadsense.methods.factored import Factored
-from quadsense.methods.gradient_descent import GradientDescent
-from quadsense.methods.minimax import Minimax
-from quadsense.methods.stochastic import StochasticDescent
 
-METHODS: dict[str, Any] = {
-    "closed_form": ClosedForm,
-    "gd": GradientDescent,
-    "sgd": StochasticDescent,
-    "cg": ConjugateGradient,
-    "minimax": Minimax,
-    "dual": Dual,
-    "factored": Factored,
-}
-"""Public name of each method."""
+
+class _Methods(Mapping[str, Any]):
+    """Classes by public name, each imported when it is first asked for.
+
+    A solve needs one or two of them, and importing all takes longer than a small solve.
+    """
+
+    def __init__(self, homes: dict[str, tuple[str, str]]) -> None:
+        self._homes = homes
+
+    def __getitem__(self, name: str) -> Any:
+        module, kind = self._homes[name]
+        return getattr(import_module(f"quadsense.methods.{module}"), kind)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._homes)
+
+    def __len__(self) -> int:
+        return len(self._homes)
+
+
+METHODS: Mapping[str, Any] = _Methods(
+    {
+        "closed_form": ("closed_form", "ClosedForm"),
+        "gd": ("gradient_descent", "GradientDescent"),
+        "sgd": ("stochastic", "StochasticDescent"),
+        "cg": ("conjugate_gradient", "ConjugateGradient"),
+        "minimax": ("minimax", "Minimax"),
+        "dual": ("dual", "Dual"),
+        "factored": ("factored", "Factored"),
+    }
+)
+"""Public name of each method, and where it lives."""
 
 __all__ = ["METHODS", "Claim", "Method", "Options", "Problem", "State", "Trace"]

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypedDict
 
 import numpy as np
 
-from quadsense.arrays import Array, Vector
+from quadsense.arrays import Array, Vector, to_numpy
 from quadsense.core.certificate import Enclosure
+from quadsense.core.ends import Ends
 from quadsense.core.forms import MeasuredForm
 from quadsense.core.matrix import SensedMatrix
 from quadsense.measurements.gram import Gram
 from quadsense.measurements.rows import BaseRows
+from quadsense.typing import NormName, ScheduleName
 
 
 @dataclass(frozen=True)
@@ -39,15 +41,31 @@ class Options:
         `factored`: random starts, at each rank when it grows.
     """
 
-    schedule: str = "continuation"
+    schedule: ScheduleName = "continuation"
     lam: float | None = None
     step: float | None = None
     c: float | None = None
     batch_size: int | None = None
-    norm: str | None = None
+    norm: NormName | None = None
     failure: float = 0.1
     gap: float = 0.01
     max_restarts: int | None = None
+
+
+class MethodOptions(TypedDict, total=False):
+    """`Options` as keywords of `solve`, so that type checkers know them; see there.
+
+    All but `schedule`, which `solve` names itself: a test keeps the two equal.
+    """
+
+    lam: float | None
+    step: float | None
+    c: float | None
+    batch_size: int | None
+    norm: NormName | None
+    failure: float
+    gap: float
+    max_restarts: int | None
 
 
 def option_names() -> list[str]:
@@ -77,6 +95,9 @@ class Problem:
         A factor of the start, where it has one.
     sides : ndarray of bool, shape (2, m), optional
         Which upper and which lower ends of the intervals exist; all where None.
+    given_ends : Ends, optional
+        The intervals of the unit rows, as exactly as they were given, by which a fit is judged;
+        those of `b` and `delta` where None.
     target : bool
         Whether there is a tolerance to meet; without, the smallest worst error is sought.
     rank : int or None
@@ -96,6 +117,7 @@ class Problem:
     c_start: Array | None = None
     factor_start: Array | None = None
     sides: Any = None
+    given_ends: Ends | None = None
     target: bool = True
     rank: int | None = None
     options: Options = field(default_factory=Options)
@@ -105,6 +127,17 @@ class Problem:
     def m(self) -> int:
         """Number of measurements."""
         return int(self.b.shape[0])
+
+    @property
+    def ends(self) -> Ends:
+        """The intervals by which a fit is judged."""
+        if self.given_ends is not None:
+            return self.given_ends
+        b, delta = to_numpy(self.b), to_numpy(self.delta)
+        if self.sides is None:
+            return Ends.around(b, delta)
+        above, below = np.where(self.sides, delta, np.inf)
+        return Ends(b, below, above, delta)
 
     def initial_residual(self) -> Array:
         """``z_1 = F(A_1) - b``."""
@@ -120,7 +153,11 @@ class Problem:
         """``A_1 - F*(c)``."""
         if self.c_start is not None:
             c = self.c_start + c
-        return SensedMatrix(MeasuredForm(self.tau, c, self.rows, self.base))
+        found = SensedMatrix(MeasuredForm(self.tau, c, self.rows, self.base))
+        if self.rows.prefers_gram:
+            return found
+        # Many rows: A itself is the smaller array, and its readings round far less than theirs.
+        return SensedMatrix.from_dense(found.to_dense())
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from quadsense.arrays import Array, available_memory, to_numpy
-from quadsense.core.certificate import Enclosure
+from quadsense.core.certificate import Enclosure, dense_error, reading_error
 from quadsense.core.matrix import SensedMatrix
 from quadsense.methods.base import Claim, Problem, Trace
 from quadsense.methods.krylov import residuals
@@ -32,7 +32,7 @@ class ConjugateGradient(Stepped):
     def start(self, problem: Problem) -> residuals.State:
         """State at A_1."""
         self.system = self._system(problem)
-        return residuals.start(self.system)
+        return residuals.start(self.system, direct=True)
 
     def _system(self, problem: Problem) -> System:
         memory = available_memory() // 2
@@ -82,14 +82,12 @@ class ConjugateGradient(Stepped):
 
     def checked(self, problem: Problem, state: residuals.State) -> Enclosure | None:
         """Residuals that the last step evaluated afresh from the data, where it did."""
-        if not state.verified or state.A is None or not self._plain(problem):
+        if not state.verified or state.A is None or problem.gram is not None:
             return None
-        bound = residuals.rounding(self.system, state.A)
-        return Enclosure(own(problem, state.z), own(problem, bound))
-
-    def _plain(self, problem: Problem) -> bool:
-        """Whether the system's rows are the problem's own."""
-        return problem.gram is None and bool(np.all(self.squares == 1.0))
+        # Of the unit rows, from those weighed by their tolerances.
+        z = own(problem, state.z / self.squares)
+        size = float(np.linalg.norm(state.A))
+        return Enclosure(z, dense_error(problem.rows.n, size) + reading_error(problem.b))
 
     def correct(
         self, problem: Problem, state: residuals.State, z: Array, goal: float

@@ -6,12 +6,18 @@ from typing import ClassVar
 
 import numpy as np
 
-from quadsense.arrays import to_numpy
+from quadsense.arrays import Array, to_numpy
 from quadsense.core.matrix import SensedMatrix
 from quadsense.methods.base import Claim, Problem
 from quadsense.methods.factor import descent
 from quadsense.methods.factor.state import FactoredState, Phase, message
 from quadsense.methods.steps import Stepped, own
+
+# Tolerances are kept within this factor of the largest reading, so that squares of ratios do not
+# overflow: wider ones are met anyway, and narrower ones no float64 can certify.
+_WIDEST = 2.0**500
+# Entries of X below this share of the largest: in A they are less than the square of rounding.
+_NOTHING = 2.0**-120
 
 
 class Factored(Stepped):
@@ -24,10 +30,19 @@ class Factored(Stepped):
     options: ClassVar[frozenset[str]] = frozenset({"max_restarts"})
 
     def start(self, problem: Problem) -> FactoredState:
-        """The spectral start, or the factor of an earlier answer."""
+        """The spectral start, or the factor of an earlier answer.
+
+        Readings are scaled by a power of four, exactly, to at most 1, and X by its root.
+        """
         U, b, delta = problem.rows.as_numpy(), to_numpy(problem.b), to_numpy(problem.delta)
+        self.exponent = int(np.ceil(np.frexp(np.max(np.abs(b)))[1] / 2))
+        with np.errstate(over="ignore", under="ignore"):
+            b = np.ldexp(b, -2 * self.exponent)
+            delta = np.clip(np.ldexp(delta, -2 * self.exponent), 1.0 / _WIDEST, _WIDEST)
+            factor = None
+            if problem.factor_start is not None:
+                factor = to_numpy(problem.factor_start) * 2.0**-self.exponent
         self.program = descent.prepare(U, b, delta, problem.rank)
-        factor = None if problem.factor_start is None else to_numpy(problem.factor_start)
         return descent.start(
             self.program,
             problem.rank,
@@ -46,11 +61,23 @@ class Factored(Stepped):
         return descent.advance(self.program, state, steps)
 
     def claim(self, problem: Problem, state: FactoredState) -> Claim | None:
-        """Met, or out of starts."""
+        """Met, or out of starts; with a candidate proof where no rank seems to fit."""
         if state.phase is Phase.MET:
             return Claim("met")
-        return Claim("stalled", message(state)) if state.finished else None
+        if not state.finished:
+            return None
+        dual = descent.farkas_vector(self.program, state) if state.no_rank_fits else None
+        return Claim("stalled", message(state), dual=dual)
+
+    def correct(
+        self, problem: Problem, state: FactoredState, z: Array, goal: float
+    ) -> FactoredState:
+        """The same fit with a tighter goal: the loop bounds its rounding in another way."""
+        return descent.tightened(self.program, state, goal)
 
     def matrix(self, problem: Problem, state: FactoredState) -> SensedMatrix:
         """``X X*``."""
-        return SensedMatrix.from_factor(own(problem, np.ascontiguousarray(descent.factor(state))))
+        X = np.ldexp(1.0, self.exponent) * descent.factor(state)
+        # Ranks that are not needed shrink for ever: what is left of them only underflows.
+        X[np.abs(X) < _NOTHING * np.max(np.abs(X))] = 0.0
+        return SensedMatrix.from_factor(own(problem, np.ascontiguousarray(X)))

@@ -7,7 +7,6 @@ from typing import ClassVar
 
 from quadsense.methods.base import Problem
 from quadsense.methods.descent import Descent, DescentState
-from quadsense.methods.kernels import descend, descend_compiled
 
 
 class GradientDescent(Descent):
@@ -34,6 +33,9 @@ class GradientDescent(Descent):
 
     def advance(self, problem: Problem, state: DescentState, steps: int) -> DescentState:
         """At most so many steps on."""
+        # Here, so that only those who descend wait for Numba.
+        from quadsense.methods.kernels import descend, descend_compiled
+
         loop = descend_compiled if self._compiled(problem) else descend
         y, d, sharpness, target, c, value, top, taken = loop(
             self._kernel_gram(problem),

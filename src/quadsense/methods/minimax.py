@@ -8,7 +8,6 @@ from typing import ClassVar
 import numpy as np
 
 from quadsense.arrays import Array, Vector, to_numpy
-from quadsense.core.certificate import excess as excess_of
 from quadsense.core.matrix import SensedMatrix
 from quadsense.methods.base import Claim, Problem
 from quadsense.methods.interior import iteration
@@ -239,7 +238,8 @@ class Minimax(Stepped):
         what its coordinates say.
         """
         stages = self._stages(problem)
-        found = float(np.max(excess_of(z, problem.delta, problem.sides)))
+        values = to_numpy(z + problem.b) - problem.ends.reading
+        found = float(np.max(problem.ends.ratios(values)))
         if state.stage is Stage.FAST:
             if found <= 1.0 and not state.formed and problem.rows.n <= FORMED:
                 return replace(state, formed=True)

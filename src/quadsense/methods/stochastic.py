@@ -11,11 +11,6 @@ import numpy.typing as npt
 
 from quadsense.methods.base import Problem
 from quadsense.methods.descent import Descent, DescentState
-from quadsense.methods.sampling import (
-    sample_general,
-    sample_general_compiled,
-    sample_orthonormal,
-)
 
 
 @dataclass(frozen=True)
@@ -95,6 +90,13 @@ class StochasticDescent(Descent):
 
     def advance(self, problem: Problem, state: DescentState, steps: int) -> StochasticState:
         """At most so many steps on."""
+        # Here, so that only those who descend wait for Numba.
+        from quadsense.methods.sampling import (
+            sample_general,
+            sample_general_compiled,
+            sample_orthonormal,
+        )
+
         assert isinstance(state, StochasticState)
         rng = np.random.default_rng()
         rng.bit_generator.state = state.generator

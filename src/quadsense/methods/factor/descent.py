@@ -12,6 +12,8 @@ equations are small and by quasi-Newton steps elsewhere, through these phases:
   asked rank is walled in.  Plain random starts almost never succeed at m = 1.5 n, r = 1.
 
 ``rank=None`` grows the rank by the steepest new direction until the tolerances are met.
+The fit ends as ``rounded`` where every residual is within its tolerance but for its rounding
+bound, and that leaves no room: no other factor could be shown to be better.
 """
 
 from __future__ import annotations
@@ -20,35 +22,37 @@ from dataclasses import replace
 
 import numpy as np
 
+from quadsense.methods.factor.choice import (
+    default_restarts,
+    rows_are_ample,
+    takes_normal_equations,
+)
 from quadsense.methods.factor.gauss_newton import gauss_newton_step, principal_axes
-from quadsense.methods.factor.passes import Matrix, Point, Program, Vector, evaluate
-from quadsense.methods.factor.quasi_newton import quasi_newton_step
-from quadsense.methods.factor.starts import descent_row, random_start, spectral_start
+from quadsense.methods.factor.passes import (
+    Matrix,
+    Point,
+    Program,
+    Vector,
+    evaluate,
+)
+from quadsense.methods.factor.phases import FIRST_DAMPING, LIFT, begin, next_phase, noted
+from quadsense.methods.factor.quasi_newton import Memory, quasi_newton_step
+from quadsense.methods.factor.starts import random_start, spectral_start
 from quadsense.methods.factor.state import FactoredState, Phase
 
-# Normal equations are formed up to this many unknowns and entries of J, and up to so many flops
-# where rows are ample and a dozen quasi-Newton steps serve as well.
-_DENSE_UNKNOWNS, _DENSE_ENTRIES, _DENSE_FLOPS = 1000, 500_000, 5e7
-# Flops of a step so cheap that restarts are not spared.
-_CHEAP_FLOPS = 1e6
-# Ranks, stages, steps a stage and penalties of a lift.
-_LIFT, _LIFT_STAGES, _LIFT_STEPS = 2, 8, 20
+# Steps a stage, and penalties, of a lift.
+_LIFT_STEPS = 20
 _LIFT_PENALTY, _LIFT_GROWTH = 1e-3, 3.0
-# The hinge aims a little inside the tolerances, to get there in finitely many steps.
-_HINGE = 0.95
-_FIRST_DAMPING, _LEAST_DAMPING, _MOST_DAMPING = 1e-2, 1e-12, 1e8
+_LEAST_DAMPING, _MOST_DAMPING = 1e-12, 1e8
 _DAMPING_FACTOR = 5.0
+# With damping down to this, far above single precision's rounding, it solves for the step.
+_SINGLE_DAMPING = 2e-5
 # Least scale of damping, as a share of the mean scale; a lift damps all rows alike.
 _SCALE_FLOOR, _SCALE_FLOOR_LIFT = 1e-3, 1.0
 # A stage ends when this many steps in a row gain less than this share of the loss.
 _SLOW_GAIN, _SLOW_GAIN_LIFT = 1e-4, 1e-3
-_SLOW_STEPS_DENSE, _SLOW_STEPS = 1, 5
+_SLOW_STEPS_LIFT, _SLOW_STEPS_DENSE, _SLOW_STEPS = 1, 3, 5
 _PHASE_STEPS = 2000
-# With this many rows an unknown, plain descent mostly finds the fit of the right rank if there
-# is one, so a growing rank wastes no restarts below it, and a given one not many.
-_AMPLE_ROWS = 4
-# Eigenvalue, relative to its matrix, that counts as not negative when the rank grows.
-_FLAT = 1e-6
 
 
 def prepare(
@@ -61,18 +65,30 @@ def prepare(
     U : (m, n) array, float64 or complex128
         Rows of unit norm.
     b, delta : (m,) float64
-        Readings and tolerances (> 0).
+        Readings and tolerances (> 0), of moderate size: their squares are formed.
     rank : int or None
         Asked rank; None when it is to grow.
     low_precision : bool
         Whether a single-precision copy of U, half its size, may be made for the products
         of quasi-Newton steps; claims and refinement use double precision either way.
     """
-    weight = (float(delta.min()) / delta) ** 2
+    with np.errstate(under="ignore"):
+        weight = (float(delta.min()) / delta) ** 2
+        inverse = 1.0 / delta
+        steepest = float(np.max(np.sqrt(np.abs(b)) * inverse))
+        root = 2.0 * np.sqrt(weight)
     low: Matrix | None = None
-    if low_precision and not _is_dense(U, (rank or 1) + _LIFT):
+    if low_precision and _takes_single_steps(U, rank or 1):
         low = U.astype(np.complex64 if np.iscomplexobj(U) else np.float32, order="C")
-    return Program(U, b, delta, weight, low)
+    return Program(
+        U, b, delta, weight, low, inverse, root, 2.0 * weight, float(weight.sum()),
+        float(inverse.max()), steepest,
+    )  # fmt: skip
+
+
+def _takes_single_steps(U: Matrix, rank: int) -> bool:
+    """Whether quasi-Newton steps, or Gauss-Newton steps on ample rows, are to come."""
+    return rows_are_ample(U, rank) or not takes_normal_equations(U, rank + LIFT)
 
 
 def start(
@@ -92,46 +108,61 @@ def start(
         None grows the rank from that of ``factor``, or from 1.
     seed : int
     max_restarts : int, optional
-        Default 200; 20 where rows are ample and steps are not cheap; 3 at each rank when it grows.
+        By default 20 to 200, as many as take some seconds; 3 at each rank when it grows.
     factor : (n, k) array, optional
         X of an earlier ``A = X X*``.
     """
     first_rank = rank if rank is not None else 1 if factor is None else factor.shape[1]
     if max_restarts is None:
-        max_restarts = 3 if rank is None else _default_restarts(problem.U, rank)
+        max_restarts = 3 if rank is None else default_restarts(problem.U, rank, rank + LIFT)
     rng = np.random.default_rng((seed, 0))
-    if factor is None:
-        Y = spectral_start(problem, first_rank, rng)
-    else:
-        Y = np.asarray(factor.T, dtype=problem.U.dtype)
-        Y = (principal_axes(Y) @ Y)[:first_rank]
-        missing = first_rank - len(Y)
-        if missing > 0:
-            # Rows of zeros would stay so: the loss has no slope in them.
-            Y = np.concatenate([Y, 0.1 * random_start(problem, missing, rng)])
-    point = evaluate(problem, principal_axes(Y) @ Y, 0.0)
-    state = FactoredState(
-        rank=first_rank,
-        growing=rank is None,
-        max_restarts=max_restarts,
-        seed=seed,
-        phase=Phase.SQUARES,
-        point=point,
-        best=point.Y,
-        max_ratio=np.inf,
-        damping=_FIRST_DAMPING,
-        passes=1,
-    )
-    return _noted(state)
+    with np.errstate(under="ignore"):
+        if factor is None:
+            Y = spectral_start(problem, first_rank, rng)
+        else:
+            Y = _padded(problem, factor, first_rank, rng)
+        point = evaluate(problem, principal_axes(Y) @ Y, 0.0)
+        state = FactoredState(
+            rank=first_rank,
+            growing=rank is None,
+            max_restarts=max_restarts,
+            seed=seed,
+            phase=Phase.SQUARES,
+            point=point,
+            best=point.Y,
+            anchor=point.Y,
+            max_ratio=np.inf,
+            damping=FIRST_DAMPING,
+            passes=1,
+        )
+        return noted(state)
+
+
+def _padded(problem: Program, factor: Matrix, rank: int, rng: np.random.Generator) -> Matrix:
+    """Return a given factor as one of ``rank`` rows."""
+    Y = np.asarray(factor.T, dtype=problem.U.dtype)
+    Y = (principal_axes(Y) @ Y)[:rank]
+    missing = rank - len(Y)
+    # Rows of zeros would stay so: the loss has no slope in them.
+    return Y if missing <= 0 else np.concatenate([Y, 0.1 * random_start(problem, missing, rng)])
 
 
 def advance(problem: Program, state: FactoredState, steps: int) -> FactoredState:
     """Take at most ``steps`` descent steps; fewer when the fit is finished."""
-    for _ in range(steps):
-        if state.finished:
-            break
-        state = _step(problem, state)
+    # What underflows beside numbers of the size of b is nothing.
+    with np.errstate(under="ignore"):
+        for _ in range(steps):
+            if state.finished:
+                break
+            state = _step(problem, state)
     return state
+
+
+def tightened(problem: Program, state: FactoredState, goal: float) -> FactoredState:
+    """Take up again a fit whose ratio, by another bound on the rounding, was not yet met."""
+    phase = Phase.HINGE if state.theta > 0.0 else Phase.SQUARES
+    with np.errstate(under="ignore"):
+        return begin(problem, replace(state, goal=goal), state.best, phase)
 
 
 def factor(state: FactoredState) -> Matrix:
@@ -143,42 +174,44 @@ def factor(state: FactoredState) -> Matrix:
 def farkas_vector(problem: Program, state: FactoredState) -> Vector:
     """Return y with, nearly, ``F*(y) >= 0`` and ``y.b < -sum |y_i| delta_i``.
 
-    Meaningful when ``no_rank_fits``: y is then the slope of the distance to the
-    tolerances at its minimum over all PSD matrices; a certificate checks and repairs it.
+    Meaningful when ``no_rank_fits``: one row whose interval holds negative numbers only, or
+    the slope of least squares at its minimum over all PSD matrices, which a certificate checks
+    and repairs.
     """
-    y: Vector = problem.weight * evaluate(problem, state.best, 1.0).excess
-    return y
-
-
-def _is_dense(U: Matrix, rank: int) -> bool:
-    m, size = len(U), _unknowns(U, rank)
-    quick = m * size * size <= _DENSE_FLOPS or not _rows_are_ample(U, rank)
-    return size <= _DENSE_UNKNOWNS and m * size <= _DENSE_ENTRIES and quick
-
-
-def _theta(phase: Phase) -> float:
-    return _HINGE if phase is Phase.HINGE else 0.0
+    worst = int(np.argmin(problem.b + problem.delta))
+    if problem.b[worst] + problem.delta[worst] < 0.0:
+        y = np.zeros_like(problem.b)
+        y[worst] = 1.0
+        return y
+    with np.errstate(under="ignore"):
+        slope: Vector = problem.weight * evaluate(problem, state.anchor, 0.0).excess
+    return slope
 
 
 def _step(problem: Program, state: FactoredState) -> FactoredState:
     """Take one step; on a stall go to the next stage, phase, attempt or rank."""
     point, lifted = state.point, state.phase is Phase.LIFT
-    penalty = _penalty(problem, state)
-    dense = _is_dense(problem.U, len(point.Y))
+    penalty = _penalty(problem, state) if lifted else None
+    dense = takes_normal_equations(problem.U, len(point.Y))
     if dense:
         floor = _SCALE_FLOOR_LIFT if lifted else _SCALE_FLOOR
-        D = gauss_newton_step(problem, point, penalty, state.damping, floor)
+        single = state.damping >= _SINGLE_DAMPING and not lifted
+        D = gauss_newton_step(problem, point, penalty, state.damping, floor, single)
+        if single and not D.any():
+            D = gauss_newton_step(problem, point, penalty, state.damping, floor)
         Y = point.Y + D
-        trial = evaluate(problem, principal_axes(Y) @ Y, _theta(state.phase))
+        trial = evaluate(problem, principal_axes(Y) @ Y, state.theta)
         memory, passes = state.memory, 2
     else:
         trial, memory, passes = quasi_newton_step(
-            problem, point, penalty, _theta(state.phase), state.memory
+            problem, point, penalty, state.theta, state.memory
         )
         if lifted:
             trial, memory = _rotated(trial, memory)
-    before = point.value + _penalty_value(penalty, point.Y)
-    after = trial.value + _penalty_value(penalty, trial.Y)
+    before, after = point.value, trial.value
+    if penalty is not None:
+        before += _penalty_value(penalty, point.Y)
+        after += _penalty_value(penalty, trial.Y)
     gained = after < before
     slow_gain = _SLOW_GAIN_LIFT if lifted else _SLOW_GAIN
     # A rejected Gauss-Newton step only asks for more damping.
@@ -194,113 +227,35 @@ def _step(problem: Program, state: FactoredState) -> FactoredState:
         damping=max(damping, _LEAST_DAMPING),
         slow_steps=state.slow_steps + 1 if slow else 0,
     )
-    state = _noted(state)
+    state = noted(state)
+    patience = _SLOW_STEPS
+    if dense:
+        patience = _SLOW_STEPS_LIFT if lifted else _SLOW_STEPS_DENSE
     stalled = (
-        state.slow_steps >= (_SLOW_STEPS_DENSE if dense else _SLOW_STEPS)
+        state.slow_steps >= patience
         or state.damping > _MOST_DAMPING
         or state.stage_steps >= (_LIFT_STEPS if lifted and dense else _PHASE_STEPS)
+        or not before > 0.0
     )
-    return _next(problem, state) if stalled and not state.finished else state
+    return next_phase(problem, state) if stalled and not state.finished else state
 
 
-def _rotated(
-    point: Point, memory: tuple[tuple[Matrix, Matrix], ...]
-) -> tuple[Point, tuple[tuple[Matrix, Matrix], ...]]:
+def _rotated(point: Point, memory: Memory) -> tuple[Point, Memory]:
     """Turn a point and the memory to principal axes, which the penalty of a lift needs."""
     axes = principal_axes(point.Y)
-    turned = replace(point, Y=axes @ point.Y, P=point.P @ axes.T, gradient=axes @ point.gradient)
-    return turned, tuple((axes @ move, axes @ change) for move, change in memory)
+    turned = replace(point, Y=axes @ point.Y, P=axes @ point.P, gradient=axes @ point.gradient)
+    return turned, tuple((axes @ move, axes @ change, inner) for move, change, inner in memory)
 
 
 def _penalty(problem: Program, state: FactoredState) -> Vector:
-    """Return the penalty of each row of the current factor: zero but for a lift's extra."""
+    """Return the penalty of each row of a lifted factor: zero but for the extra ones."""
     penalty = np.zeros(len(state.point.Y))
-    if state.phase is Phase.LIFT:
-        trace = problem.U.shape[1] * float(np.mean(np.abs(problem.b)))
-        # In this unit the penalty of a whole A weighs as much as the misfit of zero.
-        unit = float(np.dot(problem.weight, problem.b**2)) / trace
-        penalty[state.rank :] = _LIFT_PENALTY * _LIFT_GROWTH**state.stage * unit
+    trace = problem.U.shape[1] * float(np.mean(np.abs(problem.b))) or 1.0
+    # In this unit the penalty of a whole A weighs as much as the misfit of zero.
+    unit = float(np.dot(problem.weight, problem.b**2)) / trace
+    penalty[state.rank :] = _LIFT_PENALTY * _LIFT_GROWTH**state.stage * unit
     return penalty
 
 
 def _penalty_value(penalty: Vector, Y: Matrix) -> float:
     return 0.5 * float(np.dot(penalty, np.sum(np.abs(Y) ** 2, axis=1)))
-
-
-def _noted(state: FactoredState) -> FactoredState:
-    """Keep the point as the best if it is one of the asked rank; finish if it fits."""
-    point = state.point
-    if len(point.Y) > state.rank or not point.ratio < state.max_ratio:
-        return state
-    phase = Phase.MET if point.ratio <= 1.0 else state.phase
-    return replace(state, best=point.Y, max_ratio=point.ratio, phase=phase)
-
-
-def _next(problem: Program, state: FactoredState) -> FactoredState:
-    """Leave a stalled stage for what follows it."""
-    if state.phase is Phase.LIFT:
-        if state.stage + 1 < _LIFT_STAGES:
-            return replace(state, stage=state.stage + 1, stage_steps=0, slow_steps=0, memory=())
-        return _at(problem, state, state.point.Y[: state.rank], Phase.SQUARES)
-    # The maintained residuals of quasi-Newton steps are renewed before they are judged.
-    state = _noted(replace(state, point=evaluate(problem, state.point.Y, 0.0)))
-    mean_square = float(np.mean((state.point.z / problem.delta) ** 2))
-    if state.finished:
-        return state
-    if state.phase is Phase.SQUARES and mean_square <= 1.0:
-        return _at(problem, state, state.point.Y, Phase.HINGE)
-    if state.restarts < _restarts_allowed(problem, state):
-        return _restart(problem, state)
-    return _grow(problem, state) if state.growing else replace(state, phase=Phase.EXHAUSTED)
-
-
-def _at(problem: Program, state: FactoredState, Y: Matrix, phase: Phase) -> FactoredState:
-    """Begin a phase at a factor, with fresh damping and memory."""
-    state = replace(
-        state,
-        phase=phase,
-        point=evaluate(problem, principal_axes(Y) @ Y, _theta(phase)),
-        damping=_FIRST_DAMPING,
-        memory=(),
-        stage=0,
-        stage_steps=0,
-        slow_steps=0,
-        passes=state.passes + 1,
-    )
-    return _noted(state)
-
-
-def _default_restarts(U: Matrix, rank: int) -> int:
-    cheap = len(U) * _unknowns(U, rank + _LIFT) ** 2 <= _CHEAP_FLOPS
-    return 20 if _rows_are_ample(U, rank) and not cheap else 200
-
-
-def _restarts_allowed(problem: Program, state: FactoredState) -> int:
-    ample = _rows_are_ample(problem.U, state.rank)
-    return 0 if state.growing and ample else state.max_restarts
-
-
-def _unknowns(U: Matrix, rank: int) -> int:
-    return U.shape[1] * rank * (2 if np.iscomplexobj(U) else 1)
-
-
-def _rows_are_ample(U: Matrix, rank: int) -> bool:
-    return len(U) >= _AMPLE_ROWS * _unknowns(U, rank)
-
-
-def _restart(problem: Program, state: FactoredState) -> FactoredState:
-    """Begin the next attempt: a lift from a random factor."""
-    starts = state.starts + 1
-    rng = np.random.default_rng((state.seed, starts))
-    Y = random_start(problem, state.rank + _LIFT, rng)
-    state = replace(state, restarts=state.restarts + 1, starts=starts)
-    return _at(problem, state, Y, Phase.LIFT)
-
-
-def _grow(problem: Program, state: FactoredState) -> FactoredState:
-    """Add the steepest direction to the best factor, or end where there is none."""
-    row, curvature = descent_row(problem, evaluate(problem, state.best, 0.0))
-    if curvature > -_FLAT or state.rank >= problem.U.shape[1]:
-        return replace(state, phase=Phase.EXHAUSTED, no_rank_fits=curvature > -_FLAT)
-    state = replace(state, rank=state.rank + 1, restarts=0, passes=state.passes + 1)
-    return _at(problem, state, np.concatenate([state.best, row]), Phase.SQUARES)

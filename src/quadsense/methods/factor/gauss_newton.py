@@ -7,21 +7,27 @@ gradient steps do.  Where forming ``J^T J`` costs too much, see `quasi_newton`.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from scipy.linalg.lapack import dposv, sposv
 
-from quadsense.methods.factor.passes import Matrix, Point, Program, Vector
+from quadsense.methods.factor.passes import Matrix, Point, Program, Vector, conjugate
 
 
 def principal_axes(Y: Matrix) -> Matrix:
     """Return the unitary (k, k) that makes the rows of ``axes @ Y`` orthogonal, largest first."""
-    _, vectors = np.linalg.eigh(Y.conj() @ Y.T)
+    if len(Y) == 1:
+        return np.ones((1, 1))
+    _, vectors = np.linalg.eigh(conjugate(Y) @ Y.T)
     axes: Matrix = np.ascontiguousarray(vectors[:, ::-1].T)
     return axes
 
 
 def gauss_newton_step(
-    problem: Program, point: Point, penalty: Vector, damping: float, floor: float
+    problem: Program,
+    point: Point,
+    penalty: Vector | None,
+    damping: float,
+    floor: float,
+    single: bool = False,
 ) -> Matrix:
     """Solve ``(J^T W J + shift) D = -slope`` in principal axes.
 
@@ -31,32 +37,47 @@ def gauss_newton_step(
     point : Point
         Its rows of Y orthogonal: the diagonal of ``J^T J`` is then nearly constant along
         a row, ``scale_k``, proportional to an eigenvalue of A.
-    penalty : (k,) float64
+    penalty : (k,) float64, optional
         Weight of ``1/2 |Y_k|^2`` for each row of Y.
     damping : float
         ``shift_k = damping * max(scale_k, floor * mean(scale)) + penalty_k``.
     floor : float
+    single : bool
+        Solve in single precision, from ``problem.low``: half the time, and as good while
+        the damping is far above the rounding.
 
     Returns
     -------
     (k, n) array
-        Zero when the shift drowned in rounding, for the caller to damp more.
+        Zero when the shift drowned in rounding, for the caller to damp more, and where no row
+        asks for a step.
     """
-    U, P, Y = problem.U, point.P, point.Y
-    rows = np.flatnonzero(point.excess)
-    root = 2.0 * np.sqrt(problem.weight[rows])
-    weighted = P[rows] * root[:, None]
-    # Re and Im side by side: (J D)_i = 2 Re sum conj(p_k u_j) D_kj.
-    J = (weighted[:, :, None] * U[rows][:, None, :]).reshape(len(rows), -1).view(np.float64)
-    H = J.T @ J
-    scales: npt.NDArray[np.float64] = np.sum(np.abs(weighted) ** 2, axis=0) / Y.shape[1]
-    shift = damping * np.maximum(scales, floor * float(np.mean(scales))) + penalty
-    H.flat[:: len(H) + 1] += np.repeat(shift, len(H) // len(Y))
-    slope = np.ascontiguousarray(point.gradient + penalty[:, None] * Y)
-    right = slope.reshape(-1).view(np.float64)
-    try:
-        D = -cho_solve(cho_factor(H, check_finite=False), right, check_finite=False)
-    except LinAlgError:
+    U, P, Y, root = problem.U, point.P, point.Y, problem.root
+    if single and problem.low is not None:
+        U = problem.low
+    active = point.excess != 0.0
+    if not active.all():
+        U, P, root = U[active], np.ascontiguousarray(P[:, active]), root[active]
+    if not len(U):
         return np.zeros_like(Y)
-    step: Matrix = D.view(Y.dtype).reshape(Y.shape)
+    weighted = P * root
+    flat = weighted.view(np.float64)
+    scales = np.einsum("ki,ki->k", flat, flat) / Y.shape[1]
+    shift = damping * np.maximum(scales, floor * float(scales.mean()))
+    slope = point.gradient
+    if penalty is not None:
+        shift += penalty
+        slope = slope + penalty[:, None] * Y
+    # Re and Im side by side: (J D)_i = 2 Re sum conj(p_k u_j) D_kj.
+    weighted = weighted.astype(U.dtype, copy=False)
+    products = (weighted.T[:, :, None] * U[:, None, :]).reshape(len(U), -1)
+    J = np.ascontiguousarray(products).view(U.real.dtype)  # U may come in Fortran order
+    H = J.T @ J
+    H.reshape(-1)[:: len(H) + 1] += np.repeat(shift, len(H) // len(Y))
+    right = np.ascontiguousarray(slope).reshape(-1).view(np.float64)
+    # H is symmetric, so its transpose is it in the order that LAPACK reads.
+    _, D, info = (sposv if H.dtype == np.float32 else dposv)(H.T, right, overwrite_a=True)
+    if info != 0:
+        return np.zeros_like(Y)
+    step: Matrix = np.negative(D, dtype=np.float64).view(Y.dtype).reshape(Y.shape)
     return step

@@ -2,8 +2,9 @@
 
 A value and a gradient are two products with U.  Done whole, each streams U from
 memory; done block by block, the second product finds its rows still in cache, which
-makes a pass two to three times as fast.  The factor is kept as ``Y = X^T`` (one row
-a rank), so that every product is a row-major one.
+makes a pass two to three times as fast.  The factor and its images are kept with one row
+a rank, ``Y = X^T`` and ``P``, so that every product is a row-major one and sums over ranks
+run along rows.
 """
 
 from __future__ import annotations
@@ -39,6 +40,10 @@ class Program:
         ``(min(delta) / delta)**2``, the weight of a row in the loss.
     low : (m, n) array or None
         Single-precision copy for the inner products of the iterative step.
+    inverse, root, pull : (m,) float64
+        ``1 / delta``, ``2 sqrt(weight)`` and ``2 weight``.
+    total, sharpest, steepest : float
+        ``sum weight``, ``max 1/delta`` and ``max sqrt(|b|)/delta``.
     """
 
     U: Matrix
@@ -46,6 +51,12 @@ class Program:
     delta: Vector
     weight: Vector
     low: Matrix | None
+    inverse: Vector
+    root: Vector
+    pull: Vector
+    total: float
+    sharpest: float
+    steepest: float
 
 
 @dataclass(frozen=True)
@@ -56,8 +67,8 @@ class Point:
     ----------
     Y : (k, n) array
         The factor, ``A = Y^T conj(Y)``.
-    P : (m, k) array
-        ``P[i] = u_i* X``.
+    P : (k, m) array
+        ``P[:, i] = u_i* X``.
     z : (m,) float64
         Residual ``F(A) - b``.
     excess : (m,) float64
@@ -83,6 +94,11 @@ class Point:
     drift: float = 0.0
 
 
+def conjugate(M: Matrix) -> Matrix:
+    """Return conj(M), M itself where it is real: NumPy would copy it."""
+    return M.conj() if np.iscomplexobj(M) else M
+
+
 def row_blocks(U: Matrix, width: int) -> Iterator[slice]:
     """Yield slices of rows that stay in cache between two products of this width."""
     m, n = U.shape
@@ -94,11 +110,12 @@ def row_blocks(U: Matrix, width: int) -> Iterator[slice]:
 
 
 def inner(P: Matrix, Q: Matrix) -> npt.NDArray[Any]:
-    """Return ``Re sum_k conj(P_ik) Q_ik`` for every row i."""
-    products: npt.NDArray[Any] = np.einsum("ik,ik->i", P.real, Q.real)
+    """Return ``Re sum_k conj(P_ki) Q_ki`` for every i."""
     if np.iscomplexobj(P):
-        products += np.einsum("ik,ik->i", P.imag, Q.imag)
-    return products
+        parts = (*P.shape, 2)
+        P, Q = P.view(P.real.dtype).reshape(parts), Q.view(Q.real.dtype).reshape(parts)
+        return np.asarray(np.einsum("kij,kij->i", P, Q))
+    return np.asarray(np.einsum("ki,ki->i", P, Q))
 
 
 def excess_of(z: Vector, allowed: Vector) -> Vector:
@@ -112,16 +129,31 @@ def rounding_bound(problem: Program, Y: Matrix) -> Vector:
 
     Notes
     -----
-    An inner product of length n errs by at most ``gamma_n ||u|| ||x||`` [Higham, 3.5],
+    An inner product of length n errs by at most ``gamma_n ||u|| ||x||`` [Higham 2002, 3.5],
     complex arithmetic at most doubles the length, and squares and sums add k + 3
     operations; rows have unit norm to within rounding, so
     ``|error_i| <= gamma (||X||_F^2 + |b_i|)`` with ``gamma = gamma_{4n + 2k + 8}``.
+    What underflows is less than the smallest normal number in all.
     """
     k, n = Y.shape
     unit = (4 * n + 2 * k + 8) * np.finfo(np.float64).eps
-    size = float(np.linalg.norm(Y)) ** 2
-    bound: Vector = unit * (size + np.abs(problem.b))
+    size = float(np.vdot(Y, Y).real)
+    bound: Vector = np.abs(problem.b)
+    bound += size
+    bound *= unit
+    bound += np.finfo(np.float64).tiny
     return bound
+
+
+def rounding_share(problem: Program, Y: Matrix) -> float:
+    """Return the largest rounding bound as a part of its tolerance: 1 leaves no room."""
+    return float(np.max(rounding_bound(problem, Y) / problem.delta))
+
+
+def within_rounding(problem: Program, point: Point, goal: float) -> bool:
+    """Whether every residual is within ``goal`` tolerances but for its rounding bound."""
+    allowed = goal * problem.delta + rounding_bound(problem, point.Y)
+    return bool(np.all(np.abs(point.z) <= allowed))
 
 
 def evaluate(problem: Program, Y: Matrix, theta: float) -> Point:
@@ -134,49 +166,49 @@ def evaluate(problem: Program, Y: Matrix, theta: float) -> Point:
     theta : float
         Residuals inside ``theta * delta`` cost nothing; 0 gives least squares.
     """
-    U, weight = problem.U, problem.weight
-    m = U.shape[0]
-    k = Y.shape[0]
-    P = np.empty((m, k), dtype=U.dtype)
-    z = np.empty(m)
-    excess = np.empty(m)
-    gradient = np.zeros_like(Y)
-    X_conj = np.ascontiguousarray(Y.conj().T)
-    allowed = theta * problem.delta
-    for rows in row_blocks(U, k):
-        block = U[rows]
-        p = (block @ X_conj).conj()
-        residual = inner(p, p) - problem.b[rows]
-        slack = excess_of(residual, allowed[rows])
-        gradient += (p * (2.0 * weight[rows] * slack)[:, None]).T @ block
-        P[rows], z[rows], excess[rows] = p, residual, slack
-    value = 0.5 * float(np.dot(weight * excess, excess))
-    ratio = float(np.max((np.abs(z) + rounding_bound(problem, Y)) / problem.delta))
-    return Point(Y, P, z, excess, value, gradient, ratio)
+    U, b, pull = problem.U, problem.b, problem.pull
+    P = np.empty((len(Y), len(U)), dtype=U.dtype)
+    z, X_conj = np.empty(len(U)), np.ascontiguousarray(conjugate(Y).T)
+    excess = z if theta == 0.0 else np.empty_like(z)
+    gradient: Any = 0.0
+    for rows in row_blocks(U, len(Y)):
+        block, p = U[rows], P[:, rows]
+        np.conjugate((block @ X_conj).T, out=p)
+        np.subtract(inner(p, p), b[rows], out=z[rows])
+        if theta != 0.0:
+            excess[rows] = excess_of(z[rows], theta * problem.delta[rows])
+        gradient = gradient + (p * (pull[rows] * excess[rows])) @ block
+    value = 0.25 * float(np.dot(pull * excess, excess))
+    bound = rounding_bound(problem, Y)
+    bound += np.abs(z)
+    bound /= problem.delta
+    return Point(Y, P, z, excess, value, gradient, float(bound.max()))
 
 
 def project(U: Matrix, D: Matrix) -> Matrix:
-    """Return ``u_i* D^T`` for every row, (m, k), for rows D (k, n)."""
-    result = np.empty((U.shape[0], D.shape[0]), dtype=U.dtype)
-    D_conj = np.ascontiguousarray(D.conj().T)
-    for rows in row_blocks(U, D.shape[0]):
-        result[rows] = (U[rows] @ D_conj).conj()
+    """Return ``u_i* D^T`` for every row i, (k, m), for rows D (k, n)."""
+    D_conj = np.ascontiguousarray(conjugate(D).T)
+    result = np.empty((len(D), len(U)), dtype=U.dtype)
+    for rows in row_blocks(U, len(D)):
+        np.conjugate((U[rows] @ D_conj).T, out=result[:, rows])
     return result
 
 
 def back_project(U: Matrix, C: Matrix) -> Matrix:
-    """Return ``sum_i C[i, k] u_i``, (k, n): the adjoint of `project`."""
-    result = np.zeros((C.shape[1], U.shape[1]), dtype=U.dtype)
-    for rows in row_blocks(U, C.shape[1]):
-        result += C[rows].T @ U[rows]
+    """Return ``sum_i C[k, i] u_i``, (k, n): the adjoint of `project`."""
+    result: Any = 0.0
+    for rows in row_blocks(U, len(C)):
+        result = result + C[:, rows] @ U[rows]
     return result
 
 
 def weighted_rows_product(U: Matrix, scale: npt.NDArray[Any], V: Matrix) -> Matrix:
     """Return ``F*(scale) V^T`` transposed, for rows V (k, n), in one pass over U."""
-    result = np.zeros_like(V)
-    V_conj = np.ascontiguousarray(V.conj().T)
+    result: Any = 0.0
+    V_conj = np.ascontiguousarray(conjugate(V).T)
     for rows in row_blocks(U, V.shape[0]):
         block = U[rows]
-        result += ((block @ V_conj).conj() * scale[rows, None]).T @ block
+        image = conjugate(block @ V_conj)
+        image *= scale[rows, None]
+        result = result + image.T @ block
     return result

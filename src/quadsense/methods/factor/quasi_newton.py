@@ -4,32 +4,36 @@ Three things make it cheap.  The memory acts on top of the Hessian expected of i
 rows, inverted in closed form, which also makes the number of steps independent of the
 condition number of A (the scaled steps of [Tong, Ma, Chi 2021]).  Along a line the
 residuals are quadratics of the length t, so the best t comes from the coefficients,
-without a pass.  And the products run in single precision: only changes are computed so,
-and ``P`` is renewed in double precision before their error could matter, as in iterative
-refinement.
+without a pass (see `line`).  And the products run in single precision: only changes are
+computed so, and ``P`` is renewed in double precision before their error could matter, as
+in iterative refinement.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
 
 import numpy as np
 
+from quadsense.methods.factor.line import best_length
 from quadsense.methods.factor.passes import (
     Matrix,
     Point,
     Program,
     Vector,
     back_project,
+    conjugate,
     evaluate,
     excess_of,
     inner,
     project,
 )
 
-Memory = tuple[tuple[Matrix, Matrix], ...]
+Memory = tuple[tuple[Matrix, Matrix, float], ...]
 
-_PAIRS = 10
+# Lengths are exact, so that on a quadratic two pairs make conjugate gradients; more is for bends.
+_PAIRS = 3
+_EPS = {kind: float(np.finfo(kind).eps) for kind in "fd"}
 # Renew P once the bound on its error could change the residuals by this share.
 _DRIFT = 0.1
 # Least eigenvalue of the expected Hessian, as a share of the mean one.
@@ -37,7 +41,7 @@ _SCALE_FLOOR = 1e-3
 
 
 def quasi_newton_step(
-    problem: Program, point: Point, penalty: Vector, theta: float, memory: Memory
+    problem: Program, point: Point, penalty: Vector | None, theta: float, memory: Memory
 ) -> tuple[Point, Memory, int]:
     """Move to the best point along the quasi-Newton direction.
 
@@ -45,78 +49,89 @@ def quasi_newton_step(
     ----------
     problem : Program
     point : Point
-    penalty : (k,) float64
+    penalty : (k,) float64, optional
         Weight of ``1/2 |Y_k|^2`` for each row of Y.
     theta : float
         Residuals inside ``theta * delta`` cost nothing.
-    memory : pairs of (k, n) arrays
-        Recent moves and the change of slope along each, oldest first.
+    memory : triples of two (k, n) arrays and a number
+        Recent moves, the change of slope along each, and the inner product of the two,
+        oldest first.
 
     Returns
     -------
     point : Point
         The given one, unchanged, when no step along the direction descends.
-    memory : pairs of (k, n) arrays
+    memory : triples
         Emptied in that case.
     passes : int
     """
     U = problem.U if problem.low is None else problem.low
-    slope = point.gradient + penalty[:, None] * point.Y
+    slope = _slope(point, penalty)
     D = _direction(problem, point, slope, penalty, memory)
-    if not _dot(D, slope) < 0.0:
+    along = dot(D, slope)
+    if not along < 0.0:
         return point, (), 0
-    Q = project(U, D.astype(U.dtype)).astype(point.P.dtype)
-    length = _best_length(problem, point, D, Q, penalty, theta)
+    Q = project(U, D.astype(U.dtype, copy=False)).astype(point.P.dtype, copy=False)
+    z1, z2 = inner(point.P, Q), inner(Q, Q)
+    z1 *= 2.0
+    bend = 0.0 if penalty is None else float(np.dot(penalty, np.sum(np.abs(D) ** 2, axis=1)))
+    length = best_length(problem, point, z1, z2, along, bend, theta)
     if length == 0.0:
         return point, (), 1
-    Y = point.Y + length * D
-    drift = point.drift + float(np.finfo(U.dtype).eps) * length * float(np.linalg.norm(D))
-    P = point.P + length * Q
-    z = inner(P, P) - problem.b
-    worst = float(np.max(np.abs(z) / problem.delta))
-    error = 2.0 * drift * float(np.sqrt(np.max(inner(P, P) / problem.delta**2)))
+    move = length * D
+    Y = point.Y + move
+    z2 *= length
+    z2 += z1
+    z2 *= length
+    z2 += point.z
+    z = z2
+    drift = point.drift + _EPS[U.real.dtype.char] * math.sqrt(dot(move, move))
+    worst = float((np.abs(z) * problem.inverse).max())
+    error = 2.0 * drift * (problem.steepest + math.sqrt(worst * problem.sharpest))
     if worst <= 1.0 or error > _DRIFT * worst:
         moved, passes = evaluate(problem, Y, theta), 2
     else:
-        excess = excess_of(z, theta * problem.delta)
-        pull = (2.0 * problem.weight * excess)[:, None] * P
-        gradient = back_project(U, pull.astype(U.dtype)).astype(Y.dtype)
-        value = 0.5 * float(np.dot(problem.weight * excess, excess))
-        moved, passes = Point(Y, P, z, excess, value, gradient, np.inf, drift), 1
-    change = moved.gradient + penalty[:, None] * Y - slope
-    move = length * D
-    if _dot(move, change) > 0.0:
-        memory = (*memory[-_PAIRS + 1 :], (move, change))
+        Q *= length
+        Q += point.P
+        excess = z if theta == 0.0 else excess_of(z, theta * problem.delta)
+        pull = problem.pull * excess
+        value = 0.25 * float(np.dot(pull, excess))
+        pulled = (Q * pull).astype(U.dtype, copy=False)
+        gradient = back_project(U, pulled).astype(Y.dtype, copy=False)
+        moved, passes = Point(Y, Q, z, excess, value, gradient, np.inf, drift), 1
+    change = _slope(moved, penalty) - slope
+    curvature = dot(move, change)
+    if curvature > 0.0:
+        memory = (*memory[-_PAIRS + 1 :], (move, change, curvature))
     return moved, memory, passes
 
 
-def _dot(V: Matrix, W: Matrix) -> float:
+def dot(V: Matrix, W: Matrix) -> float:
+    """Return ``Re <V, W>``."""
     return float(np.vdot(V, W).real)
 
 
+def _slope(point: Point, penalty: Vector | None) -> Matrix:
+    return point.gradient if penalty is None else point.gradient + penalty[:, None] * point.Y
+
+
 def _direction(
-    problem: Program, point: Point, slope: Matrix, penalty: Vector, memory: Memory
+    problem: Program, point: Point, slope: Matrix, penalty: Vector | None, memory: Memory
 ) -> Matrix:
-    """Two-loop recursion [Nocedal, Wright, Alg. 7.4] around the expected Hessian."""
-    q = slope.copy()
+    """Two-loop recursion [Nocedal & Wright 2006, Alg. 7.4] around the expected Hessian."""
+    q = np.negative(slope)
     coefficients: list[float] = []
-    for move, change in reversed(memory):
-        coefficients.append(_dot(move, q) / _dot(move, change))
+    for move, change, curvature in reversed(memory):
+        coefficients.append(dot(move, q) / curvature)
         q -= coefficients[-1] * change
-    solve = _expected_inverse(problem, point, penalty)
-    D = solve(q)
-    if memory:
-        move, change = memory[-1]
-        D *= _dot(move, change) / _dot(change, solve(change))
-    for (move, change), coefficient in zip(memory, reversed(coefficients), strict=True):
-        D += (coefficient - _dot(change, D) / _dot(move, change)) * move
-    return np.negative(D)
+    D = _expected_solve(problem, point, penalty, q)
+    for (move, change, curvature), coefficient in zip(memory, reversed(coefficients), strict=True):
+        D += (coefficient - dot(change, D) / curvature) * move
+    return D
 
 
-def _expected_inverse(
-    problem: Program, point: Point, penalty: Vector
-) -> Callable[[Matrix], Matrix]:
-    """Return a function applying the inverse of the Hessian expected of isotropic rows.
+def _expected_solve(problem: Program, point: Point, penalty: Vector | None, q: Matrix) -> Matrix:
+    """Apply the inverse of the Hessian expected of isotropic rows.
 
     Notes
     -----
@@ -125,80 +140,33 @@ def _expected_inverse(
     ``Sigma = X* X``, ``tau = 2/beta``.  Off the span of X that is ``D Sigma``; on it,
     ``D = X M`` with M Hermitian, ``X (2 M Sigma + tau tr(Sigma M) I)``, which the trace
     solves.  A penalty leaves only the first part simple, so that alone is then used.
+
+    Written out for ``q^T = X N + rest``, ``N = B T``, ``B = Sigma^-1``, ``T = X* q^T``: the
+    part off the span is ``(q^T - X N) B`` and the other ``X M`` with
+    ``2 M = H - tau tr(N) / (2 + tau k) B``, H the Hermitian part of ``N B``.
     """
     Y = point.Y
-    n = Y.shape[1]
-    complex_rows = np.iscomplexobj(Y)
-    beta, tau = (1.0, 2.0) if complex_rows else (2.0, 1.0)
-    active = float(np.sum(problem.weight * (point.excess != 0.0)))
+    k, n = Y.shape
+    beta, tau = (1.0, 2.0) if np.iscomplexobj(Y) else (2.0, 1.0)
+    active = problem.total
+    if point.excess is not point.z:
+        active = float(np.dot(problem.weight, point.excess != 0.0))
     unit = 2.0 * beta * active / (n * (n + beta))
-    gram = Y @ Y.conj().T
-    k = len(gram)
-    floor = _SCALE_FLOOR * float(np.trace(gram).real) / k
-    # Rows of Y transform by the transpose of what acts on the columns of X.
-    scale = gram.conj() + floor * np.eye(k)
-    inverse = np.linalg.inv(unit * scale + np.diag(penalty))
-    if penalty.any():
-
-        def scaled(q: Matrix) -> Matrix:
-            result: Matrix = inverse.conj() @ q
-            return result
-
+    Y_conj = conjugate(Y)
+    sigma = Y_conj @ Y.T
+    diagonal = sigma.reshape(-1)[:: k + 1]
+    diagonal += _SCALE_FLOOR * float(diagonal.real.mean())
+    if penalty is not None:
+        sigma *= unit
+        diagonal += penalty
+        scaled: Matrix = np.linalg.inv(sigma).T @ q
         return scaled
-    bare = np.linalg.inv(scale)
-
-    def solve(q: Matrix) -> Matrix:
-        N = bare @ (Y.conj() @ q.T)  # q^T = X N + rest
-        rest = q - N.T @ Y
-        M = N @ bare
-        M = (M + M.conj().T) / 2.0
-        t = float(np.trace(scale @ M).real) / (2.0 + tau * k)
-        M = (M - tau * t * bare) / 2.0
-        result: Matrix = inverse.conj() @ rest + (M.T @ Y) / unit
-        return result
-
-    return solve
-
-
-def _best_length(
-    problem: Program, point: Point, D: Matrix, Q: Matrix, penalty: Vector, theta: float
-) -> float:
-    """Return the t that minimises the loss along ``Y + t D``, 0 when none descends.
-
-    Notes
-    -----
-    ``z(t) = z + t z1 + t^2 z2``; while the set of rows beyond ``theta delta`` stays as it
-    is, the loss is a quartic and its minimum a root of a cubic.  With theta > 0 the set
-    is brought up to date and the cubic solved again, a few times.
-    """
-    z1, z2 = 2.0 * inner(point.P, Q), inner(Q, Q)
-    weight, allowed = problem.weight, theta * problem.delta
-    penalty_slope = float(np.dot(penalty, inner(point.Y, D)))
-    penalty_bend = float(np.dot(penalty, inner(D, D)))
-
-    def loss(t: float) -> float:
-        e = excess_of(point.z + t * (z1 + t * z2), allowed)
-        quadratic = t * penalty_slope + 0.5 * t * t * penalty_bend
-        return 0.5 * float(np.dot(weight * e, e)) + quadratic
-
-    t = 0.0
-    for _ in range(1 if theta == 0.0 else 4):
-        z = point.z + t * (z1 + t * z2)
-        e = excess_of(z, allowed)
-        w = weight * (e != 0.0)
-        base = point.z - (z - e)
-        cubic = [
-            2.0 * float(np.dot(w * z2, z2)),
-            3.0 * float(np.dot(w * z1, z2)),
-            float(np.dot(w * z1, z1)) + 2.0 * float(np.dot(w * base, z2)) + penalty_bend,
-            float(np.dot(w * base, z1)) + penalty_slope,
-        ]
-        roots = np.roots(cubic)
-        lengths = [float(x.real) for x in roots if x.real > 0.0 and abs(x.imag) < 1e-8 * abs(x)]
-        if not lengths:
-            break
-        t = min(lengths, key=loss)
-    start = loss(0.0)
-    while t > 1e-8 and not loss(t) < start:
-        t /= 4.0
-    return t if t > 1e-8 else 0.0
+    B = np.linalg.inv(sigma)
+    N = B @ (Y_conj @ q.T)
+    NB = N @ B
+    M = 0.25 * (NB + conjugate(NB).T) - NB
+    M -= (0.5 * tau / (2.0 + tau * k) * float(np.trace(N).real)) * B
+    D: Matrix = B.T @ q
+    D += M.T @ Y
+    D *= 1.0 / unit
+    return D

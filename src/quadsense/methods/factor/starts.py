@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse.linalg import LinearOperator, eigsh
+from scipy.linalg import eigh
+from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 
-from quadsense.methods.factor.passes import Matrix, Point, Program, project, weighted_rows_product
+from quadsense.methods.factor.choice import rows_are_ample
+from quadsense.methods.factor.passes import (
+    Matrix,
+    Point,
+    Program,
+    back_project,
+    conjugate,
+    project,
+    weighted_rows_product,
+)
 
-# Up to here forming and decomposing an n-by-n matrix is cheaper than passes over U.
+# Up to here the smallest eigenvector of an n-by-n matrix is cheaper found by decomposing it.
 _DENSE_ORDER = 200
+# What a step of block Krylov costs beside its products, in flops of the same time.
+_STEP_FLOPS = 1.6e6
 # Block Krylov: steps, and rows carried beside the rank asked for, among which a weak
 # eigenvector may hide until the strong ones are fitted.
 _EXTRA_ROWS = 3
-_KRYLOV_STEPS = 4
-# Refinements by the residual: with three, the later steps no longer grow with the
-# condition number of A; with few rows an unknown they lead astray.
-_REFINEMENTS, _AMPLE_ROWS = 3, 4
+_KRYLOV_STEPS = 3
+# Refinements by the residual: with three, the later steps no longer grow with the condition
+# number of A, where they are quasi-Newton steps; with few rows an unknown they lead astray.
+_REFINEMENTS = 3
+# A refinement that leaves this share of the misfit, a sum of squares, is worth another.
+_WORTH_MORE = 0.7
 # A weight of the start is at least this share of the largest: a direction started
 # at zero would stay there, the gradient with respect to it being zero.
 _WEIGHT_FLOOR = 0.02
@@ -45,9 +62,11 @@ def spectral_start(problem: Program, rank: int, rng: np.random.Generator) -> Mat
     ``beta / rank`` for equal eigenvalues, whence ``c = sqrt(beta m / (n rank))`` here.
     """
     U = problem.U
-    rows = U if problem.low is None else problem.low
     m, n = U.shape
     beta = 1.0 if np.iscomplexobj(U) else 2.0
+    if not float(np.max(problem.b)) > 0.0:
+        # No positive semidefinite matrix fits readings that are not positive better than zero.
+        return np.zeros((rank, n), dtype=U.dtype)
     level = float(np.mean(problem.b))
     if level <= 0.0:
         return random_start(problem, rank, rng)
@@ -55,35 +74,65 @@ def spectral_start(problem: Program, rank: int, rng: np.random.Generator) -> Mat
     c = max(1.05, float(np.sqrt(beta * m / (n * rank))))
     shaped = (y - 1.0) / (y - 1.0 + c)
     Q = _leading_eigenvectors(problem, shaped, min(rank + _EXTRA_ROWS, n), rng)
-    Y, z = _weighed(problem, Q[-rank:])
-    ample = m >= _AMPLE_ROWS * n * rank * 2.0 / beta
-    for _ in range(_REFINEMENTS if ample else 0):
-        # E[F*(z)] is a multiple of beta E + tr(E) I, E the error of A: subtracting the
-        # estimate of E brings out the weaker eigenvectors, which b alone hides.
-        scale = (np.mean(z) - z * (n + beta)) * (n / (beta * m))
-        image = (Q @ Y.conj().T) @ Y + weighted_rows_product(
-            rows, scale.astype(rows.real.dtype), Q.astype(rows.dtype)
-        )
-        columns, _, _ = np.linalg.svd(image.T, full_matrices=False)
-        Q = np.ascontiguousarray(columns.T[::-1])
-        Y, z = _weighed(problem, Q[-rank:])
-    return Y
+    found = _weighed(problem, Q, rank)
+    refined = rows_are_ample(U, rank)
+    for _ in range(_REFINEMENTS if refined else 0):
+        better = _weighed(problem, _refined(problem, found), rank)
+        if not better.misfit < found.misfit:
+            break
+        worth_more = better.misfit < _WORTH_MORE * found.misfit
+        found = better
+        if not worth_more:
+            break
+    return found.Y
 
 
-def _weighed(problem: Program, Q: Matrix) -> tuple[Matrix, npt.NDArray[np.float64]]:
-    """Weigh orthonormal directions (rank, n) by least squares on the readings.
+@dataclass(frozen=True)
+class _Weighed:
+    """Directions Q (k, n), their images W (k, m), the factor Y of the last ones, its residual."""
+
+    Q: Matrix
+    W: Matrix
+    Y: Matrix
+    z: npt.NDArray[np.float64]
+    misfit: float
+
+
+def _weighed(problem: Program, Q: Matrix, rank: int) -> _Weighed:
+    """Weigh the last ``rank`` of some orthonormal directions by least squares on the readings.
 
     The axes are those of the moment matrix of b within the span; the weights need no
-    assumption on the rows.  Also returns the residual z of the weighted directions.
+    assumption on the rows.
+    """
+    rows, b = problem.U if problem.low is None else problem.low, problem.b
+    W = project(rows, Q.astype(rows.dtype, copy=False))
+    last = W[-rank:].astype(Q.dtype)
+    _, axes = np.linalg.eigh(conjugate(last * b) @ last.T)
+    features = np.square(np.abs(axes.T @ last))
+    weights = np.linalg.lstsq(features @ features.T, features @ b, rcond=None)[0]
+    least = _WEIGHT_FLOOR * max(float(weights.max()), float(b.mean()))
+    weights = np.maximum(weights, least)
+    z = weights @ features
+    z -= b
+    Y = np.sqrt(weights)[:, None] * (axes.T @ Q[-rank:])
+    return _Weighed(Q, W, Y, z, float(np.dot(z, z)))
+
+
+def _refined(problem: Program, found: _Weighed) -> Matrix:
+    """Return directions of ``A`` less the error that the residual tells of.
+
+    E[F*(z)] is a multiple of beta E + tr(E) I, E the error of A: subtracting the estimate
+    of E brings out the weaker eigenvectors, which b alone hides.
     """
     rows = problem.U if problem.low is None else problem.low
-    W = project(rows, Q.astype(rows.dtype)).astype(Q.dtype)
-    _, axes = np.linalg.eigh((W * problem.b[:, None]).conj().T @ W)
-    features = np.abs(W @ axes) ** 2
-    weights = np.linalg.lstsq(features, problem.b, rcond=None)[0]
-    least = _WEIGHT_FLOOR * max(float(weights.max()), float(np.mean(problem.b)))
-    weights = np.maximum(weights, least)
-    return np.sqrt(weights)[:, None] * (axes.T @ Q), features @ weights - problem.b
+    m, n = rows.shape
+    beta = 1.0 if np.iscomplexobj(rows) else 2.0
+    scale = found.z * (-(n + beta) * n / (beta * m))
+    scale += float(found.z.mean()) * n / (beta * m)
+    image = (found.Q @ conjugate(found.Y).T) @ found.Y
+    image += back_project(rows, found.W * scale.astype(rows.real.dtype, copy=False))
+    columns, _, _ = np.linalg.svd(image.T, full_matrices=False)
+    return np.ascontiguousarray(columns.T[::-1])
 
 
 def random_start(problem: Program, rank: int, rng: np.random.Generator) -> Matrix:
@@ -97,7 +146,7 @@ def random_start(problem: Program, rank: int, rng: np.random.Generator) -> Matri
     return scaled
 
 
-def descent_row(problem: Program, point: Point) -> tuple[Matrix, float]:
+def descent_row(problem: Program, point: Point) -> tuple[Matrix, float, float]:
     """Return the row that most reduces the loss if the rank grows by one.
 
     Returns
@@ -105,9 +154,11 @@ def descent_row(problem: Program, point: Point) -> tuple[Matrix, float]:
     row : (1, n) array
         ``t v``, v the eigenvector of the smallest eigenvalue of ``G = F*(weight z)``,
         and t the best length along it.
+    value : float
+        That eigenvalue.
     curvature : float
-        That eigenvalue over the largest magnitude of ``F*(weight |z|)``.  Not negative
-        (to rounding) at a minimum over the factor: no rank fits better.
+        That eigenvalue over the mean one of ``F*(weight |z|)``.  Not negative (to
+        rounding) at a minimum over the factor: no rank fits better.
     """
     U, slope = problem.U, problem.weight * point.excess
     n = U.shape[1]
@@ -115,18 +166,30 @@ def descent_row(problem: Program, point: Point) -> tuple[Matrix, float]:
         values, vectors = np.linalg.eigh(U.T @ (slope[:, None] * U.conj()))
         value, v = float(values[0]), vectors[:, 0]
     else:
-        operator = LinearOperator(
-            (n, n),
-            dtype=U.dtype,
-            matvec=lambda x: weighted_rows_product(U, slope, x.reshape(1, -1))[0],
-        )
-        first = np.ones(n, dtype=U.dtype)
-        values, vectors = eigsh(operator, k=1, which="SA", tol=1e-3, v0=first)
-        value, v = float(values[0]), vectors[:, 0]
+        value, v = _smallest_eigenvector(U, slope)
     seen = np.abs(U.conj() @ v) ** 2
-    length = np.sqrt(max(-value, 0.0) / float(np.dot(problem.weight * seen, seen)))
-    scale = float(np.dot(np.abs(slope), seen)) or 1.0
-    return (length * v)[None, :], value / scale
+    response = float(np.dot(problem.weight * seen, seen)) or 1.0
+    length = np.sqrt(max(-value, 0.0) / response)
+    scale = float(np.sum(np.abs(slope))) / n or 1.0
+    return (length * v)[None, :], value, value / scale
+
+
+def _smallest_eigenvector(
+    U: Matrix, slope: npt.NDArray[np.float64]
+) -> tuple[float, npt.NDArray[Any]]:
+    """Return the smallest eigenvalue of ``F*(slope)`` and its vector, by Lanczos."""
+    n = U.shape[1]
+    operator = LinearOperator(
+        (n, n),
+        dtype=U.dtype,
+        matvec=lambda x: weighted_rows_product(U, slope, x.reshape(1, -1))[0],
+    )
+    first = np.ones(n, dtype=U.dtype)
+    try:
+        values, vectors = eigsh(operator, k=1, which="SA", tol=1e-3, v0=first)
+    except ArpackError:  # it did not converge, or F*(slope) is zero
+        values, vectors = np.linalg.eigh(U.T @ (slope[:, None] * U.conj()))
+    return float(values[0]), vectors[:, 0]
 
 
 def _leading_eigenvectors(
@@ -135,29 +198,43 @@ def _leading_eigenvectors(
     """Return leading eigenvectors of ``F*(scale)`` as rows, (rank, n).
 
     Block Krylov with Rayleigh-Ritz, in single precision where there is a copy of U in it;
-    directly where n is small.
+    directly where that takes fewer flops.
     """
     U = problem.U
-    n = U.shape[1]
-    if n <= max(_DENSE_ORDER, rank * _KRYLOV_STEPS):
-        _, vectors = np.linalg.eigh(U.T @ (scale[:, None] * U.conj()))
-        leading: Matrix = np.ascontiguousarray(vectors[:, -rank:].T)
+    m, n = U.shape
+    products = 4 * m * n * rank // (1 if problem.low is None else 2)
+    krylov = _KRYLOV_STEPS * (products + _STEP_FLOPS)
+    if n <= rank * _KRYLOV_STEPS or 2 * m * n**2 + 20 * n**3 <= krylov:
+        _, vectors = eigh(
+            U.T @ (scale[:, None] * conjugate(U)),
+            subset_by_index=(n - rank, n - 1),
+            overwrite_a=True,
+            check_finite=False,
+        )
+        leading: Matrix = np.ascontiguousarray(vectors.T)
         return leading
     U = U if problem.low is None else problem.low
     scale = scale.astype(U.real.dtype)
-    image = random_start(problem, rank, rng).astype(U.dtype)
+    # Rows of large readings lean towards the leading eigenvectors.
+    image = U[np.argpartition(scale, m - rank)[m - rank :]] if m >= rank else None
+    if image is None:
+        image = random_start(problem, rank, rng).astype(U.dtype)
     basis = np.empty((0, n), dtype=U.dtype)
     images: list[Matrix] = []
     for _ in range(_KRYLOV_STEPS):
-        block = image - (image @ basis.conj().T) @ basis
+        block = image - (image @ conjugate(basis).T) @ basis if len(basis) else image
         block = np.ascontiguousarray(np.linalg.qr(block.T)[0].T)
         basis = np.concatenate([basis, block])
         image = weighted_rows_product(U, scale, block)
         images.append(image)
-    # Gram-Schmidt in single precision loses orthogonality; restore it once for all.
+    # Gram-Schmidt in single precision loses orthogonality; restore it once for all, and leave out
+    # blocks in which nothing new was left.
     dtype = problem.U.dtype
     Q, R = np.linalg.qr(basis.T.astype(dtype))
-    T = (np.linalg.solve(R.T, np.concatenate(images).astype(dtype)) @ Q.conj()).T
-    _, coefficients = np.linalg.eigh((T + T.conj().T) / 2.0)
+    lost = np.flatnonzero(np.abs(np.diagonal(R)) < 0.5)
+    kept = max(rank, int(lost[0]) // rank * rank) if lost.size else len(basis)
+    Q, R = Q[:, :kept], R[:kept, :kept]
+    T = (np.linalg.solve(R.T, np.concatenate(images)[:kept].astype(dtype)) @ conjugate(Q)).T
+    _, coefficients = np.linalg.eigh((T + conjugate(T).T) / 2.0)
     ritz: Matrix = np.ascontiguousarray(coefficients[:, -rank:].T @ Q.T)
     return ritz

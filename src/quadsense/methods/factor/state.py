@@ -5,16 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+import numpy as np
+
 from quadsense.methods.factor.passes import Matrix, Point
+from quadsense.methods.factor.quasi_newton import Memory
 
 
 class Phase(StrEnum):
-    """What the next step works on."""
+    """What the next step works on, or how the fit ended."""
 
     SQUARES = "squares"
     HINGE = "hinge"
     LIFT = "lift"
     MET = "met"
+    ROUNDED = "rounded"
     EXHAUSTED = "exhausted"
 
 
@@ -41,17 +45,26 @@ class FactoredState:
         ``max |z_i| / delta_i`` at ``best``, rounding included.
     damping : float
         Of Gauss-Newton steps.
-    memory : pairs of (k, n) arrays
+    memory : triples of two (k, n) arrays and a number
         Of quasi-Newton steps.
+    least, anchor : float, (k, n) array
+        The smallest loss of least squares at this rank, and its factor: a larger rank starts
+        from there.
+    goal : float
+        The ratio that counts as met: 1, or less where a check of the claim asked for it.
+    theta : float
+        Share of each tolerance within which a residual costs nothing; 0: least squares.
     stage, stage_steps, slow_steps : int
         Penalty stage of a lift; steps in this stage or phase; the last ones in a row that
         gained little.
     iteration, passes, restarts, starts : int
         Steps tried; passes over U; restarts at this rank; restarts in all.
+    blur : float
+        Of an ended fit: the largest rounding bound at ``best``, as a part of its tolerance.
     no_rank_fits : bool
-        Growth ended because no further direction reduces the loss.  The loss is convex
-        in A, so (to the tolerance of the descent) no PSD matrix of any rank fits, and
-        ``farkas_vector`` is the candidate proof.
+        No further direction reduces the loss, or an interval holds negative numbers only.
+        The loss is convex in A, so (to the tolerance of the descent) no PSD matrix of any
+        rank fits, and ``farkas_vector`` is the candidate proof.
     """
 
     rank: int
@@ -63,7 +76,11 @@ class FactoredState:
     best: Matrix
     max_ratio: float
     damping: float
-    memory: tuple[tuple[Matrix, Matrix], ...] = ()
+    anchor: Matrix
+    least: float = np.inf
+    memory: Memory = ()
+    goal: float = 1.0
+    theta: float = 0.0
     stage: int = 0
     stage_steps: int = 0
     slow_steps: int = 0
@@ -71,25 +88,37 @@ class FactoredState:
     passes: int = 0
     restarts: int = 0
     starts: int = 0
+    blur: float = 0.0
     no_rank_fits: bool = False
 
     @property
     def finished(self) -> bool:
         """Whether another step would change nothing."""
-        return self.phase in (Phase.MET, Phase.EXHAUSTED)
+        return self.phase in (Phase.MET, Phase.ROUNDED, Phase.EXHAUSTED)
 
 
 def message(state: FactoredState) -> str:
-    """Say in words where the fit stands, and what a failure does and does not mean."""
-    rank = state.best.shape[0]
-    found = f"worst ratio {state.max_ratio:.3g}, {state.starts} restarts"
-    if state.phase is Phase.MET:
-        return f"met at rank {rank} ({found})"
-    if state.phase is not Phase.EXHAUSTED:
-        return f"under way at rank {state.rank} ({found})"
-    if state.no_rank_fits:
-        return f"no positive semidefinite matrix seems to fit, of any rank ({found})"
-    return (
-        f"rank {state.rank} seems too small: no fit found ({found}); this is no proof, "
-        f"a larger rank or more restarts may fit"
+    """Say in words where the fit stands; what was not found is no claim about the rank."""
+    rank, n = state.best.shape
+    begun = state.starts + 1
+    found = f"worst ratio {state.max_ratio:.3g}"
+    starts = "1 start" if begun == 1 else f"{begun} starts"
+    rounding = (
+        f"rounding alone is {state.blur:.2g} of the tolerance: float64 cannot certify a delta "
+        "this small; raise delta"
     )
+    if state.phase is Phase.MET:
+        return f"met at rank {rank} ({found}, {starts})"
+    if state.phase is Phase.ROUNDED:
+        return rounding
+    if state.phase is not Phase.EXHAUSTED:
+        return f"under way at rank {state.rank} ({found}, {starts})"
+    head = f"no fit found from {starts} ({found})"
+    if state.blur >= 1.0:
+        return f"{head}, and {rounding}"
+    if state.no_rank_fits:
+        return f"{head}, and no higher rank comes nearer: a larger delta may help"
+    helps = ["more starts (max_restarts)", "a larger delta"]
+    if state.rank < n and not state.growing:
+        helps.insert(1, "a larger rank")
+    return f"{head}, which proves nothing: {', '.join(helps[:-1])} or {helps[-1]} may help"

@@ -1,8 +1,9 @@
 """Proof, from the data alone, that no symmetric matrix fits: the Farkas vector and its check.
 
-For any y and any A with ``|F(A) - b| <= t delta``,
+For any y and any A with ``lo <= F(A) <= hi``, each interval widened on both sides by ``t - 1``
+times its unit ``w_i`` (its half-width),
 
-    y.b  <=  <A, F*(y)> + t sum |y_i| delta_i  <=  ||A||_F ||F*(y)||_F + t sum |y_i| delta_i.
+    sum(lo_i y_i^+ - hi_i y_i^-) - (t - 1) sum |y_i| w_i  <=  y.F(A)  <=  ||A||_F ||F*(y)||_F.
 
 In exact arithmetic ``F*(y) = 0`` and the data alone bound t from below. In floating point
 ``||F*(y)||_F`` is tiny, not zero, so a bound on ``||A||_F`` enters: proved from the smallest
@@ -20,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import lapack
 
+from quadsense.core.ends import Ends
 from quadsense.core.products import unknowns
 from quadsense.methods.interior.adjoint import UNIT, adjoint_norm, gamma
 from quadsense.methods.interior.svec import ROWS, Array, Vector, normal_matrix
@@ -101,6 +103,13 @@ def _mass_above(y: Vector, delta: Vector) -> float:
     return math.fsum(np.abs(y) * delta) * (1.0 + 4.0 * UNIT) + 1e-300
 
 
+def _margin_below(ends: Ends, y: Vector) -> float:
+    """``sum(lo_i y_i^+ - hi_i y_i^-)``, rounded down; y leans on no missing end."""
+    reach = np.where(y > 0.0, ends.below, np.where(y < 0.0, ends.above, 0.0))
+    products = np.concatenate([ends.reading * y, -np.abs(y) * reach])
+    return math.fsum(products) - 2.0 * UNIT * math.fsum(np.abs(products)) - 1e-300
+
+
 def lower_bound(b: Vector, delta: Vector, y: Vector, adjoint: float, norm: float) -> float:
     """Proved lower bound on ``min_A max_i |F(A)_i - b_i| / delta_i`` over ``||A||_F <= norm``.
 
@@ -118,7 +127,7 @@ def lower_bound(b: Vector, delta: Vector, y: Vector, adjoint: float, norm: float
 
 @dataclass(frozen=True)
 class InfeasibilityCheck:
-    """What a vector y proves about ``|F(A) - b| <= delta``.
+    """What a vector y proves about ``lo <= F(A) <= hi``.
 
     Attributes
     ----------
@@ -127,7 +136,7 @@ class InfeasibilityCheck:
     unconditional : bool
         The claim needs no bound on A.
     margin : float
-        ``y.b - sum |y_i| delta_i``, rounded down; positive in every proof.
+        ``sum(lo_i y_i^+ - hi_i y_i^-)``, rounded down; positive in every proof.
     adjoint_norm : float
         ``||F*(y)||_F``, rounded up.
     norm_needed : float
@@ -160,53 +169,94 @@ def verify_infeasible(
     upper: npt.NDArray[np.bool_] | None = None,
     max_norm: float | None = None,
 ) -> InfeasibilityCheck:
+    """Check y against ``b_i - delta_i <= F(A)_i <= b_i + delta_i``; see `check_proof`.
+
+    Parameters
+    ----------
+    lower, upper : ndarray of bool, shape (m,), optional
+        Which ends of the intervals exist; both, if omitted.
+    """
+    ends = Ends.around(b, delta)
+    if lower is not None or upper is not None:
+        below = delta if lower is None else np.where(lower, delta, np.inf)
+        above = delta if upper is None else np.where(upper, delta, np.inf)
+        ends = Ends(b, below, above, delta)
+    return check_proof(U, ends, y, max_norm=max_norm)
+
+
+def norm_limit(U: Array, ends: Ends) -> float:
+    """Norm beyond which a fit is not believed: `NORM_FACTOR` times the data's scale.
+
+    The scale is the least norm that the intervals force on a fit, or where they force nothing the
+    largest that the narrowest of them allows: rows with wide intervals have no say.
+    """
+    squares = np.vecdot(U, U).real
+    asks = (squares > 0.0) & ends.sides.any(axis=0)
+    if not asks.any():
+        return 0.0
+    lo, hi = ends.lo[asks] / squares[asks], ends.hi[asks] / squares[asks]
+    forced = np.maximum(np.maximum(lo, -hi), 0.0)
+    sizes = np.where(np.isfinite(lo) & np.isfinite(hi), np.maximum(np.abs(lo), np.abs(hi)), np.inf)
+    least = float(np.min(sizes))
+    if not np.isfinite(least):
+        least = float(np.min(np.where(np.isfinite(lo), np.abs(lo), np.abs(hi))))
+    return NORM_FACTOR * max(float(forced.max()), least)
+
+
+def check_proof(
+    U: Array, ends: Ends, y: Vector, *, max_norm: float | None = None
+) -> InfeasibilityCheck:
     """Check, from the data alone, that y proves the measurements contradictory.
 
     Parameters
     ----------
     U : ndarray, shape (m, n)
-        Rows ``u_i`` of unit norm.
-    b, delta : ndarray, shape (m,)
-        Interval ``b_i - delta_i <= F(A)_i <= b_i + delta_i``.
+        Rows ``u_i`` of about unit norm, none of their digits changed by a scaling.
+    ends : Ends
+        Of the same rows, exactly.
     y : ndarray, shape (m,)
-        The proof; its sign matters: ``y.b > sum |y_i| delta_i``.
-    lower, upper : ndarray of bool, shape (m,), optional
-        Which ends of the intervals exist; both, if omitted.
+        The proof; its sign matters: ``y_i > 0`` leans on the lower end.
     max_norm : float, optional
-        Used only where F is not proved injective; default 1e6 times ``max_i |b_i| + delta_i``.
+        Used only where F is not proved injective; see `norm_limit`.
 
     Returns
     -------
     InfeasibilityCheck
     """
-    everywhere = np.ones(b.size, dtype=bool)
-    lower = everywhere if lower is None else lower
-    upper = everywhere if upper is None else upper
+    upper, lower = ends.sides
     y = allowed(np.asarray(y, dtype=np.float64), lower, upper)
-    limit = NORM_FACTOR * data_scale(b, delta) if max_norm is None else float(max_norm)
+    limit = norm_limit(U, ends) if max_norm is None else float(max_norm)
     largest = float(np.max(np.abs(y), initial=0.0))
     if not (np.isfinite(largest) and largest > 0.0):
         return InfeasibilityCheck(False, False, 0.0, 0.0, 0.0, limit, 0.0, 0.0)
     # A power of two: the proof is scale-free, and no digit of y changes.
     y = np.ldexp(y, -int(np.frexp(largest)[1]))
     adjoint = adjoint_norm(U, y)
-    margin = _dot_below(b, y) - _mass_above(y, delta)
+    margin = _margin_below(ends, y)
     needed = max(margin, 0.0) / adjoint * (1.0 - 4.0 * UNIT) if adjoint > 0.0 else math.inf
     sigma, norm = 0.0, limit
     # A side without a bound leaves the norm of a fit unbounded, whatever sigma is.
     if margin > 0.0 and bool(np.all(lower & upper)):
         sigma = smallest_singular_value(U)
         if sigma > 0.0:
-            norm = _root_sum_of_squares(np.abs(b) + delta) / sigma * (1.0 + 4.0 * UNIT)
+            norm = _root_sum_of_squares(ends.scale) / sigma * (1.0 + 4.0 * UNIT)
     elif adjoint == 0.0:
         norm = math.inf
     unconditional = margin > 0.0 and ((sigma > 0.0 and needed > norm) or adjoint == 0.0)
     if not unconditional:
         norm = limit
-    ratio = lower_bound(b, delta, y, adjoint, 0.0 if adjoint == 0.0 else norm)
+    reach = 0.0 if adjoint == 0.0 else adjoint * norm * (1.0 + 4.0 * UNIT)
+    gain = margin - reach
+    above = math.fsum(np.abs(y) * ends.unit) * (1.0 + math.copysign(4.0 * UNIT, gain)) + 1e-300
+    ratio = max((1.0 + gain / above) * (1.0 - 8.0 * UNIT), 0.0)
     proved = margin > 0.0 and (unconditional or needed > norm)
     return InfeasibilityCheck(proved, unconditional, margin, adjoint, needed, limit, sigma, ratio)
 
 
 def _root_sum_of_squares(values: npt.NDArray[Any]) -> float:
-    return math.sqrt(math.fsum(values * values)) * (1.0 + 8.0 * UNIT)
+    largest = float(np.max(values, initial=0.0))
+    if not 0.0 < largest < math.inf:
+        return largest
+    unit = math.ldexp(1.0, math.frexp(largest)[1])  # so that no square leaves float64's range
+    parts = values / unit
+    return unit * math.sqrt(math.fsum(parts * parts)) * (1.0 + 8.0 * UNIT) + 1e-300

@@ -185,7 +185,8 @@ def least_squares(
             if count == limit and not last:
                 break
             trial = coordinates.forward(x + step) - b
-            before, after = float(weights @ z**2), float(weights @ trial**2)
+            with np.errstate(over="ignore"):  # beyond float64 both are as bad
+                before, after = float(weights @ z**2), float(weights @ trial**2)
             if after < before:
                 x, z = x + step, trial
             # An inconsistent fit is done once; a consistent one shrinks until rounding.

@@ -69,7 +69,7 @@ def cholesky(
     floor = float(diagonal.max()) * 1e-20
     if not np.isfinite(floor):
         return None
-    scale = 1.0 / np.sqrt(np.maximum(diagonal, max(floor, 1e-300)))
+    scale = 1.0 / np.sqrt(np.maximum(diagonal, max(floor, float(np.finfo(M.dtype).tiny))))
     narrow = scale.astype(M.dtype)
     M *= narrow[:, None]
     M *= narrow[None, :]

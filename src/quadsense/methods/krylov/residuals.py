@@ -47,6 +47,8 @@ _SETTLED = 1e-2
 # Plain steps before the first forecast, and steps between forecasts.
 _FIRST_FORECAST = 16
 _FORECAST_EVERY = 4
+# Float64 flops of a factorisation that takes less than a millisecond.
+_SMALL_FACTOR = 3e7
 # Share of ||z||^2 that a preconditioned direction reaches, below which the rest is taken for null.
 _MOSTLY_NULL = 0.02
 # Preconditioned steps in which the largest ratio must halve.
@@ -126,7 +128,7 @@ class State:
         return self.met or self.inconsistent or self.stalled
 
 
-def start(system: System, y: Vector | None = None) -> State:
+def start(system: System, y: Vector | None = None, direct: bool = False) -> State:
     """The state before the first step, at ``A_1`` or at ``A_1 - F*(y)``.
 
     Parameters
@@ -134,6 +136,8 @@ def start(system: System, y: Vector | None = None) -> State:
     system : System
     y : (m,) array, optional
         Measurement coordinates of an earlier answer to start from.
+    direct : bool
+        Whether a small system may be factored at once.
     """
     m = system.U.shape[0]
     if system.in_matrix_coordinates:
@@ -147,14 +151,40 @@ def start(system: System, y: Vector | None = None) -> State:
         decreases=none, span=Span.empty(x.size, m, np.float64), double=system.explicit, plain=None,
     )  # fmt: skip
     state = _verify(system, state)
-    double = system.explicit or state.max_ratio > SINGLE_GAIN
+    plain = 0 if direct and _factor_first(system, state) else None
+    double = system.explicit or state.max_ratio > SINGLE_GAIN or plain is not None
     # A multiple of I that meets delta is no estimate where least squares would be one.
     guess = system.overdetermined and y is None and not isinstance(system.A1, np.ndarray)
     met = state.max_ratio <= 1.0 and not (guess and state.z.any())
     return replace(
-        state, ratios=np.array([state.max_ratio]), double=double, met=met,
+        state, ratios=np.array([state.max_ratio]), double=double, met=met, plain=plain,
         span=_fresh_span(state, double),
     )  # fmt: skip
+
+
+def _factor_first(system: System, state: State) -> bool:
+    """Whether the system is so small that a factorisation is quicker than a few plain steps."""
+    if not system.factor_fits or system.factor_cost > _SMALL_FACTOR or state.max_ratio <= 1.0:
+        return False
+    m, size = len(system.U), system.unknowns
+    # Generic rows contract the residual by sqrt(m/N) a step (the edges of the spectrum of K).
+    contraction = min(0.99, float(np.sqrt(min(m, size) / max(m, size))))
+    steps = float(np.log(state.max_ratio)) / -float(np.log(contraction))
+    return system.step_cost(False) * steps > system.factor_cost
+
+
+def _direct(system: System, state: State) -> State | None:
+    """The solution by the factor alone, where that meets delta: no image, no span."""
+    if system.overdetermined:
+        return None
+    scale = float(np.max(np.abs(state.z))) or 1.0
+    y = scale * system.factor.solve(state.z / scale)
+    found = _verify(system, replace(state, base=y, iteration=1))
+    if not found.max_ratio <= 1.0:
+        return None
+    ratios = np.append(state.ratios, found.max_ratio)
+    taken = float(state.z @ state.z - found.z @ found.z)
+    return replace(found, met=True, ratios=ratios, decreases=np.array([taken]))
 
 
 def _fresh_span(state: State, double: bool) -> Span:
@@ -172,6 +202,10 @@ def advance(system: System, state: State, steps: int) -> State:
     steps : int
         Each costs one product with K, ``2 m n^2`` flops unless K is explicit.
     """
+    if state.plain == 0 and not state.iteration and not state.finished and steps:
+        found = _direct(system, state)
+        if found is not None:
+            return found
     window = max(2, min(_WINDOW, _WINDOW_BYTES // (8 * (state.base.size + state.z.size))))
     span = state.span.with_room(min(window, state.span.size + steps))
     for _ in range(steps):
@@ -186,7 +220,7 @@ def advance(system: System, state: State, steps: int) -> State:
         direction = _direction(system, state)
         w, q, scale = direction.w, direction.q, direction.scale
         norm = max(state.norm, _quotient(np.linalg.norm(q), np.linalg.norm(w)))
-        reach = float(np.sqrt(scale * abs(state.z @ q)))
+        reach = float(np.sqrt(scale) * np.sqrt(abs(state.z @ q)))
         span, change = span.add(w, q, state.z, _kept(system, state, direction))
         taken = float(change @ change)
         steepness = np.sqrt(_quotient(max(direction.slope, 0.0), norm))

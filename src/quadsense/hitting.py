@@ -1,0 +1,103 @@
+"""Proofs with small supports, and the fewest rows that all supports have a share in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from quadsense.arrays import Vector
+from quadsense.core.products import unknowns
+from quadsense.methods import Problem
+
+MOST_NODES = 100
+"""Nodes of the branch and bound for a hitting set: a second at the most."""
+
+MOST_WORK = 2e8
+"""Flops that thinning a proof may take; a proof left dense still counts."""
+
+
+def smallest_hitting_set(
+    supports: Sequence[npt.NDArray[np.bool_]],
+) -> npt.NDArray[np.int64] | None:
+    """The fewest rows of which every support has one; ties in favour of rows in many supports.
+
+    Parameters
+    ----------
+    supports : sequence of ndarray of bool, shape (m,)
+
+    Returns
+    -------
+    ndarray of int, or None
+        None where finding it takes too long.
+    """
+    if not len(supports):
+        return np.empty(0, np.int64)
+    from scipy.optimize import Bounds, LinearConstraint, milp  # dear to import, seldom needed
+
+    A = np.array(supports, dtype=np.float64)
+    used = np.flatnonzero(A.any(axis=0))
+    share = A[:, used].sum(axis=0)
+    # Below 1 in all: the number of rows comes first.
+    cost = 1.0 - 0.5 * share / (share.max() * (len(supports) + 1.0))
+    found = milp(
+        cost,
+        integrality=np.ones(used.size),
+        bounds=Bounds(0.0, 1.0),
+        constraints=LinearConstraint(A[:, used], lb=1.0),
+        options={"node_limit": MOST_NODES},
+    )
+    if found.status != 0:
+        return None
+    return np.asarray(used[found.x > 0.5], dtype=np.int64)
+
+
+def thinned(problem: Problem, dual: Vector, psd: bool) -> Vector:
+    """A proof like `dual`, with the same ``F*(y)``, that leans on as few rows as may be.
+
+    By Caratheodory's argument as many rows as unknowns and one more are enough: along a vector v
+    with ``F*(v) = 0`` the margin is linear while no sign changes, so y moves along it, the way the
+    margin does not fall, until an entry is zero.
+
+    Parameters
+    ----------
+    problem : Problem
+    dual : ndarray of shape (m,)
+        For the unit rows.
+    psd : bool
+        Whether it is a proof about positive semidefinite matrices (see `check_infeasible`).
+    """
+    from quadsense.methods.krylov.preconditioner import features
+
+    U = problem.rows.as_numpy()
+    size = unknowns(U) + 1
+    support = np.flatnonzero(dual)
+    if support.size <= size or (support.size - size) * 20.0 * float(size) ** 3 > MOST_WORK:
+        return dual
+    lo, hi = problem.ends.lo, problem.ends.hi
+    y = dual / float(np.abs(dual).max())
+    values = np.where(y > 0, -hi, -lo) if psd else np.where(y > 0, lo, hi)
+    while support.size > size:
+        # The smallest entries first: those are the ones that the proof needs least.
+        order = support[np.argsort(np.abs(y[support]), kind="stable")[:size]]
+        vectors = np.linalg.svd(features(U[order]).T, full_matrices=True)[2]
+        v = vectors[-1].conj()
+        gain = float(values[order] @ v)
+        v = v if gain >= 0.0 else -v
+        shrinking = v * y[order] < 0.0
+        if not shrinking.any():
+            if abs(gain) > 1e-9 * float(np.abs(values[order]) @ np.abs(v)):  # a proof by itself
+                y = np.zeros_like(y)
+                y[order] = v
+                return y
+            v, shrinking = -v, v * y[order] > 0.0
+            if not shrinking.any():
+                return y
+        lengths = np.where(shrinking, -y[order] / np.where(shrinking, v, 1.0), np.inf)
+        nearest = int(np.argmin(lengths))
+        y = y.copy()
+        y[order] += lengths[nearest] * v
+        y[order[nearest]] = 0.0
+        support = np.flatnonzero(y)
+    return y

@@ -1,0 +1,50 @@
+"""What a factored fit decides by cost: which kind of step, and how many restarts."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from quadsense.methods.factor.passes import Matrix
+
+# Normal equations are formed up to this many unknowns and entries of J, and up to so many flops
+# where rows are ample and a dozen quasi-Newton steps serve as well.
+_DENSE_UNKNOWNS, _DENSE_ENTRIES, _DENSE_FLOPS = 1000, 500_000, 5e7
+# With this many rows an unknown, plain descent mostly finds the fit of the right rank if there
+# is one, so a growing rank wastes no restarts below it, and a given one not many.
+_AMPLE_ROWS = 4
+# Restarts unless the caller says how many: few where rows are ample and a step takes more flops
+# than this, else as many as take some ten seconds, between few and many.
+_FEW_RESTARTS, _MANY_RESTARTS = 20, 200
+_CHEAP_FLOPS, _PATIENCE = 1e6, 10.0
+# Steps of an attempt, seconds of a step's overhead, and flops a second in products that a
+# factorisation or a thin factor allows, as measured on a server core of 2024.
+_STEPS, _OVERHEAD, _FLOPS = 160.0, 1e-4, 2e10
+
+
+def unknowns(U: Matrix, rank: int) -> int:
+    """Return the number of real unknowns of a factor."""
+    return int(U.shape[1]) * rank * (2 if np.iscomplexobj(U) else 1)
+
+
+def rows_are_ample(U: Matrix, rank: int) -> bool:
+    """Whether plain descent mostly finds a fit of this rank."""
+    return len(U) >= _AMPLE_ROWS * unknowns(U, rank)
+
+
+def takes_normal_equations(U: Matrix, rank: int) -> bool:
+    """Whether Gauss-Newton steps are the quicker way, or the only sure one."""
+    m, size = len(U), unknowns(U, rank)
+    quick = m * size * size <= _DENSE_FLOPS or not rows_are_ample(U, rank)
+    return size <= _DENSE_UNKNOWNS and m * size <= _DENSE_ENTRIES and quick
+
+
+def default_restarts(U: Matrix, rank: int, lifted: int) -> int:
+    """Return how many restarts are worth their while; ``lifted`` is the rank of a lift."""
+    m, size = float(len(U)), float(unknowns(U, lifted))
+    if rows_are_ample(U, rank) and m * size**2 > _CHEAP_FLOPS:
+        return _FEW_RESTARTS
+    flops = 8.0 * m * size
+    if takes_normal_equations(U, lifted):
+        flops = m * size**2 + size**3 / 3.0
+    seconds = _STEPS * (_OVERHEAD + flops / _FLOPS)
+    return int(min(_MANY_RESTARTS, max(_FEW_RESTARTS, _PATIENCE / seconds)))

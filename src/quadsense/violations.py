@@ -1,0 +1,293 @@
+"""Meeting all but a few measurements: which to set aside, or a proof that no choice helps.
+
+Any matrix that misses at most as many measurements as may be set aside is an answer. Where none
+turns up, proofs decide: a dual vector that rules every matrix out leans on some rows only, its
+support, and one of these must be set aside. A set that hits all supports is the next to try; once
+the smallest such set is too large, no choice helps (the implicit hitting set). Otherwise nothing
+is known, and that is what is said.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from quadsense.arrays import Vector, to_numpy
+from quadsense.core.certificate import Enclosure
+from quadsense.hitting import smallest_hitting_set, thinned
+from quadsense.loop import Outcome
+from quadsense.methods import Problem
+from quadsense.methods.interior import outliers
+from quadsense.methods.interior.program import Program
+from quadsense.methods.minimax import equal_tolerances
+from quadsense.proofs import check_infeasible, user_dual
+from quadsense.result import Status
+from quadsense.runs import Answer, Request, found_in, run_method, with_less_time
+from quadsense.threads import blas_threads
+
+Indices = npt.NDArray[np.int64]
+
+ROBUST_STEPS = 60
+"""Reweighted least-squares steps of the robust fit; it settles in ten to thirty."""
+
+TRIMS = 8
+"""Fits in a row, each without what the one before missed most."""
+
+MOST_PROOFS = 100
+"""Proofs after which to give up; a dozen decide most small problems."""
+
+IDLE_PROOFS = 12
+"""Proofs in a row that leave the smallest hitting set as small, after which to give up where there
+are more than `FEW_CHOICES` of what to set aside."""
+
+FEW_CHOICES = 1000
+"""Choices of what to set aside up to which proofs go on however little they add."""
+
+ALL_CHOICES = 200
+"""Choices of which every one is tried, as a last resort."""
+
+RESTARTS = 12
+"""Robust fits from random weights: they find what the one from even weights misses."""
+
+
+@dataclass(frozen=True)
+class _Best:
+    """The fit that misses the fewest measurements so far."""
+
+    answer: Answer
+    missed: Indices
+
+
+class _Search:
+    """One search, with the clock that started when the solve did."""
+
+    def __init__(self, request: Request, answer: Answer, begin: float) -> None:
+        self.request, self.begin = request, begin
+        self.allowed = request.allowed
+        self.best = _Best(answer, self._missed(answer))
+        self.tried: set[bytes] = set()
+        self.proofs: list[Vector] = []
+        self.decided = True
+        last = request.plan.methods[-1]
+        self.method = last if last in ("dual", "factored") else "minimax"
+
+    @property
+    def found(self) -> bool:
+        """Whether few enough are missed."""
+        return self.best.missed.size <= self.allowed
+
+    @property
+    def over(self) -> bool:
+        """Whether to stop looking."""
+        limits = self.request.limits
+        seconds = time.perf_counter() - self.begin
+        late = limits.time_limit is not None and seconds >= limits.time_limit
+        return self.found or late or limits.interrupts.pressed
+
+    def _missed(self, answer: Answer) -> Indices:
+        """Measurements that the fit does not surely meet, of all."""
+        found = _on_all(self.request, answer)
+        ends, data = self.request.data.unit_ends, self.request.data
+        missed = ~ends.met(to_numpy(found.z), to_numpy(found.error))
+        missed[data.contradictions()] = True
+        return np.flatnonzero(missed)
+
+    def ranked(self, answer: Answer) -> Indices:
+        """Measurements, the most missed first."""
+        found = _on_all(self.request, answer)
+        with np.errstate(over="ignore"):
+            ratios = self.request.data.unit_ends.ratios(to_numpy(found.z))
+        ratios[self.request.data.contradictions()] = np.inf
+        return np.argsort(-ratios, kind="stable")
+
+    def try_without(self, rows: Indices) -> Answer | None:
+        """Fit the others, and learn from it; None where that was tried before."""
+        rows = np.unique(rows).astype(np.int64)
+        if rows.tobytes() in self.tried:
+            return None
+        self.tried.add(rows.tobytes())
+        request = with_less_time(self.request, self.begin)
+        answer = run_method(request, self.method, rows)
+        missed = self._missed(answer)
+        if missed.size < self.best.missed.size:
+            self.best = _Best(answer, missed)
+        if not self.over:
+            self.learn(answer)
+        return answer
+
+    def learn(self, answer: Answer) -> None:
+        """Keep the proof, if there is one, that the rows left cannot be met either."""
+        request = with_less_time(self.request, self.begin)
+        if answer.method == "factored":  # proofs are about all ranks
+            answer = run_method(request, "dual", answer.set_aside)
+        claim = answer.outcome.claim
+        self.decided = False
+        if claim is None or claim.dual is None or answer.outcome.status is not Status.INFEASIBLE:
+            return
+        for dual in (thinned(request.problem, claim.dual, request.positive), claim.dual):
+            candidate = user_dual(request.data, dual)
+            if check_infeasible(request.data, candidate, request.positive, alone=True).proved:
+                self.proofs.append(candidate)
+                self.decided = True
+                return
+
+
+def _on_all(request: Request, answer: Answer) -> Enclosure:
+    """Values of the fit at all measurements, those set aside included."""
+    if not answer.set_aside.size:
+        return answer.outcome.found
+    return found_in(answer.matrix, request.problem)
+
+
+def set_violations_aside(request: Request, answer: Answer, begin: float) -> Answer:
+    """Meet all but at most ``request.allowed`` measurements, or say that no choice helps.
+
+    Parameters
+    ----------
+    request : Request
+    answer : Answer
+        Of all measurements together, not met.
+    begin : float
+        When the time limit began.
+    """
+    search = _Search(request, answer, begin)
+    if not search.over:
+        search.learn(answer)
+    for rows in _guesses(search):
+        if search.over:
+            break
+        fit = search.try_without(rows)
+        for _ in range(TRIMS):
+            if search.over or fit is None:
+                break
+            fit = search.try_without(search.ranked(fit)[: search.allowed])
+    impossible = False
+    if not search.over:
+        impossible = _by_proofs(search)
+    if not (search.over or impossible):
+        _one_by_one(search)
+    return _verdict(search, impossible)
+
+
+def _one_by_one(search: _Search) -> None:
+    """Try every choice, where proofs failed and there are few."""
+    m, k = search.request.data.m, search.allowed
+    if math.comb(m, k) > ALL_CHOICES:
+        return
+    for rows in itertools.combinations(range(m), k):
+        if search.over:
+            return
+        search.try_without(np.array(rows))
+
+
+def _guesses(search: _Search) -> Iterator[Indices]:
+    """Sets to begin with: what the fit of all, and two robust fits, miss most."""
+    yield search.ranked(search.best.answer)[: search.allowed]
+    if search.over:
+        return
+    program, _ = equal_tolerances(_in_tolerances(search.request.problem))
+    with blas_threads("one"):
+        begun = outliers.start(program)
+        convex = _robust(search, program, begun, 1.0)
+        again = replace(convex, smoothing=1.0, settled=False)
+        sharper = _robust(search, program, again, 2.0)
+    yield from _suspects(search, program, (sharper, convex))
+    rng = np.random.default_rng(0)
+    for _ in range(RESTARTS):
+        if search.over:
+            return
+        with blas_threads("one"):
+            begun = outliers.start(program, rng.exponential(size=program.b.size))
+            fit = _robust(search, program, replace(begun, smoothing=1.0), 2.0)
+        yield from _suspects(search, program, (fit,))
+
+
+def _suspects(
+    search: _Search, program: Program, fits: tuple[outliers.State, ...]
+) -> Iterator[Indices]:
+    """What robust fits miss, the clear cases alone first."""
+    contradictory = search.request.data.contradictions()
+    for fit in fits:
+        previous = 0
+        for clear in outliers.CLEAR:
+            rows = outliers.candidates(program, fit, search.allowed, clear)
+            if rows.size > previous:
+                previous = rows.size
+                both = np.concatenate([contradictory, rows[~np.isin(rows, contradictory)]])
+                yield both[: search.allowed]
+
+
+def _in_tolerances(problem: Problem) -> Problem:
+    """The problem in units of its smallest tolerance, from 0: robust fits ask for no more."""
+    unit = float(to_numpy(problem.delta).min())
+    b, delta = problem.b / unit, problem.delta / unit
+    return replace(problem, b=b, delta=delta, tau=0.0, base=None, c_start=None, given_ends=None)
+
+
+def _robust(
+    search: _Search, program: Program, state: outliers.State, power: float
+) -> outliers.State:
+    for _ in range(ROBUST_STEPS):
+        if state.settled or search.over:
+            break
+        state = outliers.advance(program, state, 1, power)
+    return state
+
+
+def _by_proofs(search: _Search) -> bool:
+    """Hit every proof with the fewest rows and try without them; True: no choice is left."""
+    request = search.request
+    contradictory = request.data.contradictions()
+    for row in contradictory:
+        proof = np.zeros(request.data.m)
+        proof[row] = 1.0
+        search.proofs.append(proof)
+    few = math.comb(request.data.m, search.allowed) <= FEW_CHOICES
+    largest, idle = 0, 0
+    while len(search.proofs) < MOST_PROOFS:
+        hitting = smallest_hitting_set([proof != 0.0 for proof in search.proofs])
+        if hitting is None or search.over:
+            return False
+        if hitting.size > search.allowed:
+            return True
+        idle = 0 if hitting.size > largest else idle + 1
+        largest = max(largest, hitting.size)
+        if idle > IDLE_PROOFS and not few:
+            return False
+        # What else is missed most may go too: a proof without it says all the more.
+        order = search.ranked(search.best.answer)
+        spare = order[~np.isin(order, hitting)][: search.allowed - hitting.size]
+        fit = search.try_without(np.concatenate([hitting, spare]))
+        if search.over or fit is None or not search.decided:
+            return False
+    return False
+
+
+def _verdict(search: _Search, impossible: bool) -> Answer:
+    """The best fit with what it misses set aside, or the answer to all with what is known now."""
+    best, request = search.best, search.request
+    outcome: Outcome = best.answer.outcome
+    if search.found:
+        found = found_in(best.answer.matrix, request.problem)
+        outcome = replace(outcome, status=Status.MET, reason="", claim=None, found=found)
+        return replace(best.answer, outcome=outcome, set_aside=best.missed)
+    count = f"{search.allowed} measurement" + ("s" if search.allowed > 1 else "")
+    found = found_in(best.answer.matrix, request.problem)
+    outcome = replace(outcome, claim=None, found=found)
+    whole = replace(best.answer, set_aside=np.empty(0, np.int64))
+    if impossible:
+        outcome = replace(outcome, status=Status.INFEASIBLE, reason="")
+        return replace(whole, outcome=outcome, proofs=np.array(search.proofs))
+    status, why = Status.UNDECIDED, "no such set found"
+    if request.limits.interrupts.pressed:
+        status, why = Status.INTERRUPTED, "interrupted by the user"
+    elif search.over:
+        status, why = Status.TIME_LIMIT, f"time_limit = {request.limits.time_limit} s is over"
+    reason = f"whether the others can be met without {count} is not known: {why}"
+    return replace(whole, outcome=replace(outcome, status=status, reason=reason))

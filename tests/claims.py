@@ -1,0 +1,168 @@
+"""What a result states, held against exact arithmetic and the truth.
+
+Each function returns findings, pairs of a category and a detail; none where all is well.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import exact
+import numpy as np
+import truth
+from generator import Case
+from generator_rows import plain
+
+from quadsense.core.forms import FactorForm, MeasuredForm
+
+EPS = 2.0**-52
+Findings = list[tuple[str, str]]
+
+
+def mass_of(matrix: Any) -> float:
+    """Size of the terms that cancel in an implicit matrix."""
+    form = matrix.form
+    if not isinstance(form, MeasuredForm):
+        return 0.0
+    base = 0.0 if form.base is None else exact.norm(form.base)
+    return abs(form.tau) + float(np.sum(np.abs(form.c))) + base
+
+
+def values_of(case: Case, matrix: Any) -> tuple[list[Any], list[float]]:
+    """``u_i* A u_i`` exactly, and what may be wrong because A was rounded to be dense."""
+    if isinstance(matrix.form, FactorForm):
+        return exact.factor_quadratic(case.rows, matrix.factor), [0.0] * case.m
+    A = np.asarray(matrix)
+    values = exact.quadratic(case.rows, A)
+    if not isinstance(matrix.form, MeasuredForm):
+        return values, [0.0] * case.m
+    squares = [exact.number(value) for value in exact.squared_norms(case.rows)]
+    room = 8 * (case.n + case.m) * EPS * (exact.norm(A) + mass_of(matrix))
+    return values, [room * square for square in squares]
+
+
+def met(case: Case, result: Any) -> Findings:
+    """MET: every interval not set aside holds exactly, the cone is kept."""
+    findings = []
+    aside = {int(i) for i in result.set_aside}
+    if not case.has_target:
+        findings.append(("wrong verdict", "met without a tolerance"))
+    if len(aside) > case.allowed:
+        findings.append(("wrong verdict", f"{len(aside)} set aside, {case.allowed} allowed"))
+    lo, hi = case.intervals
+    values, room = values_of(case, result.matrix)
+    for i in range(case.m):
+        if i in aside:
+            continue
+        over = crossing(lo[i], hi[i], values[i])
+        if over > room[i]:
+            findings.append(("wrong verdict", f"met, but row {i} is out by {over:.3g}"))
+            break
+    return findings + cone_kept(case, result.matrix)
+
+
+def cone_kept(case: Case, matrix: Any) -> Findings:
+    """Whether the matrix is positive and of the rank asked for."""
+    if case.cone == "symmetric":
+        return []
+    A = np.asarray(matrix)
+    size = float(np.max(np.abs(A)))
+    eigenvalues = np.linalg.eigvalsh(A / size) if size > 0 else np.zeros(case.n)
+    tiny = 64 * case.n * EPS
+    findings = []
+    if matrix.factor is None and eigenvalues[0] < -tiny:
+        findings.append(("wrong verdict", f"met, with an eigenvalue of {eigenvalues[0]:.3g}"))
+    rank = case.options.get("rank")
+    held = case.n if matrix.factor is None else matrix.factor.shape[1]
+    found = min(held, int(np.sum(eigenvalues > tiny)))
+    if isinstance(rank, int) and found > rank:
+        findings.append(("wrong verdict", f"met with rank {found}, where {rank} was asked for"))
+    return findings
+
+
+def numbers(case: Case, result: Any) -> Findings:
+    """Every number stated about the matrix, against exact ones; nothing where rows are set aside.
+
+    Where a row has one end only, its residual is left alone: it has no reading.
+    """
+    if len(result.set_aside):
+        return []
+    stated = plain(result.residuals).astype(float)
+    values, room = values_of(case, result.matrix)
+    lo, hi = case.intervals
+    size = exact.norm(np.asarray(result.matrix)) + mass_of(result.matrix)
+    squares = [exact.number(value) for value in exact.squared_norms(case.rows)]
+    worst, doubt, over = 0.0, 0.0, {int(i) for i in result.violations}
+    for i in range(case.m):
+        ends = [exact.number(abs(end)) for end in (lo[i], hi[i]) if end is not None]
+        slack = room[i] + 64 * (case.n + case.m) * EPS * (size * squares[i] + max(ends, default=0))
+        slack += 1e-300
+        if len(ends) == 2:
+            true = exact.number(values[i] - (lo[i] + hi[i]) / 2)
+            if stated[i] != true and not abs(stated[i] - true) <= slack:
+                return [("false number", f"residual {i} is {true:.6g}, stated {stated[i]:.6g}")]
+            worst, doubt = max(worst, abs(true)), max(doubt, slack)
+        crossed = crossing(lo[i], hi[i], values[i])
+        if case.has_target and abs(crossed) > slack and (crossed > 0) != (i in over):
+            return [("false number", f"row {i} is out by {crossed:.3g}, violations {sorted(over)}")]
+    found = result.max_residual
+    if None not in lo and None not in hi and found != worst and not abs(found - worst) <= doubt:
+        return [("false number", f"max_residual is {worst:.6g}, stated {found:.6g}")]
+    if math.isnan(found) or math.isnan(result.max_ratio):
+        return [("false number", f"max_residual is {found}, max_ratio {result.max_ratio}")]
+    return []
+
+
+def crossing(lo: Any, hi: Any, value: Any) -> float:
+    """How far a value is beyond its interval; negative inside."""
+    return max(
+        -math.inf if lo is None else exact.number(lo - value),
+        -math.inf if hi is None else exact.number(value - hi),
+    )
+
+
+def _norm_bound(result: Any) -> float:
+    """The norm up to which a conditional claim holds; infinite where it is unconditional."""
+    condition = result.certificate.condition
+    if not condition:
+        return math.inf
+    found = re.findall(r"up to ([-+0-9.e]+)", condition)
+    return float(found[0].rstrip(".")) if found else 0.0
+
+
+def infeasible(case: Case, result: Any, known: truth.Truth) -> Findings:
+    """INFEASIBLE: there is a tolerance, and no fit within the condition stated."""
+    if not case.has_target:
+        return [("wrong verdict", "infeasible without a tolerance")]
+    if known.verdict == "feasible" and known.norm <= _norm_bound(result):
+        return [("wrong verdict", f"infeasible, but a fit exists ({known.why}, slack "
+                 f"{known.slack:.3g}): {result.message[:120]}")]  # fmt: skip
+    lower, (lo, hi) = result.certificate.lower_bound, case.intervals
+    if case.allowed or None in lo or None in hi or known.norm > _norm_bound(result):
+        return []
+    if lower > (1.0 + known.slack) * (1.0 + 1e-9):
+        return [("wrong verdict", f"lower bound {lower:.6g}, but {1 + known.slack:.6g} is reached")]
+    return []
+
+
+def optimal(case: Case, result: Any, known: truth.Truth) -> Findings:
+    """OPTIMAL: both bounds hold for exactly evaluated matrices, and are as near as claimed."""
+    if case.has_target:
+        return [("wrong verdict", "optimal where a tolerance was given")]
+    certificate, findings = result.certificate, cone_kept(case, result.matrix)
+    unit = exact.number(truth.largest_reading(case))
+    values, room = values_of(case, result.matrix)
+    errors = [abs(exact.number(v - b)) for v, b in zip(values, case.readings, strict=True)]
+    reached = max(e - r for e, r in zip(errors, room, strict=True))
+    upper, lower = certificate.upper_bound, certificate.lower_bound
+    if reached > upper * (1.0 + 4 * EPS):
+        findings.append(("wrong verdict", f"worst error {reached:.6g} above upper {upper:.6g}"))
+    best = known.slack * unit
+    if lower > best * (1.0 + 1e-12) and known.norm <= _norm_bound(result):
+        findings.append(("wrong verdict", f"lower bound {lower:.9g} above a fit's {best:.9g}"))
+    near = upper - lower <= 1.01 * certificate.gap * upper or upper <= 1.01e-8 * unit
+    if not near or certificate.gap > case.options.get("gap", 0.01):
+        findings.append(("wrong verdict", f"optimal with bounds {lower:.6g}, {upper:.6g}"))
+    return findings

@@ -1,0 +1,298 @@
+"""Random small problems over everything that `quadsense.solve` accepts, one a seed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+import exact
+import generator_rows as rows
+import numpy as np
+from generator_question import ask, pick
+
+import quadsense
+
+DESCENTS = ("gd", "sgd")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One problem: what is handed to `solve`, and what was in mind when it was made.
+
+    Attributes
+    ----------
+    U, b, question, options : what is handed over
+        Rows as stored; readings or None; `delta`, `rtol`, `bounds`, `conjugate`; all the rest.
+    start : Any
+        A word, a matrix, None, or the tuple ("earlier", kind) for a result made before.
+    wrapped : str
+        "arrays", "Measurements" (tolerance and all) or "later" (the tolerance goes to solve).
+    known : ndarray or None
+        Factor X or matrix A from which the readings were made; whether it fits is for the exact
+        arithmetic to say.
+    known_is_factor : bool
+    labels : dict
+        One word for each dimension along which cases differ.
+    notes : tuple of str
+    """
+
+    seed: int
+    U: Any
+    b: Any
+    question: dict[str, Any]
+    options: dict[str, Any]
+    start: Any
+    wrapped: str
+    known: Any
+    known_is_factor: bool
+    labels: dict[str, str]
+    notes: tuple[str, ...] = field(default=())
+
+    @cached_property
+    def rows(self) -> Any:
+        """The rows ``u_i`` as meant, float64 or complex128."""
+        U = rows.as_read(self.U)
+        return U.conj() if self.question.get("conjugate") and np.iscomplexobj(U) else U
+
+    @property
+    def m(self) -> int:
+        return int(self.rows.shape[0])
+
+    @property
+    def n(self) -> int:
+        return int(self.rows.shape[1])
+
+    @property
+    def unknowns(self) -> int:
+        return self.n**2 if np.iscomplexobj(self.rows) else self.n * (self.n + 1) // 2
+
+    @property
+    def has_target(self) -> bool:
+        q = self.question
+        return q.get("delta") is not None or q.get("rtol", 0.0) > 0 or q.get("bounds") is not None
+
+    @property
+    def cone(self) -> str:
+        """What A is sought among: "symmetric", "psd" or "rank"."""
+        if self.options.get("rank") is not None:
+            return "rank"
+        positive = self.options.get("psd") or self.options.get("method") == "dual"
+        return "psd" if positive else "symmetric"
+
+    @property
+    def allowed(self) -> int:
+        """Measurements that may be set aside."""
+        return int(self.options.get("allow_violations", 0))
+
+    @cached_property
+    def readings(self) -> list[Fraction]:
+        """``b`` exactly."""
+        return [Fraction(float(value)) for value in np.asarray(self.b, dtype=float)]
+
+    @cached_property
+    def intervals(self) -> tuple[list[Fraction | None], list[Fraction | None]]:
+        """Exact ends as given, None where infinite; equal to the reading without a tolerance."""
+        bounds = self.question.get("bounds")
+        if bounds is not None:
+            lo, hi = (np.broadcast_to(np.asarray(end, dtype=float), (self.m,)) for end in bounds)
+            return exact.fractions(lo), exact.fractions(hi)
+        if not self.has_target:
+            return list(self.readings), list(self.readings)
+        delta = self.question.get("delta")
+        flat = np.broadcast_to(np.asarray(0.0 if delta is None else delta, float), (self.m,))
+        rtol = Fraction(float(self.question.get("rtol", 0.0)))
+        width = [
+            Fraction(float(d)) + rtol * abs(b) for d, b in zip(flat, self.readings, strict=True)
+        ]
+        pairs = list(zip(self.readings, width, strict=True))
+        return [b - w for b, w in pairs], [b + w for b, w in pairs]
+
+    def data(self) -> tuple[Any, Any, dict[str, Any]]:
+        """First argument, readings and the question, as they go to `solve`."""
+        if self.wrapped == "arrays":
+            return self.U, self.b, dict(self.question)
+        if self.wrapped == "Measurements":
+            return quadsense.Measurements(self.U, self.b, **self.question), None, {}
+        later = {k: v for k, v in self.question.items() if k in ("delta", "rtol")}
+        now = {k: v for k, v in self.question.items() if k not in later}
+        return quadsense.Measurements(self.U, self.b, **now), None, later
+
+
+def problem(seed: int) -> Case:
+    """The case of this seed: always the same."""
+    rng = np.random.default_rng([20250, seed])
+    notes: list[str] = []
+    complex_ = rng.random() < 0.4
+    cone = pick(rng, symmetric=0.5, psd=0.27, rank=0.23)
+    allowed = int(rng.integers(1, 4)) if rng.random() < 0.12 else 0
+    U, twins, labels = _rows(rng, complex_, allowed, notes)
+    n = len(U[0]) if isinstance(U, list) else U.shape[1]
+    conjugate = bool(rng.random() < (0.35 if complex_ else 0.05))
+    meant = rows.as_read(U)
+    if conjugate:
+        meant = meant.conj()
+    size = 10.0 ** rng.uniform(-60, 60) if rng.random() < 0.15 else 10.0 ** rng.uniform(-2, 2)
+    known, is_factor, r = _truth(rng, n, np.iscomplexobj(meant), cone, size)
+    b, question, wishes = ask(rng, meant, known, is_factor, size, cone, allowed, twins, notes)
+    if conjugate:
+        question["conjugate"] = True
+    options: dict[str, Any] = {}
+    if cone == "psd":
+        options["psd"] = True
+    elif cone == "rank":
+        options["rank"] = "auto" if rng.random() < 0.25 else r
+        if rng.random() < 0.2:
+            options["psd"] = True
+    elif rng.random() < 0.1:
+        options["psd"] = False if rng.random() < 0.5 else None
+    easy = labels["norms"] == "ordinary" and not wishes["delta"] and wishes["regime"] == "feasible"
+    if cone == "rank" and not (easy and generous(meant, r)):
+        few = int(rng.integers(0, 6))  # the default of 200 takes seconds, and that at every rank
+        options["max_restarts"] = few // 3 if options["rank"] == "auto" else few
+    if allowed:
+        options["allow_violations"] = min(allowed, max(len(meant) - 1, 0))
+    one_sided = wishes["bounds"] in ("lower", "upper", "mixed", "free")
+    options |= _method(rng, labels, cone, wishes["tolerance"] != "none", one_sided)
+    options |= _limits(rng, options)
+    start = _start(rng, meant, known, is_factor, size, notes)
+    labels |= wishes | {
+        "field": "conjugate" if conjugate else "complex" if complex_ else "real",
+        "cone": cone,
+        "method": options.get("method", "auto"),
+        "violations": str(allowed),
+        "start": "matrix" if not isinstance(start, str | tuple) and start is not None
+        else str(start),
+    }  # fmt: skip
+    wrapped = pick(rng, arrays=0.7, Measurements=0.2, later=0.1)
+    return Case(
+        seed, U, b, question, options, start, wrapped, known, is_factor, labels, tuple(notes)
+    )
+
+
+def generous(U: Any, r: int) -> bool:
+    """Whether there are so many rows that a fit of rank r should be found."""
+    m, n = U.shape
+    return m >= 4 * n * r * (2 if np.iscomplexobj(U) else 1)
+
+
+def _rows(
+    rng: np.random.Generator, complex_: bool, allowed: int, notes: list[str]
+) -> tuple[Any, list[Any], dict[str, str]]:
+    """U as stored, pairs of twin rows, labels."""
+    most = 5 if complex_ else 8
+    n = int(rng.choice(np.arange(1, 9), p=[0.1, 0.2, 0.25, 0.15, 0.12, 0.08, 0.05, 0.05]))
+    n = min(n, most)
+    if allowed:
+        n = min(n, 3)
+    unknowns = n * n if complex_ else n * (n + 1) // 2
+    m = 1 + int(3 * unknowns * rng.random() ** 1.1)
+    if allowed:  # few enough choices to try them all
+        m = min(max(m, allowed + 1), {1: 20, 2: 11, 3: 8}[allowed])
+    geometry = pick(
+        rng, gaussian=0.55, whole=0.1, basis=0.08, sparse=0.08, orthonormal=0.08, subspace=0.06,
+        coherent=0.05,
+    )  # fmt: skip
+    storage = pick(
+        rng, plain=0.5, fortran=0.08, strided=0.08, csr=0.1, coo=0.05, float32=0.08, integer=0.06,
+        list=0.05, strict=0.04,
+    )  # fmt: skip
+    if storage == "integer":
+        geometry, complex_ = "whole", False
+    norms = pick(rng, ordinary=0.6, uneven=0.25, extreme=0.15)
+    U, twins = rows.disturb(rng, rows.draw(rng, geometry, m, n, complex_), notes)
+    if storage != "integer":
+        scale = rows.factors(rng, norms, len(U), storage)
+        for i, j in twins:
+            scale[i] = scale[j]
+        U = scale[:, None] * U
+    else:
+        norms = "ordinary"
+    return rows.store(U, storage), twins, {"geometry": geometry, "storage": storage, "norms": norms}
+
+
+def _truth(
+    rng: np.random.Generator, n: int, complex_: bool, cone: str, size: float
+) -> tuple[Any, bool, int]:
+    """The matrix in mind: X of A = X X*, or A; whether it is X; the rank that is asked for."""
+    r = int(rng.integers(1, n + 1)) if rng.random() < 0.3 else min(n, 1 + int(rng.random() < 0.4))
+    if cone != "symmetric" or rng.random() < 0.3:
+        held = int(rng.integers(1, n + 1)) if cone == "psd" else r
+        return math.sqrt(size) * rows.gaussian(rng, n, held, complex_), True, r
+    A = rows.gaussian(rng, n, n, complex_)
+    return size * (A + A.conj().T), False, r
+
+
+def _method(
+    rng: np.random.Generator, labels: dict[str, str], cone: str, target: bool, one_sided: bool
+) -> dict[str, Any]:
+    """A method that can do what is asked, its options; "auto" mostly; rarely one that cannot."""
+    legal = ["minimax", "dual"]
+    if cone == "rank":
+        legal = ["factored"]
+    elif cone == "psd":
+        legal = ["dual"]
+    elif target and not one_sided:
+        legal += ["gd", "gd", "sgd", "sgd", "cg"]
+        if labels["geometry"] == "orthonormal":
+            legal += ["closed_form", "closed_form"]
+    if rng.random() < 0.01:
+        legal = ["gd", "minimax", "factored", "closed_form", "cg"]
+    if rng.random() < 0.5:
+        return {"gap": 10.0 ** rng.uniform(-13, -2)} if not target and rng.random() < 0.5 else {}
+    method = str(rng.choice(legal))
+    options: dict[str, Any] = {"method": method}
+    if method == "minimax" and rng.random() < 0.3:
+        options["gap"] = 10.0 ** rng.uniform(-13, -2)
+    if method in DESCENTS:
+        if rng.random() < 0.2:
+            options["schedule"] = "paper"
+        elif rng.random() < 0.15:
+            options["lam"] = 10.0 ** rng.uniform(0, 2)
+        if method == "sgd":
+            options["rng"] = int(rng.integers(0, 1000))
+            if rng.random() < 0.3:
+                options["norm"] = str(rng.choice(["exact", "bound"]))
+            if rng.random() < 0.3:
+                options["batch_size"] = 1
+    return options
+
+
+def _limits(rng: np.random.Generator, options: dict[str, Any]) -> dict[str, Any]:
+    """Limits: always for the descents, now and then for the others."""
+    if options.get("method") in DESCENTS:
+        return {"max_iter": int(rng.choice([50, 3000])), "time_limit": 0.5}
+    if rng.random() < 0.06:
+        return {"max_iter": int(rng.integers(0, 4))}
+    if rng.random() < 0.01:
+        return {"callback": stop}
+    return {"time_limit": 0.0} if rng.random() < 0.01 else {}
+
+
+def stop(*_: Any, **__: Any) -> None:
+    """End the run from a callback."""
+    raise StopIteration
+
+
+def _start(
+    rng: np.random.Generator, U: Any, known: Any, is_factor: bool, size: float, notes: list[str]
+) -> Any:
+    """A start of any kind."""
+    kind = pick(rng, none=0.6, word=0.12, known=0.08, random=0.07, negative=0.04, earlier=0.09)
+    n = U.shape[1]
+    if kind == "none":
+        return None
+    if kind == "word":
+        return str(rng.choice(["mean", "tau", "zero"]))
+    if kind == "earlier":
+        return ("earlier", str(rng.choice(["same", "other rows"])))
+    notes.append(f"start: {kind}")
+    if kind == "known":
+        A = known @ known.conj().T if is_factor else known
+        return (A + A.conj().T) / 2.0
+    if kind == "negative":
+        return -size * np.eye(n)
+    A = rows.gaussian(rng, n, n, np.iscomplexobj(U))
+    return size * (A + A.conj().T)

@@ -1,0 +1,246 @@
+"""What a result states, judged anew: which statements of a changed result are false.
+
+Written without the package's own checks, for small problems: values of the matrix are exact, and a
+dual vector is held against Farkas' lemma in plain linear algebra.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import exact
+import numpy as np
+import programs
+
+CLOSE = 1e-6
+"""Relative difference below which two numbers count as equal."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Honest data and result.
+
+    Attributes
+    ----------
+    U, b : ndarray; b is None with bounds
+    question : dict
+        `delta`, `bounds`, `conjugate` as given to `solve`.
+    result : Result
+    """
+
+    name: str
+    U: Any
+    b: Any
+    question: dict[str, Any]
+    result: Any
+
+
+def rows_of(subject: Subject, result: Any) -> Any:
+    """The rows, as the result's own claim takes them."""
+    U = subject.U
+    return U.conj() if result.certificate.conjugate and np.iscomplexobj(U) else U
+
+
+def ends_of(subject: Subject, result: Any) -> tuple[Any, Any]:
+    """The intervals that the claim is about, by the result itself."""
+    claim = result.certificate
+    if claim.kind == "optimal":  # no tolerance: ratios are plain errors
+        return subject.b - 1.0, subject.b + 1.0
+    if claim.lo is not None and claim.hi is not None:
+        return np.asarray(claim.lo, float), np.asarray(claim.hi, float)
+    width = np.broadcast_to(np.asarray(claim.tolerance, float), subject.b.shape)
+    return subject.b - width, subject.b + width
+
+
+def values_of(subject: Subject, result: Any, matrix: Any) -> Any:
+    """``u_i* A u_i``, correct to the last bit."""
+    A = np.asarray(matrix)
+    if not np.isfinite(A).all():
+        return np.full(len(subject.U), np.nan)
+    return np.array([exact.number(v) for v in exact.quadratic(rows_of(subject, result), A)])
+
+
+def false_statements(subject: Subject, result: Any) -> list[str]:
+    """Every statement of the result that is false, or that nothing in it proves."""
+    claim, honest = result.certificate, subject.result
+    if claim.kind != honest.certificate.kind:
+        return ["kind"]
+    false = [] if str(result.status) == claim.kind else ["status"]
+    aside = np.asarray(claim.set_aside)
+    if sorted(aside) != sorted(result.set_aside) or len(set(aside)) != aside.size:
+        return [*false, "set aside: two opinions"]
+    if aside.size > claim.allowed:
+        false.append("more set aside than allowed")
+    lo, hi = ends_of(subject, result)
+    if not np.all(lo < hi):
+        return [*false, "intervals are none"]
+    false += _false_numbers(subject, result, lo, hi)
+    values = values_of(subject, result, claim.matrix)
+    kept = np.setdiff1d(np.arange(values.size), aside)
+    if not claim.upper_bound >= _ratio(subject, result, values, lo, hi, kept) * (1.0 - CLOSE):
+        false.append("upper bound")
+    if claim.kind != "infeasible":
+        false += _false_cone(claim)
+    if claim.kind == "met":
+        over = np.maximum(lo - values, values - hi)[kept]
+        if not np.all(over <= 0):
+            false.append("met")
+        if not claim.lower_bound <= 0:
+            false.append("lower bound of a fit")
+    elif claim.kind == "optimal":
+        false += _false_optimum(subject, result)
+    elif claim.kind == "infeasible":
+        false += _false_proof(subject, result, lo, hi)
+    return false
+
+
+def _false_numbers(subject: Subject, result: Any, lo: Any, hi: Any) -> list[str]:
+    """Residuals, their largest, the ratio, the violations."""
+    claim, false = result.certificate, []
+    values = values_of(subject, result, result.matrix)
+    two = np.isfinite(lo) & np.isfinite(hi)
+    crossed = np.maximum(np.maximum(lo - values, values - hi), 0.0)
+    middle = subject.b if subject.b is not None else np.where(two, lo / 2 + hi / 2, 0.0)
+    true = np.where(two, values - middle, crossed)
+    scale = float(np.max(np.abs(values)) + np.max(np.abs(np.where(two, middle, 0.0))))
+    stated = np.asarray(result.residuals)
+    stated = np.where(two, stated, np.abs(stated))  # which end is crossed, a sign may tell
+    if not np.all(np.abs(stated - true) <= 1e-9 * scale):
+        false.append("residuals")
+    kept = np.setdiff1d(np.arange(true.size), claim.set_aside)
+    if not abs(result.max_residual - np.abs(true[kept]).max()) <= 1e-9 * scale:
+        false.append("max_residual")
+    ratio = _ratio(subject, result, values, lo, hi, kept)
+    if not abs(result.max_ratio - ratio) <= CLOSE * max(ratio, result.max_ratio) + 1e-9:
+        false.append("max_ratio")
+    over = {int(i) for i in kept if crossed[i] > 0} if claim.kind != "optimal" else set()
+    if len(result.violations) != len(over) or {int(i) for i in result.violations} != over:
+        false.append("violations")
+    return false
+
+
+def _ratio(subject: Subject, result: Any, values: Any, lo: Any, hi: Any, kept: Any) -> float:
+    """The worst ratio; with a missing end, that of the honest result if nothing moved."""
+    if np.isfinite(lo).all() and np.isfinite(hi).all():
+        middle = subject.b if subject.b is not None else lo / 2 + hi / 2
+        return float(np.max((np.abs(values - middle) / (hi / 2 - lo / 2))[kept]))
+    honest = subject.result
+    same = np.allclose(values, values_of(subject, honest, honest.matrix), rtol=1e-9)
+    return float(honest.max_ratio) if same else float(result.max_ratio)
+
+
+def _false_cone(claim: Any) -> list[str]:
+    eigenvalues = np.linalg.eigvalsh(np.asarray(claim.matrix))
+    tiny = 1e-12 * max(float(np.abs(eigenvalues).max()), 1e-300)
+    false = []
+    if claim.psd and eigenvalues[0] < -tiny:
+        false.append("positive")
+    if claim.rank is not None and np.sum(np.abs(eigenvalues) > tiny) > claim.rank:
+        false.append("rank")
+    return false
+
+
+def _false_optimum(subject: Subject, result: Any) -> list[str]:
+    """Both bounds on the smallest worst error and their gap."""
+    claim, false = result.certificate, []
+    proved = 0.0
+    if claim.dual is not None and np.shape(claim.dual) == subject.b.shape:
+        y = np.asarray(claim.dual)
+        gain = -float(y @ subject.b) if claim.psd else abs(float(y @ subject.b))
+        width = subject.result.certificate.upper_bound
+        lost = dual_error(subject, result, y) * _largest(subject, result, width)
+        total = float(np.abs(y).sum())
+        proved = (gain - lost) / total if total > 0 else 0.0
+    if not claim.lower_bound <= proved * (1.0 + CLOSE):
+        false.append("lower bound")
+    if not claim.upper_bound - claim.lower_bound <= 1.002 * claim.gap * claim.upper_bound:
+        false.append("gap")
+    return false
+
+
+def _largest(subject: Subject, result: Any, width: float) -> float:
+    """A bound on the norm (positive: the trace) of a matrix whose errors are at most `width`."""
+    U = rows_of(subject, result)
+    if result.certificate.psd:
+        least = np.linalg.eigvalsh(np.einsum("ij,ik->jk", U, U.conj()))[0]
+        return float(np.sum(subject.b + width) / least)
+    sigma = np.linalg.svd(programs.features(U), compute_uv=False)[-1]
+    return float(np.linalg.norm(np.abs(subject.b) + width) / sigma)
+
+
+def dual_error(subject: Subject, result: Any, y: Any) -> float:
+    """How far ``F*(y)`` is from zero, or from the positive cone."""
+    U = rows_of(subject, result)
+    F = np.einsum("i,ij,ik->jk", y, U, U.conj())
+    if result.certificate.psd:
+        return max(0.0, -float(np.linalg.eigvalsh(F)[0]))
+    return float(np.linalg.norm(F))
+
+
+def _false_proof(subject: Subject, result: Any, lo: Any, hi: Any) -> list[str]:
+    """The dual vectors, the bound that they prove, and under which condition."""
+    claim, honest = result.certificate, subject.result.certificate
+    if claim.dual is None or np.shape(claim.dual)[-1] != lo.size:
+        return ["dual"]
+    false, duals = [], np.atleast_2d(claim.dual)
+    if not all(proves(subject, result, y, lo, hi) for y in duals):
+        false.append("dual")
+    if any(
+        all(np.any(y[list(rows)] != 0) for y in duals)
+        for rows in itertools.combinations(range(lo.size), claim.allowed)
+    ):
+        false.append("supports can be hit")
+    if not claim.lower_bound <= honest.lower_bound * (1.0 + CLOSE):
+        false.append("lower bound")
+    if _reach(claim.condition) > 1.01 * _reach(honest.condition):
+        false.append("condition")
+    zero = ~np.any(subject.U != 0, axis=1)
+    if not honest.psd and not np.any(duals[:, zero]) and duals.shape[0] == 1:
+        y = duals[0]
+        gain, total = gain_of(y, lo, hi, claim.psd), float(np.abs(y) @ (hi - lo)) / 2.0
+        bound = 1.0 + gain / total if total > 0 and np.isfinite(total) else np.inf
+        if not claim.lower_bound <= bound * (1.0 + CLOSE):
+            false.append("lower bound by this dual")
+    return false
+
+
+def _reach(condition: str) -> float:
+    """The size of matrices up to which a claim holds."""
+    found = re.findall(r"up to ([-+0-9.e]+)", condition)
+    return float(found[0].rstrip(".")) if found else np.inf
+
+
+def gain_of(y: Any, lo: Any, hi: Any, psd: bool) -> float:
+    """By how much ``y`` separates the intervals from what matrices can read."""
+
+    def least(y: Any) -> float:
+        """The least of ``y . v`` over ``lo <= v <= hi``."""
+        with np.errstate(invalid="ignore"):
+            parts = np.where(y > 0, y * lo, np.where(y < 0, y * hi, 0.0))
+        return float(parts.sum())
+
+    return least(-y) if psd else max(least(y), least(-y))
+
+
+def proves(subject: Subject, result: Any, y: Any, lo: Any, hi: Any) -> bool:
+    """Whether no matrix reads within the intervals, by Farkas' lemma."""
+    U, claim = rows_of(subject, result), result.certificate
+    zero = ~np.any(U != 0, axis=1)
+    if np.any(zero & (y != 0) & ((lo > 0) | (hi < 0))):
+        return True
+    gain, error = gain_of(y, lo, hi, claim.psd), dual_error(subject, result, y)
+    size = float(np.abs(y) @ np.sum(np.abs(U) ** 2, axis=1))
+    if not gain > 0:
+        return False
+    if error <= 1e-12 * size:
+        return True
+    if claim.psd:
+        return gain > error * _reach(claim.condition) if claim.condition else False
+    sigma = np.linalg.svd(programs.features(U), compute_uv=False)
+    full = U.shape[0] >= len(programs.basis(U.shape[1], np.iscomplexobj(U)))
+    if np.isfinite(lo).all() and np.isfinite(hi).all() and full and sigma[-1] > 1e-9:
+        return gain > error * float(np.linalg.norm(np.maximum(abs(lo), abs(hi)))) / sigma[-1]
+    return gain > error * _reach(claim.condition)

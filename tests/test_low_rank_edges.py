@@ -1,0 +1,171 @@
+"""`solve(rank=...)` at the edge of float64 and on degenerate data: never raises, never misleads."""
+
+import warnings
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from helpers import gaussian_rows
+
+import quadsense
+from quadsense import Status
+
+
+def low_rank(n, m, r, complex_, seed=0):
+    rng = np.random.default_rng(seed)
+    U, X = gaussian_rows(rng, m, n, complex_), gaussian_rows(rng, n, r, complex_)
+    return rng, U, np.sum(np.abs(U.conj() @ X) ** 2, axis=1)
+
+
+def first_row_zero(rng, U, b):
+    U, b = U.copy(), b.copy()
+    U[0] = b[0] = 0.0
+    return U, b
+
+
+def first_reading_huge(rng, U, b):
+    return U, np.concatenate([[1e30], b[1:]])
+
+
+def rows_of_any_size(rng, U, b):
+    size = 10.0 ** rng.uniform(-70, 70, b.size)
+    return U * size[:, None], b * size * size
+
+
+DATA = {
+    "plain": lambda rng, U, b: (U, b),
+    "zero readings": lambda rng, U, b: (U, 0.0 * b),
+    "a zero row": first_row_zero,
+    "only zero rows": lambda rng, U, b: (0.0 * U, 0.0 * b),
+    "duplicate rows": lambda rng, U, b: (np.repeat(U, 2, axis=0), np.repeat(b, 2)),
+    "one row again and again": lambda rng, U, b: (U[[0] * b.size], b[[0] * b.size]),
+    "a single row": lambda rng, U, b: (U[:1], b[:1]),
+    "negative readings": lambda rng, U, b: (U, -b),
+    "readings of either sign": lambda rng, U, b: (U, b * rng.choice((-1.0, 1.0), b.size)),
+    "huge readings": lambda rng, U, b: (U, 1e60 * b),
+    "tiny readings": lambda rng, U, b: (U, 1e-60 * b),
+    "readings of any size": lambda rng, U, b: (U, b * 10.0 ** rng.uniform(-60, 60, b.size)),
+    "one huge reading": first_reading_huge,
+    "rows of any size": rows_of_any_size,
+    "single precision": lambda rng, U, b: (
+        U.astype(np.complex64 if np.iscomplexobj(U) else np.float32),
+        b,
+    ),
+    "whole numbers": lambda rng, U, b: (np.round(3 * U.real).astype(int), np.round(b)),
+    "noise": lambda rng, U, b: (U, b + 1e-3 * rng.standard_normal(b.size)),
+    "parallel rows": lambda rng, U, b: (U[:, :1] * np.ones(U.shape[1]), b),
+}
+
+
+def solve_strictly(U, b, delta, rank, **options):
+    """A solve with every warning and every floating-point flag an error."""
+    data = quadsense.Measurements(U, b, delta=delta)
+    with warnings.catch_warnings(), np.errstate(all="raise"):
+        warnings.simplefilter("error")
+        result = quadsense.solve(data, rank=rank, rng=0, **options)
+    assert np.all(np.isfinite(result.A))
+    if result.status is Status.MET:
+        assert result.certificate.verify(U, b)
+    return result
+
+
+@pytest.mark.parametrize("kind", DATA)
+@pytest.mark.parametrize("n", [2, 5])
+def test_no_data_and_no_delta_make_a_low_rank_solve_raise_or_warn(kind, n, complex_):
+    for exponent in (-16, -13, -10, -6, -2, 0):
+        for i, rank in enumerate([*sorted({1, 2, n}), "auto"]):
+            m = (n + 1, 8 * n)[(exponent + i) % 2]
+            rng, U, b = low_rank(n, m, 1, complex_, seed=i - exponent)
+            U, b = DATA[kind](rng, U, b)
+            delta = 10.0**exponent * (np.abs(b).max() or 1.0)
+            solve_strictly(U, b, delta, rank, max_restarts=1)
+
+
+def exact_residuals(U, b, X):
+    """``|u_i^T X X^T u_i - b_i|`` in exact arithmetic."""
+    rows, columns = [[Fraction(x) for x in u] for u in U], [[Fraction(x) for x in x] for x in X.T]
+    values = []
+    for u, reading in zip(rows, b, strict=True):
+        products = [sum(p * q for p, q in zip(u, x, strict=True)) for x in columns]
+        values.append(abs(sum(p * p for p in products) - Fraction(reading)))
+    return values
+
+
+@pytest.mark.parametrize("exponent", range(-16, -8))
+def test_small_deltas_end_as_met_in_exact_arithmetic_or_say_that_float64_ends_here(exponent):
+    for n, rank in ((2, 1), (5, 2), (8, 2), (8, 8)):
+        _, U, b = low_rank(n, 8 * n, min(rank, 2), False, seed=n)
+        delta = 10.0**exponent * b.max()
+        result = solve_strictly(U, b, delta, rank)
+        if result.status is Status.MET:
+            residuals = exact_residuals(U, b, result.matrix.factor)
+            assert max(residuals) <= Fraction(delta)
+            assert exponent > -16
+        else:
+            assert result.status is Status.STALLED
+            assert "float64 cannot certify a delta this small" in result.message
+            assert exponent < -11
+
+
+@pytest.mark.parametrize(("n", "exponent"), [(8, -14), (200, -12), (500, -11)])
+def test_deltas_that_used_to_raise(n, exponent):
+    _, U, b = low_rank(n, 20 * n, 1, False)
+    result = solve_strictly(U, b, 10.0**exponent * b.max(), 1)
+    assert result.status in (Status.MET, Status.STALLED)
+    if result.status is Status.STALLED:
+        assert "float64 cannot certify a delta this small" in result.message
+
+
+@pytest.mark.parametrize("scale", [1e-60, 1e-20, 1e20, 1e60])
+def test_the_unit_of_the_readings_does_not_matter(scale):
+    _, U, b = low_rank(12, 100, 2, False)
+    plain = solve_strictly(U, b, 1e-6 * b.max(), 2)
+    other = solve_strictly(U, scale * b, 1e-6 * (scale * b).max(), 2)
+    assert plain.status is other.status is Status.MET
+    np.testing.assert_allclose(other.A, scale * plain.A, rtol=0, atol=1e-5 * scale * b.max())
+
+
+def test_readings_of_zero_are_met_by_zero():
+    _, U, b = low_rank(6, 30, 1, False)
+    result = solve_strictly(U, 0.0 * b, 1e-9, 3)
+    assert result.status is Status.MET and not result.A.any()
+
+
+def test_a_negative_interval_is_a_proof_that_no_rank_fits():
+    _, U, b = low_rank(6, 40, 2, False)
+    b[7] = -1.0
+    result = solve_strictly(U, b, 1e-3, 2)
+    assert result.status is Status.INFEASIBLE
+    assert result.suspects[0] == 7
+    assert result.certificate.verify(U, b)
+
+
+@pytest.mark.parametrize("rank", [8, "auto"])
+def test_data_that_no_positive_matrix_fits_are_proved_so(rank):
+    _, U, b = low_rank(8, 200, 2, False)
+    b, delta = b - 0.2 * b.mean() * (b > b.mean()), 1e-3 * b.mean()
+    result = solve_strictly(U, b, delta, rank)
+    assert quadsense.solve(U, b, delta=delta, psd=True).status is Status.INFEASIBLE
+    assert result.status is Status.INFEASIBLE, result.message
+    assert result.certificate.verify(U, b)
+
+
+@pytest.mark.parametrize(("n", "rank"), [(4, 4), (6, 2)])
+def test_a_failure_is_never_a_claim_about_the_rank(n, rank):
+    rng, U, b = low_rank(n, 20 * n, n, False)
+    b = b + 0.05 * b.max() * rng.uniform(-1, 1, b.size)
+    result = solve_strictly(U, b, 1e-6 * b.max(), rank, max_restarts=2)
+    assert not result.success
+    assert "seems" not in result.message and "too small" not in result.message
+    assert "no fit found from" in result.message or result.status is Status.INFEASIBLE
+    assert ("a larger rank" in result.message) <= (rank < n)
+
+
+def test_starts_are_counted_truly():
+    _, U, b = low_rank(12, 100, 3, False)
+    for allowed, words in ((0, "from 1 start "), (1, "from 2 starts "), (4, "from 5 starts ")):
+        result = solve_strictly(U, b, 1e-6 * b.max(), 2, max_restarts=allowed)
+        assert words in result.message
+        assert all(
+            help_ in result.message for help_ in ("max_restarts", "a larger rank", "larger delta")
+        )

@@ -1,0 +1,156 @@
+"""Setting measurements aside: never more than allowed, never a false proof, within its time."""
+
+import dataclasses
+import itertools
+import time
+
+import numpy as np
+import pytest
+from helpers import features
+from scipy.optimize import linprog
+
+import quadsense
+from quadsense import Status
+from quadsense.hitting import smallest_hitting_set
+
+
+def _feasible(U, lo, hi):
+    """Whether some symmetric matrix is within the intervals, by a linear program."""
+    G = features(U)
+    finite_hi, finite_lo = np.isfinite(hi), np.isfinite(lo)
+    A = np.concatenate([G[finite_hi], -G[finite_lo]])
+    b = np.concatenate([hi[finite_hi], -lo[finite_lo]])
+    found = linprog(np.zeros(G.shape[1]), A_ub=A, b_ub=b, bounds=(None, None), method="highs")
+    return found.status == 0
+
+
+def _some_subset_works(U, lo, hi, k):
+    m = len(U)
+    return any(
+        _feasible(np.delete(U, rows, axis=0), np.delete(lo, rows), np.delete(hi, rows))
+        for size in range(k + 1)
+        for rows in itertools.combinations(range(m), size)
+    )
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_the_verdict_is_that_of_all_subsets(seed):
+    rng = np.random.default_rng(seed)
+    n, k = int(rng.integers(1, 4)), int(rng.integers(1, 3))
+    m = n * (n + 1) // 2 + int(rng.integers(2, 5))
+    U = rng.standard_normal((m, n))
+    A = rng.standard_normal((n, n))
+    b = np.einsum("ij,jk,ik->i", U, A + A.T, U)
+    wrong = rng.choice(m, int(rng.integers(0, min(m, k + 2))), replace=False)
+    b[wrong] += rng.choice([-3.0, 3.0], wrong.size)
+    delta = 0.05 * np.ones(m)
+    works = _some_subset_works(U, b - delta, b + delta, k)
+    result = quadsense.solve(U, b, delta=delta, allow_violations=k)
+    assert result.status is (Status.MET if works else Status.INFEASIBLE)
+    assert result.set_aside.size <= k
+    assert result.verify(U, b)
+
+
+@pytest.mark.parametrize("psd", [False, True])
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_zero_that_violates_no_more_than_allowed_is_an_answer(psd, k):
+    rng = np.random.default_rng(k)
+    U = rng.standard_normal((12, 3))
+    b = 0.01 * rng.uniform(-1, 1, 12)
+    b[:k] = -1.0  # a positive semidefinite matrix never reads below zero
+    result = quadsense.solve(U, b, delta=0.02, psd=psd, allow_violations=k)
+    assert result.status is Status.MET
+    assert result.set_aside.size <= k
+    assert result.verify(U, b)
+
+
+def test_rank_is_kept_when_measurements_are_set_aside():
+    for seed in range(8):
+        p = quadsense.datasets.gaussian(n=8, m=60, rank=2, seed=seed)
+        b = p.b.copy()
+        b[[3, 17]] += 1.0
+        result = quadsense.solve(p.U, b, delta=1e-6, rank=2, allow_violations=3, rng=0)
+        assert result.status is Status.MET
+        assert np.linalg.matrix_rank(result.A, tol=1e-9) <= 2
+        np.testing.assert_array_equal(result.set_aside, [3, 17])
+        assert result.verify(p.U, b)
+
+
+def test_more_contradictory_rows_of_zeros_than_may_be_set_aside_are_infeasible():
+    U = np.zeros((5, 2))
+    U[:2] = np.eye(2)
+    b = np.array([1.0, 1.0, 2.0, 3.0, 4.0])
+    enough = quadsense.solve(U, b, delta=0.1, allow_violations=3)
+    assert enough.status is Status.MET
+    np.testing.assert_array_equal(enough.set_aside, [2, 3, 4])
+    short = quadsense.solve(U, b, delta=0.1, allow_violations=2)
+    assert short.status is Status.INFEASIBLE
+    assert short.verify(U, b)
+    # The same proofs do not show it for one row more.
+    more = dataclasses.replace(short.certificate, allowed=3)
+    assert not more.verify(U, b)
+
+
+@pytest.mark.parametrize("is_complex", [False, True])
+def test_planted_outliers_are_found(is_complex):
+    """10% of m, m twice the unknowns; the choice is combinatorial, and one of 20 is missed."""
+    n, found = 8, 0
+    m = 2 * (n * n if is_complex else n * (n + 1) // 2)
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        p = quadsense.datasets.gaussian(n, m, complex=is_complex, seed=seed)
+        b = p.b + 0.01 * rng.uniform(-1, 1, m)
+        planted = np.sort(rng.choice(m, m // 10, replace=False))
+        b[planted] += rng.choice([-1, 1], planted.size) * rng.uniform(0.2, 3.0, planted.size)
+        result = quadsense.solve(p.U, b, delta=0.01, allow_violations=planted.size)
+        assert result.status in (Status.MET, Status.UNDECIDED)  # never a false proof
+        found += result.status is Status.MET
+        kept = np.setdiff1d(np.arange(m), result.set_aside)
+        assert result.success == bool(np.all(np.abs(result.residuals[kept]) <= 0.01))
+        assert result.set_aside.size <= planted.size
+    assert found >= 19
+
+
+def test_good_data_set_nothing_aside():
+    rng = np.random.default_rng(12)
+    p = quadsense.datasets.gaussian(5, 100, seed=12)
+    b = p.b + 0.01 * rng.uniform(-1, 1, 100)
+    fine = quadsense.solve(p.U, b, delta=0.01, allow_violations=10)
+    assert fine.status is Status.MET and fine.set_aside.size == 0
+    b[:8] += 1.0
+    enough = quadsense.solve(p.U, b, delta=0.01, allow_violations=20)
+    assert enough.status is Status.MET
+    assert enough.set_aside.size <= 20
+    short = quadsense.solve(p.U, b, delta=0.01, allow_violations=4, time_limit=20.0)
+    assert short.status in (Status.INFEASIBLE, Status.UNDECIDED)
+    assert short.set_aside.size == 0
+
+
+def test_the_time_limit_covers_the_search(monkeypatch):
+    """Every clock reads later by a second a look, so the limit is over after a few."""
+    p = quadsense.datasets.gaussian(6, 60, seed=0)
+    rng = np.random.default_rng(0)
+    b = p.b + rng.standard_normal(60)
+    ticks = itertools.count()
+    monkeypatch.setattr(time, "perf_counter", lambda: float(next(ticks)))
+    result = quadsense.solve(p.U, b, delta=1e-3, allow_violations=5, time_limit=300.0)
+    assert result.status is Status.TIME_LIMIT
+    assert next(ticks) < 2000
+    assert result.A.shape == (6, 6)
+
+
+def test_the_smallest_hitting_set_is_that_of_brute_force():
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        m, count = int(rng.integers(2, 8)), int(rng.integers(1, 7))
+        supports = [rng.random(m) < 0.4 for _ in range(count)]
+        supports = [s if s.any() else np.eye(1, m, 0, dtype=bool)[0] for s in supports]
+        best = next(
+            size
+            for size in range(1, m + 1)
+            for rows in itertools.combinations(range(m), size)
+            if all(s[list(rows)].any() for s in supports)
+        )
+        found = smallest_hitting_set(supports)
+        assert found.size == best
+        assert all(s[found].any() for s in supports)

@@ -1,0 +1,259 @@
+"""Truth that is independent of the package: HiGHS, Clarabel, exact fractions.
+
+A problem is reduced to exact intervals ``lo_i <= u_i* A u_i <= hi_i``. Rows are scaled by powers of
+two to norms near one, ends with them, so nothing is rounded. With a unit ``w_i`` a row (half of its
+interval; for a row with one end, the largest reading), the number sought is
+
+    slack = min over A of the least s with  lo_i - s w_i <= u_i* A u_i <= hi_i + s w_i  for all i,
+
+so a fit exists where slack <= 0, and it is clear of the edge by 1% where |slack| >= 0.01.
+"feasible" is said only where exact arithmetic confirmed a matrix; "infeasible" where two rows or
+one contradict each other exactly, or where solver and exact arithmetic bracket the slack.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+import exact
+import numpy as np
+import programs
+from generator import Case
+
+CLEAR = 0.01
+SMALLEST_WIDTH = 1e-10
+"""Of the largest reading: below, a certificate in float64 may be out of reach."""
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What is true of a case.
+
+    Attributes
+    ----------
+    verdict : {"feasible", "infeasible", "unknown"}
+    clear : bool
+        By 1%, for matrices of moderate size and tolerances that float64 can see.
+    why : str
+    slack : float
+        Least slack of an exactly checked matrix (an upper bound on the true one).
+    lower : float
+        Lower bound on the true slack, by a dual solution or exact; minus infinity if none.
+    norm : float
+        Frobenius norm of that matrix for rows of unit norm, an upper bound.
+    """
+
+    verdict: str
+    clear: bool
+    why: str
+    slack: float = math.inf
+    lower: float = -math.inf
+    norm: float = math.inf
+
+
+@dataclass(frozen=True)
+class System:
+    """Intervals of scaled rows, exactly.
+
+    Attributes
+    ----------
+    V : ndarray of shape (m, n)
+        Rows times powers of two, of norm between 1/2 and n.
+    lo, hi : list of Fraction or None
+    weight : list of Fraction
+        The unit of each row.
+    scale : Fraction
+        The largest reading that A must have.
+    """
+
+    V: Any
+    lo: list[Fraction | None]
+    hi: list[Fraction | None]
+    weight: list[Fraction]
+    scale: Fraction
+
+    @cached_property
+    def live(self) -> list[int]:
+        """Rows that are not zero."""
+        return [i for i, v in enumerate(self.V) if np.any(v != 0)]
+
+    def without(self, rows: Any) -> System:
+        """The system without some rows."""
+        keep = [i for i in range(len(self.V)) if i not in rows]
+        return System(
+            self.V[keep],
+            *([part[i] for i in keep] for part in (self.lo, self.hi, self.weight)),
+            self.scale,
+        )
+
+    def slack_of(self, values: list[Fraction]) -> Fraction:
+        """The least s at these values of ``u_i* A u_i``, exactly."""
+        worst = Fraction(-1)
+        for value, lo, hi, w in zip(values, self.lo, self.hi, self.weight, strict=True):
+            if lo is not None:
+                worst = max(worst, (lo - value) / w)
+            if hi is not None:
+                worst = max(worst, (value - hi) / w)
+        return worst
+
+
+def system(case: Case) -> System:
+    """The case as exact intervals."""
+    U, (lo, hi) = case.rows, case.intervals
+    V, lows, highs = np.zeros_like(U), [], []
+    for i, u in enumerate(U):
+        size = float(np.max(np.abs(np.stack([u.real, u.imag]))))
+        shift = int(np.frexp(size)[1]) if size > 0 else 0
+        half = shift // 2  # in two halves: the power alone may leave the range
+        parts = [np.ldexp(np.ldexp(part, -half), half - shift) for part in (u.real, u.imag)]
+        V[i] = parts[0] + 1j * parts[1] if np.iscomplexobj(U) else parts[0]
+        four = Fraction(4) ** shift
+        lows.append(None if lo[i] is None else lo[i] / four)
+        highs.append(None if hi[i] is None else hi[i] / four)
+    needed = [Fraction(0)]
+    for v, low, high in zip(V, lows, highs, strict=True):
+        if np.any(v != 0):
+            needed += [low or 0, -(high or 0)]
+    scale = max(needed)
+    if scale == 0:
+        ends = [abs(end) for end in (*lows, *highs) if end]
+        scale = min(ends, default=Fraction(1))
+    weights = []
+    for low, high in zip(lows, highs, strict=True):
+        both = low is not None and high is not None
+        weights.append((high - low) / 2 if both and low < high else scale)
+    if not case.has_target:  # plain errors, in the user's units
+        weights = [_unit_of(case, i, scale) for i in range(case.m)]
+    return System(V, lows, highs, weights, scale)
+
+
+def _unit_of(case: Case, i: int, scale: Fraction) -> Fraction:
+    """One unit of error of the reading, where no tolerance was given: that of the largest one."""
+    u = case.rows[i]
+    size = float(np.max(np.abs(np.stack([u.real, u.imag]))))
+    shift = int(np.frexp(size)[1]) if size > 0 else 0
+    return largest_reading(case) / Fraction(4) ** shift
+
+
+def largest_reading(case: Case) -> Fraction:
+    """The unit of the slack where no tolerance was given, in the user's units."""
+    return max((abs(b) for b in case.readings), default=Fraction(0)) or Fraction(1)
+
+
+def of(case: Case) -> Truth:
+    """Whether a matrix fits, by every means at hand."""
+    whole = system(case)
+    known = _known(case)
+    if not case.allowed or not case.has_target:
+        return decide(case, whole, known)
+    every: list[Truth] = []
+    for rows in itertools.combinations(range(case.m), min(case.allowed, case.m - 1)):
+        every.append(decide(case, whole.without(rows), known))
+        if every[-1].clear and every[-1].verdict == "feasible":
+            return every[-1]
+    for verdict in ("feasible", "unknown"):
+        for found in every:
+            if found.verdict == verdict:
+                return replace(found, clear=False)
+    return replace(every[0], clear=all(found.clear for found in every))
+
+
+def _known(case: Case) -> Any:
+    """The matrix in mind, where it is one of those that are sought, as a factor or dense."""
+    rank = case.options.get("rank")
+    if case.cone == "symmetric":
+        return case.known, case.known_is_factor
+    if not case.known_is_factor:
+        return None
+    too_high = case.cone == "rank" and rank != "auto" and case.known.shape[1] > rank
+    return None if too_high else (case.known, True)
+
+
+def decide(case: Case, s: System, known: Any) -> Truth:
+    """The truth of one system of intervals."""
+    stated = _contradiction(s, case.cone)
+    if stated > 0 and case.has_target:
+        clear = stated >= CLEAR and _visible(s, stated)
+        return Truth("infeasible", clear, "rows contradict exactly", lower=stated)
+    best = Truth("unknown", False, "not found out")
+    candidates = [] if known is None else [known]
+    zero = np.zeros((case.n, 1))
+    candidates.append((zero, True))
+    for held, is_factor in candidates:
+        best = _better(best, _witness(case, s, held, is_factor, "known"))
+    if best.clear and case.has_target:
+        return best
+    found = programs.least_slack(s, positive=case.cone != "symmetric")
+    if found is not None:
+        relaxed = _witness(case, s, *found.matrix, "solver")
+        if case.cone != "rank" or case.options["rank"] == "auto":
+            best = _better(best, relaxed)
+        # A lower bound is believed where an exactly checked matrix comes near it.
+        believed = relaxed.slack - found.lower <= 1e-3 * (0.01 + abs(found.lower))
+        if believed and best.verdict != "feasible":
+            best = _bracket(case, s, best, found)
+    if best.verdict == "unknown" and case.cone == "symmetric" and _independent(s):
+        slack = best.slack if case.has_target else 0.0
+        return replace(best, verdict="feasible", slack=slack, norm=math.inf, why="independent rows")
+    return best
+
+
+def _visible(s: System, slack: float) -> bool:
+    """Whether float64 can see by how much the ends are missed."""
+    least = min(exact.number(s.weight[i] / s.scale) for i in range(len(s.V)))
+    return slack * least >= SMALLEST_WIDTH
+
+
+def _bracket(case: Case, s: System, best: Truth, found: Any) -> Truth:
+    """Add the solver's lower bound."""
+    if case.has_target and found.lower > 1e-3:
+        clear = found.lower >= CLEAR and found.well_posed and _visible(s, found.lower)
+        return replace(best, verdict="infeasible", clear=clear, why="solver", lower=found.lower)
+    return replace(best, lower=found.lower)
+
+
+def _better(one: Truth, other: Truth) -> Truth:
+    return other if other.slack < one.slack else one
+
+
+def _witness(case: Case, s: System, held: Any, is_factor: bool, name: str) -> Truth:
+    """What an explicit matrix shows, in exact arithmetic."""
+    values = (exact.factor_quadratic if is_factor else exact.quadratic)(s.V, held)
+    slack = s.slack_of(values)
+    A = held @ held.conj().T if is_factor else held
+    norm = exact.norm(A)
+    scale = max(exact.number(s.scale), norm)
+    widths = [
+        exact.number(s.weight[i]) for i in s.live if s.lo[i] is not None or s.hi[i] is not None
+    ]
+    visible = min(widths, default=1.0) >= SMALLEST_WIDTH * scale
+    moderate = norm <= 1e6 * exact.number(s.scale) or norm == 0
+    clear = slack <= -CLEAR and visible and moderate
+    verdict = "feasible" if slack <= 0 and case.has_target else "unknown"
+    return Truth(verdict, clear, name, exact.number(slack), -1.0, norm)
+
+
+def _independent(s: System) -> bool:
+    """Whether any readings at all can be fitted by a symmetric matrix, exactly."""
+    bounded = [i for i in range(len(s.V)) if s.lo[i] is not None or s.hi[i] is not None]
+    return not bounded or exact.rank_of_map(s.V[bounded]) == len(bounded)
+
+
+def _contradiction(s: System, cone: str) -> float:
+    """Largest slack that one row, or two equal ones, need by themselves, exactly."""
+    worst = Fraction(-1)
+    for i, v in enumerate(s.V):
+        zero = not np.any(v != 0)
+        if s.lo[i] is not None and zero:
+            worst = max(worst, s.lo[i] / s.weight[i])
+        if s.hi[i] is not None and (zero or cone != "symmetric"):
+            worst = max(worst, -s.hi[i] / s.weight[i])
+    for i, j in itertools.permutations(s.live, 2):
+        if s.lo[i] is not None and s.hi[j] is not None and np.array_equal(s.V[i], s.V[j]):
+            worst = max(worst, (s.lo[i] - s.hi[j]) / (s.weight[i] + s.weight[j]))
+    return exact.number(worst)
