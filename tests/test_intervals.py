@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from helpers import features, hermitian, readings
@@ -113,13 +115,16 @@ def test_rows_that_ask_for_nothing_disturb_nothing():
 
 def test_units_of_one_sided_rows_stay_below_the_size_of_the_ends():
     rng = np.random.default_rng(4)
-    U = rng.standard_normal((12, 3)) * np.logspace(-2.0, 2.0, 12)[:, None]
+    U = rng.standard_normal((12, 3))
     data = quadsense.Measurements(U, bounds=(np.full(12, -np.inf), readings(U, np.eye(3))))
-    np.testing.assert_allclose(data.scaled().delta, 0.01)  # 1% of the ends of unit rows
-    what = asked(problem_of(data))
-    # Every end is u* u, so 1 for unit rows, known up to the rounding of the former unit.
-    np.testing.assert_allclose(what.scale * (what.b + what.delta), 1.0, rtol=1e-9)
-    assert np.all(what.scale * what.delta <= 1.0) and what.index is None
+    units = np.logspace(-20.0, 20.0, 12)
+    ends = replace(data.unit_ends, unit=units)
+    problem = replace(problem_of(data), b=ends.middle(), delta=units, given_ends=ends)
+    what = asked(problem)
+    # Every end is u* u, so 1 for unit rows, whatever unit errors are counted in.
+    np.testing.assert_allclose(what.scale * what.hi, 1.0, rtol=1e-14)
+    np.testing.assert_allclose(what.scale * (what.b + what.delta), 1.0, rtol=1e-14)
+    assert np.all(what.scale * what.delta <= 1.0) and np.all(what.scale * what.delta >= 1e-8)
 
 
 @pytest.mark.parametrize("missing", [False, True])

@@ -12,7 +12,7 @@ from quadsense.core.matrix import SensedMatrix
 from quadsense.methods.base import Claim, Problem
 from quadsense.methods.interior import iteration
 from quadsense.methods.interior.adjoint import UNIT
-from quadsense.methods.interior.infeasible import verify_infeasible
+from quadsense.methods.interior.infeasible import check_proof
 from quadsense.methods.interior.program import Program, excess, prepare
 from quadsense.methods.interior.stages import Stage, Stages
 from quadsense.methods.steps import (
@@ -224,15 +224,7 @@ class Minimax(Stepped):
 
     def _infeasible(self, problem: Problem, state: State) -> Claim | None:
         """The claim that nothing fits, where the dual vector proves it."""
-        upper, lower = (None, None) if problem.sides is None else problem.sides
-        check = verify_infeasible(
-            self._stages(problem).unit_rows(),
-            to_numpy(problem.b),
-            to_numpy(problem.delta),
-            state.dual,
-            upper=upper,
-            lower=lower,
-        )
+        check = check_proof(self._stages(problem).unit_rows(), problem.ends, state.dual)
         if not check.proved:
             return None
         return Claim("infeasible", dual=state.dual, lower=max(check.ratio, 1.0))
@@ -244,8 +236,8 @@ class Minimax(Stepped):
         what its coordinates say.
         """
         stages = self._stages(problem)
-        ends = problem.ends
-        found = float(np.max(ends.ratios(to_numpy(z + problem.b) - ends.reading)))
+        values = to_numpy(z + problem.b) - problem.ends.reading
+        found = float(np.max(problem.ends.ratios(values)))
         if state.stage is Stage.FAST:
             if found <= 1.0 and not state.formed and problem.rows.n <= FORMED:
                 return replace(state, formed=True)
