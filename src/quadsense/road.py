@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from quadsense.answer import to_result
-from quadsense.arrays import to_numpy
+from quadsense.arrays import Array, like, to_numpy
 from quadsense.interrupts import Interrupted, Interrupts
+from quadsense.measurements import Measurements
+from quadsense.measurements.base import HARMLESS
 from quadsense.methods import Problem
 from quadsense.methods.base import MethodOptions
 from quadsense.plan import make_plan, refuse_what_cannot_fit, shape_of
@@ -28,9 +30,19 @@ from quadsense.result import Result, Status
 from quadsense.runs import Request, best_positive, run_plan
 
 
-def power_of_two(size: float) -> float:
-    """The least power of two that is not below a size; 1 for 0."""
-    return math.ldexp(1.0, math.frexp(size)[1]) if size > 0.0 else 1.0
+def error_units(data: Measurements) -> tuple[float, Array]:
+    """A unit of error where no tolerance is given, and what it is for each of the unit rows.
+
+    A power of two of the size of the readings, so that their size does not matter. Rows of tiny
+    norm read far less than that: for them a smaller one, still far too large, serves.
+    """
+    largest = float(np.max(np.abs(to_numpy(data.b))))
+    unit = math.ldexp(1.0, math.frexp(largest)[1]) if largest > 0.0 else 1.0
+    b, delta = to_numpy(data.scaled().b), to_numpy(data.scaled().delta)
+    with np.errstate(over="ignore"):
+        units = unit * delta
+    units = np.minimum(units, HARMLESS * max(float(np.max(np.abs(b))), float(units.min())))
+    return unit, like(units, data.scaled().b)
 
 
 def travel(
@@ -75,12 +87,13 @@ def travel(
         generator = to_generator(rng, plan.methods)
         scaled = measured.scaled()
         first = to_start(start, schedule, measured, scaled)
-        # Errors are counted in units of the readings, so that their size does not matter.
-        unit = 1.0 if target else power_of_two(float(np.max(np.abs(to_numpy(measured.b)))))
+        unit, units = 1.0, scaled.delta
+        if not target:
+            unit, units = error_units(measured)
         problem = Problem(
             rows=measured.unit_rows,
             b=scaled.b,
-            delta=unit * scaled.delta,
+            delta=units,
             tau=first.tau,
             base=first.base,
             c_start=first.c,
