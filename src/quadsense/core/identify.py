@@ -206,11 +206,11 @@ def _blocks(V: Matrix) -> list[slice]:
 
 def _gram(V: Matrix, weight: Vector) -> Matrix:
     """Return the Gram matrix of the weighted map, one block of rows at a time."""
-    G: Matrix | None = None
+    first = _features(V[:0])  # there may be no row at all
+    G: Matrix = first.T @ first
     for rows in _blocks(V):
         part = _features(V[rows]) * weight[rows, None]
-        G = part.T @ part if G is None else G + part.T @ part
-    assert G is not None
+        G = G + part.T @ part
     return G
 
 
