@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
-from quadsense.core.identify import Verdict, _features, _proven_sigma, _unpack, spectral_certificate
+from quadsense.core.definite import cholesky, numerical_rank, proven_sigma, smallest_eigenvalue
+from quadsense.core.hermitian import features, unpack
+from quadsense.core.identify import Verdict, spectral_certificate
 
 
 def truth(A, A_star):
@@ -28,8 +30,8 @@ def sensed(kappa, noise, seed, complex_rows=False, n=20, m=400, signs=False):
 
 
 def least_squares(U, b):
-    x = np.linalg.lstsq(_features(U), b, rcond=None)[0]
-    return _unpack(x, U.shape[1], U.dtype)
+    x = np.linalg.lstsq(features(U), b, rcond=None)[0]
+    return unpack(x, U.shape[1], U.dtype)
 
 
 def perturbed(A_star, seed, size):
@@ -43,8 +45,8 @@ def perturbed(A_star, seed, size):
 @pytest.mark.parametrize("complex_rows", [False, True])
 def test_coordinates_give_the_quadratic_form(complex_rows):
     U, b, A_star = sensed(10, 0, 0, complex_rows, n=7, m=60)
-    x = np.linalg.lstsq(_features(U), b, rcond=None)[0]
-    np.testing.assert_allclose(_unpack(x, 7, U.dtype), A_star, atol=1e-11)
+    x = np.linalg.lstsq(features(U), b, rcond=None)[0]
+    np.testing.assert_allclose(unpack(x, 7, U.dtype), A_star, atol=1e-11)
     assert np.linalg.norm(x) == pytest.approx(np.linalg.norm(A_star))
 
 
@@ -77,7 +79,7 @@ def test_with_noise_the_bound_holds_and_is_of_use(kappa, unit):
 
 def test_worst_case_noise_does_not_break_the_bound():
     U, b, A_star = sensed(3, 0, 1)
-    F = _features(U)
+    F = features(U)
     worst = np.linalg.svd(F, full_matrices=False)[0][:, -1]
     b = b + 1e-3 * np.sign(worst)
     A = least_squares(U, b)
@@ -142,12 +144,101 @@ def test_proven_sigma_is_a_lower_bound_and_near():
     rng = np.random.default_rng(0)
     M = rng.standard_normal((60, 30))
     diagonal = 10.0 ** rng.uniform(-3, 3, 30)
-    sigma = _proven_sigma(M.T @ M, diagonal, 1e-12)
+    G = np.asfortranarray(M.T @ M)
+    sigma = proven_sigma(G, cholesky(G), diagonal, 1e-12)
     true = np.linalg.svd(M / np.sqrt(diagonal), compute_uv=False)[-1]
     assert 0.9 * true < sigma <= true
 
 
-def test_indefinite_matrix_is_bad_input():
+@pytest.mark.parametrize("shift", [0.5, None])
+def test_a_singular_or_indefinite_matrix_has_no_relative_bound(shift):
     U, b, A_star = sensed(3, 0, 0)
-    with pytest.raises(ValueError, match="positive definite"):
-        spectral_certificate(U, b, A_star - 0.5 * np.eye(20))
+    X = np.random.default_rng(0).standard_normal((20, 3))
+    A = X @ X.T if shift is None else A_star - shift * np.eye(20)
+    c = spectral_certificate(U, b, A)
+    assert c.verdict is Verdict.SINGULAR and c.delta == np.inf and c.unseen is None
+    assert "no relative bound exists" in c.message
+
+
+def test_the_zero_matrix_has_no_relative_bound():
+    U, _, _ = sensed(3, 0, 0)
+    with np.errstate(all="raise"):
+        c = spectral_certificate(U, np.zeros(400), np.zeros((20, 20)))
+    assert c.verdict is Verdict.SINGULAR
+
+
+def test_no_rows_see_nothing():
+    c = spectral_certificate(np.empty((0, 4)), np.empty(0), np.eye(4), np.empty(0))
+    assert c.verdict is Verdict.UNDETERMINED and c.unseen == 10
+
+
+@pytest.mark.parametrize("complex_rows", [False, True])
+def test_few_rows_are_counted_by_their_rank(complex_rows):
+    U, b, A_star = sensed(3, 0, 0, complex_rows, n=12, m=50)
+    U, b = np.concatenate([U, U[:10]]), np.concatenate([b, b[:10]])
+    c = spectral_certificate(U, b, A_star)
+    size = 144 if complex_rows else 78
+    assert np.linalg.matrix_rank(features(U)) == 50
+    assert c.verdict is Verdict.UNDETERMINED and c.unseen == size - 50
+
+
+def test_few_rows_in_a_large_space_need_no_matrix_of_its_size():
+    rng = np.random.default_rng(0)
+    n = 3000  # 4.5 million unknowns: their Gram matrix would take 150 TB
+    U = rng.standard_normal((30, n)) / np.sqrt(n)
+    c = spectral_certificate(U, np.ones(30), np.eye(n))
+    assert c.verdict is Verdict.UNDETERMINED and c.unseen == n * (n + 1) // 2 - 30
+
+
+def test_many_rows_that_are_still_too_few_are_counted_from_below(monkeypatch):
+    from quadsense.core import identify
+
+    monkeypatch.setattr(identify, "_RANKED_ROWS", 100)
+    U, b, A_star = sensed(3, 0, 0, m=150)
+    c = spectral_certificate(U, b, A_star)
+    assert c.unseen == 60 and "at least 60 of 210" in c.message
+
+
+def test_what_cannot_fit_is_refused_before_it_is_made(monkeypatch):
+    from quadsense.core import identify
+
+    monkeypatch.setattr(identify, "available_memory", lambda: 1_000_000)
+    U, b, A_star = sensed(3, 0, 0)
+    with pytest.raises(MemoryError, match="210 unknowns"):
+        spectral_certificate(U, b, A_star)
+
+
+def test_noise_of_any_size_on_rows_that_determine_everything_hides_no_dimension():
+    U, b, A_star = sensed(3, 0, 0)
+    noise = np.where(np.arange(400) < 205, 1e-12, 1e3)
+    c = spectral_certificate(U, b, A_star, noise)
+    assert c.verdict is Verdict.TOO_NOISY and c.unseen == 0
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e-20, 1e20, 1e200])
+def test_the_unit_of_the_readings_does_not_matter(scale):
+    U, b, A_star = sensed(3, 1e-4, 0)
+    A = perturbed(A_star, 0, 1e-3)
+    with np.errstate(all="raise"):
+        c = spectral_certificate(U, scale * b, scale * A, scale * 1e-4)
+    plain = spectral_certificate(U, b, A, 1e-4)
+    assert c.verdict is plain.verdict is Verdict.BOUNDED
+    assert c.delta == pytest.approx(plain.delta, rel=1e-6)
+
+
+def test_the_estimated_eigenvalue_is_from_above_and_near():
+    rng = np.random.default_rng(1)
+    for spread in (1.0, 1e3, 1e6):
+        M = rng.standard_normal((90, 60)) * np.geomspace(1, spread, 60)
+        G, diagonal = np.asfortranarray(M.T @ M), np.geomspace(1, 1e4, 60)
+        true = np.linalg.svd(M / np.sqrt(diagonal), compute_uv=False)[-1] ** 2
+        found = smallest_eigenvalue(cholesky(G), diagonal)
+        assert (1 - 1e-6) * true <= found <= 1.2 * true
+
+
+def test_the_rank_is_found_where_there_is_one():
+    rng = np.random.default_rng(0)
+    M = rng.standard_normal((40, 17)) @ rng.standard_normal((17, 30))
+    G = np.asfortranarray(M.T @ M)
+    assert numerical_rank(G.copy(order="F"), 1e-12 * np.trace(G)) == 17
+    assert cholesky(G - np.eye(30)) is None

@@ -94,7 +94,9 @@ def _certificate(request: Request, answer: Answer, values: Values) -> Certificat
             dual = user_dual(data, claim.dual)
             size = answer.matrix.norm()
             lower, condition = best_error_bound(data, dual, upper, request.positive, size)
-        kind = "optimal" if outcome.status is Status.OPTIMAL else kind
+        ended = outcome.status in (Status.OPTIMAL, Status.UNDECIDED, Status.STALLED)
+        if ended and within_gap(data, upper, lower, request.problem.options.gap):
+            kind = "optimal"
     elif request.allowed:
         dual = answer.proofs
         if dual is not None:

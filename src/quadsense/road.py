@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Any
 
 import numpy as np
 
 from quadsense.answer import to_result
+from quadsense.arrays import to_numpy
 from quadsense.interrupts import Interrupted, Interrupts
 from quadsense.methods import Problem
 from quadsense.methods.base import MethodOptions
@@ -24,6 +26,11 @@ from quadsense.request import (
 )
 from quadsense.result import Result, Status
 from quadsense.runs import Request, best_positive, run_plan
+
+
+def power_of_two(size: float) -> float:
+    """The least power of two that is not below a size; 1 for 0."""
+    return math.ldexp(1.0, math.frexp(size)[1]) if size > 0.0 else 1.0
 
 
 def travel(
@@ -68,10 +75,12 @@ def travel(
         generator = to_generator(rng, plan.methods)
         scaled = measured.scaled()
         first = to_start(start, schedule, measured, scaled)
+        # Errors are counted in units of the readings, so that their size does not matter.
+        unit = 1.0 if target else power_of_two(float(np.max(np.abs(to_numpy(measured.b)))))
         problem = Problem(
             rows=measured.unit_rows,
             b=scaled.b,
-            delta=scaled.delta,
+            delta=unit * scaled.delta,
             tau=first.tau,
             base=first.base,
             c_start=first.c,
@@ -79,6 +88,7 @@ def travel(
             sides=measured.sides,
             given_ends=measured.unit_ends,
             target=target,
+            error_unit=unit,
             rank=order or None,
             options=settings,
             seed=generator,

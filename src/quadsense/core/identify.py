@@ -16,14 +16,32 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
+
+from quadsense.arrays import available_memory
+from quadsense.core.definite import (
+    EPS,
+    cholesky,
+    numerical_rank,
+    proven_sigma,
+    solve,
+)
+from quadsense.core.hermitian import (
+    adjoint,
+    forward,
+    normal_matrix,
+    pair_products,
+    unpack,
+)
+from quadsense.core.products import gram, unknowns
 
 Matrix = npt.NDArray[Any]
 Vector = npt.NDArray[np.float64]
 
-_EPS = float(np.finfo(np.float64).eps)  # twice the unit roundoff
 _SIMULATIONS = 400  # the level of a 95% quantile is then known to 1%
-_BLOCK_ENTRIES = 4_000_000  # 32 MB of features at a time
+# Rows up to which their rank is worth a factorisation of their Gram matrix (m^3/3 flops).
+_RANKED_ROWS = 3000
+# The largest noise, in units of A, that still says something: its square is within range.
+_LARGEST_NOISE = 1e100
 
 
 class Verdict(StrEnum):
@@ -33,6 +51,7 @@ class Verdict(StrEnum):
     TOO_NOISY = "too noisy"
     UNDETERMINED = "undetermined"
     REFUTED = "refuted"
+    SINGULAR = "singular"
 
 
 @dataclass(frozen=True)
@@ -44,8 +63,9 @@ class SpectralCertificate:
     verdict : Verdict
     delta : float
         Of ``(1-delta) A* <= A <= (1+delta) A*``; infinite unless bounded.
-    unseen : int
-        Dimensions of A that no measurement sees.
+    unseen : int or None
+        Dimensions of A that no measurement sees, to rounding; at least so many where that
+        would cost too much to find out; None where A is singular, and it was not looked for.
     sigma : float
         Proven lower bound on the smallest singular value of the whitened map, rows
         weighted by 1/noise (rounding included); 0 when there is none.
@@ -56,7 +76,7 @@ class SpectralCertificate:
 
     verdict: Verdict
     delta: float
-    unseen: int
+    unseen: int | None
     sigma: float
     simulated: bool
     message: str
@@ -80,7 +100,7 @@ def spectral_certificate(
     b : (m,) float64
         Readings, within ``noise`` of ``u_i* A* u_i``.
     A : (n, n) array
-        Hermitian positive definite estimate.
+        Hermitian estimate; only where it is positive definite is there a relative bound.
     noise : float or (m,) float64
         Bound on the error of each reading.
     confidence : float, optional
@@ -102,38 +122,99 @@ def spectral_certificate(
     whitened, the conditioning of A does not enter the rounding error of the proof.
     """
     m, n = U.shape
-    unknowns = n * n if np.iscomplexobj(U) else n * (n + 1) // 2
+    size = unknowns(U)
+    if m < size:
+        return _too_few(U, size)
     lam, Q = np.linalg.eigh(A)
-    if not lam[0] > 0.0:
-        raise ValueError(f"A must be positive definite; its smallest eigenvalue is {lam[0]:.3g}")
-    V = U @ Q.conj()  # V[i] = Q* u_i, the row in the eigenbasis of A
-    z = np.abs(V) ** 2 @ lam - b
-    rounding = (4 * n + 16) * _EPS * (lam[-1] * n + np.abs(b))
-    allowed = np.broadcast_to(np.asarray(noise, dtype=np.float64), (m,)) + rounding
-    weight = 1.0 / allowed
-    G = _gram(V, weight)
-    trace = float(np.trace(G))
-    # Rounding of G (sums of m products of entries each of a few operations) and of the
-    # factorisation [Rump 2006, Thm 2.3], all relative to the trace.
-    slip = (m + 2 * unknowns + 40) * _EPS * trace
-    plain = _proven_sigma(G, np.ones(unknowns), slip)
-    if m < unknowns or plain == 0.0:
-        values = np.linalg.eigvalsh(G)
-        unseen = max(int(np.sum(values <= slip)), unknowns - m)
-        text = f"the measurements do not determine A: {unseen} of {unknowns} dimensions are unseen"
-        return SpectralCertificate(Verdict.UNDETERMINED, np.inf, unseen, 0.0, False, text)
-    factor = cho_factor(G)
-    x = np.zeros(unknowns)
+    if not lam[0] > 4.0 * n * EPS * lam[-1]:
+        return _without_bound(Verdict.SINGULAR, None, _SINGULAR)
+    _refuse_what_cannot_fit(size)
+    # The claim is relative: in units of A nothing overflows.
+    exponent = -int(np.frexp(lam[-1])[1])
+    with np.errstate(under="ignore", over="ignore"):
+        lam, b = np.ldexp(lam, exponent), np.ldexp(b, exponent)
+        levels = np.ldexp(np.broadcast_to(np.asarray(noise, dtype=np.float64), (m,)), exponent)
+        V = U @ Q.conj()  # V[i] = Q* u_i, the row in the eigenbasis of A
+        data = _Whitened(V, lam, b, np.minimum(levels, _LARGEST_NOISE))
+        return _bounded(data, confidence, seed)
+
+
+_SINGULAR = "A is singular or indefinite, to rounding, so no relative bound exists"
+
+
+def _without_bound(verdict: Verdict, unseen: int | None, text: str) -> SpectralCertificate:
+    return SpectralCertificate(verdict, np.inf, unseen, 0.0, False, text)
+
+
+def _too_few(U: Matrix, size: int) -> SpectralCertificate:
+    """The answer where there are fewer rows than unknowns: nothing of that size is formed."""
+    m, n = U.shape
+    seen, least = m, "at least "
+    if m <= _RANKED_ROWS:
+        # K has ones on its diagonal, and its entries err by some n roundings.
+        seen, least = numerical_rank(gram(U), 8.0 * (m + n) * EPS, lower=0) if m else 0, ""
+    return _undetermined(size - seen, size, least)
+
+
+def _undetermined(unseen: int, size: int, least: str = "") -> SpectralCertificate:
+    text = f"the measurements do not determine A: {least}{unseen} of {size} dimensions are unseen"
+    return _without_bound(Verdict.UNDETERMINED, unseen, text)
+
+
+def _refuse_what_cannot_fit(size: int) -> None:
+    """Raise MemoryError before the Gram matrix, its factor and a shifted copy are made."""
+    needed, free = 3 * 8 * size * size, available_memory()
+    if needed > free:
+        raise MemoryError(
+            f"a spectral bound on {size} unknowns takes {needed / 2**30:.1f} GiB and "
+            f"{free / 2**30:.1f} GiB are free"
+        )
+
+
+class _Whitened:
+    """Rows, residuals and weights in the eigenbasis of A, and the Gram matrix of the map."""
+
+    def __init__(self, V: Matrix, lam: Vector, b: Vector, noise: Vector) -> None:
+        self.V, self.lam = V, lam
+        self.m, self.n = V.shape
+        self.z = np.abs(V) ** 2 @ lam - b
+        rounding = (4 * self.n + 16) * EPS * (lam[-1] * self.n + np.abs(b))
+        self.weight = 1.0 / (noise + rounding)
+        self.G = normal_matrix(V, self.weight)
+        self.trace = float(np.trace(self.G))
+        # Rounding of V and of G (sums of m products of entries each of a few operations) and of
+        # the factorisation [Rump 2006, Thm 2.3], all relative to the trace.
+        size = len(self.G)
+        self.slip = (self.m + 2 * size + 4 * self.n + 40) * EPS * self.trace
+
+    def residual(self, S: Matrix) -> Vector:
+        """``z + F(S)``."""
+        return self.z + forward(self.V, S)
+
+    def slope(self, r: Vector) -> Vector:
+        """Adjoint of the weighted map at the weighted r."""
+        return adjoint(self.V, self.weight**2 * r)
+
+
+def _bounded(data: _Whitened, confidence: float | None, seed: int) -> SpectralCertificate:
+    """The answer where there are as many rows as unknowns."""
+    m, n, lam, weight = data.m, data.n, data.lam, data.weight
+    size = len(data.G)
+    factor = cholesky(data.G)
+    plain = 0.0
+    if factor is not None:
+        plain = proven_sigma(data.G, factor, np.ones(size), data.slip)
+    if factor is None or plain == 0.0:
+        return _unproven(data)
+    x = np.zeros(size)
     for _ in range(2):  # the second round refines the first
-        S = _unpack(x, n, V.dtype)
-        r = z + _forward(V, S)
-        x -= cho_solve(factor, _adjoint(V, weight**2 * r))
-    S = _unpack(x, n, V.dtype)
-    r = z + _forward(V, S)
+        x -= solve(factor, data.slope(data.residual(unpack(x, n, data.V.dtype))))
+    S = unpack(x, n, data.V.dtype)
+    r = data.residual(S)
     # What rounding of F(S) can hide in r, and r's computed component in the range of F.
     length = float(np.linalg.norm(weight * r))
-    fog = (4 * n + 16) * n * _EPS * float(np.linalg.norm(S)) * float(np.linalg.norm(weight))
-    skew = float(np.linalg.norm(_adjoint(V, weight**2 * r))) + m * _EPS * np.sqrt(trace) * length
+    fog = (4 * n + 16) * n * EPS * float(np.linalg.norm(S)) * float(np.linalg.norm(weight))
+    skew = float(np.linalg.norm(data.slope(r))) + m * EPS * np.sqrt(data.trace) * length
     skew = skew / plain + fog
     budget = m - max(0.0, length - fog) ** 2
     if budget < -(skew**2):
@@ -143,14 +224,14 @@ def spectral_certificate(
         )
         return SpectralCertificate(Verdict.REFUTED, np.inf, 0, 0.0, False, text)
     root = np.sqrt(lam)
-    sigma = _proven_sigma(G, 1.0 / _pair_products(lam, V.dtype), slip)
+    sigma = proven_sigma(data.G, factor, 1.0 / pair_products(lam, data.V.dtype), data.slip)
     errors = np.linalg.eigvalsh(S / np.outer(root, root))
     if confidence is None:
         hidden = (skew + np.sqrt(skew**2 + max(budget, 0.0))) / sigma if sigma > 0.0 else np.inf
     else:
-        hidden = _simulated(V, weight, factor, root, confidence, seed)
+        hidden = _simulated(data.V, weight, factor, root, confidence, seed)
     # Rounding of the eigendecomposition of A, relative to its smallest eigenvalue.
-    hidden += 4.0 * n * _EPS * lam[-1] / lam[0]
+    hidden += 4.0 * n * EPS * lam[-1] / lam[0]
     least = 1.0 + errors[0] - hidden
     if not least > 0.0:
         text = "this noise is too large for a bound: A* may be singular as far as the data say"
@@ -167,90 +248,16 @@ def spectral_certificate(
     return SpectralCertificate(Verdict.BOUNDED, delta, 0, sigma, confidence is not None, text)
 
 
-def _features(V: Matrix) -> Vector:
-    """Return the real coordinates of ``conj(v) v^T`` for every row, (rows, unknowns)."""
-    j, k = np.triu_indices(V.shape[1], 1)
-    diagonal = np.abs(V) ** 2
-    products = np.sqrt(2.0) * V[:, j].conj() * V[:, k]
-    if np.iscomplexobj(V):
-        return np.concatenate([diagonal, products.real, -products.imag], axis=1)
-    return np.concatenate([diagonal, products], axis=1)
-
-
-def _unpack(x: Vector, n: int, dtype: npt.DTypeLike) -> Matrix:
-    """Return the Hermitian matrix of real coordinates x."""
-    j, k = np.triu_indices(n, 1)
-    S = np.zeros((n, n), dtype=dtype)
-    off = x[n : n + len(j)] / np.sqrt(2.0)
-    if np.iscomplexobj(S):
-        off = off + 1j * x[n + len(j) :] / np.sqrt(2.0)
-    S[j, k] = off
-    S[k, j] = off.conj()
-    S[np.arange(n), np.arange(n)] = x[:n]
-    return S
-
-
-def _pair_products(lam: Vector, dtype: npt.DTypeLike) -> Vector:
-    """Return ``lam_j lam_k`` for every real coordinate."""
-    j, k = np.triu_indices(len(lam), 1)
-    pairs = lam[j] * lam[k]
-    repeats = [pairs, pairs] if np.issubdtype(dtype, np.complexfloating) else [pairs]
-    return np.concatenate([lam**2, *repeats])
-
-
-def _blocks(V: Matrix) -> list[slice]:
-    m, n = V.shape
-    rows = max(1, _BLOCK_ENTRIES // (n * n))
-    return [slice(i, min(i + rows, m)) for i in range(0, m, rows)]
-
-
-def _gram(V: Matrix, weight: Vector) -> Matrix:
-    """Return the Gram matrix of the weighted map, one block of rows at a time."""
-    first = _features(V[:0])  # there may be no row at all
-    G: Matrix = first.T @ first
-    for rows in _blocks(V):
-        part = _features(V[rows]) * weight[rows, None]
-        G = G + part.T @ part
-    return G
-
-
-def _forward(V: Matrix, S: Matrix) -> Vector:
-    """Return ``v_i* S v_i`` for every row."""
-    values: Vector = np.einsum("ij,ij->i", V.conj() @ S, V).real
-    return values
-
-
-def _adjoint(V: Matrix, y: Vector) -> Vector:
-    parts = [_features(V[rows]).T @ y[rows] for rows in _blocks(V)]
-    total: Vector = np.sum(parts, axis=0)
-    return total
-
-
-def _proven_sigma(G: Matrix, diagonal: Vector, slip: float) -> float:
-    """Return s for which ``G - s^2 diag(diagonal)`` is proven positive definite, or 0.
-
-    Parameters
-    ----------
-    slip : float
-        Bound on the rounding error of G and of a Cholesky factorisation of that size:
-        completed on ``G - s^2 diag - 2 slip``, it proves the claim.
-    """
-    root = 1.0 / np.sqrt(diagonal)
-    estimate = float(np.linalg.eigvalsh(G * np.outer(root, root))[0])
-    if not estimate > 0.0:
-        # Bad scaling may hide a positive value; the proof below starts lower.
-        estimate = float(np.linalg.eigvalsh(G)[0]) / float(diagonal.max())
-    share = 0.99
-    while share > 1e-3 and estimate > 0.0:
-        shifted = G.copy()
-        shifted.flat[:: len(G) + 1] -= share * estimate * diagonal + 2.0 * slip
-        try:
-            cho_factor(shifted, lower=True)
-        except LinAlgError:
-            share /= 2.0
-            continue
-        return float(np.sqrt(share * estimate))
-    return 0.0
+def _unproven(data: _Whitened) -> SpectralCertificate:
+    """The answer where the map is not proven to have full rank: how much it sees, unweighted."""
+    G = normal_matrix(data.V, np.ones(data.m))
+    size = len(G)
+    slip = (data.m + 2 * size + 4 * data.n + 40) * EPS * float(np.trace(G))
+    unseen = size - numerical_rank(G, slip)
+    if unseen:
+        return _undetermined(unseen, size)
+    text = "noise of sizes this unequal leaves no bound that float64 can prove"
+    return _without_bound(Verdict.TOO_NOISY, 0, text)
 
 
 def _simulated(
@@ -259,8 +266,8 @@ def _simulated(
     """Return the quantile of the whitened error caused by errors of random sign."""
     rng = np.random.default_rng(seed)
     m, n = V.shape
-    norms = np.empty(_SIMULATIONS)
-    for i in range(_SIMULATIONS):
-        x = cho_solve(factor, _adjoint(V, weight * rng.choice((-1.0, 1.0), m)))
-        norms[i] = np.linalg.norm(_unpack(x, n, V.dtype) / np.outer(root, root), 2)
+    signs = rng.choice((-1.0, 1.0), (m, _SIMULATIONS))
+    X = solve(factor, adjoint(V, weight[:, None] * signs))
+    scale = np.outer(root, root)
+    norms = [np.linalg.norm(unpack(x, n, V.dtype) / scale, 2) for x in X.T]
     return float(np.quantile(norms, confidence, method="higher"))

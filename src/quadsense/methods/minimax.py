@@ -207,7 +207,13 @@ class Minimax(Stepped):
             return Claim("undecided", reason, state.dual, state.lower)
 
     def _reason(self, problem: Problem, state: State) -> str:
-        if problem.target and state.lower > 1.0:
+        if not problem.target:
+            lower, upper = problem.error_unit * state.lower, problem.error_unit * state.max_ratio
+            return (
+                f"rounding stops the interior-point method between the bounds {lower:.6g} and "
+                f"{upper:.6g} on the smallest worst error"
+            )
+        if state.lower > 1.0:
             return (
                 "rounding keeps both a fit and a proof that there is none from closing: raise delta"
             )
