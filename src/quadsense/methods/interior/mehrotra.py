@@ -20,7 +20,7 @@ Mask = npt.NDArray[np.bool_]
 
 SIGNS = np.array([[-1.0], [1.0]])
 LARGEST = 1e150  # weight of a row that still leaves room for its square
-UNEVEN = 1e-3  # share of the mean product below which one is too small, [Wright 1997, ch. 5]
+UNEVEN = 1e-3  # share of the mean product below which one is too small
 SHORTENINGS = 30  # of a step, at most
 AMBITION = 0.3  # how far past a step the correctors look
 
