@@ -157,8 +157,10 @@ def best_error_bound(
         # Rows that do not span the space leave y as it is: F*(y) >= -e I, so -e tr(A) enters.
         trace = data.n * max(norm_limit(U, Ends.around(b, width)), 10.0 * size)
         value, error = intervals.support(proof.y)
-        cost = float(np.abs(proof.y) @ width)
-        found = upper * (1.0 - (value + error + proof.negative * trace) / cost) * (1.0 - 1e-12)
+        leans = np.flatnonzero(proof.y)
+        cost = float(np.abs(proof.y[leans]) @ width[leans])
+        above = value + error + proof.negative * trace
+        found = upper * (1.0 - above / cost) * (1.0 - 1e-12) if math.isfinite(cost) else 0.0
         condition = f"among matrices of trace up to {trace:.3g}"
         return (found, condition) if found > floor else (floor, "")
     y = np.ldexp(y, -int(np.frexp(largest)[1]))
