@@ -83,6 +83,11 @@ class History:
         """Number of entries."""
         return int(self.iteration.size)
 
+    def __repr__(self) -> str:
+        """How many entries, and where they end."""
+        last = f", last iteration {int(self.iteration[-1])}" if len(self) else ""
+        return f"<History of {len(self)} entries{last}>"
+
 
 @dataclass(frozen=True)
 class Result:
