@@ -112,7 +112,7 @@ class _Recorder:
             delta = self.typical_delta
             residual = ratio * delta
         else:
-            delta = float(self.tolerance[np.argmax(trace.ratios)])
+            delta = 0.0 if self.bar is None else float(self.tolerance[np.argmax(trace.ratios)])
             with np.errstate(over="ignore"):
                 residual = unit * float((trace.ratios * self.tolerance).max())
         seconds = time.perf_counter() - self.begin
