@@ -13,7 +13,8 @@ _DENSE_UNKNOWNS, _DENSE_ENTRIES, _DENSE_FLOPS = 1000, 500_000, 5e7
 # is one, so a growing rank wastes no restarts below it, and a given one not many.
 _AMPLE_ROWS = 4
 # Restarts unless the caller says how many: few where rows are ample and a step takes more flops
-# than this, else as many as take some ten seconds, between few and many.
+# than this, or the rank is so large that a descent hardly ends anywhere but at a fit; else as many
+# as take some ten seconds, between few and many.
 _FEW_RESTARTS, _MANY_RESTARTS = 20, 200
 _CHEAP_FLOPS, _PATIENCE = 1e6, 10.0
 # Steps of an attempt, seconds of a step's overhead, and flops a second in products that a
@@ -42,6 +43,9 @@ def default_restarts(U: Matrix, rank: int, lifted: int) -> int:
     """Return how many restarts are worth their while; ``lifted`` is the rank of a lift."""
     m, size = float(len(U)), float(unknowns(U, lifted))
     if rows_are_ample(U, rank) and m * size**2 > _CHEAP_FLOPS:
+        return _FEW_RESTARTS
+    of_rank = rank**2 if np.iscomplexobj(U) else rank * (rank + 1) // 2
+    if rank >= U.shape[1] or of_rank > m:
         return _FEW_RESTARTS
     flops = 8.0 * m * size
     if takes_normal_equations(U, lifted):
