@@ -2,9 +2,10 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+OLDEST := .venv-oldest
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-deep check format figures bench-paper bench bench-quick clean
+.PHONY: help demo test test-oldest test-deep check format figures bench-paper bench bench-quick clean
 
 help:  ## List the tasks
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -30,6 +31,16 @@ test: $(VENV)/.installed-dev  ## Run the tests
 
 test-deep: $(VENV)/.installed-dev  ## Solve 20,000 generated problems, check every claim
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/deep.py --count 20000 --seed 0 --jobs 2
+
+$(OLDEST)/.installed: pyproject.toml tests/oldest.txt
+	$(PYTHON) -m venv --clear $(OLDEST)
+	$(OLDEST)/bin/python -m pip install --quiet --upgrade pip
+	$(OLDEST)/bin/python -m pip install --quiet --constraint tests/oldest.txt --editable '.[dev]'
+	@touch $@
+
+# A cache of compiled loops of its own: each version of Numba throws away the other's.
+test-oldest: $(OLDEST)/.installed  ## Run the tests with the oldest versions allowed of everything
+	OPENBLAS_NUM_THREADS=1 NUMBA_CACHE_DIR=$(OLDEST)/numba $(OLDEST)/bin/python -m pytest -n auto
 
 check: $(VENV)/.installed-dev  ## Lint, types, who imports whom
 	$(BIN)/ruff check
@@ -59,4 +70,4 @@ bench-quick: $(VENV)/.installed-bench  ## The same on small problems (a minute)
 	$(BIN)/python benchmarks/peers.py --quick
 
 clean:  ## Remove the environment and caches
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) $(OLDEST) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

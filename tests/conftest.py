@@ -1,5 +1,7 @@
 """Shared fixtures: every kind of array that U may be."""
 
+import signal
+
 import array_api_strict
 import numpy as np
 import pytest
@@ -9,6 +11,10 @@ from hypothesis import settings
 # The same examples on every machine, and no clock: compilation would trip it.
 settings.register_profile("quadsense", deadline=None, derandomize=True)
 settings.load_profile("quadsense")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # As in a shell's background job: tests of Ctrl-C want it as a user has it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _numpy(U):

@@ -18,6 +18,8 @@ MODULUS = 2**31 - 1  # products of two residues fit int64
 def integers(*parts: Any) -> tuple[list[Any], int]:
     """Float arrays as arrays of Python integers times one power of two, and its exponent."""
     arrays = [np.asarray(part, dtype=np.float64) for part in parts]
+    if not all(np.isfinite(array).all() for array in arrays):
+        raise ValueError("only finite numbers are fractions")
     mantissas, exponents = zip(*(np.frexp(array) for array in arrays), strict=True)
     whole = [np.ldexp(mantissa, 53).astype(np.int64) for mantissa in mantissas]
     used = [exponent[values != 0] for exponent, values in zip(exponents, whole, strict=True)]

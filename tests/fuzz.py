@@ -216,6 +216,8 @@ def _where(error: BaseException) -> str:
 def judge(case: Case, result: Any) -> list[tuple[str, str]]:
     """Findings on a result; none where all is well."""
     findings = checks(case, result)
+    if not np.isfinite(np.asarray(result.matrix)).all():
+        return [*findings, ("false number", f"{result.status}: the matrix is not finite")]
     status = result.status
     known = truth.of(case)
     if status is Status.MET:

@@ -92,7 +92,7 @@ def test_the_bound_is_drawn_only_where_it_holds(scale):
         "quadsense.core.noise",
         "quadsense.core.matrix",
         "quadsense.measurements.base",
-        "quadsense.methods.spectral",
+        "quadsense.measurements.oracle",
     ],
 )
 def test_examples_in_docstrings_run(name):

@@ -36,7 +36,7 @@ def drive(problem, name, most=300):
             with np.errstate(all="ignore"):
                 found = enclosure(matrix, problem.rows, problem.b)
                 rounding = float(np.max(found.error / problem.delta))
-            if is_met(found, problem.delta, problem.sides):
+            if is_met(found, problem.ends):
                 return "met"
             corrections += 1
             if corrections > 6 or rounding >= 0.5:
@@ -56,7 +56,7 @@ def to_problem(data, target):
 @pytest.mark.parametrize("shape", SHAPES)
 def test_no_flag_is_raised_at_any_tolerance(shape, exponent):
     n, m = shape
-    for seed in range(4):
+    for seed in (1 + exponent % 3, 0):  # repeated rows, both signs or noise; and none of these
         rng = np.random.default_rng([seed, n, m])
         U = gaussian_rows(rng, m, n, bool(rng.integers(2)))
         U = U[rng.integers(0, m, m)] if seed == 1 else U
@@ -74,7 +74,7 @@ def test_no_flag_is_raised_at_any_tolerance(shape, exponent):
 
 
 @pytest.mark.parametrize("psd", [False, True])
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(40))
 def test_no_flag_is_raised_by_intervals_of_any_kind(seed, psd):
     case = random_case(np.random.default_rng([seed, 3]), psd)
     squares = case.norms**2 * case.scale

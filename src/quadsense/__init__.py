@@ -8,22 +8,24 @@ True
 """
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 # From here rather than from deep inside, where these take a third longer (CPython 3.11).
 import scipy.linalg
 import scipy.sparse.linalg  # noqa: F401
 
-from quadsense import datasets
 from quadsense.certificate import Certificate
-from quadsense.core import theory
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.noise import delta_from_sigma
 from quadsense.measurements import Measurements
-from quadsense.methods.spectral import SpectralOracle
+from quadsense.measurements.oracle import SpectralOracle
 from quadsense.result import History, Result, Status, load_result
 from quadsense.solve import solve
-from quadsense.spectral import solve_spectral
+
+if TYPE_CHECKING:
+    from quadsense import datasets
+    from quadsense.core import theory
+    from quadsense.spectral import solve_spectral
 
 __version__ = "0.1.0"
 
@@ -45,11 +47,22 @@ __all__ = [
 ]
 
 
+_LATER = {
+    "datasets": ("quadsense.datasets", None),
+    "plot": ("quadsense.plot", None),  # needs matplotlib, which is an extra
+    "solve_spectral": ("quadsense.spectral", "solve_spectral"),
+    "theory": ("quadsense.core.theory", None),
+}
+"""Names imported when they are first asked for: by whom one of them is needed, not all are."""
+
+
 def __getattr__(name: str) -> Any:
-    """Import `quadsense.plot` on first use: it needs matplotlib, which is an extra."""
-    if name == "plot":
-        return importlib.import_module("quadsense.plot")
-    raise AttributeError(f"module 'quadsense' has no attribute {name!r}")
+    """Import what not every program needs on first use."""
+    if name not in _LATER:
+        raise AttributeError(f"module 'quadsense' has no attribute {name!r}")
+    home, attribute = _LATER[name]
+    module = importlib.import_module(home)
+    return module if attribute is None else getattr(module, attribute)
 
 
 def __dir__() -> list[str]:

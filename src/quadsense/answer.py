@@ -34,7 +34,7 @@ def _to_result(request: Request, answer: Answer, preparing: float) -> Result:
     data, outcome = request.data, answer.outcome
     values = Values(data, outcome.found, answer.set_aside)
     certificate = _certificate(request, answer, values)
-    status = _status(request, answer, certificate)
+    status = _status(answer, certificate)
     unique, unseen, exact = _identifiability(data, answer, RANK_SHARE * request.plan.flops)
     suspects = _suspects(data, certificate)
     words = Words(
@@ -64,20 +64,13 @@ def _to_result(request: Request, answer: Answer, preparing: float) -> Result:
     )
 
 
-def _status(request: Request, answer: Answer, certificate: Certificate) -> Status:
+def _status(answer: Answer, certificate: Certificate) -> Status:
     """The status that the checked certificate bears out."""
     status, kind = answer.outcome.status, certificate.kind
-    if kind == "infeasible":
-        return Status.INFEASIBLE
-    upper, lower = certificate.upper_bound, certificate.lower_bound
-    claimed = (
-        (status is Status.MET and kind != "met")
-        or status is Status.INFEASIBLE
-        or (
-            status is Status.OPTIMAL and not within_gap(request.data, upper, lower, certificate.gap)
-        )
-    )
-    return Status.UNDECIDED if claimed else status  # claimed, but the check did not hold
+    if kind != "none":
+        return Status(kind)
+    claims = (Status.MET, Status.OPTIMAL, Status.INFEASIBLE)
+    return Status.UNDECIDED if status in claims else status  # claimed, but it did not hold
 
 
 def _certificate(request: Request, answer: Answer, values: Values) -> Certificate:
@@ -94,7 +87,9 @@ def _certificate(request: Request, answer: Answer, values: Values) -> Certificat
             dual = user_dual(data, claim.dual)
             size = answer.matrix.norm()
             lower, condition = best_error_bound(data, dual, upper, request.positive, size)
-        kind = "optimal" if outcome.status is Status.OPTIMAL else kind
+        ended = outcome.status in (Status.OPTIMAL, Status.UNDECIDED, Status.STALLED)
+        if ended and within_gap(data, upper, lower, request.problem.options.gap):
+            kind = "optimal"
     elif request.allowed:
         dual = answer.proofs
         if dual is not None:

@@ -19,8 +19,8 @@ from quadsense.core.identify import SpectralCertificate, spectral_certificate
 from quadsense.core.matrix import SensedMatrix
 from quadsense.hitting import smallest_hitting_set
 from quadsense.measurements import Measurements
+from quadsense.measurements.oracle import SpectralOracle
 from quadsense.measurements.validate import checked_vector
-from quadsense.methods.spectral import SpectralOracle
 from quadsense.proofs import best_error_bound, check_infeasible
 from quadsense.threads import for_products_of
 from quadsense.verification import Check, Verification

@@ -27,7 +27,10 @@ EXIT = {
     Status.INFEASIBLE: 4,
     Status.INTERRUPTED: 130,
 }
+"""Exit status of `solve`; every other status is `NOT_MET`."""
+
 NOT_MET = 3
+"""Exit status where nothing was decided, and of `verify` where the claim is false."""
 
 KINDS: dict[str, Any] = {
     "orthonormal": datasets.orthonormal,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from quadsense import datasets
-from quadsense.methods.spectral import SpectralOracle
+from quadsense.measurements.oracle import SpectralOracle
 from quadsense.request import SCHEDULES
 from quadsense.result import Result
 from quadsense.solve import solve

@@ -106,14 +106,15 @@ class _Recorder:
     def add(self, state: State) -> tuple[float, ...]:
         """Append the state's numbers."""
         trace = self.method.trace(self.problem, state)
-        ratio = state.max_ratio
+        unit = self.problem.error_unit
+        ratio = unit * state.max_ratio
         if trace.ratios is None:  # exact where all tolerances are the same
             delta = self.typical_delta
             residual = ratio * delta
         else:
-            delta = float(self.tolerance[np.argmax(trace.ratios)])
+            delta = 0.0 if self.bar is None else float(self.tolerance[np.argmax(trace.ratios)])
             with np.errstate(over="ignore"):
-                residual = float((trace.ratios * self.tolerance).max())
+                residual = unit * float((trace.ratios * self.tolerance).max())
         seconds = time.perf_counter() - self.begin
         row = (
             state.iteration, seconds, residual, ratio, trace.log_potential, trace.lam, trace.step,

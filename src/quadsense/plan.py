@@ -17,7 +17,7 @@ SMALL_PRODUCT = 2e7
 """Flops of a product below which a second BLAS thread costs more than it gives."""
 
 ITERATIONS = {"gd": 200.0, "sgd": 5000.0, "dual": 80.0, "factored": 150.0, "minimax": 12.0}
-"""Steps that a solve typically takes; orders of magnitude, for the predicted time."""
+"""Steps that a solve typically takes; orders of magnitude (docs/theory.md, section 10)."""
 
 
 @dataclass(frozen=True)

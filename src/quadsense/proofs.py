@@ -150,8 +150,19 @@ def best_error_bound(
         return floor, ""
     if psd:  # intervals as wide as the error claimed: readings are not lost beside them
         width = upper * delta
-        found = upper * certify(U, Intervals(b - width, b + width, width), y).lower_bound
-        return max(found, floor), ""
+        intervals = Intervals(b - width, b + width, width)
+        proof = certify(U, intervals, y)
+        if proof.lower_bound > 0.0 or not proof.negative:
+            return max(upper * proof.lower_bound, floor), ""
+        # Rows that do not span the space leave y as it is: F*(y) >= -e I, so -e tr(A) enters.
+        trace = data.n * max(norm_limit(U, Ends.around(b, width)), 10.0 * size)
+        value, error = intervals.support(proof.y)
+        leans = np.flatnonzero(proof.y)
+        cost = float(np.abs(proof.y[leans]) @ width[leans])
+        above = value + error + proof.negative * trace
+        found = upper * (1.0 - above / cost) * (1.0 - 1e-12) if math.isfinite(cost) else 0.0
+        condition = f"among matrices of trace up to {trace:.3g}"
+        return (found, condition) if found > floor else (floor, "")
     y = np.ldexp(y, -int(np.frexp(largest)[1]))
     sigma = smallest_singular_value(U)
     norm, condition = max(norm_limit(U, Ends.around(b, upper * delta)), 10.0 * size), ""

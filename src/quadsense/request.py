@@ -18,9 +18,9 @@ from quadsense.interrupts import Interrupts
 from quadsense.loop import Limits
 from quadsense.measurements import Measurements
 from quadsense.measurements.base import UnitReadings
+from quadsense.measurements.oracle import checked_square
 from quadsense.methods import METHODS, Options
 from quadsense.methods.base import MethodOptions
-from quadsense.methods.spectral import checked_square
 from quadsense.result import Result
 from quadsense.typing import MethodName, NormName, ScheduleName, StartName, is_number, is_whole
 

@@ -16,8 +16,8 @@ from quadsense.arrays import Array, Vector, to_numpy
 from quadsense.certificate import AGREE, Certificate, evaluate
 from quadsense.core.forms import MeasuredForm
 from quadsense.core.matrix import SensedMatrix
+from quadsense.measurements.oracle import SpectralOracle
 from quadsense.measurements.validate import checked_rows
-from quadsense.methods.spectral import SpectralOracle
 from quadsense.typing import is_number, is_whole
 from quadsense.verification import Check, Verification
 
@@ -82,6 +82,11 @@ class History:
     def __len__(self) -> int:
         """Number of entries."""
         return int(self.iteration.size)
+
+    def __repr__(self) -> str:
+        """How many entries, and where they end."""
+        last = f", last iteration {int(self.iteration[-1])}" if len(self) else ""
+        return f"<History of {len(self)} entries{last}>"
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ from quadsense.core.certificate import Enclosure, enclosure
 from quadsense.core.matrix import SensedMatrix
 from quadsense.loop import Limits, Outcome, reference, run
 from quadsense.measurements import Measurements
-from quadsense.measurements.base import HARMLESS
 from quadsense.measurements.gram import make_gram
 from quadsense.methods import METHODS, Claim, Method, Problem
 from quadsense.methods.steps import own
@@ -175,12 +174,9 @@ def best_positive(request: Request) -> Answer:
 
     problem, limits = request.problem, request.limits
     b, delta = to_numpy(problem.b), to_numpy(problem.delta)
-    # Ratios are counted in units of the largest reading, so that their scale does not matter.
+    # Where every unit is that of the largest reading, a ratio of 1e-8 is an exact fit.
     unit = float(np.max(np.abs(b) / delta)) or 1.0
-    with np.errstate(over="ignore"):
-        width = unit * delta
-    # Rows of tiny norm read far less than their unit: a narrower one, still far too wide, serves.
-    width = np.minimum(width, HARMLESS * max(float(np.max(np.abs(b))), float(width.min())))
+    width = unit * delta
     intervals = Intervals.around(b, width)
     begin = time.perf_counter()
 

@@ -1,45 +1,27 @@
-"""`solve`: the road of the data, top to bottom."""
+"""`solve`: the one entry point, typed and described; `road` is where it leads."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from typing import Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
-import numpy as np
-
-from quadsense.answer import to_result
-from quadsense.core.matrix import SensedMatrix
-from quadsense.interrupts import Interrupted, Interrupts
-from quadsense.loop import Intermediate
-from quadsense.measurements import Measurements
-from quadsense.methods import Problem
-from quadsense.methods.base import MethodOptions
-from quadsense.plan import make_plan, refuse_what_cannot_fit, shape_of
-from quadsense.request import (
-    check_options,
-    check_priors,
-    refuse_unknown,
-    to_allowed,
-    to_generator,
-    to_limits,
-    to_measurements,
-    to_options,
-    to_start,
-)
-from quadsense.result import Result, Status
-from quadsense.runs import Request, best_positive, run_plan
-from quadsense.typing import (
-    MatrixLike,
-    MethodName,
-    Real,
-    RealOrVector,
-    ScheduleName,
-    Seed,
-    StartName,
-    VectorLike,
-    Whole,
-)
+if TYPE_CHECKING:
+    from quadsense.core.matrix import SensedMatrix
+    from quadsense.loop import Intermediate
+    from quadsense.measurements import Measurements
+    from quadsense.methods.base import MethodOptions
+    from quadsense.result import Result
+    from quadsense.typing import (
+        MatrixLike,
+        MethodName,
+        Real,
+        RealOrVector,
+        ScheduleName,
+        Seed,
+        StartName,
+        VectorLike,
+        Whole,
+    )
 
 
 def solve(
@@ -149,53 +131,27 @@ def solve(
     >>> result.status, bool(result.certificate.verify(p.U, p.b))
     (<Status.MET: 'met'>, True)
     """
-    begin = time.perf_counter()
-    with np.errstate(under="ignore"), Interrupts() as interrupts:  # what underflows is not missed
-        refuse_unknown(solve, options)
-        measured = to_measurements(data, b, delta, rtol, bounds, conjugate)
-        target = measured.tolerance is not None
-        if not target:
-            measured = measured.without_tolerance()
-        settings = to_options(method, schedule, options, measured.m)
-        limits = to_limits(max_iter, time_limit, callback, progress, interrupts)
-        check_priors(method, measured, psd, rank, target)
-        allowed = to_allowed(allow_violations, measured.m, target)
-        positive = bool(psd) or rank is not None or method == "dual"
-        # 0: it may grow
-        order = None if rank is None else 0 if isinstance(rank, str) else int(rank)
-        shape = shape_of(measured, psd=positive, rank=order, target=target)
-        plan = make_plan(shape, method)
-        check_options(plan.methods, options, schedule)
-        refuse_what_cannot_fit(shape, plan)
-        generator = to_generator(rng, plan.methods)
-        scaled = measured.scaled()
-        first = to_start(start, schedule, measured, scaled)
-        problem = Problem(
-            rows=measured.unit_rows,
-            b=scaled.b,
-            delta=scaled.delta,
-            tau=first.tau,
-            base=first.base,
-            c_start=first.c,
-            factor_start=first.factor,
-            sides=measured.sides,
-            given_ends=measured.unit_ends,
-            target=target,
-            rank=order or None,
-            options=settings,
-            seed=generator,
-        )
-        request = Request(measured, plan, problem, limits, positive, allowed)
-        preparing = time.perf_counter() - begin
-        answer = run_plan(request) if target or not positive else best_positive(request)
-        undone = (Status.INFEASIBLE, Status.UNDECIDED, Status.STALLED)
-        # A row of zeros is no row to a method, but a contradiction all the same.
-        unmet = answer.outcome.status in undone or measured.contradictions().size
-        if allowed and unmet:
-            from quadsense.violations import set_violations_aside  # seldom needed, dear to import
+    from quadsense.request import refuse_unknown
+    from quadsense.road import travel  # at the first solve: with all that it needs, 30 modules
 
-            answer = set_violations_aside(request, answer, begin)
-        result = to_result(request, answer, preparing)
-    if interrupts.pressed:
-        raise Interrupted(result)
-    return result
+    refuse_unknown(solve, options)
+    return travel(
+        data,
+        b,
+        delta=delta,
+        rtol=rtol,
+        bounds=bounds,
+        method=method,
+        psd=psd,
+        rank=rank,
+        start=start,
+        schedule=schedule,
+        allow_violations=allow_violations,
+        max_iter=max_iter,
+        time_limit=time_limit,
+        rng=rng,
+        callback=callback,
+        progress=progress,
+        conjugate=conjugate,
+        options=options,
+    )

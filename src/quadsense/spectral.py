@@ -16,14 +16,9 @@ from quadsense.interrupts import Interrupted, Interrupts
 from quadsense.loop import Intermediate, run
 from quadsense.measurements.dense import DenseRows
 from quadsense.measurements.gram import IdentityGram
+from quadsense.measurements.oracle import SpectralOracle, checked_square, symmetrised
 from quadsense.methods.base import MethodOptions
-from quadsense.methods.spectral import (
-    Spectral,
-    SpectralOracle,
-    SpectralProblem,
-    checked_square,
-    symmetrised,
-)
+from quadsense.methods.spectral import Spectral, SpectralProblem
 from quadsense.request import check_options, refuse_unknown, to_limits, to_options
 from quadsense.result import Result, Status
 from quadsense.typing import MatrixLike, Real, ScheduleName, Whole, is_number

@@ -47,6 +47,7 @@ IDLE_PROOFS = 12
 are more than `FEW_CHOICES` of what to set aside."""
 
 FEW_CHOICES = 1000
+"""Choices of what to set aside up to which proofs go on however little they add."""
 
 ALL_CHOICES = 200
 """Choices of which every one is tried, as a last resort."""
@@ -177,7 +178,8 @@ def set_violations_aside(request: Request, answer: Answer, begin: float) -> Answ
 def _one_by_one(search: _Search) -> None:
     """Try every choice, where proofs failed and there are few."""
     m, k = search.request.data.m, search.allowed
-    if math.comb(m, k) > ALL_CHOICES:
+    most = ALL_CHOICES if search.method != "factored" else ALL_CHOICES // 10  # which takes longer
+    if math.comb(m, k) > most:
         return
     for rows in itertools.combinations(range(m), k):
         if search.over:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import cython_blas
 
-_TRMM_ARGUMENTS = 11
+_TRMM_ARGUMENTS = 11  # side, uplo, transa, diag, m, n, alpha, A, lda, B, ldb
 _ONE = {letter: np.ones((), letter) for letter in "fdFD"}
 _PREFIX = {"f": "s", "d": "d", "F": "c", "D": "z"}
 

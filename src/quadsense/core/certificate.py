@@ -2,8 +2,8 @@
 
 The unit roundoff is ``u = 2^-53``. A computed inner product of length n errs by at most
 ``n u / (1 - n u)`` times the inner product of the moduli, at most the product of the norms
-[Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., Section 3.1]; for complex numbers
-a factor below 2 more covers it. All counts below are rounded up generously.
+[Higham 2002, Section 3.1]; for complex numbers a factor below 2 more covers it. All counts below
+are rounded up generously.
 """
 
 from __future__ import annotations

@@ -15,12 +15,12 @@ from scipy.linalg.lapack import dpotrf, dpotrs, dpstrf
 Matrix = npt.NDArray[Any]
 Vector = npt.NDArray[np.float64]
 
-EPS = float(np.finfo(np.float64).eps)
+EPS = float(np.finfo(np.float64).eps)  # twice the unit roundoff
 
 # Shares of the estimated eigenvalue for which a proof is tried.
-_SHARES = (0.99, 0.9, 0.5, 0.1, 0.01)
+_SHARES = (0.99, 0.9, 0.5, 0.1, 0.01)  # of the estimate: each try is a factorisation
 # Steps of Lanczos on the inverse: its largest eigenvalue is found first.
-_LANCZOS_STEPS = 16
+_LANCZOS_STEPS = 16  # an estimate to some percent, which the factorisation then proves
 
 
 def add_products(G: Matrix, rows: Matrix) -> Matrix:

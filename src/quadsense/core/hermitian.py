@@ -17,7 +17,7 @@ from quadsense.core.products import unknowns
 Matrix = npt.NDArray[Any]
 Vector = npt.NDArray[np.float64]
 
-_BLOCK_ENTRIES = 4_000_000
+_BLOCK_ENTRIES = 4_000_000  # 32 MB of features at a time
 
 
 def features(V: Matrix) -> Vector:

@@ -37,7 +37,7 @@ from quadsense.core.products import gram, unknowns
 Matrix = npt.NDArray[Any]
 Vector = npt.NDArray[np.float64]
 
-_SIMULATIONS = 400
+_SIMULATIONS = 400  # the level of a 95% quantile is then known to 1%
 # Rows up to which their rank is worth a factorisation of their Gram matrix (m^3/3 flops).
 _RANKED_ROWS = 3000
 # The largest noise, in units of A, that still says something: its square is within range.

@@ -24,7 +24,7 @@ PAPER_C = 0.01
 """The lemmas' step constant, ``step * lam <= c`` [QSZ24, Lemma 5.3]."""
 
 LARGEST_PROVEN_C = 0.169
-"""Largest c for which Taylor with the remainder ``(h^2/2) e^|h| cosh x`` proves the lemma."""
+"""Largest c that a proof of the lemma covers, nearly orthogonal rows too (docs/theory.md, 3)."""
 
 
 @dataclass(frozen=True)

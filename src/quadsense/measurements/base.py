@@ -25,7 +25,7 @@ from quadsense.measurements.validate import (
     checked_vector,
 )
 from quadsense.threads import blas_threads
-from quadsense.typing import is_number
+from quadsense.typing import MatrixLike, Real, RealOrVector, VectorLike, is_number
 
 ORTHONORMAL = 1e-6
 """Frobenius distance of U U* from I below which K = I: K differs from I by its square."""
@@ -143,12 +143,12 @@ class Measurements:
 
     def __init__(
         self,
-        U: Any,
-        b: Any = None,
+        U: MatrixLike,
+        b: VectorLike | None = None,
         *,
-        delta: Any = None,
-        rtol: float = 0.0,
-        bounds: tuple[Any, Any] | None = None,
+        delta: RealOrVector | None = None,
+        rtol: Real = 0.0,
+        bounds: tuple[RealOrVector, RealOrVector] | None = None,
         conjugate: bool = False,
     ) -> None:
         rows = checked_rows(U, conjugate)
@@ -215,7 +215,7 @@ class Measurements:
             raise ValueError("these measurements have no tolerance: use with_tolerance(delta)")
         return self.ends
 
-    def with_tolerance(self, delta: Any = None, rtol: float = 0.0) -> Measurements:
+    def with_tolerance(self, delta: RealOrVector | None = None, rtol: Real = 0.0) -> Measurements:
         """The same probes and readings, nothing copied, with another tolerance.
 
         What is not given stays: `delta` alone keeps the measurements' own rtol, and `rtol` alone
@@ -257,8 +257,8 @@ class Measurements:
         *,
         U: str = "U",
         b: str = "b",
-        delta: Any = None,
-        rtol: float = 0.0,
+        delta: RealOrVector | None = None,
+        rtol: Real = 0.0,
         conjugate: bool | None = None,
     ) -> Measurements:
         """Read measurements from an ``.npz`` file (never unpickled).

@@ -97,7 +97,7 @@ def checked_vector(
     return array
 
 
-def checked_tolerance(delta: Any, rtol: float, b: Vector) -> Vector | None:
+def checked_tolerance(delta: Any, rtol: Any, b: Vector) -> Vector | None:
     """``delta_i + rtol |b_i|``, all positive, or None where no tolerance was given."""
     if not (is_number(rtol) and np.isfinite(rtol) and rtol >= 0):
         raise ValueError(f"rtol must be a finite number, not negative, got {rtol!r}")

@@ -100,6 +100,8 @@ class Problem:
         those of `b` and `delta` where None.
     target : bool
         Whether there is a tolerance to meet; without, the smallest worst error is sought.
+    error_unit : float
+        Without a tolerance, the error that `delta` stands for: of the size of the readings.
     rank : int or None
         Largest rank of A (`factored`); None where it may grow.
     options : Options
@@ -119,6 +121,7 @@ class Problem:
     sides: Any = None
     given_ends: Ends | None = None
     target: bool = True
+    error_unit: float = 1.0
     rank: int | None = None
     options: Options = field(default_factory=Options)
     seed: np.random.Generator = field(default_factory=np.random.default_rng)

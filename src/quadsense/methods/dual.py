@@ -41,7 +41,7 @@ class Dual(Stepped):
             program = None  # where nothing is asked
             if what.b.size:
                 U = what.of(problem.rows.as_numpy())
-                program = prepare(U, Intervals(*what.ends, what.delta), origin / what.scale)
+                program = prepare(U, Intervals(what.lo, what.hi, what.delta), origin / what.scale)
             self._last = problem, what, program
         return self._last[1:]
 

@@ -12,7 +12,7 @@ from quadsense.core.matrix import SensedMatrix
 from quadsense.methods.base import Claim, Problem
 from quadsense.methods.interior import iteration
 from quadsense.methods.interior.adjoint import UNIT
-from quadsense.methods.interior.infeasible import verify_infeasible
+from quadsense.methods.interior.infeasible import check_proof
 from quadsense.methods.interior.program import Program, excess, prepare
 from quadsense.methods.interior.stages import Stage, Stages
 from quadsense.methods.steps import (
@@ -55,6 +55,8 @@ class State:
         bounds at which to stop.
     iteration : int
         Steps taken, in all stages.
+    formed : bool
+        Whether A is to be formed though its coefficients are known, as those round more.
     """
 
     stage: Stage
@@ -66,6 +68,7 @@ class State:
     goal: float
     gap: float
     iteration: int
+    formed: bool = False
 
 
 class Minimax(Stepped):
@@ -204,7 +207,13 @@ class Minimax(Stepped):
             return Claim("undecided", reason, state.dual, state.lower)
 
     def _reason(self, problem: Problem, state: State) -> str:
-        if problem.target and state.lower > 1.0:
+        if not problem.target:
+            lower, upper = problem.error_unit * state.lower, problem.error_unit * state.max_ratio
+            return (
+                f"rounding stops the interior-point method between the bounds {lower:.6g} and "
+                f"{upper:.6g} on the smallest worst error"
+            )
+        if state.lower > 1.0:
             return (
                 "rounding keeps both a fit and a proof that there is none from closing: raise delta"
             )
@@ -215,30 +224,28 @@ class Minimax(Stepped):
 
     def _infeasible(self, problem: Problem, state: State) -> Claim | None:
         """The claim that nothing fits, where the dual vector proves it."""
-        upper, lower = (None, None) if problem.sides is None else problem.sides
-        check = verify_infeasible(
-            self._stages(problem).unit_rows(),
-            to_numpy(problem.b),
-            to_numpy(problem.delta),
-            state.dual,
-            upper=upper,
-            lower=lower,
-        )
+        check = check_proof(self._stages(problem).unit_rows(), problem.ends, state.dual)
         if not check.proved:
             return None
         return Claim("infeasible", dual=state.dual, lower=max(check.ratio, 1.0))
 
     def correct(self, problem: Problem, state: State, z: Array, goal: float) -> State:
-        """Aim lower: the state stays, and is no longer good enough.
+        """The same fit in a form that rounds less, else one of the goal.
 
-        Where the fit is far from what its coordinates say, those are no good: the next stage.
+        At the next stage where this one has reached that already, or where the fit is far from
+        what its coordinates say.
         """
         stages = self._stages(problem)
-        state = replace(state, goal=goal, gap=CLOSE)
-        found = problem.ends.ratios(to_numpy(z + problem.b) - problem.ends.reading)
-        if state.stage is Stage.FAST and float(np.max(found)) > 1.0 and stages.careful is not None:
-            return self._begin(stages, Stage.CAREFUL, 1.0, state.iteration)
-        return state
+        values = to_numpy(z + problem.b) - problem.ends.reading
+        found = float(np.max(problem.ends.ratios(values)))
+        if state.stage is Stage.FAST:
+            if found <= 1.0 and not state.formed and problem.rows.n <= FORMED:
+                return replace(state, formed=True)
+            reached = state.max_ratio + state.rounding <= goal
+            if stages.careful is not None and (found > 1.0 or reached):
+                goal = state.goal if found > 1.0 else goal
+                return self._begin(stages, Stage.CAREFUL, goal, state.iteration)
+        return replace(state, goal=goal, gap=CLOSE)
 
     def _cancels(self, problem: Problem, c: Vector) -> bool:
         """Whether coefficients are so large that rounding their sum matters, and n is not."""
@@ -256,7 +263,7 @@ class Minimax(Stepped):
             fit, formed = iteration.matrix(stages.program(state.stage), state.inner)
             if not formed:
                 c = stages.dual(state.stage, scale * np.asarray(fit))
-                if not self._cancels(problem, c):
+                if not (state.formed or self._cancels(problem, c)):
                     return problem.matrix(own(problem, -c))
                 fit = to_numpy(problem.rows.adjoint(own(problem, c))) / scale
             A = scale * np.asarray(fit)

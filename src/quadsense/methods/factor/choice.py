@@ -19,8 +19,8 @@ _DENSE_UNKNOWNS, _DENSE_ENTRIES, _DENSE_FLOPS = 1000, 500_000, 5e7
 # is one, so a growing rank wastes no restarts below it, and a given one not many.
 _AMPLE_ROWS = 4
 # Restarts unless the caller says how many: few where rows are ample and a step takes more flops
-# than this, or the rank is so large that a descent has no other minima to end in [Boumal,
-# Voroninski, Bandeira 2016]; else as many as take some ten seconds, between few and many.
+# than this, or the rank is so large that a descent hardly ends anywhere but at a fit; else as many
+# as take some ten seconds, between few and many.
 _FEW_RESTARTS, _MANY_RESTARTS = 20, 200
 _CHEAP_FLOPS, _PATIENCE = 1e6, 10.0
 # Steps of an attempt, seconds of a step's overhead, and flops a second in products that a

@@ -71,7 +71,8 @@ def gauss_newton_step(
         slope = slope + penalty[:, None] * Y
     # Re and Im side by side: (J D)_i = 2 Re sum conj(p_k u_j) D_kj.
     weighted = weighted.astype(U.dtype, copy=False)
-    J = (weighted.T[:, :, None] * U[:, None, :]).reshape(len(U), -1).view(U.real.dtype)
+    products = (weighted.T[:, :, None] * U[:, None, :]).reshape(len(U), -1)
+    J = np.ascontiguousarray(products).view(U.real.dtype)  # U may come in Fortran order
     H = J.T @ J
     H.reshape(-1)[:: len(H) + 1] += np.repeat(shift, len(H) // len(Y))
     right = np.ascontiguousarray(slope).reshape(-1).view(np.float64)

@@ -95,7 +95,7 @@ def rounding_bound(problem: Program, Y: Matrix) -> Vector:
 
     Notes
     -----
-    An inner product of length n errs by at most ``gamma_n ||u|| ||x||`` [Higham, 3.5],
+    An inner product of length n errs by at most ``gamma_n ||u|| ||x||`` [Higham 2002, 3.5],
     complex arithmetic at most doubles the length, and squares and sums add k + 3
     operations; rows have unit norm to within rounding, so
     ``|error_i| <= gamma (||X||_F^2 + |b_i|)`` with ``gamma = gamma_{4n + 2k + 8}``.

@@ -132,7 +132,7 @@ def _bend(D: Matrix, penalty: Vector | None) -> float:
 def _direction(
     problem: Program, point: Point, slope: Matrix, penalty: Vector | None, memory: Memory
 ) -> Matrix:
-    """Two-loop recursion [Nocedal, Wright, Alg. 7.4] around the expected Hessian."""
+    """Two-loop recursion [Nocedal & Wright 2006, Alg. 7.4] around the expected Hessian."""
     q = np.negative(slope)
     coefficients: list[float] = []
     for move, change, curvature in reversed(memory):

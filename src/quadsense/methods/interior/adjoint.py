@@ -11,9 +11,9 @@ import numpy as np
 
 from quadsense.methods.interior.svec import Array, Vector
 
-UNIT = float(np.finfo(np.float64).eps) / 2.0
+UNIT = float(np.finfo(np.float64).eps) / 2.0  # unit roundoff, 2^-53
 ROWS = 256  # 2^8 products of 22 by 22 bits sum to 52 bits: exact in a double
-BITS = 22
+BITS = 22  # of a factor, see `ROWS`
 COLUMNS = 2048  # n by n is never formed whole when n is large
 SPLITTER = 134217729.0  # 2^27 + 1 [Dekker 1971]
 

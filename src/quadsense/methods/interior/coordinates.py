@@ -173,11 +173,22 @@ class GramCoordinates:
 
 
 def gram_coordinates(U: Array, delta: Vector) -> GramCoordinates:
-    """Pivoted Cholesky of ``K_ij = |<u_i, u_j>|^2`` down to rounding."""
+    """Pivoted Cholesky of ``K_ij = |<u_i, u_j>|^2`` down to rounding.
+
+    It is that of rows of unit norm, scaled afterwards: the small rows would be rounded away.
+    """
     K = np.abs(U @ U.conj().T) ** 2
     m = K.shape[0]
+    squares = np.sqrt(K.diagonal())
+    even = bool(np.all(np.abs(squares - 1.0) <= 1e-12))
+    if not even:
+        squares = np.where(squares > 0.0, squares, 1.0)
+        K /= squares[:, None]
+        K /= squares
     factor, pivots, rank, _ = lapack.dpstrf(K, lower=1, tol=m * np.finfo(float).eps)
     order = np.asarray(pivots, dtype=np.intp) - 1
     L = np.zeros((m, rank))
     L[order] = np.tril(factor)[:, :rank]
+    if not even:
+        L *= squares[:, None]
     return GramCoordinates(L, order, delta)

@@ -20,6 +20,8 @@ Mask = npt.NDArray[np.bool_]
 
 SIGNS = np.array([[-1.0], [1.0]])
 LARGEST = 1e150  # weight of a row that still leaves room for its square
+UNEVEN = 1e-3  # share of the mean product below which one is too small
+SHORTENINGS = 30  # of a step, at most
 AMBITION = 0.3  # how far past a step the correctors look
 
 
@@ -153,7 +155,24 @@ def newton(
         dual = min(dual, -at.floor / floor if floor < 0.0 else 1.0)
     if at.far is not None:  # what holds x back ties the multipliers to it
         primal = dual = min(primal, dual)
-    return Direction(dx, dt, moved, change, floor, primal, dual, count, left)
+    step = Direction(dx, dt, moved, change, floor, primal, dual, count, left)
+    return step if at.far is None else _near_the_path(at, step)
+
+
+def _near_the_path(at: Point, step: Direction) -> Direction:
+    """The step, shortened until no product is far below their mean.
+
+    Where no dual feasible multipliers are at hand, a step that goes to the boundary ends next to
+    it, from where the next one leads astray.
+    """
+    for _ in range(SHORTENINGS):
+        there = step.taken(at)
+        products = np.where(at.sides, there.slacks * there.duals, np.inf)
+        least = min(float(np.min(products)), there.level * there.floor)
+        if least >= UNEVEN * there.mu:
+            break
+        step = replace(step, primal=0.8 * step.primal, dual=0.8 * step.dual)
+    return step
 
 
 def corrected(system: System, at: Point, *, tolerance: float, correctors: int) -> Direction:

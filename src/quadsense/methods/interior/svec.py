@@ -14,7 +14,7 @@ Array = npt.NDArray[Any]
 Vector = npt.NDArray[np.float64]
 
 ROWS = 1024  # rows of U handled together: the block and its products stay in cache
-SQRT2 = float(np.sqrt(2.0))
+SQRT2 = float(np.sqrt(2.0))  # off the diagonal, so that the norms agree
 
 
 def svec(A: Array) -> Vector:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import get_blas_funcs, lapack
 
-from quadsense.core.products import Float, Inexact, unknowns
+from quadsense.core.products import Float, Inexact, gram, unknowns
 from quadsense.threads import all_for_blas
 
 # The first shift, in units of sqrt(size) times the precision, by which rounding perturbs the
@@ -21,6 +21,8 @@ from quadsense.threads import all_for_blas
 # leaves more of the spectrum as it was.
 _FIRST_SHIFT = 0.5
 _SHIFT_GROWTH = 8.0
+# Least over largest diagonal entry from which a factorisation needs no scaling.
+_EVEN = 1e-2
 # Squared pivots within this factor of the shift: eigenvalues that the factor does not resolve.
 _UNRESOLVED = 30.0
 _FEATURE_BYTES = 1 << 25
@@ -88,6 +90,31 @@ def factor(upper: Float) -> Factor:
         if info == 0:
             return Factor(R, scale, shift)
         shift *= _SHIFT_GROWTH
+
+
+def solve_once(rows: Inexact, right: npt.NDArray[np.float64]) -> npt.NDArray[np.float64] | None:
+    """Solve ``K y = right`` in single precision, to no more than its digits.
+
+    None where K is singular to them, or its diagonal so uneven that `factor` must scale it.
+
+    Parameters
+    ----------
+    rows : (m, n) array
+        In single precision.
+    right : (m,) array
+        Of size one.
+    """
+    K = gram(rows)
+    diagonal = K.diagonal()
+    if float(diagonal.min()) < _EVEN * float(diagonal.max()):
+        return None
+    step = len(K) + 1
+    K.T.reshape(-1)[::step] += _FIRST_SHIFT * float(np.finfo(K.dtype).eps * np.sqrt(len(K)))
+    upper, info = lapack.spotrf(K, lower=0, clean=0, overwrite_a=1)
+    if info != 0:
+        return None
+    y, _ = lapack.spotrs(upper, right.astype(K.dtype), lower=0, overwrite_b=1)
+    return np.asarray(y.astype(np.float64))
 
 
 def factor_normal(U: Inexact, single: Inexact) -> Factor:

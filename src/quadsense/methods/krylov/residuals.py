@@ -25,7 +25,7 @@ import numpy as np
 
 from quadsense.core.products import Inexact, adjoint, forward
 from quadsense.methods.krylov import forecast
-from quadsense.methods.krylov.preconditioner import pack, unpack
+from quadsense.methods.krylov.preconditioner import pack, solve_once, unpack
 from quadsense.methods.krylov.span import Span
 from quadsense.methods.krylov.system import SINGLE_GAIN, System, Vector, prepare
 
@@ -178,13 +178,19 @@ def _direct(system: System, state: State) -> State | None:
     if system.overdetermined:
         return None
     scale = float(np.max(np.abs(state.z))) or 1.0
-    y = scale * system.factor.solve(state.z / scale)
-    found = _verify(system, replace(state, base=y, iteration=1))
-    if not found.max_ratio <= 1.0:
+    y = solve_once(system.single, state.z / scale)
+    if y is None:
+        y = system.factor.solve(state.z / scale)
+    y *= scale
+    found = replace(state, base=y)
+    z, A, ratio = _recomputed(system, found)
+    if not ratio <= 1.0:
         return None
-    ratios = np.append(state.ratios, found.max_ratio)
-    taken = float(state.z @ state.z - found.z @ found.z)
-    return replace(found, met=True, ratios=ratios, decreases=np.array([taken]))
+    taken = np.array([float(state.z @ state.z - z @ z)])
+    return replace(
+        found, iteration=1, z=z, A=A, max_ratio=ratio, verified=True, met=True,
+        ratios=np.append(state.ratios, ratio), decreases=taken,
+    )  # fmt: skip
 
 
 def _fresh_span(state: State, double: bool) -> Span:
@@ -413,7 +419,13 @@ def rounding(system: System, A: Inexact) -> Vector:
 
 
 def _verify(system: System, state: State) -> State:
-    """Recompute z from the data in float64, and the ratio with a bound on its rounding.
+    """The state with z recomputed from the data."""
+    z, A, ratio = _recomputed(system, state)
+    return replace(state, z=z, A=A, max_ratio=ratio, verified=True)
+
+
+def _recomputed(system: System, state: State) -> tuple[Vector, Inexact | None, float]:
+    """Return z from the data in float64, A where it was formed, and the ratio, rounding included.
 
     Where A is formed the bound is that of evaluating ``u* A u`` at the stored A,
     ``|u|^T |A| |u| <= ||A||_F``. Where K is explicit, it is that of ``K y``: the sum, and the
@@ -433,8 +445,7 @@ def _verify(system: System, state: State) -> State:
         A = _matrix(system, state)
         z = forward(system.U, A) - system.b
         bound = rounding(system, A)
-    ratio = float(np.max((np.abs(z) + bound) / system.delta, initial=0.0))
-    return replace(state, z=z, A=A, max_ratio=ratio, verified=True)
+    return z, A, float(np.max((np.abs(z) + bound) / system.delta, initial=0.0))
 
 
 def _quotient(a: float | np.floating, b: float | np.floating) -> float:

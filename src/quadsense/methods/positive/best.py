@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from quadsense.methods.positive import careful, newton, phases
-from quadsense.methods.positive.infeasible import PsdCertificate, certify
+from quadsense.methods.positive.infeasible import PsdCertificate, certify, lift_floor
 from quadsense.methods.positive.maps import Array, Intervals, Real, forward, forward_error, squares
 from quadsense.methods.positive.program import Program, prepare
 
-MAX_STEPS = 4000
+MAX_STEPS = 4000  # of one bisection, far above the usual dozens
 EXACT = 1e-9  # ratio that counts as an exact fit: widths are to be of the readings' size
 
 
@@ -59,10 +59,12 @@ def best_ratio(
         best = _trivial(U, scaled)
         if bool(np.any(squares(U) > 0.0)) and not (_closed(best, gap) or stop()):
             problem = prepare(U, scaled)
-            if problem.basis is None and phases.newton_fits(problem):
+            if not phases.newton_fits(problem):
+                best = _by_bisection(problem, gap, stop, best)
+            elif problem.basis is None:
                 best = _by_interior(problem, gap, stop, best)
             else:
-                best = _by_bisection(problem, gap, stop, best)
+                best = _within_span(problem, problem.basis, gap, stop, best)
     return replace(best, X=np.sqrt(unit) * best.X)
 
 
@@ -100,6 +102,20 @@ def _by_interior(
         upper = intervals.max_ratio(forward(U, state.X), forward_error(U, state.X))
         best = _better(best, upper, state.X, certify(U, intervals, state.y, problem.floor))
     return best
+
+
+def _within_span(
+    problem: Program, basis: Array, gap: float, stop: Callable[[], bool], best: BestRatio
+) -> BestRatio:
+    """Close in among matrices on the span of the rows, where the others read 0.
+
+    There the rows span the space, so the lower bound is proved without condition; for the space
+    as a whole the caller takes a bound on the trace for granted.
+    """
+    floor = lift_floor(problem.rows, problem.intervals)
+    inside = replace(problem, U=problem.rows, basis=None, floor=floor)
+    found = _by_interior(inside, gap, stop, replace(best, X=basis.conj().T @ best.X))
+    return replace(found, X=np.asarray(basis @ found.X))
 
 
 def _by_bisection(

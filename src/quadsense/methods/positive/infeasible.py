@@ -124,7 +124,9 @@ def certify(U: Array, intervals: Intervals, y: Real, floor: float | None = None)
         value, error = intervals.support(y)
         if value + error < 0.0:
             trace_bound = np.inf
-    cost = float(np.abs(y) @ intervals.width)
     above = value + error
-    bound = 1.0 - above / (cost * (1.0 + (len(y) + 4) * np.copysign(EPS, -above)))
-    return PsdCertificate(y, max(0.0, bound - 4.0 * EPS * abs(bound)), trace_bound, negative)
+    with np.errstate(invalid="ignore", over="ignore"):  # widths beyond float64 prove nothing
+        cost = float(np.abs(y) @ intervals.width)
+        bound = 1.0 - above / (cost * (1.0 + (len(y) + 4) * np.copysign(EPS, -above)))
+    bound = bound - 4.0 * EPS * abs(bound) if np.isfinite(cost) and np.isfinite(above) else 0.0
+    return PsdCertificate(y, max(0.0, bound), trace_bound, negative)

@@ -18,7 +18,7 @@ from quadsense.core.products import times
 Real = npt.NDArray[np.float64]
 # float64 or complex128: a union of the two does not survive NumPy's own annotations.
 Array = npt.NDArray[Any]
-EPS = float(np.finfo(np.float64).eps)
+EPS = float(np.finfo(np.float64).eps)  # twice the unit roundoff: bounds with it are generous
 
 
 @dataclass(frozen=True)
@@ -112,8 +112,8 @@ def forward_error(U: Array, X: Array) -> float:
 
     Notes
     -----
-    An inner product of length n is off by at most ``gamma_n ||u|| ||x||`` [Higham, 3.5], so a sum
-    of k squares by ``(2 gamma_n + gamma_{k+2}) ||u||^2 ||X||_F^2`` to first order; complex
+    An inner product of length n is off by at most ``gamma_n ||u|| ||x||`` [Higham 2002, 3.5], so a
+    sum of k squares by ``(2 gamma_n + gamma_{k+2}) ||u||^2 ||X||_F^2`` to first order; complex
     arithmetic costs a factor below 3. Twice the sum covers the second order.
     """
     n, k = X.shape

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 Real = npt.NDArray[np.float64]
-LENGTH = 20
+LENGTH = 20  # pairs kept; from 7 to 60 the number of steps hardly changes
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Memory:
         )
 
     def direction(self, gradient: Real) -> Real:
-        """Return ``-H gradient`` by the two-loop recursion [Nocedal & Wright, Alg. 7.4]."""
+        """Return ``-H gradient`` by the two-loop recursion [Nocedal & Wright 2006, Alg. 7.4]."""
         q = -gradient
         curvatures = np.vecdot(self.steps, self.changes)
         weights = np.zeros(len(self.steps))

@@ -25,7 +25,7 @@ from quadsense.methods.positive.maps import (
 )
 from quadsense.methods.positive.memory import Memory
 
-TRIALS = 12
+TRIALS = 12  # evaluations of a line search before it gives up
 
 
 @dataclass(frozen=True)

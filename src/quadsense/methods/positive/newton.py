@@ -110,10 +110,14 @@ def advance(U: Array, intervals: Intervals, state: NewtonState, steps: int) -> N
     for _ in range(steps):
         if state.stalled:
             break
-        try:
-            state = _step(U, intervals, state)
-        except sl.LinAlgError:
-            state = replace(state, stalled=True)
+        # A step that leaves float64's range is one that rounding has spoilt: it is not taken.
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            try:
+                after = _step(U, intervals, state)
+            except (sl.LinAlgError, ValueError):  # the latter from SciPy, for what is no number
+                after = replace(state, stalled=True)
+        sound = np.isfinite(after.gap) and np.isfinite(after.max_ratio) and np.isfinite(after.t)
+        state = after if sound else replace(state, stalled=True)
     return state
 
 

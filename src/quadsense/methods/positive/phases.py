@@ -29,7 +29,10 @@ from quadsense.methods.positive.program import Program
 # Entries of the largest array of the interior-point method, 200 MB; it holds a few such.
 NEWTON_ENTRIES = 25_000_000
 STRIDE = 10
+"""Steps between two judgements of progress (docs/theory.md, section 10)."""
+
 AIM = 0.8
+"""Ratio aimed at first, so that the least misses are reached in the intervals, not in the limit."""
 
 
 Inner = (

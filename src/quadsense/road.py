@@ -1,0 +1,122 @@
+"""The road of the data, top to bottom: request, plan, runs, answer."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+import numpy as np
+
+from quadsense.answer import to_result
+from quadsense.arrays import Array, like, to_numpy
+from quadsense.interrupts import Interrupted, Interrupts
+from quadsense.measurements import Measurements
+from quadsense.measurements.base import HARMLESS
+from quadsense.methods import Problem
+from quadsense.methods.base import MethodOptions
+from quadsense.plan import make_plan, refuse_what_cannot_fit, shape_of
+from quadsense.request import (
+    check_options,
+    check_priors,
+    to_allowed,
+    to_generator,
+    to_limits,
+    to_measurements,
+    to_options,
+    to_start,
+)
+from quadsense.result import Result, Status
+from quadsense.runs import Request, best_positive, run_plan
+
+
+def error_units(data: Measurements) -> tuple[float, Array]:
+    """A unit of error where no tolerance is given, and what it is for each of the unit rows.
+
+    A power of two of the size of the readings, so that their size does not matter. Rows of tiny
+    norm read far less than that: for them a smaller one, still far too large, serves.
+    """
+    largest = float(np.max(np.abs(to_numpy(data.b))))
+    unit = math.ldexp(1.0, math.frexp(largest)[1]) if largest > 0.0 else 1.0
+    b, delta = to_numpy(data.scaled().b), to_numpy(data.scaled().delta)
+    with np.errstate(over="ignore"):
+        units = unit * delta
+    units = np.minimum(units, HARMLESS * max(float(np.max(np.abs(b))), float(units.min())))
+    return unit, like(units, data.scaled().b)
+
+
+def travel(
+    data: Any,
+    b: Any,
+    *,
+    delta: Any,
+    rtol: Any,
+    bounds: Any,
+    method: Any,
+    psd: Any,
+    rank: Any,
+    start: Any,
+    schedule: Any,
+    allow_violations: Any,
+    max_iter: Any,
+    time_limit: Any,
+    rng: Any,
+    callback: Any,
+    progress: bool,
+    conjugate: bool,
+    options: MethodOptions,
+) -> Result:
+    """Solve; the parameters are those of `quadsense.solve`, not yet checked."""
+    begin = time.perf_counter()
+    with np.errstate(under="ignore"), Interrupts() as interrupts:  # what underflows is not missed
+        measured = to_measurements(data, b, delta, rtol, bounds, conjugate)
+        target = measured.tolerance is not None
+        if not target:
+            measured = measured.without_tolerance()
+        settings = to_options(method, schedule, options, measured.m)
+        limits = to_limits(max_iter, time_limit, callback, progress, interrupts)
+        check_priors(method, measured, psd, rank, target)
+        allowed = to_allowed(allow_violations, measured.m, target)
+        positive = bool(psd) or rank is not None or method == "dual"
+        # 0: it may grow
+        order = None if rank is None else 0 if isinstance(rank, str) else int(rank)
+        shape = shape_of(measured, psd=positive, rank=order, target=target)
+        plan = make_plan(shape, method)
+        check_options(plan.methods, options, schedule)
+        refuse_what_cannot_fit(shape, plan)
+        generator = to_generator(rng, plan.methods)
+        scaled = measured.scaled()
+        first = to_start(start, schedule, measured, scaled)
+        unit, units = 1.0, scaled.delta
+        if not target:
+            unit, units = error_units(measured)
+        problem = Problem(
+            rows=measured.unit_rows,
+            b=scaled.b,
+            delta=units,
+            tau=first.tau,
+            base=first.base,
+            c_start=first.c,
+            factor_start=first.factor,
+            sides=measured.sides,
+            given_ends=measured.unit_ends,
+            target=target,
+            error_unit=unit,
+            rank=order or None,
+            options=settings,
+            seed=generator,
+        )
+        request = Request(measured, plan, problem, limits, positive, allowed)
+        preparing = time.perf_counter() - begin
+        answer = run_plan(request) if target or not positive else best_positive(request)
+        undone = (Status.INFEASIBLE, Status.UNDECIDED, Status.STALLED)
+        # A row of zeros is no row to a method, but a contradiction all the same.
+        unmet = answer.outcome.status in undone or measured.contradictions().size
+        if allowed and unmet:
+            from quadsense.violations import set_violations_aside  # seldom needed, dear to import
+
+            answer = set_violations_aside(request, answer, begin)
+        result = to_result(request, answer, preparing)
+    if interrupts.pressed:
+        raise Interrupted(result)
+    return result
