@@ -6,7 +6,7 @@ import scipy.optimize
 
 import quadsense.methods.factor.descent as fc
 from quadsense.methods.factor.gauss_newton import gauss_newton_step, principal_axes
-from quadsense.methods.factor.line import best_length
+from quadsense.methods.factor.line import best_length, quartic_minimum
 from quadsense.methods.factor.passes import (
     back_project,
     evaluate,
@@ -14,6 +14,8 @@ from quadsense.methods.factor.passes import (
     project,
     rounding_bound,
 )
+from quadsense.methods.factor.program import prepare
+from quadsense.methods.factor.quasi_newton import line_minimum
 from quadsense.methods.factor.starts import descent_row, random_start, spectral_start
 from quadsense.methods.factor.state import Phase, message
 
@@ -36,7 +38,7 @@ def gaussian(n, r, m, seed, complex_rows=False, kappa=None, order="C"):
 
 
 def fit(U, b, delta, rank, **options):
-    p = fc.prepare(U, b, np.broadcast_to(np.asarray(delta, float), b.shape).copy(), rank)
+    p = prepare(U, b, np.broadcast_to(np.asarray(delta, float), b.shape).copy(), rank)
     return p, fc.advance(p, fc.start(p, rank, **options), 10**6)
 
 
@@ -49,7 +51,7 @@ def relative_error(state, A):
 @pytest.mark.parametrize("theta", [0.0, 0.7])
 def test_gradient_has_taylor_slope_two(complex_rows, theta):
     U, b, _ = gaussian(12, 2, 60, 0, complex_rows)
-    p = fc.prepare(U, b, np.linspace(0.05, 0.4, 60), 3)
+    p = prepare(U, b, np.linspace(0.05, 0.4, 60), 3)
     rng = np.random.default_rng(1)
     Y, D = random_start(p, 3, rng), random_start(p, 3, rng)
     point = evaluate(p, Y, theta)
@@ -63,7 +65,7 @@ def test_gradient_has_taylor_slope_two(complex_rows, theta):
 @pytest.mark.parametrize("complex_rows", [False, True])
 def test_evaluation_equals_the_dense_formula(complex_rows):
     U, b, _ = gaussian(9, 2, 700, 0, complex_rows)
-    p = fc.prepare(U, b, np.full(700, 0.1), 2)
+    p = prepare(U, b, np.full(700, 0.1), 2)
     Y = random_start(p, 2, np.random.default_rng(0))
     A = Y.T @ Y.conj()
     z = np.einsum("ij,jk,ik->i", U.conj(), A, U).real - b
@@ -91,7 +93,7 @@ def test_projections_are_adjoint(complex_rows):
 @pytest.mark.parametrize("complex_rows", [False, True])
 def test_gauss_newton_step_equals_stacked_least_squares(complex_rows):
     U, b, _ = gaussian(6, 2, 40, 0, complex_rows)
-    p = fc.prepare(U, b, np.linspace(0.1, 0.3, 40), 2)
+    p = prepare(U, b, np.linspace(0.1, 0.3, 40), 2)
     Y = random_start(p, 2, np.random.default_rng(2))
     Y = principal_axes(Y) @ Y
     point = evaluate(p, Y, 0.0)
@@ -121,7 +123,7 @@ def test_gauss_newton_step_equals_stacked_least_squares(complex_rows):
 @pytest.mark.parametrize("theta", [0.0, 0.9])
 def test_line_search_agrees_with_scipy(theta):
     U, b, _ = gaussian(10, 2, 80, 0)
-    p = fc.prepare(U, b, np.full(80, 0.2), 2)
+    p = prepare(U, b, np.full(80, 0.2), 2)
     rng = np.random.default_rng(5)
     point = evaluate(p, random_start(p, 2, rng), theta)
     D = -point.gradient
@@ -154,21 +156,21 @@ def test_single_precision_products_reach_double_precision_tolerances():
 @pytest.mark.parametrize("n", [60, 250])
 def test_spectral_start_is_near_with_ample_rows(n, complex_rows):
     U, b, A = gaussian(n, 3, 60 * n, 0, complex_rows)
-    p = fc.prepare(U, b, np.full(60 * n, 0.1), 3)
+    p = prepare(U, b, np.full(60 * n, 0.1), 3)
     Y = spectral_start(p, 3, np.random.default_rng(0))
     assert np.linalg.norm(Y.T @ Y.conj() - A) < 0.2 * np.linalg.norm(A)
 
 
 def test_quasi_newton_needs_no_single_precision_copy():
     U, b, A = gaussian(60, 3, 3000, 0)
-    p = fc.prepare(U, b, np.full(3000, 1e-10 * b.max()), 3, low_precision=False)
+    p = prepare(U, b, np.full(3000, 1e-10 * b.max()), 3, low_precision=False)
     s = fc.advance(p, fc.start(p, 3), 200)
     assert p.low is None and s.phase is Phase.MET and relative_error(s, A) < 1e-8
 
 
 def test_maintained_residuals_never_carry_a_claim():
     U, b, _ = gaussian(60, 3, 3000, 1)
-    p = fc.prepare(U, b, np.full(3000, 1e-9 * b.max()), 3)
+    p = prepare(U, b, np.full(3000, 1e-9 * b.max()), 3)
     s = fc.start(p, 3)
     while not s.finished:
         s = fc.advance(p, s, 1)
@@ -240,7 +242,7 @@ def test_growth_ends_where_no_psd_matrix_fits():
 def test_strides_and_resuming_change_nothing():
     for n, m in ((30, 50), (60, 3000)):
         U, b, _ = gaussian(n, 1, m, 0)
-        p = fc.prepare(U, b, np.full(m, 1e-9 * b.max()), 1)
+        p = prepare(U, b, np.full(m, 1e-9 * b.max()), 1)
         whole = fc.advance(p, fc.start(p, 1, seed=3), 60)
         s = fc.start(p, 1, seed=3)
         before = s.point.Y.copy()
@@ -275,7 +277,7 @@ def test_more_unknowns_than_rows_and_no_square_matrix():
 @pytest.mark.parametrize("n", [30, 250])
 def test_descent_row_is_the_smallest_eigenvector(n):
     U, b, _ = gaussian(n, 3, 4 * n, 0)
-    p = fc.prepare(U, b, np.full(4 * n, 0.1), 1)
+    p = prepare(U, b, np.full(4 * n, 0.1), 1)
     point = evaluate(p, spectral_start(p, 1, np.random.default_rng(0)), 0.0)
     row, value, curvature = descent_row(p, point)
     _values, vectors = np.linalg.eigh(U.T @ (point.z[:, None] * U))
@@ -288,3 +290,48 @@ def test_zero_readings_give_the_zero_matrix():
     U, _, _ = gaussian(10, 1, 30, 0)
     _, s = fit(U, np.zeros(30), 1e-3, 1)
     assert s.phase is Phase.MET
+
+
+def test_single_precision_solves_for_the_step_as_well_as_its_damping_allows():
+    U, b, _ = gaussian(20, 2, 400, 0)
+    p = prepare(U, b, np.full(400, 0.1), 2)
+    assert p.low is not None
+    point = evaluate(p, spectral_start(p, 2, np.random.default_rng(0)), 0.0)
+    double = gauss_newton_step(p, point, None, 1e-3, 1e-3)
+    single = gauss_newton_step(p, point, None, 1e-3, 1e-3, single=True)
+    assert 0 < np.linalg.norm(double - single) < 1e-3 * np.linalg.norm(double)
+
+
+@pytest.mark.parametrize("theta", [0.0, 0.9])
+def test_a_step_too_long_is_cut_where_the_loss_is_least(theta):
+    U, b, _ = gaussian(10, 2, 80, 0)
+    p = prepare(U, b, np.full(80, 0.2), 2)
+    point = evaluate(p, random_start(p, 2, np.random.default_rng(5)), theta)
+    D = -100.0 * point.gradient
+    assert evaluate(p, point.Y + D, theta).value > point.value
+    length = line_minimum(p, point, D, None, theta)
+    best = scipy.optimize.minimize_scalar(
+        lambda t: evaluate(p, point.Y + t * D, theta).value,
+        bounds=(0, 4 * length),
+        method="bounded",
+    )
+    assert evaluate(p, point.Y + length * D, theta).value <= best.fun * (1 + 1e-3) < point.value
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_the_minimum_of_a_quartic_agrees_with_numpys_roots(seed):
+    rng = np.random.default_rng(seed)
+    scale = 10.0 ** rng.uniform(-6, 6)
+    c = rng.standard_normal(4) * [scale**4, scale**3, scale**2, scale]
+    c[0], c[3] = abs(c[0]), -abs(c[3])
+    roots = np.roots(c)
+    t = roots.real[(np.abs(roots.imag) < 1e-9 * np.abs(roots)) & (roots.real > 0)]
+    values = np.polyval(np.polyint(c), t)
+    found = quartic_minimum(c[3], c[2], c[1], c[0])
+    assert np.polyval(np.polyint(c), found) == pytest.approx(values.min(), rel=1e-9)
+
+
+def test_lines_that_are_not_quartics():
+    assert quartic_minimum(-2.0, 4.0, 0.0, 0.0) == 0.5
+    assert quartic_minimum(-2.0, -4.0, 0.0, 0.0) == 0.0
+    assert quartic_minimum(-2.0, 4.0, 1e-170, 1e-320) == 0.5

@@ -10,6 +10,7 @@ from quadsense.arrays import Array, to_numpy
 from quadsense.core.matrix import SensedMatrix
 from quadsense.methods.base import Claim, Problem
 from quadsense.methods.factor import descent
+from quadsense.methods.factor.program import prepare
 from quadsense.methods.factor.state import FactoredState, Phase, message
 from quadsense.methods.steps import Stepped, own
 
@@ -42,7 +43,7 @@ class Factored(Stepped):
             factor = None
             if problem.factor_start is not None:
                 factor = to_numpy(problem.factor_start) * 2.0**-self.exponent
-        self.program = descent.prepare(U, b, delta, problem.rank)
+        self.program = prepare(U, b, delta, problem.rank)
         return descent.start(
             self.program,
             problem.rank,

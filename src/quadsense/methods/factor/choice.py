@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
 
-from quadsense.methods.factor.passes import Matrix
+import numpy as np
+import numpy.typing as npt
+
+Matrix = npt.NDArray[Any]
+
+LIFT = 2
+"""Ranks that a lift has too many."""
 
 # Normal equations are formed up to this many unknowns and entries of J, and up to so many flops
 # where rows are ample and a dozen quasi-Newton steps serve as well.

@@ -22,21 +22,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from quadsense.methods.factor.choice import (
-    default_restarts,
-    rows_are_ample,
-    takes_normal_equations,
-)
+from quadsense.methods.factor.choice import LIFT, default_restarts, takes_normal_equations
 from quadsense.methods.factor.gauss_newton import gauss_newton_step, principal_axes
-from quadsense.methods.factor.passes import (
-    Matrix,
-    Point,
-    Program,
-    Vector,
-    evaluate,
-)
-from quadsense.methods.factor.phases import FIRST_DAMPING, LIFT, begin, next_phase, noted
-from quadsense.methods.factor.quasi_newton import Memory, quasi_newton_step
+from quadsense.methods.factor.passes import Point, evaluate
+from quadsense.methods.factor.phases import FIRST_DAMPING, begin, next_phase, noted
+from quadsense.methods.factor.program import Matrix, Program, Vector
+from quadsense.methods.factor.quasi_newton import Memory, line_minimum, quasi_newton_step
 from quadsense.methods.factor.starts import random_start, spectral_start
 from quadsense.methods.factor.state import FactoredState, Phase
 
@@ -45,6 +36,8 @@ _LIFT_STEPS = 20
 _LIFT_PENALTY, _LIFT_GROWTH = 1e-3, 3.0
 _LEAST_DAMPING, _MOST_DAMPING = 1e-12, 1e8
 _DAMPING_FACTOR = 5.0
+# Where less than this of a step is taken, it was damped too little.
+_SHORT = 0.3
 # With damping down to this, far above single precision's rounding, it solves for the step.
 _SINGLE_DAMPING = 2e-5
 # Least scale of damping, as a share of the mean scale; a lift damps all rows alike.
@@ -52,43 +45,8 @@ _SCALE_FLOOR, _SCALE_FLOOR_LIFT = 1e-3, 1.0
 # A stage ends when this many steps in a row gain less than this share of the loss.
 _SLOW_GAIN, _SLOW_GAIN_LIFT = 1e-4, 1e-3
 _SLOW_STEPS_LIFT, _SLOW_STEPS_DENSE, _SLOW_STEPS = 1, 3, 5
-_PHASE_STEPS = 2000
-
-
-def prepare(
-    U: Matrix, b: Vector, delta: Vector, rank: int | None, *, low_precision: bool = True
-) -> Program:
-    """Collect what the fit reads.
-
-    Parameters
-    ----------
-    U : (m, n) array, float64 or complex128
-        Rows of unit norm.
-    b, delta : (m,) float64
-        Readings and tolerances (> 0), of moderate size: their squares are formed.
-    rank : int or None
-        Asked rank; None when it is to grow.
-    low_precision : bool
-        Whether a single-precision copy of U, half its size, may be made for the products
-        of quasi-Newton steps; claims and refinement use double precision either way.
-    """
-    with np.errstate(under="ignore"):
-        weight = (float(delta.min()) / delta) ** 2
-        inverse = 1.0 / delta
-        steepest = float(np.max(np.sqrt(np.abs(b)) * inverse))
-        root = 2.0 * np.sqrt(weight)
-    low: Matrix | None = None
-    if low_precision and _takes_single_steps(U, rank or 1):
-        low = U.astype(np.complex64 if np.iscomplexobj(U) else np.float32, order="C")
-    return Program(
-        U, b, delta, weight, low, inverse, root, 2.0 * weight, float(weight.sum()),
-        float(inverse.max()), steepest,
-    )  # fmt: skip
-
-
-def _takes_single_steps(U: Matrix, rank: int) -> bool:
-    """Whether quasi-Newton steps, or Gauss-Newton steps on ample rows, are to come."""
-    return rows_are_ample(U, rank) or not takes_normal_equations(U, rank + LIFT)
+# Most steps of a phase; fewer of Gauss-Newton after a restart, which converges soon if at all.
+_PHASE_STEPS, _RESTARTED_STEPS = 2000, 200
 
 
 def start(
@@ -192,15 +150,10 @@ def _step(problem: Program, state: FactoredState) -> FactoredState:
     """Take one step; on a stall go to the next stage, phase, attempt or rank."""
     point, lifted = state.point, state.phase is Phase.LIFT
     penalty = _penalty(problem, state) if lifted else None
-    dense = takes_normal_equations(problem.U, len(point.Y))
+    dense, length = takes_normal_equations(problem.U, len(point.Y)), 1.0
+    before = _loss(point, penalty)
     if dense:
-        floor = _SCALE_FLOOR_LIFT if lifted else _SCALE_FLOOR
-        single = state.damping >= _SINGLE_DAMPING and not lifted
-        D = gauss_newton_step(problem, point, penalty, state.damping, floor, single)
-        if single and not D.any():
-            D = gauss_newton_step(problem, point, penalty, state.damping, floor)
-        Y = point.Y + D
-        trial = evaluate(problem, principal_axes(Y) @ Y, state.theta)
+        trial, length = _gauss_newton(problem, state, penalty, before)
         memory, passes = state.memory, 2
     else:
         trial, memory, passes = quasi_newton_step(
@@ -208,15 +161,16 @@ def _step(problem: Program, state: FactoredState) -> FactoredState:
         )
         if lifted:
             trial, memory = _rotated(trial, memory)
-    before, after = point.value, trial.value
-    if penalty is not None:
-        before += _penalty_value(penalty, point.Y)
-        after += _penalty_value(penalty, trial.Y)
+    after = _loss(trial, penalty)
     gained = after < before
     slow_gain = _SLOW_GAIN_LIFT if lifted else _SLOW_GAIN
-    # A rejected Gauss-Newton step only asks for more damping.
-    slow = before - after < slow_gain * before and (gained or not dense)
-    damping = state.damping / _DAMPING_FACTOR if gained else state.damping * _DAMPING_FACTOR
+    # A Gauss-Newton step that was rejected, or cut short, only asks for more damping.
+    slow = before - after < slow_gain * before and ((length == 1.0 and gained) or not dense)
+    damping = state.damping
+    if length == 1.0 and gained:
+        damping /= _DAMPING_FACTOR
+    elif length < _SHORT or not gained:
+        damping *= _DAMPING_FACTOR
     state = replace(
         state,
         iteration=state.iteration + 1,
@@ -225,19 +179,49 @@ def _step(problem: Program, state: FactoredState) -> FactoredState:
         point=trial if gained else point,
         memory=memory,
         damping=max(damping, _LEAST_DAMPING),
-        slow_steps=state.slow_steps + 1 if slow else 0,
+        slow_steps=state.slow_steps + 1 if slow else 0 if length == 1.0 else state.slow_steps,
     )
     state = noted(state)
-    patience = _SLOW_STEPS
+    patience, most = _SLOW_STEPS, _PHASE_STEPS
     if dense:
         patience = _SLOW_STEPS_LIFT if lifted else _SLOW_STEPS_DENSE
+        if state.starts > 0:
+            most = _LIFT_STEPS if lifted else _RESTARTED_STEPS
     stalled = (
         state.slow_steps >= patience
         or state.damping > _MOST_DAMPING
-        or state.stage_steps >= (_LIFT_STEPS if lifted and dense else _PHASE_STEPS)
+        or state.stage_steps >= most
         or not before > 0.0
     )
     return next_phase(problem, state) if stalled and not state.finished else state
+
+
+def _gauss_newton(
+    problem: Program, state: FactoredState, penalty: Vector | None, before: float
+) -> tuple[Point, float]:
+    """Return the point after a Gauss-Newton step, and how much of the step was taken."""
+    point, damping, theta = state.point, state.damping, state.theta
+    floor = _SCALE_FLOOR if penalty is None else _SCALE_FLOOR_LIFT
+    single = problem.low is not None and penalty is None and damping >= _SINGLE_DAMPING
+    D = gauss_newton_step(problem, point, penalty, damping, floor, single)
+    if single and not D.any():
+        D = gauss_newton_step(problem, point, penalty, damping, floor)
+    Y = point.Y + D
+    trial = evaluate(problem, principal_axes(Y) @ Y, theta)
+    if _loss(trial, penalty) < before:
+        return trial, 1.0
+    # Around a bend the whole step may lead up the other side, the direction being as good.
+    length = line_minimum(problem, point, D, penalty, theta)
+    if length == 0.0:
+        return trial, 0.0
+    Y = point.Y + length * D
+    return evaluate(problem, principal_axes(Y) @ Y, theta), length
+
+
+def _loss(point: Point, penalty: Vector | None) -> float:
+    if penalty is None:
+        return point.value
+    return point.value + 0.5 * float(np.dot(penalty, np.sum(np.abs(point.Y) ** 2, axis=1)))
 
 
 def _rotated(point: Point, memory: Memory) -> tuple[Point, Memory]:
@@ -255,7 +239,3 @@ def _penalty(problem: Program, state: FactoredState) -> Vector:
     unit = float(np.dot(problem.weight, problem.b**2)) / trace
     penalty[state.rank :] = _LIFT_PENALTY * _LIFT_GROWTH**state.stage * unit
     return penalty
-
-
-def _penalty_value(penalty: Vector, Y: Matrix) -> float:
-    return 0.5 * float(np.dot(penalty, np.sum(np.abs(Y) ** 2, axis=1)))

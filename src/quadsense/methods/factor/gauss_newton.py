@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 from scipy.linalg.lapack import dposv, sposv
 
-from quadsense.methods.factor.passes import Matrix, Point, Program, Vector, conjugate
+from quadsense.methods.factor.passes import Point, conjugate
+from quadsense.methods.factor.program import Matrix, Program, Vector
 
 
 def principal_axes(Y: Matrix) -> Matrix:

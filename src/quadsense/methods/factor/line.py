@@ -9,7 +9,8 @@ import math
 
 import numpy as np
 
-from quadsense.methods.factor.passes import Point, Program, Vector, excess_of
+from quadsense.methods.factor.passes import Point, excess_of
+from quadsense.methods.factor.program import Program, Vector
 
 # A length below this is none: the step would be lost in rounding.
 _LEAST = 1e-8

@@ -16,47 +16,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Matrix = npt.NDArray[Any]
-Vector = npt.NDArray[np.float64]
+from quadsense.methods.factor.program import Matrix, Program, Vector
 
 # Half of a usual second-level cache, so that block, factor and result fit together.
 _BLOCK_BYTES = 1 << 19
 # OpenBLAS multiplies small matrices without packing them, twice as fast for a thin
 # factor, while (rows x columns x inner) stays below about 100^3.
 _SMALL_PRODUCT = 900_000
-
-
-@dataclass(frozen=True)
-class Program:
-    """What a factored fit reads and never changes.
-
-    Attributes
-    ----------
-    U : (m, n) array, float64 or complex128
-        Rows of unit norm.
-    b, delta : (m,) float64
-        Readings and tolerances (> 0).
-    weight : (m,) float64
-        ``(min(delta) / delta)**2``, the weight of a row in the loss.
-    low : (m, n) array or None
-        Single-precision copy for the inner products of the iterative step.
-    inverse, root, pull : (m,) float64
-        ``1 / delta``, ``2 sqrt(weight)`` and ``2 weight``.
-    total, sharpest, steepest : float
-        ``sum weight``, ``max 1/delta`` and ``max sqrt(|b|)/delta``.
-    """
-
-    U: Matrix
-    b: Vector
-    delta: Vector
-    weight: Vector
-    low: Matrix | None
-    inverse: Vector
-    root: Vector
-    pull: Vector
-    total: float
-    sharpest: float
-    steepest: float
 
 
 @dataclass(frozen=True)

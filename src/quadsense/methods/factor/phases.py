@@ -6,21 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from quadsense.methods.factor.choice import rows_are_ample
+from quadsense.methods.factor.choice import LIFT, rows_are_ample
 from quadsense.methods.factor.gauss_newton import principal_axes
-from quadsense.methods.factor.passes import (
-    Matrix,
-    Point,
-    Program,
-    evaluate,
-    rounding_share,
-    within_rounding,
-)
+from quadsense.methods.factor.passes import Point, evaluate, rounding_share, within_rounding
+from quadsense.methods.factor.program import Matrix, Program
 from quadsense.methods.factor.starts import descent_row, random_start
 from quadsense.methods.factor.state import FactoredState, Phase
-
-LIFT = 2
-"""Ranks that a lift has too many."""
 
 LIFT_STAGES = 8
 """Stages of a lift, each with a larger penalty."""

@@ -17,10 +17,7 @@ import numpy as np
 
 from quadsense.methods.factor.line import best_length
 from quadsense.methods.factor.passes import (
-    Matrix,
     Point,
-    Program,
-    Vector,
     back_project,
     conjugate,
     evaluate,
@@ -28,6 +25,7 @@ from quadsense.methods.factor.passes import (
     inner,
     project,
 )
+from quadsense.methods.factor.program import Matrix, Program, Vector
 
 Memory = tuple[tuple[Matrix, Matrix, float], ...]
 
@@ -74,8 +72,7 @@ def quasi_newton_step(
     Q = project(U, D.astype(U.dtype, copy=False)).astype(point.P.dtype, copy=False)
     z1, z2 = inner(point.P, Q), inner(Q, Q)
     z1 *= 2.0
-    bend = 0.0 if penalty is None else float(np.dot(penalty, np.sum(np.abs(D) ** 2, axis=1)))
-    length = best_length(problem, point, z1, z2, along, bend, theta)
+    length = best_length(problem, point, z1, z2, along, _bend(D, penalty), theta)
     if length == 0.0:
         return point, (), 1
     move = length * D
@@ -106,6 +103,18 @@ def quasi_newton_step(
     return moved, memory, passes
 
 
+def line_minimum(
+    problem: Program, point: Point, D: Matrix, penalty: Vector | None, theta: float
+) -> float:
+    """Return the length t of the best step ``t D``, 0 when none descends."""
+    along = dot(D, _slope(point, penalty))
+    if not along < 0.0:
+        return 0.0
+    Q = project(problem.U, D)
+    z1, z2 = 2.0 * inner(point.P, Q), inner(Q, Q)
+    return best_length(problem, point, z1, z2, along, _bend(D, penalty), theta)
+
+
 def dot(V: Matrix, W: Matrix) -> float:
     """Return ``Re <V, W>``."""
     return float(np.vdot(V, W).real)
@@ -113,6 +122,11 @@ def dot(V: Matrix, W: Matrix) -> float:
 
 def _slope(point: Point, penalty: Vector | None) -> Matrix:
     return point.gradient if penalty is None else point.gradient + penalty[:, None] * point.Y
+
+
+def _bend(D: Matrix, penalty: Vector | None) -> float:
+    """Return the second derivative of the penalty along D."""
+    return 0.0 if penalty is None else float(np.dot(penalty, np.sum(np.abs(D) ** 2, axis=1)))
 
 
 def _direction(

@@ -12,14 +12,13 @@ from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 
 from quadsense.methods.factor.choice import rows_are_ample
 from quadsense.methods.factor.passes import (
-    Matrix,
     Point,
-    Program,
     back_project,
     conjugate,
     project,
     weighted_rows_product,
 )
+from quadsense.methods.factor.program import Matrix, Program
 
 # Up to here the smallest eigenvector of an n-by-n matrix is cheaper found by decomposing it.
 _DENSE_ORDER = 200

@@ -7,7 +7,8 @@ from enum import StrEnum
 
 import numpy as np
 
-from quadsense.methods.factor.passes import Matrix, Point
+from quadsense.methods.factor.passes import Point
+from quadsense.methods.factor.program import Matrix
 from quadsense.methods.factor.quasi_newton import Memory
 
 
