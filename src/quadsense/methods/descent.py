@@ -219,4 +219,5 @@ class Descent:
         batch_size = self._batch_size(problem)
         share = 1.0 if batch_size is None else batch_size / problem.m
         ratios = np.abs(to_numpy(state.y))
-        return Trace(ratios, state.log_potential, lam, share * state.c / lam, state.sharpness)
+        step = share * state.c / lam if lam > 0.0 else math.inf  # where lam has underflowed
+        return Trace(ratios, state.log_potential, lam, step, state.sharpness)
