@@ -9,7 +9,6 @@ import numpy.typing as npt
 
 from quadsense.arrays import Vector
 from quadsense.core.packed import features
-from quadsense.core.products import unknowns
 from quadsense.methods import Problem
 
 MOST_NODES = 100
@@ -69,8 +68,8 @@ def thinned(problem: Problem, dual: Vector, psd: bool) -> Vector:
     psd : bool
         Whether it is a proof about positive semidefinite matrices (see `check_infeasible`).
     """
-    U = problem.rows.as_numpy()
-    size = unknowns(U) + 1
+    F = problem.rows.on_numpy()
+    size = F.unknowns + 1
     support = np.flatnonzero(dual)
     if support.size <= size or (support.size - size) * 20.0 * float(size) ** 3 > MOST_WORK:
         return dual
@@ -80,7 +79,7 @@ def thinned(problem: Problem, dual: Vector, psd: bool) -> Vector:
     while support.size > size:
         # The smallest entries first: those are the ones that the proof needs least.
         order = support[np.argsort(np.abs(y[support]), kind="stable")[:size]]
-        vectors = np.linalg.svd(features(U[order]).T, full_matrices=True)[2]
+        vectors = np.linalg.svd(features(F.take_unit(order)).T, full_matrices=True)[2]
         v = vectors[-1].conj()
         gain = float(values[order] @ v)
         v = v if gain >= 0.0 else -v

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,7 @@ import numpy.typing as npt
 from quadsense.arrays import Vector, to_numpy
 from quadsense.core.ends import Ends
 from quadsense.measurements import Measurements
+from quadsense.measurements.sensing import Sensing
 
 
 @dataclass(frozen=True)
@@ -47,13 +48,13 @@ def user_dual(data: Measurements, y: Vector) -> Vector:
 class _Exact(NamedTuple):
     """Rows of about unit norm, their intervals and the dual vector, all scaled by powers of two."""
 
-    U: Any
+    F: Sensing
     ends: Ends
     y: Vector
 
     def on(self, rows: npt.NDArray[np.intp]) -> _Exact:
         """These rows alone."""
-        return _Exact(self.U[rows], self.ends.each(lambda values: values[rows]), self.y[rows])
+        return _Exact(self.F.only(rows), self.ends.each(lambda values: values[rows]), self.y[rows])
 
 
 def _exact(data: Measurements, dual: Vector) -> _Exact:
@@ -62,14 +63,14 @@ def _exact(data: Measurements, dual: Vector) -> _Exact:
     A row of zeros proves nothing here (see `Measurements.contradictions`): it reads 0, as it does.
     """
     assert data.ends is not None
-    U, exponents = data.unit_rows.near_unit()
+    F, exponents = data.unit_rows.on_numpy().exact()
     live = to_numpy(data.unit_rows.nonzero) > 0
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         y = np.ldexp(np.where(live, dual, 0.0), 2 * exponents)
     ends = data.ends.shifted(exponents)
     if not live.all():
         ends = ends.each(lambda values: np.where(live, values, 0.0))
-    return _Exact(U, ends, y)
+    return _Exact(F, ends, y)
 
 
 def check_infeasible(data: Measurements, dual: Vector, psd: bool, *, alone: bool = False) -> Proof:
@@ -101,14 +102,14 @@ def check_infeasible(data: Measurements, dual: Vector, psd: bool, *, alone: bool
     if alone:
         exact = exact.on(np.flatnonzero(exact.y))
     if not psd:
-        check = check_proof(exact.U, exact.ends, exact.y)
+        check = check_proof(exact.F, exact.ends, exact.y)
         condition = f"among matrices of Frobenius norm up to {check.max_norm:.3g}"
         return Proof(
             check.proved, check.unconditional, max(check.ratio, float(check.proved)),
             "" if check.unconditional else condition,
         )  # fmt: skip
-    proof = certify(exact.U, Intervals(exact.ends.lo, exact.ends.hi, exact.ends.unit), exact.y)
-    largest = data.n * norm_limit(exact.U, exact.ends)
+    proof = certify(exact.F, Intervals(exact.ends.lo, exact.ends.hi, exact.ends.unit), exact.y)
+    largest = data.n * norm_limit(exact.F, exact.ends)
     proved = proof.infeasible or (0.0 < largest < proof.trace_bound)
     condition = f"among matrices of trace up to {largest:.3g}"
     return Proof(
@@ -142,7 +143,7 @@ def best_error_bound(
 
     assert data.ends is not None
     exact = _exact(data, dual)
-    U, y, b, delta = exact.U, exact.y, exact.ends.reading, exact.ends.unit
+    F, y, b, delta = exact.F, exact.y, exact.ends.reading, exact.ends.unit
     largest = float(np.max(np.abs(y), initial=0.0))
     dead = to_numpy(data.unit_rows.nonzero) == 0
     floor = float(np.max(data.ends.ratios(-data.ends.reading), where=dead, initial=0.0))
@@ -151,11 +152,11 @@ def best_error_bound(
     if psd:  # intervals as wide as the error claimed: readings are not lost beside them
         width = upper * delta
         intervals = Intervals(b - width, b + width, width)
-        proof = certify(U, intervals, y)
+        proof = certify(F, intervals, y)
         if proof.lower_bound > 0.0 or not proof.negative:
             return max(upper * proof.lower_bound, floor), ""
         # Rows that do not span the space leave y as it is: F*(y) >= -e I, so -e tr(A) enters.
-        trace = data.n * max(norm_limit(U, Ends.around(b, width)), 10.0 * size)
+        trace = data.n * max(norm_limit(F, Ends.around(b, width)), 10.0 * size)
         value, error = intervals.support(proof.y)
         leans = np.flatnonzero(proof.y)
         cost = float(np.abs(proof.y[leans]) @ width[leans])
@@ -164,11 +165,11 @@ def best_error_bound(
         condition = f"among matrices of trace up to {trace:.3g}"
         return (found, condition) if found > floor else (floor, "")
     y = np.ldexp(y, -int(np.frexp(largest)[1]))
-    sigma = smallest_singular_value(U)
-    norm, condition = max(norm_limit(U, Ends.around(b, upper * delta)), 10.0 * size), ""
+    sigma = smallest_singular_value(F)
+    norm, condition = max(norm_limit(F, Ends.around(b, upper * delta)), 10.0 * size), ""
     if sigma > 0.0:
         norm = float(np.linalg.norm(np.abs(b) + upper * delta)) / sigma * (1.0 + 1e-12)
     else:
         condition = f"among matrices of Frobenius norm up to {norm:.3g}"
-    found = lower_bound(b, delta, y, adjoint_norm(U, y), norm)
+    found = lower_bound(b, delta, y, adjoint_norm(F, y), norm)
     return (found, condition) if found > floor else (floor, "")

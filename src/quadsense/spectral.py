@@ -14,9 +14,10 @@ from quadsense.core.certificate import Enclosure, is_met
 from quadsense.core.matrix import SensedMatrix
 from quadsense.interrupts import Interrupted, Interrupts
 from quadsense.loop import Intermediate, run
-from quadsense.measurements.dense import DenseRows
+from quadsense.measurements.dense import Dense
 from quadsense.measurements.gram import IdentityGram
 from quadsense.measurements.oracle import SpectralOracle, checked_square, symmetrised
+from quadsense.measurements.sensing import Sensing
 from quadsense.methods.base import MethodOptions
 from quadsense.methods.spectral import Spectral, SpectralProblem
 from quadsense.request import check_options, refuse_unknown, to_limits, to_options
@@ -78,7 +79,7 @@ def solve_spectral(
     limits = to_limits(max_iter, time_limit, callback, progress, interrupts)
     values, vectors = xp.linalg.eigh(symmetrised(oracle.whiten(A_1)))
     problem = SpectralProblem(
-        rows=DenseRows(xp.eye(n)),
+        rows=Sensing(Dense(xp.eye(n))),
         gram=IdentityGram(n),
         b=1.0 - values,
         delta=0.0 * values + accuracy,

@@ -224,7 +224,7 @@ class Minimax(Stepped):
 
     def _infeasible(self, problem: Problem, state: State) -> Claim | None:
         """The claim that nothing fits, where the dual vector proves it."""
-        check = check_proof(self._stages(problem).unit_rows(), problem.ends, state.dual)
+        check = check_proof(problem.rows.on_numpy(), problem.ends, state.dual)
         if not check.proved:
             return None
         return Claim("infeasible", dual=state.dual, lower=max(check.ratio, 1.0))

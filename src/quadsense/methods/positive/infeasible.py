@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.linalg as sl
 
-from quadsense.core.products import adjoint
+from quadsense.measurements.sensing import Sensing
 from quadsense.methods.positive.maps import EPS, Array, Intervals, Real
 
 
@@ -53,7 +53,7 @@ def _cholesky_succeeds(S: Array) -> bool:
     return True
 
 
-def smallest_eigenvalue_bound(U: Array, y: Real) -> float:
+def smallest_eigenvalue_bound(F: Sensing, y: Real) -> float:
     """Return a proved lower bound on the smallest eigenvalue of ``F*(y)``.
 
     Notes
@@ -63,10 +63,10 @@ def smallest_eigenvalue_bound(U: Array, y: Real) -> float:
     [Rump 2006, Thm. 2.3]. Forming S is off by at most
     ``gamma_{m+3} sum |y_i| ||u_i||^2`` in norm. The eigenvalue routine only proposes c.
     """
-    m, n = U.shape
-    unit = (4.0 if np.iscomplexobj(U) else 1.0) * EPS
-    weight = float(np.abs(y) @ np.vecdot(U, U).real) * (1.0 + (m + n) * unit)
-    S = adjoint(U, y)
+    m, n = F.shape
+    unit = (4.0 if F.is_complex else 1.0) * EPS + F.rounding
+    weight = float(np.abs(y) @ F.squares) * (1.0 + (m + n) * unit)
+    S = F.adjoint(y)
     formed = (m + 8) * unit * weight
     guess = float(sl.eigh(S, eigvals_only=True, subset_by_index=(0, 0), check_finite=False)[0])
     slack = 4.0 * (n + 2) * unit * max(weight, abs(guess))
@@ -80,21 +80,22 @@ def smallest_eigenvalue_bound(U: Array, y: Real) -> float:
     return float(-weight - formed)
 
 
-def lift_floor(U: Array, intervals: Intervals) -> float:
+def lift_floor(F: Sensing, intervals: Intervals) -> float:
     """Return a proved ``sigma >= 0`` with ``sum u_i u_i* >= sigma I`` over the rows bounded above.
 
     Only those rows may carry a larger y: an infinite upper end makes the support infinite.
     """
-    return max(0.0, smallest_eigenvalue_bound(U, np.isfinite(intervals.hi).astype(np.float64)))
+    return max(0.0, smallest_eigenvalue_bound(F, np.isfinite(intervals.hi).astype(np.float64)))
 
 
-def certify(U: Array, intervals: Intervals, y: Real, floor: float | None = None) -> PsdCertificate:
+def certify(
+    F: Sensing, intervals: Intervals, y: Real, floor: float | None = None
+) -> PsdCertificate:
     """Return what y proves, every number recomputed from the data with a rounding bound.
 
     Parameters
     ----------
-    U : ndarray, shape (m, n)
-        Rows.
+    F : Sensing
     intervals : Intervals
         The intervals of the m measurements.
     y : ndarray, shape (m,)
@@ -109,14 +110,14 @@ def certify(U: Array, intervals: Intervals, y: Real, floor: float | None = None)
         return PsdCertificate(y, 0.0, 0.0, 0.0)
     y = y / size
     # A sum of u_i u_i* with positive weights needs no proof.
-    negative = 0.0 if np.all(y >= 0.0) else max(0.0, -smallest_eigenvalue_bound(U, y))
+    negative = 0.0 if np.all(y >= 0.0) else max(0.0, -smallest_eigenvalue_bound(F, y))
     value, error = intervals.support(y)
     if value + error >= 0.0:
         trace_bound = 0.0
     else:
         trace_bound = -(value + error) / negative * (1.0 - 4.0 * EPS) if negative else np.inf
     if negative:
-        floor = lift_floor(U, intervals) if floor is None else floor
+        floor = lift_floor(F, intervals) if floor is None else floor
         if floor == 0.0:
             return PsdCertificate(y, 0.0, trace_bound, negative)
         lift = negative / floor * (1.0 + 8.0 * EPS) + 4.0 * EPS
