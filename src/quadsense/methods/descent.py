@@ -60,7 +60,6 @@ class Descent:
     """
 
     name: ClassVar[str]
-    options: ClassVar[frozenset[str]]
     short_strides_first: ClassVar[bool] = True
 
     def __init__(self) -> None:

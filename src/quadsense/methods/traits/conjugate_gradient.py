@@ -1,0 +1,109 @@
+"""What least squares by conjugate residuals says of itself."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+from quadsense.methods.traits.base import Traits
+from quadsense.methods.traits.descent import gram_bytes, gram_threads
+from quadsense.methods.traits.shape import Cone, Shape, Work
+from quadsense.threads import LITTLE_WORK, WORTH_SHARING
+
+ENTRY = 9.0
+"""Flops in whose time a product reads an entry of K from memory (measured)."""
+
+EDGE = 0.75
+"""Steps at the hard edge m = N: the ratio to gain to this power (docs/theory.md, section 10)."""
+
+FIRST_FORECAST = 16
+"""Plain steps before a factorisation is considered, as in `krylov.residuals`."""
+
+SETTLED = 100.0
+"""What is gained beyond delta where the least-squares fit itself is sought."""
+
+FEW_DIGITS = 1e4
+"""Gain up to which products in single precision serve."""
+
+
+class ConjugateGradientTraits(Traits):
+    """Least squares, stopped on the largest residual."""
+
+    name: ClassVar[str] = "cg"
+    summary: ClassVar[str] = "consistent data, and noisy data whose least-squares fit meets delta"
+    cones: ClassVar[frozenset[Cone]] = frozenset({"symmetric"})
+    one_sided: ClassVar[bool] = False
+    without_tolerance: ClassVar[bool] = False
+    random: ClassVar[bool] = False
+    needs: ClassVar[frozenset[str]] = frozenset({"rows", "gram"})
+    hands_over: ClassVar[tuple[str, ...]] = ("minimax",)
+
+    @classmethod
+    def suits(cls, shape: Shape) -> str | None:
+        """A tolerance on both sides, and rows that are not orthonormal."""
+        if not cls.serves(shape) or shape.orthonormal:
+            return None
+        return "least squares by conjugate gradients first; minimax where that does not fit"
+
+    @classmethod
+    def uses_gram(cls, shape: Shape) -> bool:
+        """With n > m nothing n-by-n is formed, and no scaled copy of U is made."""
+        return shape.sparse or shape.n > shape.m
+
+    @classmethod
+    def coordinates(cls, shape: Shape) -> str:
+        """The shorter of the two."""
+        return "measurement" if shape.m <= shape.unknowns else "matrix"
+
+    @classmethod
+    def memory(cls, shape: Shape) -> int:
+        """K, or the rows weighed and in single precision, and the images that are kept."""
+        images = 8 * 150 * shape.m
+        if cls.uses_gram(shape):
+            return images + gram_bytes(shape)
+        weighed = 0 if shape.even else shape.row_bytes
+        return shape.unit_copy_bytes + weighed + shape.row_bytes // 2 + images + cls._factor(shape)
+
+    @staticmethod
+    def _factor(shape: Shape) -> int:
+        """A few matrices, and the preconditioner where it pays."""
+        side, edge = min(shape.m, shape.unknowns), max(shape.m, shape.unknowns)
+        near = side > 0.5 * edge  # else the plain steps are few
+        return 6 * shape.matrix_bytes + (2 * 4 * side * side if near else 0)
+
+    @classmethod
+    def work(cls, shape: Shape) -> Work:
+        """Steps until the tolerance is met; a factorisation where these would be many."""
+        m, n, N = float(shape.m), float(shape.n), float(shape.unknowns)
+        gain = max(2.0, shape.ratio) * (SETTLED if m > N else 1.0)
+        # Generic rows contract the residual by sqrt(m/N) a step (docs/theory.md, section 4).
+        contraction = min(0.999, (min(m, N) / max(m, N)) ** 0.5)
+        steps = min(1.0 - math.log(gain) / math.log(contraction), 1.0 + gain**EDGE)
+        if shape.gram in ("explicit", "sparse"):
+            entries = m * m * min(1.0, 2.0 * shape.density)
+            return Work(shape.weight * m * m * n, steps * 8.0 * entries, steps)
+        if shape.gram == "matrix-free":
+            return Work(2.0 * steps * shape.product, 0.0, steps)
+        both, share = 2.0 * shape.product, 0.5 if gain <= FEW_DIGITS else 1.0
+        free = (share * steps + 1.0) * both
+        explicit = shape.weight * m * n * (m + n) + steps * ENTRY * m * m
+        side = min(m, N)
+        build = m * side if m > N else shape.weight * m * n
+        factored = 0.5 * side * (side * side / 3.0 + build) + (share * FIRST_FORECAST + 4.0) * both
+        flops = min(free, explicit, factored)
+        return Work(flops, 0.0, steps if flops < factored else min(steps, FIRST_FORECAST + 4.0))
+
+    @classmethod
+    def settles(cls, shape: Shape) -> bool:
+        """Where there are more rows than unknowns the noise decides."""
+        return shape.m <= shape.unknowns
+
+    @classmethod
+    def threads(cls, shape: Shape) -> str:
+        """Ranges of rows where a product is large."""
+        if cls.uses_gram(shape):
+            return gram_threads(shape)
+        if 2.0 * shape.weight * shape.m * shape.n**2 <= LITTLE_WORK:
+            return "one"
+        product = shape.weight * shape.m * shape.n**2
+        return "rows" if product >= WORTH_SHARING else "one for NumPy"

@@ -1,0 +1,72 @@
+"""What the smallest worst error says of itself."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from quadsense.methods.traits.base import Traits
+from quadsense.methods.traits.options import GapOptions, Options
+from quadsense.methods.traits.shape import Cone, Shape, Work
+from quadsense.threads import LITTLE_WORK
+
+STEPS = 8.0
+"""Typical factorisations: seen 1 to 15 (docs/theory.md, section 10)."""
+
+CALLS = 12.0
+"""Passes whose calls of Python a step makes: correctors, line searches, bounds (measured)."""
+
+FACTORED = 16000
+"""Unknowns up to which a normal matrix is formed, as in `interior.coordinates`."""
+
+
+class MinimaxTraits(Traits):
+    """The interior-point method for the linear program."""
+
+    name: ClassVar[str] = "minimax"
+    summary: ClassVar[str] = "noisy data, no delta, one-sided bounds: both bounds on the best error"
+    cones: ClassVar[frozenset[Cone]] = frozenset({"symmetric"})
+    one_sided: ClassVar[bool] = True
+    without_tolerance: ClassVar[bool] = True
+    random: ClassVar[bool] = False
+    needs: ClassVar[frozenset[str]] = frozenset({"rows"})
+    proves: ClassVar[bool] = True
+    options: ClassVar[type[Options]] = GapOptions
+
+    @classmethod
+    def suits(cls, shape: Shape) -> str | None:
+        """One-sided intervals, or no tolerance."""
+        if not cls.serves(shape):
+            return None
+        if shape.one_sided:
+            return "one-sided intervals need the interior-point method"
+        return (
+            None if shape.target else "no tolerance was given: the smallest worst error is sought"
+        )
+
+    @classmethod
+    def coordinates(cls, shape: Shape) -> str:
+        """The shorter of the two."""
+        return "measurement" if shape.m <= shape.unknowns else "matrix"
+
+    @classmethod
+    def memory(cls, shape: Shape) -> int:
+        """Unit rows, weighed rows, and the matrices of a step."""
+        side = min(shape.m, shape.unknowns)
+        dense = 8 * side * side if side <= FACTORED else 0
+        # Few rows: K is factored, A stays implicit.
+        formed = 8 * shape.matrix_bytes if shape.m > shape.unknowns else 2 * dense
+        weighed = 0 if shape.even else shape.row_bytes
+        return shape.unit_copy_bytes + weighed + 8 * 40 * shape.m + formed + 2 * dense
+
+    @classmethod
+    def work(cls, shape: Shape) -> Work:
+        """A normal matrix and its factor a step."""
+        m, side = float(shape.m), float(min(shape.m, shape.unknowns))
+        return Work(STEPS * (m * side * side + side**3 / 3.0), 0.0, CALLS * STEPS)
+
+    @classmethod
+    def threads(cls, shape: Shape) -> str:
+        """All for matrices of some size."""
+        if 2.0 * shape.weight * shape.m * shape.n**2 <= LITTLE_WORK:
+            return "one"
+        return "one" if shape.n <= 60 else "as set"
