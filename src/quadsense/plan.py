@@ -143,7 +143,7 @@ def _shared(given: Any, rows: Any) -> bool:
     """Whether the rows are read where they were given; not known of other namespaces."""
     if isinstance(given, np.ndarray) and isinstance(rows, np.ndarray):
         return given is rows or np.may_share_memory(given, rows)
-    return hasattr(given, "dtype") and given.dtype == rows.dtype
+    return type(given) is type(rows) and bool(given.dtype == rows.dtype)
 
 
 def _is_dense(start: Any) -> bool:
