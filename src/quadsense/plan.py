@@ -35,8 +35,8 @@ PASS_SECONDS = 1.2e-4
 PROMISE = 5.0
 """Factor within which a predicted time is to hold; where it cannot, none is given."""
 
-TEMPORARIES = 3
-"""Blocks of rows, and products with them, that are held at once."""
+TEMPORARIES = 2
+"""A block of rows and a product with it, which are held at once."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -55,6 +55,8 @@ class Plan:
         BLAS threads of each method: see `threads.blas_threads`.
     memory : int
         Predicted bytes beside U as it was given, conversions, copies and the start's included.
+    proof_memory : int
+        Predicted bytes of a proof that nothing fits, where it comes to that.
     flops : float
         Predicted work of the first method.
     seconds : float or None
@@ -70,6 +72,7 @@ class Plan:
     gram: str
     threads: dict[str, str]
     memory: int
+    proof_memory: int
     flops: float
     seconds: float | None
     times: dict[str, float | None]
@@ -188,6 +191,7 @@ def _made(shape: Shape, method: str, rates: Rates, memory: int) -> Plan:
         gram=shapes[0].gram,
         threads={k.name: k.threads(its) for k, its in zip(kinds, shapes, strict=True)},
         memory=needed + _surroundings(shape),
+        proof_memory=max(kind.proof_memory(shape) for kind in kinds),
         flops=works[0].flops,
         seconds=None if seconds is None else seconds + SOLVE_SECONDS,
         times=dict(zip(names, times, strict=True)),
@@ -209,7 +213,7 @@ def _chosen(shape: Shape, reasons: list[str]) -> tuple[str, ...]:
 
 def _surroundings(shape: Shape) -> int:
     """Bytes of the start, of a converted U, and of the checks before and after the method."""
-    block = 8 * TEMPORARIES * min(BLOCK_ELEMENTS, shape.m * max(shape.m, shape.n))
+    block = shape.item * TEMPORARIES * min(BLOCK_ELEMENTS, shape.m * shape.n)
     started = 3 * shape.matrix_bytes if shape.started else 0
     return block + started + (shape.row_bytes if shape.converted else 0) + 8 * 20 * shape.m
 
@@ -243,7 +247,8 @@ def refuse_what_cannot_fit(shape: Shape, plan: Plan) -> None:
     taken = shape.row_bytes if shape.converted else 0  # already
     if plan.memory - taken <= free:
         return
-    able = [name for name in METHODS if METHODS.traits(name).serves(shape)]
+    candidates = dict.fromkeys([*plan.methods, *METHODS])
+    able = [name for name in candidates if METHODS.traits(name).serves(shape)]
     fitting = [name for name in able if make_plan(shape, name).memory - taken <= free]
     advice = (
         f"method={fitting[0]!r} would fit" if fitting else "use fewer measurements, or a smaller n"

@@ -139,7 +139,13 @@ def plan_text(plan: Plan) -> str:
         ("plan", f"{' then '.join(plan.methods)}, in {plan.coordinates} coordinates"),
         (
             "price",
-            f"about {_bytes(plan.memory)} beside U, {plan.flops:.1e} flops, "
+            f"about {_bytes(plan.memory)} beside U"
+            + (
+                f" ({_bytes(plan.proof_memory)} to prove that nothing fits)"
+                if plan.proof_memory > plan.memory
+                else ""
+            )
+            + f", {plan.flops:.1e} flops, "
             f"{in_words(plan.seconds)}; BLAS threads {threads}",
         ),
         *(("because" if i == 0 else "", reason) for i, reason in enumerate(plan.reasons)),

@@ -76,6 +76,11 @@ class Traits:
         raise NotImplementedError
 
     @classmethod
+    def proof_memory(cls, shape: Shape) -> int:
+        """Bytes that a proof that nothing fits takes, where there is one to give."""
+        return 0
+
+    @classmethod
     def work(cls, shape: Shape) -> Work:
         """What a solve is expected to do, to a factor of about five."""
         raise NotImplementedError

@@ -62,36 +62,49 @@ class ConjugateGradientTraits(Traits):
         if cls.uses_gram(shape):
             return images + gram_bytes(shape)
         weighed = 0 if shape.even else shape.row_bytes
-        return shape.unit_copy_bytes + weighed + shape.row_bytes // 2 + images + cls._factor(shape)
-
-    @staticmethod
-    def _factor(shape: Shape) -> int:
-        """A few matrices, and the preconditioner where it pays."""
-        side, edge = min(shape.m, shape.unknowns), max(shape.m, shape.unknowns)
-        near = side > 0.5 * edge  # else the plain steps are few
-        return 6 * shape.matrix_bytes + (2 * 4 * side * side if near else 0)
+        formed = cls._dense_work(shape)[1]
+        single = shape.row_bytes // 2
+        matrices = 6 * shape.matrix_bytes
+        return shape.unit_copy_bytes + weighed + single + images + matrices + formed
 
     @classmethod
     def work(cls, shape: Shape) -> Work:
         """Steps until the tolerance is met; a factorisation where these would be many."""
-        m, n, N = float(shape.m), float(shape.n), float(shape.unknowns)
-        gain = max(2.0, shape.ratio) * (SETTLED if m > N else 1.0)
-        # Generic rows contract the residual by sqrt(m/N) a step (docs/theory.md, section 4).
-        contraction = min(0.999, (min(m, N) / max(m, N)) ** 0.5)
-        steps = min(1.0 - math.log(gain) / math.log(contraction), 1.0 + gain**EDGE)
+        m, steps = float(shape.m), cls._steps(shape)
         if shape.gram in ("explicit", "sparse"):
             entries = m * m * min(1.0, 2.0 * shape.density)
-            return Work(shape.weight * m * m * n, steps * 8.0 * entries, steps)
+            return Work(shape.weight * m * m * shape.n, steps * 8.0 * entries, steps)
         if shape.gram == "matrix-free":
             return Work(2.0 * steps * shape.product, 0.0, steps)
-        both, share = 2.0 * shape.product, 0.5 if gain <= FEW_DIGITS else 1.0
+        return cls._dense_work(shape)[0]
+
+    @staticmethod
+    def _gain(shape: Shape) -> float:
+        """By how much the residual is to fall."""
+        return max(2.0, shape.ratio) * (SETTLED if shape.m > shape.unknowns else 1.0)
+
+    @classmethod
+    def _steps(cls, shape: Shape) -> float:
+        """Generic rows contract the residual by sqrt(m/N) a step (docs/theory.md, section 4)."""
+        gain, sizes = cls._gain(shape), (shape.m, shape.unknowns)
+        contraction = min(0.999, math.sqrt(min(sizes) / max(sizes)))
+        return min(1.0 - math.log(gain) / math.log(contraction), 1.0 + gain**EDGE)
+
+    @classmethod
+    def _dense_work(cls, shape: Shape) -> tuple[Work, int]:
+        """The cheapest of three ways, as `krylov.system` finds it, and what it forms, in bytes."""
+        m, n, N = float(shape.m), float(shape.n), float(shape.unknowns)
+        steps, side = cls._steps(shape), min(m, N)
+        both, share = 2.0 * shape.product, 0.5 if cls._gain(shape) <= FEW_DIGITS else 1.0
         free = (share * steps + 1.0) * both
         explicit = shape.weight * m * n * (m + n) + steps * ENTRY * m * m
-        side = min(m, N)
         build = m * side if m > N else shape.weight * m * n
+        early = min(steps, FIRST_FORECAST + 4.0)
         factored = 0.5 * side * (side * side / 3.0 + build) + (share * FIRST_FORECAST + 4.0) * both
-        flops = min(free, explicit, factored)
-        return Work(flops, 0.0, steps if flops < factored else min(steps, FIRST_FORECAST + 4.0))
+        flops, passes, order = min(
+            (free, steps, 0.0), (explicit, steps, m), (factored, early, side)
+        )
+        return Work(flops, 0.0, passes), int(2 * 8 * order * order)
 
     @classmethod
     def settles(cls, shape: Shape) -> bool:

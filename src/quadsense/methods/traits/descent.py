@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, get_args
 
+from quadsense.measurements.rows import BLOCK_ELEMENTS
 from quadsense.methods.traits.base import Traits
 from quadsense.methods.traits.options import Options, option
 from quadsense.methods.traits.shape import Cone, Shape, Work
@@ -14,6 +15,9 @@ from quadsense.typing import NormName, ScheduleName, is_number, is_whole
 
 SCHEDULES: tuple[ScheduleName, ...] = get_args(ScheduleName)
 NORMS: tuple[NormName, ...] = get_args(NormName)
+
+GRAM_BLOCKS = 5
+"""Blocks that a product with K holds at once where K is not formed, as measured."""
 
 SMALL_PRODUCT = 2e7
 """Flops of a product below which a second BLAS thread costs more than it gives."""
@@ -104,7 +108,9 @@ def gram_bytes(shape: Shape) -> int:
         return 3 * 8 * m * m
     if shape.gram == "sparse":
         return int(20 * shape.density * m * m)
-    return 0 if shape.gram == "identity" else 4 * shape.matrix_bytes
+    if shape.gram == "identity":
+        return 0
+    return 4 * shape.matrix_bytes + 8 * GRAM_BLOCKS * min(BLOCK_ELEMENTS, m * m)
 
 
 def gram_work(shape: Shape, steps: float, share: float = 1.0) -> Work:

@@ -56,9 +56,9 @@ class FactoredTraits(Traits):
 
     @classmethod
     def memory(cls, shape: Shape) -> int:
-        """Unit rows, a block of them, and some factors."""
+        """Unit rows, and some factors."""
         factors = 40 * shape.n * max(shape.rank or 1, 1) * shape.item
-        return shape.unit_copy_bytes + shape.row_bytes // 2 + factors + 8 * 20 * shape.m
+        return shape.unit_copy_bytes + factors + 8 * 20 * shape.m
 
     @classmethod
     def work(cls, shape: Shape) -> Work:

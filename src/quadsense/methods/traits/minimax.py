@@ -15,6 +15,18 @@ STEPS = 8.0
 CALLS = 12.0
 """Passes whose calls of Python a step makes: correctors, line searches, bounds (measured)."""
 
+PROOF_COLUMNS = 2048
+"""Columns of F*(y) at a time, as in `interior.adjoint`."""
+
+PROOF_ARRAYS = 12
+"""Arrays of that width in a compensated sum, as measured."""
+
+BLOCKS = 2
+"""Blocks of written-out rows that are held at once, as measured."""
+
+BLOCK_ROWS = 1024
+"""Rows of such a block, as in `interior.svec`."""
+
 FACTORED = 16000
 """Unknowns up to which a normal matrix is formed, as in `interior.coordinates`."""
 
@@ -56,7 +68,13 @@ class MinimaxTraits(Traits):
         # Few rows: K is factored, A stays implicit.
         formed = 8 * shape.matrix_bytes if shape.m > shape.unknowns else 2 * dense
         weighed = 0 if shape.even else shape.row_bytes
-        return shape.unit_copy_bytes + weighed + 8 * 40 * shape.m + formed + 2 * dense
+        blocks = 8 * BLOCKS * min(BLOCK_ROWS, shape.m) * side if side < shape.m else 0
+        return shape.unit_copy_bytes + weighed + 8 * 40 * shape.m + formed + 2 * dense + blocks
+
+    @classmethod
+    def proof_memory(cls, shape: Shape) -> int:
+        """Sums of twice the working precision, some columns of F*(y) at a time."""
+        return PROOF_ARRAYS * 8 * shape.n * min(shape.n, PROOF_COLUMNS)
 
     @classmethod
     def work(cls, shape: Shape) -> Work:

@@ -39,9 +39,14 @@ class PsdTraits(Traits):
     @classmethod
     def memory(cls, shape: Shape) -> int:
         """Unit rows, products with them, and matrices of the order of the rows' span."""
-        reduced = 4 * shape.row_bytes if shape.n > shape.m else shape.row_bytes // 2
+        reduced = (4 if shape.n > shape.m else 2 if shape.complex else 1) * shape.row_bytes
         matrices = 24 * min(shape.m, shape.n) ** 2 * shape.item
         return shape.unit_copy_bytes + reduced + matrices + 8 * 60 * shape.m
+
+    @classmethod
+    def proof_memory(cls, shape: Shape) -> int:
+        """F*(y), its factor, and what rounds."""
+        return 4 * shape.matrix_bytes
 
     @classmethod
     def work(cls, shape: Shape) -> Work:
