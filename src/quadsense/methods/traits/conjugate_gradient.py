@@ -6,7 +6,12 @@ import math
 from typing import ClassVar
 
 from quadsense.methods.traits.base import Traits
-from quadsense.methods.traits.descent import gram_bytes, gram_threads
+from quadsense.methods.traits.descent import (
+    gram_bytes,
+    gram_entries,
+    gram_flops,
+    gram_threads,
+)
 from quadsense.methods.traits.shape import Cone, Shape, Work
 from quadsense.threads import LITTLE_WORK, WORTH_SHARING
 
@@ -70,10 +75,9 @@ class ConjugateGradientTraits(Traits):
     @classmethod
     def work(cls, shape: Shape) -> Work:
         """Steps until the tolerance is met; a factorisation where these would be many."""
-        m, steps = float(shape.m), cls._steps(shape)
+        steps = cls._steps(shape)
         if shape.gram in ("explicit", "sparse"):
-            entries = m * m * min(1.0, 2.0 * shape.density)
-            return Work(shape.weight * m * m * shape.n, steps * 8.0 * entries, steps)
+            return Work(gram_flops(shape), steps * 8.0 * gram_entries(shape), steps)
         if shape.gram == "matrix-free":
             return Work(2.0 * steps * shape.product, 0.0, steps)
         return cls._dense_work(shape)[0]
@@ -85,8 +89,13 @@ class ConjugateGradientTraits(Traits):
 
     @classmethod
     def _steps(cls, shape: Shape) -> float:
-        """Generic rows contract the residual by sqrt(m/N) a step (docs/theory.md, section 4)."""
+        """Generic rows contract the residual by sqrt(m/N) a step (docs/theory.md, section 4).
+
+        Sparse ones are not generic: K is as if it began at 0.
+        """
         gain, sizes = cls._gain(shape), (shape.m, shape.unknowns)
+        if shape.sparse:
+            return 1.0 + gain**EDGE
         contraction = min(0.999, math.sqrt(min(sizes) / max(sizes)))
         return min(1.0 - math.log(gain) / math.log(contraction), 1.0 + gain**EDGE)
 

@@ -19,6 +19,9 @@ NORMS: tuple[NormName, ...] = get_args(NormName)
 GRAM_BLOCKS = 5
 """Blocks that a product with K holds at once where K is not formed, as measured."""
 
+SPARSE_ENTRY = 200.0
+"""Flops in whose time an entry of a sparse K is found, as measured: 4 ns."""
+
 SMALL_PRODUCT = 2e7
 """Flops of a product below which a second BLAS thread costs more than it gives."""
 
@@ -113,14 +116,25 @@ def gram_bytes(shape: Shape) -> int:
     return 4 * shape.matrix_bytes + 8 * GRAM_BLOCKS * min(BLOCK_ELEMENTS, m * m)
 
 
+def gram_entries(shape: Shape) -> float:
+    """Entries of K that are kept; the bound on their share is taken for what it is."""
+    return float(shape.m) ** 2 * (shape.density if shape.gram == "sparse" else 1.0)
+
+
+def gram_flops(shape: Shape) -> float:
+    """Operations that form K."""
+    if shape.gram == "sparse":
+        return SPARSE_ENTRY * gram_entries(shape)
+    return shape.weight * float(shape.m) ** 2 * shape.n
+
+
 def gram_work(shape: Shape, steps: float, share: float = 1.0) -> Work:
     """Forming K, and so many products with that share of it."""
     m = float(shape.m)
     if shape.gram == "identity":
         return Work(shape.weight * m * m * shape.n, 2.0 * shape.row_bytes, steps)
     if shape.gram in ("explicit", "sparse"):
-        entries = m * m * min(1.0, 2.0 * shape.density)
-        return Work(2.0 * shape.weight * m * m * shape.n, share * steps * 8.0 * entries, steps)
+        return Work(gram_flops(shape), share * steps * 8.0 * gram_entries(shape), steps)
     return Work(steps * 2.0 * shape.product, steps * 2.0 * shape.row_bytes, steps)
 
 
