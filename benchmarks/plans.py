@@ -61,8 +61,7 @@ def qubits(noise: float = 0.01) -> Data:
 def scattered(n: int, m: int, density: float) -> Data:
     """Sparse rows, read exactly."""
     rng = np.random.default_rng(0)
-    U = sp.random_array((m, n), density=density, rng=rng, data_sampler=rng.standard_normal)
-    U = sp.csr_array(U)
+    U = sp.csr_array(np.where(rng.random((m, n)) < density, rng.standard_normal((m, n)), 0.0))
     b = np.asarray(U.multiply(U) @ rng.uniform(0.0, 1.0, n))
     return Data(U, b, 1e-2 * float(b.max()))
 
