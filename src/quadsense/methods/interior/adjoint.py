@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from quadsense.methods.interior.svec import Array, Vector
+from quadsense.core.packed import Array, Vector
 
 UNIT = float(np.finfo(np.float64).eps) / 2.0  # unit roundoff, 2^-53
 ROWS = 256  # 2^8 products of 22 by 22 bits sum to 52 bits: exact in a double
