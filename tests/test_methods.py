@@ -138,6 +138,30 @@ def test_a_registered_method_is_planned_for(toy):
     assert plan.memory >= 3 * 8 * 36
 
 
+def test_auto_takes_a_registered_method_where_it_says_so():
+    shape = Shape(m=15, n=6)
+    before = make_plan(shape)
+    kind = type(
+        "Eager",
+        (Toy,),
+        {
+            "suits": classmethod(lambda cls, shape: "six is enough" if shape.n == 6 else None),
+            "hands_over": ("minimax",),
+        },
+    )
+    register(kind)
+    try:
+        plan = make_plan(shape)
+        p = quadsense.datasets.gaussian(6, 15, seed=0)
+        result = quadsense.solve(p.U, p.b, delta=1e-3)
+        other = make_plan(Shape(m=15, n=7))
+    finally:
+        METHODS._registered.clear()
+    assert plan.methods == ("toy", "minimax") and plan.reasons[0] == "six is enough"
+    assert result.status == "met" and result.plan["method"] == "toy"
+    assert other.methods == before.methods == make_plan(shape).methods == ("cg", "minimax")
+
+
 def test_what_a_registered_method_cannot_do_is_refused(toy):
     p = quadsense.datasets.gaussian(6, 15, seed=0)
     for wish, words in (

@@ -159,14 +159,14 @@ def _is_dense(start: Any) -> bool:
 
 def make_plan(shape: Shape, method: str = "auto", rates: Rates | None = None) -> Plan:
     """Choose for a shape; `method` other than "auto" is the user's word."""
-    return _made(shape, method, rates or known_rates(), available_memory())
+    return _made(shape, method, rates or known_rates(), available_memory(), tuple(METHODS))
 
 
 @lru_cache(maxsize=16)  # many solves of one shape plan once
-def _made(shape: Shape, method: str, rates: Rates, memory: int) -> Plan:
-    """The plan where so much memory is free."""
+def _made(shape: Shape, method: str, rates: Rates, memory: int, known: tuple[str, ...]) -> Plan:
+    """The plan where so much memory is free and these methods are known."""
     reasons: list[str] = []
-    names = _chosen(shape, reasons) if method == "auto" else (method,)
+    names = _chosen(shape, known, reasons) if method == "auto" else (method,)
     kinds = [METHODS.traits(name) for name in names]
     first = kinds[0]
     shapes = [shape] * len(kinds)
@@ -175,9 +175,7 @@ def _made(shape: Shape, method: str, rates: Rates, memory: int) -> Plan:
         gram, why = gram_form(shape.m, shape.n, shape.orthonormal, density)
         shapes[0] = replace(shape, gram=gram)
         reasons.append(why)
-    if first.coordinates(shape) == "matrix" or (
-        "rows" in first.needs and shape.cone == "symmetric"
-    ):
+    if shape.cone == "symmetric" and "rows" in first.needs:  # by which they choose coordinates
         side = "as many as" if shape.m == shape.unknowns else "more than"
         side = "fewer than" if shape.m < shape.unknowns else side
         reasons.append(f"{shape.m:,} measurements are {side} the {shape.unknowns:,} unknowns")
@@ -199,9 +197,12 @@ def _made(shape: Shape, method: str, rates: Rates, memory: int) -> Plan:
     )
 
 
-def _chosen(shape: Shape, reasons: list[str]) -> tuple[str, ...]:
-    """Methods for ``auto``, in the order in which they are tried."""
-    for name in METHODS:
+def _chosen(shape: Shape, known: tuple[str, ...], reasons: list[str]) -> tuple[str, ...]:
+    """Methods for ``auto``, in the order in which they are tried.
+
+    Those of the user's own are asked first; of the others exactly one suits.
+    """
+    for name in reversed(known):
         kind = METHODS.traits(name)
         why = kind.suits(shape)
         if why is not None:
