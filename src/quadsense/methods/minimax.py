@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import numpy as np
 
@@ -22,6 +21,7 @@ from quadsense.methods.steps import (
     start_matrix,
     weighed_rows,
 )
+from quadsense.methods.traits.minimax import MinimaxTraits
 
 CLOSE = 1e-9  # relative gap of the bounds where the one asked for did not suffice
 FORMED = 2000  # order of A up to which it may be formed though its coefficients are known
@@ -71,7 +71,7 @@ class State:
     formed: bool = False
 
 
-class Minimax(Stepped):
+class Minimax(MinimaxTraits, Stepped):
     """``min_A max_i |z_i|/delta_i`` by a primal-dual interior-point method (see `interior`).
 
     With a tolerance it stops once that is met or proved impossible; proved, it goes on to the gap,
@@ -79,9 +79,6 @@ class Minimax(Stepped):
     start within all tolerances is the answer. Where rounding stops the fast way, and the data are
     few enough, a slower one that rounds less begins anew.
     """
-
-    name: ClassVar[str] = "minimax"
-    options: ClassVar[frozenset[str]] = frozenset({"gap"})
 
     def __init__(self) -> None:
         super().__init__()
