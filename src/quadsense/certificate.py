@@ -75,6 +75,20 @@ class Values:
         return np.where(two, self._mine + middle, self._ends.crossing(self._mine))
 
     @cached_property
+    def sizes(self) -> Vector:
+        """Sizes of the residuals; 0 for rows set aside."""
+        sizes = np.abs(self.residuals)
+        if len(self.set_aside):
+            sizes[self.set_aside] = 0.0
+        return sizes
+
+    @property
+    def misses(self) -> Vector:
+        """With bounds: by how much each interval is missed; 0 for rows set aside."""
+        two = self._ends.sides.all(axis=0)
+        return np.where(two, np.maximum(self.sizes - self._ends.unit, 0.0), self.sizes)
+
+    @cached_property
     def error(self) -> Vector:
         """Bound on the rounding of the residuals."""
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
@@ -486,6 +500,13 @@ class Certificate:
 def _are_rows(index: npt.NDArray[np.int64], m: int) -> bool:
     """Whether these are rows of m, each once."""
     return np.unique(index).size == index.size and bool(np.all((index >= 0) & (index < m)))
+
+
+def agree(stated: Any, found: Any, room: Any) -> Any:
+    """Whether numbers are the same, or both finite and as near as that."""
+    with np.errstate(invalid="ignore"):
+        near = np.abs(stated - found) <= room
+    return (stated == found) | (near & np.isfinite(stated) & np.isfinite(found) & np.isfinite(room))
 
 
 def _at_most(small: float, large: float) -> bool:

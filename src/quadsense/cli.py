@@ -11,15 +11,16 @@ import click
 import numpy as np
 
 import quadsense
-from quadsense import datasets, files, view
+from quadsense import datasets, files
 from quadsense.demo import run_demo
 from quadsense.interrupts import Interrupted
 from quadsense.machine import known_rates, measure_rates
 from quadsense.methods import METHODS
 from quadsense.plan import Shape, make_plan, shape_of
 from quadsense.request import SCHEDULES, STARTS, check_rank
-from quadsense.result import Status
 from quadsense.typing import MethodName, ScheduleName, StartName
+from quadsense.view import text as view
+from quadsense.vocabulary import Status
 
 EXIT = {
     Status.MET: 0,

@@ -26,8 +26,9 @@ from quadsense.request import (
     to_options,
     to_start,
 )
-from quadsense.result import Result, Status
+from quadsense.result import Result
 from quadsense.runs import Request, best_positive, run_plan
+from quadsense.vocabulary import Status
 
 
 def error_units(data: Measurements) -> tuple[float, Array]:

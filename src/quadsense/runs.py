@@ -16,12 +16,12 @@ from quadsense.core.matrix import SensedMatrix
 from quadsense.loop import Limits, Outcome, reference, run
 from quadsense.measurements import Measurements
 from quadsense.measurements.gram import make_gram
-from quadsense.methods import METHODS, Claim, Method, Problem
+from quadsense.methods import METHODS, Method, Problem
 from quadsense.methods.steps import own
 from quadsense.plan import Plan
 from quadsense.request import start_value
-from quadsense.result import Status
 from quadsense.threads import blas_threads
+from quadsense.vocabulary import Claim, Status, because
 
 NONE = np.empty(0, dtype=np.int64)
 
@@ -199,6 +199,6 @@ def best_positive(request: Request) -> Answer:
         found=found_in(matrix, problem),
         status=status,
         claim=claim,
-        reason="" if closed else "the two bounds did not close to the gap",
+        reason=None if closed else because("gap_open"),
     )
     return Answer(outcome, matrix, "dual", "", NONE)

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Any
 
-from quadsense.methods.base import Claim, Method, Options, Problem, State, Trace
+from quadsense.methods.base import Method, Options, Problem, State, Trace
+from quadsense.vocabulary import Claim
 
 
 class _Methods(Mapping[str, Any]):

@@ -15,6 +15,7 @@ from quadsense.core.matrix import SensedMatrix
 from quadsense.measurements.gram import Gram
 from quadsense.measurements.rows import BaseRows
 from quadsense.typing import NormName, ScheduleName
+from quadsense.vocabulary import Claim
 
 
 @dataclass(frozen=True)
@@ -161,30 +162,6 @@ class Problem:
             return found
         # Many rows: A itself is the smaller array, and its readings round far less than theirs.
         return SensedMatrix.from_dense(found.to_dense())
-
-
-@dataclass(frozen=True)
-class Claim:
-    """What a method says of its state. The loop has it checked before anybody hears of it.
-
-    Attributes
-    ----------
-    kind : {"met", "optimal", "infeasible", "inconsistent", "undecided", "stalled"}
-        Within tolerance; the smallest worst error, to the gap; no matrix fits; least squares does
-        not fit, so another method should look; neither shown nor refuted and no further progress;
-        nothing moves any more.
-    reason : str
-        For people, where the kind alone does not say it.
-    dual : ndarray of shape (m,), optional
-        With "infeasible" and "optimal": the vector of the lower bound, for the unit rows.
-    lower : float
-        Lower bound on the best ratio that goes with `dual`.
-    """
-
-    kind: str
-    reason: str = ""
-    dual: Vector | None = None
-    lower: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from quadsense.core import theory
 from quadsense.core.certificate import Enclosure
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.potential import log_potential
-from quadsense.methods.base import Claim, Problem, Trace
+from quadsense.methods.base import Problem, Trace
+from quadsense.vocabulary import Claim
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import numpy as np
 
 from quadsense.arrays import Array, Vector, to_numpy
 from quadsense.core.matrix import SensedMatrix
-from quadsense.methods.base import Claim, Problem
+from quadsense.methods.base import Problem
 from quadsense.methods.interior import iteration
 from quadsense.methods.interior.adjoint import UNIT
 from quadsense.methods.interior.infeasible import check_proof
@@ -22,6 +22,7 @@ from quadsense.methods.steps import (
     start_matrix,
     weighed_rows,
 )
+from quadsense.vocabulary import Claim, Reason, because
 
 CLOSE = 1e-9  # relative gap of the bounds where the one asked for did not suffice
 FORMED = 2000  # order of A up to which it may be formed though its coefficients are known
@@ -206,21 +207,12 @@ class Minimax(Stepped):
             reason = self._reason(problem, state)
             return Claim("undecided", reason, state.dual, state.lower)
 
-    def _reason(self, problem: Problem, state: State) -> str:
-        if not problem.target:
-            lower, upper = problem.error_unit * state.lower, problem.error_unit * state.max_ratio
-            return (
-                f"rounding stops the interior-point method between the bounds {lower:.6g} and "
-                f"{upper:.6g} on the smallest worst error"
-            )
-        if state.lower > 1.0:
-            return (
-                "rounding keeps both a fit and a proof that there is none from closing: raise delta"
-            )
-        return (
-            f"rounding stops the interior-point method between the bounds {state.lower:.6g} and "
-            f"{state.max_ratio:.6g} on the best ratio to delta"
-        )
+    def _reason(self, problem: Problem, state: State) -> Reason:
+        if problem.target and state.lower > 1.0:
+            return because("neither_closes")
+        unit, of = (1.0, "ratio") if problem.target else (problem.error_unit, "error")
+        lower, upper = unit * state.lower, unit * state.max_ratio
+        return because("bounds_apart", lower=lower, upper=upper, of=of)
 
     def _infeasible(self, problem: Problem, state: State) -> Claim | None:
         """The claim that nothing fits, where the dual vector proves it."""
