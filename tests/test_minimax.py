@@ -11,12 +11,14 @@ from helpers import features
 from scipy.optimize import linprog
 
 import quadsense.methods.interior.program as lp
+from quadsense.core.ends import Ends
+from quadsense.core.packed import design_block, normal_matrix, pack, unpack
 from quadsense.core.products import unknowns
-from quadsense.methods.interior import infeasible, iteration
-from quadsense.methods.interior.adjoint import adjoint_norm
+from quadsense.methods.interior import iteration
 from quadsense.methods.interior.coordinates import MatrixCoordinates
 from quadsense.methods.interior.normal import normal
-from quadsense.methods.interior.svec import design_block, normal_matrix, smat, svec
+from quadsense.proofs import symmetric
+from quadsense.proofs.adjoint import adjoint_norm
 
 
 def unit_rows(rng, m, n, is_complex):
@@ -24,6 +26,13 @@ def unit_rows(rng, m, n, is_complex):
     if is_complex:
         U = U + 1j * rng.standard_normal((m, n))
     return U / np.linalg.norm(U, axis=1, keepdims=True)
+
+
+def verify_infeasible(U, b, delta, y, lower=None, upper=None, max_norm=None):
+    """What y proves of ``b - delta <= F(A) <= b + delta``, each end where there is one."""
+    below = delta if lower is None else np.where(lower, delta, np.inf)
+    above = delta if upper is None else np.where(upper, delta, np.inf)
+    return symmetric.check_proof(U, Ends(b, below, above, delta), y, max_norm=max_norm)
 
 
 def readings(U, A):
@@ -61,8 +70,8 @@ def test_the_design_block_is_the_sensing_map(is_complex):
     rng = np.random.default_rng(0)
     U = unit_rows(rng, 9, 4, is_complex)
     x = rng.standard_normal(unknowns(U))
-    A = smat(x, 4, U.dtype)
-    np.testing.assert_allclose(svec(A), x, atol=1e-15)
+    A = unpack(x, 4, U.dtype)
+    np.testing.assert_allclose(pack(A), x, atol=1e-15)
     np.testing.assert_allclose(design_block(U, np.float64).T @ x, readings(U, A), atol=1e-14)
     assert np.isclose(np.linalg.norm(A), np.linalg.norm(x))
 
@@ -74,11 +83,11 @@ def test_products_match_the_normal_matrix(is_complex):
     delta, d = rng.uniform(0.5, 2.0, 60), rng.uniform(0.1, 3.0, 60)
     coordinates = MatrixCoordinates(U, delta)
     x = rng.standard_normal(unknowns(U))
-    A = smat(x, 4, U.dtype)
+    A = unpack(x, 4, U.dtype)
     M = normal_matrix(U, d / delta**2, np.float64)
     M = np.triu(M) + np.triu(M, 1).T
     product, z = coordinates.product(A, d, np.zeros(60))
-    np.testing.assert_allclose(svec(product), M @ x, atol=1e-12)
+    np.testing.assert_allclose(pack(product), M @ x, atol=1e-12)
     np.testing.assert_allclose(z, readings(U, A) / delta, atol=1e-13)
     y = rng.standard_normal(60)
     adjoint = coordinates.adjoint(y)
@@ -148,12 +157,12 @@ def test_the_verdict_equals_cvxpy(seed):
     if verdict == "met":
         assert np.all(np.abs(iteration.measure(problem, state, U) - b) <= delta)
     else:
-        check = infeasible.verify_infeasible(U, b, delta, state.y)
+        check = verify_infeasible(U, b, delta, state.y)
         assert check.proved
         assert check.ratio <= best / delta[0] * (1 + 1e-9)
         # What is proved must vanish with the contradiction.
-        assert not infeasible.verify_infeasible(U, b, delta + 2 * abs(margin), state.y).proved
-        assert not infeasible.verify_infeasible(U, b, delta, -state.y).proved
+        assert not verify_infeasible(U, b, delta + 2 * abs(margin), state.y).proved
+        assert not verify_infeasible(U, b, delta, -state.y).proved
 
 
 @pytest.mark.parametrize(
@@ -262,9 +271,9 @@ def test_intervals_with_missing_ends():
     b, delta, sides = lp.intervals(lo, hi)
     _, state, verdict = solve(U, b, delta, sides, target=True)
     assert verdict == "infeasible"
-    check = infeasible.verify_infeasible(U, b, delta, state.y, upper=sides[0], lower=sides[1])
+    check = verify_infeasible(U, b, delta, state.y, upper=sides[0], lower=sides[1])
     assert check.proved and not check.unconditional
-    swapped = infeasible.verify_infeasible(U, b, delta, state.y, upper=sides[1], lower=sides[0])
+    swapped = verify_infeasible(U, b, delta, state.y, upper=sides[1], lower=sides[0])
     assert not swapped.proved
 
 
@@ -302,10 +311,10 @@ def test_the_proved_singular_value_is_below_the_true_one(is_complex):
     rng = np.random.default_rng(10)
     U = unit_rows(rng, 200, 6, is_complex)
     true = np.linalg.svd(design_block(U, np.float64), compute_uv=False)[-1]
-    assert 0.5 * true < infeasible.smallest_singular_value(U) <= true
+    assert 0.5 * true < symmetric.smallest_singular_value(U) <= true
     U[:, 0] = U[:, 1]
-    assert infeasible.smallest_singular_value(U) == 0.0
-    assert infeasible.smallest_singular_value(U[:20]) == 0.0
+    assert symmetric.smallest_singular_value(U) == 0.0
+    assert symmetric.smallest_singular_value(U[:20]) == 0.0
 
 
 def test_a_wide_proof_is_unconditional_and_a_narrow_one_says_its_condition():
@@ -314,13 +323,13 @@ def test_a_wide_proof_is_unconditional_and_a_narrow_one_says_its_condition():
     b = readings(U, covariance(rng, 5)) + 0.1 * rng.standard_normal(100)
     delta = np.full(100, 0.05)
     y = solve(U, b, delta, target=True)[1].y
-    full = infeasible.verify_infeasible(U, b, delta, y)
+    full = verify_infeasible(U, b, delta, y)
     assert full.proved and full.unconditional and full.sigma > 0
     padded = np.hstack([U, np.zeros((100, 1))])
-    check = infeasible.verify_infeasible(padded, b, delta, y)
+    check = verify_infeasible(padded, b, delta, y)
     assert check.proved and not check.unconditional and check.sigma == 0.0
-    assert not infeasible.verify_infeasible(padded, b, delta, y, max_norm=1e20).proved
-    noise = infeasible.verify_infeasible(U, b, delta, rng.standard_normal(100))
+    assert not verify_infeasible(padded, b, delta, y, max_norm=1e20).proved
+    noise = verify_infeasible(U, b, delta, rng.standard_normal(100))
     assert not noise.proved
-    assert not infeasible.verify_infeasible(U, b, delta, np.zeros(100)).proved
-    assert not infeasible.verify_infeasible(U, b, delta, np.full(100, np.nan)).proved
+    assert not verify_infeasible(U, b, delta, np.zeros(100)).proved
+    assert not verify_infeasible(U, b, delta, np.full(100, np.nan)).proved

@@ -6,12 +6,14 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import lapack
 
 from quadsense.arrays import like, to_numpy
 from quadsense.certificate import Certificate, Values, within_gap
 from quadsense.measurements import Measurements
-from quadsense.proofs import best_error_bound, check_infeasible, user_dual
+from quadsense.proofs.definite import cholesky
+from quadsense.proofs.exact import user_dual
+from quadsense.proofs.infeasible import check_infeasible
+from quadsense.proofs.lower import best_error_bound
 from quadsense.result import Result
 from quadsense.runs import Answer, Request
 from quadsense.verdict import Seen, make_verdict
@@ -184,13 +186,7 @@ def _advice(request: Request, answer: Answer, status: Status) -> tuple[Advice, .
     A, shift = np.asarray(answer.matrix), 1e-6 * float(b.max())
     moved = A.copy()
     moved.flat[:: len(A) + 1] += shift
-    if shift > 0.0 and _is_definite(moved):
+    if shift > 0.0 and cholesky(moved) is not None:
         return ()
     smallest = float(np.linalg.eigvalsh(A)[0])
     return (Advice("psd", smallest),) if smallest < -shift else ()
-
-
-def _is_definite(A: npt.NDArray[Any]) -> bool:
-    """Whether a Cholesky factorisation runs to its end, at a tenth of the cost of eigenvalues."""
-    factor = lapack.zpotrf if np.iscomplexobj(A) else lapack.dpotrf
-    return bool(factor(A, lower=1, clean=0)[1] == 0)

@@ -12,16 +12,17 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Array, Vector, device, is_numpy, like, to_numpy
-from quadsense.core.certificate import Enclosure, enclosure
 from quadsense.core.ends import UNIT, Ends
 from quadsense.core.forms import MeasuredForm
-from quadsense.core.identify import SpectralCertificate, spectral_certificate
 from quadsense.core.matrix import SensedMatrix
-from quadsense.hitting import smallest_hitting_set
 from quadsense.measurements import Measurements
 from quadsense.measurements.oracle import SpectralOracle
 from quadsense.measurements.validate import checked_vector
-from quadsense.proofs import best_error_bound, check_infeasible
+from quadsense.proofs.hitting import smallest_hitting_set
+from quadsense.proofs.infeasible import check_infeasible
+from quadsense.proofs.lower import best_error_bound
+from quadsense.proofs.rounding import Enclosure, enclosure
+from quadsense.proofs.spectral import SpectralCertificate, spectral_certificate
 from quadsense.threads import for_products_of
 from quadsense.verification import Check, Verification
 

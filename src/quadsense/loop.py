@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from quadsense.arrays import Array, like, to_numpy
-from quadsense.core.certificate import Enclosure, is_met
 from quadsense.core.matrix import SensedMatrix
 from quadsense.interrupts import Interrupts
 from quadsense.methods import Method, Problem, State
+from quadsense.proofs.rounding import Enclosure, is_met
 from quadsense.vocabulary import Claim, History, Reason, Status, Why, because
 
 PROGRESS = 1e-3

@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import to_numpy
-from quadsense.core.certificate import Enclosure, enclosure
 from quadsense.core.matrix import SensedMatrix
 from quadsense.loop import Limits, Outcome, reference, run
 from quadsense.measurements import Measurements
@@ -19,6 +18,7 @@ from quadsense.measurements.gram import make_gram
 from quadsense.methods import METHODS, Method, Problem
 from quadsense.methods.steps import own
 from quadsense.plan import Plan
+from quadsense.proofs.rounding import Enclosure, enclosure
 from quadsense.request import start_value
 from quadsense.threads import blas_threads
 from quadsense.vocabulary import Claim, Status, because

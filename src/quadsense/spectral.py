@@ -10,7 +10,6 @@ import numpy as np
 
 from quadsense.arrays import namespace, to_numpy
 from quadsense.certificate import Certificate
-from quadsense.core.certificate import Enclosure, is_met
 from quadsense.core.matrix import SensedMatrix
 from quadsense.interrupts import Interrupted, Interrupts
 from quadsense.loop import Intermediate, run
@@ -19,6 +18,7 @@ from quadsense.measurements.gram import IdentityGram
 from quadsense.measurements.oracle import SpectralOracle, checked_square, symmetrised
 from quadsense.methods.base import MethodOptions
 from quadsense.methods.spectral import Spectral, SpectralProblem
+from quadsense.proofs.rounding import Enclosure, is_met
 from quadsense.request import check_options, refuse_unknown, to_limits, to_options
 from quadsense.result import Result
 from quadsense.typing import MatrixLike, Real, ScheduleName, Whole, is_number

@@ -19,14 +19,15 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Vector, to_numpy
-from quadsense.core.certificate import Enclosure
-from quadsense.hitting import smallest_hitting_set, thinned
 from quadsense.loop import Outcome
 from quadsense.methods import Problem
 from quadsense.methods.interior import outliers
 from quadsense.methods.interior.program import Program
 from quadsense.methods.minimax import equal_tolerances
-from quadsense.proofs import check_infeasible, user_dual
+from quadsense.proofs.exact import user_dual
+from quadsense.proofs.hitting import smallest_hitting_set, thinned
+from quadsense.proofs.infeasible import check_infeasible
+from quadsense.proofs.rounding import Enclosure
 from quadsense.runs import Answer, Request, found_in, run_method, with_less_time
 from quadsense.threads import blas_threads
 from quadsense.vocabulary import Status, because
@@ -130,7 +131,8 @@ class _Search:
         self.decided = False
         if claim is None or claim.dual is None or answer.outcome.status is not Status.INFEASIBLE:
             return
-        for dual in (thinned(request.problem, claim.dual, request.positive), claim.dual):
+        rows, ends = request.problem.rows, request.problem.ends
+        for dual in (thinned(rows, ends, claim.dual, request.positive), claim.dual):
             candidate = user_dual(request.data, dual)
             if check_infeasible(request.data, candidate, request.positive, alone=True).proved:
                 self.proofs.append(candidate)

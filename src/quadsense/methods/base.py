@@ -8,12 +8,12 @@ from typing import Any, ClassVar, Protocol, TypedDict
 import numpy as np
 
 from quadsense.arrays import Array, Vector, to_numpy
-from quadsense.core.certificate import Enclosure
 from quadsense.core.ends import Ends
 from quadsense.core.forms import MeasuredForm
 from quadsense.core.matrix import SensedMatrix
 from quadsense.measurements.gram import Gram
 from quadsense.measurements.rows import BaseRows
+from quadsense.proofs.rounding import Enclosure
 from quadsense.typing import NormName, ScheduleName
 from quadsense.vocabulary import Claim
 

@@ -8,13 +8,13 @@ from typing import ClassVar
 import numpy as np
 
 from quadsense.arrays import Array, available_memory, to_numpy
-from quadsense.core.certificate import Enclosure, dense_error, reading_error
 from quadsense.core.matrix import SensedMatrix
 from quadsense.methods.base import Problem, Trace
 from quadsense.methods.krylov import residuals
 from quadsense.methods.krylov.operator import OperatorSystem
 from quadsense.methods.krylov.system import System, prepare
 from quadsense.methods.steps import Stepped, own, start_matrix, weighed_rows
+from quadsense.proofs.rounding import Enclosure, dense_error, reading_error
 from quadsense.vocabulary import Claim, because
 
 

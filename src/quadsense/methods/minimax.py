@@ -8,11 +8,10 @@ from typing import ClassVar
 import numpy as np
 
 from quadsense.arrays import Array, Vector, to_numpy
+from quadsense.core.ends import UNIT
 from quadsense.core.matrix import SensedMatrix
 from quadsense.methods.base import Problem
 from quadsense.methods.interior import iteration
-from quadsense.methods.interior.adjoint import UNIT
-from quadsense.methods.interior.infeasible import check_proof
 from quadsense.methods.interior.program import Program, excess, prepare
 from quadsense.methods.interior.stages import Stage, Stages
 from quadsense.methods.steps import (
@@ -22,6 +21,7 @@ from quadsense.methods.steps import (
     start_matrix,
     weighed_rows,
 )
+from quadsense.proofs.symmetric import check_proof
 from quadsense.vocabulary import Claim, Reason, because
 
 CLOSE = 1e-9  # relative gap of the bounds where the one asked for did not suffice

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from quadsense.arrays import Array, Vector, device, to_numpy
-from quadsense.core.certificate import Enclosure
 from quadsense.methods.base import Problem, Trace
+from quadsense.proofs.rounding import Enclosure
 
 
 class Stepped:

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import lapack, solve_triangular
 
+from quadsense.core.packed import ROWS, Array, Vector, normal_matrix
 from quadsense.core.products import unknowns
 from quadsense.methods.interior.preconditioner import MomentPreconditioner, Preconditioner, cholesky
-from quadsense.methods.interior.svec import ROWS, Array, Vector, normal_matrix
 
 FACTOR_BYTES = 2**30  # largest normal matrix: 16,000 unknowns in float32
 FACTOR_SIDE = 64  # n from which conjugate gradients are tried before factoring

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import lapack
 
-from quadsense.methods.interior.svec import Array, Vector, smat, svec
+from quadsense.core.packed import Array, Vector, pack, unpack
 
 
 class Preconditioner(Protocol):
@@ -44,7 +44,7 @@ class CholeskyPreconditioner:
 
     def __call__(self, x: Array) -> Array:
         """Apply the inverse of the factored matrix."""
-        flat = x if self.n is None else svec(x)
+        flat = x if self.n is None else pack(x)
         # Right sides span many powers of ten over a solve; float32 does not.
         scaled = self.scale * flat
         size = float(np.abs(scaled).max())
@@ -54,7 +54,7 @@ class CholeskyPreconditioner:
         right = (scaled / size).astype(self.triangle.dtype)
         solution = solve(self.triangle, right, lower=0, overwrite_b=1)[0]
         flat = self.scale * solution.astype(np.float64) * size
-        return flat if self.n is None else smat(flat, self.n, self.dtype)
+        return flat if self.n is None else unpack(flat, self.n, self.dtype)
 
 
 def cholesky(

@@ -9,11 +9,11 @@ from functools import cached_property
 import numpy as np
 
 from quadsense.arrays import to_numpy
+from quadsense.core.packed import Array, Vector
 from quadsense.methods.base import Problem
 from quadsense.methods.interior.asked import asked
 from quadsense.methods.interior.program import Program, prepare, prepare_rows
 from quadsense.methods.interior.rows import fits
-from quadsense.methods.interior.svec import Array, Vector
 
 
 class Stage(IntEnum):

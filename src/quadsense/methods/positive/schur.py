@@ -11,6 +11,7 @@ from collections.abc import Callable
 import numpy as np
 import scipy.linalg as sl
 
+from quadsense.core.packed import features
 from quadsense.core.products import unknowns
 from quadsense.methods.positive.maps import Array, Real
 
@@ -52,7 +53,7 @@ def solver(V: Array, E: Real) -> Callable[[Real], Real]:
         M *= scale
         inverse = _inverse(M)
     else:
-        inverse = _inverse_by_unknowns(_real_rows(V) * scale[:, None])
+        inverse = _inverse_by_unknowns(features(V) * scale[:, None])
     return lambda r: scale * inverse(scale * r)
 
 
@@ -61,16 +62,6 @@ def _inverse(M: Real) -> Callable[[Real], Real]:
     M[np.diag_indices(len(M))] += 1.0
     factor = sl.cho_factor(M, lower=True, overwrite_a=True, check_finite=False)
     return lambda r: np.asarray(sl.cho_solve(factor, r, check_finite=False))
-
-
-def _real_rows(V: Array) -> Real:
-    """Return C with ``C @ C.T = |V @ V.conj().T|**2``: a row is ``v v*`` as a real vector."""
-    j, k = np.triu_indices(V.shape[1], 1)
-    across = np.sqrt(2.0) * V[:, j] * V[:, k].conj()
-    parts = [V.real**2 + V.imag**2, across.real]
-    if np.iscomplexobj(V):
-        parts.append(across.imag)
-    return np.concatenate(parts, axis=1)
 
 
 def _inverse_by_unknowns(C: Real) -> Callable[[Real], Real]:

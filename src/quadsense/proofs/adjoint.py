@@ -9,18 +9,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from quadsense.methods.interior.svec import Array, Vector
+from quadsense.core.ends import UNIT
+from quadsense.core.packed import Array, Vector
+from quadsense.proofs.rounding import gamma
 
-UNIT = float(np.finfo(np.float64).eps) / 2.0  # unit roundoff, 2^-53
 ROWS = 256  # 2^8 products of 22 by 22 bits sum to 52 bits: exact in a double
 BITS = 22  # of a factor, see `ROWS`
 COLUMNS = 2048  # n by n is never formed whole when n is large
 SPLITTER = 134217729.0  # 2^27 + 1 [Dekker 1971]
-
-
-def gamma(k: float) -> float:
-    """Bound on the relative error of k roundings, ``k u / (1 - k u)`` [Higham 2002, 3.1]."""
-    return k * UNIT / (1.0 - k * UNIT)
 
 
 def adjoint_norm(U: Array, y: Vector) -> float:
