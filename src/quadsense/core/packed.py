@@ -1,70 +1,64 @@
-"""Symmetric and Hermitian matrices as real vectors, and the normal matrix of F on them.
+"""Symmetric and Hermitian matrices as real vectors of the same norm, and the sensing map on them.
 
-First the diagonal, then sqrt(2) times the real parts above it, row by row, and for complex matrices
-sqrt(2) times the imaginary ones: orthonormal coordinates for the Frobenius norm. The coordinates of
-``u u*`` are the features of a row u; F is the matrix of all of them.
+First the diagonal, then sqrt(2) times the real parts above it by rows and, for complex matrices,
+sqrt(2) times the imaginary ones: N numbers in all, n(n+1)/2 or n^2.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg import blas
 
-from quadsense.core.products import unknowns
+from quadsense.threads import all_for_blas
 
 Array = npt.NDArray[Any]
 Vector = npt.NDArray[np.float64]
 
-ROWS = 1024  # rows of U handled together: the block and its products stay in cache
 SQRT2 = float(np.sqrt(2.0))  # off the diagonal, so that the norms agree
-SQRT_HALF = float(np.sqrt(0.5))  # and back
+
+
+def size_of(n: int, is_complex: bool) -> int:
+    """Number of real unknowns of a matrix of order n."""
+    return n * n if is_complex else n * (n + 1) // 2
 
 
 def pack(A: Array) -> Vector:
-    """Return a Hermitian matrix as a real vector of the same norm."""
-    upper = SQRT2 * A[np.triu_indices(len(A), 1)]
-    parts = [A.diagonal().real, upper.real]
+    """Stack a symmetric or Hermitian matrix into a real vector."""
+    upper = A[np.triu_indices(len(A), 1)]
+    parts = [A.diagonal().real, SQRT2 * upper.real]
     if np.iscomplexobj(A):
-        parts.append(upper.imag)
+        parts.append(SQRT2 * upper.imag)
     return np.asarray(np.concatenate(parts), dtype=np.float64)
 
 
 def unpack(x: Vector, n: int, dtype: npt.DTypeLike) -> Array:
-    """Inverse of `pack`."""
+    """The matrix whose `pack` is x, in the given dtype."""
     A = np.zeros((n, n), dtype=dtype)
     upper = np.triu_indices(n, 1)
     count = upper[0].size
-    values: Array = SQRT_HALF * x[n : n + count]
+    values: Array = x[n : n + count] / SQRT2
     if np.iscomplexobj(A):
-        values = values + 1j * SQRT_HALF * x[n + count :]
+        values = values + 1j * (x[n + count :] / SQRT2)
     A[upper] = values
     A += A.conj().T
     A[np.diag_indices(n)] = x[:n]
     return A
 
 
-def pair_products(values: Vector, dtype: npt.DTypeLike) -> Vector:
-    """Return ``values_j values_k`` for every coordinate of matrices of that dtype."""
-    j, k = np.triu_indices(len(values), 1)
-    pairs = values[j] * values[k]
-    repeats = [pairs, pairs] if np.issubdtype(dtype, np.complexfloating) else [pairs]
-    return np.concatenate([values**2, *repeats])
+def features(rows: Array, dtype: npt.DTypeLike | None = None) -> Array:
+    """Rows ``pack(v_i v_i*)``: the sensing map as an explicit matrix, (k, n) to (k, N).
 
-
-def features(U: Array) -> Array:
-    """Rows ``pack(u_i u_i*)``, shape (m, unknowns), in the precision of U."""
-    return np.ascontiguousarray(design_block(U, U.real.dtype).T)
-
-
-def design_block(rows: Array, dtype: npt.DTypeLike) -> Array:
-    """Columns ``pack(v_i v_i*)`` for the rows ``v_i``; shape (unknowns, rows)."""
+    In the precision of the rows unless another real `dtype` is given, and in Fortran order.
+    """
     V = np.ascontiguousarray(rows.T)
     n, count = V.shape
-    re = V.real.astype(dtype)
-    out = np.empty((unknowns(rows), count), dtype=dtype)
+    dtype = V.real.dtype if dtype is None else np.dtype(dtype)
+    re = V.real.astype(dtype, copy=False)
+    out = np.empty((size_of(n, np.iscomplexobj(V)), count), dtype=dtype)
     pairs = n * (n - 1) // 2
     root = re * np.asarray(SQRT2, dtype=dtype)
     offset = n
@@ -74,8 +68,8 @@ def design_block(rows: Array, dtype: npt.DTypeLike) -> Array:
             end = offset + n - 1 - j
             np.multiply(re[j + 1 :], root[j], out=out[offset:end])
             offset = end
-        return out
-    im = V.imag.astype(dtype)
+        return out.T
+    im = V.imag.astype(dtype, copy=False)
     root_im = im * np.asarray(SQRT2, dtype=dtype)
     np.add(re * re, im * im, out=out[:n])
     for j in range(n - 1):
@@ -86,31 +80,57 @@ def design_block(rows: Array, dtype: npt.DTypeLike) -> Array:
         np.multiply(re[j + 1 :], root_im[j], out=imaginary)
         imaginary -= im[j + 1 :] * root[j]
         offset = end
-    return out
+    return out.T
 
 
-def normal_matrix(U: Array, d: Vector | None, dtype: npt.DTypeLike) -> Array:
-    """Upper triangle of ``sum_i d_i pack(u_i u_i*) pack(u_i u_i*)^T``, Fortran order.
+def normal_matrix(blocks: Iterable[Array], size: int, dtype: npt.DTypeLike, lower: bool) -> Array:
+    """One triangle of ``sum_i pack(v_i v_i*) pack(v_i v_i*)^T``, N by N in Fortran order.
 
-    Without d its entries are 1. The m-by-unknowns design matrix is never stored: each block of its
-    columns is rebuilt from the rows of U, which costs a fraction ``1/unknowns`` of the product.
+    The map is never held whole: each block of it is rebuilt from the rows, which costs a share
+    ``1/N`` of the product.
+
+    Parameters
+    ----------
+    blocks : iterable of arrays of shape (k, n)
+        The rows, some at a time.
+    size : int
+        N.
+    dtype : float32 or float64
+    lower : bool
+        Whether the lower triangle is wanted, else the upper.
     """
     rank_update = blas.ssyrk if np.dtype(dtype) == np.float32 else blas.dsyrk
-    size = unknowns(U)
     M = np.zeros((size, size), dtype=dtype, order="F")
-    quarter = None if d is None else np.sqrt(np.sqrt(d))[:, None]
-    for first in range(0, U.shape[0], ROWS):
-        part = slice(first, first + ROWS)
-        rows = U[part] if quarter is None else U[part] * quarter[part]
-        block = design_block(rows, dtype)
-        M = rank_update(1.0, block.T, beta=1.0, c=M, trans=1, lower=0, overwrite_c=1)
+    for rows in blocks:
+        part = features(rows, dtype)
+        with all_for_blas():
+            M = rank_update(1.0, part, beta=1.0, c=M, trans=1, lower=int(lower), overwrite_c=1)
     return M
 
 
-def adjoint(U: Array, y: Vector) -> Vector:
-    """Coordinates of ``F*(y)`` for y of shape (m,), or of each column of (m, k)."""
-    total = np.zeros((unknowns(U), *y.shape[1:]))
+ROWS = 1024  # rows handled together: the block and its products stay in cache
+
+
+def weighed_blocks(U: Array, weights: Vector | None = None) -> Iterable[Array]:
+    """Rows of U, `ROWS` at a time, such that ``v_i v_i*`` weighs ``sqrt(weights_i)``."""
+    quarter = None if weights is None else np.sqrt(np.sqrt(weights))
     for first in range(0, len(U), ROWS):
         part = slice(first, first + ROWS)
-        total += design_block(U[part], np.float64) @ y[part]
+        yield U[part] if quarter is None else U[part] * quarter[part, None]
+
+
+def adjoint(U: Array, y: Vector) -> Vector:
+    """The `pack` of ``F*(y)`` for y of shape (m,), or of each column of (m, k)."""
+    total = np.zeros((size_of(U.shape[1], np.iscomplexobj(U)), *y.shape[1:]))
+    for first in range(0, len(U), ROWS):
+        part = slice(first, first + ROWS)
+        total += features(U[part]).T @ y[part]
     return total
+
+
+def pair_products(values: Vector, dtype: npt.DTypeLike) -> Vector:
+    """``values_j values_k`` for every entry of a `pack` of matrices of that dtype."""
+    j, k = np.triu_indices(len(values), 1)
+    pairs = values[j] * values[k]
+    repeats = [pairs, pairs] if np.issubdtype(dtype, np.complexfloating) else [pairs]
+    return np.concatenate([values**2, *repeats])

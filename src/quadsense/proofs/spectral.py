@@ -18,7 +18,13 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import available_memory
-from quadsense.core.packed import adjoint, normal_matrix, pair_products, unpack
+from quadsense.core.packed import (
+    adjoint,
+    normal_matrix,
+    pair_products,
+    unpack,
+    weighed_blocks,
+)
 from quadsense.core.products import forward, gram, unknowns
 from quadsense.proofs.definite import (
     EPS,
@@ -166,6 +172,11 @@ def _refuse_what_cannot_fit(size: int) -> None:
         )
 
 
+def _normal(V: Matrix, weights: Vector | None) -> Matrix:
+    """Upper triangle of the Gram matrix of the weighted map."""
+    return normal_matrix(weighed_blocks(V, weights), unknowns(V), np.float64, lower=False)
+
+
 class _Whitened:
     """Rows, residuals and weights in the eigenbasis of A, and the Gram matrix of the map."""
 
@@ -175,7 +186,7 @@ class _Whitened:
         self.z = np.abs(V) ** 2 @ lam - b
         rounding = (4 * self.n + 16) * EPS * (lam[-1] * self.n + np.abs(b))
         self.weight = 1.0 / (noise + rounding)
-        self.G = normal_matrix(V, self.weight**2, np.float64)
+        self.G = _normal(V, self.weight**2)
         self.trace = float(np.trace(self.G))
         # Rounding of V and of G (sums of m products of entries each of a few operations) and of
         # the factorisation, all relative to the trace.
@@ -246,7 +257,7 @@ def _bounded(data: _Whitened, confidence: float | None, seed: int) -> SpectralCe
 
 def _unproven(data: _Whitened) -> SpectralCertificate:
     """The answer where the map is not proven to have full rank: how much it sees, unweighted."""
-    G = normal_matrix(data.V, None, np.float64)
+    G = _normal(data.V, None)
     size = len(G)
     slip = (data.m + 2 * size + 4 * data.n + 40) * EPS * float(np.trace(G))
     unseen = size - numerical_rank(G, slip)

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.core.ends import UNIT, Ends
-from quadsense.core.packed import ROWS, Array, Vector, normal_matrix
+from quadsense.core.packed import ROWS, Array, Vector, normal_matrix, weighed_blocks
 from quadsense.core.products import unknowns
 from quadsense.proofs.adjoint import adjoint_norm
 from quadsense.proofs.definite import (
@@ -59,7 +59,7 @@ def smallest_singular_value(U: Array) -> float:
     size, m = unknowns(U), U.shape[0]
     if m < size or size > DENSE_UNKNOWNS:
         return 0.0
-    M = normal_matrix(U, None, np.float64)
+    M = normal_matrix(weighed_blocks(U), size, np.float64, lower=False)
     trace = float(np.trace(M)) * (1.0 + gamma(size + 8))
     longest = min(m, ROWS) + math.ceil(m / ROWS) + 12
     error = 4.0 * gamma(longest) * trace + factorisation_error(size, trace)

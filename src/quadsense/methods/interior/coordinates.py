@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import lapack, solve_triangular
 
-from quadsense.core.packed import ROWS, Array, Vector, normal_matrix
+from quadsense.core.packed import ROWS, Array, Vector, normal_matrix, weighed_blocks
 from quadsense.core.products import unknowns
 from quadsense.methods.interior.preconditioner import MomentPreconditioner, Preconditioner, cholesky
 
@@ -116,7 +116,8 @@ class MatrixCoordinates:
             top = float(weight.max())
             if not (0.0 < top < np.inf):
                 return None
-            M = normal_matrix(self.U, weight / top, dtype)
+            blocks = weighed_blocks(self.U, weight / top)
+            M = normal_matrix(blocks, unknowns(self.U), dtype, lower=False)
             return cholesky(M, top, self.U.shape[1], self.U.dtype)
         total = float(weight.sum())
         covariance = self.adjoint(weight * self.delta / total)

@@ -63,10 +63,10 @@ def cholesky(
     """Factor ``factor * M`` (upper triangle, in place), scaled to unit diagonal and shifted.
 
     The shift covers rounding and the directions that no measurement sees; None when the matrix
-    is still not positive definite.
+    is still not positive definite, or there is nothing to factor.
     """
     diagonal = M.diagonal().astype(np.float64)
-    floor = float(diagonal.max()) * 1e-20
+    floor = float(diagonal.max(initial=np.nan if not diagonal.size else 0.0)) * 1e-20
     if not np.isfinite(floor):
         return None
     scale = 1.0 / np.sqrt(np.maximum(diagonal, max(floor, float(np.finfo(M.dtype).tiny))))

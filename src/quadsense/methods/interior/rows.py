@@ -14,8 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import qr, solve_triangular
 
-from quadsense.core.packed import Array, Vector, unpack
-from quadsense.core.packed import features as features_of
+from quadsense.core.packed import Array, Vector, features, unpack
 from quadsense.methods.interior.mehrotra import Point
 from quadsense.methods.interior.preconditioner import Preconditioner
 
@@ -87,11 +86,11 @@ class RowCoordinates:
 
 def row_coordinates(U: Array, delta: Vector) -> RowCoordinates:
     """Write the sensing map out on the directions that it sees."""
-    features = features_of(U)
-    Q, R, _ = qr(features.T, mode="economic", pivoting=True, check_finite=False)
+    G = np.ascontiguousarray(features(U))
+    Q, R, _ = qr(G.T, mode="economic", pivoting=True, check_finite=False)
     sizes = np.abs(np.diagonal(R))
     basis = Q[:, sizes > UNSEEN * float(np.max(sizes, initial=0.0))]
-    return RowCoordinates(features @ basis, basis, delta)
+    return RowCoordinates(G @ basis, basis, delta)
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import lapack
 
-from quadsense.core.packed import normal_matrix
-from quadsense.core.products import Float, Inexact, gram
+from quadsense.core.packed import normal_matrix, weighed_blocks
+from quadsense.core.products import Float, Inexact, gram, unknowns
 from quadsense.threads import all_for_blas
 
 # The first shift, in units of sqrt(size) times the precision, by which rounding perturbs the
@@ -134,5 +134,4 @@ def factor_normal(U: Inexact, single: Inexact) -> Factor:
 
 def _normal(U: Inexact) -> Float:
     """Upper triangle of ``F* F`` in the precision of U."""
-    with all_for_blas():
-        return normal_matrix(U, None, U.real.dtype)
+    return normal_matrix(weighed_blocks(U), unknowns(U), U.real.dtype, lower=False)

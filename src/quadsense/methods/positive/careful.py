@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.linalg as sl
 
-from quadsense.core.packed import features as features_of
-from quadsense.core.packed import pack, unpack
+from quadsense.core.packed import features, pack, unpack
 from quadsense.core.products import adjoint, unknowns
 from quadsense.methods.interior import rows
 from quadsense.methods.interior.mehrotra import SIGNS, Point, longest, slacks_of
@@ -197,8 +196,8 @@ def _scaled(data: _Data, state: CarefulState) -> _Scaled | None:
         data.sides, slacks, state.duals, state.level, state.floor, z, state.far,
         (float(np.sum(d * d)), d.size),
     )  # fmt: skip
-    features = features_of(project(data.U, G))
-    coordinates = RowCoordinates(features, None, data.delta)
+    map_rows = np.ascontiguousarray(features(project(data.U, G)))
+    coordinates = RowCoordinates(map_rows, None, data.delta)
     system = row_system(coordinates, at, in_cone=True)
     return None if system is None else _Scaled(d, G, W, at, coordinates, system)
 

@@ -53,7 +53,7 @@ def solver(V: Array, E: Real) -> Callable[[Real], Real]:
         M *= scale
         inverse = _inverse(M)
     else:
-        inverse = _inverse_by_unknowns(features(V) * scale[:, None])
+        inverse = _inverse_by_unknowns(np.ascontiguousarray(features(V)) * scale[:, None])
     return lambda r: scale * inverse(scale * r)
 
 
