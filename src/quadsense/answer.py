@@ -109,10 +109,11 @@ def _certificate(request: Request, answer: Answer, values: Values) -> Certificat
         if contradictions.size:
             dual = np.zeros(data.m)
             dual[contradictions[0]] = np.sign(float(data.b[int(contradictions[0])])) or 1.0
-        elif claim is not None and claim.dual is not None:
-            dual = user_dual(data, claim.dual)
-        if dual is not None:
             proof = check_infeasible(data, dual, request.positive)
+        elif claim is not None and claim.dual is not None:
+            assert request.problem.prove is not None
+            dual, proof = user_dual(data, claim.dual), request.problem.prove(claim.dual)
+        if dual is not None:
             lower, condition = proof.lower_bound, proof.condition
             kind = "infeasible" if proof.proved else kind
     outright = data.from_bounds

@@ -16,6 +16,7 @@ from quadsense.measurements.base import HARMLESS
 from quadsense.methods import Problem
 from quadsense.methods.base import MethodOptions
 from quadsense.plan import make_plan, refuse_what_cannot_fit, shape_of
+from quadsense.proofs.infeasible import Prover
 from quadsense.request import (
     check_options,
     check_priors,
@@ -104,6 +105,7 @@ def travel(
             target=target,
             error_unit=unit,
             rank=order or None,
+            prove=Prover(measured, positive) if target else None,
             options=settings,
             seed=generator,
         )

@@ -19,6 +19,7 @@ from quadsense.measurements.gram import make_gram
 from quadsense.methods import METHODS, Method, Problem
 from quadsense.methods.steps import own
 from quadsense.plan import Plan
+from quadsense.proofs.infeasible import Prover
 from quadsense.proofs.rounding import Enclosure, enclosure
 from quadsense.request import start_value
 from quadsense.threads import blas_threads
@@ -122,7 +123,7 @@ def run_method(request: Request, name: str, set_aside: Any = NONE) -> Answer:
     """Run one method on the request's problem."""
     problem = with_gram(request, name)
     if set_aside.size:
-        problem = _without(request.data, problem, name, set_aside)
+        problem = _without(request, problem, name, set_aside)
     if request.allowed and problem.options.max_restarts is None:
         # Where the data may be wrong, another choice of rows helps more than another start.
         problem = replace(problem, options=replace(problem.options, max_restarts=FEW_RESTARTS))
@@ -171,10 +172,11 @@ def _at_any_scale(problem: Problem) -> Any:
     return np.errstate(over="ignore", invalid="ignore") if extreme else nullcontext()
 
 
-def _without(data: Measurements, problem: Problem, name: str, rows: Any) -> Problem:
+def _without(request: Request, problem: Problem, name: str, rows: Any) -> Problem:
     """The problem with those measurements asked for nothing."""
-    kept = data.set_aside(rows)
-    problem = replace(problem, sides=kept.sides, given_ends=kept.unit_ends)
+    kept = request.data.set_aside(rows)
+    prove = Prover(kept, request.positive)
+    problem = replace(problem, sides=kept.sides, given_ends=kept.unit_ends, prove=prove)
     if name != "factored":
         return problem
     # It knows readings and tolerances only: these are so wide that they weigh nothing, and such as

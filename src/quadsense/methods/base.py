@@ -13,6 +13,7 @@ from quadsense.core.forms import MeasuredForm
 from quadsense.core.matrix import SensedMatrix
 from quadsense.measurements.gram import Gram
 from quadsense.measurements.rows import BaseRows
+from quadsense.proofs.infeasible import Prover
 from quadsense.proofs.rounding import Enclosure
 from quadsense.typing import NormName, ScheduleName
 from quadsense.vocabulary import Claim
@@ -105,6 +106,8 @@ class Problem:
         Without a tolerance, the error that `delta` stands for: of the size of the readings.
     rank : int or None
         Largest rank of A (`factored`); None where it may grow.
+    prove : Prover or None
+        What a dual vector proves of the user's data.
     options : Options
         The user's wishes.
     seed : numpy.random.Generator
@@ -124,6 +127,7 @@ class Problem:
     target: bool = True
     error_unit: float = 1.0
     rank: int | None = None
+    prove: Prover | None = None
     options: Options = field(default_factory=Options)
     seed: np.random.Generator = field(default_factory=np.random.default_rng)
 

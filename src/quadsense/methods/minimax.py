@@ -216,10 +216,13 @@ class Minimax(Stepped):
 
     def _infeasible(self, problem: Problem, state: State) -> Claim | None:
         """The claim that nothing fits, where the dual vector proves it."""
-        check = check_proof(self._stages(problem).unit_rows(), problem.ends, state.dual)
-        if not check.proved:
-            return None
-        return Claim("infeasible", dual=state.dual, lower=max(check.ratio, 1.0))
+        if problem.prove is not None:
+            proof = problem.prove(state.dual)
+            proved, lower = proof.proved, proof.lower_bound
+        else:  # no data but the unit rows
+            check = check_proof(self._stages(problem).unit_rows(), problem.ends, state.dual)
+            proved, lower = check.proved, check.ratio
+        return Claim("infeasible", dual=state.dual, lower=max(lower, 1.0)) if proved else None
 
     def correct(self, problem: Problem, state: State, z: Array, goal: float) -> State:
         """The same fit in a form that rounds less, else one of the goal.

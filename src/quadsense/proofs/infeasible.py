@@ -8,7 +8,7 @@ import numpy as np
 
 from quadsense.arrays import Vector
 from quadsense.measurements import Measurements
-from quadsense.proofs.exact import exactly
+from quadsense.proofs.exact import exactly, user_dual
 
 
 @dataclass(frozen=True)
@@ -76,3 +76,29 @@ def check_infeasible(data: Measurements, dual: Vector, psd: bool, *, alone: bool
         proved, proof.infeasible, max(proof.lower_bound, float(proved)),
         "" if proof.infeasible else condition,
     )  # fmt: skip
+
+
+class Prover:
+    """Checks dual vectors of the unit rows against the data; one at hand is not checked again.
+
+    A method asks it before it claims that nothing fits, and the certificate rests on the same
+    answer.
+
+    Parameters
+    ----------
+    data : Measurements
+        With tolerances.
+    psd : bool
+        Whether the claim is about positive semidefinite matrices only.
+    """
+
+    def __init__(self, data: Measurements, psd: bool) -> None:
+        self._data, self._psd = data, psd
+        self._last: tuple[Vector, Proof] | None = None
+
+    def __call__(self, y: Vector) -> Proof:
+        """What y, for the unit rows, proves."""
+        if self._last is None or not np.array_equal(self._last[0], y):
+            proof = check_infeasible(self._data, user_dual(self._data, y), self._psd)
+            self._last = (y.copy(), proof)
+        return self._last[1]
