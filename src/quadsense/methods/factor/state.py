@@ -7,9 +7,9 @@ from enum import StrEnum
 
 import numpy as np
 
+from quadsense.core.lbfgs import Memory
 from quadsense.methods.factor.passes import Point
 from quadsense.methods.factor.program import Matrix
-from quadsense.methods.factor.quasi_newton import Memory
 from quadsense.vocabulary import Reason, because
 
 

@@ -159,7 +159,7 @@ def _by_coordinates(
         if symmetric.suits(U, intervals, origin):
             return symmetric.start(U, intervals, origin)
         return nearest.start(U, intervals, origin)
-    memory = before.memory if isinstance(before, nearest.NearestState) else None
+    memory = before.memory if isinstance(before, nearest.NearestState) else ()
     return nearest.start(U, intervals, origin, before.y, memory)
 
 
