@@ -13,6 +13,7 @@ import numpy as np
 
 from quadsense.arrays import Array, like, to_numpy
 from quadsense.core.matrix import SensedMatrix
+from quadsense.core.progress import looked
 from quadsense.interrupts import Interrupts
 from quadsense.methods import Method, Problem, State
 from quadsense.proofs.rounding import Enclosure, is_met
@@ -277,10 +278,9 @@ class _Run:
         row = self.recorder.add(state)
         if state.max_ratio <= self.best.max_ratio:
             self.best, self.found = state, None
-        if state.max_ratio <= (1.0 - PROGRESS) * self.mark:
-            self.mark, self.quiet = state.max_ratio, 0
-        else:
-            self.quiet += 1
+        (self.mark,), self.quiet = looked(
+            (self.mark,), self.quiet, (state.max_ratio,), 1.0 - PROGRESS
+        )
         if state.iteration == before and self.method.claim(self.problem, state) is None:
             self.end(Status.STALLED, self._stalled())
         if self.limits.callback is not None:
