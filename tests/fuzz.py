@@ -263,7 +263,7 @@ def checks(case: Case, result: Any) -> list[tuple[str, str]]:
 
 def what_is_lost(result: Any, again: Any) -> str:
     """What differs after saving and loading, beyond rounding; empty where nothing does."""
-    for name in ("status", "message", "n_iter", "max_residual", "max_ratio", "unique", "unseen"):
+    for name in ("status", "message", "verdict", "n_iter", "max_residual", "max_ratio", "unique"):
         if repr(getattr(result, name)) != repr(getattr(again, name)):
             return f"{name}: {getattr(result, name)!r} became {getattr(again, name)!r}"
     for name in ("violations", "set_aside", "suspects", "residuals"):

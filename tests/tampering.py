@@ -60,7 +60,15 @@ def values_of(subject: Subject, result: Any, matrix: Any) -> Any:
     A = np.asarray(matrix)
     if not np.isfinite(A).all():
         return np.full(len(subject.U), np.nan)
-    return np.array([exact.number(v) for v in exact.quadratic(rows_of(subject, result), A)])
+    U = rows_of(subject, result)
+    key = (U.tobytes(), A.tobytes())
+    if key not in _KNOWN:
+        _KNOWN[key] = np.array([exact.number(v) for v in exact.quadratic(U, A)])
+    return _KNOWN[key].copy()
+
+
+_KNOWN: dict[tuple[bytes, bytes], Any] = {}
+"""Exact values, which take their time, of rows and matrices seen before."""
 
 
 def false_statements(subject: Subject, result: Any) -> list[str]:
@@ -78,6 +86,7 @@ def false_statements(subject: Subject, result: Any) -> list[str]:
     if not np.all(lo < hi):
         return [*false, "intervals are none"]
     false += _false_numbers(subject, result, lo, hi)
+    false += _false_verdict(subject, result, lo, hi)
     values = values_of(subject, result, claim.matrix)
     kept = np.setdiff1d(np.arange(values.size), aside)
     if not claim.upper_bound >= _ratio(subject, result, values, lo, hi, kept) * (1.0 - CLOSE):
@@ -119,6 +128,92 @@ def _false_numbers(subject: Subject, result: Any, lo: Any, hi: Any) -> list[str]
     over = {int(i) for i in kept if crossed[i] > 0} if claim.kind != "optimal" else set()
     if len(result.violations) != len(over) or {int(i) for i in result.violations} != over:
         false.append("violations")
+    return false
+
+
+def _false_verdict(subject: Subject, result: Any, lo: Any, hi: Any) -> list[str]:
+    """What the verdict states of A, its rows and its bounds."""
+    v, claim, m = result.verdict, result.certificate, len(subject.U)
+    aside = np.asarray(claim.set_aside, dtype=int)
+    optimal, bounds = claim.kind == "optimal", subject.b is None
+    kept = np.setdiff1d(np.arange(m), aside)
+    values = values_of(subject, result, result.matrix)
+    crossed = np.maximum(np.maximum(lo - values, values - hi), 0.0)
+    over = 0 if optimal else int(np.sum(crossed[kept] > 0))
+    half, n = hi / 2 - lo / 2, subject.U.shape[1]
+    unknowns = n * n if np.iscomplexobj(subject.U) else n * (n + 1) // 2
+    true = {
+        "status": str(result.status),
+        "claim": claim.kind,
+        "asked": "least" if optimal else "bounds" if bounds else "delta",
+        "psd": claim.psd,
+        "measurements": m,
+        "set_aside": aside.size,
+        "allowed": claim.allowed,
+        "over": over,
+        "lower_bound": claim.lower_bound,
+        "upper_bound": claim.upper_bound,
+        "condition": claim.condition,
+        "unknowns": unknowns,
+        "unique": None if v.unseen is None else v.unseen == 0,
+        "even": not (optimal or bounds) and bool(np.ptp(half) <= 1e-12 * np.max(half)),
+    }
+    if not bounds:
+        exact_fit = optimal and claim.upper_bound <= 1e-8 * np.max(np.abs(subject.b))
+        true["exact_fit"] = bool(exact_fit)
+    false = [f"verdict: {name}" for name, value in true.items() if getattr(v, name) != value]
+    if v.unseen is not None and not max(0, unknowns - kept.size) <= v.unseen <= unknowns:
+        false.append("verdict: unseen")
+    least = (claim.lower_bound - 1.0) * np.min(half) if claim.lower_bound > 1.0 else 0.0
+    if not v.least_miss <= (least if bounds else 0.0) * (1 + CLOSE):
+        false.append("verdict: least_miss")
+    false += [f"verdict: {text}" for text in _false_rows(subject, result, lo, hi, values)]
+    return false
+
+
+def _false_rows(subject: Subject, result: Any, lo: Any, hi: Any, values: Any) -> list[str]:
+    """The rows that a verdict names: whether they are these, and as it says."""
+    v, optimal, bounds = result.verdict, result.certificate.kind == "optimal", subject.b is None
+    two = np.isfinite(lo) & np.isfinite(hi)
+    crossed = np.maximum(np.maximum(lo - values, values - hi), 0.0)
+    middle = subject.b if not bounds else np.where(two, lo / 2 + hi / 2, 0.0)
+    sizes = np.where(two, np.abs(values - middle), crossed)
+    sizes[result.certificate.set_aside] = crossed[result.certificate.set_aside] = 0.0
+    scale = float(np.max(np.abs(values)) + np.max(np.abs(middle)))
+    zero = 1.0 * (~np.any(subject.U != 0, axis=1) & ((lo > 0) | (hi < 0)))
+    ratios = None
+    if two.all():
+        ratios = np.abs(values - middle) / (hi / 2 - lo / 2)
+        ratios[result.certificate.set_aside] = 0.0
+    false = []
+    for name, row, these, largest in (
+        ("worst", v.worst, sizes, sizes),
+        ("nearest", v.nearest, sizes, ratios),
+        ("missed", v.missed, crossed, crossed),
+        ("contradiction", v.contradiction, sizes, zero),
+    ):
+        there = {"missed": bounds, "contradiction": zero.any() and not optimal}.get(name, True)
+        if row is None or not there:
+            false += [name] if (row is not None) or there else []
+            continue
+        i = row.index
+        if not 0 <= i < values.size or not abs(row.size - these[i]) <= 1e-9 * scale:
+            false.append(f"{name}: size")
+            continue
+        room = CLOSE * float(np.max(np.abs(largest))) if largest is not None else 0.0
+        if largest is not None and not largest[i] >= np.max(largest) - room:
+            false.append(f"{name}: row")
+        given = {
+            "reading": None if bounds else subject.b[i],
+            "tolerance": None if bounds or optimal else hi[i] / 2 - lo[i] / 2,
+            "lo": lo[i] if bounds and np.isfinite(lo[i]) else None,
+            "hi": hi[i] if bounds and np.isfinite(hi[i]) else None,
+        }
+        for entry, value in given.items():
+            stated = getattr(row, entry)
+            known = stated is not None and value is not None
+            if not (abs(stated - value) <= 1e-9 * scale if known else stated is value):
+                false.append(f"{name}: {entry}")
     return false
 
 

@@ -10,11 +10,11 @@ from helpers import build, gaussian_rows, readings
 
 import quadsense
 from quadsense import Status
-from quadsense.core.certificate import enclosure
 from quadsense.core.forms import MeasuredForm
 from quadsense.core.matrix import SensedMatrix
 from quadsense.loop import Limits, run
 from quadsense.methods.gradient_descent import GradientDescent
+from quadsense.proofs.rounding import enclosure
 
 
 @pytest.fixture

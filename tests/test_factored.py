@@ -18,7 +18,8 @@ from quadsense.methods.factor.passes import (
 from quadsense.methods.factor.program import prepare
 from quadsense.methods.factor.quasi_newton import line_minimum
 from quadsense.methods.factor.starts import descent_row, random_start, spectral_start
-from quadsense.methods.factor.state import Phase, message
+from quadsense.methods.factor.state import Phase, why_not
+from quadsense.view import words
 
 
 def gaussian(n, r, m, seed, complex_rows=False, kappa=None, order="C"):
@@ -219,7 +220,8 @@ def test_a_rank_too_small_is_a_report():
     U, b, _ = gaussian(20, 3, 300, 0)
     _, s = fit(U, b, 1e-6 * b.max(), 2, max_restarts=3)
     assert s.phase is Phase.EXHAUSTED and s.starts == 3 and s.max_ratio > 1
-    assert "no fit found from 4 starts" in message(s) and "too small" not in message(s)
+    said = words.why(why_not(s))
+    assert "no fit found from 4 starts" in said and "too small" not in said
 
 
 @pytest.mark.parametrize("complex_rows", [False, True])

@@ -57,6 +57,7 @@ def test_a_result_comes_back_whole(tmp_path, n, m, sparse, complex_):
     for name in (
         "status",
         "message",
+        "verdict",
         "n_iter",
         "max_residual",
         "max_ratio",

@@ -12,12 +12,14 @@ from scipy.optimize import linprog
 
 import quadsense.methods.interior.program as lp
 from quadsense.core import packed
+from quadsense.core.ends import Ends
 from quadsense.core.products import unknowns
 from quadsense.measurements.sensing import Sensing
-from quadsense.methods.interior import infeasible, iteration
-from quadsense.methods.interior.adjoint import adjoint_norm
+from quadsense.methods.interior import iteration
 from quadsense.methods.interior.coordinates import MatrixCoordinates
 from quadsense.methods.interior.normal import normal
+from quadsense.proofs import symmetric
+from quadsense.proofs.adjoint import adjoint_norm
 
 
 def unit_rows(rng, m, n, is_complex):
@@ -25,6 +27,13 @@ def unit_rows(rng, m, n, is_complex):
     if is_complex:
         U = U + 1j * rng.standard_normal((m, n))
     return U / np.linalg.norm(U, axis=1, keepdims=True)
+
+
+def verify_infeasible(U, b, delta, y, lower=None, upper=None, max_norm=None):
+    """What y proves of ``b - delta <= F(A) <= b + delta``, each end where there is one."""
+    below = delta if lower is None else np.where(lower, delta, np.inf)
+    above = delta if upper is None else np.where(upper, delta, np.inf)
+    return symmetric.check_proof(Sensing.of(U), Ends(b, below, above, delta), y, max_norm=max_norm)
 
 
 def readings(U, A):
@@ -154,12 +163,12 @@ def test_the_verdict_equals_cvxpy(seed):
     if verdict == "met":
         assert np.all(np.abs(iteration.measure(problem, state, U) - b) <= delta)
     else:
-        check = infeasible.verify_infeasible(U, b, delta, state.y)
+        check = verify_infeasible(U, b, delta, state.y)
         assert check.proved
         assert check.ratio <= best / delta[0] * (1 + 1e-9)
         # What is proved must vanish with the contradiction.
-        assert not infeasible.verify_infeasible(U, b, delta + 2 * abs(margin), state.y).proved
-        assert not infeasible.verify_infeasible(U, b, delta, -state.y).proved
+        assert not verify_infeasible(U, b, delta + 2 * abs(margin), state.y).proved
+        assert not verify_infeasible(U, b, delta, -state.y).proved
 
 
 @pytest.mark.parametrize(
@@ -268,9 +277,9 @@ def test_intervals_with_missing_ends():
     b, delta, sides = lp.intervals(lo, hi)
     _, state, verdict = solve(U, b, delta, sides, target=True)
     assert verdict == "infeasible"
-    check = infeasible.verify_infeasible(U, b, delta, state.y, upper=sides[0], lower=sides[1])
+    check = verify_infeasible(U, b, delta, state.y, upper=sides[0], lower=sides[1])
     assert check.proved and not check.unconditional
-    swapped = infeasible.verify_infeasible(U, b, delta, state.y, upper=sides[1], lower=sides[0])
+    swapped = verify_infeasible(U, b, delta, state.y, upper=sides[1], lower=sides[0])
     assert not swapped.proved
 
 
@@ -308,10 +317,10 @@ def test_the_proved_singular_value_is_below_the_true_one(is_complex):
     rng = np.random.default_rng(10)
     U = unit_rows(rng, 200, 6, is_complex)
     true = np.linalg.svd(packed.features(U).T, compute_uv=False)[-1]
-    assert 0.5 * true < infeasible.smallest_singular_value(Sensing.of(U)) <= true
+    assert 0.5 * true < symmetric.smallest_singular_value(Sensing.of(U)) <= true
     U[:, 0] = U[:, 1]
-    assert infeasible.smallest_singular_value(Sensing.of(U)) == 0.0
-    assert infeasible.smallest_singular_value(Sensing.of(U[:20])) == 0.0
+    assert symmetric.smallest_singular_value(Sensing.of(U)) == 0.0
+    assert symmetric.smallest_singular_value(Sensing.of(U[:20])) == 0.0
 
 
 def test_a_wide_proof_is_unconditional_and_a_narrow_one_says_its_condition():
@@ -320,13 +329,13 @@ def test_a_wide_proof_is_unconditional_and_a_narrow_one_says_its_condition():
     b = readings(U, covariance(rng, 5)) + 0.1 * rng.standard_normal(100)
     delta = np.full(100, 0.05)
     y = solve(U, b, delta, target=True)[1].y
-    full = infeasible.verify_infeasible(U, b, delta, y)
+    full = verify_infeasible(U, b, delta, y)
     assert full.proved and full.unconditional and full.sigma > 0
     padded = np.hstack([U, np.zeros((100, 1))])
-    check = infeasible.verify_infeasible(padded, b, delta, y)
+    check = verify_infeasible(padded, b, delta, y)
     assert check.proved and not check.unconditional and check.sigma == 0.0
-    assert not infeasible.verify_infeasible(padded, b, delta, y, max_norm=1e20).proved
-    noise = infeasible.verify_infeasible(U, b, delta, rng.standard_normal(100))
+    assert not verify_infeasible(padded, b, delta, y, max_norm=1e20).proved
+    noise = verify_infeasible(U, b, delta, rng.standard_normal(100))
     assert not noise.proved
-    assert not infeasible.verify_infeasible(U, b, delta, np.zeros(100)).proved
-    assert not infeasible.verify_infeasible(U, b, delta, np.full(100, np.nan)).proved
+    assert not verify_infeasible(U, b, delta, np.zeros(100)).proved
+    assert not verify_infeasible(U, b, delta, np.full(100, np.nan)).proved

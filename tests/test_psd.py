@@ -14,7 +14,6 @@ from quadsense.core.products import adjoint
 from quadsense.core.products import forward as forward_dense
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.positive import best, nearest, newton, phases, projected, schur, symmetric
-from quadsense.methods.positive.infeasible import certify, smallest_eigenvalue_bound
 from quadsense.methods.positive.maps import (
     Array,
     Intervals,
@@ -23,6 +22,7 @@ from quadsense.methods.positive.maps import (
 )
 from quadsense.methods.positive.phases import Verdict
 from quadsense.methods.positive.program import prepare
+from quadsense.proofs.positive import certify, smallest_eigenvalue_bound
 
 
 @pytest.fixture(params=["real", "complex"])

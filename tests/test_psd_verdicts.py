@@ -8,10 +8,10 @@ from psd_helpers import rows, smallest_worst_miss
 
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.positive import phases
-from quadsense.methods.positive.infeasible import certify
 from quadsense.methods.positive.maps import Array, Intervals, Real
 from quadsense.methods.positive.phases import Verdict
 from quadsense.methods.positive.program import prepare
+from quadsense.proofs.positive import certify
 
 
 @pytest.fixture(params=["real", "complex"])

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from quadsense.core.definite import cholesky, numerical_rank, proven_sigma, smallest_eigenvalue
-from quadsense.core.identify import Verdict, spectral_certificate
 from quadsense.core.packed import features, unpack
+from quadsense.proofs.definite import cholesky, numerical_rank, proven_sigma, smallest_eigenvalue
+from quadsense.proofs.spectral import Verdict, spectral_certificate
 
 
 def truth(A, A_star):
@@ -191,7 +191,7 @@ def test_few_rows_in_a_large_space_need_no_matrix_of_its_size():
 
 
 def test_many_rows_that_are_still_too_few_are_counted_from_below(monkeypatch):
-    from quadsense.core import identify
+    from quadsense.proofs import spectral as identify
 
     monkeypatch.setattr(identify, "_RANKED_ROWS", 100)
     U, b, A_star = sensed(3, 0, 0, m=150)
@@ -200,7 +200,7 @@ def test_many_rows_that_are_still_too_few_are_counted_from_below(monkeypatch):
 
 
 def test_what_cannot_fit_is_refused_before_it_is_made(monkeypatch):
-    from quadsense.core import identify
+    from quadsense.proofs import spectral as identify
 
     monkeypatch.setattr(identify, "available_memory", lambda: 1_000_000)
     U, b, A_star = sensed(3, 0, 0)

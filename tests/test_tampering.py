@@ -68,6 +68,20 @@ def _subjects():
     )
 
 
+UNTOUCHED = (
+    "format", "version", "n_iter", "timings", "plan", "unseen", "exact", "suspects", "reason",
+    "advice",
+)  # fmt: skip
+"""What is no part of the claim, nor of what the verdict says of A."""
+
+CLAIMS = ("met", "optimal", "infeasible", "none", "undecided")
+WORDS = {
+    "status": CLAIMS,
+    "kind": CLAIMS,
+    "claim": CLAIMS,
+    "asked": ("delta", "bounds", "least", "accuracy"),
+}
+
 SUBJECTS = {subject.name: subject for subject in _subjects()}
 
 
@@ -209,11 +223,51 @@ def _changed_in_memory(subject):
     if claim.dual is not None:
         yield "dual away", claiming(dual=None)
         yield "dual too short", claiming(dual=claim.dual[..., 1:])
+    for text, verdict in _changed_verdicts(result.verdict):
+        yield f"verdict: {text}", dataclasses.replace(result, verdict=verdict)
     for text, matrix in _changed_matrices(result.matrix):
         other = dataclasses.replace(claim, matrix=matrix)
         yield f"matrix {text}", dataclasses.replace(result, matrix=matrix, certificate=other)
         yield f"matrix of the claim {text}", claiming(matrix=matrix)
         yield f"matrix of the result {text}", dataclasses.replace(result, matrix=matrix)
+
+
+def _changed_verdicts(verdict):
+    """The verdict with every entry changed that is told of A, its rows and its bounds."""
+    for field in dataclasses.fields(verdict):
+        if field.name in UNTOUCHED:
+            continue
+        value = getattr(verdict, field.name)
+        for text, new in _changed_entries(field.name, value, verdict.worst):
+            yield f"{field.name} {text}", dataclasses.replace(verdict, **{field.name: new})
+
+
+def _changed_entries(name, value, row):
+    if isinstance(value, bool):
+        yield "not", not value
+    elif isinstance(value, int):
+        yield from ((str(new), new) for new in (value + 1, value - 1, -1, 10**6))
+    elif isinstance(value, float):
+        yield from _changed_numbers(value)
+    elif dataclasses.is_dataclass(value):
+        yield "away", None
+        for field in dataclasses.fields(value):
+            old = getattr(value, field.name)
+            for text, new in _changed_entries(field.name, old, row):
+                yield f"{field.name} {text}", dataclasses.replace(value, **{field.name: new})
+    elif name == "status":
+        yield from ((str(new), new) for new in quadsense.Status if new is not value)
+    elif name in WORDS:
+        yield from ((new, new) for new in WORDS[name] if new != value)
+    elif name == "unique":
+        yield from (("True", True), ("False", False))
+    elif name in ("missed", "contradiction"):
+        yield "there", row
+    elif name in ("reading", "tolerance", "lo", "hi"):
+        yield "there", 1.0
+    else:
+        assert name == "condition", name
+        yield "another", "among matrices of norm up to 1"
 
 
 def _changed_matrices(matrix):
@@ -263,12 +317,17 @@ def test_no_check_passes_a_result_changed_in_memory(subject):
         if not false:
             continue  # a weaker claim, but true
         tried += 1
-        if _passed(lambda result=result: any(_checks(subject, result))):
+        if name.startswith("verdict"):
+            true = _passed(lambda result=result: result.verify(measured))
+        else:
+            true = _passed(lambda result=result: any(_checks(subject, result)))
+        if true:
             passed.append((name, false))
         certificate = result.certificate
         if subject.name.startswith("optimal") and certificate.kind == "infeasible":
             continue  # true of the plain errors of 1 that such a certificate holds
-        if set(false) - OF_THE_RESULT and _passed(lambda c=certificate: c.verify(measured)):
+        about = {text for text in false if not text.startswith("verdict")}
+        if about - OF_THE_RESULT and _passed(lambda c=certificate: c.verify(measured)):
             passed.append((f"certificate: {name}", false))
     assert tried > 60
     assert passed == []
@@ -299,17 +358,13 @@ def _changed_leaves(path, value, m):
         yield from _changed_numbers(value)
     elif path[-1] == "violations":
         yield from _changed_indices(value, m)
-    elif path[-1] in ("status", "kind"):
-        yield from ((word, word) for word in ("met", "optimal", "infeasible", "none", "undecided"))
+    elif path[-1] in WORDS:
+        yield from ((word, word) for word in WORDS[path[-1]])
     elif path[-1] == "rank":
         yield from ((str(rank), rank) for rank in (1, 2, 3))
     elif path[-1] == "condition":
         yield "none", ""
         yield "further", value.replace("e+", "e+1")
-
-
-UNTOUCHED = ("format", "version", "n_iter", "timings", "plan", "unique", "unseen", "message")
-"""Metadata that is no part of the claim."""
 
 
 def _changed_files(path):
@@ -325,9 +380,12 @@ def _changed_files(path):
         for text, new in changes:
             yield f"{name} {text}", {**arrays, name: np.array(new, values.dtype)}, metadata
     for keys, value in _leaves(metadata):
-        if keys[0] in UNTOUCHED:
+        if set(keys) & set(UNTOUCHED):
             continue
-        for text, new in _changed_leaves(keys, value, m):
+        changes = _changed_leaves(keys, value, m)
+        if keys[0] == "verdict":  # one of each: all were tried in memory
+            changes = list(changes)[-2:]
+        for text, new in changes:
             yield f"{'.'.join(keys)} {text}", arrays, _with(metadata, keys, new)
 
 

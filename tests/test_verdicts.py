@@ -340,3 +340,19 @@ def test_cvxpy_agrees_that_an_answer_of_low_rank_fits(rng):
     too_small = quadsense.solve(p.U, p.b, delta=1e-6, rank=1, max_restarts=2)
     assert too_small.status is Status.STALLED
     assert "no fit found from 3 starts" in too_small.message
+
+
+def test_the_proof_that_nothing_fits_is_checked_once(monkeypatch):
+    from quadsense.proofs import symmetric
+
+    calls = []
+    check = symmetric.check_proof
+    monkeypatch.setattr(
+        symmetric, "check_proof", lambda *args, **rest: calls.append(1) or check(*args, **rest)
+    )
+    rng = np.random.default_rng(4)
+    U = rng.standard_normal((60, 5))
+    b = rng.uniform(1.0, 2.0, 60)
+    result = quadsense.solve(U, b, delta=0.01)
+    assert result.status is Status.INFEASIBLE and len(calls) == 1
+    assert result.verify(U, b) and len(calls) == 2

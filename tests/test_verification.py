@@ -9,7 +9,7 @@ from helpers import gaussian_rows
 
 import quadsense
 from quadsense import Measurements, Status
-from quadsense.proofs import check_infeasible
+from quadsense.proofs.infeasible import check_infeasible
 
 
 def test_without_a_tolerance_nothing_is_infeasible():

@@ -11,7 +11,7 @@ from scipy.optimize import linprog
 
 import quadsense
 from quadsense import Status
-from quadsense.hitting import smallest_hitting_set
+from quadsense.proofs.hitting import smallest_hitting_set
 
 
 def _feasible(U, lo, hi):

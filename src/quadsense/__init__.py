@@ -19,8 +19,9 @@ from quadsense.core.matrix import SensedMatrix
 from quadsense.core.noise import delta_from_sigma
 from quadsense.measurements import Measurements
 from quadsense.measurements.oracle import SpectralOracle
-from quadsense.result import History, Result, Status, load_result
+from quadsense.result import Result, load_result
 from quadsense.solve import solve
+from quadsense.vocabulary import History, Status, Verdict
 
 if TYPE_CHECKING:
     from quadsense import datasets
@@ -37,6 +38,7 @@ __all__ = [
     "SensedMatrix",
     "SpectralOracle",
     "Status",
+    "Verdict",
     "__version__",
     "datasets",
     "delta_from_sigma",

@@ -10,16 +10,23 @@ import numpy.typing as npt
 from quadsense.arrays import like, to_numpy
 from quadsense.certificate import Certificate, Values, within_gap
 from quadsense.measurements import Measurements
-from quadsense.proofs import best_error_bound, check_infeasible, user_dual
-from quadsense.result import Result, Status
+from quadsense.proofs.definite import cholesky
+from quadsense.proofs.exact import user_dual
+from quadsense.proofs.infeasible import check_infeasible
+from quadsense.proofs.lower import best_error_bound
+from quadsense.result import Result
 from quadsense.runs import Answer, Request
-from quadsense.words import Words
+from quadsense.verdict import Seen, make_verdict
+from quadsense.vocabulary import Advice, Reason, Status, because, to_reason
 
 MOST_SUSPECTS = 10
 """Rows named as carrying a contradiction, at most."""
 
 RANK_SHARE = 0.1
 """Share of the predicted work of the solve that finding the rank of F may cost."""
+
+SMALL_ORDER = 50
+"""Order up to which the smallest eigenvalue is looked at, for advice only."""
 
 NOTHING: npt.NDArray[np.int64] = np.empty(0, np.int64)
 
@@ -35,21 +42,25 @@ def _to_result(request: Request, answer: Answer, preparing: float) -> Result:
     values = Values(data, outcome.found, answer.set_aside)
     certificate = _certificate(request, answer, values)
     status = _status(answer, certificate)
-    unique, unseen, exact = _identifiability(data, answer, RANK_SHARE * request.plan.flops)
     suspects = _suspects(data, certificate)
-    words = Words(
-        request, answer, data, values, certificate, status, unique, unseen, exact, suspects
-    )
-    sizes = np.abs(values.residuals)
-    if answer.set_aside.size:
-        sizes[answer.set_aside] = 0.0
     target = request.problem.target
+    verdict = make_verdict(
+        data,
+        values,
+        certificate,
+        status,
+        _seen(data, answer, RANK_SHARE * request.plan.flops),
+        target=target,
+        suspects=suspects,
+        reason=_reason(answer, status),
+        advice=_advice(request, answer, status),
+    )
     return Result(
         status=status,
-        message=words.message(),
+        verdict=verdict,
         matrix=answer.matrix,
         residuals=like(values.residuals, data.b),
-        max_residual=float(sizes.max()),
+        max_residual=float(values.sizes.max()),
         max_ratio=float(values.ratios.max()),
         violations=np.flatnonzero(values.ratios > 1.0) if target else NOTHING,
         n_iter=outcome.state.iteration,
@@ -57,8 +68,6 @@ def _to_result(request: Request, answer: Answer, preparing: float) -> Result:
         timings=outcome.timings(preparing),
         certificate=certificate,
         plan={**request.plan.describe(), "method": answer.method, "lemma": answer.lemma},
-        unique=unique,
-        unseen=unseen,
         suspects=suspects,
         set_aside=answer.set_aside,
     )
@@ -100,10 +109,11 @@ def _certificate(request: Request, answer: Answer, values: Values) -> Certificat
         if contradictions.size:
             dual = np.zeros(data.m)
             dual[contradictions[0]] = np.sign(float(data.b[int(contradictions[0])])) or 1.0
-        elif claim is not None and claim.dual is not None:
-            dual = user_dual(data, claim.dual)
-        if dual is not None:
             proof = check_infeasible(data, dual, request.positive)
+        elif claim is not None and claim.dual is not None:
+            assert request.problem.prove is not None
+            dual, proof = user_dual(data, claim.dual), request.problem.prove(claim.dual)
+        if dual is not None:
             lower, condition = proof.lower_bound, proof.condition
             kind = "infeasible" if proof.proved else kind
     outright = data.from_bounds
@@ -142,9 +152,7 @@ def _suspects(data: Measurements, certificate: Certificate) -> npt.NDArray[np.in
     return order[: min(enough, MOST_SUSPECTS)]
 
 
-def _identifiability(
-    data: Measurements, answer: Answer, flops: float
-) -> tuple[bool | None, int | None, bool]:
+def _seen(data: Measurements, answer: Answer, flops: float) -> Seen:
     """Whether the measurements determine A, how many dimensions they do not see, and if exactly.
 
     Where something was set aside, only a bound is told: what is left was not looked at.
@@ -152,7 +160,34 @@ def _identifiability(
     unknowns, kept = data.unit_rows.unknowns, data.m - answer.set_aside.size
     rank = None if answer.set_aside.size else data.quick_rank(flops)
     if rank is not None:
-        return rank == unknowns, unknowns - rank, True
+        return Seen(rank == unknowns, unknowns - rank, unknowns, True)
     if kept < unknowns:
-        return False, unknowns - kept, False
-    return None, None, False
+        return Seen(False, unknowns - kept, unknowns, False)
+    return Seen(None, None, unknowns, False)
+
+
+def _reason(answer: Answer, status: Status) -> Reason | None:
+    """Why nothing was decided, where nothing was."""
+    if status.success or status is Status.INFEASIBLE:
+        return None
+    claimed = answer.outcome.status
+    if claimed is not status:
+        return because("unproved", claimed=str(claimed))
+    return to_reason(answer.outcome.reason)
+
+
+def _advice(request: Request, answer: Answer, status: Status) -> tuple[Advice, ...]:
+    """Advice that costs next to nothing to give."""
+    data = request.data
+    if not status.success or request.positive or data.n > SMALL_ORDER:
+        return ()
+    b = to_numpy(data.b)
+    if b.min() < 0.0:
+        return ()
+    A, shift = np.asarray(answer.matrix), 1e-6 * float(b.max())
+    moved = A.copy()
+    moved.flat[:: len(A) + 1] += shift
+    if shift > 0.0 and cholesky(moved) is not None:
+        return ()
+    smallest = float(np.linalg.eigvalsh(A)[0])
+    return (Advice("psd", smallest),) if smallest < -shift else ()

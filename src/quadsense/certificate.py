@@ -12,16 +12,17 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Array, Vector, device, is_numpy, like, to_numpy
-from quadsense.core.certificate import Enclosure, enclosure
 from quadsense.core.ends import UNIT, Ends
 from quadsense.core.forms import MeasuredForm
-from quadsense.core.identify import SpectralCertificate, spectral_certificate
 from quadsense.core.matrix import SensedMatrix
-from quadsense.hitting import smallest_hitting_set
 from quadsense.measurements import Measurements
 from quadsense.measurements.oracle import SpectralOracle
 from quadsense.measurements.validate import checked_vector
-from quadsense.proofs import best_error_bound, check_infeasible
+from quadsense.proofs.hitting import smallest_hitting_set
+from quadsense.proofs.infeasible import check_infeasible
+from quadsense.proofs.lower import best_error_bound
+from quadsense.proofs.rounding import Enclosure, enclosure
+from quadsense.proofs.spectral import SpectralCertificate, spectral_certificate
 from quadsense.threads import for_products_of
 from quadsense.verification import Check, Verification
 
@@ -73,6 +74,20 @@ class Values:
         two = self._ends.sides.all(axis=0)
         middle = self._ends.reading - to_numpy(self.data.b)
         return np.where(two, self._mine + middle, self._ends.crossing(self._mine))
+
+    @cached_property
+    def sizes(self) -> Vector:
+        """Sizes of the residuals; 0 for rows set aside."""
+        sizes = np.abs(self.residuals)
+        if len(self.set_aside):
+            sizes[self.set_aside] = 0.0
+        return sizes
+
+    @property
+    def misses(self) -> Vector:
+        """With bounds: by how much each interval is missed; 0 for rows set aside."""
+        two = self._ends.sides.all(axis=0)
+        return np.where(two, np.maximum(self.sizes - self._ends.unit, 0.0), self.sizes)
 
     @cached_property
     def error(self) -> Vector:
@@ -486,6 +501,13 @@ class Certificate:
 def _are_rows(index: npt.NDArray[np.int64], m: int) -> bool:
     """Whether these are rows of m, each once."""
     return np.unique(index).size == index.size and bool(np.all((index >= 0) & (index < m)))
+
+
+def agree(stated: Any, found: Any, room: Any) -> Any:
+    """Whether numbers are the same, or both finite and as near as that."""
+    with np.errstate(invalid="ignore"):
+        near = np.abs(stated - found) <= room
+    return (stated == found) | (near & np.isfinite(stated) & np.isfinite(found) & np.isfinite(room))
 
 
 def _at_most(small: float, large: float) -> bool:

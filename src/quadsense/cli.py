@@ -12,15 +12,16 @@ import click
 import numpy as np
 
 import quadsense
-from quadsense import datasets, files, view
+from quadsense import datasets, files
 from quadsense.demo import run_demo
 from quadsense.interrupts import Interrupted
 from quadsense.machine import known_rates, measure_rates
 from quadsense.method_options import MethodChoice, MethodCommand
 from quadsense.plan import Shape, make_plan, shape_of
 from quadsense.request import STARTS, check_rank
-from quadsense.result import Status
 from quadsense.typing import MethodName, StartName
+from quadsense.view import text as view
+from quadsense.vocabulary import Status
 
 EXIT = {
     Status.MET: 0,

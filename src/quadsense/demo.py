@@ -15,7 +15,7 @@ from quadsense.request import SCHEDULES
 from quadsense.result import Result
 from quadsense.solve import solve
 from quadsense.spectral import solve_spectral
-from quadsense.view import table
+from quadsense.view.text import table
 
 
 def run_demo(seed: int) -> tuple[str, int]:

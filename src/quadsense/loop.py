@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 
 from quadsense.arrays import Array, like, to_numpy
-from quadsense.core.certificate import Enclosure, is_met
 from quadsense.core.matrix import SensedMatrix
+from quadsense.core.progress import looked
 from quadsense.interrupts import Interrupts
-from quadsense.methods import Claim, Method, Problem, State
-from quadsense.result import History, Status
+from quadsense.methods import Method, Problem, State
+from quadsense.proofs.rounding import Enclosure, is_met
+from quadsense.vocabulary import Claim, History, Reason, Status, Why, because
 
 PROGRESS = 1e-3
 """A run is stalled when the max residual has not fallen by this share in `patience` strides."""
@@ -72,7 +73,7 @@ class Outcome:
     state: Any
     found: Enclosure
     status: Status
-    reason: str
+    reason: Why
     claim: Claim | None
     history: History
     seconds_iterating: float
@@ -164,7 +165,7 @@ class _Run:
         self.state = self.best = method.start(problem)
         self.found: Enclosure | None = None  # residuals of `best`, where recomputed
         self.status: Status | None = None
-        self.reason = ""
+        self.reason: Why = None
         self.claim: Claim | None = None
         self.corrections = self.quiet = 0
         self.mark = self.state.max_ratio
@@ -180,7 +181,7 @@ class _Run:
             if self.status is None:
                 self._stride()
         if self.interrupts.pressed and not (self.status.success or self.status == "infeasible"):
-            self.end(Status.INTERRUPTED, "interrupted by the user")
+            self.end(Status.INTERRUPTED, because("interrupted"))
 
     def check_best(self) -> Enclosure:
         """Residuals of the best state, recomputed from the data."""
@@ -196,7 +197,7 @@ class _Run:
             self.certifying += time.perf_counter() - begin
         return self.found
 
-    def end(self, status: Status, reason: str = "") -> None:
+    def end(self, status: Status, reason: Why = None) -> None:
         """Give the run its status, and say why."""
         self.status, self.reason = status, reason
 
@@ -229,8 +230,7 @@ class _Run:
         excess = float((to_numpy(found.error) / to_numpy(self.problem.delta)).max())
         self.corrections += 1
         if self.corrections > CORRECTIONS or excess >= 0.5:
-            text = "float64 cannot certify a delta this small; raise delta"
-            self.end(Status.STALLED, f"rounding alone is {excess:.2g} of the tolerance: {text}")
+            self.end(Status.STALLED, because("rounding", part=excess))
             return
         goal = min(0.9**self.corrections, 1.0 - 2.0 * excess)
         z = found.z
@@ -247,27 +247,23 @@ class _Run:
         limits, done, method = self.limits, self.state.iteration, self.method
         seconds = time.perf_counter() - self.recorder.begin
         if self.interrupts.pressed:
-            self.end(Status.INTERRUPTED, "interrupted by the user")
+            self.end(Status.INTERRUPTED, because("interrupted"))
         elif limits.max_iter is not None and done >= limits.max_iter:
-            self.end(Status.MAX_ITER, f"stopped after max_iter = {limits.max_iter} iterations")
+            self.end(Status.MAX_ITER, because("max_iter", most=limits.max_iter))
         elif method.limit is not None and done >= method.limit:
-            self.end(Status.MAX_ITER, f"the {method.limit} iterations of {method.lemma} are over")
+            self.end(Status.MAX_ITER, because("lemma", most=method.limit, lemma=method.lemma))
         elif limits.time_limit is not None and seconds >= limits.time_limit:
-            self.end(Status.TIME_LIMIT, f"stopped after time_limit = {limits.time_limit} s")
+            self.end(Status.TIME_LIMIT, because("time_limit", seconds=limits.time_limit))
         elif self.quiet >= method.patience(self.problem) and method.limit is None:
             # With the paper's schedule the lemma says how long it takes, however slow it looks.
             self.end(Status.STALLED, self._stalled())
 
-    def _stalled(self) -> str:
-        patience = self.method.patience(self.problem)
-        if patience >= 2**32:
-            return "rounding keeps the method from moving any further: raise delta"
-        return (
-            f"the max residual has not fallen by {PROGRESS:.1%} in {patience} strides (worst ratio "
-            f"to delta {self.state.max_ratio:.3g}): either no matrix meets this delta, and a "
-            f"larger one is needed, or '{self.method.name}' is too slow for rows as nearly "
-            "dependent as these; method='auto' finds out which"
-        )
+    def _stalled(self) -> Reason:
+        strides, ratio = self.method.patience(self.problem), self.state.max_ratio
+        if strides >= 2**32:
+            return because("still")
+        name = self.method.name
+        return because("slow", share=PROGRESS, strides=strides, ratio=ratio, method=name)
 
     def _stride(self) -> None:
         """Advance, and tell whoever listens."""
@@ -282,10 +278,9 @@ class _Run:
         row = self.recorder.add(state)
         if state.max_ratio <= self.best.max_ratio:
             self.best, self.found = state, None
-        if state.max_ratio <= (1.0 - PROGRESS) * self.mark:
-            self.mark, self.quiet = state.max_ratio, 0
-        else:
-            self.quiet += 1
+        (self.mark,), self.quiet = looked(
+            (self.mark,), self.quiet, (state.max_ratio,), 1.0 - PROGRESS
+        )
         if state.iteration == before and self.method.claim(self.problem, state) is None:
             self.end(Status.STALLED, self._stalled())
         if self.limits.callback is not None:
@@ -329,9 +324,9 @@ def run(
         one.go()
     except KeyboardInterrupt:
         limits.interrupts.pressed = True
-        one.end(Status.INTERRUPTED, "interrupted by the user")
+        one.end(Status.INTERRUPTED, because("interrupted"))
     except StopIteration:
-        one.end(Status.INTERRUPTED, "stopped by the callback")
+        one.end(Status.INTERRUPTED, because("callback"))
     finally:
         recorder.close()
     iterating = time.perf_counter() - recorder.begin - one.certifying

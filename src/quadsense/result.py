@@ -1,10 +1,9 @@
-"""What a solve gives back: `Result`, `Status`, `History`; to a file and from it."""
+"""What a solve gives back: `Result`; to a file and from it."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import asdict, dataclass, field
-from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
@@ -12,82 +11,30 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense import files
-from quadsense.arrays import Array, Vector, to_numpy
-from quadsense.certificate import AGREE, Certificate, evaluate
+from quadsense.arrays import Array, to_numpy
+from quadsense.certificate import AGREE, Certificate, agree, evaluate
 from quadsense.core.forms import MeasuredForm
 from quadsense.core.matrix import SensedMatrix
 from quadsense.measurements.oracle import SpectralOracle
 from quadsense.measurements.stored import Stored
 from quadsense.measurements.validate import checked_rows
 from quadsense.typing import is_number, is_whole
+from quadsense.verdict import check_verdict, read_verdict
 from quadsense.verification import Check, Verification
+from quadsense.view import words
+from quadsense.vocabulary import History, Status, Verdict
 
 FORMAT = "quadsense-result"
 PLAIN_FIELDS = (
-    "message", "max_residual", "max_ratio", "n_iter", "timings", "plan", "unique", "unseen",
+    "max_residual", "max_ratio", "n_iter", "timings", "plan",
 )  # fmt: skip
 CLAIM_FIELDS = (
     "upper_bound", "lower_bound", "rounding", "conjugate", "psd", "rank", "gap", "allowed",
     "condition",
 )  # fmt: skip
-VERSION = 2
+VERSION = 3
 KINDS = {"met": "met", "optimal": "optimal", "infeasible": "infeasible"}
 """The claim that goes with a status; without one nothing is claimed."""
-
-
-class Status(StrEnum):
-    """How a solve ended."""
-
-    MET = "met"
-    OPTIMAL = "optimal"
-    INFEASIBLE = "infeasible"
-    UNDECIDED = "undecided"
-    MAX_ITER = "max_iter"
-    TIME_LIMIT = "time_limit"
-    INTERRUPTED = "interrupted"
-    STALLED = "stalled"
-
-    @property
-    def success(self) -> bool:
-        """Whether the question was answered with a fit: MET or OPTIMAL."""
-        return self in (Status.MET, Status.OPTIMAL)
-
-
-@dataclass(frozen=True)
-class History:
-    """One entry a stride, the start included; every array has the same length.
-
-    Attributes
-    ----------
-    iteration : ndarray of int
-    seconds : ndarray
-    max_residual, max_ratio : ndarray
-        ``max|z_i|`` and ``max|z_i|/delta_i``, as maintained.
-    log_potential : ndarray
-        log Phi at the sharpness of that moment.
-    lam, step : ndarray
-        The paper's lambda (the sharpest row's) and epsilon, for unit rows.
-    sharpness : ndarray
-        ``lam * delta``: log Phi bounds the worst ratio by ``arccosh(Phi)/sharpness``.
-    """
-
-    iteration: npt.NDArray[np.int64]
-    seconds: Vector
-    max_residual: Vector
-    max_ratio: Vector
-    log_potential: Vector
-    lam: Vector
-    step: Vector
-    sharpness: Vector
-
-    def __len__(self) -> int:
-        """Number of entries."""
-        return int(self.iteration.size)
-
-    def __repr__(self) -> str:
-        """How many entries, and where they end."""
-        last = f", last iteration {int(self.iteration[-1])}" if len(self) else ""
-        return f"<History of {len(self)} entries{last}>"
 
 
 @dataclass(frozen=True)
@@ -97,8 +44,8 @@ class Result:
     Attributes
     ----------
     status : Status
-    message : str
-        One sentence for people: what was met and what that means.
+    verdict : Verdict
+        What was met and what that means, in numbers; `message` says it in a sentence or two.
     matrix : SensedMatrix
         The answer, implicit: ``@``, `quadratic`, `trace`, `norm`, `eigsh`, `to_dense`.
     residuals : array of shape (m,)
@@ -117,17 +64,12 @@ class Result:
     certificate : Certificate
     plan : dict
         Method, form of K and the reasons for both.
-    unique : bool or None
-        Whether the measurements determine A; None where that was too costly to find out.
-    unseen : int or None
-        Dimensions of A that no measurement sees (the message says "at least" where the rank of
-        the sensing map was too costly to find); None where `unique` is.
     suspects, set_aside : ndarray of int
         Measurements that carry a contradiction; measurements left out on request.
     """
 
     status: Status
-    message: str
+    verdict: Verdict
     matrix: SensedMatrix
     residuals: Array
     max_residual: float
@@ -138,8 +80,6 @@ class Result:
     timings: dict[str, float]
     certificate: Certificate
     plan: dict[str, Any]
-    unique: bool | None
-    unseen: int | None
     suspects: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     set_aside: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
 
@@ -147,6 +87,24 @@ class Result:
     def success(self) -> bool:
         """Whether the tolerance was met (or the optimum proven)."""
         return self.status.success
+
+    @property
+    def message(self) -> str:
+        """One or two sentences for people: the verdict, and what it does not say."""
+        return words.message(self.verdict)
+
+    @property
+    def unique(self) -> bool | None:
+        """Whether the measurements determine A; None where that was too costly to find out."""
+        return self.verdict.unique
+
+    @property
+    def unseen(self) -> int | None:
+        """Dimensions of A that no measurement sees; None where `unique` is.
+
+        At least so many, as the message says, where the rank of the map was too costly to find.
+        """
+        return self.verdict.unseen
 
     @cached_property
     def A(self) -> Array:
@@ -201,14 +159,13 @@ class Result:
         residuals = to_numpy(self.residuals)
         sized = residuals.shape == values.residuals.shape
         room = 4.0 * values.error + AGREE * np.abs(values.residuals)
-        near = sized and bool(np.all(_agree(residuals, values.residuals, room)))
-        sizes = np.abs(values.residuals)
-        sizes[claim.set_aside] = 0.0
-        largest = bool(_agree(self.max_residual, float(sizes.max()), float(room.max())))
+        near = sized and bool(np.all(agree(residuals, values.residuals, room)))
+        sizes = values.sizes
+        largest = bool(agree(self.max_residual, float(sizes.max()), float(room.max())))
         found = float(values.ratios.max())
         with np.errstate(invalid="ignore"):
             rounding = 4.0 * float(np.nan_to_num(values.upper - values.ratios).max())
-        close = bool(_agree(self.max_ratio, found, rounding + AGREE * abs(found)))
+        close = bool(agree(self.max_ratio, found, rounding + AGREE * abs(found)))
         surely, perhaps = values.missed.copy(), ~values.met
         surely[claim.set_aside] = perhaps[claim.set_aside] = False
         if claim.kind == "optimal":  # nothing is violated where there is no tolerance
@@ -231,6 +188,7 @@ class Result:
             Check("largest ratio", close, f"claimed {self.max_ratio:.6g}, found {found:.6g}"),
             Check("violations", violations, f"{self.violations.size} listed"),
             Check("rows set aside", aside, f"{self.set_aside.size} listed"),
+            *check_verdict(self.verdict, data, values, claim, self.status),
         ]
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -271,19 +229,13 @@ class Result:
             "version": VERSION,
             "matrix": held,
             "status": str(self.status),
+            "verdict": asdict(self.verdict),
             "kind": self.certificate.kind,
             "certificate": {name: getattr(self.certificate, name) for name in CLAIM_FIELDS},
             **{name: getattr(self, name) for name in PLAIN_FIELDS},
             "violations": self.violations.tolist(),
         }
         files.write_arrays(path, arrays, metadata)
-
-
-def _agree(stated: Any, found: Any, room: Any) -> Any:
-    """Whether numbers are the same, or both finite and as near as that."""
-    with np.errstate(invalid="ignore"):
-        near = np.abs(stated - found) <= room
-    return (stated == found) | (near & np.isfinite(stated) & np.isfinite(found) & np.isfinite(room))
 
 
 def load_result(path: str | os.PathLike[str]) -> Result:
@@ -329,7 +281,7 @@ def _check_meta(meta: dict[str, Any], arrays: files.Arrays) -> None:
         raise ValueError("an array does not hold numbers")
     if not all(isinstance(claim[name], bool) for name in ("conjugate", "psd")):
         raise ValueError("a truth value is none")
-    if not isinstance(claim["condition"], str) or not isinstance(meta["message"], str):
+    if not isinstance(claim["condition"], str):
         raise ValueError("a text is none")
 
 
@@ -374,6 +326,7 @@ def _read(path: Any, arrays: files.Arrays, meta: dict[str, Any]) -> Result:
     )
     return Result(
         status=Status(meta["status"]),
+        verdict=read_verdict(meta["verdict"]),
         matrix=matrix,
         residuals=arrays["residuals"],
         violations=np.array(meta["violations"], dtype=np.int64),

@@ -16,6 +16,7 @@ from quadsense.measurements.base import HARMLESS
 from quadsense.methods import METHODS, Problem
 from quadsense.methods.base import MethodOptions
 from quadsense.plan import make_plan, refuse_what_cannot_fit, shape_of
+from quadsense.proofs.infeasible import Prover
 from quadsense.request import (
     check_options,
     check_priors,
@@ -27,8 +28,9 @@ from quadsense.request import (
     to_measurements,
     to_start,
 )
-from quadsense.result import Result, Status
+from quadsense.result import Result
 from quadsense.runs import Request, best_positive, run_plan
+from quadsense.vocabulary import Status
 
 
 def error_units(data: Measurements) -> tuple[float, Array]:
@@ -106,6 +108,7 @@ def travel(
             target=target,
             error_unit=unit,
             rank=order or None,
+            prove=Prover(measured, positive) if target else None,
             options=options_of(plan.methods[-1], wishes),
             seed=generator,
         )

@@ -12,18 +12,19 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import to_numpy
-from quadsense.core.certificate import Enclosure, enclosure
 from quadsense.core.forms import MeasuredForm
 from quadsense.core.matrix import SensedMatrix
 from quadsense.loop import Limits, Outcome, reference, run
 from quadsense.measurements import Measurements
 from quadsense.measurements.gram import make_gram
-from quadsense.methods import METHODS, Claim, Method, Problem
+from quadsense.methods import METHODS, Method, Problem
 from quadsense.methods.steps import own
 from quadsense.plan import Plan
+from quadsense.proofs.infeasible import Prover
+from quadsense.proofs.rounding import Enclosure, enclosure
 from quadsense.request import options_of, start_value
-from quadsense.result import Status
 from quadsense.threads import blas_threads
+from quadsense.vocabulary import Claim, Status, because
 
 NONE = np.empty(0, dtype=np.int64)
 
@@ -125,7 +126,7 @@ def run_method(request: Request, name: str, set_aside: Any = NONE) -> Answer:
     """Run one method on the request's problem."""
     problem = replace(with_gram(request, name), options=options_of(name, request.wishes))
     if set_aside.size:
-        problem = _without(request.data, problem, name, set_aside)
+        problem = _without(request, problem, name, set_aside)
     if request.allowed and getattr(problem.options, "max_restarts", 0) is None:
         # Where the data may be wrong, another choice of rows helps more than another start.
         problem = replace(problem, options=replace(problem.options, max_restarts=FEW_RESTARTS))
@@ -174,10 +175,11 @@ def _at_any_scale(problem: Problem) -> Any:
     return np.errstate(over="ignore", invalid="ignore") if extreme else nullcontext()
 
 
-def _without(data: Measurements, problem: Problem, name: str, rows: Any) -> Problem:
+def _without(request: Request, problem: Problem, name: str, rows: Any) -> Problem:
     """The problem with those measurements asked for nothing."""
-    kept = data.set_aside(rows)
-    problem = replace(problem, sides=kept.sides, given_ends=kept.unit_ends)
+    kept = request.data.set_aside(rows)
+    prove = Prover(kept, request.positive)
+    problem = replace(problem, sides=kept.sides, given_ends=kept.unit_ends, prove=prove)
     if METHODS.traits(name).one_sided:
         return problem
     # It knows readings and tolerances only: these are so wide that they weigh nothing, and such as
@@ -236,6 +238,6 @@ def best_positive(request: Request) -> Answer:
         found=found_in(matrix, problem),
         status=status,
         claim=claim,
-        reason="" if closed else "the two bounds did not close to the gap",
+        reason=None if closed else because("gap_open"),
     )
     return Answer(outcome, matrix, "psd", "", NONE)

@@ -10,7 +10,6 @@ import numpy as np
 
 from quadsense.arrays import namespace, to_numpy
 from quadsense.certificate import Certificate
-from quadsense.core.certificate import Enclosure, is_met
 from quadsense.core.matrix import SensedMatrix
 from quadsense.interrupts import Interrupted, Interrupts
 from quadsense.loop import Intermediate, run
@@ -21,6 +20,7 @@ from quadsense.measurements.sensing import Sensing
 from quadsense.methods.base import MethodOptions
 from quadsense.methods.gradient_descent import GradientDescent
 from quadsense.methods.spectral import Spectral, SpectralProblem
+from quadsense.proofs.rounding import Enclosure, is_met
 from quadsense.request import (
     check_options,
     given_options,
@@ -28,8 +28,9 @@ from quadsense.request import (
     refuse_unknown,
     to_limits,
 )
-from quadsense.result import Result, Status
+from quadsense.result import Result
 from quadsense.typing import MatrixLike, Real, ScheduleName, Whole, is_number
+from quadsense.vocabulary import Row, Status, Verdict, to_reason
 
 
 def solve_spectral(
@@ -109,22 +110,49 @@ def solve_spectral(
     worst, rounding = float(np.abs(z).max()), float(error.max())
     met = outcome.status is Status.MET and is_met(outcome.found, problem.ends)
     matrix = solver.matrix(problem, outcome.state)
-    head = "met" if met else "not met"
-    message = f"{head}: ||I - A*^(-1/2) A A*^(-1/2)|| = {worst:.4g} against accuracy {accuracy:.4g}"
+    kind, upper = "spectral" if met else "none", (worst + rounding) / accuracy
+    row = Row(int(np.abs(z).argmax()), worst, tolerance=accuracy)
+    violations = np.flatnonzero(np.abs(z) > accuracy)
+    unknowns = problem.rows.unknowns if not np.iscomplexobj(to_numpy(A_1)) else n * n
+    verdict = Verdict(
+        status=outcome.status,
+        claim=kind,
+        asked="accuracy",
+        psd=False,
+        measurements=n,
+        set_aside=0,
+        allowed=0,
+        even=True,
+        over=int(violations.size),
+        worst=row,
+        nearest=row,
+        missed=None,
+        contradiction=None,
+        lower_bound=0.0,
+        upper_bound=upper,
+        condition="",
+        least_miss=0.0,
+        exact_fit=False,
+        unique=True,
+        unseen=0,
+        unknowns=unknowns,
+        exact=True,
+        reason=None if met else to_reason(outcome.reason),
+    )
     result = Result(
         status=outcome.status,
-        message=message if met else f"{message}; {outcome.reason}",
+        verdict=verdict,
         matrix=matrix,
         residuals=outcome.found.z,
         max_residual=worst,
         max_ratio=worst / accuracy,
-        violations=np.flatnonzero(np.abs(z) > accuracy),
+        violations=violations,
         n_iter=outcome.state.iteration,
         history=outcome.history,
         timings=outcome.timings(preparing),
         certificate=Certificate(
-            kind="spectral" if met else "none",
-            upper_bound=(worst + rounding) / accuracy,
+            kind=kind,
+            upper_bound=upper,
             lower_bound=0.0,
             rounding=rounding / accuracy,
             matrix=matrix,
@@ -137,8 +165,6 @@ def solve_spectral(
             "reasons": ["one eigendecomposition serves every iteration"],
             "lemma": solver.lemma and "Lemma C.1 and C.2",
         },
-        unique=True,
-        unseen=0,
     )
     if interrupts.pressed:
         raise Interrupted(result)

@@ -19,17 +19,18 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Vector, to_numpy
-from quadsense.core.certificate import Enclosure
-from quadsense.hitting import smallest_hitting_set, thinned
 from quadsense.loop import Outcome
 from quadsense.methods import METHODS, Problem
 from quadsense.methods.interior import outliers
 from quadsense.methods.interior.program import Program
 from quadsense.methods.minimax import equal_tolerances
-from quadsense.proofs import check_infeasible, user_dual
-from quadsense.result import Status
+from quadsense.proofs.exact import user_dual
+from quadsense.proofs.hitting import smallest_hitting_set, thinned
+from quadsense.proofs.infeasible import check_infeasible
+from quadsense.proofs.rounding import Enclosure
 from quadsense.runs import Answer, Request, found_in, run_method, with_less_time
 from quadsense.threads import blas_threads
+from quadsense.vocabulary import Status, because
 
 Indices = npt.NDArray[np.int64]
 
@@ -130,7 +131,8 @@ class _Search:
         self.decided = False
         if claim is None or claim.dual is None or answer.outcome.status is not Status.INFEASIBLE:
             return
-        for dual in (thinned(request.problem, claim.dual, request.positive), claim.dual):
+        rows, ends = request.problem.rows, request.problem.ends
+        for dual in (thinned(rows, ends, claim.dual, request.positive), claim.dual):
             candidate = user_dual(request.data, dual)
             if check_infeasible(request.data, candidate, request.positive, alone=True).proved:
                 self.proofs.append(candidate)
@@ -277,19 +279,19 @@ def _verdict(search: _Search, impossible: bool) -> Answer:
     outcome: Outcome = best.answer.outcome
     if search.found:
         found = found_in(best.answer.matrix, request.problem)
-        outcome = replace(outcome, status=Status.MET, reason="", claim=None, found=found)
+        outcome = replace(outcome, status=Status.MET, reason=None, claim=None, found=found)
         return replace(best.answer, outcome=outcome, set_aside=best.missed)
-    count = f"{search.allowed} measurement" + ("s" if search.allowed > 1 else "")
     found = found_in(best.answer.matrix, request.problem)
     outcome = replace(outcome, claim=None, found=found)
     whole = replace(best.answer, set_aside=np.empty(0, np.int64))
     if impossible:
-        outcome = replace(outcome, status=Status.INFEASIBLE, reason="")
+        outcome = replace(outcome, status=Status.INFEASIBLE, reason=None)
         return replace(whole, outcome=outcome, proofs=np.array(search.proofs))
-    status, why = Status.UNDECIDED, "no such set found"
+    status, ended = Status.UNDECIDED, "search"
     if request.limits.interrupts.pressed:
-        status, why = Status.INTERRUPTED, "interrupted by the user"
+        status, ended = Status.INTERRUPTED, "interrupted"
     elif search.over:
-        status, why = Status.TIME_LIMIT, f"time_limit = {request.limits.time_limit} s is over"
-    reason = f"whether the others can be met without {count} is not known: {why}"
+        status, ended = Status.TIME_LIMIT, "time_limit"
+    seconds = request.limits.time_limit
+    reason = because("no_set", allowed=search.allowed, ended=ended, seconds=seconds)
     return replace(whole, outcome=replace(outcome, status=status, reason=reason))

@@ -117,3 +117,20 @@ def weighed_blocks(U: Array, weights: Vector | None = None) -> Iterable[Array]:
     for first in range(0, len(U), ROWS):
         part = slice(first, first + ROWS)
         yield U[part] if quarter is None else U[part] * quarter[part, None]
+
+
+def adjoint(U: Array, y: Vector) -> Vector:
+    """The `pack` of ``F*(y)`` for y of shape (m,), or of each column of (m, k)."""
+    total = np.zeros((size_of(U.shape[1], np.iscomplexobj(U)), *y.shape[1:]))
+    for first in range(0, len(U), ROWS):
+        part = slice(first, first + ROWS)
+        total += features(U[part]).T @ y[part]
+    return total
+
+
+def pair_products(values: Vector, dtype: npt.DTypeLike) -> Vector:
+    """``values_j values_k`` for every entry of a `pack` of matrices of that dtype."""
+    j, k = np.triu_indices(len(values), 1)
+    pairs = values[j] * values[k]
+    repeats = [pairs, pairs] if np.issubdtype(dtype, np.complexfloating) else [pairs]
+    return np.concatenate([values**2, *repeats])

@@ -8,10 +8,11 @@ from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Any, TypeVar
 
-from quadsense.methods.base import Claim, Method, Problem, State, Trace
+from quadsense.methods.base import Method, Problem, State, Trace
 from quadsense.methods.traits.base import Traits, missing_traits
 from quadsense.methods.traits.options import Options
 from quadsense.methods.traits.shape import Cone
+from quadsense.vocabulary import Claim
 
 M = TypeVar("M", bound=type[Any])
 

@@ -8,14 +8,16 @@ from typing import Any, ClassVar, Protocol, TypedDict
 import numpy as np
 
 from quadsense.arrays import Array, Vector, to_numpy
-from quadsense.core.certificate import Enclosure
 from quadsense.core.ends import Ends
 from quadsense.core.forms import MeasuredForm
 from quadsense.core.matrix import SensedMatrix
 from quadsense.measurements.gram import Gram
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.traits.options import Options
+from quadsense.proofs.infeasible import Prover
+from quadsense.proofs.rounding import Enclosure
 from quadsense.typing import NormName
+from quadsense.vocabulary import Claim
 
 
 class MethodOptions(TypedDict, total=False):
@@ -66,6 +68,8 @@ class Problem:
         Without a tolerance, the error that `delta` stands for: of the size of the readings.
     rank : int or None
         Largest rank of A (`factored`); None where it may grow.
+    prove : Prover or None
+        What a dual vector proves of the user's data.
     options : Options
         The user's wishes: those of the method that runs.
     seed : numpy.random.Generator
@@ -85,6 +89,7 @@ class Problem:
     target: bool = True
     error_unit: float = 1.0
     rank: int | None = None
+    prove: Prover | None = None
     options: Any = field(default_factory=Options)
     seed: np.random.Generator = field(default_factory=np.random.default_rng)
 
@@ -123,30 +128,6 @@ class Problem:
             return found
         # Many rows: A itself is the smaller array, and its readings round far less than theirs.
         return SensedMatrix.from_dense(found.to_dense())
-
-
-@dataclass(frozen=True)
-class Claim:
-    """What a method says of its state. The loop has it checked before anybody hears of it.
-
-    Attributes
-    ----------
-    kind : {"met", "optimal", "infeasible", "inconsistent", "undecided", "stalled"}
-        Within tolerance; the smallest worst error, to the gap; no matrix fits; least squares does
-        not fit, so another method should look; neither shown nor refuted and no further progress;
-        nothing moves any more.
-    reason : str
-        For people, where the kind alone does not say it.
-    dual : ndarray of shape (m,), optional
-        With "infeasible" and "optimal": the vector of the lower bound, for the unit rows.
-    lower : float
-        Lower bound on the best ratio that goes with `dual`.
-    """
-
-    kind: str
-    reason: str = ""
-    dual: Vector | None = None
-    lower: float = 0.0
 
 
 @dataclass(frozen=True)

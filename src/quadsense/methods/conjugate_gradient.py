@@ -7,14 +7,15 @@ from dataclasses import replace
 import numpy as np
 
 from quadsense.arrays import Array, available_memory, to_numpy
-from quadsense.core.certificate import Enclosure, dense_error, reading_error
 from quadsense.core.matrix import SensedMatrix
-from quadsense.methods.base import Claim, Problem, Trace
+from quadsense.methods.base import Problem, Trace
 from quadsense.methods.krylov import residuals
 from quadsense.methods.krylov.operator import OperatorSystem
 from quadsense.methods.krylov.system import System, prepare
 from quadsense.methods.steps import Stepped, own, start_matrix, weighed_rows
 from quadsense.methods.traits.conjugate_gradient import ConjugateGradientTraits
+from quadsense.proofs.rounding import Enclosure, dense_error, reading_error
+from quadsense.vocabulary import Claim, because
 
 
 class ConjugateGradient(ConjugateGradientTraits, Stepped):
@@ -66,15 +67,9 @@ class ConjugateGradient(ConjugateGradientTraits, Stepped):
         if state.met:
             return Claim("met")
         if state.inconsistent:
-            reason = (
-                "the least-squares fit does not meet delta; whether any matrix does, "
-                "method='minimax' decides"
-            )
-            return Claim("inconsistent", reason)
+            return Claim("inconsistent", because("least_squares"))
         if state.stalled:
-            return Claim(
-                "inconsistent", "rounding stops the conjugate residuals before delta is met"
-            )
+            return Claim("inconsistent", because("residuals_rounded"))
         return None
 
     def checked(self, problem: Problem, state: residuals.State) -> Enclosure | None:

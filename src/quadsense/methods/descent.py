@@ -10,10 +10,11 @@ import numpy as np
 
 from quadsense.arrays import Array, is_numpy, to_numpy
 from quadsense.core import theory
-from quadsense.core.certificate import Enclosure
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.potential import log_potential
-from quadsense.methods.base import Claim, Problem, Trace
+from quadsense.methods.base import Problem, Trace
+from quadsense.proofs.rounding import Enclosure
+from quadsense.vocabulary import Claim
 
 
 @dataclass(frozen=True)

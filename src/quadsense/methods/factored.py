@@ -6,12 +6,13 @@ import numpy as np
 
 from quadsense.arrays import Array, to_numpy
 from quadsense.core.matrix import SensedMatrix
-from quadsense.methods.base import Claim, Problem
+from quadsense.methods.base import Problem
 from quadsense.methods.factor import descent
 from quadsense.methods.factor.program import prepare
-from quadsense.methods.factor.state import FactoredState, Phase, message
+from quadsense.methods.factor.state import FactoredState, Phase, why_not
 from quadsense.methods.steps import Stepped, own
 from quadsense.methods.traits.factored import FactoredTraits
+from quadsense.vocabulary import Claim
 
 # Tolerances are kept within this factor of the largest reading, so that squares of ratios do not
 # overflow: wider ones are met anyway, and narrower ones no float64 can certify.
@@ -64,7 +65,7 @@ class Factored(FactoredTraits, Stepped):
         if not state.finished:
             return None
         dual = descent.farkas_vector(self.program, state) if state.no_rank_fits else None
-        return Claim("stalled", message(state), dual=dual)
+        return Claim("stalled", why_not(state), dual=dual)
 
     def correct(
         self, problem: Problem, state: FactoredState, z: Array, goal: float

@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from quadsense.arrays import Array, Vector, to_numpy
+from quadsense.core.ends import UNIT
 from quadsense.core.matrix import SensedMatrix
-from quadsense.methods.base import Claim, Problem
+from quadsense.methods.base import Problem
 from quadsense.methods.interior import iteration
-from quadsense.methods.interior.adjoint import UNIT
-from quadsense.methods.interior.infeasible import check_proof
 from quadsense.methods.interior.program import Program, excess, prepare
 from quadsense.methods.interior.stages import Stage, Stages
 from quadsense.methods.steps import (
@@ -22,6 +21,8 @@ from quadsense.methods.steps import (
     weighed_rows,
 )
 from quadsense.methods.traits.minimax import MinimaxTraits
+from quadsense.proofs.symmetric import check_proof
+from quadsense.vocabulary import Claim, Reason, because
 
 CLOSE = 1e-9  # relative gap of the bounds where the one asked for did not suffice
 FORMED = 2000  # order of A up to which it may be formed though its coefficients are known
@@ -203,28 +204,22 @@ class Minimax(MinimaxTraits, Stepped):
             reason = self._reason(problem, state)
             return Claim("undecided", reason, state.dual, state.lower)
 
-    def _reason(self, problem: Problem, state: State) -> str:
-        if not problem.target:
-            lower, upper = problem.error_unit * state.lower, problem.error_unit * state.max_ratio
-            return (
-                f"rounding stops the interior-point method between the bounds {lower:.6g} and "
-                f"{upper:.6g} on the smallest worst error"
-            )
-        if state.lower > 1.0:
-            return (
-                "rounding keeps both a fit and a proof that there is none from closing: raise delta"
-            )
-        return (
-            f"rounding stops the interior-point method between the bounds {state.lower:.6g} and "
-            f"{state.max_ratio:.6g} on the best ratio to delta"
-        )
+    def _reason(self, problem: Problem, state: State) -> Reason:
+        if problem.target and state.lower > 1.0:
+            return because("neither_closes")
+        unit, of = (1.0, "ratio") if problem.target else (problem.error_unit, "error")
+        lower, upper = unit * state.lower, unit * state.max_ratio
+        return because("bounds_apart", lower=lower, upper=upper, of=of)
 
     def _infeasible(self, problem: Problem, state: State) -> Claim | None:
         """The claim that nothing fits, where the dual vector proves it."""
-        check = check_proof(problem.rows.on_numpy(), problem.ends, state.dual)
-        if not check.proved:
-            return None
-        return Claim("infeasible", dual=state.dual, lower=max(check.ratio, 1.0))
+        if problem.prove is not None:
+            proof = problem.prove(state.dual)
+            proved, lower = proof.proved, proof.lower_bound
+        else:  # no data but the unit rows
+            check = check_proof(problem.rows.on_numpy(), problem.ends, state.dual)
+            proved, lower = check.proved, check.ratio
+        return Claim("infeasible", dual=state.dual, lower=max(lower, 1.0)) if proved else None
 
     def correct(self, problem: Problem, state: State, z: Array, goal: float) -> State:
         """The same fit in a form that rounds less, else one of the goal.

@@ -8,13 +8,14 @@ import numpy as np
 
 from quadsense.arrays import Array, to_numpy
 from quadsense.core.matrix import SensedMatrix
-from quadsense.methods.base import Claim, Problem
+from quadsense.methods.base import Problem
 from quadsense.methods.interior.asked import Asked, asked
 from quadsense.methods.positive import phases
 from quadsense.methods.positive.maps import Intervals, forward, forward_error, positive_part
 from quadsense.methods.positive.program import Program, prepare
 from quadsense.methods.steps import Stepped, own, start_matrix
 from quadsense.methods.traits.psd import PsdTraits
+from quadsense.vocabulary import Claim, because
 
 
 class Psd(PsdTraits, Stepped):
@@ -91,10 +92,7 @@ class Psd(PsdTraits, Stepped):
         if state.verdict is phases.Verdict.INFEASIBLE:
             return Claim("infeasible", dual=dual, lower=max(1.0, proof.lower_bound))
         if state.verdict is phases.Verdict.UNDECIDED:
-            reason = (
-                f"the best ratio to delta of a positive semidefinite matrix lies between "
-                f"{proof.lower_bound:.6g} and {state.max_ratio:.6g}"
-            )
+            reason = because("psd_between", lower=proof.lower_bound, upper=state.max_ratio)
             return Claim("undecided", reason, dual, proof.lower_bound)
         return None
 

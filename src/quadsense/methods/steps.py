@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from quadsense.arrays import Array, Vector, device, to_numpy
-from quadsense.core.certificate import Enclosure
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.base import Problem, Trace
+from quadsense.proofs.rounding import Enclosure
 
 
 class Stepped:

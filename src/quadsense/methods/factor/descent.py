@@ -22,12 +22,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from quadsense.core.lbfgs import Memory
 from quadsense.methods.factor.choice import LIFT, default_restarts, takes_normal_equations
 from quadsense.methods.factor.gauss_newton import gauss_newton_step, principal_axes
 from quadsense.methods.factor.passes import Point, evaluate
 from quadsense.methods.factor.phases import FIRST_DAMPING, begin, next_phase, noted
 from quadsense.methods.factor.program import Matrix, Program, Vector
-from quadsense.methods.factor.quasi_newton import Memory, line_minimum, quasi_newton_step
+from quadsense.methods.factor.quasi_newton import line_minimum, quasi_newton_step
 from quadsense.methods.factor.starts import random_start, spectral_start
 from quadsense.methods.factor.state import FactoredState, Phase
 

@@ -15,6 +15,7 @@ import math
 
 import numpy as np
 
+from quadsense.core.lbfgs import Memory, direction, dot, remember
 from quadsense.methods.factor.line import best_length
 from quadsense.methods.factor.passes import (
     Point,
@@ -26,8 +27,6 @@ from quadsense.methods.factor.passes import (
     project,
 )
 from quadsense.methods.factor.program import Matrix, Program, Vector
-
-Memory = tuple[tuple[Matrix, Matrix, float], ...]
 
 # Lengths are exact, so that on a quadratic two pairs make conjugate gradients; more is for bends.
 _PAIRS = 3
@@ -51,22 +50,21 @@ def quasi_newton_step(
         Weight of ``1/2 |Y_k|^2`` for each row of Y.
     theta : float
         Residuals inside ``theta * delta`` cost nothing.
-    memory : triples of two (k, n) arrays and a number
-        Recent moves, the change of slope along each, and the inner product of the two,
-        oldest first.
+    memory : Memory
+        Of (k, n) arrays.
 
     Returns
     -------
     point : Point
         The given one, unchanged, when no step along the direction descends.
-    memory : triples
+    memory : Memory
         Emptied in that case.
     passes : int
     """
     F = problem.F if problem.low is None else problem.low
     kind = np.dtype(F.dtype)
     slope = _slope(point, penalty)
-    D = _direction(problem, point, slope, penalty, memory)
+    D = direction(memory, slope, lambda q: _expected_solve(problem, point, penalty, q))
     along = dot(D, slope)
     if not along < 0.0:
         return point, (), 0
@@ -98,10 +96,7 @@ def quasi_newton_step(
         gradient = back_project(F, pulled).astype(Y.dtype, copy=False)
         moved, passes = Point(Y, Q, z, excess, value, gradient, np.inf, drift), 1
     change = _slope(moved, penalty) - slope
-    curvature = dot(move, change)
-    if curvature > 0.0:
-        memory = (*memory[-_PAIRS + 1 :], (move, change, curvature))
-    return moved, memory, passes
+    return moved, remember(memory, move, change, _PAIRS), passes
 
 
 def line_minimum(
@@ -116,11 +111,6 @@ def line_minimum(
     return best_length(problem, point, z1, z2, along, _bend(D, penalty), theta)
 
 
-def dot(V: Matrix, W: Matrix) -> float:
-    """Return ``Re <V, W>``."""
-    return float(np.vdot(V, W).real)
-
-
 def _slope(point: Point, penalty: Vector | None) -> Matrix:
     return point.gradient if penalty is None else point.gradient + penalty[:, None] * point.Y
 
@@ -128,21 +118,6 @@ def _slope(point: Point, penalty: Vector | None) -> Matrix:
 def _bend(D: Matrix, penalty: Vector | None) -> float:
     """Return the second derivative of the penalty along D."""
     return 0.0 if penalty is None else float(np.dot(penalty, np.sum(np.abs(D) ** 2, axis=1)))
-
-
-def _direction(
-    problem: Program, point: Point, slope: Matrix, penalty: Vector | None, memory: Memory
-) -> Matrix:
-    """Two-loop recursion [Nocedal & Wright 2006, Alg. 7.4] around the expected Hessian."""
-    q = np.negative(slope)
-    coefficients: list[float] = []
-    for move, change, curvature in reversed(memory):
-        coefficients.append(dot(move, q) / curvature)
-        q -= coefficients[-1] * change
-    D = _expected_solve(problem, point, penalty, q)
-    for (move, change, curvature), coefficient in zip(memory, reversed(coefficients), strict=True):
-        D += (coefficient - dot(change, D) / curvature) * move
-    return D
 
 
 def _expected_solve(problem: Program, point: Point, penalty: Vector | None, q: Matrix) -> Matrix:

@@ -1,4 +1,4 @@
-"""Where a factored fit stands: its phases, its state and its words."""
+"""Where a factored fit stands: its phases, its state, and why it ended."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from enum import StrEnum
 
 import numpy as np
 
+from quadsense.core.lbfgs import Memory
 from quadsense.methods.factor.passes import Point
 from quadsense.methods.factor.program import Matrix
-from quadsense.methods.factor.quasi_newton import Memory
+from quadsense.vocabulary import Reason, because
 
 
 class Phase(StrEnum):
@@ -98,28 +99,15 @@ class FactoredState:
         return self.phase in (Phase.MET, Phase.ROUNDED, Phase.EXHAUSTED)
 
 
-def message(state: FactoredState) -> str:
-    """Say in words where the fit stands; what was not found is no claim about the rank."""
-    rank, n = state.best.shape
-    begun = state.starts + 1
-    found = f"worst ratio {state.max_ratio:.3g}"
-    starts = "1 start" if begun == 1 else f"{begun} starts"
-    rounding = (
-        f"rounding alone is {state.blur:.2g} of the tolerance: float64 cannot certify a delta "
-        "this small; raise delta"
-    )
-    if state.phase is Phase.MET:
-        return f"met at rank {rank} ({found}, {starts})"
+def why_not(state: FactoredState) -> Reason:
+    """Why there is no fit."""
     if state.phase is Phase.ROUNDED:
-        return rounding
-    if state.phase is not Phase.EXHAUSTED:
-        return f"under way at rank {state.rank} ({found}, {starts})"
-    head = f"no fit found from {starts} ({found})"
-    if state.blur >= 1.0:
-        return f"{head}, and {rounding}"
-    if state.no_rank_fits:
-        return f"{head}, and no higher rank comes nearer: a larger delta may help"
-    helps = ["more starts (max_restarts)", "a larger delta"]
-    if state.rank < n and not state.growing:
-        helps.insert(1, "a larger rank")
-    return f"{head}, which proves nothing: {', '.join(helps[:-1])} or {helps[-1]} may help"
+        return because("rounding", part=state.blur)
+    return because(
+        "no_factor",
+        starts=state.starts + 1,
+        ratio=state.max_ratio,
+        rounding=state.blur,
+        no_rank_fits=state.no_rank_fits,
+        may_grow=bool(state.rank < state.best.shape[1] and not state.growing),
+    )

@@ -8,13 +8,13 @@ import numpy as np
 
 from quadsense.core.packed import Vector
 from quadsense.methods.interior.coordinates import MatrixCoordinates
-from quadsense.methods.interior.infeasible import allowed, lower_bound
 from quadsense.methods.interior.mehrotra import System
 from quadsense.methods.interior.normal import Normal, norm, normal
 from quadsense.methods.interior.preconditioner import CholeskyPreconditioner
 from quadsense.methods.interior.program import Program
 from quadsense.methods.interior.rows import RowCoordinates
 from quadsense.methods.interior.state import State, verdict
+from quadsense.proofs.symmetric import allowed, lower_bound
 
 
 def largest_norm(problem: Program, system: Normal | None, ratio: float) -> float:

@@ -15,8 +15,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from quadsense.core.ends import UNIT
 from quadsense.core.packed import Array, Vector
-from quadsense.methods.interior.adjoint import UNIT
+from quadsense.core.progress import looked
 from quadsense.methods.interior.bounds import bounded, largest_norm, with_bound
 from quadsense.methods.interior.coordinates import FACTOR_SIDE
 from quadsense.methods.interior.mehrotra import SIGNS, Point, System, corrected, slacks_of
@@ -30,6 +31,7 @@ from quadsense.methods.interior.state import measure as measure
 from quadsense.methods.interior.state import verdict as verdict
 
 REACH = 0.99  # share of the way to the boundary that a step takes
+FALL = 0.9  # share of a mark below which something was gained
 IDLE = 3  # steps without progress after which rounding has won
 IDLE_APART = 12  # and where there may be no dual feasible multipliers to approach
 FAR = 3.0  # next to the first level and the readings: what the barrier holds back on an open side
@@ -193,10 +195,9 @@ def _judged(problem: Program, state: State, z: Vector) -> State:
     # Without missing ends the multipliers are dual feasible from the start.
     imbalance = 0.0 if whole else _imbalance(problem, at)
     reached = at.mu, imbalance, state.max_ratio
-    if any(now < 0.9 * before for now, before in zip(reached, state.marks, strict=True)):
-        return replace(state, marks=reached, idle=0)
-    idle = state.idle + 1
-    return replace(state, idle=idle, stalled=idle >= (IDLE if whole else IDLE_APART))
+    marks, idle = looked(state.marks, state.idle, reached, FALL)
+    stalled = state.stalled or idle >= (IDLE if whole else IDLE_APART)
+    return replace(state, marks=marks, idle=idle, stalled=stalled)
 
 
 def _imbalance(problem: Program, at: Point) -> float:

@@ -63,7 +63,7 @@ class State:
     floor: float
     far: Vector | None
     precision: int
-    marks: tuple[float, float, float]
+    marks: tuple[float, ...]
     idle: int
     stalled: bool
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.positive import careful, newton, phases
-from quadsense.methods.positive.infeasible import PsdCertificate, certify, lift_floor
 from quadsense.methods.positive.maps import Array, Intervals, Real, forward, forward_error
 from quadsense.methods.positive.program import Program, prepare
+from quadsense.proofs.positive import PsdCertificate, certify, lift_floor
 
 MAX_STEPS = 4000  # of one bisection, far above the usual dozens
 EXACT = 1e-9  # ratio that counts as an exact fit: widths are to be of the readings' size

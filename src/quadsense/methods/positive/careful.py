@@ -15,6 +15,7 @@ import numpy.typing as npt
 import scipy.linalg as sl
 
 from quadsense.core.packed import features, pack, unpack
+from quadsense.core.progress import looked
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.interior import rows
 from quadsense.methods.interior.mehrotra import SIGNS, Point, longest, slacks_of
@@ -22,6 +23,7 @@ from quadsense.methods.interior.rows import Cone, RowCoordinates, RowSystem, row
 from quadsense.methods.positive.maps import Array, Intervals, Real, forward, project
 
 FAR = 3.0  # next to the first level and the readings: what the barrier holds back on an open side
+FALL = 0.9  # share of a mark below which something was gained
 IDLE = 12  # steps without progress after which rounding has won
 LONGEST = 200  # steps after which nothing more is to be hoped for
 
@@ -62,7 +64,7 @@ class CarefulState:
     far: Real | None
     y: Real
     max_ratio: float
-    marks: tuple[float, float, float]
+    marks: tuple[float, ...]
     idle: int
     iteration: int
     stalled: bool
@@ -286,6 +288,5 @@ def _judged(data: _Data, state: CarefulState, z: Real) -> CarefulState:
     scale = float(np.sum(np.abs(y))) + float(np.linalg.norm(state.S))
     imbalance = float(left) * float(np.min(data.delta)) if left > 1e-12 * scale else 0.0
     reached = at.mu, imbalance, state.max_ratio
-    if any(now < 0.9 * before for now, before in zip(reached, state.marks, strict=True)):
-        return replace(state, marks=reached, idle=0)
-    return replace(state, idle=state.idle + 1, stalled=state.idle + 1 >= IDLE)
+    marks, idle = looked(state.marks, state.idle, reached, FALL)
+    return replace(state, marks=marks, idle=idle, stalled=state.stalled or idle >= IDLE)

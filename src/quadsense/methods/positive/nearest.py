@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from quadsense.core.lbfgs import Memory, direction, remember, scaled
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.positive.maps import (
     Array,
@@ -22,8 +23,9 @@ from quadsense.methods.positive.maps import (
     forward,
     positive_part,
 )
-from quadsense.methods.positive.memory import Memory
 
+PAIRS = 20  # of the BFGS memory; from 7 to 60 the number of steps hardly changes
+CURVED = 1e-12  # least curvature of a pair, in units of its norms
 TRIALS = 12  # evaluations of a line search before it gives up
 
 
@@ -78,7 +80,7 @@ def start(
     intervals: Intervals,
     origin: Array,
     y: Real | None = None,
-    memory: Memory | None = None,
+    memory: Memory = (),
 ) -> NearestState:
     """Return the state at ``y = 0``, or at a given y.
 
@@ -96,7 +98,6 @@ def start(
     """
     b = _readings(intervals)
     y = np.zeros(len(b)) if y is None else y
-    memory = Memory.empty(len(b)) if memory is None else memory
     value, z, X = _evaluate(F, b, origin, y)
     ratio = intervals.max_ratio(z + b)
     return NearestState(y, z, X, value, memory, ratio, 0, 1, False)
@@ -117,19 +118,19 @@ def _step(F: Sensing, intervals: Intervals, origin: Array, state: NearestState) 
     """Take one quasi-Newton step with a weak Wolfe line search by bisection and secants."""
     b = _readings(intervals)
     gradient = -state.z
-    direction = state.memory.direction(gradient)
-    slope = float(gradient @ direction)
+    ahead = direction(state.memory, gradient, scaled(state.memory))
+    slope = float(gradient @ ahead)
     low, high, length = 0.0, np.inf, 1.0
     for trial in range(1, TRIALS + 1):
-        y = state.y + length * direction
+        y = state.y + length * ahead
         value, z, X = _evaluate(F, b, origin, y)
         ratio = intervals.max_ratio(z + b)
-        new_slope = -float(z @ direction)
+        new_slope = -float(z @ ahead)
         enough = value <= state.value + 1e-4 * length * slope
         # Near the end the fall of g is below its rounding error; the slope is still exact.
         enough = enough or abs(new_slope) <= 0.5 * abs(slope)
         if ratio <= 1.0 or (enough and new_slope >= 0.9 * slope):
-            memory = state.memory.remember(length * direction, state.z - z)
+            memory = remember(state.memory, length * ahead, state.z - z, PAIRS, CURVED)
             evaluations = state.evaluations + trial
             iteration = state.iteration + 1
             return NearestState(y, z, X, value, memory, ratio, iteration, evaluations, False)

@@ -22,9 +22,9 @@ from enum import StrEnum
 import numpy as np
 
 from quadsense.methods.positive import careful, nearest, newton, projected, schur, symmetric
-from quadsense.methods.positive.infeasible import PsdCertificate, certify
 from quadsense.methods.positive.maps import Array, Real, forward, forward_error, positive_part
 from quadsense.methods.positive.program import Program
+from quadsense.proofs.positive import PsdCertificate, certify
 
 # Entries of the largest array of the interior-point method, 200 MB; it holds a few such.
 NEWTON_ENTRIES = 25_000_000
@@ -159,7 +159,7 @@ def _by_coordinates(
         if symmetric.suits(F, intervals, origin):
             return symmetric.start(F, intervals, origin)
         return nearest.start(F, intervals, origin)
-    memory = before.memory if isinstance(before, nearest.NearestState) else None
+    memory = before.memory if isinstance(before, nearest.NearestState) else ()
     return nearest.start(F, intervals, origin, before.y, memory)
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from quadsense.measurements.sensing import Sensing
-from quadsense.methods.positive.infeasible import lift_floor
 from quadsense.methods.positive.maps import EPS, Array, Intervals, forward_error
+from quadsense.proofs.positive import lift_floor
 
 
 @dataclass(frozen=True)

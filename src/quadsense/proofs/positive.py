@@ -13,8 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.linalg as sl
 
+from quadsense.core.intervals import EPS, Intervals, Real
 from quadsense.measurements.sensing import Sensing
-from quadsense.methods.positive.maps import EPS, Array, Intervals, Real
+from quadsense.proofs.definite import factorisation_error, first_shift
+
+DOUBLINGS = 60  # of the first slack, a few roundings: one or two are enough
 
 
 @dataclass(frozen=True)
@@ -45,23 +48,13 @@ class PsdCertificate:
         return self.trace_bound == np.inf
 
 
-def _cholesky_succeeds(S: Array) -> bool:
-    try:
-        sl.cholesky(S, check_finite=False)
-    except sl.LinAlgError:
-        return False
-    return True
-
-
 def smallest_eigenvalue_bound(F: Sensing, y: Real) -> float:
     """Return a proved lower bound on the smallest eigenvalue of ``F*(y)``.
 
     Notes
     -----
-    A Cholesky factorisation of ``S - c I`` that runs to its end proves
-    ``lambda_min(S) >= c - g trace(S - c I)``, ``g = gamma_{n+1}/(1 - gamma_{n+1})``
-    [Rump 2006, Thm. 2.3]. Forming S is off by at most
-    ``gamma_{m+3} sum |y_i| ||u_i||^2`` in norm. The eigenvalue routine only proposes c.
+    A Cholesky factorisation of ``S - c I`` proves it (see `proofs.definite`). Forming S is off by
+    at most ``gamma_{m+3} sum |y_i| ||u_i||^2`` in norm. The eigenvalue routine only proposes c.
     """
     m, n = F.shape
     unit = (4.0 if F.is_complex else 1.0) * EPS + F.rounding
@@ -70,14 +63,11 @@ def smallest_eigenvalue_bound(F: Sensing, y: Real) -> float:
     formed = (m + 8) * unit * weight
     guess = float(sl.eigh(S, eigvals_only=True, subset_by_index=(0, 0), check_finite=False)[0])
     slack = 4.0 * (n + 2) * unit * max(weight, abs(guess))
-    for _ in range(60):
-        c = guess - slack
-        shifted = S - c * np.eye(n)
-        if _cholesky_succeeds(shifted):
-            factored = 2.0 * (n + 2) * unit * max(0.0, float(np.trace(shifted).real))
-            return float(c - factored - formed - 4.0 * EPS * abs(c))
-        slack *= 2.0
-    return float(-weight - formed)
+    found = first_shift(S, (guess - slack * 2.0**k for k in range(DOUBLINGS)))
+    if found is None:
+        return float(-weight - formed)
+    factored = factorisation_error(n, found.trace, unit)
+    return float(found.size - factored - formed - 4.0 * EPS * abs(found.size))
 
 
 def lift_floor(F: Sensing, intervals: Intervals) -> float:

@@ -1,8 +1,9 @@
-"""Results for people: tables and sentences for the terminal."""
+"""Results for people: tables and reports for the terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from quadsense.measurements import Measurements
@@ -34,6 +35,7 @@ def result_fields(result: Result) -> dict[str, Any]:
         "status": str(result.status),
         "success": result.success,
         "message": result.message,
+        "verdict": asdict(result.verdict),
         "n_iter": result.n_iter,
         "max_residual": result.max_residual,
         "max_ratio": result.max_ratio,
@@ -54,15 +56,15 @@ def result_fields(result: Result) -> dict[str, Any]:
 
 def result_text(result: Result) -> str:
     """The verdict, and how it was reached."""
-    seconds = sum(result.timings.values())
+    seconds, verdict = sum(result.timings.values()), result.verdict
     claim = "certificate: " + {
         "met": "every measurement recomputed from the data, rounding included, "
-        f"max |residual|/delta <= {result.certificate.upper_bound:.4g}",
+        f"max |residual|/delta <= {verdict.upper_bound:.4g}",
         "optimal": "recomputed from the data: no matrix has a worst error below "
-        f"{result.certificate.lower_bound:.4g}, this one has {result.certificate.upper_bound:.4g}",
+        f"{verdict.lower_bound:.4g}, this one has {verdict.upper_bound:.4g}",
         "infeasible": "a dual vector that rules every matrix out, checked against the data",
         "spectral": "the eigenvalues of A*^(-1/2) A A*^(-1/2), recomputed with the oracle",
-    }.get(result.certificate.kind, "none, the tolerance was not met")
+    }.get(verdict.claim, "none, the tolerance was not met")
     return "\n".join(
         [
             result.message,

@@ -18,16 +18,22 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import available_memory
-from quadsense.core.definite import (
+from quadsense.core.packed import (
+    adjoint,
+    normal_matrix,
+    pair_products,
+    unpack,
+    weighed_blocks,
+)
+from quadsense.core.products import forward, gram, unknowns
+from quadsense.proofs.definite import (
     EPS,
     cholesky,
+    factorisation_error,
     numerical_rank,
     proven_sigma,
     solve,
 )
-from quadsense.core.hermitian import adjoint, forward, normal, pair_products
-from quadsense.core.packed import unpack
-from quadsense.core.products import gram, unknowns
 
 Matrix = npt.NDArray[Any]
 Vector = npt.NDArray[np.float64]
@@ -147,7 +153,7 @@ def _too_few(U: Matrix, size: int) -> SpectralCertificate:
     seen, least = m, "at least "
     if m <= _RANKED_ROWS:
         # K has ones on its diagonal, and its entries err by some n roundings.
-        seen, least = numerical_rank(gram(U), 8.0 * (m + n) * EPS, lower=0) if m else 0, ""
+        seen, least = numerical_rank(gram(U), 8.0 * (m + n) * EPS) if m else 0, ""
     return _undetermined(size - seen, size, least)
 
 
@@ -166,6 +172,11 @@ def _refuse_what_cannot_fit(size: int) -> None:
         )
 
 
+def _normal(V: Matrix, weights: Vector | None) -> Matrix:
+    """Upper triangle of the Gram matrix of the weighted map."""
+    return normal_matrix(weighed_blocks(V, weights), unknowns(V), np.float64, lower=False)
+
+
 class _Whitened:
     """Rows, residuals and weights in the eigenbasis of A, and the Gram matrix of the map."""
 
@@ -175,12 +186,13 @@ class _Whitened:
         self.z = np.abs(V) ** 2 @ lam - b
         rounding = (4 * self.n + 16) * EPS * (lam[-1] * self.n + np.abs(b))
         self.weight = 1.0 / (noise + rounding)
-        self.G = normal(V, self.weight)
+        self.G = _normal(V, self.weight**2)
         self.trace = float(np.trace(self.G))
         # Rounding of V and of G (sums of m products of entries each of a few operations) and of
-        # the factorisation [Rump 2006, Thm 2.3], all relative to the trace.
+        # the factorisation, all relative to the trace.
         size = len(self.G)
-        self.slip = (self.m + 2 * size + 4 * self.n + 40) * EPS * self.trace
+        self.slip = (self.m + 4 * self.n + 36) * EPS * self.trace
+        self.slip += factorisation_error(size, self.trace)
 
     def residual(self, S: Matrix) -> Vector:
         """``z + F(S)``."""
@@ -245,7 +257,7 @@ def _bounded(data: _Whitened, confidence: float | None, seed: int) -> SpectralCe
 
 def _unproven(data: _Whitened) -> SpectralCertificate:
     """The answer where the map is not proven to have full rank: how much it sees, unweighted."""
-    G = normal(data.V, np.ones(data.m))
+    G = _normal(data.V, None)
     size = len(G)
     slip = (data.m + 2 * size + 4 * data.n + 40) * EPS * float(np.trace(G))
     unseen = size - numerical_rank(G, slip)

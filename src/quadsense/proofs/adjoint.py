@@ -12,19 +12,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from quadsense.core.ends import UNIT
 from quadsense.core.packed import Vector
 from quadsense.measurements.sensing import Sensing
+from quadsense.proofs.rounding import gamma
 
-UNIT = float(np.finfo(np.float64).eps) / 2.0  # unit roundoff, 2^-53
 ROWS = 256  # 2^8 products of 22 by 22 bits sum to 52 bits: exact in a double
 BITS = 22  # of a factor, see `ROWS`
 ENTRIES = 1 << 18  # of a block of columns: it and its companions stay in cache
 SPLITTER = 134217729.0  # 2^27 + 1 [Dekker 1971]
-
-
-def gamma(k: float) -> float:
-    """Bound on the relative error of k roundings, ``k u / (1 - k u)`` [Higham 2002, 3.1]."""
-    return k * UNIT / (1.0 - k * UNIT)
 
 
 def adjoint_norm(F: Sensing, y: Vector) -> float:

@@ -16,6 +16,11 @@ from quadsense.core.forms import DenseForm, FactorForm, MeasuredForm, Rows
 from quadsense.core.matrix import SensedMatrix
 
 
+def gamma(k: float) -> float:
+    """Bound on the relative error of k roundings, ``k u / (1 - k u)`` [Higham 2002, 3.1]."""
+    return k * UNIT / (1.0 - k * UNIT)
+
+
 class Enclosure(NamedTuple):
     """Residuals of the unit rows and bounds on their rounding errors, both of shape (m,)."""
 

@@ -8,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Vector
+from quadsense.core.ends import Ends
 from quadsense.core.packed import features
-from quadsense.methods import Problem
+from quadsense.measurements.sensing import Sensing
 
 MOST_NODES = 100
 """Nodes of the branch and bound for a hitting set: a second at the most."""
@@ -53,7 +54,7 @@ def smallest_hitting_set(
     return np.asarray(used[found.x > 0.5], dtype=np.int64)
 
 
-def thinned(problem: Problem, dual: Vector, psd: bool) -> Vector:
+def thinned(rows: Sensing, ends: Ends, dual: Vector, psd: bool) -> Vector:
     """A proof like `dual`, with the same ``F*(y)``, that leans on as few rows as may be.
 
     By Caratheodory's argument as many rows as unknowns and one more are enough: along a vector v
@@ -62,18 +63,21 @@ def thinned(problem: Problem, dual: Vector, psd: bool) -> Vector:
 
     Parameters
     ----------
-    problem : Problem
+    rows : BaseRows
+        Seen with unit norm.
+    ends : Ends
+        Of these rows.
     dual : ndarray of shape (m,)
         For the unit rows.
     psd : bool
         Whether it is a proof about positive semidefinite matrices (see `check_infeasible`).
     """
-    F = problem.rows.on_numpy()
+    F = rows.on_numpy()
     size = F.unknowns + 1
     support = np.flatnonzero(dual)
     if support.size <= size or (support.size - size) * 20.0 * float(size) ** 3 > MOST_WORK:
         return dual
-    lo, hi = problem.ends.lo, problem.ends.hi
+    lo, hi = ends.lo, ends.hi
     y = dual / float(np.abs(dual).max())
     values = np.where(y > 0, -hi, -lo) if psd else np.where(y > 0, lo, hi)
     while support.size > size:

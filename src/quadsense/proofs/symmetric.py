@@ -19,14 +19,21 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import lapack
 
-from quadsense.core.ends import Ends
-from quadsense.core.packed import Array, Vector
+from quadsense.core.ends import UNIT, Ends
+from quadsense.core.packed import Vector
 from quadsense.measurements.sensing import FEATURE_ROWS, Sensing
-from quadsense.methods.interior.adjoint import UNIT, adjoint_norm, gamma
+from quadsense.proofs.adjoint import adjoint_norm
+from quadsense.proofs.definite import (
+    cholesky,
+    factorisation_error,
+    first_shift,
+    smallest_eigenvalue,
+)
+from quadsense.proofs.rounding import gamma
 
 DENSE_UNKNOWNS = 9000  # beyond, the matrix that proves sigma would not fit in memory
+SHARES = (0.5, 0.05)  # of the estimated eigenvalue: each try is a factorisation
 NORM_FACTOR = 1e6  # how far beyond the data's scale a fit is not believed
 
 
@@ -46,9 +53,8 @@ def smallest_singular_value(F: Sensing) -> float:
 
     Notes
     -----
-    If the floating-point Cholesky factorisation of ``M - s I`` runs to completion then
-    ``lambda_min(M - s I) >= -gamma(N + 1) trace / (1 - gamma(N + 1))`` [Rump 2006, eq. 2.4].
-    Forming ``M = F^T F`` itself errs by at most ``gamma(longest sum) sum_i ||u_i||^4``.
+    The Cholesky factorisation of ``M - s I`` proves it (see `proofs.definite`). Forming
+    ``M = F^T F`` itself errs by at most ``gamma(longest sum) sum_i ||u_i||^4``.
     """
     size, m = F.unknowns, F.m
     if m < size or size > DENSE_UNKNOWNS:
@@ -56,34 +62,16 @@ def smallest_singular_value(F: Sensing) -> float:
     M = F.normal()
     trace = float(np.trace(M)) * (1.0 + gamma(size + 8))
     longest = min(m, FEATURE_ROWS) + math.ceil(m / FEATURE_ROWS) + 12
-    error = (4.0 * gamma(longest) + 2.0 * gamma(size + 2)) * trace
-    guess = _smallest_eigenvalue(M, error)
-    diagonal = np.diag_indices(size)
-    for share in (0.5, 0.05):
-        shift = share * guess
-        if shift <= 2.0 * error:
-            return 0.0
-        shifted = M.copy(order="F")
-        shifted[diagonal] -= shift
-        info = lapack.dpotrf(shifted, lower=0, clean=0, overwrite_a=1)[1]
-        if info == 0:
-            return math.sqrt(shift - error) * (1.0 - 4.0 * UNIT)
-    return 0.0
-
-
-def _smallest_eigenvalue(M: Array, shift: float) -> float:
-    """Estimate the smallest eigenvalue by inverse iteration; only a guess, proved afterwards."""
-    shifted = M.copy(order="F")
-    shifted[np.diag_indices(M.shape[0])] += shift
-    factor, info = lapack.dpotrf(shifted, lower=0, clean=0, overwrite_a=1)
-    if info != 0:
+    error = 4.0 * gamma(longest) * trace + factorisation_error(size, trace)
+    raised = M.copy(order="F")
+    raised[np.diag_indices(size)] += error
+    factor = cholesky(raised, overwrite=True)
+    if factor is None:
         return 0.0
-    x = np.random.default_rng(0).standard_normal(M.shape[0])
-    growth = 1.0
-    for _ in range(12):
-        x = lapack.dpotrs(factor, x / np.linalg.norm(x), lower=0)[0]
-        growth = float(np.linalg.norm(x))
-    return max(1.0 / growth - shift, 0.0)
+    guess = smallest_eigenvalue(factor, np.ones(size)) - error
+    del raised, factor
+    found = first_shift(M, [share * guess for share in SHARES if share * guess > 2.0 * error])
+    return 0.0 if found is None else math.sqrt(found.size - error) * (1.0 - 4.0 * UNIT)
 
 
 def allowed(y: Vector, lower: npt.NDArray[np.bool_], upper: npt.NDArray[np.bool_]) -> Vector:
@@ -157,31 +145,6 @@ class InfeasibilityCheck:
     max_norm: float
     sigma: float
     ratio: float
-
-
-def verify_infeasible(
-    U: Array | Sensing,
-    b: Vector,
-    delta: Vector,
-    y: Vector,
-    *,
-    lower: npt.NDArray[np.bool_] | None = None,
-    upper: npt.NDArray[np.bool_] | None = None,
-    max_norm: float | None = None,
-) -> InfeasibilityCheck:
-    """Check y against ``b_i - delta_i <= F(A)_i <= b_i + delta_i``; see `check_proof`.
-
-    Parameters
-    ----------
-    lower, upper : ndarray of bool, shape (m,), optional
-        Which ends of the intervals exist; both, if omitted.
-    """
-    ends = Ends.around(b, delta)
-    if lower is not None or upper is not None:
-        below = delta if lower is None else np.where(lower, delta, np.inf)
-        above = delta if upper is None else np.where(upper, delta, np.inf)
-        ends = Ends(b, below, above, delta)
-    return check_proof(Sensing.of(U), ends, y, max_norm=max_norm)
 
 
 def norm_limit(F: Sensing, ends: Ends) -> float:

@@ -1,0 +1,136 @@
+"""Symmetric and Hermitian matrices by Cholesky: proofs of definiteness, solving, numerical rank.
+
+All of them keep and read the upper triangle in Fortran order only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg.lapack import dpotrf, dpotrs, dpstrf, zpotrf
+
+Matrix = npt.NDArray[Any]
+Vector = npt.NDArray[np.float64]
+
+EPS = float(np.finfo(np.float64).eps)  # twice the unit roundoff
+
+# Shares of the estimated eigenvalue for which a proof is tried.
+_SHARES = (0.99, 0.9, 0.5, 0.1, 0.01)  # of the estimate: each try is a factorisation
+# Steps of Lanczos on the inverse: its largest eigenvalue is found first.
+_LANCZOS_STEPS = 16  # an estimate to some percent, which the factorisation then proves
+
+
+def cholesky(G: Matrix, *, overwrite: bool = False) -> Matrix | None:
+    """Return the upper factor of G, None where G is not positive definite."""
+    factor, info = (zpotrf if np.iscomplexobj(G) else dpotrf)(
+        G, lower=0, clean=0, overwrite_a=int(overwrite)
+    )
+    # LAPACK may take a matrix with a NaN for definite.
+    return factor if info == 0 and np.all(np.isfinite(np.diagonal(factor))) else None
+
+
+def factorisation_error(order: int, trace: float, unit: float = EPS) -> float:
+    """Return e with ``lambda_min(S) >= -e`` for any S whose factorisation runs to its end.
+
+    Parameters
+    ----------
+    order : int
+        Of S.
+    trace : float
+        Of S, or a bound on it.
+    unit : float
+        Of rounding; four times as much for complex numbers.
+
+    Notes
+    -----
+    ``gamma_{n+1}/(1 - gamma_{n+1}) trace(S)`` [Rump 2006, Thm. 2.3], rounded up generously.
+    """
+    return 2.0 * (order + 2) * unit * max(0.0, trace)
+
+
+class Shift(NamedTuple):
+    """A shift that leaves a matrix with a Cholesky factor, and the trace of what it leaves."""
+
+    size: float
+    trace: float
+
+
+def first_shift(
+    S: Matrix, sizes: Iterable[float], diagonal: Vector | float = 1.0, offset: float = 0.0
+) -> Shift | None:
+    """Return the first c for which ``S - c diag - offset I`` has a Cholesky factor.
+
+    With `factorisation_error` of the trace, and a bound on the rounding of S itself, that proves
+    a lower bound on the smallest eigenvalue: the sizes only propose it.
+    """
+    work = np.empty_like(S, order="F")
+    entries = work.reshape(-1, order="F")[:: len(S) + 1]
+    for size in sizes:
+        np.copyto(work, S)
+        entries -= size * diagonal + offset
+        trace = float(np.sum(entries.real))
+        if cholesky(work, overwrite=True) is not None:
+            return Shift(size, trace)
+    return None
+
+
+def solve(factor: Matrix, right: Matrix) -> Matrix:
+    """Return ``G^-1 right`` from the factor of G."""
+    x: Matrix = dpotrs(factor, right, lower=0)[0]
+    return x.reshape(right.shape)
+
+
+def smallest_eigenvalue(factor: Matrix, diagonal: Vector) -> float:
+    """Estimate the smallest eigenvalue of ``D^-1/2 G D^-1/2``, D = diag(diagonal), from above.
+
+    By Lanczos on the inverse, whose products need the factor of G only.
+    """
+    root = np.sqrt(diagonal)
+    N = root.size
+    v = np.random.default_rng(0).standard_normal(N)
+    v /= float(np.linalg.norm(v))
+    basis = np.empty((min(_LANCZOS_STEPS, N), N))
+    T = np.zeros((len(basis), len(basis)))
+    for i in range(len(basis)):
+        basis[i] = v
+        w = root * solve(factor, root * v)
+        T[i, : i + 1] = basis[: i + 1] @ w
+        for _ in range(2):  # once is not enough in floating point
+            w -= (basis[: i + 1] @ w) @ basis[: i + 1]
+        length = float(np.linalg.norm(w))
+        if not length > EPS * T[0, 0]:
+            T = T[: i + 1, : i + 1]
+            break
+        v = w / length
+    largest = float(np.linalg.eigvalsh(T, UPLO="L")[-1])
+    return 1.0 / largest if largest > 0.0 else 0.0
+
+
+def proven_sigma(G: Matrix, factor: Matrix, diagonal: Vector, slip: float) -> float:
+    """Return s for which ``G - s^2 diag(diagonal)`` is proven positive definite, or 0.
+
+    Parameters
+    ----------
+    G : (N, N) array
+        Its upper triangle counts.
+    factor : (N, N) array
+        Of G.
+    diagonal : (N,) float64
+        Positive.
+    slip : float
+        Bound on the rounding error of G and of a Cholesky factorisation of that size:
+        completed on ``G - s^2 diag - 2 slip``, it proves the claim.
+    """
+    estimate = smallest_eigenvalue(factor, diagonal)
+    shares = [share * estimate for share in _SHARES if share * estimate > 0.0]
+    found = first_shift(G, shares, diagonal, 2.0 * slip)
+    return float(np.sqrt(found.size)) if found is not None else 0.0
+
+
+def numerical_rank(G: Matrix, slip: float) -> int:
+    """Return the rank of a positive semidefinite G: pivots above ``slip``; G is overwritten."""
+    _, _, rank, _ = dpstrf(G, tol=slip, lower=0, overwrite_a=1)
+    return int(rank)

@@ -1,0 +1,252 @@
+"""The verdict in numbers: made for a result, checked against the data, read from a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from quadsense.arrays import to_numpy
+from quadsense.certificate import AGREE, Certificate, Values, agree
+from quadsense.measurements import Measurements
+from quadsense.typing import is_number, is_whole
+from quadsense.verification import Check
+from quadsense.view.words import message
+from quadsense.vocabulary import Advice, Reason, Row, Status, Verdict
+
+EXACT = 1e-8
+"""Worst error, as a part of the largest reading, that counts as none."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the measurements see of A; see `Verdict`."""
+
+    unique: bool | None
+    unseen: int | None
+    unknowns: int
+    exact: bool
+
+
+def make_verdict(
+    data: Measurements,
+    values: Values,
+    certificate: Certificate,
+    status: Status,
+    seen: Seen,
+    *,
+    target: bool,
+    suspects: Any = (),
+    reason: Reason | None = None,
+    advice: tuple[Advice, ...] = (),
+) -> Verdict:
+    """Put the verdict together.
+
+    Parameters
+    ----------
+    data : Measurements
+        All of them, those set aside included.
+    values : Values
+        What the answer reads.
+    certificate : Certificate
+    status : Status
+    seen : Seen
+    target : bool
+        Whether there is a tolerance to meet.
+    suspects : ndarray of int
+    reason : Reason, optional
+    advice : tuple of Advice
+    """
+    ends, ratios, bounds = data.ends, values.ratios, target and data.from_bounds
+    assert ends is not None
+    contradiction = missed = None
+    if target and (zero := data.contradictions()).size:
+        contradiction = _row(data, int(zero[0]), values.sizes, target)
+    if bounds:
+        by = values.misses
+        missed = _row(data, int(np.argmax(by)), by, target)
+    upper, lower = float(certificate.upper_bound), float(certificate.lower_bound)
+    exact = status is Status.OPTIMAL and upper <= EXACT * float(np.abs(to_numpy(data.b)).max())
+    return Verdict(
+        status=status,
+        claim=certificate.kind,
+        asked="least" if not target else "bounds" if bounds else "delta",
+        psd=certificate.psd,
+        measurements=data.m,
+        set_aside=int(certificate.set_aside.size),
+        allowed=certificate.allowed,
+        even=target and not bounds and bool(ends.unit.min() == ends.unit.max()),
+        over=int(np.count_nonzero(ratios > 1.0)) if target else 0,
+        worst=_row(data, int(np.argmax(values.sizes)), values.sizes, target),
+        nearest=_row(data, int(np.argmax(ratios)), values.sizes, target),
+        missed=missed,
+        contradiction=contradiction,
+        lower_bound=lower,
+        upper_bound=upper,
+        condition=certificate.condition,
+        least_miss=max(0.0, (lower - 1.0) * float(ends.unit.min())) if bounds else 0.0,
+        exact_fit=exact,
+        unique=seen.unique,
+        unseen=seen.unseen,
+        unknowns=seen.unknowns,
+        exact=seen.exact,
+        suspects=tuple(int(row) for row in suspects),
+        reason=reason,
+        advice=advice,
+    )
+
+
+def _row(data: Measurements, index: int, sizes: Any, target: bool) -> Row:
+    """One measurement, with what was given of it and nothing else."""
+    size, ends = float(sizes[index]), data.ends
+    assert ends is not None
+    if not target:
+        return Row(index, size, float(data.b[index]))
+    if not data.from_bounds:
+        return Row(index, size, float(data.b[index]), float(ends.unit[index]))
+    lo, hi = -float(ends.below[index]), float(ends.above[index])
+    return Row(index, size, lo=lo if np.isfinite(lo) else None, hi=hi if np.isfinite(hi) else None)
+
+
+# --- checked ---------------------------------------------------------------------------------
+
+
+def check_verdict(
+    verdict: Verdict, data: Measurements, values: Values, claim: Certificate, status: Status
+) -> Iterator[Check]:
+    """Compare all that a verdict states of A and of its bounds with what the data say.
+
+    How much of A the measurements see is only checked for sense, for to find it may take longer
+    than the solve; the suspects, the reason and the advice are not checked.
+
+    Parameters
+    ----------
+    verdict : Verdict
+        As stated.
+    data : Measurements
+        With the intervals of the solve.
+    values : Values
+        What A reads there, recomputed.
+    claim : Certificate
+        Checked already.
+    status : Status
+        Of the result.
+    """
+    unknowns = data.unit_rows.unknowns
+    unique = None if verdict.unseen is None else verdict.unseen == 0
+    seen = Seen(unique, verdict.unseen, unknowns, verdict.exact)
+    fewest = max(0, unknowns - (data.m - claim.set_aside.size))
+    sense = verdict.unseen is None or fewest <= verdict.unseen <= unknowns
+    target = claim.kind != "optimal"
+    found = make_verdict(data, values, claim, status, seen, target=target)
+    rough = {"over", "worst", "nearest", "missed", "suspects", "reason", "advice"}
+    names = [entry.name for entry in fields(Verdict) if entry.name not in rough]
+    off = [] if sense else ["unseen"]
+    off += [name for name in names if not _same(getattr(verdict, name), getattr(found, name))]
+    yield Check("verdict", not off, f"differs in {', '.join(off)}" if off else "as claimed")
+    least, most = 0, 0  # nothing is violated where there is no tolerance
+    if target:
+        kept = np.ones(data.m, dtype=bool)
+        kept[claim.set_aside] = False
+        least, most = int((values.missed & kept).sum()), int((~values.met & kept).sum())
+    yield Check("its count of violations", least <= verdict.over <= most, f"{verdict.over} stated")
+    spread = values.upper - values.ratios
+    rows: list[tuple[Row | None, Any, Any, Any]] = [
+        (verdict.worst, values.sizes, values.sizes, values.error),
+        (verdict.nearest, values.sizes, values.ratios, spread),
+    ]
+    if found.missed is not None:
+        rows.append((verdict.missed, values.misses, values.misses, values.error))
+    true = (found.missed is None) == (verdict.missed is None)
+    for row, sizes, largest, error in rows:
+        true &= _is_at(row, data, values, sizes, largest, error, target)
+    yield Check("its rows", true, "recomputed, to rounding")
+
+
+def _same(stated: Any, found: Any) -> bool:
+    """Whether two entries agree; numbers to rounding."""
+    if isinstance(stated, Row) and isinstance(found, Row):
+        return all(_same(getattr(stated, f.name), getattr(found, f.name)) for f in fields(Row))
+    if is_number(stated) and is_number(found):
+        return bool(agree(stated, found, AGREE * abs(found)))
+    return type(stated) is type(found) and bool(stated == found)
+
+
+def _is_at(
+    row: Row | None,
+    data: Measurements,
+    values: Values,
+    sizes: Any,
+    largest: Any,
+    error: Any,
+    target: bool,
+) -> bool:
+    """Whether the largest is at that row, up to rounding, and the row as stated."""
+    if row is None or not 0 <= row.index < data.m:
+        return False
+    with np.errstate(invalid="ignore"):
+        room = 4.0 * float(np.nan_to_num(error).max()) + AGREE * float(largest.max())
+    found = _row(data, row.index, sizes, target)
+    near = 4.0 * float(values.error[row.index]) + AGREE * found.size
+    names = ("index", "reading", "tolerance", "lo", "hi")
+    return (
+        bool(agree(float(largest[row.index]), float(largest.max()), room))
+        and bool(agree(row.size, found.size, near))
+        and all(_same(getattr(row, name), getattr(found, name)) for name in names)
+    )
+
+
+# --- read ------------------------------------------------------------------------------------
+
+_PARTS: dict[str, Any] = {"Row": Row, "Reason": Reason, "Advice": Advice}
+_TESTS: dict[str, Any] = {
+    "float": is_number,
+    "int": is_whole,
+    "bool": lambda value: isinstance(value, bool),
+    "str": lambda value: isinstance(value, str),
+    "None": lambda value: value is None,
+}
+
+
+def read_verdict(entries: dict[str, Any]) -> Verdict:
+    """The verdict of ``dataclasses.asdict(verdict)`` after a passage through JSON.
+
+    Raises
+    ------
+    ValueError, KeyError, TypeError
+        Where an entry is missing, or is not what it must be.
+    """
+    verdict: Verdict = _read(Verdict, entries)
+    message(verdict)  # one that cannot be said is damaged
+    return verdict
+
+
+def _read(kind: Any, entries: Any) -> Any:
+    if not isinstance(entries, dict) or entries.keys() != {entry.name for entry in fields(kind)}:
+        raise ValueError(f"a {kind.__name__.lower()} is none")
+    return kind(
+        **{entry.name: _entry(str(entry.type), entries[entry.name]) for entry in fields(kind)}
+    )
+
+
+def _entry(written: str, value: Any) -> Any:
+    """A value of a field whose type is written so."""
+    if written == "Status":
+        return Status(value)
+    if written.startswith("tuple["):
+        inner = written.removeprefix("tuple[").removesuffix(", ...]")
+        return tuple(_entry(inner, each) for each in value)
+    if written.startswith("Literal["):
+        written = "str"
+    if written.startswith("Mapping["):
+        if not isinstance(value, dict):
+            raise ValueError("the numbers of a reason are none")
+        return dict(value)
+    for name in written.split(" | "):
+        if name in _PARTS and isinstance(value, dict):
+            return _read(_PARTS[name], value)
+        if name in _TESTS and _TESTS[name](value):
+            return value
+    raise ValueError(f"{value!r} is no {written}")

@@ -1,0 +1,1 @@
+"""Results for people: sentences (`words`), tables and reports for the terminal (`text`)."""

@@ -1,0 +1,240 @@
+"""The one place where a verdict becomes sentences, in the user's own units.
+
+Low among the modules, for a result's own message is made here: it knows the vocabulary alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from quadsense.vocabulary import Advice, Reason, Row, Status, Verdict
+
+
+def message(verdict: Verdict) -> str:
+    """The verdict in one or two sentences, and what it does not say."""
+    if verdict.asked == "accuracy":
+        return _spectral(verdict)
+    if verdict.status is Status.INFEASIBLE:
+        return _infeasible(verdict)
+    parts = [_head(verdict), _seen(verdict), *(_advice(advice) for advice in verdict.advice)]
+    return "; ".join(parts)
+
+
+def why(reason: Reason | None) -> str:
+    """A reason in words; empty where there is none."""
+    return "" if reason is None else REASONS[reason.code](**reason.numbers)
+
+
+# --- how it ended ----------------------------------------------------------------------------
+
+
+def _head(v: Verdict) -> str:
+    if v.asked == "least":
+        return _best_error(v)
+    rest = f", {v.set_aside} set aside as asked" if v.set_aside else ""
+    if v.status is Status.MET:
+        if v.asked == "bounds":
+            return f"met: all {v.kept} measurements within their intervals{rest}"
+        return f"met: {_against(v)}, all {v.kept} measurements within tolerance{rest}"
+    reason = why(v.reason) or str(v.status)
+    if not v.over and v.contradiction is None:
+        found = "every measurement is within tolerance as computed, but not beyond rounding"
+        return f"not certified: {found}; {reason}"
+    if v.asked == "bounds":
+        return f"not met: {_worst_miss(v)}, {v.over} of {v.kept} missed; {reason}"
+    return f"not met: {_against(v)}, {v.over} of {v.kept} over; {reason}"
+
+
+def _against(v: Verdict) -> str:
+    """The worst residual beside its tolerance."""
+    worst, nearest = v.worst, v.nearest
+    if v.even:
+        return f"worst residual {worst.size:.4g} against delta {worst.tolerance:.4g}"
+    text = (
+        f"worst residual {worst.size:.4g} against a tolerance of {worst.tolerance:.4g} "
+        f"(row {worst.index})"
+    )
+    if nearest.index == worst.index:
+        return text
+    share = f"{nearest.size:.4g} of {nearest.tolerance:.4g}"
+    return f"{text}, most of its tolerance in row {nearest.index}, {share}"
+
+
+def _worst_miss(v: Verdict) -> str:
+    """The interval missed by most, and by how much."""
+    assert v.missed is not None
+    return (
+        f"worst miss {v.missed.size:.4g}, of the interval {_interval(v.missed)} "
+        f"in row {v.missed.index}"
+    )
+
+
+def _interval(row: Row) -> str:
+    lo = float("-inf") if row.lo is None else row.lo
+    hi = float("inf") if row.hi is None else row.hi
+    return f"[{lo:.6g}, {hi:.6g}]"
+
+
+def _best_error(v: Verdict) -> str:
+    """The smallest worst error that was found, and what is known of smaller ones."""
+    size = v.worst.size
+    if v.status is not Status.OPTIMAL:
+        return f"{v.status}: worst residual {size:.4g}; {why(v.reason) or v.status}"
+    if v.exact_fit:
+        return f"optimal: an exact fit, worst residual {size:.4g}"
+    return (
+        f"optimal: worst residual {size:.4g}, and no matrix does better than "
+        f"{v.lower_bound:.4g}{_condition(v)}"
+    )
+
+
+def _condition(v: Verdict) -> str:
+    return f" ({v.condition})" if v.condition else ""
+
+
+def _infeasible(v: Verdict) -> str:
+    which = "positive semidefinite matrix" if v.psd else "matrix"
+    if v.allowed:
+        return (
+            f"infeasible: no {which} meets all but {_measurements(v.allowed)}, whichever these are"
+            f"{_condition(v)}"
+        )
+    if v.contradiction is not None:
+        return f"infeasible: {_contradiction(v)}"
+    rows = ", ".join(str(row) for row in v.suspects)
+    if v.asked == "bounds":
+        least = f" by {v.least_miss:.4g} or more" if v.least_miss > 0.0 else ""
+        said = (
+            f"no {which} is within all intervals{_condition(v)}; each misses some interval{least}"
+        )
+    else:
+        unit = "delta" if v.even else "its tolerance"
+        said = (
+            f"no {which} meets {unit}{_condition(v)}; the best worst-case error is between "
+            f"{v.lower_bound:.6g} and {v.upper_bound:.6g} times {unit}"
+        )
+    return f"infeasible: {said}; rows {rows} carry most of the contradiction"
+
+
+def _contradiction(v: Verdict) -> str:
+    row = v.contradiction
+    assert row is not None
+    wanted = (
+        f"its interval is {_interval(row)}"
+        if v.asked == "bounds"
+        else f"b[{row.index}] = {row.reading:.6g} with tolerance {row.tolerance:.6g}"
+    )
+    return f"row {row.index} of U is zero, so every matrix reads 0 there, but {wanted}"
+
+
+def _measurements(count: int) -> str:
+    return f"{count} measurement" + "s" * (count > 1)
+
+
+def _seen(v: Verdict) -> str:
+    """What the measurements do not see."""
+    if v.unique:
+        return "the measurements determine A"
+    if v.unseen is None:
+        return "whether the measurements determine A was too costly to find out"
+    least = "" if v.exact else "at least "
+    fit = "A fits, but is not the only one" if v.status.success else "A is not determined"
+    return f"{least}{v.unseen} of {v.unknowns} directions of A are unseen: {fit}"
+
+
+def _spectral(v: Verdict) -> str:
+    met = v.claim == "spectral"
+    head = "met" if met else "not met"
+    size, accuracy = v.worst.size, v.worst.tolerance
+    text = f"{head}: ||I - A*^(-1/2) A A*^(-1/2)|| = {size:.4g} against accuracy {accuracy:.4g}"
+    return text if met else f"{text}; {why(v.reason)}"
+
+
+def _advice(advice: Advice) -> str:
+    """What to try, and why: there is one piece of it."""
+    return f"A has a negative eigenvalue ({advice.number:.2g}) though no b is: try psd=True"
+
+
+# --- reasons, by code ------------------------------------------------------------------------
+
+
+def _rounding(part: float) -> str:
+    return (
+        f"rounding alone is {part:.2g} of the tolerance: float64 cannot certify a delta this "
+        "small; raise delta"
+    )
+
+
+def _slow(share: float, strides: int, ratio: float, method: str) -> str:
+    return (
+        f"the max residual has not fallen by {share:.1%} in {strides} strides (worst ratio "
+        f"to delta {ratio:.3g}): either no matrix meets this delta, and a "
+        f"larger one is needed, or '{method}' is too slow for rows as nearly "
+        "dependent as these; method='auto' finds out which"
+    )
+
+
+def _bounds_apart(lower: float, upper: float, of: str) -> str:
+    what = {"error": "the smallest worst error", "ratio": "the best ratio to delta"}[of]
+    return (
+        f"rounding stops the interior-point method between the bounds {lower:.6g} and "
+        f"{upper:.6g} on {what}"
+    )
+
+
+def _no_factor(
+    starts: int, ratio: float, rounding: float, no_rank_fits: bool, may_grow: bool
+) -> str:
+    """What was not found is no claim about the rank."""
+    begun = "1 start" if starts == 1 else f"{starts} starts"
+    head = f"no fit found from {begun} (worst ratio {ratio:.3g})"
+    if rounding >= 1.0:
+        return f"{head}, and {_rounding(rounding)}"
+    if no_rank_fits:
+        return f"{head}, and no higher rank comes nearer: a larger delta may help"
+    helps = "more starts (max_restarts)" + ", a larger rank" * may_grow + " or a larger delta"
+    return f"{head}, which proves nothing: {helps} may help"
+
+
+def _no_set(allowed: int, ended: str, seconds: float | None = None) -> str:
+    over = {
+        "search": "no such set found",
+        "interrupted": "interrupted by the user",
+        "time_limit": f"time_limit = {seconds} s is over",
+    }[ended]
+    return f"whether the others can be met without {_measurements(allowed)} is not known: {over}"
+
+
+REASONS: dict[str, Any] = {
+    "said": lambda text: text,
+    "interrupted": lambda: "interrupted by the user",
+    "callback": lambda: "stopped by the callback",
+    "max_iter": lambda most: f"stopped after max_iter = {most} iterations",
+    "lemma": lambda most, lemma: f"the {most} iterations of {lemma} are over",
+    "time_limit": lambda seconds: f"stopped after time_limit = {seconds} s",
+    "slow": _slow,
+    "still": lambda: "rounding keeps the method from moving any further: raise delta",
+    "rounding": _rounding,
+    "least_squares": lambda: (
+        "the least-squares fit does not meet delta; whether any matrix does, "
+        "method='minimax' decides"
+    ),
+    "residuals_rounded": lambda: (
+        "rounding stops the conjugate residuals before delta is met"
+    ),
+    "bounds_apart": _bounds_apart,
+    "neither_closes": lambda: (
+        "rounding keeps both a fit and a proof that there is none from closing: raise delta"
+    ),
+    "psd_between": lambda lower, upper: (
+        "the best ratio to delta of a positive semidefinite matrix lies between "
+        f"{lower:.6g} and {upper:.6g}"
+    ),
+    "gap_open": lambda: "the two bounds did not close to the gap",
+    "no_factor": _no_factor,
+    "no_set": _no_set,
+    "unproved": lambda claimed: (
+        f"that it is {claimed} could not be proved from the data, rounding included"
+    ),
+}  # fmt: skip
+"""Sentences of the reasons, from the numbers that go with each."""

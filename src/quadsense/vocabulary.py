@@ -1,0 +1,246 @@
+"""The words that every part shares: how a solve ended, what is claimed, the verdict in numbers.
+
+Only numbers, names and advice; `view.words` alone makes sentences of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from quadsense.arrays import Vector
+
+
+class Status(StrEnum):
+    """How a solve ended."""
+
+    MET = "met"
+    OPTIMAL = "optimal"
+    INFEASIBLE = "infeasible"
+    UNDECIDED = "undecided"
+    MAX_ITER = "max_iter"
+    TIME_LIMIT = "time_limit"
+    INTERRUPTED = "interrupted"
+    STALLED = "stalled"
+
+    @property
+    def success(self) -> bool:
+        """Whether the question was answered with a fit: MET or OPTIMAL."""
+        return self in (Status.MET, Status.OPTIMAL)
+
+
+@dataclass(frozen=True)
+class History:
+    """One entry a stride, the start included; every array has the same length.
+
+    Attributes
+    ----------
+    iteration : ndarray of int
+    seconds : ndarray
+    max_residual, max_ratio : ndarray
+        ``max|z_i|`` and ``max|z_i|/delta_i``, as maintained.
+    log_potential : ndarray
+        log Phi at the sharpness of that moment.
+    lam, step : ndarray
+        The paper's lambda (the sharpest row's) and epsilon, for unit rows.
+    sharpness : ndarray
+        ``lam * delta``: log Phi bounds the worst ratio by ``arccosh(Phi)/sharpness``.
+    """
+
+    iteration: npt.NDArray[np.int64]
+    seconds: Vector
+    max_residual: Vector
+    max_ratio: Vector
+    log_potential: Vector
+    lam: Vector
+    step: Vector
+    sharpness: Vector
+
+    def __len__(self) -> int:
+        """Number of entries."""
+        return int(self.iteration.size)
+
+    def __repr__(self) -> str:
+        """How many entries, and where they end."""
+        last = f", last iteration {int(self.iteration[-1])}" if len(self) else ""
+        return f"<History of {len(self)} entries{last}>"
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a run ended as it did.
+
+    Attributes
+    ----------
+    code : str
+        One that `view.words.REASONS` knows; "said" for the words of a method from elsewhere.
+    numbers : dict
+        Numbers and names that go with it.
+    """
+
+    code: str
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+
+
+def because(code: str, **numbers: Any) -> Reason:
+    """The reason of that code, with its numbers: plain ones, that a file can hold."""
+    plain = {k: v.item() if isinstance(v, np.generic) else v for k, v in numbers.items()}
+    return Reason(code, plain)
+
+
+Why: TypeAlias = Reason | str | None
+"""A reason; a method that the package does not know gives it in words of its own."""
+
+
+def to_reason(why: Why) -> Reason | None:
+    """The reason behind either; None where there is none."""
+    if isinstance(why, str):
+        return because("said", text=why) if why else None
+    return why
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a method says of its state. The loop has it checked before anybody hears of it.
+
+    Attributes
+    ----------
+    kind : {"met", "optimal", "infeasible", "inconsistent", "undecided", "stalled"}
+        Within tolerance; the smallest worst error, to the gap; no matrix fits; least squares does
+        not fit, so another method should look; neither shown nor refuted and no further progress;
+        nothing moves any more.
+    reason : Reason, str or None
+        Where the kind alone does not say it.
+    dual : ndarray of shape (m,), optional
+        With "infeasible" and "optimal": the vector of the lower bound, for the unit rows.
+    lower : float
+        Lower bound on the best ratio that goes with `dual`.
+    """
+
+    kind: str
+    reason: Why = None
+    dual: Vector | None = None
+    lower: float = 0.0
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measurement beside what A reads there, in the user's units.
+
+    Attributes
+    ----------
+    index : int
+    size : float
+        Of its residual; of an interval, where so named, how far it is missed.
+    reading, tolerance : float or None
+        b and delta, where these were given.
+    lo, hi : float or None
+        The ends of the interval, where that was given and has them.
+    """
+
+    index: int
+    size: float
+    reading: float | None = None
+    tolerance: float | None = None
+    lo: float | None = None
+    hi: float | None = None
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What to try.
+
+    Attributes
+    ----------
+    code : {"psd"}
+        Give ``psd=True``: A has a negative eigenvalue though no reading is negative.
+    number : float
+        What it rests on: that eigenvalue.
+    """
+
+    code: str
+    number: float
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """All that there is to say of a solve, in numbers, names and advice.
+
+    Attributes
+    ----------
+    status : Status
+    claim : {"met", "optimal", "infeasible", "spectral", "none"}
+        The kind of claim that the certificate makes.
+    asked : {"delta", "bounds", "least", "accuracy"}
+        Given were readings and tolerances; intervals; no tolerance, so that the smallest worst
+        error was sought; or an oracle and an accuracy.
+    psd : bool
+        Whether only positive semidefinite matrices were meant.
+    measurements, set_aside, allowed : int
+        How many there are, how many of them were left out, how many might be.
+    even : bool
+        Whether one delta was given for all.
+    over : int
+        How many, of those not set aside, are over their tolerance or out of their interval.
+    worst, nearest : Row
+        The largest residual; the row nearest to its tolerance, or furthest over it.
+    missed : Row or None
+        With intervals: the one missed by most.
+    contradiction : Row or None
+        A row of zeros that nothing can read as asked, if there is one.
+    lower_bound, upper_bound : float
+        On the best worst ratio to the tolerance (asked for the least error: on that error).
+    condition : str
+        What the lower bound takes for granted, if anything.
+    least_miss : float
+        With intervals none of which can all be met: some interval is missed by this much.
+    exact_fit : bool
+        Asked for the least error: whether it is zero but for rounding.
+    unique : bool or None
+        Whether the measurements determine A; None where that was too costly to find out.
+    unseen, unknowns : int or None, int
+        Dimensions of A that no measurement sees, of how many.
+    exact : bool
+        Whether `unseen` is the number; else there are at least so many.
+    suspects : tuple of int
+        Rows that carry most of a contradiction, the heaviest first.
+    reason : Reason or None
+        Why nothing was decided, where nothing was.
+    advice : tuple of Advice
+    """
+
+    status: Status
+    claim: str
+    asked: Literal["delta", "bounds", "least", "accuracy"]
+    psd: bool
+    measurements: int
+    set_aside: int
+    allowed: int
+    even: bool
+    over: int
+    worst: Row
+    nearest: Row
+    missed: Row | None
+    contradiction: Row | None
+    lower_bound: float
+    upper_bound: float
+    condition: str
+    least_miss: float
+    exact_fit: bool
+    unique: bool | None
+    unseen: int | None
+    unknowns: int
+    exact: bool
+    suspects: tuple[int, ...] = ()
+    reason: Reason | None = None
+    advice: tuple[Advice, ...] = ()
+
+    @property
+    def kept(self) -> int:
+        """Measurements that are not set aside."""
+        return self.measurements - self.set_aside
