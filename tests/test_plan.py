@@ -12,7 +12,7 @@ from helpers import gaussian_rows, readings, unit
 import quadsense
 from quadsense import plan as planning
 from quadsense.plan import Shape, make_plan, shape_of
-from quadsense.view import plan_text
+from quadsense.view.text import plan_text
 
 FORMS = {
     "unit rows": unit,
