@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +16,8 @@ from quadsense.measurements import Measurements
 from quadsense.proofs import best_error_bound, check_infeasible, user_dual
 from quadsense.result import Result, Status
 from quadsense.runs import Answer, Request
+from quadsense.threads import blas_threads
+from quadsense.watch import Stop
 from quadsense.words import Words
 
 MOST_SUSPECTS = 10
@@ -24,16 +29,23 @@ RANK_SHARE = 0.1
 NOTHING: npt.NDArray[np.int64] = np.empty(0, np.int64)
 
 
-def to_result(request: Request, answer: Answer, preparing: float) -> Result:
+def to_result(request: Request, answer: Answer) -> Result:
     """Put together what the user sees."""
-    with np.errstate(over="ignore"):  # a ratio or bound beyond float64 is as good as infinite
-        return _to_result(request, answer, preparing)
+    watch = request.limits.watch
+    # A ratio or bound beyond float64 is as good as infinite.
+    with np.errstate(over="ignore"), watch.part("answer"), watch.heeded(), watch.grace():
+        return _to_result(request, answer)
 
 
-def _to_result(request: Request, answer: Answer, preparing: float) -> Result:
-    data, outcome = request.data, answer.outcome
-    values = Values(data, outcome.found, answer.set_aside)
-    certificate = _certificate(request, answer, values)
+def _to_result(request: Request, answer: Answer) -> Result:
+    data = request.data
+    values = Values(data, answer.outcome.found, answer.set_aside)
+    try:
+        certificate = _certificate(request, answer, values)
+    except Stop:
+        answer = _unproved(request, answer)
+        certificate = _certificate(request, answer, values)
+    outcome = answer.outcome
     status = _status(answer, certificate)
     unique, unseen, exact = _identifiability(data, answer, RANK_SHARE * request.plan.flops)
     suspects = _suspects(data, certificate)
@@ -52,9 +64,9 @@ def _to_result(request: Request, answer: Answer, preparing: float) -> Result:
         max_residual=float(sizes.max()),
         max_ratio=float(values.ratios.max()),
         violations=np.flatnonzero(values.ratios > 1.0) if target else NOTHING,
-        n_iter=outcome.state.iteration,
+        n_iter=outcome.n_iter,
         history=outcome.history,
-        timings=outcome.timings(preparing),
+        timings=request.limits.watch.timings(),
         certificate=certificate,
         plan={**request.plan.describe(), "method": answer.method, "lemma": answer.lemma},
         unique=unique,
@@ -62,6 +74,24 @@ def _to_result(request: Request, answer: Answer, preparing: float) -> Result:
         suspects=suspects,
         set_aside=answer.set_aside,
     )
+
+
+def _unproved(request: Request, answer: Answer) -> Answer:
+    """The answer where a limit was reached before its proof was checked."""
+    limits, status = request.limits, Status.TIME_LIMIT
+    reason = f"stopped after time_limit = {limits.time_limit} s"
+    if limits.interrupts.pressed:
+        status, reason = Status.INTERRUPTED, "interrupted by the user"
+    outcome = replace(answer.outcome, status=status, reason=reason, claim=None)
+    return replace(answer, outcome=outcome, proofs=None)
+
+
+@contextmanager
+def _proving(request: Request, answer: Answer) -> Iterator[None]:
+    """Proofs have a time of their own, and the threads of the method that they speak for."""
+    threads = request.plan.threads.get(answer.method, "one")
+    with request.limits.watch.part("proofs"), blas_threads(threads):
+        yield
 
 
 def _status(answer: Answer, certificate: Certificate) -> Status:
@@ -86,7 +116,8 @@ def _certificate(request: Request, answer: Answer, values: Values) -> Certificat
         if claim is not None and claim.dual is not None:
             dual = user_dual(data, claim.dual)
             size = answer.matrix.norm()
-            lower, condition = best_error_bound(data, dual, upper, request.positive, size)
+            with _proving(request, answer):
+                lower, condition = best_error_bound(data, dual, upper, request.positive, size)
         ended = outcome.status in (Status.OPTIMAL, Status.UNDECIDED, Status.STALLED)
         if ended and within_gap(data, upper, lower, request.problem.options.gap):
             kind = "optimal"
@@ -94,7 +125,8 @@ def _certificate(request: Request, answer: Answer, values: Values) -> Certificat
         dual = answer.proofs
         if dual is not None:
             kind, lower = "infeasible", 1.0
-            proofs = [check_infeasible(data, y, request.positive, alone=True) for y in dual]
+            with _proving(request, answer):
+                proofs = [check_infeasible(data, y, request.positive, alone=True) for y in dual]
             condition = next((proof.condition for proof in proofs if proof.condition), "")
     else:
         if contradictions.size:
@@ -103,7 +135,8 @@ def _certificate(request: Request, answer: Answer, values: Values) -> Certificat
         elif claim is not None and claim.dual is not None:
             dual = user_dual(data, claim.dual)
         if dual is not None:
-            proof = check_infeasible(data, dual, request.positive)
+            with _proving(request, answer):
+                proof = check_infeasible(data, dual, request.positive)
             lower, condition = proof.lower_bound, proof.condition
             kind = "infeasible" if proof.proved else kind
     outright = data.from_bounds
@@ -150,7 +183,10 @@ def _identifiability(
     Where something was set aside, only a bound is told: what is left was not looked at.
     """
     unknowns, kept = data.unit_rows.unknowns, data.m - answer.set_aside.size
-    rank = None if answer.set_aside.size else data.quick_rank(flops)
+    rank = None
+    if not answer.set_aside.size:
+        with suppress(Stop):  # it can wait
+            rank = data.quick_rank(flops)
     if rank is not None:
         return rank == unknowns, unknowns - rank, True
     if kept < unknowns:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from quadsense.answer import to_result
 from quadsense.arrays import Array, like, to_numpy
-from quadsense.interrupts import Interrupted, Interrupts
+from quadsense.interrupts import Interrupted
 from quadsense.measurements import Measurements
 from quadsense.measurements.base import HARMLESS
 from quadsense.methods import Problem
@@ -20,14 +20,15 @@ from quadsense.request import (
     check_options,
     check_priors,
     to_allowed,
-    to_generator,
     to_limits,
     to_measurements,
     to_options,
+    to_seed,
     to_start,
 )
 from quadsense.result import Result, Status
-from quadsense.runs import Request, best_positive, run_plan
+from quadsense.runs import Request, run_plan
+from quadsense.watch import Watch
 
 
 def error_units(data: Measurements) -> tuple[float, Array]:
@@ -65,16 +66,23 @@ def travel(
     progress: bool,
     conjugate: bool,
     options: MethodOptions,
+    clock: Callable[[], float] | None = None,
 ) -> Result:
-    """Solve; the parameters are those of `quadsense.solve`, not yet checked."""
-    begin = time.perf_counter()
-    with np.errstate(under="ignore"), Interrupts() as interrupts:  # what underflows is not missed
+    """Solve; the parameters are those of `quadsense.solve`, not yet checked.
+
+    `clock` is what time limits and timings go by.
+    """
+    watch = Watch(clock)
+    with (
+        np.errstate(under="ignore"),
+        watch.interrupts as interrupts,
+    ):  # what underflows is not missed
         measured = to_measurements(data, b, delta, rtol, bounds, conjugate)
         target = measured.tolerance is not None
         if not target:
             measured = measured.without_tolerance()
         settings = to_options(method, schedule, options, measured.m)
-        limits = to_limits(max_iter, time_limit, callback, progress, interrupts)
+        limits = to_limits(max_iter, time_limit, callback, progress, watch)
         check_priors(method, measured, psd, rank, target)
         allowed = to_allowed(allow_violations, measured.m, target)
         positive = bool(psd) or rank is not None or method == "dual"
@@ -84,7 +92,7 @@ def travel(
         plan = make_plan(shape, method)
         check_options(plan.methods, options, schedule)
         refuse_what_cannot_fit(shape, plan)
-        generator = to_generator(rng, plan.methods)
+        seed = to_seed(rng, plan.methods)
         scaled = measured.scaled()
         first = to_start(start, schedule, measured, scaled)
         unit, units = 1.0, scaled.delta
@@ -97,26 +105,24 @@ def travel(
             tau=first.tau,
             base=first.base,
             c_start=first.c,
-            factor_start=first.factor,
             sides=measured.sides,
             given_ends=measured.unit_ends,
             target=target,
             error_unit=unit,
             rank=order or None,
             options=settings,
-            seed=generator,
+            seed=seed,
         )
-        request = Request(measured, plan, problem, limits, positive, allowed)
-        preparing = time.perf_counter() - begin
-        answer = run_plan(request) if target or not positive else best_positive(request)
+        request = Request(measured, plan, problem, limits, positive, allowed, first.warm)
+        answer = run_plan(request)
         undone = (Status.INFEASIBLE, Status.UNDECIDED, Status.STALLED)
         # A row of zeros is no row to a method, but a contradiction all the same.
         unmet = answer.outcome.status in undone or measured.contradictions().size
         if allowed and unmet:
             from quadsense.violations import set_violations_aside  # seldom needed, dear to import
 
-            answer = set_violations_aside(request, answer, begin)
-        result = to_result(request, answer, preparing)
+            answer = set_violations_aside(request, answer)
+        result = to_result(request, answer)
     if interrupts.pressed:
         raise Interrupted(result)
     return result

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any, Unpack
 
@@ -12,7 +11,7 @@ from quadsense.arrays import namespace, to_numpy
 from quadsense.certificate import Certificate
 from quadsense.core.certificate import Enclosure, is_met
 from quadsense.core.matrix import SensedMatrix
-from quadsense.interrupts import Interrupted, Interrupts
+from quadsense.interrupts import Interrupted
 from quadsense.loop import Intermediate, run
 from quadsense.measurements.dense import DenseRows
 from quadsense.measurements.gram import IdentityGram
@@ -22,6 +21,7 @@ from quadsense.methods.spectral import Spectral, SpectralProblem
 from quadsense.request import check_options, refuse_unknown, to_limits, to_options
 from quadsense.result import Result, Status
 from quadsense.typing import MatrixLike, Real, ScheduleName, Whole, is_number
+from quadsense.watch import Watch
 
 
 def solve_spectral(
@@ -62,7 +62,8 @@ def solve_spectral(
     >>> result.status, bool(result.max_residual <= 0.1)
     (<Status.MET: 'met'>, True)
     """
-    begin = time.perf_counter()
+    watch = Watch()
+    interrupts = watch.interrupts
     refuse_unknown(solve_spectral, options)
     if not isinstance(oracle, SpectralOracle):
         raise ValueError(f"oracle must be a quadsense.SpectralOracle, got {type(oracle).__name__}")
@@ -74,8 +75,7 @@ def solve_spectral(
     n = int(A_1.shape[0])
     settings = to_options("gd", schedule, options, n)
     check_options(("gd",), options, schedule)
-    interrupts = Interrupts()
-    limits = to_limits(max_iter, time_limit, callback, progress, interrupts)
+    limits = to_limits(max_iter, time_limit, callback, progress, watch)
     values, vectors = xp.linalg.eigh(symmetrised(oracle.whiten(A_1)))
     problem = SpectralProblem(
         rows=DenseRows(xp.eye(n)),
@@ -93,14 +93,12 @@ def solve_spectral(
         found = oracle.eigenvalues(matrix.to_dense()) - 1.0
         return Enclosure(found, 0.0 * found + oracle.rounding(found))
 
-    preparing = time.perf_counter() - begin
-    solver = Spectral()
     with interrupts:
-        outcome = run(solver, problem, certify, to_numpy(problem.delta), limits)
+        outcome = run(Spectral(), problem, certify, to_numpy(problem.delta), limits)
     z, error = (to_numpy(part) for part in outcome.found)
     worst, rounding = float(np.abs(z).max()), float(error.max())
     met = outcome.status is Status.MET and is_met(outcome.found, problem.ends)
-    matrix = solver.matrix(problem, outcome.state)
+    matrix = outcome.matrix
     head = "met" if met else "not met"
     message = f"{head}: ||I - A*^(-1/2) A A*^(-1/2)|| = {worst:.4g} against accuracy {accuracy:.4g}"
     result = Result(
@@ -111,9 +109,9 @@ def solve_spectral(
         max_residual=worst,
         max_ratio=worst / accuracy,
         violations=np.flatnonzero(np.abs(z) > accuracy),
-        n_iter=outcome.state.iteration,
+        n_iter=outcome.n_iter,
         history=outcome.history,
-        timings=outcome.timings(preparing),
+        timings=watch.timings(),
         certificate=Certificate(
             kind="spectral" if met else "none",
             upper_bound=(worst + rounding) / accuracy,
@@ -127,7 +125,7 @@ def solve_spectral(
             "gram": "identity",
             "threads": {},
             "reasons": ["one eigendecomposition serves every iteration"],
-            "lemma": solver.lemma and "Lemma C.1 and C.2",
+            "lemma": outcome.lemma and "Lemma C.1 and C.2",
         },
         unique=True,
         unseen=0,

@@ -1,10 +1,10 @@
-"""One algorithm a file; each is ``start``, ``advance`` a stride, ``claim``, ``matrix``."""
+"""One algorithm a file: ``prepare``, ``start``, ``advance`` a stride, ``claim``, ``matrix``."""
 
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Any
 
-from quadsense.methods.base import Claim, Method, Options, Problem, State, Trace
+from quadsense.methods.base import COLD, Claim, Method, Options, Problem, State, Trace, Warm
 
 
 class _Methods(Mapping[str, Any]):
@@ -40,4 +40,6 @@ METHODS: Mapping[str, Any] = _Methods(
 )
 """Public name of each method, and where it lives."""
 
-__all__ = ["METHODS", "Claim", "Method", "Options", "Problem", "State", "Trace"]
+__all__ = [
+    "COLD", "METHODS", "Claim", "Method", "Options", "Problem", "State", "Trace", "Warm",
+]  # fmt: skip

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from quadsense.methods.base import Problem
-from quadsense.methods.descent import Descent, DescentState
+from quadsense.methods.descent import Descent, DescentProgram, DescentState
 
 
 class ClosedForm(Descent):
@@ -21,19 +21,19 @@ class ClosedForm(Descent):
     name: ClassVar[str] = "closed_form"
     options: ClassVar[frozenset[str]] = frozenset()
 
-    def start(self, problem: Problem) -> DescentState:
-        """State at the start."""
-        if not self._identity(problem):
+    def prepare(self, problem: Problem) -> DescentProgram:
+        """What follows from the problem."""
+        if problem.gram is None or problem.gram.kind != "identity":
             raise ValueError(
                 "method 'closed_form' needs orthonormal rows, and these are not: use 'gd' or 'sgd'"
             )
-        return super().start(problem)
+        return super().prepare(problem)
 
-    def stride(self, problem: Problem) -> int:
+    def stride(self, program: DescentProgram) -> int:
         """One step is all."""
         return 1
 
-    def advance(self, problem: Problem, state: DescentState, steps: int) -> DescentState:
+    def advance(self, program: DescentProgram, state: DescentState, steps: int) -> DescentState:
         """Take the whole residual away."""
         return replace(
             state,

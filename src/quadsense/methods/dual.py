@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from quadsense.arrays import Array, to_numpy
 from quadsense.core.matrix import SensedMatrix
-from quadsense.methods.base import Claim, Problem
+from quadsense.methods.base import COLD, Claim, Problem, Warm
 from quadsense.methods.interior.asked import Asked, asked
 from quadsense.methods.positive import phases
 from quadsense.methods.positive.maps import Intervals, forward, forward_error, positive_part
 from quadsense.methods.positive.program import Program, prepare
-from quadsense.methods.steps import Stepped, own, start_matrix
+from quadsense.methods.steps import Stepped, nothing, own, start_matrix
+
+
+@dataclass(frozen=True)
+class DualProgram:
+    """The problem, the rows that ask for something, and these in coordinates of their span."""
+
+    problem: Problem
+    asked: Asked
+    inner: Program | None
 
 
 class Dual(Stepped):
@@ -25,13 +35,9 @@ class Dual(Stepped):
     name: ClassVar[str] = "dual"
     options: ClassVar[frozenset[str]] = frozenset({"gap"})
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._last: tuple[Problem, Asked, Program | None] | None = None
-
-    def _prepared(self, problem: Problem) -> tuple[Asked, Program | None]:
-        """What follows from the problem, remade where it is another one."""
-        if self._last is None or self._last[0] is not problem:
+    def prepare(self, problem: Problem) -> DualProgram:
+        """The rows that ask for something, in coordinates of their span."""
+        with np.errstate(under="ignore"):
             what = asked(problem)
             largest = what.scale * float(np.max(np.abs(what.b) + what.delta, initial=0.0))
             plain = problem.base is None and problem.c_start is None
@@ -42,52 +48,51 @@ class Dual(Stepped):
             if what.b.size:
                 U = what.of(problem.rows.as_numpy())
                 program = prepare(U, Intervals(what.lo, what.hi, what.delta), origin / what.scale)
-            self._last = problem, what, program
-        return self._last[1:]
+            return DualProgram(problem, what, program)
 
-    def start(self, problem: Problem) -> phases.State:
+    def start(self, program: DualProgram, warm: Warm = COLD) -> phases.State:
         """The positive part of A_1: the answer where it is within all intervals."""
         with np.errstate(under="ignore"):
-            what, program = self._prepared(problem)
-            factor = problem.factor_start
+            problem, what, inner = program.problem, program.asked, program.inner
+            factor = warm.factor
             if factor is not None:
                 factor = to_numpy(factor) / np.sqrt(what.scale)
             given = factor
             plain = problem.base is None and problem.c_start is None
-            if given is None and (program is None or not plain):
+            if given is None and (inner is None or not plain):
                 given = positive_part(start_matrix(problem) / what.scale)[0]
             if given is not None:
                 ratio = 0.0
-                if program is not None:
-                    error = forward_error(program.U, given)
-                    ratio = program.intervals.max_ratio(forward(program.U, given), error)
+                if inner is not None:
+                    error = forward_error(inner.U, given)
+                    ratio = inner.intervals.max_ratio(forward(inner.U, given), error)
                 if ratio <= 1.0:
                     return phases.settled(given, what.b.size, max(0.0, ratio))
-            assert program is not None
-            return phases.start(program, factor=factor)
+            assert inner is not None
+            return phases.start(inner, factor=factor)
 
-    def stride(self, problem: Problem) -> int:
+    def stride(self, program: DualProgram) -> int:
         """Evaluations worth a few milliseconds."""
-        n = problem.rows.n
-        return max(1, min(10, 100_000_000 // (3 * problem.m * n**2 + 10 * n**3)))
+        m, n = program.problem.m, program.problem.rows.n
+        return max(1, min(10, 100_000_000 // (3 * m * n**2 + 10 * n**3)))
 
-    def advance(self, problem: Problem, state: phases.State, steps: int) -> phases.State:
+    def advance(self, program: DualProgram, state: phases.State, steps: int) -> phases.State:
         """About so many evaluations on."""
-        program = self._prepared(problem)[1]
-        if program is None:
+        if program.inner is None:
             return state
         with np.errstate(under="ignore"):
-            return phases.advance(program, state, steps)
+            return phases.advance(program.inner, state, steps)
 
-    def correct(self, problem: Problem, state: phases.State, z: Array, goal: float) -> phases.State:
+    def correct(
+        self, program: DualProgram, state: phases.State, z: Array, goal: float
+    ) -> phases.State:
         """Aim lower, further inside the intervals."""
-        program = self._prepared(problem)[1]
-        return state if program is None else phases.refused(program, state, goal)
+        return state if program.inner is None else phases.refused(program.inner, state, goal)
 
-    def claim(self, problem: Problem, state: phases.State) -> Claim | None:
+    def claim(self, program: DualProgram, state: phases.State) -> Claim | None:
         """Met, infeasible (checked already), or undecided."""
-        proof, what = state.certificate, self._prepared(problem)[0]
-        dual = what.spread(proof.y, problem.m)
+        proof, problem = state.certificate, program.problem
+        dual = program.asked.spread(proof.y, problem.m)
         if state.verdict is phases.Verdict.MET:
             return Claim("met")
         if state.verdict is phases.Verdict.INFEASIBLE:
@@ -100,7 +105,11 @@ class Dual(Stepped):
             return Claim("undecided", reason, dual, proof.lower_bound)
         return None
 
-    def matrix(self, problem: Problem, state: phases.State) -> SensedMatrix:
+    def matrix(self, program: DualProgram, state: phases.State) -> SensedMatrix:
         """``X X*``."""
-        scale = self._prepared(problem)[0].scale
-        return SensedMatrix.from_factor(own(problem, np.sqrt(scale) * phases.matrix(state)))
+        X = np.sqrt(program.asked.scale) * phases.matrix(state)
+        return SensedMatrix.from_factor(own(program.problem, X))
+
+    def first(self, problem: Problem) -> SensedMatrix:
+        """A = 0."""
+        return nothing(problem)

@@ -164,6 +164,11 @@ class GramCoordinates:
         rows = self.L * (np.sqrt(d) / self.delta)[:, None]
         return cholesky(np.asfortranarray(rows.T @ rows), 1.0, None, np.float64)
 
+    def unknowns(self, values: Vector) -> Vector:
+        """Return the x whose ``F(A(x))`` has these values at the pivot rows."""
+        kept = self.pivots[: self.L.shape[1]]
+        return np.asarray(solve_triangular(self.L[kept], values[kept], lower=True))
+
     def coefficients(self, x: Array) -> Vector:
         """Return c with ``A(x) = F*(c)``, supported on the pivot rows."""
         c = np.zeros(self.L.shape[0])

@@ -92,6 +92,8 @@ class State:
         Whether products are in double precision.
     plain : int or None
         Steps taken before the preconditioner, if it is in use.
+    goal : float
+        Share of the tolerances aimed at: below 1 where rounding wants room (`System.aiming`).
     """
 
     iteration: int
@@ -111,6 +113,7 @@ class State:
     span: Span
     double: bool
     plain: int | None
+    goal: float = 1.0
 
     @property
     def x(self) -> Vector:

@@ -157,7 +157,7 @@ def _by_coordinates(
     U, intervals, origin = problem.rows, problem.inner, problem.origin
     if before is None:
         if symmetric.suits(U, intervals, origin):
-            return symmetric.start(U, intervals, origin)
+            return symmetric.start(problem.system)
         return nearest.start(U, intervals, origin)
     memory = before.memory if isinstance(before, nearest.NearestState) else None
     return nearest.start(U, intervals, origin, before.y, memory)
@@ -231,7 +231,7 @@ def _symmetric(
     problem: Program, state: State, inner: symmetric.SymmetricState, stride: int
 ) -> State:
     """Advance the symmetric fit; leave it when it is not positive definite."""
-    after = symmetric.advance(inner, stride)
+    after = symmetric.advance(problem.system, inner, stride)
     state = replace(
         state, inner=after, iteration=state.iteration + after.iteration - inner.iteration
     )

@@ -7,10 +7,13 @@ has an interior.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from quadsense.core.products import adjoint
+from quadsense.methods.krylov.system import System
+from quadsense.methods.positive import symmetric
 from quadsense.methods.positive.infeasible import lift_floor
 from quadsense.methods.positive.maps import EPS, Array, Intervals, forward_error
 
@@ -47,6 +50,11 @@ class Program:
     origin: Array
     floor: float
     max_trace: float
+
+    @cached_property
+    def system(self) -> System:
+        """That of the symmetric fit."""
+        return symmetric.system(self.rows, self.inner, self.origin)
 
 
 def prepare(
