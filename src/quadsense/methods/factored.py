@@ -11,6 +11,7 @@ from quadsense.arrays import Array, to_numpy
 from quadsense.core.matrix import SensedMatrix
 from quadsense.methods.base import COLD, Claim, Problem, Warm
 from quadsense.methods.factor import descent
+from quadsense.methods.factor.given import leading_factor
 from quadsense.methods.factor.program import Program, prepare
 from quadsense.methods.factor.state import FactoredState, Phase, message
 from quadsense.methods.steps import Stepped, nothing, own
@@ -53,11 +54,13 @@ class Factored(Stepped):
         return FactoredProgram(problem, prepare(U, b, delta, problem.rank), exponent)
 
     def start(self, program: FactoredProgram, warm: Warm = COLD) -> FactoredState:
-        """The spectral start, or the factor of an earlier answer."""
+        """The spectral start, or the factor of an earlier answer or of a matrix that was given."""
         problem, factor = program.problem, None
         with np.errstate(over="ignore", under="ignore"):
             if warm.factor is not None:
                 factor = to_numpy(warm.factor) * 2.0**-program.exponent
+            elif warm.fit is not None:
+                factor = leading_factor(program.inner, warm.fit, program.exponent, problem.rank)
         return descent.start(
             program.inner,
             problem.rank,
