@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import to_numpy
-from quadsense.core.certificate import Enclosure, enclosure
+from quadsense.core.certificate import Enclosure, enclosure, is_met, measured_enclosure
+from quadsense.core.forms import MeasuredForm
 from quadsense.core.matrix import SensedMatrix
 from quadsense.loop import Limits, Outcome, reference, run
 from quadsense.measurements import Measurements
-from quadsense.measurements.gram import make_gram
+from quadsense.measurements.gram import ExplicitGram, make_gram
 from quadsense.methods import COLD, METHODS, Method, Problem, Warm
 from quadsense.methods.steps import own
 from quadsense.plan import Plan
 from quadsense.request import start_value
 from quadsense.result import Status
 from quadsense.threads import blas_threads
-from quadsense.watch import Stop
+from quadsense.watch import FLOPS, Stop, Watch
 
 NONE = np.empty(0, dtype=np.int64)
 
@@ -111,11 +113,12 @@ def run_method(request: Request, name: str, set_aside: Any = NONE, warm: Warm = 
         problem = replace(problem, options=replace(problem.options, max_restarts=FEW_RESTARTS))
     solver = _solver(name, problem)
     tolerance = to_numpy(request.data.tolerance)
+    request.limits.watch.reserve = _seconds_to_certify(problem)
     with blas_threads(request.plan.threads.get(name, "one")), _at_any_scale(problem):
         outcome = run(
             solver,
             problem,
-            lambda matrix: found_in(matrix, problem),
+            partial(_found_by, problem, request.limits.watch),
             tolerance,
             request.limits,
             warm,
@@ -131,6 +134,14 @@ def _solver(name: str, problem: Problem) -> Method:
         return BestPositive()
     solver: Method = METHODS[name]()
     return solver
+
+
+def _seconds_to_certify(problem: Problem) -> float:
+    """About what it takes to form a matrix of many rows and to measure it."""
+    rows = problem.rows
+    if rows.prefers_gram:
+        return 0.0
+    return (16.0 if rows.is_complex else 4.0) * rows.m * float(rows.n) ** 2 / FLOPS
 
 
 def _at_any_scale(problem: Problem) -> Any:
@@ -168,6 +179,21 @@ def with_gram(request: Request, name: str) -> Problem:
     with suppress(Stop), watch.part("K"), watch.heeded():
         data.gram.form()
     return replace(request.problem, gram=data.gram)
+
+
+def _found_by(problem: Problem, watch: Watch, matrix: SensedMatrix) -> Enclosure:
+    """`found_in`, or, where a limit is reached and K is at hand, a quicker look at what it misses.
+
+    What seems to be met is always looked at as `verify` does.
+    """
+    gram, form = problem.gram, matrix.form
+    if not (watch.over and isinstance(gram, ExplicitGram) and isinstance(form, MeasuredForm)):
+        return found_in(matrix, problem)
+    if "values" not in vars(gram) or form.rows is not problem.rows:
+        return found_in(matrix, problem)
+    image, mass = gram.apply(form.c), gram.apply(abs(form.c))
+    quick = measured_enclosure(form, reference(problem), image, mass, problem.m)
+    return found_in(matrix, problem) if is_met(quick, problem.ends) else quick
 
 
 def found_in(matrix: SensedMatrix, problem: Problem) -> Enclosure:

@@ -45,6 +45,8 @@ class Watch:
         Seconds from `begin`.
     begin : float
         When the solve began.
+    reserve : float
+        Seconds to leave, of up to half the limit, for checking what was found.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class Watch:
         self.clock, self.time_limit = clock or time.perf_counter, time_limit
         self.interrupts = Interrupts() if interrupts is None else interrupts
         self.begin = self._since = self.clock()
+        self.reserve = 0.0
         self._entered: float | None = None
         self._part = "prepare"
         self._seconds: dict[str, float] = {}
@@ -89,6 +92,8 @@ class Watch:
         if self.time_limit is None and not pressed:
             return
         end = math.inf if self.time_limit is None else self.begin + self.time_limit
+        if self.time_limit is not None and entered is None:
+            end -= min(self.reserve, 0.5 * self.time_limit)
         if entered is not None:
             end = (entered if pressed else max(end, entered)) + GRACE
         ahead = max(0.0, flops / FLOPS - GRACE) if flops else 0.0

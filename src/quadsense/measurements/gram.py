@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from quadsense.arrays import Array, available_memory
 from quadsense.measurements.rows import BLOCK_ELEMENTS, BaseRows
 from quadsense.measurements.sparse import SparseRows
-from quadsense.watch import BLOCK_FLOPS, look
+from quadsense.watch import BLOCK_FLOPS
 
 
 class Gram(Protocol):
@@ -88,7 +88,6 @@ class ExplicitGram(_Operator):
         width = max(self.m, int(BLOCK_ELEMENTS * cost / max(BLOCK_FLOPS, 64.0 * cost)))
         parts = []
         for block in rows.blocks(width):
-            look()
             parts.append(rows.gram_block(block, whole))
         return rows.xp.concat(parts, axis=0) if len(parts) > 1 else parts[0]
 

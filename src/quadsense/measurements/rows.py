@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Array, like, to_numpy
+from quadsense.watch import BLOCK_FLOPS, look
 
 BLOCK_ELEMENTS = 2**21
 """Elements of a temporary block: 16 MiB of float64, half a last-level cache."""
@@ -162,6 +163,7 @@ class BaseRows(ABC):
         """Slices of rows whose temporaries, `width` numbers a row, stay near 16 MiB."""
         size = max(1, BLOCK_ELEMENTS // max(self.n if width is None else width, 1))
         for begin in range(0, self.m, size):
+            look()
             yield slice(begin, min(begin + size, self.m))
 
     @property
@@ -262,9 +264,11 @@ class BaseRows(ABC):
         xp = self.xp
         columns = Y if Y.ndim == 2 else Y[:, None]
         size = max(1, min(BLOCK_ELEMENTS // max(self.m, 1), max(64, -(-self.m // 8))))
+        size = min(size, max(64, int(BLOCK_FLOPS / (2.0 * max(self.m * self.n, 1)))))
         below = xp.zeros_like(columns)
         parts = []
         for begin in range(0, self.m, size):
+            look()
             here = slice(begin, min(begin + size, self.m))
             K = self.gram_block(here, slice(begin, self.m))
             parts.append(below[here, :] + K @ columns[begin:, :])

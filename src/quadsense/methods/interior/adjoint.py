@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from quadsense.methods.interior.svec import Array, Vector
+from quadsense.watch import look
 
 UNIT = float(np.finfo(np.float64).eps) / 2.0  # unit roundoff, 2^-53
 ROWS = 256  # 2^8 products of 22 by 22 bits sum to 52 bits: exact in a double
@@ -40,6 +41,7 @@ def adjoint_norm(U: Array, y: Vector) -> float:
         width = columns.stop - left
         sums = [_CompensatedSum(n, width), _CompensatedSum(n, width)]
         for first in range(0, used.size, ROWS):
+            look()
             part = used[first : first + ROWS]
             rows, weights = U[part], y[part, None]
             re, im = np.ascontiguousarray(rows.real), np.ascontiguousarray(rows.imag)

@@ -7,11 +7,13 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import lapack, solve_triangular
+from scipy.linalg import solve_triangular
 
+from quadsense.core.cholesky import SMALL, inner_upper, pivoted, squared_moduli
 from quadsense.core.products import unknowns
 from quadsense.methods.interior.preconditioner import MomentPreconditioner, Preconditioner, cholesky
 from quadsense.methods.interior.svec import ROWS, Array, Vector, normal_matrix
+from quadsense.watch import look
 
 FACTOR_BYTES = 2**30  # largest normal matrix: 16,000 unknowns in float32
 FACTOR_SIDE = 64  # n from which conjugate gradients are tried before factoring
@@ -77,6 +79,7 @@ class MatrixCoordinates:
         """Return ``F(x) / delta``."""
         z = np.empty(self.U.shape[0])
         for first in range(0, z.size, ROWS):
+            look()
             part = slice(first, first + ROWS)
             rows = self.U[part]
             z[part] = np.einsum("ij,ij->i", real_view(rows), real_view(rows @ x.T))
@@ -89,6 +92,7 @@ class MatrixCoordinates:
         out = np.zeros((n, n), dtype=self.U.dtype)
         scaled = y / self.delta
         for first in range(0, y.size, ROWS):
+            look()
             part = slice(first, first + ROWS)
             rows = self.U[part]
             out += rows.T @ (scaled[part, None] * rows.conj())
@@ -99,6 +103,7 @@ class MatrixCoordinates:
         out = np.zeros_like(x)
         z = np.empty(d.size)
         for first in range(0, d.size, ROWS):
+            look()
             part = slice(first, first + ROWS)
             rows = self.U[part]
             z[part] = np.einsum("ij,ij->i", real_view(rows), real_view(rows @ x.T))
@@ -162,7 +167,7 @@ class GramCoordinates:
     def preconditioner(self, d: Vector, precision: int) -> Preconditioner | None:
         """Return the Cholesky factor of ``L^T diag(d / delta^2) L``."""
         rows = self.L * (np.sqrt(d) / self.delta)[:, None]
-        return cholesky(np.asfortranarray(rows.T @ rows), 1.0, None, np.float64)
+        return cholesky(_inner(rows), 1.0, None, np.float64)
 
     def unknowns(self, values: Vector) -> Vector:
         """Return the x whose ``F(A(x))`` has these values at the pivot rows."""
@@ -177,12 +182,19 @@ class GramCoordinates:
         return c
 
 
+def _inner(rows: Vector) -> Array:
+    """Return ``rows^T rows``, at least its upper triangle, in Fortran order."""
+    if rows.shape[1] <= SMALL:
+        return np.asfortranarray(rows.T @ rows)
+    return inner_upper(rows)
+
+
 def gram_coordinates(U: Array, delta: Vector) -> GramCoordinates:
     """Pivoted Cholesky of ``K_ij = |<u_i, u_j>|^2`` down to rounding.
 
     It is that of rows of unit norm, scaled afterwards: the small rows would be rounded away.
     """
-    K = np.abs(U @ U.conj().T) ** 2
+    K = squared_moduli(U)
     m = K.shape[0]
     squares = np.sqrt(K.diagonal())
     even = bool(np.all(np.abs(squares - 1.0) <= 1e-12))
@@ -190,10 +202,7 @@ def gram_coordinates(U: Array, delta: Vector) -> GramCoordinates:
         squares = np.where(squares > 0.0, squares, 1.0)
         K /= squares[:, None]
         K /= squares
-    factor, pivots, rank, _ = lapack.dpstrf(K, lower=1, tol=m * np.finfo(float).eps)
-    order = np.asarray(pivots, dtype=np.intp) - 1
-    L = np.zeros((m, rank))
-    L[order] = np.tril(factor)[:, :rank]
+    L, order = pivoted(K, m * float(np.finfo(float).eps))
     if not even:
         L *= squares[:, None]
     return GramCoordinates(L, order, delta)

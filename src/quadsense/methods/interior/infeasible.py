@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import lapack
 
+from quadsense.core.cholesky import factor_upper
 from quadsense.core.ends import Ends
 from quadsense.core.products import unknowns
 from quadsense.methods.interior.adjoint import UNIT, adjoint_norm, gamma
@@ -65,7 +66,7 @@ def smallest_singular_value(U: Array) -> float:
             return 0.0
         shifted = M.copy(order="F")
         shifted[diagonal] -= shift
-        info = lapack.dpotrf(shifted, lower=0, clean=0, overwrite_a=1)[1]
+        info = factor_upper(shifted)[1]
         if info == 0:
             return math.sqrt(shift - error) * (1.0 - 4.0 * UNIT)
     return 0.0
@@ -75,7 +76,7 @@ def _smallest_eigenvalue(M: Array, shift: float) -> float:
     """Estimate the smallest eigenvalue by inverse iteration; only a guess, proved afterwards."""
     shifted = M.copy(order="F")
     shifted[np.diag_indices(M.shape[0])] += shift
-    factor, info = lapack.dpotrf(shifted, lower=0, clean=0, overwrite_a=1)
+    factor, info = factor_upper(shifted)
     if info != 0:
         return 0.0
     x = np.random.default_rng(0).standard_normal(M.shape[0])

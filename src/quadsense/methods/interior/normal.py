@@ -18,6 +18,7 @@ import numpy as np
 from quadsense.methods.interior.coordinates import Coordinates
 from quadsense.methods.interior.preconditioner import Preconditioner
 from quadsense.methods.interior.svec import Array, Vector
+from quadsense.watch import look
 
 STEPS = 2000  # conjugate-gradient steps of one solve, at most
 
@@ -99,6 +100,7 @@ class Normal:
         with np.errstate(over="ignore", invalid="ignore"):
             # A residual that grows far above its smallest is rounding that F cannot see.
             while count < limit and goal < size < 1e3 * smallest:
+                look()
                 px, pt = self.precondition(rx, rt)
                 rho, previous = inner(px, rx) + pt * rt, rho
                 if not 0.0 < rho < np.inf:

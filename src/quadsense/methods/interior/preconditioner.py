@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import lapack
 
+from quadsense.core.cholesky import factor_upper
 from quadsense.methods.interior.svec import Array, Vector, smat, svec
 
 
@@ -76,8 +77,7 @@ def cholesky(
     size = M.shape[0]
     shift = float(np.finfo(M.dtype).eps) * (4.0 + np.sqrt(size))
     M[np.diag_indices(size)] = 1.0 + shift
-    potrf = lapack.spotrf if M.dtype == np.float32 else lapack.dpotrf
-    triangle, info = potrf(M, lower=0, clean=0, overwrite_a=1)
+    triangle, info = factor_upper(M)
     if info != 0:
         return None
     return CholeskyPreconditioner(triangle, scale / np.sqrt(factor), shift, n, dtype)

@@ -8,7 +8,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import blas
 
+from quadsense.core.cholesky import SMALL, inner_upper
 from quadsense.core.products import unknowns
+from quadsense.watch import look
 
 Array = npt.NDArray[Any]
 Vector = npt.NDArray[np.float64]
@@ -82,6 +84,10 @@ def normal_matrix(U: Array, d: Vector, dtype: npt.DTypeLike) -> Array:
     quarter = np.sqrt(np.sqrt(d))
     for first in range(0, U.shape[0], ROWS):
         part = slice(first, first + ROWS)
+        look()
         block = design_block(U[part] * quarter[part, None], dtype)
+        if size > SMALL:
+            M = inner_upper(block.T, M)
+            continue
         M = rank_update(1.0, block.T, beta=1.0, c=M, trans=1, lower=0, overwrite_c=1)
     return M

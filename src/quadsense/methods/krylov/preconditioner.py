@@ -13,8 +13,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import get_blas_funcs, lapack
 
+from quadsense.core.cholesky import SMALL, factor_upper, inner_upper
 from quadsense.core.products import Float, Inexact, gram, unknowns
 from quadsense.threads import all_for_blas
+from quadsense.watch import look
 
 # The first shift, in units of sqrt(size) times the precision, by which rounding perturbs the
 # eigenvalues of a unit-diagonal matrix. A failed attempt costs a factorisation, a larger shift
@@ -79,14 +81,13 @@ def factor(upper: Float) -> Factor:
     else:
         upper *= scale.astype(upper.dtype)
         upper *= scale.astype(upper.dtype)[:, None]
-    cholesky = lapack.spotrf if upper.dtype == np.float32 else lapack.dpotrf
     index = np.diag_indices(len(upper))
     base = upper.diagonal().copy()
     shift = _FIRST_SHIFT * float(np.finfo(upper.dtype).eps * np.sqrt(len(upper)))
     while True:
         upper[index] = base + upper.dtype.type(shift)
         with all_for_blas():
-            R, info = cholesky(upper, lower=0, clean=0)
+            R, info = factor_upper(upper.copy(order="F"))
         if info == 0:
             return Factor(R, scale, shift)
         shift *= _SHIFT_GROWTH
@@ -139,8 +140,12 @@ def _normal(U: Inexact) -> Float:
     update = get_blas_funcs(("syrk",), (normal,))[0]
     step = max(64, _FEATURE_BYTES // (normal.itemsize * size))
     for first in range(0, m, step):
+        look()
         block = features(U[first : first + step])
         with all_for_blas():
+            if size > SMALL:
+                normal = inner_upper(block, normal)
+                continue
             normal = update(1.0, block.T, beta=1.0, c=normal, overwrite_c=1)
     return normal
 

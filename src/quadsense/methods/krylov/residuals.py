@@ -28,6 +28,7 @@ from quadsense.methods.krylov import forecast
 from quadsense.methods.krylov.preconditioner import pack, solve_once, unpack
 from quadsense.methods.krylov.span import Span
 from quadsense.methods.krylov.system import SINGLE_GAIN, System, Vector, prepare
+from quadsense.watch import look
 
 __all__ = ["State", "System", "advance", "coefficients", "matrix", "prepare", "start"]
 
@@ -220,6 +221,7 @@ def advance(system: System, state: State, steps: int) -> State:
     for _ in range(steps):
         if state.finished:
             break
+        look()
         if span.size == window:
             base, span = state.x, span.last(int(_STAYS * window))
             state = replace(state, base=base, span=span)

@@ -15,6 +15,7 @@ import scipy.linalg as sl
 
 from quadsense.core.products import adjoint
 from quadsense.methods.positive.maps import EPS, Array, Intervals, Real
+from quadsense.watch import look
 
 
 @dataclass(frozen=True)
@@ -68,9 +69,11 @@ def smallest_eigenvalue_bound(U: Array, y: Real) -> float:
     weight = float(np.abs(y) @ np.vecdot(U, U).real) * (1.0 + (m + n) * unit)
     S = adjoint(U, y)
     formed = (m + 8) * unit * weight
+    look(2.0 * float(n) ** 3)
     guess = float(sl.eigh(S, eigvals_only=True, subset_by_index=(0, 0), check_finite=False)[0])
     slack = 4.0 * (n + 2) * unit * max(weight, abs(guess))
     for _ in range(60):
+        look()
         c = guess - slack
         shifted = S - c * np.eye(n)
         if _cholesky_succeeds(shifted):

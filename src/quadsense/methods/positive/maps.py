@@ -14,6 +14,7 @@ import numpy.typing as npt
 from scipy.linalg import lapack
 
 from quadsense.core.products import times
+from quadsense.watch import look
 
 Real = npt.NDArray[np.float64]
 # float64 or complex128: a union of the two does not survive NumPy's own annotations.
@@ -137,6 +138,7 @@ def positive_part(B: Array) -> tuple[Array, float]:
     factor = cholesky(B)
     if factor is not None:
         return factor, 0.5 * float(np.vdot(B, B).real)
+    look(10.0 * float(len(B)) ** 3)
     values, vectors = np.linalg.eigh(B)
     keep = values > 0
     return vectors[:, keep] * np.sqrt(values[keep]), 0.5 * float(np.sum(values[keep] ** 2))

@@ -16,6 +16,7 @@ from quadsense.methods.krylov.system import System
 from quadsense.methods.positive import symmetric
 from quadsense.methods.positive.infeasible import lift_floor
 from quadsense.methods.positive.maps import EPS, Array, Intervals, forward_error
+from quadsense.watch import look
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,7 @@ def prepare(
     floor = lift_floor(U, intervals) if n <= m else 0.0
     basis: Array | None = None
     if n > m:
+        look((4.0 if np.iscomplexobj(U) else 1.0) * (6.0 * m * m * n + 20.0 * m**3))
         left, values, _ = np.linalg.svd(U.T, full_matrices=False)
         basis = left[:, values > m * EPS * values[0]]
     elif floor == 0.0:

@@ -11,8 +11,10 @@ from collections.abc import Callable
 import numpy as np
 import scipy.linalg as sl
 
+from quadsense.core.cholesky import PANEL, SMALL, factor_upper, inner_upper, squared_moduli
 from quadsense.core.products import unknowns
 from quadsense.methods.positive.maps import Array, Real
+from quadsense.watch import look
 
 
 def flops(U: Array) -> float:
@@ -46,8 +48,11 @@ def solver(V: Array, E: Real) -> Callable[[Real], Real]:
     """
     scale = np.sqrt(E)
     if _flops_by_rows(V) <= _flops_by_unknowns(V):
-        M = V @ V.conj().T
-        M = M.real**2 + M.imag**2 if np.iscomplexobj(M) else np.square(M, out=M)
+        if len(V) > SMALL:
+            M = squared_moduli(V)
+        else:
+            M = V @ V.conj().T
+            M = M.real**2 + M.imag**2 if np.iscomplexobj(M) else np.square(M, out=M)
         M *= scale[:, None]
         M *= scale
         inverse = _inverse(M)
@@ -59,8 +64,24 @@ def solver(V: Array, E: Real) -> Callable[[Real], Real]:
 def _inverse(M: Real) -> Callable[[Real], Real]:
     """Return the solver of ``(I + M) x = r``; M is overwritten."""
     M[np.diag_indices(len(M))] += 1.0
+    if len(M) > SMALL:
+        upper = _factor(np.asfortranarray(M))
+        return lambda r: np.asarray(sl.cho_solve((upper, False), r, check_finite=False))
     factor = sl.cho_factor(M, lower=True, overwrite_a=True, check_finite=False)
     return lambda r: np.asarray(sl.cho_solve(factor, r, check_finite=False))
+
+
+def _factor(M: Real) -> Real:
+    """Return the upper factor of M, which is overwritten."""
+    upper, info = factor_upper(M)
+    if info != 0:
+        raise sl.LinAlgError("not positive definite")
+    return upper
+
+
+def _whole(M: Real) -> Real:
+    """Return a symmetric matrix from its upper triangle."""
+    return np.asarray(np.triu(M) + np.triu(M, 1).T)
 
 
 def _real_rows(V: Array) -> Real:
@@ -85,11 +106,21 @@ def _inverse_by_unknowns(C: Real) -> Callable[[Real], Real]:
     order = np.argsort(-sizes, kind="stable")
     large, small = np.sort(order[:count]), np.sort(order[count:])
     C_large, C_small = C[large], C[small]
-    inner = C_small.T @ C_small
+    large_size = C.shape[1] > SMALL
+    inner = inner_upper(C_small) if large_size else C_small.T @ C_small
     inner[np.diag_indices(len(inner))] += 1.0
-    factor = sl.cholesky(inner, lower=True, overwrite_a=True, check_finite=False)
-    reduced = sl.solve_triangular(factor, C_large.T, lower=True, check_finite=False)
-    outer = _inverse(reduced.T @ reduced)
+    if large_size:
+        factor = np.tril(_factor(inner).T)
+    else:
+        factor = sl.cholesky(inner, lower=True, overwrite_a=True, check_finite=False)
+    reduced = np.empty((len(inner), count))
+    for begin in range(0, count, PANEL):
+        look()
+        columns = slice(begin, begin + PANEL)
+        reduced[:, columns] = sl.solve_triangular(
+            factor, C_large[columns].T, lower=True, check_finite=False
+        )
+    outer = _inverse(_whole(inner_upper(reduced)) if count > SMALL else reduced.T @ reduced)
 
     def through(x: Real) -> Real:
         """Return ``(I + C_small' C_small)^-1 x``."""

@@ -1,0 +1,144 @@
+"""Large factorisations and products in blocks, between which the watch is looked at.
+
+LAPACK's own run to their end, however long that takes; up to `SMALL` they are what is called.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import get_lapack_funcs, lapack, solve_triangular
+
+from quadsense.watch import BLOCK_FLOPS, look
+
+Array = npt.NDArray[Any]
+
+SMALL = 1500
+"""Order up to which a factorisation takes a tenth of a second at most."""
+
+PANEL = 256
+"""Columns of a block, for products that run at full speed."""
+
+CLEAR = 100.0
+"""Times the tolerance that the least pivot is, where no pivoting is needed."""
+
+
+def factor_upper(M: Array) -> tuple[Array, int]:
+    """Cholesky factor R, ``M = R^H R``, from the upper triangle of M, in its place.
+
+    Parameters
+    ----------
+    M : ndarray, shape (n, n)
+        Fortran order; overwritten. What is below the diagonal is neither read nor cleared.
+
+    Returns
+    -------
+    R : ndarray
+        M itself.
+    info : int
+        0, or the order of a leading part that is not positive definite, as in LAPACK.
+
+    Notes
+    -----
+    Each entry is an inner product taken away from one of M, then divided by a pivot: in whichever
+    order, what [Rump 2006] proves of a factorisation that runs to its end holds.
+    """
+    (potrf,) = get_lapack_funcs(("potrf",), (M,))
+    n = len(M)
+    if n <= SMALL:
+        R, info = potrf(M, lower=0, clean=0, overwrite_a=1)
+        return R, int(info)
+    for first in range(0, n, PANEL):
+        last = min(first + PANEL, n)
+        look()
+        corner, info = potrf(np.asfortranarray(M[first:last, first:last]), lower=0, clean=1)
+        if info != 0:
+            return M, first + int(info)
+        M[first:last, first:last] = np.triu(corner) + np.tril(M[first:last, first:last], -1)
+        if last == n:
+            break
+        rows = np.asfortranarray(M[first:last, last:])
+        rows = solve_triangular(corner, rows, trans="C", overwrite_b=True, check_finite=False)
+        M[first:last, last:] = rows
+        left = rows.conj().T if np.iscomplexobj(M) else rows.T
+        for begin in range(last, n, PANEL):
+            end = min(begin + PANEL, n)
+            if 2.0 * (end - last) * PANEL * (end - begin) > 0.1 * BLOCK_FLOPS:
+                look()
+            M[last:end, begin:end] -= left[: end - last] @ rows[:, begin - last : end - last]
+    return M, 0
+
+
+def inner_upper(X: Array, out: Array | None = None) -> Array:
+    """``X^T X``, its upper triangle in Fortran order; added to `out` where that is given.
+
+    Parameters
+    ----------
+    X : ndarray, shape (m, k)
+        Real.
+    out : ndarray, shape (k, k), optional
+        Fortran order; changed in place.
+    """
+    m, k = X.shape
+    fresh = out is None
+    M = np.zeros((k, k), dtype=X.dtype, order="F") if out is None else out
+    # As wide as can be looked at in time, but not so narrow that products run slowly.
+    width = int(np.clip(BLOCK_FLOPS / (2.0 * max(m, 1) * max(k, 1)), PANEL, max(k, PANEL)))
+    for begin in range(0, k, width):
+        end = min(begin + width, k)
+        look()
+        product = X[:, :end].T @ X[:, begin:end]
+        if fresh:
+            M[:end, begin:end] = product
+        else:
+            M[:end, begin:end] += product
+    return M
+
+
+def squared_moduli(U: Array) -> Array:
+    """``K_ij = |<u_i, u_j>|^2`` for the rows of U, whole: (m, n) to (m, m)."""
+    m, n = U.shape
+    cost = (8.0 if np.iscomplexobj(U) else 2.0) * m * n
+    size = max(PANEL, int(BLOCK_FLOPS / max(cost, 1.0)))
+    if size >= m:
+        return np.asarray(np.abs(U @ U.conj().T) ** 2)
+    K = np.empty((m, m))
+    for begin in range(0, m, size):
+        end = min(begin + size, m)
+        look()
+        block = np.abs(U[begin:end] @ U[:end].conj().T) ** 2
+        K[begin:end, :end] = block
+        K[:end, begin:end] = block.T
+    return K
+
+
+def pivoted(K: Array, tolerance: float) -> tuple[Array, npt.NDArray[np.intp]]:
+    """Pivoted Cholesky factorisation of a positive semidefinite K, down to a tolerance.
+
+    Parameters
+    ----------
+    K : ndarray, shape (m, m)
+        Real; both triangles.
+    tolerance : float
+        Pivots at most this are taken for zero.
+
+    Returns
+    -------
+    L : ndarray, shape (m, rank)
+        ``K = L L^T`` but for the rest; row i of L is that of row i of K.
+    order : ndarray of int, shape (m,)
+        The pivots in turn, then the others: ``L[order]`` is lower triangular.
+    """
+    m = len(K)
+    if m > SMALL:  # mostly no row depends on the others, and no pivots are needed to see that
+        R, info = factor_upper(np.array(K, order="F"))
+        if info == 0 and float(np.min(R.diagonal())) ** 2 > CLEAR * tolerance:
+            return np.tril(R.T), np.arange(m)
+    look(float(m) ** 3 / 3.0)
+    factor, pivots, rank, _ = lapack.dpstrf(K, lower=1, tol=tolerance)
+    order = np.asarray(pivots, dtype=np.intp) - 1
+    L = np.zeros((m, rank))
+    L[order] = np.tril(factor)[:, :rank]
+    return L, order
