@@ -40,9 +40,9 @@ def roads():
     """Data and arguments of a solve by road, made when asked for."""
     return {
         "gd, forming K": lambda: (noisy(7000, 7000), {"delta": 1e-3, "method": "gd"}),
-        "gd, matrix-free": lambda: (noisy(60_000, 300), {"delta": 1e-3, "method": "gd"}),
+        "gd, matrix-free": lambda: (noisy(20_000, 200), {"delta": 1e-3, "method": "gd"}),
         "sgd": lambda: (noisy(4000, 400), {"delta": 1e-9, "method": "sgd", "rng": 0}),
-        "cg, many rows": lambda: (noisy(200_000, 400), {"delta": 5.0, "method": "cg"}),
+        "cg, many rows": lambda: (noisy(30_000, 250), {"delta": 5.0, "method": "cg"}),
         "cg, factor": lambda: (noisy(14_000, 180), {"delta": 1e-9, "method": "cg"}),
         "minimax, delta": lambda: (noisy(6000, 80), {"delta": 0.5, "method": "minimax"}),
         "minimax, large": lambda: (noisy(20_000, 160), {"delta": 0.5, "method": "minimax"}),

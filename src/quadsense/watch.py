@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from contextvars import ContextVar, Token
 from typing import TypeVar
 
 from quadsense.interrupts import Interrupts
@@ -45,6 +45,8 @@ class Watch:
         Seconds from `begin`.
     begin : float
         When the solve began.
+    entered : float or None
+        When `grace` began, inside of it.
     reserve : float
         Seconds to leave, of up to half the limit, for checking what was found.
     """
@@ -59,7 +61,7 @@ class Watch:
         self.interrupts = Interrupts() if interrupts is None else interrupts
         self.begin = self._since = self.clock()
         self.reserve = 0.0
-        self._entered: float | None = None
+        self.entered: float | None = None
         self._part = "prepare"
         self._seconds: dict[str, float] = {}
 
@@ -86,7 +88,7 @@ class Watch:
         flops : float
             Float64 operations of the next piece of work, where that cannot be interrupted.
         """
-        pressed, entered = self.interrupts.pressed, self._entered
+        pressed, entered = self.interrupts.pressed, self.entered
         if pressed and entered is None:
             raise Stop
         if self.time_limit is None and not pressed:
@@ -100,14 +102,9 @@ class Watch:
         if self.clock() + ahead >= end:
             raise Stop
 
-    @contextmanager
-    def grace(self) -> Iterator[None]:
+    def grace(self) -> _Grace:
         """Let what is done inside take a little longer than the limits, so that it may be said."""
-        before, self._entered = self._entered, self.clock()
-        try:
-            yield
-        finally:
-            self._entered = before
+        return _Grace(self)
 
     def switch(self, part: str) -> str:
         """Count time for that part from now on; return the part it was counted for."""
@@ -116,23 +113,13 @@ class Watch:
         self._since, self._part = now, part
         return before
 
-    @contextmanager
-    def part(self, name: str) -> Iterator[None]:
+    def part(self, name: str) -> _Part:
         """Count what is done inside for that part, and for no other."""
-        before = self.switch(name)
-        try:
-            yield
-        finally:
-            self.switch(before)
+        return _Part(self, name)
 
-    @contextmanager
-    def heeded(self, heeded: bool = True) -> Iterator[None]:
+    def heeded(self, heeded: bool = True) -> _Heeded:
         """Let `look` see this watch inside, or none."""
-        token = _watch.set(self if heeded else None)
-        try:
-            yield
-        finally:
-            _watch.reset(token)
+        return _Heeded(self if heeded else None)
 
     def timings(self) -> dict[str, float]:
         """Seconds by part; they add up to the time since the solve began."""
@@ -143,6 +130,54 @@ class Watch:
 _watch: ContextVar[Watch | None] = ContextVar("watch", default=None)
 
 
+# Plain classes: a generator for each would cost a small solve as much as a step.
+
+
+class _Part:
+    """See `Watch.part`."""
+
+    __slots__ = ("before", "name", "watch")
+
+    def __init__(self, watch: Watch, name: str) -> None:
+        self.watch, self.name = watch, name
+
+    def __enter__(self) -> None:
+        self.before = self.watch.switch(self.name)
+
+    def __exit__(self, *exception: object) -> None:
+        self.watch.switch(self.before)
+
+
+class _Heeded:
+    """See `Watch.heeded`."""
+
+    __slots__ = ("token", "watch")
+
+    def __init__(self, watch: Watch | None) -> None:
+        self.watch = watch
+
+    def __enter__(self) -> None:
+        self.token: Token[Watch | None] = _watch.set(self.watch)
+
+    def __exit__(self, *exception: object) -> None:
+        _watch.reset(self.token)
+
+
+class _Grace:
+    """See `Watch.grace`."""
+
+    __slots__ = ("before", "watch")
+
+    def __init__(self, watch: Watch) -> None:
+        self.watch = watch
+
+    def __enter__(self) -> None:
+        self.before, self.watch.entered = self.watch.entered, self.watch.clock()
+
+    def __exit__(self, *exception: object) -> None:
+        self.watch.entered = self.before
+
+
 def look(flops: float = 0.0) -> None:
     """Raise `Stop` where the solve under way must end; see `Watch.look`."""
     watch = _watch.get()
@@ -150,15 +185,10 @@ def look(flops: float = 0.0) -> None:
         watch.look(flops)
 
 
-@contextmanager
-def part(name: str) -> Iterator[None]:
+def part(name: str) -> AbstractContextManager[None]:
     """Count what is done inside for that part of the solve under way, if one is."""
     watch = _watch.get()
-    if watch is None:
-        yield
-    else:
-        with watch.part(name):
-            yield
+    return nullcontext() if watch is None else watch.part(name)
 
 
 def watched() -> Watch | None:
@@ -168,8 +198,5 @@ def watched() -> Watch | None:
 
 def with_watch(watch: Watch | None, work: Callable[[], T]) -> T:
     """What `work` returns where `look` sees that watch: for threads, which begin with none."""
-    token = _watch.set(watch)
-    try:
+    with _Heeded(watch):
         return work()
-    finally:
-        _watch.reset(token)
