@@ -14,9 +14,10 @@ from scipy.sparse.linalg import LinearOperator, lsqr
 
 import quadsense
 import quadsense.methods.krylov.residuals as cg
+from quadsense.core.packed import features, pack, unpack
 from quadsense.core.products import adjoint, forward, gram, gram_product, unknowns
 from quadsense.methods.krylov import forecast
-from quadsense.methods.krylov.preconditioner import factor, features, pack, unpack
+from quadsense.methods.krylov.preconditioner import factor
 from quadsense.methods.krylov.span import Span
 
 DTYPES = ["float64", "float32", "complex128", "complex64"]

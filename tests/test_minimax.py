@@ -11,12 +11,12 @@ from helpers import features
 from scipy.optimize import linprog
 
 import quadsense.methods.interior.program as lp
+from quadsense.core import packed
 from quadsense.core.products import unknowns
 from quadsense.methods.interior import infeasible, iteration
 from quadsense.methods.interior.adjoint import adjoint_norm
 from quadsense.methods.interior.coordinates import MatrixCoordinates
 from quadsense.methods.interior.normal import normal
-from quadsense.methods.interior.svec import design_block, normal_matrix, smat, svec
 
 
 def unit_rows(rng, m, n, is_complex):
@@ -61,9 +61,9 @@ def test_the_design_block_is_the_sensing_map(is_complex):
     rng = np.random.default_rng(0)
     U = unit_rows(rng, 9, 4, is_complex)
     x = rng.standard_normal(unknowns(U))
-    A = smat(x, 4, U.dtype)
-    np.testing.assert_allclose(svec(A), x, atol=1e-15)
-    np.testing.assert_allclose(design_block(U, np.float64).T @ x, readings(U, A), atol=1e-14)
+    A = packed.unpack(x, 4, U.dtype)
+    np.testing.assert_allclose(packed.pack(A), x, atol=1e-15)
+    np.testing.assert_allclose(packed.features(U) @ x, readings(U, A), atol=1e-14)
     assert np.isclose(np.linalg.norm(A), np.linalg.norm(x))
 
 
@@ -74,11 +74,16 @@ def test_products_match_the_normal_matrix(is_complex):
     delta, d = rng.uniform(0.5, 2.0, 60), rng.uniform(0.1, 3.0, 60)
     coordinates = MatrixCoordinates(U, delta)
     x = rng.standard_normal(unknowns(U))
-    A = smat(x, 4, U.dtype)
-    M = normal_matrix(U, d / delta**2, np.float64)
+    A = packed.unpack(x, 4, U.dtype)
+    M = packed.normal_matrix(
+        packed.weighed_blocks(U, d / delta**2),
+        10 if not is_complex else 16,
+        np.float64,
+        lower=False,
+    )
     M = np.triu(M) + np.triu(M, 1).T
     product, z = coordinates.product(A, d, np.zeros(60))
-    np.testing.assert_allclose(svec(product), M @ x, atol=1e-12)
+    np.testing.assert_allclose(packed.pack(product), M @ x, atol=1e-12)
     np.testing.assert_allclose(z, readings(U, A) / delta, atol=1e-13)
     y = rng.standard_normal(60)
     adjoint = coordinates.adjoint(y)
@@ -280,7 +285,7 @@ def test_the_adjoint_bound_is_above_the_exact_norm_and_close(is_complex):
     rng = np.random.default_rng(9)
     m, n = 70, 3
     U = unit_rows(rng, m, n, is_complex)
-    G = design_block(U, np.float64)
+    G = packed.features(U).T
     y = rng.standard_normal(m)
     y -= np.linalg.lstsq(G, G @ y, rcond=None)[0]
     total = Fraction(0)
@@ -301,7 +306,7 @@ def test_the_adjoint_bound_is_above_the_exact_norm_and_close(is_complex):
 def test_the_proved_singular_value_is_below_the_true_one(is_complex):
     rng = np.random.default_rng(10)
     U = unit_rows(rng, 200, 6, is_complex)
-    true = np.linalg.svd(design_block(U, np.float64), compute_uv=False)[-1]
+    true = np.linalg.svd(packed.features(U).T, compute_uv=False)[-1]
     assert 0.5 * true < infeasible.smallest_singular_value(U) <= true
     U[:, 0] = U[:, 1]
     assert infeasible.smallest_singular_value(U) == 0.0

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from quadsense.core.definite import cholesky, numerical_rank, proven_sigma, smallest_eigenvalue
-from quadsense.core.hermitian import features, unpack
 from quadsense.core.identify import Verdict, spectral_certificate
+from quadsense.core.packed import features, unpack
 
 
 def truth(A, A_star):

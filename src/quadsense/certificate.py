@@ -310,7 +310,7 @@ class Certificate:
             text = f"claimed {self.upper_bound:.6g}, found {upper:.6g}"
             # Another evaluation rounds otherwise, within its own bound.
             with np.errstate(invalid="ignore"):
-                slack = 2.0 * float(np.nan_to_num(values.upper - values.ratios).max())
+                slack = 2.0 * float((values.upper - values.ratios).max())
             known = math.isfinite(upper) and _at_most(upper, self.upper_bound + slack)
             checks.append(Check("upper bound", known or self.upper_bound == math.inf, text))
         if self.psd and self.kind != "infeasible":

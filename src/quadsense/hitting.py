@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Vector
+from quadsense.core.packed import features
 from quadsense.core.products import unknowns
 from quadsense.methods import Problem
 
@@ -68,8 +69,6 @@ def thinned(problem: Problem, dual: Vector, psd: bool) -> Vector:
     psd : bool
         Whether it is a proof about positive semidefinite matrices (see `check_infeasible`).
     """
-    from quadsense.methods.krylov.preconditioner import features
-
     U = problem.rows.as_numpy()
     size = unknowns(U) + 1
     support = np.flatnonzero(dual)

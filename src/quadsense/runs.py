@@ -30,9 +30,16 @@ NONE = np.empty(0, dtype=np.int64)
 FEW_RESTARTS = 5
 """Starts of `factored` for each choice of what to set aside."""
 
-LARGEST_SQUARED = 1e120
-"""Readings of unit rows, or ratios to their tolerances, up to which squares and sums of them stay
-within float64's range."""
+LARGEST_SQUARED = 1e75
+"""Readings of unit rows up to which fourth powers stay within float64's range; below its inverse,
+their inverses."""
+
+LARGEST_RATIO = 1e30
+"""Readings in tolerances up to which all that is computed from them does, and which float64 can
+hope to tell apart."""
+
+LARGEST_ENTRY = 1e220
+"""Bound on entries of A below which they, over squared norms of rows too, stay finite."""
 
 FORGOTTEN = 1e30
 """Tolerance, in units of the largest reading, of a measurement that is set aside."""
@@ -123,7 +130,11 @@ def run_method(request: Request, name: str, set_aside: Any = NONE, warm: Warm = 
             request.limits,
             warm,
         )
-    return Answer(outcome, outcome.matrix, solver.name, outcome.lemma, set_aside)
+    matrix = outcome.matrix
+    if not outcome.status.success and not _is_finite(matrix):
+        matrix = _zero(request)
+        outcome = replace(outcome, matrix=matrix, found=found_in(matrix, problem))
+    return Answer(outcome, matrix, solver.name, outcome.lemma, set_aside)
 
 
 def _solver(name: str, problem: Problem) -> Method:
@@ -144,6 +155,27 @@ def _seconds_to_certify(problem: Problem) -> float:
     return (16.0 if rows.is_complex else 4.0) * rows.m * float(rows.n) ** 2 / FLOPS
 
 
+def _is_finite(matrix: SensedMatrix) -> bool:
+    """Whether every entry is a number: a fit may lie beyond float64's range."""
+    form = matrix.form
+    with np.errstate(over="ignore", invalid="ignore"):
+        if isinstance(form, MeasuredForm):
+            size = abs(form.tau) + float(np.sum(np.abs(to_numpy(form.c))))
+            base = 0.0 if form.base is None else float(np.max(np.abs(to_numpy(form.base))))
+            return size + base < LARGEST_ENTRY
+        if matrix.factor is not None:
+            return matrix.trace() < LARGEST_ENTRY
+        return bool(np.isfinite(np.asarray(matrix)).all())
+
+
+def _zero(request: Request) -> SensedMatrix:
+    """The matrix of zeros, in the form that is wanted."""
+    problem, rows = request.problem, request.problem.rows
+    if request.positive:
+        return SensedMatrix.from_factor(own(problem, np.zeros((rows.n, 1), np.dtype(rows.dtype))))
+    return SensedMatrix(MeasuredForm(0.0, 0.0 * problem.b, rows))
+
+
 def _at_any_scale(problem: Problem) -> Any:
     """Let squares overflow where readings are so large that they must.
 
@@ -151,7 +183,7 @@ def _at_any_scale(problem: Problem) -> Any:
     """
     largest = float(np.max(np.abs(to_numpy(problem.b)) + to_numpy(problem.delta)))
     ratio = largest / float(to_numpy(problem.delta).min())
-    extreme = max(largest, ratio) > LARGEST_SQUARED
+    extreme = ratio > LARGEST_RATIO or not 1.0 / LARGEST_SQUARED < largest < LARGEST_SQUARED
     return np.errstate(over="ignore", invalid="ignore") if extreme else nullcontext()
 
 
@@ -161,10 +193,12 @@ def _without(data: Measurements, problem: Problem, name: str, rows: Any) -> Prob
     problem = replace(problem, sides=kept.sides, given_ends=kept.unit_ends)
     if name != "factored":
         return problem
-    # It knows readings and tolerances only: these are so wide that they weigh nothing.
-    delta = to_numpy(problem.delta).copy()
-    delta[rows] = FORGOTTEN * float(np.max(np.abs(to_numpy(problem.b)) + delta))
-    return replace(problem, delta=own(problem, delta), sides=None)
+    # It knows readings and tolerances only: these are so wide that they weigh nothing, and such as
+    # lean nowhere when the start is made of them.
+    b, delta = to_numpy(problem.b).copy(), to_numpy(problem.delta).copy()
+    delta[rows] = FORGOTTEN * float(np.max(np.abs(b) + delta))
+    b[rows] = float(np.mean(np.delete(b, rows))) if len(rows) < len(b) else 0.0
+    return replace(problem, b=own(problem, b), delta=own(problem, delta), sides=None)
 
 
 def with_gram(request: Request, name: str) -> Problem:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg.blas import dsyrk
 from scipy.linalg.lapack import dpotrf, dpotrs, dpstrf
 
 Matrix = npt.NDArray[Any]
@@ -21,12 +20,6 @@ EPS = float(np.finfo(np.float64).eps)  # twice the unit roundoff
 _SHARES = (0.99, 0.9, 0.5, 0.1, 0.01)  # of the estimate: each try is a factorisation
 # Steps of Lanczos on the inverse: its largest eigenvalue is found first.
 _LANCZOS_STEPS = 16  # an estimate to some percent, which the factorisation then proves
-
-
-def add_products(G: Matrix, rows: Matrix) -> Matrix:
-    """Add ``rows^T rows`` to the lower triangle of G, in place: (k, N) to (N, N)."""
-    total: Matrix = dsyrk(1.0, rows.T, beta=1.0, c=G, lower=1, overwrite_c=1)
-    return total
 
 
 def cholesky(G: Matrix) -> Matrix | None:

@@ -11,36 +11,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from quadsense.core.definite import add_products
+from quadsense.core.packed import features, normal_matrix, weighed_blocks
 from quadsense.core.products import unknowns
 
 Matrix = npt.NDArray[Any]
 Vector = npt.NDArray[np.float64]
 
 _BLOCK_ENTRIES = 4_000_000  # 32 MB of features at a time
-
-
-def features(V: Matrix) -> Vector:
-    """Return the real coordinates of ``conj(v) v^T`` for every row, (rows, unknowns)."""
-    j, k = np.triu_indices(V.shape[1], 1)
-    diagonal = np.abs(V) ** 2
-    products = np.sqrt(2.0) * V[:, j].conj() * V[:, k]
-    if np.iscomplexobj(V):
-        return np.concatenate([diagonal, products.real, -products.imag], axis=1)
-    return np.concatenate([diagonal, products], axis=1)
-
-
-def unpack(x: Vector, n: int, dtype: npt.DTypeLike) -> Matrix:
-    """Return the Hermitian matrix of real coordinates x."""
-    j, k = np.triu_indices(n, 1)
-    S = np.zeros((n, n), dtype=dtype)
-    off = x[n : n + len(j)] / np.sqrt(2.0)
-    if np.iscomplexobj(S):
-        off = off + 1j * x[n + len(j) :] / np.sqrt(2.0)
-    S[j, k] = off
-    S[k, j] = off.conj()
-    S[np.arange(n), np.arange(n)] = x[:n]
-    return S
 
 
 def pair_products(lam: Vector, dtype: npt.DTypeLike) -> Vector:
@@ -57,13 +34,9 @@ def _blocks(V: Matrix) -> list[slice]:
     return [slice(i, min(i + rows, m)) for i in range(0, m, rows)]
 
 
-def normal_matrix(V: Matrix, weight: Vector) -> Matrix:
+def normal(V: Matrix, weight: Vector) -> Matrix:
     """Return the Gram matrix of the weighted map (its lower triangle), block by block."""
-    size = unknowns(V)
-    G: Matrix = np.zeros((size, size), order="F")
-    for rows in _blocks(V):
-        G = add_products(G, features(V[rows]) * weight[rows, None])
-    return G
+    return normal_matrix(weighed_blocks(V, weight**2), unknowns(V), np.float64, lower=True)
 
 
 def forward(V: Matrix, S: Matrix) -> Vector:

@@ -25,13 +25,8 @@ from quadsense.core.definite import (
     proven_sigma,
     solve,
 )
-from quadsense.core.hermitian import (
-    adjoint,
-    forward,
-    normal_matrix,
-    pair_products,
-    unpack,
-)
+from quadsense.core.hermitian import adjoint, forward, normal, pair_products
+from quadsense.core.packed import unpack
 from quadsense.core.products import gram, unknowns
 
 Matrix = npt.NDArray[Any]
@@ -180,7 +175,7 @@ class _Whitened:
         self.z = np.abs(V) ** 2 @ lam - b
         rounding = (4 * self.n + 16) * EPS * (lam[-1] * self.n + np.abs(b))
         self.weight = 1.0 / (noise + rounding)
-        self.G = normal_matrix(V, self.weight)
+        self.G = normal(V, self.weight)
         self.trace = float(np.trace(self.G))
         # Rounding of V and of G (sums of m products of entries each of a few operations) and of
         # the factorisation [Rump 2006, Thm 2.3], all relative to the trace.
@@ -250,7 +245,7 @@ def _bounded(data: _Whitened, confidence: float | None, seed: int) -> SpectralCe
 
 def _unproven(data: _Whitened) -> SpectralCertificate:
     """The answer where the map is not proven to have full rank: how much it sees, unweighted."""
-    G = normal_matrix(data.V, np.ones(data.m))
+    G = normal(data.V, np.ones(data.m))
     size = len(G)
     slip = (data.m + 2 * size + 4 * data.n + 40) * EPS * float(np.trace(G))
     unseen = size - numerical_rank(G, slip)

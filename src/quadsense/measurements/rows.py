@@ -20,9 +20,9 @@ from quadsense.watch import BLOCK_FLOPS, look
 BLOCK_ELEMENTS = 2**21
 """Elements of a temporary block: 16 MiB of float64, half a last-level cache."""
 
-# Beyond these norms the square of a product may leave float64's range: then U is copied and such
-# rows are brought near one by exact powers of two.
-LARGEST_NORM, SMALLEST_NORM = 1e75, 1e-75
+# Beyond these norms a coefficient over a squared norm may leave float64's range: then U is copied
+# and such rows are brought near one by exact powers of two.
+LARGEST_NORM, SMALLEST_NORM = 1e37, 1e-37
 
 
 class BaseRows(ABC):
@@ -69,8 +69,9 @@ class BaseRows(ABC):
         exponents = np.where(wild, np.frexp(np.where(wild, sizes, 1.0))[1], 0)
         self.exponents = exponents.astype(np.int64)
         half = exponents // 2  # in two halves: 2^-e alone may overflow for subnormal rows
-        for part in (half, exponents - half):
-            self.U = self._scale(self.U, like(np.ldexp(1.0, -part), norms))
+        with np.errstate(under="ignore"):  # beside the largest entry of its row it is nothing
+            for part in (half, exponents - half):
+                self.U = self._scale(self.U, like(np.ldexp(1.0, -part), norms))
         scaled = self._row_norms()
         with np.errstate(over="ignore", under="ignore"):
             true = np.ldexp(to_numpy(scaled), exponents)

@@ -70,9 +70,11 @@ def gauss_newton_step(
         shift += penalty
         slope = slope + penalty[:, None] * Y
     # Re and Im side by side: (J D)_i = 2 Re sum conj(p_k u_j) D_kj.
-    weighted = weighted.astype(U.dtype, copy=False)
-    products = (weighted.T[:, :, None] * U[:, None, :]).reshape(len(U), -1)
-    J = np.ascontiguousarray(products).view(U.real.dtype)  # U may come in Fortran order
+    weighted = np.ascontiguousarray(weighted.T, dtype=U.dtype)
+    # Written in the order in which it is read: U may come in Fortran order.
+    products = np.empty((*weighted.shape, U.shape[1]), dtype=U.dtype)
+    np.multiply(weighted[:, :, None], U[:, None, :], out=products)
+    J = products.reshape(len(U), -1).view(U.real.dtype)
     H = J.T @ J
     H.reshape(-1)[:: len(H) + 1] += np.repeat(shift, len(H) // len(Y))
     right = np.ascontiguousarray(slope).reshape(-1).view(np.float64)

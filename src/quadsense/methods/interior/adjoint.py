@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from quadsense.methods.interior.svec import Array, Vector
+from quadsense.core.packed import Array, Vector
 from quadsense.watch import look
 
 UNIT = float(np.finfo(np.float64).eps) / 2.0  # unit roundoff, 2^-53

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from quadsense.core.packed import Vector
 from quadsense.methods.interior.coordinates import MatrixCoordinates
 from quadsense.methods.interior.infeasible import allowed, lower_bound
 from quadsense.methods.interior.mehrotra import System
@@ -14,7 +15,6 @@ from quadsense.methods.interior.preconditioner import CholeskyPreconditioner
 from quadsense.methods.interior.program import Program
 from quadsense.methods.interior.rows import RowCoordinates
 from quadsense.methods.interior.state import State, verdict
-from quadsense.methods.interior.svec import Vector
 
 
 def largest_norm(problem: Program, system: Normal | None, ratio: float) -> float:

@@ -10,9 +10,9 @@ import numpy.typing as npt
 from scipy.linalg import solve_triangular
 
 from quadsense.core.cholesky import SMALL, inner_upper, pivoted, squared_moduli
+from quadsense.core.packed import ROWS, Array, Vector, normal_matrix, weighed_blocks
 from quadsense.core.products import unknowns
 from quadsense.methods.interior.preconditioner import MomentPreconditioner, Preconditioner, cholesky
-from quadsense.methods.interior.svec import ROWS, Array, Vector, normal_matrix
 from quadsense.watch import look
 
 FACTOR_BYTES = 2**30  # largest normal matrix: 16,000 unknowns in float32
@@ -121,7 +121,8 @@ class MatrixCoordinates:
             top = float(weight.max())
             if not (0.0 < top < np.inf):
                 return None
-            M = normal_matrix(self.U, weight / top, dtype)
+            blocks = weighed_blocks(self.U, weight / top)
+            M = normal_matrix(blocks, unknowns(self.U), dtype, lower=False)
             return cholesky(M, top, self.U.shape[1], self.U.dtype)
         total = float(weight.sum())
         covariance = self.adjoint(weight * self.delta / total)

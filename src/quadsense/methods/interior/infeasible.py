@@ -23,9 +23,9 @@ from scipy.linalg import lapack
 
 from quadsense.core.cholesky import factor_upper
 from quadsense.core.ends import Ends
+from quadsense.core.packed import ROWS, Array, Vector, normal_matrix, weighed_blocks
 from quadsense.core.products import unknowns
 from quadsense.methods.interior.adjoint import UNIT, adjoint_norm, gamma
-from quadsense.methods.interior.svec import ROWS, Array, Vector, normal_matrix
 
 DENSE_UNKNOWNS = 9000  # beyond, the matrix that proves sigma would not fit in memory
 NORM_FACTOR = 1e6  # how far beyond the data's scale a fit is not believed
@@ -54,7 +54,7 @@ def smallest_singular_value(U: Array) -> float:
     size, m = unknowns(U), U.shape[0]
     if m < size or size > DENSE_UNKNOWNS:
         return 0.0
-    M = normal_matrix(U, np.ones(m), np.float64)
+    M = normal_matrix(weighed_blocks(U), size, np.float64, lower=False)
     trace = float(np.trace(M)) * (1.0 + gamma(size + 8))
     longest = min(m, ROWS) + math.ceil(m / ROWS) + 12
     error = (4.0 * gamma(longest) + 2.0 * gamma(size + 2)) * trace

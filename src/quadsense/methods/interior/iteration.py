@@ -15,6 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from quadsense.core.packed import Array, Vector
 from quadsense.methods.interior.adjoint import UNIT
 from quadsense.methods.interior.bounds import bounded, largest_norm, with_bound
 from quadsense.methods.interior.coordinates import FACTOR_SIDE
@@ -27,7 +28,6 @@ from quadsense.methods.interior.state import Verdict as Verdict
 from quadsense.methods.interior.state import matrix as matrix
 from quadsense.methods.interior.state import measure as measure
 from quadsense.methods.interior.state import verdict as verdict
-from quadsense.methods.interior.svec import Array, Vector
 
 REACH = 0.99  # share of the way to the boundary that a step takes
 IDLE = 3  # steps without progress after which rounding has won

@@ -13,8 +13,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from quadsense.core.packed import Array, Vector
 from quadsense.methods.interior.coordinates import Coordinates
-from quadsense.methods.interior.svec import Array, Vector
 
 Mask = npt.NDArray[np.bool_]
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from quadsense.core.packed import Array, Vector
 from quadsense.methods.interior.coordinates import Coordinates
 from quadsense.methods.interior.preconditioner import Preconditioner
-from quadsense.methods.interior.svec import Array, Vector
 from quadsense.watch import look
 
 STEPS = 2000  # conjugate-gradient steps of one solve, at most

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from quadsense.core.packed import Array, Vector
 from quadsense.methods.interior.normal import least_squares
 from quadsense.methods.interior.program import Program, excess, residual
-from quadsense.methods.interior.svec import Array, Vector
 
 Indices = npt.NDArray[np.intp]
 

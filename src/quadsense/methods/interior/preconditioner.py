@@ -10,7 +10,7 @@ import numpy.typing as npt
 from scipy.linalg import lapack
 
 from quadsense.core.cholesky import factor_upper
-from quadsense.methods.interior.svec import Array, Vector, smat, svec
+from quadsense.core.packed import Array, Vector, pack, unpack
 
 
 class Preconditioner(Protocol):
@@ -45,7 +45,7 @@ class CholeskyPreconditioner:
 
     def __call__(self, x: Array) -> Array:
         """Apply the inverse of the factored matrix."""
-        flat = x if self.n is None else svec(x)
+        flat = x if self.n is None else pack(x)
         # Right sides span many powers of ten over a solve; float32 does not.
         scaled = self.scale * flat
         size = float(np.abs(scaled).max())
@@ -55,7 +55,7 @@ class CholeskyPreconditioner:
         right = (scaled / size).astype(self.triangle.dtype)
         solution = solve(self.triangle, right, lower=0, overwrite_b=1)[0]
         flat = self.scale * solution.astype(np.float64) * size
-        return flat if self.n is None else smat(flat, self.n, self.dtype)
+        return flat if self.n is None else unpack(flat, self.n, self.dtype)
 
 
 def cholesky(
@@ -64,10 +64,10 @@ def cholesky(
     """Factor ``factor * M`` (upper triangle, in place), scaled to unit diagonal and shifted.
 
     The shift covers rounding and the directions that no measurement sees; None when the matrix
-    is still not positive definite.
+    is still not positive definite, or there is nothing to factor.
     """
     diagonal = M.diagonal().astype(np.float64)
-    floor = float(diagonal.max()) * 1e-20
+    floor = float(diagonal.max(initial=np.nan if not diagonal.size else 0.0)) * 1e-20
     if not np.isfinite(floor):
         return None
     scale = 1.0 / np.sqrt(np.maximum(diagonal, max(floor, float(np.finfo(M.dtype).tiny))))

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from quadsense.core.packed import Array, Vector
 from quadsense.core.products import unknowns
 from quadsense.methods.interior.coordinates import Coordinates, MatrixCoordinates, gram_coordinates
 from quadsense.methods.interior.infeasible import NORM_FACTOR, data_scale
 from quadsense.methods.interior.mehrotra import SIGNS, Mask
 from quadsense.methods.interior.rows import row_coordinates
-from quadsense.methods.interior.svec import Array, Vector
 
 GRAM_ROWS = 6000  # beyond, the m-by-m Gram matrix costs more than products with U
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import qr, solve_triangular
 
+from quadsense.core.packed import Array, Vector, features, unpack
 from quadsense.methods.interior.mehrotra import Point
 from quadsense.methods.interior.preconditioner import Preconditioner
-from quadsense.methods.interior.svec import Array, Vector, design_block, smat
 from quadsense.watch import look
 
 ENTRIES = 4_000_000  # of the design matrix, 32 MB
@@ -44,7 +44,7 @@ class RowCoordinates:
     G : ndarray, shape (m, k)
         The sensing map, ``F(A) = G x``.
     basis : ndarray, shape (unknowns, k), or None
-        ``svec(A) = basis @ x``; None: x is ``svec(A)`` itself.
+        ``pack(A) = basis @ x``; None: x is ``pack(A)`` itself.
     delta : ndarray, shape (m,)
     """
 
@@ -88,17 +88,17 @@ class RowCoordinates:
 
     def matrix(self, x: Array, n: int, dtype: np.dtype[np.generic]) -> Array:
         """Return A."""
-        return smat(x if self.basis is None else self.basis @ x, n, dtype)
+        return unpack(x if self.basis is None else self.basis @ x, n, dtype)
 
 
 def row_coordinates(U: Array, delta: Vector) -> RowCoordinates:
     """Write the sensing map out on the directions that it sees."""
-    features = np.ascontiguousarray(design_block(U, np.float64).T)
-    _look(features.shape)
-    Q, R, _ = qr(features.T, mode="economic", pivoting=True, check_finite=False)
+    G = np.ascontiguousarray(features(U))
+    _look(G.shape)
+    Q, R, _ = qr(G.T, mode="economic", pivoting=True, check_finite=False)
     sizes = np.abs(np.diagonal(R))
     basis = Q[:, sizes > UNSEEN * float(np.max(sizes, initial=0.0))]
-    return RowCoordinates(features @ basis, basis, delta)
+    return RowCoordinates(G @ basis, basis, delta)
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,13 @@ import numpy as np
 from quadsense.arrays import to_numpy
 from quadsense.core.forms import MeasuredForm
 from quadsense.core.matrix import SensedMatrix
+from quadsense.core.packed import Array, Vector
 from quadsense.core.products import forward
 from quadsense.methods.base import Problem
 from quadsense.methods.interior.asked import asked
 from quadsense.methods.interior.coordinates import GramCoordinates, MatrixCoordinates
 from quadsense.methods.interior.program import Program, prepare, prepare_rows
 from quadsense.methods.interior.rows import fits
-from quadsense.methods.interior.svec import Array, Vector
 from quadsense.methods.steps import start_matrix
 
 

@@ -7,10 +7,10 @@ from typing import Literal
 
 import numpy as np
 
+from quadsense.core.packed import Array, Vector
 from quadsense.methods.interior.coordinates import GramCoordinates
 from quadsense.methods.interior.program import Program
 from quadsense.methods.interior.rows import RowCoordinates
-from quadsense.methods.interior.svec import Array, Vector
 
 Verdict = Literal["met", "infeasible", "optimal", "stalled"]
 

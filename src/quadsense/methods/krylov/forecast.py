@@ -27,8 +27,10 @@ def distance(decreases: Vector, z: Vector) -> float:
         return float(np.sqrt(np.sum(decreases[-2:])))
     if len(decreases) < 5:
         return np.inf
-    rate = (decreases[-1] / max(decreases[-5], np.finfo(np.float64).tiny)) ** 0.25
-    if rate >= 1.0:
+    if decreases[-1] >= decreases[-5]:
+        return np.inf
+    rate = (decreases[-1] / decreases[-5]) ** 0.25
+    if rate == 1.0:
         return np.inf
     return float(np.sqrt(np.max(decreases[-2:]) * rate / (1.0 - rate)))
 

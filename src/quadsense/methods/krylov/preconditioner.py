@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import get_blas_funcs, lapack
+from scipy.linalg import lapack
 
-from quadsense.core.cholesky import SMALL, factor_upper, inner_upper
+from quadsense.core.cholesky import factor_upper
+from quadsense.core.packed import normal_matrix, weighed_blocks
 from quadsense.core.products import Float, Inexact, gram, unknowns
 from quadsense.threads import all_for_blas
-from quadsense.watch import look
 
 # The first shift, in units of sqrt(size) times the precision, by which rounding perturbs the
 # eigenvalues of a unit-diagonal matrix. A failed attempt costs a factorisation, a larger shift
@@ -27,7 +27,6 @@ _SHIFT_GROWTH = 8.0
 _EVEN = 1e-2
 # Squared pivots within this factor of the shift: eigenvalues that the factor does not resolve.
 _UNRESOLVED = 30.0
-_FEATURE_BYTES = 1 << 25
 
 
 @dataclass(frozen=True)
@@ -135,49 +134,4 @@ def factor_normal(U: Inexact, single: Inexact) -> Factor:
 
 def _normal(U: Inexact) -> Float:
     """Upper triangle of ``F* F`` in the precision of U."""
-    m, size = len(U), unknowns(U)
-    normal = np.zeros((size, size), dtype=U.real.dtype, order="F")
-    update = get_blas_funcs(("syrk",), (normal,))[0]
-    step = max(64, _FEATURE_BYTES // (normal.itemsize * size))
-    for first in range(0, m, step):
-        look()
-        block = features(U[first : first + step])
-        with all_for_blas():
-            if size > SMALL:
-                normal = inner_upper(block, normal)
-                continue
-            normal = update(1.0, block.T, beta=1.0, c=normal, overwrite_c=1)
-    return normal
-
-
-def pack(S: Inexact) -> npt.NDArray[np.float64]:
-    """Isometric real coordinates of a symmetric or Hermitian matrix."""
-    upper = np.sqrt(2.0) * S[np.triu_indices(len(S), 1)]
-    parts = [S.diagonal().real, upper.real]
-    if np.iscomplexobj(S):
-        parts.append(upper.imag)
-    return np.asarray(np.concatenate(parts), dtype=np.float64)
-
-
-def unpack(x: npt.NDArray[np.float64], n: int, dtype: npt.DTypeLike) -> Inexact:
-    """The matrix whose `pack` is x, in the given dtype."""
-    S = np.zeros((n, n), dtype=dtype)
-    half = n * (n - 1) // 2
-    upper = np.sqrt(0.5) * x[n : n + half]
-    if np.iscomplexobj(S):
-        upper = upper + 1j * np.sqrt(0.5) * x[n + half :]
-    S[np.triu_indices(n, 1)] = upper
-    S += S.conj().T
-    S[np.diag_indices(n)] = x[:n]
-    return S
-
-
-def features(U: Inexact) -> Float:
-    """Rows ``pack(u_i u_i*)``, shape (m, N): the sensing map as an explicit matrix."""
-    j, k = np.triu_indices(U.shape[1], 1)
-    upper = np.sqrt(U.real.dtype.type(2.0)) * (U[:, j] * U[:, k].conj())
-    diagonal = U.real**2 + U.imag**2
-    parts = [diagonal, upper.real]
-    if np.iscomplexobj(U):
-        parts.append(upper.imag)
-    return np.concatenate(parts, axis=1)
+    return normal_matrix(weighed_blocks(U), unknowns(U), U.real.dtype, lower=False)

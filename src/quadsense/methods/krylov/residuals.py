@@ -23,9 +23,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from quadsense.core.packed import pack, unpack
 from quadsense.core.products import Inexact, adjoint, forward
 from quadsense.methods.krylov import forecast
-from quadsense.methods.krylov.preconditioner import pack, solve_once, unpack
+from quadsense.methods.krylov.preconditioner import solve_once
 from quadsense.methods.krylov.span import Span
 from quadsense.methods.krylov.system import SINGLE_GAIN, System, Vector, prepare
 from quadsense.watch import look

@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 import scipy.linalg as sl
 
+from quadsense.core.packed import features, pack, unpack
 from quadsense.core.products import adjoint, unknowns
 from quadsense.methods.interior import rows
 from quadsense.methods.interior.mehrotra import SIGNS, Point, longest, slacks_of
 from quadsense.methods.interior.rows import Cone, RowCoordinates, RowSystem, row_system
-from quadsense.methods.interior.svec import design_block, smat, svec
 from quadsense.methods.positive.maps import Array, Intervals, Real, forward, project
 
 FAR = 3.0  # next to the first level and the readings: what the barrier holds back on an open side
@@ -196,8 +196,8 @@ def _scaled(data: _Data, state: CarefulState) -> _Scaled | None:
         data.sides, slacks, state.duals, state.level, state.floor, z, state.far,
         (float(np.sum(d * d)), d.size),
     )  # fmt: skip
-    features = np.ascontiguousarray(design_block(project(data.U, G), np.float64).T)
-    coordinates = RowCoordinates(features, None, data.delta)
+    map_rows = np.ascontiguousarray(features(project(data.U, G)))
+    coordinates = RowCoordinates(map_rows, None, data.delta)
     system = row_system(coordinates, at, in_cone=True)
     return None if system is None else _Scaled(d, G, W, at, coordinates, system)
 
@@ -210,9 +210,9 @@ def _newton(p: _Scaled, aim: float, goal: Real, floor_goal: float, twist: Array)
     wanted = np.where(at.sides, goal / at.slacks, 0.0)
     push = floor_goal / at.level
     pull = None if at.far is None else -aim / at.far**2 * at.z
-    dual = svec(np.diag(p.d).astype(R.dtype))
-    dx, dt = p.system.solve(wanted, push, pull, Cone(svec(R), dual))
-    change = smat(dx, n, R.dtype)
+    dual = pack(np.diag(p.d).astype(R.dtype))
+    dx, dt = p.system.solve(wanted, push, pull, Cone(pack(R), dual))
+    change = unpack(dx, n, R.dtype)
     moved = np.where(at.sides, dt + SIGNS * p.coordinates.forward(dx), 0.0)
     duals = wanted - at.duals * moved / at.slacks - at.duals
     floor = push - at.floor * dt / at.level - at.floor

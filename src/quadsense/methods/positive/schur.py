@@ -12,6 +12,7 @@ import numpy as np
 import scipy.linalg as sl
 
 from quadsense.core.cholesky import PANEL, SMALL, factor_upper, inner_upper, squared_moduli
+from quadsense.core.packed import features
 from quadsense.core.products import unknowns
 from quadsense.methods.positive.maps import Array, Real
 from quadsense.watch import look
@@ -57,7 +58,7 @@ def solver(V: Array, E: Real) -> Callable[[Real], Real]:
         M *= scale
         inverse = _inverse(M)
     else:
-        inverse = _inverse_by_unknowns(_real_rows(V) * scale[:, None])
+        inverse = _inverse_by_unknowns(np.ascontiguousarray(features(V)) * scale[:, None])
     return lambda r: scale * inverse(scale * r)
 
 
@@ -82,16 +83,6 @@ def _factor(M: Real) -> Real:
 def _whole(M: Real) -> Real:
     """Return a symmetric matrix from its upper triangle."""
     return np.asarray(np.triu(M) + np.triu(M, 1).T)
-
-
-def _real_rows(V: Array) -> Real:
-    """Return C with ``C @ C.T = |V @ V.conj().T|**2``: a row is ``v v*`` as a real vector."""
-    j, k = np.triu_indices(V.shape[1], 1)
-    across = np.sqrt(2.0) * V[:, j] * V[:, k].conj()
-    parts = [V.real**2 + V.imag**2, across.real]
-    if np.iscomplexobj(V):
-        parts.append(across.imag)
-    return np.concatenate(parts, axis=1)
 
 
 def _inverse_by_unknowns(C: Real) -> Callable[[Real], Real]:

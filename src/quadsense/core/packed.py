@@ -1,0 +1,125 @@
+"""Symmetric and Hermitian matrices as real vectors of the same norm, and the sensing map on them.
+
+First the diagonal, then sqrt(2) times the real parts above it by rows and, for complex matrices,
+sqrt(2) times the imaginary ones: N numbers in all, n(n+1)/2 or n^2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import blas
+
+from quadsense.core.cholesky import SMALL, inner_upper
+from quadsense.threads import all_for_blas
+from quadsense.watch import look
+
+Array = npt.NDArray[Any]
+Vector = npt.NDArray[np.float64]
+
+SQRT2 = float(np.sqrt(2.0))  # off the diagonal, so that the norms agree
+
+
+def size_of(n: int, is_complex: bool) -> int:
+    """Number of real unknowns of a matrix of order n."""
+    return n * n if is_complex else n * (n + 1) // 2
+
+
+def pack(A: Array) -> Vector:
+    """Stack a symmetric or Hermitian matrix into a real vector."""
+    upper = A[np.triu_indices(len(A), 1)]
+    parts = [A.diagonal().real, SQRT2 * upper.real]
+    if np.iscomplexobj(A):
+        parts.append(SQRT2 * upper.imag)
+    return np.asarray(np.concatenate(parts), dtype=np.float64)
+
+
+def unpack(x: Vector, n: int, dtype: npt.DTypeLike) -> Array:
+    """The matrix whose `pack` is x, in the given dtype."""
+    A = np.zeros((n, n), dtype=dtype)
+    upper = np.triu_indices(n, 1)
+    count = upper[0].size
+    values: Array = x[n : n + count] / SQRT2
+    if np.iscomplexobj(A):
+        values = values + 1j * (x[n + count :] / SQRT2)
+    A[upper] = values
+    A += A.conj().T
+    A[np.diag_indices(n)] = x[:n]
+    return A
+
+
+def features(rows: Array, dtype: npt.DTypeLike | None = None) -> Array:
+    """Rows ``pack(v_i v_i*)``: the sensing map as an explicit matrix, (k, n) to (k, N).
+
+    In the precision of the rows unless another real `dtype` is given, and in Fortran order.
+    """
+    V = np.ascontiguousarray(rows.T)
+    n, count = V.shape
+    dtype = V.real.dtype if dtype is None else np.dtype(dtype)
+    re = V.real.astype(dtype, copy=False)
+    out = np.empty((size_of(n, np.iscomplexobj(V)), count), dtype=dtype)
+    pairs = n * (n - 1) // 2
+    root = re * np.asarray(SQRT2, dtype=dtype)
+    offset = n
+    if not np.iscomplexobj(V):
+        np.multiply(re, re, out=out[:n])
+        for j in range(n - 1):
+            end = offset + n - 1 - j
+            np.multiply(re[j + 1 :], root[j], out=out[offset:end])
+            offset = end
+        return out.T
+    im = V.imag.astype(dtype, copy=False)
+    root_im = im * np.asarray(SQRT2, dtype=dtype)
+    np.add(re * re, im * im, out=out[:n])
+    for j in range(n - 1):
+        end = offset + n - 1 - j
+        np.multiply(re[j + 1 :], root[j], out=out[offset:end])
+        out[offset:end] += im[j + 1 :] * root_im[j]
+        imaginary = out[offset + pairs : end + pairs]
+        np.multiply(re[j + 1 :], root_im[j], out=imaginary)
+        imaginary -= im[j + 1 :] * root[j]
+        offset = end
+    return out.T
+
+
+def normal_matrix(blocks: Iterable[Array], size: int, dtype: npt.DTypeLike, lower: bool) -> Array:
+    """One triangle of ``sum_i pack(v_i v_i*) pack(v_i v_i*)^T``, N by N in Fortran order.
+
+    The map is never held whole: each block of it is rebuilt from the rows, which costs a share
+    ``1/N`` of the product.
+
+    Parameters
+    ----------
+    blocks : iterable of arrays of shape (k, n)
+        The rows, some at a time.
+    size : int
+        N.
+    dtype : float32 or float64
+    lower : bool
+        Whether the lower triangle is wanted, else the upper.
+    """
+    rank_update = blas.ssyrk if np.dtype(dtype) == np.float32 else blas.dsyrk
+    M = np.zeros((size, size), dtype=dtype, order="F")
+    for rows in blocks:
+        look()
+        part = features(rows, dtype)
+        with all_for_blas():
+            if size > SMALL and not lower:
+                M = inner_upper(part, M)
+                continue
+            M = rank_update(1.0, part, beta=1.0, c=M, trans=1, lower=int(lower), overwrite_c=1)
+    return M
+
+
+ROWS = 1024  # rows handled together: the block and its products stay in cache
+
+
+def weighed_blocks(U: Array, weights: Vector | None = None) -> Iterable[Array]:
+    """Rows of U, `ROWS` at a time, such that ``v_i v_i*`` weighs ``sqrt(weights_i)``."""
+    quarter = None if weights is None else np.sqrt(np.sqrt(weights))
+    for first in range(0, len(U), ROWS):
+        part = slice(first, first + ROWS)
+        yield U[part] if quarter is None else U[part] * quarter[part, None]
