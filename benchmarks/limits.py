@@ -80,6 +80,7 @@ def twice(m, n):
 
 def child(road, limit):
     """One solve; prints what became of it when it is over."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
     (U, b), arguments = roads()[road]()
     p = quadsense.datasets.gaussian(4, 8, seed=0)
     warmup = {name: arguments[name] for name in ("method", "psd") if name in arguments}

@@ -33,7 +33,7 @@ def to_result(request: Request, answer: Answer) -> Result:
     """Put together what the user sees."""
     watch = request.limits.watch
     # A ratio or bound beyond float64 is as good as infinite.
-    with np.errstate(over="ignore"), watch.part("answer"), watch.heeded(), watch.grace():
+    with np.errstate(over="ignore"), watch.part("answer"), watch.grace():
         return _to_result(request, answer)
 
 
@@ -41,13 +41,14 @@ def _to_result(request: Request, answer: Answer) -> Result:
     data = request.data
     values = Values(data, answer.outcome.found, answer.set_aside)
     try:
-        certificate = _certificate(request, answer, values)
+        with request.limits.watch.heeded():
+            certificate = _certificate(request, answer, values)
     except Stop:
         answer = _unproved(request, answer)
         certificate = _certificate(request, answer, values)
     outcome = answer.outcome
     status = _status(answer, certificate)
-    unique, unseen, exact = _identifiability(data, answer, RANK_SHARE * request.plan.flops)
+    unique, unseen, exact = _identifiability(request, answer)
     suspects = _suspects(data, certificate)
     words = Words(
         request, answer, data, values, certificate, status, unique, unseen, exact, suspects
@@ -175,18 +176,17 @@ def _suspects(data: Measurements, certificate: Certificate) -> npt.NDArray[np.in
     return order[: min(enough, MOST_SUSPECTS)]
 
 
-def _identifiability(
-    data: Measurements, answer: Answer, flops: float
-) -> tuple[bool | None, int | None, bool]:
+def _identifiability(request: Request, answer: Answer) -> tuple[bool | None, int | None, bool]:
     """Whether the measurements determine A, how many dimensions they do not see, and if exactly.
 
     Where something was set aside, only a bound is told: what is left was not looked at.
     """
+    data = request.data
     unknowns, kept = data.unit_rows.unknowns, data.m - answer.set_aside.size
     rank = None
     if not answer.set_aside.size:
-        with suppress(Stop):  # it can wait
-            rank = data.quick_rank(flops)
+        with suppress(Stop), request.limits.watch.heeded():  # it can wait
+            rank = data.quick_rank(RANK_SHARE * request.plan.flops)
     if rank is not None:
         return rank == unknowns, unknowns - rank, True
     if kept < unknowns:
