@@ -76,6 +76,11 @@ class Watch:
         return self.time_limit is not None and self.elapsed >= self.time_limit
 
     @property
+    def left(self) -> float | None:
+        """Seconds left, at least 0; None where there is no limit."""
+        return None if self.time_limit is None else max(0.0, self.time_limit - self.elapsed)
+
+    @property
     def over(self) -> bool:
         """Whether to stop, for whatever reason."""
         return self.interrupts.pressed or self.late
