@@ -50,7 +50,7 @@ def roads():
         "no delta": lambda: (noisy(10_000, 100), {}),
         "auto, infeasible": lambda: (noisy(12_000, 100), {"delta": 0.5}),
         "psd, delta": lambda: (noisy(6000, 300), {"delta": 0.5, "psd": True}),
-        "psd, interior": lambda: (noisy(4500, 90), {"delta": 2.2, "psd": True}),
+        "psd, interior": lambda: (noisy(4500, 60), {"delta": 1.4, "psd": True}),
         "psd, no delta": lambda: (noisy(4500, 90), {"psd": True}),
         "psd, no delta, many": lambda: (noisy(20_000, 200), {"psd": True}),
         "psd, large n": lambda: (noisy(4000, 1500), {"delta": 1e-3, "psd": True}),

@@ -21,6 +21,9 @@ SMALL = 1500
 PANEL = 256
 """Columns of a block, for products that run at full speed."""
 
+BLOCK_ENTRIES = 2**20
+"""Entries of a block that is written twice, once across."""
+
 CLEAR = 100.0
 """Times the tolerance that the least pivot is, where no pivoting is needed."""
 
@@ -85,7 +88,8 @@ def inner_upper(X: Array, out: Array | None = None) -> Array:
     fresh = out is None
     M = np.zeros((k, k), dtype=X.dtype, order="F") if out is None else out
     # As wide as can be looked at in time, but not so narrow that products run slowly.
-    width = int(np.clip(BLOCK_FLOPS / (2.0 * max(m, 1) * max(k, 1)), PANEL, max(k, PANEL)))
+    narrow = PANEL // 4
+    width = int(np.clip(BLOCK_FLOPS / (2.0 * max(m, 1) * max(k, 1)), narrow, max(k, narrow)))
     for begin in range(0, k, width):
         end = min(begin + width, k)
         look()
@@ -101,14 +105,15 @@ def squared_moduli(U: Array) -> Array:
     """``K_ij = |<u_i, u_j>|^2`` for the rows of U, whole: (m, n) to (m, m)."""
     m, n = U.shape
     cost = (8.0 if np.iscomplexobj(U) else 2.0) * m * n
-    size = max(PANEL, int(BLOCK_FLOPS / max(cost, 1.0)))
+    size = int(max(PANEL // 4, min(BLOCK_FLOPS / max(cost, 1.0), BLOCK_ENTRIES / max(m, 1))))
     if size >= m:
         return np.asarray(np.abs(U @ U.conj().T) ** 2)
     K = np.empty((m, m))
     for begin in range(0, m, size):
         end = min(begin + size, m)
         look()
-        block = np.abs(U[begin:end] @ U[:end].conj().T) ** 2
+        block = U[begin:end] @ U[:end].conj().T
+        block = np.abs(block) ** 2 if np.iscomplexobj(block) else np.square(block, out=block)
         K[begin:end, :end] = block
         K[:end, begin:end] = block.T
     return K
@@ -133,7 +138,8 @@ def pivoted(K: Array, tolerance: float) -> tuple[Array, npt.NDArray[np.intp]]:
     """
     m = len(K)
     if m > SMALL:  # mostly no row depends on the others, and no pivots are needed to see that
-        R, info = factor_upper(np.array(K, order="F"))
+        R, info = factor_upper(np.array(K.T, order="F"))
+        look()
         if info == 0 and float(np.min(R.diagonal())) ** 2 > CLEAR * tolerance:
             return np.tril(R.T), np.arange(m)
     look(float(m) ** 3 / 3.0)

@@ -20,8 +20,13 @@ from quadsense.arrays import to_numpy
 from quadsense.files.npz import read_arrays, write_arrays
 
 FORMAT = "quadsense state"
+"""What the metadata of a state's file says it is."""
+
 VERSION = 1
+"""Of that format: it rises when states written before could not be read any more."""
+
 PACKAGE = "quadsense"
+"""The package whose dataclasses and enumerations a file may name."""
 
 
 def encode(value: Any) -> tuple[dict[str, Any], Any]:

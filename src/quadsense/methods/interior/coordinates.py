@@ -167,6 +167,7 @@ class GramCoordinates:
 
     def preconditioner(self, d: Vector, precision: int) -> Preconditioner | None:
         """Return the Cholesky factor of ``L^T diag(d / delta^2) L``."""
+        look()
         rows = self.L * (np.sqrt(d) / self.delta)[:, None]
         return cholesky(_inner(rows), 1.0, None, np.float64)
 
@@ -201,8 +202,11 @@ def gram_coordinates(U: Array, delta: Vector) -> GramCoordinates:
     even = bool(np.all(np.abs(squares - 1.0) <= 1e-12))
     if not even:
         squares = np.where(squares > 0.0, squares, 1.0)
+        look()
         K /= squares[:, None]
+        look()
         K /= squares
+        look()
     L, order = pivoted(K, m * float(np.finfo(float).eps))
     if not even:
         L *= squares[:, None]

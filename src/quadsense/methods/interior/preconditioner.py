@@ -11,6 +11,7 @@ from scipy.linalg import lapack
 
 from quadsense.core.cholesky import factor_upper
 from quadsense.core.packed import Array, Vector, pack, unpack
+from quadsense.watch import look
 
 
 class Preconditioner(Protocol):
@@ -72,6 +73,7 @@ def cholesky(
         return None
     scale = 1.0 / np.sqrt(np.maximum(diagonal, max(floor, float(np.finfo(M.dtype).tiny))))
     narrow = scale.astype(M.dtype)
+    look()
     M *= narrow[:, None]
     M *= narrow[None, :]
     size = M.shape[0]

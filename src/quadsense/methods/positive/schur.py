@@ -54,8 +54,10 @@ def solver(V: Array, E: Real) -> Callable[[Real], Real]:
         else:
             M = V @ V.conj().T
             M = M.real**2 + M.imag**2 if np.iscomplexobj(M) else np.square(M, out=M)
+        look()
         M *= scale[:, None]
         M *= scale
+        look()
         inverse = _inverse(M)
     else:
         inverse = _inverse_by_unknowns(np.ascontiguousarray(features(V)) * scale[:, None])
@@ -66,7 +68,7 @@ def _inverse(M: Real) -> Callable[[Real], Real]:
     """Return the solver of ``(I + M) x = r``; M is overwritten."""
     M[np.diag_indices(len(M))] += 1.0
     if len(M) > SMALL:
-        upper = _factor(np.asfortranarray(M))
+        upper = _factor(M.T if M.flags.c_contiguous else np.asfortranarray(M))  # symmetric
         return lambda r: np.asarray(sl.cho_solve((upper, False), r, check_finite=False))
     factor = sl.cho_factor(M, lower=True, overwrite_a=True, check_finite=False)
     return lambda r: np.asarray(sl.cho_solve(factor, r, check_finite=False))
