@@ -34,7 +34,8 @@ def factor_upper(M: Array) -> tuple[Array, int]:
     Parameters
     ----------
     M : ndarray, shape (n, n)
-        Fortran order; overwritten. What is below the diagonal is neither read nor cleared.
+        Fortran order; overwritten. What is below the diagonal is not read, and only changed
+        within blocks of `PANEL` along the diagonal.
 
     Returns
     -------
@@ -125,7 +126,7 @@ def pivoted(K: Array, tolerance: float) -> tuple[Array, npt.NDArray[np.intp]]:
     Parameters
     ----------
     K : ndarray, shape (m, m)
-        Real; both triangles.
+        Real, C order, both triangles; overwritten.
     tolerance : float
         Pivots at most this are taken for zero.
 
@@ -137,14 +138,28 @@ def pivoted(K: Array, tolerance: float) -> tuple[Array, npt.NDArray[np.intp]]:
         The pivots in turn, then the others: ``L[order]`` is lower triangular.
     """
     m = len(K)
+    M = K.T  # in Fortran order
     if m > SMALL:  # mostly no row depends on the others, and no pivots are needed to see that
-        R, info = factor_upper(np.array(K.T, order="F"))
-        look()
+        parts = [slice(begin, begin + PANEL) for begin in range(0, m, PANEL)]
+        kept = [M[part, part].copy() for part in parts]
+        R, info = factor_upper(M)
         if info == 0 and float(np.min(R.diagonal())) ** 2 > CLEAR * tolerance:
-            return np.tril(R.T), np.arange(m)
+            return _cleared(R.T), np.arange(m)
+        for part, block in zip(parts, kept, strict=True):  # what is below was left as it was
+            M[part, part] = block
     look(float(m) ** 3 / 3.0)
-    factor, pivots, rank, _ = lapack.dpstrf(K, lower=1, tol=tolerance)
+    factor, pivots, rank, _ = lapack.dpstrf(M, lower=1, tol=tolerance)
     order = np.asarray(pivots, dtype=np.intp) - 1
     L = np.zeros((m, rank))
     L[order] = np.tril(factor)[:, :rank]
     return L, order
+
+
+def _cleared(L: Array) -> Array:
+    """L with zeros above the diagonal, in its place."""
+    for begin in range(0, len(L), PANEL):
+        look()
+        rows = slice(begin, begin + PANEL)
+        L[rows, begin + PANEL :] = 0.0
+        L[rows, rows] = np.tril(L[rows, rows])
+    return L
