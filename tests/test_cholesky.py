@@ -10,6 +10,7 @@ from quadsense.core import cholesky
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     monkeypatch.setattr(cholesky, "SMALL", 10)
+    monkeypatch.setattr(cholesky, "WHOLE", 10.0)
     monkeypatch.setattr(cholesky, "PANEL", 8)
     monkeypatch.setattr(cholesky, "BLOCK_FLOPS", 100.0)
     monkeypatch.setattr(cholesky, "BLOCK_ENTRIES", 100)

@@ -11,12 +11,17 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import get_lapack_funcs, lapack, solve_triangular
 
+from quadsense.core.blas import add_product
 from quadsense.watch import BLOCK_FLOPS, look
 
 Array = npt.NDArray[Any]
 
-SMALL = 1500
-"""Order up to which a factorisation takes a tenth of a second at most."""
+SMALL = 3000
+"""Order up to which a factorisation takes about a third of a second."""
+
+WHOLE = 6.0 * BLOCK_FLOPS
+"""Operations of a product up to which it is not divided, though that is several looks' worth: it
+runs a tenth faster whole."""
 
 PANEL = 256
 """Columns of a block, for products that run at full speed."""
@@ -26,6 +31,11 @@ BLOCK_ENTRIES = 2**20
 
 CLEAR = 100.0
 """Times the tolerance that the least pivot is, where no pivoting is needed."""
+
+
+def divided(flops: float, dtype: npt.DTypeLike = np.float64) -> bool:
+    """Whether a product of so many operations is to be done in parts."""
+    return flops > WHOLE * (2.0 if np.dtype(dtype) == np.float32 else 1.0)
 
 
 def factor_upper(M: Array) -> tuple[Array, int]:
@@ -51,7 +61,7 @@ def factor_upper(M: Array) -> tuple[Array, int]:
     """
     (potrf,) = get_lapack_funcs(("potrf",), (M,))
     n = len(M)
-    if n <= SMALL:
+    if n <= SMALL or not divided(float(n) ** 3 / 3.0, M.dtype):
         R, info = potrf(M, lower=0, clean=0, overwrite_a=1)
         return R, int(info)
     for first in range(0, n, PANEL):
@@ -65,13 +75,14 @@ def factor_upper(M: Array) -> tuple[Array, int]:
             break
         rows = np.asfortranarray(M[first:last, last:])
         rows = solve_triangular(corner, rows, trans="C", overwrite_b=True, check_finite=False)
+        rows = np.asfortranarray(rows)
         M[first:last, last:] = rows
-        left = rows.conj().T if np.iscomplexobj(M) else rows.T
         for begin in range(last, n, PANEL):
             end = min(begin + PANEL, n)
             if 2.0 * (end - last) * PANEL * (end - begin) > 0.1 * BLOCK_FLOPS:
                 look()
-            M[last:end, begin:end] -= left[: end - last] @ rows[:, begin - last : end - last]
+            columns = rows[:, begin - last : end - last]
+            add_product(M[last:end, begin:end], rows[:, : end - last], columns, -1.0)
     return M, 0
 
 
@@ -86,19 +97,15 @@ def inner_upper(X: Array, out: Array | None = None) -> Array:
         Fortran order; changed in place.
     """
     m, k = X.shape
-    fresh = out is None
+    X = np.asfortranarray(X)
     M = np.zeros((k, k), dtype=X.dtype, order="F") if out is None else out
-    # As wide as can be looked at in time, but not so narrow that products run slowly.
-    narrow = PANEL // 4
-    width = int(np.clip(BLOCK_FLOPS / (2.0 * max(m, 1) * max(k, 1)), narrow, max(k, narrow)))
+    # As wide as can be looked at in time, but not so narrow that products run slowly, nor so wide
+    # that much is done below the diagonal.
+    width = int(np.clip(BLOCK_FLOPS / (2.0 * max(m, 1) * max(k, 1)), PANEL // 4, PANEL))
     for begin in range(0, k, width):
         end = min(begin + width, k)
         look()
-        product = X[:, :end].T @ X[:, begin:end]
-        if fresh:
-            M[:end, begin:end] = product
-        else:
-            M[:end, begin:end] += product
+        add_product(M[:end, begin:end], X[:, :end], X[:, begin:end], 1.0)
     return M
 
 

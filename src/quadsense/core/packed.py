@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import blas
 
-from quadsense.core.cholesky import SMALL, inner_upper
+from quadsense.core.cholesky import divided, inner_upper
 from quadsense.threads import all_for_blas
 from quadsense.watch import look
 
@@ -107,7 +107,7 @@ def normal_matrix(blocks: Iterable[Array], size: int, dtype: npt.DTypeLike, lowe
         look()
         part = features(rows, dtype)
         with all_for_blas():
-            if size > SMALL and not lower:
+            if not lower and divided(len(part) * float(size) ** 2, dtype):
                 M = inner_upper(part, M)
                 continue
             M = rank_update(1.0, part, beta=1.0, c=M, trans=1, lower=int(lower), overwrite_c=1)

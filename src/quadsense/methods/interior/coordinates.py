@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import solve_triangular
 
-from quadsense.core.cholesky import SMALL, inner_upper, pivoted, squared_moduli
+from quadsense.core.cholesky import divided, inner_upper, pivoted, squared_moduli
 from quadsense.core.packed import ROWS, Array, Vector, normal_matrix, weighed_blocks
 from quadsense.core.products import unknowns
 from quadsense.methods.interior.preconditioner import MomentPreconditioner, Preconditioner, cholesky
@@ -186,7 +186,7 @@ class GramCoordinates:
 
 def _inner(rows: Vector) -> Array:
     """Return ``rows^T rows``, at least its upper triangle, in Fortran order."""
-    if rows.shape[1] <= SMALL:
+    if not divided(len(rows) * float(rows.shape[1]) ** 2):
         return np.asfortranarray(rows.T @ rows)
     return inner_upper(rows)
 

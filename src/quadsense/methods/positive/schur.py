@@ -11,7 +11,14 @@ from collections.abc import Callable
 import numpy as np
 import scipy.linalg as sl
 
-from quadsense.core.cholesky import PANEL, SMALL, factor_upper, inner_upper, squared_moduli
+from quadsense.core.cholesky import (
+    PANEL,
+    SMALL,
+    divided,
+    factor_upper,
+    inner_upper,
+    squared_moduli,
+)
 from quadsense.core.packed import features
 from quadsense.core.products import unknowns
 from quadsense.methods.positive.maps import Array, Real
@@ -99,10 +106,10 @@ def _inverse_by_unknowns(C: Real) -> Callable[[Real], Real]:
     order = np.argsort(-sizes, kind="stable")
     large, small = np.sort(order[:count]), np.sort(order[count:])
     C_large, C_small = C[large], C[small]
-    large_size = C.shape[1] > SMALL
-    inner = inner_upper(C_small) if large_size else C_small.T @ C_small
+    apart = divided(len(C) * float(C.shape[1]) ** 2)
+    inner = inner_upper(C_small) if apart else C_small.T @ C_small
     inner[np.diag_indices(len(inner))] += 1.0
-    if large_size:
+    if apart:
         factor = np.tril(_factor(inner).T)
     else:
         factor = sl.cholesky(inner, lower=True, overwrite_a=True, check_finite=False)
@@ -113,7 +120,7 @@ def _inverse_by_unknowns(C: Real) -> Callable[[Real], Real]:
         reduced[:, columns] = sl.solve_triangular(
             factor, C_large[columns].T, lower=True, check_finite=False
         )
-    outer = _inverse(_whole(inner_upper(reduced)) if count > SMALL else reduced.T @ reduced)
+    outer = _inverse(_whole(inner_upper(reduced)) if apart else reduced.T @ reduced)
 
     def through(x: Real) -> Real:
         """Return ``(I + C_small' C_small)^-1 x``."""
