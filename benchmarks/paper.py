@@ -68,12 +68,13 @@ def stepper(U, b, delta, method, **options):
         delta=scaled.delta,
         tau=float(scaled.b.max()),
         options=METHODS.traits(method).options(schedule="paper", **options),
-        seed=np.random.default_rng(0),
+        seed=0,
     )
     solver = METHODS[method]()
-    start = solver.start(problem)
-    solver.advance(problem, start, 2)  # compile
-    return lambda steps: solver.advance(problem, start, steps), start
+    program = solver.prepare(problem)
+    start = solver.start(program)
+    solver.advance(program, start, 2)  # compile
+    return lambda steps: solver.advance(program, start, steps), start
 
 
 def speedups():

@@ -10,7 +10,7 @@ from quadsense.request import start_value
 
 
 def build(U, b, delta, *, method="gd", seed=0, start="tau", **options):
-    """Method, problem and first state, for stepping by hand."""
+    """Method, program and first state, for stepping by hand."""
     data = quadsense.Measurements(U, b, delta=delta)
     scaled = data.scaled()
     kind, _ = gram_form(data.m, data.n, data.orthonormal)
@@ -21,10 +21,11 @@ def build(U, b, delta, *, method="gd", seed=0, start="tau", **options):
         delta=scaled.delta,
         tau=start_value(start, scaled.b, data.unit_rows.nonzero),
         options=METHODS.traits(method).options(**options),
-        seed=np.random.default_rng(seed),
+        seed=seed,
     )
     solver = METHODS[method]()
-    return solver, problem, solver.start(problem)
+    program = solver.prepare(problem)
+    return solver, program, solver.start(program)
 
 
 def unit(U):

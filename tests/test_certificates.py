@@ -188,10 +188,10 @@ def test_the_bounded_norm_never_lengthens_the_step(rng):
     U, b = rng.standard_normal((20, 6)), rng.random(20)
     steps = {}
     for norm in ("exact", "bound"):
-        solver, problem, state = build(
+        solver, program, state = build(
             U, b, 1e-3, method="sgd", schedule="paper", norm=norm, batch_size=20, c=0.1
         )
-        after = solver.advance(problem, state, 1)
+        after = solver.advance(program, state, 1)
         steps[norm] = np.linalg.norm(np.asarray(after.d))
     assert 0 < steps["bound"] < steps["exact"]
 
@@ -199,7 +199,7 @@ def test_the_bounded_norm_never_lengthens_the_step(rng):
 class Drifting:
     """A method whose maintained residual is wrong until it is corrected."""
 
-    name, options, limit, lemma, short_strides_first = "drifting", frozenset(), None, "", True
+    name, options, short_strides_first = "drifting", frozenset(), True
 
     def __init__(self):
         self.real, self.corrected = GradientDescent(), 0
@@ -207,20 +207,21 @@ class Drifting:
     def __getattr__(self, name):
         return getattr(self.real, name)
 
-    def advance(self, problem, state, steps):
-        after = self.real.advance(problem, state, steps)
+    def advance(self, program, state, steps):
+        after = self.real.advance(program, state, steps)
         return replace(after, y=0.5 * after.y, max_ratio=0.5 * after.max_ratio)
 
-    def correct(self, problem, state, z, goal):
+    def correct(self, program, state, z, goal):
         self.corrected += 1
         assert goal < 1.0
-        truth = problem.rows.gram_times(self.real._weight(problem) * state.d)
+        problem = program.problem
+        truth = problem.rows.gram_times(program.weight * state.d)
         np.testing.assert_allclose(z, problem.initial_residual() - truth, atol=1e-12)
-        return self.real.correct(problem, state, z, goal)
+        return self.real.correct(program, state, z, goal)
 
 
 def test_drift_is_found_out_and_corrected(gaussian):
-    _, problem, _ = build(gaussian.U, gaussian.b, 0.05)
+    problem = build(gaussian.U, gaussian.b, 0.05)[1].problem
     method = Drifting()
     outcome = run(
         method,
@@ -230,5 +231,5 @@ def test_drift_is_found_out_and_corrected(gaussian):
         Limits(max_iter=5000),
     )
     assert method.corrected > 0
-    z = readings(gaussian.U, np.asarray(method.matrix(problem, outcome.state))) - gaussian.b
+    z = readings(gaussian.U, np.asarray(outcome.matrix)) - gaussian.b
     assert (outcome.status is Status.MET) == bool(np.abs(z).max() <= 0.05)

@@ -23,16 +23,17 @@ def drive(problem, name, most=300):
     problem = replace(problem, options=METHODS.traits(name).options())
     method, corrections = METHODS[name](), 0
     with np.errstate(all="raise"):
-        state = method.start(problem)
+        program = method.prepare(problem)
+        state = method.start(program)
         while state.iteration < most:
-            claim = method.claim(problem, state)
+            claim = method.claim(program, state)
             if claim is None:
                 before = state
-                state = method.advance(problem, state, method.stride(problem))
+                state = method.advance(program, state, method.stride(program))
                 moved = state.iteration > before.iteration
-                assert moved or method.claim(problem, state) is not None
+                assert moved or method.claim(program, state) is not None
                 continue
-            matrix = method.matrix(problem, state)
+            matrix = method.matrix(program, state)
             if claim.kind != "met":
                 assert claim.kind != "undecided" or claim.reason
                 return claim.kind
@@ -45,7 +46,7 @@ def drive(problem, name, most=300):
             if corrections > 6 or rounding >= 0.5:
                 return "stalled"
             goal = min(0.9**corrections, 1.0 - 2.0 * rounding)
-            state = method.correct(problem, state, found.z, goal)
+            state = method.correct(program, state, found.z, goal)
     return "stopped"
 
 

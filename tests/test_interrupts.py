@@ -92,9 +92,9 @@ def test_sigterm_makes_the_command_write_the_best_so_far(tmp_path):
     code = (
         "import os, signal, sys, quadsense; from quadsense import cli, loop; "
         "add = loop._Recorder.add\n"
-        "def press(self, state):\n"
+        "def press(self, program, state):\n"
         "    if len(self.rows) == 3: os.kill(os.getpid(), signal.SIGTERM)\n"
-        "    return add(self, state)\n"
+        "    return add(self, program, state)\n"
         "loop._Recorder.add = press\n"
         "sys.argv = ['quadsense', 'solve', 'd.npz', '--delta', '1e-9', '--method', 'gd', "
         "'--schedule', 'paper', '-o', 'r.npz']\n"

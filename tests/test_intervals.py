@@ -177,12 +177,14 @@ def test_states_are_whole_through_all_stages():
     lo, hi = np.where(case.sides[1], lo, -np.inf), np.where(case.sides[0], hi, np.inf)
     problem = problem_of(quadsense.Measurements(case.V, bounds=(lo, hi)))
     method = METHODS["minimax"]()
-    state = path = method.start(problem)
+    program = method.prepare(problem)
+    state = path = method.start(program)
     stages = {state.stage}
-    while method.claim(problem, state) is None:
-        state = method.advance(problem, state, 2)
+    while method.claim(program, state) is None:
+        state = method.advance(program, state, 2)
         for _ in range(2):
-            path = METHODS["minimax"]().advance(problem, path, 1)
+            other = METHODS["minimax"]()
+            path = other.advance(other.prepare(problem), path, 1)
         stages.add(state.stage)
         assert path.iteration == state.iteration
         np.testing.assert_array_equal(path.inner.center, state.inner.center)

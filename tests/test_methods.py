@@ -14,11 +14,11 @@ from click.testing import CliRunner
 from toy import Toy
 
 import quadsense
-from quadsense import view
 from quadsense.cli import cli
 from quadsense.methods import METHODS, Traits, register
 from quadsense.methods.traits.base import ANSWERED, STATED, missing_traits
 from quadsense.plan import Shape, make_plan
+from quadsense.view import text as view
 
 ROOT = Path(__file__).resolve().parents[1]
 

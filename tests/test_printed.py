@@ -24,15 +24,15 @@ def data_of(name, complex_):
     return p.U, p.b
 
 
-def agree(solver, problem, state, reference):
+def agree(solver, program, state, reference):
     """Largest distance between lean and printed iterates over the norm of A, step by step."""
     worst = 0.0
     for t, A in enumerate(reference):
         assert state.iteration == t
-        lean = np.asarray(solver.matrix(problem, state))
+        lean = np.asarray(solver.matrix(program, state))
         worst = max(worst, np.linalg.norm(lean - A) / np.linalg.norm(A))
         if t < STEPS:
-            state = solver.advance(problem, state, 1)
+            state = solver.advance(program, state, 1)
     return worst
 
 
@@ -42,15 +42,15 @@ def test_gd_iterates_match_the_printed_algorithm(name, complex_, product):
     U, b = data_of(name, complex_)
     lam = product / np.abs(b).max()
     eps = min(0.01 * product, 0.3) / lam  # long steps, so that A really moves
-    solver, problem, state = build(U, b, 1e-9, schedule="paper", lam=lam, step=eps)
-    assert problem.gram.kind == ("identity" if name == "orthonormal" else "explicit")
+    solver, program, state = build(U, b, 1e-9, schedule="paper", lam=lam, step=eps)
+    assert program.problem.gram.kind == ("identity" if name == "orthonormal" else "explicit")
     reference = printed.gradient_descent(U, b, lam, eps, STEPS)
-    assert agree(solver, problem, state, reference) <= 1e-9
+    assert agree(solver, program, state, reference) <= 1e-9
 
 
 def sampler(seed):
-    """The generator that a solve seeded with `seed` draws its batches from."""
-    return np.random.default_rng(int(np.random.default_rng(seed).integers(2**63)))
+    """The generator that a problem of that seed draws its batches from."""
+    return np.random.default_rng(seed)
 
 
 def batches_of(seed, m, size):
@@ -67,7 +67,7 @@ def test_sgd_iterates_match_the_printed_algorithm(name, complex_, size, product)
     U, b = data_of(name, complex_)
     lam = product / np.abs(b).max()
     eps = min(0.01 * product, 0.3) / lam * size / len(b)
-    solver, problem, state = build(
+    solver, program, state = build(
         U,
         b,
         1e-9,
@@ -81,7 +81,7 @@ def test_sgd_iterates_match_the_printed_algorithm(name, complex_, size, product)
     )
     algorithm = printed.sgd_orthonormal if name == "orthonormal" else printed.sgd_general
     reference = algorithm(U, b, lam, eps, batches_of(5, len(b), size))
-    assert agree(solver, problem, state, reference) <= 1e-9
+    assert agree(solver, program, state, reference) <= 1e-9
 
 
 @pytest.mark.parametrize("product", [1.0, 100.0, 1e4])

@@ -159,7 +159,7 @@ def test_an_indefinite_symmetric_fit_is_left(kind: str) -> None:
     state = phases.advance(problem, begun, 500)
     assert state.verdict is Verdict.MET
     assert not isinstance(state.inner, symmetric.SymmetricState)
-    fit = symmetric.advance(begun.inner, 50)
+    fit = symmetric.advance(problem.system, begun.inner, 50)
     assert fit.left and fit.iteration <= 4
 
 
@@ -173,9 +173,9 @@ def test_a_slow_symmetric_fit_is_left_and_a_stop_gives_its_last_iterate() -> Non
     problem = prepare(U, Intervals.around(b, np.full(m, 1e-7)))
     begun = phases.start(problem)
     assert isinstance(begun.inner, symmetric.SymmetricState)
-    fit = symmetric.advance(begun.inner, 5000)
+    fit = symmetric.advance(problem.system, begun.inner, 5000)
     assert fit.left and 16 <= fit.iteration <= 256
-    stopped = symmetric.advance(begun.inner, 13)
+    stopped = symmetric.advance(problem.system, begun.inner, 13)
     values = np.einsum("ij,jk,ik->i", U, stopped.X @ stopped.X.T, U)
     assert stopped.max_ratio == pytest.approx(np.abs(values - b).max() / 1e-7, rel=1e-3)
     assert stopped.max_ratio == pytest.approx(stopped.fit.max_ratio)

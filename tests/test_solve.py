@@ -156,17 +156,17 @@ def test_sgd_reproduces_bit_for_bit(gaussian):
 @pytest.mark.parametrize("data", ["orthonormal", "gaussian"])
 def test_strides_can_be_interrupted_and_resumed_exactly(method, schedule, data):
     p = getattr(quadsense.datasets, data)(n=12, m=12, seed=0)
-    solver, problem, start = build(p.U, p.b, 1e-7, method=method, schedule=schedule)
+    solver, program, start = build(p.U, p.b, 1e-7, method=method, schedule=schedule)
     state = start
     for _ in range(6):
-        state = solver.advance(problem, state, 7)
+        state = solver.advance(program, state, 7)
     halfway = start
     for _ in range(3):
-        halfway = solver.advance(problem, halfway, 7)
+        halfway = solver.advance(program, halfway, 7)
     kept = {name: np.copy(value) for name, value in halfway.__dict__.items() if name in "yd"}
     resumed = type(halfway)(**halfway.__dict__)  # as read back from a checkpoint
     for _ in range(3):
-        resumed = solver.advance(problem, resumed, 7)
+        resumed = solver.advance(program, resumed, 7)
     assert resumed.iteration == state.iteration > 21
     np.testing.assert_array_equal(resumed.y, state.y)
     np.testing.assert_array_equal(resumed.d, state.d)

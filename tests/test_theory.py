@@ -80,11 +80,11 @@ def test_gd_progress_bound_holds_at_every_iteration(name, m, c):
     else:
         p = problem_of(name, m)
         U, b, start = p.U, p.b, "tau"
-    solver, problem, state = build(U, b, 0.05, schedule="paper", c=c, start=start)
+    solver, program, state = build(U, b, 0.05, schedule="paper", c=c, start=start)
     lam, values = state.sharpness, [state.log_potential]
     state = type(state)(**{**state.__dict__, "goal": 0.0})  # beyond delta, to the bottom
     for _ in range(4000):
-        state = solver.advance(problem, state, 1)
+        state = solver.advance(program, state, 1)
         values.append(state.log_potential)
     assert log_potential(lam * state.y) == pytest.approx(values[-1], rel=1e-12)
     values = np.array(values)
@@ -99,13 +99,13 @@ def test_gd_progress_bound_holds_at_every_iteration(name, m, c):
 
 def test_progress_bound_fails_for_a_step_that_is_too_long():
     """At c = 0.25 and m = 1 the lemma is false: the check above can fail."""
-    solver, problem, state = build(
+    solver, program, state = build(
         np.eye(1), np.array([1.0]), 0.05, schedule="paper", c=0.25, start="zero"
     )
     state = type(state)(**{**state.__dict__, "goal": 0.0})
     values = [state.log_potential]
     for _ in range(4000):
-        state = solver.advance(problem, state, 1)
+        state = solver.advance(program, state, 1)
         values.append(state.log_potential)
     bound = theory.progress_bound(
         values[:-1], m=1, lam=state.sharpness, step=0.25 / state.sharpness
@@ -120,7 +120,7 @@ def test_sgd_expected_progress_is_exact_over_all_batches(name):
     p = problem_of(name, m)
     U = p.U / np.linalg.norm(p.U, axis=1, keepdims=True)
     K = (U @ U.T) ** 2
-    solver, problem, state = build(
+    solver, program, state = build(
         p.U, p.b, 0.05, method="sgd", schedule="paper", batch_size=1, norm="exact"
     )
     lam, eps = state.sharpness, c / m / state.sharpness
@@ -135,7 +135,7 @@ def test_sgd_expected_progress_is_exact_over_all_batches(name):
         bound = theory.progress_bound(state.log_potential, m=m, lam=lam, step=eps)
         assert expected <= bound + 1e-12 * abs(state.log_potential)
         checked += 1
-        state = solver.advance(problem, state, 1500)
+        state = solver.advance(program, state, 1500)
         if state.max_ratio <= 1.0:
             break
     assert checked >= 10
@@ -203,6 +203,6 @@ def test_unequal_tolerances_of_general_rows_ask_for_that_many_more_steps():
     assert uneven.iterations == pytest.approx(4 * even.iterations, rel=1e-3)
     p = problem_of("near_orthogonal", 10)
     delta = np.linspace(0.05, 0.2, 10)
-    solver, _, state = build(p.U, p.b, delta, schedule="paper")
+    _, program, state = build(p.U, p.b, delta, schedule="paper")
     promised = theory.schedule(m=10, radius=state.max_ratio, delta=1.0, spread=4.0)
-    assert solver.limit == pytest.approx(promised.iterations, rel=1e-3)
+    assert program.limit == pytest.approx(promised.iterations, rel=1e-3)

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from quadsense.core.matrix import SensedMatrix
-from quadsense.methods import Claim, Options, Problem, Traits
+from quadsense.methods import COLD, Claim, Options, Problem, Traits, Warm
 from quadsense.methods.steps import Stepped
-from quadsense.methods.traits.options import option
-from quadsense.methods.traits.shape import Work
+from quadsense.methods.traits import Work, option
 
 
 @dataclass(frozen=True)
@@ -39,22 +38,23 @@ class Toy(Traits, Stepped):
     threads = classmethod(lambda cls, shape: "one")
     memory = classmethod(lambda cls, shape: 3 * shape.matrix_bytes)
     work = classmethod(lambda cls, shape: Work(100 * shape.product, 0.0, 100.0 * shape.m))
+    prepare = staticmethod(lambda problem: problem)
 
-    def start(self, problem: Problem) -> ToyState:
-        return self._at(problem, 0, problem.tau * np.eye(problem.rows.n))
+    def start(self, program: Problem, warm: Warm = COLD) -> ToyState:
+        return self._at(program, 0, program.tau * np.eye(program.rows.n))
 
-    def _at(self, problem: Problem, done: int, A: Any) -> ToyState:
-        z = problem.rows.forward(A) - problem.b
-        return ToyState(done, A, float(np.max(np.abs(z) / problem.delta)))
+    def _at(self, program: Problem, done: int, A: Any) -> ToyState:
+        ratios = np.abs(program.rows.forward(A) - program.b) / program.delta
+        return ToyState(done, A, float(np.max(ratios)))
 
-    def advance(self, problem: Problem, state: ToyState, steps: int) -> ToyState:
+    def advance(self, program: Problem, state: ToyState, steps: int) -> ToyState:
         A = state.A.copy()
-        for u, b in zip(problem.rows.rows(), problem.b, strict=True):
-            A -= problem.options.relaxation * (u @ A @ u - b) * np.outer(u, u)
-        return self._at(problem, state.iteration + 1, A)
+        for u, b in zip(program.rows.rows(), program.b, strict=True):
+            A -= program.options.relaxation * (u @ A @ u - b) * np.outer(u, u)
+        return self._at(program, state.iteration + 1, A)
 
-    def claim(self, problem: Problem, state: ToyState) -> Claim | None:
+    def claim(self, program: Problem, state: ToyState) -> Claim | None:
         return Claim("met") if state.max_ratio < 0.99 else None
 
-    def matrix(self, problem: Problem, state: ToyState) -> SensedMatrix:
+    def matrix(self, program: Problem, state: ToyState) -> SensedMatrix:
         return SensedMatrix.from_dense(state.A)

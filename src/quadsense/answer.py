@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,8 +19,10 @@ from quadsense.proofs.infeasible import check_infeasible
 from quadsense.proofs.lower import best_error_bound
 from quadsense.result import Result
 from quadsense.runs import Answer, Request
+from quadsense.threads import blas_threads
 from quadsense.verdict import Seen, make_verdict
 from quadsense.vocabulary import Advice, Reason, Status, because, to_reason
+from quadsense.watch import Stop
 
 MOST_SUSPECTS = 10
 """Rows named as carrying a contradiction, at most."""
@@ -31,16 +36,24 @@ SMALL_ORDER = 50
 NOTHING: npt.NDArray[np.int64] = np.empty(0, np.int64)
 
 
-def to_result(request: Request, answer: Answer, preparing: float) -> Result:
+def to_result(request: Request, answer: Answer) -> Result:
     """Put together what the user sees."""
-    with np.errstate(over="ignore"):  # a ratio or bound beyond float64 is as good as infinite
-        return _to_result(request, answer, preparing)
+    watch = request.limits.watch
+    # A ratio or bound beyond float64 is as good as infinite.
+    with np.errstate(over="ignore"), watch.part("answer"), watch.grace():
+        return _to_result(request, answer)
 
 
-def _to_result(request: Request, answer: Answer, preparing: float) -> Result:
-    data, outcome = request.data, answer.outcome
-    values = Values(data, outcome.found, answer.set_aside)
-    certificate = _certificate(request, answer, values)
+def _to_result(request: Request, answer: Answer) -> Result:
+    data = request.data
+    values = Values(data, answer.outcome.found, answer.set_aside)
+    try:
+        with request.limits.watch.heeded():
+            certificate = _certificate(request, answer, values)
+    except Stop:
+        answer = _unproved(request, answer)
+        certificate = _certificate(request, answer, values)
+    outcome = answer.outcome
     status = _status(answer, certificate)
     suspects = _suspects(data, certificate)
     target = request.problem.target
@@ -49,7 +62,7 @@ def _to_result(request: Request, answer: Answer, preparing: float) -> Result:
         values,
         certificate,
         status,
-        _seen(data, answer, RANK_SHARE * request.plan.flops),
+        _seen(request, answer),
         target=target,
         suspects=suspects,
         reason=_reason(answer, status),
@@ -63,14 +76,32 @@ def _to_result(request: Request, answer: Answer, preparing: float) -> Result:
         max_residual=float(values.sizes.max()),
         max_ratio=float(values.ratios.max()),
         violations=np.flatnonzero(values.ratios > 1.0) if target else NOTHING,
-        n_iter=outcome.state.iteration,
+        n_iter=outcome.n_iter,
         history=outcome.history,
-        timings=outcome.timings(preparing),
+        timings=request.limits.watch.timings(),
         certificate=certificate,
         plan={**request.plan.describe(), "method": answer.method, "lemma": answer.lemma},
         suspects=suspects,
         set_aside=answer.set_aside,
     )
+
+
+def _unproved(request: Request, answer: Answer) -> Answer:
+    """The answer where a limit was reached before its proof was checked."""
+    limits, status = request.limits, Status.TIME_LIMIT
+    reason = f"stopped after time_limit = {limits.time_limit} s"
+    if limits.interrupts.pressed:
+        status, reason = Status.INTERRUPTED, "interrupted by the user"
+    outcome = replace(answer.outcome, status=status, reason=reason, claim=None)
+    return replace(answer, outcome=outcome, proofs=None)
+
+
+@contextmanager
+def _proving(request: Request, answer: Answer) -> Iterator[None]:
+    """Proofs have a time of their own, and the threads of the method that they speak for."""
+    threads = request.plan.threads.get(answer.method, "one")
+    with request.limits.watch.part("proofs"), blas_threads(threads):
+        yield
 
 
 def _status(answer: Answer, certificate: Certificate) -> Status:
@@ -95,7 +126,8 @@ def _certificate(request: Request, answer: Answer, values: Values) -> Certificat
         if claim is not None and claim.dual is not None:
             dual = user_dual(data, claim.dual)
             size = answer.matrix.norm()
-            lower, condition = best_error_bound(data, dual, upper, request.positive, size)
+            with _proving(request, answer):
+                lower, condition = best_error_bound(data, dual, upper, request.positive, size)
         ended = outcome.status in (Status.OPTIMAL, Status.UNDECIDED, Status.STALLED)
         if ended and within_gap(data, upper, lower, request.problem.options.gap):
             kind = "optimal"
@@ -103,16 +135,19 @@ def _certificate(request: Request, answer: Answer, values: Values) -> Certificat
         dual = answer.proofs
         if dual is not None:
             kind, lower = "infeasible", 1.0
-            proofs = [check_infeasible(data, y, request.positive, alone=True) for y in dual]
+            with _proving(request, answer):
+                proofs = [check_infeasible(data, y, request.positive, alone=True) for y in dual]
             condition = next((proof.condition for proof in proofs if proof.condition), "")
     else:
         if contradictions.size:
             dual = np.zeros(data.m)
             dual[contradictions[0]] = np.sign(float(data.b[int(contradictions[0])])) or 1.0
-            proof = check_infeasible(data, dual, request.positive)
+            with _proving(request, answer):
+                proof = check_infeasible(data, dual, request.positive)
         elif claim is not None and claim.dual is not None:
             assert request.problem.prove is not None
-            dual, proof = user_dual(data, claim.dual), request.problem.prove(claim.dual)
+            with _proving(request, answer):
+                dual, proof = user_dual(data, claim.dual), request.problem.prove(claim.dual)
         if dual is not None:
             lower, condition = proof.lower_bound, proof.condition
             kind = "infeasible" if proof.proved else kind
@@ -152,13 +187,17 @@ def _suspects(data: Measurements, certificate: Certificate) -> npt.NDArray[np.in
     return order[: min(enough, MOST_SUSPECTS)]
 
 
-def _seen(data: Measurements, answer: Answer, flops: float) -> Seen:
+def _seen(request: Request, answer: Answer) -> Seen:
     """Whether the measurements determine A, how many dimensions they do not see, and if exactly.
 
     Where something was set aside, only a bound is told: what is left was not looked at.
     """
+    data = request.data
     unknowns, kept = data.unit_rows.unknowns, data.m - answer.set_aside.size
-    rank = None if answer.set_aside.size else data.quick_rank(flops)
+    rank = None
+    if not answer.set_aside.size:
+        with suppress(Stop), request.limits.watch.heeded():  # it can wait
+            rank = data.quick_rank(RANK_SHARE * request.plan.flops)
     if rank is not None:
         return Seen(rank == unknowns, unknowns - rank, unknowns, True)
     if kept < unknowns:

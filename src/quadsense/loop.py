@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -12,12 +11,14 @@ from typing import Any
 import numpy as np
 
 from quadsense.arrays import Array, like, to_numpy
+from quadsense.core.ends import Ends
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.progress import looked
 from quadsense.interrupts import Interrupts
-from quadsense.methods import Method, Problem, State
+from quadsense.methods import COLD, Method, Problem, State, Warm
 from quadsense.proofs.rounding import Enclosure, is_met
 from quadsense.vocabulary import Claim, History, Reason, Status, Why, because
+from quadsense.watch import Stop, Watch
 
 PROGRESS = 1e-3
 """A run is stalled when the max residual has not fallen by this share in `patience` strides."""
@@ -49,40 +50,52 @@ class Limits:
     Attributes
     ----------
     max_iter : int or None
-    time_limit : float or None
-        Seconds.
     callback : callable or None
         Called with an `Intermediate` after every stride; StopIteration ends the run.
     progress : bool
         Show a bar with max residual against delta.
-    interrupts : Interrupts
-        Whether the user wants to stop.
+    watch : Watch
+        The clock, the time limit, and whether the user wants to stop.
     """
 
     max_iter: int | None = None
-    time_limit: float | None = None
     callback: Callable[[Any], Any] | None = None
     progress: bool = False
-    interrupts: Interrupts = field(default_factory=Interrupts, compare=False)
+    watch: Watch = field(default_factory=Watch, compare=False)
+
+    @property
+    def time_limit(self) -> float | None:
+        """Seconds that the whole solve may take."""
+        return self.watch.time_limit
+
+    @property
+    def interrupts(self) -> Interrupts:
+        """Whether the user wants to stop."""
+        return self.watch.interrupts
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended: the best state, its recomputed residuals, and why it stopped."""
+    """How a run ended: the best matrix, its recomputed residuals, and why it stopped.
+
+    `state` is the best state, of which `matrix` is made; None where there was no time for one.
+    `warm` is what the next method may begin from.
+    """
 
     state: Any
+    matrix: SensedMatrix
     found: Enclosure
     status: Status
     reason: Why
     claim: Claim | None
     history: History
-    seconds_iterating: float
-    seconds_certifying: float
+    lemma: str = ""
+    warm: Warm = COLD
 
-    def timings(self, preparing: float) -> dict[str, float]:
-        """Seconds by part, for `Result.timings`."""
-        iterating, certifying = self.seconds_iterating, self.seconds_certifying
-        return {"prepare": preparing, "iterate": iterating, "certify": certifying}
+    @property
+    def n_iter(self) -> int:
+        """Steps that led to the matrix."""
+        return 0 if self.state is None else int(self.state.iteration)
 
 
 class _Recorder:
@@ -92,7 +105,8 @@ class _Recorder:
         self.method, self.problem, self.tolerance = method, problem, tolerance
         self.rows: list[tuple[float, ...]] = []
         self.bar: Any = None
-        self.begin = time.perf_counter()
+        self.clock = limits.watch.clock
+        self.begin = self.clock()
         if limits.progress:
             from tqdm.auto import tqdm
 
@@ -104,9 +118,9 @@ class _Recorder:
         """What a ratio is times, where the ratio is all that is known."""
         return float(np.median(self.tolerance))
 
-    def add(self, state: State) -> tuple[float, ...]:
+    def add(self, program: Any, state: State) -> tuple[float, ...]:
         """Append the state's numbers."""
-        trace = self.method.trace(self.problem, state)
+        trace = self.method.trace(program, state)
         unit = self.problem.error_unit
         ratio = unit * state.max_ratio
         if trace.ratios is None:  # exact where all tolerances are the same
@@ -116,7 +130,7 @@ class _Recorder:
             delta = 0.0 if self.bar is None else float(self.tolerance[np.argmax(trace.ratios)])
             with np.errstate(over="ignore"):
                 residual = unit * float((trace.ratios * self.tolerance).max())
-        seconds = time.perf_counter() - self.begin
+        seconds = self.clock() - self.begin
         row = (
             state.iteration, seconds, residual, ratio, trace.log_potential, trace.lam, trace.step,
             trace.sharpness,
@@ -137,7 +151,7 @@ class _Recorder:
 
     def history(self) -> History:
         """All that was recorded."""
-        columns = np.array(self.rows, dtype=np.float64).T
+        columns = np.array(self.rows, dtype=np.float64).reshape(-1, 8).T
         return History(columns[0].astype(np.int64), *columns[1:])
 
     def close(self) -> None:
@@ -158,52 +172,88 @@ class _Run:
         limits: Limits,
     ) -> None:
         self.method, self.problem, self.certify = method, problem, certify
-        self.recorder, self.limits, self.interrupts = recorder, limits, limits.interrupts
-        self.ends = problem.ends
-        # Whether values are judged against the readings that the method knows.
-        self.known = np.array_equal(self.ends.reading, to_numpy(problem.b))
-        self.state = self.best = method.start(problem)
+        self.recorder, self.limits, self.watch = recorder, limits, limits.watch
+        self.program: Any = None
+        self.state: Any = None
+        self.best: Any = None
         self.found: Enclosure | None = None  # residuals of `best`, where recomputed
+        self.matrix: SensedMatrix | None = None  # that of `best`, where made
         self.status: Status | None = None
         self.reason: Why = None
         self.claim: Claim | None = None
+        self.limit: int | None = None
+        self.lemma = ""
         self.corrections = self.quiet = 0
-        self.mark = self.state.max_ratio
-        self.certifying = 0.0
+        self.mark = math.inf
 
-    def go(self) -> None:
-        """Advance until there is a status."""
-        self.recorder.add(self.state)
+    @cached_property
+    def ends(self) -> Ends:
+        """The intervals by which a fit is judged."""
+        return self.problem.ends
+
+    @cached_property
+    def known(self) -> bool:
+        """Whether values are judged against the readings that the method knows."""
+        return np.array_equal(self.ends.reading, to_numpy(self.problem.b))
+
+    def go(self, warm: Warm) -> None:
+        """Prepare and start, then advance until there is a status."""
+        self.watch.look()
+        self.program = self.method.prepare(self.problem)
+        self.limit, self.lemma = self.method.promise(self.program)
+        self.state = self.best = self.method.start(self.program, warm)
+        self.mark = self.state.max_ratio
+        self.recorder.add(self.program, self.state)
         while self.status is None:
             self._judge()
             if self.status is None:
                 self._stop_at_limits()
             if self.status is None:
                 self._stride()
-        if self.interrupts.pressed and not (self.status.success or self.status == "infeasible"):
+        pressed = self.watch.interrupts.pressed
+        if pressed and not (self.status.success or self.status == "infeasible"):
             self.end(Status.INTERRUPTED, because("interrupted"))
 
     def check_best(self) -> Enclosure:
-        """Residuals of the best state, recomputed from the data."""
+        """Residuals of the best state, recomputed from the data, however late it is."""
         if self.found is None:
-            begin = time.perf_counter()
-            found = None
-            if self.known:
-                found = self.method.checked(self.problem, self.best)
-            # Evaluated otherwise than `verify` does: it must hold with room for both roundings.
-            if found is None or not self._surely_met(found):
-                found = self.certify(self.method.matrix(self.problem, self.best))
-            self.found = found
-            self.certifying += time.perf_counter() - begin
+            with self.watch.part("certify"), self.watch.heeded(False):
+                found = None
+                if self.known and self.best is not None:
+                    found = self.method.checked(self.program, self.best)
+                # Evaluated otherwise than `verify` does: it must hold with room for both roundings.
+                if found is None or not self._surely_met(found):
+                    found = self.certify(self.best_matrix())
+                self.found = found
         return self.found
+
+    def best_matrix(self) -> SensedMatrix:
+        """A of the best state, or what to answer where there is none."""
+        if self.matrix is None:
+            if self.best is None:
+                self.matrix = self.method.first(self.problem)
+            else:
+                self.matrix = self.method.matrix(self.program, self.best)
+        return self.matrix
 
     def end(self, status: Status, reason: Why = None) -> None:
         """Give the run its status, and say why."""
         self.status, self.reason = status, reason
 
+    def stopped(self) -> None:
+        """Give the run the status of whatever stopped it in the middle of something."""
+        if self.watch.interrupts.pressed:
+            self.end(Status.INTERRUPTED, "interrupted by the user")
+        else:
+            self.end(Status.TIME_LIMIT, f"stopped after time_limit = {self.limits.time_limit} s")
+
+    def _take(self, state: Any) -> None:
+        """Make that state the best."""
+        self.best, self.found, self.matrix = state, None, None
+
     def _judge(self) -> None:
         """Check what the method claims, and end if it holds."""
-        claim = self.method.claim(self.problem, self.state)
+        claim = self.method.claim(self.program, self.state)
         if claim is None:
             return
         self.claim = claim
@@ -214,7 +264,7 @@ class _Run:
         elif claim.kind == "infeasible":
             self.end(Status.INFEASIBLE, claim.reason)
         elif claim.kind == "optimal":
-            self.best, self.found = self.state, None
+            self._take(self.state)
             self.check_best()
             self.end(Status.OPTIMAL, claim.reason)
         else:
@@ -222,7 +272,7 @@ class _Run:
 
     def _check_met(self) -> None:
         """End if the recomputed residuals are within tolerance, or take the state up again."""
-        self.best, self.found = self.state, None
+        self._take(self.state)
         found = self.check_best()
         if is_met(found, self.ends):
             self.end(Status.MET)
@@ -236,7 +286,8 @@ class _Run:
         z = found.z
         if not self.known:
             z = z + (reference(self.problem) - self.problem.b)
-        self.state = self.best = self.method.correct(self.problem, self.state, z, goal)
+        self.state = self.method.correct(self.program, self.state, z, goal)
+        self._take(self.state)
         self.mark = math.inf
 
     def _surely_met(self, found: Enclosure) -> bool:
@@ -244,22 +295,21 @@ class _Run:
 
     def _stop_at_limits(self) -> None:
         """End if a limit is reached or nothing has moved for long."""
-        limits, done, method = self.limits, self.state.iteration, self.method
-        seconds = time.perf_counter() - self.recorder.begin
-        if self.interrupts.pressed:
-            self.end(Status.INTERRUPTED, because("interrupted"))
+        limits, done = self.limits, self.state.iteration
+        if self.watch.interrupts.pressed:
+            self.stopped()
         elif limits.max_iter is not None and done >= limits.max_iter:
             self.end(Status.MAX_ITER, because("max_iter", most=limits.max_iter))
-        elif method.limit is not None and done >= method.limit:
-            self.end(Status.MAX_ITER, because("lemma", most=method.limit, lemma=method.lemma))
-        elif limits.time_limit is not None and seconds >= limits.time_limit:
-            self.end(Status.TIME_LIMIT, because("time_limit", seconds=limits.time_limit))
-        elif self.quiet >= method.patience(self.problem) and method.limit is None:
+        elif self.limit is not None and done >= self.limit:
+            self.end(Status.MAX_ITER, because("lemma", most=self.limit, lemma=self.lemma))
+        elif self.watch.late:
+            self.stopped()
+        elif self.limit is None and self.quiet >= self.method.patience(self.program):
             # With the paper's schedule the lemma says how long it takes, however slow it looks.
             self.end(Status.STALLED, self._stalled())
 
     def _stalled(self) -> Reason:
-        strides, ratio = self.method.patience(self.problem), self.state.max_ratio
+        strides, ratio = self.method.patience(self.program), self.state.max_ratio
         if strides >= 2**32:
             return because("still")
         name = self.method.name
@@ -267,25 +317,44 @@ class _Run:
 
     def _stride(self) -> None:
         """Advance, and tell whoever listens."""
-        steps = self.method.stride(self.problem)
+        steps = self.method.stride(self.program)
         if self.method.short_strides_first:
             steps = min(steps, max(1, self.state.iteration // 4))
-        for most in (self.limits.max_iter, self.method.limit):
+        for most in (self.limits.max_iter, self.limit):
             if most is not None:
                 steps = min(steps, most - self.state.iteration)
         before = self.state.iteration
-        self.state = state = self.method.advance(self.problem, self.state, steps)
-        row = self.recorder.add(state)
+        self.state = state = self.method.advance(self.program, self.state, steps)
+        row = self.recorder.add(self.program, state)
         if state.max_ratio <= self.best.max_ratio:
-            self.best, self.found = state, None
+            self._take(state)
         (self.mark,), self.quiet = looked(
             (self.mark,), self.quiet, (state.max_ratio,), 1.0 - PROGRESS
         )
-        if state.iteration == before and self.method.claim(self.problem, state) is None:
+        if state.iteration == before and self.method.claim(self.program, state) is None:
             self.end(Status.STALLED, self._stalled())
         if self.limits.callback is not None:
-            make = partial(self.method.matrix, self.problem, state)
+            make = partial(self.method.matrix, self.program, state)
             self.limits.callback(Intermediate(int(row[0]), row[2], row[3], row[1], make))
+
+    def outcome(self) -> Outcome:
+        """What the run came to."""
+        found = self.check_best()
+        if self.problem.target and is_met(found, self.ends):  # whatever the method had in mind
+            self.end(Status.MET)
+        assert self.status is not None
+        with self.watch.part("certify"), self.watch.heeded(False):
+            matrix = self.best_matrix()
+        claim, dual = self.claim, None
+        if self.state is not None:
+            dual = self.method.dual(self.program, self.state)
+        if claim is None and dual is not None and not self.problem.target:
+            claim = Claim("undecided", self.reason, dual)  # at a limit: what is known by then
+        warm = Warm(matrix, matrix.factor, dual if claim is None else claim.dual)
+        return Outcome(
+            self.best, matrix, found, self.status, self.reason, claim, self.recorder.history(),
+            self.lemma, warm,
+        )  # fmt: skip
 
 
 def reference(problem: Problem) -> Array:
@@ -299,6 +368,7 @@ def run(
     certify: Callable[[SensedMatrix], Enclosure],
     tolerance: Any,
     limits: Limits,
+    warm: Warm = COLD,
 ) -> Outcome:
     """Run a method until its claim is checked, a limit is reached, or nothing moves any more.
 
@@ -311,6 +381,8 @@ def run(
     tolerance : ndarray of shape (m,)
         Tolerances in the user's scaling, for the history.
     limits : Limits
+    warm : Warm
+        What was found before.
 
     Returns
     -------
@@ -320,21 +392,17 @@ def run(
     """
     recorder = _Recorder(method, problem, tolerance, limits)
     one = _Run(method, problem, certify, recorder, limits)
-    try:
-        one.go()
-    except KeyboardInterrupt:
-        limits.interrupts.pressed = True
-        one.end(Status.INTERRUPTED, because("interrupted"))
-    except StopIteration:
-        one.end(Status.INTERRUPTED, because("callback"))
-    finally:
-        recorder.close()
-    iterating = time.perf_counter() - recorder.begin - one.certifying
-    found = one.check_best()
-    assert one.status is not None
-    if problem.target and is_met(found, one.ends):  # whatever else the method had in mind
-        one.end(Status.MET)
-    return Outcome(
-        one.best, found, one.status, one.reason, one.claim, recorder.history(), iterating,
-        one.certifying,
-    )  # fmt: skip
+    with limits.watch.part(method.name):
+        try:
+            with limits.watch.heeded():
+                one.go(warm)
+        except Stop:
+            one.stopped()
+        except KeyboardInterrupt:
+            limits.interrupts.pressed = True
+            one.stopped()
+        except StopIteration:
+            one.end(Status.INTERRUPTED, because("callback"))
+        finally:
+            recorder.close()
+        return one.outcome()

@@ -13,14 +13,14 @@ from quadsense.arrays import Array, device, to_numpy
 from quadsense.certificate import on_rows_of
 from quadsense.core.forms import MeasuredForm
 from quadsense.core.matrix import SensedMatrix
-from quadsense.interrupts import Interrupts
 from quadsense.loop import Limits
 from quadsense.measurements import Measurements
 from quadsense.measurements.base import UnitReadings
 from quadsense.measurements.oracle import checked_square
-from quadsense.methods import METHODS, Options, Traits
+from quadsense.methods import COLD, METHODS, Options, Traits, Warm
 from quadsense.result import Result
 from quadsense.typing import ScheduleName, StartName, is_number, is_whole
+from quadsense.watch import Watch
 
 STARTS: tuple[StartName, ...] = get_args(StartName)
 SCHEDULES: tuple[ScheduleName, ...] = get_args(ScheduleName)
@@ -164,7 +164,7 @@ def to_allowed(allow_violations: Any, m: int, target: bool) -> int:
 
 
 def to_limits(
-    max_iter: Any, time_limit: Any, callback: Any, progress: bool, interrupts: Interrupts
+    max_iter: Any, time_limit: Any, callback: Any, progress: bool, watch: Watch
 ) -> Limits:
     """Limits of a run."""
     if max_iter is not None and not (is_whole(max_iter) and max_iter >= 0):
@@ -173,19 +173,18 @@ def to_limits(
         raise ValueError(f"time_limit must be a number of seconds, got {time_limit!r}")
     if callback is not None and not callable(callback):
         raise ValueError(f"callback must be callable, got {callback!r}")
-    return Limits(max_iter, time_limit, callback, progress, interrupts)
+    watch.time_limit = time_limit
+    return Limits(max_iter, callback, progress, watch)
 
 
-UNUSED = np.random.default_rng(0)
-"""For methods that draw nothing: entropy of the system takes as long as a small solve may."""
-
-
-def to_generator(rng: Any, methods: tuple[str, ...]) -> np.random.Generator:
-    """Generator from a seed, a generator or None, for these methods."""
-    if rng is None and not any(METHODS.traits(name).random for name in methods):
-        return UNUSED
+def to_seed(rng: Any, methods: tuple[str, ...]) -> int:
+    """A whole number for these methods from a seed, a generator, which moves on, or None."""
+    draws = any(METHODS.traits(name).random for name in methods)
+    if rng is None and not draws:
+        return 0  # entropy of the system takes as long as a small solve may
     try:
-        return np.random.default_rng(rng)
+        generator = np.random.default_rng(rng)
+        return int(generator.integers(2**63)) if draws else 0
     except (TypeError, ValueError) as error:
         raise ValueError(
             f"rng must be a seed or a numpy.random.Generator, got {rng!r} ({error})"
@@ -201,12 +200,12 @@ def _nearest(name: str, known: list[str]) -> str | None:
 
 @dataclass(frozen=True)
 class Start:
-    """``A_1 = tau I + base - F*(c)``, and a factor of it where it has one."""
+    """``A_1 = tau I + base - F*(c)``, and what is known of it where it was given."""
 
     tau: float
     base: Array | None = None
     c: Array | None = None
-    factor: Array | None = None
+    warm: Warm = COLD
 
 
 def to_start(start: Any, schedule: str, data: Measurements, scaled: UnitReadings) -> Start:
@@ -229,13 +228,13 @@ def to_start(start: Any, schedule: str, data: Measurements, scaled: UnitReadings
         raise ValueError(f"start is of order {matrix.shape[0]}, but U has n = {data.n} columns")
     form = on_rows_of(matrix, data).form
     if isinstance(form, MeasuredForm) and form.rows is data.unit_rows:
-        return Start(form.tau, form.base, form.c)
+        return Start(form.tau, form.base, form.c, Warm(matrix))
     values, factor = np.asarray(matrix), matrix.factor
     if np.iscomplexobj(values) and not data.unit_rows.is_complex:
         # Real rows see the real part alone.
         values, factor = np.ascontiguousarray(values.real), None
     dense = data.unit_rows._cast(data.unit_rows.xp.asarray(values, device=device(scaled.b)))
-    return Start(0.0, dense, factor=factor)
+    return Start(0.0, dense, warm=Warm(SensedMatrix.from_dense(dense), factor))
 
 
 def start_value(start: str, b: Array, telling: Array) -> float:

@@ -60,7 +60,8 @@ class Result:
         Iterations taken to reach this A.
     history : History
     timings : dict
-        Seconds in ``prepare``, ``iterate`` and ``certify``.
+        Seconds by part, which add up to those of the solve: ``prepare``, ``K``, each method by
+        name, ``outliers``, ``certify``, ``proofs``, ``answer``; those that there were.
     certificate : Certificate
     plan : dict
         Method, form of K and the reasons for both.

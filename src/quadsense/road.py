@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from quadsense.answer import to_result
 from quadsense.arrays import Array, like, to_numpy
-from quadsense.interrupts import Interrupted, Interrupts
+from quadsense.interrupts import Interrupted
 from quadsense.measurements import Measurements
 from quadsense.measurements.base import HARMLESS
 from quadsense.methods import METHODS, Problem
@@ -23,14 +23,15 @@ from quadsense.request import (
     given_options,
     options_of,
     to_allowed,
-    to_generator,
     to_limits,
     to_measurements,
+    to_seed,
     to_start,
 )
 from quadsense.result import Result
-from quadsense.runs import Request, best_positive, run_plan
+from quadsense.runs import Request, run_plan
 from quadsense.vocabulary import Status
+from quadsense.watch import Watch
 
 
 def error_units(data: Measurements) -> tuple[float, Array]:
@@ -68,16 +69,23 @@ def travel(
     progress: bool,
     conjugate: bool,
     options: MethodOptions,
+    clock: Callable[[], float] | None = None,
 ) -> Result:
-    """Solve; the parameters are those of `quadsense.solve`, not yet checked."""
-    begin = time.perf_counter()
-    with np.errstate(under="ignore"), Interrupts() as interrupts:  # what underflows is not missed
+    """Solve; the parameters are those of `quadsense.solve`, not yet checked.
+
+    `clock` is what time limits and timings go by.
+    """
+    watch = Watch(clock)
+    with (
+        np.errstate(under="ignore"),
+        watch.interrupts as interrupts,
+    ):  # what underflows is not missed
         measured = to_measurements(data, b, delta, rtol, bounds, conjugate)
         target = measured.tolerance is not None
         if not target:
             measured = measured.without_tolerance()
         wishes = given_options(method, schedule, options, measured.m)
-        limits = to_limits(max_iter, time_limit, callback, progress, interrupts)
+        limits = to_limits(max_iter, time_limit, callback, progress, watch)
         check_priors(method, measured, psd, rank, target)
         allowed = to_allowed(allow_violations, measured.m, target)
         named = method != "auto" and "symmetric" not in METHODS.traits(method).cones
@@ -89,7 +97,7 @@ def travel(
         plan = make_plan(shape, method)
         check_options(plan.methods, wishes)
         refuse_what_cannot_fit(shape, plan)
-        generator = to_generator(rng, plan.methods)
+        seed = to_seed(rng, plan.methods)
         scaled = measured.scaled()
         first = to_start(start, schedule, measured, scaled)
         unit, units = 1.0, scaled.delta
@@ -102,7 +110,6 @@ def travel(
             tau=first.tau,
             base=first.base,
             c_start=first.c,
-            factor_start=first.factor,
             sides=measured.sides,
             given_ends=measured.unit_ends,
             target=target,
@@ -110,19 +117,18 @@ def travel(
             rank=order or None,
             prove=Prover(measured, positive) if target else None,
             options=options_of(plan.methods[-1], wishes),
-            seed=generator,
+            seed=seed,
         )
-        request = Request(measured, plan, problem, limits, positive, allowed, wishes)
-        preparing = time.perf_counter() - begin
-        answer = run_plan(request) if target or not positive else best_positive(request)
+        request = Request(measured, plan, problem, limits, positive, allowed, first.warm, wishes)
+        answer = run_plan(request)
         undone = (Status.INFEASIBLE, Status.UNDECIDED, Status.STALLED)
         # A row of zeros is no row to a method, but a contradiction all the same.
         unmet = answer.outcome.status in undone or measured.contradictions().size
         if allowed and unmet:
             from quadsense.violations import set_violations_aside  # seldom needed, dear to import
 
-            answer = set_violations_aside(request, answer, begin)
-        result = to_result(request, answer, preparing)
+            answer = set_violations_aside(request, answer)
+        result = to_result(request, answer)
     if interrupts.pressed:
         raise Interrupted(result)
     return result

@@ -1,11 +1,11 @@
-"""The runs behind a solve: the plan's methods in turn, and the best PSD fit."""
+"""The runs behind a solve: the plan's methods in turn."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,15 +16,16 @@ from quadsense.core.forms import MeasuredForm
 from quadsense.core.matrix import SensedMatrix
 from quadsense.loop import Limits, Outcome, reference, run
 from quadsense.measurements import Measurements
-from quadsense.measurements.gram import make_gram
-from quadsense.methods import METHODS, Method, Problem
+from quadsense.measurements.gram import ExplicitGram, make_gram
+from quadsense.methods import COLD, METHODS, Method, Problem, Warm
 from quadsense.methods.steps import own
 from quadsense.plan import Plan
 from quadsense.proofs.infeasible import Prover
-from quadsense.proofs.rounding import Enclosure, enclosure
+from quadsense.proofs.rounding import Enclosure, enclosure, is_met, measured_enclosure
 from quadsense.request import options_of, start_value
 from quadsense.threads import blas_threads
-from quadsense.vocabulary import Claim, Status, because
+from quadsense.vocabulary import Status
+from quadsense.watch import FLOPS, Stop, Watch
 
 NONE = np.empty(0, dtype=np.int64)
 
@@ -50,8 +51,9 @@ FORGOTTEN = 1e30
 class Request:
     """A checked solve: the data, the plan, the problem on unit rows, and the limits.
 
-    At most `allowed` measurements may be set aside; `wishes` are the options as given, for
-    whichever method runs (`problem.options` are those of the plan's last).
+    At most `allowed` measurements may be set aside; `warm` is what an earlier result knows;
+    `wishes` are the options as given, for whichever method runs (`problem.options` are those of
+    the plan's last).
     """
 
     data: Measurements
@@ -60,6 +62,7 @@ class Request:
     limits: Limits
     positive: bool
     allowed: int = 0
+    warm: Warm = COLD
     wishes: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -85,7 +88,6 @@ def run_plan(request: Request) -> Answer:
     A start far larger than the readings takes their digits along: where it leads nowhere, all
     begins anew without it.
     """
-    begin = time.perf_counter()
     answer = _in_turn(request)
     problem = request.problem
     plain = problem.base is None and problem.c_start is None
@@ -93,16 +95,15 @@ def run_plan(request: Request) -> Answer:
     if plain or not undone or not METHODS.traits(request.plan.methods[0]).begins_anew:
         return answer
     tau = start_value("mean", problem.b, request.data.scaled().telling)
-    anew = replace(problem, tau=tau, base=None, c_start=None, factor_start=None)
-    again = _in_turn(replace(with_less_time(request, begin), problem=anew))
+    anew = replace(problem, tau=tau, base=None, c_start=None)
+    again = _in_turn(replace(request, problem=anew, warm=COLD))
     decided = again.outcome.status.success or again.outcome.status is Status.INFEASIBLE
     return again if decided else answer
 
 
 def _in_turn(request: Request) -> Answer:
-    """Run the plan's methods in turn, from the start as given."""
-    begin = time.perf_counter()
-    answer = run_method(request, request.plan.methods[0])
+    """Run the plan's methods in turn, each from what the one before has found."""
+    answer = run_method(request, request.plan.methods[0], warm=request.warm)
     for name in request.plan.methods[1:]:
         outcome = answer.outcome
         handed_over = outcome.claim is not None and outcome.claim.kind == "inconsistent"
@@ -110,19 +111,11 @@ def _in_turn(request: Request) -> Answer:
             handed_over or outcome.status is Status.STALLED
         ):
             break
-        answer = run_method(with_less_time(request, begin), name)
+        answer = run_method(request, name, warm=outcome.warm)
     return answer
 
 
-def with_less_time(request: Request, begin: float) -> Request:
-    """The request with what is left of its time limit."""
-    if request.limits.time_limit is None:
-        return request
-    left = max(0.0, request.limits.time_limit - (time.perf_counter() - begin))
-    return replace(request, limits=replace(request.limits, time_limit=left))
-
-
-def run_method(request: Request, name: str, set_aside: Any = NONE) -> Answer:
+def run_method(request: Request, name: str, set_aside: Any = NONE, warm: Warm = COLD) -> Answer:
     """Run one method on the request's problem."""
     problem = replace(with_gram(request, name), options=options_of(name, request.wishes))
     if set_aside.size:
@@ -130,17 +123,38 @@ def run_method(request: Request, name: str, set_aside: Any = NONE) -> Answer:
     if request.allowed and getattr(problem.options, "max_restarts", 0) is None:
         # Where the data may be wrong, another choice of rows helps more than another start.
         problem = replace(problem, options=replace(problem.options, max_restarts=FEW_RESTARTS))
-    solver: Method = METHODS[name]()
+    solver = _solver(name, problem)
     tolerance = to_numpy(request.data.tolerance)
+    request.limits.watch.reserve = _seconds_to_certify(problem, name)
     with blas_threads(request.plan.threads.get(name, "one")), _at_any_scale(problem):
         outcome = run(
-            solver, problem, lambda matrix: found_in(matrix, problem), tolerance, request.limits
+            solver,
+            problem,
+            partial(_found_by, problem, request.limits.watch),
+            tolerance,
+            request.limits,
+            warm,
         )
-    matrix = solver.matrix(problem, outcome.state)
+    matrix = outcome.matrix
     if not outcome.status.success and not _is_finite(matrix):
         matrix = _zero(request)
-        outcome = replace(outcome, found=found_in(matrix, problem))
-    return Answer(outcome, matrix, solver.name, solver.lemma, set_aside)
+        outcome = replace(outcome, matrix=matrix, found=found_in(matrix, problem))
+    return Answer(outcome, matrix, solver.name, outcome.lemma, set_aside)
+
+
+def _solver(name: str, problem: Problem) -> Method:
+    """The method of that name, as this problem needs it."""
+    kind = METHODS[name]
+    solver: Method = kind() if problem.target else getattr(kind, "without_target", kind)()
+    return solver
+
+
+def _seconds_to_certify(problem: Problem, name: str) -> float:
+    """About what it takes to form a matrix of many rows and to measure it."""
+    rows = problem.rows
+    if rows.prefers_gram or "rank" in METHODS.traits(name).cones:  # a few columns
+        return 0.0
+    return (16.0 if rows.is_complex else 4.0) * rows.m * float(rows.n) ** 2 / FLOPS
 
 
 def _is_finite(matrix: SensedMatrix) -> bool:
@@ -195,49 +209,30 @@ def with_gram(request: Request, name: str) -> Problem:
     kind = request.plan.gram
     if kind == "none" or "gram" not in METHODS.traits(name).needs:
         return request.problem
-    data = request.data
+    data, watch = request.data, request.limits.watch
     if data.gram is None or data.gram.kind != kind:
         data.gram = make_gram(data.unit_rows, kind)
+    # Here, where BLAS has all its threads; stopped, it is for the run to say so.
+    with suppress(Stop), watch.part("K"), watch.heeded():
+        data.gram.form()
     return replace(request.problem, gram=data.gram)
+
+
+def _found_by(problem: Problem, watch: Watch, matrix: SensedMatrix) -> Enclosure:
+    """`found_in`, or, where a limit is reached and K is at hand, a quicker look at what it misses.
+
+    What seems to be met is always looked at as `verify` does.
+    """
+    gram, form = problem.gram, matrix.form
+    if not (watch.over and isinstance(gram, ExplicitGram) and isinstance(form, MeasuredForm)):
+        return found_in(matrix, problem)
+    if "values" not in vars(gram) or form.rows is not problem.rows:
+        return found_in(matrix, problem)
+    image, mass = gram.apply(form.c), gram.apply(abs(form.c))
+    quick = measured_enclosure(form, reference(problem), image, mass, problem.m)
+    return found_in(matrix, problem) if is_met(quick, problem.ends) else quick
 
 
 def found_in(matrix: SensedMatrix, problem: Problem) -> Enclosure:
     """Values recomputed from the data, by the very function that `verify` uses."""
     return enclosure(matrix, problem.rows, reference(problem))
-
-
-def best_positive(request: Request) -> Answer:
-    """The smallest worst error of a positive semidefinite matrix, from both sides."""
-    from quadsense.methods.positive.best import best_ratio  # as methods are: when first needed
-    from quadsense.methods.positive.maps import Intervals
-
-    problem, limits = request.problem, request.limits
-    b, delta = to_numpy(problem.b), to_numpy(problem.delta)
-    # Where every unit is that of the largest reading, a ratio of 1e-8 is an exact fit.
-    unit = float(np.max(np.abs(b) / delta)) or 1.0
-    width = unit * delta
-    intervals = Intervals.around(b, width)
-    begin = time.perf_counter()
-
-    def late() -> bool:
-        seconds = time.perf_counter() - begin
-        late = limits.time_limit is not None and seconds >= limits.time_limit
-        return late or limits.interrupts.pressed
-
-    with blas_threads("rows"):
-        best = best_ratio(problem.rows.on_numpy(), intervals, problem.options.gap, late)
-    matrix = SensedMatrix.from_factor(own(problem, best.X))
-    closed = best.upper_bound <= max((1.0 + problem.options.gap) * best.lower_bound, 1e-8)
-    status = Status.OPTIMAL if closed else Status.TIME_LIMIT if late() else Status.UNDECIDED
-    if limits.interrupts.pressed and not closed:
-        status = Status.INTERRUPTED
-    before = run_method(replace(request, limits=Limits(max_iter=0)), "psd").outcome
-    claim = Claim("optimal", dual=best.certificate.y, lower=unit * best.lower_bound)
-    outcome = replace(
-        before,
-        found=found_in(matrix, problem),
-        status=status,
-        claim=claim,
-        reason=None if closed else because("gap_open"),
-    )
-    return Answer(outcome, matrix, "psd", "", NONE)

@@ -81,7 +81,7 @@ def solve(
         Most iterations; by default only the lemma's number with the paper's schedule, and none
         otherwise: a run that no longer moves ends as STALLED.
     time_limit : float, optional
-        Most seconds of iterating.
+        Most seconds, whatever takes them; what was found until then is checked and returned.
     rng : int or numpy.random.Generator, optional
         Seed of `sgd`'s batches; the same seed gives the same bits.
     callback : callable, optional

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any, Unpack
 
@@ -11,7 +10,7 @@ import numpy as np
 from quadsense.arrays import namespace, to_numpy
 from quadsense.certificate import Certificate
 from quadsense.core.matrix import SensedMatrix
-from quadsense.interrupts import Interrupted, Interrupts
+from quadsense.interrupts import Interrupted
 from quadsense.loop import Intermediate, run
 from quadsense.measurements.dense import Dense
 from quadsense.measurements.gram import IdentityGram
@@ -31,6 +30,7 @@ from quadsense.request import (
 from quadsense.result import Result
 from quadsense.typing import MatrixLike, Real, ScheduleName, Whole, is_number
 from quadsense.vocabulary import Row, Status, Verdict, to_reason
+from quadsense.watch import Watch
 
 
 def solve_spectral(
@@ -71,7 +71,8 @@ def solve_spectral(
     >>> result.status, bool(result.max_residual <= 0.1)
     (<Status.MET: 'met'>, True)
     """
-    begin = time.perf_counter()
+    watch = Watch()
+    interrupts = watch.interrupts
     refuse_unknown(solve_spectral, options)
     if not isinstance(oracle, SpectralOracle):
         raise ValueError(f"oracle must be a quadsense.SpectralOracle, got {type(oracle).__name__}")
@@ -83,8 +84,7 @@ def solve_spectral(
     n = int(A_1.shape[0])
     wishes = given_options(GradientDescent.name, schedule, options, n)
     check_options((GradientDescent.name,), wishes)
-    interrupts = Interrupts()
-    limits = to_limits(max_iter, time_limit, callback, progress, interrupts)
+    limits = to_limits(max_iter, time_limit, callback, progress, watch)
     values, vectors = xp.linalg.eigh(symmetrised(oracle.whiten(A_1)))
     problem = SpectralProblem(
         rows=Sensing(Dense(xp.eye(n))),
@@ -102,14 +102,12 @@ def solve_spectral(
         found = oracle.eigenvalues(matrix.to_dense()) - 1.0
         return Enclosure(found, 0.0 * found + oracle.rounding(found))
 
-    preparing = time.perf_counter() - begin
-    solver = Spectral()
     with interrupts:
-        outcome = run(solver, problem, certify, to_numpy(problem.delta), limits)
+        outcome = run(Spectral(), problem, certify, to_numpy(problem.delta), limits)
     z, error = (to_numpy(part) for part in outcome.found)
     worst, rounding = float(np.abs(z).max()), float(error.max())
     met = outcome.status is Status.MET and is_met(outcome.found, problem.ends)
-    matrix = solver.matrix(problem, outcome.state)
+    matrix = outcome.matrix
     kind, upper = "spectral" if met else "none", (worst + rounding) / accuracy
     row = Row(int(np.abs(z).argmax()), worst, tolerance=accuracy)
     violations = np.flatnonzero(np.abs(z) > accuracy)
@@ -147,9 +145,9 @@ def solve_spectral(
         max_residual=worst,
         max_ratio=worst / accuracy,
         violations=violations,
-        n_iter=outcome.state.iteration,
+        n_iter=outcome.n_iter,
         history=outcome.history,
-        timings=outcome.timings(preparing),
+        timings=watch.timings(),
         certificate=Certificate(
             kind=kind,
             upper_bound=upper,
@@ -163,7 +161,7 @@ def solve_spectral(
             "gram": "identity",
             "threads": {},
             "reasons": ["one eigendecomposition serves every iteration"],
-            "lemma": solver.lemma and "Lemma C.1 and C.2",
+            "lemma": outcome.lemma and "Lemma C.1 and C.2",
         },
     )
     if interrupts.pressed:

@@ -13,8 +13,10 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, TypeVar
+
+from quadsense.watch import watched, with_watch
 
 if TYPE_CHECKING:
     from threadpoolctl import LibController
@@ -191,8 +193,12 @@ def by_rows(
         return [work(0, m)]
     edges = [m * i // count for i in range(count + 1)]
     pool = _pool(os.getpid())
+    watch = watched()
     try:
-        others = [pool.submit(work, edges[i], edges[i + 1]) for i in range(1, count)]
+        others = [
+            pool.submit(with_watch, watch, partial(work, edges[i], edges[i + 1]))
+            for i in range(1, count)
+        ]
     except RuntimeError:  # the interpreter is shutting down and starts no more threads
         return [work(0, m)]
     try:

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import itertools
 import math
-import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -28,9 +28,10 @@ from quadsense.proofs.exact import user_dual
 from quadsense.proofs.hitting import smallest_hitting_set, thinned
 from quadsense.proofs.infeasible import check_infeasible
 from quadsense.proofs.rounding import Enclosure
-from quadsense.runs import Answer, Request, found_in, run_method, with_less_time
+from quadsense.runs import Answer, Request, found_in, run_method
 from quadsense.threads import blas_threads
 from quadsense.vocabulary import Status, because
+from quadsense.watch import Stop
 
 Indices = npt.NDArray[np.int64]
 
@@ -68,8 +69,8 @@ class _Best:
 class _Search:
     """One search, with the clock that started when the solve did."""
 
-    def __init__(self, request: Request, answer: Answer, begin: float) -> None:
-        self.request, self.begin = request, begin
+    def __init__(self, request: Request, answer: Answer) -> None:
+        self.request, self.watch = request, request.limits.watch
         self.allowed = request.allowed
         self.best = _Best(answer, self._missed(answer))
         self.tried: set[bytes] = set()
@@ -86,10 +87,7 @@ class _Search:
     @property
     def over(self) -> bool:
         """Whether to stop looking."""
-        limits = self.request.limits
-        seconds = time.perf_counter() - self.begin
-        late = limits.time_limit is not None and seconds >= limits.time_limit
-        return self.found or late or limits.interrupts.pressed
+        return self.found or self.watch.over
 
     def _missed(self, answer: Answer) -> Indices:
         """Measurements that the fit does not surely meet, of all."""
@@ -113,8 +111,7 @@ class _Search:
         if rows.tobytes() in self.tried:
             return None
         self.tried.add(rows.tobytes())
-        request = with_less_time(self.request, self.begin)
-        answer = run_method(request, self.method, rows)
+        answer = run_method(self.request, self.method, rows)
         missed = self._missed(answer)
         if missed.size < self.best.missed.size:
             self.best = _Best(answer, missed)
@@ -124,7 +121,7 @@ class _Search:
 
     def learn(self, answer: Answer) -> None:
         """Keep the proof, if there is one, that the rows left cannot be met either."""
-        request = with_less_time(self.request, self.begin)
+        request = self.request
         if "rank" in METHODS.traits(answer.method).cones:  # proofs are about all ranks
             answer = run_method(request, METHODS.able("psd", proves=True)[0], answer.set_aside)
         claim = answer.outcome.claim
@@ -132,12 +129,13 @@ class _Search:
         if claim is None or claim.dual is None or answer.outcome.status is not Status.INFEASIBLE:
             return
         rows, ends = request.problem.rows, request.problem.ends
-        for dual in (thinned(rows, ends, claim.dual, request.positive), claim.dual):
-            candidate = user_dual(request.data, dual)
-            if check_infeasible(request.data, candidate, request.positive, alone=True).proved:
-                self.proofs.append(candidate)
-                self.decided = True
-                return
+        with self.watch.part("proofs"), blas_threads(request.plan.threads.get(self.method, "one")):
+            for dual in (thinned(rows, ends, claim.dual, request.positive), claim.dual):
+                candidate = user_dual(request.data, dual)
+                if check_infeasible(request.data, candidate, request.positive, alone=True).proved:
+                    self.proofs.append(candidate)
+                    self.decided = True
+                    return
 
 
 def _on_all(request: Request, answer: Answer) -> Enclosure:
@@ -147,7 +145,7 @@ def _on_all(request: Request, answer: Answer) -> Enclosure:
     return found_in(answer.matrix, request.problem)
 
 
-def set_violations_aside(request: Request, answer: Answer, begin: float) -> Answer:
+def set_violations_aside(request: Request, answer: Answer) -> Answer:
     """Meet all but at most ``request.allowed`` measurements, or say that no choice helps.
 
     Parameters
@@ -155,12 +153,19 @@ def set_violations_aside(request: Request, answer: Answer, begin: float) -> Answ
     request : Request
     answer : Answer
         Of all measurements together, not met.
-    begin : float
-        When the time limit began.
     """
-    search = _Search(request, answer, begin)
+    search, impossible = _Search(request, answer), False
+    watch = request.limits.watch
+    with watch.part("outliers"), suppress(Stop), watch.heeded():  # the best until then stands
+        impossible = _looked_for(search)
+    with watch.part("certify"):
+        return _verdict(search, impossible)
+
+
+def _looked_for(search: _Search) -> bool:
+    """Look for what to set aside until something is found; True: no choice is left."""
     if not search.over:
-        search.learn(answer)
+        search.learn(search.best.answer)
     for rows in _guesses(search):
         if search.over:
             break
@@ -169,12 +174,10 @@ def set_violations_aside(request: Request, answer: Answer, begin: float) -> Answ
             if search.over or fit is None:
                 break
             fit = search.try_without(search.ranked(fit)[: search.allowed])
-    impossible = False
-    if not search.over:
-        impossible = _by_proofs(search)
+    impossible = not search.over and _by_proofs(search)
     if not (search.over or impossible):
         _one_by_one(search)
-    return _verdict(search, impossible)
+    return impossible
 
 
 def _one_by_one(search: _Search) -> None:

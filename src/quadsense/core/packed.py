@@ -13,7 +13,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import blas
 
+from quadsense.core.cholesky import divided, inner_upper
 from quadsense.threads import all_for_blas
+from quadsense.watch import look
 
 Array = npt.NDArray[Any]
 Vector = npt.NDArray[np.float64]
@@ -102,8 +104,12 @@ def normal_matrix(blocks: Iterable[Array], size: int, dtype: npt.DTypeLike, lowe
     rank_update = blas.ssyrk if np.dtype(dtype) == np.float32 else blas.dsyrk
     M = np.zeros((size, size), dtype=dtype, order="F")
     for rows in blocks:
+        look()
         part = features(rows, dtype)
         with all_for_blas():
+            if not lower and divided(len(part) * float(size) ** 2, dtype):
+                M = inner_upper(part, M)
+                continue
             M = rank_update(1.0, part, beta=1.0, c=M, trans=1, lower=int(lower), overwrite_c=1)
     return M
 

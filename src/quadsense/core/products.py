@@ -21,6 +21,7 @@ from scipy.linalg import get_blas_funcs
 
 from quadsense.core.blas import multiply_triangle
 from quadsense.threads import all_for_blas, by_rows
+from quadsense.watch import BLOCK_FLOPS, look
 
 Float = npt.NDArray[Any]  # real, single or double precision
 Inexact = npt.NDArray[Any]  # real or complex, single or double precision
@@ -87,6 +88,7 @@ def adjoint(U: Inexact, y: Float, dtype: DType | None = None) -> Inexact:
         for sign, mine in ((1.0, signs > 0), (-1.0, signs < 0)):
             rows = np.flatnonzero(mine) + first
             for begin in range(0, rows.size, size):
+                look()
                 index = rows[begin : begin + size]
                 block = buffer[: index.size]
                 if U.dtype == dtype:
@@ -150,6 +152,7 @@ def forward(U: Inexact, S: Inexact, dtype: DType | None = None) -> Float:
     def evaluate(first: int, last: int) -> None:
         buffer = np.empty((min(size, last - first), n), dtype=dtype)
         for begin in range(first, last, size):
+            look()
             end = min(begin + size, last)
             rows = np.ascontiguousarray(U[begin:end], dtype=dtype)
             image = buffer[: end - begin]
@@ -168,15 +171,15 @@ def times(U: Inexact, X: Inexact, dtype: DType | None = None) -> Inexact:
     dtype = U.dtype if dtype is None else dtype
     product = np.empty((m, *X.shape[1:]), dtype=np.result_type(dtype, X))
     cost = (8.0 if np.iscomplexobj(product) else 2.0) * n * product.size
-    if U.dtype == dtype:
-        by_rows(lambda i, j: np.matmul(U[i:j], X, out=product[i:j]), m, cost)
-        return product
-    size = max(16, _block_rows(n, dtype))
+    size = max(256, int(BLOCK_FLOPS * m / max(cost, 1.0)))
+    if U.dtype != dtype:
+        size = min(size, max(16, _block_rows(n, dtype)))
 
     def multiply(first: int, last: int) -> None:
         for begin in range(first, last, size):
+            look()
             end = min(begin + size, last)
-            np.matmul(U[begin:end].astype(dtype), X, out=product[begin:end])
+            np.matmul(U[begin:end].astype(dtype, copy=False), X, out=product[begin:end])
 
     by_rows(multiply, m, cost)
     return product
@@ -199,12 +202,35 @@ def gram(U: Inexact) -> Float:
     """Upper triangle of ``K = |U U*|^2`` (m by m, Fortran order, zero below the diagonal)."""
     name, trans = ("herk", 2) if np.iscomplexobj(U) else ("syrk", 1)
     # For complex rows this is the conjugate of U U*: the same moduli.
+    if _gram_flops(U) > 4.0 * BLOCK_FLOPS:
+        return _gram_by_blocks(U)
     with all_for_blas():
         G: Inexact = get_blas_funcs((name,), (U,))[0](1.0, U.T, trans=trans)
     if np.iscomplexobj(G):
         return np.asarray(np.square(G.real) + np.square(G.imag))
     np.square(G, out=G)
     return G
+
+
+def _gram_flops(U: Inexact) -> float:
+    m, n = map(float, U.shape)
+    return (4.0 if np.iscomplexobj(U) else 1.0) * m * m * n
+
+
+def _gram_by_blocks(U: Inexact) -> Float:
+    """`gram`, some columns at a time; below the diagonal it holds whatever came of it."""
+    m = len(U)
+    K = np.zeros((m, m), dtype=U.real.dtype, order="F")
+    size = max(256, int(BLOCK_FLOPS * m / (2.0 * _gram_flops(U))))
+    with all_for_blas():
+        for begin in range(0, m, size):
+            look()
+            end = min(begin + size, m)
+            block = U[:end] @ U[begin:end].conj().T
+            K[:end, begin:end] = np.square(block.real)
+            if np.iscomplexobj(block):
+                K[:end, begin:end] += np.square(block.imag)
+    return K
 
 
 def gram_product(K: Float, y: Float) -> Float:

@@ -25,6 +25,7 @@ from quadsense.measurements.validate import (
 )
 from quadsense.threads import blas_threads
 from quadsense.typing import MatrixLike, Real, RealOrVector, VectorLike, is_number
+from quadsense.watch import look
 
 ORTHONORMAL = 1e-6
 """Frobenius distance of U U* from I below which K = I: K differs from I by its square."""
@@ -459,7 +460,10 @@ class Measurements:
         formed = isinstance(self.gram, ExplicitGram)
         weight = 4.0 if self._rows.is_complex else 1.0
         cost = k**3 / 3.0 + (0.0 if formed else weight * k * k * self.n)
-        return self.rank if cost <= max(QUICK_RANK_FLOPS, flops) else None
+        if cost > max(QUICK_RANK_FLOPS, flops):
+            return None
+        look(cost)
+        return self.rank
 
     @cached_property
     def rank(self) -> int | None:

@@ -12,6 +12,7 @@ from quadsense.arrays import Array, is_numpy, namespace
 from quadsense.core import products
 from quadsense.measurements.probes import Probes, Weigh
 from quadsense.measurements.stored import Stored
+from quadsense.watch import look
 
 # Half of a usual second-level cache, so that block, factor and result fit together.
 _CACHED_BYTES = 1 << 19
@@ -180,6 +181,7 @@ class Dense(Stored):
         """Blocks of rows, each with its part of P written."""
         X_conj = np.ascontiguousarray(self._conj(Y).T)
         for part in self._cached(len(Y)):
+            look()
             block = self._wide(self.U[part])
             np.conjugate((block @ X_conj).T, out=P[:, part])
             yield part, block

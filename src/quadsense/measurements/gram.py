@@ -7,8 +7,10 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from quadsense.arrays import Array, available_memory
+from quadsense.measurements.probes import BLOCK_ELEMENTS
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.sparse import Sparse
+from quadsense.watch import BLOCK_FLOPS
 
 
 class Gram(Protocol):
@@ -16,6 +18,9 @@ class Gram(Protocol):
 
     kind: str
     m: int
+
+    def form(self) -> None:
+        """Form K, where it is held; else it is formed when first used."""
 
     def apply(self, s: Array) -> Array:
         """``K @ s``."""
@@ -32,6 +37,10 @@ class _Operator(ABC):
     """Shared by every form: K is entry-wise nonnegative, so its row sums bound its spectrum."""
 
     rows: Sensing
+
+    def form(self) -> None:
+        """Form K, where a form holds it."""
+        getattr(self, "values", None)
 
     @abstractmethod
     def apply(self, s: Array) -> Array: ...
@@ -51,6 +60,9 @@ class IdentityGram:
     def __init__(self, m: int) -> None:
         self.m = m
 
+    def form(self) -> None:
+        """Nothing is held."""
+
     def apply(self, s: Array) -> Array:
         """Return ``s`` itself."""
         return s
@@ -67,9 +79,18 @@ class ExplicitGram(_Operator):
 
     def __init__(self, rows: Sensing) -> None:
         self.rows, self.m = rows, rows.m
-        xp = rows.xp
-        parts = [rows.gram_block(block, slice(0, rows.m)) for block in rows.slices(rows.m)]
-        self.values = xp.concat(parts, axis=0) if len(parts) > 1 else parts[0]
+
+    @cached_property
+    def values(self) -> Array:
+        """K, blocks of rows at a time."""
+        rows, whole = self.rows, slice(0, self.m)
+        # No block is so large that nobody could interrupt it.
+        cost = (8.0 if rows.is_complex else 2.0) * self.m * rows.n
+        width = max(self.m, int(BLOCK_ELEMENTS * cost / max(BLOCK_FLOPS, 64.0 * cost)))
+        parts = []
+        for block in rows.slices(width):
+            parts.append(rows.gram_block(block, whole))
+        return rows.xp.concat(parts, axis=0) if len(parts) > 1 else parts[0]
 
     def apply(self, s: Array) -> Array:
         """``K @ s`` in 2 m^2 flops."""
@@ -88,8 +109,12 @@ class SparseGram(_Operator):
 
     def __init__(self, rows: Sensing) -> None:
         self.rows, self.m = rows, rows.m
-        assert isinstance(rows.kind, Sparse)
-        self.values: Any = rows.kind.sparse_gram(rows.inverse)
+
+    @cached_property
+    def values(self) -> Any:
+        """K, sparse."""
+        assert isinstance(self.rows.kind, Sparse)
+        return self.rows.kind.sparse_gram(self.rows.inverse)
 
     def apply(self, s: Array) -> Array:
         """``K @ s`` in 2 nnz(K) flops."""

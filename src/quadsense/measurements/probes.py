@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Array, device, to_numpy
+from quadsense.watch import look
 
 BLOCK_ELEMENTS = 2**20
 """Elements of a temporary block: 8 or 16 MiB, half a last-level cache."""
@@ -95,6 +96,7 @@ class Probes(ABC):
         """Slices of rows whose temporaries, `width` numbers a row, stay within a block."""
         size = max(1, BLOCK_ELEMENTS // max(self.n if width is None else width, 1))
         for begin in range(0, self.m, size):
+            look()
             yield slice(begin, min(begin + size, self.m))
 
     def blocks(self) -> Iterator[tuple[slice, Array]]:
@@ -130,6 +132,7 @@ class Probes(ABC):
         """Unit vectors ``e_j``, some at a time, so that their images fit in a block."""
         size = max(1, BLOCK_ELEMENTS // max(self.m, self.n))
         for begin in range(0, self.n, size):
+            look()
             part = slice(begin, min(begin + size, self.n))
             unit = np.zeros((self.n, part.stop - begin))
             unit[np.arange(begin, part.stop), np.arange(part.stop - begin)] = 1.0

@@ -20,6 +20,7 @@ from quadsense.core import packed, products
 from quadsense.measurements.dense import Dense
 from quadsense.measurements.probes import BLOCK_ELEMENTS, OnNumpy, Probes, Weigh
 from quadsense.measurements.sparse import Sparse
+from quadsense.watch import BLOCK_FLOPS, look
 
 NARROW = 64
 """Columns that a block has at least."""
@@ -348,10 +349,16 @@ class Sensing:
             block = np.ascontiguousarray(block, dtype=dtype)
             if width >= self.n:
                 return products.gram(block)
+            look()
             product = block @ block.conj().T
             inner = product if inner is None else np.add(inner, product, out=inner)
         assert inner is not None
         return np.asarray((np.abs(inner) ** 2 if self.is_complex else inner * inner).T)
+
+    def gram(self) -> npt.NDArray[Any]:
+        """K whole, (m, m)."""
+        triangle = self.gram_triangle()
+        return np.maximum(triangle, triangle.T, order="C")  # zero on one side, or the same
 
     def gram_times(self, Y: Array) -> Array:
         """``K @ Y`` with K never held whole: (m,) or (m, k) to the same.
@@ -361,10 +368,12 @@ class Sensing:
         xp = self.xp
         columns = Y if Y.ndim == 2 else Y[:, None]
         size = max(1, min(BLOCK_ELEMENTS // max(self.m, 1), max(64, -(-self.m // 8))))
+        size = min(size, max(64, int(BLOCK_FLOPS / (2.0 * max(self.m * self.n, 1)))))
         below = xp.zeros_like(columns)
         parts = []
         for begin in range(0, self.m, size):
             here = slice(begin, min(begin + size, self.m))
+            look()
             K = self.gram_block(here, slice(begin, self.m))
             parts.append(below[here, :] + K @ columns[begin:, :])
             rest = K[:, here.stop - begin :].T @ columns[here, :]

@@ -1,4 +1,4 @@
-"""One algorithm a file; each is ``start``, ``advance`` a stride, ``claim``, ``matrix``.
+"""One algorithm a file: ``prepare``, ``start``, ``advance`` a stride, ``claim``, ``matrix``.
 
 `METHODS` is the only list of them: what else must be known of a method it says itself, in its
 `Traits`, and the plan, the checks of arguments, the command and the docs ask for that.
@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Any, TypeVar
 
-from quadsense.methods.base import Method, Problem, State, Trace
+from quadsense.methods.base import COLD, Method, Problem, State, Trace, Warm
 from quadsense.methods.traits.base import Traits, missing_traits
 from quadsense.methods.traits.options import Options
 from quadsense.methods.traits.shape import Cone
@@ -109,6 +109,7 @@ def register(kind: M) -> M:
 
 
 __all__ = [
+    "COLD",
     "METHODS",
     "Claim",
     "Method",
@@ -117,5 +118,6 @@ __all__ = [
     "State",
     "Trace",
     "Traits",
+    "Warm",
     "register",
 ]

@@ -55,8 +55,6 @@ class Problem:
         Part of the start.
     c_start : array of shape (m,), optional
         Part of the start.
-    factor_start : array of shape (n, r), optional
-        A factor of the start, where it has one.
     sides : ndarray of bool, shape (2, m), optional
         Which upper and which lower ends of the intervals exist; all where None.
     given_ends : Ends, optional
@@ -72,8 +70,8 @@ class Problem:
         What a dual vector proves of the user's data.
     options : Options
         The user's wishes: those of the method that runs.
-    seed : numpy.random.Generator
-        Source of all randomness.
+    seed : int
+        All randomness follows from it.
     """
 
     rows: Sensing
@@ -83,7 +81,6 @@ class Problem:
     gram: Gram | None = None
     base: Array | None = None
     c_start: Array | None = None
-    factor_start: Array | None = None
     sides: Any = None
     given_ends: Ends | None = None
     target: bool = True
@@ -91,7 +88,7 @@ class Problem:
     rank: int | None = None
     prove: Prover | None = None
     options: Any = field(default_factory=Options)
-    seed: np.random.Generator = field(default_factory=np.random.default_rng)
+    seed: int = 0
 
     @property
     def m(self) -> int:
@@ -108,6 +105,15 @@ class Problem:
             return Ends.around(b, delta)
         above, below = np.where(self.sides, delta, np.inf)
         return Ends(b, below, above, delta)
+
+    def first(self) -> SensedMatrix:
+        """A_1, which costs nothing to make."""
+        return SensedMatrix(
+            MeasuredForm(self.tau, self._first_coefficients(), self.rows, self.base)
+        )
+
+    def _first_coefficients(self) -> Array:
+        return 0.0 * self.b if self.c_start is None else self.c_start
 
     def initial_residual(self) -> Array:
         """``z_1 = F(A_1) - b``."""
@@ -141,8 +147,36 @@ class Trace:
     sharpness: float = float("nan")
 
 
+@dataclass(frozen=True)
+class Warm:
+    """What an earlier stage or an earlier result found, for a method to begin from.
+
+    Where to begin only: which A is meant is the problem's affair.
+
+    Attributes
+    ----------
+    fit : SensedMatrix or None
+        A matrix that is, or nearly is, an answer.
+    factor : array of shape (n, r) or None
+        X of ``fit = X X*``, where it is known.
+    dual : ndarray of shape (m,) or None
+        The vector of a lower bound, for the unit rows.
+    """
+
+    fit: SensedMatrix | None = None
+    factor: Array | None = None
+    dual: Vector | None = None
+
+
+COLD = Warm()
+"""Nothing is known."""
+
+
 class State(Protocol):
-    """All that a method carries between strides; written down, it is a checkpoint."""
+    """All that a method carries between strides: arrays, numbers, the state of a generator.
+
+    A frozen dataclass; written down by `quadsense.codec`, it is a checkpoint.
+    """
 
     @property
     def iteration(self) -> int:
@@ -156,37 +190,49 @@ class State(Protocol):
 class Method(Protocol):
     """One algorithm: its mathematics only, run by `quadsense.loop`.
 
-    What else must be known of it is in its `Traits`.
+    Nothing is kept on the instance. All that follows from the problem is in the program, which is
+    made again where a run is taken up; all else is in the state. What else must be known of it is
+    in its `Traits`.
     """
 
     name: ClassVar[str]
     short_strides_first: ClassVar[bool]  # so that the history is even on a log scale
-    limit: int | None
-    lemma: str
 
-    def start(self, problem: Problem) -> Any:
-        """State before the first step."""
+    def prepare(self, problem: Problem) -> Any:
+        """The program: all that follows from the problem. The same problem gives the same."""
 
-    def stride(self, problem: Problem) -> int:
+    def start(self, program: Any, warm: Warm = COLD) -> Any:
+        """State before the first step; the same program and `warm` give the same."""
+
+    def stride(self, program: Any) -> int:
         """Steps between two looks at the clock: about a millisecond's work where possible."""
 
-    def patience(self, problem: Problem) -> int:
+    def patience(self, program: Any) -> int:
         """Strides without progress that count as stalled."""
 
-    def advance(self, problem: Problem, state: Any, steps: int) -> Any:
+    def promise(self, program: Any) -> tuple[int | None, str]:
+        """Steps after which a lemma has delivered, if one promises that, and its name."""
+
+    def advance(self, program: Any, state: Any, steps: int) -> Any:
         """At most so many steps on; `state` is left as it was."""
 
-    def claim(self, problem: Problem, state: Any) -> Claim | None:
+    def claim(self, program: Any, state: Any) -> Claim | None:
         """What the state shows, if anything."""
 
-    def checked(self, problem: Problem, state: Any) -> Enclosure | None:
+    def checked(self, program: Any, state: Any) -> Enclosure | None:
         """Residuals of ``matrix(state)`` if the method has just evaluated them from the data."""
 
-    def correct(self, problem: Problem, state: Any, z: Array, goal: float) -> Any:
+    def correct(self, program: Any, state: Any, z: Array, goal: float) -> Any:
         """The same iterate with its residual as recomputed from the data, and another goal."""
 
-    def matrix(self, problem: Problem, state: Any) -> SensedMatrix:
+    def matrix(self, program: Any, state: Any) -> SensedMatrix:
         """A of the state."""
 
-    def trace(self, problem: Problem, state: Any) -> Trace:
+    def first(self, problem: Problem) -> SensedMatrix:
+        """What to answer where there was no time for a state."""
+
+    def dual(self, program: Any, state: Any) -> Vector | None:
+        """The vector of the best lower bound so far, for the unit rows, if there is one."""
+
+    def trace(self, program: Any, state: Any) -> Trace:
         """What the history keeps."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from quadsense.methods.base import Problem
-from quadsense.methods.descent import Descent, DescentState
+from quadsense.methods.descent import Descent, DescentProgram, DescentState
 from quadsense.methods.traits.closed_form import ClosedFormTraits
 from quadsense.methods.traits.descent import DescentOptions
 
@@ -19,19 +19,19 @@ class ClosedForm(ClosedFormTraits, Descent):
     is the nearest to ``tau I`` of all matrices that fit.
     """
 
-    def start(self, problem: Problem) -> DescentState:
-        """State at the start."""
-        if not self._identity(problem):
+    def prepare(self, problem: Problem) -> DescentProgram:
+        """What follows from the problem."""
+        if problem.gram is None or problem.gram.kind != "identity":
             raise ValueError(
                 "method 'closed_form' needs orthonormal rows, and these are not: use 'gd' or 'sgd'"
             )
-        return super().start(replace(problem, options=DescentOptions()))
+        return super().prepare(replace(problem, options=DescentOptions()))
 
-    def stride(self, problem: Problem) -> int:
+    def stride(self, program: DescentProgram) -> int:
         """One step is all."""
         return 1
 
-    def advance(self, problem: Problem, state: DescentState, steps: int) -> DescentState:
+    def advance(self, program: DescentProgram, state: DescentState, steps: int) -> DescentState:
         """Take the whole residual away."""
         return replace(
             state,

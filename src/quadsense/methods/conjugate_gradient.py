@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from quadsense.arrays import Array, available_memory, to_numpy
+from quadsense.arrays import Array, Vector, available_memory, to_numpy
 from quadsense.core.matrix import SensedMatrix
-from quadsense.methods.base import Problem, Trace
+from quadsense.methods.base import COLD, Problem, Trace, Warm
 from quadsense.methods.krylov import residuals
 from quadsense.methods.krylov.operator import OperatorSystem
 from quadsense.methods.krylov.system import System, prepare
@@ -16,6 +16,19 @@ from quadsense.methods.steps import Stepped, own, start_matrix, weighed_rows
 from quadsense.methods.traits.conjugate_gradient import ConjugateGradientTraits
 from quadsense.proofs.rounding import Enclosure, dense_error, reading_error
 from quadsense.vocabulary import Claim, because
+
+
+@dataclass(frozen=True)
+class CgProgram:
+    """The problem, its system on weighed rows, and the squares of their weights."""
+
+    problem: Problem
+    system: System
+    squares: Vector
+
+    def aiming(self, state: residuals.State) -> System:
+        """The system with the tolerances that the state aims at."""
+        return self.system.aiming(state.goal)
 
 
 class ConjugateGradient(ConjugateGradientTraits, Stepped):
@@ -28,41 +41,43 @@ class ConjugateGradient(ConjugateGradientTraits, Stepped):
     Least squares weighs every residual by its tolerance (see `weighed_rows`).
     """
 
-    def start(self, problem: Problem) -> residuals.State:
-        """State at A_1."""
-        self.system = self._system(problem)
-        return residuals.start(self.system, direct=True)
-
-    def _system(self, problem: Problem) -> System:
+    def prepare(self, problem: Problem) -> CgProgram:
+        """The system ``K y = z_1``."""
         memory = available_memory() // 2
         if problem.gram is not None:  # K serves, and no scaled copy of U is made
             delta = to_numpy(problem.delta)
-            self.squares = squares = float(delta.min()) / delta
+            squares = float(delta.min()) / delta
             z1 = squares * to_numpy(problem.initial_residual())
             b = squares * to_numpy(problem.b)
-            return OperatorSystem(
+            system = OperatorSystem(
                 problem.rows, b, squares * delta, problem.tau, z1, True, memory, gram=problem.gram,
                 squares=squares,
             )  # fmt: skip
-        rows, self.squares = weighed_rows(problem)
-        b, delta = self.squares * to_numpy(problem.b), self.squares * to_numpy(problem.delta)
+            return CgProgram(problem, system, squares)
+        rows, squares = weighed_rows(problem)
+        b, delta = squares * to_numpy(problem.b), squares * to_numpy(problem.delta)
         plain = problem.base is None and problem.c_start is None
         A1 = float(problem.tau) if plain else start_matrix(problem)
-        return prepare(rows, b, delta, A1, memory, self.squares * to_numpy(problem.rows.nonzero))
+        nonzero = squares * to_numpy(problem.rows.nonzero)
+        return CgProgram(problem, prepare(rows, b, delta, A1, memory, nonzero), squares)
 
-    def advance(self, problem: Problem, state: residuals.State, steps: int) -> residuals.State:
+    def start(self, program: CgProgram, warm: Warm = COLD) -> residuals.State:
+        """State at A_1."""
+        return residuals.start(program.system, direct=True)
+
+    def advance(self, program: CgProgram, state: residuals.State, steps: int) -> residuals.State:
         """At most so many products with K on."""
-        return residuals.advance(self.system, state, steps)
+        return residuals.advance(program.aiming(state), state, steps)
 
-    def stride(self, problem: Problem) -> int:
+    def stride(self, program: CgProgram) -> int:
         """Steps worth a few milliseconds."""
-        return max(1, min(12, int(1e9 // max(self.system.step_cost(True), 1.0))))
+        return max(1, min(12, int(1e9 // max(program.system.step_cost(True), 1.0))))
 
-    def patience(self, problem: Problem) -> int:
+    def patience(self, program: CgProgram) -> int:
         """Strides in which the worst residual must have fallen at all."""
         return 40
 
-    def claim(self, problem: Problem, state: residuals.State) -> Claim | None:
+    def claim(self, program: CgProgram, state: residuals.State) -> Claim | None:
         """Met, at least squares without meeting the tolerance, or stuck."""
         if state.met:
             return Claim("met")
@@ -72,29 +87,31 @@ class ConjugateGradient(ConjugateGradientTraits, Stepped):
             return Claim("inconsistent", because("residuals_rounded"))
         return None
 
-    def checked(self, problem: Problem, state: residuals.State) -> Enclosure | None:
+    def checked(self, program: CgProgram, state: residuals.State) -> Enclosure | None:
         """Residuals that the last step evaluated afresh from the data, where it did."""
+        problem = program.problem
         if not state.verified or state.A is None or problem.gram is not None:
             return None
         # Of the unit rows, from those weighed by their tolerances.
-        z = own(problem, state.z / self.squares)
+        z = own(problem, state.z / program.squares)
         size = float(np.linalg.norm(state.A))
         return Enclosure(z, dense_error(problem.rows.n, size) + reading_error(problem.b))
 
     def correct(
-        self, problem: Problem, state: residuals.State, z: Array, goal: float
+        self, program: CgProgram, state: residuals.State, z: Array, goal: float
     ) -> residuals.State:
         """Go on from the residual recomputed in double precision, and aim lower."""
-        self.system = replace(self.system, delta=goal * self.squares * to_numpy(problem.delta))
-        return replace(residuals.corrected(self.system, state), met=False)
+        state = replace(state, goal=goal)
+        return replace(residuals.corrected(program.aiming(state), state), met=False)
 
-    def matrix(self, problem: Problem, state: residuals.State) -> SensedMatrix:
+    def matrix(self, program: CgProgram, state: residuals.State) -> SensedMatrix:
         """``A_1 - F*(y)``."""
-        y = None if state.A is not None else residuals.coefficients(self.system, state)
+        problem, system = program.problem, program.system
+        y = None if state.A is not None else residuals.coefficients(system, state)
         if y is None:
-            return SensedMatrix.from_dense(own(problem, residuals.matrix(self.system, state)))
-        return problem.matrix(own(problem, self.squares * y))
+            return SensedMatrix.from_dense(own(problem, residuals.matrix(system, state)))
+        return problem.matrix(own(problem, program.squares * y))
 
-    def trace(self, problem: Problem, state: residuals.State) -> Trace:
+    def trace(self, program: CgProgram, state: residuals.State) -> Trace:
         """The ratios of all residuals."""
-        return Trace(np.abs(state.z) / self.system.delta)
+        return Trace(np.abs(state.z) / program.aiming(state).delta)

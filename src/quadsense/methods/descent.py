@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from quadsense.arrays import Array, is_numpy, to_numpy
+from quadsense.arrays import Array, Vector, is_numpy, to_numpy
 from quadsense.core import theory
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.potential import log_potential
-from quadsense.methods.base import Problem, Trace
+from quadsense.methods.base import COLD, Problem, Trace, Warm
 from quadsense.proofs.rounding import Enclosure
 from quadsense.vocabulary import Claim
 
@@ -48,6 +48,65 @@ class DescentState:
     log_potential: float
 
 
+@dataclass(frozen=True)
+class DescentProgram:
+    """All that the descents read and never change.
+
+    Attributes
+    ----------
+    problem : Problem
+    gram : Any
+        K as the loops want it: the array (empty for the identity) or the operator.
+    identity, compiled : bool
+        Whether K is the identity, and whether compiled loops serve: NumPy vectors and K explicit
+        or the identity.
+    scale, weight : arrays of shape (m,)
+        G's diagonal, and ``c / d``; see `Descent`.
+    least_delta : float
+    y : array of shape (m,)
+        Residual ratios of A_1.
+    max_ratio : float
+        The largest of them.
+    base : float
+        ``arccosh(2.2 m)``.
+    sharpness, target, c : float
+        Of the first step.
+    adapt, sharpen : bool
+        Whether c may change (not where the paper or the user fixed it), and whether lam may grow.
+    batch_size : int or None
+        Samples a step; None: all.
+    eigenvalue : float
+        Bound on the largest eigenvalue of G K G (G at most 1), or 0 for the exact norm.
+    limit, lemma : int or None, str
+        Iterations after which the lemma has delivered, where its constants are kept.
+    """
+
+    problem: Problem
+    gram: Any
+    identity: bool
+    compiled: bool
+    scale: Array
+    weight: Array
+    least_delta: float
+    y: Array
+    max_ratio: float
+    base: float
+    sharpness: float
+    target: float
+    c: float
+    adapt: bool
+    sharpen: bool
+    batch_size: int | None = None
+    eigenvalue: float = 0.0
+    limit: int | None = None
+    lemma: str = ""
+
+    @property
+    def share(self) -> float:
+        """Share of the measurements that a step looks at."""
+        return 1.0 if self.batch_size is None else self.batch_size / self.problem.m
+
+
 class Descent:
     """Descent on the cosh potential in measurement coordinates.
 
@@ -63,162 +122,142 @@ class Descent:
     name: ClassVar[str]
     short_strides_first: ClassVar[bool] = True
 
-    def __init__(self) -> None:
-        self.limit: int | None = None
-        self.lemma = ""
-
-    # --- K and the scaling of the rows -------------------------------------------------------
-
-    @staticmethod
-    def _gram(problem: Problem) -> Any:
-        assert problem.gram is not None
-        return problem.gram
-
-    def _identity(self, problem: Problem) -> bool:
-        return bool(self._gram(problem).kind == "identity")
-
-    def _compiled(self, problem: Problem) -> bool:
-        """Whether compiled loops serve: NumPy vectors and K explicit or the identity."""
-        return is_numpy(problem.delta) and self._gram(problem).kind in ("identity", "explicit")
-
-    def _kernel_gram(self, problem: Problem) -> Any:
-        """K as the loops want it: the array (empty for the identity) or the operator."""
-        if not self._compiled(problem):
-            return problem.gram
-        return np.empty((0, 0)) if self._identity(problem) else self._gram(problem).values
-
-    @staticmethod
-    def _least_delta(problem: Problem) -> float:
-        return float(to_numpy(problem.delta).min())
-
-    def _scale(self, problem: Problem) -> Array:
-        """G's diagonal."""
-        if self._identity(problem):
-            return 0.0 * problem.delta + 1.0
-        return self._least_delta(problem) / problem.delta
-
-    def _weight(self, problem: Problem) -> Array:
-        """``c / d``."""
-        if self._identity(problem):
-            return problem.delta
-        return self._least_delta(problem) * self._scale(problem)
-
-    # --- the schedule ------------------------------------------------------------------------
-
     def _batch_size(self, problem: Problem) -> int | None:
         return None
 
-    @staticmethod
-    def _base(problem: Problem) -> float:
-        return theory.sharpness(problem.m)
-
-    @staticmethod
-    def _adapt(problem: Problem) -> bool:
-        """Whether c may change: not where the paper or the user fixed it."""
-        options = problem.options
-        return options.schedule == "continuation" and options.c is None and options.step is None
-
-    @staticmethod
-    def _sharpen(problem: Problem) -> bool:
-        """Whether lam may grow."""
-        return problem.options.schedule == "continuation" and problem.options.lam is None
-
-    def start(self, problem: Problem) -> DescentState:
-        """State at A_1 with the schedule's constants [QSZ24, Alg. 1-4, lines 1-3]."""
+    def prepare(self, problem: Problem) -> DescentProgram:
+        """K, the scaling of the rows, and the schedule's constants [QSZ24, Alg. 1-4, lines 1-3]."""
+        gram: Any = problem.gram
+        assert gram is not None
         options, batch_size = problem.options, self._batch_size(problem)
+        identity = bool(gram.kind == "identity")
+        compiled = is_numpy(problem.delta) and gram.kind in ("identity", "explicit")
+        kernel = gram
+        if compiled:
+            kernel = np.empty((0, 0)) if identity else gram.values
+        least = float(to_numpy(problem.delta).min())
+        scale = 0.0 * problem.delta + 1.0 if identity else least / problem.delta
         y = problem.initial_residual() / problem.delta
         ratio = float(abs(to_numpy(y)).max())
+        base = theory.sharpness(problem.m)
         if options.schedule == "paper":
             failure = options.failure if batch_size is not None else None
             sharpness, target, c = theory.sharpness(problem.m, failure), 1.0, theory.PAPER_C
         else:
             target = max(1.0, 0.5 * ratio)
-            sharpness, c = self._base(problem) / target, 1.0
+            sharpness, c = base / target, 1.0
         if options.lam is not None:
-            sharpness, target = options.lam * self._least_delta(problem), 1.0
+            sharpness, target = options.lam * least, 1.0
         share = 1.0 if batch_size is None else batch_size / problem.m
         if options.c is not None:
             c = options.c
         if options.step is not None:
-            c = options.step * (sharpness / self._least_delta(problem)) / share
-        if options.schedule == "paper":
-            self._promise(problem, ratio, batch_size, sharpness, c)
-        return DescentState(
-            iteration=0,
+            c = options.step * (sharpness / least) / share
+        continuing = options.schedule == "continuation"
+        program = DescentProgram(
+            problem=problem,
+            gram=kernel,
+            identity=identity,
+            compiled=compiled,
+            scale=scale,
+            weight=problem.delta if identity else least * scale,
+            least_delta=least,
             y=y,
-            d=0.0 * y,
             max_ratio=ratio,
-            goal=1.0,
+            base=base,
             sharpness=sharpness,
             target=target,
             c=c,
-            log_potential=log_potential(sharpness * y),
-        )
-
-    def _promise(
-        self, problem: Problem, ratio: float, batch_size: int | None, sharpness: float, c: float
-    ) -> None:
-        """Iterations after which the lemma has delivered, where its constants are kept."""
-        deltas = to_numpy(problem.delta)
-        spread = 1.0 if self._identity(problem) else float(deltas.max() / deltas.min())
-        sampled = {} if batch_size is None else {"failure": problem.options.failure}
-        promised = theory.schedule(
-            m=problem.m,
-            radius=ratio,
-            delta=1.0,
+            adapt=continuing and options.c is None and options.step is None,
+            sharpen=continuing and options.lam is None,
             batch_size=batch_size,
-            c=c,
-            spread=spread,
-            orthonormal=self._identity(problem),
-            **sampled,
         )
-        if sharpness < promised.lam * (1.0 - 1e-12) or c > theory.LARGEST_PROVEN_C:
-            return  # overridden beyond what any lemma covers
-        self.limit = math.ceil(promised.iterations * sharpness / promised.lam)
-        if spread <= 1.0 + 1e-9 and self._nearly_orthogonal(problem):
-            self.lemma = promised.lemma
+        return program if continuing else _promised(program)
 
-    def _nearly_orthogonal(self, problem: Problem) -> bool:
-        """Whether the paper's coherence bound ``rho <= 1/(10 m)`` holds."""
-        if self._identity(problem):
-            return True
-        gram = self._gram(problem)
-        if gram.kind != "explicit":
-            return False
-        K = to_numpy(gram.values)
-        largest = max(
-            float(row[np.arange(problem.m) != i].max(initial=0.0)) for i, row in enumerate(K)
+    def start(self, program: DescentProgram, warm: Warm = COLD) -> Any:
+        """State at A_1."""
+        return DescentState(
+            iteration=0,
+            y=program.y,
+            d=0.0 * program.y,
+            max_ratio=program.max_ratio,
+            goal=1.0,
+            sharpness=program.sharpness,
+            target=program.target,
+            c=program.c,
+            log_potential=log_potential(program.sharpness * program.y),
         )
-        return math.sqrt(largest) <= (1.0 + 1e-9) / (10 * problem.m)
 
-    # --- what the loop asks ------------------------------------------------------------------
+    def promise(self, program: DescentProgram) -> tuple[int | None, str]:
+        """The iterations of the lemma, with the paper's schedule."""
+        return program.limit, program.lemma
 
-    def patience(self, problem: Problem) -> int:
+    def patience(self, program: DescentProgram) -> int:
         """Strides without progress that count as stalled."""
         return 200
 
-    def checked(self, problem: Problem, state: DescentState) -> Enclosure | None:
+    def checked(self, program: DescentProgram, state: DescentState) -> Enclosure | None:
         """Residuals that the method has just evaluated from the data itself: none."""
         return None
 
-    def claim(self, problem: Problem, state: DescentState) -> Claim | None:
+    def claim(self, program: DescentProgram, state: DescentState) -> Claim | None:
         """Met, once the maintained ratios say so."""
         return Claim("met") if state.max_ratio <= state.goal else None
 
-    def correct(self, problem: Problem, state: Any, z: Array, goal: float) -> Any:
+    def correct(self, program: DescentProgram, state: Any, z: Array, goal: float) -> Any:
         """Put the recomputed residual in the place of the maintained one."""
-        y = z / problem.delta
+        y = z / program.problem.delta
         return replace(state, y=y, goal=goal, max_ratio=float(abs(to_numpy(y)).max()))
 
-    def matrix(self, problem: Problem, state: Any) -> SensedMatrix:
+    def matrix(self, program: DescentProgram, state: Any) -> SensedMatrix:
         """``A_1 - F*(c)``."""
-        return problem.matrix(self._weight(problem) * state.d)
+        return program.problem.matrix(program.weight * state.d)
 
-    def trace(self, problem: Problem, state: DescentState) -> Trace:
+    def first(self, problem: Problem) -> SensedMatrix:
+        """A_1."""
+        return problem.first()
+
+    def dual(self, program: DescentProgram, state: Any) -> Vector | None:
+        """None: descent bounds nothing from below."""
+        return None
+
+    def trace(self, program: DescentProgram, state: DescentState) -> Trace:
         """Ratios, log potential, and the paper's lambda and epsilon for the sharpest row."""
-        lam = state.sharpness / self._least_delta(problem)
-        batch_size = self._batch_size(problem)
-        share = 1.0 if batch_size is None else batch_size / problem.m
+        lam = state.sharpness / program.least_delta
         ratios = np.abs(to_numpy(state.y))
-        step = share * state.c / lam if lam > 0.0 else math.inf  # where lam has underflowed
+        step = program.share * state.c / lam if lam > 0.0 else math.inf  # where lam has underflowed
         return Trace(ratios, state.log_potential, lam, step, state.sharpness)
+
+
+def _promised(program: DescentProgram) -> DescentProgram:
+    """The program with what the lemma promises, where its constants are kept."""
+    problem, batch_size = program.problem, program.batch_size
+    deltas = to_numpy(problem.delta)
+    spread = 1.0 if program.identity else float(deltas.max() / deltas.min())
+    promised = theory.schedule(
+        m=problem.m,
+        radius=program.max_ratio,
+        delta=1.0,
+        batch_size=batch_size,
+        c=program.c,
+        spread=spread,
+        orthonormal=program.identity,
+        **({} if batch_size is None else {"failure": problem.options.failure}),
+    )
+    if program.sharpness < promised.lam * (1.0 - 1e-12) or program.c > theory.LARGEST_PROVEN_C:
+        return program  # overridden beyond what any lemma covers
+    limit = math.ceil(promised.iterations * program.sharpness / promised.lam)
+    proved = spread <= 1.0 + 1e-9 and _nearly_orthogonal(program)
+    return replace(program, limit=limit, lemma=promised.lemma if proved else "")
+
+
+def _nearly_orthogonal(program: DescentProgram) -> bool:
+    """Whether the paper's coherence bound ``rho <= 1/(10 m)`` holds."""
+    if program.identity:
+        return True
+    m, gram = program.problem.m, program.problem.gram
+    if getattr(gram, "kind", "") != "explicit":
+        return False
+    K = to_numpy(gram.values)  # type: ignore[union-attr]
+    largest = max(float(row[np.arange(m) != i].max(initial=0.0)) for i, row in enumerate(K))
+    return math.sqrt(largest) <= (1.0 + 1e-9) / (10 * m)

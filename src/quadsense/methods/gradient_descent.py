@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from quadsense.methods.base import Problem
-from quadsense.methods.descent import Descent, DescentState
+from quadsense.methods.descent import Descent, DescentProgram, DescentState
 from quadsense.methods.traits.gradient_descent import GradientDescentTraits
 
 
@@ -23,29 +22,30 @@ class GradientDescent(GradientDescentTraits, Descent):
     is the largest that still descends.
     """
 
-    def stride(self, problem: Problem) -> int:
+    def stride(self, program: DescentProgram) -> int:
         """Steps worth about a millisecond."""
-        work = problem.m if self._identity(problem) else problem.m**2
-        return max(1, min(1000, 1_000_000 // work)) if self._compiled(problem) else 10
+        m = program.problem.m
+        work = m if program.identity else m**2
+        return max(1, min(1000, 1_000_000 // work)) if program.compiled else 10
 
-    def advance(self, problem: Problem, state: DescentState, steps: int) -> DescentState:
+    def advance(self, program: DescentProgram, state: DescentState, steps: int) -> DescentState:
         """At most so many steps on."""
         # Here, so that only those who descend wait for Numba.
         from quadsense.methods.kernels import descend, descend_compiled
 
-        loop = descend_compiled if self._compiled(problem) else descend
+        loop = descend_compiled if program.compiled else descend
         y, d, sharpness, target, c, value, top, taken = loop(
-            self._kernel_gram(problem),
-            self._scale(problem),
+            program.gram,
+            program.scale,
             state.y,
             state.d,
-            self._base(problem),
+            program.base,
             state.sharpness,
             state.target,
             state.goal,
             state.c,
-            self._adapt(problem),
-            self._sharpen(problem),
+            program.adapt,
+            program.sharpen,
             steps,
         )
         return replace(

@@ -9,7 +9,7 @@ import numpy as np
 from quadsense.arrays import Array, Vector, to_numpy
 from quadsense.core.ends import UNIT
 from quadsense.core.matrix import SensedMatrix
-from quadsense.methods.base import Problem
+from quadsense.methods.base import COLD, Problem, Warm
 from quadsense.methods.interior import iteration
 from quadsense.methods.interior.program import Program, excess, prepare
 from quadsense.methods.interior.stages import Stage, Stages
@@ -23,6 +23,7 @@ from quadsense.methods.steps import (
 from quadsense.methods.traits.minimax import MinimaxTraits
 from quadsense.proofs.symmetric import check_proof
 from quadsense.vocabulary import Claim, Reason, because
+from quadsense.watch import part
 
 CLOSE = 1e-9  # relative gap of the bounds where the one asked for did not suffice
 FORMED = 2000  # order of A up to which it may be formed though its coefficients are known
@@ -81,26 +82,24 @@ class Minimax(MinimaxTraits, Stepped):
     few enough, a slower one that rounds less begins anew.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._last: Stages | None = None
-
-    def _stages(self, problem: Problem) -> Stages:
-        """What follows from the problem, remade where it is another one."""
-        if self._last is None or self._last.given is not problem:
-            self._last = Stages(problem)
-        return self._last
-
-    def start(self, problem: Problem) -> State:
-        """A_1 if it is within all tolerances, else least squares on the difference from it."""
+    def prepare(self, problem: Problem) -> Stages:
+        """The rows that ask for something, and the linear program of each stage."""
         with np.errstate(under="ignore"):
-            stages = self._stages(problem)
-            ratio, rounding = self._at_start(stages)
-            if stages.fast is None or (problem.target and ratio + rounding <= 1.0):
+            return Stages(problem)
+
+    def start(self, program: Stages, warm: Warm = COLD) -> State:
+        """A_1 if it is within all tolerances, else least squares on the difference from it.
+
+        From the fit of an earlier stage, which mostly is least squares already.
+        """
+        with np.errstate(under="ignore"):
+            problem = program.given
+            ratio, rounding = self._at_start(program)
+            if program.fast is None or (problem.target and ratio + rounding <= 1.0):
                 nothing = np.zeros(problem.m)
                 gap = problem.options.gap
                 return State(Stage.START, None, ratio, rounding, 0.0, nothing, 1.0, gap, 0)
-            return self._begin(stages, Stage.FAST, 1.0, 0)
+            return self._begin(program, Stage.FAST, 1.0, 0, warm.fit)
 
     def _at_start(self, stages: Stages) -> tuple[float, float]:
         """Worst ratio of A_1, and a bound on its rounding error where the ratio is at most 1."""
@@ -118,9 +117,13 @@ class Minimax(MinimaxTraits, Stepped):
         errors = factor * size / what.scale + 2.0 * UNIT * np.abs(what.b)
         return ratio, float(np.max(errors / what.delta))
 
-    def _begin(self, stages: Stages, stage: Stage, goal: float, done: int) -> State:
+    def _begin(
+        self, stages: Stages, stage: Stage, goal: float, done: int, fit: SensedMatrix | None = None
+    ) -> State:
         """The first state of a stage; bounds that an earlier one could not prove are dropped."""
-        inner = iteration.start(stages.program(stage))
+        program = stages.program(stage)
+        near = None if fit is None else stages.unknowns(fit)
+        inner = iteration.start(program, near)
         dual = stages.dual(stage, inner.y)
         ratio, rounding, lower = inner.max_ratio, inner.rounding, inner.lower
         gap = stages.problem.options.gap if goal == 1.0 else CLOSE
@@ -142,29 +145,29 @@ class Minimax(MinimaxTraits, Stepped):
             iteration=state.iteration + done,
         )
 
-    def _deciding(self, problem: Problem, state: State) -> bool:
+    def _deciding(self, stages: Stages, state: State) -> bool:
         """Whether the question still is if the tolerance can be met."""
-        return problem.target and state.lower <= 1.0 and state.goal == 1.0
+        return stages.given.target and state.lower <= 1.0 and state.goal == 1.0
 
-    def _verdict(self, problem: Problem, state: State) -> iteration.Verdict | None:
+    def _verdict(self, stages: Stages, state: State) -> iteration.Verdict | None:
         assert state.inner is not None
-        target = self._deciding(problem, state)
+        target = self._deciding(stages, state)
         return iteration.verdict(state.inner, target=target, gap=state.gap)
 
-    def advance(self, problem: Problem, state: State, steps: int) -> State:
+    def advance(self, program: Stages, state: State, steps: int) -> State:
         """At most so many factorisations on."""
         with np.errstate(under="ignore"):
-            stages, end = self._stages(problem), state.iteration + steps
+            end = state.iteration + steps
             while state.iteration < end:
-                if state.inner is None or self._verdict(problem, state) is not None:
-                    if self.claim(problem, state) is not None:
+                if state.inner is None or self._verdict(program, state) is not None:
+                    if self.claim(program, state) is not None:
                         break
-                    state = self._following(stages, state)
-                target, program = self._deciding(problem, state), stages.program(state.stage)
+                    state = self._following(program, state)
+                target, linear = self._deciding(program, state), program.program(state.stage)
                 assert state.inner is not None
                 left = end - state.iteration
-                inner = iteration.advance(program, state.inner, left, target=target, gap=state.gap)
-                state = self._after(stages, state, inner)
+                inner = iteration.advance(linear, state.inner, left, target=target, gap=state.gap)
+                state = self._after(program, state, inner)
             return state
 
     def _goes_on(self, stages: Stages, state: State) -> bool:
@@ -183,23 +186,24 @@ class Minimax(MinimaxTraits, Stepped):
             return self._begin(stages, Stage.CAREFUL, state.goal, state.iteration)
         return replace(state, gap=CLOSE)
 
-    def claim(self, problem: Problem, state: State) -> Claim | None:
+    def claim(self, program: Stages, state: State) -> Claim | None:
         """Met, optimal to the gap, or infeasible, the last only with a checked proof."""
+        problem = program.given
         with np.errstate(under="ignore"):
             if problem.target and state.max_ratio + state.rounding <= state.goal:
                 return Claim("met")
             if state.inner is None:
                 return None if problem.target else Claim("optimal", dual=state.dual)
-            verdict = self._verdict(problem, state)
+            verdict = self._verdict(program, state)
             if verdict is None:
                 return None
             if problem.target and state.lower > 1.0:
-                proof = self._infeasible(problem, state)
+                proof = self._infeasible(program, state)
                 if proof is not None:
                     return proof
             elif verdict == "optimal" and not problem.target:
                 return Claim("optimal", dual=state.dual, lower=state.lower)
-            if self._goes_on(self._stages(problem), state):
+            if self._goes_on(program, state):
                 return None
             reason = self._reason(problem, state)
             return Claim("undecided", reason, state.dual, state.lower)
@@ -211,23 +215,25 @@ class Minimax(MinimaxTraits, Stepped):
         lower, upper = unit * state.lower, unit * state.max_ratio
         return because("bounds_apart", lower=lower, upper=upper, of=of)
 
-    def _infeasible(self, problem: Problem, state: State) -> Claim | None:
+    def _infeasible(self, stages: Stages, state: State) -> Claim | None:
         """The claim that nothing fits, where the dual vector proves it."""
-        if problem.prove is not None:
-            proof = problem.prove(state.dual)
-            proved, lower = proof.proved, proof.lower_bound
-        else:  # no data but the unit rows
-            check = check_proof(problem.rows.on_numpy(), problem.ends, state.dual)
-            proved, lower = check.proved, check.ratio
+        problem = stages.given
+        with part("proofs"):
+            if problem.prove is not None:
+                proof = problem.prove(state.dual)
+                proved, lower = proof.proved, proof.lower_bound
+            else:  # no data but the unit rows
+                check = check_proof(problem.rows.on_numpy(), problem.ends, state.dual)
+                proved, lower = check.proved, check.ratio
         return Claim("infeasible", dual=state.dual, lower=max(lower, 1.0)) if proved else None
 
-    def correct(self, problem: Problem, state: State, z: Array, goal: float) -> State:
+    def correct(self, program: Stages, state: State, z: Array, goal: float) -> State:
         """The same fit in a form that rounds less, else one of the goal.
 
         At the next stage where this one has reached that already, or where the fit is far from
         what its coordinates say.
         """
-        stages = self._stages(problem)
+        stages, problem = program, program.given
         values = to_numpy(z + problem.b) - problem.ends.reading
         found = float(np.max(problem.ends.ratios(values)))
         if state.stage is Stage.FAST:
@@ -245,9 +251,13 @@ class Minimax(MinimaxTraits, Stepped):
         errors = (8.0 * n + 2.0 * problem.m + 64.0) * UNIT * mass
         return n <= FORMED and errors > 0.01 * float(np.min(to_numpy(problem.delta)))
 
-    def matrix(self, problem: Problem, state: State) -> SensedMatrix:
+    def dual(self, program: Stages, state: State) -> Vector | None:
+        """The vector of the best lower bound so far."""
+        return state.dual if state.lower > 0.0 else None
+
+    def matrix(self, program: Stages, state: State) -> SensedMatrix:
         """A_1 plus the fit to what it leaves, or the fit alone."""
-        stages = self._stages(problem)
+        stages = program
         problem, scale = stages.problem, stages.asked.scale
         if state.inner is None:
             return problem.matrix(0.0 * problem.b)

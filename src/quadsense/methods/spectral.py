@@ -16,7 +16,7 @@ from quadsense.arrays import Array, namespace
 from quadsense.core.matrix import SensedMatrix
 from quadsense.measurements.oracle import symmetrised
 from quadsense.methods.base import Problem
-from quadsense.methods.descent import DescentState
+from quadsense.methods.descent import DescentProgram, DescentState
 from quadsense.methods.gradient_descent import GradientDescent
 
 
@@ -48,12 +48,18 @@ class Spectral(GradientDescent):
 
     name = "spectral"
 
-    def matrix(self, problem: Problem, state: DescentState) -> SensedMatrix:
+    def matrix(self, program: DescentProgram, state: DescentState) -> SensedMatrix:
         """``A_1 - A*^{1/2} Q diag(c) Q* A*^{1/2}``."""
+        problem = program.problem
         assert isinstance(problem, SpectralProblem)
         Q = problem.vectors
         xp = namespace(Q)
         complex_ = xp.isdtype(Q.dtype, "complex floating")
-        c = xp.astype(self._weight(problem) * state.d, Q.dtype)
+        c = xp.astype(program.weight * state.d, Q.dtype)
         move = (Q * c) @ (xp.conj(Q.T) if complex_ else Q.T)
         return SensedMatrix.from_dense(problem.A_1 - symmetrised(problem.color(move)))
+
+    def first(self, problem: Problem) -> SensedMatrix:
+        """The start."""
+        assert isinstance(problem, SpectralProblem)
+        return SensedMatrix.from_dense(problem.A_1)

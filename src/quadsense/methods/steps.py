@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from quadsense.arrays import Array, Vector, device, to_numpy
+from quadsense.core.matrix import SensedMatrix
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.base import Problem, Trace
 from quadsense.proofs.rounding import Enclosure
@@ -18,27 +19,35 @@ class Stepped:
     name: ClassVar[str]
     short_strides_first: ClassVar[bool] = False
 
-    def __init__(self) -> None:
-        self.limit: int | None = None
-        self.lemma = ""
-
-    def stride(self, problem: Problem) -> int:
+    def stride(self, program: Any) -> int:
         """One step: it may take long."""
         return 1
 
-    def checked(self, problem: Problem, state: Any) -> Enclosure | None:
+    def promise(self, program: Any) -> tuple[int | None, str]:
+        """No lemma."""
+        return None, ""
+
+    def checked(self, program: Any, state: Any) -> Enclosure | None:
         """Residuals that the method has just evaluated from the data itself: none."""
         return None
 
-    def patience(self, problem: Problem) -> int:
+    def patience(self, program: Any) -> int:
         """No end: the method itself says when it is stuck."""
         return 2**62
 
-    def correct(self, problem: Problem, state: Any, z: Array, goal: float) -> Any:
+    def correct(self, program: Any, state: Any, z: Array, goal: float) -> Any:
         """The same state: its ratio includes a rounding bound already."""
         return state
 
-    def trace(self, problem: Problem, state: Any) -> Trace:
+    def first(self, problem: Problem) -> SensedMatrix:
+        """A_1."""
+        return problem.first()
+
+    def dual(self, program: Any, state: Any) -> Vector | None:
+        """None: the method bounds nothing from below."""
+        return None
+
+    def trace(self, program: Any, state: Any) -> Trace:
         """Nothing but the ratio."""
         return Trace()
 
@@ -76,3 +85,9 @@ def own(problem: Problem, values: Any) -> Array:
     if isinstance(problem.b, np.ndarray):
         return values
     return problem.rows.xp.asarray(values, device=device(problem.b))
+
+
+def nothing(problem: Problem) -> SensedMatrix:
+    """A = 0 as a positive semidefinite matrix."""
+    dtype = np.complex128 if problem.rows.is_complex else np.float64
+    return SensedMatrix.from_factor(own(problem, np.zeros((problem.rows.n, 1), dtype)))

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from quadsense.methods.base import Problem
-from quadsense.methods.descent import Descent, DescentState
+from quadsense.methods.base import COLD, Problem, Warm
+from quadsense.methods.descent import Descent, DescentProgram, DescentState
 from quadsense.methods.traits.stochastic import BATCH, StochasticDescentTraits
 
 
@@ -53,38 +53,42 @@ class StochasticDescent(StochasticDescentTraits, Descent):
         wanted = problem.options.batch_size
         return min(problem.m, BATCH) if wanted is None else wanted
 
-    def _eigenvalue(self, problem: Problem) -> float:
-        """Bound on the largest eigenvalue of G K G (G at most 1), or 0 for the exact norm."""
+    def prepare(self, problem: Problem) -> DescentProgram:
+        """What follows from the problem, the bound on the norm of a gradient included."""
+        program = super().prepare(problem)
         wanted = problem.options.norm
         if wanted is None:
             wanted = "exact" if problem.options.schedule == "paper" else "bound"
-        return float(self._gram(problem).top) if wanted == "bound" else 0.0
+        if wanted == "exact":
+            return program
+        assert problem.gram is not None
+        return replace(program, eigenvalue=float(problem.gram.top))
 
-    def start(self, problem: Problem) -> StochasticState:
+    def start(self, program: DescentProgram, warm: Warm = COLD) -> StochasticState:
         """State at the start, the generator's included."""
-        state = super().start(problem)
+        state = super().start(program, warm)
         known = {entry.name: getattr(state, entry.name) for entry in fields(DescentState)}
-        # A generator of our own: the user's moves on, and two solves with it differ.
-        own = np.random.default_rng(int(problem.seed.integers(2**63)))
-        generator = dict(own.bit_generator.state)
-        return StochasticState(**known, order=np.arange(problem.m), generator=generator)
+        generator = dict(np.random.default_rng(program.problem.seed).bit_generator.state)
+        order = np.arange(program.problem.m)
+        return StochasticState(**known, order=order, generator=generator)
 
-    def stride(self, problem: Problem) -> int:
+    def stride(self, program: DescentProgram) -> int:
         """Steps worth about a millisecond, and several passes where samples are cheap."""
-        batch = self._batch_size(problem)
-        if self._identity(problem) and self._compiled(problem):
-            return max(1, max(40_000, 8 * problem.m) // batch)
-        if not self._compiled(problem):
+        m, batch = program.problem.m, self._batch_size(program.problem)
+        if program.identity and program.compiled:
+            return max(1, max(40_000, 8 * m) // batch)
+        if not program.compiled:
             return 10
-        work = problem.m * (batch + 4) + (problem.m**2 if self._eigenvalue(problem) == 0.0 else 0)
+        work = m * (batch + 4) + (m**2 if program.eigenvalue == 0.0 else 0)
         return max(1, 2_000_000 // work)
 
-    def patience(self, problem: Problem) -> int:
+    def patience(self, program: DescentProgram) -> int:
         """Strides without progress that count as stalled: at least 100 passes over the data."""
-        passes = 100 * problem.m // (self._batch_size(problem) * self.stride(problem))
-        return max(super().patience(problem), passes)
+        batch = self._batch_size(program.problem)
+        passes = 100 * program.problem.m // (batch * self.stride(program))
+        return max(super().patience(program), passes)
 
-    def advance(self, problem: Problem, state: DescentState, steps: int) -> StochasticState:
+    def advance(self, program: DescentProgram, state: DescentState, steps: int) -> StochasticState:
         """At most so many steps on."""
         # Here, so that only those who descend wait for Numba.
         from quadsense.methods.sampling import (
@@ -98,31 +102,31 @@ class StochasticDescent(StochasticDescentTraits, Descent):
         rng.bit_generator.state = state.generator
         order = state.order.copy()
         schedule = (
-            self._base(problem),
+            program.base,
             state.sharpness,
             state.target,
             state.goal,
             state.c,
-            self._adapt(problem),
-            self._sharpen(problem),
-            self._batch_size(problem),
+            program.adapt,
+            program.sharpen,
+            self._batch_size(program.problem),
         )
-        if self._identity(problem) and self._compiled(problem):
+        if program.identity and program.compiled:
             y, d = state.y.copy(), state.d.copy()
             sharpness, target, c, value, top, taken, mark, age = sample_orthonormal(
                 rng, order, y, d, *schedule, state.mark, state.age, steps
             )
         else:
-            loop = sample_general_compiled if self._compiled(problem) else sample_general
+            loop = sample_general_compiled if program.compiled else sample_general
             y, d, sharpness, target, c, value, top, taken, mark, age = loop(
-                self._kernel_gram(problem),
-                self._scale(problem),
+                program.gram,
+                program.scale,
                 rng,
                 order,
                 state.y,
                 state.d,
                 *schedule,
-                self._eigenvalue(problem),
+                program.eigenvalue,
                 state.mark,
                 state.age,
                 steps,

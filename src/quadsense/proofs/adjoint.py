@@ -16,6 +16,7 @@ from quadsense.core.ends import UNIT
 from quadsense.core.packed import Vector
 from quadsense.measurements.sensing import Sensing
 from quadsense.proofs.rounding import gamma
+from quadsense.watch import look
 
 ROWS = 256  # 2^8 products of 22 by 22 bits sum to 52 bits: exact in a double
 BITS = 22  # of a factor, see `ROWS`
@@ -45,6 +46,7 @@ def adjoint_norm(F: Sensing, y: Vector) -> float:
         # Rows of the sum from `left` on: above the block of the diagonal all is known already.
         sums = [_CompensatedSum(n - left, count), _CompensatedSum(n - left, count)]
         for first in range(0, used.size, ROWS):
+            look()
             part = used[first : first + ROWS]
             rows, weights = F.take_unit(part), y[part, None]
             below, here = rows[:, left:], rows[:, columns]

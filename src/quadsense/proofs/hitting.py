@@ -11,6 +11,7 @@ from quadsense.arrays import Vector
 from quadsense.core.ends import Ends
 from quadsense.core.packed import features
 from quadsense.measurements.sensing import Sensing
+from quadsense.watch import look, watched
 
 MOST_NODES = 100
 """Nodes of the branch and bound for a hitting set: a second at the most."""
@@ -37,6 +38,9 @@ def smallest_hitting_set(
         return np.empty(0, np.int64)
     from scipy.optimize import Bounds, LinearConstraint, milp  # dear to import, seldom needed
 
+    look()
+    watch = watched()
+    left = None if watch is None else watch.left
     A = np.array(supports, dtype=np.float64)
     used = np.flatnonzero(A.any(axis=0))
     share = A[:, used].sum(axis=0)
@@ -47,7 +51,7 @@ def smallest_hitting_set(
         integrality=np.ones(used.size),
         bounds=Bounds(0.0, 1.0),
         constraints=LinearConstraint(A[:, used], lb=1.0),
-        options={"node_limit": MOST_NODES},
+        options={"node_limit": MOST_NODES, **({} if left is None else {"time_limit": left})},
     )
     if found.status != 0:
         return None
@@ -81,6 +85,7 @@ def thinned(rows: Sensing, ends: Ends, dual: Vector, psd: bool) -> Vector:
     y = dual / float(np.abs(dual).max())
     values = np.where(y > 0, -hi, -lo) if psd else np.where(y > 0, lo, hi)
     while support.size > size:
+        look()
         # The smallest entries first: those are the ones that the proof needs least.
         order = support[np.argsort(np.abs(y[support]), kind="stable")[:size]]
         vectors = np.linalg.svd(features(F.take_unit(order)).T, full_matrices=True)[2]

@@ -16,6 +16,7 @@ import scipy.linalg as sl
 from quadsense.core.intervals import EPS, Intervals, Real
 from quadsense.measurements.sensing import Sensing
 from quadsense.proofs.definite import factorisation_error, first_shift
+from quadsense.watch import look
 
 DOUBLINGS = 60  # of the first slack, a few roundings: one or two are enough
 
@@ -61,6 +62,7 @@ def smallest_eigenvalue_bound(F: Sensing, y: Real) -> float:
     weight = float(np.abs(y) @ F.squares) * (1.0 + (m + n) * unit)
     S = F.adjoint(y)
     formed = (m + 8) * unit * weight
+    look(2.0 * float(n) ** 3)
     guess = float(sl.eigh(S, eigvals_only=True, subset_by_index=(0, 0), check_finite=False)[0])
     slack = 4.0 * (n + 2) * unit * max(weight, abs(guess))
     found = first_shift(S, (guess - slack * 2.0**k for k in range(DOUBLINGS)))

@@ -94,6 +94,8 @@ def enclosure(matrix: SensedMatrix, rows: Rows, b: Array) -> Enclosure:
     xp = namespace(b)
     if isinstance(form, MeasuredForm) and form.rows is rows:
         mass = xp.abs(form.c)
+        if not bool(xp.any(mass > 0.0)):  # the start itself: there is nothing to sum
+            return measured_enclosure(form, b, 0.0 * b, 0.0 * b, 0)
         if rows.prefers_gram:
             both = rows.gram_times(xp.stack([form.c, mass], axis=1))
             return measured_enclosure(form, b, both[:, 0], both[:, 1], rows.m)

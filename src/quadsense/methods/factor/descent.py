@@ -31,6 +31,7 @@ from quadsense.methods.factor.program import Matrix, Program, Vector
 from quadsense.methods.factor.quasi_newton import line_minimum, quasi_newton_step
 from quadsense.methods.factor.starts import random_start, spectral_start
 from quadsense.methods.factor.state import FactoredState, Phase
+from quadsense.watch import look
 
 # Steps a stage, and penalties, of a lift.
 _LIFT_STEPS = 20
@@ -113,6 +114,7 @@ def advance(problem: Program, state: FactoredState, steps: int) -> FactoredState
         for _ in range(steps):
             if state.finished:
                 break
+            look()
             state = _step(problem, state)
     return state
 

@@ -7,11 +7,13 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import lapack, solve_triangular
+from scipy.linalg import solve_triangular
 
+from quadsense.core.cholesky import divided, inner_upper, pivoted
 from quadsense.core.packed import Array, Vector
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.interior.preconditioner import MomentPreconditioner, Preconditioner, cholesky
+from quadsense.watch import look
 
 FACTOR_BYTES = 2**30  # largest normal matrix: 16,000 unknowns in float32
 FACTOR_SIDE = 64  # n from which conjugate gradients are tried before factoring
@@ -129,8 +131,14 @@ class GramCoordinates:
 
     def preconditioner(self, d: Vector, precision: int) -> Preconditioner | None:
         """Return the Cholesky factor of ``L^T diag(d / delta^2) L``."""
+        look()
         rows = self.L * (np.sqrt(d) / self.delta)[:, None]
-        return cholesky(np.asfortranarray(rows.T @ rows), 1.0, None, np.float64)
+        return cholesky(_inner(rows), 1.0, None, np.float64)
+
+    def unknowns(self, values: Vector) -> Vector:
+        """Return the x whose ``F(A(x))`` has these values at the pivot rows."""
+        kept = self.pivots[: self.L.shape[1]]
+        return np.asarray(solve_triangular(self.L[kept], values[kept], lower=True))
 
     def coefficients(self, x: Array) -> Vector:
         """Return c with ``A(x) = F*(c)``, supported on the pivot rows."""
@@ -140,23 +148,30 @@ class GramCoordinates:
         return c
 
 
+def _inner(rows: Vector) -> Array:
+    """Return ``rows^T rows``, at least its upper triangle, in Fortran order."""
+    if not divided(len(rows) * float(rows.shape[1]) ** 2):
+        return np.asfortranarray(rows.T @ rows)
+    return inner_upper(rows)
+
+
 def gram_coordinates(F: Sensing, delta: Vector) -> GramCoordinates:
     """Pivoted Cholesky of ``K_ij = |<u_i, u_j>|^2`` down to rounding.
 
     It is that of rows of unit norm, scaled afterwards: the small rows would be rounded away.
     """
-    K = F.gram_triangle()
+    K = F.gram()
     m = K.shape[0]
     squares = np.sqrt(K.diagonal())
     even = bool(np.all(np.abs(squares - 1.0) <= 1e-12))
     if not even:
         squares = np.where(squares > 0.0, squares, 1.0)
+        look()
         K /= squares[:, None]
+        look()
         K /= squares
-    factor, pivots, rank, _ = lapack.dpstrf(K, lower=0, tol=m * np.finfo(float).eps, overwrite_a=1)
-    order = np.asarray(pivots, dtype=np.intp) - 1
-    L = np.zeros((m, rank))
-    L[order] = np.triu(factor[:rank]).T
+        look()
+    L, order = pivoted(K, m * float(np.finfo(float).eps))
     if not even:
         L *= squares[:, None]
     return GramCoordinates(L, order, delta)

@@ -49,15 +49,15 @@ def _worst(problem: Program, x: Array, z: Vector) -> tuple[float, float]:
     return ratio, max(0.0, float(np.max(out + errors))) - ratio
 
 
-def start(problem: Program) -> State:
-    """Least squares, weighted by the tolerances."""
+def start(problem: Program, near: Array | None = None) -> State:
+    """Least squares, weighted by the tolerances, from unknowns near it where these are known."""
     coordinates = problem.coordinates
     b = problem.b / problem.delta
     if isinstance(coordinates, RowCoordinates):
         x, system, precision = least_squares_by_rows(coordinates, b), None, 128
     else:
         used: Vector = np.any(problem.sides, axis=0).astype(np.float64)
-        fit = least_squares(coordinates, b, used, None, rounds=8)
+        fit = least_squares(coordinates, b, used, near, rounds=8, near=near is not None)
         x, system, precision = fit.x, fit.system, fit.precision
     z = residual(problem, x)
     ratio, rounding = _worst(problem, x, z)

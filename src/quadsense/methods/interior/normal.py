@@ -18,6 +18,7 @@ import numpy as np
 from quadsense.core.packed import Array, Vector
 from quadsense.methods.interior.coordinates import Coordinates
 from quadsense.methods.interior.preconditioner import Preconditioner
+from quadsense.watch import look
 
 STEPS = 2000  # conjugate-gradient steps of one solve, at most
 
@@ -99,6 +100,7 @@ class Normal:
         with np.errstate(over="ignore", invalid="ignore"):
             # A residual that grows far above its smallest is rounding that F cannot see.
             while count < limit and goal < size < 1e3 * smallest:
+                look()
                 px, pt = self.precondition(rx, rt)
                 rho, previous = inner(px, rx) + pt * rt, rho
                 if not 0.0 < rho < np.inf:
@@ -164,11 +166,17 @@ class Fit:
 
 
 def least_squares(
-    coordinates: Coordinates, b: Vector, weights: Vector, x: Array | None, rounds: int
+    coordinates: Coordinates,
+    b: Vector,
+    weights: Vector,
+    x: Array | None,
+    rounds: int,
+    near: bool = False,
 ) -> Fit:
     """Minimise ``sum_i weights_i (forward(x)_i - b_i)^2``, starting at x (zero if None).
 
     Each round starts from the residual of the data, so that a consistent fit ends at rounding.
+    Where x is `near` the minimum, the first is as precise as one that starts at zero, not more.
     """
     if x is None:
         x = np.zeros_like(coordinates.adjoint(np.zeros_like(b)))
@@ -179,9 +187,13 @@ def least_squares(
             continue
         limit = coordinates.patience(precision)
         z = coordinates.forward(x) - b
-        for _ in range(rounds):
-            right = coordinates.adjoint(-weights * z)
-            step, _, count = system.solve(right, 0.0, 1e-9, limit)
+        for k in range(rounds):
+            right, tolerance = coordinates.adjoint(-weights * z), 1e-9
+            if near and k == 0:
+                left = norm(right)
+                whole = norm(coordinates.adjoint(weights * b))
+                tolerance = min(max(1e-9, 1e-9 * whole / left if left > 0.0 else 1.0), 0.1)
+            step, _, count = system.solve(right, 0.0, tolerance, limit)
             if count == limit and not last:
                 break
             trial = coordinates.forward(x + step) - b

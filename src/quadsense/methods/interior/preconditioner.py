@@ -9,7 +9,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import lapack
 
+from quadsense.core.cholesky import factor_upper
 from quadsense.core.packed import Array, Vector, pack, unpack
+from quadsense.watch import look
 
 
 class Preconditioner(Protocol):
@@ -71,13 +73,13 @@ def cholesky(
         return None
     scale = 1.0 / np.sqrt(np.maximum(diagonal, max(floor, float(np.finfo(M.dtype).tiny))))
     narrow = scale.astype(M.dtype)
+    look()
     M *= narrow[:, None]
     M *= narrow[None, :]
     size = M.shape[0]
     shift = float(np.finfo(M.dtype).eps) * (4.0 + np.sqrt(size))
     M[np.diag_indices(size)] = 1.0 + shift
-    potrf = lapack.spotrf if M.dtype == np.float32 else lapack.dpotrf
-    triangle, info = potrf(M, lower=0, clean=0, overwrite_a=1)
+    triangle, info = factor_upper(M)
     if info != 0:
         return None
     return CholeskyPreconditioner(triangle, scale / np.sqrt(factor), shift, n, dtype)

@@ -18,15 +18,22 @@ from quadsense.core.packed import Array, Vector, unpack
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.interior.mehrotra import Point
 from quadsense.methods.interior.preconditioner import Preconditioner
+from quadsense.watch import look
 
 ENTRIES = 4_000_000  # of the design matrix, 32 MB
 FLOPS = 2e10  # of one factorisation
+SLOWLY = 4.0  # times the time of as many operations in a matrix product
 UNSEEN = 1e-13  # directions that rows of unit norm see less than this are not seen
 
 
 def fits(m: int, size: int) -> bool:
     """Whether factorisations of so many rows in so many unknowns are affordable."""
     return m * size <= ENTRIES and 2.0 * m * size * min(m, size) <= FLOPS
+
+
+def _look(shape: tuple[int, ...]) -> None:
+    """Look at the watch before a pivoted QR, half of which runs at the speed of memory."""
+    look(SLOWLY * 2.0 * shape[0] * shape[1] * min(shape))
 
 
 @dataclass(frozen=True)
@@ -88,6 +95,7 @@ class RowCoordinates:
 def row_coordinates(F: Sensing, delta: Vector) -> RowCoordinates:
     """Write the sensing map out on the directions that it sees."""
     G = np.ascontiguousarray(F.features())
+    _look(G.shape)
     Q, R, _ = qr(G.T, mode="economic", pivoting=True, check_finite=False)
     sizes = np.abs(np.diagonal(R))
     basis = Q[:, sizes > UNSEEN * float(np.max(sizes, initial=0.0))]
@@ -219,6 +227,7 @@ def row_system(coordinates: RowCoordinates, at: Point, in_cone: bool = False) ->
     if in_cone:
         B[m + 1 + np.arange(k), np.arange(k)] = 1.0
     order = np.argsort(-np.max(np.abs(B), axis=1), kind="stable")
+    _look(B.shape)
     Q, R, columns = qr(B[order], mode="economic", pivoting=True, check_finite=False)
     sizes = np.abs(np.diagonal(R))
     if not np.all(np.isfinite(sizes)):
@@ -235,6 +244,7 @@ def least_squares_by_rows(coordinates: RowCoordinates, b: Vector) -> Vector:
     """Minimise ``|forward(x) - b|``, refined so that a consistent fit ends at rounding."""
     B = coordinates.G / coordinates.delta[:, None]
     order = np.argsort(-np.max(np.abs(B), axis=1), kind="stable")
+    _look(B.shape)
     Q, R, columns = qr(B[order], mode="economic", pivoting=True, check_finite=False)
     sizes = np.abs(np.diagonal(R))
     kept = int(np.count_nonzero(sizes > 1e-200 * float(np.max(sizes, initial=0.0))))

@@ -9,11 +9,15 @@ from functools import cached_property
 import numpy as np
 
 from quadsense.arrays import to_numpy
-from quadsense.core.packed import Vector
+from quadsense.core.forms import MeasuredForm
+from quadsense.core.matrix import SensedMatrix
+from quadsense.core.packed import Array, Vector
 from quadsense.methods.base import Problem
 from quadsense.methods.interior.asked import asked
+from quadsense.methods.interior.coordinates import GramCoordinates, MatrixCoordinates
 from quadsense.methods.interior.program import Program, prepare, prepare_rows
 from quadsense.methods.interior.rows import fits
+from quadsense.methods.steps import start_matrix
 
 
 class Stage(IntEnum):
@@ -67,6 +71,27 @@ class Stages:
         if not what.b.size or not fits(what.b.size, self.problem.rows.unknowns):
             return None
         return prepare_rows(what.on(self.problem.rows), what.b, what.delta, what.sides)
+
+    def unknowns(self, fit: SensedMatrix) -> Array | None:
+        """What `fast` has for a matrix, where that is cheap to find."""
+        program = self.fast
+        assert program is not None
+        coordinates = program.coordinates
+        if isinstance(coordinates, MatrixCoordinates):
+            return (np.asarray(fit) - start_matrix(self.problem)) / self.asked.scale
+        if not isinstance(coordinates, GramCoordinates):
+            return None
+        problem, form = self.problem, fit.form
+        if not isinstance(form, MeasuredForm):
+            difference = (np.asarray(fit) - start_matrix(problem)) / self.asked.scale
+            return coordinates.unknowns(program.F.forward(difference))
+        if form.rows is not problem.rows or form.tau != problem.tau:
+            return None
+        if form.base is not problem.base:
+            return None
+        c = -to_numpy(form.c) if problem.c_start is None else to_numpy(problem.c_start - form.c)
+        # A = F*(c) reads K c = L (L^T c); rows are those that ask, weighed.
+        return np.asarray(coordinates.L.T @ (self.asked.of(c) / self.squares / self.asked.scale))
 
     def program(self, stage: Stage) -> Program:
         """The linear program of a stage."""

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import lapack
 
+from quadsense.core.cholesky import factor_upper
 from quadsense.core.products import Float
 from quadsense.measurements.sensing import Sensing
 from quadsense.threads import all_for_blas
@@ -79,14 +80,13 @@ def factor(upper: Float) -> Factor:
     else:
         upper *= scale.astype(upper.dtype)
         upper *= scale.astype(upper.dtype)[:, None]
-    cholesky = lapack.spotrf if upper.dtype == np.float32 else lapack.dpotrf
     index = np.diag_indices(len(upper))
     base = upper.diagonal().copy()
     shift = _FIRST_SHIFT * float(np.finfo(upper.dtype).eps * np.sqrt(len(upper)))
     while True:
         upper[index] = base + upper.dtype.type(shift)
         with all_for_blas():
-            R, info = cholesky(upper, lower=0, clean=0)
+            R, info = factor_upper(upper.copy(order="F"))
         if info == 0:
             return Factor(R, scale, shift)
         shift *= _SHIFT_GROWTH

@@ -29,6 +29,7 @@ from quadsense.methods.krylov import forecast
 from quadsense.methods.krylov.preconditioner import solve_once
 from quadsense.methods.krylov.span import Span
 from quadsense.methods.krylov.system import SINGLE_GAIN, System, Vector, prepare
+from quadsense.watch import look
 
 __all__ = ["State", "System", "advance", "coefficients", "matrix", "prepare", "start"]
 
@@ -93,6 +94,8 @@ class State:
         Whether products are in double precision.
     plain : int or None
         Steps taken before the preconditioner, if it is in use.
+    goal : float
+        Share of the tolerances aimed at: below 1 where rounding wants room (`System.aiming`).
     """
 
     iteration: int
@@ -112,6 +115,7 @@ class State:
     span: Span
     double: bool
     plain: int | None
+    goal: float = 1.0
 
     @property
     def x(self) -> Vector:
@@ -218,6 +222,7 @@ def advance(system: System, state: State, steps: int) -> State:
     for _ in range(steps):
         if state.finished:
             break
+        look()
         if span.size == window:
             base, span = state.x, span.last(int(_STAYS * window))
             state = replace(state, base=base, span=span)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -80,6 +81,19 @@ class System:
         return factor(
             self.K.astype(np.float32) if self.explicit else self.F.gram_triangle(single=True)
         )
+
+    def aiming(self, goal: float) -> Self:
+        """The system with tolerances so many times as wide; what is derived is shared."""
+        if goal == 1.0:
+            return self
+        known: dict[float, Self] = self.__dict__.setdefault("_aiming", {})
+        if goal not in known:
+            other = replace(self, delta=goal * self.delta)
+            for name in ("single", "K", "factor"):
+                if name in self.__dict__:
+                    other.__dict__[name] = self.__dict__[name]
+            known[goal] = other
+        return known[goal]
 
     def times(self, y: Vector, double: bool) -> tuple[Vector, Inexact | None]:
         """``K y``, and ``F*(y)`` where it was formed.

@@ -14,6 +14,7 @@ from quadsense.core.intervals import Array as Array
 from quadsense.core.intervals import Intervals as Intervals
 from quadsense.core.intervals import Real as Real
 from quadsense.measurements.sensing import Sensing
+from quadsense.watch import look
 
 
 def project(F: Sensing, X: Array) -> Array:
@@ -62,6 +63,7 @@ def positive_part(B: Array) -> tuple[Array, float]:
     factor = cholesky(B)
     if factor is not None:
         return factor, 0.5 * float(np.vdot(B, B).real)
+    look(10.0 * float(len(B)) ** 3)
     values, vectors = np.linalg.eigh(B)
     keep = values > 0
     return vectors[:, keep] * np.sqrt(values[keep]), 0.5 * float(np.sum(values[keep] ** 2))

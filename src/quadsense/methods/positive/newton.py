@@ -29,6 +29,7 @@ from quadsense.methods.positive.maps import (
     forward,
     project,
 )
+from quadsense.watch import look
 
 SIGNS = np.array([[1.0], [-1.0]])
 
@@ -148,7 +149,8 @@ def _step(F: Sensing, intervals: Intervals, state: NewtonState) -> NewtonState:
     """Take one predictor-corrector step [Mehrotra 1992] along the Nesterov-Todd direction."""
     ends, finite = _sides(intervals)
     w, slacks, multipliers = intervals.width, state.slacks, state.multipliers
-    n = F.shape[1]
+    n = F.n
+    look(25.0 * float(n) ** 3)
     factor_S = sl.cholesky(state.S, lower=True, check_finite=False)
     _, d, right = sl.svd(factor_S.conj().T @ state.X, check_finite=False)
     G = (state.X @ right.conj().T) / np.sqrt(d)
@@ -167,6 +169,7 @@ def _step(F: Sensing, intervals: Intervals, state: NewtonState) -> NewtonState:
 
     def direction(target: float, twist: Array, product: Real) -> _Direction:
         """Solve for complementarity ``target``, less the second-order terms given."""
+        look()
         R = (target * np.eye(n) - np.diag(d**2) - twist) / averages
         push = np.where(finite, (target - product) / slacks - multipliers, 0.0)
         r = push[0] - push[1]

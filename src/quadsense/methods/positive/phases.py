@@ -157,7 +157,7 @@ def _by_coordinates(
     F, intervals, origin = problem.rows, problem.inner, problem.origin
     if before is None:
         if symmetric.suits(F, intervals, origin):
-            return symmetric.start(F, intervals, origin)
+            return symmetric.start(problem.system)
         return nearest.start(F, intervals, origin)
     memory = before.memory if isinstance(before, nearest.NearestState) else ()
     return nearest.start(F, intervals, origin, before.y, memory)
@@ -231,7 +231,7 @@ def _symmetric(
     problem: Program, state: State, inner: symmetric.SymmetricState, stride: int
 ) -> State:
     """Advance the symmetric fit; leave it when it is not positive definite."""
-    after = symmetric.advance(inner, stride)
+    after = symmetric.advance(problem.system, inner, stride)
     state = replace(
         state, inner=after, iteration=state.iteration + after.iteration - inner.iteration
     )

@@ -7,12 +7,16 @@ has an interior.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from quadsense.measurements.sensing import Sensing
+from quadsense.methods.krylov.system import System
+from quadsense.methods.positive import symmetric
 from quadsense.methods.positive.maps import EPS, Array, Intervals, forward_error
 from quadsense.proofs.positive import lift_floor
+from quadsense.watch import look
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,11 @@ class Program:
     floor: float
     max_trace: float
 
+    @cached_property
+    def system(self) -> System:
+        """That of the symmetric fit."""
+        return symmetric.system(self.rows, self.inner, self.origin)
+
 
 def prepare(
     U: Array | Sensing,
@@ -73,6 +82,7 @@ def prepare(
     floor = lift_floor(F, intervals) if n <= m else 0.0
     basis: Array | None = None
     if n > m:
+        look((4.0 if F.is_complex else 1.0) * (6.0 * m * m * n + 20.0 * m**3))
         left, values, _ = np.linalg.svd(F.rows().T, full_matrices=False)
         basis = left[:, values > m * EPS * values[0]]
     elif floor == 0.0:

@@ -27,6 +27,7 @@ import numpy as np
 
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.positive.maps import Array, Intervals, Real, forward
+from quadsense.watch import look
 
 DOUBLINGS = 100  # raises of the stiffness after which only rounding is left to fight
 
@@ -143,6 +144,7 @@ def _step(
 
 def _project(base: Array, step: Array, coupling: float) -> Array:
     """Return a factor of the matrix ``A >= 0`` nearest to ``base - step`` in the norm above."""
+    look(10.0 * float(len(base)) ** 3)
     values, vectors = np.linalg.eigh(base - step)
     values, vectors = values[::-1], vectors[:, ::-1]
     # With the k largest kept, tau follows; the right k is the one that keeps just those.

@@ -11,10 +11,19 @@ from collections.abc import Callable
 import numpy as np
 import scipy.linalg as sl
 
+from quadsense.core.cholesky import (
+    PANEL,
+    SMALL,
+    divided,
+    factor_upper,
+    inner_upper,
+    squared_moduli,
+)
 from quadsense.core.packed import features
 from quadsense.core.products import unknowns
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.positive.maps import Array, Real
+from quadsense.watch import look
 
 
 def flops(F: Sensing) -> float:
@@ -45,10 +54,15 @@ def solver(V: Array, E: Real) -> Callable[[Real], Real]:
     scale = np.sqrt(E)
     by_rows, by_unknowns = _flops(len(V), V.shape[1], unknowns(V))
     if by_rows <= by_unknowns:
-        M = V @ V.conj().T
-        M = M.real**2 + M.imag**2 if np.iscomplexobj(M) else np.square(M, out=M)
+        if len(V) > SMALL:
+            M = squared_moduli(V)
+        else:
+            M = V @ V.conj().T
+            M = M.real**2 + M.imag**2 if np.iscomplexobj(M) else np.square(M, out=M)
+        look()
         M *= scale[:, None]
         M *= scale
+        look()
         inverse = _inverse(M)
     else:
         inverse = _inverse_by_unknowns(np.ascontiguousarray(features(V)) * scale[:, None])
@@ -58,8 +72,24 @@ def solver(V: Array, E: Real) -> Callable[[Real], Real]:
 def _inverse(M: Real) -> Callable[[Real], Real]:
     """Return the solver of ``(I + M) x = r``; M is overwritten."""
     M[np.diag_indices(len(M))] += 1.0
+    if len(M) > SMALL:
+        upper = _factor(M.T if M.flags.c_contiguous else np.asfortranarray(M))  # symmetric
+        return lambda r: np.asarray(sl.cho_solve((upper, False), r, check_finite=False))
     factor = sl.cho_factor(M, lower=True, overwrite_a=True, check_finite=False)
     return lambda r: np.asarray(sl.cho_solve(factor, r, check_finite=False))
+
+
+def _factor(M: Real) -> Real:
+    """Return the upper factor of M, which is overwritten."""
+    upper, info = factor_upper(M)
+    if info != 0:
+        raise sl.LinAlgError("not positive definite")
+    return upper
+
+
+def _whole(M: Real) -> Real:
+    """Return a symmetric matrix from its upper triangle."""
+    return np.asarray(np.triu(M) + np.triu(M, 1).T)
 
 
 def _inverse_by_unknowns(C: Real) -> Callable[[Real], Real]:
@@ -74,11 +104,21 @@ def _inverse_by_unknowns(C: Real) -> Callable[[Real], Real]:
     order = np.argsort(-sizes, kind="stable")
     large, small = np.sort(order[:count]), np.sort(order[count:])
     C_large, C_small = C[large], C[small]
-    inner = C_small.T @ C_small
+    apart = divided(len(C) * float(C.shape[1]) ** 2)
+    inner = inner_upper(C_small) if apart else C_small.T @ C_small
     inner[np.diag_indices(len(inner))] += 1.0
-    factor = sl.cholesky(inner, lower=True, overwrite_a=True, check_finite=False)
-    reduced = sl.solve_triangular(factor, C_large.T, lower=True, check_finite=False)
-    outer = _inverse(reduced.T @ reduced)
+    if apart:
+        factor = np.tril(_factor(inner).T)
+    else:
+        factor = sl.cholesky(inner, lower=True, overwrite_a=True, check_finite=False)
+    reduced = np.empty((len(inner), count))
+    for begin in range(0, count, PANEL):
+        look()
+        columns = slice(begin, begin + PANEL)
+        reduced[:, columns] = sl.solve_triangular(
+            factor, C_large[columns].T, lower=True, check_finite=False
+        )
+    outer = _inverse(_whole(inner_upper(reduced)) if apart else reduced.T @ reduced)
 
     def through(x: Real) -> Real:
         """Return ``(I + C_small' C_small)^-1 x``."""

@@ -14,6 +14,7 @@ import numpy as np
 
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.krylov import residuals
+from quadsense.methods.krylov.system import System
 from quadsense.methods.positive.maps import Array, Intervals, Real, cholesky
 
 PATIENCE = 16
@@ -26,8 +27,6 @@ class SymmetricState:
 
     Attributes
     ----------
-    system : System
-        ``K y = z_1``.
     fit : residuals.State
     X : ndarray, shape (n, k)
         Factor of the last matrix that had one.
@@ -39,7 +38,6 @@ class SymmetricState:
         The symmetric iterate is not positive definite, or approaches the fit slowly.
     """
 
-    system: residuals.System
     fit: residuals.State
     X: Array
     max_ratio: float
@@ -71,8 +69,8 @@ def suits(F: Sensing, intervals: Intervals, origin: Array) -> bool:
     return two_sided and cholesky(origin) is not None
 
 
-def start(F: Sensing, intervals: Intervals, origin: Array) -> SymmetricState:
-    """Return the state at ``y = 0``.
+def system(F: Sensing, intervals: Intervals, origin: Array) -> System:
+    """Return the system ``K y = z_1``.
 
     Parameters
     ----------
@@ -86,27 +84,30 @@ def start(F: Sensing, intervals: Intervals, origin: Array) -> SymmetricState:
     b = intervals.target()
     assert b is not None
     # Without memory, neither K nor a factor of it is formed: `nearest` has none either.
-    system = residuals.prepare(F, b, 0.5 * (intervals.hi - intervals.lo), origin, memory=0)
+    return residuals.prepare(F, b, 0.5 * (intervals.hi - intervals.lo), origin, memory=0)
+
+
+def start(system: System) -> SymmetricState:
+    """Return the state at ``y = 0``."""
     fit = residuals.start(system)
-    return _looked_at(
-        SymmetricState(system, fit, np.zeros_like(origin), np.inf, fit.max_ratio, False)
-    )
+    nothing = np.zeros_like(system.A1)
+    return _looked_at(system, SymmetricState(fit, nothing, np.inf, fit.max_ratio, False))
 
 
-def advance(state: SymmetricState, steps: int) -> SymmetricState:
+def advance(system: System, state: SymmetricState, steps: int) -> SymmetricState:
     """Return the state after at most ``steps`` steps; fewer when it has ended."""
     end = state.iteration + steps
     while state.iteration < end and not state.ended:
         due = 1 << state.iteration.bit_length()  # judged at 1, 2, 4, 8, ..., whatever the strides
         stride = min(due, end) - state.iteration
-        state = replace(state, fit=residuals.advance(state.system, state.fit, stride))
-        state = _looked_at(state, judge=state.iteration == due or state.fit.finished)
+        state = replace(state, fit=residuals.advance(system, state.fit, stride))
+        state = _looked_at(system, state, judge=state.iteration == due or state.fit.finished)
     return state
 
 
-def _looked_at(state: SymmetricState, judge: bool = True) -> SymmetricState:
+def _looked_at(system: System, state: SymmetricState, judge: bool = True) -> SymmetricState:
     """Take the iterate if it is positive definite, and judge whether to go on."""
-    X, ratio = cholesky(residuals.matrix(state.system, state.fit)), state.fit.max_ratio
+    X, ratio = cholesky(residuals.matrix(system, state.fit)), state.fit.max_ratio
     if X is not None:
         state = replace(state, X=X, max_ratio=ratio)
     if not judge:

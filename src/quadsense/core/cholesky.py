@@ -1,0 +1,172 @@
+"""Large factorisations and products in blocks, between which the watch is looked at.
+
+LAPACK's own run to their end, however long that takes; up to `SMALL` they are what is called.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import get_lapack_funcs, lapack, solve_triangular
+
+from quadsense.core.blas import add_product
+from quadsense.watch import BLOCK_FLOPS, look
+
+Array = npt.NDArray[Any]
+
+SMALL = 3000
+"""Order up to which a factorisation takes about a third of a second."""
+
+WHOLE = 6.0 * BLOCK_FLOPS
+"""Operations of a product up to which it is not divided, though that is several looks' worth: it
+runs a tenth faster whole."""
+
+PANEL = 256
+"""Columns of a block, for products that run at full speed."""
+
+BLOCK_ENTRIES = 2**20
+"""Entries of a block that is written twice, once across."""
+
+CLEAR = 100.0
+"""Times the tolerance that the least pivot is, where no pivoting is needed."""
+
+
+def divided(flops: float, dtype: npt.DTypeLike = np.float64) -> bool:
+    """Whether a product of so many operations is to be done in parts."""
+    return flops > WHOLE * (2.0 if np.dtype(dtype) == np.float32 else 1.0)
+
+
+def factor_upper(M: Array) -> tuple[Array, int]:
+    """Cholesky factor R, ``M = R^H R``, from the upper triangle of M, in its place.
+
+    Parameters
+    ----------
+    M : ndarray, shape (n, n)
+        Fortran order; overwritten. What is below the diagonal is not read, and only changed
+        within blocks of `PANEL` along the diagonal.
+
+    Returns
+    -------
+    R : ndarray
+        M itself.
+    info : int
+        0, or the order of a leading part that is not positive definite, as in LAPACK.
+
+    Notes
+    -----
+    Each entry is an inner product taken away from one of M, then divided by a pivot: in whichever
+    order, what [Rump 2006] proves of a factorisation that runs to its end holds.
+    """
+    (potrf,) = get_lapack_funcs(("potrf",), (M,))
+    n = len(M)
+    if n <= SMALL or not divided(float(n) ** 3 / 3.0, M.dtype):
+        R, info = potrf(M, lower=0, clean=0, overwrite_a=1)
+        return R, int(info)
+    for first in range(0, n, PANEL):
+        last = min(first + PANEL, n)
+        look()
+        corner, info = potrf(np.asfortranarray(M[first:last, first:last]), lower=0, clean=1)
+        if info != 0:
+            return M, first + int(info)
+        M[first:last, first:last] = np.triu(corner) + np.tril(M[first:last, first:last], -1)
+        if last == n:
+            break
+        rows = np.asfortranarray(M[first:last, last:])
+        rows = solve_triangular(corner, rows, trans="C", overwrite_b=True, check_finite=False)
+        rows = np.asfortranarray(rows)
+        M[first:last, last:] = rows
+        for begin in range(last, n, PANEL):
+            end = min(begin + PANEL, n)
+            if 2.0 * (end - last) * PANEL * (end - begin) > 0.1 * BLOCK_FLOPS:
+                look()
+            columns = rows[:, begin - last : end - last]
+            add_product(M[last:end, begin:end], rows[:, : end - last], columns, -1.0)
+    return M, 0
+
+
+def inner_upper(X: Array, out: Array | None = None) -> Array:
+    """``X^T X``, its upper triangle in Fortran order; added to `out` where that is given.
+
+    Parameters
+    ----------
+    X : ndarray, shape (m, k)
+        Real.
+    out : ndarray, shape (k, k), optional
+        Fortran order; changed in place.
+    """
+    m, k = X.shape
+    X = np.asfortranarray(X)
+    M = np.zeros((k, k), dtype=X.dtype, order="F") if out is None else out
+    # As wide as can be looked at in time, but not so narrow that products run slowly, nor so wide
+    # that much is done below the diagonal.
+    width = int(np.clip(BLOCK_FLOPS / (2.0 * max(m, 1) * max(k, 1)), PANEL // 4, PANEL))
+    for begin in range(0, k, width):
+        end = min(begin + width, k)
+        look()
+        add_product(M[:end, begin:end], X[:, :end], X[:, begin:end], 1.0)
+    return M
+
+
+def squared_moduli(U: Array) -> Array:
+    """``K_ij = |<u_i, u_j>|^2`` for the rows of U, whole: (m, n) to (m, m)."""
+    m, n = U.shape
+    cost = (8.0 if np.iscomplexobj(U) else 2.0) * m * n
+    size = int(max(PANEL // 4, min(BLOCK_FLOPS / max(cost, 1.0), BLOCK_ENTRIES / max(m, 1))))
+    if size >= m:
+        return np.asarray(np.abs(U @ U.conj().T) ** 2)
+    K = np.empty((m, m))
+    for begin in range(0, m, size):
+        end = min(begin + size, m)
+        look()
+        block = U[begin:end] @ U[:end].conj().T
+        block = np.abs(block) ** 2 if np.iscomplexobj(block) else np.square(block, out=block)
+        K[begin:end, :end] = block
+        K[:end, begin:end] = block.T
+    return K
+
+
+def pivoted(K: Array, tolerance: float) -> tuple[Array, npt.NDArray[np.intp]]:
+    """Pivoted Cholesky factorisation of a positive semidefinite K, down to a tolerance.
+
+    Parameters
+    ----------
+    K : ndarray, shape (m, m)
+        Real, C order, both triangles; overwritten.
+    tolerance : float
+        Pivots at most this are taken for zero.
+
+    Returns
+    -------
+    L : ndarray, shape (m, rank)
+        ``K = L L^T`` but for the rest; row i of L is that of row i of K.
+    order : ndarray of int, shape (m,)
+        The pivots in turn, then the others: ``L[order]`` is lower triangular.
+    """
+    m = len(K)
+    M = K.T  # in Fortran order
+    if m > SMALL:  # mostly no row depends on the others, and no pivots are needed to see that
+        parts = [slice(begin, begin + PANEL) for begin in range(0, m, PANEL)]
+        kept = [M[part, part].copy() for part in parts]
+        R, info = factor_upper(M)
+        if info == 0 and float(np.min(R.diagonal())) ** 2 > CLEAR * tolerance:
+            return _cleared(R.T), np.arange(m)
+        for part, block in zip(parts, kept, strict=True):  # what is below was left as it was
+            M[part, part] = block
+    look(float(m) ** 3 / 3.0)
+    factor, pivots, rank, _ = lapack.dpstrf(M, lower=1, tol=tolerance)
+    order = np.asarray(pivots, dtype=np.intp) - 1
+    L = np.zeros((m, rank))
+    L[order] = np.tril(factor)[:, :rank]
+    return L, order
+
+
+def _cleared(L: Array) -> Array:
+    """L with zeros above the diagonal, in its place."""
+    for begin in range(0, len(L), PANEL):
+        look()
+        rows = slice(begin, begin + PANEL)
+        L[rows, begin + PANEL :] = 0.0
+        L[rows, rows] = np.tril(L[rows, rows])
+    return L

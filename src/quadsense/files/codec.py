@@ -1,0 +1,183 @@
+"""Frozen dataclasses as named arrays and JSON, and back: states of methods, bit for bit.
+
+What may be in one: arrays, numbers, texts, None, tuples, lists, dictionaries with text keys (the
+state of a generator is one), enumerations and other dataclasses. Nothing is pickled: a file may
+name dataclasses and enumerations of this package only, and these are made from their fields.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from quadsense.arrays import to_numpy
+from quadsense.files.npz import read_arrays, write_arrays
+
+FORMAT = "quadsense state"
+"""What the metadata of a state's file says it is."""
+
+VERSION = 1
+"""Of that format: it rises when states written before could not be read any more."""
+
+PACKAGE = "quadsense"
+"""The package whose dataclasses and enumerations a file may name."""
+
+
+def encode(value: Any) -> tuple[dict[str, Any], Any]:
+    """The arrays in a value by name, and the rest as plain data for JSON.
+
+    Raises
+    ------
+    TypeError
+        For something that is none of the above.
+    """
+    writer = _Writer()
+    return writer.arrays, writer.plain(value)
+
+
+def decode(
+    arrays: Mapping[str, Any], plain: Any, convert: Callable[[Any], Any] | None = None
+) -> Any:
+    """The value that `encode` took apart.
+
+    Parameters
+    ----------
+    arrays, plain
+        As `encode` gave them, or as read from a file.
+    convert : callable, optional
+        Makes arrays of another namespace from NumPy's, where they were of another.
+
+    Raises
+    ------
+    ValueError
+        If they are not what `encode` makes.
+    """
+    try:
+        return _Reader(arrays, convert).value(plain)
+    except (KeyError, TypeError, AttributeError, IndexError, ImportError) as error:
+        raise ValueError(f"this is no state, or a damaged one ({error!r})") from None
+
+
+def save_state(path: str | os.PathLike[str], state: Any) -> None:
+    """Write a state, whole or not at all."""
+    arrays, plain = encode(state)
+    write_arrays(path, arrays, {"format": FORMAT, "version": VERSION, "state": plain})
+
+
+def load_state(path: str | os.PathLike[str], convert: Callable[[Any], Any] | None = None) -> Any:
+    """Read a state written by `save_state`; see `decode`."""
+    stored = read_arrays(path)
+    meta = stored.metadata
+    if not isinstance(meta, dict) or meta.get("format") != FORMAT:
+        raise ValueError(f"{path} is not a state; it holds {stored.listing}")
+    if meta.get("version") != VERSION:
+        raise ValueError(
+            f"{path} was written by another quadsense (format {meta.get('version')}, this one "
+            f"reads {VERSION})"
+        )
+    return decode(stored, meta.get("state"), convert)
+
+
+class _Writer:
+    """Takes a value apart; an array that is met twice is written once."""
+
+    def __init__(self) -> None:
+        self.arrays: dict[str, Any] = {}
+        self._names: dict[int, str] = {}
+        self._kept: list[Any] = []  # so that no two arrays have the same id
+
+    def plain(self, value: Any) -> Any:
+        """The value for JSON, its arrays by name."""
+        if value is None or type(value) in (bool, int, float, str):
+            return value
+        if isinstance(value, Enum):
+            return {"enum": _name_of(type(value)), "name": value.name}
+        if is_dataclass(value) and not isinstance(value, type):
+            held = {part.name: self.plain(getattr(value, part.name)) for part in fields(value)}
+            return {"kind": _name_of(type(value)), "fields": held}
+        if type(value) in (tuple, list):
+            return {type(value).__name__: [self.plain(item) for item in value]}
+        if type(value) is dict:
+            if not all(type(key) is str for key in value):
+                raise TypeError("a dictionary in a state has keys that are no texts")
+            return {"dict": {key: self.plain(item) for key, item in value.items()}}
+        if isinstance(value, np.generic):
+            return {"scalar": self._array(np.asarray(value))}
+        if isinstance(value, np.ndarray):
+            return {"array": self._array(value)}
+        if hasattr(value, "__array_namespace__") or hasattr(value, "__dlpack__"):
+            return {"foreign": self._array(to_numpy(value))}
+        raise TypeError(f"{type(value).__name__} in a state: it holds arrays and plain data only")
+
+    def _array(self, values: np.ndarray[Any, Any]) -> str:
+        if values.dtype.hasobject:
+            raise TypeError("an array of objects in a state: it holds numbers only")
+        if id(values) not in self._names:
+            self._names[id(values)] = name = f"a{len(self.arrays)}"
+            self.arrays[name] = values
+            self._kept.append(values)
+        return self._names[id(values)]
+
+
+class _Reader:
+    """Puts a value together."""
+
+    def __init__(
+        self, arrays: Mapping[str, Any], convert: Callable[[Any], Any] | None = None
+    ) -> None:
+        self._arrays, self._convert = arrays, convert
+
+    def value(self, plain: Any) -> Any:
+        """The value that was written as this."""
+        if not isinstance(plain, dict):
+            if isinstance(plain, list):
+                raise ValueError("this is no state, or a damaged one (a bare list)")
+            return plain
+        if "kind" in plain:
+            kind = _of_this_package(plain["kind"], is_dataclass)
+            return kind(**{name: self.value(item) for name, item in plain["fields"].items()})
+        if "enum" in plain:
+            return _of_this_package(plain["enum"], _is_enum)[plain["name"]]
+        ((what, held),) = plain.items()
+        if what in ("tuple", "list"):
+            items = [self.value(item) for item in held]
+            return tuple(items) if what == "tuple" else items
+        if what == "dict":
+            return {key: self.value(item) for key, item in held.items()}
+        array = self._arrays[held]
+        if what == "scalar":
+            return array[()]
+        if what == "foreign":
+            if self._convert is None:
+                raise ValueError("the state has arrays of another namespace than NumPy's")
+            return self._convert(array)
+        if what != "array":
+            raise ValueError(f"this is no state, or a damaged one ({what!r})")
+        return array
+
+
+def _is_enum(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Enum)
+
+
+def _name_of(kind: type) -> str:
+    if kind.__module__.split(".")[0] != PACKAGE:
+        raise TypeError(f"{kind.__qualname__} in a state: it is not of this package")
+    return f"{kind.__module__}:{kind.__qualname__}"
+
+
+def _of_this_package(name: str, fits: Callable[[Any], bool]) -> Any:
+    """The dataclass or enumeration of that name; nothing else is looked up, let alone called."""
+    module, _, kind = name.partition(":")
+    if module.split(".")[0] != PACKAGE or not all(p.isidentifier() for p in module.split(".")):
+        raise ValueError(f"a state cannot hold a {name!r}")
+    found = getattr(importlib.import_module(module), kind)
+    if not (isinstance(found, type) and fits(found) and found.__module__ == module):
+        raise ValueError(f"a state cannot hold a {name!r}")
+    return found

@@ -1,0 +1,82 @@
+"""The factor of a matrix that was given to start from."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.linalg import eigh
+from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
+
+from quadsense.arrays import to_numpy
+from quadsense.core.matrix import SensedMatrix
+from quadsense.methods.factor.program import Matrix, Program
+from quadsense.watch import look
+
+# Up to this order a matrix is formed and decomposed; beyond, only products with it are taken.
+_FORMED = 2000
+# Eigenvalues below this share of the largest are the rounding of the others.
+_ROUNDING = 1e-13
+
+
+def leading_factor(
+    problem: Program, fit: SensedMatrix, exponent: int, rank: int | None
+) -> Matrix | None:
+    """Return X (n, k) of the part of a matrix that its largest eigenvalues make up.
+
+    Parameters
+    ----------
+    problem : Program
+    fit : SensedMatrix
+        In the readings' own scaling; `problem` has it over ``4**exponent``.
+    exponent : int
+    rank : int or None
+        Most columns; None: as many as meet the tolerances, or one where none do.
+
+    Returns
+    -------
+    ndarray or None
+        None where the matrix has no positive eigenvalue, or is too large to tell.
+    """
+    n = problem.F.n
+    count = n if rank is None else min(rank, n)
+    if n <= _FORMED:
+        look(10.0 * float(n) ** 3)
+        A = np.ldexp(1.0, -2 * exponent) * np.asarray(fit)
+        values, vectors = eigh(A, subset_by_index=(n - count, n - 1))
+    elif rank is None or rank >= n - 1:
+        return None
+    else:
+        found = _by_products(problem, fit, count)
+        if found is None:
+            return None
+        values, vectors = np.ldexp(1.0, -2 * exponent) * found[0], found[1]
+    order = np.argsort(-values)
+    values, vectors = values[order], vectors[:, order]
+    keep = values > _ROUNDING * float(np.max(np.abs(values), initial=0.0))
+    if not keep.any():
+        return None
+    X: Matrix = vectors[:, keep] * np.sqrt(values[keep])
+    return X if rank is not None else X[:, : _enough(problem, X)]
+
+
+def _by_products(problem: Program, fit: SensedMatrix, count: int) -> tuple[Matrix, Matrix] | None:
+    """Return the largest eigenvalues and their vectors, by Lanczos; None if that fails."""
+    n, dtype = problem.F.n, problem.F.dtype
+
+    def times(x: Matrix) -> Matrix:
+        look()
+        return np.asarray(to_numpy(fit.times(x.reshape(n, -1)))).reshape(x.shape)
+
+    operator = LinearOperator((n, n), dtype=dtype, matvec=times)
+    try:
+        values, vectors = eigsh(operator, k=count, which="LA", v0=np.ones(n, dtype=dtype))
+    except ArpackError:
+        return None
+    return values, vectors
+
+
+def _enough(problem: Program, X: Matrix) -> int:
+    """Return how many columns meet the tolerances; 1 where not even all do."""
+    reached = np.cumsum(np.abs(problem.F.times(X)) ** 2, axis=1)
+    ratios = np.max(np.abs(reached - problem.b[:, None]) / problem.delta[:, None], axis=0)
+    meets = np.flatnonzero(ratios <= 1.0)
+    return int(meets[0]) + 1 if meets.size else 1

@@ -1,0 +1,109 @@
+"""Problems, one for each method and stage, whose states are to be whole."""
+
+from dataclasses import replace
+
+import numpy as np
+
+import quadsense
+from quadsense.measurements.gram import make_gram
+from quadsense.methods import METHODS, Problem
+from quadsense.methods.best_positive import BestPositive
+from quadsense.methods.interior.stages import Stage
+
+
+def _problem(U, b, delta, gram=None, **named):
+    data = quadsense.Measurements(U, b, delta=delta)
+    scaled = data.scaled()
+    options = named.pop("options", {})  # those of a method once it is known, in `cases`
+    tau = named.pop("tau", float(np.mean(scaled.b)))
+    K = None if gram is None else make_gram(data.unit_rows, gram)
+    return Problem(
+        data.unit_rows, scaled.b, scaled.delta, tau, gram=K, options=options, seed=7, **named
+    )
+
+
+def _random(m, n, complex_, rank=None, noise=0.0, seed=0):
+    """Rows, and readings of a positive semidefinite matrix."""
+    rng = np.random.default_rng([seed, m, n, complex_])
+    draw = rng.standard_normal
+    U = draw((m, n)) + 1j * draw((m, n)) if complex_ else draw((m, n))
+    k = n if rank is None else rank
+    X = draw((n, k)) + 1j * draw((n, k)) if complex_ else draw((n, k))
+    b = np.sum(np.abs(U.conj() @ X) ** 2, axis=1) / k
+    return U, b + noise * draw(m)
+
+
+def _twice(complex_):
+    """Fewer rows than unknowns, each given twice with other readings."""
+    U, b = _random(14, 8, complex_)
+    return np.vstack([U, U]), np.concatenate([b, b + np.sin(np.arange(14.0))])
+
+
+def cases():
+    """(method, problem, steps a stride, strides before the state is written) by name."""
+    out = {}
+    for kind in ("real", "complex"):
+        c = kind == "complex"
+
+        def add(name, method, problem, steps, count, kind=kind):
+            traits = METHODS.traits("psd" if method == "best" else method)
+            problem = replace(problem, options=traits.options(**problem.options))
+            out[f"{name} {kind}"] = method, problem, steps, count
+
+        U, b = _random(30, 8, c)
+        Q = np.linalg.qr(_random(12, 8, c)[0].T)[0].T
+        add("closed_form", "closed_form", _problem(Q, b[:8], 1e-6, "identity"), 1, 1)
+        for method in ("gd", "sgd"):
+            add(method, method, _problem(U, b, 1e-9, "explicit"), 7, 3)
+            add(f"{method} orthonormal", method, _problem(Q, b[:8], 1e-12, "identity"), 3, 3)
+        exact = {"norm": "exact", "batch_size": 3}
+        add("sgd exact", "sgd", _problem(U, b, 1e-9, "explicit", options=exact), 7, 3)
+        add("gd matrix-free", "gd", _problem(U, b, 1e-9, "matrix-free"), 7, 3)
+
+        many = _random(400, 12, c, noise=1.0)
+        add("cg", "cg", _problem(*_random(120, 16, c), 1e-11), 1, 1)
+        add("cg plain", "cg", _problem(*_random(600, 80, c), 1e-6), 2, 2)
+        add("cg wide", "cg", _problem(*_random(20, 30, c), 1e-12), 2, 2)
+        add("cg many rows", "cg", _problem(*many, 1e-3), 1, 1)
+        add("cg operator", "cg", _problem(U, b, 1e-9, "matrix-free"), 2, 2)
+
+        add("minimax", "minimax", _problem(*many, 1e-3), 1, 2)
+        add("minimax few rows", "minimax", _problem(*_twice(c), 1e-2), 1, 1)
+        add("minimax careful", "minimax", _problem(*many, 1e-3), 1, 2)
+        closely = {"gap": 1e-6}
+        problem = _problem(*many, 1.0, target=False, options=closely)
+        add("minimax no delta", "minimax", problem, 1, 2)
+
+        low = _random(90, 12, c, rank=2, noise=0.3)
+        add("psd symmetric", "psd", _problem(*_random(60, 12, c), 1e-7), 3, 1)
+        add("psd nearest", "psd", _problem(*_random(60, 12, c, rank=2), 1e-9), 2, 2)
+        add("psd projected", "psd", _problem(*low, 1e-2), 5, 9)
+        add("psd interior", "psd", _problem(*low, 0.3), 2, 37 if c else 26)
+        add("psd no delta", "best", _problem(*low, 1.0, target=False), 1, 3)
+
+        add("factored", "factored", _problem(*_random(120, 12, c, rank=2), 1e-10, rank=2), 1, 2)
+        few, thrice = _random(30, 12, c, rank=2), {"max_restarts": 3}
+        problem = _problem(*few, 1e-10, rank=1, options=thrice)
+        add("factored restarts", "factored", problem, 5, 20)
+        add("factored grows", "factored", _problem(*_random(90, 12, c, rank=3), 1e-6), 2, 5)
+        large = _random(3000, 70, c, rank=3)
+        add("factored quasi-Newton", "factored", _problem(*large, 1e-9, rank=3), 2, 2)
+    return out
+
+
+def started(name):
+    """Method, program and first state of a case."""
+    method, problem, _, _ = cases()[name]
+    solver = BestPositive() if method == "best" else METHODS[method]()
+    program = solver.prepare(problem)
+    state = solver.start(program)
+    if name.startswith("minimax careful"):  # where rounding leads on data that few tests have
+        state = solver._begin(program, Stage.CAREFUL, 1.0, 0)
+    return solver, program, state
+
+
+def strides(solver, program, state, steps, count):
+    """That many strides on, in what every stage of a method does."""
+    for _ in range(count):
+        state = solver.advance(program, state, steps)
+    return state

@@ -1,0 +1,237 @@
+"""Limits, Ctrl-C and timings hold on every road, by a clock that ticks at each look."""
+
+import inspect
+import itertools
+import os
+import signal
+import time
+
+import numpy as np
+import pytest
+from helpers import gaussian_rows
+
+import quadsense
+from quadsense import Status
+from quadsense.road import travel
+from quadsense.watch import GRACE, Stop, Watch, look
+
+PLAIN = inspect.signature(quadsense.solve).parameters
+
+
+def by_clock(clock, U, b, **named):
+    """`solve` by another clock."""
+    given = {
+        name: entry.default
+        for name, entry in PLAIN.items()
+        if entry.kind is entry.KEYWORD_ONLY and name not in ("data", "b")
+    }
+    options = {name: named.pop(name) for name in list(named) if name not in given}
+    return travel(U, b, **{**given, **named}, options=options, clock=clock)
+
+
+def noisy(m, n, complex_=False, rank=None, noise=1.0):
+    rng = np.random.default_rng([m, n, complex_])
+    U, X = gaussian_rows(rng, m, n, complex_), gaussian_rows(rng, n, rank or n, complex_)
+    b = np.sum(np.abs(U.conj() @ X) ** 2, axis=1)
+    return U, b + noise * rng.standard_normal(m)
+
+
+ROADS = {
+    "gd": (noisy(40, 12), {"delta": 1e-4, "method": "gd"}),
+    "gd orthonormal": ((np.eye(12), np.arange(12.0)), {"delta": 1e-9, "method": "gd"}),
+    "sgd": (noisy(40, 12), {"delta": 1e-4, "method": "sgd", "rng": 0}),
+    "cg": (noisy(60, 14), {"delta": 1e-9, "method": "cg"}),
+    "wide": (noisy(20, 30), {"delta": 1e-9}),
+    "auto, infeasible": (noisy(90, 10), {"delta": 0.1}),
+    "complex, infeasible": (noisy(90, 8, True), {"delta": 0.1}),
+    "minimax": (noisy(90, 10), {"delta": 0.1, "method": "minimax"}),
+    "no delta": (noisy(90, 10), {}),
+    "psd": (noisy(90, 10), {"delta": 1.0, "psd": True}),
+    "psd, no delta": (noisy(90, 10), {"psd": True}),
+    "psd, wide, no delta": (noisy(10, 14), {"psd": True}),
+    "rank": (noisy(90, 10, rank=2), {"delta": 0.5, "rank": 2, "rng": 0, "max_restarts": 3}),
+    "rank auto": (noisy(90, 10, rank=4), {"delta": 1.0, "rank": "auto", "rng": 0}),
+    "allow_violations": (noisy(40, 5), {"delta": 0.3, "allow_violations": 3}),
+    "allow_violations, psd": (
+        noisy(40, 5),
+        {"delta": 0.3, "allow_violations": 3, "psd": True},
+    ),
+}
+
+
+class Ticking:
+    """A clock that is a second later at every look, and does something at one of them."""
+
+    def __init__(self, at=None, action=None):
+        self.count, self.at, self.action = 0, at, action
+
+    def __call__(self):
+        self.count += 1
+        if self.count == self.at:
+            self.action()
+        return float(self.count)
+
+
+def sound(result, U, arguments):
+    """Every field is there and says the same as the others."""
+    A = np.asarray(result.A)
+    assert A.shape == (U.shape[1],) * 2
+    assert np.all(np.isfinite(A))
+    if arguments.get("psd") or "rank" in arguments:
+        values = np.linalg.eigvalsh(A)
+        assert values[0] >= -1e-12 * max(values[-1], 1.0)
+    read = np.einsum("ij,jk,ik->i", U.conj(), A, U).real
+    scale = np.abs(read).max() + 1.0
+    np.testing.assert_allclose(result.residuals, read - result.certificate_b, atol=1e-9 * scale)
+
+
+@pytest.mark.parametrize("road", ROADS)
+def test_a_solve_may_be_stopped_at_any_look(road):
+    """The time limit is over at the first look, the second, ...: there is a sound result each."""
+    (U, b), arguments = ROADS[road]
+    whole = Ticking()
+    by_clock(whole, U, b, **arguments, time_limit=1e9)
+    stops = sorted({*range(1, 30), *np.geomspace(30, whole.count, 12).astype(int)})
+    stopped = 0
+    for limit in stops:
+        clock = Ticking()
+        result = by_clock(clock, U, b, **arguments, time_limit=float(limit))
+        assert result.status in set(Status)
+        object.__setattr__(result, "certificate_b", b)
+        sound(result, U, arguments)
+        stopped += result.status is Status.TIME_LIMIT
+        assert clock.count <= max(limit, 0) + 60  # few looks later all is over
+        assert clock.count - 3 <= sum(result.timings.values()) <= clock.count - 1
+        if result.status is Status.MET:
+            assert result.certificate.verify(U, b)
+    assert stopped > 0
+
+
+@pytest.mark.parametrize("road", ROADS)
+def test_ctrl_c_at_any_look_keeps_the_result(road):
+    (U, b), arguments = ROADS[road]
+    whole = Ticking()
+    by_clock(whole, U, b, **arguments, time_limit=1e9)
+
+    def press():
+        os.kill(os.getpid(), signal.SIGINT)
+
+    kept = 0
+    for at in sorted({*range(6, 16), *np.geomspace(16, whole.count - 1, 8).astype(int)}):
+        clock = Ticking(at, press)
+        with pytest.raises(KeyboardInterrupt) as caught:
+            by_clock(clock, U, b, **arguments, time_limit=1e9)
+        result = caught.value.result
+        object.__setattr__(result, "certificate_b", b)
+        sound(result, U, arguments)
+        kept += result.status is Status.INTERRUPTED
+        assert clock.count <= at + 60
+    assert kept > 0
+
+
+def test_timings_add_up_to_the_wall_clock():
+    for (U, b), arguments in ROADS.values():
+        quadsense.solve(U, b, **arguments)
+        begin = time.perf_counter()
+        result = quadsense.solve(U, b, **arguments)
+        wall = time.perf_counter() - begin
+        total = sum(result.timings.values())
+        assert total <= wall
+        assert total >= 0.9 * wall - 0.005, (arguments, result.timings, wall)
+
+
+def test_timings_name_the_parts():
+    (U, b), arguments = ROADS["auto, infeasible"]
+    parts = quadsense.solve(U, b, **arguments).timings
+    assert {"prepare", "cg", "minimax", "certify", "proofs", "answer"} <= parts.keys()
+    (U, b), arguments = ROADS["gd"]
+    assert "K" in quadsense.solve(U, b, **arguments).timings
+    (U, b), arguments = ROADS["allow_violations"]
+    assert "outliers" in quadsense.solve(U, b, **arguments).timings
+    spectral = quadsense.solve_spectral(quadsense.SpectralOracle(np.diag([1.0, 2.0])), np.eye(2))
+    assert {"prepare", "spectral", "certify"} <= spectral.timings.keys()
+
+
+def test_psd_without_delta_is_run_by_the_loop():
+    (U, b), _ = ROADS["psd, no delta"]
+    seen = []
+    result = quadsense.solve(U, b, psd=True, callback=lambda at: seen.append(at.n_iter))
+    assert result.status is Status.OPTIMAL
+    assert result.n_iter == len(seen) == seen[-1] > 3
+    assert result.history.iteration[-1] == result.n_iter
+    assert result.history.max_residual[-1] == pytest.approx(result.max_residual, rel=1e-6)
+    none = quadsense.solve(U, b, psd=True, max_iter=0)
+    assert (none.status, none.n_iter) == (Status.MAX_ITER, 0)
+    few = quadsense.solve(U, b, psd=True, max_iter=result.n_iter - 1)
+    assert (few.status, few.n_iter) == (Status.MAX_ITER, result.n_iter - 1)
+    assert 0.0 < few.certificate.lower_bound <= result.certificate.upper_bound
+
+    def stop(at):
+        raise StopIteration
+
+    assert quadsense.solve(U, b, psd=True, callback=stop).status is Status.INTERRUPTED
+
+
+def test_an_exact_psd_fit_at_the_start_is_optimal_without_a_step():
+    U = np.random.default_rng(0).standard_normal((9, 3))
+    result = quadsense.solve(U, np.zeros(9), psd=True, max_iter=0)
+    assert result.status is Status.OPTIMAL
+
+
+def test_forming_k_can_be_stopped_and_done_again(monkeypatch):
+    monkeypatch.setattr("quadsense.measurements.probes.BLOCK_ELEMENTS", 100)
+    data = quadsense.Measurements(*noisy(60, 12, noise=0.0), delta=1e-3)
+    result = by_clock(Ticking(), data, None, method="gd", time_limit=20.0)
+    assert (result.status, result.n_iter) == (Status.TIME_LIMIT, 0)
+    assert "values" not in vars(data.gram)
+    assert result.timings["K"] > 5.0
+    tau = result.A[0, 0]
+    np.testing.assert_array_equal(result.A, tau * np.eye(12))
+    assert quadsense.solve(data, method="gd").status is Status.MET
+    assert "values" in vars(data.gram)
+
+
+def test_work_that_cannot_be_interrupted_is_not_begun_near_the_limit():
+    now = itertools.count()
+    watch = Watch(lambda: 0.001 * next(now), time_limit=1.0)
+    with watch.heeded():
+        look()
+        look(1e9)
+        with pytest.raises(Stop):
+            look(1e12)
+    look(1e30)  # nobody watches
+
+
+def test_grace_lets_short_work_through_and_long_work_not():
+    now = [0.0]
+    watch = Watch(lambda: now[0], time_limit=1.0)
+    now[0] = 2.0
+    with pytest.raises(Stop):
+        watch.look()
+    with watch.grace():
+        watch.look()
+        now[0] += 1.1 * GRACE
+        with pytest.raises(Stop):
+            watch.look()
+    watch = Watch(lambda: now[0])
+    watch.interrupts.pressed = True
+    with pytest.raises(Stop):
+        watch.look()
+    with watch.grace():
+        watch.look()
+        now[0] += 1.1 * GRACE
+        with pytest.raises(Stop):
+            watch.look()
+
+
+def test_time_in_parts_is_counted_once():
+    now = [0.0]
+    watch = Watch(lambda: now[0])
+    now[0] = 1.0
+    with watch.part("a"):
+        now[0] = 3.0
+        with watch.part("b"):
+            now[0] = 7.0
+        now[0] = 8.0
+    now[0] = 8.5
+    assert watch.timings() == {"prepare": 1.5, "a": 3.0, "b": 4.0}

@@ -1,0 +1,116 @@
+"""Starts are used: dense ones with a rank, feasible ones under psd, cg's fit by minimax."""
+
+import numpy as np
+import pytest
+from helpers import gaussian_rows, readings
+
+import quadsense
+from quadsense import Status
+from quadsense.methods import METHODS, Problem
+from quadsense.methods.interior import iteration
+from quadsense.methods.interior.coordinates import MatrixCoordinates
+from quadsense.methods.minimax import Minimax
+
+
+def low_rank(n, m, rank, complex_):
+    rng = np.random.default_rng([n, m, rank, complex_])
+    U, X = gaussian_rows(rng, m, n, complex_), gaussian_rows(rng, n, rank, complex_)
+    A = X @ X.conj().T
+    return U, A, readings(U, A)
+
+
+@pytest.mark.parametrize("complex_", [False, True])
+@pytest.mark.parametrize("rank", [3, "auto"])
+def test_a_dense_start_with_a_rank_that_is_the_answer_is_returned(rank, complex_):
+    U, A, b = low_rank(30, 500, 3, complex_)
+    result = quadsense.solve(U, b, delta=1e-6, rank=rank, start=A, rng=0)
+    assert (result.status, result.n_iter) == (Status.MET, 0)
+    assert result.matrix.factor.shape == (30, 3)
+    np.testing.assert_allclose(result.A, A, atol=1e-9 * np.abs(A).max())
+
+
+def test_a_dense_start_near_the_answer_takes_few_steps():
+    U, A, b = low_rank(40, 300, 3, False)
+    noise = np.random.default_rng(0).standard_normal((40, 40))
+    start = A + 1e-3 * (noise + noise.T)
+    cold = quadsense.solve(U, b, delta=1e-7, rank=3, rng=0)
+    warm = quadsense.solve(U, b, delta=1e-7, rank=3, start=start, rng=0)
+    assert warm.status is Status.MET
+    assert warm.n_iter <= 4 < cold.n_iter
+
+
+def test_other_starts_with_a_rank_do_no_harm():
+    U, A, b = low_rank(30, 500, 3, False)
+    for start in (np.zeros((30, 30)), np.eye(30), -A, 1e6 * A):
+        for rank in (3, "auto"):
+            result = quadsense.solve(U, b, delta=1e-6, rank=rank, start=start, rng=0)
+            assert result.status is Status.MET, (start[0, 0], rank)
+
+
+def test_the_start_of_a_large_order_is_never_formed(monkeypatch):
+    monkeypatch.setattr("quadsense.methods.factor.given._FORMED", 10)
+    U, A, b = low_rank(30, 500, 3, False)
+    result = quadsense.solve(U, b, delta=1e-6, rank=3, start=A, rng=0)
+    assert (result.status, result.n_iter) == (Status.MET, 0)
+
+
+@pytest.mark.parametrize("n", [60, 150, 200])
+@pytest.mark.parametrize("rank", [2, None])
+def test_psd_stays_at_a_feasible_start(n, rank):
+    U, A, b = low_rank(n, 3 * n, rank or n, False)
+    for delta in (1e-6 * np.abs(b).max(), 1e-2 * np.abs(b).max()):
+        result = quadsense.solve(U, b, delta=delta, psd=True, start=A)
+        assert (result.status, result.n_iter) == (Status.MET, 0)
+        np.testing.assert_allclose(result.A, A, atol=1e-9 * np.abs(A).max())
+    again = quadsense.solve(U, b, delta=1e-6 * np.abs(b).max(), psd=True, start=result)
+    assert (again.status, again.n_iter) == (Status.MET, 0)
+
+
+@pytest.mark.parametrize("m", [300, 700])
+def test_minimax_begins_at_the_fit_of_cg(monkeypatch, m):
+    """Of few rows and of many: what it begins with is least squares before it has done any."""
+    rng = np.random.default_rng(m)
+    U = rng.standard_normal((m, 30))
+    U = np.vstack([U, U[:40]])
+    b = rng.standard_normal(m + 40)
+    near = []
+    start = iteration.start
+
+    def spy(program, x=None):
+        near.append((program, x))
+        return start(program, x)
+
+    monkeypatch.setattr(iteration, "start", spy)
+    result = quadsense.solve(U, b, delta=1e-3)
+    assert result.status is Status.INFEASIBLE
+    (program, x), *_ = near
+    z = program.coordinates.forward(x) - program.b / program.delta
+    at_zero = np.linalg.norm(program.coordinates.adjoint(program.b / program.delta))
+    assert np.linalg.norm(program.coordinates.adjoint(z)) <= 1e-3 * at_zero
+
+
+def test_least_squares_from_the_fit_of_cg_takes_fewer_products(monkeypatch):
+    rng = np.random.default_rng(0)
+    U = rng.standard_normal((4000, 64))
+    data = quadsense.Measurements(U, rng.standard_normal(4000), delta=1e-3)
+    scaled = data.scaled()
+    problem = Problem(data.unit_rows, scaled.b, scaled.delta, 0.0)
+    cg = METHODS["cg"]()
+    program = cg.prepare(problem)
+    state = cg.start(program)
+    while cg.claim(program, state) is None:
+        state = cg.advance(program, state, 5)
+    fit = cg.matrix(program, state)
+    stages = Minimax().prepare(problem)
+    product, counts = MatrixCoordinates.product, [0]
+
+    def counted(self, *arguments):
+        counts[-1] += 1
+        return product(self, *arguments)
+
+    monkeypatch.setattr(MatrixCoordinates, "product", counted)
+    cold = iteration.start(stages.fast)
+    counts.append(0)
+    warm = iteration.start(stages.fast, stages.unknowns(fit))
+    assert counts[1] < counts[0]
+    assert warm.max_ratio == pytest.approx(cold.max_ratio, rel=1e-6)
