@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from quadsense.core.packed import Array, Vector
-from quadsense.watch import look
+from quadsense.watch import BLOCK_FLOPS, look
 
 UNIT = float(np.finfo(np.float64).eps) / 2.0  # unit roundoff, 2^-53
 ROWS = 256  # 2^8 products of 22 by 22 bits sum to 52 bits: exact in a double
@@ -36,8 +36,10 @@ def adjoint_norm(U: Array, y: Vector) -> float:
     used = np.flatnonzero(y)
     n = U.shape[1]
     squares = error = 0.0
-    for left in range(0, n, COLUMNS):
-        columns = slice(left, min(left + COLUMNS, n))
+    # Nine products of slices a block, of which none is to take so long that nobody could stop it.
+    breadth = int(np.clip(BLOCK_FLOPS / (18.0 * ROWS * n), 16, COLUMNS))
+    for left in range(0, n, breadth):
+        columns = slice(left, min(left + breadth, n))
         width = columns.stop - left
         sums = [_CompensatedSum(n, width), _CompensatedSum(n, width)]
         for first in range(0, used.size, ROWS):
