@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 OLDEST := .venv-oldest
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-oldest test-deep check format figures bench-paper bench bench-quick clean
+.PHONY: help demo test test-oldest test-deep check format figures bench-paper bench-limits bench bench-quick clean
 
 help:  ## List the tasks
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -57,6 +57,9 @@ figures: $(VENV)/.installed-dev  ## Remake the README's picture
 
 bench-paper: $(VENV)/.installed-dev  ## Printed algorithms against ours, as ratios
 	$(BIN)/python benchmarks/paper.py
+
+bench-limits: $(VENV)/.installed-dev  ## Seconds beyond time_limit and after Ctrl-C on every road (ten minutes)
+	$(BIN)/python benchmarks/limits.py
 
 $(VENV)/.installed-bench: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[bench]'

@@ -130,7 +130,7 @@ def run_method(request: Request, name: str, set_aside: Any = NONE, warm: Warm = 
         outcome = run(
             solver,
             problem,
-            partial(_found_by, problem, request.limits.watch),
+            partial(_found_by, problem, request.data.gram, request.limits.watch),
             tolerance,
             request.limits,
             warm,
@@ -218,12 +218,12 @@ def with_gram(request: Request, name: str) -> Problem:
     return replace(request.problem, gram=data.gram)
 
 
-def _found_by(problem: Problem, watch: Watch, matrix: SensedMatrix) -> Enclosure:
+def _found_by(problem: Problem, gram: Any, watch: Watch, matrix: SensedMatrix) -> Enclosure:
     """`found_in`, or, where a limit is reached and K is at hand, a quicker look at what it misses.
 
     What seems to be met is always looked at as `verify` does.
     """
-    gram, form = problem.gram, matrix.form
+    form = matrix.form
     if not (watch.over and isinstance(gram, ExplicitGram) and isinstance(form, MeasuredForm)):
         return found_in(matrix, problem)
     if "values" not in vars(gram) or form.rows is not problem.rows:

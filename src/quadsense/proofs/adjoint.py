@@ -20,7 +20,7 @@ from quadsense.watch import look
 
 ROWS = 256  # 2^8 products of 22 by 22 bits sum to 52 bits: exact in a double
 BITS = 22  # of a factor, see `ROWS`
-ENTRIES = 1 << 18  # of a block of columns: it and its companions stay in cache
+ENTRIES = 1 << 20  # of a block of columns, 8 MiB, of which a dozen are held
 SPLITTER = 134217729.0  # 2^27 + 1 [Dekker 1971]
 
 

@@ -15,7 +15,7 @@ STEPS = 8.0
 CALLS = 12.0
 """Passes whose calls of Python a step makes: correctors, line searches, bounds (measured)."""
 
-PROOF_ENTRIES = 1 << 18
+PROOF_ENTRIES = 1 << 20
 """Entries of F*(y) that are summed at a time."""
 
 PROOF_ARRAYS = 12
