@@ -16,6 +16,8 @@ import quadsense
 import quadsense.methods.krylov.residuals as cg
 from quadsense.core.packed import features, pack, unpack
 from quadsense.core.products import adjoint, forward, gram, gram_product, unknowns
+from quadsense.measurements.dense import Dense
+from quadsense.measurements.sensing import Sensing
 from quadsense.methods.krylov import forecast
 from quadsense.methods.krylov.preconditioner import factor
 from quadsense.methods.krylov.span import Span
@@ -181,8 +183,9 @@ def test_the_answer_tends_to_the_nearest_fit_to_the_start() -> None:
 def test_more_columns_than_rows_forms_no_square_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
     U = rows(30, 2000)
     b = 1.0 + 0.3 * np.random.default_rng(0).standard_normal(30)
-    for name in ("adjoint", "forward", "unpack"):
-        monkeypatch.setattr(cg, name, None)
+    monkeypatch.setattr(cg, "unpack", None)
+    for name in ("adjoint", "forward"):
+        monkeypatch.setattr(Sensing, name, None)
     system, state = solve(U, b, 1e-6)
     assert state.met
     y = cg.coefficients(system, state)
@@ -196,7 +199,8 @@ def test_wrong_single_precision_rows_cost_time_and_not_truth() -> None:
     b = values(U, sensed(20))
     system = cg.prepare(U, b, np.full(60, 1e-4))
     assert not system.explicit
-    system.__dict__["single"] = (U * (1 + 0.01 * rows(60, 20, seed=5))).astype("float32")
+    wrong = Dense((U * (1 + 0.01 * rows(60, 20, seed=5))).astype("float32"), np.dtype("float32"))
+    system.F.__dict__["single"] = Sensing(wrong, factors=1.0)
     state = cg.start(system)
     assert not state.double
     state = cg.advance(system, state, 13)

@@ -12,6 +12,7 @@ from scipy.optimize import check_grad
 
 from quadsense.core.products import adjoint
 from quadsense.core.products import forward as forward_dense
+from quadsense.measurements.sensing import Sensing
 from quadsense.methods.positive import best, nearest, newton, phases, projected, schur, symmetric
 from quadsense.methods.positive.maps import (
     Array,
@@ -73,7 +74,7 @@ def test_maps_match_their_definitions(kind: str) -> None:
     A, y = X @ X.conj().T, rng.standard_normal(17)
     truth = literal_forward(U, A)
     # 6 * 4 products of size at most ||X||_F^2 = 6: errors of a few eps each.
-    np.testing.assert_allclose(forward(U, X), truth, atol=6 * 24 * 2.3e-16)
+    np.testing.assert_allclose(forward(Sensing.of(U), X), truth, atol=6 * 24 * 2.3e-16)
     np.testing.assert_allclose(forward_dense(U, A), truth, atol=6 * 24 * 2.3e-16)
     np.testing.assert_allclose(forward_dense(np.asfortranarray(U), A), truth, atol=6 * 24 * 2.3e-16)
     sums = sum(c * np.outer(u, u.conj()) for c, u in zip(y, U, strict=True))
@@ -86,8 +87,8 @@ def test_forward_error_covers_the_rounding(kind: str) -> None:
     U, X = rows(rng, 30, 12, kind), 1e3 * rows(rng, 12, 12, kind)
     wide = literal_forward(U.astype(np.clongdouble), (X @ X.conj().T).astype(np.clongdouble))
     exact = np.sum(np.abs(U.astype(np.clongdouble) @ X.conj().astype(np.clongdouble)) ** 2, axis=1)
-    off = float(np.max(np.abs(forward(U, X) - exact)))
-    assert off <= forward_error(U, X) < 1e-12 * float(np.max(np.abs(wide)))
+    off = float(np.max(np.abs(forward(Sensing.of(U), X) - exact)))
+    assert off <= forward_error(Sensing.of(U), X) < 1e-12 * float(np.max(np.abs(wide)))
 
 
 def test_nearest_gradient_is_the_residual(kind: str) -> None:
@@ -97,10 +98,10 @@ def test_nearest_gradient_is_the_residual(kind: str) -> None:
     origin = np.eye(5, dtype=U.dtype)
 
     def value(y: np.ndarray) -> float:
-        return nearest._evaluate(U, b, origin, y)[0]
+        return nearest._evaluate(Sensing.of(U), b, origin, y)[0]
 
     def slope(y: np.ndarray) -> np.ndarray:
-        return -nearest._evaluate(U, b, origin, y)[1]
+        return -nearest._evaluate(Sensing.of(U), b, origin, y)[1]
 
     for _ in range(5):
         # Forward differences of step 1.5e-8 on a function with curvature of order 1.
@@ -112,11 +113,11 @@ def test_nearest_is_the_nearest_matrix(kind: str) -> None:
     n, m = 5, 9
     U = rows(rng, m, n, kind)
     X = rows(rng, n, 2, kind)
-    b = forward(U, X)
+    b = forward(Sensing.of(U), X)
     intervals = Intervals.around(b, np.full(m, 1e-9))
     origin = 0.3 * np.eye(n, dtype=U.dtype)
-    state = nearest.start(U, intervals, origin)
-    state = nearest.advance(U, intervals, origin, state, 500)
+    state = nearest.start(Sensing.of(U), intervals, origin)
+    state = nearest.advance(Sensing.of(U), intervals, origin, state, 500)
     assert state.max_ratio < 1.0
     A, values = unknown(U)
     distance = cp.Minimize(cp.sum_squares(A - origin))
@@ -151,7 +152,7 @@ def test_an_indefinite_symmetric_fit_is_left(kind: str) -> None:
     rng = np.random.default_rng(4)
     n, m = 12, 60
     U = rows(rng, m, n, kind)
-    b = forward(U, rows(rng, n, 1, kind))
+    b = forward(Sensing.of(U), rows(rng, n, 1, kind))
     problem = prepare(U, Intervals.around(b, np.full(m, 1e-3 * float(np.mean(b)))))
     begun = phases.start(problem)
     assert isinstance(begun.inner, symmetric.SymmetricState)
@@ -215,9 +216,9 @@ def test_newton_finds_the_smallest_worst_miss(kind: str) -> None:
     b = rng.uniform(0.5, 1.5, m)
     best = smallest_worst_miss(U, b)
     intervals = Intervals.around(b, np.full(m, 0.1))
-    state = newton.start(U, intervals)
-    state = newton.advance(U, intervals, state, 11)
-    proof = certify(U, intervals, state.y)
+    state = newton.start(Sensing.of(U), intervals)
+    state = newton.advance(Sensing.of(U), intervals, state, 11)
+    proof = certify(Sensing.of(U), intervals, state.y)
     assert proof.lower_bound <= 10 * best + 1e-8
     assert 10 * best - 1e-8 <= state.max_ratio
     assert state.max_ratio - proof.lower_bound < 1e-4
@@ -261,7 +262,7 @@ def test_eigenvalue_bound_is_below_the_eigenvalue_and_close(kind: str) -> None:
     U = rows(rng, 40, 8, kind)
     for y in (rng.standard_normal(40), np.ones(40), 1e-8 * rng.standard_normal(40)):
         truth = np.linalg.eigvalsh(adjoint(U, y))[0]
-        bound = smallest_eigenvalue_bound(U, y)
+        bound = smallest_eigenvalue_bound(Sensing.of(U), y)
         assert truth - 1e-11 * np.sum(np.abs(y)) <= bound <= truth + 1e-15 * np.sum(np.abs(y))
 
 
@@ -269,9 +270,9 @@ def test_a_vector_that_proves_nothing_is_not_believed(kind: str) -> None:
     rng = np.random.default_rng(11)
     U = rows(rng, 30, 4, kind)
     X = rows(rng, 4, 4, kind)
-    intervals = Intervals.around(forward(U, X), np.full(30, 1e-3))
+    intervals = Intervals.around(forward(Sensing.of(U), X), np.full(30, 1e-3))
     for _ in range(20):
-        proof = certify(U, intervals, rng.standard_normal(30))
+        proof = certify(Sensing.of(U), intervals, rng.standard_normal(30))
         assert not proof.infeasible
         # Every fit has at least this trace, and X X* fits.
         assert proof.trace_bound <= np.vdot(X, X).real
@@ -282,7 +283,7 @@ def test_one_sided_bounds(kind: str) -> None:
     rng = np.random.default_rng(12)
     n, m = 5, 40
     U = rows(rng, m, n, kind)
-    values = forward(U, rows(rng, n, 3, kind))
+    values = forward(Sensing.of(U), rows(rng, n, 3, kind))
     lo, hi = (
         np.where(rng.random(m) < 0.5, -np.inf, values),
         np.where(rng.random(m) < 0.3, np.inf, values + 1e-3),
@@ -321,7 +322,7 @@ def test_more_unknowns_than_rows_forms_nothing_large(kind: str) -> None:
     state = phases.advance(problem, phases.start(problem), 500)
     assert state.verdict is Verdict.MET
     assert state.X.shape[1] <= m
-    assert np.max(np.abs(forward(U, state.X) - b)) <= 1e-6
+    assert np.max(np.abs(forward(Sensing.of(U), state.X) - b)) <= 1e-6
 
 
 def test_rows_in_a_subspace(kind: str) -> None:
@@ -393,7 +394,7 @@ def test_warm_start_takes_a_third_of_the_steps(kind: str) -> None:
     rng = np.random.default_rng(17)
     n, m = 30, 220
     U = rows(rng, m, n, kind)
-    b = forward(U, rows(rng, n, n, kind))
+    b = forward(Sensing.of(U), rows(rng, n, n, kind))
     delta = np.full(m, 1e-2 * float(np.mean(b)))
     problem = prepare(U, Intervals.around(b, delta))
     first = phases.advance(problem, phases.start(problem), 500)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from psd_helpers import rows, smallest_worst_miss
 
+from quadsense.measurements.sensing import Sensing
 from quadsense.methods.positive import phases
 from quadsense.methods.positive.maps import Array, Intervals, Real
 from quadsense.methods.positive.phases import Verdict
@@ -65,7 +66,7 @@ def test_verdict_equals_that_of_clarabel(seed: int, kind: str) -> None:
         if expected is Verdict.MET:
             assert np.max(misses(U, state.X, b) / unit) <= delta
         else:
-            again = certify(U, intervals, state.certificate.y)
+            again = certify(Sensing.of(U), intervals, state.certificate.y)
             # The rows span the space here, so the proof has no condition (m >= n below).
             assert again.infeasible or m < n
             assert again.lower_bound <= best / delta * (1 + 1e-6)

@@ -5,6 +5,7 @@ import pytest
 import scipy.optimize
 
 import quadsense.methods.factor.descent as fc
+from quadsense.measurements.sensing import Sensing
 from quadsense.methods.factor.gauss_newton import gauss_newton_step, principal_axes
 from quadsense.methods.factor.line import best_length, quartic_minimum
 from quadsense.methods.factor.passes import (
@@ -87,7 +88,7 @@ def test_projections_are_adjoint(complex_rows):
     C = (
         rng.standard_normal((4, 300)) + (1j * rng.standard_normal((4, 300)) if complex_rows else 0)
     ).astype(U.dtype)
-    left, right = np.vdot(C, project(U, D)), np.vdot(back_project(U, C), D)
+    left, right = np.vdot(C, project(Sensing.of(U), D)), np.vdot(back_project(Sensing.of(U), C), D)
     assert abs(left - right) < 1e-12 * np.linalg.norm(C) * np.linalg.norm(D)
 
 
@@ -128,7 +129,7 @@ def test_line_search_agrees_with_scipy(theta):
     rng = np.random.default_rng(5)
     point = evaluate(p, random_start(p, 2, rng), theta)
     D = -point.gradient
-    Q = project(U, D)
+    Q = project(Sensing.of(U), D)
     along = float(np.vdot(D, point.gradient))
     t = best_length(p, point, 2 * inner(point.P, Q), inner(Q, Q), along, 0.0, theta)
     best = scipy.optimize.minimize_scalar(

@@ -128,7 +128,7 @@ def test_open_reads_named_arrays_bounds_and_sparse(tmp_path):
     S = sp.csr_array(np.eye(3))
     files.write_arrays(tmp_path / "d.npz", {"probes": S, "y": np.ones(3), "delta": 0.5}, {})
     data = quadsense.Measurements.open(tmp_path / "d.npz", U="probes", b="y")
-    assert sp.issparse(data.unit_rows.U)
+    assert sp.issparse(data.unit_rows.kind.U)
     np.testing.assert_array_equal(data.tolerance, 0.5)
     with pytest.raises(ValueError, match="holds no array named 'U'; it holds delta, probes, y"):
         quadsense.Measurements.open(tmp_path / "d.npz")

@@ -70,7 +70,7 @@ def test_no_flag_is_raised_at_any_tolerance(shape, exponent):
             drive(to_problem(data, target), name)
         width = np.full(m, max(float(np.abs(data.scaled().b).max()), scale * delta))
         with np.errstate(all="raise"):
-            best_ratio(data.unit_rows.as_numpy(), Intervals.around(data.scaled().b, width))
+            best_ratio(data.unit_rows, Intervals.around(data.scaled().b, width))
 
 
 @pytest.mark.parametrize("psd", [False, True])

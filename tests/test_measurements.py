@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 from conftest import KINDS
 from helpers import gaussian_rows, hermitian, readings, sparse_rows, unit
 from hypothesis import given
@@ -85,7 +84,7 @@ def test_every_form_of_k_is_the_same_operator(case, rng):
     xp, V = rows.xp, unit(U)
     K = np.abs(V.conj() @ V.T) ** 2
     forms = [ExplicitGram(rows), MatrixFreeGram(rows)]
-    if sp.issparse(rows.U):
+    if rows.is_sparse:
         forms.append(SparseGram(rows))
     s, index = rng.standard_normal(9), np.array([7, 0, 4])
     part = np.zeros(9)
@@ -115,17 +114,16 @@ def test_a_matrix_that_is_not_symmetric_is_measured_as_it_is(order, rng):
 
 
 def test_blocks_do_not_change_the_products(rng, monkeypatch):
-    from quadsense.measurements import dense
-    from quadsense.measurements import rows as module
+    from quadsense.measurements import probes, sensing
 
     U = gaussian_rows(rng, 23, 6, True)
     y, A = rng.standard_normal(23), hermitian(rng, 6, True)
     whole = quadsense.Measurements(U, np.ones(23)).unit_rows
     expected = [whole.forward(A), whole.adjoint(y), whole.gram_times(y), whole.squared_columns(y)]
     triangles = [np.triu(whole.gram_triangle(single)) for single in (False, True)]
-    monkeypatch.setattr(module, "BLOCK_ELEMENTS", 30)
-    monkeypatch.setattr(dense, "BLOCK_ELEMENTS", 30)
-    monkeypatch.setattr(dense, "NARROW", 1)
+    monkeypatch.setattr(probes, "BLOCK_ELEMENTS", 30)
+    monkeypatch.setattr(sensing, "BLOCK_ELEMENTS", 30)
+    monkeypatch.setattr(sensing, "NARROW", 1)
     rows = quadsense.Measurements(U, np.ones(23)).unit_rows
     np.testing.assert_allclose(np.triu(rows.gram_triangle()), triangles[0], atol=1e-13)
     np.testing.assert_allclose(np.triu(rows.gram_triangle(single=True)), triangles[1], atol=1e-5)
@@ -224,7 +222,7 @@ def test_bounds_become_middle_and_half_width():
 
 def test_u_is_not_copied(rng):
     U = rng.standard_normal((50, 40))
-    assert quadsense.Measurements(U, np.ones(50)).unit_rows.U is U
+    assert quadsense.Measurements(U, np.ones(50)).unit_rows.kind.U is U
 
 
 def test_rows_of_extreme_norm_keep_their_directions(kind, rng):

@@ -14,6 +14,7 @@ import quadsense.methods.interior.program as lp
 from quadsense.core import packed
 from quadsense.core.ends import Ends
 from quadsense.core.products import unknowns
+from quadsense.measurements.sensing import Sensing
 from quadsense.methods.interior import iteration
 from quadsense.methods.interior.coordinates import MatrixCoordinates
 from quadsense.methods.interior.normal import normal
@@ -32,7 +33,7 @@ def verify_infeasible(U, b, delta, y, lower=None, upper=None, max_norm=None):
     """What y proves of ``b - delta <= F(A) <= b + delta``, each end where there is one."""
     below = delta if lower is None else np.where(lower, delta, np.inf)
     above = delta if upper is None else np.where(upper, delta, np.inf)
-    return symmetric.check_proof(U, Ends(b, below, above, delta), y, max_norm=max_norm)
+    return symmetric.check_proof(Sensing.of(U), Ends(b, below, above, delta), y, max_norm=max_norm)
 
 
 def readings(U, A):
@@ -81,7 +82,7 @@ def test_products_match_the_normal_matrix(is_complex):
     rng = np.random.default_rng(1)
     U = unit_rows(rng, 60, 4, is_complex)
     delta, d = rng.uniform(0.5, 2.0, 60), rng.uniform(0.1, 3.0, 60)
-    coordinates = MatrixCoordinates(U, delta)
+    coordinates = MatrixCoordinates(Sensing.of(U), delta)
     x = rng.standard_normal(unknowns(U))
     A = packed.unpack(x, 4, U.dtype)
     M = packed.normal_matrix(
@@ -308,7 +309,7 @@ def test_the_adjoint_bound_is_above_the_exact_norm_and_close(is_complex):
                 im += Fraction(float(w)) * (b * c - a * d)
             total += re * re + im * im
     exact = float(total) ** 0.5
-    assert exact <= adjoint_norm(U, y) <= 1.001 * exact + 1e-20
+    assert exact <= adjoint_norm(Sensing.of(U), y) <= 1.001 * exact + 1e-20
 
 
 @pytest.mark.parametrize("is_complex", [False, True])
@@ -316,10 +317,10 @@ def test_the_proved_singular_value_is_below_the_true_one(is_complex):
     rng = np.random.default_rng(10)
     U = unit_rows(rng, 200, 6, is_complex)
     true = np.linalg.svd(packed.features(U).T, compute_uv=False)[-1]
-    assert 0.5 * true < symmetric.smallest_singular_value(U) <= true
+    assert 0.5 * true < symmetric.smallest_singular_value(Sensing.of(U)) <= true
     U[:, 0] = U[:, 1]
-    assert symmetric.smallest_singular_value(U) == 0.0
-    assert symmetric.smallest_singular_value(U[:20]) == 0.0
+    assert symmetric.smallest_singular_value(Sensing.of(U)) == 0.0
+    assert symmetric.smallest_singular_value(Sensing.of(U[:20])) == 0.0
 
 
 def test_a_wide_proof_is_unconditional_and_a_narrow_one_says_its_condition():

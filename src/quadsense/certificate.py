@@ -477,7 +477,7 @@ class Certificate:
         live = np.flatnonzero(known)
         squares = norms[live] ** 2
         return spectral_certificate(
-            data.unit_rows.as_numpy()[live],
+            data.unit_rows.on_numpy().only(live).rows(),
             to_numpy(data.b)[live] / squares,
             np.asarray(self.matrix),
             levels[live] / squares,
@@ -556,17 +556,7 @@ def on_rows_of(matrix: SensedMatrix, data: Measurements) -> SensedMatrix:
     if form.rows is rows:
         return matrix
     own: Any = form.rows
-    same = (
-        type(own) is type(rows)
-        and tuple(own.U.shape) == tuple(rows.U.shape)
-        and own.conjugate == rows.conjugate
-        and (
-            (own.U != rows.U).nnz == 0
-            if hasattr(own.U, "nnz")
-            else bool(np.array_equal(to_numpy(own.U), to_numpy(rows.U)))
-        )
-        and bool(np.array_equal(to_numpy(own.norms), to_numpy(rows.norms)))
-    )
+    same = own.same_as(rows)
     if not same:
         return matrix if is_numpy(form.c) == is_numpy(rows.norms) else _beside(matrix, rows)
     base = form.base if form.base is None else _as(form.base, rows)

@@ -10,7 +10,7 @@ from quadsense.arrays import available_memory
 from quadsense.machine import Rates, known_rates
 from quadsense.measurements import Measurements
 from quadsense.measurements.gram import gram_form
-from quadsense.measurements.sparse import SparseRows
+from quadsense.measurements.sparse import Sparse
 from quadsense.threads import LITTLE_WORK, WORTH_SHARING
 
 SMALL_PRODUCT = 2e7
@@ -112,10 +112,10 @@ def shape_of(data: Measurements, *, psd: bool, rank: int | None, target: bool) -
         m=data.m,
         n=data.n,
         complex=rows.is_complex,
-        sparse=isinstance(rows, SparseRows),
+        sparse=rows.is_sparse,
         orthonormal=data.orthonormal,
         unit_norm=rows.has_unit_norm,
-        density=rows.gram_density_bound() if isinstance(rows, SparseRows) else 1.0,
+        density=rows.kind.gram_density_bound() if isinstance(rows.kind, Sparse) else 1.0,
         psd=psd,
         rank=rank,
         target=target,

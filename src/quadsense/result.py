@@ -16,6 +16,7 @@ from quadsense.certificate import AGREE, Certificate, agree, evaluate
 from quadsense.core.forms import MeasuredForm
 from quadsense.core.matrix import SensedMatrix
 from quadsense.measurements.oracle import SpectralOracle
+from quadsense.measurements.stored import Stored
 from quadsense.measurements.validate import checked_rows
 from quadsense.typing import is_number, is_whole
 from quadsense.verdict import check_verdict, read_verdict
@@ -209,10 +210,11 @@ class Result:
                 arrays[name] = getattr(self.certificate, name)
         form = self.matrix.form
         held: dict[str, Any] = {"form": "dense"}
-        if isinstance(form, MeasuredForm):  # as it is: what was certified is what is written
-            rows: Any = form.rows
+        stored = getattr(getattr(form, "rows", None), "kind", None)
+        if isinstance(form, MeasuredForm) and isinstance(stored, Stored):
+            rows: Any = form.rows  # as it is: what was certified is what is written
             held = {"form": "measured", "tau": form.tau, "conjugate": rows.conjugate}
-            arrays["U"] = rows.U if hasattr(rows.U, "nnz") else to_numpy(rows.U)
+            arrays["U"] = stored.U if rows.is_sparse else to_numpy(stored.U)
             arrays["norms"] = to_numpy(rows.norms)
             arrays["c"] = to_numpy(form.c)
             if form.base is not None:

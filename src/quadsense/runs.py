@@ -222,7 +222,7 @@ def best_positive(request: Request) -> Answer:
         return late or limits.interrupts.pressed
 
     with blas_threads("rows"):
-        best = best_ratio(problem.rows.as_numpy(), intervals, problem.options.gap, late)
+        best = best_ratio(problem.rows.on_numpy(), intervals, problem.options.gap, late)
     matrix = SensedMatrix.from_factor(own(problem, best.X))
     closed = best.upper_bound <= max((1.0 + problem.options.gap) * best.lower_bound, 1e-8)
     status = Status.OPTIMAL if closed else Status.TIME_LIMIT if late() else Status.UNDECIDED

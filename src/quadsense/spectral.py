@@ -13,9 +13,10 @@ from quadsense.certificate import Certificate
 from quadsense.core.matrix import SensedMatrix
 from quadsense.interrupts import Interrupted, Interrupts
 from quadsense.loop import Intermediate, run
-from quadsense.measurements.dense import DenseRows
+from quadsense.measurements.dense import Dense
 from quadsense.measurements.gram import IdentityGram
 from quadsense.measurements.oracle import SpectralOracle, checked_square, symmetrised
+from quadsense.measurements.sensing import Sensing
 from quadsense.methods.base import MethodOptions
 from quadsense.methods.spectral import Spectral, SpectralProblem
 from quadsense.proofs.rounding import Enclosure, is_met
@@ -79,7 +80,7 @@ def solve_spectral(
     limits = to_limits(max_iter, time_limit, callback, progress, interrupts)
     values, vectors = xp.linalg.eigh(symmetrised(oracle.whiten(A_1)))
     problem = SpectralProblem(
-        rows=DenseRows(xp.eye(n)),
+        rows=Sensing(Dense(xp.eye(n))),
         gram=IdentityGram(n),
         b=1.0 - values,
         delta=0.0 * values + accuracy,

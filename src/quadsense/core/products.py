@@ -1,4 +1,4 @@
-"""The sensing map and its adjoint as blocked triangular products, shared out by rows.
+"""The sensing map of dense rows and its adjoint as blocked triangular products, shared out by rows.
 
 Both maps are symmetric in their two row factors, so each needs half the flops of a plain matrix
 product: ``F*(y)`` is a rank-k update (``syrk``), once over the rows with ``y > 0`` and once over
@@ -6,6 +6,9 @@ those with ``y < 0``, and ``u* S u`` needs only the upper triangle of ``S`` with
 doubled, a triangular product (``trmm``). A Gram product ``F(F*(y))`` so costs ``2 m n^2`` flops
 instead of ``4 m n^2`` (four times that for complex rows), each block of rows is scaled, multiplied
 and summed while it is in cache, and ranges of rows run at once (see `quadsense.threads`).
+
+Rows may be held in a narrower type than `dtype`, that of the arithmetic: only the block at hand is
+widened.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from quadsense.threads import all_for_blas, by_rows
 
 Float = npt.NDArray[Any]  # real, single or double precision
 Inexact = npt.NDArray[Any]  # real or complex, single or double precision
+DType = np.dtype[Any]
 
 # A block of rows and its product stay in the cache of a core.
 _BLOCK_BYTES = 1 << 20
@@ -36,47 +40,59 @@ def unknowns(U: Inexact) -> int:
     return n * n if np.iscomplexobj(U) else n * (n + 1) // 2
 
 
-def _block_rows(U: Inexact) -> int:
-    return int(_BLOCK_BYTES // max(U.shape[1] * U.itemsize, 1))
+def _block_rows(n: int, dtype: DType) -> int:
+    return int(_BLOCK_BYTES // max(n * dtype.itemsize, 1))
 
 
-def adjoint(U: Inexact, y: Float) -> Inexact:
+def _real(dtype: DType) -> DType:
+    """Type of the real part."""
+    return np.empty(0, dtype).real.dtype if dtype.kind == "c" else dtype
+
+
+def adjoint(U: Inexact, y: Float, dtype: DType | None = None) -> Inexact:
     """``F*(y) = sum_i y_i u_i u_i*``.
 
     Parameters
     ----------
     U : (m, n) array
-        Rows ``u_i``, real or complex, single or double precision.
+        Rows ``u_i``, real or complex.
     y : (m,) array
         Real weights.
+    dtype : dtype, optional
+        That of U, unless it is to be wider.
 
     Returns
     -------
     S : (n, n) array
-        In U's dtype, exactly symmetric (Hermitian).
+        Exactly symmetric (Hermitian).
     """
     m, n = U.shape
-    real = U.real.dtype
+    dtype = U.dtype if dtype is None else dtype
+    real = _real(dtype)
     if m * n * n <= _PLAIN_FLOPS:
+        U = U.astype(dtype, copy=False)
         S: Inexact = (U.T * y.astype(real)) @ U.conj()
         S += S.conj().T
         S *= 0.5
         return S
-    width = n * U.itemsize // real.itemsize  # complex rows as real ones of twice the length
+    width = n * dtype.itemsize // real.itemsize  # complex rows as real ones of twice the length
     weights = np.sqrt(np.abs(y)).astype(real)[:, None]
     # The sums of the blocks are added up, so blocks are not much shorter than sums are wide.
-    size = max(2 * width, _block_rows(U))
+    size = max(2 * width, _block_rows(n, dtype))
 
     def add_up(first: int, last: int) -> Float:
         total: Float | None = None
-        buffer = np.empty((min(size, last - first), n), dtype=U.dtype)
+        buffer = np.empty((min(size, last - first), n), dtype=dtype)
         signs = y[first:last]
         for sign, mine in ((1.0, signs > 0), (-1.0, signs < 0)):
             rows = np.flatnonzero(mine) + first
             for begin in range(0, rows.size, size):
                 index = rows[begin : begin + size]
                 block = buffer[: index.size]
-                np.take(U, index, axis=0, out=block, mode="clip")
+                if U.dtype == dtype:
+                    np.take(U, index, axis=0, out=block, mode="clip")
+                else:
+                    block[...] = U[index]
                 block *= weights[index]
                 flat = block.view(real)
                 product = flat.T @ flat  # NumPy calls syrk here
@@ -90,7 +106,7 @@ def adjoint(U: Inexact, y: Float) -> Inexact:
     first, *others = by_rows(add_up, m, 1.0 * m * width * width, most=m // max(width, 1) or 1)
     for other in others:
         first += other
-    return _from_real(first) if np.iscomplexobj(U) else first
+    return _from_real(first) if dtype.kind == "c" else first
 
 
 def _from_real(M: Float) -> Inexact:
@@ -101,7 +117,7 @@ def _from_real(M: Float) -> Inexact:
     return S
 
 
-def forward(U: Inexact, S: Inexact) -> Float:
+def forward(U: Inexact, S: Inexact, dtype: DType | None = None) -> Float:
     """``u_i* S u_i`` for every row.
 
     Parameters
@@ -109,46 +125,74 @@ def forward(U: Inexact, S: Inexact) -> Float:
     U : (m, n) array
         Rows ``u_i``.
     S : (n, n) array
-        Symmetric or Hermitian, in U's dtype.
+        Symmetric or Hermitian.
+    dtype : dtype, optional
+        That of U, unless it is to be wider.
 
     Returns
     -------
     values : (m,) array
-        In U's real dtype.
+        In the real type of `dtype`.
     """
     m, n = U.shape
-    real = U.real.dtype
+    dtype = U.dtype if dtype is None else dtype
+    real = _real(dtype)
     if m * n * n <= _PLAIN_FLOPS:
-        images = U.conj() @ S.astype(U.dtype, copy=False)
+        U = U.astype(dtype, copy=False)
+        images = U.conj() @ S.astype(dtype, copy=False)
         return np.asarray(np.einsum("ij,ij->i", images, U).real)
-    T = np.array(S, dtype=U.dtype, order="F")
+    T = np.array(S, dtype=dtype, order="F")
     T *= 2.0
     np.fill_diagonal(T, S.diagonal().real)
-    size = max(256, _block_rows(U))
+    size = max(256, _block_rows(n, dtype))
     values = np.empty(m, dtype=real)
 
     def evaluate(first: int, last: int) -> None:
-        buffer = np.empty((min(size, last - first), n), dtype=U.dtype)
+        buffer = np.empty((min(size, last - first), n), dtype=dtype)
         for begin in range(first, last, size):
             end = min(begin + size, last)
-            rows = np.ascontiguousarray(U[begin:end])
+            rows = np.ascontiguousarray(U[begin:end], dtype=dtype)
             image = buffer[: end - begin]
             np.copyto(image, rows)
             multiply_triangle(T, image)
             # Re(conj(u) . w) is the dot product of the two as real vectors of twice the length.
             np.einsum("ij,ij->i", rows.view(real), image.view(real), out=values[begin:end])
 
-    by_rows(evaluate, m, (4.0 if np.iscomplexobj(U) else 1.0) * m * n * n)
+    by_rows(evaluate, m, (4.0 if dtype.kind == "c" else 1.0) * m * n * n)
     return values
 
 
-def times(U: Inexact, X: Inexact) -> Inexact:
+def times(U: Inexact, X: Inexact, dtype: DType | None = None) -> Inexact:
     """``U X``, ranges of rows at once."""
     m, n = U.shape
-    product = np.empty((m, *X.shape[1:]), dtype=np.result_type(U, X))
+    dtype = U.dtype if dtype is None else dtype
+    product = np.empty((m, *X.shape[1:]), dtype=np.result_type(dtype, X))
     cost = (8.0 if np.iscomplexobj(product) else 2.0) * n * product.size
-    by_rows(lambda i, j: np.matmul(U[i:j], X, out=product[i:j]), m, cost)
+    if U.dtype == dtype:
+        by_rows(lambda i, j: np.matmul(U[i:j], X, out=product[i:j]), m, cost)
+        return product
+    size = max(16, _block_rows(n, dtype))
+
+    def multiply(first: int, last: int) -> None:
+        for begin in range(first, last, size):
+            end = min(begin + size, last)
+            np.matmul(U[begin:end].astype(dtype), X, out=product[begin:end])
+
+    by_rows(multiply, m, cost)
     return product
+
+
+def combine(U: Inexact, Y: Inexact, dtype: DType | None = None) -> Inexact:
+    """``U^T Y``: sums of rows, (m, k) to (n, k)."""
+    dtype = U.dtype if dtype is None else dtype
+    if U.dtype == dtype:
+        return np.asarray(U.T @ Y)
+    n = U.shape[1]
+    total = np.zeros((n, Y.shape[1]), dtype=np.result_type(dtype, Y))
+    size = max(16, _block_rows(n, dtype))
+    for begin in range(0, len(U), size):
+        total += U[begin : begin + size].astype(dtype).T @ Y[begin : begin + size]
+    return total
 
 
 def gram(U: Inexact) -> Float:

@@ -16,8 +16,7 @@ from quadsense.arrays import Array, Vector, device, is_array, like, to_numpy
 from quadsense.core import products
 from quadsense.core.ends import Ends
 from quadsense.measurements.gram import ExplicitGram, Gram
-from quadsense.measurements.rows import BaseRows
-from quadsense.measurements.sparse import SparseRows
+from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.validate import (
     checked_bounds,
     checked_rows,
@@ -168,7 +167,7 @@ class Measurements:
         self._delta, self._rtol = delta, rtol
         self.conjugate = bool(conjugate)
 
-    def _fill(self, rows: BaseRows, b: Vector | None, ends: Ends | None) -> None:
+    def _fill(self, rows: Sensing, b: Vector | None, ends: Ends | None) -> None:
         self._rows = rows
         self.ends = ends
         self.from_bounds = b is None
@@ -303,7 +302,7 @@ class Measurements:
         CSR parts ``U.data``, ``U.indices``, ``U.indptr`` and ``U.shape``.
         """
         files.check_writable(path)
-        arrays: dict[str, Any] = {"U": self._rows.given}
+        arrays: dict[str, Any] = {"U": self._rows.kind.given}
         if self.from_bounds:
             arrays |= {"lo": self.lo, "hi": self.hi}
         else:
@@ -318,7 +317,7 @@ class Measurements:
     # --- the sensing map, in the user's scaling ----------------------------------------------
 
     @property
-    def unit_rows(self) -> BaseRows:
+    def unit_rows(self) -> Sensing:
         """The probes scaled to unit norm, for the methods."""
         return self._rows
 
@@ -399,7 +398,7 @@ class Measurements:
 
     def __repr__(self) -> str:
         """Sizes and storage."""
-        storage = "sparse" if isinstance(self._rows, SparseRows) else "dense"
+        storage = self._rows.kind.storage
         kind = "complex" if self._rows.is_complex else "real"
         return f"Measurements(m={self.m}, n={self.n}, {storage}, {kind})"
 
@@ -442,7 +441,7 @@ class Measurements:
     def _coherence(self) -> float:
         rows, best = self._rows, 0.0
         explicit = self.gram.values if isinstance(self.gram, ExplicitGram) else None
-        for block in rows.blocks(self.m):
+        for block in rows.slices(self.m):
             K = to_numpy(
                 explicit[block, :]
                 if explicit is not None

@@ -7,8 +7,8 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from quadsense.arrays import Array, available_memory
-from quadsense.measurements.rows import BaseRows
-from quadsense.measurements.sparse import SparseRows
+from quadsense.measurements.sensing import Sensing
+from quadsense.measurements.sparse import Sparse
 
 
 class Gram(Protocol):
@@ -31,7 +31,7 @@ class Gram(Protocol):
 class _Operator(ABC):
     """Shared by every form: K is entry-wise nonnegative, so its row sums bound its spectrum."""
 
-    rows: BaseRows
+    rows: Sensing
 
     @abstractmethod
     def apply(self, s: Array) -> Array: ...
@@ -65,10 +65,10 @@ class ExplicitGram(_Operator):
 
     kind = "explicit"
 
-    def __init__(self, rows: BaseRows) -> None:
+    def __init__(self, rows: Sensing) -> None:
         self.rows, self.m = rows, rows.m
         xp = rows.xp
-        parts = [rows.gram_block(block, slice(0, rows.m)) for block in rows.blocks(rows.m)]
+        parts = [rows.gram_block(block, slice(0, rows.m)) for block in rows.slices(rows.m)]
         self.values = xp.concat(parts, axis=0) if len(parts) > 1 else parts[0]
 
     def apply(self, s: Array) -> Array:
@@ -86,9 +86,10 @@ class SparseGram(_Operator):
 
     kind = "sparse"
 
-    def __init__(self, rows: SparseRows) -> None:
+    def __init__(self, rows: Sensing) -> None:
         self.rows, self.m = rows, rows.m
-        self.values: Any = rows.sparse_gram()
+        assert isinstance(rows.kind, Sparse)
+        self.values: Any = rows.kind.sparse_gram(rows.inverse)
 
     def apply(self, s: Array) -> Array:
         """``K @ s`` in 2 nnz(K) flops."""
@@ -104,7 +105,7 @@ class MatrixFreeGram(_Operator):
 
     kind = "matrix-free"
 
-    def __init__(self, rows: BaseRows) -> None:
+    def __init__(self, rows: Sensing) -> None:
         self.rows, self.m = rows, rows.m
 
     def apply(self, s: Array) -> Array:
@@ -160,11 +161,10 @@ def gram_form(m: int, n: int, orthonormal: bool, density: float = 1.0) -> tuple[
     return "matrix-free", f"K is applied without being formed: {why} to hold it"
 
 
-def make_gram(rows: BaseRows, kind: str) -> Gram:
+def make_gram(rows: Sensing, kind: str) -> Gram:
     """K of these rows in that form."""
     if kind == "identity":
         return IdentityGram(rows.m)
     if kind == "sparse":
-        assert isinstance(rows, SparseRows)
         return SparseGram(rows)
     return ExplicitGram(rows) if kind == "explicit" else MatrixFreeGram(rows)

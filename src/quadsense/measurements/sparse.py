@@ -1,60 +1,94 @@
-"""Rows in a scipy.sparse array (CSR)."""
+"""Probes in a scipy.sparse array (CSR)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
-import array_api_compat.numpy as np_compat
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 
 from quadsense.arrays import Array
-from quadsense.measurements.rows import BaseRows
+from quadsense.measurements.probes import Probes
+from quadsense.measurements.stored import Stored
 
 
-class SparseRows(BaseRows):
-    """Measurement vectors in a sparse (m, n) CSR array; see `BaseRows`."""
+class Sparse(Stored):
+    """Rows of a sparse (m, n) CSR array of float64 or complex128."""
 
-    @property
-    def xp(self) -> Any:
-        """NumPy: vectors and dense results are NumPy arrays."""
-        return np_compat
+    storage = "sparse"
 
-    def _is_complex(self, U: Any) -> bool:
-        return bool(np.issubdtype(U.dtype, np.complexfloating))
+    def _has_complex_entries(self) -> bool:
+        return bool(self.U.dtype.kind == "c")
 
     def _row_norms(self) -> Array:
-        return np.sqrt(np.asarray(self._squares(self.U).sum(axis=1)).ravel())
+        return np.sqrt(np.asarray(abs(self.U).power(2).sum(axis=1)).ravel())
 
     def _row_maxima(self) -> Array:
         return abs(self.U).max(axis=1).toarray().ravel()
 
-    def _scale(self, block: Any, factors: Array) -> Any:
-        return sp.diags_array(factors) @ block
+    def _scaled(self, rows: Any, factors: Array) -> Any:
+        return sp.diags_array(factors) @ rows
 
-    def _conj(self, block: Any) -> Any:
-        return block.conj() if self.is_complex else block
+    def same_as(self, other: Probes) -> bool:
+        """Whether the arrays are equal."""
+        return isinstance(other, Sparse) and (
+            self.U is other.U or (self.U.shape == other.U.shape and (self.U != other.U).nnz == 0)
+        )
 
-    def _dense(self, product: Any) -> Array:
-        return product.toarray() if sp.issparse(product) else product
+    def blocks(self) -> Iterator[tuple[slice, Array]]:
+        """Dense rows, a block at a time."""
+        for part in self.slices():
+            yield part, self.block(part.start, part.stop)
 
-    def _row_dots(self, block: Any, X: Array) -> Array:
-        return np.asarray(block.multiply(X).sum(axis=1)).ravel()
+    def block(self, first: int, last: int) -> Array:
+        """Dense rows `first` to `last`."""
+        return self.U[first:last, :].toarray()
 
-    def _take(self, index: Array) -> Array:
-        return self.U[index, :].toarray()
+    def take(self, index: Array) -> Array:
+        """Those rows, dense."""
+        return self.U[np.asarray(index), :].toarray()
 
-    def _squares(self, block: Any) -> Any:
-        return abs(block).power(2)
+    def only(self, index: npt.NDArray[np.int64]) -> Probes:
+        """Those rows, sparse."""
+        return Sparse(self.U[index, :])
 
-    @property
-    def prefers_gram(self) -> bool:
-        """Always: products of sparse rows are cheap, and nothing (n, n) is formed."""
-        return True
+    def times(self, X: Array) -> Array:
+        """``u_i* x``."""
+        return (self.U.conj() if self.is_complex else self.U) @ X
 
-    def sparse_gram(self) -> Any:
-        """K as a sparse array, wherever two rows share no entry a zero."""
-        unit = self._scale(self.U, self.inverse)
+    def combine(self, Y: Array) -> Array:
+        """``sum_i u_i y_i``."""
+        return self.U.T @ Y
+
+    def forward(self, A: Array) -> Array:
+        """``u_i* A u_i`` in 2 nnz(U) n flops; blocks of the product are dense."""
+        parts = []
+        for part in self.slices():
+            rows = self.U[part, :]
+            left = rows.conj() if self.is_complex else rows
+            parts.append(np.asarray(left.multiply(rows @ A.T).sum(axis=1)).ravel())
+        return self.real(np.concatenate(parts))
+
+    def adjoint(self, y: Array) -> Array:
+        """``sum_i y_i u_i u_i*``, dense."""
+        right = self.U.conj() if self.is_complex else self.U
+        return np.asarray((self.U.T @ (sp.diags_array(y) @ right)).toarray())
+
+    def squared_columns(self, y: Array) -> Array:
+        """``sum_i y_i |u_ij|^2`` for every j."""
+        return abs(self.U).power(2).T @ y
+
+    def inner(self, rows: slice, columns: slice) -> Array:
+        """``|<u_i, u_j>|`` for those rows and columns."""
+        left = self.U[rows, :]
+        left = left.conj() if self.is_complex else left
+        return abs(left @ self.U[columns, :].T).toarray()
+
+    def sparse_gram(self, factors: Array) -> Any:
+        """``|<u_i, u_j>|^2`` of scaled rows as a sparse array, 0 where two share no entry."""
+        unit = self._scaled(self.U, factors)
         return abs(unit @ unit.conj().T).power(2).tocsr()
 
     def gram_density_bound(self) -> float:

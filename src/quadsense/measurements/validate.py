@@ -9,18 +9,22 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from quadsense.arrays import Array, Vector, has_type, is_array, namespace, to_numpy
-from quadsense.measurements.dense import DenseRows
-from quadsense.measurements.rows import BaseRows
-from quadsense.measurements.sparse import SparseRows
+from quadsense.measurements.dense import Dense
+from quadsense.measurements.probes import Probes
+from quadsense.measurements.sensing import Sensing
+from quadsense.measurements.sparse import Sparse
 from quadsense.typing import is_number
 
 
-def checked_rows(U: Any, conjugate: bool) -> BaseRows:
-    """U as rows of float64 or complex128, or a ValueError that says what is wrong.
+def checked_rows(U: Any, conjugate: bool) -> Sensing:
+    """U as rows of unit norm, or a ValueError that says what is wrong.
 
     Namespaces without float64 (JAX unless it is switched on) cannot hold what is claimed: their
     arrays are read into NumPy.
     """
+    if isinstance(U, Probes):
+        _check_shape((U.m, U.n))
+        return Sensing(U, conjugate)
     if hasattr(U, "matvec") and not hasattr(U, "__array__"):
         raise ValueError(
             "U is an operator, which is not supported yet: pass the matrix itself as an array or "
@@ -30,13 +34,15 @@ def checked_rows(U: Any, conjugate: bool) -> BaseRows:
         _check_kind("U", U.dtype)
         _check_shape(U.shape)
         wanted = np.complex128 if np.issubdtype(U.dtype, np.complexfloating) else np.float64
-        return SparseRows(sp.csr_array(U, dtype=wanted), conjugate)
+        return Sensing(Sparse(sp.csr_array(U, dtype=wanted)), conjugate)
     if not is_array(U) or isinstance(U, np.ma.MaskedArray):
         U = _as_numpy("U", U)
     if isinstance(U, np.ndarray):
         _check_kind("U", U.dtype)
+        _check_shape(U.shape)
+        return Sensing(Dense(U), conjugate)  # blocks of it are widened as they are used
     _check_shape(U.shape)
-    return DenseRows(widened(U), conjugate)
+    return Sensing(Dense(widened(U)), conjugate)
 
 
 def widened(values: Array) -> Array:

@@ -12,7 +12,7 @@ from quadsense.core.ends import Ends
 from quadsense.core.forms import MeasuredForm
 from quadsense.core.matrix import SensedMatrix
 from quadsense.measurements.gram import Gram
-from quadsense.measurements.rows import BaseRows
+from quadsense.measurements.sensing import Sensing
 from quadsense.proofs.infeasible import Prover
 from quadsense.proofs.rounding import Enclosure
 from quadsense.typing import NormName, ScheduleName
@@ -81,7 +81,7 @@ class Problem:
 
     Attributes
     ----------
-    rows : BaseRows
+    rows : Sensing
         Measurement vectors, seen with unit norm.
     b, delta : arrays of shape (m,)
         Readings and tolerances of the unit rows.
@@ -114,7 +114,7 @@ class Problem:
         Source of all randomness.
     """
 
-    rows: BaseRows
+    rows: Sensing
     b: Array
     delta: Array
     tau: float

@@ -41,10 +41,9 @@ class ConjugateGradient(Stepped):
             delta = to_numpy(problem.delta)
             self.squares = squares = float(delta.min()) / delta
             z1 = squares * to_numpy(problem.initial_residual())
-            U = np.broadcast_to(0.0, (problem.m, problem.rows.n))  # for its shape alone
             b = squares * to_numpy(problem.b)
             return OperatorSystem(
-                U, b, squares * delta, problem.tau, z1, True, memory, gram=problem.gram,
+                problem.rows, b, squares * delta, problem.tau, z1, True, memory, gram=problem.gram,
                 squares=squares,
             )  # fmt: skip
         rows, self.squares = weighed_rows(problem)

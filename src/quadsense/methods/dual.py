@@ -41,8 +41,8 @@ class Dual(Stepped):
                 origin = 0.0
             program = None  # where nothing is asked
             if what.b.size:
-                U = what.of(problem.rows.as_numpy())
-                program = prepare(U, Intervals(what.lo, what.hi, what.delta), origin / what.scale)
+                F = what.on(problem.rows)
+                program = prepare(F, Intervals(what.lo, what.hi, what.delta), origin / what.scale)
             self._last = problem, what, program
         return self._last[1:]
 
@@ -60,8 +60,8 @@ class Dual(Stepped):
             if given is not None:
                 ratio = 0.0
                 if program is not None:
-                    error = forward_error(program.U, given)
-                    ratio = program.intervals.max_ratio(forward(program.U, given), error)
+                    error = forward_error(program.F, given)
+                    ratio = program.intervals.max_ratio(forward(program.F, given), error)
                 if ratio <= 1.0:
                     return phases.settled(given, what.b.size, max(0.0, ratio))
             assert program is not None

@@ -36,7 +36,7 @@ class Factored(Stepped):
 
         Readings are scaled by a power of four, exactly, to at most 1, and X by its root.
         """
-        U, b, delta = problem.rows.as_numpy(), to_numpy(problem.b), to_numpy(problem.delta)
+        F, b, delta = problem.rows.on_numpy(), to_numpy(problem.b), to_numpy(problem.delta)
         self.exponent = int(np.ceil(np.frexp(np.max(np.abs(b)))[1] / 2))
         with np.errstate(over="ignore", under="ignore"):
             b = np.ldexp(b, -2 * self.exponent)
@@ -44,7 +44,7 @@ class Factored(Stepped):
             factor = None
             if problem.factor_start is not None:
                 factor = to_numpy(problem.factor_start) * 2.0**-self.exponent
-        self.program = prepare(U, b, delta, problem.rank)
+        self.program = prepare(F, b, delta, problem.rank)
         return descent.start(
             self.program,
             problem.rank,

@@ -220,7 +220,7 @@ class Minimax(Stepped):
             proof = problem.prove(state.dual)
             proved, lower = proof.proved, proof.lower_bound
         else:  # no data but the unit rows
-            check = check_proof(self._stages(problem).unit_rows(), problem.ends, state.dual)
+            check = check_proof(problem.rows.on_numpy(), problem.ends, state.dual)
             proved, lower = check.proved, check.ratio
         return Claim("infeasible", dual=state.dual, lower=max(lower, 1.0)) if proved else None
 

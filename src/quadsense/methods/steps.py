@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from quadsense.arrays import Array, Vector, device, to_numpy
+from quadsense.measurements.sensing import Sensing
 from quadsense.methods.base import Problem, Trace
 from quadsense.proofs.rounding import Enclosure
 
@@ -57,7 +58,7 @@ def start_matrix(problem: Problem) -> Any:
     return A if problem.base is None else A + to_numpy(problem.base)
 
 
-def weighed_rows(problem: Problem) -> tuple[Any, Vector]:
+def weighed_rows(problem: Problem) -> tuple[Sensing, Vector]:
     """Unit rows scaled so that all tolerances are the same, and the squares of the scales.
 
     Row i gets the squared norm ``min(delta)/delta_i``: least squares then weighs every residual by
@@ -65,10 +66,10 @@ def weighed_rows(problem: Problem) -> tuple[Any, Vector]:
     """
     delta = to_numpy(problem.delta)
     squares = float(delta.min()) / delta
-    rows = problem.rows.as_numpy()
-    if float(squares.min()) > 1.0 - 1e-12:  # equal but for rounding: no copy
+    rows = problem.rows.on_numpy()
+    if float(squares.min()) > 1.0 - 1e-12:  # equal but for rounding
         return rows, np.ones_like(delta)
-    return rows * np.sqrt(squares)[:, None], squares
+    return rows.weighed(np.sqrt(squares)), squares
 
 
 def own(problem: Problem, values: Any) -> Array:

@@ -7,49 +7,68 @@ only the remainders round [Ozaki et al. 2012], so the bound is close to the trut
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 
 from quadsense.core.ends import UNIT
-from quadsense.core.packed import Array, Vector
+from quadsense.core.packed import Vector
+from quadsense.measurements.sensing import Sensing
 from quadsense.proofs.rounding import gamma
 
 ROWS = 256  # 2^8 products of 22 by 22 bits sum to 52 bits: exact in a double
 BITS = 22  # of a factor, see `ROWS`
-COLUMNS = 2048  # n by n is never formed whole when n is large
+ENTRIES = 1 << 18  # of a block of columns: it and its companions stay in cache
 SPLITTER = 134217729.0  # 2^27 + 1 [Dekker 1971]
 
 
-def adjoint_norm(U: Array, y: Vector) -> float:
-    """Upper bound on ``||sum_i y_i u_i u_i*||_F``, rounding included.
+def adjoint_norm(F: Sensing, y: Vector) -> float:
+    """Upper bound on ``||sum_i y_i v_i v_i*||_F``, rounding included.
+
+    Of each pair of entries that are conjugates one is formed, columns at a time.
 
     Parameters
     ----------
-    U : ndarray, shape (m, n)
+    F : Sensing
+        Rows ``v_i``; what they are held in or multiplied with changes no digit of them.
     y : ndarray, shape (m,)
-        Of moderate size: neither its products with U overflow nor do they underflow.
+        Of moderate size: neither its products with rows overflow nor do they underflow.
     """
     used = np.flatnonzero(y)
-    n = U.shape[1]
+    n = F.n
+    width = max(1, ENTRIES // max(n, 1))
     squares = error = 0.0
-    for left in range(0, n, COLUMNS):
-        columns = slice(left, min(left + COLUMNS, n))
-        width = columns.stop - left
-        sums = [_CompensatedSum(n, width), _CompensatedSum(n, width)]
+    for left in range(0, n, width):
+        columns = slice(left, min(left + width, n))
+        count = columns.stop - left
+        # Rows of the sum from `left` on: above the block of the diagonal all is known already.
+        sums = [_CompensatedSum(n - left, count), _CompensatedSum(n - left, count)]
         for first in range(0, used.size, ROWS):
             part = used[first : first + ROWS]
-            rows, weights = U[part], y[part, None]
-            re, im = np.ascontiguousarray(rows.real), np.ascontiguousarray(rows.imag)
-            sums[0].add(re, weights, re[:, columns])
-            if np.iscomplexobj(U):
-                sums[0].add(im, weights, im[:, columns])
-                sums[1].add(im, weights, re[:, columns])
-                sums[1].add(-re, weights, im[:, columns])
+            rows, weights = F.take_unit(part), y[part, None]
+            below, here = rows[:, left:], rows[:, columns]
+            sums[0].add(_real(below), weights, _real(here))
+            if F.is_complex:
+                sums[0].add(_imaginary(below), weights, _imaginary(here))
+                sums[1].add(_imaginary(below), weights, _real(here))
+                sums[1].add(-_real(below), weights, _imaginary(here))
         for total in sums:
-            squares += float(np.linalg.norm(total.high + total.low)) ** 2
-            error += total.error
+            whole = total.high + total.low
+            diagonal, rest = np.linalg.norm(whole[:count]), np.linalg.norm(whole[count:])
+            squares += float(diagonal) ** 2 + 2.0 * float(rest) ** 2
+            error += 1.5 * total.error  # at most sqrt(2) of it, for what counts twice
     # The factor covers the rounding of the norms, the constant that of underflow.
-    bound = (np.sqrt(squares) + error) * (1.0 + gamma(4.0 * n * COLUMNS + 64.0))
+    bound = (np.sqrt(squares) + error) * (1.0 + gamma(4.0 * n * width + 64.0))
     return float(bound) + 1e-290
+
+
+def _real(rows: npt.NDArray[Any]) -> Vector:
+    return np.ascontiguousarray(rows.real)
+
+
+def _imaginary(rows: npt.NDArray[Any]) -> Vector:
+    return np.ascontiguousarray(rows.imag)
 
 
 class _CompensatedSum:

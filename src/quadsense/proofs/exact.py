@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +10,7 @@ import numpy.typing as npt
 from quadsense.arrays import Vector, to_numpy
 from quadsense.core.ends import Ends
 from quadsense.measurements import Measurements
+from quadsense.measurements.sensing import Sensing
 
 
 def user_dual(data: Measurements, y: Vector) -> Vector:
@@ -23,13 +24,13 @@ def user_dual(data: Measurements, y: Vector) -> Vector:
 class Exact(NamedTuple):
     """Rows of about unit norm, their intervals and the dual vector, all scaled by powers of two."""
 
-    U: Any
+    F: Sensing
     ends: Ends
     y: Vector
 
     def on(self, rows: npt.NDArray[np.intp]) -> Exact:
         """These rows alone."""
-        return Exact(self.U[rows], self.ends.each(lambda values: values[rows]), self.y[rows])
+        return Exact(self.F.only(rows), self.ends.each(lambda values: values[rows]), self.y[rows])
 
 
 def exactly(data: Measurements, dual: Vector) -> Exact:
@@ -38,11 +39,11 @@ def exactly(data: Measurements, dual: Vector) -> Exact:
     A row of zeros proves nothing here (see `Measurements.contradictions`): it reads 0, as it does.
     """
     assert data.ends is not None
-    U, exponents = data.unit_rows.near_unit()
+    F, exponents = data.unit_rows.on_numpy().exact()
     live = to_numpy(data.unit_rows.nonzero) > 0
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         y = np.ldexp(np.where(live, dual, 0.0), 2 * exponents)
     ends = data.ends.shifted(exponents)
     if not live.all():
         ends = ends.each(lambda values: np.where(live, values, 0.0))
-    return Exact(U, ends, y)
+    return Exact(F, ends, y)

@@ -10,8 +10,7 @@ import numpy.typing as npt
 from quadsense.arrays import Vector
 from quadsense.core.ends import Ends
 from quadsense.core.packed import features
-from quadsense.core.products import unknowns
-from quadsense.measurements.rows import BaseRows
+from quadsense.measurements.sensing import Sensing
 
 MOST_NODES = 100
 """Nodes of the branch and bound for a hitting set: a second at the most."""
@@ -55,7 +54,7 @@ def smallest_hitting_set(
     return np.asarray(used[found.x > 0.5], dtype=np.int64)
 
 
-def thinned(rows: BaseRows, ends: Ends, dual: Vector, psd: bool) -> Vector:
+def thinned(rows: Sensing, ends: Ends, dual: Vector, psd: bool) -> Vector:
     """A proof like `dual`, with the same ``F*(y)``, that leans on as few rows as may be.
 
     By Caratheodory's argument as many rows as unknowns and one more are enough: along a vector v
@@ -64,7 +63,7 @@ def thinned(rows: BaseRows, ends: Ends, dual: Vector, psd: bool) -> Vector:
 
     Parameters
     ----------
-    rows : BaseRows
+    rows : Sensing
         Seen with unit norm.
     ends : Ends
         Of these rows.
@@ -73,8 +72,8 @@ def thinned(rows: BaseRows, ends: Ends, dual: Vector, psd: bool) -> Vector:
     psd : bool
         Whether it is a proof about positive semidefinite matrices (see `check_infeasible`).
     """
-    U = rows.as_numpy()
-    size = unknowns(U) + 1
+    F = rows.on_numpy()
+    size = F.unknowns + 1
     support = np.flatnonzero(dual)
     if support.size <= size or (support.size - size) * 20.0 * float(size) ** 3 > MOST_WORK:
         return dual
@@ -84,7 +83,7 @@ def thinned(rows: BaseRows, ends: Ends, dual: Vector, psd: bool) -> Vector:
     while support.size > size:
         # The smallest entries first: those are the ones that the proof needs least.
         order = support[np.argsort(np.abs(y[support]), kind="stable")[:size]]
-        vectors = np.linalg.svd(features(U[order]).T, full_matrices=True)[2]
+        vectors = np.linalg.svd(features(F.take_unit(order)).T, full_matrices=True)[2]
         v = vectors[-1].conj()
         gain = float(values[order] @ v)
         v = v if gain >= 0.0 else -v

@@ -62,14 +62,14 @@ def check_infeasible(data: Measurements, dual: Vector, psd: bool, *, alone: bool
     if alone:
         exact = exact.on(np.flatnonzero(exact.y))
     if not psd:
-        check = check_proof(exact.U, exact.ends, exact.y)
+        check = check_proof(exact.F, exact.ends, exact.y)
         condition = f"among matrices of Frobenius norm up to {check.max_norm:.3g}"
         return Proof(
             check.proved, check.unconditional, max(check.ratio, float(check.proved)),
             "" if check.unconditional else condition,
         )  # fmt: skip
-    proof = certify(exact.U, Intervals(exact.ends.lo, exact.ends.hi, exact.ends.unit), exact.y)
-    largest = data.n * norm_limit(exact.U, exact.ends)
+    proof = certify(exact.F, Intervals(exact.ends.lo, exact.ends.hi, exact.ends.unit), exact.y)
+    largest = data.n * norm_limit(exact.F, exact.ends)
     proved = proof.infeasible or (0.0 < largest < proof.trace_bound)
     condition = f"among matrices of trace up to {largest:.3g}"
     return Proof(

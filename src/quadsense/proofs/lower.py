@@ -37,7 +37,7 @@ def best_error_bound(
 
     assert data.ends is not None
     exact = exactly(data, dual)
-    U, y, b, delta = exact.U, exact.y, exact.ends.reading, exact.ends.unit
+    F, y, b, delta = exact.F, exact.y, exact.ends.reading, exact.ends.unit
     largest = float(np.max(np.abs(y), initial=0.0))
     dead = to_numpy(data.unit_rows.nonzero) == 0
     floor = float(np.max(data.ends.ratios(-data.ends.reading), where=dead, initial=0.0))
@@ -46,11 +46,11 @@ def best_error_bound(
     if psd:  # intervals as wide as the error claimed: readings are not lost beside them
         width = upper * delta
         intervals = Intervals(b - width, b + width, width)
-        proof = certify(U, intervals, y)
+        proof = certify(F, intervals, y)
         if proof.lower_bound > 0.0 or not proof.negative:
             return max(upper * proof.lower_bound, floor), ""
         # Rows that do not span the space leave y as it is: F*(y) >= -e I, so -e tr(A) enters.
-        trace = data.n * max(norm_limit(U, Ends.around(b, width)), 10.0 * size)
+        trace = data.n * max(norm_limit(F, Ends.around(b, width)), 10.0 * size)
         value, error = intervals.support(proof.y)
         leans = np.flatnonzero(proof.y)
         cost = float(np.abs(proof.y[leans]) @ width[leans])
@@ -59,11 +59,11 @@ def best_error_bound(
         condition = f"among matrices of trace up to {trace:.3g}"
         return (found, condition) if found > floor else (floor, "")
     y = np.ldexp(y, -int(np.frexp(largest)[1]))
-    sigma = smallest_singular_value(U)
-    norm, condition = max(norm_limit(U, Ends.around(b, upper * delta)), 10.0 * size), ""
+    sigma = smallest_singular_value(F)
+    norm, condition = max(norm_limit(F, Ends.around(b, upper * delta)), 10.0 * size), ""
     if sigma > 0.0:
         norm = float(np.linalg.norm(np.abs(b) + upper * delta)) / sigma * (1.0 + 1e-12)
     else:
         condition = f"among matrices of Frobenius norm up to {norm:.3g}"
-    found = lower_bound(b, delta, y, adjoint_norm(U, y), norm)
+    found = lower_bound(b, delta, y, adjoint_norm(F, y), norm)
     return (found, condition) if found > floor else (floor, "")

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.linalg as sl
 
-from quadsense.core.intervals import EPS, Array, Intervals, Real
-from quadsense.core.products import adjoint
+from quadsense.core.intervals import EPS, Intervals, Real
+from quadsense.measurements.sensing import Sensing
 from quadsense.proofs.definite import factorisation_error, first_shift
 
 DOUBLINGS = 60  # of the first slack, a few roundings: one or two are enough
@@ -48,7 +48,7 @@ class PsdCertificate:
         return self.trace_bound == np.inf
 
 
-def smallest_eigenvalue_bound(U: Array, y: Real) -> float:
+def smallest_eigenvalue_bound(F: Sensing, y: Real) -> float:
     """Return a proved lower bound on the smallest eigenvalue of ``F*(y)``.
 
     Notes
@@ -56,10 +56,10 @@ def smallest_eigenvalue_bound(U: Array, y: Real) -> float:
     A Cholesky factorisation of ``S - c I`` proves it (see `proofs.definite`). Forming S is off by
     at most ``gamma_{m+3} sum |y_i| ||u_i||^2`` in norm. The eigenvalue routine only proposes c.
     """
-    m, n = U.shape
-    unit = (4.0 if np.iscomplexobj(U) else 1.0) * EPS
-    weight = float(np.abs(y) @ np.vecdot(U, U).real) * (1.0 + (m + n) * unit)
-    S = adjoint(U, y)
+    m, n = F.shape
+    unit = (4.0 if F.is_complex else 1.0) * EPS + F.rounding
+    weight = float(np.abs(y) @ F.squares) * (1.0 + (m + n) * unit)
+    S = F.adjoint(y)
     formed = (m + 8) * unit * weight
     guess = float(sl.eigh(S, eigvals_only=True, subset_by_index=(0, 0), check_finite=False)[0])
     slack = 4.0 * (n + 2) * unit * max(weight, abs(guess))
@@ -70,21 +70,22 @@ def smallest_eigenvalue_bound(U: Array, y: Real) -> float:
     return float(found.size - factored - formed - 4.0 * EPS * abs(found.size))
 
 
-def lift_floor(U: Array, intervals: Intervals) -> float:
+def lift_floor(F: Sensing, intervals: Intervals) -> float:
     """Return a proved ``sigma >= 0`` with ``sum u_i u_i* >= sigma I`` over the rows bounded above.
 
     Only those rows may carry a larger y: an infinite upper end makes the support infinite.
     """
-    return max(0.0, smallest_eigenvalue_bound(U, np.isfinite(intervals.hi).astype(np.float64)))
+    return max(0.0, smallest_eigenvalue_bound(F, np.isfinite(intervals.hi).astype(np.float64)))
 
 
-def certify(U: Array, intervals: Intervals, y: Real, floor: float | None = None) -> PsdCertificate:
+def certify(
+    F: Sensing, intervals: Intervals, y: Real, floor: float | None = None
+) -> PsdCertificate:
     """Return what y proves, every number recomputed from the data with a rounding bound.
 
     Parameters
     ----------
-    U : ndarray, shape (m, n)
-        Rows.
+    F : Sensing
     intervals : Intervals
         The intervals of the m measurements.
     y : ndarray, shape (m,)
@@ -99,14 +100,14 @@ def certify(U: Array, intervals: Intervals, y: Real, floor: float | None = None)
         return PsdCertificate(y, 0.0, 0.0, 0.0)
     y = y / size
     # A sum of u_i u_i* with positive weights needs no proof.
-    negative = 0.0 if np.all(y >= 0.0) else max(0.0, -smallest_eigenvalue_bound(U, y))
+    negative = 0.0 if np.all(y >= 0.0) else max(0.0, -smallest_eigenvalue_bound(F, y))
     value, error = intervals.support(y)
     if value + error >= 0.0:
         trace_bound = 0.0
     else:
         trace_bound = -(value + error) / negative * (1.0 - 4.0 * EPS) if negative else np.inf
     if negative:
-        floor = lift_floor(U, intervals) if floor is None else floor
+        floor = lift_floor(F, intervals) if floor is None else floor
         if floor == 0.0:
             return PsdCertificate(y, 0.0, trace_bound, negative)
         lift = negative / floor * (1.0 + 8.0 * EPS) + 4.0 * EPS

@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.core.ends import UNIT, Ends
-from quadsense.core.packed import ROWS, Array, Vector, normal_matrix, weighed_blocks
-from quadsense.core.products import unknowns
+from quadsense.core.packed import Vector
+from quadsense.measurements.sensing import FEATURE_ROWS, Sensing
 from quadsense.proofs.adjoint import adjoint_norm
 from quadsense.proofs.definite import (
     cholesky,
@@ -42,7 +42,7 @@ def data_scale(b: Vector, delta: Vector) -> float:
     return float(np.max(np.abs(b) + delta))
 
 
-def smallest_singular_value(U: Array) -> float:
+def smallest_singular_value(F: Sensing) -> float:
     """Proved lower bound on the smallest singular value of F on the symmetric matrices.
 
     Returns
@@ -56,12 +56,12 @@ def smallest_singular_value(U: Array) -> float:
     The Cholesky factorisation of ``M - s I`` proves it (see `proofs.definite`). Forming
     ``M = F^T F`` itself errs by at most ``gamma(longest sum) sum_i ||u_i||^4``.
     """
-    size, m = unknowns(U), U.shape[0]
+    size, m = F.unknowns, F.m
     if m < size or size > DENSE_UNKNOWNS:
         return 0.0
-    M = normal_matrix(weighed_blocks(U), size, np.float64, lower=False)
+    M = F.normal()
     trace = float(np.trace(M)) * (1.0 + gamma(size + 8))
-    longest = min(m, ROWS) + math.ceil(m / ROWS) + 12
+    longest = min(m, FEATURE_ROWS) + math.ceil(m / FEATURE_ROWS) + 12
     error = 4.0 * gamma(longest) * trace + factorisation_error(size, trace)
     raised = M.copy(order="F")
     raised[np.diag_indices(size)] += error
@@ -147,13 +147,13 @@ class InfeasibilityCheck:
     ratio: float
 
 
-def norm_limit(U: Array, ends: Ends) -> float:
+def norm_limit(F: Sensing, ends: Ends) -> float:
     """Norm beyond which a fit is not believed: `NORM_FACTOR` times the data's scale.
 
     The scale is the least norm that the intervals force on a fit, or where they force nothing the
     largest that the narrowest of them allows: rows with wide intervals have no say.
     """
-    squares = np.vecdot(U, U).real
+    squares = F.squares
     asks = (squares > 0.0) & ends.sides.any(axis=0)
     if not asks.any():
         return 0.0
@@ -167,14 +167,14 @@ def norm_limit(U: Array, ends: Ends) -> float:
 
 
 def check_proof(
-    U: Array, ends: Ends, y: Vector, *, max_norm: float | None = None
+    F: Sensing, ends: Ends, y: Vector, *, max_norm: float | None = None
 ) -> InfeasibilityCheck:
     """Check, from the data alone, that y proves the measurements contradictory.
 
     Parameters
     ----------
-    U : ndarray, shape (m, n)
-        Rows ``u_i`` of about unit norm, none of their digits changed by a scaling.
+    F : Sensing
+        Rows of about unit norm, none of their digits changed by a scaling.
     ends : Ends
         Of the same rows, exactly.
     y : ndarray, shape (m,)
@@ -188,19 +188,19 @@ def check_proof(
     """
     upper, lower = ends.sides
     y = allowed(np.asarray(y, dtype=np.float64), lower, upper)
-    limit = norm_limit(U, ends) if max_norm is None else float(max_norm)
+    limit = norm_limit(F, ends) if max_norm is None else float(max_norm)
     largest = float(np.max(np.abs(y), initial=0.0))
     if not (np.isfinite(largest) and largest > 0.0):
         return InfeasibilityCheck(False, False, 0.0, 0.0, 0.0, limit, 0.0, 0.0)
     # A power of two: the proof is scale-free, and no digit of y changes.
     y = np.ldexp(y, -int(np.frexp(largest)[1]))
-    adjoint = adjoint_norm(U, y)
+    adjoint = adjoint_norm(F, y)
     margin = _margin_below(ends, y)
     needed = max(margin, 0.0) / adjoint * (1.0 - 4.0 * UNIT) if adjoint > 0.0 else math.inf
     sigma, norm = 0.0, limit
     # A side without a bound leaves the norm of a fit unbounded, whatever sigma is.
     if margin > 0.0 and bool(np.all(lower & upper)):
-        sigma = smallest_singular_value(U)
+        sigma = smallest_singular_value(F)
         if sigma > 0.0:
             norm = _root_sum_of_squares(ends.scale) / sigma * (1.0 + 4.0 * UNIT)
     elif adjoint == 0.0:

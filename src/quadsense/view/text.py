@@ -81,7 +81,7 @@ def data_fields(data: Measurements) -> dict[str, Any]:
         "m": data.m,
         "n": data.n,
         "complex": rows.is_complex,
-        "sparse": hasattr(rows.U, "nnz"),
+        "sparse": rows.is_sparse,
         "row_norms": [float(rows.norms.min()), float(rows.norms.max())],
         "zero_rows": int((rows.nonzero == 0).sum()),
         "readings": [float(data.b.min()), float(data.b.max())],

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
-
-Matrix = npt.NDArray[Any]
+from quadsense.measurements.sensing import Sensing
 
 LIFT = 2
 """Ranks that a lift has too many."""
@@ -28,33 +23,33 @@ _CHEAP_FLOPS, _PATIENCE = 1e6, 10.0
 _STEPS, _OVERHEAD, _FLOPS = 160.0, 1e-4, 2e10
 
 
-def unknowns(U: Matrix, rank: int) -> int:
+def unknowns(F: Sensing, rank: int) -> int:
     """Return the number of real unknowns of a factor."""
-    return int(U.shape[1]) * rank * (2 if np.iscomplexobj(U) else 1)
+    return F.n * rank * (2 if F.is_complex else 1)
 
 
-def rows_are_ample(U: Matrix, rank: int) -> bool:
+def rows_are_ample(F: Sensing, rank: int) -> bool:
     """Whether plain descent mostly finds a fit of this rank."""
-    return len(U) >= _AMPLE_ROWS * unknowns(U, rank)
+    return F.m >= _AMPLE_ROWS * unknowns(F, rank)
 
 
-def takes_normal_equations(U: Matrix, rank: int) -> bool:
+def takes_normal_equations(F: Sensing, rank: int) -> bool:
     """Whether Gauss-Newton steps are the quicker way, or the only sure one."""
-    m, size = len(U), unknowns(U, rank)
-    quick = m * size * size <= _DENSE_FLOPS or not rows_are_ample(U, rank)
+    m, size = F.m, unknowns(F, rank)
+    quick = m * size * size <= _DENSE_FLOPS or not rows_are_ample(F, rank)
     return size <= _DENSE_UNKNOWNS and m * size <= _DENSE_ENTRIES and quick
 
 
-def default_restarts(U: Matrix, rank: int, lifted: int) -> int:
+def default_restarts(F: Sensing, rank: int, lifted: int) -> int:
     """Return how many restarts are worth their while; ``lifted`` is the rank of a lift."""
-    m, size = float(len(U)), float(unknowns(U, lifted))
-    if rows_are_ample(U, rank) and m * size**2 > _CHEAP_FLOPS:
+    m, size = float(F.m), float(unknowns(F, lifted))
+    if rows_are_ample(F, rank) and m * size**2 > _CHEAP_FLOPS:
         return _FEW_RESTARTS
-    of_rank = rank**2 if np.iscomplexobj(U) else rank * (rank + 1) // 2
-    if rank >= U.shape[1] or of_rank > m:
+    of_rank = rank**2 if F.is_complex else rank * (rank + 1) // 2
+    if rank >= F.n or of_rank > m:
         return _FEW_RESTARTS
     flops = 8.0 * m * size
-    if takes_normal_equations(U, lifted):
+    if takes_normal_equations(F, lifted):
         flops = m * size**2 + size**3 / 3.0
     seconds = _STEPS * (_OVERHEAD + flops / _FLOPS)
     return int(min(_MANY_RESTARTS, max(_FEW_RESTARTS, _PATIENCE / seconds)))

@@ -73,7 +73,7 @@ def start(
     """
     first_rank = rank if rank is not None else 1 if factor is None else factor.shape[1]
     if max_restarts is None:
-        max_restarts = 3 if rank is None else default_restarts(problem.U, rank, rank + LIFT)
+        max_restarts = 3 if rank is None else default_restarts(problem.F, rank, rank + LIFT)
     rng = np.random.default_rng((seed, 0))
     with np.errstate(under="ignore"):
         if factor is None:
@@ -99,7 +99,7 @@ def start(
 
 def _padded(problem: Program, factor: Matrix, rank: int, rng: np.random.Generator) -> Matrix:
     """Return a given factor as one of ``rank`` rows."""
-    Y = np.asarray(factor.T, dtype=problem.U.dtype)
+    Y = np.asarray(factor.T, dtype=problem.F.dtype)
     Y = (principal_axes(Y) @ Y)[:rank]
     missing = rank - len(Y)
     # Rows of zeros would stay so: the loss has no slope in them.
@@ -151,7 +151,7 @@ def _step(problem: Program, state: FactoredState) -> FactoredState:
     """Take one step; on a stall go to the next stage, phase, attempt or rank."""
     point, lifted = state.point, state.phase is Phase.LIFT
     penalty = _penalty(problem, state) if lifted else None
-    dense, length = takes_normal_equations(problem.U, len(point.Y)), 1.0
+    dense, length = takes_normal_equations(problem.F, len(point.Y)), 1.0
     before = _loss(point, penalty)
     if dense:
         trial, length = _gauss_newton(problem, state, penalty, before)
@@ -235,7 +235,7 @@ def _rotated(point: Point, memory: Memory) -> tuple[Point, Memory]:
 def _penalty(problem: Program, state: FactoredState) -> Vector:
     """Return the penalty of each row of a lifted factor: zero but for the extra ones."""
     penalty = np.zeros(len(state.point.Y))
-    trace = problem.U.shape[1] * float(np.mean(np.abs(problem.b))) or 1.0
+    trace = problem.F.n * float(np.mean(np.abs(problem.b))) or 1.0
     # In this unit the penalty of a whole A weighs as much as the misfit of zero.
     unit = float(np.dot(problem.weight, problem.b**2)) / trace
     penalty[state.rank :] = _LIFT_PENALTY * _LIFT_GROWTH**state.stage * unit

@@ -53,9 +53,8 @@ def gauss_newton_step(
         Zero when the shift drowned in rounding, for the caller to damp more, and where no row
         asks for a step.
     """
-    U, P, Y, root = problem.U, point.P, point.Y, problem.root
-    if single and problem.low is not None:
-        U = problem.low
+    P, Y, root = point.P, point.Y, problem.root
+    U = problem.rows if not single or problem.low is None else problem.low_rows
     active = point.excess != 0.0
     if not active.all():
         U, P, root = U[active], np.ascontiguousarray(P[:, active]), root[active]

@@ -1,28 +1,22 @@
 """Passes over the rows for a factored matrix ``A = X X*``, each row block read once.
 
-A value and a gradient are two products with U.  Done whole, each streams U from
-memory; done block by block, the second product finds its rows still in cache, which
-makes a pass two to three times as fast.  The factor and its images are kept with one row
+A value and a gradient are two products with the rows.  Done whole, each streams them from
+memory; done block by block (`Sensing.through`), the second product finds its rows still in cache,
+which makes a pass two to three times as fast.  The factor and its images are kept with one row
 a rank, ``Y = X^T`` and ``P``, so that every product is a row-major one and sums over ranks
 run along rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from quadsense.measurements.sensing import Sensing
 from quadsense.methods.factor.program import Matrix, Program, Vector
-
-# Half of a usual second-level cache, so that block, factor and result fit together.
-_BLOCK_BYTES = 1 << 19
-# OpenBLAS multiplies small matrices without packing them, twice as fast for a thin
-# factor, while (rows x columns x inner) stays below about 100^3.
-_SMALL_PRODUCT = 900_000
 
 
 @dataclass(frozen=True)
@@ -63,16 +57,6 @@ class Point:
 def conjugate(M: Matrix) -> Matrix:
     """Return conj(M), M itself where it is real: NumPy would copy it."""
     return M.conj() if np.iscomplexobj(M) else M
-
-
-def row_blocks(U: Matrix, width: int) -> Iterator[slice]:
-    """Yield slices of rows that stay in cache between two products of this width."""
-    m, n = U.shape
-    rows = min(_BLOCK_BYTES // (n * U.itemsize), _SMALL_PRODUCT // (n * width))
-    # A multiple of 8 keeps the compiled kernels on their aligned path.
-    rows = max(16, rows // 8 * 8)
-    for first in range(0, m, rows):
-        yield slice(first, min(first + rows, m))
 
 
 def inner(P: Matrix, Q: Matrix) -> npt.NDArray[Any]:
@@ -132,18 +116,18 @@ def evaluate(problem: Program, Y: Matrix, theta: float) -> Point:
     theta : float
         Residuals inside ``theta * delta`` cost nothing; 0 gives least squares.
     """
-    U, b, pull = problem.U, problem.b, problem.pull
-    P = np.empty((len(Y), len(U)), dtype=U.dtype)
-    z, X_conj = np.empty(len(U)), np.ascontiguousarray(conjugate(Y).T)
+    F, b, pull = problem.F, problem.b, problem.pull
+    z = np.empty(F.m)
     excess = z if theta == 0.0 else np.empty_like(z)
-    gradient: Any = 0.0
-    for rows in row_blocks(U, len(Y)):
-        block, p = U[rows], P[:, rows]
-        np.conjugate((block @ X_conj).T, out=p)
+
+    def weigh(rows: slice, p: Matrix) -> Matrix:
         np.subtract(inner(p, p), b[rows], out=z[rows])
         if theta != 0.0:
             excess[rows] = excess_of(z[rows], theta * problem.delta[rows])
-        gradient = gradient + (p * (pull[rows] * excess[rows])) @ block
+        weighed: Matrix = p * (pull[rows] * excess[rows])
+        return weighed
+
+    P, gradient = F.through(Y, weigh)
     value = 0.25 * float(np.dot(pull * excess, excess))
     bound = rounding_bound(problem, Y)
     bound += np.abs(z)
@@ -151,30 +135,16 @@ def evaluate(problem: Program, Y: Matrix, theta: float) -> Point:
     return Point(Y, P, z, excess, value, gradient, float(bound.max()))
 
 
-def project(U: Matrix, D: Matrix) -> Matrix:
+def project(F: Sensing, D: Matrix) -> Matrix:
     """Return ``u_i* D^T`` for every row i, (k, m), for rows D (k, n)."""
-    D_conj = np.ascontiguousarray(conjugate(D).T)
-    result = np.empty((len(D), len(U)), dtype=U.dtype)
-    for rows in row_blocks(U, len(D)):
-        np.conjugate((U[rows] @ D_conj).T, out=result[:, rows])
-    return result
+    return F.images(D)
 
 
-def back_project(U: Matrix, C: Matrix) -> Matrix:
+def back_project(F: Sensing, C: Matrix) -> Matrix:
     """Return ``sum_i C[k, i] u_i``, (k, n): the adjoint of `project`."""
-    result: Any = 0.0
-    for rows in row_blocks(U, len(C)):
-        result = result + C[:, rows] @ U[rows]
-    return result
+    return F.sums(C)
 
 
-def weighted_rows_product(U: Matrix, scale: npt.NDArray[Any], V: Matrix) -> Matrix:
+def weighted_rows_product(F: Sensing, scale: npt.NDArray[Any], V: Matrix) -> Matrix:
     """Return ``F*(scale) V^T`` transposed, for rows V (k, n), in one pass over U."""
-    result: Any = 0.0
-    V_conj = np.ascontiguousarray(conjugate(V).T)
-    for rows in row_blocks(U, V.shape[0]):
-        block = U[rows]
-        image = conjugate(block @ V_conj)
-        image *= scale[rows, None]
-        result = result + image.T @ block
-    return result
+    return F.through(V, lambda rows, p: p * scale[rows])[1]

@@ -82,7 +82,7 @@ def _shows_infeasible(problem: Program, point: Point, smallest: float) -> bool:
     """
     y = problem.weight * point.excess
     margin = -float(np.dot(y, problem.b) + np.dot(np.abs(y), problem.delta))
-    usual = problem.U.shape[1] * float(np.max(np.abs(problem.b) + problem.delta))
+    usual = problem.F.n * float(np.max(np.abs(problem.b) + problem.delta))
     return margin > 0.0 and margin >= -smallest * _TRACES * usual
 
 
@@ -112,7 +112,7 @@ def begin(problem: Program, state: FactoredState, Y: Matrix, phase: Phase) -> Fa
 
 
 def _restarts_allowed(problem: Program, state: FactoredState) -> int:
-    ample = rows_are_ample(problem.U, state.rank)
+    ample = rows_are_ample(problem.F, state.rank)
     return 0 if state.growing and ample else state.max_restarts
 
 
@@ -129,7 +129,7 @@ def _grow(problem: Program, state: FactoredState) -> FactoredState:
     """Add the steepest direction to the factor of least squares, or end where there is none."""
     point = evaluate(problem, state.anchor, 0.0)
     row, value, curvature = descent_row(problem, point)
-    if curvature > -_FLAT or state.rank >= problem.U.shape[1]:
+    if curvature > -_FLAT or state.rank >= problem.F.n:
         hopeless = _shows_infeasible(problem, point, value)
         return _exhausted(problem, state, no_rank_fits=hopeless)
     state = replace(state, rank=state.rank + 1, restarts=0, passes=state.passes + 1, least=np.inf)

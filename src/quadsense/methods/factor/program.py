@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from quadsense.measurements.sensing import Sensing
 from quadsense.methods.factor.choice import LIFT, rows_are_ample, takes_normal_equations
 
 Matrix = npt.NDArray[Any]
@@ -20,25 +22,25 @@ class Program:
 
     Attributes
     ----------
-    U : (m, n) array, float64 or complex128
+    F : Sensing
         Rows of unit norm.
     b, delta : (m,) float64
         Readings and tolerances (> 0).
     weight : (m,) float64
         ``(min(delta) / delta)**2``, the weight of a row in the loss.
-    low : (m, n) array or None
-        Single-precision copy for the inner products of the iterative step.
+    low : Sensing or None
+        The rows in single precision, for the inner products of the iterative step.
     inverse, root, pull : (m,) float64
         ``1 / delta``, ``2 sqrt(weight)`` and ``2 weight``.
     total, sharpest, steepest : float
         ``sum weight``, ``max 1/delta`` and ``max sqrt(|b|)/delta``.
     """
 
-    U: Matrix
+    F: Sensing
     b: Vector
     delta: Vector
     weight: Vector
-    low: Matrix | None
+    low: Sensing | None
     inverse: Vector
     root: Vector
     pull: Vector
@@ -46,15 +48,30 @@ class Program:
     sharpest: float
     steepest: float
 
+    @cached_property
+    def rows(self) -> Matrix:
+        """All rows, dense: for normal equations, which are for small problems."""
+        return self.F.rows()
+
+    @cached_property
+    def low_rows(self) -> Matrix:
+        """The same in single precision."""
+        return self.rows if self.low is None else self.low.rows()
+
 
 def prepare(
-    U: Matrix, b: Vector, delta: Vector, rank: int | None, *, low_precision: bool = True
+    U: Matrix | Sensing,
+    b: Vector,
+    delta: Vector,
+    rank: int | None,
+    *,
+    low_precision: bool = True,
 ) -> Program:
     """Collect what the fit reads.
 
     Parameters
     ----------
-    U : (m, n) array, float64 or complex128
+    U : Sensing, or (m, n) array
         Rows of unit norm.
     b, delta : (m,) float64
         Readings and tolerances (> 0), of moderate size: their squares are formed.
@@ -69,15 +86,16 @@ def prepare(
         inverse = 1.0 / delta
         steepest = float(np.max(np.sqrt(np.abs(b)) * inverse))
         root = 2.0 * np.sqrt(weight)
-    low: Matrix | None = None
-    if low_precision and _takes_single_steps(U, rank or 1):
-        low = U.astype(np.complex64 if np.iscomplexobj(U) else np.float32, order="C")
+    F = Sensing.of(U)
+    low: Sensing | None = None
+    if low_precision and _takes_single_steps(F, rank or 1) and F.single is not F:
+        low = F.single
     return Program(
-        U, b, delta, weight, low, inverse, root, 2.0 * weight, float(weight.sum()),
+        F, b, delta, weight, low, inverse, root, 2.0 * weight, float(weight.sum()),
         float(inverse.max()), steepest,
     )  # fmt: skip
 
 
-def _takes_single_steps(U: Matrix, rank: int) -> bool:
+def _takes_single_steps(F: Sensing, rank: int) -> bool:
     """Whether quasi-Newton steps, or Gauss-Newton steps on ample rows, are to come."""
-    return rows_are_ample(U, rank) or not takes_normal_equations(U, rank + LIFT)
+    return rows_are_ample(F, rank) or not takes_normal_equations(F, rank + LIFT)

@@ -61,13 +61,14 @@ def quasi_newton_step(
         Emptied in that case.
     passes : int
     """
-    U = problem.U if problem.low is None else problem.low
+    F = problem.F if problem.low is None else problem.low
+    kind = np.dtype(F.dtype)
     slope = _slope(point, penalty)
     D = direction(memory, slope, lambda q: _expected_solve(problem, point, penalty, q))
     along = dot(D, slope)
     if not along < 0.0:
         return point, (), 0
-    Q = project(U, D.astype(U.dtype, copy=False)).astype(point.P.dtype, copy=False)
+    Q = project(F, D.astype(kind, copy=False)).astype(point.P.dtype, copy=False)
     z1, z2 = inner(point.P, Q), inner(Q, Q)
     z1 *= 2.0
     length = best_length(problem, point, z1, z2, along, _bend(D, penalty), theta)
@@ -80,7 +81,7 @@ def quasi_newton_step(
     z2 *= length
     z2 += point.z
     z = z2
-    drift = point.drift + _EPS[U.real.dtype.char] * math.sqrt(dot(move, move))
+    drift = point.drift + _EPS["f" if problem.low is not None else "d"] * math.sqrt(dot(move, move))
     worst = float((np.abs(z) * problem.inverse).max())
     error = 2.0 * drift * (problem.steepest + math.sqrt(worst * problem.sharpest))
     if worst <= 1.0 or error > _DRIFT * worst:
@@ -91,8 +92,8 @@ def quasi_newton_step(
         excess = z if theta == 0.0 else excess_of(z, theta * problem.delta)
         pull = problem.pull * excess
         value = 0.25 * float(np.dot(pull, excess))
-        pulled = (Q * pull).astype(U.dtype, copy=False)
-        gradient = back_project(U, pulled).astype(Y.dtype, copy=False)
+        pulled = (Q * pull).astype(kind, copy=False)
+        gradient = back_project(F, pulled).astype(Y.dtype, copy=False)
         moved, passes = Point(Y, Q, z, excess, value, gradient, np.inf, drift), 1
     change = _slope(moved, penalty) - slope
     return moved, remember(memory, move, change, _PAIRS), passes
@@ -105,7 +106,7 @@ def line_minimum(
     along = dot(D, _slope(point, penalty))
     if not along < 0.0:
         return 0.0
-    Q = project(problem.U, D)
+    Q = project(problem.F, D)
     z1, z2 = 2.0 * inner(point.P, Q), inner(Q, Q)
     return best_length(problem, point, z1, z2, along, _bend(D, penalty), theta)
 

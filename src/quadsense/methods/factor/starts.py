@@ -10,6 +10,7 @@ import numpy.typing as npt
 from scipy.linalg import eigh
 from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 
+from quadsense.measurements.sensing import Sensing
 from quadsense.methods.factor.choice import rows_are_ample
 from quadsense.methods.factor.passes import (
     Point,
@@ -60,12 +61,12 @@ def spectral_start(problem: Program, rank: int, rng: np.random.Generator) -> Mat
     rank one with ``c = sqrt(beta m / n)`` [Luo, Alghamdi, Lu 2019]; y has variance
     ``beta / rank`` for equal eigenvalues, whence ``c = sqrt(beta m / (n rank))`` here.
     """
-    U = problem.U
-    m, n = U.shape
-    beta = 1.0 if np.iscomplexobj(U) else 2.0
+    F = problem.F
+    m, n = F.shape
+    beta = 1.0 if F.is_complex else 2.0
     if not float(np.max(problem.b)) > 0.0:
         # No positive semidefinite matrix fits readings that are not positive better than zero.
-        return np.zeros((rank, n), dtype=U.dtype)
+        return np.zeros((rank, n), dtype=F.dtype)
     level = float(np.mean(problem.b))
     if level <= 0.0:
         return random_start(problem, rank, rng)
@@ -74,7 +75,7 @@ def spectral_start(problem: Program, rank: int, rng: np.random.Generator) -> Mat
     shaped = (y - 1.0) / (y - 1.0 + c)
     Q = _leading_eigenvectors(problem, shaped, min(rank + _EXTRA_ROWS, n), rng)
     found = _weighed(problem, Q, rank)
-    refined = rows_are_ample(U, rank)
+    refined = rows_are_ample(F, rank)
     for _ in range(_REFINEMENTS if refined else 0):
         better = _weighed(problem, _refined(problem, found), rank)
         if not better.misfit < found.misfit:
@@ -103,7 +104,7 @@ def _weighed(problem: Program, Q: Matrix, rank: int) -> _Weighed:
     The axes are those of the moment matrix of b within the span; the weights need no
     assumption on the rows.
     """
-    rows, b = problem.U if problem.low is None else problem.low, problem.b
+    rows, b = problem.F if problem.low is None else problem.low, problem.b
     W = project(rows, Q.astype(rows.dtype, copy=False))
     last = W[-rank:].astype(Q.dtype)
     _, axes = np.linalg.eigh(conjugate(last * b) @ last.T)
@@ -123,23 +124,23 @@ def _refined(problem: Program, found: _Weighed) -> Matrix:
     E[F*(z)] is a multiple of beta E + tr(E) I, E the error of A: subtracting the estimate
     of E brings out the weaker eigenvectors, which b alone hides.
     """
-    rows = problem.U if problem.low is None else problem.low
+    rows = problem.F if problem.low is None else problem.low
     m, n = rows.shape
-    beta = 1.0 if np.iscomplexobj(rows) else 2.0
+    beta = 1.0 if rows.is_complex else 2.0
     scale = found.z * (-(n + beta) * n / (beta * m))
     scale += float(found.z.mean()) * n / (beta * m)
     image = (found.Q @ conjugate(found.Y).T) @ found.Y
-    image += back_project(rows, found.W * scale.astype(rows.real.dtype, copy=False))
+    image += back_project(rows, found.W * scale.astype(found.W.real.dtype, copy=False))
     columns, _, _ = np.linalg.svd(image.T, full_matrices=False)
     return np.ascontiguousarray(columns.T[::-1])
 
 
 def random_start(problem: Program, rank: int, rng: np.random.Generator) -> Matrix:
     """Return a Gaussian factor (rank, n) whose trace agrees with the readings."""
-    n = problem.U.shape[1]
+    n = problem.F.n
     level = float(np.mean(np.abs(problem.b))) or 1.0
     Y = rng.standard_normal((rank, n))
-    if np.iscomplexobj(problem.U):
+    if problem.F.is_complex:
         Y = (Y + 1j * rng.standard_normal((rank, n))) / np.sqrt(2.0)
     scaled: Matrix = Y * np.sqrt(level / rank)
     return scaled
@@ -159,14 +160,14 @@ def descent_row(problem: Program, point: Point) -> tuple[Matrix, float, float]:
         That eigenvalue over the mean one of ``F*(weight |z|)``.  Not negative (to
         rounding) at a minimum over the factor: no rank fits better.
     """
-    U, slope = problem.U, problem.weight * point.excess
-    n = U.shape[1]
+    F, slope = problem.F, problem.weight * point.excess
+    n = F.n
     if n <= _DENSE_ORDER:
-        values, vectors = np.linalg.eigh(U.T @ (slope[:, None] * U.conj()))
+        values, vectors = np.linalg.eigh(F.adjoint(slope))
         value, v = float(values[0]), vectors[:, 0]
     else:
-        value, v = _smallest_eigenvector(U, slope)
-    seen = np.abs(U.conj() @ v) ** 2
+        value, v = _smallest_eigenvector(F, slope)
+    seen = np.abs(F.times(v[:, None])[:, 0]) ** 2
     response = float(np.dot(problem.weight * seen, seen)) or 1.0
     length = np.sqrt(max(-value, 0.0) / response)
     scale = float(np.sum(np.abs(slope))) / n or 1.0
@@ -174,20 +175,20 @@ def descent_row(problem: Program, point: Point) -> tuple[Matrix, float, float]:
 
 
 def _smallest_eigenvector(
-    U: Matrix, slope: npt.NDArray[np.float64]
+    F: Sensing, slope: npt.NDArray[np.float64]
 ) -> tuple[float, npt.NDArray[Any]]:
     """Return the smallest eigenvalue of ``F*(slope)`` and its vector, by Lanczos."""
-    n = U.shape[1]
+    n = F.n
     operator = LinearOperator(
         (n, n),
-        dtype=U.dtype,
-        matvec=lambda x: weighted_rows_product(U, slope, x.reshape(1, -1))[0],
+        dtype=F.dtype,
+        matvec=lambda x: weighted_rows_product(F, slope, x.reshape(1, -1))[0],
     )
-    first = np.ones(n, dtype=U.dtype)
+    first = np.ones(n, dtype=F.dtype)
     try:
         values, vectors = eigsh(operator, k=1, which="SA", tol=1e-3, v0=first)
     except ArpackError:  # it did not converge, or F*(slope) is zero
-        values, vectors = np.linalg.eigh(U.T @ (slope[:, None] * U.conj()))
+        values, vectors = np.linalg.eigh(F.adjoint(slope))
     return float(values[0]), vectors[:, 0]
 
 
@@ -199,36 +200,37 @@ def _leading_eigenvectors(
     Block Krylov with Rayleigh-Ritz, in single precision where there is a copy of U in it;
     directly where that takes fewer flops.
     """
-    U = problem.U
-    m, n = U.shape
+    F = problem.F
+    m, n = F.shape
     products = 4 * m * n * rank // (1 if problem.low is None else 2)
     krylov = _KRYLOV_STEPS * (products + _STEP_FLOPS)
     if n <= rank * _KRYLOV_STEPS or 2 * m * n**2 + 20 * n**3 <= krylov:
         _, vectors = eigh(
-            U.T @ (scale[:, None] * conjugate(U)),
+            F.adjoint(scale),
             subset_by_index=(n - rank, n - 1),
             overwrite_a=True,
             check_finite=False,
         )
         leading: Matrix = np.ascontiguousarray(vectors.T)
         return leading
-    U = U if problem.low is None else problem.low
-    scale = scale.astype(U.real.dtype)
+    dtype = np.dtype(F.dtype)
+    F = F if problem.low is None else problem.low
+    kind = np.dtype(F.dtype)
+    scale = scale.astype(np.empty(0, kind).real.dtype)
     # Rows of large readings lean towards the leading eigenvectors.
-    image = U[np.argpartition(scale, m - rank)[m - rank :]] if m >= rank else None
+    image = F.take_unit(np.argpartition(scale, m - rank)[m - rank :]) if m >= rank else None
     if image is None:
-        image = random_start(problem, rank, rng).astype(U.dtype)
-    basis = np.empty((0, n), dtype=U.dtype)
+        image = random_start(problem, rank, rng).astype(kind)
+    basis = np.empty((0, n), dtype=kind)
     images: list[Matrix] = []
     for _ in range(_KRYLOV_STEPS):
         block = image - (image @ conjugate(basis).T) @ basis if len(basis) else image
         block = np.ascontiguousarray(np.linalg.qr(block.T)[0].T)
         basis = np.concatenate([basis, block])
-        image = weighted_rows_product(U, scale, block)
+        image = weighted_rows_product(F, scale, block)
         images.append(image)
     # Gram-Schmidt in single precision loses orthogonality; restore it once for all, and leave out
     # blocks in which nothing new was left.
-    dtype = problem.U.dtype
     Q, R = np.linalg.qr(basis.T.astype(dtype))
     lost = np.flatnonzero(np.abs(np.diagonal(R)) < 0.5)
     kept = max(rank, int(lost[0]) // rank * rank) if lost.size else len(basis)

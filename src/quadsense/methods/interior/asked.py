@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Vector, to_numpy
+from quadsense.measurements.sensing import Sensing
 from quadsense.methods.base import Problem
 from quadsense.methods.interior.mehrotra import Mask
 
@@ -51,6 +52,11 @@ class Asked:
     def of(self, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Those of the given rows (or entries) that ask for something."""
         return rows if self.index is None else rows[self.index]
+
+    def on(self, rows: Sensing) -> Sensing:
+        """Those of the rows that ask for something, for NumPy."""
+        F = rows.on_numpy()
+        return F if self.index is None else F.only(self.index)
 
     def spread(self, y: Vector, m: int) -> Vector:
         """A vector of all m rows, 0 where nothing is asked."""

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import lapack, solve_triangular
 
-from quadsense.core.packed import ROWS, Array, Vector, normal_matrix, weighed_blocks
-from quadsense.core.products import unknowns
+from quadsense.core.packed import Array, Vector
+from quadsense.measurements.sensing import Sensing
 from quadsense.methods.interior.preconditioner import MomentPreconditioner, Preconditioner, cholesky
 
 FACTOR_BYTES = 2**30  # largest normal matrix: 16,000 unknowns in float32
@@ -41,71 +41,39 @@ class Coordinates(Protocol):
         """Return an approximate inverse of ``adjoint(d * forward(.))``; None if it failed."""
 
 
-def real_view(block: Array) -> Vector:
-    """View a C-contiguous real or complex array as real numbers along its last axis."""
-    contiguous = np.ascontiguousarray(block)
-    return contiguous.view(np.float64) if np.iscomplexobj(contiguous) else contiguous
-
-
-def hermitian(A: Array) -> Array:
-    """Hermitian part: F does not see the rest, so conjugate gradients could not remove it."""
-    return np.asarray(0.5 * (A + A.conj().T))
-
-
 @dataclass(frozen=True)
 class MatrixCoordinates:
     """The unknown is A itself, an n-by-n array; for m above the number of unknowns."""
 
-    U: Array
+    F: Sensing
     delta: Vector
 
     @property
     def precisions(self) -> tuple[int, ...]:
         """A factor costs about n^2 / 40 products: small problems begin with it."""
-        if self.U.shape[1] < FACTOR_SIDE:
+        if self.F.n < FACTOR_SIDE:
             return (32, 64)
-        room = FACTOR_BYTES / unknowns(self.U) ** 2
+        room = FACTOR_BYTES / self.F.unknowns**2
         return tuple(bits for bits in (0, 32, 64) if bits / 8 <= room)
 
     def patience(self, precision: int) -> int:
         """Half the price of a factor, as a step solves twice; few steps where there is one."""
         if precision == self.precisions[-1]:
             return LIMIT
-        return 20 if precision else int(self.U.shape[1]) ** 2 // 80
+        return 20 if precision else self.F.n**2 // 80
 
     def forward(self, x: Array) -> Vector:
         """Return ``F(x) / delta``."""
-        z = np.empty(self.U.shape[0])
-        for first in range(0, z.size, ROWS):
-            part = slice(first, first + ROWS)
-            rows = self.U[part]
-            z[part] = np.einsum("ij,ij->i", real_view(rows), real_view(rows @ x.T))
-        z /= self.delta
-        return z
+        return np.asarray(self.F.forward(x)) / self.delta
 
     def adjoint(self, y: Vector) -> Array:
         """Return ``F*(y / delta)``."""
-        n = self.U.shape[1]
-        out = np.zeros((n, n), dtype=self.U.dtype)
-        scaled = y / self.delta
-        for first in range(0, y.size, ROWS):
-            part = slice(first, first + ROWS)
-            rows = self.U[part]
-            out += rows.T @ (scaled[part, None] * rows.conj())
-        return hermitian(out)
+        return np.asarray(self.F.adjoint(y / self.delta))
 
     def product(self, x: Array, d: Vector, shift: Vector) -> tuple[Array, Vector]:
-        """Return ``adjoint(d * forward(x) + shift)`` and ``forward(x)`` in one pass over U."""
-        out = np.zeros_like(x)
-        z = np.empty(d.size)
-        for first in range(0, d.size, ROWS):
-            part = slice(first, first + ROWS)
-            rows = self.U[part]
-            z[part] = np.einsum("ij,ij->i", real_view(rows), real_view(rows @ x.T))
-            z[part] /= self.delta[part]
-            y = (d[part] * z[part] + shift[part]) / self.delta[part]
-            out += rows.T @ (y[:, None] * rows.conj())
-        return hermitian(out), z
+        """Return ``adjoint(d * forward(x) + shift)`` and ``forward(x)``."""
+        z = self.forward(x)
+        return self.adjoint(d * z + shift), z
 
     def preconditioner(self, d: Vector, precision: int) -> Preconditioner | None:
         """Return the Cholesky factor, or the moment model for precision 0."""
@@ -116,15 +84,14 @@ class MatrixCoordinates:
             top = float(weight.max())
             if not (0.0 < top < np.inf):
                 return None
-            blocks = weighed_blocks(self.U, weight / top)
-            M = normal_matrix(blocks, unknowns(self.U), dtype, lower=False)
-            return cholesky(M, top, self.U.shape[1], self.U.dtype)
+            M = self.F.normal(weight / top, dtype)
+            return cholesky(M, top, self.F.n, self.F.dtype)
         total = float(weight.sum())
         covariance = self.adjoint(weight * self.delta / total)
         values, vectors = np.linalg.eigh(covariance)
         values = np.maximum(values, 1e-12 * values[-1])
         whiten = (vectors / np.sqrt(values)) @ vectors.conj().T
-        return MomentPreconditioner(whiten, total, 1.0 if np.iscomplexobj(self.U) else 2.0)
+        return MomentPreconditioner(whiten, total, 1.0 if self.F.is_complex else 2.0)
 
 
 @dataclass(frozen=True)
@@ -173,12 +140,12 @@ class GramCoordinates:
         return c
 
 
-def gram_coordinates(U: Array, delta: Vector) -> GramCoordinates:
+def gram_coordinates(F: Sensing, delta: Vector) -> GramCoordinates:
     """Pivoted Cholesky of ``K_ij = |<u_i, u_j>|^2`` down to rounding.
 
     It is that of rows of unit norm, scaled afterwards: the small rows would be rounded away.
     """
-    K = np.abs(U @ U.conj().T) ** 2
+    K = F.gram_triangle()
     m = K.shape[0]
     squares = np.sqrt(K.diagonal())
     even = bool(np.all(np.abs(squares - 1.0) <= 1e-12))
@@ -186,10 +153,10 @@ def gram_coordinates(U: Array, delta: Vector) -> GramCoordinates:
         squares = np.where(squares > 0.0, squares, 1.0)
         K /= squares[:, None]
         K /= squares
-    factor, pivots, rank, _ = lapack.dpstrf(K, lower=1, tol=m * np.finfo(float).eps)
+    factor, pivots, rank, _ = lapack.dpstrf(K, lower=0, tol=m * np.finfo(float).eps, overwrite_a=1)
     order = np.asarray(pivots, dtype=np.intp) - 1
     L = np.zeros((m, rank))
-    L[order] = np.tril(factor)[:, :rank]
+    L[order] = np.triu(factor[:rank]).T
     if not even:
         L *= squares[:, None]
     return GramCoordinates(L, order, delta)

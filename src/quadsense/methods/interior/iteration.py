@@ -43,7 +43,7 @@ def _worst(problem: Program, x: Array, z: Vector) -> tuple[float, float]:
     """The worst ratio of x, whose residuals are z, and how much rounding may add to it."""
     out = excess(problem, z)
     # |fl(u* A u) - u* A u| <= gamma(2 n) ||A||_F for a unit u; a complex product doubles it.
-    factor = 4.0 * (problem.U.shape[1] + 4) * UNIT
+    factor = 4.0 * (problem.F.n + 4) * UNIT
     errors = (factor * norm(x) + 2.0 * UNIT * np.abs(problem.b)) / problem.delta
     ratio = max(0.0, float(np.max(out)))
     return ratio, max(0.0, float(np.max(out + errors))) - ratio
@@ -162,7 +162,7 @@ def _step(problem: Program, state: State, target: bool, gap: float) -> State:
         at,
         tolerance=1e-11 if factored else 1e-8,
         # On small problems a corrector costs as much as the factor that it may save.
-        correctors=2 if factored and problem.U.shape[1] >= FACTOR_SIDE else 0,
+        correctors=2 if factored and problem.F.n >= FACTOR_SIDE else 0,
     )
     if move.left > UNSOLVED:
         return retry

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from quadsense.core.packed import Array, Vector
-from quadsense.core.products import unknowns
+from quadsense.measurements.sensing import Sensing
 from quadsense.methods.interior.coordinates import Coordinates, MatrixCoordinates, gram_coordinates
 from quadsense.methods.interior.mehrotra import SIGNS, Mask
 from quadsense.methods.interior.rows import row_coordinates
@@ -20,7 +20,7 @@ GRAM_ROWS = 6000  # beyond, the m-by-m Gram matrix costs more than products with
 class Program:
     """Measurements, which ends of their intervals exist, and coordinates for A."""
 
-    U: Array
+    F: Sensing
     b: Vector
     delta: Vector
     sides: Mask  # (2, m): has an upper end, has a lower end
@@ -44,13 +44,13 @@ def intervals(lo: Vector, hi: Vector) -> tuple[Vector, Vector, Mask]:
     return b, delta, sides
 
 
-def prepare(U: Array, b: Vector, delta: Vector, sides: Mask | None = None) -> Program:
+def prepare(U: Array | Sensing, b: Vector, delta: Vector, sides: Mask | None = None) -> Program:
     """Choose the coordinates: A itself, or the span of few measurements.
 
     Parameters
     ----------
-    U : ndarray, shape (m, n)
-        Rows of unit norm.
+    U : Sensing, or ndarray of shape (m, n)
+        Rows of norm at most 1.
     b, delta : ndarray, shape (m,)
         Readings and tolerances (1 where only the worst error matters).
     sides : ndarray of bool, shape (2, m), optional
@@ -58,18 +58,20 @@ def prepare(U: Array, b: Vector, delta: Vector, sides: Mask | None = None) -> Pr
     """
     if sides is None:
         sides = np.ones((2, b.size), dtype=bool)
+    F = Sensing.of(U)
     coordinates: Coordinates
-    if b.size <= min(unknowns(U), GRAM_ROWS) or b.size < U.shape[1]:
-        coordinates = gram_coordinates(U, delta)
+    if b.size <= min(F.unknowns, GRAM_ROWS) or b.size < F.n:
+        coordinates = gram_coordinates(F, delta)
     else:
-        coordinates = MatrixCoordinates(U, delta)
-    return Program(U, b, delta, sides, coordinates, NORM_FACTOR * data_scale(b, delta))
+        coordinates = MatrixCoordinates(F, delta)
+    return Program(F, b, delta, sides, coordinates, NORM_FACTOR * data_scale(b, delta))
 
 
-def prepare_rows(U: Array, b: Vector, delta: Vector, sides: Mask) -> Program:
+def prepare_rows(U: Array | Sensing, b: Vector, delta: Vector, sides: Mask) -> Program:
     """The same program with the sensing map written out, for `rows`."""
     norm = NORM_FACTOR * data_scale(b, delta)
-    return Program(U, b, delta, sides, row_coordinates(U, delta), norm)
+    F = Sensing.of(U)
+    return Program(F, b, delta, sides, row_coordinates(F, delta), norm)
 
 
 def residual(problem: Program, x: Array) -> Vector:

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import qr, solve_triangular
 
-from quadsense.core.packed import Array, Vector, features, unpack
+from quadsense.core.packed import Array, Vector, unpack
+from quadsense.measurements.sensing import Sensing
 from quadsense.methods.interior.mehrotra import Point
 from quadsense.methods.interior.preconditioner import Preconditioner
 
@@ -84,9 +85,9 @@ class RowCoordinates:
         return unpack(x if self.basis is None else self.basis @ x, n, dtype)
 
 
-def row_coordinates(U: Array, delta: Vector) -> RowCoordinates:
+def row_coordinates(F: Sensing, delta: Vector) -> RowCoordinates:
     """Write the sensing map out on the directions that it sees."""
-    G = np.ascontiguousarray(features(U))
+    G = np.ascontiguousarray(F.features())
     Q, R, _ = qr(G.T, mode="economic", pivoting=True, check_finite=False)
     sizes = np.abs(np.diagonal(R))
     basis = Q[:, sizes > UNSEEN * float(np.max(sizes, initial=0.0))]

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from quadsense.arrays import to_numpy
-from quadsense.core.packed import Array, Vector
+from quadsense.core.packed import Vector
 from quadsense.methods.base import Problem
 from quadsense.methods.interior.asked import asked
 from quadsense.methods.interior.program import Program, prepare, prepare_rows
@@ -53,12 +53,12 @@ class Stages:
         if what.b.size:
             image = to_numpy(replace(problem, b=0.0 * problem.b).initial_residual())
             left = what.b - what.of(image) / what.scale
-            U = what.of(problem.rows.as_numpy())
+            F = what.on(problem.rows)
             squares = float(what.delta.min()) / what.delta
             self.weighed = float(squares.min()) <= 1.0 - 1e-12  # else equal but for rounding
             if self.weighed:
-                self.squares, U = squares, U * np.sqrt(squares)[:, None]
-            self.fast = prepare(U, self.squares * left, self.squares * what.delta, what.sides)
+                self.squares, F = squares, F.weighed(np.sqrt(squares))
+            self.fast = prepare(F, self.squares * left, self.squares * what.delta, what.sides)
 
     @cached_property
     def careful(self) -> Program | None:
@@ -66,13 +66,7 @@ class Stages:
         what = self.asked
         if not what.b.size or not fits(what.b.size, self.problem.rows.unknowns):
             return None
-        return prepare_rows(what.of(self.unit_rows()), what.b, what.delta, what.sides)
-
-    def unit_rows(self) -> Array:
-        """All rows, with unit norm."""
-        if self.fast is not None and self.asked.index is None and not self.weighed:
-            return self.fast.U
-        return self.problem.rows.as_numpy()
+        return prepare_rows(what.on(self.problem.rows), what.b, what.delta, what.sides)
 
     def program(self, stage: Stage) -> Program:
         """The linear program of a stage."""

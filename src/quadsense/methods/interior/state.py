@@ -74,7 +74,7 @@ def matrix(problem: Program, state: State) -> tuple[Array, bool]:
     if isinstance(coordinates, GramCoordinates):
         return coordinates.coefficients(state.x), False
     if isinstance(coordinates, RowCoordinates):
-        return coordinates.matrix(state.x, problem.U.shape[1], problem.U.dtype), True
+        return coordinates.matrix(state.x, problem.F.n, problem.F.dtype), True
     return 0.5 * (state.x + state.x.conj().T), True
 
 
@@ -83,7 +83,7 @@ def measure(problem: Program, state: State, V: Array) -> Vector:
     A, formed = matrix(problem, state)
     if formed:
         return np.asarray(np.einsum("ij,ij->i", V.conj(), V @ A.T).real)
-    return np.asarray(np.abs(V @ problem.U.conj().T) ** 2 @ A)
+    return np.asarray(np.abs(problem.F.times(V.T)).T ** 2 @ A)
 
 
 def verdict(state: State, *, target: bool, gap: float) -> Verdict | None:

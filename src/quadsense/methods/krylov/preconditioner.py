@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import lapack
 
-from quadsense.core.packed import normal_matrix, weighed_blocks
-from quadsense.core.products import Float, Inexact, gram, unknowns
+from quadsense.core.products import Float
+from quadsense.measurements.sensing import Sensing
 from quadsense.threads import all_for_blas
 
 # The first shift, in units of sqrt(size) times the precision, by which rounding perturbs the
@@ -92,19 +92,18 @@ def factor(upper: Float) -> Factor:
         shift *= _SHIFT_GROWTH
 
 
-def solve_once(rows: Inexact, right: npt.NDArray[np.float64]) -> npt.NDArray[np.float64] | None:
+def solve_once(F: Sensing, right: npt.NDArray[np.float64]) -> npt.NDArray[np.float64] | None:
     """Solve ``K y = right`` in single precision, to no more than its digits.
 
     None where K is singular to them, or its diagonal so uneven that `factor` must scale it.
 
     Parameters
     ----------
-    rows : (m, n) array
-        In single precision.
+    F : Sensing
     right : (m,) array
         Of size one.
     """
-    K = gram(rows)
+    K = F.gram_triangle(single=True)
     diagonal = K.diagonal()
     if float(diagonal.min()) < _EVEN * float(diagonal.max()):
         return None
@@ -117,21 +116,11 @@ def solve_once(rows: Inexact, right: npt.NDArray[np.float64]) -> npt.NDArray[np.
     return np.asarray(y.astype(np.float64))
 
 
-def factor_normal(U: Inexact, single: Inexact) -> Factor:
+def factor_normal(F: Sensing) -> Factor:
     """Factor ``F* F`` (N by N, in the coordinates of `pack`).
 
     In single precision, and again in double where that leaves eigenvalues unresolved: a
     least-squares fit is wanted to its last direction, which the residual alone cannot show.
-
-    Parameters
-    ----------
-    U, single : (m, n) array
-        The rows in double and in single precision.
     """
-    first = factor(_normal(single))
-    return first if first.resolves else factor(_normal(U))
-
-
-def _normal(U: Inexact) -> Float:
-    """Upper triangle of ``F* F`` in the precision of U."""
-    return normal_matrix(weighed_blocks(U), unknowns(U), U.real.dtype, lower=False)
+    first = factor(F.normal(dtype=np.float32))
+    return first if first.resolves else factor(F.normal())

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from quadsense.core.packed import pack, unpack
-from quadsense.core.products import Inexact, adjoint, forward
+from quadsense.core.products import Inexact
 from quadsense.methods.krylov import forecast
 from quadsense.methods.krylov.preconditioner import solve_once
 from quadsense.methods.krylov.span import Span
@@ -140,9 +140,9 @@ def start(system: System, y: Vector | None = None, direct: bool = False) -> Stat
     direct : bool
         Whether a small system may be factored at once.
     """
-    m = system.U.shape[0]
+    m = system.F.m
     if system.in_matrix_coordinates:
-        x = np.zeros(system.unknowns) if y is None else pack(adjoint(system.U, y))
+        x = np.zeros(system.unknowns) if y is None else pack(system.F.adjoint(y))
     else:
         x = np.zeros(m) if y is None else np.array(y, dtype=np.float64)
     none = np.empty(0)
@@ -167,7 +167,7 @@ def _factor_first(system: System, state: State) -> bool:
     """Whether the system is so small that a factorisation is quicker than a few plain steps."""
     if not system.factor_fits or system.factor_cost > _SMALL_FACTOR or state.max_ratio <= 1.0:
         return False
-    m, size = len(system.U), system.unknowns
+    m, size = system.F.m, system.unknowns
     # Generic rows contract the residual by sqrt(m/N) a step (the edges of the spectrum of K).
     contraction = min(0.99, float(np.sqrt(min(m, size) / max(m, size))))
     steps = float(np.log(state.max_ratio)) / -float(np.log(contraction))
@@ -179,7 +179,7 @@ def _direct(system: System, state: State) -> State | None:
     if system.overdetermined:
         return None
     scale = float(np.max(np.abs(state.z))) or 1.0
-    y = solve_once(system.single, state.z / scale)
+    y = solve_once(system.F, state.z / scale)
     if y is None:
         y = system.factor.solve(state.z / scale)
     y *= scale
@@ -279,7 +279,7 @@ def _begun_anew(state: State) -> State:
 
 def _kept(system: System, state: State, direction: _Direction) -> Inexact | None:
     """``F*`` of the direction, if there is memory to keep it."""
-    m, n = system.U.shape
+    m, n = system.F.shape
     fits = (state.span.size + 1) * n <= _MATRICES * m and not state.base.any()
     return direction.S if fits else None
 
@@ -309,14 +309,14 @@ class _Direction:
 
 
 def _direction(system: System, state: State) -> _Direction:
-    rows = system.U if state.double else system.single
+    F = system.F if state.double else system.F.single
     # Single precision has a narrow range: products are of vectors scaled to one.
     scale = float(np.max(np.abs(state.z))) or 1.0
     z, S = state.z / scale, None
     if system.in_matrix_coordinates:
-        gradient = pack(adjoint(rows, z))
+        gradient = pack(F.adjoint(z))
         w = system.factor.solve(gradient) if state.preconditioned else gradient
-        q = forward(rows, unpack(w, rows.shape[1], rows.dtype)).astype(np.float64)
+        q = F.forward(unpack(w, F.n, F.dtype)).astype(np.float64)
         slope = float(gradient @ gradient)
     elif state.preconditioned:
         w, slope = system.factor.solve(z), np.inf
@@ -396,26 +396,26 @@ def _matrix(system: System, state: State) -> Inexact:
     After single-precision steps ``F*(y)`` is summed in single precision too: A is verified as it
     is stored, and then differs from the exact sum by no more than the steps differ from theirs.
     """
-    U, n = system.U, system.U.shape[1]
+    F = system.F
     if system.in_matrix_coordinates:
-        A = unpack(-state.x, n, U.dtype)
+        A = unpack(-state.x, F.n, F.dtype)
     elif state.span.matrices and state.double == state.span.double:
-        A = np.multiply(state.span.matrix(), -1.0, dtype=U.dtype)
+        A = np.multiply(state.span.matrix(), -1.0, dtype=F.dtype)
     else:
         y = state.x
         scale = float(np.max(np.abs(y))) or 1.0
-        rows = U if state.double else system.single
-        A = np.multiply(adjoint(rows, y / scale), -scale, dtype=U.dtype)
+        summed = (F if state.double else F.single).adjoint(y / scale)
+        A = np.multiply(summed, -scale, dtype=F.dtype)
     if isinstance(system.A1, np.ndarray):
         A += system.A1
     else:
-        A[np.diag_indices(n)] += system.A1
+        A[np.diag_indices(F.n)] += system.A1
     return A
 
 
 def rounding(system: System, A: Inexact) -> Vector:
     """Bound on the error of evaluating ``u* A u - b``: ``|u|^T |A| |u| <= ||A||_F``."""
-    n, eps = system.U.shape[1], np.finfo(np.float64).eps
+    n, eps = system.F.n, np.finfo(np.float64).eps
     return np.asarray(4 * (n + 8) * eps * np.linalg.norm(A) + 2 * eps * np.abs(system.b))
 
 
@@ -432,7 +432,7 @@ def _recomputed(system: System, state: State) -> tuple[Vector, Inexact | None, f
     ``|u|^T |A| |u| <= ||A||_F``. Where K is explicit, it is that of ``K y``: the sum, and the
     entries of K, whose errors are ``2 n eps |<u_i, u_j>|``.
     """
-    m, n = system.U.shape
+    m, n = system.F.shape
     eps, A = np.finfo(np.float64).eps, None
     if not state.span.size and not state.base.any():
         z, bound = system.z1, (n + 4) * eps * np.abs(system.b + system.z1)
@@ -444,7 +444,7 @@ def _recomputed(system: System, state: State) -> tuple[Vector, Inexact | None, f
         bound = eps * ((m + 4) * sums + (2 * n + 4) * (roots + np.abs(system.b + system.z1)))
     else:
         A = _matrix(system, state)
-        z = forward(system.U, A) - system.b
+        z = system.F.forward(A) - system.b
         bound = rounding(system, A)
     return z, A, float(np.max((np.abs(z) + bound) / system.delta, initial=0.0))
 

@@ -8,14 +8,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from quadsense.core.products import (
-    Inexact,
-    adjoint,
-    forward,
-    gram,
-    gram_product,
-    unknowns,
-)
+from quadsense.core.products import Inexact, gram_product
+from quadsense.measurements.sensing import Sensing
 from quadsense.methods.krylov.preconditioner import Factor, factor, factor_normal
 
 Vector = npt.NDArray[np.float64]
@@ -36,8 +30,8 @@ class System:
 
     Attributes
     ----------
-    U : (m, n) array
-        Rows of norm at most 1, float64 or complex128. Never modified.
+    F : Sensing
+        Rows of norm at most 1.
     b, delta : (m,) array
         Values and tolerances, ``delta > 0``.
     A1 : float or (n, n) array
@@ -50,7 +44,7 @@ class System:
         Bytes that K or the preconditioner may take.
     """
 
-    U: Inexact
+    F: Sensing
     b: Vector
     delta: Vector
     A1: float | Inexact
@@ -61,12 +55,12 @@ class System:
     @property
     def unknowns(self) -> int:
         """Number of real unknowns of A."""
-        return unknowns(self.U)
+        return self.F.unknowns
 
     @property
     def overdetermined(self) -> bool:
         """Whether there are more rows than unknowns."""
-        return len(self.U) > self.unknowns
+        return self.F.m > self.unknowns
 
     @property
     def in_matrix_coordinates(self) -> bool:
@@ -74,22 +68,18 @@ class System:
         return self.overdetermined and not self.explicit
 
     @cached_property
-    def single(self) -> Inexact:
-        """The rows in single precision."""
-        dtype = np.complex64 if np.iscomplexobj(self.U) else np.float32
-        return np.ascontiguousarray(self.U, dtype=dtype)
-
-    @cached_property
     def K(self) -> Vector:
         """Upper triangle of the Gram matrix."""
-        return gram(self.U).astype(np.float64, copy=False)
+        return self.F.gram_triangle()
 
     @cached_property
     def factor(self) -> Factor:
         """The preconditioner."""
         if self.in_matrix_coordinates:
-            return factor_normal(self.U, self.single)
-        return factor(self.K.astype(np.float32) if self.explicit else gram(self.single))
+            return factor_normal(self.F)
+        return factor(
+            self.K.astype(np.float32) if self.explicit else self.F.gram_triangle(single=True)
+        )
 
     def times(self, y: Vector, double: bool) -> tuple[Vector, Inexact | None]:
         """``K y``, and ``F*(y)`` where it was formed.
@@ -98,9 +88,9 @@ class System:
         """
         if self.explicit:
             return gram_product(self.K, y).astype(np.float64, copy=False), None
-        rows = self.U if double else self.single
-        S = adjoint(rows, y)
-        return forward(rows, S).astype(np.float64, copy=False), S
+        F = self.F if double else self.F.single
+        S = F.adjoint(y)
+        return F.forward(S).astype(np.float64, copy=False), S
 
     def step_cost(self, double: bool) -> float:
         """Float64 flops of a plain step."""
@@ -109,9 +99,9 @@ class System:
     @property
     def factor_cost(self) -> float:
         """Float64 flops of the preconditioner and a few steps with it."""
-        m, n = map(float, self.U.shape)
+        m, n = map(float, self.F.shape)
         size = self._factor_size
-        build = m * size if self.in_matrix_coordinates else _weight(self.U) * m * n
+        build = m * size if self.in_matrix_coordinates else _weight(self.F) * m * n
         return 0.5 * size * (size * size / 3.0 + build) + 4.0 * self._product_cost
 
     @property
@@ -121,18 +111,18 @@ class System:
 
     @property
     def _factor_size(self) -> int:
-        return self.unknowns if self.in_matrix_coordinates else len(self.U)
+        return self.unknowns if self.in_matrix_coordinates else self.F.m
 
     @property
     def _product_cost(self) -> float:
-        m, n = map(float, self.U.shape)
+        m, n = map(float, self.F.shape)
         if self.explicit:
             return _ENTRY * m * m
-        return (1.0 + _HALF_RATE / n) * _weight(self.U) * 2.0 * m * n * n
+        return (1.0 + _HALF_RATE / n) * _weight(self.F) * 2.0 * m * n * n
 
 
 def prepare(
-    U: Inexact,
+    U: Inexact | Sensing,
     b: Vector,
     delta: Vector,
     A1: float | Inexact | None = None,
@@ -143,35 +133,37 @@ def prepare(
 
     Parameters
     ----------
-    U, b, delta, memory
+    U : Sensing, or (m, n) array
+    b, delta, memory
         See `System`.
     A1 : float or (n, n) array, optional
         The start; by default ``mean(b) I``.
     squares : (m,) array, optional
         Squared row norms, at most 1; all 1 by default.
     """
-    m, n = U.shape
+    F = Sensing.of(U)
+    m, n = F.shape
     if A1 is None:
         A1 = float(np.mean(b))
     if isinstance(A1, np.ndarray):
-        A1 = A1.astype(U.dtype, copy=False)
-        z1 = forward(U, A1) - b
+        A1 = A1.astype(F.dtype, copy=False)
+        z1 = F.forward(A1) - b
     else:
         z1 = A1 * (1.0 if squares is None else squares) - b
-    size = unknowns(U)
+    size = F.unknowns
     ratio = float(np.max(np.abs(z1) / delta, initial=1.0))
     # Generic rows contract the residual by sqrt(m/N) a step (the edges of the spectrum of K).
     contraction = min(0.99, np.sqrt(min(m, size) / max(m, size)))
     steps = 1.0 - np.log(ratio) / np.log(contraction)
     share = 0.5 if ratio <= SINGLE_GAIN else 1.0
-    explicit = _weight(U) * m * m * n + steps * _ENTRY * m * m
+    explicit = _weight(F) * m * m * n + steps * _ENTRY * m * m
     # Without K, the steps and the check at the end, which makes A; with K, A is still to make.
-    free = (share * steps + 1.0) * _weight(U) * 2.0 * m * n * n
-    cheaper = explicit + _weight(U) * m * n * n < free and 8 * m * m <= memory
+    free = (share * steps + 1.0) * _weight(F) * 2.0 * m * n * n
+    cheaper = explicit + _weight(F) * m * n * n < free and 8 * m * m <= memory
     # With n > m no n-by-n matrix is formed, whatever the cost.
-    return System(U, b, delta, A1, z1, n > m or cheaper, memory)
+    return System(F, b, delta, A1, z1, n > m or cheaper, memory)
 
 
-def _weight(U: Inexact) -> float:
-    """Real multiplications in a multiplication of two entries of U."""
-    return 4.0 if np.iscomplexobj(U) else 1.0
+def _weight(F: Sensing) -> float:
+    """Real multiplications in a multiplication of two entries of a row."""
+    return 4.0 if F.is_complex else 1.0

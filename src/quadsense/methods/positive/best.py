@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from quadsense.measurements.sensing import Sensing
 from quadsense.methods.positive import careful, newton, phases
-from quadsense.methods.positive.maps import Array, Intervals, Real, forward, forward_error, squares
+from quadsense.methods.positive.maps import Array, Intervals, Real, forward, forward_error
 from quadsense.methods.positive.program import Program, prepare
 from quadsense.proofs.positive import PsdCertificate, certify, lift_floor
 
@@ -38,7 +39,7 @@ class BestRatio:
 
 
 def best_ratio(
-    U: Array,
+    U: Array | Sensing,
     intervals: Intervals,
     gap: float = 0.01,
     stop: Callable[[], bool] = lambda: False,
@@ -49,6 +50,7 @@ def best_ratio(
     `phases` bisects on the ratio. A ratio of 0 can be reached where the data fit exactly, and then
     only the upper bound, below `EXACT`, says so. `stop` is asked between steps.
     """
+    F = Sensing.of(U)
     # In a unit of the size of the readings, a power of 4 so that nothing is rounded.
     size = float(np.max(intervals.width))
     for ends in (intervals.lo, intervals.hi):
@@ -56,9 +58,9 @@ def best_ratio(
     unit = 4.0 ** (np.frexp(size)[1] // 2)
     with np.errstate(under="ignore"):
         scaled = Intervals(*(x / unit for x in (intervals.lo, intervals.hi, intervals.width)))
-        best = _trivial(U, scaled)
-        if bool(np.any(squares(U) > 0.0)) and not (_closed(best, gap) or stop()):
-            problem = prepare(U, scaled)
+        best = _trivial(F, scaled)
+        if bool(np.any(F.squares > 0.0)) and not (_closed(best, gap) or stop()):
+            problem = prepare(F, scaled)
             if not phases.newton_fits(problem):
                 best = _by_bisection(problem, gap, stop, best)
             elif problem.basis is None:
@@ -68,7 +70,7 @@ def best_ratio(
     return replace(best, X=np.sqrt(unit) * best.X)
 
 
-def _trivial(U: Array, intervals: Intervals) -> BestRatio:
+def _trivial(F: Sensing, intervals: Intervals) -> BestRatio:
     """Return what A = 0 reaches, and what the one row that it misses most proves."""
     miss = np.maximum(-intervals.hi, intervals.lo) / intervals.width
     worst = int(np.argmax(miss))
@@ -76,8 +78,8 @@ def _trivial(U: Array, intervals: Intervals) -> BestRatio:
     y: Real = np.zeros(len(miss))
     if upper > 0.0:
         y[worst] = 1.0 if -intervals.hi[worst] >= intervals.lo[worst] else -1.0
-    proof = certify(U, intervals, y)
-    nothing = np.zeros((U.shape[1], 1), dtype=U.dtype)
+    proof = certify(F, intervals, y)
+    nothing = np.zeros((F.shape[1], 1), dtype=F.dtype)
     return BestRatio(upper, min(upper, proof.lower_bound), nothing, proof)
 
 
@@ -89,18 +91,18 @@ def _by_interior(
     problem: Program, gap: float, stop: Callable[[], bool], best: BestRatio
 ) -> BestRatio:
     """Close in by the interior-point method, and by the one that rounds less where that stalls."""
-    U, intervals = problem.U, problem.intervals
-    state: newton.NewtonState | careful.CarefulState = newton.start(U, intervals)
+    F, intervals = problem.F, problem.intervals
+    state: newton.NewtonState | careful.CarefulState = newton.start(F, intervals)
     while not (_closed(best, gap) or stop()):
         if not state.stalled:
             advance = newton.advance if isinstance(state, newton.NewtonState) else careful.advance
-            state = advance(U, intervals, state, 1)  # type: ignore[arg-type]
-        elif isinstance(state, newton.NewtonState) and careful.fits(U):
-            state = careful.start(U, intervals)
+            state = advance(F, intervals, state, 1)  # type: ignore[arg-type]
+        elif isinstance(state, newton.NewtonState) and careful.fits(F):
+            state = careful.start(F, intervals)
         else:
             break
-        upper = intervals.max_ratio(forward(U, state.X), forward_error(U, state.X))
-        best = _better(best, upper, state.X, certify(U, intervals, state.y, problem.floor))
+        upper = intervals.max_ratio(forward(F, state.X), forward_error(F, state.X))
+        best = _better(best, upper, state.X, certify(F, intervals, state.y, problem.floor))
     return best
 
 
@@ -113,7 +115,7 @@ def _within_span(
     as a whole the caller takes a bound on the trace for granted.
     """
     floor = lift_floor(problem.rows, problem.intervals)
-    inside = replace(problem, U=problem.rows, basis=None, floor=floor)
+    inside = replace(problem, F=problem.rows, basis=None, floor=floor)
     found = _by_interior(inside, gap, stop, replace(best, X=basis.conj().T @ best.X))
     return replace(found, X=np.asarray(basis @ found.X))
 
@@ -122,16 +124,16 @@ def _by_bisection(
     problem: Program, gap: float, stop: Callable[[], bool], best: BestRatio
 ) -> BestRatio:
     """Halve the distance of the bounds, asking at each ratio whether it can be had."""
-    U, intervals = problem.U, problem.intervals
+    F, intervals = problem.F, problem.intervals
     while not (_closed(best, gap) or stop()):
         # Halve in the logarithm while the lower bound is not yet of the upper one's size.
         low, high = best.lower_bound, best.upper_bound
         ratio = 0.5 * (low + high) if low > 0.1 * high else 0.1 * high
         asked = intervals.widened(ratio)
-        problem = prepare(U, Intervals(asked.lo, asked.hi, ratio * intervals.width))
+        problem = prepare(F, Intervals(asked.lo, asked.hi, ratio * intervals.width))
         state = phases.advance(problem, phases.start(problem), MAX_STEPS)
-        upper = intervals.max_ratio(forward(U, state.X), forward_error(U, state.X))
-        after = _better(best, upper, state.X, certify(U, intervals, state.certificate.y))
+        upper = intervals.max_ratio(forward(F, state.X), forward_error(F, state.X))
+        after = _better(best, upper, state.X, certify(F, intervals, state.certificate.y))
         if (after.upper_bound, after.lower_bound) == (high, low):
             break
         best = after

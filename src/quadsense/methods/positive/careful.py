@@ -15,8 +15,8 @@ import numpy.typing as npt
 import scipy.linalg as sl
 
 from quadsense.core.packed import features, pack, unpack
-from quadsense.core.products import adjoint, unknowns
 from quadsense.core.progress import looked
+from quadsense.measurements.sensing import Sensing
 from quadsense.methods.interior import rows
 from quadsense.methods.interior.mehrotra import SIGNS, Point, longest, slacks_of
 from quadsense.methods.interior.rows import Cone, RowCoordinates, RowSystem, row_system
@@ -70,43 +70,43 @@ class CarefulState:
     stalled: bool
 
 
-def fits(U: Array) -> bool:
+def fits(F: Sensing) -> bool:
     """Return whether a step is affordable."""
-    return rows.fits(len(U) + unknowns(U), unknowns(U))
+    return rows.fits(len(F) + F.unknowns, F.unknowns)
 
 
 @dataclass(frozen=True)
 class _Data:
     """Rows, middles, units and ends."""
 
-    U: Array
+    F: Sensing
     b: Real
     delta: Real
     sides: npt.NDArray[np.bool_]
 
     @classmethod
-    def of(cls, U: Array, intervals: Intervals) -> _Data:
+    def of(cls, F: Sensing, intervals: Intervals) -> _Data:
         sides = np.stack([np.isfinite(intervals.hi), np.isfinite(intervals.lo)])
         w = intervals.width
         lo, hi = np.where(sides[1], intervals.lo, 0.0), np.where(sides[0], intervals.hi, 0.0)
         b = np.where(sides[0], hi - w, np.where(sides[1], lo + w, 0.0))
-        return cls(U, b, w, sides)
+        return cls(F, b, w, sides)
 
     def residual(self, X: Array) -> Real:
-        return (forward(self.U, X) - self.b) / self.delta
+        return (forward(self.F, X) - self.b) / self.delta
 
     def ratio(self, z: Real) -> float:
         return max(0.0, float(np.max(np.where(self.sides, -SIGNS * z, 0.0))))
 
 
-def start(U: Array, intervals: Intervals) -> CarefulState:
+def start(F: Sensing, intervals: Intervals) -> CarefulState:
     """Return a multiple of I with all products of slacks and multipliers alike."""
-    data = _Data.of(U, intervals)
-    n = U.shape[1]
+    data = _Data.of(F, intervals)
+    n = F.shape[1]
     size = float(np.max(np.abs(data.b)))
     ends = np.abs(data.b[np.any(data.sides, axis=0)])
     scale = max(float(np.mean(ends, where=ends > 0.0)) if np.any(ends > 0.0) else 1.0, 1e-3 * size)
-    X = np.sqrt(scale) * np.eye(n, dtype=U.dtype)
+    X = np.sqrt(scale) * np.eye(n, dtype=F.dtype)
     z = data.residual(X)
     ratio = data.ratio(z)
     level = 2.0 * max(ratio, 1e-3)
@@ -118,8 +118,8 @@ def start(U: Array, intervals: Intervals) -> CarefulState:
         far = np.where(np.all(data.sides, axis=0), np.inf, far)
     duals, floor = duals / total, 1.0 / (level * total)
     return CarefulState(
-        A=scale * np.eye(n, dtype=U.dtype),
-        S=np.eye(n, dtype=U.dtype) / (scale * total),
+        A=scale * np.eye(n, dtype=F.dtype),
+        S=np.eye(n, dtype=F.dtype) / (scale * total),
         X=X,
         level=level,
         floor=floor,
@@ -134,9 +134,9 @@ def start(U: Array, intervals: Intervals) -> CarefulState:
     )
 
 
-def advance(U: Array, intervals: Intervals, state: CarefulState, steps: int) -> CarefulState:
+def advance(F: Sensing, intervals: Intervals, state: CarefulState, steps: int) -> CarefulState:
     """Return the state after at most ``steps`` steps; the caller looks at both bounds between."""
-    data = _Data.of(U, intervals)
+    data = _Data.of(F, intervals)
     for _ in range(steps):
         if state.stalled:
             break
@@ -198,7 +198,7 @@ def _scaled(data: _Data, state: CarefulState) -> _Scaled | None:
         data.sides, slacks, state.duals, state.level, state.floor, z, state.far,
         (float(np.sum(d * d)), d.size),
     )  # fmt: skip
-    map_rows = np.ascontiguousarray(features(project(data.U, G)))
+    map_rows = np.ascontiguousarray(features(project(data.F, G)))
     coordinates = RowCoordinates(map_rows, None, data.delta)
     system = row_system(coordinates, at, in_cone=True)
     return None if system is None else _Scaled(d, G, W, at, coordinates, system)
@@ -247,7 +247,7 @@ def _step(data: _Data, state: CarefulState) -> CarefulState:
     if p is None or state.iteration >= LONGEST:
         return replace(state, stalled=True)
     mu, n = p.at.mu, p.d.size
-    zero = np.zeros((n, n), dtype=data.U.dtype)
+    zero = np.zeros((n, n), dtype=data.F.dtype)
     step = _newton(p, 0.0, np.zeros_like(p.at.slacks), 0.0, zero)
     aim = mu * min(1.0, max(_reached(p, step), 0.0) / mu) ** 3
     twist = _hermitian(step.matrix @ step.dual_matrix)
@@ -284,7 +284,7 @@ def _judged(data: _Data, state: CarefulState, z: Real) -> CarefulState:
     matrices = float(np.vdot(state.A, state.S).real), len(state.A)
     at = Point(data.sides, slacks, state.duals, state.level, state.floor, z, state.far, matrices)
     y = state.y if at.held is None else state.y + at.held * z / data.delta
-    left = np.linalg.norm(adjoint(data.U, y) - state.S)
+    left = np.linalg.norm(data.F.adjoint(y) - state.S)
     scale = float(np.sum(np.abs(y))) + float(np.linalg.norm(state.S))
     imbalance = float(left) * float(np.min(data.delta)) if left > 1e-12 * scale else 0.0
     reached = at.mu, imbalance, state.max_ratio

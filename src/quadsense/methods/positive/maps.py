@@ -13,12 +13,13 @@ from quadsense.core.intervals import EPS as EPS
 from quadsense.core.intervals import Array as Array
 from quadsense.core.intervals import Intervals as Intervals
 from quadsense.core.intervals import Real as Real
-from quadsense.core.products import times
+from quadsense.measurements.sensing import Sensing
 
 
-def project(U: Array, X: Array) -> Array:
+def project(F: Sensing, X: Array) -> Array:
     """Return P (m, k) with rows ``X* u_i``, so that ``F(X X*)_i = sum_j |P_ij|^2``."""
-    return times(U, X.conj())
+    P = F.times(X)
+    return np.conj(P, out=P) if F.is_complex else P
 
 
 def squares(P: Array) -> Real:
@@ -26,13 +27,13 @@ def squares(P: Array) -> Real:
     return np.asarray(np.vecdot(P, P).real)
 
 
-def forward(U: Array, X: Array) -> Real:
+def forward(F: Sensing, X: Array) -> Real:
     """Return ``F(X X*)``, (m,)."""
-    return squares(project(U, X))
+    return squares(F.times(X))
 
 
-def forward_error(U: Array, X: Array) -> float:
-    """Return a bound on the rounding error of every entry of ``forward(U, X)``.
+def forward_error(F: Sensing, X: Array) -> float:
+    """Return a bound on the rounding error of every entry of ``forward(F, X)``.
 
     Notes
     -----
@@ -41,8 +42,8 @@ def forward_error(U: Array, X: Array) -> float:
     arithmetic costs a factor below 3. Twice the sum covers the second order.
     """
     n, k = X.shape
-    largest = float(np.max(np.vecdot(U, U).real, initial=0.0))
-    growth = (3.0 if np.iscomplexobj(U) else 1.0) * (2 * n + k + 4) * EPS
+    largest = float(np.max(F.squares, initial=0.0))
+    growth = (3.0 if F.is_complex else 1.0) * (2 * n + k + 4) * EPS + 2.0 * F.rounding
     return float(2.0 * growth * largest * np.vdot(X, X).real)
 
 

@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from quadsense.core.lbfgs import Memory, direction, remember, scaled
-from quadsense.core.products import adjoint
-from quadsense.core.products import forward as forward_dense
+from quadsense.measurements.sensing import Sensing
 from quadsense.methods.positive.maps import (
     Array,
     Intervals,
@@ -61,11 +60,11 @@ class NearestState:
     stalled: bool
 
 
-def _evaluate(U: Array, b: Real, origin: Array, y: Real) -> tuple[float, Real, Array]:
+def _evaluate(F: Sensing, b: Real, origin: Array, y: Real) -> tuple[float, Real, Array]:
     """Return ``g(y)``, the residual and the factor of A."""
-    X, half_norm = positive_part(origin - adjoint(U, y))
+    X, half_norm = positive_part(origin - F.adjoint(y))
     # Both cost the same at k = n/2.
-    values = forward(U, X) if 2 * X.shape[1] <= U.shape[1] else forward_dense(U, X @ X.conj().T)
+    values = forward(F, X) if 2 * X.shape[1] <= F.shape[1] else F.forward(X @ X.conj().T)
     return half_norm + float(b @ y), values - b, X
 
 
@@ -77,7 +76,7 @@ def _readings(intervals: Intervals) -> Real:
 
 
 def start(
-    U: Array,
+    F: Sensing,
     intervals: Intervals,
     origin: Array,
     y: Real | None = None,
@@ -87,7 +86,7 @@ def start(
 
     Parameters
     ----------
-    U : ndarray, shape (m, n)
+    F : Sensing
         Rows.
     intervals : Intervals
         Two-sided; their middles are the readings b.
@@ -99,23 +98,23 @@ def start(
     """
     b = _readings(intervals)
     y = np.zeros(len(b)) if y is None else y
-    value, z, X = _evaluate(U, b, origin, y)
+    value, z, X = _evaluate(F, b, origin, y)
     ratio = intervals.max_ratio(z + b)
     return NearestState(y, z, X, value, memory, ratio, 0, 1, False)
 
 
 def advance(
-    U: Array, intervals: Intervals, origin: Array, state: NearestState, steps: int
+    F: Sensing, intervals: Intervals, origin: Array, state: NearestState, steps: int
 ) -> NearestState:
     """Return the state after at most ``steps`` steps; fewer when the intervals are met."""
     for _ in range(steps):
         if state.max_ratio <= 1.0 or state.stalled:
             break
-        state = _step(U, intervals, origin, state)
+        state = _step(F, intervals, origin, state)
     return state
 
 
-def _step(U: Array, intervals: Intervals, origin: Array, state: NearestState) -> NearestState:
+def _step(F: Sensing, intervals: Intervals, origin: Array, state: NearestState) -> NearestState:
     """Take one quasi-Newton step with a weak Wolfe line search by bisection and secants."""
     b = _readings(intervals)
     gradient = -state.z
@@ -124,7 +123,7 @@ def _step(U: Array, intervals: Intervals, origin: Array, state: NearestState) ->
     low, high, length = 0.0, np.inf, 1.0
     for trial in range(1, TRIALS + 1):
         y = state.y + length * ahead
-        value, z, X = _evaluate(U, b, origin, y)
+        value, z, X = _evaluate(F, b, origin, y)
         ratio = intervals.max_ratio(z + b)
         new_slope = -float(z @ ahead)
         enough = value <= state.value + 1e-4 * length * slope

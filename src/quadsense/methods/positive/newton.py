@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy.linalg as sl
 
-from quadsense.core.products import adjoint
 from quadsense.core.products import forward as forward_dense
+from quadsense.measurements.sensing import Sensing
 from quadsense.methods.positive import schur
 from quadsense.methods.positive.maps import (
     Array,
@@ -79,22 +79,22 @@ def _sides(intervals: Intervals) -> tuple[Real, npt.NDArray[np.bool_]]:
     return np.where(finite, ends, 0.0), finite
 
 
-def start(U: Array, intervals: Intervals) -> NewtonState:
+def start(F: Sensing, intervals: Intervals) -> NewtonState:
     """Return a well-centred state; the rows must span the space."""
-    n = U.shape[1]
+    n = F.shape[1]
     ends, finite = _sides(intervals)
     w = intervals.width
     size = max(float(np.max(np.abs(ends))), float(np.max(w)))
     scale = max(float(np.mean(np.abs(ends[finite]))), 1e-3 * size)
-    X = np.sqrt(scale) * np.eye(n, dtype=U.dtype)
-    values = forward(U, X)
+    X = np.sqrt(scale) * np.eye(n, dtype=F.dtype)
+    values = forward(F, X)
     misses = np.where(finite, SIGNS * values - ends, -np.inf)
     t = float(np.max(misses / w)) + scale / float(np.median(w))
     slacks = np.where(finite, t * w - SIGNS * values + ends, 1.0)
     # Upper multipliers above the lower ones make F*(y) positive definite where both exist.
     multipliers = np.where(finite, np.array([[3.0], [1.0]]), 0.0)
     multipliers /= float(np.sum(multipliers * w))
-    S = adjoint(U, multipliers[0] - multipliers[1])
+    S = F.adjoint(multipliers[0] - multipliers[1])
     least = float(np.linalg.eigvalsh(S)[0])
     floor = 1e-2 * float(np.sum(multipliers)) / n
     if least < floor:
@@ -105,7 +105,7 @@ def start(U: Array, intervals: Intervals) -> NewtonState:
     return NewtonState(A, S, X, t, multipliers, slacks, ratio, gap, 0, False)
 
 
-def advance(U: Array, intervals: Intervals, state: NewtonState, steps: int) -> NewtonState:
+def advance(F: Sensing, intervals: Intervals, state: NewtonState, steps: int) -> NewtonState:
     """Return the state after at most ``steps`` steps; the caller looks at both bounds between."""
     for _ in range(steps):
         if state.stalled:
@@ -113,7 +113,7 @@ def advance(U: Array, intervals: Intervals, state: NewtonState, steps: int) -> N
         # A step that leaves float64's range is one that rounding has spoilt: it is not taken.
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             try:
-                after = _step(U, intervals, state)
+                after = _step(F, intervals, state)
             except (sl.LinAlgError, ValueError):  # the latter from SciPy, for what is no number
                 after = replace(state, stalled=True)
         sound = np.isfinite(after.gap) and np.isfinite(after.max_ratio) and np.isfinite(after.t)
@@ -144,15 +144,15 @@ def _longest_entry(values: Real, change: Real) -> float:
     return float(np.min(-values[falling] / change[falling], initial=np.inf))
 
 
-def _step(U: Array, intervals: Intervals, state: NewtonState) -> NewtonState:
+def _step(F: Sensing, intervals: Intervals, state: NewtonState) -> NewtonState:
     """Take one predictor-corrector step [Mehrotra 1992] along the Nesterov-Todd direction."""
     ends, finite = _sides(intervals)
     w, slacks, multipliers = intervals.width, state.slacks, state.multipliers
-    n = U.shape[1]
+    n = F.shape[1]
     factor_S = sl.cholesky(state.S, lower=True, check_finite=False)
     _, d, right = sl.svd(factor_S.conj().T @ state.X, check_finite=False)
     G = (state.X @ right.conj().T) / np.sqrt(d)
-    V = project(U, G)
+    V = project(F, G)
     averages = 0.5 * (d[:, None] + d)
 
     weights = multipliers / slacks
@@ -160,7 +160,7 @@ def _step(U: Array, intervals: Intervals, state: NewtonState) -> NewtonState:
     tilt = (weights[0] - weights[1]) / E
     active = np.stack([weights[0] >= weights[1], weights[0] < weights[1]]) & finite
     solve = schur.solver(V, E)
-    dual_residual = adjoint(U, state.y) - state.S
+    dual_residual = F.adjoint(state.y) - state.S
     scaled_residual = _hermitian(G.conj().T @ dual_residual @ G)
     norm_residual = 1.0 - float(np.sum(multipliers * w))
     border = solve(tilt * w)
@@ -176,7 +176,7 @@ def _step(U: Array, intervals: Intervals, state: NewtonState) -> NewtonState:
         known = w @ (push[0] + push[1]) + (tilt * w) @ (plain - r)
         dt = float((norm_residual - known) / slope)
         dy = plain - border * dt
-        dS = adjoint(U, dy) + dual_residual
+        dS = F.adjoint(dy) + dual_residual
         in_S = _hermitian(G.conj().T @ dS @ G)
         in_A = R - in_S
         d_slacks = np.where(finite, dt * w - SIGNS * forward_dense(V, in_A), 0.0)
@@ -215,7 +215,7 @@ def _step(U: Array, intervals: Intervals, state: NewtonState) -> NewtonState:
     X = sl.cholesky(A, lower=True, check_finite=False)
     S = _hermitian(state.S + dual * step.change)
     t = state.t + primal * step.dt
-    values = forward(U, X)
+    values = forward(F, X)
     # Recomputed, not carried: the slack of a row near its end is a small difference.
     moved = slacks + primal * step.d_slacks
     fresh = np.where(finite, ends + t * w - SIGNS * values, 1.0)

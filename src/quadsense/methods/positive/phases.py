@@ -145,7 +145,7 @@ def start(problem: Program, earlier: State | None = None, factor: Array | None =
     worst = int(np.argmin(intervals.hi))
     if intervals.hi[worst] < 0.0:
         # u* A u >= 0: one negative reading is a proof by itself.
-        proof = certify(problem.U, intervals, np.eye(1, len(intervals.hi), worst).ravel())
+        proof = certify(problem.F, intervals, np.eye(1, len(intervals.hi), worst).ravel())
         return replace(state, verdict=Verdict.INFEASIBLE, certificate=proof)
     return state
 
@@ -154,13 +154,13 @@ def _by_coordinates(
     problem: Program, before: symmetric.SymmetricState | nearest.NearestState | None
 ) -> symmetric.SymmetricState | nearest.NearestState:
     """Begin with the measurement coordinates y, those of an earlier problem if given."""
-    U, intervals, origin = problem.rows, problem.inner, problem.origin
+    F, intervals, origin = problem.rows, problem.inner, problem.origin
     if before is None:
-        if symmetric.suits(U, intervals, origin):
-            return symmetric.start(U, intervals, origin)
-        return nearest.start(U, intervals, origin)
+        if symmetric.suits(F, intervals, origin):
+            return symmetric.start(F, intervals, origin)
+        return nearest.start(F, intervals, origin)
     memory = before.memory if isinstance(before, nearest.NearestState) else ()
-    return nearest.start(U, intervals, origin, before.y, memory)
+    return nearest.start(F, intervals, origin, before.y, memory)
 
 
 def matrix(state: State) -> Array:
@@ -194,8 +194,8 @@ def _offer(problem: Program, state: State, X: Array, ratio: float) -> State:
     X = X if problem.basis is None else np.asarray(problem.basis @ X)
     verdict = state.verdict
     if ratio <= 1.0:
-        error = forward_error(problem.U, X)
-        ratio = problem.intervals.max_ratio(forward(problem.U, X), error)
+        error = forward_error(problem.F, X)
+        ratio = problem.intervals.max_ratio(forward(problem.F, X), error)
         verdict = Verdict.MET if ratio <= state.goal else verdict
     return replace(state, X=X, max_ratio=ratio, verdict=verdict)
 
@@ -216,7 +216,7 @@ def _carefully(problem: Program, state: State) -> State:
 
 def _prove(problem: Program, state: State, y: Real) -> State:
     """Keep y if it proves more than the best; say INFEASIBLE if it proves that."""
-    proof = certify(problem.U, problem.intervals, y, problem.floor)
+    proof = certify(problem.F, problem.intervals, y, problem.floor)
     best = state.certificate
     if (proof.lower_bound, proof.trace_bound) <= (best.lower_bound, best.trace_bound):
         return state

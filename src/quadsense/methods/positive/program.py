@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from quadsense.core.products import adjoint
+from quadsense.measurements.sensing import Sensing
 from quadsense.methods.positive.maps import EPS, Array, Intervals, forward_error
 from quadsense.proofs.positive import lift_floor
 
@@ -21,12 +21,12 @@ class Program:
 
     Attributes
     ----------
-    U : ndarray, shape (m, n)
+    F : Sensing
         The rows as given.
-    rows : ndarray, shape (m, k)
-        The rows in coordinates: U itself where they span the space.
+    rows : Sensing
+        The rows in coordinates, of length k: F itself where they span the space.
     basis : ndarray, shape (n, k), or None
-        Orthonormal basis of the span, ``rows = U @ basis.conj()``; None where it is everything.
+        Orthonormal basis of the span; None where it is everything.
     intervals : Intervals
         As asked.
     inner : Intervals
@@ -34,13 +34,13 @@ class Program:
     origin : ndarray, shape (k, k)
         The matrix to stay near to.
     floor : float
-        See `infeasible.lift_floor`; of U.
+        See `infeasible.lift_floor`; of F.
     max_trace : float
         Where the rows do not span the space: a fit of a larger trace counts as none.
     """
 
-    U: Array
-    rows: Array
+    F: Sensing
+    rows: Sensing
     basis: Array | None
     intervals: Intervals
     inner: Intervals
@@ -50,13 +50,16 @@ class Program:
 
 
 def prepare(
-    U: Array, intervals: Intervals, origin: Array | float | None = None, max_trace: float = np.inf
+    U: Array | Sensing,
+    intervals: Intervals,
+    origin: Array | float | None = None,
+    max_trace: float = np.inf,
 ) -> Program:
     """Return the problem in coordinates of the span of the rows.
 
     Parameters
     ----------
-    U : ndarray, shape (m, n)
+    U : Sensing, or ndarray of shape (m, n)
         Rows, about unit norm.
     intervals : Intervals
         Of the m measurements.
@@ -65,28 +68,29 @@ def prepare(
     max_trace : float, optional
         1e6 times ``n max|b|`` unless finite.
     """
-    m, n = U.shape
-    floor = lift_floor(U, intervals) if n <= m else 0.0
+    F = Sensing.of(U)
+    m, n = F.shape
+    floor = lift_floor(F, intervals) if n <= m else 0.0
     basis: Array | None = None
     if n > m:
-        left, values, _ = np.linalg.svd(U.T, full_matrices=False)
+        left, values, _ = np.linalg.svd(F.rows().T, full_matrices=False)
         basis = left[:, values > m * EPS * values[0]]
     elif floor == 0.0:
-        values, vectors = np.linalg.eigh(adjoint(U, np.ones(m)))
+        values, vectors = np.linalg.eigh(F.adjoint(np.ones(m)))
         keep = values > m * EPS * values[-1]
         basis = None if bool(np.all(keep)) else vectors[:, keep]
-    rows = U if basis is None else np.asarray(U @ basis.conj())
-    k = rows.shape[1]
+    rows = F if basis is None else F.within(basis)
+    k = rows.n
     ends = np.concatenate([intervals.lo, intervals.hi])
     ends = ends[np.isfinite(ends)]
     if origin is None:
         origin = max(0.0, float(np.mean(ends))) if ends.size else 0.0
     if isinstance(origin, float):
-        near = origin * np.eye(k, dtype=U.dtype)
+        near = origin * np.eye(k, dtype=F.dtype)
     else:
         near = origin if basis is None else basis.conj().T @ origin @ basis
     size = float(np.max(np.abs(ends), initial=0.0))
     error = forward_error(rows, np.sqrt(size) * np.eye(k))
     margin = np.clip(4.0 * error / intervals.width, 1e-7, 0.25)
     limit = max_trace if np.isfinite(max_trace) else 1e6 * n * size
-    return Program(U, rows, basis, intervals, intervals.widened(1.0 - margin), near, floor, limit)
+    return Program(F, rows, basis, intervals, intervals.widened(1.0 - margin), near, floor, limit)

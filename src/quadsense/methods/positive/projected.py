@@ -25,8 +25,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from quadsense.core.products import adjoint
-from quadsense.core.products import forward as forward_dense
+from quadsense.measurements.sensing import Sensing
 from quadsense.methods.positive.maps import Array, Intervals, Real, forward
 
 DOUBLINGS = 100  # raises of the stiffness after which only rounding is left to fight
@@ -71,10 +70,10 @@ class ProjectedState:
     iteration: int
 
 
-def start(U: Array, intervals: Intervals, X: Array, aim: float) -> ProjectedState:
+def start(F: Sensing, intervals: Intervals, X: Array, aim: float) -> ProjectedState:
     """Return the state at X, at rest."""
     A = np.asarray(X @ X.conj().T)
-    values = forward(U, X)
+    values = forward(F, X)
     value = _value(intervals.widened(aim), values)
     ratio = intervals.max_ratio(values)
     return ProjectedState(X, A, A, values, values, 1.0, 1.0, aim, value, ratio, 0)
@@ -85,13 +84,13 @@ def misses(intervals: Intervals, state: ProjectedState) -> Real:
     return intervals.widened(state.aim).excess(state.values)
 
 
-def advance(U: Array, intervals: Intervals, state: ProjectedState, steps: int) -> ProjectedState:
+def advance(F: Sensing, intervals: Intervals, state: ProjectedState, steps: int) -> ProjectedState:
     """Return the state after at most ``steps`` steps; fewer when the intervals are met."""
     aimed = intervals.widened(state.aim)
     for _ in range(steps):
         if state.max_ratio <= 1.0:
             break
-        state = _step(U, intervals, aimed, state)
+        state = _step(F, intervals, aimed, state)
     return state
 
 
@@ -101,7 +100,7 @@ def _value(aimed: Intervals, values: Real) -> float:
 
 
 def _step(
-    U: Array, intervals: Intervals, aimed: Intervals, state: ProjectedState
+    F: Sensing, intervals: Intervals, aimed: Intervals, state: ProjectedState
 ) -> ProjectedState:
     """Take one accelerated step, raising the stiffness until the quadratic model holds."""
     momentum = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * state.momentum**2))
@@ -110,14 +109,14 @@ def _step(
     base_values = state.values + carry * (state.values - state.previous_values)
     excess = aimed.excess(base_values)
     base_value = 0.5 * float(excess @ excess)
-    gradient = adjoint(U, excess)
+    gradient = F.adjoint(excess)
     n = len(base)
-    coupling = 1.0 if np.iscomplexobj(U) else 0.5
+    coupling = 1.0 if F.is_complex else 0.5
     stiffness = state.stiffness
     for _ in range(DOUBLINGS):
         X = _project(base, gradient / stiffness, coupling)
         A = np.asarray(X @ X.conj().T)
-        values = forward(U, X) if 2 * X.shape[1] <= n else forward_dense(U, A)
+        values = forward(F, X) if 2 * X.shape[1] <= n else F.forward(A)
         value = _value(aimed, values)
         change = A - base
         length = float(np.vdot(change, change).real + coupling * np.trace(change).real ** 2)

@@ -13,30 +13,27 @@ import scipy.linalg as sl
 
 from quadsense.core.packed import features
 from quadsense.core.products import unknowns
+from quadsense.measurements.sensing import Sensing
 from quadsense.methods.positive.maps import Array, Real
 
 
-def flops(U: Array) -> float:
+def flops(F: Sensing) -> float:
     """Return about what a step costs."""
-    return min(_flops_by_rows(U), _flops_by_unknowns(U)) + 30.0 * float(U.shape[1]) ** 3
+    by_rows, by_unknowns = _flops(F.m, F.n, F.unknowns)
+    return min(by_rows, by_unknowns) + 30.0 * float(F.n) ** 3
 
 
-def entries(U: Array) -> int:
+def entries(F: Sensing) -> int:
     """Return the size of the largest array a step makes."""
-    m = len(U)
-    if _flops_by_rows(U) <= _flops_by_unknowns(U):
-        return m * m
-    return unknowns(U) * max(m, 4 * unknowns(U))
+    by_rows, by_unknowns = _flops(F.m, F.n, F.unknowns)
+    if by_rows <= by_unknowns:
+        return F.m * F.m
+    return F.unknowns * max(F.m, 4 * F.unknowns)
 
 
-def _flops_by_rows(U: Array) -> float:
-    m, n = U.shape
-    return float(m**3 / 3.0 + m**2 * n)
-
-
-def _flops_by_unknowns(U: Array) -> float:
-    # At worst twice as many rows as unknowns are solved for apart: 9 and a bit N^3.
-    return float(len(U) * unknowns(U) ** 2 + 10.0 * unknowns(U) ** 3)
+def _flops(m: int, n: int, size: int) -> tuple[float, float]:
+    """By rows, and by unknowns: there at worst twice as many rows as unknowns are solved for."""
+    return m**3 / 3.0 + float(m) ** 2 * n, m * float(size) ** 2 + 10.0 * float(size) ** 3
 
 
 def solver(V: Array, E: Real) -> Callable[[Real], Real]:
@@ -46,7 +43,8 @@ def solver(V: Array, E: Real) -> Callable[[Real], Real]:
     ``I + C C'`` with the rows ``sqrt(E_i) v_i v_i*`` as real vectors.
     """
     scale = np.sqrt(E)
-    if _flops_by_rows(V) <= _flops_by_unknowns(V):
+    by_rows, by_unknowns = _flops(len(V), V.shape[1], unknowns(V))
+    if by_rows <= by_unknowns:
         M = V @ V.conj().T
         M = M.real**2 + M.imag**2 if np.iscomplexobj(M) else np.square(M, out=M)
         M *= scale[:, None]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from quadsense.core.products import unknowns
+from quadsense.measurements.sensing import Sensing
 from quadsense.methods.krylov import residuals
 from quadsense.methods.positive.maps import Array, Intervals, Real, cholesky
 
@@ -62,21 +62,21 @@ class SymmetricState:
         return self.left or self.fit.finished
 
 
-def suits(U: Array, intervals: Intervals, origin: Array) -> bool:
+def suits(F: Sensing, intervals: Intervals, origin: Array) -> bool:
     """Whether to begin with it: A_1 definite, neither more rows than unknowns nor fewer than n."""
-    m, n = U.shape
-    if not n <= m <= unknowns(U):
+    m, n = F.shape
+    if not n <= m <= F.unknowns:
         return False
     two_sided = intervals.target() is not None and bool(np.all(intervals.hi > intervals.lo))
     return two_sided and cholesky(origin) is not None
 
 
-def start(U: Array, intervals: Intervals, origin: Array) -> SymmetricState:
+def start(F: Sensing, intervals: Intervals, origin: Array) -> SymmetricState:
     """Return the state at ``y = 0``.
 
     Parameters
     ----------
-    U : ndarray, shape (m, n)
+    F : Sensing
         Rows of norm at most 1.
     intervals : Intervals
         Two-sided; see `suits`.
@@ -86,7 +86,7 @@ def start(U: Array, intervals: Intervals, origin: Array) -> SymmetricState:
     b = intervals.target()
     assert b is not None
     # Without memory, neither K nor a factor of it is formed: `nearest` has none either.
-    system = residuals.prepare(U, b, 0.5 * (intervals.hi - intervals.lo), origin, memory=0)
+    system = residuals.prepare(F, b, 0.5 * (intervals.hi - intervals.lo), origin, memory=0)
     fit = residuals.start(system)
     return _looked_at(
         SymmetricState(system, fit, np.zeros_like(origin), np.inf, fit.max_ratio, False)

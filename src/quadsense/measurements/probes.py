@@ -1,0 +1,297 @@
+"""A kind of probes: rows ``u_i`` that need not be stored, known by two products.
+
+A new kind writes `times` and `combine` and says its shape; `Sensing` derives all else from them,
+for rows of unit norm. What a kind can do faster it overrides.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import Any, ClassVar
+
+import array_api_compat.numpy as np_compat
+import numpy as np
+import numpy.typing as npt
+
+from quadsense.arrays import Array, device, to_numpy
+
+BLOCK_ELEMENTS = 2**20
+"""Elements of a temporary block: 8 or 16 MiB, half a last-level cache."""
+
+Weigh = Callable[[slice, Array], Array]
+
+
+class Probes(ABC):
+    """Rows ``u_i``, i = 1..m, of length n, as their kind holds them.
+
+    Attributes
+    ----------
+    m, n : int
+    is_complex : bool
+    rounding : float
+        Relative error of `times` and `combine` beyond that of inner products of length n.
+    storage : str
+        In a word, for people.
+    """
+
+    m: int
+    n: int
+    is_complex: bool = False
+    rounding: float = 0.0
+    storage: ClassVar[str] = "operator"
+
+    # --- what a kind must write --------------------------------------------------------------
+
+    @abstractmethod
+    def times(self, X: Array) -> Array:
+        """``u_i* x`` for every row: (n, k) to (m, k)."""
+
+    @abstractmethod
+    def combine(self, Y: Array) -> Array:
+        """``sum_i u_i y_i``: (m, k) to (n, k)."""
+
+    # --- facts, overridden by kinds that hold arrays -----------------------------------------
+
+    @property
+    def xp(self) -> Any:
+        """Array namespace of vectors and dense results."""
+        return np_compat
+
+    @cached_property
+    def dtype(self) -> Any:
+        """Float64 or complex128 of the namespace: the type of the arithmetic."""
+        return self.xp.complex128 if self.is_complex else self.xp.float64
+
+    @cached_property
+    def held_norms(self) -> Array:
+        """Norms of the rows as they are held, (m,)."""
+        parts = [self.xp.sum(self.xp.abs(rows) ** 2, axis=1) for _, rows in self.blocks()]
+        return self.xp.sqrt(self.xp.concat(parts))
+
+    @cached_property
+    def exponents(self) -> npt.NDArray[np.int64]:
+        """The user's rows are those held times these powers of two."""
+        return np.zeros(self.m, dtype=np.int64)
+
+    @property
+    def norms(self) -> Array:
+        """Norms of the user's rows, (m,)."""
+        return self.held_norms
+
+    @property
+    def given(self) -> Any:
+        """What the user gave."""
+        return self
+
+    def same_as(self, other: Probes) -> bool:
+        """Whether these are the same rows, to the last bit."""
+        return self is other
+
+    # --- blocks ------------------------------------------------------------------------------
+
+    def slices(self, width: int | None = None) -> Iterator[slice]:
+        """Slices of rows whose temporaries, `width` numbers a row, stay within a block."""
+        size = max(1, BLOCK_ELEMENTS // max(self.n if width is None else width, 1))
+        for begin in range(0, self.m, size):
+            yield slice(begin, min(begin + size, self.m))
+
+    def blocks(self) -> Iterator[tuple[slice, Array]]:
+        """Dense rows, a block at a time."""
+        # A block of a kind without stored rows is made from as many columns of length m.
+        for part in self.slices(max(self.n, self.m)):
+            yield part, self.block(part.start, part.stop)
+
+    def block(self, first: int, last: int) -> Array:
+        """Dense rows `first` to `last`: (last - first, n)."""
+        return self.take(self.xp.arange(first, last))
+
+    def take(self, index: Array) -> Array:
+        """Those rows, dense."""
+        chosen = to_numpy(index)
+        picked = np.zeros((self.m, chosen.size))
+        picked[chosen, np.arange(chosen.size)] = 1.0
+        return self.combine(self.own(picked)).T
+
+    def own(self, values: Any) -> Array:
+        """A NumPy array in this namespace, on this device, in the type of the arithmetic."""
+        xp = self.xp
+        if xp is np_compat:
+            return np.asarray(values).astype(self.dtype, copy=False)
+        return xp.asarray(np.asarray(values), dtype=self.dtype, device=self.device)
+
+    @property
+    def device(self) -> Any:
+        """Where vectors live."""
+        return device(self.held_norms)
+
+    def _columns(self) -> Iterator[tuple[slice, Array]]:
+        """Unit vectors ``e_j``, some at a time, so that their images fit in a block."""
+        size = max(1, BLOCK_ELEMENTS // max(self.m, self.n))
+        for begin in range(0, self.n, size):
+            part = slice(begin, min(begin + size, self.n))
+            unit = np.zeros((self.n, part.stop - begin))
+            unit[np.arange(begin, part.stop), np.arange(part.stop - begin)] = 1.0
+            yield part, self.own(unit)
+
+    # --- the sensing map, from the two products ----------------------------------------------
+
+    def forward(self, A: Array) -> Array:
+        """``u_i* A u_i``: (n, n) to (m,); ``sum_j (u* A e_j) conj(u* e_j)``."""
+        xp, total = self.xp, 0.0
+        for part, unit in self._columns():
+            left, right = self.times(A[:, part]), self.times(unit)
+            product = left * xp.conj(right) if self.is_complex else left * right
+            total = total + xp.sum(self.real(product), axis=1)
+        return total
+
+    def adjoint(self, y: Array) -> Array:
+        """``sum_i y_i u_i u_i*``: (m,) to (n, n); its columns are ``sum_i u_i y_i (u_i* e_j)``."""
+        xp = self.xp
+        weights = xp.astype(y, self.dtype, copy=False)[:, None]
+        parts = [self.combine(weights * self.times(unit)) for _, unit in self._columns()]
+        return xp.concat(parts, axis=1)
+
+    def squared_columns(self, y: Array) -> Array:
+        """``sum_i y_i |u_ij|^2`` for every j: (m,) to (n,)."""
+        xp = self.xp
+        parts = [
+            xp.sum(y[:, None] * xp.abs(self.times(unit)) ** 2, axis=0)
+            for _, unit in self._columns()
+        ]
+        return xp.concat(parts)
+
+    def inner(self, rows: slice, columns: slice) -> Array:
+        """``|<u_i, u_j>|`` for those rows and columns."""
+        images = self.times(self.block(columns.start, columns.stop).T)
+        return self.xp.abs(images[rows, :])
+
+    def images(self, Y: Array) -> Array:
+        """``P`` with columns ``u_i* Y^T``: (k, n) to (k, m), each row in one piece."""
+        P = self.times(Y.T).T
+        return np.ascontiguousarray(P) if self.xp is np_compat else P
+
+    def through(self, Y: Array, weigh: Weigh) -> tuple[Array, Array]:
+        """``P`` with columns ``u_i* Y^T`` and ``sum_i weigh(P)_i u_i``, in one pass where possible.
+
+        Parameters
+        ----------
+        Y : array of shape (k, n)
+        weigh : callable
+            ``weigh(rows, p)`` takes a slice of rows and their part of P, (k, rows), and may change
+            that part; it returns an array of its shape.
+
+        Returns
+        -------
+        P : array of shape (k, m)
+        total : array of shape (k, n)
+        """
+        P = self.images(Y)
+        return P, self.sums(weigh(slice(0, self.m), P))
+
+    def sums(self, C: Array) -> Array:
+        """``sum_i C_ki u_i``: (k, m) to (k, n)."""
+        return self.combine(C.T).T
+
+    def real(self, x: Array) -> Array:
+        """Real part; x itself where rows are real."""
+        return self.xp.real(x) if self.is_complex else x
+
+    def only(self, index: npt.NDArray[np.int64]) -> Probes:
+        """Those rows alone."""
+        return Chosen(self, index)
+
+
+class Chosen(Probes):
+    """Some rows of other probes."""
+
+    storage = "chosen"
+
+    def __init__(self, whole: Probes, index: npt.NDArray[np.int64]) -> None:
+        self.whole, self.index = whole, np.asarray(index, dtype=np.int64)
+        self.m, self.n, self.is_complex = self.index.size, whole.n, whole.is_complex
+        self.rounding = whole.rounding
+
+    @property
+    def xp(self) -> Any:
+        """That of the whole."""
+        return self.whole.xp
+
+    def times(self, X: Array) -> Array:
+        """``u_i* x``."""
+        return self.xp.take(self.whole.times(X), self._positions, axis=0)
+
+    def combine(self, Y: Array) -> Array:
+        """``sum_i u_i y_i``."""
+        spread = np.zeros((self.whole.m, Y.shape[1]), dtype=to_numpy(Y).dtype)
+        spread[self.index] = to_numpy(Y)
+        return self.whole.combine(self.whole.own(spread))
+
+    def take(self, index: Array) -> Array:
+        """Those rows, dense."""
+        return self.whole.take(self.xp.asarray(self.index[to_numpy(index)], device=self.device))
+
+    @cached_property
+    def held_norms(self) -> Array:
+        """Those of the chosen rows."""
+        return self.xp.take(self.whole.held_norms, self._positions)
+
+    @cached_property
+    def _positions(self) -> Array:
+        return self.xp.asarray(self.index, device=self.whole.device)
+
+    @property
+    def device(self) -> Any:
+        """Where vectors live."""
+        return self.whole.device
+
+
+class OnNumpy(Probes):
+    """Probes of another namespace, seen as NumPy's: only what goes in and comes out is copied."""
+
+    def __init__(self, kind: Probes) -> None:
+        self.kind = kind
+        self.m, self.n, self.is_complex = kind.m, kind.n, kind.is_complex
+        self.rounding = kind.rounding
+
+    def times(self, X: Array) -> Array:
+        """``u_i* x``."""
+        return to_numpy(self.kind.times(self.kind.own(X)))
+
+    def combine(self, Y: Array) -> Array:
+        """``sum_i u_i y_i``."""
+        return to_numpy(self.kind.combine(self.kind.own(Y)))
+
+    def take(self, index: Array) -> Array:
+        """Those rows, dense."""
+        return to_numpy(self.kind.take(self.kind.xp.asarray(index, device=self.kind.device)))
+
+    def block(self, first: int, last: int) -> Array:
+        """Dense rows `first` to `last`."""
+        return to_numpy(self.kind.block(first, last))
+
+    def forward(self, A: Array) -> Array:
+        """``u_i* A u_i``."""
+        return to_numpy(self.kind.forward(self.kind.own(A)))
+
+    def adjoint(self, y: Array) -> Array:
+        """``sum_i y_i u_i u_i*``."""
+        return to_numpy(self.kind.adjoint(self._vector(y)))
+
+    def inner(self, rows: slice, columns: slice) -> Array:
+        """``|<u_i, u_j>|``."""
+        return to_numpy(self.kind.inner(rows, columns))
+
+    @cached_property
+    def held_norms(self) -> Array:
+        """Norms of the rows as they are held."""
+        return to_numpy(self.kind.held_norms)
+
+    @property
+    def exponents(self) -> Any:
+        """The user's rows are those held times these powers of two."""
+        return self.kind.exponents
+
+    def _vector(self, y: Array) -> Array:
+        return self.kind.xp.asarray(np.asarray(y, dtype=np.float64), device=self.kind.device)

@@ -1,0 +1,385 @@
+"""`Sensing`: the sensing map F on scaled rows of any kind of probes, all that methods see of them.
+
+Rows are scaled to unit norm, and for some methods weighed, without being copied: factors meet what
+goes in and what comes out. With ``conjugate`` the rows stay as they are and A is conjugated on its
+way in and out: ``K`` is the same, and ``conj(F*(y))`` of the given rows is ``F*(y)`` of the meant.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from quadsense.arrays import Array, is_numpy, to_numpy
+from quadsense.core import packed, products
+from quadsense.measurements.dense import Dense
+from quadsense.measurements.probes import BLOCK_ELEMENTS, OnNumpy, Probes, Weigh
+from quadsense.measurements.sparse import Sparse
+
+NARROW = 64
+"""Columns that a block has at least."""
+
+FEATURE_ROWS = 1024
+"""Rows whose features are formed together: they and their products stay in cache."""
+
+SINGLE_NORMS = 1e9
+"""Norms, and their inverses, up to which rows in single precision are used as they are."""
+
+
+class Sensing:
+    """``F(A)_i = v_i* A v_i``, v_i a row of the probes times a factor.
+
+    Parameters
+    ----------
+    kind : Probes
+        The rows as they are held.
+    conjugate : bool
+        Whether row i is held as ``u_i*`` rather than ``u_i``.
+    factors : array of shape (m,) or 1.0, optional
+        By default the rows are brought to unit norm, and rows of zeros stay so; 1.0 leaves them.
+
+    Attributes
+    ----------
+    m, n, shape, is_complex, dtype
+        Number of rows, their length, both, and the type of A.
+    norms : array of shape (m,)
+        Norms of the user's rows.
+    squares : array of shape (m,)
+        Squared norms of the rows ``v_i``: F of the identity.
+    """
+
+    def __init__(self, kind: Probes, conjugate: bool = False, factors: Any = None) -> None:
+        self.kind = kind
+        self.m, self.n, self.is_complex = kind.m, kind.n, kind.is_complex
+        self.conjugate = conjugate and self.is_complex
+        self.xp = xp = kind.xp
+        self.norms = kind.norms
+        held = kind.held_norms
+        self.factors: Array | None  # None: 1
+        if factors is None:
+            self.squares = xp.astype(held > 0, held.dtype)
+            self.factors = self.squares / xp.where(held > 0, held, 1.0)
+        elif isinstance(factors, float):
+            self.factors, self.squares = None, held * held
+        else:
+            self.factors, self.squares = factors, (held * factors) ** 2
+
+    @classmethod
+    def of(cls, U: Any) -> Sensing:
+        """The rows of a NumPy array as they are; what is one already, itself."""
+        if isinstance(U, cls):
+            return U
+        kind = Dense(np.asarray(U))
+        wild = bool(kind.exponents.any())
+        return cls(kind, factors=np.ldexp(1.0, kind.exponents) if wild else 1.0)
+
+    # --- facts -------------------------------------------------------------------------------
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(m, n)."""
+        return self.m, self.n
+
+    def __len__(self) -> int:
+        """Number of rows."""
+        return self.m
+
+    @property
+    def dtype(self) -> Any:
+        """Float64 or complex128 of the namespace."""
+        return self.kind.dtype
+
+    @property
+    def inverse(self) -> Array:
+        """The factors, (m,)."""
+        return self.xp.ones_like(self.squares) if self.factors is None else self.factors
+
+    @property
+    def nonzero(self) -> Array:
+        """(m,) 1.0 for a row, 0.0 for a row of zeros: F of the identity on unit rows."""
+        return self.squares
+
+    @property
+    def unknowns(self) -> int:
+        """Real dimensions of A: n(n+1)/2 symmetric, n^2 Hermitian."""
+        return packed.size_of(self.n, self.is_complex)
+
+    @property
+    def rounding(self) -> float:
+        """What the kind of probes errs by, beyond inner products."""
+        return self.kind.rounding
+
+    @cached_property
+    def has_unit_norm(self) -> bool:
+        """Whether the rows came with unit norm, to rounding."""
+        slack = 4.0 * (self.n + 4) * np.finfo(np.float64).eps
+        return bool(np.all(np.abs(to_numpy(self.norms) - 1.0) <= slack))
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether the rows are held sparse."""
+        return isinstance(self.kind, Sparse)
+
+    @property
+    def prefers_gram(self) -> bool:
+        """Whether ``K y`` costs less through inner products of rows than through an (n, n)."""
+        return self.is_sparse or self.m <= 2 * self.n
+
+    def same_as(self, other: Sensing) -> bool:
+        """Whether these are the same rows, seen alike."""
+        return (
+            type(self.kind) is type(other.kind)
+            and self.conjugate == other.conjugate
+            and self.kind.same_as(other.kind)
+            and bool(np.array_equal(to_numpy(self.norms), to_numpy(other.norms)))
+        )
+
+    # --- other views of the same rows --------------------------------------------------------
+
+    def weighed(self, scales: Array) -> Sensing:
+        """Rows times scales, of shape (m,), nothing copied."""
+        other = copy.copy(self)
+        other.__dict__.pop("single", None)
+        other.factors = scales if self.factors is None else self.factors * scales
+        other.squares = self.squares * scales * scales
+        return other
+
+    def only(self, index: npt.NDArray[np.int64]) -> Sensing:
+        """Some of the rows."""
+        factors = 1.0 if self.factors is None else self._vector(to_numpy(self.factors)[index])
+        return Sensing(self.kind.only(index), self.conjugate, factors)
+
+    def on_numpy(self) -> Sensing:
+        """The same for methods: NumPy arrays go in and come out, and rows that came with unit norm
+        are taken as they are, a rounding off. What is claimed is judged by the rows themselves.
+        """
+        if not is_numpy(self.squares):
+            return Sensing(OnNumpy(self.kind), self.conjugate, to_numpy(self.inverse))
+        if self.factors is None or not self.has_unit_norm:
+            return self
+        other = copy.copy(self)
+        other.factors = None
+        return other
+
+    def within(self, basis: npt.NDArray[Any]) -> Sensing:
+        """The rows in coordinates of an orthonormal basis, (n, k), of their span; dense."""
+        return Sensing.of(np.ascontiguousarray(to_numpy(self.times(basis)).conj()))
+
+    def exact(self) -> tuple[Sensing, npt.NDArray[np.int64]]:
+        """Rows over powers of two, so that no digit changes, of norm 1/16 to 16; the exponents."""
+        inverse = to_numpy(self.inverse)
+        shifts = np.where(inverse > 0, 1 - np.frexp(inverse)[1], 0)
+        if np.all(np.abs(shifts) <= 4):
+            shifts = np.zeros_like(shifts)
+        factors = self._vector(np.ldexp(1.0, -shifts)) if shifts.any() else 1.0
+        return Sensing(self.kind, self.conjugate, factors), self.kind.exponents + shifts
+
+    @cached_property
+    def single(self) -> Sensing:
+        """The same in single precision, where that is quicker: half the size of U."""
+        if not isinstance(self.kind, Dense) or not is_numpy(self.kind.U):
+            return self
+        dtype = np.dtype(np.complex64 if self.is_complex else np.float32)
+        if self.kind.U.dtype == dtype and self._moderate:
+            factors = 1.0 if self.factors is None else self.factors
+            return Sensing(Dense(self.kind.U, dtype), self.conjugate, factors)
+        rows = np.empty(self.shape, dtype)
+        for part, block in self.blocks():
+            rows[part] = block
+        return Sensing(Dense(rows, dtype), factors=1.0)
+
+    @property
+    def _moderate(self) -> bool:
+        """Whether squares of products with the rows as held stay within single precision."""
+        held = to_numpy(self.kind.held_norms)
+        held = held[held > 0]
+        return bool(held.size == 0 or 1 / SINGLE_NORMS < held.min() <= held.max() < SINGLE_NORMS)
+
+    # --- blocks of rows ----------------------------------------------------------------------
+
+    def slices(self, width: int | None = None) -> Iterator[slice]:
+        """Slices of rows whose temporaries, `width` numbers a row, stay within a block."""
+        return self.kind.slices(width)
+
+    def blocks(self) -> Iterator[tuple[slice, Array]]:
+        """Dense rows ``v_i``, a block at a time."""
+        for part, rows in self.kind.blocks():
+            yield part, self._seen(rows, None if self.factors is None else self.factors[part])
+
+    def block(self, first: int, last: int) -> Array:
+        """Dense rows ``v_i`` from `first` to `last`: (last - first, n)."""
+        factors = None if self.factors is None else self.factors[first:last]
+        return self._seen(self.kind.block(first, last), factors)
+
+    def rows(self) -> Array:
+        """All rows ``v_i``, dense: U itself where that is what it is. Small problems only."""
+        return self.block(0, self.m)
+
+    def take_unit(self, index: Array) -> Array:
+        """Dense rows ``v_i``: (k, n)."""
+        factors = None if self.factors is None else self.xp.take(self.factors, index)
+        return self._seen(self.kind.take(index), factors)
+
+    def take(self, index: Array) -> Array:
+        """Dense rows ``u_i`` as given, but conjugated where asked: (k, n)."""
+        return self.take_unit(index) * self._cast(self.xp.take(self.norms, index))[:, None]
+
+    def _seen(self, rows: Array, factors: Array | None) -> Array:
+        return self._meant(rows if factors is None else rows * self._cast(factors)[:, None])
+
+    def _cast(self, y: Array) -> Array:
+        """A real vector or matrix in the type of the rows, for products with them."""
+        return self.xp.astype(y, self.dtype, copy=False)
+
+    def _vector(self, values: Any) -> Array:
+        """A NumPy vector where the rows live."""
+        if is_numpy(self.squares):
+            return np.asarray(values, dtype=np.float64)
+        return self.xp.asarray(np.asarray(values, dtype=np.float64), device=self.kind.device)
+
+    def _meant(self, A: Array) -> Array:
+        """A of the given rows from A of the meant ones, and back."""
+        return self.xp.conj(A) if self.conjugate else A
+
+    # --- products ----------------------------------------------------------------------------
+
+    def times(self, X: Array) -> Array:
+        """``v_i* x``: (n, k) to (m, k)."""
+        return self._meant(self._scaled(self.kind.times(self._meant(self._cast(X)))))
+
+    def combine(self, Y: Array) -> Array:
+        """``sum_i v_i y_i``: (m, k) to (n, k)."""
+        return self._meant(self.kind.combine(self._meant(self._scaled(Y))))
+
+    def _scaled(self, Y: Array) -> Array:
+        """Rows of Y, (m, k), times the factors."""
+        return Y if self.factors is None else self._cast(self.factors)[:, None] * Y
+
+    def forward(self, A: Array) -> Array:
+        """``F(A)_i = v_i* A v_i``: (n, n) to (m,)."""
+        return self._weighed(self.kind.forward(self._meant(self._cast(A))))
+
+    def adjoint(self, y: Array) -> Array:
+        """``F*(y) = sum_i y_i v_i v_i*``: (m,) to (n, n)."""
+        return self._meant(self.kind.adjoint(self._weighed(y)))
+
+    def _weighed(self, y: Array) -> Array:
+        """A vector, (m,), times the squares of the factors."""
+        return y if self.factors is None else y * (self.factors * self.factors)
+
+    def sweep(self, A: Array, weigh: Callable[[Array], Array]) -> tuple[Array, Array]:
+        """``z = F(A)`` and ``F*(weigh(z))``."""
+        z = self.forward(A)
+        return z, self.adjoint(weigh(z))
+
+    def quadratic(self, times: Callable[[Array], Array]) -> Array:
+        """``v_i* A v_i`` for an A known by its products ``times(X)``."""
+        xp, parts = self.xp, []
+        for _, rows in self.blocks():
+            conjugated = xp.conj(rows) if self.is_complex else rows
+            parts.append(self.kind.real(xp.sum(conjugated * times(rows.T).T, axis=1)))
+        return xp.concat(parts)
+
+    def squared_columns(self, y: Array) -> Array:
+        """``sum_i y_i |v_ij|^2`` for every j: (m,) to (n,)."""
+        return self.kind.squared_columns(self._weighed(y))
+
+    def images(self, Y: Array) -> Array:
+        """``P`` with columns ``v_i* Y^T``: (k, n) to (k, m)."""
+        P = self.kind.images(self._meant(Y))
+        return self._meant(P if self.factors is None else P * self._cast(self.factors))
+
+    def through(self, Y: Array, weigh: Weigh) -> tuple[Array, Array]:
+        """``P`` with columns ``v_i* Y^T``, and ``sum_i weigh(P)_i v_i``: see `Probes.through`."""
+        if self.factors is None and not self.conjugate:
+            return self.kind.through(Y, weigh)
+        factors = self._cast(self.inverse)
+
+        def inside(part: slice, p: Array) -> Array:
+            p *= factors[part]
+            if self.conjugate:
+                np.conj(p, out=p)
+            return self._meant(weigh(part, p) * factors[part])
+
+        P, total = self.kind.through(self._meant(Y), inside)
+        return P, self._meant(total)
+
+    def sums(self, C: Array) -> Array:
+        """``sum_i C_ki v_i``: (k, m) to (k, n)."""
+        C = C if self.factors is None else C * self._cast(self.factors)
+        return self._meant(self.kind.sums(self._meant(C)))
+
+    # --- the Gram matrix K and the normal matrix ---------------------------------------------
+
+    def gram_block(self, rows: slice, columns: slice) -> Array:
+        """``K_ij = |<v_i, v_j>|^2`` for those rows and columns, dense and real."""
+        square = self.kind.inner(rows, columns) ** 2
+        if self.factors is None:
+            return square
+        factors = self.factors * self.factors
+        return square * factors[rows][:, None] * factors[columns][None, :]
+
+    def gram_triangle(self, single: bool = False) -> npt.NDArray[Any]:
+        """K in Fortran order, in single or double precision; its upper triangle counts."""
+        kind = self.kind
+        if not (isinstance(kind, Dense) and is_numpy(kind.U)):
+            whole = slice(0, self.m)
+            blocks = [to_numpy(self.gram_block(part, whole)) for part in self.slices(self.m)]
+            return np.concatenate(blocks).astype(np.float32 if single else np.float64).T
+        dtype = np.dtype(np.complex64 if self.is_complex else np.float32)
+        dtype, inner = dtype if single else np.dtype(kind.dtype), None
+        width = max(NARROW, BLOCK_ELEMENTS // self.m)
+        for first in range(0, self.n, width):  # no copy of U
+            block = kind.U[:, first : first + width]
+            if self.factors is not None:
+                block = block * self.factors[:, None]
+            block = np.ascontiguousarray(block, dtype=dtype)
+            if width >= self.n:
+                return products.gram(block)
+            product = block @ block.conj().T
+            inner = product if inner is None else np.add(inner, product, out=inner)
+        assert inner is not None
+        return np.asarray((np.abs(inner) ** 2 if self.is_complex else inner * inner).T)
+
+    def gram_times(self, Y: Array) -> Array:
+        """``K @ Y`` with K never held whole: (m,) or (m, k) to the same.
+
+        Only the upper half of K is computed (K is symmetric): about m^2 n flops.
+        """
+        xp = self.xp
+        columns = Y if Y.ndim == 2 else Y[:, None]
+        size = max(1, min(BLOCK_ELEMENTS // max(self.m, 1), max(64, -(-self.m // 8))))
+        below = xp.zeros_like(columns)
+        parts = []
+        for begin in range(0, self.m, size):
+            here = slice(begin, min(begin + size, self.m))
+            K = self.gram_block(here, slice(begin, self.m))
+            parts.append(below[here, :] + K @ columns[begin:, :])
+            rest = K[:, here.stop - begin :].T @ columns[here, :]
+            head = below[: here.stop, :]
+            below = xp.concat([head, below[here.stop :, :] + rest], axis=0)
+        product = xp.concat(parts, axis=0)
+        return product if Y.ndim == 2 else product[:, 0]
+
+    def features(self) -> npt.NDArray[Any]:
+        """F as an explicit matrix on packed matrices, (m, N). Small problems only."""
+        return packed.features(to_numpy(self.rows()))
+
+    def normal(
+        self, weights: Any = None, dtype: npt.DTypeLike = np.float64, lower: bool = False
+    ) -> npt.NDArray[Any]:
+        """``F* diag(weights) F`` on packed matrices, one triangle: N by N, Fortran order."""
+        factors = None if weights is None else np.sqrt(np.sqrt(to_numpy(weights)))
+
+        def parts() -> Iterator[Array]:
+            for first in range(0, self.m, FEATURE_ROWS):
+                last = min(first + FEATURE_ROWS, self.m)
+                rows = to_numpy(self.block(first, last))
+                yield rows if factors is None else rows * factors[first:last, None]
+
+        return packed.normal_matrix(parts(), self.unknowns, dtype, lower)
