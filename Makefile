@@ -65,6 +65,7 @@ $(VENV)/.installed-bench: pyproject.toml | $(BIN)/python
 bench: $(VENV)/.installed-bench  ## Peers against ours, as ratios (an hour)
 	$(BIN)/python benchmarks/peers.py
 	$(BIN)/python benchmarks/small.py
+	$(BIN)/python benchmarks/plans.py
 
 bench-quick: $(VENV)/.installed-bench  ## The same on small problems (a minute)
 	$(BIN)/python benchmarks/peers.py --quick

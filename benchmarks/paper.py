@@ -16,7 +16,7 @@ import numpy as np
 
 import quadsense
 from quadsense.measurements.gram import gram_form, make_gram
-from quadsense.methods import METHODS, Options, Problem
+from quadsense.methods import METHODS, Problem
 
 
 def best_time(call, repeats=5):
@@ -67,7 +67,7 @@ def stepper(U, b, delta, method, **options):
         b=scaled.b,
         delta=scaled.delta,
         tau=float(scaled.b.max()),
-        options=Options(schedule="paper", **options),
+        options=METHODS.traits(method).options(schedule="paper", **options),
         seed=np.random.default_rng(0),
     )
     solver = METHODS[method]()

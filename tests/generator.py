@@ -79,7 +79,7 @@ class Case:
         """What A is sought among: "symmetric", "psd" or "rank"."""
         if self.options.get("rank") is not None:
             return "rank"
-        positive = self.options.get("psd") or self.options.get("method") == "dual"
+        positive = self.options.get("psd") or self.options.get("method") == "psd"
         return "psd" if positive else "symmetric"
 
     @property
@@ -229,11 +229,11 @@ def _method(
     rng: np.random.Generator, labels: dict[str, str], cone: str, target: bool, one_sided: bool
 ) -> dict[str, Any]:
     """A method that can do what is asked, its options; "auto" mostly; rarely one that cannot."""
-    legal = ["minimax", "dual"]
+    legal = ["minimax", "psd"]
     if cone == "rank":
         legal = ["factored"]
     elif cone == "psd":
-        legal = ["dual"]
+        legal = ["psd"]
     elif target and not one_sided:
         legal += ["gd", "gd", "sgd", "sgd", "cg"]
         if labels["geometry"] == "orthonormal":

@@ -5,7 +5,7 @@ import scipy.sparse as sp
 
 import quadsense
 from quadsense.measurements.gram import gram_form, make_gram
-from quadsense.methods import METHODS, Options, Problem
+from quadsense.methods import METHODS, Problem
 from quadsense.request import start_value
 
 
@@ -20,7 +20,7 @@ def build(U, b, delta, *, method="gd", seed=0, start="tau", **options):
         b=scaled.b,
         delta=scaled.delta,
         tau=start_value(start, scaled.b, data.unit_rows.nonzero),
-        options=Options(**options),
+        options=METHODS.traits(method).options(**options),
         seed=np.random.default_rng(seed),
     )
     solver = METHODS[method]()

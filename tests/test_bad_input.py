@@ -68,7 +68,7 @@ CASES = {
     ),
     "bounds infinite for gd": (
         {"b": None, "delta": None, "bounds": (0.0, [1, np.inf, 1]), "method": "gd"},
-        "method 'gd' cannot take one-sided bounds; 'minimax' and 'dual' can",
+        "method 'gd' cannot take one-sided bounds; 'minimax' and 'psd' can",
     ),
     "bounds nowhere": (
         {"b": None, "delta": None, "bounds": (np.inf, np.inf)},
@@ -76,7 +76,7 @@ CASES = {
     ),
     "no delta for gd": ({"delta": None, "method": "gd"}, "'gd' cannot run without a delta"),
     "psd for gd": ({"psd": True, "method": "gd"}, "'gd' cannot keep A positive semidefinite"),
-    "rank for dual": ({"rank": 1, "method": "dual"}, "'dual' cannot keep the rank of A low"),
+    "rank for psd": ({"rank": 1, "method": "psd"}, "'psd' cannot keep the rank of A low"),
     "rank zero": ({"rank": 0}, "rank must be 'auto' or a whole number between 1 and n = 3, got 0"),
     "rank above n": ({"rank": 4}, "between 1 and n = 3, got 4"),
     "rank an array": ({"rank": np.array([1, 2])}, "rank must be 'auto' or a whole number"),

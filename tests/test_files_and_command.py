@@ -250,7 +250,7 @@ def test_inspect_shows_the_plan(run, data, tmp_path, monkeypatch):
     assert (tmp_path / "cache" / "rates.json").exists()
     code, out, _ = run("inspect", "--n", 300, "--m", 15000, "--psd", "--json")
     assert code == 0
-    assert json.loads(out)["plan"]["methods"] == ["dual"]
+    assert json.loads(out)["plan"]["methods"] == ["psd"]
     for rank in (3, "auto"):
         code, out, _ = run("inspect", data, "--rank", rank, "--json")
         assert json.loads(out)["plan"]["methods"] == ["factored"]

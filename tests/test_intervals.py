@@ -34,7 +34,8 @@ def pairs(seed, uneven=False):
 def problem_of(data):
     """As `solve` states it, from 0."""
     scaled = data.scaled()
-    return Problem(data.unit_rows, scaled.b, scaled.delta, 0.0, sides=data.sides)
+    options = METHODS.traits("minimax").options()
+    return Problem(data.unit_rows, scaled.b, scaled.delta, 0.0, sides=data.sides, options=options)
 
 
 @pytest.mark.parametrize("uneven", [False, True])

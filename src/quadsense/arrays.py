@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -11,6 +10,8 @@ import array_api_compat
 import array_api_compat.numpy
 import numpy as np
 import numpy.typing as npt
+
+from quadsense.memory import free_memory
 
 Array: TypeAlias = Any
 """An array of any namespace of the array API standard."""
@@ -64,21 +65,10 @@ def like(values: npt.ArrayLike, other: Array) -> Array:
 
 
 def available_memory() -> int:
-    """Bytes of memory that can still be taken without swapping, as of a second ago at most."""
+    """Bytes that can still be taken, as of a second ago at most: see `memory.free_memory`."""
     return _memory_at(int(time.monotonic()))
 
 
 @lru_cache(maxsize=1)
 def _memory_at(second: int) -> int:
-    """What the system says (a guess where it says nothing)."""
-    try:
-        with open("/proc/meminfo", encoding="ascii") as lines:
-            for line in lines:
-                if line.startswith("MemAvailable:"):
-                    return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
-    except (AttributeError, ValueError, OSError):
-        return 4 * 2**30
+    return free_memory()

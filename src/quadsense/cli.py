@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,10 +16,10 @@ from quadsense import datasets, files
 from quadsense.demo import run_demo
 from quadsense.interrupts import Interrupted
 from quadsense.machine import known_rates, measure_rates
-from quadsense.methods import METHODS
+from quadsense.method_options import MethodChoice, MethodCommand
 from quadsense.plan import Shape, make_plan, shape_of
-from quadsense.request import SCHEDULES, STARTS, check_rank
-from quadsense.typing import MethodName, ScheduleName, StartName
+from quadsense.request import STARTS, check_rank
+from quadsense.typing import MethodName, StartName
 from quadsense.view import text as view
 from quadsense.vocabulary import Status
 
@@ -177,11 +178,13 @@ def inspect(
         order = _order(rank, data.n)
         target = data.tolerance is not None
         shape = shape_of(
-            data if target else data.with_tolerance(1.0),
+            data if target else data.without_tolerance(),
             psd=psd or order is not None,
             rank=order,
             target=True,
         )
+        if not target:  # which delta will be asked is not known
+            shape = replace(shape, ratio=Shape.ratio)
     else:
         assert n is not None and m is not None
         if n < 1 or m < 1:
@@ -193,7 +196,7 @@ def inspect(
     click.echo(json.dumps(fields) if as_json else text + view.plan_text(plan))
 
 
-@cli.command()
+@cli.command(cls=MethodCommand)
 @click.argument("file")
 @click.option(
     "--delta",
@@ -201,22 +204,13 @@ def inspect(
     help="Largest accepted error of a reading; without, the smallest worst error is sought.",
 )
 @click.option("--rtol", type=float, default=0.0, help="Added tolerance, times |b_i|.")
-@click.option("--method", type=click.Choice(["auto", *METHODS]), default="auto", show_default=True)
+@click.option("--method", type=MethodChoice(), default="auto", show_default=True)
 @click.option("--psd", is_flag=True, help="Among positive semidefinite matrices only.")
 @click.option("--rank", help="Among those of at most this rank; 'auto' lets it grow.")
 @click.option(
     "--allow-violations", type=int, default=0, metavar="K", help="Set at most K measurements aside."
 )
-@click.option("--gap", type=float, help="minimax: relative gap of the two bounds.")
-@click.option(
-    "--schedule",
-    type=click.Choice(SCHEDULES),
-    default="continuation",
-    show_default=True,
-    help="gd, sgd; 'paper': the constants of the paper's lemmas.",
-)
 @click.option("--start", type=click.Choice(STARTS), help="Multiple of I to start from.")
-@click.option("--batch-size", type=int, help="sgd: samples a step.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of all randomness.")
 @click.option("--max-iter", type=int, help="Most iterations.")
 @click.option("--time-limit", type=float, help="Most seconds of iterating.")
@@ -233,10 +227,7 @@ def solve(
     psd: bool,
     rank: str | None,
     allow_violations: int,
-    gap: float | None,
-    schedule: ScheduleName,
     start: StartName | None,
-    batch_size: int | None,
     seed: int,
     max_iter: int | None,
     time_limit: float | None,
@@ -245,6 +236,7 @@ def solve(
     dense: str | None,
     as_json: bool,
     quiet: bool,
+    **options: Any,
 ) -> int:
     """Find a matrix that meets every measurement in FILE (arrays U and b, or U, lo and hi).
 
@@ -260,7 +252,6 @@ def solve(
     """
     _check_outputs(file, output, dense)
     data = quadsense.Measurements.open(file, delta=delta, rtol=rtol, conjugate=conjugate)
-    options: dict[str, Any] = {"batch_size": batch_size, "gap": gap}
     interrupted = False
     try:
         result = quadsense.solve(
@@ -268,7 +259,6 @@ def solve(
             method=method,
             psd=psd or None,
             rank=_rank(rank),
-            schedule=schedule,
             start=start,
             allow_violations=allow_violations,
             rng=seed,

@@ -10,6 +10,7 @@ import numpy as np
 
 from quadsense import datasets
 from quadsense.measurements.oracle import SpectralOracle
+from quadsense.methods import METHODS
 from quadsense.request import SCHEDULES
 from quadsense.result import Result
 from quadsense.solve import solve
@@ -78,14 +79,22 @@ def _problems(
     seed: int,
 ) -> Iterator[tuple[str, datasets.Dataset, list[dict[str, Any]], float]]:
     """Name, data, runs and delta of every part of the demo."""
-    fast: list[dict[str, Any]] = [
-        {"method": name, "schedule": "continuation"} for name in ("gd", "sgd")
+    kinds = [METHODS.traits(name) for name in METHODS]
+    scheduled = [kind.name for kind in kinds if "schedule" in kind.options.names()]
+    fast, paper = (
+        [{"method": name, "schedule": schedule} for name in scheduled] for schedule in SCHEDULES
+    )
+    instant = [{"method": kind.name} for kind in kinds if "orthonormal" in kind.needs]
+    others = [
+        {"method": kind.name}
+        for kind in kinds
+        if "orthonormal" not in kind.needs and kind.name not in scheduled
     ]
-    paper: list[dict[str, Any]] = [{"method": name, "schedule": "paper"} for name in ("gd", "sgd")]
+    by_rank = [{"method": name, "rank": 2} for name in METHODS.able("rank")]
     yield (
         "orthonormal, n=m=200",
         datasets.orthonormal(200, 200, seed=seed),
-        [{"method": "closed_form"}, *fast, *paper],
+        [*instant, *fast, *paper],
         0.02,
     )
     yield (
@@ -94,10 +103,11 @@ def _problems(
         [*fast, *paper],
         0.02,
     )
-    every = [*fast, {"method": "cg"}, {"method": "minimax"}, {"method": "dual"}]
+    full = [run for run in others if METHODS.traits(run["method"]).cones != {"rank"}]
+    every = [*fast, *full]
     yield "gaussian, n=50 m=600", datasets.gaussian(50, 600, seed=seed), every, 0.01
     p = datasets.gaussian(50, 400, rank=2, seed=seed)
-    yield "gaussian rank 2, n=50 m=400", p, [{"method": "factored", "rank": 2}], 1e-4
+    yield "gaussian rank 2, n=50 m=400", p, by_rank, 1e-4
     p = datasets.gaussian(10, 300, noise=0.02, seed=seed)
     yield "noisy, n=10 m=300", p, [{"method": "auto"}], 0.06
     yield "noisy, delta too small", p, [{"method": "auto"}], 0.03

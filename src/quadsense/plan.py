@@ -1,67 +1,44 @@
-"""The cost model: which coordinates, which K, which methods, how much memory and time, and why."""
+"""The plan: which methods, coordinates and K, how much memory and time, and why.
+
+What a method costs and where it serves it says itself (`methods.traits`); here the answers are put
+together.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from quadsense.arrays import available_memory
+import numpy as np
+
+from quadsense.arrays import available_memory, to_numpy
+from quadsense.core.forms import MeasuredForm
+from quadsense.core.matrix import SensedMatrix
 from quadsense.machine import Rates, known_rates
 from quadsense.measurements import Measurements
 from quadsense.measurements.gram import gram_form
+from quadsense.measurements.probes import BLOCK_ELEMENTS
+from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.sparse import Sparse
-from quadsense.threads import LITTLE_WORK, WORTH_SHARING
+from quadsense.measurements.stored import Stored
+from quadsense.methods import METHODS, Traits
+from quadsense.methods.traits.shape import Shape, Work
 
-SMALL_PRODUCT = 2e7
-"""Flops of a product below which a second BLAS thread costs more than it gives."""
+__all__ = ["Plan", "Shape", "make_plan", "refuse_what_cannot_fit", "shape_of"]
 
-ITERATIONS = {"gd": 200.0, "sgd": 5000.0, "dual": 80.0, "factored": 150.0, "minimax": 12.0}
-"""Steps that a solve typically takes; orders of magnitude (docs/theory.md, section 10)."""
+SOLVE_SECONDS = 8e-4
+"""What surrounds the iterations of the smallest solve (`benchmarks/small.py`)."""
 
+PASS_SECONDS = 1.2e-4
+"""Calls of Python in a pass, whatever its size (`benchmarks/plans.py`)."""
 
-@dataclass(frozen=True)
-class Shape:
-    """All of a problem that its cost depends on.
+PROMISE = 5.0
+"""Factor within which a predicted time is to hold; where it cannot, none is given."""
 
-    Attributes
-    ----------
-    m, n : int
-    complex, sparse, orthonormal : bool
-    unit_norm : bool
-        Whether the rows came with unit norm: if not, some methods copy them.
-    density : float
-        Share of nonzeros of K, where U is sparse.
-    psd : bool
-    rank : int or None
-        Asked rank; 0 where it may grow.
-    target : bool
-        Whether there is a tolerance to meet.
-    one_sided : bool
-        Whether some interval has only one end.
-    """
-
-    m: int
-    n: int
-    complex: bool = False
-    sparse: bool = False
-    orthonormal: bool = False
-    unit_norm: bool = True
-    density: float = 1.0
-    psd: bool = False
-    rank: int | None = None
-    target: bool = True
-    one_sided: bool = False
-
-    @property
-    def unknowns(self) -> int:
-        """Real dimensions of A."""
-        return self.n**2 if self.complex else self.n * (self.n + 1) // 2
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of a dense U."""
-        return self.m * self.n * (16 if self.complex else 8)
+TEMPORARIES = 2
+"""A block of rows and a product with it, which are held at once."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -79,9 +56,15 @@ class Plan:
     threads : dict
         BLAS threads of each method: see `threads.blas_threads`.
     memory : int
-        Predicted bytes beside U.
-    flops, seconds : float
-        Predicted work and time of the first method.
+        Predicted bytes beside U as it was given, conversions, copies and the start's included.
+    proof_memory : int
+        Predicted bytes of a proof that nothing fits, where it comes to that.
+    flops : float
+        Predicted work of the first method.
+    seconds : float or None
+        Predicted time of the whole solve; None where it is not known to a factor of five.
+    times : dict
+        Predicted seconds of each method by itself; None where not known.
     reasons : tuple of str
         In words.
     """
@@ -91,23 +74,54 @@ class Plan:
     gram: str
     threads: dict[str, str]
     memory: int
+    proof_memory: int
     flops: float
-    seconds: float
+    seconds: float | None
+    times: dict[str, float | None]
     reasons: tuple[str, ...]
 
     def __repr__(self) -> str:
         """Methods and cost; the reasons are in `reasons`."""
-        methods = " then ".join(self.methods)
-        return f"Plan({methods}, {self.memory / 2**20:.3g} MiB, {self.seconds:.2g} s predicted)"
+        methods, time = " then ".join(self.methods), in_words(self.seconds)
+        return f"Plan({methods}, {self.memory / 2**20:.3g} MiB, {time} predicted)"
 
     def describe(self) -> dict[str, Any]:
         """The plan as plain data, for `Result.plan`."""
         return {**vars(self), "methods": list(self.methods), "reasons": list(self.reasons)}
 
 
-def shape_of(data: Measurements, *, psd: bool, rank: int | None, target: bool) -> Shape:
-    """Shape of measurements and wishes."""
-    rows = data.unit_rows
+def in_words(seconds: float | None) -> str:
+    """A predicted time for people."""
+    return "unknown time" if seconds is None else f"{seconds:.2g} s"
+
+
+def shape_of(
+    data: Measurements,
+    *,
+    psd: bool,
+    rank: int | None,
+    target: bool,
+    given: Any = None,
+    start: Any = None,
+) -> Shape:
+    """Shape of measurements and wishes.
+
+    Parameters
+    ----------
+    data : Measurements
+        With a tolerance, or a unit of error.
+    psd, rank, target
+        As in `Shape`.
+    given : object, optional
+        The U from which `data` was made, where it was made for this solve.
+    start : object, optional
+        As in `solve`.
+    """
+    rows, scaled = data.unit_rows, data.scaled()
+    b, delta = to_numpy(scaled.b), to_numpy(scaled.delta)
+    least = float(delta.min())
+    with np.errstate(over="ignore"):
+        ratio = float(np.ptp(b)) / least if target else 1.0
     return Shape(
         m=data.m,
         n=data.n,
@@ -115,153 +129,136 @@ def shape_of(data: Measurements, *, psd: bool, rank: int | None, target: bool) -
         sparse=rows.is_sparse,
         orthonormal=data.orthonormal,
         unit_norm=rows.has_unit_norm,
+        copied=rows.single_is_copied,
+        even=float(delta.max()) * (1.0 - 1e-12) < least,
+        converted=_is_converted(rows, given),
+        started=_is_dense(start),
         density=rows.kind.gram_density_bound() if isinstance(rows.kind, Sparse) else 1.0,
         psd=psd,
         rank=rank,
         target=target,
         one_sided=data.sides is not None,
+        ratio=2.0 ** min(200, math.ceil(math.log2(max(ratio, 1.0)))),
     )
+
+
+def _is_converted(rows: Sensing, given: Any) -> bool:
+    """Whether a copy of U was made, for its type or for the range of its norms."""
+    kind = rows.kind
+    if not isinstance(kind, Stored):
+        return False
+    return kind.U is not kind.given or (given is not None and not _shared(given, kind.U))
+
+
+def _shared(given: Any, rows: Any) -> bool:
+    """Whether the rows are read where they were given; not known of other namespaces."""
+    if isinstance(given, np.ndarray) and isinstance(rows, np.ndarray):
+        return given is rows or np.may_share_memory(given, rows)
+    return type(given) is type(rows) and bool(given.dtype == rows.dtype)
+
+
+def _is_dense(start: Any) -> bool:
+    """Whether a start is kept as an n-by-n matrix."""
+    if start is None or isinstance(start, str):
+        return False
+    matrix = getattr(start, "matrix", start)
+    return not (isinstance(matrix, SensedMatrix) and isinstance(matrix.form, MeasuredForm))
 
 
 def make_plan(shape: Shape, method: str = "auto", rates: Rates | None = None) -> Plan:
     """Choose for a shape; `method` other than "auto" is the user's word."""
-    return _made(shape, method, rates or known_rates(), available_memory())
+    return _made(shape, method, rates or known_rates(), available_memory(), tuple(METHODS))
 
 
 @lru_cache(maxsize=16)  # many solves of one shape plan once
-def _made(shape: Shape, method: str, rates: Rates, memory: int) -> Plan:
-    """The plan where so much memory is free."""
+def _made(shape: Shape, method: str, rates: Rates, memory: int, known: tuple[str, ...]) -> Plan:
+    """The plan where so much memory is free and these methods are known."""
     reasons: list[str] = []
-    methods = _methods(shape, reasons) if method == "auto" else (method,)
-    first = methods[0]
-    gram, why = gram_form(
-        shape.m, shape.n, shape.orthonormal, shape.density if shape.sparse else 1.0
-    )
-    # With n > m nothing n-by-n is formed, and no scaled copy of U is made.
-    operator = first == "cg" and (shape.sparse or shape.n > shape.m)
-    if first in ("gd", "sgd", "closed_form") or operator:
+    names = _chosen(shape, known, reasons) if method == "auto" else (method,)
+    kinds = [METHODS.traits(name) for name in names]
+    first = kinds[0]
+    shapes = [shape] * len(kinds)
+    if first.uses_gram(shape):
+        density = shape.density if shape.sparse else 1.0
+        gram, why = gram_form(shape.m, shape.n, shape.orthonormal, density)
+        shapes[0] = replace(shape, gram=gram)
         reasons.append(why)
-    else:
-        gram = "none"
-    coordinates = {"dual": "factor", "factored": "factor", "minimax": "matrix"}.get(
-        first, "measurement"
-    )
-    if first in ("cg", "minimax"):
-        coordinates = "measurement" if shape.m <= shape.unknowns else "matrix"
+    if shape.cone == "symmetric" and "rows" in first.needs:  # by which they choose coordinates
         side = "as many as" if shape.m == shape.unknowns else "more than"
         side = "fewer than" if shape.m < shape.unknowns else side
         reasons.append(f"{shape.m:,} measurements are {side} the {shape.unknowns:,} unknowns")
-    needed = max(_memory(shape, name, gram) for name in methods)
-    flops, traffic = _work(shape, first, gram)
-    seconds = rates.seconds(flops, traffic)
-    threads = {name: _threads(shape, name, gram) for name in methods}
-    return Plan(methods, coordinates, gram, threads, needed, flops, seconds, tuple(reasons))
+    needed = max(kind.memory(its) for kind, its in zip(kinds, shapes, strict=True))
+    works = [kind.work(its) for kind, its in zip(kinds, shapes, strict=True)]
+    times = [_seconds(work, rates) for work in works]
+    seconds = _expected(first, shape, times, reasons)
+    return Plan(
+        methods=names,
+        coordinates=first.coordinates(shape),
+        gram=shapes[0].gram,
+        threads={k.name: k.threads(its) for k, its in zip(kinds, shapes, strict=True)},
+        memory=needed + _surroundings(shape),
+        proof_memory=max(kind.proof_memory(shape) for kind in kinds),
+        flops=works[0].flops,
+        seconds=None if seconds is None else seconds + SOLVE_SECONDS,
+        times=dict(zip(names, times, strict=True)),
+        reasons=tuple(reasons),
+    )
 
 
-def _methods(shape: Shape, reasons: list[str]) -> tuple[str, ...]:
-    """Methods for ``auto``, in the order in which they are tried."""
-    if shape.rank is not None:
-        reasons.append("a rank was asked for: the factor of A is sought")
-        return ("factored",)
-    if shape.psd:
-        reasons.append("A is to be positive semidefinite")
-        return ("dual",)
-    if shape.orthonormal and shape.target and not shape.one_sided:
-        reasons.append("orthonormal rows are solved in one step")
-        return ("closed_form",)
-    if shape.one_sided or not shape.target:
-        reasons.append(
-            "one-sided intervals need the interior-point method"
-            if shape.one_sided
-            else "no tolerance was given: the smallest worst error is sought"
-        )
-        return ("minimax",)
-    reasons.append("least squares by conjugate gradients first; minimax where that does not fit")
-    return ("cg", "minimax")
+def _chosen(shape: Shape, known: tuple[str, ...], reasons: list[str]) -> tuple[str, ...]:
+    """Methods for ``auto``, in the order in which they are tried.
+
+    Those of the user's own are asked first; of the others exactly one suits.
+    """
+    for name in reversed(known):
+        kind = METHODS.traits(name)
+        why = kind.suits(shape)
+        if why is not None:
+            reasons.append(why)
+            return (name, *kind.hands_over)
+    # Only where rank goes without a tolerance, which is refused with its own words.
+    raise ValueError(f"no method seeks {shape.cone} matrices like this")
 
 
-def _memory(shape: Shape, method: str, gram: str) -> int:
-    """Bytes that a method takes beside U, to a factor of about two."""
-    m, n, N = shape.m, shape.n, shape.unknowns
-    item = 16 if shape.complex else 8
-    matrix = n * n * item
-    k = 3 * 8 * m * m if gram == "explicit" else int(20 * shape.density * m * m)
-    if method in ("closed_form", "gd", "sgd"):
-        return 8 * 20 * m + {"explicit": k, "sparse": k, "identity": 0}.get(gram, 4 * matrix)
-    copies = shape.row_bytes * (0.5 if shape.unit_norm and not shape.sparse else 1.5)
-    if method == "cg":
-        if shape.sparse or n > m:
-            return 8 * 150 * m + (k if gram != "matrix-free" else 4 * matrix)
-        return int(copies) + 8 * 150 * m + 6 * matrix
-    if method == "minimax":
-        side = min(m, N)
-        dense = 8 * side * side if side <= 16000 else 0
-        formed = 8 * matrix if m > N else 2 * dense  # few rows: K is factored, A stays implicit
-        return int(copies) + 8 * 40 * m + formed + 2 * dense
-    if method == "dual":  # within the span of the rows, where these are few
-        reduced = 4 * shape.row_bytes if n > m else 0
-        return int(copies + reduced) + 24 * min(m, n) ** 2 * item + 8 * 60 * m
-    return int(copies) + 40 * n * max(shape.rank or 1, 1) * item + 8 * 20 * m
+def _surroundings(shape: Shape) -> int:
+    """Bytes of the start, of a converted U, and of the checks before and after the method."""
+    block = shape.item * TEMPORARIES * min(BLOCK_ELEMENTS, shape.m * shape.n)
+    started = 3 * shape.matrix_bytes if shape.started else 0
+    return block + started + (shape.row_bytes if shape.converted else 0) + 8 * 20 * shape.m
 
 
-def _work(shape: Shape, method: str, gram: str) -> tuple[float, float]:
-    """Flops and bytes of a typical solve, to an order of magnitude."""
-    m, n, N = float(shape.m), float(shape.n), float(shape.unknowns)
-    weight = 4.0 if shape.complex else 1.0
-    steps = ITERATIONS.get(method, 1.0)
-    if method == "closed_form" or gram == "identity":
-        return weight * m * m * n + steps * 30.0 * m, 2.0 * shape.row_bytes
-    if method in ("gd", "sgd"):
-        if gram == "explicit":
-            share = 1.0 if method == "gd" else 64.0 / m
-            return 2.0 * weight * m * m * n, share * steps * 8.0 * m * m
-        return steps * weight * 4.0 * m * n * n, steps * 2.0 * shape.row_bytes
-    if method == "cg":
-        # Generic rows contract the residual by sqrt(m/N) a step.
-        closeness = min(m, N) / max(m, N)
-        steps = min(200.0, 8.0 / max(1e-3, 1.0 - closeness**0.5))
-        if gram in ("explicit", "sparse"):
-            return weight * m * m * n, steps * 8.0 * m * m * min(1.0, 2.0 * shape.density)
-        return steps * weight * 2.0 * m * n * n, steps * shape.row_bytes
-    if method == "minimax":
-        side = min(m, N)
-        return ITERATIONS[method] * (m * side * side + side**3 / 3.0), 0.0
-    if method == "dual":
-        k = min(m, n)
-        reduce = weight * 4.0 * m * m * n if n > m else 0.0
-        return ITERATIONS[method] * weight * (3.0 * m * k * k + 10.0 * k**3) + reduce, 0.0
-    rank = float(max(shape.rank or 1, 1))
-    return ITERATIONS[method] * weight * 4.0 * m * n * rank, ITERATIONS[method] * shape.row_bytes
+def _seconds(work: Work, rates: Rates) -> float | None:
+    """Predicted time of a method, where it is known."""
+    if not work.known:
+        return None
+    return rates.seconds(work.flops, work.traffic) + PASS_SECONDS * work.passes
 
 
-def _threads(shape: Shape, method: str, gram: str) -> str:
-    """Threads of BLAS (see `threads.blas_threads`), as measured to be fastest."""
-    product = (4.0 if shape.complex else 1.0) * 2.0 * shape.m * shape.n**2
-    if product <= LITTLE_WORK:
-        return "one"
-    if gram == "identity":
-        return "as set"
-    if method == "dual":
-        return "rows"
-    if method == "factored":
-        return "one"
-    if method == "cg" and gram == "none":
-        product = (4.0 if shape.complex else 1.0) * shape.m * shape.n**2
-        return "rows" if product >= WORTH_SHARING else "one for NumPy"
-    if method == "minimax":
-        return "one" if shape.n <= 60 else "as set"
-    product = 2.0 * shape.m**2 if gram == "explicit" else 4.0 * shape.m * shape.n**2
-    return "one" if product < SMALL_PRODUCT else "as set"
+def _expected(
+    first: type[Traits], shape: Shape, times: list[float | None], reasons: list[str]
+) -> float | None:
+    """Seconds of the methods together, as far as they are expected to be needed."""
+    if None in times or len(times) == 1 or first.settles(shape):
+        return times[0]
+    alone, together = float(times[0] or 0.0), float(sum(each or 0.0 for each in times))
+    if together <= PROMISE * alone:
+        return math.sqrt(alone * together)
+    reasons.append(
+        f"the time is unknown: about {in_words(alone + SOLVE_SECONDS)} where {first.name} meets "
+        f"delta, about {in_words(together + SOLVE_SECONDS)} where it must hand over"
+    )
+    return None
 
 
 def refuse_what_cannot_fit(shape: Shape, plan: Plan) -> None:
-    """Raise MemoryError, before anything is allocated, if the plan cannot fit."""
+    """Raise MemoryError, before a method allocates anything, if the plan cannot fit."""
     free = available_memory()
-    if plan.memory <= free:
+    taken = shape.row_bytes if shape.converted else 0  # already
+    if plan.memory - taken <= free:
         return
-    fitting = [name for name in ("cg", "gd", "sgd") if make_plan(shape, name).memory <= free]
-    if shape.psd or shape.rank is not None:
-        fitting = []
+    candidates = dict.fromkeys([*plan.methods, *METHODS])
+    able = [name for name in candidates if METHODS.traits(name).serves(shape)]
+    fitting = [name for name in able if make_plan(shape, name).memory - taken <= free]
     advice = (
         f"method={fitting[0]!r} would fit" if fitting else "use fewer measurements, or a smaller n"
     )

@@ -8,6 +8,7 @@ import numpy as np
 
 from quadsense.core import theory
 from quadsense.core.potential import residual_bound
+from quadsense.methods import METHODS
 from quadsense.result import Result
 
 RESIDUAL, POTENTIAL, BOUND = "#1b6ca8", "#c8553d", "#6b6b6b"
@@ -56,7 +57,9 @@ def history(result: Result, *, title: str | None = None) -> Any:
         bound = theory.potential_bound(
             x, log_potential=float(past.log_potential[0]), m=m, lam=lam, step=step
         )
-        expected = ", in expectation" if result.plan["method"] == "sgd" else ""
+        method = result.plan["method"]
+        random = method in METHODS and METHODS.traits(method).random
+        expected = ", in expectation" if random else ""
         label = f"bound ({result.plan['lemma']}{expected})"
         right.plot(shown, bound, color=BOUND, lw=1.2, label=label)
         sharpness = float(past.sharpness[0])

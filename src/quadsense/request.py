@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -19,20 +18,19 @@ from quadsense.loop import Limits
 from quadsense.measurements import Measurements
 from quadsense.measurements.base import UnitReadings
 from quadsense.measurements.oracle import checked_square
-from quadsense.methods import METHODS, Options
-from quadsense.methods.base import MethodOptions
+from quadsense.methods import METHODS, Options, Traits
 from quadsense.result import Result
-from quadsense.typing import MethodName, NormName, ScheduleName, StartName, is_number, is_whole
+from quadsense.typing import ScheduleName, StartName, is_number, is_whole
 
 STARTS: tuple[StartName, ...] = get_args(StartName)
 SCHEDULES: tuple[ScheduleName, ...] = get_args(ScheduleName)
-NORMS: tuple[NormName, ...] = get_args(NormName)
 
 
 def refuse_unknown(call: Callable[..., Any], options: Mapping[str, object]) -> None:
     """Raise TypeError, as Python does, for a keyword of `call` that nothing knows."""
+    known = option_names() if options else []
     for name in options:
-        if name not in MethodOptions.__annotations__:
+        if name not in known:
             import inspect
 
             named = [
@@ -40,11 +38,17 @@ def refuse_unknown(call: Callable[..., Any], options: Mapping[str, object]) -> N
                 for entry in inspect.signature(call).parameters.values()
                 if entry.kind is not entry.VAR_KEYWORD
             ]
-            close = _nearest(name, [*named, *MethodOptions.__annotations__])
+            close = _nearest(name, [*named, *known])
             advice = f"did you mean {close!r}?" if close else f"see help(quadsense.{call.__name__})"
             raise TypeError(
                 f"{call.__name__}() got an unexpected keyword argument {name!r}: {advice}"
             )
+
+
+def option_names() -> list[str]:
+    """Every option that some method knows, but the schedule, which is a parameter of its own."""
+    names = (key for name in METHODS for key in METHODS.traits(name).options.names())
+    return [key for key in dict.fromkeys(names) if key != "schedule"]
 
 
 def to_measurements(
@@ -65,22 +69,31 @@ def check_priors(method: str, data: Measurements, psd: Any, rank: Any, target: b
     check_rank(rank, data.n)
     if rank is not None and psd is not None and not psd:
         raise ValueError("rank implies psd=True: a matrix of low rank is sought as X X*")
-    wishes = [
-        (rank is not None, ("factored",), "keep the rank of A low"),
-        (bool(psd), ("dual", "factored"), "keep A positive semidefinite"),
-        (data.sides is not None, ("minimax", "dual"), "take one-sided bounds"),
-        (not target, ("minimax", "dual"), "run without a delta"),
-    ]
-    for asked, able, words in wishes:
-        if asked and method != "auto" and method not in able:
-            names = " and ".join(repr(name) for name in able)
-            raise ValueError(
-                f"method {method!r} cannot {words}; {names} can: give method='auto' or one of them"
-            )
-    if method == "factored" and rank is None:
-        raise ValueError("method 'factored' needs rank: a whole number, or 'auto' to let it grow")
     if rank is not None and (data.sides is not None or not target):
         raise ValueError("rank needs delta or finite bounds")
+    if method == "auto":
+        return
+    kind = METHODS.traits(method)
+    if rank is None and kind.cones == {"rank"}:
+        raise ValueError(f"method {method!r} needs rank: a whole number, or 'auto' to let it grow")
+    wishes: list[tuple[bool, Callable[[type[Traits]], bool], str]] = [
+        (rank is not None, lambda its: "rank" in its.cones, "keep the rank of A low"),
+        (
+            bool(psd) and rank is None,
+            lambda its: "psd" in its.cones,
+            "keep A positive semidefinite",
+        ),
+        (data.sides is not None, lambda its: its.one_sided, "take one-sided bounds"),
+        (not target, lambda its: its.without_tolerance, "run without a delta"),
+    ]
+    for asked, is_able, words in wishes:
+        if asked and not is_able(kind):
+            able = [name for name in METHODS if is_able(METHODS.traits(name))]
+            names = " and ".join(repr(name) for name in able)
+            which = "one of them" if len(able) > 1 else "that"
+            raise ValueError(
+                f"method {method!r} cannot {words}; {names} can: give method='auto' or {which}"
+            )
 
 
 def check_rank(rank: Any, n: int) -> None:
@@ -104,45 +117,36 @@ def check_method(method: Any) -> None:
         )
 
 
-def to_options(method: MethodName, schedule: ScheduleName, given: MethodOptions, m: int) -> Options:
-    """The options `given` as `Options`, each value checked."""
+def given_options(method: Any, schedule: Any, options: Mapping[str, Any], m: int) -> dict[str, Any]:
+    """The options that were given, the schedule among them where it is not the default.
+
+    Every value is checked by the methods that take it, whether or not one of them will run.
+    """
     check_method(method)
-    if not (isinstance(schedule, str) and schedule in SCHEDULES):
-        raise ValueError(f"schedule must be one of {', '.join(SCHEDULES)}, got {schedule!r}")
-    options: dict[str, Any] = {**given}
-    for name in ("lam", "step", "c"):
-        value = options.get(name)
-        if value is not None and not (is_number(value) and math.isfinite(value) and value > 0):
-            raise ValueError(f"{name} must be a positive number, got {value!r}")
-    if options.get("step") is not None and options.get("c") is not None:
-        raise ValueError("give step or c = step x lam, not both")
-    batch = options.get("batch_size")
-    if batch is not None and not (is_whole(batch) and 1 <= batch <= m):
-        raise ValueError(f"batch_size must be a whole number between 1 and m = {m}, got {batch!r}")
-    norm = options.get("norm")
-    if not (norm is None or (isinstance(norm, str) and norm in NORMS)):
-        raise ValueError(f"norm must be 'exact' or 'bound', got {norm!r}")
-    gap = options.get("gap", 0.01)
-    if not (is_number(gap) and 0 < gap < 1):
-        raise ValueError(f"gap must lie strictly between 0 and 1, got {gap!r}")
-    restarts = options.get("max_restarts")
-    if restarts is not None and not (is_whole(restarts) and restarts >= 0):
-        raise ValueError(f"max_restarts must be a whole number, not negative, got {restarts!r}")
-    failure = options.get("failure", 0.1)
-    if not (is_number(failure) and 0 < failure < 1):
-        raise ValueError(f"failure must lie strictly between 0 and 1, got {failure!r}")
-    return Options(schedule=schedule, **given)
+    given = {**options}
+    if not (isinstance(schedule, str) and schedule == "continuation"):
+        given["schedule"] = schedule
+    for name in METHODS if given else ():
+        known = METHODS.traits(name).options
+        if not given.keys().isdisjoint(known.names()):
+            options_of(name, given).check(m)
+    return given
 
 
-def check_options(methods: tuple[str, ...], options: Iterable[str], schedule: str) -> None:
+def options_of(name: str, given: Mapping[str, Any]) -> Options:
+    """What of the options given a method knows, as its own."""
+    known = METHODS.traits(name).options
+    return known(**{key: given[key] for key in known.names() if key in given})
+
+
+def check_options(methods: tuple[str, ...], given: Mapping[str, Any]) -> None:
     """Refuse options that all of the chosen methods would ignore."""
-    asked = set(options) | ({"schedule"} if schedule != "continuation" else set())
-    known = frozenset().union(*(METHODS[name].options for name in methods))
-    for name in sorted(asked - known):
-        takers = [key for key, kind in METHODS.items() if name in kind.options]
+    known = {key for name in methods for key in METHODS.traits(name).options.names()}
+    for key in sorted(given.keys() - known):
+        takers = [name for name in METHODS if key in METHODS.traits(name).options.names()]
         verb = "do" if len(takers) > 1 else "does"
         raise ValueError(
-            f"method {methods[0]!r} takes no {name!r}; {' and '.join(takers)} {verb}: "
+            f"method {methods[0]!r} takes no {key!r}; {' and '.join(takers)} {verb}: "
             f"give method={takers[-1]!r}"
         )
 
@@ -178,7 +182,7 @@ UNUSED = np.random.default_rng(0)
 
 def to_generator(rng: Any, methods: tuple[str, ...]) -> np.random.Generator:
     """Generator from a seed, a generator or None, for these methods."""
-    if rng is None and not {"sgd", "factored"}.intersection(methods):
+    if rng is None and not any(METHODS.traits(name).random for name in methods):
         return UNUSED
     try:
         return np.random.default_rng(rng)

@@ -13,18 +13,19 @@ from quadsense.arrays import Array, like, to_numpy
 from quadsense.interrupts import Interrupted, Interrupts
 from quadsense.measurements import Measurements
 from quadsense.measurements.base import HARMLESS
-from quadsense.methods import Problem
+from quadsense.methods import METHODS, Problem
 from quadsense.methods.base import MethodOptions
 from quadsense.plan import make_plan, refuse_what_cannot_fit, shape_of
 from quadsense.proofs.infeasible import Prover
 from quadsense.request import (
     check_options,
     check_priors,
+    given_options,
+    options_of,
     to_allowed,
     to_generator,
     to_limits,
     to_measurements,
-    to_options,
     to_start,
 )
 from quadsense.result import Result
@@ -75,16 +76,18 @@ def travel(
         target = measured.tolerance is not None
         if not target:
             measured = measured.without_tolerance()
-        settings = to_options(method, schedule, options, measured.m)
+        wishes = given_options(method, schedule, options, measured.m)
         limits = to_limits(max_iter, time_limit, callback, progress, interrupts)
         check_priors(method, measured, psd, rank, target)
         allowed = to_allowed(allow_violations, measured.m, target)
-        positive = bool(psd) or rank is not None or method == "dual"
+        named = method != "auto" and "symmetric" not in METHODS.traits(method).cones
+        positive = bool(psd) or rank is not None or named
         # 0: it may grow
         order = None if rank is None else 0 if isinstance(rank, str) else int(rank)
-        shape = shape_of(measured, psd=positive, rank=order, target=target)
+        raw = None if isinstance(data, Measurements) else data
+        shape = shape_of(measured, psd=positive, rank=order, target=target, given=raw, start=start)
         plan = make_plan(shape, method)
-        check_options(plan.methods, options, schedule)
+        check_options(plan.methods, wishes)
         refuse_what_cannot_fit(shape, plan)
         generator = to_generator(rng, plan.methods)
         scaled = measured.scaled()
@@ -106,10 +109,10 @@ def travel(
             error_unit=unit,
             rank=order or None,
             prove=Prover(measured, positive) if target else None,
-            options=settings,
+            options=options_of(plan.methods[-1], wishes),
             seed=generator,
         )
-        request = Request(measured, plan, problem, limits, positive, allowed)
+        request = Request(measured, plan, problem, limits, positive, allowed, wishes)
         preparing = time.perf_counter() - begin
         answer = run_plan(request) if target or not positive else best_positive(request)
         undone = (Status.INFEASIBLE, Status.UNDECIDED, Status.STALLED)

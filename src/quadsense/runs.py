@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from quadsense.methods.steps import own
 from quadsense.plan import Plan
 from quadsense.proofs.infeasible import Prover
 from quadsense.proofs.rounding import Enclosure, enclosure
-from quadsense.request import start_value
+from quadsense.request import options_of, start_value
 from quadsense.threads import blas_threads
 from quadsense.vocabulary import Claim, Status, because
 
@@ -49,7 +50,8 @@ FORGOTTEN = 1e30
 class Request:
     """A checked solve: the data, the plan, the problem on unit rows, and the limits.
 
-    At most `allowed` measurements may be set aside.
+    At most `allowed` measurements may be set aside; `wishes` are the options as given, for
+    whichever method runs (`problem.options` are those of the plan's last).
     """
 
     data: Measurements
@@ -58,6 +60,7 @@ class Request:
     limits: Limits
     positive: bool
     allowed: int = 0
+    wishes: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -87,7 +90,7 @@ def run_plan(request: Request) -> Answer:
     problem = request.problem
     plain = problem.base is None and problem.c_start is None
     undone = answer.outcome.status in (Status.STALLED, Status.UNDECIDED)
-    if plain or not undone or request.plan.methods[0] in ("gd", "sgd"):
+    if plain or not undone or not METHODS.traits(request.plan.methods[0]).begins_anew:
         return answer
     tau = start_value("mean", problem.b, request.data.scaled().telling)
     anew = replace(problem, tau=tau, base=None, c_start=None, factor_start=None)
@@ -121,10 +124,10 @@ def with_less_time(request: Request, begin: float) -> Request:
 
 def run_method(request: Request, name: str, set_aside: Any = NONE) -> Answer:
     """Run one method on the request's problem."""
-    problem = with_gram(request, name)
+    problem = replace(with_gram(request, name), options=options_of(name, request.wishes))
     if set_aside.size:
         problem = _without(request, problem, name, set_aside)
-    if request.allowed and problem.options.max_restarts is None:
+    if request.allowed and getattr(problem.options, "max_restarts", 0) is None:
         # Where the data may be wrong, another choice of rows helps more than another start.
         problem = replace(problem, options=replace(problem.options, max_restarts=FEW_RESTARTS))
     solver: Method = METHODS[name]()
@@ -177,7 +180,7 @@ def _without(request: Request, problem: Problem, name: str, rows: Any) -> Proble
     kept = request.data.set_aside(rows)
     prove = Prover(kept, request.positive)
     problem = replace(problem, sides=kept.sides, given_ends=kept.unit_ends, prove=prove)
-    if name != "factored":
+    if METHODS.traits(name).one_sided:
         return problem
     # It knows readings and tolerances only: these are so wide that they weigh nothing, and such as
     # lean nowhere when the start is made of them.
@@ -190,7 +193,7 @@ def _without(request: Request, problem: Problem, name: str, rows: Any) -> Proble
 def with_gram(request: Request, name: str) -> Problem:
     """The problem with K, where the method needs it; K is kept for the next solve."""
     kind = request.plan.gram
-    if kind == "none" or name not in ("gd", "sgd", "closed_form", "cg"):
+    if kind == "none" or "gram" not in METHODS.traits(name).needs:
         return request.problem
     data = request.data
     if data.gram is None or data.gram.kind != kind:
@@ -228,7 +231,7 @@ def best_positive(request: Request) -> Answer:
     status = Status.OPTIMAL if closed else Status.TIME_LIMIT if late() else Status.UNDECIDED
     if limits.interrupts.pressed and not closed:
         status = Status.INTERRUPTED
-    before = run_method(replace(request, limits=Limits(max_iter=0)), "dual").outcome
+    before = run_method(replace(request, limits=Limits(max_iter=0)), "psd").outcome
     claim = Claim("optimal", dual=best.certificate.y, lower=unit * best.lower_bound)
     outcome = replace(
         before,
@@ -237,4 +240,4 @@ def best_positive(request: Request) -> Answer:
         claim=claim,
         reason=None if closed else because("gap_open"),
     )
-    return Answer(outcome, matrix, "dual", "", NONE)
+    return Answer(outcome, matrix, "psd", "", NONE)

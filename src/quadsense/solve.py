@@ -60,9 +60,9 @@ def solve(
         Relative tolerance beside it: ``delta_i + rtol |b_i|``.
     bounds : (lo, hi), optional
         Intervals in place of `b` and `delta`; an end may be infinite.
-    method : {"auto", "closed_form", "gd", "sgd", "cg", "minimax", "dual", "factored"}
+    method : {"auto", "closed_form", "gd", "sgd", "cg", "minimax", "psd", "factored"}
         "auto" (the default) is the closed form for orthonormal rows; else least squares by "cg",
-        and where that does not meet delta "minimax", which ends in MET or INFEASIBLE; "dual" for
+        and where that does not meet delta "minimax", which ends in MET or INFEASIBLE; "psd" for
         `psd`, "factored" for `rank`.
     psd : bool, optional
         Seek A among the positive semidefinite matrices only.
@@ -93,7 +93,7 @@ def solve(
         Rows are given as ``u_i*`` (as in ``b = |U x|^2``).
     **options
         `gd` and `sgd`: `lam`, `step` or `c` = step x lam override the schedule (for unit rows);
-        `sgd`: `batch_size`, `norm` ("exact" or "bound"), `failure`; `minimax`: `gap`, the
+        `sgd`: `batch_size`, `norm` ("exact" or "bound"), `failure`; `minimax`, `psd`: `gap`, the
         relative distance of the two bounds at which to stop; `factored`: `max_restarts`.
 
     Returns

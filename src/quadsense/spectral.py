@@ -18,9 +18,16 @@ from quadsense.measurements.gram import IdentityGram
 from quadsense.measurements.oracle import SpectralOracle, checked_square, symmetrised
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.base import MethodOptions
+from quadsense.methods.gradient_descent import GradientDescent
 from quadsense.methods.spectral import Spectral, SpectralProblem
 from quadsense.proofs.rounding import Enclosure, is_met
-from quadsense.request import check_options, refuse_unknown, to_limits, to_options
+from quadsense.request import (
+    check_options,
+    given_options,
+    options_of,
+    refuse_unknown,
+    to_limits,
+)
 from quadsense.result import Result
 from quadsense.typing import MatrixLike, Real, ScheduleName, Whole, is_number
 from quadsense.vocabulary import Row, Status, Verdict, to_reason
@@ -74,8 +81,8 @@ def solve_spectral(
     A_1 = checked_square("A1", A1)
     xp = namespace(A_1)
     n = int(A_1.shape[0])
-    settings = to_options("gd", schedule, options, n)
-    check_options(("gd",), options, schedule)
+    wishes = given_options(GradientDescent.name, schedule, options, n)
+    check_options((GradientDescent.name,), wishes)
     interrupts = Interrupts()
     limits = to_limits(max_iter, time_limit, callback, progress, interrupts)
     values, vectors = xp.linalg.eigh(symmetrised(oracle.whiten(A_1)))
@@ -85,7 +92,7 @@ def solve_spectral(
         b=1.0 - values,
         delta=0.0 * values + accuracy,
         tau=0.0,
-        options=settings,
+        options=options_of(GradientDescent.name, wishes),
         A_1=A_1,
         vectors=vectors,
         color=oracle.color,

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from quadsense.arrays import Vector, to_numpy
 from quadsense.loop import Outcome
-from quadsense.methods import Problem
+from quadsense.methods import METHODS, Problem
 from quadsense.methods.interior import outliers
 from quadsense.methods.interior.program import Program
 from quadsense.methods.minimax import equal_tolerances
@@ -76,7 +76,7 @@ class _Search:
         self.proofs: list[Vector] = []
         self.decided = True
         last = request.plan.methods[-1]
-        self.method = last if last in ("dual", "factored") else "minimax"
+        self.method = last if request.positive else METHODS.able("symmetric", proves=True)[0]
 
     @property
     def found(self) -> bool:
@@ -125,8 +125,8 @@ class _Search:
     def learn(self, answer: Answer) -> None:
         """Keep the proof, if there is one, that the rows left cannot be met either."""
         request = with_less_time(self.request, self.begin)
-        if answer.method == "factored":  # proofs are about all ranks
-            answer = run_method(request, "dual", answer.set_aside)
+        if "rank" in METHODS.traits(answer.method).cones:  # proofs are about all ranks
+            answer = run_method(request, METHODS.able("psd", proves=True)[0], answer.set_aside)
         claim = answer.outcome.claim
         self.decided = False
         if claim is None or claim.dual is None or answer.outcome.status is not Status.INFEASIBLE:
@@ -180,7 +180,8 @@ def set_violations_aside(request: Request, answer: Answer, begin: float) -> Answ
 def _one_by_one(search: _Search) -> None:
     """Try every choice, where proofs failed and there are few."""
     m, k = search.request.data.m, search.allowed
-    most = ALL_CHOICES if search.method != "factored" else ALL_CHOICES // 10  # which takes longer
+    quick = METHODS.traits(search.method).proves  # else it ends only when it has tried enough
+    most = ALL_CHOICES if quick else ALL_CHOICES // 10
     if math.comb(m, k) > most:
         return
     for rows in itertools.combinations(range(m), k):

@@ -194,6 +194,13 @@ class Sensing:
         return Sensing(Dense(rows, dtype), factors=1.0)
 
     @property
+    def single_is_copied(self) -> bool:
+        """Whether `single` would be a copy."""
+        if not isinstance(self.kind, Dense) or not is_numpy(self.kind.U):
+            return False
+        return not (self.kind.U.dtype.itemsize == (8 if self.is_complex else 4) and self._moderate)
+
+    @property
     def _moderate(self) -> bool:
         """Whether squares of products with the rows as held stay within single precision."""
         held = to_numpy(self.kind.held_norms)

@@ -1,44 +1,121 @@
-"""One algorithm a file; each is ``start``, ``advance`` a stride, ``claim``, ``matrix``."""
+"""One algorithm a file; each is ``start``, ``advance`` a stride, ``claim``, ``matrix``.
+
+`METHODS` is the only list of them: what else must be known of a method it says itself, in its
+`Traits`, and the plan, the checks of arguments, the command and the docs ask for that.
+"""
 
 from collections.abc import Iterator, Mapping
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
 
-from quadsense.methods.base import Method, Options, Problem, State, Trace
+from quadsense.methods.base import Method, Problem, State, Trace
+from quadsense.methods.traits.base import Traits, missing_traits
+from quadsense.methods.traits.options import Options
+from quadsense.methods.traits.shape import Cone
 from quadsense.vocabulary import Claim
+
+M = TypeVar("M", bound=type[Any])
 
 
 class _Methods(Mapping[str, Any]):
     """Classes by public name, each imported when it is first asked for.
 
-    A solve needs one or two of them, and importing all takes longer than a small solve.
+    A solve needs one or two of them, and importing all takes longer than a small solve. A plan
+    needs to know something of all: so the traits of those that come with the package are in
+    modules of their own, of the same name in `traits`, and are bases of the methods.
     """
 
     def __init__(self, homes: dict[str, tuple[str, str]]) -> None:
         self._homes = homes
+        self._registered: dict[str, type[Any]] = {}
 
     def __getitem__(self, name: str) -> Any:
+        if name in self._registered:
+            return self._registered[name]
         module, kind = self._homes[name]
         return getattr(import_module(f"quadsense.methods.{module}"), kind)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._homes)
+        yield from self._homes
+        yield from self._registered
 
     def __len__(self) -> int:
-        return len(self._homes)
+        return len(self._homes) + len(self._registered)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._homes or name in self._registered
+
+    def traits(self, name: str) -> type[Traits]:
+        """What a method says of itself, without its mathematics."""
+        if name in self._registered:
+            return self._registered[name]
+        module, kind = self._homes[name]
+        found: type[Traits] = getattr(
+            import_module(f"quadsense.methods.traits.{module}"), f"{kind}Traits"
+        )
+        return found
+
+    def able(self, cone: Cone, proves: bool = False) -> list[str]:
+        """Those that seek A there, or only those that can prove that nothing fits."""
+        kinds = [self.traits(name) for name in self]
+        return [kind.name for kind in kinds if cone in kind.cones and (kind.proves or not proves)]
+
+    def add(self, kind: type[Any]) -> None:
+        """Take up a method of the user's own."""
+        missing = missing_traits(kind)
+        functions = [name for name in vars(Method) if not name.startswith("_")]
+        missing += [f"{name}()" for name in functions if not callable(getattr(kind, name, None))]
+        if missing:
+            raise ValueError(f"{kind.__name__} is no method yet: it lacks {', '.join(missing)}")
+        if kind.name == "auto" or kind.name in self:
+            raise ValueError(f"there is a method {kind.name!r} already: choose another name")
+        self._registered[kind.name] = kind
 
 
-METHODS: Mapping[str, Any] = _Methods(
+METHODS = _Methods(
     {
         "closed_form": ("closed_form", "ClosedForm"),
         "gd": ("gradient_descent", "GradientDescent"),
         "sgd": ("stochastic", "StochasticDescent"),
         "cg": ("conjugate_gradient", "ConjugateGradient"),
         "minimax": ("minimax", "Minimax"),
-        "dual": ("dual", "Dual"),
+        "psd": ("psd", "Psd"),
         "factored": ("factored", "Factored"),
     }
 )
 """Public name of each method, and where it lives."""
 
-__all__ = ["METHODS", "Claim", "Method", "Options", "Problem", "State", "Trace"]
+
+def register(kind: M) -> M:
+    """Make a class a method of `solve`, of the plan and of the command.
+
+    Parameters
+    ----------
+    kind : type
+        With the functions of `Method` and everything that `Traits` asks for.
+
+    Returns
+    -------
+    type
+        The class itself, so that this serves as a decorator.
+
+    Raises
+    ------
+    ValueError
+        Naming what the class lacks, or that its name is taken.
+    """
+    METHODS.add(kind)
+    return kind
+
+
+__all__ = [
+    "METHODS",
+    "Claim",
+    "Method",
+    "Options",
+    "Problem",
+    "State",
+    "Trace",
+    "Traits",
+    "register",
+]

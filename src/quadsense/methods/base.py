@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, TypedDict
 
 import numpy as np
@@ -13,51 +13,18 @@ from quadsense.core.forms import MeasuredForm
 from quadsense.core.matrix import SensedMatrix
 from quadsense.measurements.gram import Gram
 from quadsense.measurements.sensing import Sensing
+from quadsense.methods.traits.options import Options
 from quadsense.proofs.infeasible import Prover
 from quadsense.proofs.rounding import Enclosure
-from quadsense.typing import NormName, ScheduleName
+from quadsense.typing import NormName
 from quadsense.vocabulary import Claim
 
 
-@dataclass(frozen=True)
-class Options:
-    """What a user may ask of a method, beside the tolerance.
-
-    Attributes
-    ----------
-    schedule : {"continuation", "paper"}
-        `gd`, `sgd`: sharpen the potential stage by stage with the largest step that descends, or
-        run with the lemma's fixed constants.
-    lam, step, c : float, optional
-        `gd`, `sgd`: override sharpness (for unit rows), step length, or their product.
-    batch_size : int, optional
-        `sgd`: samples a step; default ``min(m, 32)``.
-    norm : {"exact", "bound"}, optional
-        `sgd` on rows that are not orthonormal: norm of the full gradient in O(m^2) or its bound
-        in O(m). Default: exact with the paper's schedule, else the bound.
-    failure : float
-        `sgd` with the paper's schedule: allowed probability of failure.
-    gap : float
-        `minimax`: relative gap between the two bounds at which the optimum counts as found.
-    max_restarts : int, optional
-        `factored`: random starts, at each rank when it grows.
-    """
-
-    schedule: ScheduleName = "continuation"
-    lam: float | None = None
-    step: float | None = None
-    c: float | None = None
-    batch_size: int | None = None
-    norm: NormName | None = None
-    failure: float = 0.1
-    gap: float = 0.01
-    max_restarts: int | None = None
-
-
 class MethodOptions(TypedDict, total=False):
-    """`Options` as keywords of `solve`, so that type checkers know them; see there.
+    """The options of all methods as keywords of `solve`, so that type checkers know them.
 
-    All but `schedule`, which `solve` names itself: a test keeps the two equal.
+    All but `schedule`, which `solve` names itself: a test keeps them equal to what the methods
+    say of themselves.
     """
 
     lam: float | None
@@ -68,11 +35,6 @@ class MethodOptions(TypedDict, total=False):
     failure: float
     gap: float
     max_restarts: int | None
-
-
-def option_names() -> list[str]:
-    """Every option that some method knows."""
-    return [entry.name for entry in fields(Options)]
 
 
 @dataclass(frozen=True)
@@ -109,7 +71,7 @@ class Problem:
     prove : Prover or None
         What a dual vector proves of the user's data.
     options : Options
-        The user's wishes.
+        The user's wishes: those of the method that runs.
     seed : numpy.random.Generator
         Source of all randomness.
     """
@@ -128,7 +90,7 @@ class Problem:
     error_unit: float = 1.0
     rank: int | None = None
     prove: Prover | None = None
-    options: Options = field(default_factory=Options)
+    options: Any = field(default_factory=Options)
     seed: np.random.Generator = field(default_factory=np.random.default_rng)
 
     @property
@@ -192,10 +154,12 @@ class State(Protocol):
 
 
 class Method(Protocol):
-    """One algorithm: its mathematics only, run by `quadsense.loop`."""
+    """One algorithm: its mathematics only, run by `quadsense.loop`.
+
+    What else must be known of it is in its `Traits`.
+    """
 
     name: ClassVar[str]
-    options: ClassVar[frozenset[str]]
     short_strides_first: ClassVar[bool]  # so that the history is even on a log scale
     limit: int | None
     lemma: str

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import ClassVar
 
 from quadsense.methods.base import Problem
 from quadsense.methods.descent import Descent, DescentState
+from quadsense.methods.traits.closed_form import ClosedFormTraits
+from quadsense.methods.traits.descent import DescentOptions
 
 
-class ClosedForm(Descent):
+class ClosedForm(ClosedFormTraits, Descent):
     r""":math:`A = \tau I - \sum_i z_i u_i u_i^*`: exact when the rows are orthonormal.
 
     Notes
@@ -18,16 +19,13 @@ class ClosedForm(Descent):
     is the nearest to ``tau I`` of all matrices that fit.
     """
 
-    name: ClassVar[str] = "closed_form"
-    options: ClassVar[frozenset[str]] = frozenset()
-
     def start(self, problem: Problem) -> DescentState:
         """State at the start."""
         if not self._identity(problem):
             raise ValueError(
                 "method 'closed_form' needs orthonormal rows, and these are not: use 'gd' or 'sgd'"
             )
-        return super().start(problem)
+        return super().start(replace(problem, options=DescentOptions()))
 
     def stride(self, problem: Problem) -> int:
         """One step is all."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import ClassVar
 
 import numpy as np
 
@@ -14,11 +13,12 @@ from quadsense.methods.krylov import residuals
 from quadsense.methods.krylov.operator import OperatorSystem
 from quadsense.methods.krylov.system import System, prepare
 from quadsense.methods.steps import Stepped, own, start_matrix, weighed_rows
+from quadsense.methods.traits.conjugate_gradient import ConjugateGradientTraits
 from quadsense.proofs.rounding import Enclosure, dense_error, reading_error
 from quadsense.vocabulary import Claim, because
 
 
-class ConjugateGradient(Stepped):
+class ConjugateGradient(ConjugateGradientTraits, Stepped):
     """The conjugate residual method on ``K y = z_1`` (see `krylov`).
 
     The rival of descent for consistent data. Where there are more measurements than unknowns it
@@ -27,8 +27,6 @@ class ConjugateGradient(Stepped):
 
     Least squares weighs every residual by its tolerance (see `weighed_rows`).
     """
-
-    name: ClassVar[str] = "cg"
 
     def start(self, problem: Problem) -> residuals.State:
         """State at A_1."""

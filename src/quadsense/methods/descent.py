@@ -61,7 +61,6 @@ class Descent:
     """
 
     name: ClassVar[str]
-    options: ClassVar[frozenset[str]]
     short_strides_first: ClassVar[bool] = True
 
     def __init__(self) -> None:
@@ -162,15 +161,16 @@ class Descent:
         """Iterations after which the lemma has delivered, where its constants are kept."""
         deltas = to_numpy(problem.delta)
         spread = 1.0 if self._identity(problem) else float(deltas.max() / deltas.min())
+        sampled = {} if batch_size is None else {"failure": problem.options.failure}
         promised = theory.schedule(
             m=problem.m,
             radius=ratio,
             delta=1.0,
             batch_size=batch_size,
-            failure=problem.options.failure,
             c=c,
             spread=spread,
             orthonormal=self._identity(problem),
+            **sampled,
         )
         if sharpness < promised.lam * (1.0 - 1e-12) or c > theory.LARGEST_PROVEN_C:
             return  # overridden beyond what any lemma covers

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 
 from quadsense.arrays import Array, to_numpy
@@ -13,6 +11,7 @@ from quadsense.methods.factor import descent
 from quadsense.methods.factor.program import prepare
 from quadsense.methods.factor.state import FactoredState, Phase, why_not
 from quadsense.methods.steps import Stepped, own
+from quadsense.methods.traits.factored import FactoredTraits
 from quadsense.vocabulary import Claim
 
 # Tolerances are kept within this factor of the largest reading, so that squares of ratios do not
@@ -22,14 +21,11 @@ _WIDEST = 2.0**500
 _NOTHING = 2.0**-120
 
 
-class Factored(Stepped):
+class Factored(FactoredTraits, Stepped):
     """``A = X X*`` with X of shape (n, r): spectral start, descent, restarts (see `factor`).
 
     Not finding a fit proves nothing: the problem is not convex in X.
     """
-
-    name: ClassVar[str] = "factored"
-    options: ClassVar[frozenset[str]] = frozenset({"max_restarts"})
 
     def start(self, problem: Problem) -> FactoredState:
         """The spectral start, or the factor of an earlier answer.

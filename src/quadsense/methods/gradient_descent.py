@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import ClassVar
 
 from quadsense.methods.base import Problem
 from quadsense.methods.descent import Descent, DescentState
+from quadsense.methods.traits.gradient_descent import GradientDescentTraits
 
 
-class GradientDescent(Descent):
+class GradientDescent(GradientDescentTraits, Descent):
     r""":math:`A \leftarrow A - \epsilon \nabla\Phi/\|\nabla\Phi\|_F` in measurement coordinates.
 
     Notes
@@ -22,9 +22,6 @@ class GradientDescent(Descent):
     Departs from [QSZ24] with ``schedule="continuation"``: lam doubles stage by stage, and the step
     is the largest that still descends.
     """
-
-    name: ClassVar[str] = "gd"
-    options: ClassVar[frozenset[str]] = frozenset({"schedule", "lam", "step", "c"})
 
     def stride(self, problem: Problem) -> int:
         """Steps worth about a millisecond."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import numpy as np
 
@@ -21,6 +20,7 @@ from quadsense.methods.steps import (
     start_matrix,
     weighed_rows,
 )
+from quadsense.methods.traits.minimax import MinimaxTraits
 from quadsense.proofs.symmetric import check_proof
 from quadsense.vocabulary import Claim, Reason, because
 
@@ -72,7 +72,7 @@ class State:
     formed: bool = False
 
 
-class Minimax(Stepped):
+class Minimax(MinimaxTraits, Stepped):
     """``min_A max_i |z_i|/delta_i`` by a primal-dual interior-point method (see `interior`).
 
     With a tolerance it stops once that is met or proved impossible; proved, it goes on to the gap,
@@ -80,9 +80,6 @@ class Minimax(Stepped):
     start within all tolerances is the answer. Where rounding stops the fast way, and the data are
     few enough, a slower one that rounds less begins anew.
     """
-
-    name: ClassVar[str] = "minimax"
-    options: ClassVar[frozenset[str]] = frozenset({"gap"})
 
     def __init__(self) -> None:
         super().__init__()

@@ -16,7 +16,6 @@ class Stepped:
     """A method that advances a few costly steps at a time and knows itself when it is stuck."""
 
     name: ClassVar[str]
-    options: ClassVar[frozenset[str]] = frozenset()
     short_strides_first: ClassVar[bool] = False
 
     def __init__(self) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from quadsense.methods.base import Problem
 from quadsense.methods.descent import Descent, DescentState
+from quadsense.methods.traits.stochastic import BATCH, StochasticDescentTraits
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class StochasticState(DescentState):
     age: int = 0
 
 
-class StochasticDescent(Descent):
+class StochasticDescent(StochasticDescentTraits, Descent):
     r"""Steps along a uniform batch's gradient, normalised by the full gradient's norm.
 
     Notes
@@ -48,14 +49,9 @@ class StochasticDescent(Descent):
     halved or raised every four passes over the data as the potential rises or falls.
     """
 
-    name: ClassVar[str] = "sgd"
-    options: ClassVar[frozenset[str]] = frozenset(
-        {"schedule", "lam", "step", "c", "batch_size", "norm", "failure"}
-    )
-
     def _batch_size(self, problem: Problem) -> int:
         wanted = problem.options.batch_size
-        return min(problem.m, 32) if wanted is None else wanted
+        return min(problem.m, BATCH) if wanted is None else wanted
 
     def _eigenvalue(self, problem: Problem) -> float:
         """Bound on the largest eigenvalue of G K G (G at most 1), or 0 for the exact norm."""

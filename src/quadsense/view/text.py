@@ -8,7 +8,8 @@ from typing import Any
 
 from quadsense.measurements import Measurements
 from quadsense.measurements.base import LARGEST_RANK_PROBLEM
-from quadsense.plan import Plan
+from quadsense.methods import METHODS
+from quadsense.plan import Plan, in_words
 from quadsense.result import Result
 
 
@@ -140,12 +141,39 @@ def plan_text(plan: Plan) -> str:
         ("plan", f"{' then '.join(plan.methods)}, in {plan.coordinates} coordinates"),
         (
             "price",
-            f"about {_bytes(plan.memory)} beside U, {plan.flops:.1e} flops, "
-            f"{plan.seconds:.1g} s; BLAS threads {threads}",
+            f"about {_bytes(plan.memory)} beside U"
+            + (
+                f" ({_bytes(plan.proof_memory)} to prove that nothing fits)"
+                if plan.proof_memory > plan.memory
+                else ""
+            )
+            + f", {plan.flops:.1e} flops, "
+            f"{in_words(plan.seconds)}; BLAS threads {threads}",
         ),
         *(("because" if i == 0 else "", reason) for i, reason in enumerate(plan.reasons)),
     ]
     return "\n".join(f"{name:<16} {text}" for name, text in lines)
+
+
+def methods_table() -> str:
+    """What the methods say of themselves, as a table in Markdown: for the docs."""
+    header = ["method", "for", "A is", "one-sided", "no delta", "proves none fits", "options"]
+    names = {"symmetric": "symmetric", "psd": "semidefinite", "rank": "of low rank"}
+    lines = [header, ["---"] * len(header)]
+    for name in METHODS:
+        kind = METHODS.traits(name)
+        able = [kind.one_sided, kind.without_tolerance, kind.proves]
+        options = ", ".join(f"`{option}`" for option in kind.options.names())
+        lines.append(
+            [
+                f"`{name}`",
+                kind.summary,
+                ", ".join(names[cone] for cone in sorted(kind.cones)),
+                *("yes" if yes else "no" for yes in able),
+                options or "none",
+            ]
+        )
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _bytes(count: float) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -14,17 +14,15 @@ from quadsense.methods.positive import phases
 from quadsense.methods.positive.maps import Intervals, forward, forward_error, positive_part
 from quadsense.methods.positive.program import Program, prepare
 from quadsense.methods.steps import Stepped, own, start_matrix
+from quadsense.methods.traits.psd import PsdTraits
 from quadsense.vocabulary import Claim, because
 
 
-class Dual(Stepped):
+class Psd(PsdTraits, Stepped):
     """``A = X X*`` within the intervals: nearest fit, least misses, interior point.
 
     See `positive.phases`.
     """
-
-    name: ClassVar[str] = "dual"
-    options: ClassVar[frozenset[str]] = frozenset({"gap"})
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,0 +1,105 @@
+"""How much memory can still be taken: of the machine, of the process, of its control group."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+GUESS = 4 * 2**30
+"""Bytes, where the system says nothing at all."""
+
+UNLIMITED = 2**60
+"""What control groups of the first version call no limit is about 2^63: more than this is none."""
+
+
+def free_memory(root: str = "/") -> int:
+    """Bytes that can be taken without swapping, or breaking a limit of the process or its group.
+
+    Parameters
+    ----------
+    root : str
+        Where ``proc`` and ``sys`` are; for tests.
+    """
+    found = [*_of_machine(root), *_of_process(root), *_of_groups(root)]
+    return max(0, min(found, default=GUESS))
+
+
+def _of_machine(root: str) -> Iterator[int]:
+    """What the kernel calls available, or half of all memory."""
+    available = _field(Path(root, "proc/meminfo"), "MemAvailable:")
+    if available is not None:
+        yield available * 1024
+        return
+    try:
+        yield os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    except (AttributeError, ValueError, OSError):
+        return
+
+
+def _of_process(root: str) -> Iterator[int]:
+    """What `ulimit` leaves of the address space and of the data segment."""
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return
+    status = Path(root, "proc/self/status")
+    for name, used in (("RLIMIT_AS", "VmSize:"), ("RLIMIT_DATA", "VmData:")):
+        limit = resource.getrlimit(getattr(resource, name))[0]
+        if limit != resource.RLIM_INFINITY:
+            yield limit - (_field(status, used) or 0) * 1024
+
+
+def _of_groups(root: str) -> Iterator[int]:
+    """What the control groups leave: that of the process, and all above it.
+
+    What the group holds of files only to have them at hand counts as free, as with the machine.
+    """
+    try:
+        lines = Path(root, "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            top, names = "sys/fs/cgroup", ("memory.max", "memory.current", "inactive_file")
+        elif "memory" in controllers.split(","):
+            top = "sys/fs/cgroup/memory"
+            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+        else:
+            continue
+        yield from _of_group(Path(root, top), path, *names)
+
+
+def _of_group(top: Path, path: str, limit: str, usage: str, cached: str) -> Iterator[int]:
+    """What a group and those above it leave.
+
+    Within a container the path may be that of the host: what is seen at the top is then its own.
+    """
+    parts = [part for part in path.split("/") if part not in ("", "..")]
+    for depth in range(len(parts), -1, -1):
+        folder = top.joinpath(*parts[:depth])
+        most, used = _number(folder / limit), _number(folder / usage)
+        if most is not None and used is not None and most < UNLIMITED:
+            yield most - used + (_field(folder / "memory.stat", cached) or 0)
+
+
+def _number(path: Path) -> int | None:
+    """The number in a file; None where there is none ("max")."""
+    try:
+        return int(path.read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return None
+
+
+def _field(path: Path, name: str) -> int | None:
+    """The number after a name at the beginning of a line."""
+    try:
+        with path.open(encoding="utf-8") as lines:
+            for line in lines:
+                words = line.split()
+                if len(words) > 1 and words[0] == name:
+                    return int(words[1])
+    except (OSError, ValueError):
+        pass
+    return None

@@ -1,0 +1,1 @@
+"""What each method says of itself, apart from its mathematics: a plan needs all of it at once."""

@@ -1,0 +1,80 @@
+"""What the search for a factor of low rank says of itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from quadsense.methods.traits.base import Traits
+from quadsense.methods.traits.options import Options, option
+from quadsense.methods.traits.shape import Cone, Shape, Work
+from quadsense.typing import is_whole
+
+STEPS = 20.0
+"""Typical steps: seen 1 to 30 where rows are ample (docs/theory.md, section 10)."""
+
+READINGS = 4.0
+"""Times that a step reads U: the residual, its gradient, and a few products (measured)."""
+
+LIFT = 2
+"""Ranks that a lift has too many (see `factor.choice`)."""
+
+IMAGES = 8
+"""Images of the factor that are held at once: of the point, its trial and the memory."""
+
+
+@dataclass(frozen=True)
+class FactoredOptions(Options):
+    """How often to begin again."""
+
+    max_restarts: int | None = option(None, "random starts, at each rank where it grows")
+
+    def check(self, m: int) -> None:
+        """Refuse what is no count."""
+        restarts = self.max_restarts
+        if restarts is not None and not (is_whole(restarts) and restarts >= 0):
+            raise ValueError(f"max_restarts must be a whole number, not negative, got {restarts!r}")
+
+
+class FactoredTraits(Traits):
+    """Descent on the factor of A."""
+
+    name: ClassVar[str] = "factored"
+    summary: ClassVar[str] = "A positive semidefinite of low rank: descent on its factor"
+    cones: ClassVar[frozenset[Cone]] = frozenset({"rank"})
+    one_sided: ClassVar[bool] = False
+    without_tolerance: ClassVar[bool] = False
+    random: ClassVar[bool] = True
+    needs: ClassVar[frozenset[str]] = frozenset({"rows"})
+    options: ClassVar[type[Options]] = FactoredOptions
+
+    @classmethod
+    def suits(cls, shape: Shape) -> str | None:
+        """Wherever a rank is asked for."""
+        if shape.cone != "rank":
+            return None
+        return "a rank was asked for: the factor of A is sought"
+
+    @classmethod
+    def coordinates(cls, shape: Shape) -> str:
+        """``A = X X*``."""
+        return "factor"
+
+    @classmethod
+    def memory(cls, shape: Shape) -> int:
+        """Rows in single precision, some factors and their images."""
+        rank = max(shape.rank or 1, 1) + LIFT
+        factors = 40 * shape.n * rank * shape.item
+        return shape.single_bytes + factors + (8 * 20 + IMAGES * rank * shape.item) * shape.m
+
+    @classmethod
+    def work(cls, shape: Shape) -> Work:
+        """Passes over the rows."""
+        rank = float(max(shape.rank or 1, 1))
+        flops = STEPS * shape.weight * 4.0 * shape.m * shape.n * rank
+        return Work(flops, STEPS * READINGS * shape.row_bytes, STEPS, known=shape.rank != 0)
+
+    @classmethod
+    def threads(cls, shape: Shape) -> str:
+        """One: memory is the limit."""
+        return "one"

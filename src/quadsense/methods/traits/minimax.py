@@ -1,0 +1,91 @@
+"""What the smallest worst error says of itself."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from quadsense.methods.traits.base import Traits
+from quadsense.methods.traits.options import GapOptions, Options
+from quadsense.methods.traits.shape import Cone, Shape, Work
+from quadsense.threads import LITTLE_WORK
+
+STEPS = 8.0
+"""Typical factorisations: seen 1 to 15 (docs/theory.md, section 10)."""
+
+CALLS = 12.0
+"""Passes whose calls of Python a step makes: correctors, line searches, bounds (measured)."""
+
+PROOF_ENTRIES = 1 << 18
+"""Entries of F*(y) that are summed at a time."""
+
+PROOF_ARRAYS = 12
+"""Arrays of that width in a compensated sum, as measured."""
+
+BLOCKS = 2
+"""Blocks of written-out rows that are held at once, as measured."""
+
+BLOCK_ROWS = 1024
+"""Rows of such a block, as in `interior.svec`."""
+
+FACTORED = 16000
+"""Unknowns up to which a normal matrix is formed, as in `interior.coordinates`."""
+
+
+class MinimaxTraits(Traits):
+    """The interior-point method for the linear program."""
+
+    name: ClassVar[str] = "minimax"
+    summary: ClassVar[str] = "noisy data, no delta, one-sided bounds: both bounds on the best error"
+    cones: ClassVar[frozenset[Cone]] = frozenset({"symmetric"})
+    one_sided: ClassVar[bool] = True
+    without_tolerance: ClassVar[bool] = True
+    random: ClassVar[bool] = False
+    needs: ClassVar[frozenset[str]] = frozenset({"rows"})
+    proves: ClassVar[bool] = True
+    options: ClassVar[type[Options]] = GapOptions
+
+    @classmethod
+    def suits(cls, shape: Shape) -> str | None:
+        """One-sided intervals, or no tolerance."""
+        if not cls.serves(shape):
+            return None
+        if shape.one_sided:
+            return "one-sided intervals need the interior-point method"
+        return (
+            None if shape.target else "no tolerance was given: the smallest worst error is sought"
+        )
+
+    @classmethod
+    def coordinates(cls, shape: Shape) -> str:
+        """The shorter of the two."""
+        return "measurement" if shape.m <= shape.unknowns else "matrix"
+
+    @classmethod
+    def memory(cls, shape: Shape) -> int:
+        """The matrices of a step."""
+        side = min(shape.m, shape.unknowns)
+        dense = 8 * side * side if side <= FACTORED else 0
+        # Few rows: K is factored, A stays implicit.
+        formed = 8 * shape.matrix_bytes if shape.m > shape.unknowns else 2 * dense
+        blocks = 8 * BLOCKS * min(BLOCK_ROWS, shape.m) * side if side < shape.m else 0
+        return 8 * 40 * shape.m + formed + 2 * dense + blocks
+
+    @classmethod
+    def proof_memory(cls, shape: Shape) -> int:
+        """Sums of twice the working precision, some columns of F*(y) at a time, and 256 rows."""
+        return (
+            PROOF_ARRAYS * 8 * min(shape.n**2, max(shape.n, PROOF_ENTRIES)) + 4 * 256 * shape.n * 8
+        )
+
+    @classmethod
+    def work(cls, shape: Shape) -> Work:
+        """A normal matrix and its factor a step."""
+        m, side = float(shape.m), float(min(shape.m, shape.unknowns))
+        return Work(STEPS * (m * side * side + side**3 / 3.0), 0.0, CALLS * STEPS)
+
+    @classmethod
+    def threads(cls, shape: Shape) -> str:
+        """All for matrices of some size."""
+        if 2.0 * shape.weight * shape.m * shape.n**2 <= LITTLE_WORK:
+            return "one"
+        return "one" if shape.n <= 60 else "as set"

@@ -1,0 +1,41 @@
+"""What a user may ask of a method beside the question: a typed dataclass each, checked here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import TypeVar
+
+from quadsense.typing import is_number
+
+T = TypeVar("T")
+
+
+def option(default: T, text: str) -> T:
+    """A field of an `Options`: its default, and what it is, in a line."""
+    described: T = field(default=default, metadata={"help": text})
+    return described
+
+
+@dataclass(frozen=True)
+class Options:
+    """No options: the base of those of every method, whose fields are keywords of `solve`."""
+
+    def check(self, m: int) -> None:
+        """Raise ValueError for a value that makes no sense for m measurements."""
+
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """The keywords."""
+        return tuple(entry.name for entry in fields(cls))
+
+
+@dataclass(frozen=True)
+class GapOptions(Options):
+    """Of methods that know both bounds on the smallest worst error."""
+
+    gap: float = option(0.01, "relative gap of the two bounds at which the optimum is found")
+
+    def check(self, m: int) -> None:
+        """Refuse a gap that is none."""
+        if not (is_number(self.gap) and 0 < self.gap < 1):
+            raise ValueError(f"gap must lie strictly between 0 and 1, got {self.gap!r}")

@@ -1,0 +1,128 @@
+"""What the cost of a problem depends on, and what a cost is made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeAlias
+
+Cone: TypeAlias = Literal["symmetric", "psd", "rank"]
+"""Where A is sought: everywhere, among the positive semidefinite, among those of low rank."""
+
+HALF_RATE = 70.0
+"""Columns at which products with blocks of U run at half the rate of large square ones."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """All of a problem that its cost depends on.
+
+    Attributes
+    ----------
+    m, n : int
+    complex, sparse, orthonormal : bool
+    unit_norm : bool
+        Whether the rows came with unit norm.
+    copied : bool
+        Whether rows in single precision are a copy: of a dense NumPy array in double precision.
+    even : bool
+        Whether all tolerances of the unit rows are the same.
+    converted : bool
+        Whether U came in another type, or in another order of magnitude than float64 squares: it
+        was copied before the plan was made.
+    started : bool
+        Whether a dense matrix was given to start from.
+    density : float
+        Share of nonzeros of K, where U is sparse.
+    psd : bool
+    rank : int or None
+        Asked rank; 0 where it may grow.
+    target : bool
+        Whether there is a tolerance to meet.
+    one_sided : bool
+        Whether some interval has only one end.
+    ratio : float
+        Worst residual of the start in units of the tolerance, a power of two.
+    gram : str
+        Form of K where the method uses one, else "none".
+    """
+
+    m: int
+    n: int
+    complex: bool = False
+    sparse: bool = False
+    orthonormal: bool = False
+    unit_norm: bool = True
+    copied: bool = True
+    even: bool = True
+    converted: bool = False
+    started: bool = False
+    density: float = 1.0
+    psd: bool = False
+    rank: int | None = None
+    target: bool = True
+    one_sided: bool = False
+    ratio: float = 32.0
+    gram: str = "none"
+
+    @property
+    def cone(self) -> Cone:
+        """Where A is sought."""
+        if self.rank is not None:
+            return "rank"
+        return "psd" if self.psd else "symmetric"
+
+    @property
+    def unknowns(self) -> int:
+        """Real dimensions of A."""
+        return self.n**2 if self.complex else self.n * (self.n + 1) // 2
+
+    @property
+    def item(self) -> int:
+        """Bytes of an entry of A."""
+        return 16 if self.complex else 8
+
+    @property
+    def weight(self) -> float:
+        """Real multiplications in a multiplication of two entries of U."""
+        return 4.0 if self.complex else 1.0
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a dense U."""
+        return self.m * self.n * self.item
+
+    @property
+    def matrix_bytes(self) -> int:
+        """Bytes of a dense A."""
+        return self.n**2 * self.item
+
+    @property
+    def single_bytes(self) -> int:
+        """Bytes of the rows in single precision, where they are a copy."""
+        return self.row_bytes // 2 if self.copied else 0
+
+    @property
+    def product(self) -> float:
+        """Operations of ``F(A)`` or of ``F*(y)``, at the rate of large products."""
+        return self.weight * (1.0 + HALF_RATE / self.n) * self.m * float(self.n) ** 2
+
+
+class Work(NamedTuple):
+    """What a method is expected to do until it has a verdict.
+
+    Attributes
+    ----------
+    flops : float
+        Float64 operations, in units of those of a large matrix product.
+    traffic : float
+        Bytes read from memory by what memory bounds.
+    passes : float
+        Steps, each of which costs some calls of Python whatever its size.
+    known : bool
+        Whether it is known to a factor of about five.
+    """
+
+    flops: float
+    traffic: float
+    passes: float
+    known: bool = True

@@ -1,0 +1,167 @@
+"""The plan: what it counts, and what it does not promise."""
+
+import gc
+import tracemalloc
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from helpers import gaussian_rows, readings, unit
+
+import quadsense
+from quadsense import plan as planning
+from quadsense.plan import Shape, make_plan, shape_of
+from quadsense.view import plan_text
+
+FORMS = {
+    "unit rows": unit,
+    "other norms": lambda U: 3.0 * U,
+    "float32": lambda U: unit(U).astype(np.float32),
+    "integers": lambda U: np.rint(100.0 * U).astype(np.int64),
+    "Fortran order": lambda U: np.asfortranarray(unit(U)),
+    "tiny norms": lambda U: 1e-90 * U,
+    "sparse": lambda U: sp.csr_array(np.where(np.abs(U) > 1.5, U, 0.0)),
+}
+ROADS = {
+    "cg": {"method": "cg"},
+    "minimax": {"method": "minimax"},
+    "psd": {"psd": True},
+    "factored": {"rank": 2, "max_restarts": 0},
+    "gd": {"method": "gd", "max_iter": 20},
+}
+
+
+def peak(call):
+    """What a call gives, and the bytes that NumPy took at most meanwhile."""
+    call()  # imports and compiled loops are not of the problem
+    gc.collect()
+    tracemalloc.start()
+    try:
+        result = call()
+        return result, tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("road", ROADS)
+@pytest.mark.parametrize("form", FORMS)
+def test_no_more_memory_is_taken_than_planned(form, road, rng):
+    m, n = (600, 90) if road in ("minimax", "gd") else (8000, 90)
+    U = FORMS[form](gaussian_rows(rng, m, n, False))
+    dense = U.toarray() if sp.issparse(U) else U.astype(np.float64)
+    X = rng.standard_normal((n, 2))
+    b = np.sum((dense @ X) ** 2, axis=1)
+    result, taken = peak(
+        lambda: quadsense.solve(U, b, delta=0.02 * b.max(), rng=0, time_limit=20, **ROADS[road])
+    )
+    assert taken <= 1.25 * result.plan["memory"]
+    assert result.plan["memory"] <= 12 * taken  # nor is it far more: nothing is refused for that
+
+
+@pytest.mark.parametrize("conjugate", [False, True])
+@pytest.mark.parametrize("road", ["cg", "psd", "factored"])
+def test_complex_rows_are_counted_as_they_are_copied(conjugate, road, rng):
+    U = gaussian_rows(rng, 6000, 60, True)
+    x = rng.standard_normal((60, 2))
+    b = np.sum(np.abs(U.conj() @ x) ** 2, axis=1)
+    result, taken = peak(
+        lambda: quadsense.solve(
+            U, b, delta=0.02 * b.max(), conjugate=conjugate, rng=0, **ROADS[road]
+        )
+    )
+    assert taken <= 1.25 * result.plan["memory"] <= 15 * taken
+
+
+@pytest.mark.parametrize("road", ["cg", "psd"])
+def test_a_dense_start_is_counted(road, rng):
+    n = 700
+    U = unit(gaussian_rows(rng, 60, n, False))
+    S = rng.standard_normal((n, n))
+    wishes = {"delta": 0.1, "start": S @ S.T, **ROADS[road]}
+    b = readings(U, S @ S.T) + 1.0
+    result, taken = peak(lambda: quadsense.solve(U, b, **wishes))
+    assert 2 * 8 * n * n <= taken <= 1.25 * result.plan["memory"]
+    without = quadsense.solve(U, b, delta=0.1, **ROADS[road]).plan["memory"]
+    assert result.plan["memory"] - without == 3 * 8 * n * n
+    word = quadsense.solve(U, b, delta=0.1, start="zero", **ROADS[road]).plan["memory"]
+    warm = quadsense.solve(U, b, delta=0.1, method="cg")  # coefficients, no matrix
+    assert word == without
+    assert quadsense.solve(U, b, delta=0.1, start=warm, **ROADS[road]).plan["memory"] == without
+
+
+@pytest.mark.parametrize("psd", [False, True])
+def test_the_memory_of_a_proof_is_told(psd, rng):
+    U = gaussian_rows(rng, 20, 1500, False)
+    U[1] = U[0]
+    b = np.ones(20)
+    b[1] = 2.0
+    result, taken = peak(lambda: quadsense.solve(U, b, delta=1e-3, psd=psd))
+    assert result.status == "infeasible"
+    plan = result.plan
+    assert plan["memory"] < taken <= 1.25 * (plan["memory"] + plan["proof_memory"])
+
+
+def test_a_converted_u_is_counted_once_and_not_asked_for_again(rng, monkeypatch):
+    U = unit(gaussian_rows(rng, 4000, 50, False))
+    b = readings(U, np.eye(50))
+    memory = {}
+    for name, rows in (("float64", U), ("float32", U.astype(np.float32))):
+        memory[name] = quadsense.solve(rows, b, delta=0.1, method="cg").plan["memory"]
+    # Nothing is converted, and the rows in single precision are there already.
+    assert memory["float64"] - memory["float32"] == U.nbytes // 2
+    monkeypatch.setattr(planning, "available_memory", lambda: memory["float32"] - U.nbytes)
+    quadsense.solve(U.astype(np.float32), b, delta=0.1, method="cg")
+    monkeypatch.setattr(planning, "available_memory", lambda: memory["float32"] - U.nbytes - 1)
+    with pytest.raises(MemoryError, match="cg would take"):
+        quadsense.solve(U.astype(np.float32), b, delta=0.1, method="cg")
+
+
+def test_what_cannot_fit_is_refused_with_a_method_that_would(monkeypatch):
+    shape = Shape(m=3000, n=100)
+    monkeypatch.setattr(planning, "available_memory", lambda: 2**40)
+    least = make_plan(shape, "cg").memory
+    assert least < make_plan(shape).memory
+    monkeypatch.setattr(planning, "available_memory", lambda: least)
+    with pytest.raises(MemoryError, match="method='cg' would fit"):
+        planning.refuse_what_cannot_fit(shape, make_plan(shape))
+    monkeypatch.setattr(planning, "available_memory", lambda: 0)
+    with pytest.raises(MemoryError, match="use fewer measurements"):
+        planning.refuse_what_cannot_fit(shape, make_plan(shape))
+
+
+# --- time --------------------------------------------------------------------------------------
+
+
+def test_a_time_that_nobody_knows_is_not_promised():
+    plan = make_plan(Shape(m=46_656, n=64, complex=True))
+    assert plan.methods == ("cg", "minimax") and plan.seconds is None
+    assert plan.times["minimax"] > 50 * plan.times["cg"]
+    assert "unknown time" in plan_text(plan) and "unknown time predicted" in repr(plan)
+    assert "where cg meets delta" in plan_text(plan)
+
+
+def test_few_rows_are_expected_to_be_met_by_the_first_method():
+    plan = make_plan(Shape(m=1000, n=100))
+    assert plan.seconds == pytest.approx(plan.times["cg"] + planning.SOLVE_SECONDS)
+
+
+@pytest.mark.parametrize(
+    "wish", [{}, {"psd": True}, {"psd": True, "rank": 3}, {"target": False}, {"complex": True}]
+)
+def test_predictions_grow_with_the_problem(wish):
+    plans = [make_plan(Shape(m=20 * n // 4, n=n, **wish)) for n in (40, 80, 160, 320, 640)]
+    for small, large in pairwise(plans):
+        assert small.seconds < large.seconds and small.memory < large.memory
+
+
+def test_the_shape_knows_how_much_the_residual_must_fall(rng):
+    U = unit(gaussian_rows(rng, 50, 20, False))
+    b = readings(U, np.diag(np.arange(20.0)))
+    wishes = {"psd": False, "rank": None, "target": True}
+    ratios = [
+        shape_of(quadsense.Measurements(U, b, delta=delta), **wishes).ratio
+        for delta in (100.0, 1e-1, 1e-5)
+    ]
+    assert ratios[0] == 1.0 and ratios[2] > 1000 * ratios[1] > 1000 * ratios[0]
+    assert ratios[1] >= np.ptp(b) / 0.1 > ratios[1] / 2
