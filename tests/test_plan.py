@@ -12,7 +12,7 @@ from helpers import gaussian_rows, readings, unit
 import quadsense
 from quadsense import plan as planning
 from quadsense.plan import Shape, make_plan, shape_of
-from quadsense.view import plan_text
+from quadsense.view.text import plan_text
 
 FORMS = {
     "unit rows": unit,
@@ -105,16 +105,20 @@ def test_the_memory_of_a_proof_is_told(psd, rng):
 def test_a_converted_u_is_counted_once_and_not_asked_for_again(rng, monkeypatch):
     U = unit(gaussian_rows(rng, 4000, 50, False))
     b = readings(U, np.eye(50))
-    memory = {}
-    for name, rows in (("float64", U), ("float32", U.astype(np.float32))):
-        memory[name] = quadsense.solve(rows, b, delta=0.1, method="cg").plan["memory"]
-    # Nothing is converted, and the rows in single precision are there already.
+    wild = U * 2.0**200  # copied, so that no square overflows
+    memory = {
+        name: quadsense.solve(rows, scale * b, delta=0.1 * scale, method="cg").plan["memory"]
+        for name, rows, scale in (
+            ("float64", U, 1.0),
+            ("float32", U.astype(np.float32), 1.0),
+            ("wild", wild, 2.0**400),
+        )
+    }
+    # Nothing is converted, and rows in single precision are there already.
     assert memory["float64"] - memory["float32"] == U.nbytes // 2
-    monkeypatch.setattr(planning, "available_memory", lambda: memory["float32"] - U.nbytes)
-    quadsense.solve(U.astype(np.float32), b, delta=0.1, method="cg")
-    monkeypatch.setattr(planning, "available_memory", lambda: memory["float32"] - U.nbytes - 1)
-    with pytest.raises(MemoryError, match="cg would take"):
-        quadsense.solve(U.astype(np.float32), b, delta=0.1, method="cg")
+    assert memory["wild"] - memory["float64"] == U.nbytes
+    monkeypatch.setattr(planning, "available_memory", lambda: memory["wild"] - U.nbytes)
+    quadsense.solve(wild, 2.0**400 * b, delta=0.1 * 2.0**400, method="cg")
 
 
 def test_what_cannot_fit_is_refused_with_a_method_that_would(monkeypatch):
