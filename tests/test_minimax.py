@@ -85,12 +85,7 @@ def test_products_match_the_normal_matrix(is_complex):
     coordinates = MatrixCoordinates(Sensing.of(U), delta)
     x = rng.standard_normal(unknowns(U))
     A = packed.unpack(x, 4, U.dtype)
-    M = packed.normal_matrix(
-        packed.weighed_blocks(U, d / delta**2),
-        10 if not is_complex else 16,
-        np.float64,
-        lower=False,
-    )
+    M = Sensing.of(U).normal(d / delta**2)
     M = np.triu(M) + np.triu(M, 1).T
     product, z = coordinates.product(A, d, np.zeros(60))
     np.testing.assert_allclose(packed.pack(product), M @ x, atol=1e-12)

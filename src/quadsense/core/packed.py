@@ -117,14 +117,6 @@ def normal_matrix(blocks: Iterable[Array], size: int, dtype: npt.DTypeLike, lowe
 ROWS = 1024  # rows handled together: the block and its products stay in cache
 
 
-def weighed_blocks(U: Array, weights: Vector | None = None) -> Iterable[Array]:
-    """Rows of U, `ROWS` at a time, such that ``v_i v_i*`` weighs ``sqrt(weights_i)``."""
-    quarter = None if weights is None else np.sqrt(np.sqrt(weights))
-    for first in range(0, len(U), ROWS):
-        part = slice(first, first + ROWS)
-        yield U[part] if quarter is None else U[part] * quarter[part, None]
-
-
 def adjoint(U: Array, y: Vector) -> Vector:
     """The `pack` of ``F*(y)`` for y of shape (m,), or of each column of (m, k)."""
     total = np.zeros((size_of(U.shape[1], np.iscomplexobj(U)), *y.shape[1:]))

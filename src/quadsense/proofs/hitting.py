@@ -67,7 +67,7 @@ def thinned(rows: Sensing, ends: Ends, dual: Vector, psd: bool) -> Vector:
 
     Parameters
     ----------
-    rows : BaseRows
+    rows : Sensing
         Seen with unit norm.
     ends : Ends
         Of these rows.

@@ -18,14 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import available_memory
-from quadsense.core.packed import (
-    adjoint,
-    normal_matrix,
-    pair_products,
-    unpack,
-    weighed_blocks,
-)
+from quadsense.core.packed import adjoint, pair_products, unpack
 from quadsense.core.products import forward, gram, unknowns
+from quadsense.measurements.sensing import Sensing
 from quadsense.proofs.definite import (
     EPS,
     cholesky,
@@ -174,7 +169,7 @@ def _refuse_what_cannot_fit(size: int) -> None:
 
 def _normal(V: Matrix, weights: Vector | None) -> Matrix:
     """Upper triangle of the Gram matrix of the weighted map."""
-    return normal_matrix(weighed_blocks(V, weights), unknowns(V), np.float64, lower=False)
+    return Sensing.of(V).normal(weights)
 
 
 class _Whitened:
