@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import scipy.linalg as sl
 
 from quadsense.core.intervals import EPS, Intervals, Real
@@ -18,6 +19,7 @@ from quadsense.measurements.sensing import Sensing
 from quadsense.proofs.definite import factorisation_error, first_shift
 from quadsense.watch import look
 
+WIDE = 2  # times as many entries as rows count, from which these are looked at within their span
 DOUBLINGS = 60  # of the first slack, a few roundings: one or two are enough
 
 
@@ -56,8 +58,12 @@ def smallest_eigenvalue_bound(F: Sensing, y: Real) -> float:
     -----
     A Cholesky factorisation of ``S - c I`` proves it (see `proofs.definite`). Forming S is off by
     at most ``gamma_{m+3} sum |y_i| ||u_i||^2`` in norm. The eigenvalue routine only proposes c.
+    Where few rows count, they are looked at within their span, and nothing is n by n.
     """
     m, n = F.shape
+    used = np.flatnonzero(y)
+    if WIDE * used.size < n:
+        return _within_span(F, y, used)
     unit = (4.0 if F.is_complex else 1.0) * EPS + F.rounding
     weight = float(np.abs(y) @ F.squares) * (1.0 + (m + n) * unit)
     S = F.adjoint(y)
@@ -72,12 +78,44 @@ def smallest_eigenvalue_bound(F: Sensing, y: Real) -> float:
     return float(found.size - factored - formed - 4.0 * EPS * abs(found.size))
 
 
+def _within_span(F: Sensing, y: Real, used: npt.NDArray[np.intp]) -> float:
+    """Return the same bound for few rows of many entries.
+
+    Notes
+    -----
+    With ``u_i = B w_i + r_i``, whatever the B, ``F*(y) = B (sum y_i w_i w_i*) B* + E`` and
+    ``||E|| <= sum |y_i| (2 ||B|| ||w_i|| ||r_i|| + ||r_i||^2)``. B is a computed basis of the span,
+    so the r_i are roundings; they are formed, and the rounding of that is bounded too.
+    """
+    look(8.0 * F.n * float(used.size) ** 2)
+    rows, weights = F.take_unit(used), np.abs(y[used])
+    B = np.linalg.qr(rows.T)[0]
+    W = rows @ B.conj()
+    left = rows - W @ B.T
+    k = W.shape[1]
+    unit = (4.0 if F.is_complex else 1.0) * EPS + F.rounding
+    size = float(np.linalg.norm(B)) * (1.0 + (F.n + k) * EPS)
+    lengths = np.linalg.norm(W, axis=1) * (1.0 + (k + 4) * EPS)
+    norms = np.linalg.norm(rows, axis=1) * (1.0 + (F.n + 4) * EPS)
+    rest = np.linalg.norm(left, axis=1) * (1.0 + (F.n + 4) * EPS)
+    rest += (k + 4) * unit * (size * lengths + norms)
+    # ||B||^2 is at most that of the identity and of what B* B differs from it by.
+    off = np.linalg.norm(B.conj().T @ B - np.eye(k)) + (F.n + 4) * unit * size * size
+    stretch = 1.0 + 1.01 * float(off)
+    error = float(weights @ (2.0 * np.sqrt(stretch) * lengths * rest + rest * rest))
+    inside = smallest_eigenvalue_bound(Sensing.of(np.ascontiguousarray(W)), y[used])
+    return float(min(0.0, inside) * stretch - 1.01 * error)
+
+
 def lift_floor(F: Sensing, intervals: Intervals) -> float:
     """Return a proved ``sigma >= 0`` with ``sum u_i u_i* >= sigma I`` over the rows bounded above.
 
     Only those rows may carry a larger y: an infinite upper end makes the support infinite.
     """
-    return max(0.0, smallest_eigenvalue_bound(F, np.isfinite(intervals.hi).astype(np.float64)))
+    bounded = np.isfinite(intervals.hi)
+    if int(np.count_nonzero(bounded)) < F.n:  # they cannot span the space
+        return 0.0
+    return max(0.0, smallest_eigenvalue_bound(F, bounded.astype(np.float64)))
 
 
 def certify(

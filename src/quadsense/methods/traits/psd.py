@@ -45,8 +45,8 @@ class PsdTraits(Traits):
 
     @classmethod
     def proof_memory(cls, shape: Shape) -> int:
-        """F*(y), its factor, and what rounds."""
-        return 4 * shape.matrix_bytes
+        """F*(y), its factor, and what rounds; few rows are looked at within their span."""
+        return 4 * min(shape.matrix_bytes, 2 * shape.row_bytes)
 
     @classmethod
     def work(cls, shape: Shape) -> Work:
