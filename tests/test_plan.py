@@ -99,7 +99,8 @@ def test_the_memory_of_a_proof_is_told(psd, rng):
     result, taken = peak(lambda: quadsense.solve(U, b, delta=1e-3, psd=psd))
     assert result.status == "infeasible"
     plan = result.plan
-    assert plan["memory"] < taken <= 1.25 * (plan["memory"] + plan["proof_memory"])
+    assert taken <= 1.25 * (plan["memory"] + plan["proof_memory"])
+    assert psd or plan["memory"] < taken  # else the proof keeps to the span of the rows
 
 
 def test_a_converted_u_is_counted_once_and_not_asked_for_again(rng, monkeypatch):

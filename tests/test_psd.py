@@ -266,6 +266,19 @@ def test_eigenvalue_bound_is_below_the_eigenvalue_and_close(kind: str) -> None:
         assert truth - 1e-11 * np.sum(np.abs(y)) <= bound <= truth + 1e-15 * np.sum(np.abs(y))
 
 
+@pytest.mark.parametrize("kind", ["real", "complex"])
+@pytest.mark.parametrize("count", [1, 4, 12])
+def test_few_rows_of_many_entries_are_bounded_within_their_span(kind, count):
+    rng = np.random.default_rng(count)
+    U, y = rows(rng, count, 60, kind), rng.standard_normal(count)
+    if count > 1:
+        U[-1], y[-1] = U[0], -y[0]  # what cancels leaves roundings only
+    truth = np.linalg.eigvalsh(adjoint(U, y))[0]
+    bound = smallest_eigenvalue_bound(Sensing.of(U), y)
+    assert truth - 1e-10 < bound <= truth + 1e-15
+    assert smallest_eigenvalue_bound(Sensing.of(U[[0, 0]]), np.array([1.0, -1.0])) > -1e-12
+
+
 def test_a_vector_that_proves_nothing_is_not_believed(kind: str) -> None:
     rng = np.random.default_rng(11)
     U = rows(rng, 30, 4, kind)
