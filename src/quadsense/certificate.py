@@ -54,8 +54,8 @@ class Values:
         self.data, self.set_aside = data, set_aside
         self._z, self._spread = to_numpy(found.z), to_numpy(found.error)
         self._norms = to_numpy(data.unit_rows.norms)
-        dead = self._norms == 0
-        self._dead = dead if dead.any() else None  # u = 0 reads 0 whatever A is
+        # u = 0 reads 0 whatever A is
+        self._dead = self._norms == 0 if data.unit_rows.has_zero_rows else None
         assert data.ends is not None
         self._ends = data.ends
 

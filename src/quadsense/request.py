@@ -141,6 +141,8 @@ def options_of(name: str, given: Mapping[str, Any]) -> Options:
 
 def check_options(methods: tuple[str, ...], given: Mapping[str, Any]) -> None:
     """Refuse options that all of the chosen methods would ignore."""
+    if not given:
+        return
     known = {key for name in methods for key in METHODS.traits(name).options.names()}
     for key in sorted(given.keys() - known):
         takers = [name for name in METHODS if key in METHODS.traits(name).options.names()]

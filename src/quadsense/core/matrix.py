@@ -45,12 +45,15 @@ class SensedMatrix(LinearOperator):
         self.form = form
         # Every namespace spells its types so: numpy.float64, torch.float64, ...
         kind = np.complex128 if "complex" in str(form.dtype) else np.float64
-        super().__init__(np.dtype(kind), (form.n, form.n))
+        # As LinearOperator's own does, which takes longer than all else here.
+        self.dtype, self.shape = np.dtype(kind), (form.n, form.n)
 
     @classmethod
     def from_dense(cls, A: Array) -> SensedMatrix:
         """Wrap an (n, n) symmetric or Hermitian array."""
-        return cls(DenseForm(A if is_array(A) else np.asarray(A, dtype=np.result_type(A, 1.0))))
+        if not (type(A) is np.ndarray or is_array(A)):
+            A = np.asarray(A, dtype=np.result_type(A, 1.0))
+        return cls(DenseForm(A))
 
     @classmethod
     def from_factor(cls, X: Array) -> SensedMatrix:

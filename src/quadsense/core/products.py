@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import get_blas_funcs
+from scipy.linalg import blas, get_blas_funcs
 
 from quadsense.core.blas import multiply_triangle
 from quadsense.threads import all_for_blas, by_rows
@@ -30,6 +30,8 @@ DType = np.dtype[Any]
 # A block of rows and its product stay in the cache of a core.
 _BLOCK_BYTES = 1 << 20
 
+
+_RANK_UPDATE = {"f": blas.ssyrk, "d": blas.dsyrk, "F": blas.cherk, "D": blas.zherk}
 
 # Below so many multiplications a plain product is the quicker, though it takes twice as many.
 _PLAIN_FLOPS = 300_000
@@ -200,12 +202,12 @@ def combine(U: Inexact, Y: Inexact, dtype: DType | None = None) -> Inexact:
 
 def gram(U: Inexact) -> Float:
     """Upper triangle of ``K = |U U*|^2`` (m by m, Fortran order, zero below the diagonal)."""
-    name, trans = ("herk", 2) if np.iscomplexobj(U) else ("syrk", 1)
+    trans = 2 if np.iscomplexobj(U) else 1
     # For complex rows this is the conjugate of U U*: the same moduli.
     if _gram_flops(U) > 4.0 * BLOCK_FLOPS:
         return _gram_by_blocks(U)
     with all_for_blas():
-        G: Inexact = get_blas_funcs((name,), (U,))[0](1.0, U.T, trans=trans)
+        G: Inexact = _RANK_UPDATE[U.dtype.char](1.0, U.T, trans=trans)
     if np.iscomplexobj(G):
         return np.asarray(np.square(G.real) + np.square(G.imag))
     np.square(G, out=G)

@@ -357,7 +357,7 @@ class Measurements:
         ends = self.unit_ends
         dead = to_numpy(self._rows.nonzero) == 0
         b, delta = ends.reading if ends.even else ends.middle(), ends.unit
-        if dead.any():
+        if self._rows.has_zero_rows:
             b, delta = np.where(dead, 0.0, b), np.where(dead, 1.0, delta)
         telling, norms = ~dead, self._rows.norms
         least = float(delta.min())
@@ -387,9 +387,9 @@ class Measurements:
 
     def contradictions(self) -> npt.NDArray[np.int64]:
         """Rows of zeros whose interval leaves out zero: no matrix meets them."""
-        dead = to_numpy(self._rows.nonzero) == 0
-        if self.ends is None or not dead.any():
+        if self.ends is None or not self._rows.has_zero_rows:
             return np.empty(0, np.int64)
+        dead = to_numpy(self._rows.nonzero) == 0
         reading, below, above = self.ends.reading, self.ends.below, self.ends.above
         return np.flatnonzero(dead & ((reading > below) | (-reading > above)))
 

@@ -121,6 +121,11 @@ class Sensing:
         slack = 4.0 * (self.n + 4) * np.finfo(np.float64).eps
         return bool(np.all(np.abs(to_numpy(self.norms) - 1.0) <= slack))
 
+    @cached_property
+    def has_zero_rows(self) -> bool:
+        """Whether some row is zero."""
+        return not bool(self.xp.all(self.squares > 0))
+
     @property
     def is_sparse(self) -> bool:
         """Whether the rows are held sparse."""

@@ -28,6 +28,7 @@ class _Methods(Mapping[str, Any]):
     def __init__(self, homes: dict[str, tuple[str, str]]) -> None:
         self._homes = homes
         self._registered: dict[str, type[Any]] = {}
+        self._imported: dict[str, type[Traits]] = {}
 
     def __getitem__(self, name: str) -> Any:
         if name in self._registered:
@@ -49,11 +50,11 @@ class _Methods(Mapping[str, Any]):
         """What a method says of itself, without its mathematics."""
         if name in self._registered:
             return self._registered[name]
-        module, kind = self._homes[name]
-        found: type[Traits] = getattr(
-            import_module(f"quadsense.methods.traits.{module}"), f"{kind}Traits"
-        )
-        return found
+        if name not in self._imported:
+            module, kind = self._homes[name]
+            home = import_module(f"quadsense.methods.traits.{module}")
+            self._imported[name] = getattr(home, f"{kind}Traits")
+        return self._imported[name]
 
     def able(self, cone: Cone, proves: bool = False) -> list[str]:
         """Those that seek A there, or only those that can prove that nothing fits."""

@@ -19,6 +19,7 @@ Departs from [QSZ24]: the direction is z, not ``sinh(lambda z)``.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -149,32 +150,39 @@ def start(system: System, y: Vector | None = None, direct: bool = False) -> Stat
         x = np.zeros(system.unknowns) if y is None else pack(system.F.adjoint(y))
     else:
         x = np.zeros(m) if y is None else np.array(y, dtype=np.float64)
-    none = np.empty(0)
-    state = State(
-        iteration=0, base=x, z=system.z1, A=None, max_ratio=np.inf, verified=False, met=False,
-        inconsistent=False, stalled=False, distance=np.inf, gradient=np.inf, norm=0.0, ratios=none,
-        decreases=none, span=Span.empty(x.size, m, np.float64), double=system.explicit, plain=None,
-    )  # fmt: skip
-    state = _verify(system, state)
-    plain = 0 if direct and _factor_first(system, state) else None
-    double = system.explicit or state.max_ratio > SINGLE_GAIN or plain is not None
+    z, A, ratio = system.z1, None, _start_ratio(system)
+    if y is not None:
+        here = _begun(system, x, z, A, np.inf, system.explicit, None, met=False)
+        z, A, ratio = _recomputed(system, here)
+    plain = 0 if direct and _factor_first(system, ratio) else None
+    double = system.explicit or ratio > SINGLE_GAIN or plain is not None
     # A multiple of I that meets delta is no estimate where least squares would be one.
     guess = system.overdetermined and y is None and not isinstance(system.A1, np.ndarray)
-    met = state.max_ratio <= 1.0 and not (guess and state.z.any())
-    return replace(
-        state, ratios=np.array([state.max_ratio]), double=double, met=met, plain=plain,
-        span=_fresh_span(state, double),
+    met = ratio <= 1.0 and not (guess and bool(z.any()))
+    return _begun(system, x, z, A, ratio, double, plain, met)
+
+
+def _begun(
+    system: System, x: Vector, z: Vector, A: Inexact | None, ratio: float, double: bool,
+    plain: int | None, met: bool,
+) -> State:  # fmt: skip
+    """The state of no steps."""
+    return State(
+        iteration=0, base=x, z=z, A=A, max_ratio=ratio, verified=True, met=met, inconsistent=False,
+        stalled=False, distance=np.inf, gradient=np.inf, norm=0.0, ratios=np.array([ratio]),
+        decreases=np.empty(0), double=double, plain=plain,
+        span=Span.empty(x.size, z.size, np.float64 if double else np.float32),
     )  # fmt: skip
 
 
-def _factor_first(system: System, state: State) -> bool:
+def _factor_first(system: System, ratio: float) -> bool:
     """Whether the system is so small that a factorisation is quicker than a few plain steps."""
-    if not system.factor_fits or system.factor_cost > _SMALL_FACTOR or state.max_ratio <= 1.0:
+    if not system.factor_fits or system.factor_cost > _SMALL_FACTOR or ratio <= 1.0:
         return False
     m, size = system.F.m, system.unknowns
     # Generic rows contract the residual by sqrt(m/N) a step (the edges of the spectrum of K).
-    contraction = min(0.99, float(np.sqrt(min(m, size) / max(m, size))))
-    steps = float(np.log(state.max_ratio)) / -float(np.log(contraction))
+    contraction = min(0.99, math.sqrt(min(m, size) / max(m, size)))
+    steps = math.log(ratio) / -math.log(contraction)
     return system.step_cost(False) * steps > system.factor_cost
 
 
@@ -187,13 +195,16 @@ def _direct(system: System, state: State) -> State | None:
     if y is None:
         y = system.factor.solve(state.z / scale)
     y *= scale
-    found = replace(state, base=y)
-    z, A, ratio = _recomputed(system, found)
+    A: Inexact | None
+    if system.explicit:
+        z, A, ratio = _recomputed(system, replace(state, base=y))
+    else:
+        z, A, ratio = _measured(system, _from_coefficients(system, y, state.double))
     if not ratio <= 1.0:
         return None
     taken = np.array([float(state.z @ state.z - z @ z)])
     return replace(
-        found, iteration=1, z=z, A=A, max_ratio=ratio, verified=True, met=True,
+        state, base=y, iteration=1, z=z, A=A, max_ratio=ratio, verified=True, met=True,
         ratios=np.append(state.ratios, ratio), decreases=taken,
     )  # fmt: skip
 
@@ -407,14 +418,23 @@ def _matrix(system: System, state: State) -> Inexact:
     elif state.span.matrices and state.double == state.span.double:
         A = np.multiply(state.span.matrix(), -1.0, dtype=F.dtype)
     else:
-        y = state.x
-        scale = float(np.max(np.abs(y))) or 1.0
-        summed = (F if state.double else F.single).adjoint(y / scale)
-        A = np.multiply(summed, -scale, dtype=F.dtype)
+        return _from_coefficients(system, state.x, state.double)
+    return _from_start(system, A)
+
+
+def _from_coefficients(system: System, y: Vector, double: bool) -> Inexact:
+    """``A_1 - F*(y)``, summed in that precision."""
+    F, scale = system.F, float(np.max(np.abs(y))) or 1.0
+    summed = (F if double else F.single).adjoint(y / scale)
+    return _from_start(system, np.multiply(summed, -scale, dtype=F.dtype))
+
+
+def _from_start(system: System, A: Inexact) -> Inexact:
+    """A with A_1 added, in its place."""
     if isinstance(system.A1, np.ndarray):
         A += system.A1
     else:
-        A[np.diag_indices(F.n)] += system.A1
+        A.flat[:: system.F.n + 1] += system.A1
     return A
 
 
@@ -437,21 +457,32 @@ def _recomputed(system: System, state: State) -> tuple[Vector, Inexact | None, f
     ``|u|^T |A| |u| <= ||A||_F``. Where K is explicit, it is that of ``K y``: the sum, and the
     entries of K, whose errors are ``2 n eps |<u_i, u_j>|``.
     """
-    m, n = system.F.shape
-    eps, A = np.finfo(np.float64).eps, None
     if not state.span.size and not state.base.any():
-        z, bound = system.z1, (n + 4) * eps * np.abs(system.b + system.z1)
-    elif system.explicit:
-        y = state.x
-        z = system.z1 - system.times(y, double=True)[0]
-        sums = system.times(np.abs(y), double=True)[0]
-        roots = np.sqrt(system.times(np.ones(m), double=True)[0]) * np.linalg.norm(y)
-        bound = eps * ((m + 4) * sums + (2 * n + 4) * (roots + np.abs(system.b + system.z1)))
-    else:
-        A = _matrix(system, state)
-        z = system.F.forward(A) - system.b
-        bound = rounding(system, A)
-    return z, A, float(np.max((np.abs(z) + bound) / system.delta, initial=0.0))
+        return system.z1, None, _start_ratio(system)
+    if not system.explicit:
+        return _measured(system, _matrix(system, state))
+    (m, n), eps, y = system.F.shape, np.finfo(np.float64).eps, state.x
+    z = system.z1 - system.times(y, double=True)[0]
+    sums = system.times(np.abs(y), double=True)[0]
+    roots = np.sqrt(system.times(np.ones(m), double=True)[0]) * np.linalg.norm(y)
+    bound = eps * ((m + 4) * sums + (2 * n + 4) * (roots + np.abs(system.b + system.z1)))
+    return z, None, _worst(system, z, bound)
+
+
+def _start_ratio(system: System) -> float:
+    """Ratio of the start, rounding included."""
+    bound = (system.F.n + 4) * np.finfo(np.float64).eps * np.abs(system.b + system.z1)
+    return _worst(system, system.z1, bound)
+
+
+def _measured(system: System, A: Inexact) -> tuple[Vector, Inexact, float]:
+    """Residuals of A from the data, A itself, and its ratio, rounding included."""
+    z = system.F.forward(A) - system.b
+    return z, A, _worst(system, z, rounding(system, A))
+
+
+def _worst(system: System, z: Vector, bound: Vector) -> float:
+    return float(np.max((np.abs(z) + bound) / system.delta, initial=0.0))
 
 
 def _quotient(a: float | np.floating, b: float | np.floating) -> float:
