@@ -32,6 +32,10 @@ class Rows(Protocol):
         """(m,) 1.0 for a row, 0.0 for a row of zeros."""
 
     @property
+    def rounding(self) -> float:
+        """Relative error of products with the rows beyond that of inner products."""
+
+    @property
     def prefers_gram(self) -> bool:
         """Whether ``K y`` costs less through inner products of rows than through an (n, n)."""
 

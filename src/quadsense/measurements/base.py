@@ -17,6 +17,7 @@ from quadsense.core import products
 from quadsense.core.ends import Ends
 from quadsense.measurements.gram import ExplicitGram, Gram
 from quadsense.measurements.sensing import Sensing
+from quadsense.measurements.stored import Stored
 from quadsense.measurements.validate import (
     checked_bounds,
     checked_rows,
@@ -303,6 +304,11 @@ class Measurements:
         CSR parts ``U.data``, ``U.indices``, ``U.indptr`` and ``U.shape``.
         """
         files.check_writable(path)
+        if not isinstance(self._rows.kind, Stored):
+            raise ValueError(
+                f"U is made of probes that are not stored ({self._rows.kind.storage}): they cannot "
+                "be written to a file"
+            )
         arrays: dict[str, Any] = {"U": self._rows.kind.given}
         if self.from_bounds:
             arrays |= {"lo": self.lo, "hi": self.hi}

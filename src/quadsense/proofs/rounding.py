@@ -61,6 +61,7 @@ def measured_enclosure(
     error = (
         entry * (2.0 * mass**0.5 * xp.sqrt(magnitude) + entry * mass + abs(form.tau))
         + 2.0 * (lengths + 16) * UNIT * terms
+        + 8.0 * form.rows.rounding * (mass + abs(form.tau))
     )
     if form.base is not None:
         z = z + form.rows.forward(form.base)
@@ -117,7 +118,8 @@ def enclosure(matrix: SensedMatrix, rows: Rows, b: Array) -> Enclosure:
     inner = form.rows.m if isinstance(form, MeasuredForm) else 0
     if isinstance(form, FactorForm):
         inner = int(form.factor.shape[1])
-    return Enclosure(z, dense_error(rows.n, size, inner) + reading_error(b))
+    error = dense_error(rows.n, size, inner) + 4.0 * rows.rounding * size
+    return Enclosure(z, error + reading_error(b))
 
 
 def reading_error(b: Array) -> Array:
