@@ -65,7 +65,7 @@ def test_products_are_those_of_the_rows(case, rng):
 
 
 def test_the_adjoint_is_the_adjoint(case, rng):
-    F, V = sensed(case)
+    F, _ = sensed(case)
     A, y = hermitian(rng, F.n, F.is_complex), rng.standard_normal(F.m)
     left, right = F.forward(A) @ y, np.vdot(A, F.adjoint(y)).real
     assert abs(left - right) <= 1e-13 * np.linalg.norm(A) * np.sum(np.abs(y))
@@ -117,7 +117,7 @@ def test_rounding_is_within_its_bound(case, rng):
         P = wide.conj() @ A.astype(np.clongdouble)
         exact = np.sum(P * wide, axis=1).real if A.shape[1] > 2 else np.sum(np.abs(P) ** 2, axis=1)
         off = np.abs(np.asarray(found.z) - exact)
-        assert np.all(off <= np.asarray(found.error) + rows.rounding * np.linalg.norm(X) ** 2)
+        assert np.all(off <= np.asarray(found.error))
         assert np.all(np.asarray(found.error) <= 1e-10 * np.linalg.norm(X) ** 2)
 
 
@@ -210,18 +210,18 @@ def test_results_are_read_back_and_checked_on_every_kind(case, tmp_path):
 
 
 def test_rows_that_are_never_formed_ask_for_little_at_once():
-    """512 MiB of rows, of which no more than 16 are made at a time."""
+    """128 MiB of rows, of which no more than 16 are made at a time."""
     rng = np.random.default_rng(0)
-    factors = rng.standard_normal((9, 65_536, 2))
+    factors = rng.standard_normal((8, 65_536, 2))
     factors /= np.linalg.norm(factors, axis=2)[:, :, None]
     probes = Kronecker(factors)
     F = Sensing(probes)
-    x, y = rng.standard_normal((512, 1)), rng.standard_normal(probes.m)
+    x, y = rng.standard_normal((256, 1)), rng.standard_normal(probes.m)
     image = F.times(x)
     assert (F.combine(y[:, None]).T @ x).item() == pytest.approx((y @ image).item(), rel=1e-10)
-    P, total = F.through(x.T, lambda rows, p: p * y[rows])
+    _, total = F.through(x.T, lambda rows, p: p * y[rows])
     np.testing.assert_allclose(total[0], F.combine((y * image[:, 0])[:, None])[:, 0], rtol=1e-9)
-    b = np.sum(F.times(X := rng.standard_normal((512, 2))) ** 2, axis=1)
+    b = np.sum(F.times(X := rng.standard_normal((256, 2))) ** 2, axis=1)
     result = quadsense.solve(probes, b, delta=1e-3 * float(b.max()), rank=2)
     assert result.status == "met", result.message
     assert np.linalg.norm(result.A - X @ X.T) <= 0.1 * np.linalg.norm(X @ X.T)
