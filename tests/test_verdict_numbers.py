@@ -9,6 +9,7 @@ import pytest
 import quadsense
 from quadsense import Status
 from quadsense.view import words
+from quadsense.violations import ENDS
 from quadsense.vocabulary import Reason, Row, Verdict, because, to_reason
 
 
@@ -142,6 +143,15 @@ def test_every_reason_has_its_sentence(code):
     for number in NUMBERS.get(code, {}).values():
         if isinstance(number, float) and number >= 0.1 and code != "no_factor":
             assert f"{number:g}" in said
+
+
+@pytest.mark.parametrize("ended", sorted(ENDS))
+def test_every_end_of_a_search_has_its_sentence(ended):
+    reason = Reason("no_set", {"allowed": 2, "ended": ended, "seconds": 0.5, "most": 3})
+    said = words.why(reason)
+    assert "without 2 measurements is not known: " in said
+    assert ("0.5" in said) == (ended == "time_limit")
+    assert ("max_iter = 3" in said) == (ended == "max_iter")
 
 
 def test_a_reason_in_words_is_kept_as_it_is():
