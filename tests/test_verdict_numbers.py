@@ -173,11 +173,22 @@ def _changed_file(tmp_path, data, change):
     return tmp_path / "r.npz"
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [1, 2, 3])
 def test_earlier_formats_are_refused_in_a_sentence(tmp_path, data, version):
     path = _changed_file(tmp_path, data, lambda meta: meta.update(version=version))
-    with pytest.raises(ValueError, match=rf"format {version}, this one reads 3\): solve again$"):
+    with pytest.raises(ValueError, match=rf"format {version}, this one reads 4\): solve again$"):
         quadsense.load_result(path)
+
+
+def _reason(code):
+    return {
+        "kind": "quadsense.vocabulary:Reason",
+        "fields": {"code": code, "numbers": {"dict": {}}},
+    }
+
+
+def _status(name):
+    return {"enum": "quadsense.vocabulary:Status", "name": name}
 
 
 @pytest.mark.parametrize(
@@ -186,16 +197,27 @@ def test_earlier_formats_are_refused_in_a_sentence(tmp_path, data, version):
         {"over": "none"},
         {"worst": None},
         {"worst": {"index": 1}},
+        {"worst": {"kind": "quadsense.vocabulary:Row", "fields": {"index": 1}}},
+        {"worst": {"kind": "quadsense.vocabulary:Advice", "fields": {"code": "psd", "number": 1}}},
+        {"worst": {"kind": "quadsense.watch:Watch", "fields": {}}},
+        {"worst": {"kind": "os:system", "fields": {"command": "false"}}},
         {"status": "fine"},
+        {"status": {"enum": "quadsense.vocabulary:Status", "name": "FINE"}},
+        {"status": {"enum": "quadsense.vocabulary:Row", "name": "MET"}},
         {"upper_bound": "1"},
-        {"reason": {"code": "nobody knows it", "numbers": {}}, "status": "stalled", "over": 1},
-        {"reason": {"code": "max_iter", "numbers": {}}, "status": "max_iter", "over": 1},
-        {"suspects": ["a"]},
+        {"reason": _reason("nobody knows it"), "status": _status("STALLED"), "over": 1},
+        {"reason": _reason("max_iter"), "status": _status("MAX_ITER"), "over": 1},
+        {"suspects": {"tuple": ["a"]}},
+        {"suspects": {"list": [1]}},
         {"another": 1},
     ],
     ids=str,
 )
 def test_a_damaged_verdict_is_refused(tmp_path, data, entries):
-    path = _changed_file(tmp_path, data, lambda meta: meta["verdict"].update(entries))
+    def change(meta):
+        result = meta["whole"]["dict"]["result"]["fields"]
+        result["verdict"]["fields"].update(entries)
+
+    path = _changed_file(tmp_path, data, change)
     with pytest.raises(ValueError, match="is a damaged quadsense result"):
         quadsense.load_result(path)

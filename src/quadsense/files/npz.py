@@ -72,7 +72,9 @@ def read_arrays(path: str | os.PathLike[str], wanted: tuple[str, ...] | None = N
         raise ValueError(f"{path} is a directory, not an .npz file") from None
     except PermissionError:
         raise ValueError(f"{path} cannot be read: permission denied") from None
-    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, OSError) as error:
+    except (
+        zipfile.BadZipFile, zlib.error, EOFError, KeyError, OSError, RecursionError
+    ) as error:  # fmt: skip
         raise ValueError(f"{path} is damaged or not an .npz file ({error})") from None
     except ValueError as error:
         if "Object arrays" in str(error):
