@@ -233,6 +233,8 @@ def _matrix(held: Held) -> SensedMatrix:
     """The matrix that is held so."""
     if held.c is not None:
         rows = checked_rows(held.U, held.conjugate)
+        if held.norms is None or not (rows.m,) == held.norms.shape == held.c.shape:
+            raise ValueError("coefficients and rows do not go together")
         rows.norms = held.norms
         return SensedMatrix(MeasuredForm(held.tau, held.c, rows, held.base))
     if held.factor is not None:
@@ -270,7 +272,7 @@ def load_result(path: str | os.PathLike[str]) -> Result:
             raise ValueError("its format is no number")
         whole = decode(arrays, meta["whole"], lambda values: values, SAVED)
         return _whole(whole["result"], _matrix(whole["matrix"]))
-    except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
+    except (LookupError, TypeError, AttributeError, ArithmeticError, ValueError) as error:
         raise ValueError(f"{path} is a damaged quadsense result ({error!r})") from None
 
 

@@ -33,12 +33,17 @@ PACKAGE = "quadsense"
 
 
 def _array_of(kinds: str, value: Any) -> bool:
-    return isinstance(value, np.ndarray) and value.dtype.kind in kinds
+    return isinstance(value, np.ndarray) and value.dtype.kind in kinds and value.ndim > 0
+
+
+def _is_moderate(value: Any) -> bool:
+    """Whether a number is one that arithmetic can do with: whole ones of JSON have no bounds."""
+    return not isinstance(value, int) or abs(value) < 2**63
 
 
 TESTS: dict[str, Callable[[Any], bool]] = {
-    "float": is_number,
-    "int": is_whole,
+    "float": lambda value: is_number(value) and _is_moderate(value),
+    "int": lambda value: is_whole(value) and _is_moderate(value),
     "bool": lambda value: isinstance(value, bool),
     "str": lambda value: isinstance(value, str),
     "Literal": lambda value: isinstance(value, str),
