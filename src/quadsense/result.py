@@ -26,7 +26,7 @@ from quadsense.view import words
 from quadsense.vocabulary import Advice, History, Reason, Row, Status, Verdict
 
 FORMAT = "quadsense-result"
-VERSION = 4
+VERSION = 4  # rises when files written before could not be read any more
 KINDS = {"met": "met", "optimal": "optimal", "infeasible": "infeasible"}
 """The claim that goes with a status; without one nothing is claimed."""
 
