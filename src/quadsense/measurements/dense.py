@@ -30,9 +30,10 @@ class Dense(Stored):
 
     storage = "dense"
 
-    def __init__(self, U: Array, dtype: Any = None) -> None:
+    def __init__(self, U: Array, dtype: Any = None, norms: Any = None) -> None:
         self._numpy = is_numpy(U)
         self._narrow: Any = dtype
+        self._known = norms
         super().__init__(U)
         if dtype is not None:
             self.dtype = np.dtype(dtype)
@@ -57,6 +58,8 @@ class Dense(Stored):
         return rows
 
     def _row_norms(self) -> Array:
+        if self._known is not None:
+            return self._known
         xp = self.xp
         parts = [self._squares_of(self._wide(self.U[part, :])) for part in self.slices()]
         if not parts:

@@ -62,7 +62,9 @@ class Sensing:
         self.norms = kind.norms
         held = kind.held_norms
         self.factors: Array | None  # None: 1
-        if factors is None:
+        if factors is None and not kind.has_zero_rows:
+            self.squares, self.factors = xp.ones_like(held), 1.0 / held
+        elif factors is None:
             self.squares = xp.astype(held > 0, held.dtype)
             self.factors = self.squares / xp.where(held > 0, held, 1.0)
         elif isinstance(factors, float):
@@ -121,10 +123,10 @@ class Sensing:
         slack = 4.0 * (self.n + 4) * np.finfo(np.float64).eps
         return bool(np.all(np.abs(to_numpy(self.norms) - 1.0) <= slack))
 
-    @cached_property
+    @property
     def has_zero_rows(self) -> bool:
         """Whether some row is zero."""
-        return not bool(self.xp.all(self.squares > 0))
+        return self.kind.has_zero_rows
 
     @property
     def is_sparse(self) -> bool:
@@ -197,7 +199,7 @@ class Sensing:
         rows = np.empty(self.shape, dtype)
         for part, block in self.blocks():
             rows[part] = block
-        return Sensing(Dense(rows, dtype), factors=1.0)
+        return Sensing(Dense(rows, dtype, norms=np.sqrt(self.squares)), factors=1.0)
 
     @property
     def single_is_copied(self) -> bool:

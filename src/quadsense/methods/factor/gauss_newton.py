@@ -6,6 +6,8 @@ gradient steps do.  Where forming ``J^T J`` costs too much, see `quasi_newton`.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from scipy.linalg.lapack import dposv, sposv
 
@@ -17,6 +19,11 @@ def principal_axes(Y: Matrix) -> Matrix:
     """Return the unitary (k, k) that makes the rows of ``axes @ Y`` orthogonal, largest first."""
     if len(Y) == 1:
         return np.ones((1, 1))
+    if len(Y) == 2 and not np.iscomplexobj(Y):
+        (a, c), (_, b) = (Y @ Y.T).tolist()
+        angle = 0.5 * math.atan2(2.0 * c, a - b)  # the Jacobi rotation
+        cos, sin = math.cos(angle), math.sin(angle)
+        return np.array([[cos, sin], [-sin, cos]])
     _, vectors = np.linalg.eigh(conjugate(Y) @ Y.T)
     axes: Matrix = np.ascontiguousarray(vectors[:, ::-1].T)
     return axes
