@@ -80,7 +80,7 @@ def test_a_result_file_cannot_hide_a_false_claim(tmp_path):
     quadsense.solve(p.U, p.b, delta=0.01).save(tmp_path / "r.npz")
     with np.load(tmp_path / "r.npz") as archive:
         arrays = dict(archive)
-    arrays["A"] = arrays["A"] + 0.1 * np.eye(6)
+    arrays["matrix.A"] = arrays["matrix.A"] + 0.1 * np.eye(6)
     np.savez(tmp_path / "r.npz", **arrays)
     assert not quadsense.load_result(tmp_path / "r.npz").certificate.verify(p.U, p.b)
 
@@ -267,10 +267,21 @@ def test_damaged_results_are_said_to_be_so(tmp_path):
     quadsense.solve(p.U, p.b, delta=0.01).save(tmp_path / "r.npz")
     with np.load(tmp_path / "r.npz") as archive:
         whole = dict(archive)
-    for change in ({"tolerance": None}, {"history_extra": np.ones(2)}, {"metadata": "[1]"}):
+    text, history = str(whole["metadata"]), whole["result.history.lam"]
+    more = text.replace('"lam": ', '"extra": {"array": "result.history.lam"}, "lam": ')
+    assert more != text
+    for change in (
+        {"result.certificate.tolerance": None},
+        {"result.history.lam": history.astype(str)},
+        {"metadata": more},
+        {"metadata": text.replace('"lam": ', '"extra": ')},
+        {"metadata": "[1]"},
+        {"metadata": '{"a": ' * 100_000 + "1" + "}" * 100_000},
+        {"metadata": text.replace('"version": 4', '"version": "4"')},
+    ):
         arrays = {k: v for k, v in {**whole, **change}.items() if v is not None}
         np.savez(tmp_path / "bad.npz", **arrays)
-        with pytest.raises(ValueError, match=r"damaged quadsense result|not a quadsense result"):
+        with pytest.raises(ValueError, match=r"is damaged|damaged quadsense|not a quadsense"):
             quadsense.load_result(tmp_path / "bad.npz")
 
 

@@ -356,8 +356,8 @@ def _changed_leaves(path, value, m):
         yield "not", not value
     elif isinstance(value, int | float):
         yield from _changed_numbers(value)
-    elif path[-1] == "violations":
-        yield from _changed_indices(value, m)
+    elif path[-2:] == ("status", "name"):
+        yield from ((status.name, status.name) for status in quadsense.Status)
     elif path[-1] in WORDS:
         yield from ((word, word) for word in WORDS[path[-1]])
     elif path[-1] == "rank":
@@ -372,18 +372,20 @@ def _changed_files(path):
     with np.load(path) as archive:
         arrays = {name: archive[name] for name in archive.files if name != "metadata"}
         metadata = json.loads(str(archive["metadata"]))
-    m = arrays["residuals"].size
+    m = arrays["result.residuals"].size
     for name, values in arrays.items():
-        if name.startswith("history") or name == "suspects":
+        last = name.rpartition(".")[2]
+        if name.startswith("result.history") or last == "suspects":
             continue
-        changes = _changed_indices(values, m) if name == "set_aside" else _changed_arrays(values)
+        indices = last in ("set_aside", "violations")
+        changes = _changed_indices(values, m) if indices else _changed_arrays(values)
         for text, new in changes:
             yield f"{name} {text}", {**arrays, name: np.array(new, values.dtype)}, metadata
     for keys, value in _leaves(metadata):
         if set(keys) & set(UNTOUCHED):
             continue
         changes = _changed_leaves(keys, value, m)
-        if keys[0] == "verdict":  # one of each: all were tried in memory
+        if "verdict" in keys:  # one of each: all were tried in memory
             changes = list(changes)[-2:]
         for text, new in changes:
             yield f"{'.'.join(keys)} {text}", arrays, _with(metadata, keys, new)

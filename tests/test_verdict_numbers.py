@@ -9,6 +9,7 @@ import pytest
 import quadsense
 from quadsense import Status
 from quadsense.view import words
+from quadsense.violations import ENDS
 from quadsense.vocabulary import Reason, Row, Verdict, because, to_reason
 
 
@@ -144,6 +145,15 @@ def test_every_reason_has_its_sentence(code):
             assert f"{number:g}" in said
 
 
+@pytest.mark.parametrize("ended", sorted(ENDS))
+def test_every_end_of_a_search_has_its_sentence(ended):
+    reason = Reason("no_set", {"allowed": 2, "ended": ended, "seconds": 0.5, "most": 3})
+    said = words.why(reason)
+    assert "without 2 measurements is not known: " in said
+    assert ("0.5" in said) == (ended == "time_limit")
+    assert ("max_iter = 3" in said) == (ended == "max_iter")
+
+
 def test_a_reason_in_words_is_kept_as_it_is():
     assert to_reason("") is None and to_reason(None) is None
     assert words.why(to_reason("no more coins")) == "no more coins"
@@ -163,11 +173,22 @@ def _changed_file(tmp_path, data, change):
     return tmp_path / "r.npz"
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [1, 2, 3])
 def test_earlier_formats_are_refused_in_a_sentence(tmp_path, data, version):
     path = _changed_file(tmp_path, data, lambda meta: meta.update(version=version))
-    with pytest.raises(ValueError, match=rf"format {version}, this one reads 3\): solve again$"):
+    with pytest.raises(ValueError, match=rf"format {version}, this one reads 4\): solve again$"):
         quadsense.load_result(path)
+
+
+def _reason(code):
+    return {
+        "kind": "quadsense.vocabulary:Reason",
+        "fields": {"code": code, "numbers": {"dict": {}}},
+    }
+
+
+def _status(name):
+    return {"enum": "quadsense.vocabulary:Status", "name": name}
 
 
 @pytest.mark.parametrize(
@@ -176,16 +197,27 @@ def test_earlier_formats_are_refused_in_a_sentence(tmp_path, data, version):
         {"over": "none"},
         {"worst": None},
         {"worst": {"index": 1}},
+        {"worst": {"kind": "quadsense.vocabulary:Row", "fields": {"index": 1}}},
+        {"worst": {"kind": "quadsense.vocabulary:Advice", "fields": {"code": "psd", "number": 1}}},
+        {"worst": {"kind": "quadsense.watch:Watch", "fields": {}}},
+        {"worst": {"kind": "os:system", "fields": {"command": "false"}}},
         {"status": "fine"},
+        {"status": {"enum": "quadsense.vocabulary:Status", "name": "FINE"}},
+        {"status": {"enum": "quadsense.vocabulary:Row", "name": "MET"}},
         {"upper_bound": "1"},
-        {"reason": {"code": "nobody knows it", "numbers": {}}, "status": "stalled", "over": 1},
-        {"reason": {"code": "max_iter", "numbers": {}}, "status": "max_iter", "over": 1},
-        {"suspects": ["a"]},
+        {"reason": _reason("nobody knows it"), "status": _status("STALLED"), "over": 1},
+        {"reason": _reason("max_iter"), "status": _status("MAX_ITER"), "over": 1},
+        {"suspects": {"tuple": ["a"]}},
+        {"suspects": {"list": [1]}},
         {"another": 1},
     ],
     ids=str,
 )
 def test_a_damaged_verdict_is_refused(tmp_path, data, entries):
-    path = _changed_file(tmp_path, data, lambda meta: meta["verdict"].update(entries))
+    def change(meta):
+        result = meta["whole"]["dict"]["result"]["fields"]
+        result["verdict"]["fields"].update(entries)
+
+    path = _changed_file(tmp_path, data, change)
     with pytest.raises(ValueError, match="is a damaged quadsense result"):
         quadsense.load_result(path)

@@ -10,7 +10,7 @@ from helpers import features
 from scipy.optimize import linprog
 
 import quadsense
-from quadsense import Status
+from quadsense import Status, runs
 from quadsense.proofs.hitting import smallest_hitting_set
 
 
@@ -137,6 +137,63 @@ def test_the_time_limit_covers_the_search(monkeypatch):
     assert result.status is Status.TIME_LIMIT
     assert next(ticks) < 2000
     assert result.A.shape == (6, 6)
+
+
+def _far_off(m=11, n=3):
+    """More readings are off than may be set aside, which takes some iterations to show."""
+    p = quadsense.datasets.gaussian(n, m, seed=3)
+    b = p.b.copy()
+    b[[1, 4, 9]] += 50.0, -40.0, 30.0
+    return p.U, b
+
+
+@pytest.mark.parametrize("psd", [False, True])
+def test_a_search_of_fits_cut_short_ends_as_they_do(psd):
+    U, b = _far_off()
+    if not psd:  # a search is made only where the run of all was not cut short, or as here
+        U[9] = 0.0
+    question = {"delta": 1e-4, "psd": psd, "allow_violations": 2}
+    whole = quadsense.solve(U, b, **question)
+    assert whole.status is Status.INFEASIBLE and whole.verify(U, b)
+    result = quadsense.solve(U, b, **question, max_iter=1)
+    assert result.status is Status.MAX_ITER
+    assert "no such set found by fits of max_iter = 1" in result.message
+
+
+def test_a_callback_ends_the_whole_search():
+    U, b = _far_off()
+    kept = np.setdiff1d(np.arange(11), [1, 4, 9])
+    calls = []
+
+    def stop(intermediate):
+        calls.append(intermediate.n_iter)
+        if len(calls) >= most:
+            raise StopIteration
+
+    most = 10**6
+    free = quadsense.solve(U, b, delta=1e-4, allow_violations=2, callback=stop)
+    assert free.status is Status.INFEASIBLE
+    alone = len(calls)
+    for most in range(1, alone + 1, 7):
+        calls.clear()
+        result = quadsense.solve(U, b, delta=1e-4, allow_violations=2, callback=stop)
+        assert result.status is Status.INTERRUPTED
+        assert "stopped by the callback" in result.message
+        assert len(calls) == most  # nothing runs any further
+    three = quadsense.solve(U, b, delta=1e-4, allow_violations=3)
+    assert three.status is Status.MET
+    np.testing.assert_array_equal(np.setdiff1d(np.arange(11), three.set_aside), kept)
+
+
+def test_time_that_is_left_only_to_check_what_was_found_is_over_too(monkeypatch):
+    """A run stops early enough to be checked: the clock has not reached the limit by then."""
+    U, b = _far_off()
+    monkeypatch.setattr(runs, "_seconds_to_certify", lambda *_: 1e3)
+    ticks = itertools.count()
+    monkeypatch.setattr(time, "perf_counter", lambda: float(next(ticks)))
+    result = quadsense.solve(U, b, delta=1e-4, allow_violations=2, time_limit=200.0)
+    assert result.status is Status.TIME_LIMIT
+    assert "time_limit = 200" in result.message
 
 
 def test_the_smallest_hitting_set_is_that_of_brute_force():

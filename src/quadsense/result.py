@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -11,28 +11,22 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense import files
-from quadsense.arrays import Array, to_numpy
+from quadsense.arrays import Array, Vector, to_numpy
 from quadsense.certificate import AGREE, Certificate, agree, evaluate
 from quadsense.core.forms import MeasuredForm
 from quadsense.core.matrix import SensedMatrix
+from quadsense.files.codec import decode, encode
 from quadsense.measurements.oracle import SpectralOracle
 from quadsense.measurements.stored import Stored
 from quadsense.measurements.validate import checked_rows
-from quadsense.typing import is_number, is_whole
-from quadsense.verdict import check_verdict, read_verdict
+from quadsense.typing import SupportsSparse, is_whole
+from quadsense.verdict import check_verdict
 from quadsense.verification import Check, Verification
 from quadsense.view import words
-from quadsense.vocabulary import History, Status, Verdict
+from quadsense.vocabulary import Advice, History, Reason, Row, Status, Verdict
 
 FORMAT = "quadsense-result"
-PLAIN_FIELDS = (
-    "max_residual", "max_ratio", "n_iter", "timings", "plan",
-)  # fmt: skip
-CLAIM_FIELDS = (
-    "upper_bound", "lower_bound", "rounding", "conjugate", "psd", "rank", "gap", "allowed",
-    "condition",
-)  # fmt: skip
-VERSION = 3
+VERSION = 4
 KINDS = {"met": "met", "optimal": "optimal", "infeasible": "infeasible"}
 """The claim that goes with a status; without one nothing is claimed."""
 
@@ -199,44 +193,57 @@ class Result:
         coefficients and U.
         """
         files.check_writable(path)
-        arrays: dict[str, Any] = {
-            "residuals": to_numpy(self.residuals),
-            "tolerance": to_numpy(self.certificate.tolerance),
-            "suspects": self.suspects,
-            "set_aside": self.set_aside,
-            **{f"history_{name}": values for name, values in asdict(self.history).items()},
-        }
-        for name in ("dual", "lo", "hi"):
-            if getattr(self.certificate, name) is not None:
-                arrays[name] = getattr(self.certificate, name)
-        form = self.matrix.form
-        held: dict[str, Any] = {"form": "dense"}
-        stored = getattr(getattr(form, "rows", None), "kind", None)
-        if isinstance(form, MeasuredForm) and isinstance(stored, Stored):
-            rows: Any = form.rows  # as it is: what was certified is what is written
-            held = {"form": "measured", "tau": form.tau, "conjugate": rows.conjugate}
-            arrays["U"] = stored.U if rows.is_sparse else to_numpy(stored.U)
-            arrays["norms"] = to_numpy(rows.norms)
-            arrays["c"] = to_numpy(form.c)
-            if form.base is not None:
-                arrays["base"] = to_numpy(form.base)
-        elif self.matrix.factor is not None:
-            held = {"form": "factor"}
-            arrays["X"] = to_numpy(self.matrix.factor)
-        else:
-            arrays["A"] = np.asarray(self.matrix)
-        metadata = {
-            "format": FORMAT,
-            "version": VERSION,
-            "matrix": held,
-            "status": str(self.status),
-            "verdict": asdict(self.verdict),
-            "kind": self.certificate.kind,
-            "certificate": {name: getattr(self.certificate, name) for name in CLAIM_FIELDS},
-            **{name: getattr(self, name) for name in PLAIN_FIELDS},
-            "violations": self.violations.tolist(),
-        }
-        files.write_arrays(path, arrays, metadata)
+        nothing: Any = None
+        claim = replace(self.certificate, matrix=nothing, data=None)
+        result = replace(self, matrix=nothing, certificate=claim)
+        arrays, plain = encode({"result": result, "matrix": _held(self.matrix)})
+        files.write_arrays(path, arrays, {"format": FORMAT, "version": VERSION, "whole": plain})
+
+
+@dataclass(frozen=True)
+class Held:
+    """A as it is held: dense, by a factor, or by its coefficients (see `MeasuredForm`) and U."""
+
+    A: Array | None = None
+    factor: Array | None = None
+    tau: float = 0.0
+    c: Vector | None = None
+    base: Array | None = None
+    U: Array | SupportsSparse | None = None
+    norms: Vector | None = None
+    conjugate: bool = False
+
+
+def _held(matrix: SensedMatrix) -> Held:
+    """The matrix as it is: what was certified is what is written."""
+    form = matrix.form
+    kind = getattr(getattr(form, "rows", None), "kind", None)
+    if isinstance(form, MeasuredForm) and isinstance(kind, Stored):
+        rows: Any = form.rows
+        U = kind.U if rows.is_sparse else to_numpy(kind.U)
+        base = None if form.base is None else to_numpy(form.base)
+        c, norms = to_numpy(form.c), to_numpy(rows.norms)
+        return Held(None, None, form.tau, c, base, U, norms, rows.conjugate)
+    if matrix.factor is not None:
+        return Held(factor=to_numpy(matrix.factor))
+    return Held(np.asarray(matrix))
+
+
+def _matrix(held: Held) -> SensedMatrix:
+    """The matrix that is held so."""
+    if held.c is not None:
+        rows = checked_rows(held.U, held.conjugate)
+        if held.norms is None or not (rows.m,) == held.norms.shape == held.c.shape:
+            raise ValueError("coefficients and rows do not go together")
+        rows.norms = held.norms
+        return SensedMatrix(MeasuredForm(held.tau, held.c, rows, held.base))
+    if held.factor is not None:
+        return SensedMatrix.from_factor(held.factor)
+    return SensedMatrix.from_dense(held.A)
+
+
+SAVED = (Result, Certificate, History, Verdict, Row, Reason, Advice, Status, Held)
+"""What a file may hold, beside arrays and plain data."""
 
 
 def load_result(path: str | os.PathLike[str]) -> Result:
@@ -251,89 +258,29 @@ def load_result(path: str | os.PathLike[str]) -> Result:
     meta = arrays.metadata
     if not isinstance(meta, dict) or meta.get("format") != FORMAT:
         raise ValueError(f"{path} is not a quadsense result; it holds {arrays.listing}")
+    version: Any = meta.get("version")
+    if is_whole(version) and version != VERSION:
+        age, most, advice = "an earlier", "", "solve again"
+        if version > VERSION:
+            age, most, advice = "a newer", "up to ", "upgrade quadsense"
+        raise ValueError(
+            f"{path} was written by {age} quadsense (format {version}, this one reads {most}"
+            f"{VERSION}): {advice}"
+        )
     try:
-        return _read(path, arrays, meta)
-    except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
-        if isinstance(error, _Sentence):
-            raise ValueError(str(error)) from None
+        if version != VERSION:
+            raise ValueError("its format is no number")
+        whole = decode(arrays, meta["whole"], lambda values: values, SAVED)
+        return _whole(whole["result"], _matrix(whole["matrix"]))
+    except (LookupError, TypeError, AttributeError, ArithmeticError, ValueError) as error:
         raise ValueError(f"{path} is a damaged quadsense result ({error!r})") from None
 
 
-class _Sentence(ValueError):
-    """An error whose text is for the user as it stands."""
-
-
-def _check_meta(meta: dict[str, Any], arrays: files.Arrays) -> None:
-    """Raise unless every number is a number and every index one of a measurement."""
-    claim, held, m = meta["certificate"], meta["matrix"], arrays["residuals"].size
-    numbers = [claim[name] for name in ("upper_bound", "lower_bound", "rounding", "gap")]
-    numbers += [meta["max_residual"], meta["max_ratio"], held.get("tau", 0.0)]
-    if not all(is_number(number) for number in numbers):
-        raise ValueError("a number is not a number")
-    wholes = [claim["allowed"], meta["n_iter"], *meta["violations"]]
-    if not all(is_whole(number) for number in wholes):
-        raise ValueError("a count is not a whole number")
-    for name in ("set_aside", "suspects"):
-        index = arrays[name]
-        if index.dtype.kind not in "iu" or index.ndim != 1 or np.any((index < 0) | (index >= m)):
-            raise ValueError(f"{name} names measurements that are not there")
-    vectors = [name for name in ("tolerance", "lo", "hi", "c", "norms") if name in arrays]
-    if any(arrays[name].dtype.kind not in "fiu" for name in vectors):
-        raise ValueError("an array does not hold numbers")
-    if not all(isinstance(claim[name], bool) for name in ("conjugate", "psd")):
-        raise ValueError("a truth value is none")
-    if not isinstance(claim["condition"], str):
-        raise ValueError("a text is none")
-
-
-def _read(path: Any, arrays: files.Arrays, meta: dict[str, Any]) -> Result:
-    """The result in these arrays and metadata."""
-    if meta["version"] < VERSION:
-        raise _Sentence(
-            f"{path} was written by an earlier quadsense (format {meta['version']}, this one reads "
-            f"{VERSION}): solve again"
-        )
-    if meta["version"] > VERSION:
-        raise _Sentence(
-            f"{path} was written by a newer quadsense (format {meta['version']}, this one reads "
-            f"up to {VERSION}): upgrade quadsense"
-        )
-    _check_meta(meta, arrays)
-    held = meta["matrix"]
-    if held["form"] == "measured":
-        rows = checked_rows(arrays["U"], held["conjugate"])
-        rows.norms = arrays["norms"]
-        matrix = SensedMatrix(MeasuredForm(held["tau"], arrays["c"], rows, arrays.get("base")))
-    elif held["form"] == "factor":
-        matrix = SensedMatrix.from_factor(arrays["X"])
-    else:
-        matrix = SensedMatrix.from_dense(arrays["A"])
-    history = History(
-        **{
-            name.removeprefix("history_"): values
-            for name, values in arrays.items()
-            if name.startswith("history_")
-        }
-    )
-    certificate = Certificate(
-        kind=meta["kind"],
-        matrix=matrix,
-        dual=arrays.get("dual"),
-        tolerance=arrays["tolerance"],
-        lo=arrays.get("lo"),
-        hi=arrays.get("hi"),
-        set_aside=arrays["set_aside"],
-        **meta["certificate"],
-    )
-    return Result(
-        status=Status(meta["status"]),
-        verdict=read_verdict(meta["verdict"]),
-        matrix=matrix,
-        residuals=arrays["residuals"],
-        violations=np.array(meta["violations"], dtype=np.int64),
-        history=history,
-        certificate=certificate,
-        suspects=arrays["suspects"],
-        set_aside=arrays["set_aside"],
-        **{name: meta[name] for name in PLAIN_FIELDS},
-    )
+def _whole(result: Result, matrix: SensedMatrix) -> Result:
+    """The result with its matrix; raises where a part of it cannot be."""
+    claim, m = result.certificate, result.residuals.size
+    for index in (claim.set_aside, result.set_aside, result.suspects):
+        if np.any((index < 0) | (index >= m)):
+            raise ValueError("measurements are named that are not there")
+    words.message(result.verdict)  # one that cannot be said is damaged
+    return replace(result, matrix=matrix, certificate=replace(claim, matrix=matrix))

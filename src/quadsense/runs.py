@@ -150,11 +150,13 @@ def _solver(name: str, problem: Problem) -> Method:
 
 
 def _seconds_to_certify(problem: Problem, name: str) -> float:
-    """About what it takes to form a matrix of many rows and to measure it."""
-    rows = problem.rows
-    if rows.prefers_gram or "rank" in METHODS.traits(name).cones:  # a few columns
-        return 0.0
-    return (16.0 if rows.is_complex else 4.0) * rows.m * float(rows.n) ** 2 / FLOPS
+    """About what it takes to form a matrix of many rows, or a factor, and to measure it."""
+    rows, cones = problem.rows, METHODS.traits(name).cones
+    entries = (4.0 if rows.is_complex else 1.0) * rows.m * float(rows.n)
+    if not rows.prefers_gram and "rank" not in cones:
+        return 4.0 * entries * rows.n / FLOPS
+    # A factor of long rows has at most m columns, half of them say; that of a rank a few.
+    return entries * min(rows.m, rows.n) / FLOPS if "psd" in cones else 0.0
 
 
 def _is_finite(matrix: SensedMatrix) -> bool:

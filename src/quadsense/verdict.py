@@ -11,9 +11,8 @@ import numpy as np
 from quadsense.arrays import to_numpy
 from quadsense.certificate import AGREE, Certificate, Values, agree
 from quadsense.measurements import Measurements
-from quadsense.typing import is_number, is_whole
+from quadsense.typing import is_number
 from quadsense.verification import Check
-from quadsense.view.words import message
 from quadsense.vocabulary import Advice, Reason, Row, Status, Verdict
 
 EXACT = 1e-8
@@ -197,57 +196,3 @@ def _is_at(
         and bool(agree(row.size, found.size, near))
         and all(_same(getattr(row, name), getattr(found, name)) for name in names)
     )
-
-
-# --- read ------------------------------------------------------------------------------------
-
-_PARTS: dict[str, Any] = {"Row": Row, "Reason": Reason, "Advice": Advice}
-_TESTS: dict[str, Any] = {
-    "float": is_number,
-    "int": is_whole,
-    "bool": lambda value: isinstance(value, bool),
-    "str": lambda value: isinstance(value, str),
-    "None": lambda value: value is None,
-}
-
-
-def read_verdict(entries: dict[str, Any]) -> Verdict:
-    """The verdict of ``dataclasses.asdict(verdict)`` after a passage through JSON.
-
-    Raises
-    ------
-    ValueError, KeyError, TypeError
-        Where an entry is missing, or is not what it must be.
-    """
-    verdict: Verdict = _read(Verdict, entries)
-    message(verdict)  # one that cannot be said is damaged
-    return verdict
-
-
-def _read(kind: Any, entries: Any) -> Any:
-    if not isinstance(entries, dict) or entries.keys() != {entry.name for entry in fields(kind)}:
-        raise ValueError(f"a {kind.__name__.lower()} is none")
-    return kind(
-        **{entry.name: _entry(str(entry.type), entries[entry.name]) for entry in fields(kind)}
-    )
-
-
-def _entry(written: str, value: Any) -> Any:
-    """A value of a field whose type is written so."""
-    if written == "Status":
-        return Status(value)
-    if written.startswith("tuple["):
-        inner = written.removeprefix("tuple[").removesuffix(", ...]")
-        return tuple(_entry(inner, each) for each in value)
-    if written.startswith("Literal["):
-        written = "str"
-    if written.startswith("Mapping["):
-        if not isinstance(value, dict):
-            raise ValueError("the numbers of a reason are none")
-        return dict(value)
-    for name in written.split(" | "):
-        if name in _PARTS and isinstance(value, dict):
-            return _read(_PARTS[name], value)
-        if name in _TESTS and _TESTS[name](value):
-            return value
-    raise ValueError(f"{value!r} is no {written}")

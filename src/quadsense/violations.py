@@ -4,7 +4,7 @@ Any matrix that misses at most as many measurements as may be set aside is an an
 turns up, proofs decide: a dual vector that rules every matrix out leans on some rows only, its
 support, and one of these must be set aside. A set that hits all supports is the next to try; once
 the smallest such set is too large, no choice helps (the implicit hitting set). Otherwise nothing
-is known, and that is what is said.
+is known, and that is what is said, with the limit that kept runs from an answer if one did.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -30,7 +29,7 @@ from quadsense.proofs.infeasible import check_infeasible
 from quadsense.proofs.rounding import Enclosure
 from quadsense.runs import Answer, Request, found_in, run_method
 from quadsense.threads import blas_threads
-from quadsense.vocabulary import Status, because
+from quadsense.vocabulary import Reason, Status, because
 from quadsense.watch import Stop
 
 Indices = npt.NDArray[np.int64]
@@ -57,6 +56,15 @@ ALL_CHOICES = 200
 RESTARTS = 12
 """Robust fits from random weights: they find what the one from even weights misses."""
 
+ENDS = {
+    "search": Status.UNDECIDED,
+    "interrupted": Status.INTERRUPTED,
+    "callback": Status.INTERRUPTED,
+    "time_limit": Status.TIME_LIMIT,
+    "max_iter": Status.MAX_ITER,
+}
+"""The status of a search that found nothing, by what ended it or its runs."""
+
 
 @dataclass(frozen=True)
 class _Best:
@@ -76,6 +84,8 @@ class _Search:
         self.tried: set[bytes] = set()
         self.proofs: list[Vector] = []
         self.decided = True
+        self.ended = "search"
+        self._note(answer)
         last = request.plan.methods[-1]
         self.method = last if request.positive else METHODS.able("symmetric", proves=True)[0]
 
@@ -87,7 +97,21 @@ class _Search:
     @property
     def over(self) -> bool:
         """Whether to stop looking."""
-        return self.found or self.watch.over
+        return self.found or self.watch.over or self.ended in ("callback", "time_limit")
+
+    def _run(self, method: str, rows: Indices) -> Answer:
+        """The fit of the others by that method."""
+        answer = run_method(self.request, method, rows)
+        self._note(answer)
+        return answer
+
+    def _note(self, answer: Answer) -> None:
+        """Keep in mind what stopped a run short of an answer of its own."""
+        reason, status = answer.outcome.reason, answer.outcome.status
+        if status is Status.TIME_LIMIT:
+            self.ended = "time_limit"
+        elif isinstance(reason, Reason) and reason.code in ("max_iter", "callback"):
+            self.ended = reason.code
 
     def _missed(self, answer: Answer) -> Indices:
         """Measurements that the fit does not surely meet, of all."""
@@ -111,7 +135,7 @@ class _Search:
         if rows.tobytes() in self.tried:
             return None
         self.tried.add(rows.tobytes())
-        answer = run_method(self.request, self.method, rows)
+        answer = self._run(self.method, rows)
         missed = self._missed(answer)
         if missed.size < self.best.missed.size:
             self.best = _Best(answer, missed)
@@ -123,7 +147,7 @@ class _Search:
         """Keep the proof, if there is one, that the rows left cannot be met either."""
         request = self.request
         if "rank" in METHODS.traits(answer.method).cones:  # proofs are about all ranks
-            answer = run_method(request, METHODS.able("psd", proves=True)[0], answer.set_aside)
+            answer = self._run(METHODS.able("psd", proves=True)[0], answer.set_aside)
         claim = answer.outcome.claim
         self.decided = False
         if claim is None or claim.dual is None or answer.outcome.status is not Status.INFEASIBLE:
@@ -156,8 +180,12 @@ def set_violations_aside(request: Request, answer: Answer) -> Answer:
     """
     search, impossible = _Search(request, answer), False
     watch = request.limits.watch
-    with watch.part("outliers"), suppress(Stop), watch.heeded():  # the best until then stands
-        impossible = _looked_for(search)
+    with watch.part("outliers"):
+        try:
+            with watch.heeded():
+                impossible = _looked_for(search)
+        except Stop:  # the best until then stands
+            search.ended = "time_limit"
     with watch.part("certify"):
         return _verdict(search, impossible)
 
@@ -290,11 +318,11 @@ def _verdict(search: _Search, impossible: bool) -> Answer:
     if impossible:
         outcome = replace(outcome, status=Status.INFEASIBLE, reason=None)
         return replace(whole, outcome=outcome, proofs=np.array(search.proofs))
-    status, ended = Status.UNDECIDED, "search"
-    if request.limits.interrupts.pressed:
-        status, ended = Status.INTERRUPTED, "interrupted"
-    elif search.over:
-        status, ended = Status.TIME_LIMIT, "time_limit"
-    seconds = request.limits.time_limit
-    reason = because("no_set", allowed=search.allowed, ended=ended, seconds=seconds)
-    return replace(whole, outcome=replace(outcome, status=status, reason=reason))
+    limits, ended = request.limits, search.ended
+    if limits.interrupts.pressed:
+        ended = "interrupted"
+    elif limits.watch.late:
+        ended = "time_limit"
+    numbers = {"seconds": limits.time_limit, "most": limits.max_iter}
+    reason = because("no_set", allowed=search.allowed, ended=ended, **numbers)
+    return replace(whole, outcome=replace(outcome, status=ENDS[ended], reason=reason))

@@ -1,8 +1,9 @@
-"""Frozen dataclasses as named arrays and JSON, and back: states of methods, bit for bit.
+"""Frozen dataclasses as named arrays and JSON, and back: states of methods and results.
 
 What may be in one: arrays, numbers, texts, None, tuples, lists, dictionaries with text keys (the
 state of a generator is one), enumerations and other dataclasses. Nothing is pickled: a file may
-name dataclasses and enumerations of this package only, and these are made from their fields.
+name dataclasses and enumerations of this package only, and these are made from their fields. Where
+the reader lists the classes that may be there, each field must be what its annotation says, too.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ from enum import Enum
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from quadsense.arrays import to_numpy
 from quadsense.files.npz import read_arrays, write_arrays
+from quadsense.typing import is_number, is_whole
 
 FORMAT = "quadsense state"
 """What the metadata of a state's file says it is."""
@@ -29,6 +32,32 @@ PACKAGE = "quadsense"
 """The package whose dataclasses and enumerations a file may name."""
 
 
+def _array_of(kinds: str, value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype.kind in kinds and value.ndim > 0
+
+
+def _is_moderate(value: Any) -> bool:
+    """Whether a number is one that arithmetic can do with: whole ones of JSON have no bounds."""
+    return not isinstance(value, int) or abs(value) < 2**63
+
+
+TESTS: dict[str, Callable[[Any], bool]] = {
+    "float": lambda value: is_number(value) and _is_moderate(value),
+    "int": lambda value: is_whole(value) and _is_moderate(value),
+    "bool": lambda value: isinstance(value, bool),
+    "str": lambda value: isinstance(value, str),
+    "Literal": lambda value: isinstance(value, str),
+    "None": lambda value: value is None,
+    "dict": lambda value: isinstance(value, dict),
+    "Mapping": lambda value: isinstance(value, dict),
+    "Array": lambda value: _array_of("fiuc", value),
+    "Vector": lambda value: _array_of("fiu", value),
+    "npt.NDArray": lambda value: _array_of("iu", value) and value.ndim == 1,
+    "SupportsSparse": sp.issparse,
+}
+"""What annotations mean, up to their brackets; NumPy's own are written for indices."""
+
+
 def encode(value: Any) -> tuple[dict[str, Any], Any]:
     """The arrays in a value by name, and the rest as plain data for JSON.
 
@@ -38,11 +67,14 @@ def encode(value: Any) -> tuple[dict[str, Any], Any]:
         For something that is none of the above.
     """
     writer = _Writer()
-    return writer.arrays, writer.plain(value)
+    return writer.arrays, writer.plain(value, "")
 
 
 def decode(
-    arrays: Mapping[str, Any], plain: Any, convert: Callable[[Any], Any] | None = None
+    arrays: Mapping[str, Any],
+    plain: Any,
+    convert: Callable[[Any], Any] | None = None,
+    kinds: tuple[type, ...] | None = None,
 ) -> Any:
     """The value that `encode` took apart.
 
@@ -52,6 +84,9 @@ def decode(
         As `encode` gave them, or as read from a file.
     convert : callable, optional
         Makes arrays of another namespace from NumPy's, where they were of another.
+    kinds : tuple of type, optional
+        The only dataclasses and enumerations to make, with all their fields, each as annotated; a
+        field of a class that is none of these is None. By default any of this package, as they are.
 
     Raises
     ------
@@ -59,8 +94,10 @@ def decode(
         If they are not what `encode` makes.
     """
     try:
-        return _Reader(arrays, convert).value(plain)
-    except (KeyError, TypeError, AttributeError, IndexError, ImportError) as error:
+        return _Reader(arrays, convert, kinds).value(plain)
+    except (
+        KeyError, TypeError, AttributeError, IndexError, ImportError, RecursionError
+    ) as error:  # fmt: skip
         raise ValueError(f"this is no state, or a damaged one ({error!r})") from None
 
 
@@ -92,34 +129,41 @@ class _Writer:
         self._names: dict[int, str] = {}
         self._kept: list[Any] = []  # so that no two arrays have the same id
 
-    def plain(self, value: Any) -> Any:
-        """The value for JSON, its arrays by name."""
+    def plain(self, value: Any, name: str) -> Any:
+        """The value for JSON, its arrays by name: where they are in the whole."""
         if value is None or type(value) in (bool, int, float, str):
             return value
         if isinstance(value, Enum):
             return {"enum": _name_of(type(value)), "name": value.name}
         if is_dataclass(value) and not isinstance(value, type):
-            held = {part.name: self.plain(getattr(value, part.name)) for part in fields(value)}
-            return {"kind": _name_of(type(value)), "fields": held}
+            held = {part.name: getattr(value, part.name) for part in fields(value)}
+            return {"kind": _name_of(type(value)), "fields": self._each(held, name)}
         if type(value) in (tuple, list):
-            return {type(value).__name__: [self.plain(item) for item in value]}
+            each = self._each({str(i): item for i, item in enumerate(value)}, name)
+            return {type(value).__name__: list(each.values())}
         if type(value) is dict:
             if not all(type(key) is str for key in value):
                 raise TypeError("a dictionary in a state has keys that are no texts")
-            return {"dict": {key: self.plain(item) for key, item in value.items()}}
+            return {"dict": self._each(value, name)}
         if isinstance(value, np.generic):
-            return {"scalar": self._array(np.asarray(value))}
-        if isinstance(value, np.ndarray):
-            return {"array": self._array(value)}
+            return {"scalar": self._array(np.asarray(value), name)}
+        if isinstance(value, np.ndarray) or sp.issparse(value):
+            return {"array": self._array(value, name)}
         if hasattr(value, "__array_namespace__") or hasattr(value, "__dlpack__"):
-            return {"foreign": self._array(to_numpy(value))}
+            return {"foreign": self._array(to_numpy(value), name)}
         raise TypeError(f"{type(value).__name__} in a state: it holds arrays and plain data only")
 
-    def _array(self, values: np.ndarray[Any, Any]) -> str:
+    def _each(self, values: dict[str, Any], name: str) -> dict[str, Any]:
+        return {key: self.plain(item, f"{name}.{key}".lstrip(".")) for key, item in values.items()}
+
+    def _array(self, values: Any, name: str) -> str:
         if values.dtype.hasobject:
             raise TypeError("an array of objects in a state: it holds numbers only")
         if id(values) not in self._names:
-            self._names[id(values)] = name = f"a{len(self.arrays)}"
+            name = name or "value"
+            while name in self.arrays or name == "metadata":
+                name += "_"
+            self._names[id(values)] = name
             self.arrays[name] = values
             self._kept.append(values)
         return self._names[id(values)]
@@ -129,9 +173,12 @@ class _Reader:
     """Puts a value together."""
 
     def __init__(
-        self, arrays: Mapping[str, Any], convert: Callable[[Any], Any] | None = None
+        self,
+        arrays: Mapping[str, Any],
+        convert: Callable[[Any], Any] | None,
+        kinds: tuple[type, ...] | None,
     ) -> None:
-        self._arrays, self._convert = arrays, convert
+        self._arrays, self._convert, self._kinds = arrays, convert, kinds
 
     def value(self, plain: Any) -> Any:
         """The value that was written as this."""
@@ -140,10 +187,13 @@ class _Reader:
                 raise ValueError("this is no state, or a damaged one (a bare list)")
             return plain
         if "kind" in plain:
-            kind = _of_this_package(plain["kind"], is_dataclass)
-            return kind(**{name: self.value(item) for name, item in plain["fields"].items()})
+            kind = self._kind(plain["kind"], is_dataclass)
+            held = {name: self.value(item) for name, item in plain["fields"].items()}
+            if self._kinds is not None:
+                self._check(kind, held)
+            return kind(**held)
         if "enum" in plain:
-            return _of_this_package(plain["enum"], _is_enum)[plain["name"]]
+            return self._kind(plain["enum"], _is_enum)[plain["name"]]
         ((what, held),) = plain.items()
         if what in ("tuple", "list"):
             items = [self.value(item) for item in held]
@@ -160,6 +210,34 @@ class _Reader:
         if what != "array":
             raise ValueError(f"this is no state, or a damaged one ({what!r})")
         return array
+
+    def _kind(self, name: str, fits: Callable[[Any], bool]) -> Any:
+        """The class of that name, if it is one of those that may be there."""
+        if self._kinds is None:
+            return _of_this_package(name, fits)
+        found = {_name_of(kind): kind for kind in self._kinds}[name]
+        if not fits(found):
+            raise ValueError(f"a state cannot hold a {name!r} so")
+        return found
+
+    def _check(self, kind: Any, held: dict[str, Any]) -> None:
+        """Raise unless all fields are there, and are what their annotations say."""
+        if held.keys() != {entry.name for entry in fields(kind)}:
+            raise ValueError(f"a {kind.__name__.lower()} is none")
+        for entry in fields(kind):
+            if not self._fits(str(entry.type), held[entry.name]):
+                raise ValueError(f"{entry.name} is no {entry.type}")
+
+    def _fits(self, written: str, value: Any) -> bool:
+        """Whether a value is of the type that is written so."""
+        if written.startswith("tuple["):
+            inner = written.removeprefix("tuple[").removesuffix(", ...]")
+            return type(value) is tuple and all(self._fits(inner, item) for item in value)
+        for name in (each.partition("[")[0] for each in written.split(" | ")):
+            made = [kind for kind in self._kinds or () if kind.__name__ == name]
+            if isinstance(value, made[0]) if made else TESTS.get(name, TESTS["None"])(value):
+                return True
+        return False
 
 
 def _is_enum(kind: Any) -> bool:

@@ -19,6 +19,7 @@ import numpy as np
 import scipy.sparse as sp
 
 PARTS = ("data", "indices", "indptr", "shape")
+_DAMAGED = (LookupError, TypeError, RecursionError)  # of contents that are not as they should be
 
 
 class Arrays(dict[str, Any]):
@@ -72,7 +73,7 @@ def read_arrays(path: str | os.PathLike[str], wanted: tuple[str, ...] | None = N
         raise ValueError(f"{path} is a directory, not an .npz file") from None
     except PermissionError:
         raise ValueError(f"{path} cannot be read: permission denied") from None
-    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, OSError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, *_DAMAGED) as error:
         raise ValueError(f"{path} is damaged or not an .npz file ({error})") from None
     except ValueError as error:
         if "Object arrays" in str(error):

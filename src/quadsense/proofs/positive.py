@@ -14,12 +14,14 @@ import numpy as np
 import numpy.typing as npt
 import scipy.linalg as sl
 
+from quadsense.core.basis import basis_in_blocks
 from quadsense.core.intervals import EPS, Intervals, Real
 from quadsense.measurements.sensing import Sensing
 from quadsense.proofs.definite import factorisation_error, first_shift
-from quadsense.watch import look
+from quadsense.watch import BLOCK_FLOPS, look
 
 WIDE = 2  # times as many entries as rows count, from which these are looked at within their span
+NARROW = 16  # rows of a block at least
 DOUBLINGS = 60  # of the first slack, a few roundings: one or two are enough
 
 
@@ -87,23 +89,34 @@ def _within_span(F: Sensing, y: Real, used: npt.NDArray[np.intp]) -> float:
     ``||E|| <= sum |y_i| (2 ||B|| ||w_i|| ||r_i|| + ||r_i||^2)``. B is a computed basis of the span,
     so the r_i are roundings; they are formed, and the rounding of that is bounded too.
     """
-    look(8.0 * F.n * float(used.size) ** 2)
     rows, weights = F.take_unit(used), np.abs(y[used])
-    B = np.linalg.qr(rows.T)[0]
-    W = rows @ B.conj()
-    left = rows - W @ B.T
-    k = W.shape[1]
+    cost = (4.0 if F.is_complex else 1.0) * 4.0 * F.n * float(used.size)
+    whole = cost * used.size <= BLOCK_FLOPS
+    B = np.linalg.qr(rows.T)[0] if whole else basis_in_blocks(rows)
+    k = B.shape[1]
+    size = max(NARROW, int(BLOCK_FLOPS / cost))
+    W, conjugated = np.empty((used.size, k), dtype=B.dtype), B.conj()
+    rest, off = np.empty(used.size), 0.0
+    for begin in range(0, used.size, size):
+        look()
+        part = slice(begin, begin + size)
+        W[part] = rows[part] @ conjugated
+        rest[part] = np.linalg.norm(rows[part] - W[part] @ B.T, axis=1)
+    for begin in range(0, k, size):
+        look()
+        inner = conjugated[:, begin : begin + size].T @ B
+        off += float(np.linalg.norm(inner - np.eye(len(inner), k, begin))) ** 2
     unit = (4.0 if F.is_complex else 1.0) * EPS + F.rounding
-    size = float(np.linalg.norm(B)) * (1.0 + (F.n + k) * EPS)
+    size_of_B = float(np.linalg.norm(B)) * (1.0 + (F.n + k) * EPS)
     lengths = np.linalg.norm(W, axis=1) * (1.0 + (k + 4) * EPS)
     norms = np.linalg.norm(rows, axis=1) * (1.0 + (F.n + 4) * EPS)
-    rest = np.linalg.norm(left, axis=1) * (1.0 + (F.n + 4) * EPS)
-    rest += (k + 4) * unit * (size * lengths + norms)
+    rest *= 1.0 + (F.n + 4) * EPS
+    rest += (k + 4) * unit * (size_of_B * lengths + norms)
     # ||B||^2 is at most that of the identity and of what B* B differs from it by.
-    off = np.linalg.norm(B.conj().T @ B - np.eye(k)) + (F.n + 4) * unit * size * size
-    stretch = 1.0 + 1.01 * float(off)
+    off = np.sqrt(off) + (F.n + 4) * unit * size_of_B * size_of_B
+    stretch = 1.0 + 1.01 * off
     error = float(weights @ (2.0 * np.sqrt(stretch) * lengths * rest + rest * rest))
-    inside = smallest_eigenvalue_bound(Sensing.of(np.ascontiguousarray(W)), y[used])
+    inside = smallest_eigenvalue_bound(Sensing.of(W), y[used]) if k else 0.0
     return float(min(0.0, inside) * stretch - 1.01 * error)
 
 

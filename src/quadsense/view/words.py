@@ -196,11 +196,13 @@ def _no_factor(
     return f"{head}, which proves nothing: {helps} may help"
 
 
-def _no_set(allowed: int, ended: str, seconds: float | None = None) -> str:
+def _no_set(allowed: int, ended: str, seconds: float | None = None, most: int | None = None) -> str:
     over = {
         "search": "no such set found",
         "interrupted": "interrupted by the user",
+        "callback": "stopped by the callback",
         "time_limit": f"time_limit = {seconds} s is over",
+        "max_iter": f"no such set found by fits of max_iter = {most} iterations",
     }[ended]
     return f"whether the others can be met without {_measurements(allowed)} is not known: {over}"
 

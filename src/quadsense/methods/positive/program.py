@@ -11,12 +11,12 @@ from functools import cached_property
 
 import numpy as np
 
+from quadsense.core.basis import basis_of_span
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.krylov.system import System
 from quadsense.methods.positive import symmetric
 from quadsense.methods.positive.maps import EPS, Array, Intervals, forward_error
 from quadsense.proofs.positive import lift_floor
-from quadsense.watch import look
 
 
 @dataclass(frozen=True)
@@ -82,9 +82,7 @@ def prepare(
     floor = lift_floor(F, intervals) if n <= m else 0.0
     basis: Array | None = None
     if n > m:
-        look((4.0 if F.is_complex else 1.0) * (6.0 * m * m * n + 20.0 * m**3))
-        left, values, _ = np.linalg.svd(F.rows().T, full_matrices=False)
-        basis = left[:, values > m * EPS * values[0]]
+        basis = basis_of_span(F.rows())
     elif floor == 0.0:
         values, vectors = np.linalg.eigh(F.adjoint(np.ones(m)))
         keep = values > m * EPS * values[-1]
