@@ -222,7 +222,7 @@ class Certificate:
         delta : float or array_like of shape (m,), optional
             Tolerance to check against beside that of the solve.
         **options
-            `rtol`, `bounds`, `conjugate` of `Measurements`.
+            `rtol`, `bounds`, `conjugate`, `mix` of `Measurements`.
 
         Returns
         -------
@@ -262,8 +262,11 @@ class Certificate:
         }
         explicit = [name for name, value in given.items() if value is not None]
         if isinstance(U, Measurements):
-            if b is not None or options.get("bounds") is not None or "conjugate" in options:
-                raise ValueError("b, bounds and conjugate belong to Measurements: give U and b")
+            given_too = options.get("bounds") is not None or options.get("mix") is not None
+            if b is not None or given_too or "conjugate" in options:
+                raise ValueError(
+                    "b, bounds, conjugate and mix belong to Measurements: give U and b"
+                )
             data = U if not explicit else U.with_tolerance(delta, options.get("rtol", 0.0))
         else:
             options.setdefault("conjugate", self.conjugate)
@@ -293,14 +296,14 @@ class Certificate:
 
     def own_data(self, U: Any, b: Any, options: dict[str, Any]) -> Measurements:
         """The measurements with the intervals of the solve, whatever else they come with."""
+        conjugate, mix = options.get("conjugate", self.conjugate), options.get("mix")
         if isinstance(U, Measurements):
             data = U
         elif b is None:
             bounds = options.get("bounds", (self.lo, self.hi))
-            conjugate = options.get("conjugate", self.conjugate)
-            data = Measurements(U, bounds=bounds, conjugate=conjugate)
+            data = Measurements(U, bounds=bounds, conjugate=conjugate, mix=mix)
         else:
-            data = Measurements(U, b, conjugate=options.get("conjugate", self.conjugate))
+            data = Measurements(U, b, conjugate=conjugate, mix=mix)
         ends = self._own_ends(data)
         return data.with_ends(ends)
 
@@ -464,6 +467,8 @@ class Certificate:
             raise ValueError("this certificate was read from a file: give data=Measurements(U, b)")
         if confidence is not None and not 0 < confidence < 1:
             raise ValueError(f"confidence must lie strictly between 0 and 1, got {confidence!r}")
+        if data.mix is not None:
+            raise ValueError("the spectral certificate does not take measurements with mix yet")
         levels = checked_vector("noise", noise, data.m, scalar=True)
         if np.any(levels < 0):
             raise ValueError(f"noise must not be negative, got {levels.min()}")
@@ -550,7 +555,7 @@ def is_positive(matrix: SensedMatrix) -> bool:
 def on_rows_of(matrix: SensedMatrix, data: Measurements) -> SensedMatrix:
     """The same matrix held on the rows of `data`, where those are its own rows, and as they are."""
     form = matrix.form
-    rows = data.unit_rows
+    rows = data.unit_rows.raw
     if not isinstance(form, MeasuredForm):
         return _beside(matrix, rows)
     if form.rows is rows:

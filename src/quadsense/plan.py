@@ -138,6 +138,7 @@ def shape_of(
         rank=rank,
         target=target,
         one_sided=data.sides is not None,
+        mixed=data.mix is not None,
         ratio=2.0 ** min(200, math.ceil(math.log2(max(ratio, 1.0)))),
     )
 

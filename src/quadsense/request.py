@@ -16,7 +16,9 @@ from quadsense.core.matrix import SensedMatrix
 from quadsense.loop import Limits
 from quadsense.measurements import Measurements
 from quadsense.measurements.base import UnitReadings
+from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.oracle import checked_square
+from quadsense.measurements.sensing import Sensing
 from quadsense.methods import COLD, METHODS, Options, Traits, Warm
 from quadsense.result import Result
 from quadsense.typing import ScheduleName, StartName, is_number, is_whole
@@ -52,13 +54,17 @@ def option_names() -> list[str]:
 
 
 def to_measurements(
-    data: Any, b: Any, delta: Any, rtol: Any, bounds: Any, conjugate: bool
+    data: Any, b: Any, delta: Any, rtol: Any, bounds: Any, conjugate: bool, mix: Any = None
 ) -> Measurements:
     """Measurements, with a tolerance if one was given, from whatever form they came in."""
     if not isinstance(data, Measurements):
-        return Measurements(data, b, delta=delta, rtol=rtol, bounds=bounds, conjugate=conjugate)
-    if b is not None or bounds is not None or conjugate:
-        raise ValueError("b, bounds and conjugate belong to Measurements: give them when making it")
+        return Measurements(
+            data, b, delta=delta, rtol=rtol, bounds=bounds, conjugate=conjugate, mix=mix
+        )
+    if b is not None or bounds is not None or conjugate or mix is not None:
+        raise ValueError(
+            "b, bounds, conjugate and mix belong to Measurements: give them when making it"
+        )
     return data if delta is None and rtol == 0.0 else data.with_tolerance(delta, rtol)
 
 
@@ -71,6 +77,8 @@ def check_priors(method: str, data: Measurements, psd: Any, rank: Any, target: b
         raise ValueError("rank implies psd=True: a matrix of low rank is sought as X X*")
     if rank is not None and (data.sides is not None or not target):
         raise ValueError("rank needs delta or finite bounds")
+    if data.mix is not None:
+        _check_mixes(method, psd, rank)
     if method == "auto":
         return
     kind = METHODS.traits(method)
@@ -94,6 +102,21 @@ def check_priors(method: str, data: Measurements, psd: Any, rank: Any, target: b
             raise ValueError(
                 f"method {method!r} cannot {words}; {names} can: give method='auto' or {which}"
             )
+
+
+def _check_mixes(method: str, psd: Any, rank: Any) -> None:
+    """Refuse sums over rows where no method, or not the one named, takes them."""
+    cone = "rank" if rank is not None else "psd" if psd else "symmetric"
+    able = [name for name in METHODS if METHODS.traits(name).mixes]
+    if method != "auto" and method not in able:
+        raise ValueError(f"method {method!r} cannot take mix; {', '.join(able)} can")
+    if not any(cone in METHODS.traits(name).cones for name in able):
+        other = "psd=True, or neither" if cone == "rank" and _keeps("psd", able) else "neither"
+        raise ValueError(f"mix does not go with {cone} yet: give {other}")
+
+
+def _keeps(cone: Any, names: list[str]) -> bool:
+    return any(cone in METHODS.traits(name).cones for name in names)
 
 
 def check_rank(rank: Any, n: int) -> None:
@@ -220,7 +243,7 @@ def to_start(start: Any, schedule: str, data: Measurements, scaled: UnitReadings
                 f"start must be one of {', '.join(STARTS)}, a matrix or an earlier result, "
                 f"got {start!r}"
             )
-        return Start(start_value(start, scaled.b, scaled.telling))
+        return Start(start_value(start, scaled.b, scaled.telling, data.unit_rows))
     matrix = start.matrix if isinstance(start, Result) else start
     if sp.issparse(matrix):
         matrix = matrix.toarray()
@@ -239,9 +262,14 @@ def to_start(start: Any, schedule: str, data: Measurements, scaled: UnitReadings
     return Start(0.0, dense, warm=Warm(SensedMatrix.from_dense(dense), factor))
 
 
-def start_value(start: str, b: Array, telling: Array) -> float:
+def start_value(start: str, b: Array, telling: Array, rows: Sensing | None = None) -> float:
     """The tau of ``A_1 = tau I``, from the readings of the unit rows that say something."""
-    readings = to_numpy(b)[to_numpy(telling) > 0]
+    known = to_numpy(telling) > 0
+    readings = to_numpy(b)[known]
     if start == "zero" or not readings.size:
         return 0.0
+    if start == "mean" and isinstance(rows, Mixed):  # sums of rows read other than 1 of I
+        identity = to_numpy(rows.squares)[known]
+        square = float(identity @ identity)
+        return float(identity @ readings) / square if square > 1e-12 * identity.size else 0.0
     return float(readings.mean() if start == "mean" else readings.max())

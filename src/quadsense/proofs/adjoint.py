@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from quadsense.core.ends import UNIT
 from quadsense.core.packed import Vector
+from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
 from quadsense.proofs.rounding import gamma
 from quadsense.watch import look
@@ -36,6 +37,11 @@ def adjoint_norm(F: Sensing, y: Vector) -> float:
     y : ndarray, shape (m,)
         Of moderate size: neither its products with rows overflow nor do they underflow.
     """
+    if isinstance(F, Mixed):
+        # W^T y rounds by this much, row by row; rows of about unit norm take that along.
+        lost = gamma(F.longest + 4) * np.asarray(abs(F.weights).T @ np.abs(y))
+        slip = float(lost @ F.raw.squares) * (1.0 + gamma(F.raw.m + 2.0 * F.n + 64.0))
+        return adjoint_norm(F.raw, F.unmixed(y)) + slip
     used = np.flatnonzero(y)
     n = F.n
     width = max(1, ENTRIES // max(n, 1))
