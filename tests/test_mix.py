@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+import cvxpy as cp
 import numpy as np
 import programs
 import pytest
@@ -371,7 +372,78 @@ def test_rows_beyond_the_range_of_squares_are_mixed_where_the_sums_are_within():
     assert result.verify(U * scales[:, None], b, mix=W / scales**2)
 
 
-@pytest.mark.parametrize(("wish", "words"), [({"psd": True}, "psd"), ({"rank": 1}, "rank")])
+def least_psd(U, W, b):
+    """The smallest worst error of positive semidefinite matrices, by Clarabel."""
+    n, complex_ = U.shape[1], np.iscomplexobj(U)
+    A = cp.Variable((n, n), hermitian=True) if complex_ else cp.Variable((n, n), symmetric=True)
+    t, constraints = cp.Variable(), [A >> 0]
+    for w, reading in zip(W, b, strict=True):
+        value = cp.trace(np.einsum("k,ki,kj->ij", w, U, U.conj()) @ A)
+        constraints.append(cp.abs((cp.real(value) if complex_ else value) - reading) <= t)
+    cp.Problem(cp.Minimize(t), constraints).solve(solver="CLARABEL")
+    return float(t.value)
+
+
+@pytest.mark.parametrize("signs", [False, True])
+@pytest.mark.parametrize("complex_", [False, True])
+@pytest.mark.parametrize(("n", "m", "p"), [(6, 60, 50), (5, 80, 14), (12, 10, 6), (7, 40, 20)])
+def test_among_positive_semidefinite_matrices_verdicts_are_those_of_clarabel(
+    n, m, p, complex_, signs
+):
+    U, W, A, _ = problem(n, m, p, complex_)
+    U = U / np.linalg.norm(U, axis=1)[:, None]
+    W = W if signs else np.abs(W)
+    A = A @ A.conj().T / n
+    exact = W @ values(U, A)
+    fit = solve(U, exact, delta=1e-3, mix=W, psd=True)
+    assert fit.status is Status.MET
+    assert np.linalg.eigvalsh(np.asarray(fit.matrix))[0] >= -1e-9
+    assert np.abs(W @ values(U, np.asarray(fit.matrix)) - exact).max() <= 1e-3 * (1 + 1e-9)
+    assert fit.verify(U, exact, mix=W)
+    b = exact + 10.0 * np.random.default_rng(9).standard_normal(p)
+    least = least_psd(U, W, b)
+    best = solve(U, b, mix=W, psd=True)
+    assert best.status is Status.OPTIMAL
+    assert best.verify(U, b, mix=W)
+    if least < 1e-5:
+        assert best.max_residual < 1e-5
+        return
+    assert best.certificate.lower_bound <= least * (1 + 1e-6)
+    assert best.certificate.upper_bound >= least * (1 - 1e-6)
+    impossible = solve(U, b, delta=0.97 * least, mix=W, psd=True)
+    assert impossible.status is Status.INFEASIBLE
+    assert impossible.verify(U, b, mix=W)
+    assert not impossible.certificate.verify(U, exact, mix=W)
+    possible = solve(U, b, delta=1.03 * least, mix=W, psd=True)
+    assert possible.status is Status.MET
+    assert possible.verify(U, b, mix=W)
+
+
+def test_a_negative_sum_is_a_contradiction_only_where_the_sum_is_definite():
+    U, b = np.eye(3), np.array([-1.0])
+    assert solve(U, b, delta=0.1, mix=[[1.0, -1.0, 0.0]], psd=True).status is Status.MET
+    result = solve(U, b, delta=0.1, mix=[[1.0, 1.0, 0.0]], psd=True)
+    assert result.status is Status.INFEASIBLE
+    assert result.verify(U, b, mix=[[1.0, 1.0, 0.0]])
+
+
+def test_positive_semidefinite_fits_with_one_end_and_violations():
+    U, W, A, _ = problem(5, 40, 30)
+    U = U / np.linalg.norm(U, axis=1)[:, None]
+    b = W @ values(U, A @ A)
+    bounds = (np.where(np.arange(30) % 2, -np.inf, b - 0.5), b + 0.5)
+    result = solve(U, bounds=bounds, mix=W, psd=True)
+    assert result.status is Status.MET
+    assert result.verify(U, bounds=bounds, mix=W)
+    wrong = b.copy()
+    wrong[3] += 100.0
+    result = solve(U, wrong, delta=0.01, mix=W, psd=True, allow_violations=1)
+    assert result.status is Status.MET
+    assert list(result.set_aside) == [3]
+    assert result.verify(U, wrong, mix=W)
+
+
+@pytest.mark.parametrize(("wish", "words"), [({"rank": 1}, "rank")])
 def test_what_no_method_does_with_sums_is_refused(wish, words):
     U, W, _, b = problem(6, 30, 12)
     with pytest.raises(ValueError, match=f"mix does not go with {words} yet"):

@@ -25,6 +25,9 @@ CANCELLED = 1e-7
 """``||F_i||_F`` over ``sum_k |W_ik| ||u_k||^2`` below which rounding hides it: then that sum is the
 unit. A unit is a matter of scale only; what cancels shows in the bounds on rounding."""
 
+FLATTENING = 500
+"""Products with K after which the y of `Mixed.flat` is as good as it gets."""
+
 Weights = Any
 """A real NumPy array or SciPy CSR array."""
 
@@ -140,6 +143,20 @@ class Mixed(Sensing):
             and self.given.shape == other.given.shape
             and _largest(self.given - other.given) == 0.0
         )
+
+    @cached_property
+    def used(self) -> npt.NDArray[np.intp]:
+        """The rows of U that some reading takes."""
+        return np.flatnonzero(np.asarray((self.weights != 0).sum(axis=0)))
+
+    @cached_property
+    def flat(self) -> Vector:
+        """y with ``F*(y)`` as near to the identity as there is; NumPy's alone."""
+        from scipy.sparse.linalg import LinearOperator, minres  # dear to import, seldom needed
+
+        K = LinearOperator((self.m, self.m), matvec=self.gram_times, dtype=np.float64)
+        y, _ = minres(K, self.squares, rtol=1e-13, maxiter=FLATTENING)
+        return np.asarray(y) if np.isfinite(y).all() else np.zeros(self.m)
 
     # --- other views -------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
+from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.krylov.system import System
 from quadsense.methods.positive import symmetric
@@ -78,15 +79,16 @@ def prepare(
         1e6 times ``n max|b|`` unless finite.
     """
     F = Sensing.of(U)
-    m, n = F.shape
+    raw = F.raw.only(F.used) if isinstance(F, Mixed) else F
+    m, n = raw.shape
     floor = lift_floor(F, intervals) if n <= m else 0.0
     basis: Array | None = None
     if n > m:
         look((4.0 if F.is_complex else 1.0) * (6.0 * m * m * n + 20.0 * m**3))
-        left, values, _ = np.linalg.svd(F.rows().T, full_matrices=False)
+        left, values, _ = np.linalg.svd(raw.rows().T, full_matrices=False)
         basis = left[:, values > m * EPS * values[0]]
     elif floor == 0.0:
-        values, vectors = np.linalg.eigh(F.adjoint(np.ones(m)))
+        values, vectors = np.linalg.eigh(raw.adjoint(np.ones(m)))
         keep = values > m * EPS * values[-1]
         basis = None if bool(np.all(keep)) else vectors[:, keep]
     rows = F if basis is None else F.within(basis)

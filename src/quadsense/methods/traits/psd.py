@@ -20,7 +20,6 @@ class PsdTraits(Traits):
     summary: ClassVar[str] = "A positive semidefinite: a fit, or a proof that there is none"
     cones: ClassVar[frozenset[Cone]] = frozenset({"psd"})
     one_sided: ClassVar[bool] = True
-    mixes: ClassVar[bool] = False
     without_tolerance: ClassVar[bool] = True
     random: ClassVar[bool] = False
     needs: ClassVar[frozenset[str]] = frozenset({"rows"})
