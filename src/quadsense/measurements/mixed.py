@@ -220,17 +220,13 @@ class Mixed(Sensing):
         return self._times(self.weights, z)
 
     def unmixed(self, y: Array) -> Array:
-        """``W^T y``: what each row gets of a vector of the measurements."""
+        """``W^T y``, coefficients of the rows: ``F*(y) = sum_k (W^T y)_k v_k v_k*``."""
         return self._times(self.weights.T, y)
 
     def _times(self, weights: Weights, values: Array) -> Array:
         if is_numpy(values):
             return np.asarray(weights @ values)
         return self._raw._vector(weights @ to_numpy(values))
-
-    def expanded(self, c: Array) -> Array:
-        """Coefficients of the rows: ``F*(c) = sum_k (W^T c)_k v_k v_k*``."""
-        return self.unmixed(c)
 
     def forward(self, A: Array) -> Array:
         """``F(A)``: (n, n) to (p,)."""

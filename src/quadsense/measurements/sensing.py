@@ -326,9 +326,13 @@ class Sensing:
         """``F(X X*)``, the squared norms of ``v_i* X``: (n, k) to (m,)."""
         return self.xp.sum(self.xp.abs(self.times(X)) ** 2, axis=1)
 
-    def expanded(self, c: Array) -> Array:
-        """Coefficients of the rows in ``F*(c)``: themselves."""
-        return c
+    def mixed(self, z: Array) -> Array:
+        """What is read where the rows have these values: the same, but for sums of rows."""
+        return z
+
+    def unmixed(self, y: Array) -> Array:
+        """Coefficients of the rows in ``F*(y)``: the same, but for sums of rows."""
+        return y
 
     def squared_columns(self, y: Array) -> Array:
         """``sum_i y_i |v_ij|^2`` for every j: (m,) to (n,)."""

@@ -113,7 +113,7 @@ class Problem:
     def _measured(self, c: Array) -> SensedMatrix:
         """``tau I + base - F*(c)``, by coefficients of the rows."""
         rows = self.rows
-        return SensedMatrix(MeasuredForm(self.tau, rows.expanded(c), rows.raw, self.base))
+        return SensedMatrix(MeasuredForm(self.tau, rows.unmixed(c), rows.raw, self.base))
 
     def _first_coefficients(self) -> Array:
         return 0.0 * self.b if self.c_start is None else self.c_start

@@ -20,7 +20,7 @@ from quadsense.measurements.sensing import Sensing
 from quadsense.methods.interior import rows
 from quadsense.methods.interior.mehrotra import SIGNS, Point, longest, slacks_of
 from quadsense.methods.interior.rows import Cone, RowCoordinates, RowSystem, row_system
-from quadsense.methods.positive.maps import Array, Intervals, Real, forward, mixed, project
+from quadsense.methods.positive.maps import Array, Intervals, Real, forward, project
 
 FAR = 3.0  # next to the first level and the readings: what the barrier holds back on an open side
 FALL = 0.9  # share of a mark below which something was gained
@@ -198,7 +198,7 @@ def _scaled(data: _Data, state: CarefulState) -> _Scaled | None:
         data.sides, slacks, state.duals, state.level, state.floor, z, state.far,
         (float(np.sum(d * d)), d.size),
     )  # fmt: skip
-    map_rows = np.ascontiguousarray(mixed(data.F, features(project(data.F, G))))
+    map_rows = np.ascontiguousarray(data.F.mixed(features(project(data.F, G))))
     coordinates = RowCoordinates(map_rows, None, data.delta)
     system = row_system(coordinates, at, in_cone=True)
     return None if system is None else _Scaled(d, G, W, at, coordinates, system)

@@ -21,7 +21,7 @@ from quadsense.watch import look
 def project(F: Sensing, X: Array) -> Array:
     """Return P (m, k) with rows ``X* u_i``, so that ``F(X X*)_i = sum_j |P_ij|^2``.
 
-    Where readings are sums of rows, those of the rows: see `mixed`.
+    Where readings are sums of rows, those of the rows: see `Mixed`.
     """
     P = F.raw.times(X)
     return np.conj(P, out=P) if F.is_complex else P
@@ -34,12 +34,7 @@ def squares(P: Array) -> Real:
 
 def forward(F: Sensing, X: Array) -> Real:
     """Return ``F(X X*)``, (m,)."""
-    return mixed(F, squares(F.raw.times(X)))
-
-
-def mixed(F: Sensing, values: Real) -> Real:
-    """Return what F reads where its rows have these values, (m,) or (m, k)."""
-    return np.asarray(F.mixed(values)) if isinstance(F, Mixed) else values
+    return np.asarray(F.mixed(squares(F.raw.times(X))))
 
 
 def forward_error(F: Sensing, X: Array) -> float:

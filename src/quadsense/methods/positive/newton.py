@@ -27,7 +27,6 @@ from quadsense.methods.positive.maps import (
     Intervals,
     Real,
     forward,
-    mixed,
     project,
 )
 from quadsense.watch import look
@@ -174,7 +173,7 @@ def _step(F: Sensing, intervals: Intervals, state: NewtonState) -> NewtonState:
         R = (target * np.eye(n) - np.diag(d**2) - twist) / averages
         push = np.where(finite, (target - product) / slacks - multipliers, 0.0)
         r = push[0] - push[1]
-        plain = solve(mixed(F, forward_dense(V, R - scaled_residual)) + r / E)
+        plain = solve(F.mixed(forward_dense(V, R - scaled_residual)) + r / E)
         # dy = plain - border dt; the multipliers' sum rule fixes dt.
         slope = -(E * w) @ w + (tilt * w) @ (E * tilt * w - border)
         known = w @ (push[0] + push[1]) + (tilt * w) @ (plain - r)
@@ -183,7 +182,7 @@ def _step(F: Sensing, intervals: Intervals, state: NewtonState) -> NewtonState:
         dS = F.adjoint(dy) + dual_residual
         in_S = _hermitian(G.conj().T @ dS @ G)
         in_A = R - in_S
-        d_slacks = np.where(finite, dt * w - SIGNS * mixed(F, forward_dense(V, in_A)), 0.0)
+        d_slacks = np.where(finite, dt * w - SIGNS * F.mixed(forward_dense(V, in_A)), 0.0)
         d_multipliers = np.where(finite, push - weights * d_slacks, 0.0)
         # At an active end the weight magnifies the error of the slack: take the multiplier from dy
         # there, and the slack from the multiplier.

@@ -23,7 +23,7 @@ from quadsense.core.packed import features
 from quadsense.core.products import unknowns
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
-from quadsense.methods.positive.maps import Array, Real, mixed
+from quadsense.methods.positive.maps import Array, Real
 from quadsense.watch import look
 
 
@@ -64,13 +64,13 @@ def solver(V: Array, E: Real, F: Sensing | None = None) -> Callable[[Real], Real
             M = M.real**2 + M.imag**2 if np.iscomplexobj(M) else np.square(M, out=M)
         look()
         if isinstance(F, Mixed):
-            M = np.ascontiguousarray(mixed(F, mixed(F, M).T))
+            M = np.ascontiguousarray(F.mixed(F.mixed(M).T))
         M *= scale[:, None]
         M *= scale
         look()
         inverse = _inverse(M)
     else:
-        map_rows = features(V) if F is None else mixed(F, features(V))
+        map_rows = features(V) if F is None else F.mixed(features(V))
         inverse = _inverse_by_unknowns(np.ascontiguousarray(map_rows) * scale[:, None])
     return lambda r: scale * inverse(scale * r)
 

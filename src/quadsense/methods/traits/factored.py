@@ -43,7 +43,6 @@ class FactoredTraits(Traits):
     summary: ClassVar[str] = "A positive semidefinite of low rank: descent on its factor"
     cones: ClassVar[frozenset[Cone]] = frozenset({"rank"})
     one_sided: ClassVar[bool] = False
-    mixes: ClassVar[bool] = False
     without_tolerance: ClassVar[bool] = False
     random: ClassVar[bool] = True
     needs: ClassVar[frozenset[str]] = frozenset({"rows"})
