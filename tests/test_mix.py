@@ -9,12 +9,19 @@ import numpy as np
 import programs
 import pytest
 import scipy.sparse as sp
+from kinds import NAMES, cases
 from scipy.optimize import linprog
+from test_conformance import question
+from toy import Toy
 
 import quadsense
 from quadsense import Measurements, Status, solve
 from quadsense.certificate import evaluate
 from quadsense.measurements.mixed import Mixed
+from quadsense.methods import METHODS
+from quadsense.methods.factor.gauss_newton import gauss_newton_step
+from quadsense.methods.factor.passes import evaluate as evaluate_factor
+from quadsense.methods.factor.program import prepare as prepare_factored
 from quadsense.proofs.adjoint import adjoint_norm
 from quadsense.proofs.exact import exactly
 from quadsense.proofs.symmetric import smallest_singular_value
@@ -443,8 +450,117 @@ def test_positive_semidefinite_fits_with_one_end_and_violations():
     assert result.verify(U, wrong, mix=W)
 
 
-@pytest.mark.parametrize(("wish", "words"), [({"rank": 1}, "rank")])
-def test_what_no_method_does_with_sums_is_refused(wish, words):
-    U, W, _, b = problem(6, 30, 12)
-    with pytest.raises(ValueError, match=f"mix does not go with {words} yet"):
-        solve(U, b, delta=0.1, mix=W, **wish)
+@pytest.mark.parametrize("complex_", [False, True])
+@pytest.mark.parametrize("rank", [2, "auto"])
+@pytest.mark.parametrize(("n", "m", "p"), [(8, 80, 60), (20, 900, 700), (8, 40, 30)])
+def test_fits_of_low_rank_are_found_from_sums(n, m, p, rank, complex_):
+    U, W, A, _ = problem(n, m, p, complex_, kind="sparse" if p > 100 else "dense")
+    U = U / np.linalg.norm(U, axis=1)[:, None]
+    X = A[:, :2]
+    b = W @ values(U, X @ X.conj().T)
+    result = solve(U, b, delta=1e-4 * abs(b).max(), mix=W, rank=rank)
+    assert result.status is Status.MET
+    assert result.matrix.factor.shape == (n, 2)
+    assert (
+        np.linalg.norm(np.asarray(result.matrix) - X @ X.conj().T) <= 0.02 * np.linalg.norm(X) ** 2
+    )
+    assert result.verify(U, b, mix=W)
+    assert (b < 0).any()  # which no single row reads of such a matrix
+
+
+def test_what_no_matrix_of_any_rank_fits_is_not_met_at_a_low_one():
+    U, W, _, _ = problem(5, 60, 40)
+    U, b = U / np.linalg.norm(U, axis=1)[:, None], np.random.default_rng(4).standard_normal(40)
+    result = solve(U, b, delta=0.01, mix=W, rank=1, max_restarts=2)
+    assert result.status is not Status.MET
+    if result.status is Status.INFEASIBLE:
+        assert result.verify(U, b, mix=W)
+
+
+@pytest.mark.parametrize("complex_", [False, True])
+@pytest.mark.parametrize("theta", [0.0, 0.5])
+def test_slopes_and_steps_of_a_factor_are_those_of_the_loss(complex_, theta):
+    U, W, A, _ = problem(5, 12, 9, complex_)
+    F = Measurements(U, np.ones(9), delta=1.0, mix=W).unit_rows
+    rng = np.random.default_rng(0)
+    b, delta = rng.standard_normal(9), rng.uniform(0.1, 1.0, 9)
+    program = prepare_factored(F, b, delta, 2)
+    Y = np.ascontiguousarray(A[:2]) / 10.0
+    point = evaluate_factor(program, Y, theta)
+    np.testing.assert_allclose(point.z, F.forward(Y.T @ Y.conj()) - b, atol=1e-10)
+    D = rng.standard_normal(Y.shape) + (1j * rng.standard_normal(Y.shape) if complex_ else 0.0)
+    h = 1e-6
+    ahead, behind = (evaluate_factor(program, Y + s * h * D, theta).value for s in (1, -1))
+    assert (ahead - behind) / (2 * h) == pytest.approx(np.vdot(point.gradient, D).real, rel=1e-6)
+    # A Gauss-Newton step solves its least squares problem.
+    shift = 1e-3
+    step = gauss_newton_step(program, point, None, shift, 1e-3)
+    active = point.excess != 0.0
+    G = [2.0 * np.tensordot(w, [np.outer(u, u.conj()) for u in F.raw.rows()], 1) for w in F.weights]
+    J = np.stack([(Y.conj() @ g.T).conj().reshape(-1) for g in G])[active]
+    J = np.sqrt(program.weight[active])[:, None] * J
+    J = np.concatenate([J.real, J.imag], 1) if complex_ else J
+    flat = step.reshape(-1)
+    flat = np.concatenate([flat.real, flat.imag]) if complex_ else flat
+    slope = point.gradient.reshape(-1)
+    slope = np.concatenate([slope.real, slope.imag]) if complex_ else slope
+    left = J.T @ (J @ flat) + slope  # what the damping alone accounts for
+    diagonal = np.sum(J**2, axis=0)
+    assert np.linalg.norm(left) <= 2.0 * shift * diagonal.max() * 5 * np.linalg.norm(flat)
+
+
+def test_the_spectral_certificate_bounds_the_distance_from_sums():
+    rng = np.random.default_rng(0)
+    for complex_ in (False, True):
+        U, W, A, _ = problem(5, 80, 60, complex_)
+        U = U / np.linalg.norm(U, axis=1)[:, None]
+        truth = A @ A.conj().T + 5.0 * np.eye(5)
+        exact = W @ values(U, truth)
+        for confidence in (None, 0.95):
+            b = exact + 1e-3 * rng.choice([-1.0, 1.0], 60)
+            result = solve(U, b, delta=0.1, mix=W)
+            found = result.certificate.spectral(1e-3, confidence=confidence)
+            assert found.verdict == "bounded"
+            root = np.linalg.inv(np.linalg.cholesky(truth))
+            distance = root @ np.asarray(result.matrix) @ root.conj().T - np.eye(5)
+            largest = np.abs(np.linalg.eigvalsh(distance)).max()
+            assert largest <= found.delta <= 1000 * largest + 1e-3
+        few = solve(U, b[:10], delta=0.1, mix=W[:10]).certificate.spectral(1e-3)
+        assert few.verdict == "undetermined"
+        assert few.unseen == (25 if complex_ else 15) - 10
+        assert result.certificate.spectral(1e-9).verdict == "refuted"
+
+
+def test_a_method_that_reads_rows_one_by_one_is_refused():
+    METHODS.register(Toy)
+    try:
+        U, W, _, b = problem(6, 30, 12)
+        with pytest.raises(ValueError, match=r"'toy' cannot take sums over rows \(mix\)"):
+            solve(U, b, delta=0.1, mix=W, method="toy")
+        assert solve(U, b, delta=0.1, mix=W).status is Status.MET
+    finally:
+        METHODS.remove("toy")
+
+
+@pytest.mark.parametrize("road", ["consistent", "gd", "minimax", "no delta", "infeasible", "psd",
+                                  "psd no delta", "psd infeasible", "rank", "bounds"])  # fmt: skip
+@pytest.mark.parametrize("many", [False, True])
+@pytest.mark.parametrize("name", NAMES)
+def test_sums_of_every_kind_of_probes_give_the_verdict_of_the_array(tmp_path, name, many, road):
+    given, U, named = next(rest for each, *rest in cases(tmp_path, many=many) if each == name)
+    m = len(U)
+    W = sp.csr_array(sp.eye_array(m) + 0.25 * sp.eye_array(m, k=1) - 0.25 * sp.eye_array(m, k=-2))
+    asked = question(U, road)
+    if asked["b"] is not None:
+        asked["b"] = W @ asked["b"]
+    else:
+        b = asked["bounds"][0] + 1e-6 * abs(asked["bounds"][0]).max()
+        asked["bounds"] = (W @ b - 1e-3, np.where(np.arange(m) % 2, W @ b + 1e-3, np.inf))
+    truth = solve(U, **asked, mix=W)
+    result = solve(given, **asked, **named, mix=W.toarray())
+    assert result.status is truth.status
+    assert result.success or result.status == "infeasible", result.message
+    assert result.certificate.verify(given, asked["b"], conjugate="conjugate" in named, mix=W)
+    bounds = truth.certificate.lower_bound, truth.certificate.upper_bound
+    if truth.status in ("infeasible", "optimal"):
+        assert result.certificate.lower_bound == pytest.approx(bounds[0], rel=0.05, abs=1e-8)

@@ -16,6 +16,7 @@ from quadsense.core.ends import UNIT, Ends
 from quadsense.core.forms import MeasuredForm
 from quadsense.core.matrix import SensedMatrix
 from quadsense.measurements import Measurements
+from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.oracle import SpectralOracle
 from quadsense.measurements.validate import checked_vector
 from quadsense.proofs.hitting import smallest_hitting_set
@@ -467,8 +468,6 @@ class Certificate:
             raise ValueError("this certificate was read from a file: give data=Measurements(U, b)")
         if confidence is not None and not 0 < confidence < 1:
             raise ValueError(f"confidence must lie strictly between 0 and 1, got {confidence!r}")
-        if data.mix is not None:
-            raise ValueError("the spectral certificate does not take measurements with mix yet")
         levels = checked_vector("noise", noise, data.m, scalar=True)
         if np.any(levels < 0):
             raise ValueError(f"noise must not be negative, got {levels.min()}")
@@ -481,12 +480,14 @@ class Certificate:
             levels = np.maximum(levels, to_numpy(data.tolerance))
         live = np.flatnonzero(known)
         squares = norms[live] ** 2
+        rows = data.unit_rows.on_numpy().only(live)
         return spectral_certificate(
-            data.unit_rows.on_numpy().only(live).rows(),
+            rows.raw.rows(),
             to_numpy(data.b)[live] / squares,
             np.asarray(self.matrix),
             levels[live] / squares,
             confidence=confidence,
+            mix=rows.weights if isinstance(rows, Mixed) else None,
         )
 
     def _check_spectral(self, oracle: SpectralOracle) -> Check:

@@ -213,7 +213,7 @@ def _chosen(shape: Shape, known: tuple[str, ...], reasons: list[str]) -> tuple[s
     """
     for name in reversed(known):
         kind = METHODS.traits(name)
-        why = kind.suits(shape)
+        why = kind.suits(shape) if kind.mixes or not shape.mixed else None
         if why is not None:
             reasons.append(why)
             return (name, *kind.hands_over)

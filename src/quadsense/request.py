@@ -77,8 +77,6 @@ def check_priors(method: str, data: Measurements, psd: Any, rank: Any, target: b
         raise ValueError("rank implies psd=True: a matrix of low rank is sought as X X*")
     if rank is not None and (data.sides is not None or not target):
         raise ValueError("rank needs delta or finite bounds")
-    if data.mix is not None:
-        _check_mixes(method, psd, rank)
     if method == "auto":
         return
     kind = METHODS.traits(method)
@@ -92,6 +90,7 @@ def check_priors(method: str, data: Measurements, psd: Any, rank: Any, target: b
             "keep A positive semidefinite",
         ),
         (data.sides is not None, lambda its: its.one_sided, "take one-sided bounds"),
+        (data.mix is not None, lambda its: its.mixes, "take sums over rows (mix)"),
         (not target, lambda its: its.without_tolerance, "run without a delta"),
     ]
     for asked, is_able, words in wishes:
@@ -102,21 +101,6 @@ def check_priors(method: str, data: Measurements, psd: Any, rank: Any, target: b
             raise ValueError(
                 f"method {method!r} cannot {words}; {names} can: give method='auto' or {which}"
             )
-
-
-def _check_mixes(method: str, psd: Any, rank: Any) -> None:
-    """Refuse sums over rows where no method, or not the one named, takes them."""
-    cone = "rank" if rank is not None else "psd" if psd else "symmetric"
-    able = [name for name in METHODS if METHODS.traits(name).mixes]
-    if method != "auto" and method not in able:
-        raise ValueError(f"method {method!r} cannot take mix; {', '.join(able)} can")
-    if not any(cone in METHODS.traits(name).cones for name in able):
-        other = "psd=True, or neither" if cone == "rank" and _keeps("psd", able) else "neither"
-        raise ValueError(f"mix does not go with {cone} yet: give {other}")
-
-
-def _keeps(cone: Any, names: list[str]) -> bool:
-    return any(cone in METHODS.traits(name).cones for name in names)
 
 
 def check_rank(rank: Any, n: int) -> None:

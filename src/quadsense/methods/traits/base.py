@@ -34,7 +34,7 @@ class Traits:
     needs : frozenset of {"rows", "gram", "orthonormal"}
         What it needs of the operator: the rows, K (always or in some shapes), and K = I.
     mixes : bool
-        Whether it takes readings that are sums over rows (`mix`).
+        Whether it takes readings that are sums over rows (`mix`): those have no row of their own.
     proves : bool
         Whether it can prove that nothing fits.
     begins_anew : bool
@@ -52,7 +52,7 @@ class Traits:
     without_tolerance: ClassVar[bool]
     random: ClassVar[bool]
     needs: ClassVar[frozenset[str]]
-    mixes: ClassVar[bool] = True
+    mixes: ClassVar[bool] = False
     proves: ClassVar[bool] = False
     begins_anew: ClassVar[bool] = True
     hands_over: ClassVar[tuple[str, ...]] = ()
