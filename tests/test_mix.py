@@ -18,7 +18,7 @@ import quadsense
 from quadsense import Measurements, Status, solve
 from quadsense.certificate import evaluate
 from quadsense.measurements.mixed import Mixed
-from quadsense.methods import METHODS
+from quadsense.methods import METHODS, register
 from quadsense.methods.factor.gauss_newton import gauss_newton_step
 from quadsense.methods.factor.passes import evaluate as evaluate_factor
 from quadsense.methods.factor.program import prepare as prepare_factored
@@ -497,7 +497,7 @@ def test_slopes_and_steps_of_a_factor_are_those_of_the_loss(complex_, theta):
     step = gauss_newton_step(program, point, None, shift, 1e-3)
     active = point.excess != 0.0
     G = [2.0 * np.tensordot(w, [np.outer(u, u.conj()) for u in F.raw.rows()], 1) for w in F.weights]
-    J = np.stack([(Y.conj() @ g.T).conj().reshape(-1) for g in G])[active]
+    J = np.stack([(Y @ g.T).reshape(-1) for g in G])[active]
     J = np.sqrt(program.weight[active])[:, None] * J
     J = np.concatenate([J.real, J.imag], 1) if complex_ else J
     flat = step.reshape(-1)
@@ -532,22 +532,23 @@ def test_the_spectral_certificate_bounds_the_distance_from_sums():
 
 
 def test_a_method_that_reads_rows_one_by_one_is_refused():
-    METHODS.register(Toy)
+    register(Toy)
     try:
         U, W, _, b = problem(6, 30, 12)
         with pytest.raises(ValueError, match=r"'toy' cannot take sums over rows \(mix\)"):
             solve(U, b, delta=0.1, mix=W, method="toy")
         assert solve(U, b, delta=0.1, mix=W).status is Status.MET
     finally:
-        METHODS.remove("toy")
+        METHODS._registered.clear()
 
 
-@pytest.mark.parametrize("road", ["consistent", "gd", "minimax", "no delta", "infeasible", "psd",
-                                  "psd no delta", "psd infeasible", "rank", "bounds"])  # fmt: skip
-@pytest.mark.parametrize("many", [False, True])
+ROADS = ["consistent", "no delta", "infeasible", "psd", "psd infeasible", "rank", "bounds"]
+
+
+@pytest.mark.parametrize("road", ROADS)
 @pytest.mark.parametrize("name", NAMES)
-def test_sums_of_every_kind_of_probes_give_the_verdict_of_the_array(tmp_path, name, many, road):
-    given, U, named = next(rest for each, *rest in cases(tmp_path, many=many) if each == name)
+def test_sums_of_every_kind_of_probes_give_the_verdict_of_the_array(tmp_path, name, road):
+    given, U, named = next(rest for each, *rest in cases(tmp_path, many=True) if each == name)
     m = len(U)
     W = sp.csr_array(sp.eye_array(m) + 0.25 * sp.eye_array(m, k=1) - 0.25 * sp.eye_array(m, k=-2))
     asked = question(U, road)
