@@ -16,6 +16,7 @@ from quadsense.core.ends import UNIT, Ends
 from quadsense.core.forms import MeasuredForm
 from quadsense.core.matrix import SensedMatrix
 from quadsense.measurements import Measurements
+from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.oracle import SpectralOracle
 from quadsense.measurements.validate import checked_vector
 from quadsense.proofs.hitting import smallest_hitting_set
@@ -222,7 +223,7 @@ class Certificate:
         delta : float or array_like of shape (m,), optional
             Tolerance to check against beside that of the solve.
         **options
-            `rtol`, `bounds`, `conjugate` of `Measurements`.
+            `rtol`, `bounds`, `conjugate`, `mix` of `Measurements`.
 
         Returns
         -------
@@ -262,8 +263,11 @@ class Certificate:
         }
         explicit = [name for name, value in given.items() if value is not None]
         if isinstance(U, Measurements):
-            if b is not None or options.get("bounds") is not None or "conjugate" in options:
-                raise ValueError("b, bounds and conjugate belong to Measurements: give U and b")
+            given_too = options.get("bounds") is not None or options.get("mix") is not None
+            if b is not None or given_too or "conjugate" in options:
+                raise ValueError(
+                    "b, bounds, conjugate and mix belong to Measurements: give U and b"
+                )
             data = U if not explicit else U.with_tolerance(delta, options.get("rtol", 0.0))
         else:
             options.setdefault("conjugate", self.conjugate)
@@ -293,14 +297,14 @@ class Certificate:
 
     def own_data(self, U: Any, b: Any, options: dict[str, Any]) -> Measurements:
         """The measurements with the intervals of the solve, whatever else they come with."""
+        conjugate, mix = options.get("conjugate", self.conjugate), options.get("mix")
         if isinstance(U, Measurements):
             data = U
         elif b is None:
             bounds = options.get("bounds", (self.lo, self.hi))
-            conjugate = options.get("conjugate", self.conjugate)
-            data = Measurements(U, bounds=bounds, conjugate=conjugate)
+            data = Measurements(U, bounds=bounds, conjugate=conjugate, mix=mix)
         else:
-            data = Measurements(U, b, conjugate=options.get("conjugate", self.conjugate))
+            data = Measurements(U, b, conjugate=conjugate, mix=mix)
         ends = self._own_ends(data)
         return data.with_ends(ends)
 
@@ -476,12 +480,14 @@ class Certificate:
             levels = np.maximum(levels, to_numpy(data.tolerance))
         live = np.flatnonzero(known)
         squares = norms[live] ** 2
+        rows = data.unit_rows.on_numpy().only(live)
         return spectral_certificate(
-            data.unit_rows.on_numpy().only(live).rows(),
+            rows.raw.rows(),
             to_numpy(data.b)[live] / squares,
             np.asarray(self.matrix),
             levels[live] / squares,
             confidence=confidence,
+            mix=rows.weights if isinstance(rows, Mixed) else None,
         )
 
     def _check_spectral(self, oracle: SpectralOracle) -> Check:
@@ -550,7 +556,7 @@ def is_positive(matrix: SensedMatrix) -> bool:
 def on_rows_of(matrix: SensedMatrix, data: Measurements) -> SensedMatrix:
     """The same matrix held on the rows of `data`, where those are its own rows, and as they are."""
     form = matrix.form
-    rows = data.unit_rows
+    rows = data.unit_rows.raw
     if not isinstance(form, MeasuredForm):
         return _beside(matrix, rows)
     if form.rows is rows:

@@ -138,6 +138,7 @@ def shape_of(
         rank=rank,
         target=target,
         one_sided=data.sides is not None,
+        mixed=data.mix is not None,
         ratio=2.0 ** min(200, math.ceil(math.log2(max(ratio, 1.0)))),
     )
 
@@ -212,7 +213,7 @@ def _chosen(shape: Shape, known: tuple[str, ...], reasons: list[str]) -> tuple[s
     """
     for name in reversed(known):
         kind = METHODS.traits(name)
-        why = kind.suits(shape)
+        why = kind.suits(shape) if kind.mixes or not shape.mixed else None
         if why is not None:
             reasons.append(why)
             return (name, *kind.hands_over)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
@@ -16,7 +17,9 @@ from quadsense.core.matrix import SensedMatrix
 from quadsense.loop import Limits
 from quadsense.measurements import Measurements
 from quadsense.measurements.base import UnitReadings
+from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.oracle import checked_square
+from quadsense.measurements.sensing import Sensing
 from quadsense.methods import COLD, METHODS, Options, Traits, Warm
 from quadsense.result import Result
 from quadsense.typing import ScheduleName, StartName, is_number, is_whole
@@ -52,13 +55,17 @@ def option_names() -> list[str]:
 
 
 def to_measurements(
-    data: Any, b: Any, delta: Any, rtol: Any, bounds: Any, conjugate: bool
+    data: Any, b: Any, delta: Any, rtol: Any, bounds: Any, conjugate: bool, mix: Any = None
 ) -> Measurements:
     """Measurements, with a tolerance if one was given, from whatever form they came in."""
     if not isinstance(data, Measurements):
-        return Measurements(data, b, delta=delta, rtol=rtol, bounds=bounds, conjugate=conjugate)
-    if b is not None or bounds is not None or conjugate:
-        raise ValueError("b, bounds and conjugate belong to Measurements: give them when making it")
+        return Measurements(
+            data, b, delta=delta, rtol=rtol, bounds=bounds, conjugate=conjugate, mix=mix
+        )
+    if b is not None or bounds is not None or conjugate or mix is not None:
+        raise ValueError(
+            "b, bounds, conjugate and mix belong to Measurements: give them when making it"
+        )
     return data if delta is None and rtol == 0.0 else data.with_tolerance(delta, rtol)
 
 
@@ -84,6 +91,7 @@ def check_priors(method: str, data: Measurements, psd: Any, rank: Any, target: b
             "keep A positive semidefinite",
         ),
         (data.sides is not None, lambda its: its.one_sided, "take one-sided bounds"),
+        (data.mix is not None, lambda its: its.mixes, "take sums over rows (mix)"),
         (not target, lambda its: its.without_tolerance, "run without a delta"),
     ]
     for asked, is_able, words in wishes:
@@ -182,8 +190,8 @@ def to_limits(
 def to_seed(rng: Any, methods: tuple[str, ...]) -> int:
     """A whole number for these methods from a seed, a generator, which moves on, or None."""
     draws = any(METHODS.traits(name).random for name in methods)
-    if rng is None and not draws:
-        return 0  # entropy of the system takes as long as a small solve may
+    if rng is None:  # NumPy's own way takes ten times as long
+        return int.from_bytes(os.urandom(7), "little") if draws else 0
     try:
         generator = np.random.default_rng(rng)
         return int(generator.integers(2**63)) if draws else 0
@@ -220,7 +228,7 @@ def to_start(start: Any, schedule: str, data: Measurements, scaled: UnitReadings
                 f"start must be one of {', '.join(STARTS)}, a matrix or an earlier result, "
                 f"got {start!r}"
             )
-        return Start(start_value(start, scaled.b, scaled.telling))
+        return Start(start_value(start, scaled.b, scaled.telling, data.unit_rows))
     matrix = start.matrix if isinstance(start, Result) else start
     if sp.issparse(matrix):
         matrix = matrix.toarray()
@@ -239,9 +247,14 @@ def to_start(start: Any, schedule: str, data: Measurements, scaled: UnitReadings
     return Start(0.0, dense, warm=Warm(SensedMatrix.from_dense(dense), factor))
 
 
-def start_value(start: str, b: Array, telling: Array) -> float:
+def start_value(start: str, b: Array, telling: Array, rows: Sensing | None = None) -> float:
     """The tau of ``A_1 = tau I``, from the readings of the unit rows that say something."""
-    readings = to_numpy(b)[to_numpy(telling) > 0]
+    known = to_numpy(telling) > 0
+    readings = to_numpy(b)[known]
     if start == "zero" or not readings.size:
         return 0.0
+    if start == "mean" and isinstance(rows, Mixed):  # sums of rows read other than 1 of I
+        identity = to_numpy(rows.squares)[known]
+        square = float(identity @ identity)
+        return float(identity @ readings) / square if square > 1e-12 * identity.size else 0.0
     return float(readings.mean() if start == "mean" else readings.max())

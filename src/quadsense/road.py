@@ -69,6 +69,7 @@ def travel(
     progress: bool,
     conjugate: bool,
     options: MethodOptions,
+    mix: Any = None,
     clock: Callable[[], float] | None = None,
 ) -> Result:
     """Solve; the parameters are those of `quadsense.solve`, not yet checked.
@@ -80,7 +81,7 @@ def travel(
         np.errstate(under="ignore"),
         watch.interrupts as interrupts,
     ):  # what underflows is not missed
-        measured = to_measurements(data, b, delta, rtol, bounds, conjugate)
+        measured = to_measurements(data, b, delta, rtol, bounds, conjugate, mix)
         target = measured.tolerance is not None
         if not target:
             measured = measured.without_tolerance()

@@ -94,7 +94,7 @@ def run_plan(request: Request) -> Answer:
     undone = answer.outcome.status in (Status.STALLED, Status.UNDECIDED)
     if plain or not undone or not METHODS.traits(request.plan.methods[0]).begins_anew:
         return answer
-    tau = start_value("mean", problem.b, request.data.scaled().telling)
+    tau = start_value("mean", problem.b, request.data.scaled().telling, problem.rows)
     anew = replace(problem, tau=tau, base=None, c_start=None)
     again = _in_turn(replace(request, problem=anew, warm=COLD))
     decided = again.outcome.status.success or again.outcome.status is Status.INFEASIBLE

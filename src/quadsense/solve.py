@@ -43,6 +43,7 @@ def solve(
     callback: Callable[[Intermediate], Any] | None = None,
     progress: bool = False,
     conjugate: bool = False,
+    mix: MatrixLike | None = None,
     **options: Unpack[MethodOptions],
 ) -> Result:
     """Find A with ``|u_i* A u_i - b_i| <= delta_i`` for every i, of any rank, with a certificate.
@@ -91,6 +92,8 @@ def solve(
         Show a bar with the worst residual against delta.
     conjugate : bool, default=False
         Rows are given as ``u_i*`` (as in ``b = |U x|^2``).
+    mix : array or sparse array of shape (p, m), optional
+        W, real: the p readings are ``sum_k W_ik u_k* A u_k``, sums over rows of U.
     **options
         `gd` and `sgd`: `lam`, `step` or `c` = step x lam override the schedule (for unit rows);
         `sgd`: `batch_size`, `norm` ("exact" or "bound"), `failure`; `minimax`, `psd`: `gap`, the
@@ -153,5 +156,6 @@ def solve(
         callback=callback,
         progress=progress,
         conjugate=conjugate,
+        mix=mix,
         options=options,
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
@@ -87,31 +87,11 @@ def blas_limit() -> int:
     return max(1, min((limit for limit in limits if limit is not None), default=1))
 
 
-@contextmanager
-def _held_to_one(libraries: Iterable[LibController]) -> Iterator[None]:
-    """Hold libraries to one thread: the last of several at once to leave puts the limit back."""
-    libraries = tuple(libraries)
-    with _lock:
-        for library in libraries:
-            count, given = _holds.get(library.filepath) or (0, library.num_threads)
-            _holds[library.filepath] = count + 1, given
-            if not count and given != 1:
-                _set_threads(library, 1)
-    try:
-        yield
-    finally:
-        with _lock:
-            for library in libraries:
-                count, given = _holds.pop(library.filepath)
-                if count > 1:
-                    _holds[library.filepath] = count - 1, given
-                elif given != 1:
-                    _set_threads(library, given)
-
-
-@contextmanager
-def blas_threads(policy: str) -> Iterator[None]:
+class blas_threads:
     """Hold BLAS to what a method asks for, and put the old limit back.
+
+    The last of several at once to leave puts the limit back. A plain class: it surrounds every
+    small solve, and generators would take longer than the rest of it.
 
     Parameters
     ----------
@@ -119,17 +99,37 @@ def blas_threads(policy: str) -> Iterator[None]:
         One thread; what the user has set; that for SciPy's BLAS alone, so that only one of the
         two spins; or one thread, and as many ranges of rows in `by_rows` as BLAS had threads.
     """
-    libraries = _libraries()  # also where none is held, before anything else is loaded
-    if policy == "as set":
-        libraries = ()
-    if policy == "one for NumPy":  # none where NumPy and SciPy share theirs
-        libraries = tuple(o for o in libraries if "numpy" in os.path.dirname(o.filepath))
-    token = _ranges.set(blas_limit() if policy == "rows" else 1)
-    try:
-        with _held_to_one(libraries):
-            yield
-    finally:
-        _ranges.reset(token)
+
+    def __init__(self, policy: str) -> None:
+        self.policy = policy
+
+    def __enter__(self) -> None:
+        """Hold."""
+        policy = self.policy
+        libraries = _libraries()  # also where none is held, before anything else is loaded
+        if policy == "as set":
+            libraries = ()
+        elif policy == "one for NumPy":  # none where NumPy and SciPy share theirs
+            libraries = tuple(o for o in libraries if "numpy" in os.path.dirname(o.filepath))
+        self.libraries = libraries
+        self.token = _ranges.set(blas_limit() if policy == "rows" else 1)
+        with _lock:
+            for library in libraries:
+                count, given = _holds.get(library.filepath) or (0, library.num_threads)
+                _holds[library.filepath] = count + 1, given
+                if not count and given != 1:
+                    _set_threads(library, 1)
+
+    def __exit__(self, *_: object) -> None:
+        """Put back."""
+        with _lock:
+            for library in self.libraries:
+                count, given = _holds.pop(library.filepath)
+                if count > 1:
+                    _holds[library.filepath] = count - 1, given
+                elif given != 1:
+                    _set_threads(library, given)
+        _ranges.reset(self.token)
 
 
 def for_products_of(flops: float) -> AbstractContextManager[None]:

@@ -151,7 +151,8 @@ def check_verdict(
         kept[claim.set_aside] = False
         least, most = int((values.missed & kept).sum()), int((~values.met & kept).sum())
     yield Check("its count of violations", least <= verdict.over <= most, f"{verdict.over} stated")
-    spread = values.upper - values.ratios
+    with np.errstate(invalid="ignore"):  # of what is infinite nothing is known
+        spread = values.upper - values.ratios
     rows: list[tuple[Row | None, Any, Any, Any]] = [
         (verdict.worst, values.sizes, values.sizes, values.error),
         (verdict.nearest, values.sizes, values.ratios, spread),

@@ -6,7 +6,7 @@ sqrt(2) times the imaginary ones: N numbers in all, n(n+1)/2 or n^2.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -101,11 +101,20 @@ def normal_matrix(blocks: Iterable[Array], size: int, dtype: npt.DTypeLike, lowe
     lower : bool
         Whether the lower triangle is wanted, else the upper.
     """
+
+    def parts() -> Iterator[Array]:
+        for rows in blocks:
+            look()
+            yield features(rows, dtype)
+
+    return summed_products(parts(), size, dtype, lower)
+
+
+def summed_products(parts: Iterable[Array], size: int, dtype: npt.DTypeLike, lower: bool) -> Array:
+    """One triangle of the sum of ``part^T part``, parts of `size` columns in Fortran order."""
     rank_update = blas.ssyrk if np.dtype(dtype) == np.float32 else blas.dsyrk
     M = np.zeros((size, size), dtype=dtype, order="F")
-    for rows in blocks:
-        look()
-        part = features(rows, dtype)
+    for part in parts:
         with all_for_blas():
             if not lower and divided(len(part) * float(size) ** 2, dtype):
                 M = inner_upper(part, M)

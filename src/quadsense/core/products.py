@@ -129,7 +129,7 @@ def forward(U: Inexact, S: Inexact, dtype: DType | None = None) -> Float:
     U : (m, n) array
         Rows ``u_i``.
     S : (n, n) array
-        Symmetric or Hermitian.
+        Symmetric or Hermitian; of another matrix, its Hermitian part.
     dtype : dtype, optional
         That of U, unless it is to be wider.
 
@@ -145,8 +145,8 @@ def forward(U: Inexact, S: Inexact, dtype: DType | None = None) -> Float:
         U = U.astype(dtype, copy=False)
         images = U.conj() @ S.astype(dtype, copy=False)
         return np.asarray(np.einsum("ij,ij->i", images, U).real)
-    T = np.array(S, dtype=dtype, order="F")
-    T *= 2.0
+    T = np.empty((n, n), dtype=dtype, order="F")
+    np.add(S, S.conj().T, out=T)  # all that u* S u sees, where S is not symmetric
     np.fill_diagonal(T, S.diagonal().real)
     size = max(256, _block_rows(n, dtype))
     values = np.empty(m, dtype=real)

@@ -16,10 +16,12 @@ from quadsense.arrays import Array, Vector, device, is_array, like, to_numpy
 from quadsense.core import products
 from quadsense.core.ends import Ends
 from quadsense.measurements.gram import ExplicitGram, Gram
+from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.stored import Stored
 from quadsense.measurements.validate import (
     checked_bounds,
+    checked_mix,
     checked_rows,
     checked_tolerance,
     checked_vector,
@@ -118,11 +120,14 @@ class Measurements:
         infinite.
     conjugate : bool, default=False
         Rows are given as ``u_i*`` (as in ``b = |U x|^2``).
+    mix : array or sparse array of shape (p, m), optional
+        W, real: reading i is ``sum_k W_ik u_k* A u_k``, and there are p readings. Expectation
+        values of observables, sums over groups of rows and differences of rows are such readings.
 
     Attributes
     ----------
     m, n : int
-        Number of measurements, order of A.
+        Number of measurements (p with `mix`), order of A.
     b : array of shape (m,)
         Readings; with `bounds` the middle of the interval, its one end, or 0 where it has none.
     tolerance : array of shape (m,) or None
@@ -151,18 +156,21 @@ class Measurements:
         rtol: Real = 0.0,
         bounds: tuple[RealOrVector, RealOrVector] | None = None,
         conjugate: bool = False,
+        mix: MatrixLike | None = None,
     ) -> None:
-        rows = checked_rows(U, conjugate)
+        rows, of = checked_rows(U, conjugate), "U"
+        if mix is not None:
+            rows, of = Mixed.over(rows, checked_mix(mix, rows.m)), "mix"
         if bounds is not None:
             if b is not None or delta is not None or rtol != 0.0:
                 raise ValueError("bounds replaces b, delta and rtol: give either, not both")
-            lo, hi = checked_bounds(bounds, rows.m)
+            lo, hi = checked_bounds(bounds, rows.m, of)
             self._fill(rows, None, Ends.between(lo, hi, to_numpy(rows.norms)))
         else:
             if b is None:
                 raise ValueError("b is missing: give the readings b, or bounds=(lo, hi)")
-            readings = checked_vector("b", b, rows.m)
-            tolerance = checked_tolerance(delta, rtol, readings)
+            readings = checked_vector("b", b, rows.m, of=of)
+            tolerance = checked_tolerance(delta, rtol, readings, of)
             self._fill(
                 rows, readings, None if tolerance is None else Ends.around(readings, tolerance)
             )
@@ -192,6 +200,16 @@ class Measurements:
         other._delta, other._rtol, other.conjugate = self._delta, self._rtol, self.conjugate
         other.__dict__.update({key: self.__dict__[key] for key in known if key in self.__dict__})
         return other
+
+    @property
+    def mix(self) -> Any:
+        """W as given, None where every reading is of one row."""
+        return self._rows.given if isinstance(self._rows, Mixed) else None
+
+    @property
+    def _of(self) -> str:
+        """What has one row a reading."""
+        return "U" if self.mix is None else "mix"
 
     @property
     def sides(self) -> npt.NDArray[np.bool_] | None:
@@ -229,7 +247,7 @@ class Measurements:
         delta = self._delta if delta is None else delta
         rtol = self._rtol if is_number(rtol) and rtol == 0.0 else rtol
         b = to_numpy(self.b)
-        tolerance = checked_tolerance(delta, rtol, b)
+        tolerance = checked_tolerance(delta, rtol, b, self._of)
         if tolerance is None:
             raise ValueError("give delta or rtol: these measurements have neither")
         other = self.with_ends(Ends.around(b, tolerance))
@@ -268,7 +286,7 @@ class Measurements:
         ----------
         path : path-like
             File with the arrays named by `U` and `b`; `delta` and `rtol`, or `lo` and `hi`, are
-            taken from it too where present and not given here.
+            taken from it too where present and not given here, and so is `mix`.
         U, b : str
             Names of the arrays in the file.
         delta, rtol
@@ -276,7 +294,7 @@ class Measurements:
         conjugate : bool, optional
             As in the constructor; what the file says by default.
         """
-        arrays = files.read_arrays(path, wanted=(U, b, "delta", "rtol", "lo", "hi"))
+        arrays = files.read_arrays(path, wanted=(U, b, "delta", "rtol", "lo", "hi", "mix"))
         if conjugate is None:
             conjugate = bool(arrays.metadata.get("conjugate", False))
         if U not in arrays:
@@ -288,20 +306,23 @@ class Measurements:
                 )
             if delta is not None or rtol != 0.0:
                 raise ValueError(f"{path} holds intervals lo and hi: delta and rtol do not apply")
-            return cls(arrays[U], bounds=(arrays["lo"], arrays["hi"]), conjugate=conjugate)
+            bounds = (arrays["lo"], arrays["hi"])
+            return cls(arrays[U], bounds=bounds, conjugate=conjugate, mix=arrays.get("mix"))
         if b not in arrays:
             raise ValueError(f"{path} holds no array named {b!r}; it holds {arrays.listing}")
         if delta is None and "delta" in arrays:
             delta = arrays["delta"]
         if rtol == 0.0 and "rtol" in arrays:
             rtol = float(arrays["rtol"])
-        return cls(arrays[U], arrays[b], delta=delta, rtol=rtol, conjugate=conjugate)
+        return cls(
+            arrays[U], arrays[b], delta=delta, rtol=rtol, conjugate=conjugate, mix=arrays.get("mix")
+        )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the measurements to an ``.npz`` file that `open` and the command read.
 
-        Arrays `U` and `b`, `delta` and `rtol` as given, or `lo` and `hi`. A sparse U is stored in
-        CSR parts ``U.data``, ``U.indices``, ``U.indptr`` and ``U.shape``.
+        Arrays `U` and `b`, `delta` and `rtol` as given, or `lo` and `hi`, and `mix`. A sparse U is
+        stored in CSR parts ``U.data``, ``U.indices``, ``U.indptr`` and ``U.shape``, and so is mix.
         """
         files.check_writable(path)
         if not isinstance(self._rows.kind, Stored):
@@ -310,6 +331,8 @@ class Measurements:
                 "be written to a file"
             )
         arrays: dict[str, Any] = {"U": self._rows.kind.given}
+        if self.mix is not None:
+            arrays["mix"] = self.mix
         if self.from_bounds:
             arrays |= {"lo": self.lo, "hi": self.hi}
         else:
@@ -334,7 +357,7 @@ class Measurements:
         return self._rows.dtype
 
     def forward(self, A: Array) -> Array:
-        """``F(A)_i = u_i* A u_i``: (n, n) to (m,)."""
+        """``F(A)_i = u_i* A u_i``, mixed where asked: (n, n) to (m,)."""
         return self._rows.forward(A) * self._rows.norms * self._rows.norms
 
     def adjoint(self, y: Array) -> Array:
@@ -344,9 +367,9 @@ class Measurements:
 
     def rows(self, index: Any = slice(None)) -> Array:
         """Dense measurement vectors ``u_i``, as meant (conjugated where asked): (k, n)."""
-        xp = self._rows.xp
-        chosen = np.atleast_1d(np.arange(self.m)[index])
-        return self._rows.take(xp.asarray(chosen, device=device(self._rows.norms)))
+        raw = self._rows.raw
+        chosen = np.atleast_1d(np.arange(raw.m)[index])
+        return raw.take(raw.xp.asarray(chosen, device=device(raw.norms)))
 
     def scaled(self) -> UnitReadings:
         """Readings and tolerances divided by the squared row norms.
@@ -385,7 +408,7 @@ class Measurements:
         if bad.size:
             i = int(bad[0])
             raise ValueError(
-                f"row {i} of U has norm {norms[i]:.3g}, which takes b[{i}] = "
+                f"row {i} of {self._of} has norm {norms[i]:.3g}, which takes b[{i}] = "
                 f"{float(self.b[i]):.3g} or its tolerance {float(given.unit[i]):.3g} out of "
                 "float64's range when scaled to a unit row: rescale the row"
             )
@@ -407,7 +430,8 @@ class Measurements:
         """Sizes and storage."""
         storage = self._rows.kind.storage
         kind = "complex" if self._rows.is_complex else "real"
-        return f"Measurements(m={self.m}, n={self.n}, {storage}, {kind})"
+        mixed = "" if self.mix is None else f", mixed from {self._rows.raw.m} rows"
+        return f"Measurements(m={self.m}, n={self.n}, {storage}, {kind}{mixed})"
 
     # --- the facts ---------------------------------------------------------------------------
 
@@ -419,14 +443,18 @@ class Measurements:
         """
         rows = self._rows
         live = int(np.count_nonzero(to_numpy(rows.nonzero)))
-        if live > self.n:
+        mixed = isinstance(rows, Mixed)
+        if live > (rows.unknowns if mixed else self.n):
             return False
         X = np.random.default_rng(0).standard_normal((self.m, 3)) * to_numpy(rows.nonzero)[:, None]
-        probe = rows._cast(like(X, rows.norms))
-        xp = rows.xp
-        image = rows.times(rows.combine(probe))
+        xp, probe = rows.xp, like(X, rows.norms)
+        if mixed:
+            image = rows.gram_times(probe)
+        else:
+            probe = rows._cast(probe)
+            image = rows.times(rows.combine(probe))
         distance = xp.sqrt(xp.sum(xp.abs(image - probe) ** 2, axis=0))
-        return float(xp.max(distance)) <= ORTHONORMAL
+        return float(xp.max(distance)) <= (ORTHONORMAL**2 if mixed else ORTHONORMAL)
 
     @cached_property
     def facts(self) -> Facts:
@@ -454,6 +482,7 @@ class Measurements:
                 if explicit is not None
                 else rows.gram_block(block, slice(0, self.m))
             ).copy()
+            K = np.abs(K) if self.mix is not None else K
             K[np.arange(K.shape[0]), np.arange(block.start, block.stop)] = 0.0
             best = max(best, float(K.max(initial=0.0)))
         return float(np.sqrt(best))
@@ -494,8 +523,12 @@ class Measurements:
         live = np.flatnonzero(to_numpy(rows.nonzero))
         chosen = live[np.linspace(0, live.size - 1, size).astype(np.int64)]
         with blas_threads("one" if size <= FEW_ROWS else "as set"):
-            part = to_numpy(rows.take_unit(rows.xp.asarray(chosen, device=device(rows.norms))))
-            R, info = dpotrf(products.gram(np.ascontiguousarray(part)), lower=0, clean=0)
+            if isinstance(rows, Mixed):
+                K = rows.only(chosen).gram_triangle()
+            else:
+                index = rows.xp.asarray(chosen, device=device(rows.norms))
+                K = products.gram(np.ascontiguousarray(to_numpy(rows.take_unit(index))))
+            R, info = dpotrf(K, lower=0, clean=0)
             return bool(info == 0 and np.diagonal(R).min() > 1e-7)
 
     def _factored_rank(self, live: int) -> int:

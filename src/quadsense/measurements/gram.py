@@ -34,7 +34,7 @@ class Gram(Protocol):
 
 
 class _Operator(ABC):
-    """Shared by every form: K is entry-wise nonnegative, so its row sums bound its spectrum."""
+    """Shared by every form: the row sums of K, entry-wise nonnegative, bound its spectrum."""
 
     rows: Sensing
 
@@ -48,7 +48,7 @@ class _Operator(ABC):
     @cached_property
     def top(self) -> float:
         """Largest row sum (Perron-Frobenius)."""
-        return float(self.rows.xp.max(self.apply(self.rows.nonzero)))
+        return float(self.rows.xp.max(self.rows.row_sums(self.apply)))
 
 
 class IdentityGram:
@@ -141,9 +141,7 @@ class MatrixFreeGram(_Operator):
 
     def apply_part(self, s: Array, index: Array) -> Array:
         """``K @ s`` from products with the rows in `index`."""
-        xp = self.rows.xp
-        columns = xp.abs(self.rows.times(self.rows.take_unit(index).T)) ** 2
-        return columns @ xp.take(s, index)
+        return self.rows.gram_part(s, index)
 
 
 # Streaming one entry of an explicit K from memory costs as much as this many flops of a matrix

@@ -81,6 +81,11 @@ class Probes(ABC):
         """Norms of the user's rows, (m,)."""
         return self.held_norms
 
+    @cached_property
+    def has_zero_rows(self) -> bool:
+        """Whether some row is zero."""
+        return bool((to_numpy(self.held_norms) == 0.0).any())
+
     @property
     def given(self) -> Any:
         """What the user gave."""

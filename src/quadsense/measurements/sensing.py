@@ -62,7 +62,9 @@ class Sensing:
         self.norms = kind.norms
         held = kind.held_norms
         self.factors: Array | None  # None: 1
-        if factors is None:
+        if factors is None and not kind.has_zero_rows:
+            self.squares, self.factors = xp.ones_like(held), 1.0 / held
+        elif factors is None:
             self.squares = xp.astype(held > 0, held.dtype)
             self.factors = self.squares / xp.where(held > 0, held, 1.0)
         elif isinstance(factors, float):
@@ -106,6 +108,26 @@ class Sensing:
         return self.squares
 
     @property
+    def raw(self) -> Sensing:
+        """The rows themselves: others than these only where readings are sums (`Mixed`)."""
+        return self
+
+    @property
+    def sizes(self) -> Array:
+        """Frobenius norms of the measured ``v_i v_i*``."""
+        return self.squares
+
+    @property
+    def masses(self) -> Array:
+        """What the rounding of a reading is in proportion to."""
+        return self.squares
+
+    @property
+    def amplification(self) -> float:
+        """By how much rounding is larger, at most, than that of single rows of unit norm."""
+        return 1.0
+
+    @property
     def unknowns(self) -> int:
         """Real dimensions of A: n(n+1)/2 symmetric, n^2 Hermitian."""
         return packed.size_of(self.n, self.is_complex)
@@ -121,10 +143,10 @@ class Sensing:
         slack = 4.0 * (self.n + 4) * np.finfo(np.float64).eps
         return bool(np.all(np.abs(to_numpy(self.norms) - 1.0) <= slack))
 
-    @cached_property
+    @property
     def has_zero_rows(self) -> bool:
         """Whether some row is zero."""
-        return not bool(self.xp.all(self.squares > 0))
+        return self.kind.has_zero_rows
 
     @property
     def is_sparse(self) -> bool:
@@ -197,7 +219,7 @@ class Sensing:
         rows = np.empty(self.shape, dtype)
         for part, block in self.blocks():
             rows[part] = block
-        return Sensing(Dense(rows, dtype), factors=1.0)
+        return Sensing(Dense(rows, dtype, norms=np.sqrt(self.squares)), factors=1.0)
 
     @property
     def single_is_copied(self) -> bool:
@@ -255,6 +277,10 @@ class Sensing:
             return np.asarray(values, dtype=np.float64)
         return self.xp.asarray(np.asarray(values, dtype=np.float64), device=self.kind.device)
 
+    def _index(self, index: npt.NDArray[np.intp]) -> Array:
+        """Numbers of rows where the rows live."""
+        return index if is_numpy(self.squares) else self.xp.asarray(index, device=self.kind.device)
+
     def _meant(self, A: Array) -> Array:
         """A of the given rows from A of the meant ones, and back."""
         return self.xp.conj(A) if self.conjugate else A
@@ -297,6 +323,18 @@ class Sensing:
             conjugated = xp.conj(rows) if self.is_complex else rows
             parts.append(self.kind.real(xp.sum(conjugated * times(rows.T).T, axis=1)))
         return xp.concat(parts)
+
+    def factored(self, X: Array) -> Array:
+        """``F(X X*)``, the squared norms of ``v_i* X``: (n, k) to (m,)."""
+        return self.xp.sum(self.xp.abs(self.times(X)) ** 2, axis=1)
+
+    def mixed(self, z: Array) -> Array:
+        """What is read where the rows have these values: the same, but for sums of rows."""
+        return z
+
+    def unmixed(self, y: Array) -> Array:
+        """Coefficients of the rows in ``F*(y)``: the same, but for sums of rows."""
+        return y
 
     def squared_columns(self, y: Array) -> Array:
         """``sum_i y_i |v_ij|^2`` for every j: (m,) to (n,)."""
@@ -386,6 +424,15 @@ class Sensing:
             below = xp.concat([head, below[here.stop :, :] + rest], axis=0)
         product = xp.concat(parts, axis=0)
         return product if Y.ndim == 2 else product[:, 0]
+
+    def gram_part(self, s: Array, index: Array) -> Array:
+        """``K @ s`` for an s that is zero outside `index`, from products with those rows."""
+        columns = self.xp.abs(self.times(self.take_unit(index).T)) ** 2
+        return columns @ self.xp.take(s, index)
+
+    def row_sums(self, apply: Callable[[Array], Array]) -> Array:
+        """Bounds on the row sums of ``|K|``: of K, which has no negative entry, by `apply`."""
+        return apply(self.nonzero)
 
     def features(self) -> npt.NDArray[Any]:
         """F as an explicit matrix on packed matrices, (m, N). Small problems only."""

@@ -30,6 +30,7 @@ class Stored(Probes):
     norms: Any = None
     held_norms: Any = None
     exponents: Any = None
+    has_zero_rows: bool = False
 
     def __init__(self, U: Any) -> None:
         self.m, self.n = (int(size) for size in U.shape)
@@ -39,7 +40,9 @@ class Stored(Probes):
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             self.norms = self.held_norms = self._row_norms()
             found = to_numpy(self.norms)
-            if not ((found > SMALLEST_NORM) & (found < LARGEST_NORM)).all():
+            least, most = found.min(initial=np.inf), found.max(initial=0.0)
+            self.has_zero_rows = not least > 0.0
+            if not (least > SMALLEST_NORM and most < LARGEST_NORM):
                 self._bring_into_range(found)
 
     def _bring_into_range(self, found: Any) -> None:
@@ -57,6 +60,7 @@ class Stored(Probes):
             self.U = self._scaled(self.U, like(np.ldexp(1.0, -part), self.norms))
         self.exponents = exponents
         self.held_norms = self._row_norms()
+        self.has_zero_rows = bool((to_numpy(self.held_norms) == 0.0).any())
         self.norms = like(np.ldexp(to_numpy(self.held_norms), exponents), self.held_norms)
 
     @abstractmethod

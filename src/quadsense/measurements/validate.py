@@ -45,6 +45,38 @@ def checked_rows(U: Any, conjugate: bool) -> Sensing:
     return Sensing(Dense(widened(U)), conjugate)
 
 
+def checked_mix(mix: Any, m: int) -> Any:
+    """W as a real float64 array, dense or CSR, of m columns, or a ValueError."""
+    if sp.issparse(mix):
+        _check_kind("mix", mix.dtype)
+        values = mix
+    else:
+        plain = is_array(mix) and not isinstance(mix, np.ma.MaskedArray)
+        values = to_numpy(mix) if plain else _as_numpy("mix", mix)
+        _check_kind("mix", values.dtype)
+    if np.issubdtype(values.dtype, np.complexfloating):
+        raise ValueError("mix must be real, got complex numbers: readings are real")
+    if values.ndim != 2:
+        raise ValueError(f"mix must have two dimensions, one reading a row, got {values.shape}")
+    if values.shape[1] != m or values.shape[0] == 0:
+        raise ValueError(
+            f"mix has shape {values.shape}, but must have one reading a row and one row of U a "
+            f"column, shape (p, {m})"
+        )
+    if sp.issparse(values):
+        found = sp.csr_array(values, dtype=np.float64, copy=True)
+        found.sum_duplicates()
+        found.eliminate_zeros()
+        rows = np.repeat(np.arange(found.shape[0]), np.diff(found.indptr))
+        bad = rows[~np.isfinite(found.data)]
+    else:
+        found = np.array(values, dtype=np.float64)
+        bad = np.flatnonzero(~np.isfinite(found).all(axis=1))
+    if bad.size:
+        raise ValueError(f"mix contains NaN or infinity, first in row {bad[0]}")
+    return found
+
+
 def widened(values: Array) -> Array:
     """An array as float64 or complex128, in NumPy where its own namespace has neither."""
     if not isinstance(values, np.ndarray):
@@ -81,7 +113,7 @@ def _check_shape(shape: Any) -> None:
 
 
 def checked_vector(
-    name: str, values: Any, m: int, scalar: bool = False, infinite: bool = False
+    name: str, values: Any, m: int, scalar: bool = False, infinite: bool = False, of: str = "U"
 ) -> Vector:
     """`values` as a float64 vector of length m without NaN or infinity, or a ValueError."""
     plain = is_array(values) and not isinstance(values, np.ma.MaskedArray)
@@ -94,7 +126,7 @@ def checked_vector(
     if scalar and array.ndim == 0:
         array = np.full(m, array, dtype=np.float64)
     if array.shape != (m,):
-        wanted = f"({m},), one value a row of U" + (", or a single number" if scalar else "")
+        wanted = f"({m},), one value a row of {of}" + (", or a single number" if scalar else "")
         raise ValueError(f"{name} has shape {array.shape}, but must have shape {wanted}")
     array = array.astype(np.float64)
     bad = np.flatnonzero(np.isnan(array) if infinite else ~np.isfinite(array))
@@ -103,14 +135,16 @@ def checked_vector(
     return array
 
 
-def checked_tolerance(delta: Any, rtol: Any, b: Vector) -> Vector | None:
+def checked_tolerance(delta: Any, rtol: Any, b: Vector, of: str = "U") -> Vector | None:
     """``delta_i + rtol |b_i|``, all positive, or None where no tolerance was given."""
     if not (is_number(rtol) and np.isfinite(rtol) and rtol >= 0):
         raise ValueError(f"rtol must be a finite number, not negative, got {rtol!r}")
     if delta is None and rtol == 0.0:
         return None
     given = (
-        np.zeros_like(b) if delta is None else checked_vector("delta", delta, b.size, scalar=True)
+        np.zeros_like(b)
+        if delta is None
+        else checked_vector("delta", delta, b.size, scalar=True, of=of)
     )
     scalar = delta is not None and np.ndim(to_numpy(delta)) == 0
     bad = np.flatnonzero(given < 0.0 if rtol > 0 else given <= 0.0)
@@ -127,14 +161,14 @@ def checked_tolerance(delta: Any, rtol: Any, b: Vector) -> Vector | None:
     return total
 
 
-def checked_bounds(bounds: Any, m: int) -> tuple[Vector, Vector]:
+def checked_bounds(bounds: Any, m: int, of: str = "U") -> tuple[Vector, Vector]:
     """Lower and upper ends of intervals, infinite where there is none."""
     try:
         lo, hi = bounds
     except (TypeError, ValueError):
         raise ValueError("bounds must be a pair (lo, hi)") from None
-    low = checked_vector("bounds[0] (lo)", lo, m, scalar=True, infinite=True)
-    high = checked_vector("bounds[1] (hi)", hi, m, scalar=True, infinite=True)
+    low = checked_vector("bounds[0] (lo)", lo, m, scalar=True, infinite=True, of=of)
+    high = checked_vector("bounds[1] (hi)", hi, m, scalar=True, infinite=True, of=of)
     bad = np.flatnonzero(~(low < high) | (low == np.inf) | (high == -np.inf))
     if bad.size:
         raise ValueError(

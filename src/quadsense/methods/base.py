@@ -108,16 +108,19 @@ class Problem:
 
     def first(self) -> SensedMatrix:
         """A_1, which costs nothing to make."""
-        return SensedMatrix(
-            MeasuredForm(self.tau, self._first_coefficients(), self.rows, self.base)
-        )
+        return self._measured(self._first_coefficients())
+
+    def _measured(self, c: Array) -> SensedMatrix:
+        """``tau I + base - F*(c)``, by coefficients of the rows."""
+        rows = self.rows
+        return SensedMatrix(MeasuredForm(self.tau, rows.unmixed(c), rows.raw, self.base))
 
     def _first_coefficients(self) -> Array:
         return 0.0 * self.b if self.c_start is None else self.c_start
 
     def initial_residual(self) -> Array:
         """``z_1 = F(A_1) - b``."""
-        z = self.tau * self.rows.nonzero - self.b
+        z = self.tau * self.rows.squares - self.b
         if self.base is not None:
             z = z + self.rows.forward(self.base)
         if self.c_start is not None:
@@ -129,7 +132,7 @@ class Problem:
         """``A_1 - F*(c)``."""
         if self.c_start is not None:
             c = self.c_start + c
-        found = SensedMatrix(MeasuredForm(self.tau, c, self.rows, self.base))
+        found = self._measured(c)
         if self.rows.prefers_gram:
             return found
         # Many rows: A itself is the smaller array, and its readings round far less than theirs.

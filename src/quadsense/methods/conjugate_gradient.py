@@ -58,8 +58,8 @@ class ConjugateGradient(ConjugateGradientTraits, Stepped):
         b, delta = squares * to_numpy(problem.b), squares * to_numpy(problem.delta)
         plain = problem.base is None and problem.c_start is None
         A1 = float(problem.tau) if plain else start_matrix(problem)
-        nonzero = squares * to_numpy(problem.rows.nonzero)
-        return CgProgram(problem, prepare(rows, b, delta, A1, memory, nonzero), squares)
+        identity = squares * to_numpy(problem.rows.squares)
+        return CgProgram(problem, prepare(rows, b, delta, A1, memory, identity), squares)
 
     def start(self, program: CgProgram, warm: Warm = COLD) -> residuals.State:
         """State at A_1."""
@@ -90,7 +90,8 @@ class ConjugateGradient(ConjugateGradientTraits, Stepped):
     def checked(self, program: CgProgram, state: residuals.State) -> Enclosure | None:
         """Residuals that the last step evaluated afresh from the data, where it did."""
         problem = program.problem
-        if not state.verified or state.A is None or problem.gram is not None:
+        plain = problem.rows.raw is problem.rows  # else their mixing rounds, too
+        if not (state.verified and plain) or state.A is None or problem.gram is not None:
             return None
         # Of the unit rows, from those weighed by their tolerances.
         z = own(problem, state.z / program.squares)

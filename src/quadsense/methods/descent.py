@@ -259,5 +259,5 @@ def _nearly_orthogonal(program: DescentProgram) -> bool:
     if getattr(gram, "kind", "") != "explicit":
         return False
     K = to_numpy(gram.values)  # type: ignore[union-attr]
-    largest = max(float(row[np.arange(m) != i].max(initial=0.0)) for i, row in enumerate(K))
+    largest = max(float(np.abs(row[np.arange(m) != i]).max(initial=0.0)) for i, row in enumerate(K))
     return math.sqrt(largest) <= (1.0 + 1e-9) / (10 * m)

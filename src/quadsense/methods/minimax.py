@@ -113,7 +113,7 @@ class Minimax(MinimaxTraits, Stepped):
         size = abs(problem.tau) * float(np.sqrt(problem.rows.n))
         if problem.base is not None or problem.c_start is not None:
             size = problem.matrix(0.0 * problem.b).norm()
-        factor = 4.0 * (problem.rows.n + 4) * UNIT
+        factor = 4.0 * (problem.rows.n + 4) * UNIT * problem.rows.amplification
         errors = factor * size / what.scale + 2.0 * UNIT * np.abs(what.b)
         return ratio, float(np.max(errors / what.delta))
 

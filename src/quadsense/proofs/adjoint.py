@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from quadsense.core.ends import UNIT
 from quadsense.core.packed import Vector
+from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
 from quadsense.proofs.rounding import gamma
 from quadsense.watch import look
@@ -36,6 +37,8 @@ def adjoint_norm(F: Sensing, y: Vector) -> float:
     y : ndarray, shape (m,)
         Of moderate size: neither its products with rows overflow nor do they underflow.
     """
+    if isinstance(F, Mixed):
+        return adjoint_norm(F.raw, F.unmixed(y)) + unmixing_error(F, y)
     used = np.flatnonzero(y)
     n = F.n
     width = max(1, ENTRIES // max(n, 1))
@@ -63,6 +66,12 @@ def adjoint_norm(F: Sensing, y: Vector) -> float:
     # The factor covers the rounding of the norms, the constant that of underflow.
     bound = (np.sqrt(squares) + error) * (1.0 + gamma(4.0 * n * width + 64.0))
     return float(bound) + 1e-290
+
+
+def unmixing_error(F: Mixed, y: Vector) -> float:
+    """Bound on the Frobenius norm of what rounding ``W^T y`` does to ``F*(y)``."""
+    lost = gamma(F.longest + 4) * np.asarray(abs(F.weights).T @ np.abs(y))
+    return float(lost @ F.raw.squares) * (1.0 + gamma(F.raw.m + 2.0 * F.n + 64.0))
 
 
 def _real(rows: npt.NDArray[Any]) -> Vector:

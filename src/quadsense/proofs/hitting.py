@@ -9,7 +9,6 @@ import numpy.typing as npt
 
 from quadsense.arrays import Vector
 from quadsense.core.ends import Ends
-from quadsense.core.packed import features
 from quadsense.measurements.sensing import Sensing
 from quadsense.watch import look, watched
 
@@ -88,7 +87,7 @@ def thinned(rows: Sensing, ends: Ends, dual: Vector, psd: bool) -> Vector:
         look()
         # The smallest entries first: those are the ones that the proof needs least.
         order = support[np.argsort(np.abs(y[support]), kind="stable")[:size]]
-        vectors = np.linalg.svd(features(F.take_unit(order)).T, full_matrices=True)[2]
+        vectors = np.linalg.svd(F.only(order).features().T, full_matrices=True)[2]
         v = vectors[-1].conj()
         gain = float(values[order] @ v)
         v = v if gain >= 0.0 else -v

@@ -16,7 +16,9 @@ import scipy.linalg as sl
 
 from quadsense.core.basis import basis_in_blocks
 from quadsense.core.intervals import EPS, Intervals, Real
+from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
+from quadsense.proofs.adjoint import unmixing_error
 from quadsense.proofs.definite import factorisation_error, first_shift
 from quadsense.watch import BLOCK_FLOPS, look
 
@@ -62,8 +64,12 @@ def smallest_eigenvalue_bound(F: Sensing, y: Real) -> float:
     at most ``gamma_{m+3} sum |y_i| ||u_i||^2`` in norm. The eigenvalue routine only proposes c.
     Where few rows count, they are looked at within their span, and nothing is n by n.
     """
+    if isinstance(F, Mixed):
+        return smallest_eigenvalue_bound(F.raw, F.unmixed(y)) - unmixing_error(F, y)
     m, n = F.shape
     used = np.flatnonzero(y)
+    if not used.size:
+        return 0.0
     if WIDE * used.size < n:
         return _within_span(F, y, used)
     unit = (4.0 if F.is_complex else 1.0) * EPS + F.rounding
@@ -120,15 +126,25 @@ def _within_span(F: Sensing, y: Real, used: npt.NDArray[np.intp]) -> float:
     return float(min(0.0, inside) * stretch - 1.01 * error)
 
 
-def lift_floor(F: Sensing, intervals: Intervals) -> float:
-    """Return a proved ``sigma >= 0`` with ``sum u_i u_i* >= sigma I`` over the rows bounded above.
+def lift_direction(F: Sensing, intervals: Intervals) -> Real:
+    """Return the d along which y is lifted: 1 for the rows bounded above.
 
-    Only those rows may carry a larger y: an infinite upper end makes the support infinite.
+    Only those rows may carry a larger y: an infinite upper end makes the support infinite. Sums of
+    rows have either sign: there ``F*(d)`` is near the identity, if one is.
     """
     bounded = np.isfinite(intervals.hi)
-    if int(np.count_nonzero(bounded)) < F.n:  # they cannot span the space
+    if not isinstance(F, Mixed):
+        return bounded.astype(np.float64)
+    d = F.flat
+    return np.where(np.where(d > 0.0, bounded, np.isfinite(intervals.lo)), d, 0.0)
+
+
+def lift_floor(F: Sensing, intervals: Intervals) -> float:
+    """Return a proved ``sigma >= 0`` with ``F*(d) >= sigma I`` for the d of `lift_direction`."""
+    d = lift_direction(F, intervals)
+    if not isinstance(F, Mixed) and int(np.count_nonzero(d)) < F.n:  # they cannot span the space
         return 0.0
-    return max(0.0, smallest_eigenvalue_bound(F, bounded.astype(np.float64)))
+    return max(0.0, smallest_eigenvalue_bound(F, d))
 
 
 def certify(
@@ -153,7 +169,8 @@ def certify(
         return PsdCertificate(y, 0.0, 0.0, 0.0)
     y = y / size
     # A sum of u_i u_i* with positive weights needs no proof.
-    negative = 0.0 if np.all(y >= 0.0) else max(0.0, -smallest_eigenvalue_bound(F, y))
+    plain = not isinstance(F, Mixed) and bool(np.all(y >= 0.0))
+    negative = 0.0 if plain else max(0.0, -smallest_eigenvalue_bound(F, y))
     value, error = intervals.support(y)
     if value + error >= 0.0:
         trace_bound = 0.0
@@ -163,8 +180,11 @@ def certify(
         floor = lift_floor(F, intervals) if floor is None else floor
         if floor == 0.0:
             return PsdCertificate(y, 0.0, trace_bound, negative)
-        lift = negative / floor * (1.0 + 8.0 * EPS) + 4.0 * EPS
-        y = np.where(np.isfinite(intervals.hi), y + lift, y)
+        d, lift = lift_direction(F, intervals), negative / floor * (1.0 + 8.0 * EPS) + 4.0 * EPS
+        if isinstance(F, Mixed):  # the sum rounds, in proportion to its parts
+            rounded = 8.0 * EPS * float(F.masses @ (np.abs(y) + 2.0 * lift * np.abs(d)))
+            lift = (negative + rounded) / floor * (1.0 + 8.0 * EPS)
+        y = y + lift * d
         value, error = intervals.support(y)
         if value + error < 0.0:
             trace_bound = np.inf

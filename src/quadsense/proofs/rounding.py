@@ -10,10 +10,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from quadsense.arrays import Array, namespace, to_numpy
+import numpy as np
+
+from quadsense.arrays import Array, like, namespace, to_numpy
 from quadsense.core.ends import UNIT, Ends
 from quadsense.core.forms import DenseForm, FactorForm, MeasuredForm, Rows
 from quadsense.core.matrix import SensedMatrix
+from quadsense.measurements.mixed import Mixed
 
 
 def gamma(k: float) -> float:
@@ -91,6 +94,8 @@ def enclosure(matrix: SensedMatrix, rows: Rows, b: Array) -> Enclosure:
     b : array of shape (m,)
         Readings of the unit rows.
     """
+    if isinstance(rows, Mixed):
+        return _mixed_enclosure(matrix, rows, b)
     form = matrix.form
     xp = namespace(b)
     if isinstance(form, MeasuredForm) and form.rows is rows:
@@ -120,6 +125,21 @@ def enclosure(matrix: SensedMatrix, rows: Rows, b: Array) -> Enclosure:
         inner = int(form.factor.shape[1])
     error = dense_error(rows.n, size, inner) + 4.0 * rows.rounding * size
     return Enclosure(z, error + reading_error(b))
+
+
+def _mixed_enclosure(matrix: SensedMatrix, rows: Mixed, b: Array) -> Enclosure:
+    """The same of sums of rows: what single rows read, its errors and the sum's own rounding.
+
+    W is held scaled, each entry within some roundings, which the last term covers.
+    """
+    raw = rows.raw
+    each = enclosure(matrix, raw, 0.0 * raw.squares)
+    value, error = to_numpy(each.z), to_numpy(each.error) + 0.0 * to_numpy(each.z)
+    sizes = abs(rows.weights)
+    sums = sizes @ (np.abs(value) + error)
+    total = 2.0 * (sizes @ error) + 4.0 * (rows.longest + 16) * UNIT * sums
+    z = rows.mixed(each.z) - b
+    return Enclosure(z, like(total, b) + reading_error(b) + 4.0 * UNIT * namespace(z).abs(z))
 
 
 def reading_error(b: Array) -> Array:

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from quadsense.arrays import available_memory
 from quadsense.core.packed import adjoint, pair_products, unpack
 from quadsense.core.products import forward, gram, unknowns
+from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
 from quadsense.proofs.definite import (
     EPS,
@@ -86,6 +87,7 @@ def spectral_certificate(
     *,
     confidence: float | None = None,
     seed: int = 0,
+    mix: Any = None,
 ) -> SpectralCertificate:
     """Bound the relative spectral error of A without knowing A*.
 
@@ -104,6 +106,8 @@ def spectral_certificate(
         and full size, at this confidence, by simulation.
     seed : int
         Of the simulation.
+    mix : (p, m) array or sparse array, optional
+        Reading i is ``sum_k mix_ik u_k* A u_k``; b and noise are then of length p.
 
     Notes
     -----
@@ -117,10 +121,10 @@ def spectral_certificate(
     ``G - sigma^2 diag(1/(lam_j lam_k))`` positive definite.  In this form, unlike with G
     whitened, the conditioning of A does not enter the rounding error of the proof.
     """
-    m, n = U.shape
+    m, n = b.size, U.shape[1]
     size = unknowns(U)
     if m < size:
-        return _too_few(U, size)
+        return _too_few(U, size, mix)
     lam, Q = np.linalg.eigh(A)
     if not lam[0] > 4.0 * n * EPS * lam[-1]:
         return _without_bound(Verdict.SINGULAR, None, _SINGULAR)
@@ -131,7 +135,7 @@ def spectral_certificate(
         lam, b = np.ldexp(lam, exponent), np.ldexp(b, exponent)
         levels = np.ldexp(np.broadcast_to(np.asarray(noise, dtype=np.float64), (m,)), exponent)
         V = U @ Q.conj()  # V[i] = Q* u_i, the row in the eigenbasis of A
-        data = _Whitened(V, lam, b, np.minimum(levels, _LARGEST_NOISE))
+        data = _Whitened(V, lam, b, np.minimum(levels, _LARGEST_NOISE), mix)
         return _bounded(data, confidence, seed)
 
 
@@ -142,13 +146,26 @@ def _without_bound(verdict: Verdict, unseen: int | None, text: str) -> SpectralC
     return SpectralCertificate(verdict, np.inf, unseen, 0.0, False, text)
 
 
-def _too_few(U: Matrix, size: int) -> SpectralCertificate:
+def _sensed(V: Matrix, mix: Any) -> Sensing:
+    """The map of these rows, mixed where asked."""
+    rows = Sensing.of(V)
+    if mix is None:
+        return rows
+    ones = np.ones(mix.shape[0])
+    return Mixed(rows, mix, ones, ones)
+
+
+def _too_few(U: Matrix, size: int, mix: Any) -> SpectralCertificate:
     """The answer where there are fewer rows than unknowns: nothing of that size is formed."""
-    m, n = U.shape
+    m, n = len(U) if mix is None else mix.shape[0], U.shape[1]
     seen, least = m, "at least "
     if m <= _RANKED_ROWS:
         # K has ones on its diagonal, and its entries err by some n roundings.
-        seen, least = numerical_rank(gram(U), 8.0 * (m + n) * EPS) if m else 0, ""
+        F, error = _sensed(U, mix), 8.0 * (m + n) * EPS
+        if isinstance(F, Mixed):
+            error *= (1.0 + len(U)) * F.amplification**2
+        K = F.gram() if isinstance(F, Mixed) else gram(U)
+        seen, least = numerical_rank(K, error) if m else 0, ""
     return _undetermined(size - seen, size, least)
 
 
@@ -167,35 +184,46 @@ def _refuse_what_cannot_fit(size: int) -> None:
         )
 
 
-def _normal(V: Matrix, weights: Vector | None) -> Matrix:
-    """Upper triangle of the Gram matrix of the weighted map."""
-    return Sensing.of(V).normal(weights)
-
-
 class _Whitened:
     """Rows, residuals and weights in the eigenbasis of A, and the Gram matrix of the map."""
 
-    def __init__(self, V: Matrix, lam: Vector, b: Vector, noise: Vector) -> None:
-        self.V, self.lam = V, lam
-        self.m, self.n = V.shape
-        self.z = np.abs(V) ** 2 @ lam - b
-        rounding = (4 * self.n + 16) * EPS * (lam[-1] * self.n + np.abs(b))
+    def __init__(self, V: Matrix, lam: Vector, b: Vector, noise: Vector, mix: Any = None) -> None:
+        self.V, self.lam, self.F = V, lam, _sensed(V, mix)
+        self.m, self.n = b.size, V.shape[1]
+        self.z = self.F.mixed(np.abs(V) ** 2 @ lam) - b
+        # Sums of rows round by as much as their parts together, and by the sum.
+        self.sizes: float | Vector = 1.0
+        self.length = 4 * self.n + 16
+        if isinstance(self.F, Mixed):
+            self.sizes = self.F.masses
+            self.length += self.F.longest + 8
+        rounding = self.length * EPS * (self.sizes * lam[-1] * self.n + np.abs(b))
         self.weight = 1.0 / (noise + rounding)
-        self.G = _normal(V, self.weight**2)
-        self.trace = float(np.trace(self.G))
+        self.G = self.F.normal(self.weight**2)
+        self.trace = self.scale(self.weight, self.G)
         # Rounding of V and of G (sums of m products of entries each of a few operations) and of
         # the factorisation, all relative to the trace.
         size = len(self.G)
-        self.slip = (self.m + 4 * self.n + 36) * EPS * self.trace
+        self.slip = (self.m + self.length + self.n + 20) * EPS * self.trace
         self.slip += factorisation_error(size, self.trace)
+
+    def scale(self, weight: float | Vector, G: Matrix) -> float:
+        """What rounding of G is relative to: its trace, or what it were if nothing cancelled."""
+        if isinstance(self.F, Mixed):
+            return float(np.sum((weight * self.F.masses) ** 2)) * (1.0 + self.m * EPS)
+        return float(np.trace(G))
 
     def residual(self, S: Matrix) -> Vector:
         """``z + F(S)``."""
-        return self.z + forward(self.V, S)
+        return self.z + self.F.mixed(forward(self.V, S))
+
+    def adjoint(self, Y: Matrix) -> Matrix:
+        """``F*`` of a vector or of columns, in coordinates."""
+        return adjoint(self.V, self.F.unmixed(Y))
 
     def slope(self, r: Vector) -> Vector:
         """Adjoint of the weighted map at the weighted r."""
-        return adjoint(self.V, self.weight**2 * r)
+        return self.adjoint(self.weight**2 * r)
 
 
 def _bounded(data: _Whitened, confidence: float | None, seed: int) -> SpectralCertificate:
@@ -215,8 +243,10 @@ def _bounded(data: _Whitened, confidence: float | None, seed: int) -> SpectralCe
     r = data.residual(S)
     # What rounding of F(S) can hide in r, and r's computed component in the range of F.
     length = float(np.linalg.norm(weight * r))
-    fog = (4 * n + 16) * n * EPS * float(np.linalg.norm(S)) * float(np.linalg.norm(weight))
-    skew = float(np.linalg.norm(data.slope(r))) + m * EPS * np.sqrt(data.trace) * length
+    spread = float(np.linalg.norm(weight * data.sizes))
+    fog = data.length * n * EPS * float(np.linalg.norm(S)) * spread
+    terms = m + (len(data.V) if isinstance(data.F, Mixed) else 0)
+    skew = float(np.linalg.norm(data.slope(r))) + terms * EPS * np.sqrt(data.trace) * length
     skew = skew / plain + fog
     budget = m - max(0.0, length - fog) ** 2
     if budget < -(skew**2):
@@ -231,7 +261,7 @@ def _bounded(data: _Whitened, confidence: float | None, seed: int) -> SpectralCe
     if confidence is None:
         hidden = (skew + np.sqrt(skew**2 + max(budget, 0.0))) / sigma if sigma > 0.0 else np.inf
     else:
-        hidden = _simulated(data.V, weight, factor, root, confidence, seed)
+        hidden = _simulated(data, factor, root, confidence, seed)
     # Rounding of the eigendecomposition of A, relative to its smallest eigenvalue.
     hidden += 4.0 * n * EPS * lam[-1] / lam[0]
     least = 1.0 + errors[0] - hidden
@@ -252,9 +282,9 @@ def _bounded(data: _Whitened, confidence: float | None, seed: int) -> SpectralCe
 
 def _unproven(data: _Whitened) -> SpectralCertificate:
     """The answer where the map is not proven to have full rank: how much it sees, unweighted."""
-    G = _normal(data.V, None)
+    G = data.F.normal()
     size = len(G)
-    slip = (data.m + 2 * size + 4 * data.n + 40) * EPS * float(np.trace(G))
+    slip = (data.m + 2 * size + data.length + 24) * EPS * data.scale(1.0, G)
     unseen = size - numerical_rank(G, slip)
     if unseen:
         return _undetermined(unseen, size)
@@ -262,14 +292,11 @@ def _unproven(data: _Whitened) -> SpectralCertificate:
     return _without_bound(Verdict.TOO_NOISY, 0, text)
 
 
-def _simulated(
-    V: Matrix, weight: Vector, factor: Any, root: Vector, confidence: float, seed: int
-) -> float:
+def _simulated(data: _Whitened, factor: Any, root: Vector, confidence: float, seed: int) -> float:
     """Return the quantile of the whitened error caused by errors of random sign."""
     rng = np.random.default_rng(seed)
-    m, n = V.shape
-    signs = rng.choice((-1.0, 1.0), (m, _SIMULATIONS))
-    X = solve(factor, adjoint(V, weight[:, None] * signs))
+    signs = rng.choice((-1.0, 1.0), (data.m, _SIMULATIONS))
+    X = solve(factor, data.adjoint(data.weight[:, None] * signs))
     scale = np.outer(root, root)
-    norms = [np.linalg.norm(unpack(x, n, V.dtype) / scale, 2) for x in X.T]
+    norms = [np.linalg.norm(unpack(x, data.n, data.V.dtype) / scale, 2) for x in X.T]
     return float(np.quantile(norms, confidence, method="higher"))

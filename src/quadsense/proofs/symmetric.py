@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from quadsense.core.ends import UNIT, Ends
 from quadsense.core.packed import Vector
+from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import FEATURE_ROWS, Sensing
 from quadsense.proofs.adjoint import adjoint_norm
 from quadsense.proofs.definite import (
@@ -63,6 +64,9 @@ def smallest_singular_value(F: Sensing) -> float:
     trace = float(np.trace(M)) * (1.0 + gamma(size + 8))
     longest = min(m, FEATURE_ROWS) + math.ceil(m / FEATURE_ROWS) + 12
     error = 4.0 * gamma(longest) * trace + factorisation_error(size, trace)
+    if isinstance(F, Mixed):  # its features are sums themselves, off by their masses
+        masses = math.fsum(F.masses * F.masses) * (1.0 + gamma(F.longest + 8))
+        error += 4.0 * (gamma(F.longest + 12) + gamma(longest)) * masses
     raised = M.copy(order="F")
     raised[np.diag_indices(size)] += error
     factor = cholesky(raised, overwrite=True)
@@ -153,14 +157,14 @@ def norm_limit(F: Sensing, ends: Ends) -> float:
     The scale is the least norm that the intervals force on a fit, or where they force nothing the
     largest that the narrowest of them allows: rows with wide intervals have no say.
     """
-    squares = F.squares
-    asks = (squares > 0.0) & ends.sides.any(axis=0)
+    sizes = F.sizes
+    asks = (sizes > 0.0) & ends.sides.any(axis=0)
     if not asks.any():
         return 0.0
-    lo, hi = ends.lo[asks] / squares[asks], ends.hi[asks] / squares[asks]
+    lo, hi = ends.lo[asks] / sizes[asks], ends.hi[asks] / sizes[asks]
     forced = np.maximum(np.maximum(lo, -hi), 0.0)
-    sizes = np.where(np.isfinite(lo) & np.isfinite(hi), np.maximum(np.abs(lo), np.abs(hi)), np.inf)
-    least = float(np.min(sizes))
+    reach = np.where(np.isfinite(lo) & np.isfinite(hi), np.maximum(np.abs(lo), np.abs(hi)), np.inf)
+    least = float(np.min(reach))
     if not np.isfinite(least):
         least = float(np.min(np.where(np.isfinite(lo), np.abs(lo), np.abs(hi))))
     return NORM_FACTOR * max(float(forced.max()), least)

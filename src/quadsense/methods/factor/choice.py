@@ -35,7 +35,7 @@ def rows_are_ample(F: Sensing, rank: int) -> bool:
 
 def takes_normal_equations(F: Sensing, rank: int) -> bool:
     """Whether Gauss-Newton steps are the quicker way, or the only sure one."""
-    m, size = F.m, unknowns(F, rank)
+    m, size = max(F.m, F.raw.m), unknowns(F, rank)
     quick = m * size * size <= _DENSE_FLOPS or not rows_are_ample(F, rank)
     return size <= _DENSE_UNKNOWNS and m * size <= _DENSE_ENTRIES and quick
 

@@ -140,7 +140,7 @@ def farkas_vector(problem: Program, state: FactoredState) -> Vector:
     and repairs.
     """
     worst = int(np.argmin(problem.b + problem.delta))
-    if problem.b[worst] + problem.delta[worst] < 0.0:
+    if problem.b[worst] + problem.delta[worst] < 0.0 and problem.F.raw is problem.F:
         y = np.zeros_like(problem.b)
         y[worst] = 1.0
         return y

@@ -6,9 +6,12 @@ gradient steps do.  Where forming ``J^T J`` costs too much, see `quasi_newton`.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from scipy.linalg.lapack import dposv, sposv
 
+from quadsense.measurements.mixed import Mixed
 from quadsense.methods.factor.passes import Point, conjugate
 from quadsense.methods.factor.program import Matrix, Program, Vector
 
@@ -17,6 +20,11 @@ def principal_axes(Y: Matrix) -> Matrix:
     """Return the unitary (k, k) that makes the rows of ``axes @ Y`` orthogonal, largest first."""
     if len(Y) == 1:
         return np.ones((1, 1))
+    if len(Y) == 2 and not np.iscomplexobj(Y):
+        (a, c), (_, b) = (Y @ Y.T).tolist()
+        angle = 0.5 * math.atan2(2.0 * c, a - b)  # the Jacobi rotation
+        cos, sin = math.cos(angle), math.sin(angle)
+        return np.array([[cos, sin], [-sin, cos]])
     _, vectors = np.linalg.eigh(conjugate(Y) @ Y.T)
     axes: Matrix = np.ascontiguousarray(vectors[:, ::-1].T)
     return axes
@@ -53,28 +61,33 @@ def gauss_newton_step(
         Zero when the shift drowned in rounding, for the caller to damp more, and where no row
         asks for a step.
     """
+    sums: Mixed | None = None
     P, Y, root = point.P, point.Y, problem.root
     U = problem.rows if not single or problem.low is None else problem.low_rows
     active = point.excess != 0.0
-    if not active.all():
+    if isinstance(problem.F, Mixed):
+        sums = problem.F if active.all() else problem.F.only(np.flatnonzero(active))
+        root = root[active]
+    elif not active.all():
         U, P, root = U[active], np.ascontiguousarray(P[:, active]), root[active]
-    if not len(U):
+    if not root.size:
         return np.zeros_like(Y)
-    weighted = P * root
-    flat = weighted.view(np.float64)
-    scales = np.einsum("ki,ki->k", flat, flat) / Y.shape[1]
+    weighted = P if sums is not None else P * root
+    # Re and Im side by side: (J D)_i = 2 Re sum conj(p_k u_j) D_kj.
+    J = _products(np.ascontiguousarray(weighted.T, dtype=U.dtype), U)
+    if sums is not None:
+        J = root[:, None] * sums.mixed(J)
+    H = J.T @ J
+    if sums is None:
+        flat = weighted.view(np.float64)
+        scales = np.einsum("ki,ki->k", flat, flat) / Y.shape[1]
+    else:
+        scales = H.diagonal().reshape(len(Y), -1).sum(axis=1) / Y.shape[1]
     shift = damping * np.maximum(scales, floor * float(scales.mean()))
     slope = point.gradient
     if penalty is not None:
         shift += penalty
         slope = slope + penalty[:, None] * Y
-    # Re and Im side by side: (J D)_i = 2 Re sum conj(p_k u_j) D_kj.
-    weighted = np.ascontiguousarray(weighted.T, dtype=U.dtype)
-    # Written in the order in which it is read: U may come in Fortran order.
-    products = np.empty((*weighted.shape, U.shape[1]), dtype=U.dtype)
-    np.multiply(weighted[:, :, None], U[:, None, :], out=products)
-    J = products.reshape(len(U), -1).view(U.real.dtype)
-    H = J.T @ J
     H.reshape(-1)[:: len(H) + 1] += np.repeat(shift, len(H) // len(Y))
     right = np.ascontiguousarray(slope).reshape(-1).view(np.float64)
     # H is symmetric, so its transpose is it in the order that LAPACK reads.
@@ -83,3 +96,12 @@ def gauss_newton_step(
         return np.zeros_like(Y)
     step: Matrix = np.negative(D, dtype=np.float64).view(Y.dtype).reshape(Y.shape)
     return step
+
+
+def _products(weighted: Matrix, U: Matrix) -> Matrix:
+    """Return all products of the entries of two rows, (m, k) and (m, n), as real (m, k n)."""
+    # Written in the order in which it is read: U may come in Fortran order.
+    products = np.empty((*weighted.shape, U.shape[1]), dtype=U.dtype)
+    np.multiply(weighted[:, :, None], U[:, None, :], out=products)
+    flat: Matrix = products.reshape(len(U), -1).view(U.real.dtype)
+    return flat

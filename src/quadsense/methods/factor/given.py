@@ -76,7 +76,8 @@ def _by_products(problem: Program, fit: SensedMatrix, count: int) -> tuple[Matri
 
 def _enough(problem: Program, X: Matrix) -> int:
     """Return how many columns meet the tolerances; 1 where not even all do."""
-    reached = np.cumsum(np.abs(problem.F.times(X)) ** 2, axis=1)
+    F = problem.F
+    reached = F.mixed(np.cumsum(np.abs(F.raw.times(X)) ** 2, axis=1))
     ratios = np.max(np.abs(reached - problem.b[:, None]) / problem.delta[:, None], axis=0)
     meets = np.flatnonzero(ratios <= 1.0)
     return int(meets[0]) + 1 if meets.size else 1

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.factor.program import Matrix, Program, Vector
 
@@ -28,7 +29,7 @@ class Point:
     Y : (k, n) array
         The factor, ``A = Y^T conj(Y)``.
     P : (k, m) array
-        ``P[:, i] = u_i* X``.
+        ``P[:, i] = u_i* X``, for every row where readings are sums of rows.
     z : (m,) float64
         Residual ``F(A) - b``.
     excess : (m,) float64
@@ -83,12 +84,16 @@ def rounding_bound(problem: Program, Y: Matrix) -> Vector:
     complex arithmetic at most doubles the length, and squares and sums add k + 3
     operations; rows have unit norm to within rounding, so
     ``|error_i| <= gamma (||X||_F^2 + |b_i|)`` with ``gamma = gamma_{4n + 2k + 8}``.
-    What underflows is less than the smallest normal number in all.
+    What underflows is less than the smallest normal number in all. Sums of rows round by as much
+    as their parts together, and by the sum.
     """
     k, n = Y.shape
     unit = (4 * n + 2 * k + 8) * np.finfo(np.float64).eps
-    size = float(np.vdot(Y, Y).real)
+    size: Any = float(np.vdot(Y, Y).real)
     bound: Vector = np.abs(problem.b)
+    if isinstance(problem.F, Mixed):
+        unit += 2 * (problem.F.longest + 8) * np.finfo(np.float64).eps
+        size = size * problem.F.masses
     bound += size
     bound *= unit
     bound += np.finfo(np.float64).tiny
@@ -117,6 +122,8 @@ def evaluate(problem: Program, Y: Matrix, theta: float) -> Point:
         Residuals inside ``theta * delta`` cost nothing; 0 gives least squares.
     """
     F, b, pull = problem.F, problem.b, problem.pull
+    if isinstance(F, Mixed):
+        return _evaluate_sums(problem, F, Y, theta)
     z = np.empty(F.m)
     excess = z if theta == 0.0 else np.empty_like(z)
 
@@ -129,22 +136,38 @@ def evaluate(problem: Program, Y: Matrix, theta: float) -> Point:
 
     P, gradient = F.through(Y, weigh)
     value = 0.25 * float(np.dot(pull * excess, excess))
+    return Point(Y, P, z, excess, value, gradient, _worst(problem, Y, z))
+
+
+def _evaluate_sums(problem: Program, F: Mixed, Y: Matrix, theta: float) -> Point:
+    """Evaluate where readings are sums of rows: all rows are seen before any is weighed."""
+    P = F.raw.images(Y)
+    z: Vector = F.mixed(inner(P, P)) - problem.b
+    excess = z if theta == 0.0 else excess_of(z, theta * problem.delta)
+    pulled = problem.pull * excess
+    gradient = F.raw.sums(P * F.unmixed(pulled))
+    value = 0.25 * float(np.dot(pulled, excess))
+    return Point(Y, P, z, excess, value, gradient, _worst(problem, Y, z))
+
+
+def _worst(problem: Program, Y: Matrix, z: Vector) -> float:
     bound = rounding_bound(problem, Y)
     bound += np.abs(z)
     bound /= problem.delta
-    return Point(Y, P, z, excess, value, gradient, float(bound.max()))
+    return float(bound.max())
 
 
 def project(F: Sensing, D: Matrix) -> Matrix:
     """Return ``u_i* D^T`` for every row i, (k, m), for rows D (k, n)."""
-    return F.images(D)
+    return F.raw.images(D)
 
 
 def back_project(F: Sensing, C: Matrix) -> Matrix:
     """Return ``sum_i C[k, i] u_i``, (k, n): the adjoint of `project`."""
-    return F.sums(C)
+    return F.raw.sums(C)
 
 
 def weighted_rows_product(F: Sensing, scale: npt.NDArray[Any], V: Matrix) -> Matrix:
     """Return ``F*(scale) V^T`` transposed, for rows V (k, n), in one pass over U."""
-    return F.through(V, lambda rows, p: p * scale[rows])[1]
+    scale = F.unmixed(scale)
+    return F.raw.through(V, lambda rows, p: p * scale[rows])[1]

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from quadsense.measurements.mixed import Mixed
 from quadsense.methods.factor.choice import LIFT, rows_are_ample
 from quadsense.methods.factor.gauss_newton import principal_axes
 from quadsense.methods.factor.passes import Point, evaluate, rounding_share, within_rounding
@@ -66,7 +67,9 @@ def next_phase(problem: Program, state: FactoredState) -> FactoredState:
 
 def _is_hopeless(problem: Program, state: FactoredState) -> bool:
     """Whether no PSD matrix of any rank seems to fit, as the first attempt can tell."""
-    if float(np.min(problem.b + problem.delta)) < 0.0 or float(np.max(problem.b)) <= 0.0:
+    sums = isinstance(problem.F, Mixed)  # which may well be negative
+    negative = float(np.min(problem.b + problem.delta)) < 0.0 or float(np.max(problem.b)) <= 0.0
+    if negative and not sums:
         return True  # an interval of negative numbers, or zero is the best fit
     if state.starts > 0 or state.growing:
         return False

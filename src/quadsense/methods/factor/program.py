@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.factor.choice import LIFT, rows_are_ample, takes_normal_equations
 
@@ -51,7 +52,7 @@ class Program:
     @cached_property
     def rows(self) -> Matrix:
         """All rows, dense: for normal equations, which are for small problems."""
-        return self.F.rows()
+        return self.F.raw.rows()
 
     @cached_property
     def low_rows(self) -> Matrix:
@@ -88,7 +89,8 @@ def prepare(
         root = 2.0 * np.sqrt(weight)
     F = Sensing.of(U)
     low: Sensing | None = None
-    if low_precision and _takes_single_steps(F, rank or 1) and F.single is not F:
+    single = low_precision and not isinstance(F, Mixed)  # sums of rows may cancel
+    if single and _takes_single_steps(F, rank or 1) and F.single is not F:
         low = F.single
     return Program(
         F, b, delta, weight, low, inverse, root, 2.0 * weight, float(weight.sum()),

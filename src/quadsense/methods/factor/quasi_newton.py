@@ -69,7 +69,7 @@ def quasi_newton_step(
     if not along < 0.0:
         return point, (), 0
     Q = project(F, D.astype(kind, copy=False)).astype(point.P.dtype, copy=False)
-    z1, z2 = inner(point.P, Q), inner(Q, Q)
+    z1, z2 = F.mixed(inner(point.P, Q)), F.mixed(inner(Q, Q))
     z1 *= 2.0
     length = best_length(problem, point, z1, z2, along, _bend(D, penalty), theta)
     if length == 0.0:
@@ -92,7 +92,7 @@ def quasi_newton_step(
         excess = z if theta == 0.0 else excess_of(z, theta * problem.delta)
         pull = problem.pull * excess
         value = 0.25 * float(np.dot(pull, excess))
-        pulled = (Q * pull).astype(kind, copy=False)
+        pulled = (Q * F.unmixed(pull)).astype(kind, copy=False)
         gradient = back_project(F, pulled).astype(Y.dtype, copy=False)
         moved, passes = Point(Y, Q, z, excess, value, gradient, np.inf, drift), 1
     change = _slope(moved, penalty) - slope
@@ -107,7 +107,8 @@ def line_minimum(
     if not along < 0.0:
         return 0.0
     Q = project(problem.F, D)
-    z1, z2 = 2.0 * inner(point.P, Q), inner(Q, Q)
+    mixed = problem.F.mixed
+    z1, z2 = 2.0 * mixed(inner(point.P, Q)), mixed(inner(Q, Q))
     return best_length(problem, point, z1, z2, along, _bend(D, penalty), theta)
 
 

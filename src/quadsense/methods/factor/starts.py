@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg import eigh
-from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
+from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh, minres
 
+from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.factor.choice import rows_are_ample
 from quadsense.methods.factor.passes import (
@@ -23,6 +24,8 @@ from quadsense.methods.factor.program import Matrix, Program
 
 # Up to here the smallest eigenvector of an n-by-n matrix is cheaper found by decomposing it.
 _DENSE_ORDER = 200
+# Up to here a symmetric fit to sums of rows is formed to start from, by so many steps.
+_FORMED, _FIT_STEPS = 2000, 50
 # What a step of block Krylov costs beside its products, in flops of the same time.
 _STEP_FLOPS = 1.6e6
 # Block Krylov: steps, and rows carried beside the rank asked for, among which a weak
@@ -62,6 +65,8 @@ def spectral_start(problem: Program, rank: int, rng: np.random.Generator) -> Mat
     ``beta / rank`` for equal eigenvalues, whence ``c = sqrt(beta m / (n rank))`` here.
     """
     F = problem.F
+    if isinstance(F, Mixed):
+        return _fitted_start(problem, F, rank, rng)
     m, n = F.shape
     beta = 1.0 if F.is_complex else 2.0
     if not float(np.max(problem.b)) > 0.0:
@@ -85,6 +90,23 @@ def spectral_start(problem: Program, rank: int, rng: np.random.Generator) -> Mat
         if not worth_more:
             break
     return found.Y
+
+
+def _fitted_start(problem: Program, F: Mixed, rank: int, rng: np.random.Generator) -> Matrix:
+    """Return the leading part of a symmetric fit: readings of sums are not all of one sign.
+
+    The fit is the smallest one, by some steps on ``K y = b``.
+    """
+    if F.n > _FORMED:
+        return random_start(problem, rank, rng)
+    K = LinearOperator((F.m, F.m), dtype=np.float64, matvec=F.gram_times)
+    y, _ = minres(K, problem.b, maxiter=_FIT_STEPS)
+    count = min(rank, F.n)
+    values, vectors = eigh(F.adjoint(y), subset_by_index=(F.n - count, F.n - 1))
+    least = _WEIGHT_FLOOR * max(float(np.max(np.abs(values))), float(np.mean(np.abs(problem.b))))
+    Y = np.zeros((rank, F.n), dtype=F.dtype)
+    Y[:count] = (vectors * np.sqrt(np.maximum(values, least))).T[::-1]
+    return Y
 
 
 @dataclass(frozen=True)
@@ -167,7 +189,7 @@ def descent_row(problem: Program, point: Point) -> tuple[Matrix, float, float]:
         value, v = float(values[0]), vectors[:, 0]
     else:
         value, v = _smallest_eigenvector(F, slope)
-    seen = np.abs(F.times(v[:, None])[:, 0]) ** 2
+    seen = F.factored(v[:, None])
     response = float(np.dot(problem.weight * seen, seen)) or 1.0
     length = np.sqrt(max(-value, 0.0) / response)
     scale = float(np.sum(np.abs(slope))) / n or 1.0

@@ -43,7 +43,7 @@ def _worst(problem: Program, x: Array, z: Vector) -> tuple[float, float]:
     """The worst ratio of x, whose residuals are z, and how much rounding may add to it."""
     out = excess(problem, z)
     # |fl(u* A u) - u* A u| <= gamma(2 n) ||A||_F for a unit u; a complex product doubles it.
-    factor = 4.0 * (problem.F.n + 4) * UNIT
+    factor = 4.0 * (problem.F.n + 4) * UNIT * problem.F.amplification
     errors = (factor * norm(x) + 2.0 * UNIT * np.abs(problem.b)) / problem.delta
     ratio = max(0.0, float(np.max(out)))
     return ratio, max(0.0, float(np.max(out + errors))) - ratio

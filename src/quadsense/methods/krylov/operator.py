@@ -35,6 +35,11 @@ class OperatorSystem(System):
         return np.asarray(image, dtype=np.float64), None
 
     @property
+    def masses(self) -> Vector:
+        """What the rounding of each reading is in proportion to."""
+        return np.asarray(self.squares * to_numpy(self.F.masses))
+
+    @property
     def factor_fits(self) -> bool:
         """Never: there is no K to factor."""
         return False

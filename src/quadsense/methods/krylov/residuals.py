@@ -441,7 +441,8 @@ def _from_start(system: System, A: Inexact) -> Inexact:
 def rounding(system: System, A: Inexact) -> Vector:
     """Bound on the error of evaluating ``u* A u - b``: ``|u|^T |A| |u| <= ||A||_F``."""
     n, eps = system.F.n, np.finfo(np.float64).eps
-    return np.asarray(4 * (n + 8) * eps * np.linalg.norm(A) + 2 * eps * np.abs(system.b))
+    size = system.F.amplification * np.linalg.norm(A)
+    return np.asarray(4 * (n + 8) * eps * size + 2 * eps * np.abs(system.b))
 
 
 def _verify(system: System, state: State) -> State:
@@ -463,6 +464,9 @@ def _recomputed(system: System, state: State) -> tuple[Vector, Inexact | None, f
         return _measured(system, _matrix(system, state))
     (m, n), eps, y = system.F.shape, np.finfo(np.float64).eps, state.x
     z = system.z1 - system.times(y, double=True)[0]
+    if system.F.raw is not system.F:  # K has entries of both signs, each off by masses of both
+        spread = system.masses * float(system.masses @ np.abs(y))
+        return z, None, _worst(system, z, 4 * (m + system.F.raw.m + n) * eps * spread)
     sums = system.times(np.abs(y), double=True)[0]
     roots = np.sqrt(system.times(np.ones(m), double=True)[0]) * np.linalg.norm(y)
     bound = eps * ((m + 4) * sums + (2 * n + 4) * (roots + np.abs(system.b + system.z1)))
@@ -471,7 +475,8 @@ def _recomputed(system: System, state: State) -> tuple[Vector, Inexact | None, f
 
 def _start_ratio(system: System) -> float:
     """Ratio of the start, rounding included."""
-    bound = (system.F.n + 4) * np.finfo(np.float64).eps * np.abs(system.b + system.z1)
+    size = system.F.amplification * np.abs(system.b + system.z1)
+    bound = (system.F.n + 4) * np.finfo(np.float64).eps * size
     return _worst(system, system.z1, bound)
 
 

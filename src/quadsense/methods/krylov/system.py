@@ -9,6 +9,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
+from quadsense.arrays import to_numpy
 from quadsense.core.products import Inexact, gram_product
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.krylov.preconditioner import Factor, factor, factor_normal
@@ -57,6 +58,11 @@ class System:
     def unknowns(self) -> int:
         """Number of real unknowns of A."""
         return self.F.unknowns
+
+    @property
+    def masses(self) -> Vector:
+        """What the rounding of each reading is in proportion to."""
+        return np.asarray(to_numpy(self.F.masses))
 
     @property
     def overdetermined(self) -> bool:
@@ -153,7 +159,7 @@ def prepare(
     A1 : float or (n, n) array, optional
         The start; by default ``mean(b) I``.
     squares : (m,) array, optional
-        Squared row norms, at most 1; all 1 by default.
+        F of the identity: squared row norms, at most 1; all 1 by default.
     """
     F = Sensing.of(U)
     m, n = F.shape

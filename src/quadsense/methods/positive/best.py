@@ -7,6 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
+from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.positive import careful, newton, phases
 from quadsense.methods.positive.maps import Array, Intervals, Real, forward, forward_error
@@ -131,7 +132,7 @@ def start(program: BestProgram) -> State:
     """Return the state at A = 0."""
     with np.errstate(under="ignore"):
         best = _trivial(program.F, program.intervals)
-    ended = _closed(best, program.gap) or not bool(np.any(program.F.squares > 0.0))
+    ended = _closed(best, program.gap) or not bool(np.any(program.F.sizes > 0.0))
     return State(best, None, 0.0, 0, ended)
 
 
@@ -206,8 +207,24 @@ def _close_in(program: BestProgram, state: State) -> State:
     else:
         inner = careful.advance(F, intervals, inner, 1)
     upper = intervals.max_ratio(forward(F, inner.X), forward_error(F, inner.X))
-    best = _better(best, upper, inner.X, certify(F, intervals, inner.y, problem.floor))
+    proof = certify(F, intervals, inner.y, problem.floor)
+    if isinstance(F, Mixed) and problem.floor == 0.0:
+        proof = replace(proof, lower_bound=_limited_bound(problem, proof))
+    best = _better(best, upper, inner.X, proof)
     return State(best, inner, 0.0, state.iteration + 1, _closed(best, program.gap))
+
+
+def _limited_bound(problem: Program, proof: PsdCertificate) -> float:
+    """Return the lower bound that holds for traces up to ``max_trace``.
+
+    Where no combination of sums of rows is positive definite, y cannot be lifted, and
+    ``F*(y) >= -e I`` costs e times the trace. The certificate says so.
+    """
+    value, error = problem.intervals.support(proof.y)
+    cost = float(np.abs(proof.y) @ problem.intervals.width)
+    above = value + error + proof.negative * problem.max_trace
+    bound = 1.0 - above / cost if cost > 0.0 and np.isfinite(cost) else 0.0
+    return max(proof.lower_bound, bound if np.isfinite(bound) else 0.0)
 
 
 def _bisect(program: BestProgram, state: State, steps: int) -> State:

@@ -198,7 +198,7 @@ def _scaled(data: _Data, state: CarefulState) -> _Scaled | None:
         data.sides, slacks, state.duals, state.level, state.floor, z, state.far,
         (float(np.sum(d * d)), d.size),
     )  # fmt: skip
-    map_rows = np.ascontiguousarray(features(project(data.F, G)))
+    map_rows = np.ascontiguousarray(data.F.mixed(features(project(data.F, G))))
     coordinates = RowCoordinates(map_rows, None, data.delta)
     system = row_system(coordinates, at, in_cone=True)
     return None if system is None else _Scaled(d, G, W, at, coordinates, system)

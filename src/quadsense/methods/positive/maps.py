@@ -13,13 +13,17 @@ from quadsense.core.intervals import EPS as EPS
 from quadsense.core.intervals import Array as Array
 from quadsense.core.intervals import Intervals as Intervals
 from quadsense.core.intervals import Real as Real
+from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
 from quadsense.watch import look
 
 
 def project(F: Sensing, X: Array) -> Array:
-    """Return P (m, k) with rows ``X* u_i``, so that ``F(X X*)_i = sum_j |P_ij|^2``."""
-    P = F.times(X)
+    """Return P (m, k) with rows ``X* u_i``, so that ``F(X X*)_i = sum_j |P_ij|^2``.
+
+    Where readings are sums of rows, those of the rows: see `Mixed`.
+    """
+    P = F.raw.times(X)
     return np.conj(P, out=P) if F.is_complex else P
 
 
@@ -30,7 +34,7 @@ def squares(P: Array) -> Real:
 
 def forward(F: Sensing, X: Array) -> Real:
     """Return ``F(X X*)``, (m,)."""
-    return squares(F.times(X))
+    return np.asarray(F.mixed(squares(F.raw.times(X))))
 
 
 def forward_error(F: Sensing, X: Array) -> float:
@@ -43,8 +47,9 @@ def forward_error(F: Sensing, X: Array) -> float:
     arithmetic costs a factor below 3. Twice the sum covers the second order.
     """
     n, k = X.shape
-    largest = float(np.max(F.squares, initial=0.0))
-    growth = (3.0 if F.is_complex else 1.0) * (2 * n + k + 4) * EPS + 2.0 * F.rounding
+    largest = float(np.max(F.masses, initial=0.0))
+    length = 2 * n + k + 4 + (F.longest + 12 if isinstance(F, Mixed) else 0)
+    growth = (3.0 if F.is_complex else 1.0) * length * EPS + 2.0 * F.rounding
     return float(2.0 * growth * largest * np.vdot(X, X).real)
 
 

@@ -161,7 +161,7 @@ def _step(F: Sensing, intervals: Intervals, state: NewtonState) -> NewtonState:
     E = weights[0] + weights[1]
     tilt = (weights[0] - weights[1]) / E
     active = np.stack([weights[0] >= weights[1], weights[0] < weights[1]]) & finite
-    solve = schur.solver(V, E)
+    solve = schur.solver(V, E, F)
     dual_residual = F.adjoint(state.y) - state.S
     scaled_residual = _hermitian(G.conj().T @ dual_residual @ G)
     norm_residual = 1.0 - float(np.sum(multipliers * w))
@@ -173,7 +173,7 @@ def _step(F: Sensing, intervals: Intervals, state: NewtonState) -> NewtonState:
         R = (target * np.eye(n) - np.diag(d**2) - twist) / averages
         push = np.where(finite, (target - product) / slacks - multipliers, 0.0)
         r = push[0] - push[1]
-        plain = solve(forward_dense(V, R - scaled_residual) + r / E)
+        plain = solve(F.mixed(forward_dense(V, R - scaled_residual)) + r / E)
         # dy = plain - border dt; the multipliers' sum rule fixes dt.
         slope = -(E * w) @ w + (tilt * w) @ (E * tilt * w - border)
         known = w @ (push[0] + push[1]) + (tilt * w) @ (plain - r)
@@ -182,7 +182,7 @@ def _step(F: Sensing, intervals: Intervals, state: NewtonState) -> NewtonState:
         dS = F.adjoint(dy) + dual_residual
         in_S = _hermitian(G.conj().T @ dS @ G)
         in_A = R - in_S
-        d_slacks = np.where(finite, dt * w - SIGNS * forward_dense(V, in_A), 0.0)
+        d_slacks = np.where(finite, dt * w - SIGNS * F.mixed(forward_dense(V, in_A)), 0.0)
         d_multipliers = np.where(finite, push - weights * d_slacks, 0.0)
         # At an active end the weight magnifies the error of the slack: take the multiplier from dy
         # there, and the slack from the multiplier.

@@ -21,6 +21,7 @@ from enum import StrEnum
 
 import numpy as np
 
+from quadsense.measurements.mixed import Mixed
 from quadsense.methods.positive import careful, nearest, newton, projected, schur, symmetric
 from quadsense.methods.positive.maps import Array, Real, forward, forward_error, positive_part
 from quadsense.methods.positive.program import Program
@@ -144,8 +145,10 @@ def start(problem: Program, earlier: State | None = None, factor: Array | None =
         return _further_in(problem, state)
     worst = int(np.argmin(intervals.hi))
     if intervals.hi[worst] < 0.0:
-        # u* A u >= 0: one negative reading is a proof by itself.
+        # u* A u >= 0: one negative reading is a proof by itself; of a sum, if that is definite.
         proof = certify(problem.F, intervals, np.eye(1, len(intervals.hi), worst).ravel())
+        if isinstance(problem.F, Mixed) and not proof.infeasible:
+            return state
         return replace(state, verdict=Verdict.INFEASIBLE, certificate=proof)
     return state
 
@@ -220,9 +223,8 @@ def _prove(problem: Program, state: State, y: Real) -> State:
     best = state.certificate
     if (proof.lower_bound, proof.trace_bound) <= (best.lower_bound, best.trace_bound):
         return state
-    impossible = proof.infeasible or (
-        problem.basis is not None and proof.trace_bound > problem.max_trace
-    )
+    narrow = problem.basis is not None or (isinstance(problem.F, Mixed) and problem.floor == 0.0)
+    impossible = proof.infeasible or (narrow and proof.trace_bound > problem.max_trace)
     verdict = Verdict.INFEASIBLE if impossible else state.verdict
     return replace(state, certificate=proof, verdict=verdict)
 

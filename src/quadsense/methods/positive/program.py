@@ -12,6 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from quadsense.core.basis import basis_of_span
+from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.krylov.system import System
 from quadsense.methods.positive import symmetric
@@ -78,13 +79,14 @@ def prepare(
         1e6 times ``n max|b|`` unless finite.
     """
     F = Sensing.of(U)
-    m, n = F.shape
+    raw = F.raw.only(F.used) if isinstance(F, Mixed) else F
+    m, n = raw.shape
     floor = lift_floor(F, intervals) if n <= m else 0.0
     basis: Array | None = None
     if n > m:
-        basis = basis_of_span(F.rows())
+        basis = basis_of_span(raw.rows())
     elif floor == 0.0:
-        values, vectors = np.linalg.eigh(F.adjoint(np.ones(m)))
+        values, vectors = np.linalg.eigh(raw.adjoint(np.ones(m)))
         keep = values > m * EPS * values[-1]
         basis = None if bool(np.all(keep)) else vectors[:, keep]
     rows = F if basis is None else F.within(basis)

@@ -21,6 +21,7 @@ from quadsense.core.cholesky import (
 )
 from quadsense.core.packed import features
 from quadsense.core.products import unknowns
+from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.positive.maps import Array, Real
 from quadsense.watch import look
@@ -28,7 +29,7 @@ from quadsense.watch import look
 
 def flops(F: Sensing) -> float:
     """Return about what a step costs."""
-    by_rows, by_unknowns = _flops(F.m, F.n, F.unknowns)
+    by_rows, by_unknowns = _flops(max(F.m, F.raw.m), F.n, F.unknowns)
     return min(by_rows, by_unknowns) + 30.0 * float(F.n) ** 3
 
 
@@ -36,7 +37,7 @@ def entries(F: Sensing) -> int:
     """Return the size of the largest array a step makes."""
     by_rows, by_unknowns = _flops(F.m, F.n, F.unknowns)
     if by_rows <= by_unknowns:
-        return F.m * F.m
+        return max(F.m, F.raw.m) ** 2
     return F.unknowns * max(F.m, 4 * F.unknowns)
 
 
@@ -45,14 +46,16 @@ def _flops(m: int, n: int, size: int) -> tuple[float, float]:
     return m**3 / 3.0 + float(m) ** 2 * n, m * float(size) ** 2 + 10.0 * float(size) ** 3
 
 
-def solver(V: Array, E: Real) -> Callable[[Real], Real]:
+def solver(V: Array, E: Real, F: Sensing | None = None) -> Callable[[Real], Real]:
     """Return the solver of ``(M + diag(1/E)) x = r``, ``M_ij = |<v_i, v_j>|^2``.
+
+    Where readings are sums of rows, F says which: then ``M = W |V V*|^2 W^T``.
 
     Rows are scaled by sqrt(E), which keeps the system well conditioned where E tends to 0:
     ``I + C C'`` with the rows ``sqrt(E_i) v_i v_i*`` as real vectors.
     """
     scale = np.sqrt(E)
-    by_rows, by_unknowns = _flops(len(V), V.shape[1], unknowns(V))
+    by_rows, by_unknowns = _flops(max(len(V), E.size), V.shape[1], unknowns(V))
     if by_rows <= by_unknowns:
         if len(V) > SMALL:
             M = squared_moduli(V)
@@ -60,12 +63,15 @@ def solver(V: Array, E: Real) -> Callable[[Real], Real]:
             M = V @ V.conj().T
             M = M.real**2 + M.imag**2 if np.iscomplexobj(M) else np.square(M, out=M)
         look()
+        if isinstance(F, Mixed):
+            M = np.ascontiguousarray(F.mixed(F.mixed(M).T))
         M *= scale[:, None]
         M *= scale
         look()
         inverse = _inverse(M)
     else:
-        inverse = _inverse_by_unknowns(np.ascontiguousarray(features(V)) * scale[:, None])
+        map_rows = features(V) if F is None else F.mixed(features(V))
+        inverse = _inverse_by_unknowns(np.ascontiguousarray(map_rows) * scale[:, None])
     return lambda r: scale * inverse(scale * r)
 
 

@@ -33,6 +33,8 @@ class Traits:
         Whether it draws random numbers.
     needs : frozenset of {"rows", "gram", "orthonormal"}
         What it needs of the operator: the rows, K (always or in some shapes), and K = I.
+    mixes : bool
+        Whether it takes readings that are sums over rows (`mix`): those have no row of their own.
     proves : bool
         Whether it can prove that nothing fits.
     begins_anew : bool
@@ -50,6 +52,7 @@ class Traits:
     without_tolerance: ClassVar[bool]
     random: ClassVar[bool]
     needs: ClassVar[frozenset[str]]
+    mixes: ClassVar[bool] = False
     proves: ClassVar[bool] = False
     begins_anew: ClassVar[bool] = True
     hands_over: ClassVar[tuple[str, ...]] = ()
@@ -102,6 +105,7 @@ class Traits:
             shape.cone in cls.cones
             and (cls.one_sided or not shape.one_sided)
             and (cls.without_tolerance or shape.target)
+            and (cls.mixes or not shape.mixed)
             and (shape.orthonormal or "orthonormal" not in cls.needs)
         )
 

@@ -83,6 +83,7 @@ class WithGram(Traits):
     """Methods that carry m coefficients and residuals, and apply K."""
 
     cones: ClassVar[frozenset[Cone]] = frozenset({"symmetric"})
+    mixes: ClassVar[bool] = True
     one_sided: ClassVar[bool] = False
     without_tolerance: ClassVar[bool] = False
     needs: ClassVar[frozenset[str]] = frozenset({"gram"})

@@ -40,6 +40,8 @@ class Shape:
         Whether there is a tolerance to meet.
     one_sided : bool
         Whether some interval has only one end.
+    mixed : bool
+        Whether readings are sums over rows.
     ratio : float
         Worst residual of the start in units of the tolerance, a power of two.
     gram : str
@@ -61,6 +63,7 @@ class Shape:
     rank: int | None = None
     target: bool = True
     one_sided: bool = False
+    mixed: bool = False
     ratio: float = 32.0
     gram: str = "none"
 

@@ -1,0 +1,411 @@
+"""`Mixed`: readings that are sums over probes, ``F(A) = W (u_k* A u_k)_k``.
+
+Measurement i is ``<F_i, A>`` with ``F_i = sum_k W_ik u_k u_k*``, of any rank and sign. All products
+go through those of the probes, and W is never made dense. What a row's norm is elsewhere is here
+the root of ``||F_i||_F``: "unit rows" have ``||F_i||_F = 1``, so ``|<F_i, A>| <= ||A||_F`` holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import Any, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from quadsense.arrays import Array, Vector, is_numpy, to_numpy
+from quadsense.core import packed
+from quadsense.measurements.probes import BLOCK_ELEMENTS, Weigh
+from quadsense.measurements.sensing import FEATURE_ROWS, Sensing
+from quadsense.watch import look
+
+CANCELLED = 1e-7
+"""``||F_i||_F`` over ``sum_k |W_ik| ||u_k||^2`` below which rounding hides it: then that sum is the
+unit. A unit is a matter of scale only; what cancels shows in the bounds on rounding."""
+
+FLATTENING = 500
+"""Products with K after which the y of `Mixed.flat` is as good as it gets."""
+
+Weights = Any
+"""A real NumPy array or SciPy CSR array."""
+
+
+class Mixed(Sensing):
+    """``F(A)_i = sum_k W_ik v_k* A v_k``.
+
+    Parameters
+    ----------
+    raw : Sensing
+        The rows ``v_k``.
+    weights : ndarray or sparse array of shape (p, m)
+        W, for these rows.
+    norms : array of shape (p,)
+        Roots of the Frobenius norms of the user's ``F_i``.
+    sizes : ndarray of shape (p,)
+        Frobenius norms of ``F_i`` as seen here.
+    given : ndarray or sparse array of shape (p, m), optional
+        W as the user gave it, for the user's rows.
+    """
+
+    def __init__(
+        self, raw: Sensing, weights: Weights, norms: Array, sizes: Vector, given: Weights = None
+    ) -> None:
+        self._raw, self.weights, self.given = raw, weights, given
+        self.kind, self.conjugate, self.is_complex = raw.kind, raw.conjugate, raw.is_complex
+        self.m, self.n, self.xp = int(weights.shape[0]), raw.n, raw.xp
+        self.norms, self._sizes = norms, sizes
+        self.squares = raw._vector(weights @ to_numpy(raw.squares))
+        self.factors = None
+
+    @classmethod
+    def over(cls, raw: Sensing, given: Weights) -> Mixed:
+        """Units of ``||F_i||_F = 1`` on unit rows, for W as the user gave it."""
+        norms = to_numpy(raw.norms)
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            squares = norms * norms
+            mass = np.asarray(abs(given) @ squares)
+            safe = np.where(mass > 0.0, mass, 1.0)
+            weights = _scaled(given, 1.0 / safe, squares)
+        silent = (mass == 0.0) & (np.asarray((given != 0) @ (norms > 0)) > 0)
+        bad = np.flatnonzero(~(np.isfinite(mass)) | silent | ((mass > 0) & (mass < 1e-290)))
+        if bad.size:
+            raise ValueError(
+                f"row {bad[0]} of mix, times the squared norms of the rows of U, is out of "
+                "float64's range: rescale the row, or U"
+            )
+        sizes = np.maximum(_sizes(raw, weights), CANCELLED) * (mass > 0.0)
+        weights = _scaled(weights, 1.0 / np.where(sizes > 0.0, sizes, 1.0), None)
+        live = (mass > 0.0).astype(np.float64)
+        return cls(raw, weights, raw._vector(np.sqrt(mass * sizes)), live, given)
+
+    # --- facts -------------------------------------------------------------------------------
+
+    @property
+    def raw(self) -> Sensing:
+        """The probes that are mixed."""
+        return self._raw
+
+    @property
+    def sizes(self) -> Array:
+        """Frobenius norms of ``F_i``."""
+        return self._raw._vector(self._sizes)
+
+    @cached_property
+    def nonzero(self) -> Array:
+        """1.0 for a measurement, 0.0 for one of nothing."""
+        return self._raw._vector((to_numpy(self.norms) > 0.0).astype(np.float64))
+
+    @cached_property
+    def masses(self) -> Vector:
+        """``sum_k |W_ik| ||v_k||^2``: what rounding is in proportion to."""
+        return np.asarray(abs(self.weights) @ to_numpy(self._raw.squares))
+
+    @property
+    def amplification(self) -> float:
+        """The largest of the masses, and not below 1."""
+        return max(1.0, float(np.max(self.masses, initial=0.0)))
+
+    @cached_property
+    def longest(self) -> int:
+        """Most terms in a sum over a row or a column of W."""
+        present = self.weights != 0
+        return int(max(present.sum(axis=0).max(), present.sum(axis=1).max()))
+
+    @cached_property
+    def has_unit_norm(self) -> bool:
+        """Whether the rows of U came with unit norm."""
+        return self._raw.has_unit_norm
+
+    @cached_property
+    def has_zero_rows(self) -> bool:
+        """Whether some measurement is of nothing."""
+        return not bool(np.all(to_numpy(self.nonzero) > 0.0))
+
+    @property
+    def is_sparse(self) -> bool:
+        """No: K of sums is formed or applied, not kept sparse."""
+        return False
+
+    @property
+    def prefers_gram(self) -> bool:
+        """As for the rows of U."""
+        return self._raw.prefers_gram
+
+    def same_as(self, other: Sensing) -> bool:
+        """Whether these are the same sums of the same rows."""
+        return (
+            isinstance(other, Mixed)
+            and self._raw.same_as(other.raw)
+            and self.given is not None
+            and other.given is not None
+            and self.given.shape == other.given.shape
+            and _largest(self.given - other.given) == 0.0
+        )
+
+    @cached_property
+    def used(self) -> npt.NDArray[np.intp]:
+        """The rows of U that some reading takes."""
+        return np.flatnonzero(np.asarray((self.weights != 0).sum(axis=0)))
+
+    @cached_property
+    def flat(self) -> Vector:
+        """y with ``F*(y)`` as near to the identity as there is; NumPy's alone."""
+        from scipy.sparse.linalg import LinearOperator, minres  # dear to import, seldom needed
+
+        K = LinearOperator((self.m, self.m), matvec=self.gram_times, dtype=np.float64)
+        y, _ = minres(K, self.squares, rtol=1e-13, maxiter=FLATTENING)
+        return np.asarray(y) if np.isfinite(y).all() else np.zeros(self.m)
+
+    # --- other views -------------------------------------------------------------------------
+
+    def _with(self, raw: Sensing, weights: Weights, norms: Any = None, sizes: Any = None) -> Mixed:
+        norms = self.norms if norms is None else norms
+        return Mixed(raw, weights, norms, self._sizes if sizes is None else sizes, self.given)
+
+    def weighed(self, scales: Array) -> Mixed:
+        """Measurement i times the square of scale i."""
+        squares = to_numpy(scales) ** 2
+        return self._with(self._raw, _scaled(self.weights, squares, None), None,
+                          self._sizes * squares)  # fmt: skip
+
+    def only(self, index: npt.NDArray[np.int64]) -> Mixed:
+        """Some of the measurements."""
+        norms = self._raw._vector(to_numpy(self.norms)[index])
+        given = None if self.given is None else self.given[index]
+        return Mixed(self._raw, self.weights[index], norms, self._sizes[index], given)
+
+    def on_numpy(self) -> Mixed:
+        """The same for methods: NumPy arrays go in and come out."""
+        raw = self._raw.on_numpy()
+        return self if raw is self._raw else self._with(raw, self.weights, to_numpy(self.norms))
+
+    def within(self, basis: npt.NDArray[Any]) -> Mixed:
+        """The same in coordinates of an orthonormal basis of the span of the rows."""
+        return self._with(self._raw.within(basis), self.weights)
+
+    def exact(self) -> tuple[Sensing, npt.NDArray[np.int64]]:
+        """U and W over powers of two, so that no digit changes; ``||F_i||_F`` near 1."""
+        assert self.given is not None
+        raw, exponents = self._raw.exact()
+        norms = to_numpy(self.norms)
+        shifts = np.where(norms > 0.0, np.frexp(norms)[1], 0).astype(np.int64)
+        weights = _shifted(self.given, -2 * shifts, 2 * exponents)
+        sizes = self._sizes * np.ldexp(norms, -shifts) ** 2
+        return self._with(raw, weights, None, sizes), shifts
+
+    @cached_property
+    def single(self) -> Sensing:
+        """Rows in single precision, W in double."""
+        raw = self._raw.single
+        return self if raw is self._raw else self._with(raw, self.weights)
+
+    @property
+    def single_is_copied(self) -> bool:
+        """Whether `single` would be a copy."""
+        return self._raw.single_is_copied
+
+    def slices(self, width: int | None = None) -> Iterator[slice]:
+        """Slices of measurements, `width` numbers each, that stay within a block."""
+        size = max(1, BLOCK_ELEMENTS // max(self.n if width is None else width, 1))
+        for begin in range(0, self.m, size):
+            look()
+            yield slice(begin, min(begin + size, self.m))
+
+    # --- products ----------------------------------------------------------------------------
+
+    def mixed(self, z: Array) -> Array:
+        """``W z``: what is read, from values of the rows, (m,) or (m, k)."""
+        return self._times(self.weights, z)
+
+    def unmixed(self, y: Array) -> Array:
+        """``W^T y``, coefficients of the rows: ``F*(y) = sum_k (W^T y)_k v_k v_k*``."""
+        return self._times(self.weights.T, y)
+
+    def _times(self, weights: Weights, values: Array) -> Array:
+        if is_numpy(values):
+            return np.asarray(weights @ values)
+        return self._raw._vector(weights @ to_numpy(values))
+
+    def forward(self, A: Array) -> Array:
+        """``F(A)``: (n, n) to (p,)."""
+        return self.mixed(self._raw.forward(A))
+
+    def adjoint(self, y: Array) -> Array:
+        """``F*(y) = sum_k (W^T y)_k v_k v_k*``: (p,) to (n, n)."""
+        return self._raw.adjoint(self.unmixed(y))
+
+    def quadratic(self, times: Callable[[Array], Array]) -> Array:
+        """``<F_i, A>`` for an A known by its products."""
+        return self.mixed(self._raw.quadratic(times))
+
+    def factored(self, X: Array) -> Array:
+        """``F(X X*)``: (n, k) to (p,)."""
+        return self.mixed(self._raw.factored(X))
+
+    def squared_columns(self, y: Array) -> Array:
+        """The diagonal of ``F*(y)``."""
+        return self._raw.squared_columns(self.unmixed(y))
+
+    # --- the Gram matrix K and the normal matrix ---------------------------------------------
+
+    @cached_property
+    def _K(self) -> npt.NDArray[np.float64]:
+        raw, W = self._raw, self.weights
+        K, whole = np.zeros((self.m, self.m)), slice(0, raw.m)
+        for part in raw.slices(raw.m):
+            K += W[:, part] @ np.asarray((W @ to_numpy(raw.gram_block(part, whole)).T).T)
+        return 0.5 * (K + K.T)
+
+    def gram_block(self, rows: slice, columns: slice) -> Array:
+        """``K_ij = <F_i, F_j>`` for those rows and columns."""
+        block = self._K[rows, columns]
+        return block if is_numpy(self.squares) else self._raw._vector(block)
+
+    def gram_triangle(self, single: bool = False) -> npt.NDArray[Any]:
+        """K in Fortran order, the caller's own."""
+        return self._K.astype(np.float32 if single else np.float64).T
+
+    def gram(self) -> npt.NDArray[Any]:
+        """K whole, (p, p)."""
+        return self._K.copy()
+
+    def gram_times(self, Y: Array) -> Array:
+        """``W K_0 W^T Y`` with neither held: (p,) or (p, k) to the same."""
+        return self.mixed(self._raw_gram(self.unmixed(Y)))
+
+    def gram_part(self, s: Array, index: Array) -> Array:
+        """``K s`` for an s that is zero outside `index`."""
+        return self.gram_times(s)
+
+    def row_sums(self, apply: Callable[[Array], Array]) -> Array:
+        """Row sums of ``|W| K_0 |W|^T``, which no entry of K exceeds in modulus."""
+        sizes = abs(self.weights)
+        return self._times(sizes, self._raw_gram(self._times(sizes.T, self.nonzero)))
+
+    def _raw_gram(self, Y: Array) -> Array:
+        raw = self._raw
+        if raw.prefers_gram:
+            return raw.gram_times(Y)
+        if Y.ndim == 1:
+            return raw.forward(raw.adjoint(Y))
+        columns = [raw.forward(raw.adjoint(Y[:, j])) for j in range(Y.shape[1])]
+        return self.xp.stack(columns, axis=1)
+
+    def features(self) -> npt.NDArray[Any]:
+        """F as an explicit matrix on packed matrices, (p, N). Small problems only."""
+        return self._features(slice(0, self.m), np.float64)
+
+    def _features(self, part: slice, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        """Those rows of it."""
+        W, total = self.weights[part], np.zeros((part.stop - part.start, self.unknowns))
+        used = np.flatnonzero(np.asarray((W != 0).sum(axis=0)))
+        for first in range(0, used.size, FEATURE_ROWS):
+            look()
+            index = used[first : first + FEATURE_ROWS]
+            rows = to_numpy(self._raw.take_unit(self._raw._index(index)))
+            total += W[:, index] @ packed.features(rows, np.float64)
+        return total.astype(dtype, copy=False)
+
+    def normal(
+        self, weights: Any = None, dtype: npt.DTypeLike = np.float64, lower: bool = False
+    ) -> npt.NDArray[Any]:
+        """``F* diag(weights) F`` on packed matrices, one triangle: N by N, Fortran order."""
+        roots = None if weights is None else np.sqrt(to_numpy(weights))
+
+        def parts() -> Iterator[Array]:
+            for first in range(0, self.m, FEATURE_ROWS):
+                part = slice(first, min(first + FEATURE_ROWS, self.m))
+                rows = self._features(part, np.float64)
+                rows = rows if roots is None else rows * roots[part, None]
+                yield np.asfortranarray(rows, dtype=dtype)
+
+        return packed.summed_products(parts(), self.unknowns, dtype, lower)
+
+    # --- what sums of rows do not have -------------------------------------------------------
+
+    def times(self, X: Array) -> Array:
+        """Not of sums: see `factored`."""
+        self._no_rows()
+
+    def combine(self, Y: Array) -> Array:
+        """Not of sums."""
+        self._no_rows()
+
+    def blocks(self) -> Iterator[tuple[slice, Array]]:
+        """Not of sums."""
+        self._no_rows()
+
+    def block(self, first: int, last: int) -> Array:
+        """Not of sums."""
+        self._no_rows()
+
+    def take_unit(self, index: Array) -> Array:
+        """Not of sums."""
+        self._no_rows()
+
+    def images(self, Y: Array) -> Array:
+        """Not of sums."""
+        self._no_rows()
+
+    def through(self, Y: Array, weigh: Weigh) -> tuple[Array, Array]:
+        """Not of sums."""
+        self._no_rows()
+
+    def sums(self, C: Array) -> Array:
+        """Not of sums."""
+        self._no_rows()
+
+    def _no_rows(self) -> NoReturn:
+        raise TypeError("a sum of rows (mix) is no row: use forward, adjoint, or those of `raw`")
+
+
+def _scaled(W: Weights, left: Any, right: Any) -> Weights:
+    """``diag(left) W diag(right)``."""
+    if sp.issparse(W):
+        W = sp.csr_array(W if left is None else sp.diags_array(left) @ W)
+        return W if right is None else sp.csr_array(W @ sp.diags_array(right))
+    W = W if left is None else left[:, None] * W
+    return W if right is None else W * right
+
+
+def _shifted(W: Weights, left: Any, right: Any) -> Weights:
+    """``W_ik 2^(left_i + right_k)``: no digit changes."""
+    if not sp.issparse(W):
+        return np.ldexp(W, left[:, None] + right)
+    rows = np.repeat(np.arange(W.shape[0]), np.diff(W.indptr))
+    data = np.ldexp(W.data, left[rows] + right[W.indices])
+    return sp.csr_array((data, W.indices, W.indptr), shape=W.shape)
+
+
+def _largest(W: Weights) -> float:
+    return float(np.max(np.abs(W.data if sp.issparse(W) else W), initial=0.0))
+
+
+def _sizes(raw: Sensing, W: Weights) -> Vector:
+    """``||sum_k W_ik v_k v_k*||_F`` for every i, by the rows that each takes."""
+    (p, m), n = W.shape, raw.n
+    found = np.zeros(p)
+    if not sp.issparse(W) and float(p) * n * n > float(m) * (n + p):
+        for part in raw.slices(m):
+            images = W @ to_numpy(raw.gram_block(part, slice(0, m))).T
+            found += np.einsum("ij,ij->i", images, W[:, part])
+        return np.sqrt(np.maximum(found, 0.0))
+    for i in range(p):
+        if i % 64 == 0:
+            look()
+        line = W[[i]]
+        used = line.indices if sp.issparse(line) else np.flatnonzero(line[0])
+        weights = line.data if sp.issparse(line) else line[0, used]
+        if not used.size:
+            continue
+        if used.size > n:
+            spread = np.zeros(raw.m)
+            spread[used] = weights
+            found[i] = float(np.linalg.norm(to_numpy(raw.adjoint(raw._vector(spread)))))
+            continue
+        rows = to_numpy(raw.take_unit(raw._index(used)))
+        inner = np.abs(rows.conj() @ rows.T) ** 2
+        found[i] = np.sqrt(max(float(weights @ inner @ weights), 0.0))
+    return found
