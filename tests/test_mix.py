@@ -579,3 +579,12 @@ def test_the_command_reads_solves_and_checks_sums(tmp_path):
     assert solved.exit_code == 0, solved.output
     checked = CliRunner().invoke(cli, ["verify", *where])
     assert checked.exit_code == 0, checked.output
+
+
+def test_the_plan_counts_the_rows_of_U_and_promises_no_time():
+    U, W, _, b = problem(6, 3000, 12)
+    plan = solve(U, b, delta=0.1, mix=W).plan
+    assert plan["seconds"] is None
+    assert any("sums over 3,000 rows" in reason for reason in plan["reasons"])
+    few = solve(U[:12], b, delta=0.1).plan
+    assert plan["memory"] > few["memory"]
