@@ -9,6 +9,7 @@ import numpy as np
 import programs
 import pytest
 import scipy.sparse as sp
+from click.testing import CliRunner
 from kinds import NAMES, cases
 from scipy.optimize import linprog
 from test_conformance import question
@@ -17,6 +18,7 @@ from toy import Toy
 import quadsense
 from quadsense import Measurements, Status, solve
 from quadsense.certificate import evaluate
+from quadsense.cli import cli
 from quadsense.measurements.mixed import Mixed
 from quadsense.methods import METHODS, register
 from quadsense.methods.factor.gauss_newton import gauss_newton_step
@@ -565,3 +567,24 @@ def test_sums_of_every_kind_of_probes_give_the_verdict_of_the_array(tmp_path, na
     bounds = truth.certificate.lower_bound, truth.certificate.upper_bound
     if truth.status in ("infeasible", "optimal"):
         assert result.certificate.lower_bound == pytest.approx(bounds[0], rel=0.05, abs=1e-8)
+
+
+def test_the_command_reads_solves_and_checks_sums(tmp_path):
+    U, W, _, b = problem(5, 40, 30, kind="sparse")
+    Measurements(U, b, delta=0.1, mix=W).save(tmp_path / "data.npz")
+    shown = CliRunner().invoke(cli, ["inspect", str(tmp_path / "data.npz")])
+    assert "sums over 40 rows" in shown.output
+    where = str(tmp_path / "data.npz"), str(tmp_path / "result.npz")
+    solved = CliRunner().invoke(cli, ["solve", where[0], "-o", where[1]])
+    assert solved.exit_code == 0, solved.output
+    checked = CliRunner().invoke(cli, ["verify", *where])
+    assert checked.exit_code == 0, checked.output
+
+
+def test_the_plan_counts_the_rows_of_U_and_promises_no_time():
+    U, W, _, b = problem(6, 3000, 12)
+    plan = solve(U, b, delta=0.1, mix=W).plan
+    assert plan["seconds"] is None
+    assert any("sums over 3,000 rows" in reason for reason in plan["reasons"])
+    few = solve(U[:12], b, delta=0.1).plan
+    assert plan["memory"] > few["memory"]

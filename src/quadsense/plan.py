@@ -138,7 +138,7 @@ def shape_of(
         rank=rank,
         target=target,
         one_sided=data.sides is not None,
-        mixed=data.mix is not None,
+        raw=0 if data.mix is None else rows.raw.m,
         ratio=2.0 ** min(200, math.ceil(math.log2(max(ratio, 1.0)))),
     )
 
@@ -190,7 +190,9 @@ def _made(shape: Shape, method: str, rates: Rates, memory: int, known: tuple[str
         reasons.append(f"{shape.m:,} measurements are {side} the {shape.unknowns:,} unknowns")
     needed = max(kind.memory(its) for kind, its in zip(kinds, shapes, strict=True))
     works = [kind.work(its) for kind, its in zip(kinds, shapes, strict=True)]
-    times = [_seconds(work, rates) for work in works]
+    times = [None if shape.mixed else _seconds(work, rates) for work in works]
+    if shape.mixed:
+        reasons.append(f"readings are sums over {shape.raw:,} rows: the time is not predicted")
     seconds = _expected(first, shape, times, reasons)
     return Plan(
         methods=names,

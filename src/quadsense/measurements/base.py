@@ -53,6 +53,9 @@ QUICK_RANK_FLOPS = 2e6
 class Facts:
     """What is known of the probes.
 
+    Where readings are sums of rows (`mix`), read ``F_i = sum_k W_ik u_k u_k*`` of unit norm for
+    ``u_i u_i*``: ``|<u_i, u_j>|^2`` is ``|<F_i, F_j>|``.
+
     Attributes
     ----------
     orthonormal : bool

@@ -99,6 +99,7 @@ def data_text(data: Measurements) -> str:
     """Sizes, facts, and what they mean for a solve."""
     f = data_fields(data)
     kind = f"{'sparse' if f['sparse'] else 'dense'} {'complex' if f['complex'] else 'real'}"
+    mixed = "" if data.mix is None else f", sums over {data.unit_rows.raw.m:,} rows"
     limit = 1.0 / (10 * data.m)
     if f["orthonormal"]:
         probes = "orthonormal: solved in one step"
@@ -120,7 +121,7 @@ def data_text(data: Measurements) -> str:
         unseen = f["unknowns"] - f["rank"]
         seen = f"{unseen:,} of {f['unknowns']:,} directions of A are unseen: a fit is not unique"
     lines = [
-        ("measurements", f"m = {data.m:,}, n = {data.n:,}, {kind}"),
+        ("measurements", f"m = {data.m:,}, n = {data.n:,}, {kind}{mixed}"),
         (
             "row norms",
             f"{f['row_norms'][0]:.4g} to {f['row_norms'][1]:.4g}"

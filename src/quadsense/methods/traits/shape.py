@@ -40,8 +40,8 @@ class Shape:
         Whether there is a tolerance to meet.
     one_sided : bool
         Whether some interval has only one end.
-    mixed : bool
-        Whether readings are sums over rows.
+    raw : int
+        Rows of U, where readings are sums over them; else 0.
     ratio : float
         Worst residual of the start in units of the tolerance, a power of two.
     gram : str
@@ -63,7 +63,7 @@ class Shape:
     rank: int | None = None
     target: bool = True
     one_sided: bool = False
-    mixed: bool = False
+    raw: int = 0
     ratio: float = 32.0
     gram: str = "none"
 
@@ -73,6 +73,16 @@ class Shape:
         if self.rank is not None:
             return "rank"
         return "psd" if self.psd else "symmetric"
+
+    @property
+    def mixed(self) -> bool:
+        """Whether readings are sums over rows."""
+        return self.raw > 0
+
+    @property
+    def rows(self) -> int:
+        """Rows of U."""
+        return self.raw or self.m
 
     @property
     def unknowns(self) -> int:
@@ -92,7 +102,7 @@ class Shape:
     @property
     def row_bytes(self) -> int:
         """Bytes of a dense U."""
-        return self.m * self.n * self.item
+        return self.rows * self.n * self.item
 
     @property
     def matrix_bytes(self) -> int:
@@ -107,7 +117,7 @@ class Shape:
     @property
     def product(self) -> float:
         """Operations of ``F(A)`` or of ``F*(y)``, at the rate of large products."""
-        return self.weight * (1.0 + HALF_RATE / self.n) * self.m * float(self.n) ** 2
+        return self.weight * (1.0 + HALF_RATE / self.n) * self.rows * float(self.n) ** 2
 
 
 class Work(NamedTuple):
