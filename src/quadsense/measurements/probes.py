@@ -176,9 +176,10 @@ class Probes(ABC):
         return self.xp.abs(images[rows, :])
 
     def images(self, Y: Array) -> Array:
-        """``P`` with columns ``u_i* Y^T``: (k, n) to (k, m), each row in one piece."""
+        """``P`` with columns ``u_i* Y^T``: (k, n) to (k, m), each row in one piece, writable."""
         P = self.times(Y.T).T
-        return np.ascontiguousarray(P) if self.xp is np_compat else P
+        # What came from another namespace may be read only.
+        return np.require(P, requirements=("C", "W")) if self.xp is np_compat else P
 
     def through(self, Y: Array, weigh: Weigh) -> tuple[Array, Array]:
         """``P`` with columns ``u_i* Y^T`` and ``sum_i weigh(P)_i u_i``, in one pass where possible.

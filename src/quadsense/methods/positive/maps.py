@@ -24,7 +24,7 @@ def project(F: Sensing, X: Array) -> Array:
     Where readings are sums of rows, those of the rows: see `Mixed`.
     """
     P = F.raw.times(X)
-    return np.conj(P, out=P) if F.is_complex else P
+    return np.conj(P, out=P if P.flags.writeable else None) if F.is_complex else P
 
 
 def squares(P: Array) -> Real:
