@@ -23,7 +23,7 @@ from quadsense.view import text as view
 ROOT = Path(__file__).resolve().parents[1]
 
 SHAPES = [
-    Shape(m, n, complex=complex_, sparse=sparse, copied=sparse, unit_norm=not sparse)
+    Shape(m, n, complex=complex_, sparse=sparse, copied=sparse)
     for (m, n), complex_, sparse in product(
         [(1, 1), (7, 3), (40, 500), (500, 40), (90, 12)], (False, True), (False, True)
     )

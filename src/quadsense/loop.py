@@ -177,6 +177,7 @@ class _Run:
         self.state: Any = None
         self.best: Any = None
         self.found: Enclosure | None = None  # residuals of `best`, where recomputed
+        self.met = False  # whether these are within all tolerances, rounding included
         self.matrix: SensedMatrix | None = None  # that of `best`, where made
         self.status: Status | None = None
         self.reason: Why = None
@@ -224,6 +225,9 @@ class _Run:
                 # Evaluated otherwise than `verify` does: it must hold with room for both roundings.
                 if found is None or not self._surely_met(found):
                     found = self.certify(self.best_matrix())
+                    self.met = is_met(found, self.ends)
+                else:
+                    self.met = True
                 self.found = found
         return self.found
 
@@ -274,7 +278,7 @@ class _Run:
         """End if the recomputed residuals are within tolerance, or take the state up again."""
         self._take(self.state)
         found = self.check_best()
-        if is_met(found, self.ends):
+        if self.met:
             self.end(Status.MET)
             return
         excess = float((to_numpy(found.error) / to_numpy(self.problem.delta)).max())
@@ -340,7 +344,7 @@ class _Run:
     def outcome(self) -> Outcome:
         """What the run came to."""
         found = self.check_best()
-        if self.problem.target and is_met(found, self.ends):  # whatever the method had in mind
+        if self.problem.target and self.met:  # whatever the method had in mind
             self.end(Status.MET)
         assert self.status is not None
         with self.watch.part("certify"), self.watch.heeded(False):

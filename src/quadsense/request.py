@@ -249,8 +249,9 @@ def to_start(start: Any, schedule: str, data: Measurements, scaled: UnitReadings
 
 def start_value(start: str, b: Array, telling: Array, rows: Sensing | None = None) -> float:
     """The tau of ``A_1 = tau I``, from the readings of the unit rows that say something."""
-    known = to_numpy(telling) > 0
-    readings = to_numpy(b)[known]
+    known, readings = to_numpy(telling) > 0, to_numpy(b)
+    if not known.all():
+        readings = readings[known]
     if start == "zero" or not readings.size:
         return 0.0
     if start == "mean" and isinstance(rows, Mixed):  # sums of rows read other than 1 of I

@@ -20,12 +20,8 @@ class Shape:
     ----------
     m, n : int
     complex, sparse, orthonormal : bool
-    unit_norm : bool
-        Whether the rows came with unit norm.
     copied : bool
         Whether rows in single precision are a copy: of a dense NumPy array in double precision.
-    even : bool
-        Whether all tolerances of the unit rows are the same.
     converted : bool
         Whether U came in another type, or in another order of magnitude than float64 squares: it
         was copied before the plan was made.
@@ -53,9 +49,7 @@ class Shape:
     complex: bool = False
     sparse: bool = False
     orthonormal: bool = False
-    unit_norm: bool = True
     copied: bool = True
-    even: bool = True
     converted: bool = False
     started: bool = False
     density: float = 1.0
