@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from quadsense.arrays import Array, is_numpy, to_numpy
 from quadsense.core import packed, products
+from quadsense.core.cholesky import squared_moduli
 from quadsense.measurements.dense import Dense
 from quadsense.measurements.probes import BLOCK_ELEMENTS, OnNumpy, Probes, Weigh
 from quadsense.measurements.sparse import Sparse
@@ -384,8 +385,9 @@ class Sensing:
             return np.concatenate(blocks).astype(np.float32 if single else np.float64).T
         dtype = np.dtype(np.complex64 if self.is_complex else np.float32)
         dtype, inner = dtype if single else np.dtype(kind.dtype), None
-        width = max(NARROW, BLOCK_ELEMENTS // self.m)
-        for first in range(0, self.n, width):  # no copy of U
+        # A copy of U is no larger than K where n <= m; else columns at a time.
+        width = self.n if self.n <= self.m else max(NARROW, BLOCK_ELEMENTS // self.m)
+        for first in range(0, self.n, width):
             block = kind.U[:, first : first + width]
             if self.factors is not None:
                 block = block * self.factors[:, None]
@@ -400,6 +402,8 @@ class Sensing:
 
     def gram(self) -> npt.NDArray[Any]:
         """K whole, (m, m)."""
+        if isinstance(self.kind, Dense) and is_numpy(self.kind.U) and self.n <= self.m:
+            return squared_moduli(self.rows())
         triangle = self.gram_triangle()
         return np.maximum(triangle, triangle.T, order="C")  # zero on one side, or the same
 
