@@ -91,6 +91,7 @@ def test_views_are_of_the_same_rows(case, rng):
     close(weighed.adjoint(y), F.adjoint(s**2 * y), 100)
     close(weighed.rows(), s[:, None] * V)
     close(weighed.squares, s**2)
+    close(weighed.on_numpy().forward(A), s**2 * F.forward(A), 100)
     close(chosen.forward(A), F.forward(A)[[4, 1, 2]], 100)
     close(chosen.adjoint(y[:3]), np.einsum("i,ij,ik->jk", y[:3], V[[4, 1, 2]], V[[4, 1, 2]].conj()))
     close(chosen.combine(y[:3, None] + 0 * V[:3, :1]), V[[4, 1, 2]].T @ y[:3, None], 10)

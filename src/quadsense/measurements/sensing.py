@@ -176,6 +176,7 @@ class Sensing:
         other.__dict__.pop("single", None)
         other.factors = scales if self.factors is None else self.factors * scales
         other.squares = self.squares * scales * scales
+        other.has_unit_norm = False  # so that `on_numpy` keeps the scales
         return other
 
     def only(self, index: npt.NDArray[np.int64]) -> Sensing:

@@ -25,7 +25,7 @@ BLOCKS = 2
 """Blocks of written-out rows that are held at once, as measured."""
 
 BLOCK_ROWS = 1024
-"""Rows of such a block, as in `interior.svec`."""
+"""Rows of such a block, as in `measurements.sensing`."""
 
 FACTORED = 16000
 """Unknowns up to which a normal matrix is formed, as in `interior.coordinates`."""
