@@ -85,8 +85,8 @@ def features(rows: Array, dtype: npt.DTypeLike | None = None) -> Array:
     return out.T
 
 
-def normal_matrix(blocks: Iterable[Array], size: int, dtype: npt.DTypeLike, lower: bool) -> Array:
-    """One triangle of ``sum_i pack(v_i v_i*) pack(v_i v_i*)^T``, N by N in Fortran order.
+def normal_matrix(blocks: Iterable[Array], size: int, dtype: npt.DTypeLike) -> Array:
+    """Upper triangle of ``sum_i pack(v_i v_i*) pack(v_i v_i*)^T``, N by N in Fortran order.
 
     The map is never held whole: each block of it is rebuilt from the rows, which costs a share
     ``1/N`` of the product.
@@ -98,8 +98,6 @@ def normal_matrix(blocks: Iterable[Array], size: int, dtype: npt.DTypeLike, lowe
     size : int
         N.
     dtype : float32 or float64
-    lower : bool
-        Whether the lower triangle is wanted, else the upper.
     """
 
     def parts() -> Iterator[Array]:
@@ -107,19 +105,19 @@ def normal_matrix(blocks: Iterable[Array], size: int, dtype: npt.DTypeLike, lowe
             look()
             yield features(rows, dtype)
 
-    return summed_products(parts(), size, dtype, lower)
+    return summed_products(parts(), size, dtype)
 
 
-def summed_products(parts: Iterable[Array], size: int, dtype: npt.DTypeLike, lower: bool) -> Array:
-    """One triangle of the sum of ``part^T part``, parts of `size` columns in Fortran order."""
+def summed_products(parts: Iterable[Array], size: int, dtype: npt.DTypeLike) -> Array:
+    """Upper triangle of the sum of ``part^T part``, parts of `size` columns in Fortran order."""
     rank_update = blas.ssyrk if np.dtype(dtype) == np.float32 else blas.dsyrk
     M = np.zeros((size, size), dtype=dtype, order="F")
     for part in parts:
         with all_for_blas():
-            if not lower and divided(len(part) * float(size) ** 2, dtype):
+            if divided(len(part) * float(size) ** 2, dtype):
                 M = inner_upper(part, M)
                 continue
-            M = rank_update(1.0, part, beta=1.0, c=M, trans=1, lower=int(lower), overwrite_c=1)
+            M = rank_update(1.0, part, beta=1.0, c=M, trans=1, lower=0, overwrite_c=1)
     return M
 
 

@@ -308,10 +308,8 @@ class Mixed(Sensing):
             total += W[:, index] @ packed.features(rows, np.float64)
         return total.astype(dtype, copy=False)
 
-    def normal(
-        self, weights: Any = None, dtype: npt.DTypeLike = np.float64, lower: bool = False
-    ) -> npt.NDArray[Any]:
-        """``F* diag(weights) F`` on packed matrices, one triangle: N by N, Fortran order."""
+    def normal(self, weights: Any = None, dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
+        """``F* diag(weights) F`` on packed matrices, its upper triangle: N by N, Fortran order."""
         roots = None if weights is None else np.sqrt(to_numpy(weights))
 
         def parts() -> Iterator[Array]:
@@ -321,7 +319,7 @@ class Mixed(Sensing):
                 rows = rows if roots is None else rows * roots[part, None]
                 yield np.asfortranarray(rows, dtype=dtype)
 
-        return packed.summed_products(parts(), self.unknowns, dtype, lower)
+        return packed.summed_products(parts(), self.unknowns, dtype)
 
     # --- what sums of rows do not have -------------------------------------------------------
 

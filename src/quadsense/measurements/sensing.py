@@ -443,10 +443,8 @@ class Sensing:
         """F as an explicit matrix on packed matrices, (m, N). Small problems only."""
         return packed.features(to_numpy(self.rows()))
 
-    def normal(
-        self, weights: Any = None, dtype: npt.DTypeLike = np.float64, lower: bool = False
-    ) -> npt.NDArray[Any]:
-        """``F* diag(weights) F`` on packed matrices, one triangle: N by N, Fortran order."""
+    def normal(self, weights: Any = None, dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
+        """``F* diag(weights) F`` on packed matrices, its upper triangle: N by N, Fortran order."""
         factors = None if weights is None else np.sqrt(np.sqrt(to_numpy(weights)))
 
         def parts() -> Iterator[Array]:
@@ -455,4 +453,4 @@ class Sensing:
                 rows = to_numpy(self.block(first, last))
                 yield rows if factors is None else rows * factors[first:last, None]
 
-        return packed.normal_matrix(parts(), self.unknowns, dtype, lower)
+        return packed.normal_matrix(parts(), self.unknowns, dtype)
