@@ -213,7 +213,7 @@ def inspect(
 @click.option("--start", type=click.Choice(STARTS), help="Multiple of I to start from.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of all randomness.")
 @click.option("--max-iter", type=int, help="Most iterations.")
-@click.option("--time-limit", type=float, help="Most seconds of iterating.")
+@click.option("--time-limit", type=float, help="Most seconds, from the beginning of the solve.")
 @click.option("--conjugate", is_flag=True, default=None, help="Rows are given as u_i*.")
 @click.option("-o", "--output", help="Write the result here (.npz).")
 @click.option("--dense", help="Also write A as a dense array here (.npy).")
