@@ -11,6 +11,7 @@ from quadsense.arrays import Array, Vector, to_numpy
 from quadsense.core.ends import Ends
 from quadsense.core.forms import MeasuredForm
 from quadsense.core.matrix import SensedMatrix
+from quadsense.core.question import Question
 from quadsense.measurements.gram import Gram
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.traits.options import Options
@@ -68,6 +69,8 @@ class Problem:
         Largest rank of A (`factored`); None where it may grow.
     prove : Prover or None
         What a dual vector proves of the user's data.
+    question : Question or None
+        Which A is wanted of those that fit, on the unit rows; None where any will do.
     options : Options
         The user's wishes: those of the method that runs.
     seed : int
@@ -87,6 +90,7 @@ class Problem:
     error_unit: float = 1.0
     rank: int | None = None
     prove: Prover | None = None
+    question: Question | None = None
     options: Any = field(default_factory=Options)
     seed: int = 0
 
