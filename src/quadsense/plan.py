@@ -19,6 +19,7 @@ from quadsense.core.matrix import SensedMatrix
 from quadsense.machine import Rates, known_rates
 from quadsense.measurements import Measurements
 from quadsense.measurements.gram import gram_form
+from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.probes import BLOCK_ELEMENTS
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.sparse import Sparse
@@ -136,7 +137,8 @@ def shape_of(
         rank=rank,
         target=target,
         one_sided=data.sides is not None,
-        raw=0 if data.mix is None else rows.raw.m,
+        raw=rows.raw.m if isinstance(rows, Mixed) else 0,
+        constrained=bool(data.hard.any()),
         ratio=2.0 ** min(200, math.ceil(math.log2(max(ratio, 1.0)))),
     )
 

@@ -35,6 +35,8 @@ class Traits:
         What it needs of the operator: the rows, K (always or in some shapes), and K = I.
     mixes : bool
         Whether it takes readings that are sums over rows (`mix`): those have no row of their own.
+    constraints : bool
+        Whether it takes linear constraints and equalities.
     proves : bool
         Whether it can prove that nothing fits.
     preferences : frozenset of str
@@ -55,6 +57,7 @@ class Traits:
     random: ClassVar[bool]
     needs: ClassVar[frozenset[str]]
     mixes: ClassVar[bool] = False
+    constraints: ClassVar[bool] = False
     proves: ClassVar[bool] = False
     preferences: ClassVar[frozenset[str]] = frozenset({"any"})
     begins_anew: ClassVar[bool] = True
@@ -109,6 +112,7 @@ class Traits:
             and (cls.one_sided or not shape.one_sided)
             and (cls.without_tolerance or shape.target)
             and (cls.mixes or not shape.mixed)
+            and (cls.constraints or not shape.constrained)
             and shape.prefer in cls.preferences
             and (shape.orthonormal or "orthonormal" not in cls.needs)
         )

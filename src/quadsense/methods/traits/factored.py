@@ -43,6 +43,7 @@ class FactoredTraits(Traits):
     summary: ClassVar[str] = "A positive semidefinite of low rank: descent on its factor"
     cones: ClassVar[frozenset[Cone]] = frozenset({"rank"})
     mixes: ClassVar[bool] = True
+    constraints: ClassVar[bool] = True
     one_sided: ClassVar[bool] = False
     without_tolerance: ClassVar[bool] = False
     random: ClassVar[bool] = True
