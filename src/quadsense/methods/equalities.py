@@ -13,6 +13,7 @@ from quadsense.arrays import Vector, device, is_numpy, to_numpy
 from quadsense.core.ends import Ends
 from quadsense.core.forms import MeasuredForm
 from quadsense.core.matrix import SensedMatrix
+from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
 from quadsense.watch import look
 
@@ -55,7 +56,7 @@ def nearest_exact(rows: Sensing, ends: Ends, matrix: SensedMatrix) -> SensedMatr
     equal = np.flatnonzero(ends.exact)
     if not 0 < equal.size <= MOST_EQUALITIES:
         return None
-    E, goal = rows.on_numpy().only(equal), ends.lo[equal]
+    E, goal = _equalities(rows, equal), ends.lo[equal]
     with np.errstate(all="ignore"):
         if matrix.factor is not None:
             X = to_numpy(matrix.factor)
@@ -68,6 +69,12 @@ def nearest_exact(rows: Sensing, ends: Ends, matrix: SensedMatrix) -> SensedMatr
             return _held_coefficients(rows, equal, goal, matrix)
         A = _held_dense(E, goal, to_numpy(matrix.to_dense()))
         return None if A is None else SensedMatrix.from_dense(_beside(rows, A))
+
+
+def _equalities(rows: Sensing, equal: npt.NDArray[np.intp]) -> Sensing:
+    """Those rows alone."""
+    chosen = rows.on_numpy().only(equal)
+    return chosen.narrowed() if isinstance(chosen, Mixed) else chosen
 
 
 def _beside(rows: Sensing, values: Matrix) -> Any:
@@ -109,7 +116,7 @@ def _held_coefficients(
     rows: Sensing, equal: npt.NDArray[np.intp], goal: Vector, matrix: SensedMatrix
 ) -> SensedMatrix | None:
     """The same for a matrix that is only known by its coefficients."""
-    solve, worst, best = _Solver(rows.on_numpy().only(equal).gram()), np.inf, None
+    solve, worst, best = _Solver(_equalities(rows, equal).gram()), np.inf, None
     for _ in range(STEPS):
         form = matrix.form
         assert isinstance(form, MeasuredForm)
