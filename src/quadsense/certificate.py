@@ -303,7 +303,7 @@ class Certificate:
             yield data.without_tolerance(), "no tolerance", True
             return
         own = self._own_ends(data)
-        if data.ends is None or _same(data.ends, own):
+        if data.ends is None or _same(data.ends, data.with_ends(own).ends):
             yield data.with_ends(own), _words(own), True
             return
         yield data.with_ends(own), f"the result's own tolerance, {_words(own)}", True
@@ -324,14 +324,16 @@ class Certificate:
         return data.with_ends(ends)
 
     def _own_ends(self, data: Measurements) -> Ends:
-        """The intervals of the solve, on readings of these data."""
+        """The intervals of the solve, on readings of these data; constraints have their own."""
+        own = slice(0, data.measured)
+        b = to_numpy(data.b)[own]
         if self.lo is not None and self.hi is not None:
             if not np.all(self.lo <= self.hi):
-                return Ends.around(to_numpy(data.b), np.full(data.m, np.nan))
-            norms = to_numpy(data.unit_rows.norms)
-            return Ends.between(to_numpy(self.lo), to_numpy(self.hi), norms)
+                return Ends.around(b, np.full(b.size, np.nan))
+            norms = to_numpy(data.unit_rows.norms)[own]
+            return Ends.between(to_numpy(self.lo)[own], to_numpy(self.hi)[own], norms)
         tolerance = np.asarray(to_numpy(self.tolerance), dtype=np.float64)
-        return Ends.around(to_numpy(data.b), tolerance)
+        return Ends.around(b, tolerance[own])
 
     def _check(self, data: Measurements, words: str, own: bool) -> Verification:
         """Every statement against one tolerance."""
@@ -536,9 +538,9 @@ def _at_most(small: float, large: float) -> bool:
     return small <= large + AGREE * max(abs(small), abs(large))
 
 
-def _same(one: Ends, other: Ends) -> bool:
+def _same(one: Ends, other: Ends | None) -> bool:
     """Whether two sets of intervals agree to the last bit but one."""
-    return all(
+    return other is not None and all(
         bool(np.allclose(a, b, rtol=4.0 * UNIT, atol=0.0))
         for a, b in ((one.lo, other.lo), (one.hi, other.hi), (one.unit, other.unit))
     )
