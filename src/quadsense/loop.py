@@ -415,7 +415,8 @@ def run(
         bounds included, are within the tolerance.
     """
     outcome, near = _run(method, problem, certify, tolerance, limits, warm)
-    while near and outcome.status is Status.STALLED:  # the fits found so have no room for a step
+    undone = (Status.STALLED, Status.UNDECIDED)
+    while near and outcome.status in undone:  # the fit that was found has no room for a step
         ends = problem.ends.narrowed(outcome.matrix.norm())
         if ends is None:
             break

@@ -166,7 +166,7 @@ class Ends:
         with np.errstate(over="ignore", under="ignore"):
             width = np.maximum(NARROWER * self.unit, WIDTHS * self.grain * size)
         unit = np.where(self.exact, np.minimum(width, self.unit), self.unit)
-        return None if np.array_equal(unit, self.unit) else replace(self, unit=unit)
+        return replace(self, unit=unit) if np.any(unit < 0.5 * self.unit) else None
 
     def opened(self) -> Ends:
         """The same for methods: equalities as intervals of half-width `unit`."""
