@@ -16,9 +16,11 @@ from quadsense.core.ends import UNIT, Ends
 from quadsense.core.forms import MeasuredForm
 from quadsense.core.matrix import SensedMatrix
 from quadsense.measurements import Measurements
+from quadsense.measurements.constraints import Constraint
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.oracle import SpectralOracle
 from quadsense.measurements.validate import checked_vector
+from quadsense.objective import Objective, check_objective
 from quadsense.proofs.hitting import smallest_hitting_set
 from quadsense.proofs.infeasible import check_infeasible
 from quadsense.proofs.lower import best_error_bound
@@ -52,7 +54,7 @@ class Values:
     """
 
     def __init__(self, data: Measurements, found: Enclosure, set_aside: Any = ()) -> None:
-        self.data, self.set_aside = data, set_aside
+        self.data, self.set_aside, self.found = data, set_aside, found
         self._z, self._spread = to_numpy(found.z), to_numpy(found.error)
         self._norms = to_numpy(data.unit_rows.norms)
         # u = 0 reads 0 whatever A is
@@ -183,6 +185,10 @@ class Certificate:
         How many may be left out.
     condition : str
         With "infeasible" and "optimal": what the lower bound takes for granted, if anything.
+    objective : Objective or None
+        What A costs by the preference and bounds on it; None where any fit was wanted.
+    constraints : tuple of Constraint
+        Linear constraints of the solve: the last rows of `tolerance`, `dual`, `lo`, `hi`.
     data : Measurements or None
         The measurements of the solve; None for a result read from a file.
     """
@@ -203,6 +209,8 @@ class Certificate:
     set_aside: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     allowed: int = 0
     condition: str = ""
+    objective: Objective | None = None
+    constraints: tuple[Constraint, ...] = ()
     data: Measurements | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:
@@ -274,15 +282,17 @@ class Certificate:
             if b is None and "bounds" not in explicit and self.lo is not None:
                 options["bounds"] = (self.lo, self.hi)
             data = Measurements(U, b, delta=delta, **options)
+        data = self._constrained(data)
         if data.n != self.matrix.shape[0]:
             raise ValueError(
                 f"the result is of order {self.matrix.shape[0]}, but the data have n = {data.n}"
             )
         if data.m != np.size(self.tolerance):
+            count, k = np.size(self.tolerance), len(self.constraints)
             raise ValueError(
-                f"the result is about {np.size(self.tolerance)} measurements, the data are {data.m}"
+                f"the result is about {count - k} measurements, the data are {data.m - k}"
             )
-        if self.kind == "optimal":
+        if self.kind == "optimal" and not self._slack:
             if data.from_bounds:
                 raise ValueError("the result is about readings b, but the data are intervals")
             yield data.without_tolerance(), "no tolerance", True
@@ -295,6 +305,16 @@ class Certificate:
         which = f"the {' and '.join(explicit)} given" if explicit else "the data's tolerance"
         yield data, f"{which}, which differs, {_words(data.ends)}", False
 
+    @property
+    def _slack(self) -> bool:
+        return self.objective is not None and self.objective.preference.slack
+
+    def _constrained(self, data: Measurements) -> Measurements:
+        """The data with the constraints of the solve."""
+        if not self.constraints or data.constraints:
+            return data
+        return data.constrained(None, self.constraints)
+
     def own_data(self, U: Any, b: Any, options: dict[str, Any]) -> Measurements:
         """The measurements with the intervals of the solve, whatever else they come with."""
         conjugate, mix = options.get("conjugate", self.conjugate), options.get("mix")
@@ -305,8 +325,8 @@ class Certificate:
             data = Measurements(U, bounds=bounds, conjugate=conjugate, mix=mix)
         else:
             data = Measurements(U, b, conjugate=conjugate, mix=mix)
-        ends = self._own_ends(data)
-        return data.with_ends(ends)
+        data = self._constrained(data)
+        return data.with_ends(self._own_ends(data))
 
     def _own_ends(self, data: Measurements) -> Ends:
         """The intervals of the solve, on readings of these data."""
@@ -348,7 +368,23 @@ class Certificate:
             self.kind, self._check_infeasible
         )
         checks.extend(claim(kept_data, values, words, own))
+        if own and self.objective is not None:
+            if self.kind == "infeasible":
+                checks.append(Check("objective", False, "none is claimed where nothing fits"))
+            else:
+                fits = self._fits(data, values)
+                checks.extend(
+                    check_objective(kept_data, self.objective, self.matrix, values.found, fits)
+                )
         return Verification(tuple(checks))
+
+    def _fits(self, data: Measurements, values: Values) -> bool:
+        """Whether A is one of those that the preference is over."""
+        met = values.met.copy()
+        met[self.set_aside] = True
+        assert self.objective is not None
+        preference = self.objective.preference
+        return bool((met if preference.target and not preference.slack else met[data.measured :]).all())
 
     def _check_form(self, data: Measurements) -> Check:
         """Whether the certificate is one at all."""
@@ -393,6 +429,10 @@ class Certificate:
     def _check_optimal(
         self, data: Measurements, values: Values, words: str, own: bool
     ) -> Iterator[Check]:
+        if self.objective is not None:
+            yield Check("lower bound", self.lower_bound <= 0.0, "none is claimed on the ratio")
+            yield Check("no matrix is preferred, up to the gap", self.objective.closed)
+            return
         upper, lower, condition = float(values.upper.max()), 0.0, ""
         if self.dual is not None:
             size = self.matrix.norm()

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from quadsense.arrays import Array, like, to_numpy
+from quadsense.arrays import Array, Vector, like, to_numpy
 from quadsense.core.ends import Ends
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.progress import looked
@@ -79,7 +79,7 @@ class Outcome:
     """How a run ended: the best matrix, its recomputed residuals, and why it stopped.
 
     `state` is the best state, of which `matrix` is made; None where there was no time for one.
-    `warm` is what the next method may begin from.
+    `warm` is what the next method may begin from, `dual` the vector of the best lower bound.
     """
 
     state: Any
@@ -91,6 +91,7 @@ class Outcome:
     history: History
     lemma: str = ""
     warm: Warm = COLD
+    dual: Vector | None = None
 
     @property
     def n_iter(self) -> int:
@@ -357,7 +358,7 @@ class _Run:
         warm = Warm(matrix, matrix.factor, dual if claim is None else claim.dual)
         return Outcome(
             self.best, matrix, found, self.status, self.reason, claim, self.recorder.history(),
-            self.lemma, warm,
+            self.lemma, warm, dual,
         )  # fmt: skip
 
 

@@ -137,6 +137,7 @@ def shape_of(
         target=target,
         one_sided=data.sides is not None,
         raw=0 if data.mix is None else rows.raw.m,
+        constrained=data.measured < data.m or bool(np.any(data.ends.exact)),
         ratio=2.0 ** min(200, math.ceil(math.log2(max(ratio, 1.0)))),
     )
 
@@ -216,7 +217,11 @@ def _chosen(shape: Shape, known: tuple[str, ...], reasons: list[str]) -> tuple[s
         why = kind.suits(shape) if kind.mixes or not shape.mixed else None
         if why is not None:
             reasons.append(why)
-            return (name, *kind.hands_over)
+            after = kind.hands_over
+            if shape.prefer != "any" and shape.target and not shape.prefer.startswith("slack_"):
+                # Where the question is not answered, any fit, or a proof that there is none.
+                after += _chosen(replace(shape, prefer="any"), known, reasons)
+            return tuple(dict.fromkeys((name, *after)))
     # Only where rank goes without a tolerance, which is refused with its own words.
     raise ValueError(f"no method seeks {shape.cone} matrices like this")
 

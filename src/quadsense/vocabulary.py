@@ -22,6 +22,7 @@ class Status(StrEnum):
     MET = "met"
     OPTIMAL = "optimal"
     INFEASIBLE = "infeasible"
+    LOCAL = "local"
     UNDECIDED = "undecided"
     MAX_ITER = "max_iter"
     TIME_LIMIT = "time_limit"
@@ -212,6 +213,20 @@ class Verdict:
     reason : Reason or None
         Why nothing was decided, where nothing was.
     advice : tuple of Advice
+    prefer : str
+        Which A was wanted: a value of `prefer`, or "slack_max", "slack_sum", "slack_squares".
+    objective, objective_lower, objective_upper : float or None
+        What A costs by that, and bounds on the best value; None where any fit was wanted.
+    optimal : bool or None
+        Whether the preference is certified; None where there is none, or that was not looked into.
+    objective_condition : str
+        What the bound takes for granted, if anything.
+    broken : tuple of str
+        Linear constraints that A does not hold.
+    blamed : tuple of str
+        Linear constraints that carry most of a contradiction.
+    interpolates : bool
+        Whether there are no more readings than unknowns and no tolerance: nearly any would fit.
     """
 
     status: Status
@@ -239,6 +254,15 @@ class Verdict:
     suspects: tuple[int, ...] = ()
     reason: Reason | None = None
     advice: tuple[Advice, ...] = ()
+    prefer: str = "any"
+    objective: float | None = None
+    objective_lower: float | None = None
+    objective_upper: float | None = None
+    optimal: bool | None = None
+    objective_condition: str = ""
+    broken: tuple[str, ...] = ()
+    blamed: tuple[str, ...] = ()
+    interpolates: bool = False
 
     @property
     def kept(self) -> int:
