@@ -54,7 +54,7 @@ class Values:
     """
 
     def __init__(self, data: Measurements, found: Enclosure, set_aside: Any = ()) -> None:
-        self.data, self.set_aside, self.found = data, set_aside, found
+        self.data, self.set_aside = data, set_aside
         self._z, self._spread = to_numpy(found.z), to_numpy(found.error)
         self._norms = to_numpy(data.unit_rows.norms)
         # u = 0 reads 0 whatever A is
@@ -68,6 +68,11 @@ class Values:
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             mine = self._z * self._norms * self._norms
         return mine if self._dead is None else np.where(self._dead, -self._ends.reading, mine)
+
+    @property
+    def reads(self) -> Vector:
+        """``u_i* A u_i``."""
+        return np.asarray(self._mine + self._ends.reading)
 
     @cached_property
     def residuals(self) -> Vector:
@@ -373,8 +378,9 @@ class Certificate:
                 checks.append(Check("objective", False, "none is claimed where nothing fits"))
             else:
                 fits = self._fits(data, values)
+                reads, error = values.reads, values.error
                 checks.extend(
-                    check_objective(kept_data, self.objective, self.matrix, values.found, fits)
+                    check_objective(kept_data, self.objective, self.matrix, reads, error, fits)
                 )
         return Verification(tuple(checks))
 

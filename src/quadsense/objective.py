@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from quadsense.arrays import Vector, to_numpy
+from quadsense.arrays import Vector
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.question import Question
 from quadsense.measurements import Measurements
 from quadsense.preferences import Preference, make_question
-from quadsense.proofs.objective import objective_bound, objective_value
-from quadsense.proofs.rounding import Enclosure
+from quadsense.proofs.objective import objective_bound
+from quadsense.proofs.value import objective_value
 from quadsense.verification import Check
 
 NOTHING = 1e-8
@@ -60,7 +60,8 @@ def make_objective(
     data: Measurements,
     preference: Preference,
     matrix: SensedMatrix,
-    found: Enclosure,
+    reads: Vector,
+    error: Vector,
     dual: Vector | None,
     *,
     fits: bool,
@@ -74,8 +75,8 @@ def make_objective(
         Without the rows set aside.
     preference : Preference
     matrix : SensedMatrix
-    found : Enclosure
-        What the matrix reads, less ``data.unit_ends.reading``.
+    reads, error : ndarray of shape (m,)
+        What the matrix reads, and a bound on its rounding.
     dual : ndarray of shape (m,) or None
         For the user's rows.
     fits : bool
@@ -85,8 +86,8 @@ def make_objective(
     question = make_question(data, preference)
     if question is None:
         return None
-    value, error = objective_value(data, question, matrix, found)
-    above = value + error if fits and math.isfinite(value) else math.inf
+    value, slip = objective_value(question, matrix, reads, error)
+    above = value + slip if fits and math.isfinite(value) else math.inf
     below, condition = -math.inf, ""
     if dual is not None and np.all(np.isfinite(dual)):
         bound = objective_bound(data, question, dual, size=matrix.norm(), upper=above)
@@ -136,11 +137,16 @@ def _size(question: Question, matrix: SensedMatrix) -> float:
 
 
 def check_objective(
-    data: Measurements, stated: Objective, matrix: SensedMatrix, found: Enclosure, fits: bool
+    data: Measurements,
+    stated: Objective,
+    matrix: SensedMatrix,
+    reads: Vector,
+    error: Vector,
+    fits: bool,
 ) -> Iterator[Check]:
     """Recompute all that is stated of the preference, from the data alone."""
     again = make_objective(
-        data, stated.preference, matrix, found, stated.dual, fits=fits, gap=stated.gap
+        data, stated.preference, matrix, reads, error, stated.dual, fits=fits, gap=stated.gap
     )
     if again is None:
         yield Check("objective", False, "nothing was preferred")
@@ -165,7 +171,3 @@ def check_objective(
     # What the bounds say, not more: a claim of less is no lie.
     yield Check("the preference is certified", again.closed or not stated.closed)
 
-
-def user_weights(data: Measurements) -> Vector | None:
-    """The weights as given, one a reading."""
-    return None if data.weights is None else np.asarray(to_numpy(data.weights))

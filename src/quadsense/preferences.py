@@ -122,9 +122,6 @@ def make_question(data: Measurements, preference: Preference) -> Question | None
         middle = ends.middle() if target else to_numpy(data.b)
         lo[two] = hi[two] = middle[two]
         weights[two] = 1.0 / ends.unit[two]
-    dead = to_numpy(data.unit_rows.nonzero) == 0
-    if dead.any():  # u = 0 reads 0 whatever A is: a constant, see `constant`
-        lo[dead], hi[dead], weights[dead], reading[dead], hard[dead] = -np.inf, np.inf, 0, 0, False
     return Question(
         rows=TERMS[name],
         lo=lo,
@@ -165,9 +162,17 @@ def _squares(data: Measurements, preference: Preference, hard: Any) -> tuple[Vec
 
 
 def on_unit_rows(question: Question, data: Measurements) -> Question:
-    """The question on the rows of unit norm that methods see."""
+    """The question on the rows of unit norm that methods see.
+
+    A row of zeros reads 0 whatever A is: it is asked for nothing.
+    """
     norms = to_numpy(data.unit_rows.norms)
-    safe = np.where(norms > 0.0, norms, 1.0)
+    dead = norms == 0.0
+    if dead.any():
+        free = {"lo": -np.inf, "hi": np.inf, "weights": 0.0, "reading": 0.0, "hard": False}
+        changed = {key: np.where(dead, value, getattr(question, key)) for key, value in free.items()}
+        question = replace(question, **changed)
+    safe = np.where(dead, 1.0, norms)
     if np.all(safe == 1.0):
         return question
     with np.errstate(over="ignore", under="ignore"):
