@@ -21,7 +21,7 @@ from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.oracle import SpectralOracle
 from quadsense.measurements.validate import checked_vector
 from quadsense.objective import Objective, check_objective
-from quadsense.proofs.hitting import smallest_hitting_set
+from quadsense.proofs.hitting import cannot_be_hit, smallest_hitting_set
 from quadsense.proofs.infeasible import check_infeasible
 from quadsense.proofs.lower import best_error_bound
 from quadsense.proofs.rounding import Enclosure, enclosure
@@ -462,8 +462,11 @@ class Certificate:
             return
         duals = np.atleast_2d(self.dual)
         proofs = [check_infeasible(data, dual, self.psd, alone=True) for dual in duals]
-        hitting = smallest_hitting_set([dual != 0.0 for dual in duals])
-        fewest = 0 if hitting is None else hitting.size
+        supports = [dual[: data.measured] != 0.0 for dual in duals]
+        fewest: float = math.inf
+        if not cannot_be_hit(supports):
+            hitting = smallest_hitting_set(supports)
+            fewest = 0 if hitting is None else hitting.size
         enough = all(proof.proved for proof in proofs) and fewest > self.allowed
         text = f"against {words}; {len(proofs)} proofs, which only {fewest} rows can hit"
         yield Check(f"{which} misses {self.allowed} rows or fewer", enough, text)
