@@ -354,7 +354,8 @@ class _Run:
             dual = self.method.dual(self.program, self.state)
         if claim is None and dual is not None and not self.problem.target:
             claim = Claim("undecided", self.reason, dual)  # at a limit: what is known by then
-        warm = Warm(matrix, matrix.factor, dual if claim is None else claim.dual)
+        factor = matrix.factor if matrix.signs is None else None
+        warm = Warm(matrix, factor, dual if claim is None else claim.dual)
         return Outcome(
             self.best, matrix, found, self.status, self.reason, claim, self.recorder.history(),
             self.lemma, warm,

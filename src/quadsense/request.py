@@ -239,7 +239,7 @@ def to_start(start: Any, schedule: str, data: Measurements, scaled: UnitReadings
     form = on_rows_of(matrix, data).form
     if isinstance(form, MeasuredForm) and form.rows is data.unit_rows:
         return Start(form.tau, form.base, form.c, Warm(matrix))
-    values, factor = np.asarray(matrix), matrix.factor
+    values, factor = np.asarray(matrix), None if matrix.signs is not None else matrix.factor
     if np.iscomplexobj(values) and not data.unit_rows.is_complex:
         # Real rows see the real part alone.
         values, factor = np.ascontiguousarray(values.real), None
