@@ -18,7 +18,7 @@ from quadsense.interrupts import Interrupted
 from quadsense.machine import known_rates, measure_rates
 from quadsense.method_options import MethodChoice, MethodCommand
 from quadsense.plan import Shape, make_plan, shape_of
-from quadsense.request import STARTS, check_rank
+from quadsense.request import STARTS, to_rank
 from quadsense.typing import MethodName, StartName
 from quadsense.view import text as view
 from quadsense.vocabulary import Status
@@ -282,22 +282,25 @@ def solve(
     return EXIT[Status.INTERRUPTED] if interrupted else EXIT.get(result.status, NOT_MET)
 
 
-def _rank(text: str | None) -> int | Literal["auto"] | None:
+def _rank(text: str | None) -> int | tuple[int, int] | Literal["auto"] | None:
     if text is None:
         return None
     if text == "auto":
         return "auto"
     try:
+        if "," in text:
+            plus, minus = (int(part) for part in text.split(","))
+            return plus, minus
         return int(text)
     except ValueError:
-        raise ValueError(f"--rank must be a whole number or 'auto', got {text!r}") from None
+        raise ValueError(
+            f"--rank must be a whole number or 'auto', or two numbers p,q, got {text!r}"
+        ) from None
 
 
 def _order(text: str | None, n: int) -> int | None:
     """The plan's word for a rank, 0 where it may grow; refused where `solve` would refuse it."""
-    rank = _rank(text)
-    check_rank(rank, n)
-    return 0 if isinstance(rank, str) else rank
+    return to_rank(_rank(text), n).order
 
 
 def _check_outputs(file: str, output: str | None, dense: str | None) -> None:

@@ -271,6 +271,10 @@ class _Run:
             self._take(self.state)
             self.check_best()
             self.end(Status.OPTIMAL, claim.reason)
+        elif claim.kind == "local":
+            self._take(self.state)
+            self.check_best()
+            self.end(Status.LOCAL, claim.reason)
         else:
             self._check_met()
 

@@ -33,7 +33,7 @@ def solve(
     bounds: tuple[RealOrVector, RealOrVector] | None = None,
     method: MethodName = "auto",
     psd: bool | None = None,
-    rank: Whole | Literal["auto"] | None = None,
+    rank: Whole | tuple[Whole, Whole] | Literal["auto"] | None = None,
     start: StartName | MatrixLike | SensedMatrix | Result | None = None,
     schedule: ScheduleName = "continuation",
     allow_violations: Whole = 0,
@@ -67,9 +67,11 @@ def solve(
         `psd`, "factored" for `rank`.
     psd : bool, optional
         Seek A among the positive semidefinite matrices only.
-    rank : int or "auto", optional
+    rank : int, (int, int) or "auto", optional
         Seek A among the positive semidefinite matrices of at most this rank, or let the rank grow
-        until delta is met.
+        until delta is met; ``(p, q)``: among those of at most p positive and q negative
+        eigenvalues. Without a tolerance it is least squares that is sought, and the status LOCAL:
+        at rest, with nothing proved.
     start : {"mean", "tau", "zero"}, matrix or Result, optional
         The A_1 from which the nearest fit is sought: the multiple of I that fits best, the
         largest reading times I (the paper's, and the default of its schedule), 0 (readings
