@@ -125,6 +125,7 @@ def _certificate(request: Request, answer: Answer, values: Values) -> Certificat
     kind, lower, dual, condition = "none", 0.0, None, ""
     target = request.problem.target
     contradictions = data.contradictions() if target else NOTHING
+    gap = getattr(request.problem.options, "gap", 0.0)
     left = np.setdiff1d(contradictions, answer.set_aside) if contradictions.size else NOTHING
     if outcome.status is Status.MET and not left.size:
         kind = "met"
@@ -136,8 +137,10 @@ def _certificate(request: Request, answer: Answer, values: Values) -> Certificat
             size = answer.matrix.norm()
             with _proving(request, answer):
                 lower, condition = best_error_bound(data, dual, upper, request.positive, size)
-        ended = outcome.status in (Status.OPTIMAL, Status.UNDECIDED, Status.STALLED)
-        if ended and within_gap(data, upper, lower, request.problem.options.gap):
+        ended = outcome.status in (
+            Status.OPTIMAL, Status.UNDECIDED, Status.STALLED, Status.LOCAL
+        )  # fmt: skip
+        if ended and within_gap(data, upper, lower, gap):
             kind = "optimal"
     elif request.allowed:
         dual = answer.proofs
@@ -182,7 +185,8 @@ def _certificate(request: Request, answer: Answer, values: Values) -> Certificat
         conjugate=data.unit_rows.conjugate,
         psd=request.positive,
         rank=request.problem.rank,
-        gap=request.problem.options.gap if kind == "optimal" else 0.0,
+        signs=request.problem.signs or (),
+        gap=gap if kind == "optimal" else 0.0,
         set_aside=answer.set_aside,
         allowed=request.allowed,
         condition=condition,
@@ -265,7 +269,8 @@ def _reason(answer: Answer, status: Status) -> Reason | None:
 def _advice(request: Request, answer: Answer, status: Status) -> tuple[Advice, ...]:
     """Advice that costs next to nothing to give."""
     data = request.data
-    if not status.success or request.positive or data.n > SMALL_ORDER:
+    indefinite = request.problem.signs is not None
+    if not status.success or request.positive or indefinite or data.n > SMALL_ORDER:
         return ()
     b = to_numpy(data.b)
     if b.min() < 0.0:

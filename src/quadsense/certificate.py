@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from quadsense.arrays import Array, Vector, device, is_numpy, like, to_numpy
 from quadsense.core.ends import UNIT, Ends
-from quadsense.core.forms import MeasuredForm
+from quadsense.core.forms import FactorForm, MeasuredForm
 from quadsense.core.matrix import SensedMatrix
 from quadsense.measurements import Measurements
 from quadsense.measurements.constraints import Constraint
@@ -183,7 +183,9 @@ class Certificate:
     gap : float
         With "optimal": the claimed relative distance of the two bounds.
     rank : int or None
-        The largest rank that was asked for.
+        The largest rank that was asked for, of a positive semidefinite A.
+    signs : tuple of int
+        The most positive and the most negative eigenvalues that were asked for; () where neither.
     set_aside : ndarray of int
         Measurements that the claim leaves out, all of which the matrix misses.
     allowed : int
@@ -210,6 +212,7 @@ class Certificate:
     conjugate: bool = False
     psd: bool = False
     rank: int | None = None
+    signs: tuple[int, ...] = ()
     gap: float = 0.0
     set_aside: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     allowed: int = 0
@@ -359,6 +362,11 @@ class Certificate:
             checks.append(Check("upper bound", known or self.upper_bound == math.inf, text))
         if self.psd and self.kind != "infeasible":
             checks.append(Check("positive semidefinite", is_positive(self.matrix)))
+        if self.signs and self.kind != "infeasible":
+            found, asked = inertia_of(self.matrix), self.signs
+            text = f"found {found}, asked for at most {asked}"
+            held = len(asked) == 2 and found[0] <= asked[0] and found[1] <= asked[1]
+            checks.append(Check("positive and negative eigenvalues", held, text))
         if self.rank is not None and self.kind != "infeasible":
             rank = rank_of(self.matrix)
             text = f"found {rank}, asked for at most {self.rank}"
@@ -390,7 +398,9 @@ class Certificate:
         met[self.set_aside] = True
         assert self.objective is not None
         preference = self.objective.preference
-        return bool((met if preference.target and not preference.slack else met[data.measured :]).all())
+        return bool(
+            (met if preference.target and not preference.slack else met[data.measured :]).all()
+        )
 
     def _check_form(self, data: Measurements) -> Check:
         """Whether the certificate is one at all."""
@@ -594,9 +604,18 @@ def rank_of(matrix: SensedMatrix) -> int:
     return int(np.count_nonzero(values > 16.0 * UNIT * values.size * values.max()))
 
 
+def inertia_of(matrix: SensedMatrix) -> tuple[int, int]:
+    """Positive and negative eigenvalues: at most so many by its form, or not rounding."""
+    if isinstance(matrix.form, FactorForm):
+        return matrix.form.inertia
+    values = np.linalg.eigvalsh(np.asarray(matrix))
+    slip = 16.0 * UNIT * values.size * float(np.max(np.abs(values)))
+    return int(np.count_nonzero(values > slip)), int(np.count_nonzero(values < -slip))
+
+
 def is_positive(matrix: SensedMatrix) -> bool:
     """Whether A is positive semidefinite: by its form, or up to rounding of its eigenvalues."""
-    if matrix.factor is not None:
+    if isinstance(matrix.form, FactorForm) and matrix.signs is None:
         return True
     values = np.linalg.eigvalsh(np.asarray(matrix))
     return bool(values[0] >= -16.0 * UNIT * values.size * max(abs(values[0]), abs(values[-1])))
@@ -629,7 +648,9 @@ def _beside(matrix: SensedMatrix, rows: Any) -> SensedMatrix:
     """The matrix in the namespace of the rows, where it came from a file."""
     if matrix.factor is not None:
         factor = _as(matrix.factor, rows)
-        return matrix if factor is matrix.factor else SensedMatrix.from_factor(rows._cast(factor))
+        if factor is matrix.factor:
+            return matrix
+        return SensedMatrix.from_factor(rows._cast(factor), matrix.signs)
     own: Any = matrix.form
     sample = own.c if isinstance(own, MeasuredForm) else own.values
     if is_numpy(sample) == is_numpy(rows.norms):

@@ -18,8 +18,8 @@ from quadsense.interrupts import Interrupted
 from quadsense.machine import known_rates, measure_rates
 from quadsense.method_options import MethodChoice, MethodCommand
 from quadsense.plan import Shape, make_plan, shape_of
-from quadsense.request import STARTS, check_rank
 from quadsense.preferences import PREFERENCES, SLACKS
+from quadsense.request import STARTS, to_rank
 from quadsense.typing import MethodName, PreferName, SlackName, StartName
 from quadsense.view import text as view
 from quadsense.vocabulary import Status
@@ -207,9 +207,7 @@ def inspect(
 @click.option("--rtol", type=float, default=0.0, help="Added tolerance, times |b_i|.")
 @click.option("--method", type=MethodChoice(), default="auto", show_default=True)
 @click.option("--psd", is_flag=True, help="Among positive semidefinite matrices only.")
-@click.option(
-    "--rank", help="Among those of at most this rank; P,Q: signs; 'auto' lets it grow."
-)
+@click.option("--rank", help="Among those of at most this rank; P,Q: signs; 'auto' lets it grow.")
 @click.option("--trace", metavar="T|LO,HI", help="What the trace of A must be, or between.")
 @click.option(
     "--prefer",
@@ -333,9 +331,7 @@ def _trace(text: str | None) -> float | tuple[float, float] | None:
 
 def _order(text: str | None, n: int) -> int | None:
     """The plan's word for a rank, 0 where it may grow; refused where `solve` would refuse it."""
-    rank = _rank(text)
-    check_rank(rank, n)
-    return 0 if isinstance(rank, str) else rank
+    return to_rank(_rank(text), n).order
 
 
 def _check_outputs(file: str, output: str | None, dense: str | None) -> None:

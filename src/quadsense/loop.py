@@ -272,6 +272,10 @@ class _Run:
             self._take(self.state)
             self.check_best()
             self.end(Status.OPTIMAL, claim.reason)
+        elif claim.kind == "local":
+            self._take(self.state)
+            self.check_best()
+            self.end(Status.LOCAL, claim.reason)
         else:
             self._check_met()
 
@@ -355,7 +359,8 @@ class _Run:
             dual = self.method.dual(self.program, self.state)
         if claim is None and dual is not None and not self.problem.target:
             claim = Claim("undecided", self.reason, dual)  # at a limit: what is known by then
-        warm = Warm(matrix, matrix.factor, dual if claim is None else claim.dual)
+        factor = matrix.factor if matrix.signs is None else None
+        warm = Warm(matrix, factor, dual if claim is None else claim.dual)
         return Outcome(
             self.best, matrix, found, self.status, self.reason, claim, self.recorder.history(),
             self.lemma, warm, dual,

@@ -170,4 +170,3 @@ def check_objective(
     yield Check("bounds on the objective", sound and low and high and assumed, text)
     # What the bounds say, not more: a claim of less is no lie.
     yield Check("the preference is certified", again.closed or not stated.closed)
-

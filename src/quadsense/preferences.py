@@ -170,7 +170,9 @@ def on_unit_rows(question: Question, data: Measurements) -> Question:
     dead = norms == 0.0
     if dead.any():
         free = {"lo": -np.inf, "hi": np.inf, "weights": 0.0, "reading": 0.0, "hard": False}
-        changed = {key: np.where(dead, value, getattr(question, key)) for key, value in free.items()}
+        changed = {
+            key: np.where(dead, value, getattr(question, key)) for key, value in free.items()
+        }
         question = replace(question, **changed)
     safe = np.where(dead, 1.0, norms)
     if np.all(safe == 1.0):

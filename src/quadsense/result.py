@@ -267,6 +267,7 @@ class Held:
 
     A: Array | None = None
     factor: Array | None = None
+    signs: Vector | None = None
     tau: float = 0.0
     c: Vector | None = None
     base: Array | None = None
@@ -284,9 +285,11 @@ def _held(matrix: SensedMatrix) -> Held:
         U = kind.U if rows.is_sparse else to_numpy(kind.U)
         base = None if form.base is None else to_numpy(form.base)
         c, norms = to_numpy(form.c), to_numpy(rows.norms)
-        return Held(None, None, form.tau, c, base, U, norms, rows.conjugate)
+        return Held(
+            tau=form.tau, c=c, base=base, U=U, norms=norms, conjugate=rows.conjugate
+        )  # fmt: skip
     if matrix.factor is not None:
-        return Held(factor=to_numpy(matrix.factor))
+        return Held(factor=to_numpy(matrix.factor), signs=matrix.signs)
     return Held(np.asarray(matrix))
 
 
@@ -299,7 +302,7 @@ def _matrix(held: Held) -> SensedMatrix:
         rows.norms = held.norms
         return SensedMatrix(MeasuredForm(held.tau, held.c, rows, held.base))
     if held.factor is not None:
-        return SensedMatrix.from_factor(held.factor)
+        return SensedMatrix.from_factor(held.factor, held.signs)
     return SensedMatrix.from_dense(held.A)
 
 

@@ -27,6 +27,7 @@ from quadsense.request import (
     to_allowed,
     to_limits,
     to_measurements,
+    to_rank,
     to_seed,
     to_start,
 )
@@ -101,9 +102,9 @@ def travel(
         check_priors(method, measured, psd, rank, target)
         allowed = to_allowed(allow_violations, measured.measured, target)
         named = method != "auto" and METHODS.traits(method).cones.isdisjoint({"symmetric"})
-        positive = bool(psd) or rank is not None or named
-        # 0: it may grow
-        order = None if rank is None else 0 if isinstance(rank, str) else int(rank)
+        low = to_rank(rank, measured.n)
+        positive = bool(psd) or low.positive or (named and low.order is None)
+        order = low.order
         raw = None if isinstance(data, Measurements) else data
         shape = shape_of(measured, psd=positive, rank=order, target=target, given=raw, start=start)
         wish = to_wish(
@@ -135,6 +136,7 @@ def travel(
             target=target,
             error_unit=unit,
             rank=order or None,
+            signs=low.signs,
             prove=Prover(measured, positive) if target else None,
             options=options_of(plan.methods[-1], wishes),
             seed=seed,

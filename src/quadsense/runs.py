@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import to_numpy
-from quadsense.core.forms import MeasuredForm
+from quadsense.core.forms import FactorForm, MeasuredForm
 from quadsense.core.matrix import SensedMatrix
 from quadsense.loop import Limits, Outcome, reference, run
 from quadsense.measurements import Measurements
@@ -243,8 +243,8 @@ def _is_finite(matrix: SensedMatrix) -> bool:
             size = abs(form.tau) + float(np.sum(np.abs(to_numpy(form.c))))
             base = 0.0 if form.base is None else float(np.max(np.abs(to_numpy(form.base))))
             return size + base < LARGEST_ENTRY
-        if matrix.factor is not None:
-            return matrix.trace() < LARGEST_ENTRY
+        if isinstance(form, FactorForm):
+            return form.mass < LARGEST_ENTRY
         return bool(np.isfinite(np.asarray(matrix)).all())
 
 

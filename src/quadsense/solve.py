@@ -84,7 +84,8 @@ def solve(
     rank : int, (int, int) or "auto", optional
         Seek A among the positive semidefinite matrices of at most this rank; with (p, q) among
         those of at most p positive and q negative eigenvalues; or let the rank grow until delta
-        is met.
+        is met. Without a tolerance it is least squares that is sought, and the status is LOCAL:
+        at rest, with nothing proved.
     trace : float or (float, float), optional
         What the trace of A must be, or between.
     constraints : sequence of (C, lo, hi), optional

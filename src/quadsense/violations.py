@@ -23,6 +23,7 @@ from quadsense.methods import METHODS, Problem
 from quadsense.methods.interior import outliers
 from quadsense.methods.interior.program import Program
 from quadsense.methods.minimax import equal_tolerances
+from quadsense.methods.traits.shape import Cone
 from quadsense.proofs.exact import user_dual
 from quadsense.proofs.hitting import cannot_be_hit, smallest_hitting_set, thinned
 from quadsense.proofs.infeasible import check_infeasible
@@ -87,7 +88,8 @@ class _Search:
         self.ended = "search"
         self._note(answer)
         last = request.plan.methods[-1]
-        self.method = last if request.positive else METHODS.able("symmetric", proves=True)[0]
+        kept = request.positive or request.problem.signs is not None
+        self.method = last if kept else METHODS.able("symmetric", proves=True)[0]
 
     @property
     def found(self) -> bool:
@@ -149,7 +151,8 @@ class _Search:
         """Keep the proof, if there is one, that the rows left cannot be met either."""
         request = self.request
         if "rank" in METHODS.traits(answer.method).cones:  # proofs are about all ranks
-            answer = self._run(METHODS.able("psd", proves=True)[0], answer.set_aside)
+            cone: Cone = "psd" if request.positive else "symmetric"
+            answer = self._run(METHODS.able(cone, proves=True)[0], answer.set_aside)
         claim = answer.outcome.claim
         self.decided = False
         if claim is None or claim.dual is None or answer.outcome.status is not Status.INFEASIBLE:

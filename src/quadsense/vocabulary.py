@@ -111,10 +111,10 @@ class Claim:
 
     Attributes
     ----------
-    kind : {"met", "optimal", "infeasible", "inconsistent", "undecided", "stalled"}
-        Within tolerance; the smallest worst error, to the gap; no matrix fits; least squares does
-        not fit, so another method should look; neither shown nor refuted and no further progress;
-        nothing moves any more.
+    kind : {"met", "optimal", "infeasible", "local", "inconsistent", "undecided", "stalled"}
+        Within tolerance; the smallest worst error, to the gap; no matrix fits; at rest, where
+        nothing better is near; least squares does not fit, so another method should look; neither
+        shown nor refuted and no further progress; nothing moves any more.
     reason : Reason, str or None
         Where the kind alone does not say it.
     dual : ndarray of shape (m,), optional

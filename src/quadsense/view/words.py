@@ -305,6 +305,10 @@ REASONS: dict[str, Any] = {
     ),
     "gap_open": lambda: "the two bounds did not close to the gap",
     "no_factor": _no_factor,
+    "at_rest": lambda starts: (
+        f"least squares is at rest, the best of {starts} start{'s' * (starts > 1)}, and whether "
+        "another matrix of this rank does better is not known"
+    ),
     "no_set": _no_set,
     "unproved": lambda claimed: (
         f"that it is {claimed} could not be proved from the data, rounding included"
