@@ -203,8 +203,8 @@ def _objective(request: Request, answer: Answer, values: Values) -> Objective | 
         return None  # the smallest worst error: the certificate itself is about that
     if answer.set_aside.size:
         data = data.set_aside(answer.set_aside)
-    known = answer.asked and outcome.dual is not None
-    dual = user_dual(request.data, outcome.dual) if known else None
+    dual = outcome.dual if answer.asked else None
+    dual = None if dual is None else user_dual(request.data, dual)
     # Under slack, and where there is no tolerance, only what is hard must be met.
     hard = values.met if preference.target and not preference.slack else values.met[data.measured :]
     return make_objective(
