@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import like, to_numpy
-from quadsense.certificate import Certificate, Values, within_gap
+from quadsense.certificate import Certificate, Values, allowed_size, within_gap
 from quadsense.measurements import Measurements
 from quadsense.methods.traits.options import GapOptions
 from quadsense.objective import Objective, make_objective
@@ -50,7 +50,8 @@ def to_result(request: Request, answer: Answer) -> Result:
 
 def _to_result(request: Request, answer: Answer) -> Result:
     data = request.data
-    values = Values(data, answer.outcome.found, answer.set_aside)
+    size = allowed_size(data, answer.matrix)
+    values = Values(data, answer.outcome.found, answer.set_aside, size)
     try:
         with request.limits.watch.heeded():
             certificate = _certificate(request, answer, values)
@@ -179,7 +180,7 @@ def _certificate(request: Request, answer: Answer, values: Values) -> Certificat
         rounding=float((to_numpy(outcome.found.error) / data.unit_ends.unit).max()),
         matrix=answer.matrix,
         dual=dual,
-        tolerance=to_numpy(data.tolerance),
+        tolerance=data.stated_tolerance,
         lo=data.lo if outright else None,
         hi=data.hi if outright else None,
         conjugate=data.unit_rows.conjugate,

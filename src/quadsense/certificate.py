@@ -36,7 +36,9 @@ differ by far less, a tampered digit by more."""
 
 def within_gap(data: Measurements, upper: float, lower: float, gap: float) -> bool:
     """Whether two bounds on the worst error are within the gap, or the fit is exact anyway."""
-    scale = float(np.max(np.abs(to_numpy(data.b)) / to_numpy(data.tolerance)))
+    ratios = np.abs(to_numpy(data.b)) / to_numpy(data.tolerance)
+    # Constraints and equalities have no error to weigh.
+    scale = float(np.max(ratios, initial=0.0, where=~data.hard))
     return upper <= 1e-8 * scale or upper - lower <= 1.001 * gap * upper
 
 
@@ -51,10 +53,15 @@ class Values:
         Values less ``data.unit_ends.reading``.
     set_aside : ndarray of int, optional
         Rows asked for nothing: their residuals are still told, their ratios are 0.
+    size : float
+        ``||A||_F``, in proportion to which equalities have room.
     """
 
-    def __init__(self, data: Measurements, found: Enclosure, set_aside: Any = ()) -> None:
+    def __init__(
+        self, data: Measurements, found: Enclosure, set_aside: Any = (), size: float = 0.0
+    ) -> None:
         self.data, self.set_aside = data, set_aside
+        self._judging = data.unit_ends.allowing(size)
         self._z, self._spread = to_numpy(found.z), to_numpy(found.error)
         self._norms = to_numpy(data.unit_rows.norms)
         # u = 0 reads 0 whatever A is
@@ -77,9 +84,11 @@ class Values:
     @cached_property
     def residuals(self) -> Vector:
         """``u_i* A u_i - b_i`` (b the middle with bounds); of a row of one end, its crossing."""
-        if not self.data.from_bounds:
+        if not (self.data.from_bounds or self.data.constraints):
             return self._mine
-        two = self._ends.sides.all(axis=0)
+        two: npt.NDArray[np.bool_] = np.all(self._ends.sides, axis=0)
+        if not self.data.from_bounds:
+            two = two | (np.arange(self.data.m) < self.data.measured)
         middle = self._ends.reading - to_numpy(self.data.b)
         return np.where(two, self._mine + middle, self._ends.crossing(self._mine))
 
@@ -107,12 +116,12 @@ class Values:
     @cached_property
     def ratios(self) -> Vector:
         """See `Ends.ratios`."""
-        return self._kept(self.data.unit_ends.ratios(self._z))
+        return self._kept(self._judging.ratios(self._z))
 
     @cached_property
     def upper(self) -> Vector:
         """The same, rounding included."""
-        return self._kept(self.data.unit_ends.ratios(self._z, self._spread))
+        return self._kept(self._judging.ratios(self._z, self._spread))
 
     def _kept(self, ratios: Vector) -> Vector:
         if self._dead is not None:
@@ -124,13 +133,13 @@ class Values:
     @property
     def met(self) -> npt.NDArray[np.bool_]:
         """Rows surely within their intervals."""
-        met = self.data.unit_ends.met(self._z, self._spread)
+        met = self._judging.met(self._z, self._spread)
         return met if self._dead is None else np.where(self._dead, ~self._outside, met)
 
     @property
     def missed(self) -> npt.NDArray[np.bool_]:
         """Rows surely outside their intervals."""
-        missed = self.data.unit_ends.missed(self._z, self._spread)
+        missed = self._judging.missed(self._z, self._spread)
         return missed if self._dead is None else np.where(self._dead, self._outside, missed)
 
     @property
@@ -148,7 +157,13 @@ def reference_of(data: Measurements) -> Array:
 def evaluate(data: Measurements, matrix: SensedMatrix, set_aside: Any = ()) -> Values:
     """What the matrix reads, recomputed from the data."""
     matrix = on_rows_of(matrix, data)
-    return Values(data, enclosure(matrix, data.unit_rows, reference_of(data)), set_aside)
+    found = enclosure(matrix, data.unit_rows, reference_of(data))
+    return Values(data, found, set_aside, allowed_size(data, matrix))
+
+
+def allowed_size(data: Measurements, matrix: SensedMatrix) -> float:
+    """``||A||_F`` where some row is an equality; else nobody asks."""
+    return 0.0 if data.unit_ends.grain is None else matrix.norm()
 
 
 @dataclass(frozen=True)
@@ -339,7 +354,7 @@ class Certificate:
     def _own_ends(self, data: Measurements) -> Ends:
         """The intervals of the solve, on readings of these data."""
         if self.lo is not None and self.hi is not None:
-            if not np.all(self.lo < self.hi):
+            if not np.all(self.lo <= self.hi):
                 return Ends.around(to_numpy(data.b), np.full(data.m, np.nan))
             norms = to_numpy(data.unit_rows.norms)
             return Ends.between(to_numpy(self.lo), to_numpy(self.hi), norms)

@@ -97,6 +97,8 @@ def check_priors(method: str, data: Measurements, psd: Any, rank: Any, target: b
         ),
         (data.sides is not None, lambda its: its.one_sided, "take one-sided bounds"),
         (data.mix is not None, lambda its: its.mixes, "take sums over rows (mix)"),
+        (bool(data.constraints), lambda its: its.constraints, "take constraints"),
+        (bool(data.hard.any()), lambda its: its.constraints, "take equalities"),
         (not target, lambda its: its.without_tolerance, "run without a delta"),
     ]
     for asked, is_able, words in wishes:
