@@ -61,7 +61,7 @@ def solve(
         Relative tolerance beside it: ``delta_i + rtol |b_i|``.
     bounds : (lo, hi), optional
         Intervals in place of `b` and `delta`; an end may be infinite.
-    method : {"auto", "closed_form", "gd", "sgd", "cg", "minimax", "psd", "factored"}
+    method : {"auto", "closed_form", "gd", "sgd", "cg", "minimax", "psd", "factored", "fista"}
         "auto" (the default) is the closed form for orthonormal rows; else least squares by "cg",
         and where that does not meet delta "minimax", which ends in MET or INFEASIBLE; "psd" for
         `psd`, "factored" for `rank`.
@@ -96,8 +96,9 @@ def solve(
         W, real: the p readings are ``sum_k W_ik u_k* A u_k``, sums over rows of U.
     **options
         `gd` and `sgd`: `lam`, `step` or `c` = step x lam override the schedule (for unit rows);
-        `sgd`: `batch_size`, `norm` ("exact" or "bound"), `failure`; `minimax`, `psd`: `gap`, the
-        relative distance of the two bounds at which to stop; `factored`: `max_restarts`.
+        `sgd`: `batch_size`, `norm` ("exact" or "bound"), `failure`; `minimax`, `psd`, `fista`:
+        `gap`, the relative distance of the two bounds at which to stop; `factored`:
+        `max_restarts`.
 
     Returns
     -------
