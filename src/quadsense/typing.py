@@ -57,7 +57,7 @@ Seed: TypeAlias = (
 """What `numpy.random.default_rng` takes."""
 
 MethodName: TypeAlias = Literal[
-    "auto", "closed_form", "gd", "sgd", "cg", "minimax", "psd", "factored"
+    "auto", "closed_form", "gd", "sgd", "cg", "minimax", "psd", "factored", "fista"
 ]
 """The methods of `solve`."""
 
