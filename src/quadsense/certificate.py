@@ -342,7 +342,7 @@ class Certificate:
         if isinstance(U, Measurements):
             data = U
         elif self.lo is not None or options.get("bounds") is not None:
-            bounds = options.get("bounds") or (self.lo, self.hi)
+            bounds: Any = options.get("bounds") or (self.lo, self.hi)
             data = Measurements(U, b, bounds=bounds, conjugate=conjugate, mix=mix)
         else:
             data = Measurements(U, b, conjugate=conjugate, mix=mix)
