@@ -74,7 +74,7 @@ CASES = {
     ),
     "bounds infinite for gd": (
         {"b": None, "delta": None, "bounds": (0.0, [1, np.inf, 1]), "method": "gd"},
-        "method 'gd' cannot take one-sided bounds; 'minimax' and 'psd' can",
+        "method 'gd' cannot take one-sided bounds; 'minimax' and 'psd' and 'fista' can",
     ),
     "bounds nowhere": (
         {"b": None, "delta": None, "bounds": (np.inf, np.inf)},

@@ -109,9 +109,8 @@ def enclosure(matrix: SensedMatrix, rows: Rows, b: Array) -> Enclosure:
         bound = xp.sum(mass) + 0.0 * b
         return measured_enclosure(form, b, image, bound, rows.m + 2 * rows.n)
     if isinstance(form, FactorForm):
-        products = rows.times(form.factor)
-        z = xp.sum(xp.abs(products) ** 2, axis=1) - b
-        size = form.trace()
+        z = form.readings(rows.times(form.factor)) - b
+        size = form.mass
     elif isinstance(form, DenseForm):
         z = rows.forward(form.values) - b
         size = form.norm()

@@ -35,6 +35,8 @@ class Traits:
         What it needs of the operator: the rows, K (always or in some shapes), and K = I.
     mixes : bool
         Whether it takes readings that are sums over rows (`mix`): those have no row of their own.
+    local : bool
+        Whether without a tolerance it seeks a least of its own, and proves nothing: it has no gap.
     constraints : bool
         Whether it takes linear constraints and equalities.
     proves : bool
@@ -57,6 +59,7 @@ class Traits:
     random: ClassVar[bool]
     needs: ClassVar[frozenset[str]]
     mixes: ClassVar[bool] = False
+    local: ClassVar[bool] = False
     constraints: ClassVar[bool] = False
     proves: ClassVar[bool] = False
     preferences: ClassVar[frozenset[str]] = frozenset({"any"})
@@ -128,6 +131,7 @@ def missing_traits(kind: type[Any]) -> list[str]:
     for name, known in (("cones", CONES), ("needs", NEEDS)):
         if hasattr(kind, name) and not (getattr(kind, name) and getattr(kind, name) <= set(known)):
             missing.append(f"{name} among {', '.join(known)}")
-    if getattr(kind, "without_tolerance", False) and "gap" not in kind.options.names():
+    bounds = getattr(kind, "without_tolerance", False) and not getattr(kind, "local", False)
+    if bounds and "gap" not in kind.options.names():
         missing.append("an option 'gap', as it runs without a tolerance")
     return missing
