@@ -29,6 +29,13 @@ def with_trace(cone: Cone, X: Array) -> Array:
     return np.sqrt(cone.trace / trace) * X if trace > 0.0 else X
 
 
+def shifted(program: Program, x: Vector, rows: Rows, errors: Vector) -> Vector:
+    """x changed as little as possible for its readings to change by `errors`, without a cone."""
+    if rows.size == 0:
+        return x
+    return np.asarray(x + np.linalg.lstsq(features(program.F, rows), errors)[0])
+
+
 def moved(program: Program, X: Array, rows: Rows, targets: Vector) -> Array | None:
     """X changed as little as possible, to first order, for ``F(X X*)`` of rows to be targets.
 
