@@ -8,7 +8,7 @@ by a little of ``F*(w)``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -37,12 +37,15 @@ class Judgement:
         What is added to T as a multiple of I.
     trivial : bool
         Whether y = 0 shows most: no cost is negative.
+    noise : float
+        Gap that rounding A alone may make.
     """
 
     gap: float
     shift: float = 0.0
     level: float = 0.0
     trivial: bool = False
+    noise: float = 0.0
 
 
 UNKNOWN = Judgement(np.inf)
@@ -54,6 +57,12 @@ class Judge:
 
     def __init__(self, program: Program) -> None:
         self.program = program
+
+    @cached_property
+    def _weighed(self) -> float:
+        """``sum w |b|``, of which rounding the readings takes its share."""
+        cost = self.program.cost
+        return float(cost.w @ np.abs(cost.b))
 
     @cached_property
     def even(self) -> tuple[Vector, npt.NDArray[Any] | None]:
@@ -78,7 +87,9 @@ class Judge:
             Sum of ``|y_i|``, to which the rounding of T is in proportion.
         """
         found = self._judge(x, T, loose, mass)
-        return found if found.gap <= cost else Judgement(cost, trivial=True)
+        noise = UNIT * (8.0 * mass + 4.0 * self._weighed) * float(np.linalg.norm(x))
+        found = found if found.gap <= cost else Judgement(cost, trivial=True)
+        return replace(found, noise=noise)
 
     def _judge(self, x: Vector, T: Vector, loose: float, mass: float) -> Judgement:
         cone, alpha = self.program.cone, self.program.cost.alpha

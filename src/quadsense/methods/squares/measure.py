@@ -57,7 +57,7 @@ def goal(program: Program, judged: Judgement, cost: float) -> float:
     nothing = NOTHING * program.nothing
     if judged.trivial:
         return nothing
-    return max(FINE * cost, nothing, small(program))
+    return max(FINE * cost, nothing, small(program), judged.noise)
 
 
 def small(program: Program) -> float:

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Vector
+from quadsense.core.ends import UNIT
 from quadsense.methods.squares import descent, direct, polish, splitting
 from quadsense.methods.squares.bounds import NONE, Rows
 from quadsense.methods.squares.measure import (
@@ -149,6 +150,8 @@ def _progress(program: Program, state: State, left: float) -> State:
             return replace(state, verdict=Verdict.STALLED)
         ended = _settle(program, state, *found)
     assert ended.point is not None
+    if ended.splitting is not state.splitting:  # more ends bind
+        return ended
     taken = ended.verdict is Verdict.OPTIMAL or (
         crossed(program, ended.point, 0.1 * state.room).size == 0
         and acceptable(program, ended.judged, ended.point.cost)
@@ -165,6 +168,10 @@ def _settle(program: Program, state: State, x: Vector, X: Array | None) -> State
     """The end where all readings are inside their intervals, else on with the ends that bind."""
     point = program.cost.point(x)
     state = _judged_point(program, replace(state, factor=X), point)
+    if X is not None and state.judged.gap > goal(program, state.judged, point.cost):
+        mu = polish.multipliers(program, X, point.slope, state.rows, state.mu)
+        other = _judged_point(program, replace(state, mu=mu), point)
+        state = min(state, other, key=lambda one: one.judged.gap)
     beyond = crossed(program, point, 0.1 * state.room)
     close = state.judged.gap <= TRUE * goal(program, state.judged, point.cost)
     if beyond.size == 0 and close:
@@ -235,7 +242,10 @@ def _judged_split(program: Program, state: State, by: splitting.Factor) -> State
     cost = max(now.about.cost + float(2.0 * now.about.slope @ now.d + now.d @ Hd), 0.0)
     T = 2.0 * (now.about.slope + Hd) + by.J.T @ now.mu
     loose = judge.loose(now.rows, values, now.mu, now.lo, now.hi)
-    judged = judge.judge(x, cost, T, loose, mass(program, now.about.values, now.mu))
+    weight = mass(program, now.about.values, now.mu)
+    judged = judge.judge(x, cost, T, loose, weight)
+    noise = judged.noise + 8.0 * UNIT * float(np.sum(now.rho)) * float(np.linalg.norm(x))
+    judged = replace(judged, noise=noise)
     outside = np.maximum(np.maximum(now.lo - values, values - now.hi), 0.0)
     far = float(np.max(outside / _suffices(now), initial=0.0))
     left = max(judged.gap / goal(program, judged, cost), far)
