@@ -11,7 +11,7 @@ import numpy.typing as npt
 from quadsense.arrays import Vector
 from quadsense.core.ends import UNIT
 from quadsense.methods.squares import descent, direct, polish, splitting
-from quadsense.methods.squares.bounds import NONE, Rows
+from quadsense.methods.squares.bounds import NONE
 from quadsense.methods.squares.measure import (
     TRUE,
     acceptable,
@@ -37,8 +37,8 @@ EVERY = 10
 PATIENCE = 300
 """Steps in which what is left must halve."""
 
-MOST = 5000
-"""Steps of a stage: ten times what the slowest that came to an end took."""
+MOST = 2000
+"""Steps of a stage: some times what the slowest that came to an end took."""
 
 TUNING = (40, 80, 160, 320, 640)
 """Steps of the splitting at which sigma is looked at, each costing a factorisation at most."""
@@ -138,11 +138,12 @@ def _progress(program: Program, state: State, left: float) -> State:
         return state
     if state.stage is Stage.DESCENT:
         assert state.descent is not None
-        state = _at_iterate(program, state, program.cost.point(state.descent.x))
+        x = state.descent.x
+        state = _at_iterate(program, state, program.cost.point(x))
         if program.cost.formed:
             assert state.point is not None
             return _to_splitting(program, state, state.point)
-        ended = _settle(program, state, *_member(program, factor_of(program, state.descent.x)))
+        ended = _settle(program, state, *_member(program, factor_of(program, x)))
     else:
         assert state.splitting is not None
         found = _inside(program, state, state.splitting.about.x + state.splitting.d)
