@@ -30,7 +30,15 @@ class FistaTraits(Traits):
     without_tolerance: ClassVar[bool] = True
     random: ClassVar[bool] = False
     needs: ClassVar[frozenset[str]] = frozenset({"rows"})
+    preferences: ClassVar[frozenset[str]] = frozenset({"least_squares"})
+    hands_over: ClassVar[tuple[str, ...]] = ()
     options: ClassVar[type[Options]] = GapOptions
+    constraints: ClassVar[bool] = True
+
+    @classmethod
+    def suits(cls, shape: Shape) -> str | None:
+        """Least squares."""
+        return "least squares by steps of the first order" if cls.serves(shape) else None
 
     @classmethod
     def coordinates(cls, shape: Shape) -> str:
