@@ -26,6 +26,8 @@ from quadsense.vocabulary import History, Status, Verdict
 if TYPE_CHECKING:
     from quadsense import datasets
     from quadsense.core import theory
+    from quadsense.core.noise import bounds_from_averages, bounds_from_counts, rtol_from_dof
+    from quadsense.sigma import SigmaEstimate, estimate_sigma
     from quadsense.spectral import solve_spectral
 
 __version__ = "0.1.0"
@@ -36,13 +38,18 @@ __all__ = [
     "Measurements",
     "Result",
     "SensedMatrix",
+    "SigmaEstimate",
     "SpectralOracle",
     "Status",
     "Verdict",
     "__version__",
+    "bounds_from_averages",
+    "bounds_from_counts",
     "datasets",
     "delta_from_sigma",
+    "estimate_sigma",
     "load_result",
+    "rtol_from_dof",
     "solve",
     "solve_spectral",
     "theory",
@@ -50,8 +57,13 @@ __all__ = [
 
 
 _LATER = {
+    "SigmaEstimate": ("quadsense.sigma", "SigmaEstimate"),
+    "bounds_from_averages": ("quadsense.core.noise", "bounds_from_averages"),
+    "bounds_from_counts": ("quadsense.core.noise", "bounds_from_counts"),
     "datasets": ("quadsense.datasets", None),
+    "estimate_sigma": ("quadsense.sigma", "estimate_sigma"),
     "plot": ("quadsense.plot", None),  # needs matplotlib, which is an extra
+    "rtol_from_dof": ("quadsense.core.noise", "rtol_from_dof"),
     "solve_spectral": ("quadsense.spectral", "solve_spectral"),
     "theory": ("quadsense.core.theory", None),
 }

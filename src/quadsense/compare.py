@@ -1,0 +1,142 @@
+"""The same question for others to answer: as a CVXPY problem."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from quadsense.core import packed
+from quadsense.core.question import Question
+
+
+def packed_expression(A: Any, cp: Any) -> Any:
+    """The `packed.pack` of a symmetric or Hermitian CVXPY expression: real, affine, (N,)."""
+    n = A.shape[0]
+    j, k = np.triu_indices(n, 1)
+    diagonal, upper = A[np.arange(n), np.arange(n)], packed.SQRT2 * A[j, k]
+    if A.is_complex():
+        parts = [cp.real(diagonal), cp.real(upper), cp.imag(upper)]
+    else:
+        parts = [diagonal, upper]
+    return cp.hstack(parts if n > 1 else parts[:1])
+
+
+def question_to_cvxpy(
+    F: npt.NDArray[Any], question: Question, n: int, is_complex: bool
+) -> tuple[Any, list[Any], Any]:
+    """The question as a CVXPY expression to minimise and constraints.
+
+    Parameters
+    ----------
+    F : ndarray of shape (m, N)
+        The sensing map on packed matrices (`Sensing.features`), of the rows that the question is
+        on.
+    question : Question
+    n : int
+        Order of A.
+    is_complex : bool
+        Whether A is Hermitian rather than real.
+
+    Returns
+    -------
+    cost : cvxpy.Expression
+    constraints : list of cvxpy.Constraint
+    A : cvxpy.Variable
+        (n, n), symmetric or Hermitian.
+
+    Notes
+    -----
+    The rows enter as one matrix product, not one by one, so that others are not made to compile m
+    constraints.
+    """
+    cp = import_cvxpy()
+    A = cp.Variable((n, n), hermitian=True) if is_complex else cp.Variable((n, n), symmetric=True)
+    x = packed_expression(A, cp)
+    constraints = [A >> 0] if question.psd else []
+    cost, rows = _row_terms(F @ x, question, cp)
+    constraints += rows
+    if np.any(question.C):
+        cost = cost + _packed_of(question.C, n, is_complex) @ x
+    if question.alpha:
+        prior = _packed_of(question.prior, n, is_complex)
+        cost = cost + question.alpha * cp.sum_squares(x - prior)
+    if question.log_det:
+        cost = cost - _log_det(A, cp)
+    return cost, constraints, A
+
+
+def import_cvxpy() -> Any:
+    """CVXPY, or an ImportError that says how to get it."""
+    try:
+        import cvxpy
+    except ImportError:
+        raise ImportError(
+            "to_cvxpy needs CVXPY, which is not installed: pip install cvxpy"
+        ) from None
+    return cvxpy
+
+
+def _packed_of(matrix: Any, n: int, is_complex: bool) -> npt.NDArray[Any]:
+    """The packed form of a matrix or of a multiple of I."""
+    if isinstance(matrix, float | int):
+        matrix = matrix * np.eye(n)
+    if is_complex:
+        matrix = np.asarray(matrix, dtype=np.complex128)
+    return packed.pack(np.asarray(matrix))
+
+
+def _log_det(A: Any, cp: Any) -> Any:
+    if not A.is_complex():
+        return cp.log_det(A)
+    re, im = cp.real(A), cp.imag(A)
+    return 0.5 * cp.log_det(cp.bmat([[re, -im], [im, re]]))  # every eigenvalue twice
+
+
+def _row_terms(v: Any, question: Question, cp: Any) -> tuple[Any, list[Any]]:
+    """What the readings v cost, and what they must satisfy."""
+    if question.rows == "center":
+        ends = ~question.equal
+        above, below = ends & np.isfinite(question.hi), ends & np.isfinite(question.lo)
+        logs = [
+            *(cp.sum(cp.log(v[k] - question.lo[k])) for k in _some(below)),
+            *(cp.sum(cp.log(question.hi[k] - v[k])) for k in _some(above)),
+        ]
+        return -sum(logs, start=cp.Constant(0.0)), _within(v, question, question.equal)
+    if question.rows == "within":
+        return cp.Constant(0.0), _within(v, question, ~question.soft)
+    constraints = _within(v, question, ~question.soft)
+    weighed = ~question.hard & (question.weights > 0.0)
+    if not weighed.any():
+        return cp.Constant(0.0), constraints
+    index = np.flatnonzero(weighed)
+    weights = question.weights[index]
+    if question.rows == "squares":
+        misses = v[index] - question.reading[index]
+        return cp.sum_squares(cp.multiply(np.sqrt(weights), misses)), constraints
+    misses = cp.Variable(index.size, nonneg=True)
+    for k in _some(np.isfinite(question.hi[index])):
+        constraints.append(v[index[k]] - question.hi[index[k]] <= misses[k])
+    for k in _some(np.isfinite(question.lo[index])):
+        constraints.append(question.lo[index[k]] - v[index[k]] <= misses[k])
+    if question.rows == "slack_max":
+        return cp.max(cp.multiply(weights, misses)), constraints
+    if question.rows == "slack_sum":
+        return weights @ misses, constraints
+    return cp.sum_squares(cp.multiply(np.sqrt(weights), misses)), constraints
+
+
+def _within(v: Any, question: Question, rows: npt.NDArray[np.bool_]) -> list[Any]:
+    """``lo <= v <= hi`` for those rows."""
+    found = [v[k] == question.lo[k] for k in _some(rows & question.equal)]
+    apart = rows & ~question.equal
+    found += [v[k] >= question.lo[k] for k in _some(apart & np.isfinite(question.lo))]
+    found += [v[k] <= question.hi[k] for k in _some(apart & np.isfinite(question.hi))]
+    return found
+
+
+def _some(rows: npt.NDArray[np.bool_]) -> list[npt.NDArray[np.intp]]:
+    """The numbers of those rows, once, or not at all where there are none."""
+    index = np.flatnonzero(rows)
+    return [index] if index.size else []
