@@ -23,9 +23,6 @@ STEPS = 100
 IDLE = 4
 """Steps without progress after which it is left."""
 
-SHARE = 0.1
-"""Of the gap that is allowed: the rest is for what rounding takes."""
-
 NOTHING = 1e-9
 """Gap beside the size of ``<C, A>`` at which an end is as good as it gets."""
 
@@ -59,8 +56,6 @@ class Extremes:
     ----------
     data : Measurements
     psd : bool
-    gap : float
-        Share of the width of an interval by which it may be too wide.
     fit : SensedMatrix or None
         A fit that is known.
 
@@ -72,9 +67,10 @@ class Extremes:
         Vectors, for the user's rows, of runs that found no fit.
     """
 
-    def __init__(self, data: Measurements, psd: bool, gap: float, fit: SensedMatrix | None) -> None:
+    def __init__(self, data: Measurements, psd: bool, fit: SensedMatrix | None) -> None:
         assert data.ends is not None
-        self.data, self.gap, self.fit = data, gap, fit
+        self.data, self.fit = data, fit
+        self._centre: Array | None = None  # in units of the program, well inside
         self.suspicions: list[Vector] = []
         nothing = np.zeros(data.m)
         ends = data.unit_ends
@@ -84,21 +80,36 @@ class Extremes:
         )  # fmt: skip
         self.program = prepare(data.unit_rows.on_numpy(), question)
 
-    def both(self, C: Array) -> tuple[Extreme, Extreme]:
-        """The extremes of ``<C, A>`` and of ``<-C, A>``."""
-        runs = [_Run(self.program.with_linear(sign * C)) for sign in (1.0, -1.0)]
+    @property
+    def nothing_asks(self) -> bool:
+        """Whether no row asks for anything."""
+        return self.program.index.size == 0
+
+    def runs(self, C: Array) -> list[Run]:
+        """The kernel on ``<C, A>`` and on ``<-C, A>``, not yet begun."""
+        return [Run(self.program.with_linear(sign * C)) for sign in (1.0, -1.0)]
+
+    def improve(self, runs: list[Run], share: float) -> None:
+        """Go on until both ends are within so much of their distance."""
         for _ in range(STEPS):
             width = -(runs[0].value + runs[1].value)
             settled = all(run.feasible for run in runs)
-            enough = SHARE * self.gap * width if settled and width > 0.0 else 0.0
+            enough = share * width if settled and width > 0.0 else 0.0
             busy = [run for run in runs if not run.is_done(enough)]
             if not busy:
-                break
+                lost = [run for run in runs if not run.feasible and not run.again]
+                if self._centre is None or not lost:
+                    break
+                for run in lost:
+                    run.restart(self._centre)
+                continue
             for run in busy:
                 run.advance()
-        return self._extreme(runs[0]), self._extreme(runs[1])
+                if self._centre is None and run.state.missed == 0.0:
+                    self._centre = run.state.at.A
 
-    def _extreme(self, run: _Run) -> Extreme:
+    def extreme(self, run: Run) -> Extreme:
+        """What has been reached."""
         with np.errstate(all="ignore"):
             y = user_dual(self.data, finish.dual(run.program, run.state.at))
             A, X = finish.matrix(run.program, run.state.at)
@@ -119,16 +130,35 @@ class Extremes:
         return bool(evaluate(self.data, SensedMatrix.from_dense(A)).met.all())
 
 
-class _Run:
-    """The kernel on one C."""
+class Run:
+    """The kernel on one C.
+
+    Parameters
+    ----------
+    program : Program
+    """
 
     def __init__(self, program: Program) -> None:
-        self.program = program
-        self.state: State = measured(program, start(program), 0)
+        self.program, self.again = program, False
+        self._begin(None)
+
+    def restart(self, A: Array) -> None:
+        """Begin again, inside of the intervals."""
+        self.again = True
+        self._begin(A)
+
+    def _begin(self, A: Array | None) -> None:
+        with np.errstate(over="ignore", under="ignore"):
+            self.state: State = measured(self.program, start(self.program, A), 0)
 
     def advance(self) -> None:
-        """One step."""
+        """Take a step."""
         self.state = advance(self.program, self.state)
+
+    @property
+    def stuck(self) -> bool:
+        """Whether nothing changes any more."""
+        return self.state.stuck or self.state.idle >= IDLE
 
     @property
     def value(self) -> float:
@@ -143,7 +173,7 @@ class _Run:
     def is_done(self, enough: float) -> bool:
         """Whether the gap is small enough, or nothing changes any more."""
         state = self.state
-        if state.stuck or state.idle >= IDLE:
+        if self.stuck:
             return True
         if not self.feasible:
             return False

@@ -7,6 +7,7 @@ fits go on without end in a direction (`proofs.rays`).
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
@@ -24,9 +25,13 @@ from quadsense.extremes import Extreme, Extremes
 from quadsense.measurements import Measurements
 from quadsense.proofs.infeasible import check_infeasible
 from quadsense.proofs.objective import Bound, objective_bound
-from quadsense.proofs.rays import is_ray, unseen_direction, unseen_vector
+from quadsense.proofs.rays import is_ray, unseen_directions, unseen_vectors
 from quadsense.typing import is_whole
 from quadsense.verification import Check, Verification
+
+FIRST_SHARE, NEXT_SHARE, ROUNDS = 0.1, 1e-3, 3
+"""Shares of the allowed gap to which the kernel goes at first and then, where what rounding takes
+beside it is too much; and how often."""
 
 SKEW = 1e-8
 """Largest part of C by which it may differ from its conjugate transpose, as rounding does."""
@@ -237,14 +242,33 @@ def ranges(
         dual = np.zeros(data.m)
         dual[suspects[0]] = 1.0
         raise NothingFits(f"row {suspects[0]} of zeros cannot read what it must", dual)
-    finder = Extremes(data, psd, gap, fit)
-    found = [finder.both(C) for C in matrices]
+    finder = Extremes(data, psd, fit)
+    found = [_ranged(data, C, psd, gap, finder) for C in matrices]
     if finder.fit is None:
         _refuse(data, psd, finder, otherwise)
-    return [
-        replace(_interval(data, C, psd, *pair, finder), relaxed=relaxed, set_aside=aside)
-        for C, pair in zip(matrices, found, strict=True)
-    ]
+        fits = finder.fit  # found after all: the kernel may not have ended inside
+        found = [_with_fit(each, fits) for each in found] if fits is not None else found
+    return [replace(each, relaxed=relaxed, set_aside=aside) for each in found]
+
+
+def _ranged(data: Measurements, C: Array, psd: bool, gap: float, finder: Extremes) -> Interval:
+    """The range of one ``<C, A>``, improved while it is too wide and that helps."""
+    if finder.nothing_asks:
+        finder.fit = SensedMatrix.from_dense(np.zeros_like(C))
+        nothing = np.zeros(data.m)
+        ends = [Extreme(nothing, np.zeros_like(C), None) for _ in range(2)]
+        return _interval(data, C, psd, ends, finder)
+    runs, share, found = finder.runs(C), FIRST_SHARE * gap, None
+    for _ in range(ROUNDS):
+        finder.improve(runs, share)
+        found = _interval(data, C, psd, [finder.extreme(run) for run in runs], finder)
+        width = found.upper_found - found.lower_found
+        over = found.width - width  # NaN where an end is not known, infinite, or no fit is
+        if over <= gap * width or all(run.stuck for run in runs):
+            break
+        share *= NEXT_SHARE
+    assert found is not None
+    return found
 
 
 def _refuse(
@@ -268,11 +292,12 @@ def _refuse(
 
 
 def _interval(
-    data: Measurements, C: Array, psd: bool, low: Extreme, high: Extreme, finder: Extremes
+    data: Measurements, C: Array, psd: bool, extremes: list[Extreme], finder: Extremes
 ) -> Interval:
     """What two extremes prove."""
     ends: dict[str, Any] = {}
-    for name, sign, extreme in (("lower", 1.0, low), ("upper", -1.0, high)):
+    pairs = zip(("lower", "upper"), (1.0, -1.0), extremes, strict=True)
+    for name, sign, extreme in pairs:
         question = question_of(data, sign * C, psd)
         fit = extreme.fit
         if fit is None and finder.fit is not None:
@@ -292,16 +317,24 @@ def _interval(
     return Interval(**ends, C=C, psd=psd)
 
 
+def _with_fit(found: Interval, matrix: SensedMatrix) -> Interval:
+    """The same with a fit where there was none: no end leans on one."""
+    fit = to_numpy(matrix.to_dense())
+    value = float(np.vdot(found.C, fit).real)
+    known: dict[str, Any] = {}
+    for name in ("lower", "upper"):
+        if getattr(found, f"{name}_fit") is None:
+            known |= {f"{name}_fit": fit, f"{name}_found": value}
+    return replace(found, **known)
+
+
 def _ray(data: Measurements, question: Question, extreme: Extreme) -> Array | None:
     """A direction that proves that there is no lower end."""
     C = np.asarray(question.C)
-    rays = []
-    if question.psd:
-        rays.append(unseen_vector(data, question, C))
-    else:
-        rays.append(unseen_direction(data, question, C))
-        rays.append(extreme.ray)
-    return next((ray for ray in rays if ray is not None and is_ray(data, question, ray)), None)
+    rays = (unseen_vectors if question.psd else unseen_directions)(data, question, C)
+    if extreme.ray is not None and not question.psd:
+        rays = itertools.chain(rays, [extreme.ray])
+    return next((ray for ray in rays if is_ray(data, question, ray)), None)
 
 
 def _checked(

@@ -8,6 +8,7 @@ M with the same properties is near is proved from the smallest eigenvalue of the
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from quadsense.measurements import Measurements
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
 from quadsense.proofs.conjugates import shifted
-from quadsense.proofs.reach import smallest_of_gram
+from quadsense.proofs.reach import seen_columns, smallest_of_gram
 from quadsense.proofs.rounding import gamma
 
 Matrix = npt.NDArray[Any]
@@ -59,9 +60,10 @@ def is_ray(data: Measurements, question: Question, ray: Matrix) -> bool:
 def _is_matrix(F: Sensing, question: Question, live: npt.NDArray[np.bool_], M: Matrix) -> bool:
     """Symmetric: rows of two ends must read 0, the others lead away from their end."""
     upper, lower = question.hi < np.inf, question.lo > -np.inf
-    two = np.flatnonzero(upper & lower & live)
-    one = np.flatnonzero((upper ^ lower) & live)
     M = 0.5 * (M + M.conj().T)
+    sees = live & _sees(F, M)
+    two = np.flatnonzero(upper & lower & sees)
+    one = np.flatnonzero((upper ^ lower) & sees)
     size = float(np.linalg.norm(M)) * (1.0 + gamma(F.n * F.n + 8.0))
     v = F.forward(M)
     error = (8.0 * gamma(2.0 * F.n + 32.0) + 8.0 * F.rounding) * size * F.masses
@@ -86,6 +88,7 @@ def _is_matrix(F: Sensing, question: Question, live: npt.NDArray[np.bool_], M: M
 def _is_vector(F: Sensing, question: Question, live: npt.NDArray[np.bool_], x: Matrix) -> bool:
     """``x x*``: nothing that is bounded above may see x; of sums of rows, nothing at all."""
     rows = _seen_rows(F, question, live)
+    rows = rows[np.any((rows != 0.0) & (x != 0.0), axis=1)]  # the others read exactly 0
     size = float(np.linalg.norm(x)) * (1.0 + gamma(F.n + 8.0))
     moved = 0.0
     if len(rows):
@@ -98,6 +101,19 @@ def _is_vector(F: Sensing, question: Question, live: npt.NDArray[np.bool_], x: M
         moved = float(np.linalg.norm(products)) / sigma * (1.0 + gamma(len(rows) + 16.0))
     spread = (2.0 * size + moved) * moved * (1.0 + 1e-9)  # by which x x* may be off, in norm
     return _falls(question.C, F, np.outer(x, x.conj()), size * size, spread)
+
+
+def _sees(F: Sensing, M: Matrix) -> npt.NDArray[np.bool_]:
+    """Which rows do not read exactly 0 of M because one or the other is 0 in every term."""
+    pattern = (M != 0.0).astype(np.float64)
+    parts = [
+        np.any(((rows != 0.0).astype(np.float64) @ pattern) * (rows != 0.0) > 0.0, axis=1)
+        for rows in (to_numpy(block) for _, block in F.raw.blocks())
+    ]
+    seen = np.concatenate(parts)
+    if isinstance(F, Mixed):
+        return np.asarray((F.weights != 0) @ seen.astype(np.float64) > 0.0)
+    return seen
 
 
 def _falls(C: Any, F: Sensing, M: Matrix, size: float, moved: float) -> bool:
@@ -139,18 +155,24 @@ def _smallest_singular_value(rows: npt.NDArray[Any]) -> float:
     return 0.0 if found is None else math.sqrt(found.size - error) * (1.0 - 4.0 * UNIT)
 
 
-def unseen_direction(data: Measurements, question: Question, C: Matrix) -> Matrix | None:
-    """The part of -C that no row sees; None where they see all of it, to rounding."""
+def unseen_directions(data: Measurements, question: Question, C: Matrix) -> Iterator[Matrix]:
+    """Yield parts of -C that no row sees, of coordinates that are 0 in every row first."""
     F = data.unit_rows.on_numpy()
     asks = np.flatnonzero((question.hi < np.inf) | (question.lo > -np.inf))
+    if not asks.size:
+        yield -C
+        return
     rows = F if asks.size == F.m else F.only(asks)
+    seen = seen_columns(rows)
+    outside = np.where(np.outer(seen, seen), 0.0, -C)
+    if outside.any():
+        yield outside
     y = _least_squares(rows, to_numpy(rows.forward(C)))
     rest = -C + to_numpy(rows.adjoint(y))
     again = _least_squares(rows, to_numpy(rows.forward(rest)))
     rest = rest - to_numpy(rows.adjoint(again))
-    if float(np.linalg.norm(rest)) <= 1e-7 * float(np.linalg.norm(C)):
-        return None
-    return rest
+    if float(np.linalg.norm(rest)) > 1e-7 * float(np.linalg.norm(C)):
+        yield rest
 
 
 def _least_squares(F: Sensing, v: Vector) -> Vector:
@@ -162,22 +184,20 @@ def _least_squares(F: Sensing, v: Vector) -> Vector:
     return np.asarray(V @ ((V.T @ v) / values[keep]))
 
 
-def unseen_vector(data: Measurements, question: Question, C: Matrix) -> Matrix | None:
-    """x that nothing bounded above sees, with ``x* C x`` least; None where it is not negative."""
+def unseen_vectors(data: Measurements, question: Question, C: Matrix) -> Iterator[Matrix]:
+    """Yield x that nothing bounded above sees, with ``x* C x`` least and negative."""
     F = data.unit_rows.on_numpy()
     live = to_numpy(F.nonzero) > 0
     rows = _seen_rows(F, question, live)
-    if len(rows) >= F.n:
-        return None
-    if len(rows):
+    unit = np.eye(F.n, dtype=C.dtype)
+    outside = unit[:, ~np.any(rows != 0.0, axis=0)] if len(rows) else unit
+    spaces = [outside]
+    if 0 < len(rows) < F.n:
         _, values, right = sl.svd(rows.conj(), full_matrices=True)
         rank = int(np.count_nonzero(values > DROPPED * values[0]))
-        null = right[rank:].conj().T
-    else:
-        null = np.eye(F.n, dtype=C.dtype)
-    if not null.shape[1]:
-        return None
-    values, vectors = np.linalg.eigh(null.conj().T @ C @ null)
-    if not values[0] < -1e-9 * float(np.linalg.norm(C)):
-        return None
-    return np.asarray(null @ vectors[:, 0])
+        spaces.append(right[rank:].conj().T)
+    for null in spaces:
+        if null.shape[1]:
+            values, vectors = np.linalg.eigh(null.conj().T @ C @ null)
+            if values[0] < -1e-9 * float(np.linalg.norm(C)):
+                yield np.asarray(null @ vectors[:, 0])

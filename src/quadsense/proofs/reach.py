@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import numpy.typing as npt
 
-from quadsense.arrays import Vector
+from quadsense.arrays import Vector, to_numpy
 from quadsense.core.ends import UNIT, Ends
 from quadsense.core.question import Question
 from quadsense.measurements.mixed import Mixed
@@ -22,6 +23,16 @@ from quadsense.proofs.symmetric import SHARES, norm_limit, smallest_singular_val
 
 DENSE_ROWS = 4000
 """Rows up to which K is formed for a bound on those matrices that it sees."""
+
+
+def seen_columns(F: Sensing) -> npt.NDArray[np.bool_]:
+    """Coordinates in which some row is not exactly 0."""
+    seen = np.zeros(F.n, bool)
+    for _, rows in F.raw.blocks():
+        seen |= np.any(to_numpy(rows) != 0.0, axis=0)
+        if seen.all():
+            break
+    return seen
 
 
 def reached(question: Question, upper: float) -> tuple[Vector, Vector]:
