@@ -136,4 +136,4 @@ def test_compilation_sees_a_few_constraints_not_one_a_row(rng):
     question = Question("squares", values - 1, values + 1, np.ones(500), values,
                         np.zeros(500, bool), psd=True)  # fmt: skip
     _, constraints, _ = question_to_cvxpy(packed.features(U), question, 4, False)
-    assert len(constraints) == 3
+    assert len(constraints) == 4

@@ -48,14 +48,16 @@ def question_to_cvxpy(
 
     Notes
     -----
-    The rows enter as one matrix product, not one by one, so that others are not made to compile m
-    constraints.
+    The rows enter as one matrix product with one use, which CVXPY compiles several times faster
+    than m rows, or than a product in each of the constraints (measured, n = 32, m = 7776, complex:
+    7 s against 23 s).
     """
     cp = import_cvxpy()
     A = cp.Variable((n, n), hermitian=True) if is_complex else cp.Variable((n, n), symmetric=True)
     x = packed_expression(A, cp)
-    constraints = [A >> 0] if question.psd else []
-    cost, rows = _row_terms(F @ x, question, cp)
+    v = cp.Variable(question.m)  # so that the product, dense, is compiled once
+    constraints = [v == F @ x, *([A >> 0] if question.psd else [])]
+    cost, rows = _row_terms(v, question, cp)
     constraints += rows
     if np.any(question.C):
         cost = cost + _packed_of(question.C, n, is_complex) @ x
