@@ -82,6 +82,7 @@ METHODS = _Methods(
         "minimax": ("minimax", "Minimax"),
         "psd": ("psd", "Psd"),
         "factored": ("factored", "Factored"),
+        "fista": ("fista", "Fista"),
     }
 )
 """Public name of each method, and where it lives."""

@@ -13,6 +13,7 @@ from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh, minres
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.factor.choice import rows_are_ample
+from quadsense.methods.factor.given import signed_part
 from quadsense.methods.factor.passes import (
     Point,
     back_project,
@@ -21,11 +22,14 @@ from quadsense.methods.factor.passes import (
     weighted_rows_product,
 )
 from quadsense.methods.factor.program import Matrix, Program
+from quadsense.watch import look
 
 # Up to here the smallest eigenvector of an n-by-n matrix is cheaper found by decomposing it.
 _DENSE_ORDER = 200
 # Up to here a symmetric fit to sums of rows is formed to start from, by so many steps.
 _FORMED, _FIT_STEPS = 2000, 50
+# Fewer steps, but this many at least, where they would take more flops in all.
+_FIT_LEAST, _FIT_FLOPS = 5, 2e10
 # What a step of block Krylov costs beside its products, in flops of the same time.
 _STEP_FLOPS = 1.6e6
 # Block Krylov: steps, and rows carried beside the rank asked for, among which a weak
@@ -65,7 +69,7 @@ def spectral_start(problem: Program, rank: int, rng: np.random.Generator) -> Mat
     ``beta / rank`` for equal eigenvalues, whence ``c = sqrt(beta m / (n rank))`` here.
     """
     F = problem.F
-    if isinstance(F, Mixed):
+    if isinstance(F, Mixed) or problem.signs is not None:
         return _fitted_start(problem, F, rank, rng)
     m, n = F.shape
     beta = 1.0 if F.is_complex else 2.0
@@ -92,15 +96,26 @@ def spectral_start(problem: Program, rank: int, rng: np.random.Generator) -> Mat
     return found.Y
 
 
-def _fitted_start(problem: Program, F: Mixed, rank: int, rng: np.random.Generator) -> Matrix:
-    """Return the leading part of a symmetric fit: readings of sums are not all of one sign.
+def _fitted_start(problem: Program, F: Sensing, rank: int, rng: np.random.Generator) -> Matrix:
+    """Return the outer part of a symmetric fit: for readings that are not all of one sign.
 
     The fit is the smallest one, by some steps on ``K y = b``.
     """
     if F.n > _FORMED:
         return random_start(problem, rank, rng)
-    K = LinearOperator((F.m, F.m), dtype=np.float64, matvec=F.gram_times)
-    y, _ = minres(K, problem.b, maxiter=_FIT_STEPS)
+
+    def gram_times(y: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        look()
+        product = F.gram_times(y) if F.prefers_gram else F.forward(F.adjoint(y))
+        return np.asarray(product)
+
+    K = LinearOperator((F.m, F.m), dtype=np.float64, matvec=gram_times)
+    flops = 4.0 * F.raw.m * float(F.n) * min(F.n, F.raw.m)
+    steps = int(min(_FIT_STEPS, max(_FIT_LEAST, _FIT_FLOPS / flops)))
+    y, _ = minres(K, problem.b, maxiter=steps)
+    if problem.signs is not None:
+        values, vectors = eigh(F.adjoint(y))
+        return np.ascontiguousarray(signed_part(values, vectors, *problem.signs).T)
     count = min(rank, F.n)
     values, vectors = eigh(F.adjoint(y), subset_by_index=(F.n - count, F.n - 1))
     least = _WEIGHT_FLOOR * max(float(np.max(np.abs(values))), float(np.mean(np.abs(problem.b))))

@@ -38,6 +38,7 @@ class ConjugateGradientTraits(Traits):
     summary: ClassVar[str] = "consistent data, and noisy data whose least-squares fit meets delta"
     cones: ClassVar[frozenset[Cone]] = frozenset({"symmetric"})
     mixes: ClassVar[bool] = True
+    constraints: ClassVar[bool] = True
     one_sided: ClassVar[bool] = False
     without_tolerance: ClassVar[bool] = False
     random: ClassVar[bool] = False
