@@ -25,6 +25,7 @@ from quadsense.vocabulary import History, Status, Verdict
 
 if TYPE_CHECKING:
     from quadsense import datasets
+    from quadsense.compare import to_cvxpy
     from quadsense.core import theory
     from quadsense.core.noise import bounds_from_averages, bounds_from_counts, rtol_from_dof
     from quadsense.sigma import SigmaEstimate, estimate_sigma
@@ -53,6 +54,7 @@ __all__ = [
     "solve",
     "solve_spectral",
     "theory",
+    "to_cvxpy",
 ]
 
 
@@ -66,6 +68,7 @@ _LATER = {
     "rtol_from_dof": ("quadsense.core.noise", "rtol_from_dof"),
     "solve_spectral": ("quadsense.spectral", "solve_spectral"),
     "theory": ("quadsense.core.theory", None),
+    "to_cvxpy": ("quadsense.compare", "to_cvxpy"),
 }
 """Names imported when they are first asked for: by whom one of them is needed, not all are."""
 
