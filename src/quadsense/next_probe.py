@@ -115,7 +115,7 @@ def next_probe(
     >>> import numpy as np, quadsense
     >>> U = np.array([[1.0, 0], [0, 1]])
     >>> result = quadsense.solve(U, [1.0, 2.0], delta=0.1)
-    >>> quadsense.next_probe(result, [[2.0, 0], [1, 1], [3, 1]]).best
+    >>> result.next_probe([[2.0, 0], [1, 1], [3, 1]]).best
     1
     """
     claim = result.certificate
