@@ -210,7 +210,7 @@ class Certificate:
     objective : Objective or None
         What A costs by the preference and bounds on it; None where any fit was wanted.
     constraints : tuple of Constraint
-        Linear constraints of the solve: the last rows of `tolerance`, `dual`, `lo`, `hi`.
+        Linear constraints of the solve, the last entries of `dual`.
     data : Measurements or None
         The measurements of the solve; None for a result read from a file.
     """
@@ -302,31 +302,31 @@ class Certificate:
             data = U if not explicit else U.with_tolerance(delta, options.get("rtol", 0.0))
         else:
             options.setdefault("conjugate", self.conjugate)
-            if b is None and "bounds" not in explicit and self.lo is not None:
+            if self.lo is not None and not explicit:
                 options["bounds"] = (self.lo, self.hi)
             data = Measurements(U, b, delta=delta, **options)
-        data = self._constrained(data)
+        data = data.plain
         if data.n != self.matrix.shape[0]:
             raise ValueError(
                 f"the result is of order {self.matrix.shape[0]}, but the data have n = {data.n}"
             )
         if data.m != np.size(self.tolerance):
-            count, k = np.size(self.tolerance), len(self.constraints)
             raise ValueError(
-                f"the result is about {count - k} measurements, the data are {data.m - k}"
+                f"the result is about {np.size(self.tolerance)} measurements, the data are {data.m}"
             )
         if self.kind == "optimal" and not self._slack:
             if data.from_bounds:
                 raise ValueError("the result is about readings b, but the data are intervals")
-            yield data.without_tolerance(), "no tolerance", True
+            yield self._constrained(data.without_tolerance()), "no tolerance", True
             return
         own = self._own_ends(data)
         if data.ends is None or _same(data.ends, own):
-            yield data.with_ends(own), _words(own), True
+            yield self._constrained(data.with_ends(own)), _words(own), True
             return
-        yield data.with_ends(own), f"the result's own tolerance, {_words(own)}", True
+        text = f"the result's own tolerance, {_words(own)}"
+        yield self._constrained(data.with_ends(own)), text, True
         which = f"the {' and '.join(explicit)} given" if explicit else "the data's tolerance"
-        yield data, f"{which}, which differs, {_words(data.ends)}", False
+        yield self._constrained(data), f"{which}, which differs, {_words(data.ends)}", False
 
     @property
     def _slack(self) -> bool:
@@ -334,22 +334,20 @@ class Certificate:
 
     def _constrained(self, data: Measurements) -> Measurements:
         """The data with the constraints of the solve."""
-        if not self.constraints or data.constraints:
-            return data
-        return data.constrained(None, self.constraints)
+        return data.constrained(None, self.constraints) if self.constraints else data
 
     def own_data(self, U: Any, b: Any, options: dict[str, Any]) -> Measurements:
         """The measurements with the intervals of the solve, whatever else they come with."""
         conjugate, mix = options.get("conjugate", self.conjugate), options.get("mix")
         if isinstance(U, Measurements):
             data = U
-        elif b is None:
-            bounds = options.get("bounds", (self.lo, self.hi))
-            data = Measurements(U, bounds=bounds, conjugate=conjugate, mix=mix)
+        elif self.lo is not None or options.get("bounds") is not None:
+            bounds: Any = options.get("bounds") or (self.lo, self.hi)
+            data = Measurements(U, b, bounds=bounds, conjugate=conjugate, mix=mix)
         else:
             data = Measurements(U, b, conjugate=conjugate, mix=mix)
-        data = self._constrained(data)
-        return data.with_ends(self._own_ends(data))
+        data = data.plain
+        return self._constrained(data.with_ends(self._own_ends(data)))
 
     def _own_ends(self, data: Measurements) -> Ends:
         """The intervals of the solve, on readings of these data."""

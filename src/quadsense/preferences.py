@@ -169,11 +169,14 @@ def on_unit_rows(question: Question, data: Measurements) -> Question:
     norms = to_numpy(data.unit_rows.norms)
     dead = norms == 0.0
     if dead.any():
-        free = {"lo": -np.inf, "hi": np.inf, "weights": 0.0, "reading": 0.0, "hard": False}
-        changed = {
-            key: np.where(dead, value, getattr(question, key)) for key, value in free.items()
-        }
-        question = replace(question, **changed)
+        question = replace(
+            question,
+            lo=np.where(dead, -np.inf, question.lo),
+            hi=np.where(dead, np.inf, question.hi),
+            weights=np.where(dead, 0.0, question.weights),
+            reading=np.where(dead, 0.0, question.reading),
+            hard=question.hard & ~dead,
+        )
     safe = np.where(dead, 1.0, norms)
     if np.all(safe == 1.0):
         return question

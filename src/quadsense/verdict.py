@@ -15,6 +15,8 @@ from quadsense.typing import is_number
 from quadsense.verification import Check
 from quadsense.vocabulary import Advice, Reason, Row, Status, Verdict
 
+NOTHING = np.empty(0, np.int64)
+
 EXACT = 1e-8
 """Worst error, as a part of the largest reading, that counts as none."""
 
@@ -65,8 +67,8 @@ def make_verdict(
     assert ends is not None
     sizes, ratios = values.sizes[:count], values.ratios[:count]
     contradiction = missed = None
-    zero = data.contradictions() if target else ()
-    if len(zero) and zero[0] < count:
+    zero = data.contradictions() if target else NOTHING
+    if zero.size and zero[0] < count:
         contradiction = _row(data, int(zero[0]), sizes, target)
     if bounds:
         by = values.misses[:count]

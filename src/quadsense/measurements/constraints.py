@@ -82,6 +82,9 @@ def checked_constraints(
         raise ValueError("constraints must be a list of (C, lo, hi)")
     for i, given in enumerate(constraints):
         name = f"constraints[{i}]"
+        if isinstance(given, Constraint):  # from a certificate, checked again all the same
+            name, C = given.name, given.matrix
+            given = (C if given.signs is None else (C, given.signs), given.lo, given.hi)
         try:
             C, lo, hi = given
         except (TypeError, ValueError):
