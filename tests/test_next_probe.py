@@ -19,9 +19,8 @@ class Range:
     upper: float
 
 
-def programs(data, probes, psd):
+def programs(data, probes):
     """Ranges of ``u* A u`` by linear programs over the packed entries of A."""
-    assert not psd
     F, found = features(data.rows()), []
     for u in probes:
         c = features(u[None])[0]
@@ -41,7 +40,7 @@ def programs(data, probes, psd):
     return found
 
 
-def no_programs(data, probes, psd):
+def no_programs(data, probes):
     raise AssertionError("nobody asked for an interval")
 
 
@@ -74,7 +73,7 @@ def test_the_unseen_part_is_the_distance_from_the_span(shape, complex_, rng):
         U = np.repeat(U[:4], 2, axis=0)
     candidates = np.vstack([normal(rng, 5, n, complex_), 3.0 * U[:2]])
     data = quadsense.Measurements(U, np.ones(len(U)), delta=0.1)
-    found = rank_probes(data, candidates, False, None, 0, no_programs)
+    found = rank_probes(data, candidates, None, 0, no_programs)
     np.testing.assert_allclose(found.unseen, left_over(U, candidates), atol=1e-9)
     assert np.all(found.unseen[-2:] == 0.0)
     assert found.best == np.argmax(found.unseen)
@@ -92,11 +91,11 @@ def test_adding_the_chosen_probe_leaves_one_dimension_less_unseen_until_none_is(
         data = quadsense.Measurements(U, np.ones(len(U)), delta=0.1)
         # Most candidates are seen already.
         candidates = np.vstack([U, normal(rng, 1, n, complex_)])
-        found = rank_probes(data, candidates, False, None, 0, no_programs)
+        found = rank_probes(data, candidates, None, 0, no_programs)
         assert found.best == len(U)
         U = np.vstack([U, candidates[found.best]])
     data = quadsense.Measurements(U, np.ones(len(U)), delta=0.1)
-    found = rank_probes(data, normal(rng, 5, n, complex_), False, None, 0, no_programs)
+    found = rank_probes(data, normal(rng, 5, n, complex_), None, 0, no_programs)
     assert np.all(found.unseen == 0.0)
     assert "by an estimate" in found.message
 
@@ -106,8 +105,8 @@ def test_the_unseen_part_does_not_know_of_scales(scale, rng):
     U, candidates = rng.standard_normal((5, 3)), rng.standard_normal((6, 3))
     plain = quadsense.Measurements(U, np.ones(5), delta=0.1)
     scaled = quadsense.Measurements(scale * U, np.ones(5), delta=0.1)
-    one = rank_probes(plain, candidates, False, None, 0, no_programs)
-    two = rank_probes(scaled, candidates / scale, False, None, 0, no_programs)
+    one = rank_probes(plain, candidates, None, 0, no_programs)
+    two = rank_probes(scaled, candidates / scale, None, 0, no_programs)
     np.testing.assert_allclose(one.unseen, two.unseen, atol=1e-12)
     assert one.order.tolist() == two.order.tolist()
 
@@ -116,10 +115,10 @@ def test_rows_that_ask_for_nothing_see_nothing(rng):
     U = np.vstack([np.eye(3), np.zeros((1, 3))])
     lo, hi = np.array([0.0, -np.inf, 0.0, -1.0]), np.array([1.0, np.inf, np.inf, 1.0])
     data = quadsense.Measurements(U, bounds=(lo, hi))
-    found = rank_probes(data, np.eye(3), False, None, 0, no_programs)
+    found = rank_probes(data, np.eye(3), None, 0, no_programs)
     assert found.unseen.tolist() == [0.0, 1.0, 0.0]
     nothing = quadsense.Measurements(np.eye(3), bounds=(-np.inf, np.inf))
-    found = rank_probes(nothing, np.eye(3), False, None, 5, no_programs)
+    found = rank_probes(nothing, np.eye(3), None, 5, no_programs)
     assert found.unseen.tolist() == [1.0, 1.0, 1.0]
 
 
@@ -128,7 +127,7 @@ def test_sums_of_rows_are_what_is_seen(complex_, rng):
     W = rng.standard_normal((3, 6))
     data = quadsense.Measurements(U, np.ones(3), delta=0.1, mix=sp.csr_array(W))
     candidates = normal(rng, 4, 3, complex_)
-    found = rank_probes(data, candidates, False, None, 0, no_programs)
+    found = rank_probes(data, candidates, None, 0, no_programs)
     raw = np.stack([np.outer(u, u.conj()).ravel() for u in U])
     F = (W @ raw).T
     for j, w in enumerate(candidates):
@@ -143,8 +142,8 @@ def test_rows_given_conjugated_have_candidates_given_so(rng):
     U, candidates = normal(rng, 5, 3, True), normal(rng, 4, 3, True)
     plain = quadsense.Measurements(U, np.ones(5), delta=0.1)
     other = quadsense.Measurements(U.conj(), np.ones(5), delta=0.1, conjugate=True)
-    one = rank_probes(plain, candidates, False, None, 0, no_programs)
-    two = rank_probes(other, candidates.conj(), False, None, 0, no_programs)
+    one = rank_probes(plain, candidates, None, 0, no_programs)
+    two = rank_probes(other, candidates.conj(), None, 0, no_programs)
     np.testing.assert_allclose(one.unseen, two.unseen, atol=1e-12)
 
 
@@ -163,12 +162,12 @@ def test_of_seen_probes_the_widest_range_in_its_tolerances_comes_first(rng):
     data = quadsense.Measurements(U, b, delta=delta)
     candidates = rng.standard_normal((12, 3)) * rng.uniform(0.2, 3.0, (12, 1))
     own = rng.uniform(0.05, 0.5, 12)
-    truth = np.array([(r.upper - r.lower) / 2 for r in programs(data, candidates, False)]) / own
-    found = rank_probes(data, candidates, False, own, 12, programs)
+    truth = np.array([(r.upper - r.lower) / 2 for r in programs(data, candidates)]) / own
+    found = rank_probes(data, candidates, own, 12, programs)
     assert found.order.tolist() == np.argsort(-truth).tolist()
     np.testing.assert_allclose(found.widths, truth, rtol=1e-6)
     assert f"candidate {found.best} would tell most" in found.message
-    few = rank_probes(data, candidates, False, own, 4, programs)
+    few = rank_probes(data, candidates, own, 4, programs)
     assert sorted(few.intervals) == sorted(np.argsort(-found.estimates)[:4].tolist())
     assert few.order.tolist()[:4] == sorted(few.intervals, key=lambda j: -truth[j])
     assert np.isnan(few.widths).sum() == 8
@@ -179,7 +178,7 @@ def test_measuring_the_widest_narrows_it_to_its_tolerance_and_more_than_any_othe
     U, b, delta = planted(rng)
     data = quadsense.Measurements(U, b, delta=delta)
     candidates = rng.standard_normal((6, 3))
-    found = rank_probes(data, candidates, False, 0.05, 6, programs)
+    found = rank_probes(data, candidates, 0.05, 6, programs)
     truth = np.diag([1.0, 2.0, -1.0])
     gains = []
     for j, u in enumerate(candidates):
@@ -188,7 +187,7 @@ def test_measuring_the_widest_narrows_it_to_its_tolerance_and_more_than_any_othe
             np.vstack([U, u]), np.append(b, readings(u[None], truth)),
             delta=np.append(delta, 0.05),
         )  # fmt: skip
-        after = programs(more, [u], False)[0]
+        after = programs(more, [u])[0]
         gains.append((before.upper - before.lower) - (after.upper - after.lower))
         assert after.upper - after.lower <= 0.1 * (1 + 1e-9)
     assert found.best == int(np.argmax(gains))
@@ -197,9 +196,9 @@ def test_measuring_the_widest_narrows_it_to_its_tolerance_and_more_than_any_othe
 def test_where_every_reading_is_known_well_the_message_says_so(rng):
     U, b, delta = planted(rng)
     data = quadsense.Measurements(U, b, delta=delta)
-    found = rank_probes(data, U[:2], False, 100.0, 10, programs)
+    found = rank_probes(data, U[:2], 100.0, 10, programs)
     assert found.message.startswith("no candidate would tell much")
-    found = rank_probes(data, U[:2], False, 100.0, 1, programs)
+    found = rank_probes(data, U[:2], 100.0, 1, programs)
     assert found.message.startswith("of those with an interval none would tell much")
 
 
@@ -212,7 +211,7 @@ def test_estimates_are_leverages_in_tolerances(m, complex_, rng):
     F = np.stack([np.outer(u, u.conj()).ravel() for u in U]) / delta[:, None]
     own = np.linspace(0.2, 0.4, 5)
     found = rank_probes(
-        quadsense.Measurements(U, np.ones(m), delta=delta), candidates, False, own, 0, no_programs
+        quadsense.Measurements(U, np.ones(m), delta=delta), candidates, own, 0, no_programs
     )
     for j, w in enumerate(candidates):
         f = np.outer(w, w.conj()).ravel()
@@ -227,7 +226,7 @@ def test_estimates_are_leverages_in_tolerances(m, complex_, rng):
 def test_the_tolerance_of_candidates_is_the_median_of_the_rows(rng):
     U = rng.standard_normal((5, 3))
     data = quadsense.Measurements(U, np.ones(5), delta=[0.1, 0.2, 0.3, 0.4, 5.0])
-    found = rank_probes(data, U, False, None, 0, no_programs)
+    found = rank_probes(data, U, None, 0, no_programs)
     assert found.tolerance.tolist() == [0.3] * 5
     found = rank_probes(quadsense.Measurements(U, np.ones(5)), U, False, None, 0, no_programs)
     assert found.tolerance.tolist() == [1.0] * 5
@@ -259,13 +258,13 @@ def test_the_tolerance_of_candidates_is_the_median_of_the_rows(rng):
 def test_bad_candidates_are_named(candidates, options, message, rng):
     data = quadsense.Measurements(rng.standard_normal((5, 3)), np.ones(5), delta=0.1)
     with pytest.raises(ValueError, match=message):
-        rank_probes(data, candidates, False, options.get("delta"), 0, no_programs)
+        rank_probes(data, candidates, options.get("delta"), 0, no_programs)
 
 
 def test_candidates_of_every_kind_are_taken(rng):
     data = quadsense.Measurements(rng.standard_normal((4, 3)), np.ones(4), delta=0.1)
     rows = rng.standard_normal((3, 3))
-    truth = rank_probes(data, rows, False, None, 0, no_programs)
+    truth = rank_probes(data, rows, None, 0, no_programs)
     for same in (rows.tolist(), sp.csr_array(rows), array_api_strict.asarray(rows)):
-        found = rank_probes(data, same, False, None, 0, no_programs)
+        found = rank_probes(data, same, None, 0, no_programs)
         np.testing.assert_allclose(found.unseen, truth.unseen, atol=1e-12)

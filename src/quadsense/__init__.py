@@ -17,6 +17,7 @@ import scipy.sparse.linalg  # noqa: F401
 from quadsense.certificate import Certificate
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.noise import delta_from_sigma
+from quadsense.interval import interval
 from quadsense.measurements import Measurements
 from quadsense.measurements.oracle import SpectralOracle
 from quadsense.result import Result, load_result
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from quadsense.compare import to_cvxpy
     from quadsense.core import theory
     from quadsense.core.noise import bounds_from_averages, bounds_from_counts, rtol_from_dof
+    from quadsense.ranges import Interval, NothingFits
     from quadsense.sigma import SigmaEstimate, estimate_sigma
     from quadsense.spectral import solve_spectral
 
@@ -36,7 +38,9 @@ __version__ = "0.1.0"
 __all__ = [
     "Certificate",
     "History",
+    "Interval",
     "Measurements",
+    "NothingFits",
     "Result",
     "SensedMatrix",
     "SigmaEstimate",
@@ -49,6 +53,7 @@ __all__ = [
     "datasets",
     "delta_from_sigma",
     "estimate_sigma",
+    "interval",
     "load_result",
     "rtol_from_dof",
     "solve",
@@ -62,6 +67,8 @@ _LATER = {
     "SigmaEstimate": ("quadsense.sigma", "SigmaEstimate"),
     "bounds_from_averages": ("quadsense.core.noise", "bounds_from_averages"),
     "bounds_from_counts": ("quadsense.core.noise", "bounds_from_counts"),
+    "Interval": ("quadsense.ranges", "Interval"),
+    "NothingFits": ("quadsense.ranges", "NothingFits"),
     "datasets": ("quadsense.datasets", None),
     "estimate_sigma": ("quadsense.sigma", "estimate_sigma"),
     "plot": ("quadsense.plot", None),  # needs matplotlib, which is an extra

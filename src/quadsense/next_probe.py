@@ -23,6 +23,7 @@ from quadsense.core.pseudoinverse import pseudoinverse
 from quadsense.measurements import Measurements
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.validate import checked_vector
+from quadsense.ranges import Interval, ranges
 from quadsense.result import Result
 from quadsense.typing import MatrixLike, RealOrVector, Whole, is_whole
 from quadsense.vocabulary import Status
@@ -34,7 +35,7 @@ SEEN = 1e-6
 TOGETHER = 256
 """Candidates looked at together: packed, they stay in cache."""
 
-Certify = Callable[[Measurements, list[npt.NDArray[Any]], bool], Sequence[Any]]
+Certify = Callable[[Measurements, list[npt.NDArray[Any]]], Sequence[Any]]
 """Certified ranges of ``u* A u``, each with `lower` and `upper`."""
 
 
@@ -133,22 +134,20 @@ def next_probe(
     judged = data.ends is not None and data.judged
     if result.set_aside.size and judged:
         data = data.set_aside(result.set_aside)
+    psd, relaxed = claim.psd, claim.rank is not None or bool(claim.signs)
+
+    def certify(data: Measurements, probes: list[npt.NDArray[Any]]) -> Sequence[Interval]:
+        fit = result.matrix if result.met else None
+        matrices = [np.outer(u, u.conj()) for u in probes]
+        return ranges(data, matrices, psd=psd, relaxed=relaxed, fit=fit)
+
     fits = judged and result.status is not Status.INFEASIBLE
-    psd = claim.psd or claim.rank is not None
     with np.errstate(under="ignore"):
-        return rank_probes(data, candidates, psd, delta, int(top) if fits else 0, _certified)
-
-
-def _certified(
-    data: Measurements, probes: list[npt.NDArray[Any]], psd: bool
-) -> Sequence[Any]:  # pragma: no cover
-    from quadsense.interval import interval
-
-    return interval(data, C=probes, psd=psd)
+        return rank_probes(data, candidates, delta, int(top) if fits else 0, certify)
 
 
 def rank_probes(
-    data: Measurements, candidates: Any, psd: bool, delta: Any, top: int, certify: Certify
+    data: Measurements, candidates: Any, delta: Any, top: int, certify: Certify
 ) -> NextProbe:
     """Put candidates in order; `certify` finds the ranges of the `top` most promising."""
     rows = _checked_candidates(candidates, data)
@@ -167,7 +166,7 @@ def rank_probes(
     intervals: dict[int, Any] = {}
     widths = np.full(k, np.nan)
     if chosen.size:
-        found = certify(data, [rows[j] for j in chosen], psd)
+        found = certify(data, [rows[j] for j in chosen])
         intervals = dict(zip(chosen.tolist(), found, strict=True))
         with np.errstate(over="ignore"):
             for j, each in intervals.items():

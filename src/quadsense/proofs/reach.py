@@ -66,7 +66,7 @@ def norm_bound(F: Sensing, question: Question, upper: float) -> float:
     rows = F if whole else F.only(two)
     sigma = smallest_singular_value(rows)
     if sigma == 0.0 and whole and isinstance(question.C, float) and question.C == 0.0:
-        sigma = _smallest_of_gram(F)
+        sigma = smallest_of_gram(F)
     if sigma == 0.0:
         return math.inf
     largest = float(np.max(scale[two], initial=0.0))
@@ -90,7 +90,7 @@ def norm_taken(F: Sensing, question: Question, size: float, upper: float) -> flo
     return max(norm_limit(F, ends), 10.0 * size)
 
 
-def _smallest_of_gram(F: Sensing) -> float:
+def smallest_of_gram(F: Sensing) -> float:
     """Proved s with ``||F(A)|| >= s ||A||_F`` for every A in the span of the rows; 0.0: none."""
     m = F.m
     if m > min(F.unknowns, DENSE_ROWS):
