@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import array_api_strict
+import cvxpy as cp
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -10,7 +11,7 @@ from helpers import features, readings
 from scipy.optimize import linprog
 
 import quadsense
-from quadsense.next_probe import rank_probes
+from quadsense.next_probe import next_probe, rank_probes
 
 
 @dataclass
@@ -228,8 +229,111 @@ def test_the_tolerance_of_candidates_is_the_median_of_the_rows(rng):
     data = quadsense.Measurements(U, np.ones(5), delta=[0.1, 0.2, 0.3, 0.4, 5.0])
     found = rank_probes(data, U, None, 0, no_programs)
     assert found.tolerance.tolist() == [0.3] * 5
-    found = rank_probes(quadsense.Measurements(U, np.ones(5)), U, False, None, 0, no_programs)
+    found = rank_probes(quadsense.Measurements(U, np.ones(5)), U, None, 0, no_programs)
     assert found.tolerance.tolist() == [1.0] * 5
+
+
+# --- of results ---------------------------------------------------------------------------------
+
+
+def semidefinite(U, lo, hi, u, trace=None):
+    """The range of ``u* A u`` over positive semidefinite fits, by CVXPY."""
+    n, is_complex = U.shape[1], np.iscomplexobj(U)
+    A = cp.Variable((n, n), hermitian=True) if is_complex else cp.Variable((n, n), PSD=True)
+    real = cp.real if is_complex else (lambda x: x)
+    v = cp.hstack([real(w.conj() @ A @ w) for w in U])
+    asked = [v >= lo, v <= hi, *([A >> 0] if is_complex else [])]
+    asked += [] if trace is None else [real(cp.trace(A)) == trace]
+    goal = real(u.conj() @ A @ u)
+    ends = [
+        cp.Problem(sense(goal), asked).solve(solver="CLARABEL")
+        for sense in (cp.Minimize, cp.Maximize)
+    ]
+    return Range(*ends)
+
+
+def agrees(interval, truth):
+    """Outside the truth, and by no more than 1% of its width (and the solver's own error)."""
+    width = truth.upper - truth.lower
+    room = 1e-6 * (1.0 + abs(truth.upper))
+    return (
+        truth.lower - 0.011 * width - room <= interval.lower <= truth.lower + room
+        and truth.upper - room <= interval.upper <= truth.upper + 0.011 * width + room
+    )
+
+
+def test_a_symmetric_result_ranks_by_what_linear_programs_find(rng):
+    U, b, delta = planted(rng)
+    result = quadsense.solve(U, b, delta=delta)
+    candidates = rng.standard_normal((6, 3))
+    found = next_probe(result, candidates)
+    truth = programs(quadsense.Measurements(U, b, delta=delta), candidates)
+    assert all(agrees(found.intervals[j], truth[j]) for j in range(6))
+    widths = [each.upper - each.lower for each in truth]
+    assert found.best == int(np.argmax(widths))
+    assert found.tolerance.tolist() == [np.median(delta)] * 6
+
+
+@pytest.mark.parametrize("trace", [None, 3.0])
+def test_a_semidefinite_result_ranks_by_what_cvxpy_finds(trace, complex_, rng):
+    U = normal(rng, 14, 3, complex_)
+    b = readings(U, np.diag([1.0, 1.5, 0.5])) + 0.1 * rng.uniform(-0.9, 0.9, 14)
+    result = quadsense.solve(U, b, delta=0.1, psd=True, trace=trace)
+    assert result.met
+    candidates = normal(rng, 3, 3, complex_)
+    found = next_probe(result, candidates)
+    truth = [semidefinite(U, b - 0.1, b + 0.1, u, trace) for u in candidates]
+    assert all(agrees(found.intervals[j], truth[j]) for j in range(3))
+    assert found.best == int(np.argmax([each.upper - each.lower for each in truth]))
+
+
+def test_constraints_see_too(rng):
+    U = np.eye(3)[:2]
+    plain = quadsense.solve(U, [1.0, 1.0], delta=0.1, psd=True)
+    assert next_probe(plain, np.eye(3)[2:], top=0).unseen.tolist() == [1.0]
+    known = quadsense.solve(U, [1.0, 1.0], delta=0.1, psd=True, trace=3.0)
+    assert next_probe(known, np.eye(3)[2:], top=0).unseen.tolist() == [0.0]
+
+
+def test_rows_set_aside_see_nothing():
+    U = np.array([[1.0, 0], [1, 0], [1, 0], [0, 1]])
+    result = quadsense.solve(U, [1.0, 1.0, 9.0, 1.0], delta=0.1, allow_violations=1)
+    assert result.set_aside.tolist() == [2]
+    found = next_probe(result, [[1.0, 0], [0, 1]])
+    assert found.intervals[0].upper == pytest.approx(1.1, rel=1e-2)
+
+
+def test_where_there_are_no_ranges_the_order_is_by_estimates(rng):
+    U, b, delta = planted(rng)
+    tight = quadsense.Measurements(U, b, delta=1e-3)
+    cases = [
+        (quadsense.solve(U, b), None),  # no tolerance
+        (quadsense.solve(tight), None),  # infeasible
+        (quadsense.solve(U, b, delta=delta), tight),  # which turns out only when ranges are sought
+    ]
+    for result, data in cases:
+        found = next_probe(result, rng.standard_normal((4, 3)), data=data)
+        assert found.intervals == {}
+        assert found.order.tolist() == np.argsort(-found.estimates).tolist()
+        assert "by an estimate" in found.message
+
+
+def test_a_result_from_a_file_takes_its_data(rng, tmp_path):
+    U, b, delta = planted(rng)
+    result = quadsense.solve(U, b, delta=delta)
+    result.save(tmp_path / "result.npz")
+    loaded = quadsense.load_result(tmp_path / "result.npz")
+    candidates = rng.standard_normal((3, 3))
+    with pytest.raises(ValueError, match="read from a file: give the measurements as data="):
+        next_probe(loaded, candidates)
+    data = quadsense.Measurements(U, b, delta=delta)
+    assert next_probe(loaded, candidates, data=data).best == next_probe(result, candidates).best
+    with pytest.raises(ValueError, match="data must be Measurements, got ndarray"):
+        next_probe(loaded, candidates, data=U)
+    with pytest.raises(ValueError, match="of order 3, but the data have n = 2"):
+        next_probe(loaded, candidates, data=quadsense.Measurements(U[:, :2], b))
+    with pytest.raises(ValueError, match="top must be a whole number, not negative, got -1"):
+        next_probe(result, candidates, top=-1)
 
 
 # --- arguments ----------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from quadsense.core.pseudoinverse import pseudoinverse
 from quadsense.measurements import Measurements
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.validate import checked_vector
-from quadsense.ranges import Interval, ranges
+from quadsense.ranges import Interval, NothingFits, ranges
 from quadsense.result import Result
 from quadsense.typing import MatrixLike, RealOrVector, Whole, is_whole
 from quadsense.vocabulary import Status
@@ -105,7 +105,8 @@ def next_probe(
     delta : float or array_like of shape (k,), optional
         Tolerance with which a candidate would be read; by default the median one of the solve.
     top : int, default=10
-        At most so many candidates get a certified interval.
+        At most so many candidates get a certified interval; none where there is no tolerance, or
+        where nothing fits.
 
     Returns
     -------
@@ -143,7 +144,10 @@ def next_probe(
 
     fits = judged and result.status is not Status.INFEASIBLE
     with np.errstate(under="ignore"):
-        return rank_probes(data, candidates, delta, int(top) if fits else 0, certify)
+        try:
+            return rank_probes(data, candidates, delta, int(top) if fits else 0, certify)
+        except NothingFits:  # as with slack: there are no ranges, but there is what is unseen
+            return rank_probes(data, candidates, delta, 0, certify)
 
 
 def rank_probes(
@@ -333,10 +337,10 @@ def _message(
         )
     ratio = widths[first]
     text = (
-        f"every reading that fits has candidate {first} between {interval.lower:.6g} and "
-        f"{interval.upper:.6g}, {ratio:.3g} times its tolerance"
+        f"over all fits its reading lies between {interval.lower:.6g} and {interval.upper:.6g}, "
+        f"{ratio:.3g} times its tolerance to either side"
     )
     if ratio > 1.0:
         return f"candidate {first} would tell most: {text}"
     some = "of those with an interval none" if more else "no candidate"
-    return f"{some} would tell much: at the most, {text}"
+    return f"{some} would tell much; candidate {first} still most: {text}"
