@@ -19,12 +19,14 @@ import scipy.sparse as sp
 
 from quadsense.arrays import Vector, available_memory, is_array, to_numpy
 from quadsense.core import packed
+from quadsense.core.matrix import SensedMatrix
 from quadsense.core.pseudoinverse import pseudoinverse
 from quadsense.measurements import Measurements
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.validate import checked_vector
 from quadsense.ranges import Interval, NothingFits, ranges
 from quadsense.result import Result
+from quadsense.solve import solve
 from quadsense.typing import MatrixLike, RealOrVector, Whole, is_whole
 from quadsense.vocabulary import Status
 from quadsense.watch import look
@@ -121,6 +123,7 @@ def next_probe(
     1
     """
     claim = result.certificate
+    fit = result.matrix if data is None and result.met else None
     data = claim.data if data is None else data
     if data is None:
         raise ValueError("the result was read from a file: give the measurements as data=")
@@ -138,9 +141,13 @@ def next_probe(
     psd, relaxed = claim.psd, claim.rank is not None or bool(claim.signs)
 
     def certify(data: Measurements, probes: list[npt.NDArray[Any]]) -> Sequence[Interval]:
-        fit = result.matrix if result.met else None
         matrices = [np.outer(u, u.conj()) for u in probes]
-        return ranges(data, matrices, psd=psd, relaxed=relaxed, fit=fit)
+        found = ranges(
+            data, matrices, psd=psd, relaxed=relaxed, fit=fit, otherwise=lambda: _solved(data, psd)
+        )
+        if any(each.lower > each.upper for each in found):
+            raise NothingFits("nothing fits: a range is empty")
+        return found
 
     fits = judged and result.status is not Status.INFEASIBLE
     with np.errstate(under="ignore"):
@@ -148,6 +155,14 @@ def next_probe(
             return rank_probes(data, candidates, delta, int(top) if fits else 0, certify)
         except NothingFits:  # as with slack: there are no ranges, but there is what is unseen
             return rank_probes(data, candidates, delta, 0, certify)
+
+
+def _solved(data: Measurements, psd: bool) -> tuple[SensedMatrix | None, Any]:
+    """A fit, or the certificate that there is none; neither where it is not known."""
+    result = solve(data, psd=psd, prefer="any")
+    if result.met:
+        return result.matrix, None
+    return None, result.certificate if result.status is Status.INFEASIBLE else None
 
 
 def rank_probes(

@@ -11,7 +11,7 @@ from quadsense.core import packed
 from quadsense.core.pseudoinverse import pseudoinverse
 from quadsense.measurements import Measurements
 from quadsense.measurements.sensing import Sensing
-from quadsense.measurements.validate import checked_vector
+from quadsense.measurements.validate import checked_weights
 from quadsense.typing import MatrixLike, Real, RealOrVector, VectorLike, is_number
 from quadsense.watch import look
 
@@ -65,7 +65,7 @@ def estimate_sigma(
         `weights` tells.
     weights : float or array_like of shape (m,), optional
         Reading i has an error of standard deviation ``sigma/sqrt(weights_i)``; one of weight 0
-        is left out.
+        is left out. By default those of the measurements, else 1.
     mix, conjugate
         As in `solve`.
     confidence : float, default=0.95
@@ -102,14 +102,11 @@ def estimate_sigma(
         data = Measurements(data, b, conjugate=conjugate, mix=mix)
     elif b is not None or conjugate or mix is not None:
         raise ValueError("b, conjugate and mix belong to Measurements: give them when making it")
-    if data.from_bounds:
+    data = data.plain
+    if data.readings is None:
         raise ValueError("these measurements are intervals without readings: give b")
-    w = np.ones(data.m)
-    if weights is not None:
-        w = checked_vector("weights", weights, data.m, scalar=True)
-    bad = np.flatnonzero(w < 0.0)
-    if bad.size:
-        raise ValueError(f"weights must not be negative, but weights[{bad[0]}] is {w[bad[0]]}")
+    given = data.weights if weights is None else checked_weights(weights, data.m)
+    w = np.full(data.m, 1.0 if given is None else given)
     with np.errstate(under="ignore"):
         return _estimate(data, np.sqrt(w), float(confidence))
 
@@ -123,7 +120,7 @@ def _estimate(data: Measurements, roots: Vector, confidence: float) -> SigmaEsti
     # Neither the size of the rows nor that of the readings matters: both are brought to 1.
     largest = float(np.max(logs))
     scales = np.exp(logs - largest) if np.isfinite(largest) else np.zeros_like(logs)
-    g = roots * to_numpy(data.b)
+    g = roots * to_numpy(data.readings)
     unit = float(np.max(np.abs(g))) or 1.0
     left, rank = _remainder(rows, scales, g / unit)
     dof = m - rank
