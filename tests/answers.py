@@ -1,6 +1,6 @@
 """Random small problems that ask for one matrix of all that fit, one a seed.
 
-Every preference, slack, weight, prior and linear constraint, in all combinations that `solve` takes.
+Every preference, slack, weight, prior and linear constraint, in all combinations taken by `solve`.
 What the arguments mean is worked out in `answers_truth.py`, without the package.
 """
 

@@ -98,31 +98,22 @@ def _center(q: Model, x: Any, v: Any, constraints: list[Any]) -> float:
 
 
 def least_slack(q: Model, kind: str) -> float:
-    """The least of ``max w v``, ``sum w v`` or ``sum w v^2``, v the distances from the intervals."""
-    x, p = cp.Variable(q.G.shape[1]), cp.Variable(q.m)
-    v, m = q.G @ x, q.m
-    rows = np.arange(q.lo.size) < m
-    constraints = [p >= 0.0, *within(v, q.lo, q.hi, ~rows)]
+    """The least of ``max w v``, ``sum w v`` or ``sum w v^2``, v how far intervals are missed."""
+    x, p = cp.Variable(q.G.shape[1]), cp.Variable(q.lo.size)
+    v, w = q.G @ x, q.weights
+    constraints = [p >= 0.0, *within(v, q.lo, q.hi, q.hard)]
     for sign, end in ((1.0, q.hi), (-1.0, -q.lo)):
-        which = np.flatnonzero(rows & np.isfinite(end))
+        which = np.flatnonzero(~q.hard & np.isfinite(end))
         if which.size:
             constraints.append(sign * v[which] - end[which] <= p[which])
     if q.case.psd:
         constraints.append(q.cone(x) >> 0)
-    w = weights_of_slack(q)
     cost = {
         "max": cp.max(cp.multiply(w, p)),
         "sum": w @ p,
         "squares": cp.sum_squares(cp.multiply(np.sqrt(w), p)),
     }[kind]
     return _value(cp.Minimize(cost), constraints)
-
-
-def weights_of_slack(q: Model) -> Any:
-    """In the unit of the case; equalities of readings are rows as any other."""
-    power = 2 if q.case.wish["slack"] == "squares" else 1
-    given = q.case.question.get("weights", 1.0)
-    return np.broadcast_to(given, q.m) * q.case.size**power
 
 
 def interval(q: Model, C: Any) -> tuple[float, float]:

@@ -100,19 +100,14 @@ def model(case: Case) -> Model:
         lo, hi = reading - width, reading + width
     else:
         lo, hi = np.full(m, -np.inf), np.full(m, np.inf)
-    equal, half = lo == hi, (hi - lo) / 2.0
-    if "weights" in question:
-        weights = question["weights"] * (1.0 if case.wish.get("slack") in ("max", "sum") else size)
-        weights = weights * size
-        if b is None:
-            weights = np.where(np.isfinite(half), weights, 0.0) if "slack" not in case.wish \
-                else weights  # fmt: skip
-    elif "slack" in case.wish:
-        weights = np.full(m, size if case.wish["slack"] != "squares" else size**2)
-    elif case.has_tolerance:
-        weights = np.where(equal, 0.0, 1.0 / np.where(equal, 1.0, half) ** 2)
-    else:
-        weights = np.full(m, size**2)
+    equal = lo == hi
+    power = 1 if case.wish.get("slack") in ("max", "sum") else 2  # of the unit, in a weight
+    weights = np.broadcast_to(question.get("weights", 1.0), m) * size**power
+    if "slack" not in case.wish and case.has_tolerance:
+        if "weights" not in question:
+            weights = 1.0 / _units(case.U, lo, hi) ** 2
+        told = np.isfinite(lo) & np.isfinite(hi) if b is None else np.isfinite(lo) | np.isfinite(hi)
+        weights = np.where(told, weights, 0.0)
     extra, ends = [], []
     if "trace" in question:
         value = question["trace"]
@@ -129,6 +124,18 @@ def model(case: Case) -> Model:
     hard = np.append(equal, np.ones(k, bool)).astype(bool)
     weights, reading = np.append(weights, np.zeros(k)), np.append(reading, np.zeros(k))
     return Model(case, G, lo, hi, reading, np.where(hard, 0.0, weights), hard)
+
+
+def _units(U: Any, lo: Any, hi: Any) -> Any:
+    """Half-widths; for a row of one end, of unit norm, the median of those or 1% of the ends."""
+    both, squares = np.isfinite(lo) & np.isfinite(hi) & (lo < hi), np.sum(np.abs(U) ** 2, axis=1)
+    half = (np.where(both, hi, 2.0) - np.where(both, lo, 0.0)) / 2.0
+    if both.any():
+        typical = float(np.median((half / squares)[both]))
+    else:
+        ends = np.where(np.isfinite(hi), hi, np.where(np.isfinite(lo), lo, 0.0))
+        typical = 0.01 * float(np.max(np.abs(ends) / squares)) or 1.0
+    return np.where(both, half, typical * squares)
 
 
 def solve(objective: Any, constraints: list[Any]) -> str:
@@ -183,12 +190,9 @@ def slack(q: Model, soft_equalities: bool, rows: Any) -> float:
     return float(t.value)
 
 
-def verdict(q: Model) -> str:
-    """ "feasible", "infeasible" or "edge": of all rows, or of the hard ones where others are soft."""
-    soft = "slack" in q.case.wish or not q.case.has_tolerance
+def verdict(q: Model, soft: bool) -> str:
+    """ "feasible", "infeasible" or "edge": of all rows, or of the hard ones alone where soft."""
     rows = q.hard if soft else np.ones(q.lo.size, bool)
-    if "slack" in q.case.wish:
-        rows = np.arange(q.lo.size) >= q.m
     least = slack(q, False, rows)
     if least <= -EDGE:
         return "feasible"
