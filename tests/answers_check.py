@@ -1,6 +1,6 @@
 """Solve a case of `answers` and hold everything that is claimed against the truth.
 
-    python tests/answers_check.py [--count 400] [--seed 0] [--only SEED]
+python tests/answers_check.py [--count 400] [--seed 0] [--only SEED]
 """
 
 from __future__ import annotations
@@ -100,7 +100,9 @@ def best(q: truth.Model, result: Any, met: bool) -> tuple[str, float | None]:
     if prefer == "any":
         return prefer, None
     if prefer == "nearest" and "prior" not in case.wish:
-        return prefer, objectives.nearest_to(q, result.certificate.preference.prior * np.eye(case.n))
+        return prefer, objectives.nearest_to(
+            q, result.certificate.preference.prior * np.eye(case.n)
+        )
     return prefer, objectives.best(q, prefer)
 
 
@@ -141,9 +143,7 @@ def asked(q: truth.Model, result: Any) -> Findings:
     ridge, given = case.wish.get("ridge", 0.0) > 0, "weights" in case.question
     if not case.has_tolerance:
         right = ("least_squares",) if ridge or given else ("minimax",)
-    elif ridge:
-        right = ("least_squares",)
-    elif int(np.count_nonzero(q.weights)) >= q.G.shape[1]:
+    elif ridge or int(np.count_nonzero(q.weights)) >= q.G.shape[1]:
         right = ("least_squares",)
     elif case.psd and truth.bounded(q):
         right = ("center", "least_squares", "nearest")
@@ -224,7 +224,9 @@ def main() -> int:
         print(f"{times:7d}  {name}")
     wrong = [o for o in outcomes if o.findings]
     for o in wrong:
-        print(f"  python tests/answers_check.py --only {o.seed}  # {o.kind} | {'; '.join(o.findings)}")
+        print(
+            f"  python tests/answers_check.py --only {o.seed}  # {o.kind} | {'; '.join(o.findings)}"
+        )
     print(f"{len(wrong)} of {len(outcomes)} wrong")
     return int(bool(wrong))
 
