@@ -47,6 +47,7 @@ class FactoredTraits(Traits):
     without_tolerance: ClassVar[bool] = False
     random: ClassVar[bool] = True
     needs: ClassVar[frozenset[str]] = frozenset({"rows"})
+    preferences: ClassVar[frozenset[str]] = frozenset({"any", "least_squares"})
     options: ClassVar[type[Options]] = FactoredOptions
 
     @classmethod

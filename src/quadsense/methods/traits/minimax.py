@@ -43,6 +43,7 @@ class MinimaxTraits(Traits):
     random: ClassVar[bool] = False
     needs: ClassVar[frozenset[str]] = frozenset({"rows"})
     proves: ClassVar[bool] = True
+    preferences: ClassVar[frozenset[str]] = frozenset({"any", "minimax"})
     options: ClassVar[type[Options]] = GapOptions
 
     @classmethod

@@ -25,6 +25,7 @@ class PsdTraits(Traits):
     random: ClassVar[bool] = False
     needs: ClassVar[frozenset[str]] = frozenset({"rows"})
     proves: ClassVar[bool] = True
+    preferences: ClassVar[frozenset[str]] = frozenset({"any", "minimax"})
     options: ClassVar[type[Options]] = GapOptions
 
     @classmethod

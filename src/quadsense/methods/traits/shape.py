@@ -42,6 +42,10 @@ class Shape:
         Worst residual of the start in units of the tolerance, a power of two.
     gram : str
         Form of K where the method uses one, else "none".
+    prefer : str
+        Which A is wanted: a value of `prefer`, or "slack_max", "slack_sum", "slack_squares".
+    constrained : bool
+        Whether there are linear constraints or equalities.
     """
 
     m: int
@@ -60,6 +64,8 @@ class Shape:
     raw: int = 0
     ratio: float = 32.0
     gram: str = "none"
+    prefer: str = "any"
+    constrained: bool = False
 
     @property
     def cone(self) -> Cone:
