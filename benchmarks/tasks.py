@@ -136,7 +136,7 @@ def ranges(_: int) -> Iterator[str]:
         yield (
             f"{name} in [{found.lower:.6f}, {found.upper:.6f}] (truly {value:.6f}, "
             f"{'inside' if inside else 'OUTSIDE'}), {100 * extra:.2g}% wider than HiGHS: "
-            f"{verdict(0.0 <= extra + 1e-6 and extra <= 0.01)} (at most 1%)"
+            f"{verdict(extra + 1e-6 >= 0.0 and extra <= 0.01)} (at most 1%)"
         )
 
 
