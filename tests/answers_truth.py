@@ -105,7 +105,7 @@ def model(case: Case) -> Model:
     weights = np.broadcast_to(question.get("weights", 1.0), m) * size**power
     if "slack" not in case.wish and case.has_tolerance:
         if "weights" not in question:
-            weights = 1.0 / _units(case.U, lo, hi) ** 2
+            weights = 1.0 / units(case.U, lo, hi) ** 2
         told = np.isfinite(lo) & np.isfinite(hi) if b is None else np.isfinite(lo) | np.isfinite(hi)
         weights = np.where(told, weights, 0.0)
     extra, ends = [], []
@@ -126,7 +126,7 @@ def model(case: Case) -> Model:
     return Model(case, G, lo, hi, reading, np.where(hard, 0.0, weights), hard)
 
 
-def _units(U: Any, lo: Any, hi: Any) -> Any:
+def units(U: Any, lo: Any, hi: Any) -> Any:
     """Half-widths; for a row of one end, of unit norm, the median of those or 1% of the ends."""
     both, squares = np.isfinite(lo) & np.isfinite(hi) & (lo < hi), np.sum(np.abs(U) ** 2, axis=1)
     half = (np.where(both, hi, 2.0) - np.where(both, lo, 0.0)) / 2.0
