@@ -26,8 +26,8 @@ def test_nearly_every_case_is_compared():
 
 def test_the_generator_reaches_every_kind_of_question():
     cases = [answers.problem(seed) for seed in range(400)]
-    seen = {name: {c.labels.get(name) for c in cases} - {None} for name in
-            ("field", "cone", "tolerance", "sides", "constraints", "wish", "b", "weights")}  # fmt: skip
+    names = ("field", "cone", "tolerance", "sides", "constraints", "wish", "b", "weights")
+    seen = {name: {c.labels.get(name) for c in cases} - {None} for name in names}
     assert seen["field"] == {"real", "complex"} and seen["cone"] == {"symmetric", "psd"}
     assert seen["tolerance"] == {"scalar", "rows", "rtol", "bounds", "none"}
     assert seen["sides"] == {"two", "lower", "upper", "mixed"}
