@@ -198,7 +198,7 @@ def regression(_: int) -> Iterator[str]:
     scale = score(lambda X, y, new: ours(X, y, new, 1e-9))
     yield (
         f"diabetes: R^2 {own:.3f} with ridge, {scale:.3f} without; scikit-learn's Ridge on "
-        f"quadratic features {peer:.3f}: {verdict(own >= 0.47)} (at least .47)"
+        f"quadratic features {peer:.3f}: {verdict(own >= peer - 0.005)} (at least that - .005)"
     )
 
 
