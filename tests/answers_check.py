@@ -227,6 +227,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
     parser.add_argument("--only", type=int, help="one seed, with everything about it")
     options = parser.parse_args()
+    warnings.filterwarnings("ignore", "Solution may be inaccurate")
     if options.only is not None:
         case = answers.problem(options.only)
         print(case)

@@ -68,7 +68,7 @@ def _minimax(q: Model, x: Any, v: Any) -> float:
     rows = np.arange(q.lo.size) < q.m
     if q.case.has_tolerance:
         rows &= np.isfinite(q.half) & ~q.equal
-        middle = np.where(rows, (q.lo + q.hi) / 2.0, 0.0)
+        middle = (np.where(rows, q.lo, 0.0) + np.where(rows, q.hi, 0.0)) / 2.0
         unit = q.half
     else:
         middle, unit = q.reading, np.ones(q.lo.size)
