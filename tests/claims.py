@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+from fractions import Fraction
 from typing import Any
 
 import exact
@@ -32,10 +33,18 @@ def mass_of(matrix: Any) -> float:
     return abs(form.tau) + float(np.sum(np.abs(form.c))) + base
 
 
+def halves(form: FactorForm) -> list[tuple[int, Any]]:
+    """The columns of a factor by their sign."""
+    X = np.asarray(form.factor)
+    signs = np.ones(X.shape[1]) if form.signs is None else np.asarray(form.signs)
+    return [(1, X[:, signs > 0]), (-1, X[:, signs < 0])]
+
+
 def values_of(case: Case, matrix: Any) -> tuple[list[Any], list[float]]:
     """``u_i* A u_i`` exactly, and what may be wrong because A was rounded to be dense."""
     if isinstance(matrix.form, FactorForm):
-        return exact.factor_quadratic(case.rows, matrix.factor), [0.0] * case.m
+        parts = [exact.factor_quadratic(case.rows, X) for _, X in halves(matrix.form)]
+        return [p - q for p, q in zip(*parts, strict=True)], [0.0] * case.m
     A = np.asarray(matrix)
     values = exact.quadratic(case.rows, A)
     if not isinstance(matrix.form, MeasuredForm):
@@ -73,12 +82,15 @@ def equality_room(case: Case, matrix: Any, i: int) -> float:
 
 def constraints_kept(case: Case, matrix: Any) -> Findings:
     """Whether every linear constraint holds, exactly but for equalities."""
-    held, is_factor = np.asarray(matrix), False
+    parts: list[Any] = [(1, np.asarray(matrix), False)]
     if isinstance(matrix.form, FactorForm):
-        held, is_factor = matrix.factor, True
+        parts = [(sign, X, True) for sign, X in halves(matrix.form) if X.shape[1]]
     size = exact.norm(np.asarray(matrix)) + mass_of(matrix)
     for C, lo, hi in case.linear:
-        over = crossing(lo, hi, C.value(held, is_factor))
+        value = sum(
+            (sign * C.value(held, is_factor) for sign, held, is_factor in parts), Fraction(0)
+        )
+        over = crossing(lo, hi, value)
         rounding = 8 * (case.n + case.m) * EPS * size * exact.norm(C.dense)
         room = EQUALITY * rounding if lo == hi else 0.0
         if isinstance(matrix.form, MeasuredForm):

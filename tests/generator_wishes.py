@@ -81,7 +81,8 @@ def _rank(rng: np.random.Generator, case: Any, labels: dict[str, str]) -> dict[s
     rank, cone = case.options.get("rank"), case.labels["cone"]
     if cone == "rank" and isinstance(rank, int) and rng.random() < 0.25:
         labels["rank"] = "(p, q)"
-        found: dict[str, Any] = {"rank": (rank, int(rng.integers(0, 2)))}
+        minus = int(rng.integers(0, 2)) if rank < case.n else 0
+        found: dict[str, Any] = {"rank": (rank, minus)}
         return found | ({"psd": None} if rng.random() < 0.9 else {})
     if cone == "symmetric" and labels["method"] == "auto" and rng.random() < 0.15:
         A = case.known @ case.known.conj().T if case.known_is_factor else case.known
