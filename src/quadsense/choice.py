@@ -226,10 +226,7 @@ def _is_bounded(data: Measurements) -> bool:
 
 def _takes_too_long(shape: Shape, name: str) -> bool:
     """Whether a preference is expected to take far longer than any fit, or does not fit."""
-    try:
-        easy, hard = make_plan(shape), make_plan(replace(shape, prefer=name))
-    except ValueError:
-        return True
+    easy, hard = make_plan(shape), make_plan(replace(shape, prefer=name))
     first = hard.times[hard.methods[0]]
     if first is None:
         return True
