@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
     from quadsense.measurements import Measurements
     from quadsense.ranges import Interval
+    from quadsense.result import Result
     from quadsense.typing import MatrixLike, Real, RealOrVector, VectorLike
 
 
@@ -103,7 +104,38 @@ def _solved(data: Measurements, psd: bool) -> tuple[Any, Any]:
     """A fit, or the certificate that there is none; neither where it is not known."""
     from quadsense.solve import solve
 
-    result = solve(data, psd=psd)
+    result = solve(data, psd=psd, prefer="any")
     if result.success:
         return result.matrix, None
     return None, result.certificate if str(result.status) == "infeasible" else None
+
+
+def interval_of(
+    result: Result, C: Any, *, data: Measurements | None = None, gap: Real = 0.01
+) -> Any:
+    """The range of ``<C, A>`` over all that fit what a result was asked to: `Result.interval`."""
+    from quadsense.ranges import asked_for, ranges
+    from quadsense.typing import is_number
+
+    claim = result.certificate
+    if data is None and claim.data is None:
+        raise ValueError("the result was read from a file: give the measurements as data=")
+    if result.verdict.asked not in ("delta", "bounds"):
+        raise ValueError("an interval needs a tolerance: solve with delta, rtol or bounds")
+    if not (is_number(gap) and gap > 0):
+        raise ValueError(f"gap must be a positive number, got {gap!r}")
+    found = claim.data if data is None else claim.own_data(data, None, {})
+    assert found is not None
+    refuted = claim if str(result.status) == "infeasible" else None
+    many = isinstance(C, list)
+    intervals: list[Interval] = ranges(
+        found,
+        [asked_for(each, found) for each in (C if many else [C])],
+        psd=claim.psd,
+        gap=float(gap),
+        relaxed=claim.rank is not None,
+        set_aside=claim.set_aside,
+        fit=result.matrix if result.met else None,
+        otherwise=lambda: (None, refuted) if refuted else _solved(found, claim.psd),
+    )
+    return intervals if many else intervals[0]
