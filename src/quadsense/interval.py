@@ -21,6 +21,7 @@ def interval(
     delta: RealOrVector | None = None,
     rtol: Real = 0.0,
     bounds: tuple[RealOrVector, RealOrVector] | None = None,
+    weights: RealOrVector | None = None,
     mix: MatrixLike | None = None,
     conjugate: bool = False,
     psd: bool = False,
@@ -42,8 +43,8 @@ def interval(
         of a vector v; the entry ``A[i, j]``, its real part where A is complex (the imaginary part
         is ``<C, A>`` with ``C[i, j] = -0.5j`` and ``C[j, i] = 0.5j``); the trace. A list asks for
         several at once, which share what is found out of the rows.
-    delta, rtol, bounds, mix, conjugate
-        As in `solve`; a tolerance is needed.
+    delta, rtol, bounds, weights, mix, conjugate
+        As in `solve`; a tolerance is needed. Weights say nothing here.
     psd : bool, default=False
         Whether only positive semidefinite A count.
     rank : int, (p, q) or "auto", optional
@@ -78,7 +79,10 @@ def interval(
     from quadsense.request import check_rank
     from quadsense.typing import is_number
 
-    options = {"delta": delta, "rtol": rtol, "bounds": bounds, "mix": mix, "conjugate": conjugate}
+    options = {
+        "delta": delta, "rtol": rtol, "bounds": bounds, "weights": weights, "mix": mix,
+        "conjugate": conjugate,
+    }  # fmt: skip
     found = measurements_of(data, b, trace=trace, constraints=constraints, **options)
     if not isinstance(psd, bool):
         raise ValueError(f"psd must be True or False, got {psd!r}")

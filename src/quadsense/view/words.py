@@ -67,6 +67,8 @@ def _by_objective(v: Verdict) -> str:
 def _value(v: Verdict) -> str:
     """The objective beside what is proved of better ones."""
     what = NAMES[v.prefer]
+    if v.prefer == "minimax" and v.asked == "least":
+        what = "worst error"
     best, bound = v.objective_upper, v.objective_lower
     less = "less than"
     if v.prefer == "center":
