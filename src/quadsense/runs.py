@@ -106,7 +106,9 @@ def run_plan(request: Request) -> Answer:
     for preference in request.preferences if questions else ():
         asking = replace(request, problem=_asking(request, preference))
         answer = replace(_in_turn(asking, questions), preference=preference, asked=True)
-        if _is_settled(answer):
+        claim = answer.outcome.claim
+        lost = claim is not None and claim.kind == "stalled"
+        if _is_settled(answer) and not (lost and preference is not request.preferences[-1]):
             return answer
     if answer is not None and (preference.slack or not road):
         return _fit_instead(request, road, answer)
