@@ -87,8 +87,8 @@ class Ends:
         with np.errstate(over="ignore", under="ignore"):
             if typical > 0.0:
                 pass
-            elif (both & live).any():
-                typical = float(np.median((half / safe / safe)[both & live]))
+            elif (wide := both & live & (half > 0.0)).any():  # equalities have no width
+                typical = float(np.median((half / safe / safe)[wide]))
             else:
                 ends = np.where(np.isfinite(hi), hi, np.where(np.isfinite(lo), lo, 0.0))
                 typical = 0.01 * float(np.max(np.abs(ends) / safe / safe, where=live, initial=0.0))
