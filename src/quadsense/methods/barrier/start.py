@@ -82,7 +82,9 @@ def _around(program: Program, A: Array, X: Array | None, v: Vector, y: Vector | 
         pull = max(pull, size)
     extra = np.where(soft, np.maximum(-1.1 * room, 0.0) + max(0.1 * even, 1e-6), 0.0)
     if program.priced.any():
-        extra = np.where(program.priced, np.maximum(extra, pull / np.where(soft, program.price, 1.0)), extra)
+        extra = np.where(
+            program.priced, np.maximum(extra, pull / np.where(soft, program.price, 1.0)), extra
+        )
     elif program.common:
         t = float(np.max(extra / np.where(soft, program.share, 1.0)))
         t = max(t, pull * np.count_nonzero(soft))
