@@ -1,4 +1,4 @@
-"""The sensing map and the matrix part of the Hessian in coordinates in which the latter is diagonal.
+"""The sensing map and the matrix part of the Hessian, in coordinates in which that is diagonal.
 
 Over all symmetric matrices these are the given ones, or without a quadratic term, where A is held
 by the rows alone, those of what the rows see. Over the cone they are those of the
@@ -38,7 +38,7 @@ class Coordinates(Protocol):
     n: int
     size: int
     dtype: npt.DTypeLike
-    hessian: Array | float
+    hessian: Any
     """Entries of the matrix part, (n, n), or one number for all; above 0."""
     added: float
     """How much of that is regularisation, for refinement to take off."""

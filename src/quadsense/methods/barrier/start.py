@@ -73,7 +73,7 @@ def _around(program: Program, A: Array, X: Array | None, v: Vector, y: Vector | 
     worst = float(np.max(-room, where=finite, initial=0.0))
     even = float(np.mean(np.abs(room[finite]))) if finite.any() else 1.0
     soft = program.priced | (program.softness > 0.0) | (program.share > 0.0)
-    floor = 0.5 * worst if worst > 0.0 else 1e-3 * even
+    floor = max(0.5 * worst, 1e-3 * even)
     slacks = np.where(finite, np.maximum(room, np.maximum(floor, 0.3 * np.abs(room))), 1.0)
     pull = _pull(program, A)
     if program.priced.any() and X is not None:  # multipliers cannot exceed prices: S is to follow

@@ -113,6 +113,8 @@ def _sound(state: State) -> bool:
 
 def _spoilt(before: State, after: State) -> bool:
     """Whether rounding has taken back what was reached: residuals never grow but by that."""
+    if after.apart <= before.apart:
+        return False
     balanced = IMBALANCE * (1.0 + abs(before.value)) / max(after.size, 1e-3)
     return after.missed > 10.0 * max(before.missed, MISSED) or after.imbalance > 10.0 * max(
         before.imbalance, balanced
@@ -197,8 +199,12 @@ def _moved(newton: Newton, step: Direction, primal: float, dual: float, share: f
         assert step.S is not None
         D = np.diag(cone.d)
         A = hermitian(cone.G @ (D + primal * step.A) @ cone.G.conj().T)
-        S = hermitian(cone.back @ (D + dual * step.S) @ cone.back.conj().T)
         X = sl.cholesky(A, lower=True, check_finite=False)
+        change = share * newton.missed.matrix + np.asarray(program.F.adjoint(step.y))
+        if program.alpha:
+            change = change + (2.0 * program.alpha / primal) * (A - at.A)
+        assert at.S is not None
+        S = cone.dual(hermitian(at.S + dual * change), D + dual * step.S)
         v = forward(program.F, X)
     else:
         A = at.A + primal * step.A

@@ -24,16 +24,16 @@ from quadsense.watch import look
 LIFT = 1e-14
 """Share of a diagonal entry that is added to it, by rows."""
 
-REFINED = 1e-13
+REFINED = 1e-15
 """Relative residual at which a solution is left alone."""
 
-REFINEMENTS = 3
+REFINEMENTS = 4
 """At most so many."""
 
 LIFT_APART = 1e-13
 """The same for rows apart, of which some may say the same."""
 
-POOR = 1e-10
+POOR = 1e-12
 """Relative residual from which heavy rows are to be solved for apart."""
 
 HEAVY = 1e3
