@@ -122,7 +122,7 @@ class Plain:
     def gram(self) -> Real:
         """``K/h``."""
         if "K" not in self._kept:
-            self._kept["K"] = np.asarray(self.F.gram())
+            self._kept["K"] = _gram(self.F)
         return np.asarray(self._kept["K"] / self.hessian)
 
     def normal(self, weights: Real) -> Real:
@@ -180,6 +180,11 @@ class Seen(Plain):
         return inner_upper(self._seen[0] * np.sqrt(weights)[:, None])
 
 
+def _gram(F: Sensing) -> Real:
+    """Return K, also where there are no rows."""
+    return np.asarray(F.gram()) if F.m else np.zeros((0, 0))
+
+
 def _seen(F: Sensing) -> tuple[Real, Index] | None:
     """Return L and its pivots; None where the rows see everything, and are at least as many."""
     if F.m >= F.unknowns:
@@ -187,7 +192,7 @@ def _seen(F: Sensing) -> tuple[Real, Index] | None:
         pivots = np.abs(np.diagonal(upper))
         if info == 0 and bool(np.min(pivots) > CLEAR * np.max(pivots)):
             return None
-    K = np.ascontiguousarray(F.gram())
+    K = np.ascontiguousarray(_gram(F))
     tolerance = float(np.max(np.diagonal(K), initial=0.0)) * max(F.m, F.unknowns) * 1e-15
     L, order = pivoted(K, tolerance)
     return L, order[: L.shape[1]]

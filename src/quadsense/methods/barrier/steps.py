@@ -45,7 +45,7 @@ class State:
     imbalance : float
         Norm of the matrix residual.
     size : float
-        Norm of A.
+        Norm of A, and no less than the unit.
     value : float
         Objective but for logarithms.
     iteration : int
@@ -82,7 +82,8 @@ def measured(program: Program, at: Point, iteration: int, idle: int = 0) -> Stat
         float(np.max(np.abs(missed.ends), initial=0.0)),
         float(np.max(np.abs(missed.held), initial=0.0)),
     )
-    imbalance, size = float(np.linalg.norm(missed.matrix)), float(np.linalg.norm(at.A))
+    imbalance = float(np.linalg.norm(missed.matrix))
+    size = max(1.0, float(np.linalg.norm(at.A)))
     slip = float(np.sum(at.duals * np.abs(missed.ends)) + np.abs(at.held) @ np.abs(missed.held))
     slip += float(np.sum(at.bought * np.abs(missed.prices))) + at.t * abs(missed.t)
     gap = points.gap(program, at, values)
@@ -102,6 +103,8 @@ def advance(program: Program, state: State) -> State:
         after = None if at is None else measured(program, at, state.iteration + 1)
     if after is None or not _sound(after) or _spoilt(state, after):
         return replace(state, stuck=True)
+    if points.pairs(program) == 0 and after.apart > 0.5 * state.apart:  # solved, but for rounding
+        return replace(state if state.apart <= after.apart else after, stuck=True)
     better = after.apart < 0.9 * state.apart or after.missed < 0.9 * state.missed
     return replace(after, idle=0 if better else state.idle + 1)
 

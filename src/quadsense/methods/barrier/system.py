@@ -36,6 +36,9 @@ LIFT_APART = 1e-13
 POOR = 1e-12
 """Relative residual from which heavy rows are to be solved for apart."""
 
+APART = 400
+"""Rows that may be solved for apart beside twice as many as there are unknowns."""
+
 HEAVY = 1e3
 """Weights beyond so many times what the other rows have are heavy."""
 
@@ -131,7 +134,7 @@ class System:
         sizes = np.where(equal, 0.0, weights * norms)
         others, apart = sizes, equal
         if split:  # all but as many as may be needed to hold A
-            most = 2 * at.size
+            most = 2 * at.size + APART
             others = np.partition(sizes, -most)[:-most] if at.m > most else np.zeros(0)
         typical = float(np.mean(hessian)) + float(np.sum(others)) / at.size
         if split:
