@@ -16,13 +16,15 @@ from quadsense.methods import METHODS
 from quadsense.plan import Plan, Shape, make_plan
 from quadsense.preferences import PREFERENCES, SLACKS, Preference, make_question
 from quadsense.proofs.definite import cholesky
-from quadsense.request import start_value
 from quadsense.result import Result
 from quadsense.typing import is_number
 
 PATIENCE, GRACE = 5.0, 1.0
 """`auto` picks nothing that is expected to take more than so many times what any fit takes, and so
 many seconds."""
+
+UNSEEN = 1e-9
+"""Smallest eigenvalue, as a part of the mean one, of a map that sees every direction."""
 
 WITH_PRIOR = ("auto", "least_squares", "nearest")
 WITH_TOLERANCE = ("center", "nearest", "min_trace", "any")
@@ -121,15 +123,7 @@ def decide(
     name, why = wish.prefer, "asked for"
     if name == "auto":
         name, why = _chosen(wish, data, shape, method, plain)
-    names = [name]
-    if name == "center":
-        missing = "" if _is_bounded(data) or not shape.psd else "the fits are not a bounded set"
-        if not shape.psd and not _determined(shape):
-            missing = "the fits are not a bounded set"
-        if missing:
-            names, why = ["nearest"], f"{why}, but {missing}: the nearest"
-        else:
-            names.append("nearest")  # where the fits have no interior
+    names = [name, "nearest"] if name == "center" else [name]  # where there is no centre
     found = []
     for each in names:
         tau, base = _prior(wish, each, data)
@@ -162,11 +156,25 @@ def _prior(wish: Wish, name: str, data: Measurements) -> tuple[float, Any]:
     if wish.prior is None:
         if name != "nearest":
             return 0.0, None
-        scaled = data.scaled()
-        return start_value("mean", scaled.b, scaled.telling, data.unit_rows), None
+        return _best_multiple(data.plain), None  # of the readings, whatever the constraints
     if isinstance(wish.prior, float):
         return wish.prior, None
     return 0.0, wish.prior
+
+
+def _best_multiple(data: Measurements) -> float:
+    """The multiple of I that reads, in unit rows, what was read, by least squares."""
+    rows, ends = data.unit_rows, data.unit_ends
+    known = to_numpy(rows.nonzero) > 0.0
+    if data.from_bounds and data.readings is None:
+        known, reading = known & ends.sides.any(axis=0), ends.middle()
+    else:
+        norms = np.where(known, to_numpy(rows.norms), 1.0)
+        given = data.b if data.readings is None else data.readings
+        reading = to_numpy(given) / norms / norms
+    squares = np.where(known, to_numpy(rows.squares), 0.0)
+    total = float(squares @ squares)
+    return float(squares @ np.where(known, reading, 0.0)) / total if total > 0.0 else 0.0
 
 
 def _chosen(
@@ -206,10 +214,6 @@ def _without(shape: Shape) -> tuple[str, str]:
     return "minimax", "no tolerance was given"
 
 
-def _determined(shape: Shape) -> bool:
-    return shape.m >= shape.unknowns
-
-
 def _is_bounded(data: Measurements) -> bool:
     """Whether positive semidefinite fits are surely of bounded trace: rows with upper ends span."""
     ends = data.ends
@@ -221,15 +225,12 @@ def _is_bounded(data: Measurements) -> bool:
     size = float(np.trace(total).real) / len(total)
     if not size > 0.0:
         return False
-    return cholesky(np.asfortranarray(total - 1e-9 * size * np.eye(len(total)))) is not None
+    return cholesky(np.asfortranarray(total - UNSEEN * size * np.eye(len(total)))) is not None
 
 
 def _takes_too_long(shape: Shape, name: str) -> bool:
     """Whether a preference is expected to take far longer than any fit, or does not fit."""
-    try:
-        easy, hard = make_plan(shape), make_plan(replace(shape, prefer=name))
-    except ValueError:
-        return True
+    easy, hard = make_plan(shape), make_plan(replace(shape, prefer=name))
     first = hard.times[hard.methods[0]]
     if first is None:
         return True

@@ -662,7 +662,7 @@ class Measurements:
         chosen = live[np.linspace(0, live.size - 1, size).astype(np.int64)]
         with blas_threads("one" if size <= FEW_ROWS else "as set"):
             if isinstance(rows, Mixed):
-                K = rows.only(chosen).gram_triangle()
+                K = rows.only(chosen).narrowed().gram_triangle()
             else:
                 index = rows.xp.asarray(chosen, device=device(rows.norms))
                 K = products.gram(np.ascontiguousarray(to_numpy(rows.take_unit(index))))

@@ -13,7 +13,7 @@ one; or y is moved a little until T is proved to be positive semidefinite.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +27,7 @@ from quadsense.measurements.sensing import Sensing
 from quadsense.proofs.adjoint import adjoint_matrix
 from quadsense.proofs.conjugates import at_zero, conjugate_above, permitted, shifted
 from quadsense.proofs.lift import lifted
-from quadsense.proofs.reach import norm_bound, norm_taken
+from quadsense.proofs.reach import norm_bound, norm_taken, seen_columns
 from quadsense.proofs.rounding import gamma
 from quadsense.proofs.spectrum import spectrum
 
@@ -86,7 +86,27 @@ def asked(data: Measurements, question: Question, dual: Vector) -> Asked:
         ends = (np.isfinite(scaled.lo) & free).astype(np.int64) + (np.isfinite(scaled.hi) & free)
         gained = 2.0 * math.log(2.0) * int(np.sum(exponents * ends))
         gained += 4.0 * UNIT * abs(gained)
+    keep = _seen_columns(F, scaled)
+    if not keep.all():
+        F = F.within(np.eye(F.n, dtype=F.dtype)[:, keep])
+        C = scaled.C
+        if not isinstance(C, float):
+            scaled = replace(scaled, C=np.ascontiguousarray(np.asarray(C)[np.ix_(keep, keep)]))
     return Asked(F, scaled, y, gained)
+
+
+def _seen_columns(F: Sensing, question: Question) -> npt.NDArray[np.bool_]:
+    """Coordinates that some row sees, or the objective: what A is elsewhere is of no account."""
+    everything = np.ones(F.n, bool)
+    C = question.C
+    if question.alpha > 0.0 or question.log_det or (isinstance(C, float) and C != 0.0):
+        return everything
+    keep = seen_columns(F)
+    if keep.all():
+        return everything
+    if not isinstance(C, float):
+        keep |= np.any(np.asarray(C) != 0.0, axis=0)
+    return keep if keep.any() else everything
 
 
 def objective_bound(

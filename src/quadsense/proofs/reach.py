@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import numpy.typing as npt
 
-from quadsense.arrays import Vector
+from quadsense.arrays import Vector, to_numpy
 from quadsense.core.ends import UNIT, Ends
 from quadsense.core.question import Question
 from quadsense.measurements.mixed import Mixed
@@ -22,6 +23,16 @@ from quadsense.proofs.symmetric import SHARES, norm_limit, smallest_singular_val
 
 DENSE_ROWS = 4000
 """Rows up to which K is formed for a bound on those matrices that it sees."""
+
+
+def seen_columns(F: Sensing) -> npt.NDArray[np.bool_]:
+    """Coordinates in which some row is not exactly 0."""
+    seen = np.zeros(F.n, bool)
+    for _, rows in F.raw.blocks():
+        seen |= np.any(to_numpy(rows) != 0.0, axis=0)
+        if seen.all():
+            break
+    return seen
 
 
 def reached(question: Question, upper: float) -> tuple[Vector, Vector]:
@@ -66,7 +77,7 @@ def norm_bound(F: Sensing, question: Question, upper: float) -> float:
     rows = F if whole else F.only(two)
     sigma = smallest_singular_value(rows)
     if sigma == 0.0 and whole and isinstance(question.C, float) and question.C == 0.0:
-        sigma = _smallest_of_gram(F)
+        sigma = smallest_of_gram(F)
     if sigma == 0.0:
         return math.inf
     largest = float(np.max(scale[two], initial=0.0))
@@ -90,7 +101,7 @@ def norm_taken(F: Sensing, question: Question, size: float, upper: float) -> flo
     return max(norm_limit(F, ends), 10.0 * size)
 
 
-def _smallest_of_gram(F: Sensing) -> float:
+def smallest_of_gram(F: Sensing) -> float:
     """Proved s with ``||F(A)|| >= s ||A||_F`` for every A in the span of the rows; 0.0: none."""
     m = F.m
     if m > min(F.unknowns, DENSE_ROWS):

@@ -143,7 +143,7 @@ class Newton:
         if program.common:
             zero = np.zeros((program.F.n, program.F.n), dtype=program.F.dtype)
             x, y = self.system.solve(zero, self.inverse * self.tilt)
-            self.border = x, y, self.coordinates.forward(x)
+            self.border = x, y, self._ends(self.coordinates.forward(x), y, program.share)
 
     def direction(self, targets: Targets, share: float = 1.0) -> Direction:
         """Return Newton's direction towards these products, and by that share off the residuals."""
@@ -164,28 +164,29 @@ class Newton:
             matrix = R + hermitian(G.conj().T @ matrix @ G)
             matrix = self.cone.inward(matrix)
         x, y = self.system.solve(matrix, row)
-        v = self.coordinates.forward(x)
+        duals = self._ends(self.coordinates.forward(x), y, h)
         dt = dt_dual = 0.0
         if self.border is not None:
-            bx, by, bv = self.border
+            bx, by, turned = self.border
             pull = targets.t - at.t * at.t_dual
-            known = missed.t - pull / at.t + float(np.sum(program.share * self.weights * h))
-            known -= float(self.tilt @ v)
-            steep = float(self.tilt @ bv) - float(np.sum(program.share**2 * self.weights))
-            dt = known / (steep - at.t_dual / at.t)
-            x, y, v = x + dt * bx, y + dt * by, v + dt * bv
+            known = missed.t - pull / at.t - float(np.sum(program.share * duals))
+            dt = known / (float(np.sum(program.share * turned)) - at.t_dual / at.t)
+            x, y, duals = x + dt * bx, y + dt * by, duals + dt * turned
             dt_dual = (pull - at.t_dual * dt) / at.t
-        return self._direction(x, y, v, h, dt, dt_dual, pushed, sold, missed)
+        return self._direction(x, y, duals, dt, dt_dual, pushed, sold, missed)
+
+    def _ends(self, v: Vector, y: Vector, h: Vector) -> Vector:
+        """Return the change of the ends' multipliers with readings and the rows' multipliers."""
+        duals = self.weights * (SIGNS * v - h)
+        others = SIGNS[::-1] * duals[::-1] + self.program.curve * v
+        duals = np.where(self.leads, SIGNS * (y - others), duals)
+        return np.where(self.program.finite, duals, 0.0)
 
     def _direction(
-        self, x: Array, y: Vector, v: Vector, h: Vector, dt: float, dt_dual: float,
+        self, x: Array, y: Vector, duals: Vector, dt: float, dt_dual: float,
         pushed: Vector, sold: Vector, missed: Residuals,
     ) -> Direction:  # fmt: skip
         program, at, finite = self.program, self.at, self.program.finite
-        duals = self.weights * (SIGNS * v - h - program.share * dt)
-        others = SIGNS[::-1] * duals[::-1] + program.curve * v
-        duals = np.where(self.leads, SIGNS * (y - others), duals)
-        duals = np.where(finite, duals, 0.0)
         slacks = np.where(
             finite, (pushed - at.slacks * duals) / np.where(finite, at.duals, 1.0), 0.0
         )

@@ -8,6 +8,7 @@ from quadsense.arrays import Vector, to_numpy
 from quadsense.core.intervals import Array
 from quadsense.core.packed import features
 from quadsense.core.packed import unpack as unpacked
+from quadsense.core.question import Question
 from quadsense.methods.barrier.point import Point
 from quadsense.methods.barrier.program import Program
 from quadsense.methods.positive.maps import forward, project
@@ -68,12 +69,24 @@ def dual(program: Program, at: Point) -> Vector:
     question = program.question
     y = np.zeros(question.m)
     y[program.index] = at.y(program) * (program.cost / program.scale)
+    if question.rows == "slack_sum":
+        y = np.where(question.soft, np.clip(y, -question.weights, question.weights), y)
+    elif question.rows == "slack_max":
+        _add_shares(question, y)
     silent = to_numpy(program.given.nonzero) == 0.0
     if bool(np.any(silent)):
         _add_silent(program, y, np.flatnonzero(silent))
     # An end that is not there has no multiplier, whatever rounding says.
     y = np.where((y > 0.0) & ~np.isfinite(question.hi) & (program_box(program)), 0.0, y)
     return np.where((y < 0.0) & ~np.isfinite(question.lo) & (program_box(program)), 0.0, y)
+
+
+def _add_shares(question: Question, y: Vector) -> None:
+    """Scale the multipliers of soft rows so that their shares add up to 1 at most."""
+    soft = question.soft & (question.weights > 0.0)
+    total = float(np.sum(np.abs(y[soft]) / question.weights[soft]))
+    if total > 1.0:
+        y[soft] /= total * (1.0 + 1e-15 * question.m)
 
 
 def program_box(program: Program) -> Array:

@@ -29,7 +29,7 @@ Mask = npt.NDArray[np.bool_]
 SIGNS = np.array([[1.0], [-1.0]])
 """Of the upper and of the lower ends."""
 
-MARGIN, LARGEST_MARGIN = 1e-7, 0.25
+MARGIN, LARGEST_MARGIN = 1e-8, 0.25
 """Shares of a half-width by which intervals are narrowed, so that rounding does not lead out."""
 
 UNSEEN = 1e-8
@@ -63,6 +63,8 @@ class Program:
         Upper ends, and lower ones times -1; 0 where there is none.
     finite : ndarray of bool, shape (2, m)
         Which of them there are; of no equality.
+    margin : ndarray, shape (2, m)
+        How far hard ends were moved inwards.
     equal : ndarray of bool, shape (m,)
     level : ndarray, shape (m,)
         Values of the equalities, else 0.
@@ -92,6 +94,7 @@ class Program:
     cost: float
     ends: Vector
     finite: Mask
+    margin: Vector
     equal: Mask
     level: Vector
     curve: Vector
@@ -199,15 +202,18 @@ def _prepare(given: Sensing, question: Question) -> Program:
     ends = np.stack([hi, -lo]) / scale
     finite = np.isfinite(ends) & ~equal
     ends = np.where(finite, ends, 0.0)
-    if question.rows != "center":
-        ends = _narrowed(F, ends, finite & ~soft, lo / scale, hi / scale)
     nothing = np.zeros((2, index.size))
+    margin = nothing
+    if question.rows != "center":
+        margin = _margin(F, ends, finite & ~soft, lo / scale, hi / scale)
     safe = np.where(weights > 0.0, weights, 1.0)
     bought = finite & soft
     unit = scale / cost
     kind = question.rows
     return Program(
-        question, given, F, index, basis, elsewhere / scale, scale, cost, ends, finite, equal,
+        question, given, F, index, basis, elsewhere / scale, scale, cost, ends - margin, finite,
+        margin,
+        equal,
         level=np.where(equal, lo, 0.0) / scale,
         curve=np.where(squares, 2.0 * weights * scale * unit, 0.0),
         reading=reading / scale,
@@ -313,14 +319,14 @@ def _cost_unit(question: Question, scale: float, n: int) -> float:
     return _power(size)
 
 
-def _narrowed(F: Sensing, ends: Vector, which: Mask, lo: Vector, hi: Vector) -> Any:
-    """Return the ends of hard intervals a little further inside."""
+def _margin(F: Sensing, ends: Vector, which: Mask, lo: Vector, hi: Vector) -> Vector:
+    """Return by how much to move the ends of hard intervals inwards."""
     if not bool(np.any(which)):
-        return ends
+        return np.zeros_like(ends)
     size = float(np.max(np.abs(ends), where=which, initial=0.0))
     typical = float(np.median(np.abs(ends[which])))
     error = forward_error(F, np.sqrt(min(size, 1e3 * max(typical, 1.0))) * np.eye(F.n))
     half = 0.5 * (hi - lo)
     half = np.where(np.isfinite(half), half, np.maximum(np.max(np.abs(ends), axis=0), typical))
     margin = np.clip(ROUNDINGS * error, MARGIN * half, LARGEST_MARGIN * half)
-    return np.where(which, ends - margin, ends)
+    return np.where(which, margin, 0.0)

@@ -67,30 +67,44 @@ def _least_squares(program: Program) -> tuple[Array, Vector]:
 
 
 def _around(program: Program, A: Array, X: Array | None, v: Vector, y: Vector | None) -> Point:
-    finite = program.finite
+    """Return a point of that A: soft ends met by what is bought, products about even."""
+    finite, t = program.finite, 0.0
     room = np.where(finite, program.ends - SIGNS * v, 1.0)
     worst = float(np.max(-room, where=finite, initial=0.0))
-    floor = 0.5 * worst if worst > 0.0 else 1e-3 * float(np.mean(np.abs(room)))
+    even = float(np.mean(np.abs(room[finite]))) if finite.any() else 1.0
+    soft = program.priced | (program.softness > 0.0) | (program.share > 0.0)
+    floor = 0.5 * worst if worst > 0.0 else 1e-3 * even
     slacks = np.where(finite, np.maximum(room, np.maximum(floor, 0.3 * np.abs(room))), 1.0)
-    mu = _complementarity(program, A, slacks)
+    pull = _pull(program, A)
+    extra = np.where(soft, np.maximum(-1.1 * room, 0.0) + max(0.1 * even, 1e-6), 0.0)
+    if program.priced.any():
+        extra = np.where(
+            program.priced, np.maximum(extra, pull / np.where(soft, program.price, 1.0)), extra
+        )
+    elif program.common:
+        t = float(np.max(extra / np.where(soft, program.share, 1.0)))
+        t = max(t, pull * np.count_nonzero(soft))
+    else:
+        extra = np.maximum(extra, np.sqrt(pull * program.softness))
+    extra = program.share * t if program.common else extra
+    slacks = np.where(soft, room + extra, slacks)
+    mu = _complementarity(program, slacks, extra, t, pull)
     duals = np.where(finite, mu / slacks, 0.0)
     if y is not None and bool(np.any(y)):
-        apart = np.maximum(SIGNS * y, 0.0)
-        duals = np.where(finite, apart + float(np.mean(np.abs(y))), 0.0)
+        apart = np.maximum(SIGNS * y, 0.0) + float(np.mean(np.abs(y)))
+        duals = np.where(finite & ~soft, apart, duals)
         mu = float(np.mean((slacks * duals)[finite])) if finite.any() else mu
-    bought, left = np.zeros_like(slacks), np.ones_like(slacks)
-    priced = program.priced
-    if priced.any():
-        duals = np.where(priced, np.minimum(duals, 0.5 * program.price), duals)
-        left = np.where(priced, program.price - duals, 1.0)
-        bought = np.where(priced, mu / left, 0.0)
-    t, t_dual = 0.0, 1.0
-    if program.common:
-        t = max(worst, mu, 1e-3)
-        total = float(np.sum(program.share * duals))
-        if total > 0.5:
-            duals = np.where(program.share > 0.0, duals * (0.5 / total), duals)
-        t_dual = 0.5
+    bought, left, t_dual = np.zeros_like(slacks), np.ones_like(slacks), 1.0
+    if program.priced.any():
+        bought = np.where(program.priced, extra, 0.0)
+        parts = np.where(program.priced, program.price / (slacks + extra), 0.0)
+        duals = np.where(program.priced, parts * extra, duals)
+        left = np.where(program.priced, parts * slacks, 1.0)
+    elif program.common:
+        t_dual = 1.0 - float(np.sum(program.share * duals))
+    else:
+        bends = program.softness > 0.0
+        duals = np.where(bends, extra / np.where(bends, program.softness, 1.0), duals)
     S = None
     if X is not None:
         inverse = np.linalg.inv(X)
@@ -98,12 +112,26 @@ def _around(program: Program, A: Array, X: Array | None, v: Vector, y: Vector | 
     return Point(A, X, S, v, slacks, duals, bought, left, t, t_dual, np.zeros(program.F.m))
 
 
-def _complementarity(program: Program, A: Array, slacks: Vector) -> float:
-    """Return the first mean product: that of A and a multiplier of the size of the objective."""
+def _pull(program: Program, A: Array) -> float:
+    """Return what the objective pulls A by, times its size."""
     n = max(1, len(A))
-    size = max(float(np.linalg.norm(A)) / np.sqrt(n), 1e-3)
     pull = float(np.linalg.norm(program.C)) / np.sqrt(n)
     if program.alpha:
         pull += 2.0 * program.alpha * float(np.linalg.norm(A - program.P)) / np.sqrt(n)
-    mu = max(program.row_target, program.cone_target, pull * size)
+    return pull * max(float(np.linalg.norm(A)) / np.sqrt(n), 1e-3)
+
+
+def _complementarity(
+    program: Program, slacks: Vector, extra: Vector, t: float, pull: float
+) -> float:
+    """Return the first mean product: where softness has a price by that, else by the objective."""
+    if program.common:  # sum share y + t_dual = 1 with all products the same
+        return 1.0 / (float(np.sum(program.share / slacks)) + 1.0 / t)
+    mu = max(program.row_target, program.cone_target, pull)
+    priced, bends = program.priced, program.softness > 0.0
+    if priced.any():
+        parts = (program.price * slacks * extra / (slacks + extra))[priced]
+        mu = max(mu, float(np.mean(parts)))
+    elif bends.any():
+        mu = max(mu, float(np.mean((slacks * extra)[bends] / program.softness[bends])))
     return mu if mu > 0.0 else 1.0

@@ -15,8 +15,12 @@ from quadsense.methods.barrier.point import Point, residuals
 from quadsense.methods.barrier.program import SIGNS, Program
 from quadsense.methods.positive.maps import forward
 
-SHORT, CENTRING = 0.2, (0.5, 0.0)
-"""Steps below that length are tried again with so much of the residuals taken off at most."""
+SHORT, CENTRING = 0.2, ((0.5, 0.5), (0.5, 5.0), (0.1, 10.0), (0.0, 1.0))
+"""Steps below that length are tried again with such a share of the residuals taken off at most, and
+aiming for so much of the mean product."""
+
+HOPELESS = 0.01
+"""Above this, a step that takes something off the residuals goes before one that does not."""
 
 SHORTEST = 1e-7
 """Steps below this are none."""
@@ -39,7 +43,9 @@ class State:
     missed : float
         Largest residual of ends and equalities, in units of readings.
     imbalance : float
-        Norm of the matrix residual times that of A.
+        Norm of the matrix residual.
+    size : float
+        Norm of A.
     value : float
         Objective but for logarithms.
     iteration : int
@@ -54,6 +60,7 @@ class State:
     slip: float
     missed: float
     imbalance: float
+    size: float
     value: float
     iteration: int
     idle: int
@@ -62,7 +69,7 @@ class State:
     @property
     def apart(self) -> float:
         """How far objective and lower bound may be apart, in units of the program."""
-        return self.gap + self.slip + self.imbalance
+        return self.gap + self.slip + self.imbalance * self.size
 
 
 def measured(program: Program, at: Point, iteration: int, idle: int = 0) -> State:
@@ -75,12 +82,12 @@ def measured(program: Program, at: Point, iteration: int, idle: int = 0) -> Stat
         float(np.max(np.abs(missed.ends), initial=0.0)),
         float(np.max(np.abs(missed.held), initial=0.0)),
     )
-    imbalance = float(np.linalg.norm(missed.matrix)) * float(np.linalg.norm(at.A))
+    imbalance, size = float(np.linalg.norm(missed.matrix)), float(np.linalg.norm(at.A))
     slip = float(np.sum(at.duals * np.abs(missed.ends)) + np.abs(at.held) @ np.abs(missed.held))
     slip += float(np.sum(at.bought * np.abs(missed.prices))) + at.t * abs(missed.t)
     gap = points.gap(program, at, values)
     value = points.objective(program, at)
-    return State(at, gap, slip, off, imbalance, value, iteration, idle, False)
+    return State(at, gap, slip, off, imbalance, size, value, iteration, idle, False)
 
 
 def advance(program: Program, state: State) -> State:
@@ -106,9 +113,9 @@ def _sound(state: State) -> bool:
 
 def _spoilt(before: State, after: State) -> bool:
     """Whether rounding has taken back what was reached: residuals never grow but by that."""
-    size = 1.0 + abs(before.value)
+    balanced = IMBALANCE * (1.0 + abs(before.value)) / max(after.size, 1e-3)
     return after.missed > 10.0 * max(before.missed, MISSED) or after.imbalance > 10.0 * max(
-        before.imbalance, IMBALANCE * size
+        before.imbalance, balanced
     )
 
 
@@ -129,14 +136,13 @@ def _step(program: Program, at: Point) -> Point | None:
     step = newton.direction(_targets(program, sigma * max(mu, 0.0), cone, step))
     primal, dual = _tied(program, *newton.lengths(step))
     taken = 1.0
-    for share in CENTRING if min(primal, dual) < SHORT else ():
-        # Products have gone apart: even them out, and leave the residuals for later.
-        other = newton.direction(_targets(program, (1.0 - share) * max(mu, 0.0), cone, None), share)
+    for share, part in CENTRING:  # where products have gone apart: first even them out
+        if min(primal, dual) >= (SHORT if share else HOPELESS):
+            break
+        other = newton.direction(_targets(program, part * max(mu, 0.0), cone, None), share)
         lengths = _tied(program, *newton.lengths(other))
         if min(lengths) > min(primal, dual):
             step, taken, (primal, dual) = other, share, lengths
-        if min(primal, dual) >= SHORT:
-            break
     backoff = 0.9 + 0.09 * min(1.0, primal, dual)
     primal, dual = min(1.0, backoff * primal), min(1.0, backoff * dual)
     if max(primal, dual) < SHORTEST:

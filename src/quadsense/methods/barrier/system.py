@@ -104,16 +104,19 @@ class System:
 
     def _factor_unknowns(self) -> None:
         at, k = self.at, self.equal
-        weights = 1.0 / np.where(self.E > 0.0, self.E, 1.0)
-        hessian = self._packed_hessian()
+        hessian, norms = self._packed_hessian(), at.squared()
+        least = float(np.min(hessian))
+        # No heavier than the rest of the matrix can be seen beside.
+        E = self.E if at.added else np.maximum(self.E, LIFT * norms / least)
+        weights = 1.0 / np.where(E > 0.0, E, 1.0)
         if k.size:  # of the size of the others, so that what only equalities see is seen
-            norms = at.squared()
             weights[k] = 0.0
             typical = float(weights @ norms) / at.size + float(np.mean(hessian))
             weights[k] = typical * at.size / max(float(np.sum(norms[k])), 1e-300)
         self.weights = weights
         T = at.normal(weights)
-        T[np.diag_indices(len(T))] += hessian
+        diagonal = np.diagonal(T) + hessian
+        T[np.diag_indices(len(T))] = diagonal * (1.0 + LIFT)
         look(len(T) ** 3 / 3.0)
         self.factor = _cholesky(T)
         if k.size:

@@ -31,7 +31,7 @@ def inside(program: Program, state: State) -> bool:
     """Whether A is within all hard intervals, and about at the equalities."""
     at = state.at
     hard = program.finite & (program.softness == 0.0) & (program.share == 0.0) & ~program.priced
-    if bool(np.any((SIGNS * at.v > program.ends) & hard)):
+    if bool(np.any((SIGNS * at.v > program.ends + 0.5 * program.margin) & hard)):
         return False
     size = 1.0 + float(np.max(np.abs(program.level), initial=0.0))
     miss = float(np.max(np.abs(program.level - at.v), where=program.equal, initial=0.0))
