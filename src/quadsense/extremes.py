@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
-from quadsense.arrays import Array, Vector
+from quadsense.arrays import Array, Vector, to_numpy
 from quadsense.certificate import evaluate
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.question import Question
 from quadsense.measurements import Measurements
 from quadsense.methods.barrier import finish
+from quadsense.methods.barrier.point import Point
 from quadsense.methods.barrier.program import Program, prepare
 from quadsense.methods.barrier.start import start
 from quadsense.methods.barrier.steps import State, advance, measured
 from quadsense.proofs.exact import user_dual
+from quadsense.proofs.lift import directions
 
 STEPS = 100
 """Of the kernel at most: it takes ten to twenty, and stops where rounding does."""
@@ -25,6 +28,9 @@ IDLE = 4
 
 NOTHING = 1e-9
 """Gap beside the size of ``<C, A>`` at which an end is as good as it gets."""
+
+DEFINITE = 1e-10
+"""Least eigenvalue beside the largest of a matrix that is positive definite beyond doubt."""
 
 MISSED = 1e-7
 """Residuals, in units of the readings, with which a fit may be tried."""
@@ -70,7 +76,6 @@ class Extremes:
     def __init__(self, data: Measurements, psd: bool, fit: SensedMatrix | None) -> None:
         assert data.ends is not None
         self.data, self.fit = data, fit
-        self._centre: Array | None = None  # in units of the program, well inside
         self.suspicions: list[Vector] = []
         nothing = np.zeros(data.m)
         ends = data.unit_ends
@@ -87,7 +92,8 @@ class Extremes:
 
     def runs(self, C: Array) -> list[Run]:
         """The kernel on ``<C, A>`` and on ``<-C, A>``, not yet begun."""
-        return [Run(self.program.with_linear(sign * C)) for sign in (1.0, -1.0)]
+        programs = [self.program.with_linear(sign * C) for sign in (1.0, -1.0)]
+        return [Run(program, self._inside if program.psd else None) for program in programs]
 
     def improve(self, runs: list[Run], share: float) -> None:
         """Go on until both ends are within so much of their distance."""
@@ -97,16 +103,27 @@ class Extremes:
             enough = share * width if settled and width > 0.0 else 0.0
             busy = [run for run in runs if not run.is_done(enough)]
             if not busy:
-                lost = [run for run in runs if not run.feasible and not run.again]
-                if self._centre is None or not lost:
-                    break
-                for run in lost:
-                    run.restart(self._centre)
-                continue
+                break
             for run in busy:
                 run.advance()
-                if self._centre is None and run.state.missed == 0.0:
-                    self._centre = run.state.at.A
+
+    @cached_property
+    def _inside(self) -> Inside | None:
+        """Where to begin: without C the kernel goes to the middle."""
+        program = self.program.with_linear(0.0 * self.program.C)
+        for d in directions(program.F, _of(program)):
+            W = to_numpy(program.F.adjoint(d))
+            values = np.linalg.eigvalsh(W)
+            if values[0] > DEFINITE * values[-1]:
+                break
+        else:
+            return None
+        run = Run(program, None)
+        while not run.stuck and run.state.iteration < STEPS:
+            run.advance()
+            if run.state.missed == 0.0:
+                return Inside(run.state.at.A, d, W)
+        return None
 
     def extreme(self, run: Run) -> Extreme:
         """What has been reached."""
@@ -130,26 +147,31 @@ class Extremes:
         return bool(evaluate(self.data, SensedMatrix.from_dense(A)).met.all())
 
 
+@dataclass(frozen=True)
+class Inside:
+    """A in the middle, and d with ``W = F*(d)`` positive definite, in units of the program."""
+
+    A: Array
+    d: Vector
+    W: Array
+
+
 class Run:
     """The kernel on one C.
 
     Parameters
     ----------
     program : Program
+    inside : Inside or None
+        Where to begin, if that is known.
     """
 
-    def __init__(self, program: Program) -> None:
-        self.program, self.again = program, False
-        self._begin(None)
-
-    def restart(self, A: Array) -> None:
-        """Begin again, inside of the intervals."""
-        self.again = True
-        self._begin(A)
-
-    def _begin(self, A: Array | None) -> None:
+    def __init__(self, program: Program, inside: Inside | None) -> None:
+        self.program = program
         with np.errstate(over="ignore", under="ignore"):
-            self.state: State = measured(self.program, start(self.program, A), 0)
+            at = start(program, None if inside is None else inside.A)
+            at = at if inside is None else balanced(program, at, inside)
+            self.state: State = measured(program, at, 0)
 
     def advance(self) -> None:
         """Take a step."""
@@ -179,3 +201,40 @@ class Run:
             return False
         size = abs(state.value) + float(np.linalg.norm(self.program.C)) * 1e-3
         return state.apart <= max(enough / self.program.cost, NOTHING * size)
+
+
+def balanced(program: Program, at: Point, inside: Inside) -> Point:
+    """The point with multipliers that satisfy ``C + F*(y) = S``, S positive definite.
+
+    Along d, far enough that S is well inside; without, the kernel may never come to such a y where
+    some of what the rows see is seen weakly.
+    """
+    root = np.linalg.inv(np.linalg.cholesky(inside.W))
+    values = np.linalg.eigvalsh(root @ program.C @ root.conj().T)
+    t = 2.0 * max(0.0, -float(values[0])) + 0.1 * float(np.max(np.abs(values)))
+    y, S = t * inside.d, program.C + t * inside.W
+    mean = float(np.vdot(S, at.A).real) / len(S)
+    upper, lower = program.finite
+    both = np.minimum(mean / np.minimum(at.slacks[0], at.slacks[1]), t) * (upper & lower)
+    duals = np.stack([np.maximum(y, 0.0) + both, np.maximum(-y, 0.0) + both]) * program.finite
+    # Rows of one end that d does not press on: a share of S for all of them.
+    idle = program.finite & (duals == 0.0)
+    if idle.any():
+        signs = idle[0].astype(np.float64) - idle[1]
+        spread = np.linalg.eigvalsh(root @ to_numpy(program.F.adjoint(signs)) @ root.conj().T)
+        least = float(np.linalg.eigvalsh(root @ S @ root.conj().T)[0])
+        each = 0.25 * least / max(float(np.max(np.abs(spread))), 1e-300)
+        duals = duals + each * idle
+    held = np.where(program.equal, y, 0.0)
+    rest = np.where(program.equal, 0.0, duals[0] - duals[1])
+    S = program.C + to_numpy(program.F.adjoint(rest + held))
+    return replace(at, S=0.5 * (S + S.conj().T), duals=duals, held=held)
+
+
+def _of(program: Program) -> Question:
+    """The question on the rows that ask."""
+    question, index = program.question, program.index
+    return replace(
+        question, lo=question.lo[index], hi=question.hi[index], weights=question.weights[index],
+        reading=question.reading[index], hard=question.hard[index],
+    )  # fmt: skip

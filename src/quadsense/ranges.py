@@ -25,7 +25,7 @@ from quadsense.extremes import Extreme, Extremes
 from quadsense.measurements import Measurements
 from quadsense.proofs.infeasible import check_infeasible
 from quadsense.proofs.objective import Bound, objective_bound
-from quadsense.proofs.rays import is_ray, unseen_directions, unseen_vectors
+from quadsense.proofs.rays import is_ray, led_away, unseen_directions, unseen_vectors
 from quadsense.typing import is_whole
 from quadsense.verification import Check, Verification
 
@@ -306,8 +306,8 @@ def _interval(
         bound, ray = Bound(-math.inf, ""), None
         if extreme.dual is not None:
             bound = objective_bound(data, question, extreme.dual, size=size)
-        if bound.value == -math.inf or bound.condition:
-            ray = _ray(data, question, extreme)
+        if (bound.value == -math.inf or bound.condition) and fit is not None:
+            ray = _ray(data, question, extreme, fit)
             bound = bound if ray is None else Bound(-math.inf, "")
         ends[name] = sign * bound.value
         ends[f"{name}_condition"] = bound.condition
@@ -328,24 +328,24 @@ def _with_fit(found: Interval, matrix: SensedMatrix) -> Interval:
     return replace(found, **known)
 
 
-def _ray(data: Measurements, question: Question, extreme: Extreme) -> Array | None:
+def _ray(data: Measurements, question: Question, extreme: Extreme, fit: Array) -> Array | None:
     """A direction that proves that there is no lower end."""
     C = np.asarray(question.C)
     rays = (unseen_vectors if question.psd else unseen_directions)(data, question, C)
     if extreme.ray is not None and not question.psd:
-        rays = itertools.chain(rays, [extreme.ray])
-    return next((ray for ray in rays if is_ray(data, question, ray)), None)
+        rays = itertools.chain(rays, led_away(data, question, extreme.ray))
+    return next((ray for ray in rays if is_ray(data, question, ray, fit)), None)
 
 
 def _checked(
     name: str, end: _End, data: Measurements, question: Question, sign: float
 ) -> list[Check]:
     """What is stated of one end, as that of a lower one."""
-    checks, size = [], 0.0
+    checks, size, fits = [], 0.0, False
     C = np.asarray(question.C)
     if end.fit is not None:
         shaped = np.shape(end.fit) == C.shape and bool(np.isfinite(end.fit).all())
-        value, fits = math.nan, False
+        value = math.nan
         if shaped:
             fits = is_fit(data, end.fit, question.psd)
             value, size = float(np.vdot(C, end.fit).real), float(np.linalg.norm(end.fit))
@@ -355,9 +355,11 @@ def _checked(
     else:
         checks.append(Check(f"no {name} value found", math.isnan(end.found)))
     if end.ray is not None:
-        proved = end.bound == -math.inf and end.fit is not None
+        proved = end.bound == -math.inf and fits
         shaped = np.shape(end.ray) in (C.shape, C.shape[:1])
-        proved = proved and shaped and is_ray(data, question, np.asarray(end.ray))
+        proved = (
+            proved and shaped and is_ray(data, question, np.asarray(end.ray), np.asarray(end.fit))
+        )
         checks.append(Check(f"no {name} end exists", proved))
     elif end.dual is None:
         checks.append(Check(f"{name} end not known", end.bound == -math.inf))
