@@ -23,7 +23,7 @@ from quadsense.proofs.lift import directions
 STEPS = 100
 """Of the kernel at most: it takes ten to twenty, and stops where rounding does."""
 
-IDLE = 4
+IDLE = 8
 """Steps without progress after which it is left."""
 
 NOTHING = 1e-9
@@ -100,8 +100,8 @@ class Extremes:
         for _ in range(STEPS):
             width = -(runs[0].value + runs[1].value)
             settled = all(run.feasible for run in runs)
-            enough = share * width if settled and width > 0.0 else 0.0
-            busy = [run for run in runs if not run.is_done(enough)]
+            enough = width if settled and width > 0.0 else 0.0
+            busy = [run for run in runs if not run.is_done(share, enough)]
             if not busy:
                 break
             for run in busy:
@@ -192,15 +192,16 @@ class Run:
         """Whether A nearly fits."""
         return self.state.missed <= MISSED
 
-    def is_done(self, enough: float) -> bool:
-        """Whether the gap is small enough, or nothing changes any more."""
+    def is_done(self, share: float, width: float) -> bool:
+        """Whether the gap is that share of the width, or of the size of ``<C, A>`` if less."""
         state = self.state
         if self.stuck:
             return True
         if not self.feasible:
             return False
         size = abs(state.value) + float(np.linalg.norm(self.program.C)) * 1e-3
-        return state.apart <= max(enough / self.program.cost, NOTHING * size)
+        enough = share * min(width / self.program.cost, size)
+        return state.apart <= max(enough, NOTHING * size)
 
 
 def balanced(program: Program, at: Point, inside: Inside) -> Point:

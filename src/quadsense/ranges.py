@@ -262,13 +262,25 @@ def _ranged(data: Measurements, C: Array, psd: bool, gap: float, finder: Extreme
     for _ in range(ROUNDS):
         finder.improve(runs, share)
         found = _interval(data, C, psd, [finder.extreme(run) for run in runs], finder)
-        width = found.upper_found - found.lower_found
-        over = found.width - width  # NaN where an end is not known, infinite, or no fit is
-        if over <= gap * width or all(run.stuck for run in runs):
+        if _is_narrow(found, gap) or all(run.stuck for run in runs):
             break
         share *= NEXT_SHARE
     assert found is not None
     return found
+
+
+def _is_narrow(found: Interval, gap: float) -> bool:
+    """Whether each end is as near to a fit as was asked, or proved infinite."""
+    width = found.upper_found - found.lower_found
+    for end, value, ray in (
+        (found.lower, found.lower_found, found.lower_ray),
+        (found.upper, found.upper_found, found.upper_ray),
+    ):
+        size = abs(value) + 1e-3 * float(np.linalg.norm(found.C))
+        # Not so where there is no fit, for NaN.
+        if ray is None and not abs(end - value) <= gap * min(width, size):
+            return False
+    return True
 
 
 def _refuse(

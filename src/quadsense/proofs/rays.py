@@ -30,7 +30,7 @@ Matrix = npt.NDArray[Any]
 COUPLED = 1e-8
 """``||A C x||`` beside its parts from which it is no rounding."""
 
-LITTLE = (0.0, 1e-6, 1e-4, 1e-2)
+LITTLE = (0.0, 1e-6, 1e-4, 1e-2, 0.05)
 """Readings of a unit direction that may be meant to be 0."""
 
 FLAT = 1e-7
