@@ -336,8 +336,10 @@ def test_sigma_is_that_of_least_squares(case, weighted, complex_, rng):
     assert found.sigma == pytest.approx(sigma, rel=1e-9)
     low, high = np.sqrt(dof / stats.chi2.isf([0.05, 0.95], dof)) * sigma
     assert found.interval == pytest.approx((low, high), rel=1e-8)
-    again = quadsense.estimate_sigma(quadsense.Measurements(U, b, **options), weights=weights)
-    assert again.sigma == found.sigma
+    data = quadsense.Measurements(U, b, weights=weights, **options)
+    assert quadsense.estimate_sigma(data, confidence=0.9) == found
+    data = quadsense.Measurements(U, b, bounds=(-1.0, 1.0), **options).constrained(trace=1.0)
+    assert quadsense.estimate_sigma(data, weights=weights, confidence=0.9) == found
 
 
 def test_sigma_of_every_kind_of_array_is_the_same(kind, rng):
@@ -386,7 +388,7 @@ def test_readings_that_a_fit_merely_interpolates_say_nothing_of_noise(m, rng):
     ("call", "message"),
     [
         ({"weights": [1.0, 2.0]}, r"weights has shape \(2,\)"),
-        ({"weights": -np.ones(30)}, r"weights must not be negative, but weights\[0\] is -1.0"),
+        ({"weights": -np.ones(30)}, r"weights\[0\] must not be negative, got -1.0"),
         ({"weights": 0.0}, "no degrees of freedom"),
         ({"confidence": 0}, "confidence must lie"),
     ],

@@ -26,6 +26,7 @@ from quadsense.vocabulary import History, Status, Verdict
 
 if TYPE_CHECKING:
     from quadsense import datasets
+    from quadsense.compare import to_cvxpy
     from quadsense.core import theory
     from quadsense.core.noise import bounds_from_averages, bounds_from_counts, rtol_from_dof
     from quadsense.ranges import Interval, NothingFits
@@ -58,6 +59,7 @@ __all__ = [
     "solve",
     "solve_spectral",
     "theory",
+    "to_cvxpy",
 ]
 
 
@@ -73,6 +75,7 @@ _LATER = {
     "rtol_from_dof": ("quadsense.core.noise", "rtol_from_dof"),
     "solve_spectral": ("quadsense.spectral", "solve_spectral"),
     "theory": ("quadsense.core.theory", None),
+    "to_cvxpy": ("quadsense.compare", "to_cvxpy"),
 }
 """Names imported when they are first asked for: by whom one of them is needed, not all are."""
 

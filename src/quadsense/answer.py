@@ -168,7 +168,7 @@ def _certificate(request: Request, answer: Answer, values: Values) -> Certificat
     if kind != "infeasible":
         with _proving(request, answer):
             objective = _objective(request, answer, values)
-    if objective is not None and (answer.preference.slack or not target):
+    if kind != "met" and objective is not None and (answer.preference.slack or not target):
         # Without a tolerance to meet, or with slack, the preference is the claim.
         settled = outcome.status in (Status.OPTIMAL, Status.UNDECIDED, Status.STALLED)
         kind = "optimal" if settled and objective.closed else "none"

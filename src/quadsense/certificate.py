@@ -320,7 +320,7 @@ class Certificate:
             yield self._constrained(data.without_tolerance()), "no tolerance", True
             return
         own = self._own_ends(data)
-        if data.ends is None or _same(data.ends, own):
+        if data.ends is None or _same(data.ends, data.with_ends(own).ends):
             yield self._constrained(data.with_ends(own)), _words(own), True
             return
         text = f"the result's own tolerance, {_words(own)}"
@@ -593,9 +593,9 @@ def _at_most(small: float, large: float) -> bool:
     return small <= large + AGREE * max(abs(small), abs(large))
 
 
-def _same(one: Ends, other: Ends) -> bool:
+def _same(one: Ends, other: Ends | None) -> bool:
     """Whether two sets of intervals agree to the last bit but one."""
-    return all(
+    return other is not None and all(
         bool(np.allclose(a, b, rtol=4.0 * UNIT, atol=0.0))
         for a, b in ((one.lo, other.lo), (one.hi, other.hi), (one.unit, other.unit))
     )

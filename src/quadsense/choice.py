@@ -24,6 +24,9 @@ PATIENCE, GRACE = 5.0, 1.0
 """`auto` picks nothing that is expected to take more than so many times what any fit takes, and so
 many seconds."""
 
+UNSEEN = 1e-9
+"""Smallest eigenvalue, as a part of the mean one, of a map that sees every direction."""
+
 WITH_PRIOR = ("auto", "least_squares", "nearest")
 WITH_TOLERANCE = ("center", "nearest", "min_trace", "any")
 
@@ -123,9 +126,7 @@ def decide(
         name, why = _chosen(wish, data, shape, method, plain)
     names = [name]
     if name == "center":
-        missing = "" if _is_bounded(data) or not shape.psd else "the fits are not a bounded set"
-        if not shape.psd and not _determined(shape):
-            missing = "the fits are not a bounded set"
+        missing = "" if _is_bounded(data, shape.psd) else "the fits are not a bounded set"
         if missing:
             names, why = ["nearest"], f"{why}, but {missing}: the nearest"
         else:
@@ -162,8 +163,9 @@ def _prior(wish: Wish, name: str, data: Measurements) -> tuple[float, Any]:
     if wish.prior is None:
         if name != "nearest":
             return 0.0, None
-        scaled = data.scaled()
-        return start_value("mean", scaled.b, scaled.telling, data.unit_rows), None
+        plain = data.plain  # the readings, whatever the constraints
+        scaled = plain.scaled()
+        return start_value("mean", scaled.b, scaled.telling, plain.unit_rows), None
     if isinstance(wish.prior, float):
         return wish.prior, None
     return 0.0, wish.prior
@@ -191,7 +193,7 @@ def _chosen(
     telling = int(np.count_nonzero(question.weights)) + int(np.count_nonzero(question.equal))
     if telling >= shape.unknowns or wish.ridge > 0.0:
         name, why = "least_squares", "the better estimate under noise"
-    elif shape.psd and _is_bounded(data):
+    elif shape.psd and _is_bounded(data, True):
         name, why = "center", "fewer readings than unknowns: least squares does not choose"
     else:
         name, why = "nearest", "fewer readings than unknowns: least squares does not choose"
@@ -206,30 +208,34 @@ def _without(shape: Shape) -> tuple[str, str]:
     return "minimax", "no tolerance was given"
 
 
-def _determined(shape: Shape) -> bool:
-    return shape.m >= shape.unknowns
+def _is_bounded(data: Measurements, psd: bool) -> bool:
+    """Whether the fits are surely a bounded set.
 
-
-def _is_bounded(data: Measurements) -> bool:
-    """Whether positive semidefinite fits are surely of bounded trace: rows with upper ends span."""
+    Positive semidefinite ones where the rows with upper ends span the space; others where the
+    rows with both ends see every direction.
+    """
     ends = data.ends
     assert ends is not None
     F = data.unit_rows.on_numpy()
+    if not psd:
+        both = np.flatnonzero(ends.sides.all(axis=0) & (to_numpy(F.nonzero) > 0.0))
+        if both.size < F.unknowns:
+            return False
+        normal = F.only(both).normal()
+        normal[np.diag_indices(len(normal))] -= UNSEEN * float(np.trace(normal)) / len(normal)
+        return cholesky(normal) is not None
     if F.raw.m < F.n:
         return False
     total = F.adjoint(np.isfinite(ends.above).astype(np.float64) * to_numpy(F.nonzero))
     size = float(np.trace(total).real) / len(total)
     if not size > 0.0:
         return False
-    return cholesky(np.asfortranarray(total - 1e-9 * size * np.eye(len(total)))) is not None
+    return cholesky(np.asfortranarray(total - UNSEEN * size * np.eye(len(total)))) is not None
 
 
 def _takes_too_long(shape: Shape, name: str) -> bool:
     """Whether a preference is expected to take far longer than any fit, or does not fit."""
-    try:
-        easy, hard = make_plan(shape), make_plan(replace(shape, prefer=name))
-    except ValueError:
-        return True
+    easy, hard = make_plan(shape), make_plan(replace(shape, prefer=name))
     first = hard.times[hard.methods[0]]
     if first is None:
         return True

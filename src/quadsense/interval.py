@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
     from quadsense.measurements import Measurements
     from quadsense.ranges import Interval
+    from quadsense.result import Result
     from quadsense.typing import MatrixLike, Real, RealOrVector, VectorLike
 
 
@@ -20,6 +21,7 @@ def interval(
     delta: RealOrVector | None = None,
     rtol: Real = 0.0,
     bounds: tuple[RealOrVector, RealOrVector] | None = None,
+    weights: RealOrVector | None = None,
     mix: MatrixLike | None = None,
     conjugate: bool = False,
     psd: bool = False,
@@ -41,8 +43,8 @@ def interval(
         of a vector v; the entry ``A[i, j]``, its real part where A is complex (the imaginary part
         is ``<C, A>`` with ``C[i, j] = -0.5j`` and ``C[j, i] = 0.5j``); the trace. A list asks for
         several at once, which share what is found out of the rows.
-    delta, rtol, bounds, mix, conjugate
-        As in `solve`; a tolerance is needed.
+    delta, rtol, bounds, weights, mix, conjugate
+        As in `solve`; a tolerance is needed. Weights say nothing here.
     psd : bool, default=False
         Whether only positive semidefinite A count.
     rank : int, (p, q) or "auto", optional
@@ -77,7 +79,10 @@ def interval(
     from quadsense.request import check_rank
     from quadsense.typing import is_number
 
-    options = {"delta": delta, "rtol": rtol, "bounds": bounds, "mix": mix, "conjugate": conjugate}
+    options = {
+        "delta": delta, "rtol": rtol, "bounds": bounds, "weights": weights, "mix": mix,
+        "conjugate": conjugate,
+    }  # fmt: skip
     found = measurements_of(data, b, trace=trace, constraints=constraints, **options)
     if not isinstance(psd, bool):
         raise ValueError(f"psd must be True or False, got {psd!r}")
@@ -103,7 +108,38 @@ def _solved(data: Measurements, psd: bool) -> tuple[Any, Any]:
     """A fit, or the certificate that there is none; neither where it is not known."""
     from quadsense.solve import solve
 
-    result = solve(data, psd=psd)
+    result = solve(data, psd=psd, prefer="any")
     if result.success:
         return result.matrix, None
     return None, result.certificate if str(result.status) == "infeasible" else None
+
+
+def interval_of(
+    result: Result, C: Any, *, data: Measurements | None = None, gap: Real = 0.01
+) -> Any:
+    """The range of ``<C, A>`` over all that fit what a result was asked to: `Result.interval`."""
+    from quadsense.ranges import asked_for, ranges
+    from quadsense.typing import is_number
+
+    claim = result.certificate
+    if data is None and claim.data is None:
+        raise ValueError("the result was read from a file: give the measurements as data=")
+    if result.verdict.asked not in ("delta", "bounds"):
+        raise ValueError("an interval needs a tolerance: solve with delta, rtol or bounds")
+    if not (is_number(gap) and gap > 0):
+        raise ValueError(f"gap must be a positive number, got {gap!r}")
+    found = claim.data if data is None else claim.own_data(data, None, {})
+    assert found is not None
+    refuted = claim if str(result.status) == "infeasible" else None
+    many = isinstance(C, list)
+    intervals: list[Interval] = ranges(
+        found,
+        [asked_for(each, found) for each in (C if many else [C])],
+        psd=claim.psd,
+        gap=float(gap),
+        relaxed=claim.rank is not None,
+        set_aside=claim.set_aside,
+        fit=result.matrix if result.met else None,
+        otherwise=lambda: (None, refuted) if refuted else _solved(found, claim.psd),
+    )
+    return intervals if many else intervals[0]

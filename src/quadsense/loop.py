@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -178,6 +178,7 @@ class _Run:
         self.state: Any = None
         self.best: Any = None
         self.found: Enclosure | None = None  # residuals of `best`, where recomputed
+        self.near = False  # whether it misses equalities only, none by more than its width
         self.met = False  # whether these are within all tolerances, rounding included
         self.matrix: SensedMatrix | None = None  # that of `best`, where made
         self.status: Status | None = None
@@ -238,7 +239,8 @@ class _Run:
             self.met = is_met(found, self.ends)
             return found
         self.met = is_met(found, self.ends, matrix.norm())
-        if self.met or not is_met(found, self.ends.opened()):
+        self.near = not self.met and is_met(found, self.ends.opened())
+        if not self.near:
             return found
         from quadsense.methods.equalities import nearest_exact  # seldom needed
 
@@ -418,6 +420,27 @@ def run(
         At the state with the smallest max residual; MET only if the recomputed residuals, rounding
         bounds included, are within the tolerance.
     """
+    outcome, near = _run(method, problem, certify, tolerance, limits, warm)
+    undone = (Status.STALLED, Status.UNDECIDED)
+    while near and outcome.status in undone:  # the fit that was found has no room for a step
+        ends = problem.ends.narrowed(outcome.matrix.norm())
+        if ends is None:
+            break
+        delta = np.where(ends.exact, ends.unit, to_numpy(problem.delta))
+        problem = replace(problem, given_ends=ends, delta=like(delta, problem.delta))
+        outcome, near = _run(method, problem, certify, tolerance, limits, outcome.warm)
+    return outcome
+
+
+def _run(
+    method: Method,
+    problem: Problem,
+    certify: Callable[[SensedMatrix], Enclosure],
+    tolerance: Any,
+    limits: Limits,
+    warm: Warm,
+) -> tuple[Outcome, bool]:
+    """The same with equalities of one width, and whether it missed nothing else."""
     recorder = _Recorder(method, problem, tolerance, limits)
     one = _Run(method, problem, certify, recorder, limits)
     with limits.watch.part(method.name):
@@ -433,4 +456,5 @@ def run(
             one.end(Status.INTERRUPTED, because("callback"))
         finally:
             recorder.close()
-        return one.outcome()
+        outcome = one.outcome()
+        return outcome, one.near and not one.met

@@ -20,6 +20,9 @@ from quadsense.verification import Check
 NOTHING = 1e-8
 """Distance of the bounds, as a part of the size of the data, that counts as none."""
 
+LEAST = 1e-290
+"""Values below this are none."""
+
 AGREE = 1e-7
 """Relative difference at which a stated value counts as the recomputed one."""
 
@@ -96,7 +99,8 @@ def make_objective(
     if squares and below <= 0.0:
         below, condition = 0.0, ""  # all its terms are squares or distances
     below = min(below, above)
-    closed = above - below <= max(gap * abs(above), NOTHING * _size(question, matrix))
+    room = max(gap * abs(above), NOTHING * _size(question, matrix), LEAST)
+    closed = above - below <= room
     closed = bool(closed and math.isfinite(above))
     said = preference.reported
     ends = (said(above), said(below))

@@ -220,7 +220,7 @@ def _chosen(shape: Shape, known: tuple[str, ...], reasons: list[str]) -> tuple[s
         if why is not None:
             reasons.append(why)
             after = kind.hands_over
-            if shape.prefer != "any" and shape.target and not shape.prefer.startswith("slack_"):
+            if shape.prefer != "any" and shape.target:
                 # Where the question is not answered, any fit, or a proof that there is none.
                 after += _chosen(replace(shape, prefer="any"), known, reasons)
             return tuple(dict.fromkeys((name, *after)))

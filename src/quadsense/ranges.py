@@ -178,7 +178,9 @@ def measurements_of(
     """Measurements with their constraints, from whatever form they came in."""
     if not isinstance(U, Measurements):
         data = Measurements(U, b, **options)
-    elif b is not None or options:
+    elif b is not None or any(
+        value is not None and value is not False and value != 0.0 for value in options.values()
+    ):
         raise ValueError("b and tolerances belong to Measurements: give them when making it")
     else:
         data = U

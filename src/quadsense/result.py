@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -160,6 +161,51 @@ class Result:
     @property
     def _least_error(self) -> bool:
         return self.verdict.prefer == "minimax" and self.verdict.objective is None
+
+    def interval(self, C: Any = "trace", *, data: Any = None, gap: float = 0.01) -> Any:
+        """Certified range of ``<C, A>`` over all A that fit, not only over this one.
+
+        Parameters
+        ----------
+        C : array of shape (n, n) or (n,), (i, j), "trace", or a list of these
+            As in `quadsense.interval`.
+        data : Measurements, optional
+            Those of the solve: needed where the result was read from a file.
+        gap : float, default=0.01
+            Share of its width by which an interval may be too wide.
+
+        Returns
+        -------
+        Interval, or list of Interval for a list
+
+        Examples
+        --------
+        >>> import numpy as np, quadsense
+        >>> U = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+        >>> quadsense.solve(U, [1.0, 2.0, 3.0], delta=0.1).interval((0, 1))
+        <Interval [-0.15, 0.15]>
+        """
+        # By name: it stands above results, for it solves where it must.
+        return import_module("quadsense.interval").interval_of(self, C, data=data, gap=gap)
+
+    def next_probe(
+        self, candidates: Any, *, data: Any = None, delta: Any = None, top: int = 10
+    ) -> Any:
+        """Which further measurement would tell most about A: see `quadsense.next_probe`.
+
+        Parameters
+        ----------
+        candidates : array_like of shape (k, n)
+            The probes to choose from, a row each, given as the rows of U were.
+        data : Measurements, optional
+            Those of the solve: needed where the result was read from a file.
+        delta : float or array_like of shape (k,), optional
+            Tolerance with which a candidate would be read; by default the median one of the solve.
+        top : int, default=10
+            At most so many candidates get a certified interval.
+        """
+        choose = import_module("quadsense.next_probe").next_probe
+        return choose(self, candidates, data=data, delta=delta, top=top)
 
     @cached_property
     def A(self) -> Array:

@@ -33,6 +33,9 @@ NONE = np.empty(0, dtype=np.int64)
 ANY = Preference("any")
 """Whichever fit comes first."""
 
+MISSES_NOTHING = 1e-3
+"""Misses under slack, in units of the tolerance, at which a fit without any is sought."""
+
 SETTLED = (
     Status.MET, Status.OPTIMAL, Status.LOCAL, Status.INTERRUPTED, Status.TIME_LIMIT, Status.MAX_ITER
 )  # fmt: skip
@@ -103,14 +106,39 @@ def run_plan(request: Request) -> Answer:
     for preference in request.preferences if questions else ():
         asking = replace(request, problem=_asking(request, preference))
         answer = replace(_in_turn(asking, questions), preference=preference, asked=True)
-        if answer.outcome.status in SETTLED:
+        if _is_settled(answer):
             return answer
-    if answer is not None and not road:
-        return answer
+    if answer is not None and (preference.slack or not road):
+        return _fit_instead(request, road, answer)
     found = _by_road(request, road)
     first = request.preferences[0]
     least = first.name == "minimax" and not first.target  # what the road itself seeks
     return replace(found, preference=first if request.insists or least else ANY)
+
+
+def _is_settled(answer: Answer) -> bool:
+    """Whether nothing should follow.
+
+    The smallest worst ratio, where it is above 1, is for the others to refute.
+    """
+    status, preference = answer.outcome.status, answer.preference
+    refuted = preference.name == "minimax" and preference.target
+    return status in SETTLED and not (status is Status.OPTIMAL and (refuted or preference.slack))
+
+
+def _fit_instead(request: Request, road: tuple[str, ...], answer: Answer) -> Answer:
+    """The answer, or, where next to nothing is missed under slack, a fit that misses nothing."""
+    preference, outcome = answer.preference, answer.outcome
+    if not (preference.slack and road and outcome.status is Status.OPTIMAL):
+        return answer
+    ends = request.data.unit_ends
+    misses = np.abs(ends.crossing(to_numpy(outcome.found.z)))
+    if float(np.max(misses / ends.unit)) > MISSES_NOTHING:
+        return answer
+    found = _by_road(replace(request, warm=outcome.warm), road)
+    if found.outcome.status is not Status.MET:
+        return answer
+    return replace(found, preference=preference, asked=True)
 
 
 def by_question(methods: tuple[str, ...], prefer: str) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-from scipy.linalg import eigh
-from scipy.linalg.lapack import dpotrf, dpotrs
 
 from quadsense.arrays import Vector, available_memory, to_numpy
 from quadsense.core import packed
+from quadsense.core.pseudoinverse import pseudoinverse
 from quadsense.measurements import Measurements
 from quadsense.measurements.sensing import Sensing
-from quadsense.measurements.validate import checked_vector
+from quadsense.measurements.validate import checked_weights
 from quadsense.typing import MatrixLike, Real, RealOrVector, VectorLike, is_number
 from quadsense.watch import look
-
-INDEPENDENT = 1e-6
-"""Distance of a unit column of F from those before it above which it is told from rounding: the
-normal matrix of N columns errs by about N 1e-16, and the distance by the root of that."""
 
 REFINEMENTS = 3
 """Each makes the fit's error that of normal equations smaller: squared condition times 1e-16."""
@@ -73,7 +65,7 @@ def estimate_sigma(
         `weights` tells.
     weights : float or array_like of shape (m,), optional
         Reading i has an error of standard deviation ``sigma/sqrt(weights_i)``; one of weight 0
-        is left out.
+        is left out. By default those of the measurements, else 1.
     mix, conjugate
         As in `solve`.
     confidence : float, default=0.95
@@ -110,14 +102,11 @@ def estimate_sigma(
         data = Measurements(data, b, conjugate=conjugate, mix=mix)
     elif b is not None or conjugate or mix is not None:
         raise ValueError("b, conjugate and mix belong to Measurements: give them when making it")
-    if data.from_bounds:
+    data = data.plain
+    if data.readings is None:
         raise ValueError("these measurements are intervals without readings: give b")
-    w = np.ones(data.m)
-    if weights is not None:
-        w = checked_vector("weights", weights, data.m, scalar=True)
-    bad = np.flatnonzero(w < 0.0)
-    if bad.size:
-        raise ValueError(f"weights must not be negative, but weights[{bad[0]}] is {w[bad[0]]}")
+    given = data.weights if weights is None else checked_weights(weights, data.m)
+    w = np.full(data.m, 1.0 if given is None else given)
     with np.errstate(under="ignore"):
         return _estimate(data, np.sqrt(w), float(confidence))
 
@@ -131,7 +120,7 @@ def _estimate(data: Measurements, roots: Vector, confidence: float) -> SigmaEsti
     # Neither the size of the rows nor that of the readings matters: both are brought to 1.
     largest = float(np.max(logs))
     scales = np.exp(logs - largest) if np.isfinite(largest) else np.zeros_like(logs)
-    g = roots * to_numpy(data.b)
+    g = roots * to_numpy(data.readings)
     unit = float(np.max(np.abs(g))) or 1.0
     left, rank = _remainder(rows, scales, g / unit)
     dof = m - rank
@@ -165,39 +154,17 @@ def _remainder(rows: Sensing, scales: Vector, g: Vector) -> tuple[Vector, int]:
     if live.size < rows.unknowns:
         seen = rows.only(live)
         K = seen.gram() * np.outer(scales[live], scales[live])
+        _, rank, basis = pseudoinverse(K)
         left = g.copy()
-        basis = _range(K)
-        left[live] -= basis @ (basis.T @ g[live])
-        left[live] -= basis @ (basis.T @ left[live])  # what rounding left of it
-        return left, basis.shape[1]
-    solve, rank = _inverse(rows.normal(scales * scales))
+        if basis is None:
+            left[live] = 0.0
+            return left, rank
+        for _ in range(2):  # the second time, what rounding left of it
+            left[live] -= basis @ (basis.T @ left[live])
+        return left, rank
+    solve, rank, _ = pseudoinverse(rows.normal(scales * scales))
     left = g
     for _ in range(REFINEMENTS):
         x = solve(packed.pack(to_numpy(rows.adjoint(scales * left))))
         left = left - scales * rows.forward(packed.unpack(x, rows.n, rows.dtype))
     return left, rank
-
-
-def _range(K: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """An orthonormal basis of the range of a positive semidefinite matrix."""
-    values, vectors = eigh(K)
-    return np.asarray(vectors[:, values > _rounding(values)])
-
-
-def _rounding(values: Vector) -> float:
-    """Below this, eigenvalues are rounding."""
-    return 10.0 * values.size * float(np.finfo(np.float64).eps) * float(np.max(np.abs(values)))
-
-
-def _inverse(H: npt.NDArray[Any]) -> tuple[Callable[[Vector], Vector], int]:
-    """Solves with a normal matrix, of which the upper triangle counts, and its rank."""
-    diagonal = H.diagonal().copy()
-    if np.all(diagonal > 0.0):
-        inverse = 1.0 / np.sqrt(diagonal)
-        R, info = dpotrf(H * np.outer(inverse, inverse), lower=0, clean=0, overwrite_a=1)
-        if info == 0 and float(np.min(R.diagonal())) > INDEPENDENT:
-            return lambda y: inverse * dpotrs(R, inverse * y, lower=0)[0], len(H)
-    values, vectors = eigh(H, lower=False)
-    kept = values > _rounding(values)
-    basis, weights = vectors[:, kept], 1.0 / values[kept]
-    return lambda y: basis @ (weights * (basis.T @ y)), int(np.count_nonzero(kept))

@@ -57,7 +57,7 @@ Seed: TypeAlias = (
 """What `numpy.random.default_rng` takes."""
 
 MethodName: TypeAlias = Literal[
-    "auto", "closed_form", "gd", "sgd", "cg", "minimax", "psd", "factored", "fista"
+    "auto", "closed_form", "gd", "sgd", "cg", "minimax", "psd", "factored", "conic", "fista"
 ]
 """The methods of `solve`."""
 

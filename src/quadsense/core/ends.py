@@ -28,8 +28,12 @@ an A which meets an equality as well as float64 can is known to."""
 WIDTHS = 16.0
 """Half the width that methods are given for an equality, in units of what it is met within."""
 
-NARROWER = 1e-3
-"""That width over the narrowest other one, where that is wider: a last step meets the equality."""
+SHARE = 0.1
+"""That width over the narrowest other one, where that is wider: a last step meets the equality, and
+most fits have room for it. Where none is found so, the width shrinks (`narrowed`)."""
+
+NARROWER = 1e-2
+"""By how much it shrinks at a time."""
 
 
 @dataclass(frozen=True)
@@ -83,8 +87,8 @@ class Ends:
         with np.errstate(over="ignore", under="ignore"):
             if typical > 0.0:
                 pass
-            elif (both & live).any():
-                typical = float(np.median((half / safe / safe)[both & live]))
+            elif (wide := both & live & (half > 0.0)).any():  # equalities have no width
+                typical = float(np.median((half / safe / safe)[wide]))
             else:
                 ends = np.where(np.isfinite(hi), hi, np.where(np.isfinite(lo), lo, 0.0))
                 typical = 0.01 * float(np.max(np.abs(ends) / safe / safe, where=live, initial=0.0))
@@ -124,7 +128,7 @@ class Ends:
             other = float(np.min(others))
             width = WIDTHS * grain * size
             if np.isfinite(other):
-                width = np.maximum(width, min(NARROWER * other, NARROWER * size) * safe * safe)
+                width = np.maximum(width, SHARE * min(other, size) * safe * safe)
         return replace(
             self,
             # A row of zeros reads 0: asked for something else, it is missed.
@@ -151,6 +155,18 @@ class Ends:
             return self
         with np.errstate(over="ignore", under="ignore"):
             return self._opened(self.grain * size)
+
+    def narrowed(self, size: float) -> Ends | None:
+        """The same with narrower widths for equalities; None where they are as narrow as may be.
+
+        `size` is of a fit, ``||A||_F``.
+        """
+        if self.grain is None:
+            return None
+        with np.errstate(over="ignore", under="ignore"):
+            width = np.maximum(NARROWER * self.unit, WIDTHS * self.grain * size)
+        unit = np.where(self.exact, np.minimum(width, self.unit), self.unit)
+        return replace(self, unit=unit) if np.any(unit < 0.5 * self.unit) else None
 
     def opened(self) -> Ends:
         """The same for methods: equalities as intervals of half-width `unit`."""

@@ -662,7 +662,7 @@ class Measurements:
         chosen = live[np.linspace(0, live.size - 1, size).astype(np.int64)]
         with blas_threads("one" if size <= FEW_ROWS else "as set"):
             if isinstance(rows, Mixed):
-                K = rows.only(chosen).gram_triangle()
+                K = rows.only(chosen).narrowed().gram_triangle()
             else:
                 index = rows.xp.asarray(chosen, device=device(rows.norms))
                 K = products.gram(np.ascontiguousarray(to_numpy(rows.take_unit(index))))
@@ -682,6 +682,10 @@ class Measurements:
             R, info = spotrf(K, lower=0, clean=0, overwrite_a=1)
             if info == 0 and np.diagonal(R).min() > 0.1:
                 return live
+        if rows.unknowns < self.m:  # F* F has the rank of F F*, and is smaller
+            M = rows.normal()
+            _, _, rank, _ = dpstrf(M, tol=1e-14 * float(M.diagonal().max()), lower=0, overwrite_a=1)
+            return int(rank)
         K = rows.gram_triangle() if known is None else known.copy(order="F")
         if full:
             R, info = dpotrf(K, lower=0, clean=0)

@@ -118,7 +118,7 @@ def _checked_ends(name: str, lo: Any, hi: Any) -> tuple[float, float]:
 def _checked_matrix(name: str, C: Any, n: int, is_complex: bool) -> tuple[Any, Vector | None]:
     """C, or X and its signs, in float64 or complex128."""
     if isinstance(C, SensedMatrix):
-        C = C.to_dense() if C.factor is None else (C.factor, np.ones(C.factor.shape[1]))
+        C = C.to_dense() if C.factor is None else (C.factor, 1.0 if C.signs is None else C.signs)
     if isinstance(C, tuple):
         if len(C) != 2:
             raise ValueError(f"{name}: C must be a matrix or a pair (X, signs)")

@@ -209,13 +209,15 @@ class Mixed(Sensing):
         """Some of the measurements."""
         norms = self._raw._vector(to_numpy(self.norms)[index])
         given = None if self.given is None else self.given[index]
-        raw, weights = self._raw, self.weights[index]
-        if sp.issparse(weights):  # a few readings need a few rows
-            used = np.unique(weights.indices)
-            if 0 < used.size < raw.m:
-                raw, weights = raw.only(used), weights[:, used]
-                given = None if given is None else given[:, used]
-        return Mixed(raw, weights, norms, self._sizes[index], given)
+        return Mixed(self._raw, self.weights[index], norms, self._sizes[index], given)
+
+    def narrowed(self) -> Mixed:
+        """The same over the rows that are used only: a few readings need a few rows."""
+        if not 0 < self.used.size < self._raw.m:
+            return self
+        given = None if self.given is None else self.given[:, self.used]
+        raw, weights = self._raw.only(self.used), self.weights[:, self.used]
+        return Mixed(raw, weights, self.norms, self._sizes, given)
 
     def on_numpy(self) -> Mixed:
         """The same for methods: NumPy arrays go in and come out."""
@@ -356,7 +358,9 @@ class Mixed(Sensing):
     def features(self) -> npt.NDArray[Any]:
         """F as an explicit matrix on packed matrices, (p, N). Small problems only."""
         if self.head is not None:
-            return np.concatenate([self.head.features(), self.tail.features()])
+            whole = np.empty((self.m, self.unknowns), order="F")  # as `packed.features` has it
+            whole[: self.head.m], whole[self.head.m :] = self.head.features(), self.tail.features()
+            return whole
         return self._features(slice(0, self.m), np.float64)
 
     def _features(self, part: slice, dtype: npt.DTypeLike) -> npt.NDArray[Any]:

@@ -82,6 +82,7 @@ METHODS = _Methods(
         "minimax": ("minimax", "Minimax"),
         "psd": ("psd", "Psd"),
         "factored": ("factored", "Factored"),
+        "conic": ("conic", "Conic"),
         "fista": ("fista", "Fista"),
     }
 )

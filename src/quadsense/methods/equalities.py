@@ -13,6 +13,7 @@ from quadsense.arrays import Vector, device, is_numpy, to_numpy
 from quadsense.core.ends import Ends
 from quadsense.core.forms import MeasuredForm
 from quadsense.core.matrix import SensedMatrix
+from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
 from quadsense.watch import look
 
@@ -41,7 +42,7 @@ def nearest_exact(rows: Sensing, ends: Ends, matrix: SensedMatrix) -> SensedMatr
     """A matrix near this one that meets the equalities, as well as float64 can; None: not known.
 
     A symmetric A moves by ``F_E*(K_E^-1 r)``, the least that does it; ``A = X X*`` by
-    ``X + sum_j lam_j F_j X``, so that it stays positive semidefinite and of its rank.
+    ``X + sum_j lam_j F_j X`` (``A = X S X*``: ``... F_j X S``), so that it keeps its rank and signs.
 
     Parameters
     ----------
@@ -55,19 +56,27 @@ def nearest_exact(rows: Sensing, ends: Ends, matrix: SensedMatrix) -> SensedMatr
     equal = np.flatnonzero(ends.exact)
     if not 0 < equal.size <= MOST_EQUALITIES:
         return None
-    E, goal = rows.on_numpy().only(equal), ends.lo[equal]
+    E, goal = _equalities(rows, equal), ends.lo[equal]
     with np.errstate(all="ignore"):
         if matrix.factor is not None:
             X = to_numpy(matrix.factor)
             if equal.size * float(X.size) > MOST_ENTRIES:
                 return None
-            found = _held_factor(E, goal, X)
-            return None if found is None else SensedMatrix.from_factor(_beside(rows, found))
+            held = _held_factor(E, goal, X, matrix.signs)
+            if held is None:
+                return None
+            return SensedMatrix.from_factor(_beside(rows, held), matrix.signs)
         form = matrix.form
         if rows.n > FORMED and isinstance(form, MeasuredForm) and form.rows is rows.raw:
             return _held_coefficients(rows, equal, goal, matrix)
         A = _held_dense(E, goal, to_numpy(matrix.to_dense()))
         return None if A is None else SensedMatrix.from_dense(_beside(rows, A))
+
+
+def _equalities(rows: Sensing, equal: npt.NDArray[np.intp]) -> Sensing:
+    """Those rows alone."""
+    chosen = rows.on_numpy().only(equal)
+    return chosen.narrowed() if isinstance(chosen, Mixed) else chosen
 
 
 def _beside(rows: Sensing, values: Matrix) -> Any:
@@ -109,7 +118,7 @@ def _held_coefficients(
     rows: Sensing, equal: npt.NDArray[np.intp], goal: Vector, matrix: SensedMatrix
 ) -> SensedMatrix | None:
     """The same for a matrix that is only known by its coefficients."""
-    solve, worst, best = _Solver(rows.on_numpy().only(equal).gram()), np.inf, None
+    solve, worst, best = _Solver(_equalities(rows, equal).gram()), np.inf, None
     for _ in range(STEPS):
         form = matrix.form
         assert isinstance(form, MeasuredForm)
@@ -126,11 +135,11 @@ def _held_coefficients(
     return best
 
 
-def _held_factor(E: Sensing, goal: Vector, X: Matrix) -> Matrix | None:
+def _held_factor(E: Sensing, goal: Vector, X: Matrix, signs: Vector | None) -> Matrix | None:
     worst, best = np.inf, None
     for _ in range(STEPS):
         look()
-        r = goal - E.factored(X)
+        r = goal - (E.factored(X) if signs is None else E.forward((X * signs) @ X.conj().T))
         miss = float(np.max(np.abs(r)))
         if miss < worst:
             best = X
@@ -138,8 +147,8 @@ def _held_factor(E: Sensing, goal: Vector, X: Matrix) -> Matrix | None:
             break
         worst = miss
         J = _derivative(E, X)
-        lam = _Solver(2.0 * (J @ J.T))(r)
-        X = X + E.adjoint(lam) @ X
+        step = E.adjoint(_Solver(2.0 * (J @ J.T))(r)) @ X
+        X = X + (step if signs is None else step * signs)
     return best
 
 

@@ -8,6 +8,7 @@ from quadsense.arrays import Array, Vector, to_numpy
 from quadsense.core.matrix import SensedMatrix
 from quadsense.methods.base import COLD, Problem, Warm
 from quadsense.methods.squares import phases
+from quadsense.methods.squares.measure import judge_of
 from quadsense.methods.squares.program import Program, prepare
 from quadsense.methods.squares.state import Stage, State, Verdict
 from quadsense.methods.steps import Stepped, nothing, own, start_matrix
@@ -82,7 +83,7 @@ class Fista(FistaTraits, Stepped):
         if inner is None or state.point is None or not np.isfinite(state.judged.gap):
             return None
         with np.errstate(under="ignore"):
-            judge = phases.judge_of(inner)
+            judge = judge_of(inner)
             return judge.dual(state.point.values, state.rows, state.mu, state.judged)
 
     def matrix(self, program: FistaProgram, state: State) -> SensedMatrix:
@@ -97,7 +98,7 @@ class Fista(FistaTraits, Stepped):
                 )
             X = state.factor
             if X is None or state.verdict is not Verdict.OPTIMAL:
-                X = phases.cone_factor(inner, state.point.x)
+                X = phases.factor_of(inner, state.point.x)
             return SensedMatrix.from_factor(own(problem, np.sqrt(inner.scale) * X))
 
     def first(self, problem: Problem) -> SensedMatrix:

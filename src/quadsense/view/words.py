@@ -67,6 +67,8 @@ def _by_objective(v: Verdict) -> str:
 def _value(v: Verdict) -> str:
     """The objective beside what is proved of better ones."""
     what = NAMES[v.prefer]
+    if v.prefer == "minimax" and v.asked == "least":
+        what = "worst error"
     best, bound = v.objective_upper, v.objective_lower
     less = "less than"
     if v.prefer == "center":
@@ -303,6 +305,11 @@ REASONS: dict[str, Any] = {
         "the best ratio to delta of a positive semidefinite matrix lies between "
         f"{lower:.6g} and {upper:.6g}"
     ),
+    "no_answer": lambda how: {
+        "stalled": "rounding stops the interior-point method before the question is answered",
+        "infeasible": "as computed nothing fits, which is not proved",
+        "unbounded": "as computed there is no least objective: what is asked leaves A free",
+    }[how],
     "gap_open": lambda: "the two bounds did not close to the gap",
     "no_factor": _no_factor,
     "at_rest": lambda starts: (

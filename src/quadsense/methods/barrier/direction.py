@@ -39,13 +39,15 @@ class Cone:
     Attributes
     ----------
     d : ndarray, shape (n,)
-    G : ndarray, shape (n, n)
+    G, back : ndarray, shape (n, n)
+        G and ``G^-*``.
     turn : ndarray, shape (n, n), or None
         Orthogonal: coordinates of the system are those of ``G turn``.
     """
 
     d: Vector
     G: Array
+    back: Array
     turn: Array | None
 
     @classmethod
@@ -54,10 +56,10 @@ class Cone:
         assert point.S is not None and point.X is not None
         look(30.0 * float(len(point.A)) ** 3)
         lower = sl.cholesky(point.S, lower=True, check_finite=False)
-        _, d, right = sl.svd(lower.conj().T @ point.X, check_finite=False)
-        G = (point.X @ right.conj().T) / np.sqrt(d)
+        left, d, right = sl.svd(lower.conj().T @ point.X, check_finite=False)
+        G, back = (point.X @ right.conj().T) / np.sqrt(d), (lower @ left) / np.sqrt(d)
         turn = np.linalg.eigh(hermitian(G.conj().T @ G))[1] if quadratic else None
-        return cls(d, G, turn)
+        return cls(d, G, back, turn)
 
     def inward(self, R: Array) -> Array:
         """From coordinates of d to those of the system."""
@@ -95,12 +97,10 @@ class Targets:
 
 @dataclass(frozen=True)
 class Direction:
-    """A change of every part of a `Point`; A and S also in coordinates of d."""
+    """A change of every part of a `Point`; with a cone, A and S in coordinates of d."""
 
     A: Array
     S: Array | None
-    scaled_A: Array | None
-    scaled_S: Array | None
     slacks: Vector
     duals: Vector
     bought: Vector
@@ -156,7 +156,7 @@ class Newton:
         per = pushed / np.where(finite, at.duals, 1.0)
         h = np.where(finite, missed.ends - per + sold_less, 0.0)
         row = self.inverse * np.sum(SIGNS * self.weights * h, axis=0) + missed.held
-        matrix = -missed.matrix
+        matrix, R = -missed.matrix, None
         if self.cone is not None:
             assert targets.cone is not None
             d, G = self.cone.d, self.cone.G
@@ -173,7 +173,7 @@ class Newton:
             dt = known / (float(np.sum(program.share * turned)) - at.t_dual / at.t)
             x, y, duals = x + dt * bx, y + dt * by, duals + dt * turned
             dt_dual = (pull - at.t_dual * dt) / at.t
-        return self._direction(x, y, duals, dt, dt_dual, pushed, sold, missed)
+        return self._direction(x, y, duals, dt, dt_dual, pushed, sold, missed, R)
 
     def _ends(self, v: Vector, y: Vector, h: Vector) -> Vector:
         """Return the change of the ends' multipliers with readings and the rows' multipliers."""
@@ -184,7 +184,7 @@ class Newton:
 
     def _direction(
         self, x: Array, y: Vector, duals: Vector, dt: float, dt_dual: float,
-        pushed: Vector, sold: Vector, missed: Residuals,
+        pushed: Vector, sold: Vector, missed: Residuals, R: Array | None,
     ) -> Direction:  # fmt: skip
         program, at, finite = self.program, self.at, self.program.finite
         slacks = np.where(
@@ -194,15 +194,11 @@ class Newton:
         bought = np.where(program.priced, (sold - at.bought * left) / at.left, 0.0)
         held = np.where(program.equal, y, 0.0)
         if self.cone is None:
-            return Direction(x, None, None, None, slacks, duals, bought, left, dt, dt_dual, held)
-        G = self.cone.G
+            return Direction(x, None, slacks, duals, bought, left, dt, dt_dual, held)
+        assert R is not None
+        # S by the products, not by its equation: where it tends to 0 it is lost in what that adds.
         inner = self.cone.outward(x)
-        A = hermitian(G @ inner @ G.conj().T)
-        S = missed.matrix + np.asarray(program.F.adjoint(y))
-        if program.alpha:
-            S = S + (2.0 * program.alpha) * A
-        scaled_S = hermitian(G.conj().T @ S @ G)
-        return Direction(A, S, inner, scaled_S, slacks, duals, bought, left, dt, dt_dual, held)
+        return Direction(inner, R - inner, slacks, duals, bought, left, dt, dt_dual, held)
 
     def lengths(self, step: Direction) -> tuple[float, float]:
         """Return how far the primal and the dual part may go."""
@@ -213,9 +209,9 @@ class Newton:
             primal = min(primal, -at.t / step.t if step.t < 0.0 else np.inf)
             dual = min(dual, -at.t_dual / step.t_dual if step.t_dual < 0.0 else np.inf)
         if self.cone is not None:
-            assert step.scaled_A is not None and step.scaled_S is not None
-            primal = min(primal, self.cone.longest(step.scaled_A))
-            dual = min(dual, self.cone.longest(step.scaled_S))
+            assert step.S is not None
+            primal = min(primal, self.cone.longest(step.A))
+            dual = min(dual, self.cone.longest(step.S))
         return primal, dual
 
 

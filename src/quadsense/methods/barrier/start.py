@@ -76,9 +76,15 @@ def _around(program: Program, A: Array, X: Array | None, v: Vector, y: Vector | 
     floor = 0.5 * worst if worst > 0.0 else 1e-3 * even
     slacks = np.where(finite, np.maximum(room, np.maximum(floor, 0.3 * np.abs(room))), 1.0)
     pull = _pull(program, A)
+    if program.priced.any() and X is not None:  # multipliers cannot exceed prices: S is to follow
+        Z = program.C + np.asarray(program.F.adjoint(0.5 * (program.price[0] - program.price[1])))
+        size = float(np.linalg.norm(A)) * float(np.linalg.norm(Z)) / max(1, len(A))
+        pull = max(pull, size)
     extra = np.where(soft, np.maximum(-1.1 * room, 0.0) + max(0.1 * even, 1e-6), 0.0)
     if program.priced.any():
-        extra = np.where(program.priced, np.maximum(extra, pull / np.where(soft, program.price, 1.0)), extra)
+        extra = np.where(
+            program.priced, np.maximum(extra, pull / np.where(soft, program.price, 1.0)), extra
+        )
     elif program.common:
         t = float(np.max(extra / np.where(soft, program.share, 1.0)))
         t = max(t, pull * np.count_nonzero(soft))

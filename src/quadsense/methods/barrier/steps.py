@@ -168,8 +168,8 @@ def _targets(program: Program, mu: float, cone: Cone | None, second: Direction |
         prices = prices - second.bought * second.left
         t = t - second.t * second.t_dual
         if matrix is not None:
-            assert second.scaled_A is not None and second.scaled_S is not None
-            matrix = matrix - hermitian(second.scaled_A @ second.scaled_S)
+            assert second.S is not None
+            matrix = matrix - hermitian(second.A @ second.S)
     return Targets(rows, prices, t, matrix)
 
 
@@ -182,9 +182,9 @@ def _reached(
     if program.common:
         total += (at.t + primal * step.t) * (at.t_dual + dual * step.t_dual)
     if cone is not None:
-        assert step.scaled_A is not None and step.scaled_S is not None
+        assert step.S is not None
         D = np.diag(cone.d)
-        total += np.vdot(D + primal * step.scaled_A, D + dual * step.scaled_S).real
+        total += np.vdot(D + primal * step.A, D + dual * step.S).real
     return float(total)
 
 
@@ -194,11 +194,11 @@ def _moved(newton: Newton, step: Direction, primal: float, dual: float, share: f
     A: Array
     X = S = None
     if cone is not None:
-        assert step.scaled_A is not None and step.S is not None and at.S is not None
-        inner = np.diag(cone.d) + primal * step.scaled_A
-        A = hermitian(cone.G @ inner @ cone.G.conj().T)
+        assert step.S is not None
+        D = np.diag(cone.d)
+        A = hermitian(cone.G @ (D + primal * step.A) @ cone.G.conj().T)
+        S = hermitian(cone.back @ (D + dual * step.S) @ cone.back.conj().T)
         X = sl.cholesky(A, lower=True, check_finite=False)
-        S = hermitian(at.S + dual * step.S)
         v = forward(program.F, X)
     else:
         A = at.A + primal * step.A

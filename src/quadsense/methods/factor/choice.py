@@ -56,6 +56,8 @@ def _row_length(F: Sensing) -> float:
 def default_restarts(F: Sensing, rank: int, lifted: int) -> int:
     """Return how many restarts are worth their while; ``lifted`` is the rank of a lift."""
     m, size = float(F.m), float(unknowns(F, lifted))
+    if F.raw.is_sparse:
+        return _MANY_RESTARTS if size <= _DENSE_UNKNOWNS else _FEW_RESTARTS
     if rows_are_ample(F, rank) and m * size**2 > _CHEAP_FLOPS:
         return _FEW_RESTARTS
     of_rank = rank**2 if F.is_complex else rank * (rank + 1) // 2

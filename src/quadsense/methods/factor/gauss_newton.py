@@ -24,6 +24,8 @@ Indices = npt.NDArray[np.intp]
 
 # Unknowns up to which the normal equations of sparse rows are solved as dense ones.
 _SPARSE_SIZE = 600
+# Least scale of an unknown of its own, as a share of the largest.
+_LEAST_SCALE = 1e-12
 
 
 def principal_axes(Y: Matrix) -> Matrix:
@@ -77,7 +79,9 @@ def gauss_newton_step(
     penalty : (k,) float64, optional
         Weight of ``1/2 |Y_k|^2`` for each row of Y.
     damping : float
-        ``shift_k = damping * max(scale_k, floor * mean(scale)) + penalty_k``.
+        ``shift_k = damping * max(scale_k, floor * mean(scale)) + penalty_k``. Where rows are
+        sparse, or tolerances differ by much, every unknown has a scale of its own, that of its
+        entry in the diagonal.
     floor : float
     single : bool
         Solve in single precision, from ``problem.low``: half the time, and as good while
@@ -94,19 +98,29 @@ def gauss_newton_step(
     if not active.any():
         return np.zeros_like(Y)
     everything = bool(active.all())
-    J, P = jacobian(problem, point, None if everything else np.flatnonzero(active), single)
+    kept = problem.uneven and penalty is None and not everything
+    index = None if everything or kept else np.flatnonzero(active)
+    J, P = jacobian(problem, point, index, single)
+    if kept:
+        # Rows that are well where they are resist as the damping says: else a step throws them out.
+        resist = np.sqrt(np.where(active, 1.0, min(damping, 1.0)))
+        J, P = _rows_times(resist, J), None
     H = J.T @ J
     if P is not None:
         flat = P.view(np.float64)
         scales = np.einsum("ki,ki->k", flat, flat) / Y.shape[1]
     else:
         scales = H.diagonal().reshape(len(Y), -1).sum(axis=1) / Y.shape[1]
-    shift = damping * np.maximum(scales, floor * float(scales.mean()))
+    count = H.shape[0] // len(Y)
+    if problem.uneven and penalty is None:
+        diagonal = np.asarray(H.diagonal(), dtype=np.float64)
+        shifts = damping * np.maximum(diagonal, _LEAST_SCALE * float(diagonal.max()))
+    else:
+        shifts = np.repeat(damping * np.maximum(scales, floor * float(scales.mean())), count)
     slope = point.gradient
     if penalty is not None:
-        shift += penalty
+        shifts += np.repeat(penalty, count)
         slope = slope + penalty[:, None] * Y
-    shifts = np.repeat(shift, H.shape[0] // len(Y))
     right = np.ascontiguousarray(slope).reshape(-1).view(np.float64)
     D = _solved(H, shifts, right)
     if D is None:
@@ -149,8 +163,8 @@ def jacobian(
         part = F if index is None else F.only(index)
         J = _products(np.ascontiguousarray(P.T, dtype=U.dtype), U)
         if sp.issparse(J):
-            return sp.csr_array(sp.diags_array(root) @ (sp.csr_array(part.weights) @ J)), None
-        return root[:, None] * part.mixed(J), None
+            return _rows_times(root, sp.csr_array(part.weights) @ J), None
+        return _rows_times(root, part.mixed(J)), None
     if index is not None:
         U, P = U[index], np.ascontiguousarray(P[:, index])
     weighted = P * root
@@ -170,11 +184,16 @@ def _solved(H: Any, shifts: Vector, right: Vector) -> Matrix | None:
         D: Matrix = found.solve(right)
         return D if np.isfinite(D).all() else None
     if sp.issparse(H):
-        H = H.toarray()
+        H = H.toarray(order="C")
     H.reshape(-1)[:: size + 1] += shifts
     # H is symmetric, so its transpose is it in the order that LAPACK reads.
     _, D, info = (sposv if H.dtype == np.float32 else dposv)(H.T, right, overwrite_a=True)
     return D if info == 0 else None
+
+
+def _rows_times(scales: Vector, J: Any) -> Any:
+    """Return J with its rows scaled."""
+    return sp.csr_array(sp.diags_array(scales) @ J) if sp.issparse(J) else scales[:, None] * J
 
 
 def _products(weighted: Matrix, U: Any) -> Any:

@@ -12,7 +12,7 @@ from quadsense.methods.factor.equalities import corrected, is_settled
 from quadsense.methods.factor.gauss_newton import turned
 from quadsense.methods.factor.passes import Point, evaluate, rounding_share, within_rounding
 from quadsense.methods.factor.program import Matrix, Program, Vector
-from quadsense.methods.factor.starts import descent_row, random_start
+from quadsense.methods.factor.starts import descent_row, random_start, thrown
 from quadsense.methods.factor.state import FactoredState, Phase
 
 LIFT_STAGES = 8
@@ -27,6 +27,8 @@ _HINGE = 0.95
 _BLURRED = 0.5
 # Eigenvalue, relative to its matrix, that counts as not negative when the rank grows.
 _FLAT = 1e-6
+# Size of the extra rows of a lift from the least squares so far, beside its own rows.
+_NUDGE = 0.3
 # How many times the usual trace any fit would need before none is believed to exist.
 _TRACES = 100.0
 
@@ -173,11 +175,21 @@ def _restarts_allowed(problem: Program, state: FactoredState) -> int:
 
 
 def _restart(problem: Program, state: FactoredState) -> FactoredState:
-    """Begin the next attempt: a lift from a random factor."""
+    """Begin the next attempt: a lift, from a random factor or from the least squares so far.
+
+    Of sparse rows a local minimum is often wrong in few unknowns only. The extra room of a lift
+    from there lets them pass; and some of those that the missed rows see are thrown elsewhere.
+    """
     starts = state.starts + 1
     rng = np.random.default_rng((state.seed, starts))
-    Y = random_start(problem, state.rank + LIFT, rng)
     state = replace(state, restarts=state.restarts + 1, starts=starts)
+    Y = random_start(problem, state.rank + LIFT, rng)
+    local = problem.shared.sparse is not None and len(state.anchor) == state.rank
+    if local and starts % 4 == 1:
+        size = float(np.linalg.norm(state.anchor) / np.linalg.norm(Y[: state.rank]))
+        Y = np.concatenate([state.anchor, _NUDGE * size * Y[state.rank :]])
+    elif local and starts % 4 != 2 and len(state.best) == state.rank:
+        return begin(problem, state, thrown(problem, state.best, rng), Phase.SQUARES)
     return begin(problem, state, Y, Phase.LIFT)
 
 

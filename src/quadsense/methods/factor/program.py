@@ -119,6 +119,11 @@ class Program:
         found = weights_by_level(weights)
         return tuple(self if each is self.weight else self.weighed(each) for each in found)
 
+    @cached_property
+    def uneven(self) -> bool:
+        """Whether unknowns differ by much in what the loss makes of them."""
+        return self.shared.sparse is not None or len(weights_by_level(self.weight)) > 1
+
     @property
     def chooses(self) -> bool:
         """Whether least squares is to be settled rather than to be left at the first fit."""

@@ -18,6 +18,7 @@ from quadsense.methods.factor.passes import (
     Point,
     back_project,
     conjugate,
+    evaluate,
     project,
     weighted_rows_product,
 )
@@ -44,6 +45,8 @@ _WORTH_MORE = 0.7
 # A weight of the start is at least this share of the largest: a direction started
 # at zero would stay there, the gradient with respect to it being zero.
 _WEIGHT_FLOOR = 0.02
+# Unknowns that are thrown elsewhere at once, at most.
+_THROWN = 3
 
 
 def spectral_start(problem: Program, rank: int, rng: np.random.Generator) -> Matrix:
@@ -181,6 +184,33 @@ def random_start(problem: Program, rank: int, rng: np.random.Generator) -> Matri
         Y = (Y + 1j * rng.standard_normal((rank, n))) / np.sqrt(2.0)
     scaled: Matrix = Y * np.sqrt(level / rank)
     return scaled
+
+
+def thrown(problem: Program, Y: Matrix, rng: np.random.Generator) -> Matrix:
+    """Return a factor some columns of which, that missed rows see, are somewhere else nearby.
+
+    For sparse rows: an unknown is seen by few of them, so that the others hardly mind.
+    """
+    U = problem.shared.sparse
+    assert U is not None
+    F = problem.F
+    point = evaluate(problem, Y, 1.0)
+    missed = (point.excess / problem.delta) ** 2
+    seen = abs(U)
+    blame = seen.T @ np.abs(F.unmixed(missed))
+    total = float(blame.sum())
+    if not total > 0.0:
+        return Y
+    count = min(int(rng.integers(1, _THROWN + 1)), int(np.count_nonzero(blame)))
+    columns = rng.choice(blame.size, size=count, replace=False, p=blame / total)
+    # As far as what the rows that see them read is large.
+    reads = np.sqrt(np.sum(np.abs(point.P) ** 2, axis=0))
+    far = (seen.T @ reads) / np.maximum(seen.T @ np.ones(U.shape[0]), 1e-300)
+    noise = random_start(problem, len(Y), rng)[:, columns]
+    noise *= far[columns] * np.sqrt(len(Y)) / np.linalg.norm(noise, axis=0)
+    moved = Y.copy()
+    moved[:, columns] += noise
+    return moved
 
 
 def descent_row(problem: Program, point: Point) -> tuple[Matrix, float, float]:

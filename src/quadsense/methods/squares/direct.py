@@ -74,27 +74,36 @@ def solved(R: Array, right: Array) -> Array:
     return np.asarray(lapack.dpotrs(R, right, lower=0)[0])
 
 
+def of_trace(program: Program, R: Array, x: Vector) -> Vector:
+    """The minimiser x moved to the least cost of the trace that is asked for."""
+    if program.cone.trace is None:
+        return x
+    one = program.cone.identity
+    along = solved(R, one)
+    return x + (program.cone.trace - float(one @ x)) / float(one @ along) * along
+
+
 def with_ends(program: Program, R: Array, point: Point, lo: Vector, hi: Vector) -> Held:
     """The minimiser within the intervals: rows enter at ends they cross, leave where they pull.
 
     The primal-dual active set method [Hintermueller et al. 2002].
     """
     equal = lo == hi
+    side = np.zeros(lo.size, np.int64)  # 1 held at the upper end, -1 at the lower, 2 equal
+    side[equal] = 2
     held = newton(program, R, point, np.flatnonzero(equal), lo[equal])
     for _ in range(EXCHANGES):
-        sign = np.zeros(lo.size)
-        sign[held.rows] = held.mu
-        values = held.point.values
-        at_end = np.zeros(lo.size, bool)
-        at_end[held.rows] = True
-        above = np.where(at_end, sign > 0.0, values > hi)
-        below = np.where(at_end, sign < 0.0, values < lo) & ~above
-        rows = np.flatnonzero(above | below | equal)
-        if np.array_equal(rows, held.rows):
+        pull, values = np.zeros(lo.size), held.point.values
+        pull[held.rows] = held.mu
+        following = np.where(side == 0, 1 * (values > hi) - 1 * (values < lo), side)
+        following[(side * pull < 0.0) & ~equal] = 0
+        rows = np.flatnonzero(following)
+        if np.array_equal(following, side):
             return held
         if rows.size > point.x.size:
             break
-        targets = np.where(above, hi, lo)[rows]
+        side = following
+        targets = np.where(side == 1, hi, lo)[rows]
         held = newton(program, R, held.point, rows, targets)
     return Held(held.point, held.rows, held.mu, False)
 

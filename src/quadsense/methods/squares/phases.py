@@ -11,19 +11,22 @@ import numpy.typing as npt
 from quadsense.arrays import Vector
 from quadsense.core.ends import UNIT
 from quadsense.methods.squares import descent, direct, polish, splitting
-from quadsense.methods.squares.bounds import NONE, Judge, Rows
+from quadsense.methods.squares.bounds import NONE
+from quadsense.methods.squares.measure import (
+    TRUE,
+    acceptable,
+    at,
+    crossed,
+    goal,
+    judge_of,
+    margins,
+    mass,
+)
 from quadsense.methods.squares.program import Program, features
 from quadsense.methods.squares.quadratic import Point
 from quadsense.methods.squares.state import Stage, State, Verdict
 
-FINE = 1e-7
-"""Gap in units of the cost that is aimed at: costs are compared to a hundred times that."""
-
-ABSOLUTE = 1e-10
-"""Gap in units of the cost of A = 0 that is enough where it is small in the user's units too."""
-
-NOTHING = 1e-24
-"""Cost in units of that of A = 0 that is rounding."""
+Array = npt.NDArray[Any]
 
 ROUGH = 1e-2
 """Relative gap from which on it is clear which ends bind."""
@@ -34,8 +37,8 @@ EVERY = 10
 PATIENCE = 300
 """Steps in which what is left must halve."""
 
-MOST = 5000
-"""Steps of a stage: ten times what the slowest that came to an end took."""
+MOST = 2000
+"""Steps of a stage: some times what the slowest that came to an end took."""
 
 TUNING = (40, 80, 160, 320, 640)
 """Steps of the splitting at which sigma is looked at, each costing a factorisation at most."""
@@ -43,29 +46,27 @@ TUNING = (40, 80, 160, 320, 640)
 INNER = 200
 """Conjugate gradients between two evaluations from the rows."""
 
+COPIES = 2e7
+"""Entries of the rows that are written out, at most."""
+
+NEAR = 1e-7
+"""Half-widths that a reading may be outside for a correction of the factor to bring it inside."""
+
+EMPTY: Vector = np.empty(0)
+
 
 def start(program: Program, x: Vector) -> State:
-    """From the member of the cone that is nearest to x."""
+    """From the member of the cone that is nearest to least squares, else to x."""
     cone = program.cone
     if not cone.psd:
-        return _at(program, State(Stage.DIRECT), program.cost.point(x))
+        return at(program, State(Stage.DIRECT), program.cost.point(x))
     R = direct.factored(program)
     if R is not None:
-        x = _across(
-            program, direct.newton(program, R, program.cost.point(x), NONE, np.empty(0)).point.x, R
-        )
+        x = direct.newton(program, R, program.cost.point(x), NONE, EMPTY).point.x
+        x = direct.of_trace(program, R, x)
     point = program.cost.point(cone.project(x))
-    state = _at(program, State(Stage.DESCENT, descent=descent.begin(point)), point)
+    state = at(program, State(Stage.DESCENT, descent=descent.begin(point)), point)
     return _judged_descent(program, state)
-
-
-def _across(program: Program, x: Vector, R: Any) -> Vector:
-    """The minimiser moved to the trace that is asked for."""
-    if program.cone.trace is None:
-        return x
-    one = program.cone.identity
-    along = direct.solved(R, one)
-    return x + (program.cone.trace - float(one @ x)) / float(one @ along) * along
 
 
 def advance(program: Program, state: State, steps: int) -> State:
@@ -91,65 +92,12 @@ def tightened(program: Program, state: State) -> State:
     point = state.point
     assert point is not None
     state = replace(state, room=10.0 * state.room, verdict=Verdict.OPEN, since=0, mark=np.inf)
-    if state.stage is Stage.DIRECT:
-        return state
-    return _to_splitting(program, state, point)
+    return state if state.stage is Stage.DIRECT else _to_splitting(program, state, point)
 
 
-# --- what is known of a point -----------------------------------------------------------------
-
-
-def judge_of(program: Program) -> Judge:
-    """The judge of a program, made once."""
-    if "judge" not in program.memory:
-        program.memory["judge"] = Judge(program)
-    judge: Judge = program.memory["judge"]
-    return judge
-
-
-def _at(program: Program, state: State, point: Point) -> State:
-    """The state at a point, by its worst ratio."""
-    ends = program.problem.ends
-    with np.errstate(all="ignore"):
-        ratios = ends.ratios(program.scale * point.values - ends.reading)
-    ratios = ratios[(program.lo < program.hi) & np.isfinite(ratios)]
-    return replace(state, point=point, max_ratio=float(np.max(ratios, initial=0.0)))
-
-
-def _mass(program: Program, values: Vector, mu: Vector) -> float:
-    cost = program.cost
-    return float(2.0 * cost.w @ np.abs(values - cost.b) + np.sum(np.abs(mu)))
-
-
-def enough(program: Program, cost: float) -> float:
-    """The gap that is aimed at."""
-    unit = program.unit
-    with np.errstate(over="ignore", under="ignore", divide="ignore"):
-        small = min(FINE / unit if unit > 0.0 else np.inf, ABSOLUTE * program.nothing)
-    return max(FINE * cost, small, NOTHING * program.nothing)
-
-
-def _acceptable(program: Program, cost: float, gap: float) -> bool:
-    """Whether the gap is what was asked for, though not what was aimed at."""
-    asked = float(getattr(program.problem.options, "gap", 0.01))
-    return gap <= max(asked * cost, enough(program, cost)) or cost <= NOTHING * program.nothing
-
-
-def margins(program: Program, room: float) -> tuple[Vector, Vector]:
-    """Ends a little inside the true ones."""
-    lo, hi = program.lo, program.hi
-    with np.errstate(invalid="ignore"):
-        inside = room * np.minimum(np.where(lo < hi, 0.5 * (hi - lo), 0.0), 1.0)
-    return lo + inside, hi - inside
-
-
-def crossed(program: Program, point: Point, room: float) -> Rows:
-    """Rows whose readings are not inside these."""
-    lo, hi = margins(program, room)
-    size = float(np.linalg.norm(point.x)) + np.abs(np.where(np.isfinite(lo), lo, 0.0))
-    slack = np.where(lo == hi, 32.0 * (program.cone.n + 8) * UNIT * size, 0.0)
-    slack = slack * program.F.amplification
-    return np.flatnonzero((point.values < lo - slack) | (point.values > hi + slack))
+def factor_of(program: Program, x: Vector) -> Array:
+    """X of x, with the trace that is asked for."""
+    return polish.with_trace(program.cone, program.cone.factor(x))
 
 
 # --- steps of the first order -----------------------------------------------------------------
@@ -157,79 +105,92 @@ def crossed(program: Program, point: Point, room: float) -> Rows:
 
 def _judged_descent(program: Program, state: State) -> State:
     """What the iterate shows; where it seems close, evaluated from the rows."""
-    at, judge = state.descent, judge_of(program)
-    assert at is not None and state.point is not None
-    mass = _mass(program, state.point.values, np.empty(0))
-    cost = max(at.cost, 0.0)
-    judged = judge.judge(at.x, 2.0 * at.slope, 0.0, mass)
-    goal = state.care * enough(program, cost)
-    if judged.gap <= goal or (judged.gap <= ROUGH * cost and state.care == 1.0):
-        at = descent.anew(program, at)
-        exact = judge.judge(at.x, 2.0 * at.slope, 0.0, _mass(program, at.about.values, state.mu))
-        state = _at(program, replace(state, descent=at, judged=exact), at.about)
-        beyond = crossed(program, at.about, 0.0)
-        if beyond.size and exact.gap <= ROUGH * at.about.cost:
-            return _to_splitting(program, state, at.about)
-        if (
-            exact.gap <= enough(program, at.about.cost)
-            or at.about.cost <= NOTHING * program.nothing
-        ):
-            return _settle(program, state, cone_factor(program, at.x), NONE, np.empty(0))
+    now, judge, last = state.descent, judge_of(program), state.point
+    assert now is not None and last is not None
+    cost = max(now.cost, 0.0)
+    judged = judge.judge(now.x, cost, 2.0 * now.slope, 0.0, mass(program, last.values, EMPTY))
+    left = judged.gap / goal(program, judged, cost)
+    if left <= state.care or (judged.gap <= ROUGH * cost and state.care == 1.0):
+        now = descent.anew(program, now)
+        state = _at_iterate(program, replace(state, descent=now), now.about)
+        cost, judged = now.about.cost, state.judged
+        if judged.gap <= max(ROUGH * cost, goal(program, judged, cost)):
+            if crossed(program, now.about, 0.0).size:
+                return _to_splitting(program, state, now.about)
+            if judged.gap <= goal(program, judged, cost):
+                return _settle(program, state, *_member(program, factor_of(program, now.x)))
         state = replace(state, care=0.5 * state.care)
-    return _progress(program, state, judged.gap / enough(program, cost))
+    return _progress(program, state, left)
+
+
+def _at_iterate(program: Program, state: State, point: Point) -> State:
+    """The state at a point of the descent."""
+    weight = mass(program, point.values, EMPTY)
+    judged = judge_of(program).judge(point.x, point.cost, 2.0 * point.slope, 0.0, weight)
+    return at(program, replace(state, judged=judged, rows=NONE, mu=EMPTY), point)
 
 
 def _progress(program: Program, state: State, left: float) -> State:
     """The state with its mark, or the next stage where nothing has moved for long."""
-    if left <= 0.5 * state.mark:
+    if left < 0.5 * state.mark:
         return replace(state, mark=left, marked=state.since)
     if state.since - state.marked <= PATIENCE and state.since <= MOST:
         return state
-    if state.stage is Stage.DESCENT and program.cost.formed:
+    if state.stage is Stage.DESCENT:
         assert state.descent is not None
-        return _to_splitting(program, state, program.cost.point(state.descent.x))
-    return _end(program, state)
-
-
-def _end(program: Program, state: State) -> State:
-    """Where no more is to be had: take it if it is what was asked for."""
-    point = state.point
-    assert point is not None
-    if state.descent is not None and state.stage is Stage.DESCENT:
-        point = program.cost.point(state.descent.x)
-        mass = _mass(program, point.values, np.empty(0))
-        judged = judge_of(program).judge(point.x, 2.0 * point.slope, 0.0, mass)
-        state = _at(program, replace(state, judged=judged), point)
-    if not _acceptable(program, point.cost, state.judged.gap):
-        return replace(state, verdict=Verdict.STALLED)
-    state = _settle(program, state, cone_factor(program, point.x), state.rows, state.mu)
-    return state if state.verdict is Verdict.OPTIMAL else replace(state, verdict=Verdict.STALLED)
-
-
-def cone_factor(program: Program, x: Vector) -> npt.NDArray[Any]:
-    """X of x, with the trace that is asked for."""
-    return polish.with_trace(program.cone, program.cone.factor(x))
-
-
-def _settle(program: Program, state: State, X: npt.NDArray[Any], rows: Rows, mu: Vector) -> State:
-    """The end where all readings are inside their intervals, else on with the ends that bind."""
-    cone = program.cone
-    point = program.cost.point(cone.pack(X @ X.conj().T))
-    state = _at(program, replace(state, factor=X, rows=rows, mu=mu), point)
-    judge, T = judge_of(program), 2.0 * point.slope
-    if rows.size:
-        by = program.memory["factor"]
-        T = T + by.J.T @ mu
-    judged = judge.judge(
-        point.x, T, judge.loose(rows, point.values[rows], mu), _mass(program, point.values, mu)
+        x = state.descent.x
+        state = _at_iterate(program, state, program.cost.point(x))
+        if program.cost.formed:
+            assert state.point is not None
+            return _to_splitting(program, state, state.point)
+        ended = _settle(program, state, *_member(program, factor_of(program, x)))
+    else:
+        assert state.splitting is not None
+        found = _inside(program, state, state.splitting.about.x + state.splitting.d)
+        if found is None:
+            return replace(state, verdict=Verdict.STALLED)
+        ended = _settle(program, state, *found)
+    assert ended.point is not None
+    if ended.splitting is not state.splitting:  # more ends bind
+        return ended
+    taken = ended.verdict is Verdict.OPTIMAL or (
+        crossed(program, ended.point, 0.1 * state.room).size == 0
+        and acceptable(program, ended.judged, ended.point.cost)
     )
-    state = replace(state, judged=judged)
+    return replace(ended, verdict=Verdict.OPTIMAL if taken else Verdict.STALLED)
+
+
+def _member(program: Program, X: Array) -> tuple[Vector, Array]:
+    """``X X*``, packed, and X."""
+    return program.cone.pack(X @ X.conj().T), X
+
+
+def _settle(program: Program, state: State, x: Vector, X: Array | None) -> State:
+    """The end where all readings are inside their intervals, else on with the ends that bind."""
+    point = program.cost.point(x)
+    state = _judged_point(program, replace(state, factor=X), point)
+    if X is not None and state.judged.gap > goal(program, state.judged, point.cost):
+        mu = polish.multipliers(program, X, point.slope, state.rows, state.mu)
+        other = _judged_point(program, replace(state, mu=mu), point)
+        state = min(state, other, key=lambda one: one.judged.gap)
     beyond = crossed(program, point, 0.1 * state.room)
-    if beyond.size == 0:
+    close = state.judged.gap <= TRUE * goal(program, state.judged, point.cost)
+    if beyond.size == 0 and close:
         return replace(state, verdict=Verdict.OPTIMAL)
-    if state.stage is Stage.SPLITTING and np.isin(beyond, rows).all():
+    if state.stage is Stage.SPLITTING and np.isin(beyond, state.rows).all():
         return replace(state, care=0.1 * state.care)
     return _to_splitting(program, state, point)
+
+
+def _judged_point(program: Program, state: State, point: Point) -> State:
+    """The state at a point with multipliers, judged by the true ends."""
+    judge, rows, mu = judge_of(program), state.rows, state.mu
+    T = 2.0 * point.slope
+    if rows.size:
+        T = T + features(program.F, rows).T @ mu
+    loose = judge.loose(rows, point.values[rows], mu, program.lo[rows], program.hi[rows])
+    judged = judge.judge(point.x, point.cost, T, loose, mass(program, point.values, mu))
+    return at(program, replace(state, judged=judged), point)
 
 
 # --- ends that bind ---------------------------------------------------------------------------
@@ -242,71 +203,82 @@ def _to_splitting(program: Program, state: State, point: Point) -> State:
     fresh = np.setdiff1d(crossed(program, point, state.room), known)
     equal = np.setdiff1d(np.flatnonzero(program.lo == program.hi), known)
     rows = np.concatenate([known, np.union1d(fresh, equal)])
-    if not program.cost.formed or rows.size > max(program.cone.size, 64):
+    if not program.cost.formed or float(rows.size) * program.cone.size > COPIES:
         return replace(state, verdict=Verdict.STALLED)
     lo, hi = margins(program, state.room)
     split = splitting.begin(program, point, rows, lo[rows], hi[rows], before)
     return replace(
-        state, stage=Stage.SPLITTING, splitting=split, point=point, since=0, mark=np.inf, marked=0
+        state,
+        stage=Stage.SPLITTING,
+        splitting=split,
+        point=point,
+        since=0,
+        mark=np.inf,
+        marked=0,
+        care=1.0,
     )
 
 
 def _split(program: Program, state: State) -> State:
-    at = state.splitting
-    assert at is not None
-    by = splitting.factor(program, at)
+    now = state.splitting
+    assert now is not None
+    by = splitting.factor(program, now)
     if by is None:
         return replace(state, verdict=Verdict.STALLED)
-    at = splitting.step(program, at, by)
-    state = replace(state, splitting=at)
+    now = splitting.step(program, now, by)
+    state = replace(state, splitting=now)
     if state.since % EVERY == 0:
         state = _judged_split(program, state, by)
-    if state.since in TUNING and state.splitting is at:
-        state = replace(state, splitting=splitting.tuned(at))
+    if state.since in TUNING and state.splitting is now:
+        state = replace(state, splitting=splitting.tuned(now))
     return state
 
 
 def _judged_split(program: Program, state: State, by: splitting.Factor) -> State:
     """What the copy in the cone shows; where it is close, it is put within all intervals."""
-    at, judge = state.splitting, judge_of(program)
-    assert at is not None
-    Hd = program.cost.apply(at.d)
-    values, x = at.about.values[at.rows] + by.J @ at.d, at.about.x + at.d
-    cost = max(at.about.cost + float(2.0 * at.about.slope @ at.d + at.d @ Hd), 0.0)
-    T = 2.0 * (at.about.slope + Hd) + by.J.T @ at.mu
-    judged = judge.judge(
-        x, T, judge.loose(at.rows, values, at.mu), _mass(program, at.about.values, at.mu)
-    )
-    outside = np.maximum(np.maximum(at.lo - values, values - at.hi), 0.0)
-    far = float(np.max(outside / _suffices(at, state.room), initial=0.0))
-    left = max(judged.gap / enough(program, cost), far)
-    state = replace(state, rows=at.rows, mu=at.mu, judged=judged)
+    now, judge = state.splitting, judge_of(program)
+    assert now is not None
+    Hd = program.cost.apply(now.d)
+    values, x = now.about.values[now.rows] + by.J @ now.d, now.about.x + now.d
+    cost = max(now.about.cost + float(2.0 * now.about.slope @ now.d + now.d @ Hd), 0.0)
+    T = 2.0 * (now.about.slope + Hd) + by.J.T @ now.mu
+    loose = judge.loose(now.rows, values, now.mu, now.lo, now.hi)
+    weight = mass(program, now.about.values, now.mu)
+    judged = judge.judge(x, cost, T, loose, weight)
+    noise = judged.noise + 8.0 * UNIT * float(np.sum(now.rho)) * float(np.linalg.norm(x))
+    judged = replace(judged, noise=noise)
+    outside = np.maximum(np.maximum(now.lo - values, values - now.hi), 0.0)
+    far = float(np.max(outside / _suffices(now), initial=0.0))
+    left = max(judged.gap / goal(program, judged, cost), far)
+    state = replace(state, rows=now.rows, mu=now.mu, judged=judged)
     if left <= state.care:
-        found = _within(program, state, x)
-        if found.verdict is not Verdict.OPEN or found.splitting is not at:
-            return found
-        state = found
+        found = _inside(program, state, x)
+        if found is None:
+            return replace(state, verdict=Verdict.STALLED)
+        state = _settle(program, state, *found)
+        if state.verdict is not Verdict.OPEN or state.splitting is not now:
+            return state
     return _progress(program, state, left)
 
 
-def _suffices(at: splitting.Splitting, room: float) -> Vector:
+def _suffices(now: splitting.Splitting) -> Vector:
     """By how much a reading may be outside for a correction of the factor to bring it inside."""
-    half = np.where(at.lo < at.hi, np.minimum(0.5 * (at.hi - at.lo), 1.0), 1.0)
-    return np.asarray(10.0 * room * half)
+    with np.errstate(over="ignore"):
+        half = np.where(now.lo < now.hi, np.minimum(0.5 * (now.hi - now.lo), 1.0), 1.0)
+    return np.asarray(NEAR * half)
 
 
-def _within(program: Program, state: State, x: Vector) -> State:
-    """The state at x with all readings that are copied put within their intervals."""
-    at = state.splitting
-    assert at is not None
-    X = program.cone.factor(x)
-    values = program.cost.point(x).values[at.rows]
-    wrong = np.flatnonzero((values < at.lo) | (values > at.hi) | (at.lo == at.hi))
-    targets = np.clip(values[wrong], at.lo[wrong], at.hi[wrong])
-    moved = polish.moved(program, X, at.rows[wrong], targets)
-    if moved is None:
-        return replace(state, verdict=Verdict.STALLED)
-    return _settle(program, state, moved, at.rows, at.mu)
+def _inside(program: Program, state: State, x: Vector) -> tuple[Vector, Array | None] | None:
+    """What is near x with all readings that have copies within their intervals; its factor."""
+    now = state.splitting
+    assert now is not None
+    values = program.cost.point(x).values[now.rows]
+    wrong = np.flatnonzero((values < now.lo) | (values > now.hi) | (now.lo == now.hi))
+    targets = np.clip(values[wrong], now.lo[wrong], now.hi[wrong])
+    if not program.cone.psd:
+        return polish.shifted(program, x, now.rows[wrong], targets - values[wrong]), None
+    X = polish.moved(program, program.cone.factor(x), now.rows[wrong], targets)
+    return None if X is None else _member(program, X)
 
 
 # --- without a cone ---------------------------------------------------------------------------
@@ -320,27 +292,16 @@ def _direct(program: Program, state: State) -> State:
     lo, hi = margins(program, state.room)
     if R is not None:
         held = direct.with_ends(program, R, point, lo, hi)
-        state = replace(state, rows=held.rows, mu=held.mu)
-        verdict = Verdict.OPTIMAL if held.settled else Verdict.STALLED
-        return _judged_direct(program, state, held.point, verdict)
-    found = direct.conjugate(program, point, INNER)
-    before, after = (float(np.linalg.norm(at.slope)) for at in (point, found))
-    ended = not after <= 0.5 * before or after <= 1e-15 * program.pull
-    if ended and after > 1e-9 * program.pull:
-        return replace(state, verdict=Verdict.STALLED)
-    found = found if after < before else point
-    verdict = Verdict.OPEN if not ended else Verdict.OPTIMAL
-    return _judged_direct(program, state, found, verdict)
-
-
-def _judged_direct(program: Program, state: State, point: Point, verdict: Verdict) -> State:
-    T = 2.0 * point.slope
-    if state.rows.size:
-        T = T + features(program.F, state.rows).T @ state.mu
-    judge = judge_of(program)
-    loose = judge.loose(state.rows, point.values[state.rows], state.mu)
-    judged = judge.judge(point.x, T, loose, 0.0)
-    state = _at(program, replace(state, judged=judged), point)
-    if verdict is Verdict.OPTIMAL and crossed(program, point, 0.0).size:
-        verdict = Verdict.STALLED
-    return replace(state, verdict=verdict)
+        state = _judged_point(program, replace(state, rows=held.rows, mu=held.mu), held.point)
+        settled = held.settled
+    else:
+        found = direct.conjugate(program, point, INNER)
+        before, after = (float(np.linalg.norm(there.slope)) for there in (point, found))
+        state = _judged_point(program, state, found if after < before else point)
+        if after <= 0.5 * before and after > 1e-15 * program.pull:
+            return state
+        settled = after <= 1e-9 * program.pull
+    assert state.point is not None
+    if settled and crossed(program, state.point, 0.0).size == 0:
+        return replace(state, verdict=Verdict.OPTIMAL)
+    return _to_splitting(program, state, state.point)

@@ -29,6 +29,36 @@ def with_trace(cone: Cone, X: Array) -> Array:
     return np.sqrt(cone.trace / trace) * X if trace > 0.0 else X
 
 
+def shifted(program: Program, x: Vector, rows: Rows, errors: Vector) -> Vector:
+    """x changed as little as possible for its readings to change by `errors`, without a cone."""
+    if rows.size == 0:
+        return x
+    return np.asarray(x + np.linalg.lstsq(features(program.F, rows), errors)[0])
+
+
+def multipliers(program: Program, X: Array, slope: Vector, rows: Rows, mu: Vector) -> Vector:
+    """Multipliers of the rows that pull, such that ``T X`` is as near to 0 as can be.
+
+    At a solution it is 0, and what steps of the first order leave of it is rounding many times
+    over. Signs stay.
+    """
+    cone = program.cone
+    pulling = np.flatnonzero(mu)
+    if pulling.size == 0 or float(pulling.size) * cone.n**2 > ENTRIES:
+        return mu
+    images = [cone.unpack(line) @ X for line in features(program.F, rows[pulling])]
+    if cone.trace is not None:
+        images.append(X)
+    M = np.stack(images).reshape(len(images), -1)
+    right = -(cone.unpack(2.0 * slope) @ X).ravel()
+    M, right = np.hstack([M.real, M.imag]), np.concatenate([right.real, right.imag])
+    found = np.linalg.lstsq(M.T, right, rcond=1e-12)[0][: pulling.size]
+    equal = (program.lo == program.hi)[rows[pulling]]
+    better = mu.copy()
+    better[pulling] = np.where((found * mu[pulling] >= 0.0) | equal, found, 0.0)
+    return better
+
+
 def moved(program: Program, X: Array, rows: Rows, targets: Vector) -> Array | None:
     """X changed as little as possible, to first order, for ``F(X X*)`` of rows to be targets.
 
@@ -56,4 +86,4 @@ def moved(program: Program, X: Array, rows: Rows, targets: Vector) -> Array | No
         G = 2.0 * (flat @ flat.conj().T).real
         by = np.linalg.lstsq(G, errors, rcond=1e-12)[0]
         X = X + np.tensordot(by, images, axes=1)
-    return X if np.isfinite(X).all() else None
+    return with_trace(cone, X) if np.isfinite(X).all() else None

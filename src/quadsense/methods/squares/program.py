@@ -114,7 +114,7 @@ def prepare(problem: Problem) -> Program | None:
     p = _packed(cone, question.prior) / scale if alpha else np.zeros(cone.size)
     cost = Quadratic(F, cone, weights, b, alpha, p)
     least, most = cost.ends()
-    return Program(problem, question, cost, lo, hi, row, scale, weight, most, least)
+    return Program(problem, question, cost, lo, hi, row, scale, weight, most or 1.0, least)
 
 
 def _power(value: float) -> float:

@@ -96,6 +96,8 @@ def begin(
     if before is None:
         sigma = BESIDE * np.sqrt(max(program.least, LEAST * program.L) * program.L)
         u, r = -point.slope / sigma, np.zeros(rows.size)
+        if not program.cone.psd:  # the copy is free
+            u = np.zeros_like(u)
     else:
         sigma, u, r = before.sigma, before.u, np.zeros(rows.size)
         r[: before.rows.size] = before.r

@@ -15,8 +15,8 @@ from quadsense.methods.squares.descent import Descent
 from quadsense.methods.squares.quadratic import Point
 from quadsense.methods.squares.splitting import Splitting
 
-ROOM = 1e-7
-"""How far inside its interval a reading is put, in half-widths: more than rounding takes away."""
+ROOM = 1e-10
+"""How far inside its interval a reading is put, in half-widths, unless rounding takes more."""
 
 
 class Stage(Enum):

@@ -31,7 +31,7 @@ class FistaTraits(Traits):
     random: ClassVar[bool] = False
     needs: ClassVar[frozenset[str]] = frozenset({"rows"})
     preferences: ClassVar[frozenset[str]] = frozenset({"least_squares"})
-    hands_over: ClassVar[tuple[str, ...]] = ()
+    hands_over: ClassVar[tuple[str, ...]] = ("conic",)
     options: ClassVar[type[Options]] = GapOptions
     constraints: ClassVar[bool] = True
 
