@@ -17,6 +17,7 @@ from quadsense.methods.barrier.point import Point
 from quadsense.methods.barrier.program import Program, prepare
 from quadsense.methods.barrier.start import start
 from quadsense.methods.barrier.steps import State, advance, measured
+from quadsense.methods.barrier.verdict import inside
 from quadsense.proofs.exact import user_dual
 from quadsense.proofs.lift import directions
 
@@ -162,15 +163,15 @@ class Run:
     Parameters
     ----------
     program : Program
-    inside : Inside or None
+    begin : Inside or None
         Where to begin, if that is known.
     """
 
-    def __init__(self, program: Program, inside: Inside | None) -> None:
+    def __init__(self, program: Program, begin: Inside | None) -> None:
         self.program = program
         with np.errstate(over="ignore", under="ignore"):
-            at = start(program, None if inside is None else inside.A)
-            at = at if inside is None else balanced(program, at, inside)
+            at = start(program, None if begin is None else begin.A)
+            at = at if begin is None else balanced(program, at, begin)
             self.state: State = measured(program, at, 0)
 
     def advance(self) -> None:
@@ -197,23 +198,23 @@ class Run:
         state = self.state
         if self.stuck:
             return True
-        if not self.feasible:
+        if not inside(self.program, state):
             return False
         size = abs(state.value) + float(np.linalg.norm(self.program.C)) * 1e-3
         enough = share * min(width / self.program.cost, size)
         return state.apart <= max(enough, NOTHING * size)
 
 
-def balanced(program: Program, at: Point, inside: Inside) -> Point:
+def balanced(program: Program, at: Point, begin: Inside) -> Point:
     """The point with multipliers that satisfy ``C + F*(y) = S``, S positive definite.
 
     Along d, far enough that S is well inside; without, the kernel may never come to such a y where
     some of what the rows see is seen weakly.
     """
-    root = np.linalg.inv(np.linalg.cholesky(inside.W))
+    root = np.linalg.inv(np.linalg.cholesky(begin.W))
     values = np.linalg.eigvalsh(root @ program.C @ root.conj().T)
     t = 2.0 * max(0.0, -float(values[0])) + 0.1 * float(np.max(np.abs(values)))
-    y, S = t * inside.d, program.C + t * inside.W
+    y, S = t * begin.d, program.C + t * begin.W
     mean = float(np.vdot(S, at.A).real) / len(S)
     upper, lower = program.finite
     both = np.minimum(mean / np.minimum(at.slacks[0], at.slacks[1]), t) * (upper & lower)
