@@ -13,6 +13,7 @@ from quadsense.core.matrix import SensedMatrix
 from quadsense.core.question import Question
 from quadsense.measurements import Measurements
 from quadsense.methods.barrier import finish
+from quadsense.methods.barrier.many import Many
 from quadsense.methods.barrier.point import Point
 from quadsense.methods.barrier.program import Program, prepare
 from quadsense.methods.barrier.start import start
@@ -90,6 +91,24 @@ class Extremes:
     def nothing_asks(self) -> bool:
         """Whether no row asks for anything."""
         return self.program.index.size == 0
+
+    def at_once(self, matrices: list[Array], share: float) -> list[list[Extreme] | None]:
+        """Both extremes of every ``<C, A>`` where these are small: None what is left to `runs`."""
+        rows, question = self.program.F, _of(self.program)
+        if not Many.suits(rows, question):
+            return [None] * len(matrices)
+        index, found = self.program.index, []
+        with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
+            for end in Many(rows, question).solve(matrices, share):
+                y = np.zeros(self.data.m)
+                y[index] = end.y
+                fits = end.settled and self._fits(end.A)
+                fit = end.A if fits else None
+                found.append(Extreme(user_dual(self.data, y), fit, None) if fits else None)
+                if fits:
+                    self.fit = SensedMatrix.from_dense(end.A)
+        pairs = zip(found[0::2], found[1::2], strict=True)
+        return [[low, high] if low and high else None for low, high in pairs]
 
     def runs(self, C: Array) -> list[Run]:
         """The kernel on ``<C, A>`` and on ``<-C, A>``, not yet begun."""

@@ -29,9 +29,9 @@ from quadsense.proofs.rays import is_ray, led_away, unseen_directions, unseen_ve
 from quadsense.typing import is_whole
 from quadsense.verification import Check, Verification
 
-FIRST_SHARE, NEXT_SHARE, ROUNDS = 0.1, 1e-3, 3
-"""Shares of the allowed gap to which the kernel goes at first and then, where what rounding takes
-beside it is too much; and how often."""
+FIRST_SHARE, NEXT_SHARE, LAST_SHARE = 0.1, 1e-3, 1e-8
+"""Shares of the allowed gap to which the kernel goes at first, of that where rounding takes too
+much beside it, and at last."""
 
 SKEW = 1e-8
 """Largest part of C by which it may differ from its conjugate transpose, as rounding does."""
@@ -245,7 +245,10 @@ def ranges(
         dual[suspects[0]] = 1.0
         raise NothingFits(f"row {suspects[0]} of zeros cannot read what it must", dual)
     finder = Extremes(data, psd, fit)
-    found = [_ranged(data, C, psd, gap, finder) for C in matrices]
+    quick = finder.at_once(matrices, FIRST_SHARE * gap)
+    found = [
+        _ranged(data, C, psd, gap, finder, pair) for C, pair in zip(matrices, quick, strict=True)
+    ]
     if finder.fit is None:
         _refuse(data, psd, finder, otherwise)
         fits = finder.fit  # found after all: the kernel may not have ended inside
@@ -253,22 +256,31 @@ def ranges(
     return [replace(each, relaxed=relaxed, set_aside=aside) for each in found]
 
 
-def _ranged(data: Measurements, C: Array, psd: bool, gap: float, finder: Extremes) -> Interval:
-    """The range of one ``<C, A>``, improved while it is too wide and that helps."""
+def _ranged(
+    data: Measurements,
+    C: Array,
+    psd: bool,
+    gap: float,
+    finder: Extremes,
+    pair: list[Extreme] | None,
+) -> Interval:
+    """The range of one ``<C, A>``: of a pair of extremes, or by the kernel while that helps."""
     if finder.nothing_asks:
         finder.fit = SensedMatrix.from_dense(np.zeros_like(C))
         nothing = np.zeros(data.m)
         ends = [Extreme(nothing, np.zeros_like(C), None) for _ in range(2)]
         return _interval(data, C, psd, ends, finder)
-    runs, share, found = finder.runs(C), FIRST_SHARE * gap, None
-    for _ in range(ROUNDS):
+    if pair is not None:
+        found = _interval(data, C, psd, pair, finder)
+        if _is_narrow(found, gap):
+            return found
+    runs, share = finder.runs(C), FIRST_SHARE * gap
+    while True:
         finder.improve(runs, share)
         found = _interval(data, C, psd, [finder.extreme(run) for run in runs], finder)
-        if _is_narrow(found, gap) or all(run.stuck for run in runs):
-            break
+        if _is_narrow(found, gap) or all(run.stuck for run in runs) or share < LAST_SHARE:
+            return found
         share *= NEXT_SHARE
-    assert found is not None
-    return found
 
 
 def _is_narrow(found: Interval, gap: float) -> bool:
