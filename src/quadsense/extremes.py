@@ -9,6 +9,7 @@ import numpy as np
 
 from quadsense.arrays import Array, Vector, to_numpy
 from quadsense.certificate import evaluate
+from quadsense.core import packed
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.question import Question
 from quadsense.measurements import Measurements
@@ -19,8 +20,10 @@ from quadsense.methods.barrier.program import Program, prepare
 from quadsense.methods.barrier.start import start
 from quadsense.methods.barrier.steps import State, advance, measured
 from quadsense.methods.barrier.verdict import inside
+from quadsense.proofs.definite import cholesky, solve
 from quadsense.proofs.exact import user_dual
 from quadsense.proofs.lift import directions
+from quadsense.watch import look
 
 STEPS = 100
 """Of the kernel at most: it takes ten to twenty, and stops where rounding does."""
@@ -33,6 +36,12 @@ NOTHING = 1e-9
 
 DEFINITE = 1e-10
 """Least eigenvalue beside the largest of a matrix that is positive definite beyond doubt."""
+
+MOST_UNKNOWNS = 2000
+"""Up to which a vector is polished: its cost is that of a step."""
+
+ROUNDED, POLISHINGS = 1e-15, 4
+"""Residual beside its parts at which that is of no use, and how often."""
 
 MISSED = 1e-7
 """Residuals, in units of the readings, with which a fit may be tried."""
@@ -148,7 +157,10 @@ class Extremes:
     def extreme(self, run: Run) -> Extreme:
         """What has been reached."""
         with np.errstate(all="ignore"):
-            y = user_dual(self.data, finish.dual(run.program, run.state.at))
+            y = finish.dual(run.program, run.state.at)
+            if not run.program.psd:
+                y = polished(run.program, y)
+            y = user_dual(self.data, y)
             A, X = finish.matrix(run.program, run.state.at)
             if A is None:
                 assert X is not None
@@ -250,6 +262,41 @@ def balanced(program: Program, at: Point, begin: Inside) -> Point:
     rest = np.where(program.equal, 0.0, duals[0] - duals[1])
     S = program.C + to_numpy(program.F.adjoint(rest + held))
     return replace(at, S=0.5 * (S + S.conj().T), duals=duals, held=held)
+
+
+def polished(program: Program, y: Vector) -> Vector:
+    """The vector moved a little until ``C + F*(y)`` vanishes to rounding.
+
+    Each entry in proportion to itself, so that none leans on an end that is not there.
+    """
+    question, F, index = _of(program), program.F, program.index
+    z, C = y[index], np.asarray(program.question.C)
+    if not np.isfinite(z).all() or F.unknowns > MOST_UNKNOWNS:
+        return y
+    sizes = np.abs(z)
+    typical = float(np.mean(sizes)) or 1.0
+    freedom = sizes + 1e-3 * typical * (np.isfinite(question.lo) & np.isfinite(question.hi))
+    freedom[question.equal] = typical + float(np.max(sizes, initial=0.0))
+    rest = C + to_numpy(F.adjoint(z))
+    least = ROUNDED * (float(np.linalg.norm(C)) + float(np.sum(sizes)))
+    if float(np.linalg.norm(rest)) <= least:
+        return y
+    M = F.normal(freedom)
+    look(len(M) ** 3 / 3.0)
+    M[np.diag_indices(len(M))] += 1e-14 * float(np.trace(M)) / len(M)
+    factor = cholesky(M, overwrite=True)
+    if factor is None:
+        return y
+    for _ in range(POLISHINGS):
+        X = packed.unpack(solve(factor, packed.pack(rest)), F.n, rest.dtype)
+        moved = z - freedom * to_numpy(F.forward(X))
+        after = C + to_numpy(F.adjoint(moved))
+        if not float(np.linalg.norm(after)) < 0.5 * float(np.linalg.norm(rest)):
+            break
+        z, rest = moved, after
+    better = y.copy()
+    better[index] = z
+    return better
 
 
 def _of(program: Program) -> Question:

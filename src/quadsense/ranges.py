@@ -245,15 +245,22 @@ def ranges(
         dual[suspects[0]] = 1.0
         raise NothingFits(f"row {suspects[0]} of zeros cannot read what it must", dual)
     finder = Extremes(data, psd, fit)
-    quick = finder.at_once(matrices, FIRST_SHARE * gap)
-    found = [
-        _ranged(data, C, psd, gap, finder, pair) for C, pair in zip(matrices, quick, strict=True)
-    ]
+    found = _all(data, matrices, psd, gap, finder)
     if finder.fit is None:
         _refuse(data, psd, finder, otherwise)
-        fits = finder.fit  # found after all: the kernel may not have ended inside
-        found = [_with_fit(each, fits) for each in found] if fits is not None else found
+        if finder.fit is not None:  # found after all: some proofs need one
+            found = _all(data, matrices, psd, gap, finder)
     return [replace(each, relaxed=relaxed, set_aside=aside) for each in found]
+
+
+def _all(
+    data: Measurements, matrices: list[Array], psd: bool, gap: float, finder: Extremes
+) -> list[Interval]:
+    """The range of every C: of all at once where they are small, else of one after the other."""
+    quick = finder.at_once(matrices, FIRST_SHARE * gap)
+    return [
+        _ranged(data, C, psd, gap, finder, pair) for C, pair in zip(matrices, quick, strict=True)
+    ]
 
 
 def _ranged(
@@ -341,17 +348,6 @@ def _interval(
         ends[f"{name}_ray"], ends[f"{name}_fit"] = ray, fit
         ends[f"{name}_found"] = math.nan if fit is None else float(np.vdot(C, fit).real)
     return Interval(**ends, C=C, psd=psd)
-
-
-def _with_fit(found: Interval, matrix: SensedMatrix) -> Interval:
-    """The same with a fit where there was none: no end leans on one."""
-    fit = to_numpy(matrix.to_dense())
-    value = float(np.vdot(found.C, fit).real)
-    known: dict[str, Any] = {}
-    for name in ("lower", "upper"):
-        if getattr(found, f"{name}_fit") is None:
-            known |= {f"{name}_fit": fit, f"{name}_found": value}
-    return replace(found, **known)
 
 
 def _ray(data: Measurements, question: Question, extreme: Extreme, fit: Array) -> Array | None:
