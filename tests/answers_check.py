@@ -18,6 +18,7 @@ from typing import Any
 import answers
 import answers_objectives as objectives
 import answers_truth as truth
+import deep
 import numpy as np
 
 import quadsense
@@ -212,13 +213,16 @@ def verified(case: answers.Case, result: Any) -> Findings:
 
 
 def run(seed: int) -> Outcome:
-    """Check a seed; an exception is a finding."""
+    """Check a seed, interrupted where it hangs; an exception is a finding."""
+    case = answers.problem(seed)
     try:
-        return check(answers.problem(seed))
+        with deep.alarm():
+            return check(case)
+    except deep.Hang:
+        text = f"no answer within {deep.HANG:.0f} s of work"
     except Exception as error:
-        case = answers.problem(seed)
         text = f"{type(error).__name__}: {error}"
-        return Outcome(seed, case.labels["wish"], (), (text,))
+    return Outcome(seed, case.labels["wish"], (), (text,))
 
 
 def main() -> int:
