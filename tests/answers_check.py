@@ -118,7 +118,7 @@ def multiple_of_identity(q: truth.Model) -> float:
     lo, hi, m = q.lo[: q.m], q.hi[: q.m], q.m
     squares = np.sum(np.abs(q.case.U) ** 2, axis=1)
     both = np.isfinite(lo) & np.isfinite(hi)
-    if q.case.b is not None and "bounds" not in q.case.question:
+    if q.case.b is not None:
         middle, told = q.reading[:m], np.ones(m, bool)
     else:
         unit = truth.units(q.case.U, lo, hi)

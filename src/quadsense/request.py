@@ -55,16 +55,18 @@ def option_names() -> list[str]:
 
 
 def to_measurements(
-    data: Any, b: Any, delta: Any, rtol: Any, bounds: Any, conjugate: bool, mix: Any = None
-) -> Measurements:
+    data: Any, b: Any, delta: Any, rtol: Any, bounds: Any, conjugate: bool, mix: Any = None,
+    weights: Any = None,
+) -> Measurements:  # fmt: skip
     """Measurements, with a tolerance if one was given, from whatever form they came in."""
     if not isinstance(data, Measurements):
         return Measurements(
-            data, b, delta=delta, rtol=rtol, bounds=bounds, conjugate=conjugate, mix=mix
-        )
-    if b is not None or bounds is not None or conjugate or mix is not None:
+            data, b, delta=delta, rtol=rtol, bounds=bounds, weights=weights, conjugate=conjugate,
+            mix=mix,
+        )  # fmt: skip
+    if any(each is not None for each in (b, bounds, mix, weights)) or conjugate:
         raise ValueError(
-            "b, bounds, conjugate and mix belong to Measurements: give them when making it"
+            "b, bounds, weights, conjugate and mix belong to Measurements: give them when making it"
         )
     return data if delta is None and rtol == 0.0 else data.with_tolerance(delta, rtol)
 
@@ -74,10 +76,13 @@ def check_priors(method: str, data: Measurements, psd: Any, rank: Any, target: b
     if not (psd is None or isinstance(psd, bool | np.bool)):
         raise ValueError(f"psd must be True, False or None, got {psd!r}")
     check_rank(rank, data.n)
-    if rank is not None and psd is not None and not psd:
+    pair = isinstance(rank, tuple | list)
+    if pair and psd:
+        raise ValueError(
+            f"rank={tuple(rank)} asks for signs, psd=True for none that is minus: give one of them"
+        )
+    if rank is not None and not pair and psd is not None and not psd:
         raise ValueError("rank implies psd=True: a matrix of low rank is sought as X X*")
-    if rank is not None and (data.sides is not None or not target):
-        raise ValueError("rank needs delta or finite bounds")
     if method == "auto":
         return
     kind = METHODS.traits(method)
@@ -92,6 +97,8 @@ def check_priors(method: str, data: Measurements, psd: Any, rank: Any, target: b
         ),
         (data.sides is not None, lambda its: its.one_sided, "take one-sided bounds"),
         (data.mix is not None, lambda its: its.mixes, "take sums over rows (mix)"),
+        (bool(data.constraints), lambda its: its.constraints, "take constraints"),
+        (bool(data.hard.any()), lambda its: its.constraints, "take equalities"),
         (not target, lambda its: its.without_tolerance, "run without a delta"),
     ]
     for asked, is_able, words in wishes:
@@ -105,12 +112,53 @@ def check_priors(method: str, data: Measurements, psd: Any, rank: Any, target: b
 
 
 def check_rank(rank: Any, n: int) -> None:
-    """Refuse what is neither None, "auto" nor a whole number between 1 and n."""
+    """Refuse what is neither None, "auto", a whole number between 1 and n, nor two of them."""
     word = isinstance(rank, str) and rank == "auto"
-    if not (rank is None or word or (is_whole(rank) and 1 <= rank <= n)):
+    pair = (
+        isinstance(rank, tuple | list)
+        and len(rank) == 2
+        and all(is_whole(count) and count >= 0 for count in rank)
+        and 1 <= sum(rank) <= n
+    )
+    if not (rank is None or word or pair or (is_whole(rank) and 1 <= rank <= n)):
         raise ValueError(
-            f"rank must be 'auto' or a whole number between 1 and n = {n}, got {rank!r}"
+            f"rank must be 'auto' or a whole number between 1 and n = {n}, or a pair (p, q) of "
+            f"such that sum to no more, got {rank!r}"
         )
+
+
+@dataclass(frozen=True)
+class Rank:
+    """A checked rank.
+
+    Attributes
+    ----------
+    order : int or None
+        Most columns of a factor; 0 where it may grow, None where no rank was asked for.
+    signs : (int, int) or None
+        Most positive and most negative eigenvalues, where some may be negative.
+    """
+
+    order: int | None = None
+    signs: tuple[int, int] | None = None
+
+    @property
+    def positive(self) -> bool:
+        """Whether it implies that A is positive semidefinite."""
+        return self.order is not None and self.signs is None
+
+
+def to_rank(rank: Any, n: int) -> Rank:
+    """What `rank` asks for: ``(p, 0)`` is the same as p."""
+    check_rank(rank, n)
+    if rank is None:
+        return Rank()
+    if isinstance(rank, str):
+        return Rank(0)
+    if isinstance(rank, tuple | list):
+        plus, minus = (int(count) for count in rank)
+        return Rank(plus + minus, (plus, minus) if minus else None)
+    return Rank(int(rank))
 
 
 def check_method(method: Any) -> None:
@@ -239,7 +287,7 @@ def to_start(start: Any, schedule: str, data: Measurements, scaled: UnitReadings
     form = on_rows_of(matrix, data).form
     if isinstance(form, MeasuredForm) and form.rows is data.unit_rows:
         return Start(form.tau, form.base, form.c, Warm(matrix))
-    values, factor = np.asarray(matrix), matrix.factor
+    values, factor = np.asarray(matrix), None if matrix.signs is not None else matrix.factor
     if np.iscomplexobj(values) and not data.unit_rows.is_complex:
         # Real rows see the real part alone.
         values, factor = np.ascontiguousarray(values.real), None

@@ -22,6 +22,7 @@ class Status(StrEnum):
     MET = "met"
     OPTIMAL = "optimal"
     INFEASIBLE = "infeasible"
+    LOCAL = "local"
     UNDECIDED = "undecided"
     MAX_ITER = "max_iter"
     TIME_LIMIT = "time_limit"
@@ -110,10 +111,10 @@ class Claim:
 
     Attributes
     ----------
-    kind : {"met", "optimal", "infeasible", "inconsistent", "undecided", "stalled"}
-        Within tolerance; the smallest worst error, to the gap; no matrix fits; least squares does
-        not fit, so another method should look; neither shown nor refuted and no further progress;
-        nothing moves any more.
+    kind : {"met", "optimal", "infeasible", "local", "inconsistent", "undecided", "stalled"}
+        Within tolerance; the smallest worst error, to the gap; no matrix fits; at rest, where
+        nothing better is near; least squares does not fit, so another method should look; neither
+        shown nor refuted and no further progress; nothing moves any more.
     reason : Reason, str or None
         Where the kind alone does not say it.
     dual : ndarray of shape (m,), optional
@@ -212,6 +213,22 @@ class Verdict:
     reason : Reason or None
         Why nothing was decided, where nothing was.
     advice : tuple of Advice
+    prefer : str
+        Which A was wanted: a value of `prefer`, or "slack_max", "slack_sum", "slack_squares".
+    wanted : str
+        What was wanted where that is not to be had, so that `prefer` is another; else empty.
+    objective, objective_lower, objective_upper : float or None
+        What A costs by that, and bounds on the best value; None where any fit was wanted.
+    optimal : bool or None
+        Whether the preference is certified; None where there is none, or that was not looked into.
+    objective_condition : str
+        What the bound takes for granted, if anything.
+    broken : tuple of str
+        Linear constraints that A does not hold.
+    blamed : tuple of str
+        Linear constraints that carry most of a contradiction.
+    interpolates : bool
+        Whether there are no more readings than unknowns and no tolerance: nearly any would fit.
     """
 
     status: Status
@@ -239,6 +256,16 @@ class Verdict:
     suspects: tuple[int, ...] = ()
     reason: Reason | None = None
     advice: tuple[Advice, ...] = ()
+    prefer: str = "any"
+    wanted: str = ""
+    objective: float | None = None
+    objective_lower: float | None = None
+    objective_upper: float | None = None
+    optimal: bool | None = None
+    objective_condition: str = ""
+    broken: tuple[str, ...] = ()
+    blamed: tuple[str, ...] = ()
+    interpolates: bool = False
 
     @property
     def kept(self) -> int:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
-from quadsense.arrays import Array, is_numpy, namespace
+from quadsense.arrays import Array, device, is_numpy, namespace, to_numpy
 
 
 class Rows(Protocol):
@@ -203,9 +204,18 @@ class DenseForm:
 
 @dataclass(frozen=True)
 class FactorForm:
-    """``A = X X*``, X of shape (n, r): positive semidefinite of rank r at most."""
+    """``A = X S X*``, X of shape (n, r), S a diagonal of signs: of rank r at most.
+
+    Attributes
+    ----------
+    factor : array of shape (n, r)
+        X.
+    signs : ndarray of shape (r,) or None
+        The diagonal of S, each 1.0 or -1.0; None: all 1, so that A is positive semidefinite.
+    """
 
     factor: Array
+    signs: npt.NDArray[np.float64] | None = None
 
     @property
     def n(self) -> int:
@@ -217,30 +227,69 @@ class FactorForm:
         """Type of the entries."""
         return self.factor.dtype
 
+    @property
+    def inertia(self) -> tuple[int, int]:
+        """Most positive and most negative eigenvalues that A can have, by this form."""
+        columns = int(self.factor.shape[1])
+        negative = 0 if self.signs is None else int(np.count_nonzero(self.signs < 0.0))
+        return columns - negative, negative
+
+    @property
+    def mass(self) -> float:
+        """``||X||_F^2``: no eigenvalue of A exceeds it, and rounding is in proportion to it."""
+        xp = namespace(self.factor)
+        return float(xp.sum(xp.abs(self.factor) ** 2))
+
     def _conj(self) -> Array:
         xp = namespace(self.factor)
         complex_ = xp.isdtype(self.factor.dtype, "complex floating")
         return xp.conj(self.factor) if complex_ else self.factor
 
+    def _signed(self, dtype: Any) -> Array:
+        """The signs beside the factor, in that type; all 1 where there are none."""
+        xp = namespace(self.factor)
+        signs = np.ones(self.factor.shape[1]) if self.signs is None else self.signs
+        return xp.astype(xp.asarray(signs, device=device(self.factor)), dtype)
+
+    @property
+    def _right(self) -> Array:
+        """``X S``."""
+        if self.signs is None:
+            return self.factor
+        return self.factor * self._signed(self.factor.dtype)[None, :]
+
     def times(self, X: Array) -> Array:
         """``A @ X`` in O(nr) a column."""
-        return self.factor @ (self._conj().T @ X)
+        return self._right @ (self._conj().T @ X)
+
+    def readings(self, products: Array) -> Array:
+        """``v* A v`` from ``v* X``, one v a row: (k, r) to (k,)."""
+        xp = namespace(products)
+        squares = xp.abs(products) ** 2
+        if self.signs is None:
+            return xp.sum(squares, axis=1)
+        return squares @ self._signed(squares.dtype)
 
     def trace(self) -> float:
         """Sum of the eigenvalues."""
-        xp = namespace(self.factor)
-        return float(xp.sum(xp.abs(self.factor) ** 2))
+        if self.signs is None:
+            return self.mass
+        return float(namespace(self.factor).sum(self.diagonal()))
 
     def norm(self) -> float:
         """Frobenius norm, from the r-by-r Gram matrix of the factor."""
         xp = namespace(self.factor)
-        return float(xp.linalg.matrix_norm(self._conj().T @ self.factor))
+        gram = self._conj().T @ self.factor
+        if self.signs is None:
+            return float(xp.linalg.matrix_norm(gram))
+        # ||X S X*||^2 = tr(S G S G), whose terms cancel; by a unitary basis they do not.
+        basis: Any = np.linalg.qr(to_numpy(self.factor), mode="r")
+        return float(np.linalg.norm((basis * self.signs) @ basis.conj().T))
 
     def diagonal(self) -> Array:
         """Real diagonal."""
-        xp = namespace(self.factor)
-        return xp.sum(xp.abs(self.factor) ** 2, axis=1)
+        return self.readings(self.factor)
 
     def dense(self) -> Array:
         """(n, n) array."""
-        return self.factor @ self._conj().T
+        return self._right @ self._conj().T

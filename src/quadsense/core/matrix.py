@@ -56,14 +56,35 @@ class SensedMatrix(LinearOperator):
         return cls(DenseForm(A))
 
     @classmethod
-    def from_factor(cls, X: Array) -> SensedMatrix:
-        """Wrap ``X X*`` for X of shape (n, r)."""
-        return cls(FactorForm(X if is_array(X) else np.asarray(X, dtype=np.result_type(X, 1.0))))
+    def from_factor(cls, X: Array, signs: Any = None) -> SensedMatrix:
+        """Wrap ``X S X*`` for X of shape (n, r).
+
+        Parameters
+        ----------
+        X : array of shape (n, r)
+        signs : array_like of shape (r,), optional
+            The diagonal of S, each 1 or -1; all 1 by default, so that A is positive semidefinite.
+        """
+        X = X if is_array(X) else np.asarray(X, dtype=np.result_type(X, 1.0))
+        if signs is None:
+            return cls(FactorForm(X))
+        marks = np.asarray(signs, dtype=np.float64)
+        if marks.shape != X.shape[1:] or not bool(np.all(np.abs(marks) == 1.0)):
+            raise ValueError(
+                f"signs must be {X.shape[1]} numbers, each 1 or -1: one a column of X, "
+                f"got {signs!r}"
+            )
+        return cls(FactorForm(X, None if bool(np.all(marks > 0.0)) else marks))
 
     @property
     def factor(self) -> Array | None:
-        """X of ``A = X X*``, or None when the matrix is not held so."""
+        """X of ``A = X S X*``, or None when the matrix is not held so; see `signs`."""
         return getattr(self.form, "factor", None)
+
+    @property
+    def signs(self) -> npt.NDArray[np.float64] | None:
+        """The diagonal of S, 1 or -1 a column of `factor`; None where ``A = X X*``."""
+        return getattr(self.form, "signs", None)
 
     def _matmat(self, X: npt.NDArray[Any]) -> npt.NDArray[Any]:
         return to_numpy(self.times(X))

@@ -67,6 +67,8 @@ class Problem:
         Without a tolerance, the error that `delta` stands for: of the size of the readings.
     rank : int or None
         Largest rank of A (`factored`); None where it may grow.
+    signs : (int, int) or None
+        Most positive and most negative eigenvalues of A (`factored`), where some may be negative.
     prove : Prover or None
         What a dual vector proves of the user's data.
     question : Question or None
@@ -89,6 +91,7 @@ class Problem:
     target: bool = True
     error_unit: float = 1.0
     rank: int | None = None
+    signs: tuple[int, int] | None = None
     prove: Prover | None = None
     question: Question | None = None
     options: Any = field(default_factory=Options)
@@ -165,7 +168,7 @@ class Warm:
     fit : SensedMatrix or None
         A matrix that is, or nearly is, an answer.
     factor : array of shape (n, r) or None
-        X of ``fit = X X*``, where it is known.
+        X of ``fit = X X*``, where it is known to be such.
     dual : ndarray of shape (m,) or None
         The vector of a lower bound, for the unit rows.
     """

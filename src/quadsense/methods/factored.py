@@ -1,4 +1,4 @@
-"""A positive semidefinite fit of low rank, by descent on its factor."""
+"""A fit of low rank, positive semidefinite or of given signs, by descent on its factor."""
 
 from __future__ import annotations
 
@@ -10,33 +10,32 @@ from quadsense.arrays import Array, to_numpy
 from quadsense.core.matrix import SensedMatrix
 from quadsense.methods.base import COLD, Problem, Warm
 from quadsense.methods.factor import descent
+from quadsense.methods.factor.asked import Asked, asked
 from quadsense.methods.factor.given import leading_factor
 from quadsense.methods.factor.program import Program, prepare
 from quadsense.methods.factor.state import FactoredState, Phase, why_not
 from quadsense.methods.steps import Stepped, nothing, own
 from quadsense.methods.traits.factored import FactoredTraits
-from quadsense.vocabulary import Claim
+from quadsense.vocabulary import Claim, because
 
-# Tolerances are kept within this factor of the largest reading, so that squares of ratios do not
-# overflow: wider ones are met anyway, and narrower ones no float64 can certify.
-_WIDEST = 2.0**500
 # Entries of X below this share of the largest: in A they are less than the square of rounding.
 _NOTHING = 2.0**-120
 
 
 @dataclass(frozen=True)
 class FactoredProgram:
-    """The problem, what the descent reads of it, and the exponent of two that scales X."""
+    """The problem, what is asked of the factor, and what the descent reads of it."""
 
     problem: Problem
-    inner: Program
-    exponent: int
+    asked: Asked
+    inner: Program | None
 
 
 class Factored(FactoredTraits, Stepped):
-    """``A = X X*`` with X of shape (n, r): spectral start, descent, restarts (see `factor`).
+    """``A = X S X*`` with X of shape (n, r): spectral start, descent, restarts (see `factor`).
 
-    Not finding a fit proves nothing: the problem is not convex in X.
+    Not finding a fit proves nothing: the problem is not convex in X. Without a tolerance least
+    squares is brought to rest, which proves nothing either.
     """
 
     def prepare(self, problem: Problem) -> FactoredProgram:
@@ -44,23 +43,33 @@ class Factored(FactoredTraits, Stepped):
 
         Readings are scaled by a power of four, exactly, to at most 1, and X by its root.
         """
-        F, b, delta = problem.rows.on_numpy(), to_numpy(problem.b), to_numpy(problem.delta)
-        exponent = int(np.ceil(np.frexp(np.max(np.abs(b)))[1] / 2))
-        with np.errstate(over="ignore", under="ignore"):
-            b = np.ldexp(b, -2 * exponent)
-            delta = np.clip(np.ldexp(delta, -2 * exponent), 1.0 / _WIDEST, _WIDEST)
-        return FactoredProgram(problem, prepare(F, b, delta, problem.rank), exponent)
+        what, inner = asked(problem), None
+        if what.b.size:
+            inner = prepare(
+                what.on(problem.rows),
+                what.b,
+                what.delta,
+                problem.rank,
+                bounds=what.bounds,
+                signs=problem.signs,
+                wanted=what.wanted,
+                target=problem.target,
+            )
+        return FactoredProgram(problem, what, inner)
 
     def start(self, program: FactoredProgram, warm: Warm = COLD) -> FactoredState:
         """The spectral start, or the factor of an earlier answer or of a matrix that was given."""
-        problem, factor = program.problem, None
+        problem, inner, exponent = program.problem, program.inner, program.asked.exponent
+        if inner is None:
+            return descent.at_zero(problem.rows.n, problem.rank or 1)
+        factor = None
         with np.errstate(over="ignore", under="ignore"):
-            if warm.factor is not None:
-                factor = to_numpy(warm.factor) * 2.0**-program.exponent
+            if warm.factor is not None and problem.signs is None:
+                factor = to_numpy(warm.factor) * 2.0**-exponent
             elif warm.fit is not None:
-                factor = leading_factor(program.inner, warm.fit, program.exponent, problem.rank)
+                factor = leading_factor(inner, warm.fit, exponent, problem.rank)
         return descent.start(
-            program.inner,
+            inner,
             problem.rank,
             seed=problem.seed,
             max_restarts=problem.options.max_restarts,
@@ -75,29 +84,38 @@ class Factored(FactoredTraits, Stepped):
 
     def advance(self, program: FactoredProgram, state: FactoredState, steps: int) -> FactoredState:
         """At most so many descent steps on."""
-        return descent.advance(program.inner, state, steps)
+        return state if program.inner is None else descent.advance(program.inner, state, steps)
 
     def claim(self, program: FactoredProgram, state: FactoredState) -> Claim | None:
-        """Met, or out of starts; with a candidate proof where no rank seems to fit."""
+        """Met, at rest, or out of starts; with a candidate proof where no rank seems to fit."""
         if state.phase is Phase.MET:
-            return Claim("met")
+            return Claim("met" if program.problem.target else "local")
+        if state.phase is Phase.LOCAL:
+            return Claim("local", because("at_rest", starts=state.starts + 1))
         if not state.finished:
             return None
-        dual = descent.farkas_vector(program.inner, state) if state.no_rank_fits else None
+        dual = None
+        if state.no_rank_fits and program.inner is not None:
+            y = descent.farkas_vector(program.inner, state)
+            dual = y
+            if program.asked.index is not None:
+                dual = np.zeros(program.problem.m)
+                dual[program.asked.index] = y
         return Claim("stalled", why_not(state), dual=dual)
 
     def correct(
         self, program: FactoredProgram, state: FactoredState, z: Array, goal: float
     ) -> FactoredState:
         """The same fit with a tighter goal: the loop bounds its rounding in another way."""
-        return descent.tightened(program.inner, state, goal)
+        return state if program.inner is None else descent.tightened(program.inner, state, goal)
 
     def matrix(self, program: FactoredProgram, state: FactoredState) -> SensedMatrix:
-        """``X X*``."""
-        X = np.ldexp(1.0, program.exponent) * descent.factor(state)
+        """``X S X*``."""
+        X = np.ldexp(1.0, program.asked.exponent) * descent.factor(state)
         # Ranks that are not needed shrink for ever: what is left of them only underflows.
-        X[np.abs(X) < _NOTHING * np.max(np.abs(X))] = 0.0
-        return SensedMatrix.from_factor(own(program.problem, np.ascontiguousarray(X)))
+        X[np.abs(X) < _NOTHING * np.max(np.abs(X), initial=0.0)] = 0.0
+        signs = None if program.inner is None else program.inner.signs_of(X.shape[1])
+        return SensedMatrix.from_factor(own(program.problem, np.ascontiguousarray(X)), signs)
 
     def first(self, problem: Problem) -> SensedMatrix:
         """A = 0."""

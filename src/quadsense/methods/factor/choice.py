@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from quadsense.measurements.sensing import Sensing
 
 LIFT = 2
@@ -10,6 +12,8 @@ LIFT = 2
 # Normal equations are formed up to this many unknowns and entries of J, and up to so many flops
 # where rows are ample and a dozen quasi-Newton steps serve as well.
 _DENSE_UNKNOWNS, _DENSE_ENTRIES, _DENSE_FLOPS = 1000, 500_000, 5e7
+# Those of sparse rows up to this many unknowns and flops.
+_SPARSE_UNKNOWNS, _SPARSE_FLOPS = 4000, 5e7
 # With this many rows an unknown, plain descent mostly finds the fit of the right rank if there
 # is one, so a growing rank wastes no restarts below it, and a given one not many.
 _AMPLE_ROWS = 4
@@ -36,13 +40,24 @@ def rows_are_ample(F: Sensing, rank: int) -> bool:
 def takes_normal_equations(F: Sensing, rank: int) -> bool:
     """Whether Gauss-Newton steps are the quicker way, or the only sure one."""
     m, size = max(F.m, F.raw.m), unknowns(F, rank)
+    if F.raw.is_sparse and size <= _SPARSE_UNKNOWNS:
+        # Sparse rows are seldom isotropic, which quasi-Newton steps rely on.
+        return m * _row_length(F) ** 2 * rank**2 <= _SPARSE_FLOPS
     quick = m * size * size <= _DENSE_FLOPS or not rows_are_ample(F, rank)
     return size <= _DENSE_UNKNOWNS and m * size <= _DENSE_ENTRIES and quick
+
+
+def _row_length(F: Sensing) -> float:
+    """Return the nonzeros of a sparse row, on average."""
+    kind: Any = F.raw.kind
+    return float(kind.U.nnz) / max(F.raw.m, 1)
 
 
 def default_restarts(F: Sensing, rank: int, lifted: int) -> int:
     """Return how many restarts are worth their while; ``lifted`` is the rank of a lift."""
     m, size = float(F.m), float(unknowns(F, lifted))
+    if F.raw.is_sparse:
+        return _MANY_RESTARTS if size <= _DENSE_UNKNOWNS else _FEW_RESTARTS
     if rows_are_ample(F, rank) and m * size**2 > _CHEAP_FLOPS:
         return _FEW_RESTARTS
     of_rank = rank**2 if F.is_complex else rank * (rank + 1) // 2

@@ -1,9 +1,10 @@
-"""Low-rank fit ``A = X X*`` with ``|u_i* A u_i - b_i| <= delta_i`` for every row.
+"""Low-rank fit ``A = X S X*`` within an interval for every row, S a diagonal of signs.
 
 One attempt is a descent on the factor, by damped Gauss-Newton steps where the normal
 equations are small and by quasi-Newton steps elsewhere, through these phases:
 
-* ``squares``: least squares on ``z_i / delta_i`` from a start of the asked rank;
+* ``squares``: least squares on ``z_i / delta_i`` from a start of the asked rank; where
+  tolerances differ by much, with weights of limited spread first (see `Program.levels`);
 * ``hinge``: once least squares ends with a root mean square ratio of at most one (no
   point that fits can have more), least squares on what exceeds the tolerances;
 * ``lift``: every attempt but the first starts at random with a few ranks too many and
@@ -12,8 +13,10 @@ equations are small and by quasi-Newton steps elsewhere, through these phases:
   asked rank is walled in.  Plain random starts almost never succeed at m = 1.5 n, r = 1.
 
 ``rank=None`` grows the rank by the steepest new direction until the tolerances are met.
-The fit ends as ``rounded`` where every residual is within its tolerance but for its rounding
-bound, and that leaves no room: no other factor could be shown to be better.
+Where least squares is what is wanted, with a tolerance or without, it is settled before
+anything else is looked at. The fit ends as ``rounded`` where every residual is within its
+tolerance but for its rounding bound, and that leaves no room: no other factor could be shown to be
+better.
 """
 
 from __future__ import annotations
@@ -24,9 +27,22 @@ import numpy as np
 
 from quadsense.core.lbfgs import Memory
 from quadsense.methods.factor.choice import LIFT, default_restarts, takes_normal_equations
-from quadsense.methods.factor.gauss_newton import gauss_newton_step, principal_axes
+from quadsense.methods.factor.gauss_newton import (
+    axes_of,
+    gauss_newton_step,
+    principal_axes,
+    turned,
+)
 from quadsense.methods.factor.passes import Point, evaluate
-from quadsense.methods.factor.phases import FIRST_DAMPING, begin, next_phase, noted
+from quadsense.methods.factor.phases import (
+    FIRST_DAMPING,
+    begin,
+    level_of,
+    next_phase,
+    noted,
+    settles,
+    upper_ends,
+)
 from quadsense.methods.factor.program import Matrix, Program, Vector
 from quadsense.methods.factor.quasi_newton import line_minimum, quasi_newton_step
 from quadsense.methods.factor.starts import random_start, spectral_start
@@ -46,6 +62,8 @@ _SINGLE_DAMPING = 2e-5
 _SCALE_FLOOR, _SCALE_FLOOR_LIFT = 1e-3, 1.0
 # A stage ends when this many steps in a row gain less than this share of the loss.
 _SLOW_GAIN, _SLOW_GAIN_LIFT = 1e-4, 1e-3
+# The same where least squares is to be settled.
+_SETTLED = 1e-10
 _SLOW_STEPS_LIFT, _SLOW_STEPS_DENSE, _SLOW_STEPS = 1, 3, 5
 # Most steps of a phase; fewer of Gauss-Newton after a restart, which converges soon if at all.
 _PHASE_STEPS, _RESTARTED_STEPS = 2000, 200
@@ -70,7 +88,7 @@ def start(
     max_restarts : int, optional
         By default 20 to 200, as many as take some seconds; 3 at each rank when it grows.
     factor : (n, k) array, optional
-        X of an earlier ``A = X X*``.
+        X of an earlier ``A = X S X*``, one column a sign asked for or fewer (without signs).
     """
     first_rank = rank if rank is not None else 1 if factor is None else factor.shape[1]
     if max_restarts is None:
@@ -81,7 +99,7 @@ def start(
             Y = spectral_start(problem, first_rank, rng)
         else:
             Y = _padded(problem, factor, first_rank, rng)
-        point = evaluate(problem, principal_axes(Y) @ Y, 0.0)
+        point = evaluate(problem.levels[0], turned(problem, Y), 0.0)
         state = FactoredState(
             rank=first_rank,
             growing=rank is None,
@@ -95,12 +113,25 @@ def start(
             damping=FIRST_DAMPING,
             passes=1,
         )
-        return noted(state)
+        return noted(problem, state)
+
+
+def at_zero(n: int, rank: int) -> FactoredState:
+    """Return the state of ``A = 0``, the answer where nothing is asked."""
+    Y = np.zeros((rank, n))
+    nothing = np.empty(0)
+    point = Point(Y, np.zeros((rank, 0)), nothing, nothing, 0.0, Y, 0.0)
+    return FactoredState(
+        rank=rank, growing=False, max_restarts=0, seed=0, phase=Phase.MET, point=point, best=Y,
+        anchor=Y, max_ratio=0.0, damping=FIRST_DAMPING,
+    )  # fmt: skip
 
 
 def _padded(problem: Program, factor: Matrix, rank: int, rng: np.random.Generator) -> Matrix:
     """Return a given factor as one of ``rank`` rows."""
     Y = np.asarray(factor.T, dtype=problem.F.dtype)
+    if problem.signs is not None:
+        return Y
     Y = (principal_axes(Y) @ Y)[:rank]
     missing = rank - len(Y)
     # Rows of zeros would stay so: the loss has no slope in them.
@@ -127,7 +158,7 @@ def tightened(problem: Program, state: FactoredState, goal: float) -> FactoredSt
 
 
 def factor(state: FactoredState) -> Matrix:
-    """Return X (n, k) of the best ``A = X X*`` so far."""
+    """Return X (n, k) of the best ``A = X S X*`` so far."""
     X: Matrix = state.best.T
     return X
 
@@ -139,8 +170,9 @@ def farkas_vector(problem: Program, state: FactoredState) -> Vector:
     the slope of least squares at its minimum over all PSD matrices, which a certificate checks
     and repairs.
     """
-    worst = int(np.argmin(problem.b + problem.delta))
-    if problem.b[worst] + problem.delta[worst] < 0.0 and problem.F.raw is problem.F:
+    upper = upper_ends(problem)
+    worst = int(np.argmin(upper))
+    if upper[worst] < 0.0 and problem.F.raw is problem.F:
         y = np.zeros_like(problem.b)
         y[worst] = 1.0
         return y
@@ -149,8 +181,9 @@ def farkas_vector(problem: Program, state: FactoredState) -> Vector:
     return slope
 
 
-def _step(problem: Program, state: FactoredState) -> FactoredState:
+def _step(whole: Program, state: FactoredState) -> FactoredState:
     """Take one step; on a stall go to the next stage, phase, attempt or rank."""
+    problem = level_of(whole, state)
     point, lifted = state.point, state.phase is Phase.LIFT
     penalty = _penalty(problem, state) if lifted else None
     dense, length = takes_normal_equations(problem.F, len(point.Y)), 1.0
@@ -163,10 +196,12 @@ def _step(problem: Program, state: FactoredState) -> FactoredState:
             problem, point, penalty, state.theta, state.memory
         )
         if lifted:
-            trial, memory = _rotated(trial, memory)
+            trial, memory = _rotated(problem, trial, memory)
     after = _loss(trial, penalty)
     gained = after < before
     slow_gain = _SLOW_GAIN_LIFT if lifted else _SLOW_GAIN
+    if settles(whole, state):
+        slow_gain = _SETTLED
     # A Gauss-Newton step that was rejected, or cut short, only asks for more damping.
     slow = before - after < slow_gain * before and ((length == 1.0 and gained) or not dense)
     damping = state.damping
@@ -184,7 +219,7 @@ def _step(problem: Program, state: FactoredState) -> FactoredState:
         damping=max(damping, _LEAST_DAMPING),
         slow_steps=state.slow_steps + 1 if slow else 0 if length == 1.0 else state.slow_steps,
     )
-    state = noted(state)
+    state = noted(whole, state)
     patience, most = _SLOW_STEPS, _PHASE_STEPS
     if dense:
         patience = _SLOW_STEPS_LIFT if lifted else _SLOW_STEPS_DENSE
@@ -196,7 +231,7 @@ def _step(problem: Program, state: FactoredState) -> FactoredState:
         or state.stage_steps >= most
         or not before > 0.0
     )
-    return next_phase(problem, state) if stalled and not state.finished else state
+    return next_phase(whole, state) if stalled and not state.finished else state
 
 
 def _gauss_newton(
@@ -209,16 +244,14 @@ def _gauss_newton(
     D = gauss_newton_step(problem, point, penalty, damping, floor, single)
     if single and not D.any():
         D = gauss_newton_step(problem, point, penalty, damping, floor)
-    Y = point.Y + D
-    trial = evaluate(problem, principal_axes(Y) @ Y, theta)
+    trial = evaluate(problem, turned(problem, point.Y + D), theta)
     if _loss(trial, penalty) < before:
         return trial, 1.0
     # Around a bend the whole step may lead up the other side, the direction being as good.
     length = line_minimum(problem, point, D, penalty, theta)
     if length == 0.0:
         return trial, 0.0
-    Y = point.Y + length * D
-    return evaluate(problem, principal_axes(Y) @ Y, theta), length
+    return evaluate(problem, turned(problem, point.Y + length * D), theta), length
 
 
 def _loss(point: Point, penalty: Vector | None) -> float:
@@ -227,9 +260,9 @@ def _loss(point: Point, penalty: Vector | None) -> float:
     return point.value + 0.5 * float(np.dot(penalty, np.sum(np.abs(point.Y) ** 2, axis=1)))
 
 
-def _rotated(point: Point, memory: Memory) -> tuple[Point, Memory]:
+def _rotated(problem: Program, point: Point, memory: Memory) -> tuple[Point, Memory]:
     """Turn a point and the memory to principal axes, which the penalty of a lift needs."""
-    axes = principal_axes(point.Y)
+    axes = axes_of(problem, point.Y)
     turned = replace(point, Y=axes @ point.Y, P=axes @ point.P, gradient=axes @ point.gradient)
     return turned, tuple((axes @ move, axes @ change, inner) for move, change, inner in memory)
 

@@ -7,13 +7,25 @@ gradient steps do.  Where forming ``J^T J`` costs too much, see `quasi_newton`.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
 from scipy.linalg.lapack import dposv, sposv
+from scipy.sparse.linalg import splu
 
 from quadsense.measurements.mixed import Mixed
 from quadsense.methods.factor.passes import Point, conjugate
 from quadsense.methods.factor.program import Matrix, Program, Vector
+from quadsense.watch import look
+
+Indices = npt.NDArray[np.intp]
+
+# Unknowns up to which the normal equations of sparse rows are solved as dense ones.
+_SPARSE_SIZE = 600
+# Least scale of an unknown of its own, as a share of the largest.
+_LEAST_SCALE = 1e-12
 
 
 def principal_axes(Y: Matrix) -> Matrix:
@@ -27,6 +39,24 @@ def principal_axes(Y: Matrix) -> Matrix:
         return np.array([[cos, sin], [-sin, cos]])
     _, vectors = np.linalg.eigh(conjugate(Y) @ Y.T)
     axes: Matrix = np.ascontiguousarray(vectors[:, ::-1].T)
+    return axes
+
+
+def turned(problem: Program, Y: Matrix) -> Matrix:
+    """Return Y in principal axes: those of the plus and those of the minus signs apart."""
+    return axes_of(problem, Y) @ Y
+
+
+def axes_of(problem: Program, Y: Matrix) -> Matrix:
+    """Return the unitary matrix that turns Y to principal axes and keeps A."""
+    signs = problem.signs_of(len(Y))
+    if signs is None:
+        return principal_axes(Y)
+    axes: Matrix = np.zeros((len(Y), len(Y)), dtype=Y.dtype)
+    for sign in (1.0, -1.0):
+        index = np.flatnonzero(signs == sign)
+        if index.size:
+            axes[np.ix_(index, index)] = principal_axes(Y[index])
     return axes
 
 
@@ -49,7 +79,9 @@ def gauss_newton_step(
     penalty : (k,) float64, optional
         Weight of ``1/2 |Y_k|^2`` for each row of Y.
     damping : float
-        ``shift_k = damping * max(scale_k, floor * mean(scale)) + penalty_k``.
+        ``shift_k = damping * max(scale_k, floor * mean(scale)) + penalty_k``. Where rows are
+        sparse, or tolerances differ by much, every unknown has a scale of its own, that of its
+        entry in the diagonal.
     floor : float
     single : bool
         Solve in single precision, from ``problem.low``: half the time, and as good while
@@ -61,47 +93,130 @@ def gauss_newton_step(
         Zero when the shift drowned in rounding, for the caller to damp more, and where no row
         asks for a step.
     """
-    sums: Mixed | None = None
-    P, Y, root = point.P, point.Y, problem.root
-    U = problem.rows if not single or problem.low is None else problem.low_rows
+    Y = point.Y
     active = point.excess != 0.0
-    if isinstance(problem.F, Mixed):
-        sums = problem.F if active.all() else problem.F.only(np.flatnonzero(active))
-        root = root[active]
-    elif not active.all():
-        U, P, root = U[active], np.ascontiguousarray(P[:, active]), root[active]
-    if not root.size:
+    if not active.any():
         return np.zeros_like(Y)
-    weighted = P if sums is not None else P * root
-    # Re and Im side by side: (J D)_i = 2 Re sum conj(p_k u_j) D_kj.
-    J = _products(np.ascontiguousarray(weighted.T, dtype=U.dtype), U)
-    if sums is not None:
-        J = root[:, None] * sums.mixed(J)
+    everything = bool(active.all())
+    kept = problem.uneven and penalty is None and not everything
+    index = None if everything or kept else np.flatnonzero(active)
+    J, P = jacobian(problem, point, index, single)
+    if kept:
+        # Rows that are well where they are resist as the damping says: else a step throws them out.
+        resist = np.sqrt(np.where(active, 1.0, min(damping, 1.0)))
+        J, P = _rows_times(resist, J), None
     H = J.T @ J
-    if sums is None:
-        flat = weighted.view(np.float64)
+    if P is not None:
+        flat = P.view(np.float64)
         scales = np.einsum("ki,ki->k", flat, flat) / Y.shape[1]
     else:
         scales = H.diagonal().reshape(len(Y), -1).sum(axis=1) / Y.shape[1]
-    shift = damping * np.maximum(scales, floor * float(scales.mean()))
+    count = H.shape[0] // len(Y)
+    if problem.uneven and penalty is None:
+        diagonal = np.asarray(H.diagonal(), dtype=np.float64)
+        shifts = damping * np.maximum(diagonal, _LEAST_SCALE * float(diagonal.max()))
+    else:
+        shifts = np.repeat(damping * np.maximum(scales, floor * float(scales.mean())), count)
     slope = point.gradient
     if penalty is not None:
-        shift += penalty
+        shifts += np.repeat(penalty, count)
         slope = slope + penalty[:, None] * Y
-    H.reshape(-1)[:: len(H) + 1] += np.repeat(shift, len(H) // len(Y))
     right = np.ascontiguousarray(slope).reshape(-1).view(np.float64)
-    # H is symmetric, so its transpose is it in the order that LAPACK reads.
-    _, D, info = (sposv if H.dtype == np.float32 else dposv)(H.T, right, overwrite_a=True)
-    if info != 0:
+    D = _solved(H, shifts, right)
+    if D is None:
         return np.zeros_like(Y)
     step: Matrix = np.negative(D, dtype=np.float64).view(Y.dtype).reshape(Y.shape)
     return step
 
 
-def _products(weighted: Matrix, U: Matrix) -> Matrix:
+def jacobian(
+    problem: Program, point: Point, index: Indices | None, single: bool = False
+) -> tuple[Any, Matrix | None]:
+    """Return the derivative of ``sqrt(weight) z`` by the entries of Y, Re and Im side by side.
+
+    Parameters
+    ----------
+    problem : Program
+    point : Point
+    index : (q,) int, optional
+        The rows wanted; all by default.
+    single : bool
+        In single precision.
+
+    Returns
+    -------
+    J : (q, k n) array or sparse array
+        ``(J D)_i = 2 sqrt(weight_i) Re sum s_k conj(p_k u_j) D_kj``.
+    P : (k, q) array or None
+        What the rows of U were multiplied by; None where readings are sums of rows.
+    """
+    P, root, F = point.P, problem.root, problem.F
+    signs = problem.signs_of(len(point.Y))
+    if signs is not None:
+        P = P * signs[:, None]
+    sparse = problem.shared.sparse
+    U: Any = problem.rows if sparse is None else sparse
+    if single and sparse is None:
+        U = problem.low_rows
+    root = root if index is None else root[index]
+    if isinstance(F, Mixed):
+        part = F if index is None else F.only(index)
+        J = _products(np.ascontiguousarray(P.T, dtype=U.dtype), U)
+        if sp.issparse(J):
+            return _rows_times(root, sp.csr_array(part.weights) @ J), None
+        return _rows_times(root, part.mixed(J)), None
+    if index is not None:
+        U, P = U[index], np.ascontiguousarray(P[:, index])
+    weighted = P * root
+    return _products(np.ascontiguousarray(weighted.T, dtype=U.dtype), U), weighted
+
+
+def _solved(H: Any, shifts: Vector, right: Vector) -> Matrix | None:
+    """Solve ``(H + diag(shifts)) D = right``; None where rounding made it indefinite."""
+    size = H.shape[0]
+    if sp.issparse(H) and size > _SPARSE_SIZE:
+        shifted = sp.csc_array(H + sp.diags_array(shifts))
+        look(float(size) ** 2)
+        try:
+            found = splu(shifted, permc_spec="MMD_AT_PLUS_A", options={"SymmetricMode": True})
+        except RuntimeError:  # it is singular
+            return None
+        D: Matrix = found.solve(right)
+        return D if np.isfinite(D).all() else None
+    if sp.issparse(H):
+        H = H.toarray(order="C")
+    H.reshape(-1)[:: size + 1] += shifts
+    # H is symmetric, so its transpose is it in the order that LAPACK reads.
+    _, D, info = (sposv if H.dtype == np.float32 else dposv)(H.T, right, overwrite_a=True)
+    return D if info == 0 else None
+
+
+def _rows_times(scales: Vector, J: Any) -> Any:
+    """Return J with its rows scaled."""
+    return sp.csr_array(sp.diags_array(scales) @ J) if sp.issparse(J) else scales[:, None] * J
+
+
+def _products(weighted: Matrix, U: Any) -> Any:
     """Return all products of the entries of two rows, (m, k) and (m, n), as real (m, k n)."""
+    if sp.issparse(U):
+        return _sparse_products(weighted, U)
     # Written in the order in which it is read: U may come in Fortran order.
     products = np.empty((*weighted.shape, U.shape[1]), dtype=U.dtype)
     np.multiply(weighted[:, :, None], U[:, None, :], out=products)
     flat: Matrix = products.reshape(len(U), -1).view(U.real.dtype)
     return flat
+
+
+def _sparse_products(weighted: Matrix, U: Any) -> Any:
+    """Return the same of sparse rows, sparse."""
+    (m, k), n = weighted.shape, U.shape[1]
+    counts = np.diff(U.indptr)
+    values = np.repeat(weighted, counts, axis=0) * U.data[:, None]
+    columns = U.indices[:, None].astype(np.int64) + n * np.arange(k)
+    width = 1
+    if np.iscomplexobj(values):
+        width = 2
+        columns = 2 * columns[:, :, None] + np.arange(2)
+    data = np.ascontiguousarray(values).reshape(-1).view(np.float64)
+    pointers = U.indptr.astype(np.int64) * (k * width)
+    return sp.csr_array((data, columns.reshape(-1), pointers), shape=(m, k * n * width))

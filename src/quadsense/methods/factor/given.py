@@ -15,6 +15,8 @@ from quadsense.watch import look
 _FORMED = 2000
 # Eigenvalues below this share of the largest are the rounding of the others.
 _ROUNDING = 1e-13
+# What an eigenvalue of the wrong sign is replaced by, as a share of the largest.
+_SMALL = 1e-2
 
 
 def leading_factor(
@@ -29,7 +31,8 @@ def leading_factor(
         In the readings' own scaling; `problem` has it over ``4**exponent``.
     exponent : int
     rank : int or None
-        Most columns; None: as many as meet the tolerances, or one where none do.
+        Most columns; None: as many as meet the tolerances, or one where none do. Where the
+        problem has signs, as many as these, those of minus signs of the smallest eigenvalues.
 
     Returns
     -------
@@ -37,6 +40,8 @@ def leading_factor(
         None where the matrix has no positive eigenvalue, or is too large to tell.
     """
     n = problem.F.n
+    if problem.signs is not None:
+        return _signed_factor(problem, fit, exponent)
     count = n if rank is None else min(rank, n)
     if n <= _FORMED:
         look(10.0 * float(n) ** 3)
@@ -56,6 +61,32 @@ def leading_factor(
         return None
     X: Matrix = vectors[:, keep] * np.sqrt(values[keep])
     return X if rank is not None else X[:, : _enough(problem, X)]
+
+
+def _signed_factor(problem: Program, fit: SensedMatrix, exponent: int) -> Matrix | None:
+    """Return X of ``X S X*`` for the outermost eigenvalues, plus signs first."""
+    assert problem.signs is not None
+    n, (plus, minus) = problem.F.n, problem.signs
+    if n > _FORMED:
+        return None
+    look(10.0 * float(n) ** 3)
+    values, vectors = eigh(np.ldexp(1.0, -2 * exponent) * np.asarray(fit))
+    return signed_part(values, vectors, plus, minus)
+
+
+def signed_part(values: Matrix, vectors: Matrix, plus: int, minus: int) -> Matrix:
+    """Return X for the largest and the smallest of eigenvalues in ascending order.
+
+    An eigenvalue of the wrong sign is replaced by a small one of the right: a column of zeros
+    would stay so, the loss having no slope in it.
+    """
+    n = values.size
+    index = np.concatenate([np.arange(n - 1, n - 1 - plus, -1), np.arange(minus)])
+    signs = np.concatenate([np.ones(plus), -np.ones(minus)])
+    sizes = signs * values[index]
+    floor = _SMALL * (float(np.max(np.abs(values), initial=0.0)) or 1.0)
+    X: Matrix = vectors[:, index] * np.sqrt(np.maximum(sizes, floor))
+    return X
 
 
 def _by_products(problem: Program, fit: SensedMatrix, count: int) -> tuple[Matrix, Matrix] | None:

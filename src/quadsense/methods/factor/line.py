@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from quadsense.methods.factor.passes import Point, excess_of
+from quadsense.methods.factor.passes import Point
 from quadsense.methods.factor.program import Program, Vector
 
 # A length below this is none: the step would be lost in rounding.
@@ -48,11 +48,11 @@ def best_length(
     Notes
     -----
     While the set of rows beyond ``theta delta`` stays as it is, the loss is a quartic and its
-    minimum a root of a cubic.  With theta > 0 the set is brought up to date and the cubic
-    solved again, a few times.
+    minimum a root of a cubic.  Where not all of every residual counts, the set is brought up to
+    date and the cubic solved again, a few times.
     """
     weight, z = problem.weight, point.z
-    if theta == 0.0:
+    if problem.is_whole(theta):
         w1, w2 = weight * z1, weight * z2
         return quartic_minimum(
             along,
@@ -60,18 +60,17 @@ def best_length(
             3.0 * float(np.dot(w1, z2)),
             2.0 * float(np.dot(w2, z2)),
         )
-    allowed = theta * problem.delta
     # What of the slope is the penalty's.
     pressed = along - float(np.dot(weight * point.excess, z1))
 
     def loss(t: float) -> float:
-        e = excess_of(z + t * (z1 + t * z2), allowed)
+        e = problem.excess(z + t * (z1 + t * z2), theta)
         return 0.5 * float(np.dot(weight * e, e)) + t * pressed + 0.5 * t * t * bend
 
     t = 0.0
     for _ in range(_ROUNDS):
         here = z + t * (z1 + t * z2)
-        e = excess_of(here, allowed)
+        e = problem.excess(here, theta)
         w = weight * (e != 0.0)
         base = z - (here - e)
         w1, w2 = w * z1, w * z2

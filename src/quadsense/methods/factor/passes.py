@@ -1,4 +1,4 @@
-"""Passes over the rows for a factored matrix ``A = X X*``, each row block read once.
+"""Passes over the rows for a factored matrix ``A = X S X*``, each row block read once.
 
 A value and a gradient are two products with the rows.  Done whole, each streams them from
 memory; done block by block (`Sensing.through`), the second product finds its rows still in cache,
@@ -27,20 +27,20 @@ class Point:
     Attributes
     ----------
     Y : (k, n) array
-        The factor, ``A = Y^T conj(Y)``.
+        The factor, ``A = Y^T S conj(Y)``, S the signs (see `Program.signs_of`).
     P : (k, m) array
         ``P[:, i] = u_i* X``, for every row where readings are sums of rows.
     z : (m,) float64
         Residual ``F(A) - b``.
     excess : (m,) float64
-        ``sign(z) max(|z| - theta delta, 0)``: z itself for theta = 0.
+        ``sign(z) max(|z| - theta delta, 0)``, z itself for theta = 0: see `Program.excess`.
     value : float
         ``1/2 sum weight excess^2``.
     gradient : (k, n) array
         Of ``value`` with respect to Y, for the inner product ``Re <., .>``.
     ratio : float
-        ``max (|z_i| + rounding_i) / delta_i``, rounding bounded from above; infinite
-        while P is maintained rather than computed from Y.
+        ``max (|z_i| + rounding_i) / delta_i``, rounding bounded from above (of other intervals
+        what `Bounds.ratios` says); infinite while P is maintained rather than computed from Y.
     drift : float
         Bound on the error of a row of a maintained P.
     """
@@ -60,19 +60,15 @@ def conjugate(M: Matrix) -> Matrix:
     return M.conj() if np.iscomplexobj(M) else M
 
 
-def inner(P: Matrix, Q: Matrix) -> npt.NDArray[Any]:
-    """Return ``Re sum_k conj(P_ki) Q_ki`` for every i."""
+def inner(P: Matrix, Q: Matrix, signs: Vector | None = None) -> npt.NDArray[Any]:
+    """Return ``Re sum_k s_k conj(P_ki) Q_ki`` for every i; all signs s are plus where None."""
+    if signs is not None:
+        P = P * signs[:, None]
     if np.iscomplexobj(P):
         parts = (*P.shape, 2)
         P, Q = P.view(P.real.dtype).reshape(parts), Q.view(Q.real.dtype).reshape(parts)
         return np.asarray(np.einsum("kij,kij->i", P, Q))
     return np.asarray(np.einsum("ki,ki->i", P, Q))
-
-
-def excess_of(z: Vector, allowed: Vector) -> Vector:
-    """Return ``sign(z) max(|z| - allowed, 0)``."""
-    excess: Vector = z - np.clip(z, -allowed, allowed)
-    return excess
 
 
 def rounding_bound(problem: Program, Y: Matrix) -> Vector:
@@ -102,13 +98,18 @@ def rounding_bound(problem: Program, Y: Matrix) -> Vector:
 
 def rounding_share(problem: Program, Y: Matrix) -> float:
     """Return the largest rounding bound as a part of its tolerance: 1 leaves no room."""
-    return float(np.max(rounding_bound(problem, Y) / problem.delta))
+    share = rounding_bound(problem, Y) / problem.delta
+    if problem.bounds is not None and problem.bounds.equal is not None:
+        share = share[~problem.bounds.equal]
+    return float(np.max(share, initial=0.0))
 
 
 def within_rounding(problem: Program, point: Point, goal: float) -> bool:
     """Whether every residual is within ``goal`` tolerances but for its rounding bound."""
-    allowed = goal * problem.delta + rounding_bound(problem, point.Y)
-    return bool(np.all(np.abs(point.z) <= allowed))
+    bound = rounding_bound(problem, point.Y)
+    if problem.bounds is not None:
+        return bool(np.all(problem.bounds.ratios(point.z, -bound) <= goal))
+    return bool(np.all(np.abs(point.z) <= goal * problem.delta + bound))
 
 
 def evaluate(problem: Program, Y: Matrix, theta: float) -> Point:
@@ -124,14 +125,17 @@ def evaluate(problem: Program, Y: Matrix, theta: float) -> Point:
     F, b, pull = problem.F, problem.b, problem.pull
     if isinstance(F, Mixed):
         return _evaluate_sums(problem, F, Y, theta)
-    z = np.empty(F.m)
-    excess = z if theta == 0.0 else np.empty_like(z)
+    z, signs = np.empty(F.m), problem.signs_of(len(Y))
+    whole = problem.is_whole(theta)
+    excess = z if whole else np.empty_like(z)
 
     def weigh(rows: slice, p: Matrix) -> Matrix:
-        np.subtract(inner(p, p), b[rows], out=z[rows])
-        if theta != 0.0:
-            excess[rows] = excess_of(z[rows], theta * problem.delta[rows])
+        np.subtract(inner(p, p, signs), b[rows], out=z[rows])
+        if not whole:
+            excess[rows] = problem.excess(z[rows], theta, rows)
         weighed: Matrix = p * (pull[rows] * excess[rows])
+        if signs is not None:
+            weighed *= signs[:, None]
         return weighed
 
     P, gradient = F.through(Y, weigh)
@@ -142,19 +146,19 @@ def evaluate(problem: Program, Y: Matrix, theta: float) -> Point:
 def _evaluate_sums(problem: Program, F: Mixed, Y: Matrix, theta: float) -> Point:
     """Evaluate where readings are sums of rows: all rows are seen before any is weighed."""
     P = F.raw.images(Y)
-    z: Vector = F.mixed(inner(P, P)) - problem.b
-    excess = z if theta == 0.0 else excess_of(z, theta * problem.delta)
+    signs = problem.signs_of(len(Y))
+    z: Vector = F.mixed(inner(P, P, signs)) - problem.b
+    excess = problem.excess(z, theta)
     pulled = problem.pull * excess
     gradient = F.raw.sums(P * F.unmixed(pulled))
+    if signs is not None:
+        gradient = gradient * signs[:, None]
     value = 0.25 * float(np.dot(pulled, excess))
     return Point(Y, P, z, excess, value, gradient, _worst(problem, Y, z))
 
 
 def _worst(problem: Program, Y: Matrix, z: Vector) -> float:
-    bound = rounding_bound(problem, Y)
-    bound += np.abs(z)
-    bound /= problem.delta
-    return float(bound.max())
+    return float(problem.ratios(z, rounding_bound(problem, Y)).max())
 
 
 def project(F: Sensing, D: Matrix) -> Matrix:

@@ -8,10 +8,11 @@ import numpy as np
 
 from quadsense.measurements.mixed import Mixed
 from quadsense.methods.factor.choice import LIFT, rows_are_ample
-from quadsense.methods.factor.gauss_newton import principal_axes
+from quadsense.methods.factor.equalities import corrected, is_settled
+from quadsense.methods.factor.gauss_newton import turned
 from quadsense.methods.factor.passes import Point, evaluate, rounding_share, within_rounding
-from quadsense.methods.factor.program import Matrix, Program
-from quadsense.methods.factor.starts import descent_row, random_start
+from quadsense.methods.factor.program import Matrix, Program, Vector
+from quadsense.methods.factor.starts import descent_row, random_start, thrown
 from quadsense.methods.factor.state import FactoredState, Phase
 
 LIFT_STAGES = 8
@@ -26,16 +27,32 @@ _HINGE = 0.95
 _BLURRED = 0.5
 # Eigenvalue, relative to its matrix, that counts as not negative when the rank grows.
 _FLAT = 1e-6
+# Size of the extra rows of a lift from the least squares so far, beside its own rows.
+_NUDGE = 0.3
 # How many times the usual trace any fit would need before none is believed to exist.
 _TRACES = 100.0
 
 
-def noted(state: FactoredState) -> FactoredState:
+def level_of(problem: Program, state: FactoredState) -> Program:
+    """Return the problem with the weights that the state goes by."""
+    return problem if state.phase is Phase.HINGE else problem.levels[state.level]
+
+
+def settles(problem: Program, state: FactoredState) -> bool:
+    """Whether least squares is to be brought to rest, not only to a fit."""
+    last = state.level + 1 == len(problem.levels)
+    return problem.chooses and state.phase is Phase.SQUARES and last
+
+
+def noted(problem: Program, state: FactoredState) -> FactoredState:
     """Keep the point as the best if it is one of the asked rank; finish if it fits."""
     point = state.point
     if len(point.Y) > state.rank or not point.ratio < state.max_ratio:
         return state
-    phase = Phase.MET if point.ratio <= state.goal else state.phase
+    met = point.ratio <= state.goal and problem.target
+    if met and problem.chooses and state.phase is Phase.SQUARES:
+        met = False  # it fits, but a better one may be ahead
+    phase = Phase.MET if met else state.phase
     return replace(state, best=point.Y, max_ratio=point.ratio, phase=phase)
 
 
@@ -45,19 +62,26 @@ def next_phase(problem: Program, state: FactoredState) -> FactoredState:
         if state.stage + 1 < LIFT_STAGES:
             return replace(state, stage=state.stage + 1, stage_steps=0, slow_steps=0, memory=())
         return begin(problem, state, state.point.Y[: state.rank], Phase.SQUARES)
+    squares = state.phase is Phase.SQUARES
+    if squares and state.level + 1 < len(problem.levels):
+        return begin(problem, state, state.point.Y, Phase.SQUARES, state.level + 1)
     # The maintained residuals of quasi-Newton steps are renewed before they are judged.
-    state = noted(replace(state, point=evaluate(problem, state.point.Y, state.theta)))
+    weighed = level_of(problem, state)
+    point = corrected(weighed, evaluate(weighed, state.point.Y, state.theta), state.theta)
+    state = noted(problem, replace(state, point=point))
     if state.finished:
         return state
-    if state.phase is Phase.SQUARES and state.point.value < state.least:
-        state = replace(state, least=state.point.value, anchor=state.point.Y)
-    blur = rounding_share(problem, state.point.Y)
-    if blur >= _BLURRED and within_rounding(problem, state.point, state.goal):
-        return replace(state, phase=Phase.ROUNDED, best=state.point.Y, blur=blur)
-    if state.phase is Phase.SQUARES and blur < state.goal:
-        mean_square = float(np.mean((state.point.z * problem.inverse) ** 2))
-        if mean_square <= state.goal**2:
-            return begin(problem, state, state.point.Y, Phase.HINGE)
+    if squares and point.value < state.least:
+        state = replace(state, least=point.value, anchor=point.Y)
+    if not problem.target:
+        return _after_squares(problem, state)
+    if squares and problem.chooses and point.ratio <= state.goal:
+        return replace(state, phase=Phase.MET, best=point.Y, max_ratio=point.ratio)
+    blur = rounding_share(problem, point.Y)
+    if blur >= _BLURRED and within_rounding(problem, point, state.goal):
+        return replace(state, phase=Phase.ROUNDED, best=point.Y, blur=blur)
+    if squares and blur < state.goal and (problem.chooses or _may_fit(problem, state)):
+        return begin(problem, state, point.Y, Phase.HINGE, state.level)
     if _is_hopeless(problem, state):
         return _exhausted(problem, state, no_rank_fits=True)
     if state.restarts < _restarts_allowed(problem, state):
@@ -65,12 +89,38 @@ def next_phase(problem: Program, state: FactoredState) -> FactoredState:
     return _grow(problem, state) if state.growing else _exhausted(problem, state)
 
 
+def _after_squares(problem: Program, state: FactoredState) -> FactoredState:
+    """Go on without a tolerance: some more starts, then the least of the least squares."""
+    if state.restarts < _restarts_allowed(problem, state):
+        return _restart(problem, state)
+    weighed = problem.levels[-1]
+    point = evaluate(weighed, state.anchor, 0.0)
+    phase = Phase.LOCAL if is_settled(weighed, point) else Phase.EXHAUSTED
+    return replace(state, phase=phase, point=point, best=point.Y, max_ratio=point.ratio)
+
+
+def _may_fit(problem: Program, state: FactoredState) -> bool:
+    """Whether least squares ended with no larger a loss than a fit has at most."""
+    excess = state.point.excess * problem.inverse
+    return float(np.mean(excess * excess)) <= state.goal**2
+
+
+def upper_ends(problem: Program) -> Vector:
+    """Return the upper ends of the intervals, infinite where there is none."""
+    reach = problem.delta if problem.bounds is None else problem.bounds.above
+    return np.asarray(problem.b + reach)
+
+
 def _is_hopeless(problem: Program, state: FactoredState) -> bool:
     """Whether no PSD matrix of any rank seems to fit, as the first attempt can tell."""
+    if problem.signs is not None:
+        return False  # proofs about matrices of any sign are not to be had from a factor
     sums = isinstance(problem.F, Mixed)  # which may well be negative
-    negative = float(np.min(problem.b + problem.delta)) < 0.0 or float(np.max(problem.b)) <= 0.0
+    negative = float(np.min(upper_ends(problem))) < 0.0
+    if problem.bounds is None and float(np.max(problem.b)) <= 0.0:
+        negative = True  # zero is the best fit
     if negative and not sums:
-        return True  # an interval of negative numbers, or zero is the best fit
+        return True
     if state.starts > 0 or state.growing:
         return False
     point = evaluate(problem, state.anchor, 0.0)
@@ -84,7 +134,10 @@ def _shows_infeasible(problem: Program, point: Point, smallest: float) -> bool:
     ``-(y.b + sum |y_i| delta_i) <= -smallest tr(A)``.
     """
     y = problem.weight * point.excess
-    margin = -float(np.dot(y, problem.b) + np.dot(np.abs(y), problem.delta))
+    if problem.bounds is None:
+        margin = -float(np.dot(y, problem.b) + np.dot(np.abs(y), problem.delta))
+    else:
+        margin = -problem.bounds.support(y, problem.b)
     usual = problem.F.n * float(np.max(np.abs(problem.b) + problem.delta))
     return margin > 0.0 and margin >= -smallest * _TRACES * usual
 
@@ -94,16 +147,18 @@ def _exhausted(problem: Program, state: FactoredState, no_rank_fits: bool = Fals
     return replace(state, phase=Phase.EXHAUSTED, blur=blur, no_rank_fits=no_rank_fits)
 
 
-def begin(problem: Program, state: FactoredState, Y: Matrix, phase: Phase) -> FactoredState:
+def begin(
+    problem: Program, state: FactoredState, Y: Matrix, phase: Phase, level: int = 0
+) -> FactoredState:
     """Begin a phase at a factor, with fresh damping and memory."""
     theta = 0.0
     if phase is Phase.HINGE:  # aim inside what rounding leaves of the tolerances
         theta = _HINGE * max(state.goal - rounding_share(problem, Y), 0.0)
+    state = replace(state, phase=phase, level=level)
     state = replace(
         state,
-        phase=phase,
         theta=theta,
-        point=evaluate(problem, principal_axes(Y) @ Y, theta),
+        point=evaluate(level_of(problem, state), turned(problem, Y), theta),
         damping=FIRST_DAMPING,
         memory=(),
         stage=0,
@@ -111,7 +166,7 @@ def begin(problem: Program, state: FactoredState, Y: Matrix, phase: Phase) -> Fa
         slow_steps=0,
         passes=state.passes + 1,
     )
-    return noted(state)
+    return noted(problem, state)
 
 
 def _restarts_allowed(problem: Program, state: FactoredState) -> int:
@@ -120,20 +175,31 @@ def _restarts_allowed(problem: Program, state: FactoredState) -> int:
 
 
 def _restart(problem: Program, state: FactoredState) -> FactoredState:
-    """Begin the next attempt: a lift from a random factor."""
+    """Begin the next attempt: a lift, from a random factor or from the least squares so far.
+
+    Of sparse rows a local minimum is often wrong in few unknowns only. The extra room of a lift
+    from there lets them pass; and some of those that the missed rows see are thrown elsewhere.
+    """
     starts = state.starts + 1
     rng = np.random.default_rng((state.seed, starts))
-    Y = random_start(problem, state.rank + LIFT, rng)
     state = replace(state, restarts=state.restarts + 1, starts=starts)
+    Y = random_start(problem, state.rank + LIFT, rng)
+    local = problem.shared.sparse is not None and len(state.anchor) == state.rank
+    if local and starts % 4 == 1:
+        size = float(np.linalg.norm(state.anchor) / np.linalg.norm(Y[: state.rank]))
+        Y = np.concatenate([state.anchor, _NUDGE * size * Y[state.rank :]])
+    elif local and starts % 4 != 2 and len(state.best) == state.rank:
+        return begin(problem, state, thrown(problem, state.best, rng), Phase.SQUARES)
     return begin(problem, state, Y, Phase.LIFT)
 
 
 def _grow(problem: Program, state: FactoredState) -> FactoredState:
     """Add the steepest direction to the factor of least squares, or end where there is none."""
-    point = evaluate(problem, state.anchor, 0.0)
-    row, value, curvature = descent_row(problem, point)
+    weighed = problem.levels[-1]
+    point = evaluate(weighed, state.anchor, 0.0)
+    row, value, curvature = descent_row(weighed, point)
     if curvature > -_FLAT or state.rank >= problem.F.n:
-        hopeless = _shows_infeasible(problem, point, value)
+        hopeless = _shows_infeasible(weighed, point, value)
         return _exhausted(problem, state, no_rank_fits=hopeless)
     state = replace(state, rank=state.rank + 1, restarts=0, passes=state.passes + 1, least=np.inf)
     return begin(problem, state, np.concatenate([state.anchor, row]), Phase.SQUARES)

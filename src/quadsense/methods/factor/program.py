@@ -2,19 +2,54 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
 
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.factor.choice import LIFT, rows_are_ample, takes_normal_equations
+from quadsense.methods.factor.ends import Bounds, weights_by_level
 
 Matrix = npt.NDArray[Any]
 Vector = npt.NDArray[np.float64]
+
+# Share of nonzeros up to which rows that are held sparse stay so in normal equations.
+_SPARSE_SHARE = 0.1
+
+
+@dataclass(frozen=True)
+class Rows:
+    """All rows at once, for normal equations: made when needed, shared by all levels."""
+
+    F: Sensing
+    low: Sensing | None
+
+    @cached_property
+    def dense(self) -> Matrix:
+        """All rows, dense: for small problems."""
+        return self.F.raw.rows()
+
+    @cached_property
+    def single(self) -> Matrix:
+        """The same in single precision."""
+        return self.dense if self.low is None else self.low.rows()
+
+    @cached_property
+    def sparse(self) -> sp.csr_array | None:
+        """All rows, sparse, where they are held so and are so indeed."""
+        raw = self.F.raw
+        if not raw.is_sparse:
+            return None
+        held: Any = raw.kind
+        if held.U.nnz > _SPARSE_SHARE * raw.m * raw.n:
+            return None
+        U = sp.csr_array(held.U if raw.factors is None else sp.diags_array(raw.factors) @ held.U)
+        return sp.csr_array(U.conj()) if raw.conjugate else U
 
 
 @dataclass(frozen=True)
@@ -28,13 +63,22 @@ class Program:
     b, delta : (m,) float64
         Readings and tolerances (> 0).
     weight : (m,) float64
-        ``(min(delta) / delta)**2``, the weight of a row in the loss.
+        The weight of a row in the loss, at most 1: ``(min(delta) / delta)**2``, but for levels.
     low : Sensing or None
         The rows in single precision, for the inner products of the iterative step.
     inverse, root, pull : (m,) float64
         ``1 / delta``, ``2 sqrt(weight)`` and ``2 weight``.
     total, sharpest, steepest : float
         ``sum weight``, ``max 1/delta`` and ``max sqrt(|b|)/delta``.
+    shared : Rows
+    bounds : Bounds or None
+        The intervals, where they are not all ``b - delta`` to ``b + delta``.
+    signs : (int, int) or None
+        How many plus and minus signs S of ``A = X S X*`` has; None: ``A = X X*``.
+    wanted : (m,) float64 or None
+        Weights of least squares by which the fit is chosen; None: any fit will do.
+    target : bool
+        Whether there are tolerances to meet; without, least squares is all.
     """
 
     F: Sensing
@@ -48,16 +92,94 @@ class Program:
     total: float
     sharpest: float
     steepest: float
+    shared: Rows
+    bounds: Bounds | None = None
+    signs: tuple[int, int] | None = None
+    wanted: Vector | None = field(default=None, repr=False)
+    target: bool = True
 
-    @cached_property
+    @property
     def rows(self) -> Matrix:
         """All rows, dense: for normal equations, which are for small problems."""
-        return self.F.raw.rows()
+        return self.shared.dense
 
-    @cached_property
+    @property
     def low_rows(self) -> Matrix:
         """The same in single precision."""
-        return self.rows if self.low is None else self.low.rows()
+        return self.shared.single
+
+    @cached_property
+    def levels(self) -> tuple[Program, ...]:
+        """The same problem with weights of least squares of limited spread, less and less so.
+
+        Rows of far narrower tolerances than most are walls to a descent: it begins where they
+        weigh as much as the others, and goes on from there.
+        """
+        weights = self.weight if self.wanted is None else self.wanted
+        found = weights_by_level(weights)
+        return tuple(self if each is self.weight else self.weighed(each) for each in found)
+
+    @cached_property
+    def uneven(self) -> bool:
+        """Whether unknowns differ by much in what the loss makes of them."""
+        return self.shared.sparse is not None or len(weights_by_level(self.weight)) > 1
+
+    @property
+    def chooses(self) -> bool:
+        """Whether least squares is to be settled rather than to be left at the first fit."""
+        return self.wanted is not None or not self.target
+
+    def weighed(self, weight: Vector) -> Program:
+        """The same with these weights in the loss."""
+        weight = weight / float(weight.max())
+        root = 2.0 * np.sqrt(weight)
+        return replace(self, weight=weight, root=root, pull=2.0 * weight, total=float(weight.sum()))
+
+    def signs_of(self, count: int) -> Vector | None:
+        """The signs of the rows of a factor that has so many; None: all plus.
+
+        Those of the answer come first, plus before minus; then those that a lift adds, in turn.
+        """
+        if self.signs is None:
+            return None
+        plus, minus = self.signs
+        signs = np.ones(count)
+        signs[plus : plus + minus] = -1.0
+        extra = np.arange(count - plus - minus)
+        signs[plus + minus :] = np.where((plus == 0) | (extra % 2 == 1) & (minus > 0), -1.0, 1.0)
+        return signs
+
+    def excess(self, z: Vector, theta: float, part: slice = slice(None)) -> Vector:
+        """By how much residuals are more than they may be, with its sign.
+
+        Parameters
+        ----------
+        z : (m,) float64, or a part of it
+        theta : float
+            Share of a tolerance within which a residual costs nothing. 0 is least squares: all of
+            a residual counts, but for rows that have no reading.
+        part : slice
+            Which rows these are.
+        """
+        if self.bounds is not None:
+            return self.bounds.excess(z, theta, part)
+        if theta == 0.0:
+            return z
+        allowed = theta * self.delta[part]
+        excess: Vector = z - np.clip(z, -allowed, allowed)
+        return excess
+
+    def is_whole(self, theta: float) -> bool:
+        """Whether all of every residual counts."""
+        return theta == 0.0 and (self.bounds is None or self.bounds.told is None)
+
+    def ratios(self, z: Vector, bound: Vector) -> Vector:
+        """How far residuals lean out of their intervals, rounding included: 1 is an end."""
+        if self.bounds is not None:
+            return self.bounds.ratios(z, bound)
+        bound = bound + np.abs(z)
+        bound /= self.delta
+        return bound
 
 
 def prepare(
@@ -67,6 +189,10 @@ def prepare(
     rank: int | None,
     *,
     low_precision: bool = True,
+    bounds: Bounds | None = None,
+    signs: tuple[int, int] | None = None,
+    wanted: Vector | None = None,
+    target: bool = True,
 ) -> Program:
     """Collect what the fit reads.
 
@@ -81,6 +207,8 @@ def prepare(
     low_precision : bool
         Whether a single-precision copy of U, half its size, may be made for the products
         of quasi-Newton steps; claims and refinement use double precision either way.
+    bounds, signs, wanted, target
+        See `Program`.
     """
     with np.errstate(under="ignore"):
         weight = (float(delta.min()) / delta) ** 2
@@ -94,7 +222,7 @@ def prepare(
         low = F.single
     return Program(
         F, b, delta, weight, low, inverse, root, 2.0 * weight, float(weight.sum()),
-        float(inverse.max()), steepest,
+        float(inverse.max()), steepest, Rows(F, low), bounds, signs, wanted, target,
     )  # fmt: skip
 
 

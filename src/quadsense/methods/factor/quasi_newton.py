@@ -22,7 +22,6 @@ from quadsense.methods.factor.passes import (
     back_project,
     conjugate,
     evaluate,
-    excess_of,
     inner,
     project,
 )
@@ -69,7 +68,8 @@ def quasi_newton_step(
     if not along < 0.0:
         return point, (), 0
     Q = project(F, D.astype(kind, copy=False)).astype(point.P.dtype, copy=False)
-    z1, z2 = F.mixed(inner(point.P, Q)), F.mixed(inner(Q, Q))
+    signs = problem.signs_of(len(point.Y))
+    z1, z2 = F.mixed(inner(point.P, Q, signs)), F.mixed(inner(Q, Q, signs))
     z1 *= 2.0
     length = best_length(problem, point, z1, z2, along, _bend(D, penalty), theta)
     if length == 0.0:
@@ -82,18 +82,20 @@ def quasi_newton_step(
     z2 += point.z
     z = z2
     drift = point.drift + _EPS["f" if problem.low is not None else "d"] * math.sqrt(dot(move, move))
-    worst = float((np.abs(z) * problem.inverse).max())
+    worst = _worst(problem, z)
     error = 2.0 * drift * (problem.steepest + math.sqrt(worst * problem.sharpest))
     if worst <= 1.0 or error > _DRIFT * worst:
         moved, passes = evaluate(problem, Y, theta), 2
     else:
         Q *= length
         Q += point.P
-        excess = z if theta == 0.0 else excess_of(z, theta * problem.delta)
+        excess = problem.excess(z, theta)
         pull = problem.pull * excess
         value = 0.25 * float(np.dot(pull, excess))
         pulled = (Q * F.unmixed(pull)).astype(kind, copy=False)
         gradient = back_project(F, pulled).astype(Y.dtype, copy=False)
+        if signs is not None:
+            gradient = gradient * signs[:, None]
         moved, passes = Point(Y, Q, z, excess, value, gradient, np.inf, drift), 1
     change = _slope(moved, penalty) - slope
     return moved, remember(memory, move, change, _PAIRS), passes
@@ -107,9 +109,16 @@ def line_minimum(
     if not along < 0.0:
         return 0.0
     Q = project(problem.F, D)
-    mixed = problem.F.mixed
-    z1, z2 = 2.0 * mixed(inner(point.P, Q)), mixed(inner(Q, Q))
+    mixed, signs = problem.F.mixed, problem.signs_of(len(point.Y))
+    z1, z2 = 2.0 * mixed(inner(point.P, Q, signs)), mixed(inner(Q, Q, signs))
     return best_length(problem, point, z1, z2, along, _bend(D, penalty), theta)
+
+
+def _worst(problem: Program, z: Vector) -> float:
+    """Return the largest ratio of maintained residuals."""
+    if problem.bounds is not None:
+        return float(problem.bounds.ratios(z, np.full_like(z, _EPS["d"])).max())
+    return float((np.abs(z) * problem.inverse).max())
 
 
 def _slope(point: Point, penalty: Vector | None) -> Matrix:
@@ -130,7 +139,7 @@ def _expected_solve(problem: Program, point: Point, penalty: Vector | None, q: M
     Gauss-Newton matrix maps D to a multiple of ``D Sigma + X D* X + tau Re tr(X* D) X``,
     ``Sigma = X* X``, ``tau = 2/beta``.  Off the span of X that is ``D Sigma``; on it,
     ``D = X M`` with M Hermitian, ``X (2 M Sigma + tau tr(Sigma M) I)``, which the trace
-    solves.  A penalty leaves only the first part simple, so that alone is then used.
+    solves.  A penalty, or signs, leave only the first part simple, so that alone is then used.
 
     Written out for ``q^T = X N + rest``, ``N = B T``, ``B = Sigma^-1``, ``T = X* q^T``: the
     part off the span is ``(q^T - X N) B`` and the other ``X M`` with
@@ -147,9 +156,13 @@ def _expected_solve(problem: Program, point: Point, penalty: Vector | None, q: M
     sigma = Y_conj @ Y.T
     diagonal = sigma.reshape(-1)[:: k + 1]
     diagonal += _SCALE_FLOOR * float(diagonal.real.mean())
-    if penalty is not None:
+    signs = problem.signs_of(k)
+    if penalty is not None or signs is not None:
         sigma *= unit
-        diagonal += penalty
+        if signs is not None:
+            sigma *= signs[:, None] * signs
+        if penalty is not None:
+            diagonal += penalty
         scaled: Matrix = np.linalg.inv(sigma).T @ q
         return scaled
     B = np.linalg.inv(sigma)

@@ -13,19 +13,24 @@ from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh, minres
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.factor.choice import rows_are_ample
+from quadsense.methods.factor.given import signed_part
 from quadsense.methods.factor.passes import (
     Point,
     back_project,
     conjugate,
+    evaluate,
     project,
     weighted_rows_product,
 )
 from quadsense.methods.factor.program import Matrix, Program
+from quadsense.watch import look
 
 # Up to here the smallest eigenvector of an n-by-n matrix is cheaper found by decomposing it.
 _DENSE_ORDER = 200
 # Up to here a symmetric fit to sums of rows is formed to start from, by so many steps.
 _FORMED, _FIT_STEPS = 2000, 50
+# Fewer steps, but this many at least, where they would take more flops in all.
+_FIT_LEAST, _FIT_FLOPS = 5, 2e10
 # What a step of block Krylov costs beside its products, in flops of the same time.
 _STEP_FLOPS = 1.6e6
 # Block Krylov: steps, and rows carried beside the rank asked for, among which a weak
@@ -40,6 +45,8 @@ _WORTH_MORE = 0.7
 # A weight of the start is at least this share of the largest: a direction started
 # at zero would stay there, the gradient with respect to it being zero.
 _WEIGHT_FLOOR = 0.02
+# Unknowns that are thrown elsewhere at once, at most.
+_THROWN = 3
 
 
 def spectral_start(problem: Program, rank: int, rng: np.random.Generator) -> Matrix:
@@ -65,7 +72,7 @@ def spectral_start(problem: Program, rank: int, rng: np.random.Generator) -> Mat
     ``beta / rank`` for equal eigenvalues, whence ``c = sqrt(beta m / (n rank))`` here.
     """
     F = problem.F
-    if isinstance(F, Mixed):
+    if isinstance(F, Mixed) or problem.signs is not None:
         return _fitted_start(problem, F, rank, rng)
     m, n = F.shape
     beta = 1.0 if F.is_complex else 2.0
@@ -92,15 +99,26 @@ def spectral_start(problem: Program, rank: int, rng: np.random.Generator) -> Mat
     return found.Y
 
 
-def _fitted_start(problem: Program, F: Mixed, rank: int, rng: np.random.Generator) -> Matrix:
-    """Return the leading part of a symmetric fit: readings of sums are not all of one sign.
+def _fitted_start(problem: Program, F: Sensing, rank: int, rng: np.random.Generator) -> Matrix:
+    """Return the outer part of a symmetric fit: for readings that are not all of one sign.
 
     The fit is the smallest one, by some steps on ``K y = b``.
     """
     if F.n > _FORMED:
         return random_start(problem, rank, rng)
-    K = LinearOperator((F.m, F.m), dtype=np.float64, matvec=F.gram_times)
-    y, _ = minres(K, problem.b, maxiter=_FIT_STEPS)
+
+    def gram_times(y: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        look()
+        product = F.gram_times(y) if F.prefers_gram else F.forward(F.adjoint(y))
+        return np.asarray(product)
+
+    K = LinearOperator((F.m, F.m), dtype=np.float64, matvec=gram_times)
+    flops = 4.0 * F.raw.m * float(F.n) * min(F.n, F.raw.m)
+    steps = int(min(_FIT_STEPS, max(_FIT_LEAST, _FIT_FLOPS / flops)))
+    y, _ = minres(K, problem.b, maxiter=steps)
+    if problem.signs is not None:
+        values, vectors = eigh(F.adjoint(y))
+        return np.ascontiguousarray(signed_part(values, vectors, *problem.signs).T)
     count = min(rank, F.n)
     values, vectors = eigh(F.adjoint(y), subset_by_index=(F.n - count, F.n - 1))
     least = _WEIGHT_FLOOR * max(float(np.max(np.abs(values))), float(np.mean(np.abs(problem.b))))
@@ -166,6 +184,33 @@ def random_start(problem: Program, rank: int, rng: np.random.Generator) -> Matri
         Y = (Y + 1j * rng.standard_normal((rank, n))) / np.sqrt(2.0)
     scaled: Matrix = Y * np.sqrt(level / rank)
     return scaled
+
+
+def thrown(problem: Program, Y: Matrix, rng: np.random.Generator) -> Matrix:
+    """Return a factor some columns of which, that missed rows see, are somewhere else nearby.
+
+    For sparse rows: an unknown is seen by few of them, so that the others hardly mind.
+    """
+    U = problem.shared.sparse
+    assert U is not None
+    F = problem.F
+    point = evaluate(problem, Y, 1.0)
+    missed = (point.excess / problem.delta) ** 2
+    seen = abs(U)
+    blame = seen.T @ np.abs(F.unmixed(missed))
+    total = float(blame.sum())
+    if not total > 0.0:
+        return Y
+    count = min(int(rng.integers(1, _THROWN + 1)), int(np.count_nonzero(blame)))
+    columns = rng.choice(blame.size, size=count, replace=False, p=blame / total)
+    # As far as what the rows that see them read is large.
+    reads = np.sqrt(np.sum(np.abs(point.P) ** 2, axis=0))
+    far = (seen.T @ reads) / np.maximum(seen.T @ np.ones(U.shape[0]), 1e-300)
+    noise = random_start(problem, len(Y), rng)[:, columns]
+    noise *= far[columns] * np.sqrt(len(Y)) / np.linalg.norm(noise, axis=0)
+    moved = Y.copy()
+    moved[:, columns] += noise
+    return moved
 
 
 def descent_row(problem: Program, point: Point) -> tuple[Matrix, float, float]:

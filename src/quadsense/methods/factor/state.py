@@ -20,6 +20,7 @@ class Phase(StrEnum):
     HINGE = "hinge"
     LIFT = "lift"
     MET = "met"
+    LOCAL = "local"
     ROUNDED = "rounded"
     EXHAUSTED = "exhausted"
 
@@ -56,6 +57,8 @@ class FactoredState:
         The ratio that counts as met: 1, or less where a check of the claim asked for it.
     theta : float
         Share of each tolerance within which a residual costs nothing; 0: least squares.
+    level : int
+        Which of the program's weights least squares goes by.
     stage, stage_steps, slow_steps : int
         Penalty stage of a lift; steps in this stage or phase; the last ones in a row that
         gained little.
@@ -83,6 +86,7 @@ class FactoredState:
     memory: Memory = ()
     goal: float = 1.0
     theta: float = 0.0
+    level: int = 0
     stage: int = 0
     stage_steps: int = 0
     slow_steps: int = 0
@@ -96,7 +100,7 @@ class FactoredState:
     @property
     def finished(self) -> bool:
         """Whether another step would change nothing."""
-        return self.phase in (Phase.MET, Phase.ROUNDED, Phase.EXHAUSTED)
+        return self.phase in (Phase.MET, Phase.LOCAL, Phase.ROUNDED, Phase.EXHAUSTED)
 
 
 def why_not(state: FactoredState) -> Reason:

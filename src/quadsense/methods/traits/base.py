@@ -35,6 +35,10 @@ class Traits:
         What it needs of the operator: the rows, K (always or in some shapes), and K = I.
     mixes : bool
         Whether it takes readings that are sums over rows (`mix`): those have no row of their own.
+    local : bool
+        Whether without a tolerance it seeks a least of its own, and proves nothing: it has no gap.
+    constraints : bool
+        Whether it takes linear constraints and equalities.
     proves : bool
         Whether it can prove that nothing fits.
     preferences : frozenset of str
@@ -55,6 +59,8 @@ class Traits:
     random: ClassVar[bool]
     needs: ClassVar[frozenset[str]]
     mixes: ClassVar[bool] = False
+    local: ClassVar[bool] = False
+    constraints: ClassVar[bool] = False
     proves: ClassVar[bool] = False
     preferences: ClassVar[frozenset[str]] = frozenset({"any"})
     begins_anew: ClassVar[bool] = True
@@ -109,6 +115,7 @@ class Traits:
             and (cls.one_sided or not shape.one_sided)
             and (cls.without_tolerance or shape.target)
             and (cls.mixes or not shape.mixed)
+            and (cls.constraints or not shape.constrained)
             and shape.prefer in cls.preferences
             and (shape.orthonormal or "orthonormal" not in cls.needs)
         )
@@ -124,6 +131,7 @@ def missing_traits(kind: type[Any]) -> list[str]:
     for name, known in (("cones", CONES), ("needs", NEEDS)):
         if hasattr(kind, name) and not (getattr(kind, name) and getattr(kind, name) <= set(known)):
             missing.append(f"{name} among {', '.join(known)}")
-    if getattr(kind, "without_tolerance", False) and "gap" not in kind.options.names():
+    bounds = getattr(kind, "without_tolerance", False) and not getattr(kind, "local", False)
+    if bounds and "gap" not in kind.options.names():
         missing.append("an option 'gap', as it runs without a tolerance")
     return missing

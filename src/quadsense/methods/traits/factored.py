@@ -40,11 +40,13 @@ class FactoredTraits(Traits):
     """Descent on the factor of A."""
 
     name: ClassVar[str] = "factored"
-    summary: ClassVar[str] = "A positive semidefinite of low rank: descent on its factor"
+    summary: ClassVar[str] = "A of low rank, positive semidefinite or not: descent on its factor"
     cones: ClassVar[frozenset[Cone]] = frozenset({"rank"})
     mixes: ClassVar[bool] = True
-    one_sided: ClassVar[bool] = False
-    without_tolerance: ClassVar[bool] = False
+    constraints: ClassVar[bool] = True
+    one_sided: ClassVar[bool] = True
+    without_tolerance: ClassVar[bool] = True
+    local: ClassVar[bool] = True
     random: ClassVar[bool] = True
     needs: ClassVar[frozenset[str]] = frozenset({"rows"})
     preferences: ClassVar[frozenset[str]] = frozenset({"any", "least_squares"})

@@ -20,6 +20,7 @@ class PsdTraits(Traits):
     summary: ClassVar[str] = "A positive semidefinite: a fit, or a proof that there is none"
     cones: ClassVar[frozenset[Cone]] = frozenset({"psd"})
     mixes: ClassVar[bool] = True
+    constraints: ClassVar[bool] = True
     one_sided: ClassVar[bool] = True
     without_tolerance: ClassVar[bool] = True
     random: ClassVar[bool] = False
