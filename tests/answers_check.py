@@ -30,8 +30,6 @@ CLOSE = 1e-5
 SOLVER = 1e-6
 """What the truths themselves may be wrong by, likewise."""
 
-GAP = 1e-7
-
 WIDER = 0.01
 """An interval is at most so much of its width wider than the true one."""
 
@@ -56,12 +54,14 @@ def solve(case: answers.Case) -> Any:
 
 
 def gap_of(case: answers.Case) -> dict[str, float]:
-    """A small gap where the smallest worst error is asked for: alone it stops there."""
+    """Where the smallest worst error is asked for, which stops at the gap: one that is `CLOSE`."""
+    prefer = case.wish.get("prefer", "auto")
     other = "ridge" in case.wish or "weights" in case.question
-    least_error = case.wish.get("prefer", "auto") == "minimax" or (
-        "prefer" not in case.wish and not other
-    )
-    return {"gap": GAP} if not case.has_tolerance and least_error else {}
+    least_error = prefer == "minimax" or (prefer == "auto" and not other)
+    if case.has_tolerance or not least_error:
+        return {}
+    value = objectives.best(truth.model(case), "minimax")
+    return {"gap": min(0.01, 0.5 * CLOSE * (1.0 + value) / max(value, CLOSE))}
 
 
 def check(case: answers.Case) -> Outcome:
