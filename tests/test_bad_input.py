@@ -86,7 +86,7 @@ CASES = {
     "rank for psd": ({"rank": 1, "method": "psd"}, "'psd' cannot keep the rank of A low"),
     "rank zero": ({"rank": 0}, "rank must be 'auto', a pair .p, q. or a whole number between 1 and n = 3, got 0"),
     "rank above n": ({"rank": 4}, "between 1 and n = 3, got 4"),
-    "rank an array": ({"rank": np.array([1, 2])}, "rank must be 'auto' or a whole number"),
+    "rank an array": ({"rank": np.array([1, 2])}, "rank must be 'auto', a pair .p, q. or a whole number"),
     "psd an array": ({"psd": np.array([1, 2])}, "psd must be True, False or None"),
     "rank and not psd": ({"rank": 1, "psd": False}, "rank implies psd=True"),
     "psd a number": ({"psd": 2}, "psd must be True, False or None, got 2"),
