@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 import quadsense
+from quadsense.core.question import Question
 from quadsense.measurements.gram import make_gram
 from quadsense.methods import METHODS, Problem
 from quadsense.methods.best_positive import BestPositive
@@ -31,6 +32,17 @@ def _random(m, n, complex_, rank=None, noise=0.0, seed=0):
     X = draw((n, k)) + 1j * draw((n, k)) if complex_ else draw((n, k))
     b = np.sum(np.abs(U.conj() @ X) ** 2, axis=1) / k
     return U, b + noise * draw(m)
+
+
+def _asked(problem, rows, lo=None, hi=None, psd=True, least=1.0):
+    """The problem with a question about its readings."""
+    b = np.asarray(problem.b)
+    if lo is None:
+        lo, hi = np.full(b.size, -np.inf), np.full(b.size, np.inf)
+    reading = b if rows == "squares" else np.zeros_like(b)
+    free = np.zeros(b.size, bool)
+    question = Question(rows, lo, hi, np.geomspace(1.0, least, b.size), reading, free, psd=psd)
+    return replace(problem, question=question)
 
 
 def _twice(complex_):
@@ -80,6 +92,16 @@ def cases():
         add("psd projected", "psd", _problem(*low, 1e-2), 5, 9)
         add("psd interior", "psd", _problem(*low, 0.3), 2, 37 if c else 26)
         add("psd no delta", "best", _problem(*low, 1.0, target=False), 1, 3)
+
+        noisy = _problem(*_random(90, 6, c, rank=2, noise=0.3), 1.0, target=False)
+        b = np.asarray(noisy.b)
+        add("fista", "fista", _asked(noisy, "squares"), 5, 3)
+        near = b - 0.06, b + 0.06
+        add("fista ends", "fista", _asked(noisy, "squares", *near), 10, 9)
+        few = _problem(*_random(25, 6, c) if c else _random(18, 8, c), 1.0, target=False)
+        add("fista no cone", "fista", _asked(few, "squares", psd=False, least=1e-12), 1, 1)
+        far = np.where(b > np.median(b), 1.5 * b, -np.inf), np.where(b > np.median(b), np.inf, b)
+        add("fista misses", "fista", _asked(noisy, "slack_squares", *far), 1, 4)
 
         add("factored", "factored", _problem(*_random(120, 12, c, rank=2), 1e-10, rank=2), 1, 2)
         few, thrice = _random(30, 12, c, rank=2), {"max_restarts": 3}

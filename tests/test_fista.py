@@ -166,9 +166,7 @@ def on_unit_rows(U, question, start=0.0, **named):
     delta = np.ones(len(U))
     options = METHODS.traits("fista").options()
     b = np.zeros(len(U))
-    return Problem(
-        rows, b, delta, start, target=False, question=scaled, options=options, **named
-    )
+    return Problem(rows, b, delta, start, target=False, question=scaled, options=options, **named)
 
 
 def squares(b, weights, psd, lo=-np.inf, hi=np.inf):
@@ -197,7 +195,9 @@ def test_of_many_minimisers_the_nearest_to_the_start_is_taken(rng):
     F = np.stack([np.outer(u, u).ravel() for u in U])
     start = 0.7 * np.eye(6).ravel()
     nearest = start + np.linalg.pinv(F) @ (b - F @ start)
-    np.testing.assert_allclose(method.matrix(program, state).to_dense().ravel(), nearest, atol=1e-10)
+    np.testing.assert_allclose(
+        method.matrix(program, state).to_dense().ravel(), nearest, atol=1e-10
+    )
 
 
 @pytest.mark.parametrize("is_complex", [False, True])
@@ -354,6 +354,9 @@ def test_of_many_pairs_the_missed_ones_are_enough():
 def test_where_nothing_need_be_missed_all_is_met(rng):
     U = normal(rng, 60, 5, is_complex=False)
     v = forward(U, np.diag([3.0, 1.0, 1.0, 0.5, 0.1]))
-    lo, hi = np.where(np.arange(60) % 2, 0.8 * v, -np.inf), np.where(np.arange(60) % 3, 1.2 * v, np.inf)
+    lo, hi = (
+        np.where(np.arange(60) % 2, 0.8 * v, -np.inf),
+        np.where(np.arange(60) % 3, 1.2 * v, np.inf),
+    )
     result = quadsense.solve(U, bounds=(lo, hi), psd=True, slack="squares", method="fista")
     assert result.met and result.objective == 0.0

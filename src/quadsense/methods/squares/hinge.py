@@ -305,7 +305,7 @@ def _step(program: Program, state: State) -> State:
     D = 0.5 * (D + D.conj().T)
     change = L @ D @ L.conj().T
     along = np.asarray(F.forward(change))
-    t = _longest(program, state, along, np.linalg.eigvalsh(D), mu)
+    t = _longest(program, state, along, np.asarray(np.linalg.eigvalsh(D), np.float64), mu)
     A = state.A + t * change
     # Every few steps anew from A, as sums of changes round.
     iteration = state.iteration + 1
