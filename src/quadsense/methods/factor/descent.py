@@ -51,6 +51,9 @@ from quadsense.watch import look
 # Steps a stage, and penalties, of a lift.
 _LIFT_STEPS = 20
 _LIFT_PENALTY, _LIFT_GROWTH = 1e-3, 3.0
+# The same where rows are sparse: few of them carry most of what zero misses, and any penalty
+# beside that folds the rest up before it has spread out.
+_LIFT_PENALTY_SPARSE, _LIFT_GROWTH_SPARSE = 1e-7, 10.0
 _LEAST_DAMPING, _MOST_DAMPING = 1e-12, 1e8
 _DAMPING_FACTOR = 5.0
 # Where less than this of a step is taken, it was damped too little.
@@ -272,5 +275,8 @@ def _penalty(problem: Program, state: FactoredState) -> Vector:
     trace = problem.F.n * float(np.mean(np.abs(problem.b))) or 1.0
     # In this unit the penalty of a whole A weighs as much as the misfit of zero.
     unit = float(np.dot(problem.weight, problem.b**2)) / trace
-    penalty[state.rank :] = _LIFT_PENALTY * _LIFT_GROWTH**state.stage * unit
+    sparse = problem.shared.sparse is not None
+    least = _LIFT_PENALTY_SPARSE if sparse else _LIFT_PENALTY
+    growth = _LIFT_GROWTH_SPARSE if sparse else _LIFT_GROWTH
+    penalty[state.rank :] = least * growth**state.stage * unit
     return penalty
