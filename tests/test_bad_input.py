@@ -68,7 +68,7 @@ CASES = {
     ),
     "bounds infinite for gd": (
         {"b": None, "delta": None, "bounds": (0.0, [1, np.inf, 1]), "method": "gd"},
-        "method 'gd' cannot take one-sided bounds; 'minimax' and 'psd' can",
+        "method 'gd' cannot take one-sided bounds; 'minimax' and 'psd' and 'factored' can",
     ),
     "bounds nowhere": (
         {"b": None, "delta": None, "bounds": (np.inf, np.inf)},
@@ -84,7 +84,12 @@ CASES = {
     "rank and not psd": ({"rank": 1, "psd": False}, "rank implies psd=True"),
     "psd a number": ({"psd": 2}, "psd must be True, False or None, got 2"),
     "factored without rank": ({"method": "factored"}, "method 'factored' needs rank"),
-    "rank without delta": ({"delta": None, "rank": 1}, "rank needs delta or finite bounds"),
+    "rank of three signs": ({"rank": (1, 1, 1)}, r"got \(1, 1, 1\)"),
+    "rank of no sign": ({"rank": (0, 0)}, r"got \(0, 0\)"),
+    "rank of a negative count": ({"rank": (2, -1)}, r"got \(2, -1\)"),
+    "rank of halves": ({"rank": (0.5, 1)}, r"got \(0.5, 1\)"),
+    "signs above n": ({"rank": (2, 2)}, r"n = 3, got \(2, 2\); or a pair"),
+    "signs and psd": ({"rank": (1, 1), "psd": True}, r"rank=\(1, 1\) asks for signs"),
     "gap zero": ({"method": "minimax", "gap": 0.0}, "gap must lie strictly between 0 and 1"),
     "restarts negative": ({"rank": 1, "max_restarts": -1}, "max_restarts must be a whole number"),
     "violations negative": ({"allow_violations": -1}, "allow_violations must be a whole number"),

@@ -166,7 +166,7 @@ def test_what_a_registered_method_cannot_do_is_refused(toy):
     p = quadsense.datasets.gaussian(6, 15, seed=0)
     for wish, words in (
         ({"psd": True, "delta": 0.1}, "'toy' cannot keep A positive semidefinite; 'psd' can"),
-        ({}, "'toy' cannot run without a delta; 'minimax' and 'psd' can"),
+        ({}, "'toy' cannot run without a delta; 'minimax' and 'psd' and 'factored' can"),
         ({"delta": 0.1, "gap": 0.1}, "method 'toy' takes no 'gap'"),
         ({"delta": 0.1, "relaxation": 3.0}, "relaxation must lie between 0 and 2"),
     ):

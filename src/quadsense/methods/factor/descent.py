@@ -14,8 +14,9 @@ equations are small and by quasi-Newton steps elsewhere, through these phases:
 
 ``rank=None`` grows the rank by the steepest new direction until the tolerances are met.
 Where least squares is what is wanted, with a tolerance or without, it is settled before
-anything else is looked at.  The fit ends as ``rounded`` where every residual is within its tolerance but for its rounding
-bound, and that leaves no room: no other factor could be shown to be better.
+anything else is looked at.  The fit ends as ``rounded`` where every residual is within its
+tolerance but for its rounding bound, and that leaves no room: no other factor could be shown to
+be better.
 """
 
 from __future__ import annotations
