@@ -29,8 +29,9 @@ demo: $(VENV)/.installed  ## Solve a seeded problem of each kind with every meth
 test: $(VENV)/.installed-dev  ## Run the tests
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 
-test-deep: $(VENV)/.installed-dev  ## Solve 20,000 generated problems, check every claim
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/deep.py --count 20000 --seed 0 --jobs 2
+test-deep: $(VENV)/.installed-dev  ## Solve 44,000 generated problems, check every claim
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/deep.py --count 40000 --seed 0 --jobs 2
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/answers_check.py --count 4000
 
 $(OLDEST)/.installed: pyproject.toml tests/oldest.txt
 	$(PYTHON) -m venv --clear $(OLDEST)
@@ -69,9 +70,12 @@ bench: $(VENV)/.installed-bench  ## Peers against ours, as ratios (an hour)
 	$(BIN)/python benchmarks/peers.py
 	$(BIN)/python benchmarks/small.py
 	$(BIN)/python benchmarks/plans.py
+	$(BIN)/python benchmarks/answers.py
+	$(BIN)/python benchmarks/tasks.py
 
-bench-quick: $(VENV)/.installed-bench  ## The same on small problems (a minute)
+bench-quick: $(VENV)/.installed-bench  ## The same on small problems (minutes)
 	$(BIN)/python benchmarks/peers.py --quick
+	$(BIN)/python benchmarks/answers.py --quick
 
 clean:  ## Remove the environment and caches
 	rm -rf $(VENV) $(OLDEST) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

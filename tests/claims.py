@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+from fractions import Fraction
 from typing import Any
 
 import exact
@@ -18,6 +19,8 @@ from generator_rows import plain
 from quadsense.core.forms import FactorForm, MeasuredForm
 
 EPS = 2.0**-52
+EQUALITY = 1e3
+"""Roundings that an equality may be missed by."""
 Findings = list[tuple[str, str]]
 
 
@@ -30,10 +33,18 @@ def mass_of(matrix: Any) -> float:
     return abs(form.tau) + float(np.sum(np.abs(form.c))) + base
 
 
+def halves(form: FactorForm) -> list[tuple[int, Any]]:
+    """The columns of a factor by their sign."""
+    X = np.asarray(form.factor)
+    signs = np.ones(X.shape[1]) if form.signs is None else np.asarray(form.signs)
+    return [(1, X[:, signs > 0]), (-1, X[:, signs < 0])]
+
+
 def values_of(case: Case, matrix: Any) -> tuple[list[Any], list[float]]:
     """``u_i* A u_i`` exactly, and what may be wrong because A was rounded to be dense."""
     if isinstance(matrix.form, FactorForm):
-        return exact.factor_quadratic(case.rows, matrix.factor), [0.0] * case.m
+        parts = [exact.factor_quadratic(case.rows, X) for _, X in halves(matrix.form)]
+        return [p - q for p, q in zip(*parts, strict=True)], [0.0] * case.m
     A = np.asarray(matrix)
     values = exact.quadratic(case.rows, A)
     if not isinstance(matrix.form, MeasuredForm):
@@ -57,10 +68,36 @@ def met(case: Case, result: Any) -> Findings:
         if i in aside:
             continue
         over = crossing(lo[i], hi[i], values[i])
-        if over > room[i]:
+        if over > room[i] + (equality_room(case, result.matrix, i) if lo[i] == hi[i] else 0.0):
             findings.append(("wrong verdict", f"met, but row {i} is out by {over:.3g}"))
             break
-    return findings + cone_kept(case, result.matrix)
+    return findings + constraints_kept(case, result.matrix) + cone_kept(case, result.matrix)
+
+
+def equality_room(case: Case, matrix: Any, i: int) -> float:
+    """What an equality may be missed by: rounding, of readings of this size."""
+    square = exact.number(exact.squared_norms(case.rows[i : i + 1])[0])
+    return EQUALITY * case.n * EPS * square * (exact.norm(np.asarray(matrix)) + mass_of(matrix))
+
+
+def constraints_kept(case: Case, matrix: Any) -> Findings:
+    """Whether every linear constraint holds, exactly but for equalities."""
+    parts: list[Any] = [(1, np.asarray(matrix), False)]
+    if isinstance(matrix.form, FactorForm):
+        parts = [(sign, X, True) for sign, X in halves(matrix.form) if X.shape[1]]
+    size = exact.norm(np.asarray(matrix)) + mass_of(matrix)
+    for C, lo, hi in case.linear:
+        value = sum(
+            (sign * C.value(held, is_factor) for sign, held, is_factor in parts), Fraction(0)
+        )
+        over = crossing(lo, hi, value)
+        rounding = 8 * (case.n + case.m) * EPS * size * exact.norm(C.dense)
+        room = EQUALITY * rounding if lo == hi else 0.0
+        if isinstance(matrix.form, MeasuredForm):
+            room += rounding
+        if over > room:
+            return [("wrong verdict", f"met, but <C, A> is out by {over:.3g}, room {room:.3g}")]
+    return []
 
 
 def cone_kept(case: Case, matrix: Any) -> Findings:
@@ -72,6 +109,11 @@ def cone_kept(case: Case, matrix: Any) -> Findings:
     eigenvalues = np.linalg.eigvalsh(A / size) if size > 0 else np.zeros(case.n)
     tiny = 64 * case.n * EPS
     findings = []
+    if isinstance(case.options.get("rank"), tuple):
+        p, q = case.options["rank"]
+        if np.sum(eigenvalues > tiny) > p or np.sum(eigenvalues < -tiny) > q:
+            return [("wrong verdict", f"met with other signs than {p} and {q}: {eigenvalues}")]
+        return []
     if matrix.factor is None and eigenvalues[0] < -tiny:
         findings.append(("wrong verdict", f"met, with an eigenvalue of {eigenvalues[0]:.3g}"))
     rank = case.options.get("rank")
@@ -142,6 +184,8 @@ def infeasible(case: Case, result: Any, known: truth.Truth) -> Findings:
     lower, (lo, hi) = result.certificate.lower_bound, case.intervals
     if case.allowed or None in lo or None in hi or known.norm > _norm_bound(result):
         return []
+    if case.linear or any(low == high for low, high in zip(lo, hi, strict=True)):
+        return []  # ratios are of readings alone
     if lower > (1.0 + known.slack) * (1.0 + 1e-9):
         return [("wrong verdict", f"lower bound {lower:.6g}, but {1 + known.slack:.6g} is reached")]
     return []
@@ -149,9 +193,13 @@ def infeasible(case: Case, result: Any, known: truth.Truth) -> Findings:
 
 def optimal(case: Case, result: Any, known: truth.Truth) -> Findings:
     """OPTIMAL: both bounds hold for exactly evaluated matrices, and are as near as claimed."""
-    if case.has_target:
+    slack = case.options.get("slack") is not None
+    if case.has_target and not slack:
         return [("wrong verdict", "optimal where a tolerance was given")]
     certificate, findings = result.certificate, cone_kept(case, result.matrix)
+    findings += constraints_kept(case, result.matrix)
+    if slack or getattr(result, "prefer", "minimax") != "minimax" or case.linear:
+        return findings
     unit = exact.number(truth.largest_reading(case))
     values, room = values_of(case, result.matrix)
     errors = [abs(exact.number(v - b)) for v, b in zip(values, case.readings, strict=True)]

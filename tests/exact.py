@@ -99,25 +99,39 @@ def norm(A: Any) -> float:
     return size * float(np.linalg.norm(A / size)) if 0.0 < size < math.inf else size
 
 
-def rank_of_map(U: Any) -> int:
+def rank_of_map(U: Any, further: Any = ()) -> int:
     """Rank of ``A -> (u_i* A u_i)_i`` modulo a prime: never above the rank over the rationals.
 
     A rank of m therefore proves that the rows of the map are independent, whatever the rounding:
-    then a symmetric matrix fits any readings at all.
+    then a symmetric matrix fits any readings at all. `further` are rows of features to be added.
     """
     U = np.asarray(U)
-    features = []
+    rows = list(further)
     for u in U:
         (p, q), _ = integers(u.real, u.imag) if np.iscomplexobj(u) else integers(u, 0.0 * u)
-        p = np.array([int(x) % MODULUS for x in p], dtype=np.int64)
-        q = np.array([int(x) % MODULUS for x in q], dtype=np.int64)
-        j, k = np.triu_indices(len(p))
-        row = (p[j] * p[k] % MODULUS + q[j] * q[k] % MODULUS) % MODULUS
-        if np.iscomplexobj(U):
-            j, k = np.triu_indices(len(p), 1)
-            row = np.append(row, (p[j] * q[k] % MODULUS - q[j] * p[k] % MODULUS) % MODULUS)
-        features.append(row)
-    return _rank(np.array(features))
+        rows.append(features(residues(p), residues(q), np.iscomplexobj(U)))
+    return _rank(np.array(rows))
+
+
+def residues(values: Any) -> Any:
+    """Integers modulo the prime."""
+    flat = [int(value) % MODULUS for value in np.ravel(values)]
+    return np.array(flat, dtype=np.int64).reshape(np.shape(values))
+
+
+def features(p: Any, q: Any, complex_: bool) -> Any:
+    """``u u*`` for ``u = p + i q`` as a row on the unknowns, modulo the prime."""
+    real = (np.outer(p, p) % MODULUS + np.outer(q, q) % MODULUS) % MODULUS
+    imaginary = (np.outer(q, p) % MODULUS - np.outer(p, q) % MODULUS) % MODULUS
+    return upper(real, imaginary, complex_)
+
+
+def upper(real: Any, imaginary: Any, complex_: bool) -> Any:
+    """Upper triangle of a Hermitian matrix, then that of its imaginary part where complex."""
+    row = real[np.triu_indices(len(real))]
+    if complex_:
+        row = np.append(row, imaginary[np.triu_indices(len(real), 1)])
+    return row
 
 
 def _rank(G: Any) -> int:

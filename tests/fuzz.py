@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import claims
+import claims_wishes
 import exact
 import numpy as np
 import truth
@@ -29,8 +30,15 @@ FAILURES = (
 """Categories that must not occur at all, the gravest first."""
 
 UNDECIDED = "undecided-but-clear"
+WISHES = ("wish", "constraints", "equalities", "weights", "beside", "rank")
 OWN_LIMIT = ("gd", "sgd", "cg", "closed_form")
 """Methods that may end undecided where their documentation says so."""
+
+KEPT = (
+    "status", "message", "verdict", "n_iter", "max_residual", "max_ratio", "unique", "prefer",
+    "objective", "objective_bounds", "optimal",
+)  # fmt: skip
+"""What a file keeps to the last digit."""
 
 LIMITS = {"max_iter", "time_limit", "callback"}
 
@@ -82,8 +90,10 @@ def key_of(case: Case) -> tuple[str, str, str]:
 def words_of(case: Case) -> str:
     """The case in a few words, for the list of failures."""
     labels = case.labels
+    wishes = {k: v for k, v in labels.items() if k in WISHES and v not in ("", "none", "auto")}
     parts = [
         f"m={case.m}, n={case.n}, {labels['field']}",
+        *(f"{name} {value}" for name, value in wishes.items()),
         labels["storage"] if labels["storage"] != "plain" else "",
         f"{labels['norms']} norms" if labels["norms"] != "ordinary" else "",
         f"{labels['delta']} delta" if labels["delta"] else "",
@@ -139,6 +149,7 @@ def verify(case: Case, result: Any) -> bool:
     """Whether the result, and its certificate alone, are found true on the same data."""
     with Strict():
         data, b, question = case.data()
+        question.pop("weights", None)  # the certificate holds them
         whole = bool(result.verify(data, b, **question))
         return whole and bool(result.certificate.verify(data, b, **question))
 
@@ -232,8 +243,14 @@ def judge(case: Case, result: Any) -> list[tuple[str, str]]:
         if not LIMITS & case.options.keys() and case.options.get("schedule") != "paper":
             findings.append(("wrong verdict", f"{status} without a limit"))
         findings.append(("limit", str(status)))
+    elif str(status) == "local":
+        if case.has_target or case.cone != "rank":
+            findings.append(("wrong verdict", f"local: {result.message}"))
     else:
         findings.append(undecided(case, result, known))
+    if status in (Status.MET, Status.OPTIMAL) and not len(result.set_aside):
+        values, room = claims.values_of(case, result.matrix)
+        findings += claims_wishes.objective(case, result, values, room)
     return findings + claims.numbers(case, result)
 
 
@@ -263,7 +280,7 @@ def checks(case: Case, result: Any) -> list[tuple[str, str]]:
 
 def what_is_lost(result: Any, again: Any) -> str:
     """What differs after saving and loading, beyond rounding; empty where nothing does."""
-    for name in ("status", "message", "verdict", "n_iter", "max_residual", "max_ratio", "unique"):
+    for name in KEPT:
         if repr(getattr(result, name)) != repr(getattr(again, name)):
             return f"{name}: {getattr(result, name)!r} became {getattr(again, name)!r}"
     for name in ("violations", "set_aside", "suspects", "residuals"):
@@ -281,6 +298,8 @@ def undecided(case: Case, result: Any, known: truth.Truth) -> tuple[str, str]:
     said = f"{result.status}: {result.message}"
     limited = bool(LIMITS & case.options.keys())
     method = case.labels["method"]
+    if case.options.get("slack") is not None:
+        return ("undecided", f"slack | {said}")
     if case.allowed:
         return ("no set found", f"{known.verdict}, {'clear' if known.clear else ''} | {said}")
     if not case.has_target:

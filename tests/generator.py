@@ -10,12 +10,18 @@ from typing import Any
 
 import exact
 import generator_rows as rows
+import generator_wishes as wishes
 import numpy as np
 from generator_question import ask, pick
+from linear import Linear
 
 import quadsense
+from quadsense.core.matrix import SensedMatrix
 
 DESCENTS = ("gd", "sgd")
+
+WISHES = 20_000
+"""Seeds below ask for any fit, as they always did."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +89,23 @@ class Case:
         return "psd" if positive else "symmetric"
 
     @property
+    def positive(self) -> bool:
+        """Whether only positive semidefinite matrices are sought."""
+        return self.cone != "symmetric" and not isinstance(self.options.get("rank"), tuple)
+
+    @cached_property
+    def linear(self) -> list[tuple[Linear, Any, Any]]:
+        """Trace and constraints: ``<C, A>`` and its ends, None where infinite."""
+        listed: list[Any] = []
+        trace = self.options.get("trace")
+        if trace is not None:
+            ends = trace if isinstance(trace, tuple) else (trace, trace)
+            listed.append((Linear(np.eye(self.n)), *ends))
+        for C, lo, hi in self.options.get("constraints", ()):
+            listed.append((_linear(C), lo, hi))
+        return [(C, *exact.fractions([lo, hi])) for C, lo, hi in listed]
+
+    @property
     def allowed(self) -> int:
         """Measurements that may be set aside."""
         return int(self.options.get("allow_violations", 0))
@@ -121,8 +144,23 @@ class Case:
         return quadsense.Measurements(self.U, self.b, **now), None, later
 
 
+def _linear(C: Any) -> Linear:
+    """A constraint's matrix as it was given."""
+    if isinstance(C, tuple):
+        return Linear(*C)
+    if isinstance(C, SensedMatrix):
+        return Linear(C.factor, np.ones(C.factor.shape[1]))
+    return Linear(rows.as_read(C))
+
+
 def problem(seed: int) -> Case:
-    """The case of this seed: always the same."""
+    """The case of this seed: always the same. From `WISHES` on, one A of all that fit is asked."""
+    if seed < WISHES:
+        return _problem(seed)
+    return wishes.add(_problem(seed), np.random.default_rng([20251, seed]))
+
+
+def _problem(seed: int) -> Case:
     rng = np.random.default_rng([20250, seed])
     notes: list[str] = []
     complex_ = rng.random() < 0.4

@@ -5,7 +5,10 @@ import numpy as np
 import scipy.sparse as sp
 from helpers import gaussian_rows
 
+from quadsense.measurements.dense import Dense
 from quadsense.measurements.probes import Probes
+from quadsense.measurements.sparse import Sparse
+from quadsense.measurements.stack import Axes, Stack
 
 MOST_BYTES = 2**24
 
@@ -91,16 +94,36 @@ def _arrays(rng, m, n, complex_, folder):
     yield "memmap", np.load(folder / "U.npy", mmap_mode="r"), narrow.astype(U.dtype), {}
     yield "sparse", sp.csr_array(U), U, {}
     yield "strict", array_api_strict.asarray(U), U, {}
+    yield "stacked", *_stacked(Dense, lambda rows: Sparse(sp.csr_array(rows)), U), {}
+    yield "stacked strict", *_stacked(_foreign, _foreign, U), {}
     if not complex_:
         yield "integers", (W := np.rint(8 * U).astype(np.int16)), W.astype(np.float64), {}
     if complex_:
         yield "conjugated", U.conj(), U, {"conjugate": True}
+        given, rows = _stacked(Dense, lambda rows: Sparse(sp.csr_array(rows)), U.conj())
+        yield "stacked conjugated", given, rows.conj(), {"conjugate": True}
 
 
-ARRAYS = ("dense", "unit norm", "fortran", "strided", "float32", "memmap", "sparse", "strict")
+def _foreign(rows):
+    return Dense(array_api_strict.asarray(rows))
+
+
+def _stacked(first, second, U):
+    """Two rows of one kind, the unit vectors, the rest of another kind; the same in an array."""
+    m, n = U.shape
+    head = first(U[:2])
+    stack = Stack(head, Stack(Axes(n, head), second(U[2 : m - n])))
+    return stack, np.concatenate([U[:2], np.eye(n), U[2 : m - n]])
+
+
+ARRAYS = (
+    "dense", "unit norm", "fortran", "strided", "float32", "memmap", "sparse", "strict", "stacked",
+    "stacked strict",
+)  # fmt: skip
 NAMES = [
     *(f"{name} {word}" for word in ("real", "complex") for name in (*ARRAYS, "kronecker")),
-    "integers real", "conjugated complex", "masked fft", "masked fft conjugated",
+    "integers real", "conjugated complex", "stacked conjugated complex",
+    "masked fft", "masked fft conjugated",
 ]  # fmt: skip
 """Of all cases."""
 

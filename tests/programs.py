@@ -73,7 +73,7 @@ def least_slack(s: Any, positive: bool) -> Found | None:
     far = 1e7 * s.scale  # ends that no matrix of moderate size reaches
     rows = [
         i
-        for i in range(len(s.V))
+        for i in range(s.size)
         if (s.lo[i] is not None and s.lo[i] > -far) or (s.hi[i] is not None and s.hi[i] < far)
     ]
     if not rows:
@@ -92,7 +92,7 @@ def _well_posed(s: Any, F: Any) -> bool:
     if not live.size:
         return True
     values = np.linalg.svd(live, compute_uv=False)
-    rank = exact.rank_of_map(s.V[np.any(s.V != 0, axis=1)])
+    rank = s.rank(s.live)
     return rank == 0 or bool(np.sum(values > 1e-5 * values[0]) == rank)
 
 
@@ -103,11 +103,11 @@ def _symmetric(s: Any, rows: list[int], weights: Any) -> Found | None:
     the program well scaled however uneven the weights are.
     """
     n, complex_ = s.V.shape[1], np.iscomplexobj(s.V)
-    F = features(s.V[rows])
+    F = s.features(rows)
     order = np.argsort(weights)  # heavy rows first: stable by rows
     G = (F / weights[:, None])[order]
     Q, R, columns = sl.qr(G, mode="economic", pivoting=True)
-    full = exact.rank_of_map(s.V[rows])
+    full = s.rank(rows)
     rank = min(full, int(np.sum(np.abs(np.diag(R)) > 1e-14 * abs(R[0, 0]))))
     Q, R = Q[:, :rank], R[:rank, :rank]
     back = np.empty_like(Q)
@@ -162,7 +162,7 @@ def s_has_width(s: Any, rows: list[int]) -> bool:
 
 def _ends(s: Any, rows: list[int], A: Any) -> tuple[Any, Any]:
     """Ends relative to the values of A, in units of the rows, exactly computed."""
-    values = exact.quadratic(s.V[rows], A)
+    values = s.values(A, False, rows)
     lows, highs = np.full(len(rows), -np.inf), np.full(len(rows), np.inf)
     for k, i in enumerate(rows):
         if s.lo[i] is not None:
@@ -175,7 +175,7 @@ def _ends(s: Any, rows: list[int], A: Any) -> tuple[Any, Any]:
 def _positive(s: Any, rows: list[int], weights: Any) -> Found | None:
     """By Clarabel: minimise s over ``A >= 0``; the bound is the dual objective, made safe."""
     n, complex_ = s.V.shape[1], np.iscomplexobj(s.V)
-    F = features(s.V[rows]) / weights[:, None]
+    F = s.features(rows) / weights[:, None]
     zero = np.zeros((n, n), dtype=complex if complex_ else float)
     lows, highs = _ends(s, rows, zero)
     keep_low, keep_high = np.isfinite(lows), np.isfinite(highs)

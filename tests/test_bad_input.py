@@ -51,24 +51,30 @@ CASES = {
     "U object": ({"data": U.astype(object)}, "U must hold numbers, got an array of type object"),
     "U text": ({"data": [["a"], ["b"], ["c"]]}, "U must hold numbers"),
     "U ragged": ({"data": [[1, 2], [3]]}, "U is not a rectangular array"),
-    "delta zero": ({"delta": 0.0}, r"delta must be positive, got 0\.0"),
-    "delta negative": ({"delta": -1}, "delta must be positive, got -1"),
+    "delta negative": ({"delta": -1}, "delta must not be negative, got -1"),
     "delta nan": ({"delta": np.nan}, r"delta must be finite, but delta\[0\] is nan"),
     "delta of wrong length": ({"delta": [0.1, 0.1]}, r"delta has shape \(2,\)"),
-    "one delta zero": ({"delta": [0.1, 0.0, 0.1]}, r"delta\[1\] must be positive, got 0\.0"),
+    "one delta negative": (
+        {"delta": [0.1, -0.2, 0.1]},
+        r"delta\[1\] must not be negative, got -0\.2",
+    ),
+    "delta zero for gd": (
+        {"delta": [0.1, 0.0, 0.1], "method": "gd"},
+        "method 'gd' cannot take equalities; 'cg' and 'minimax' and 'psd' and 'factored' can",
+    ),
     "rtol negative": ({"rtol": -0.1}, "rtol must be a finite number, not negative, got -0.1"),
     "rtol alone on zero": (
         {"delta": None, "rtol": 0.1, "b": bad(0.0, 1, B)},
         "the tolerance of row 1 is zero",
     ),
-    "bounds and b": ({"bounds": (0, 1)}, "bounds replaces b, delta and rtol"),
+    "bounds and b": ({"bounds": (0, 1)}, "bounds replaces delta and rtol"),
     "bounds crossed": (
         {"b": None, "delta": None, "bounds": ([0, 5, 0], [1, 2, 1])},
         r"row 1 has lo = 5\.0 and hi = 2\.0",
     ),
     "bounds infinite for gd": (
         {"b": None, "delta": None, "bounds": (0.0, [1, np.inf, 1]), "method": "gd"},
-        "method 'gd' cannot take one-sided bounds; 'minimax' and 'psd' and 'factored' can",
+        "method 'gd' cannot take one-sided bounds; 'minimax' and 'psd' and 'factored' and 'conic' and 'fista' can",
     ),
     "bounds nowhere": (
         {"b": None, "delta": None, "bounds": (np.inf, np.inf)},

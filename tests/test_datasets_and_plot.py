@@ -90,6 +90,8 @@ def test_the_bound_is_drawn_only_where_it_holds(scale):
         "quadsense.spectral",
         "quadsense.core.theory",
         "quadsense.core.noise",
+        "quadsense.sigma",
+        "quadsense.compare",
         "quadsense.core.matrix",
         "quadsense.measurements.base",
         "quadsense.measurements.oracle",

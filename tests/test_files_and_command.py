@@ -338,7 +338,7 @@ def test_json_has_the_verdict(run, data):
     ("arguments", "message"),
     [
         (["solve", "absent.npz", "--delta", "1"], "absent.npz does not exist"),
-        (["solve", "DATA", "--delta", "0"], "delta must be positive"),
+        (["solve", "DATA", "--delta", "-1"], "delta must not be negative"),
         (["solve", "DATA", "--delta", "1", "-o", "absent/r.npz"], "folder absent does not exist"),
         (["solve", "DATA", "--delta", "1", "--dense", "/"], "is a directory"),
         (["solve", "DATA", "--delta", "1", "--method", "newton"], "Invalid value for '--method'"),

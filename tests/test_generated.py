@@ -1,11 +1,13 @@
 """Generated problems over everything that `solve` accepts, against independent truth.
 
-Three hundred of them here; ``make test-deep`` runs 20,000.
+Three hundred that ask for any fit here, three hundred that ask for more; ``make test-deep`` runs
+20,000 of each.
 """
 
 import deep
 import fuzz
 import generator
+import generator_wishes
 import numpy as np
 import pytest
 
@@ -35,7 +37,9 @@ def test_rows_set_aside_do_not_lead_the_start_of_a_low_rank_fit_astray(seed):
     assert deep.run(seed).status == "met"
 
 
-@pytest.mark.parametrize("first", range(0, 300, CHUNK))
+@pytest.mark.parametrize(
+    "first", [*range(0, 300, CHUNK), *range(generator.WISHES, generator.WISHES + 300, CHUNK)]
+)
 def test_generated_problems_end_in_true_and_checkable_verdicts(first):
     outcomes = [deep.run(seed) for seed in range(first, first + CHUNK)]
     assert [(o.seed, o.findings) for o in outcomes if deep.is_failure(o)] == []
@@ -68,3 +72,18 @@ def test_the_generator_reaches_every_kind_of_problem():
     }  # fmt: skip
     assert {"zero row", "duplicates", "near-duplicates"} <= {n for c in cases for n in c.notes}
     assert {case.wrapped for case in cases} == {"arrays", "Measurements", "later"}
+
+
+def test_the_generator_reaches_every_kind_of_wish():
+    cases = [generator.problem(seed) for seed in range(generator.WISHES, generator.WISHES + 500)]
+    seen = {n: {c.labels.get(n) for c in cases} for n in ("wish", "constraints", "rank", "beside")}
+    slacks = {"slack max", "slack sum", "slack squares"}
+    assert seen["wish"] == {*generator_wishes.PREFERENCES} | slacks
+    assert seen["constraints"] == {"none", "trace", "linear", "both"}
+    assert seen["rank"] == {None, "(p, q)"} and seen["beside"] == {"", "b"}
+    given = {name for case in cases for name in (*case.options, *case.question)}
+    assert {"ridge", "prior", "weights", "trace", "constraints", "slack", "prefer"} <= given
+    assert any("equalities" in case.labels for case in cases)
+    ranks = [case for case in cases if case.cone == "rank"]
+    assert {case.has_target for case in ranks} == {True, False}
+    assert {"lower", "upper", "mixed"} & {case.labels["bounds"] for case in ranks}

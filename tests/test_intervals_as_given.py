@@ -57,10 +57,13 @@ def test_a_delta_for_intervals_is_refused():
         quadsense.solve(data, rtol=0.5)
 
 
-def test_readings_beside_intervals_in_a_file_are_refused(tmp_path):
-    np.savez(tmp_path / "d.npz", U=np.eye(2), b=np.ones(2), lo=np.zeros(2), hi=np.ones(2))
-    with pytest.raises(ValueError, match="holds b beside lo and hi"):
-        Measurements.open(tmp_path / "d.npz")
+def test_readings_beside_intervals_are_kept_in_a_file(tmp_path):
+    np.savez(tmp_path / "d.npz", U=np.eye(2), b=[3.0, 0.5], lo=np.zeros(2), hi=np.ones(2))
+    data = Measurements.open(tmp_path / "d.npz")
+    assert data.from_bounds and data.readings.tolist() == [3.0, 0.5]
+    assert data.b.tolist() == [0.5, 0.5] and data.hi.tolist() == [1.0, 1.0]
+    data.save(tmp_path / "e.npz")
+    assert Measurements.open(tmp_path / "e.npz").readings.tolist() == [3.0, 0.5]
 
 
 @pytest.mark.parametrize("size", [1e-81, 1e-40, 1.0, 1e81])

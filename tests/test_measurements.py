@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import quadsense
+from quadsense import Measurements
 from quadsense.measurements.gram import ExplicitGram, MatrixFreeGram, SparseGram
 from quadsense.plan import make_plan, shape_of
 
@@ -233,3 +234,46 @@ def test_rows_of_extreme_norm_keep_their_directions(kind, rng):
         K = np.asarray(data.unit_rows.gram_block(slice(0, 6), slice(0, 6)))
     np.testing.assert_allclose(np.asarray(data.unit_rows.norms), norms, rtol=1e-13)
     np.testing.assert_allclose(K, (U @ U.T) ** 2, atol=1e-14)
+
+
+def test_weights_and_readings_beside_bounds_are_kept_as_given(tmp_path, rng):
+    U, b, w = rng.standard_normal((4, 2)), np.array([5.0, 0.1, -3.0, 0.0]), [0.0, 1.0, 2.0, 3.0]
+    data = Measurements(U, b, bounds=(-1.0, [1.0, 2.0, np.inf, 1.0]), weights=w)
+    assert data.readings.tolist() == b.tolist() and data.weights.tolist() == w
+    assert data.from_bounds and data.b.tolist() == [0.0, 0.5, -1.0, 0.0]
+    data.save(tmp_path / "d.npz")
+    again = Measurements.open(tmp_path / "d.npz")
+    for one in (again, data.with_ends(data.ends), data.set_aside([0]), data.constrained(1.0)):
+        assert one.readings.tolist() == b.tolist() and one.weights.tolist() == w
+    np.testing.assert_array_equal(again.hi, data.hi)
+    assert Measurements(U, bounds=(-1.0, 1.0)).readings is None
+    with pytest.raises(ValueError, match="are intervals"):
+        again.with_tolerance(1.0)
+
+
+def test_one_weight_for_all_stays_one_number(tmp_path, rng):
+    data = Measurements(rng.standard_normal((4, 2)), np.ones(4), delta=0.1, weights=2)
+    assert data.weights == 2.0 and isinstance(data.weights, float)
+    for one in (data.with_tolerance(0.2), data.without_tolerance(), data.constrained((0, 1))):
+        assert one.weights == 2.0 and one.readings.tolist() == [1.0] * 4
+    data.save(tmp_path / "d.npz")
+    again = Measurements.open(tmp_path / "d.npz")
+    assert again.weights == 2.0 and again.readings.tolist() == [1.0] * 4
+    assert Measurements(np.eye(2), np.ones(2)).weights is None
+
+
+@pytest.mark.parametrize(
+    ("named", "message"),
+    [
+        ({"weights": -1.0}, r"weights must not be negative, got -1\.0"),
+        ({"weights": [1.0, -2.0]}, r"weights\[1\] must not be negative, got -2\.0"),
+        ({"weights": [1.0, np.inf]}, r"weights must be finite, but weights\[1\] is inf"),
+        ({"weights": [1.0]}, r"weights has shape \(1,\), but must have shape \(2,\)"),
+        ({"b": [1.0, np.nan], "bounds": (0, 1)}, r"b must be finite, but b\[1\] is nan"),
+        ({"b": [1.0, 1.0], "bounds": (0, 1), "delta": 1}, "bounds replaces delta and rtol"),
+        ({"b": [1.0, 1.0], "bounds": (0, 1), "rtol": 1.0}, "bounds replaces delta and rtol"),
+    ],
+)
+def test_bad_weights_and_readings_are_named(named, message):
+    with pytest.raises(ValueError, match=message):
+        Measurements(np.eye(2), **({"b": [1.0, 1.0]} | named))

@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "theory.md").read_text(encoding="utf-8")
 FILES = sorted((ROOT / "src" / "quadsense").rglob("*.py"))
 AUTHORS = r"Higham|Rump|Ozaki|Dekker|Gondzio|Mehrotra|Nocedal|Beck|O'Donoghue|Tong|Luo|Cox|Nesterov"
+AUTHORS += r"|Knuth|Rockafellar"
 
 
 def prose(path):

@@ -24,6 +24,7 @@ import exact
 import numpy as np
 import programs
 from generator import Case
+from linear import Linear
 
 CLEAR = 0.01
 SMALLEST_WIDTH = 1e-10
@@ -76,20 +77,52 @@ class System:
     hi: list[Fraction | None]
     weight: list[Fraction]
     scale: Fraction
+    linear: tuple[Linear, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Number of rows, constraints among them."""
+        return len(self.lo)
 
     @cached_property
     def live(self) -> list[int]:
         """Rows that are not zero."""
-        return [i for i, v in enumerate(self.V) if np.any(v != 0)]
+        found = [i for i, v in enumerate(self.V) if np.any(v != 0)]
+        return found + [len(self.V) + k for k, C in enumerate(self.linear) if np.any(C.dense != 0)]
 
     def without(self, rows: Any) -> System:
         """The system without some rows."""
-        keep = [i for i in range(len(self.V)) if i not in rows]
+        keep = [i for i in range(self.size) if i not in rows]
         return System(
-            self.V[keep],
+            self.V[[i for i in keep if i < len(self.V)]],
             *([part[i] for i in keep] for part in (self.lo, self.hi, self.weight)),
             self.scale,
+            self.linear,
         )
+
+    def values(self, A: Any, is_factor: bool, rows: Any = None) -> list[Fraction]:
+        """What A, or ``X X*`` of a factor, reads on these rows, or on all, exactly."""
+        rows = range(self.size) if rows is None else rows
+        probes = [i for i in rows if i < len(self.V)]
+        found = (exact.factor_quadratic if is_factor else exact.quadratic)(self.V[probes], A)
+        rest = [self.linear[i - len(self.V)] for i in rows if i >= len(self.V)]
+        return found + [C.value(A, is_factor) for C in rest]
+
+    def features(self, rows: Any) -> Any:
+        """The map of these rows on the basis of `programs`."""
+        probes = [i for i in rows if i < len(self.V)]
+        top = programs.features(self.V[probes])
+        rest = [self.linear[i - len(self.V)] for i in rows if i >= len(self.V)]
+        basis = programs.basis(self.V.shape[1], np.iscomplexobj(self.V))
+        below = [[np.vdot(C.dense, E).real for E in basis] for C in rest]
+        return np.vstack([top, np.array(below)]) if rest else top
+
+    def rank(self, rows: Any) -> int:
+        """Rank of the map of these rows, by exact arithmetic."""
+        probes = [i for i in rows if i < len(self.V)]
+        complex_ = np.iscomplexobj(self.V)
+        rest = [self.linear[i - len(self.V)] for i in rows if i >= len(self.V)]
+        return exact.rank_of_map(self.V[probes], [C.features(complex_) for C in rest])
 
     def slack_of(self, values: list[Fraction]) -> Fraction:
         """The least s at these values of ``u_i* A u_i``, exactly."""
@@ -119,6 +152,10 @@ def system(case: Case) -> System:
     for v, low, high in zip(V, lows, highs, strict=True):
         if np.any(v != 0):
             needed += [low or 0, -(high or 0)]
+    for _, low, high in case.linear:
+        needed += [low or 0, -(high or 0)]
+    lows += [low for _, low, _ in case.linear]
+    highs += [high for _, _, high in case.linear]
     scale = max(needed)
     if scale == 0:
         ends = [abs(end) for end in (*lows, *highs) if end]
@@ -128,8 +165,8 @@ def system(case: Case) -> System:
         both = low is not None and high is not None
         weights.append((high - low) / 2 if both and low < high else scale)
     if not case.has_target:  # plain errors, in the user's units
-        weights = [_unit_of(case, i, scale) for i in range(case.m)]
-    return System(V, lows, highs, weights, scale)
+        weights = [_unit_of(case, i, scale) for i in range(case.m)] + weights[case.m :]
+    return System(V, lows, highs, weights, scale, tuple(C for C, _, _ in case.linear))
 
 
 def _unit_of(case: Case, i: int, scale: Fraction) -> Fraction:
@@ -166,6 +203,13 @@ def of(case: Case) -> Truth:
 def _known(case: Case) -> Any:
     """The matrix in mind, where it is one of those that are sought, as a factor or dense."""
     rank = case.options.get("rank")
+    if isinstance(rank, tuple):
+        A = case.known @ case.known.conj().T if case.known_is_factor else case.known
+        size = exact.norm(A)
+        eigenvalues = np.linalg.eigvalsh(A / size) if size > 0 else np.zeros(case.n)
+        signs = [int(np.sum(sign * eigenvalues > 1e-12)) for sign in (1.0, -1.0)]
+        fits = signs[0] <= rank[0] and signs[1] <= rank[1]
+        return (case.known, case.known_is_factor) if fits else None
     if case.cone == "symmetric":
         return case.known, case.known_is_factor
     if not case.known_is_factor:
@@ -176,7 +220,7 @@ def _known(case: Case) -> Any:
 
 def decide(case: Case, s: System, known: Any) -> Truth:
     """The truth of one system of intervals."""
-    stated = _contradiction(s, case.cone)
+    stated = _contradiction(s, case.positive)
     if stated > 0 and case.has_target:
         clear = stated >= CLEAR and _visible(s, stated)
         return Truth("infeasible", clear, "rows contradict exactly", lower=stated)
@@ -188,7 +232,7 @@ def decide(case: Case, s: System, known: Any) -> Truth:
         best = _better(best, _witness(case, s, held, is_factor, "known"))
     if best.clear and case.has_target:
         return best
-    found = programs.least_slack(s, positive=case.cone != "symmetric")
+    found = programs.least_slack(s, positive=case.positive)
     if found is not None:
         relaxed = _witness(case, s, *found.matrix, "solver")
         if case.cone != "rank" or case.options["rank"] == "auto":
@@ -205,7 +249,7 @@ def decide(case: Case, s: System, known: Any) -> Truth:
 
 def _visible(s: System, slack: float) -> bool:
     """Whether float64 can see by how much the ends are missed."""
-    least = min(exact.number(s.weight[i] / s.scale) for i in range(len(s.V)))
+    least = min(exact.number(s.weight[i] / s.scale) for i in range(s.size))
     return slack * least >= SMALLEST_WIDTH
 
 
@@ -223,8 +267,7 @@ def _better(one: Truth, other: Truth) -> Truth:
 
 def _witness(case: Case, s: System, held: Any, is_factor: bool, name: str) -> Truth:
     """What an explicit matrix shows, in exact arithmetic."""
-    values = (exact.factor_quadratic if is_factor else exact.quadratic)(s.V, held)
-    slack = s.slack_of(values)
+    slack = s.slack_of(s.values(held, is_factor))
     A = held @ held.conj().T if is_factor else held
     norm = exact.norm(A)
     scale = max(exact.number(s.scale), norm)
@@ -240,20 +283,20 @@ def _witness(case: Case, s: System, held: Any, is_factor: bool, name: str) -> Tr
 
 def _independent(s: System) -> bool:
     """Whether any readings at all can be fitted by a symmetric matrix, exactly."""
-    bounded = [i for i in range(len(s.V)) if s.lo[i] is not None or s.hi[i] is not None]
-    return not bounded or exact.rank_of_map(s.V[bounded]) == len(bounded)
+    bounded = [i for i in range(s.size) if s.lo[i] is not None or s.hi[i] is not None]
+    return not bounded or s.rank(bounded) == len(bounded)
 
 
-def _contradiction(s: System, cone: str) -> float:
+def _contradiction(s: System, positive: bool) -> float:
     """Largest slack that one row, or two equal ones, need by themselves, exactly."""
     worst = Fraction(-1)
     for i, v in enumerate(s.V):
         zero = not np.any(v != 0)
         if s.lo[i] is not None and zero:
             worst = max(worst, s.lo[i] / s.weight[i])
-        if s.hi[i] is not None and (zero or cone != "symmetric"):
+        if s.hi[i] is not None and (zero or positive):
             worst = max(worst, -s.hi[i] / s.weight[i])
-    for i, j in itertools.permutations(s.live, 2):
+    for i, j in itertools.permutations([i for i in s.live if i < len(s.V)], 2):
         if s.lo[i] is not None and s.hi[j] is not None and np.array_equal(s.V[i], s.V[j]):
             worst = max(worst, (s.lo[i] - s.hi[j]) / (s.weight[i] + s.weight[j]))
     return exact.number(worst)

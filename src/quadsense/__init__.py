@@ -17,6 +17,7 @@ import scipy.sparse.linalg  # noqa: F401
 from quadsense.certificate import Certificate
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.noise import delta_from_sigma
+from quadsense.interval import interval
 from quadsense.measurements import Measurements
 from quadsense.measurements.oracle import SpectralOracle
 from quadsense.result import Result, load_result
@@ -25,7 +26,11 @@ from quadsense.vocabulary import History, Status, Verdict
 
 if TYPE_CHECKING:
     from quadsense import datasets
+    from quadsense.compare import to_cvxpy
     from quadsense.core import theory
+    from quadsense.core.noise import bounds_from_averages, bounds_from_counts, rtol_from_dof
+    from quadsense.ranges import Interval, NothingFits
+    from quadsense.sigma import SigmaEstimate, estimate_sigma
     from quadsense.spectral import solve_spectral
 
 __version__ = "0.1.0"
@@ -33,27 +38,44 @@ __version__ = "0.1.0"
 __all__ = [
     "Certificate",
     "History",
+    "Interval",
     "Measurements",
+    "NothingFits",
     "Result",
     "SensedMatrix",
+    "SigmaEstimate",
     "SpectralOracle",
     "Status",
     "Verdict",
     "__version__",
+    "bounds_from_averages",
+    "bounds_from_counts",
     "datasets",
     "delta_from_sigma",
+    "estimate_sigma",
+    "interval",
     "load_result",
+    "rtol_from_dof",
     "solve",
     "solve_spectral",
     "theory",
+    "to_cvxpy",
 ]
 
 
 _LATER = {
+    "SigmaEstimate": ("quadsense.sigma", "SigmaEstimate"),
+    "bounds_from_averages": ("quadsense.core.noise", "bounds_from_averages"),
+    "bounds_from_counts": ("quadsense.core.noise", "bounds_from_counts"),
+    "Interval": ("quadsense.ranges", "Interval"),
+    "NothingFits": ("quadsense.ranges", "NothingFits"),
     "datasets": ("quadsense.datasets", None),
+    "estimate_sigma": ("quadsense.sigma", "estimate_sigma"),
     "plot": ("quadsense.plot", None),  # needs matplotlib, which is an extra
+    "rtol_from_dof": ("quadsense.core.noise", "rtol_from_dof"),
     "solve_spectral": ("quadsense.spectral", "solve_spectral"),
     "theory": ("quadsense.core.theory", None),
+    "to_cvxpy": ("quadsense.compare", "to_cvxpy"),
 }
 """Names imported when they are first asked for: by whom one of them is needed, not all are."""
 

@@ -11,8 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import like, to_numpy
-from quadsense.certificate import Certificate, Values, within_gap
+from quadsense.certificate import Certificate, Values, allowed_size, within_gap
 from quadsense.measurements import Measurements
+from quadsense.methods.traits.options import GapOptions
+from quadsense.objective import Objective, make_objective
 from quadsense.proofs.definite import cholesky
 from quadsense.proofs.exact import user_dual
 from quadsense.proofs.infeasible import check_infeasible
@@ -33,6 +35,8 @@ RANK_SHARE = 0.1
 SMALL_ORDER = 50
 """Order up to which the smallest eigenvalue is looked at, for advice only."""
 
+DEFAULT_GAP = GapOptions().gap
+
 NOTHING: npt.NDArray[np.int64] = np.empty(0, np.int64)
 
 
@@ -46,7 +50,8 @@ def to_result(request: Request, answer: Answer) -> Result:
 
 def _to_result(request: Request, answer: Answer) -> Result:
     data = request.data
-    values = Values(data, answer.outcome.found, answer.set_aside)
+    size = allowed_size(data, answer.matrix)
+    values = Values(data, answer.outcome.found, answer.set_aside, size)
     try:
         with request.limits.watch.heeded():
             certificate = _certificate(request, answer, values)
@@ -56,7 +61,7 @@ def _to_result(request: Request, answer: Answer) -> Result:
     outcome = answer.outcome
     status = _status(answer, certificate)
     suspects = _suspects(data, certificate)
-    target = request.problem.target
+    target, own = request.problem.target, slice(data.measured)
     verdict = make_verdict(
         data,
         values,
@@ -64,6 +69,8 @@ def _to_result(request: Request, answer: Answer) -> Result:
         status,
         _seen(request, answer),
         target=target,
+        prefer=answer.preference.name,
+        wanted=_wanted(request, answer),
         suspects=suspects,
         reason=_reason(answer, status),
         advice=_advice(request, answer, status),
@@ -72,16 +79,16 @@ def _to_result(request: Request, answer: Answer) -> Result:
         status=status,
         verdict=verdict,
         matrix=answer.matrix,
-        residuals=like(values.residuals, data.b),
-        max_residual=float(values.sizes.max()),
-        max_ratio=float(values.ratios.max()),
-        violations=np.flatnonzero(values.ratios > 1.0) if target else NOTHING,
+        residuals=like(values.residuals[own], data.b),
+        max_residual=float(values.sizes[own].max()),
+        max_ratio=float(values.ratios[own].max()),
+        violations=np.flatnonzero(values.ratios[own] > 1.0) if target else NOTHING,
         n_iter=outcome.n_iter,
         history=outcome.history,
         timings=request.limits.watch.timings(),
         certificate=certificate,
         plan={**request.plan.describe(), "method": answer.method, "lemma": answer.lemma},
-        suspects=suspects,
+        suspects=suspects[suspects < data.measured],
         set_aside=answer.set_aside,
     )
 
@@ -118,12 +125,15 @@ def _certificate(request: Request, answer: Answer, values: Values) -> Certificat
     data, outcome, claim = request.data, answer.outcome, answer.outcome.claim
     upper = float(values.upper.max())
     kind, lower, dual, condition = "none", 0.0, None, ""
+    target = request.problem.target
+    contradictions = data.contradictions() if target else NOTHING
     gap = getattr(request.problem.options, "gap", 0.0)
-    contradictions = data.contradictions() if request.problem.target else NOTHING
     left = np.setdiff1d(contradictions, answer.set_aside) if contradictions.size else NOTHING
     if outcome.status is Status.MET and not left.size:
         kind = "met"
-    elif not request.problem.target:
+    elif answer.asked and (answer.preference.slack or not target):
+        pass  # the objective is the claim
+    elif not target:
         if claim is not None and claim.dual is not None:
             dual = user_dual(data, claim.dual)
             size = answer.matrix.norm()
@@ -155,6 +165,15 @@ def _certificate(request: Request, answer: Answer, values: Values) -> Certificat
             lower, condition = proof.lower_bound, proof.condition
             kind = "infeasible" if proof.proved else kind
     outright = data.from_bounds
+    objective = None
+    if kind != "infeasible":
+        with _proving(request, answer):
+            objective = _objective(request, answer, values)
+    if kind != "met" and objective is not None and (answer.preference.slack or not target):
+        # Without a tolerance to meet, or with slack, the preference is the claim.
+        settled = outcome.status in (Status.OPTIMAL, Status.UNDECIDED, Status.STALLED)
+        kind = "optimal" if settled and objective.closed else "none"
+        lower = 0.0
     return Certificate(
         kind=kind,
         upper_bound=upper,
@@ -162,9 +181,9 @@ def _certificate(request: Request, answer: Answer, values: Values) -> Certificat
         rounding=float((to_numpy(outcome.found.error) / data.unit_ends.unit).max()),
         matrix=answer.matrix,
         dual=dual,
-        tolerance=to_numpy(data.tolerance),
-        lo=data.lo if outright else None,
-        hi=data.hi if outright else None,
+        tolerance=data.plain.stated_tolerance,
+        lo=data.plain.lo if outright else None,
+        hi=data.plain.hi if outright else None,
         conjugate=data.unit_rows.conjugate,
         psd=request.positive,
         rank=request.problem.rank,
@@ -173,8 +192,44 @@ def _certificate(request: Request, answer: Answer, values: Values) -> Certificat
         set_aside=answer.set_aside,
         allowed=request.allowed,
         condition=condition,
+        objective=objective,
+        constraints=data.constraints,
         data=data,
     )
+
+
+def _objective(request: Request, answer: Answer, values: Values) -> Objective | None:
+    """What A costs by the preference, and the bounds on it."""
+    data, outcome, preference = request.data, answer.outcome, answer.preference
+    if preference.name == "any" or not (answer.asked or preference.target):
+        return None  # the smallest worst error: the certificate itself is about that
+    if answer.set_aside.size:
+        data = data.set_aside(answer.set_aside)
+    dual = outcome.dual if answer.asked else None
+    dual = None if dual is None else user_dual(request.data, dual)
+    # Under slack, and where there is no tolerance, only what is hard must be met.
+    hard = values.met if preference.target and not preference.slack else values.met[data.measured :]
+    return make_objective(
+        data,
+        preference,
+        answer.matrix,
+        values.reads,
+        values.error,
+        dual,
+        fits=bool(np.all(np.delete(hard, answer.set_aside) if hard.size == data.m else hard)),
+        gap=_gap(request),
+    )
+
+
+def _wanted(request: Request, answer: Answer) -> str:
+    """What was wanted first, where the answer is to something else."""
+    first = request.preferences[0].name
+    return "" if first == answer.preference.name else first
+
+
+def _gap(request: Request) -> float:
+    """The distance of the bounds at which the user is content."""
+    return float(request.wishes.get("gap", DEFAULT_GAP))
 
 
 def _suspects(data: Measurements, certificate: Certificate) -> npt.NDArray[np.int64]:

@@ -16,10 +16,12 @@ from quadsense.core.ends import UNIT, Ends
 from quadsense.core.forms import FactorForm, MeasuredForm
 from quadsense.core.matrix import SensedMatrix
 from quadsense.measurements import Measurements
+from quadsense.measurements.constraints import Constraint
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.oracle import SpectralOracle
 from quadsense.measurements.validate import checked_vector
-from quadsense.proofs.hitting import smallest_hitting_set
+from quadsense.objective import Objective, check_objective
+from quadsense.proofs.hitting import cannot_be_hit, smallest_hitting_set
 from quadsense.proofs.infeasible import check_infeasible
 from quadsense.proofs.lower import best_error_bound
 from quadsense.proofs.rounding import Enclosure, enclosure
@@ -34,7 +36,9 @@ differ by far less, a tampered digit by more."""
 
 def within_gap(data: Measurements, upper: float, lower: float, gap: float) -> bool:
     """Whether two bounds on the worst error are within the gap, or the fit is exact anyway."""
-    scale = float(np.max(np.abs(to_numpy(data.b)) / to_numpy(data.tolerance)))
+    ratios = np.abs(to_numpy(data.b)) / to_numpy(data.tolerance)
+    # Constraints and equalities have no error to weigh.
+    scale = float(np.max(ratios, initial=0.0, where=~data.hard))
     return upper <= 1e-8 * scale or upper - lower <= 1.001 * gap * upper
 
 
@@ -49,10 +53,15 @@ class Values:
         Values less ``data.unit_ends.reading``.
     set_aside : ndarray of int, optional
         Rows asked for nothing: their residuals are still told, their ratios are 0.
+    size : float
+        ``||A||_F``, in proportion to which equalities have room.
     """
 
-    def __init__(self, data: Measurements, found: Enclosure, set_aside: Any = ()) -> None:
+    def __init__(
+        self, data: Measurements, found: Enclosure, set_aside: Any = (), size: float = 0.0
+    ) -> None:
         self.data, self.set_aside = data, set_aside
+        self._judging = data.unit_ends.allowing(size)
         self._z, self._spread = to_numpy(found.z), to_numpy(found.error)
         self._norms = to_numpy(data.unit_rows.norms)
         # u = 0 reads 0 whatever A is
@@ -67,12 +76,19 @@ class Values:
             mine = self._z * self._norms * self._norms
         return mine if self._dead is None else np.where(self._dead, -self._ends.reading, mine)
 
+    @property
+    def reads(self) -> Vector:
+        """``u_i* A u_i``."""
+        return np.asarray(self._mine + self._ends.reading)
+
     @cached_property
     def residuals(self) -> Vector:
         """``u_i* A u_i - b_i`` (b the middle with bounds); of a row of one end, its crossing."""
-        if not self.data.from_bounds:
+        if not (self.data.from_bounds or self.data.constraints):
             return self._mine
-        two = self._ends.sides.all(axis=0)
+        two: npt.NDArray[np.bool_] = np.all(self._ends.sides, axis=0)
+        if not self.data.from_bounds:
+            two = two | (np.arange(self.data.m) < self.data.measured)
         middle = self._ends.reading - to_numpy(self.data.b)
         return np.where(two, self._mine + middle, self._ends.crossing(self._mine))
 
@@ -100,12 +116,12 @@ class Values:
     @cached_property
     def ratios(self) -> Vector:
         """See `Ends.ratios`."""
-        return self._kept(self.data.unit_ends.ratios(self._z))
+        return self._kept(self._judging.ratios(self._z))
 
     @cached_property
     def upper(self) -> Vector:
         """The same, rounding included."""
-        return self._kept(self.data.unit_ends.ratios(self._z, self._spread))
+        return self._kept(self._judging.ratios(self._z, self._spread))
 
     def _kept(self, ratios: Vector) -> Vector:
         if self._dead is not None:
@@ -117,13 +133,13 @@ class Values:
     @property
     def met(self) -> npt.NDArray[np.bool_]:
         """Rows surely within their intervals."""
-        met = self.data.unit_ends.met(self._z, self._spread)
+        met = self._judging.met(self._z, self._spread)
         return met if self._dead is None else np.where(self._dead, ~self._outside, met)
 
     @property
     def missed(self) -> npt.NDArray[np.bool_]:
         """Rows surely outside their intervals."""
-        missed = self.data.unit_ends.missed(self._z, self._spread)
+        missed = self._judging.missed(self._z, self._spread)
         return missed if self._dead is None else np.where(self._dead, self._outside, missed)
 
     @property
@@ -141,7 +157,13 @@ def reference_of(data: Measurements) -> Array:
 def evaluate(data: Measurements, matrix: SensedMatrix, set_aside: Any = ()) -> Values:
     """What the matrix reads, recomputed from the data."""
     matrix = on_rows_of(matrix, data)
-    return Values(data, enclosure(matrix, data.unit_rows, reference_of(data)), set_aside)
+    found = enclosure(matrix, data.unit_rows, reference_of(data))
+    return Values(data, found, set_aside, allowed_size(data, matrix))
+
+
+def allowed_size(data: Measurements, matrix: SensedMatrix) -> float:
+    """``||A||_F`` where some row is an equality; else nobody asks."""
+    return 0.0 if data.unit_ends.grain is None else matrix.norm()
 
 
 @dataclass(frozen=True)
@@ -185,6 +207,10 @@ class Certificate:
         How many may be left out.
     condition : str
         With "infeasible" and "optimal": what the lower bound takes for granted, if anything.
+    objective : Objective or None
+        What A costs by the preference and bounds on it; None where any fit was wanted.
+    constraints : tuple of Constraint
+        Linear constraints of the solve, the last entries of `dual`.
     data : Measurements or None
         The measurements of the solve; None for a result read from a file.
     """
@@ -206,6 +232,8 @@ class Certificate:
     set_aside: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     allowed: int = 0
     condition: str = ""
+    objective: Objective | None = None
+    constraints: tuple[Constraint, ...] = ()
     data: Measurements | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:
@@ -274,9 +302,10 @@ class Certificate:
             data = U if not explicit else U.with_tolerance(delta, options.get("rtol", 0.0))
         else:
             options.setdefault("conjugate", self.conjugate)
-            if b is None and "bounds" not in explicit and self.lo is not None:
+            if self.lo is not None and not explicit:
                 options["bounds"] = (self.lo, self.hi)
             data = Measurements(U, b, delta=delta, **options)
+        data = data.plain
         if data.n != self.matrix.shape[0]:
             raise ValueError(
                 f"the result is of order {self.matrix.shape[0]}, but the data have n = {data.n}"
@@ -285,36 +314,45 @@ class Certificate:
             raise ValueError(
                 f"the result is about {np.size(self.tolerance)} measurements, the data are {data.m}"
             )
-        if self.kind == "optimal":
+        if self.kind == "optimal" and not self._slack:
             if data.from_bounds:
                 raise ValueError("the result is about readings b, but the data are intervals")
-            yield data.without_tolerance(), "no tolerance", True
+            yield self._constrained(data.without_tolerance()), "no tolerance", True
             return
         own = self._own_ends(data)
-        if data.ends is None or _same(data.ends, own):
-            yield data.with_ends(own), _words(own), True
+        if data.ends is None or _same(data.ends, data.with_ends(own).ends):
+            yield self._constrained(data.with_ends(own)), _words(own), True
             return
-        yield data.with_ends(own), f"the result's own tolerance, {_words(own)}", True
+        text = f"the result's own tolerance, {_words(own)}"
+        yield self._constrained(data.with_ends(own)), text, True
         which = f"the {' and '.join(explicit)} given" if explicit else "the data's tolerance"
-        yield data, f"{which}, which differs, {_words(data.ends)}", False
+        yield self._constrained(data), f"{which}, which differs, {_words(data.ends)}", False
+
+    @property
+    def _slack(self) -> bool:
+        return self.objective is not None and self.objective.preference.slack
+
+    def _constrained(self, data: Measurements) -> Measurements:
+        """The data with the constraints of the solve."""
+        return data.constrained(None, self.constraints) if self.constraints else data
 
     def own_data(self, U: Any, b: Any, options: dict[str, Any]) -> Measurements:
         """The measurements with the intervals of the solve, whatever else they come with."""
         conjugate, mix = options.get("conjugate", self.conjugate), options.get("mix")
         if isinstance(U, Measurements):
             data = U
-        elif b is None:
-            bounds = options.get("bounds", (self.lo, self.hi))
-            data = Measurements(U, bounds=bounds, conjugate=conjugate, mix=mix)
+        elif self.lo is not None or options.get("bounds") is not None:
+            bounds: Any = options.get("bounds") or (self.lo, self.hi)
+            data = Measurements(U, b, bounds=bounds, conjugate=conjugate, mix=mix)
         else:
             data = Measurements(U, b, conjugate=conjugate, mix=mix)
-        ends = self._own_ends(data)
-        return data.with_ends(ends)
+        data = data.plain
+        return self._constrained(data.with_ends(self._own_ends(data)))
 
     def _own_ends(self, data: Measurements) -> Ends:
         """The intervals of the solve, on readings of these data."""
         if self.lo is not None and self.hi is not None:
-            if not np.all(self.lo < self.hi):
+            if not np.all(self.lo <= self.hi):
                 return Ends.around(to_numpy(data.b), np.full(data.m, np.nan))
             norms = to_numpy(data.unit_rows.norms)
             return Ends.between(to_numpy(self.lo), to_numpy(self.hi), norms)
@@ -356,7 +394,26 @@ class Certificate:
             self.kind, self._check_infeasible
         )
         checks.extend(claim(kept_data, values, words, own))
+        if own and self.objective is not None:
+            if self.kind == "infeasible":
+                checks.append(Check("objective", False, "none is claimed where nothing fits"))
+            else:
+                fits = self._fits(data, values)
+                reads, error = values.reads, values.error
+                checks.extend(
+                    check_objective(kept_data, self.objective, self.matrix, reads, error, fits)
+                )
         return Verification(tuple(checks))
+
+    def _fits(self, data: Measurements, values: Values) -> bool:
+        """Whether A is one of those that the preference is over."""
+        met = values.met.copy()
+        met[self.set_aside] = True
+        assert self.objective is not None
+        preference = self.objective.preference
+        return bool(
+            (met if preference.target and not preference.slack else met[data.measured :]).all()
+        )
 
     def _check_form(self, data: Measurements) -> Check:
         """Whether the certificate is one at all."""
@@ -401,6 +458,10 @@ class Certificate:
     def _check_optimal(
         self, data: Measurements, values: Values, words: str, own: bool
     ) -> Iterator[Check]:
+        if self.objective is not None:
+            yield Check("lower bound", self.lower_bound <= 0.0, "none is claimed on the ratio")
+            yield Check("no matrix is preferred, up to the gap", self.objective.closed)
+            return
         upper, lower, condition = float(values.upper.max()), 0.0, ""
         if self.dual is not None:
             size = self.matrix.norm()
@@ -424,8 +485,11 @@ class Certificate:
             return
         duals = np.atleast_2d(self.dual)
         proofs = [check_infeasible(data, dual, self.psd, alone=True) for dual in duals]
-        hitting = smallest_hitting_set([dual != 0.0 for dual in duals])
-        fewest = 0 if hitting is None else hitting.size
+        supports = [dual[: data.measured] != 0.0 for dual in duals]
+        fewest: float = math.inf
+        if not cannot_be_hit(supports):
+            hitting = smallest_hitting_set(supports)
+            fewest = 0 if hitting is None else hitting.size
         enough = all(proof.proved for proof in proofs) and fewest > self.allowed
         text = f"against {words}; {len(proofs)} proofs, which only {fewest} rows can hit"
         yield Check(f"{which} misses {self.allowed} rows or fewer", enough, text)
@@ -529,9 +593,9 @@ def _at_most(small: float, large: float) -> bool:
     return small <= large + AGREE * max(abs(small), abs(large))
 
 
-def _same(one: Ends, other: Ends) -> bool:
+def _same(one: Ends, other: Ends | None) -> bool:
     """Whether two sets of intervals agree to the last bit but one."""
-    return all(
+    return other is not None and all(
         bool(np.allclose(a, b, rtol=4.0 * UNIT, atol=0.0))
         for a, b in ((one.lo, other.lo), (one.hi, other.hi), (one.unit, other.unit))
     )

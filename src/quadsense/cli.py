@@ -18,8 +18,9 @@ from quadsense.interrupts import Interrupted
 from quadsense.machine import known_rates, measure_rates
 from quadsense.method_options import MethodChoice, MethodCommand
 from quadsense.plan import Shape, make_plan, shape_of
+from quadsense.preferences import PREFERENCES, SLACKS
 from quadsense.request import STARTS, to_rank
-from quadsense.typing import MethodName, StartName
+from quadsense.typing import MethodName, PreferName, SlackName, StartName
 from quadsense.view import text as view
 from quadsense.vocabulary import Status
 
@@ -206,7 +207,17 @@ def inspect(
 @click.option("--rtol", type=float, default=0.0, help="Added tolerance, times |b_i|.")
 @click.option("--method", type=MethodChoice(), default="auto", show_default=True)
 @click.option("--psd", is_flag=True, help="Among positive semidefinite matrices only.")
-@click.option("--rank", help="Among those of at most this rank; 'auto' lets it grow.")
+@click.option("--rank", help="Among those of at most this rank; P,Q: signs; 'auto' lets it grow.")
+@click.option("--trace", metavar="T|LO,HI", help="What the trace of A must be, or between.")
+@click.option(
+    "--prefer",
+    type=click.Choice(["auto", *PREFERENCES]),
+    default="auto",
+    show_default=True,
+    help="Which A of all that fit.",
+)
+@click.option("--ridge", type=float, default=0.0, help="least_squares: add this times ||A||_F^2.")
+@click.option("--slack", type=click.Choice(SLACKS), help="Minimise misses instead of meeting all.")
 @click.option(
     "--allow-violations", type=int, default=0, metavar="K", help="Set at most K measurements aside."
 )
@@ -226,6 +237,10 @@ def solve(
     method: MethodName,
     psd: bool,
     rank: str | None,
+    trace: str | None,
+    prefer: PreferName,
+    ridge: float,
+    slack: SlackName | None,
     allow_violations: int,
     start: StartName | None,
     seed: int,
@@ -246,7 +261,9 @@ def solve(
     Examples:
       quadsense solve data.npz --delta 0.01 -o result.npz
       quadsense solve data.npz                       # the smallest worst error
-      quadsense solve data.npz --delta 0.01 --psd
+      quadsense solve data.npz --delta 0.01 --psd --trace 1
+      quadsense solve data.npz --delta 0.01 --psd --prefer min_trace
+      quadsense solve data.npz --delta 0.01 --slack squares
       quadsense solve data.npz --delta 0.01 --method sgd --batch-size 32 --seed 1 --json
       quadsense solve data.npz --delta 0.1 --method gd --schedule paper --dense A.npy
     """
@@ -259,6 +276,10 @@ def solve(
             method=method,
             psd=psd or None,
             rank=_rank(rank),
+            trace=_trace(trace),
+            prefer=prefer,
+            ridge=ridge,
+            slack=slack,
             start=start,
             allow_violations=allow_violations,
             rng=seed,
@@ -288,14 +309,24 @@ def _rank(text: str | None) -> int | tuple[int, int] | Literal["auto"] | None:
     if text == "auto":
         return "auto"
     try:
-        if "," in text:
-            plus, minus = (int(part) for part in text.split(","))
-            return plus, minus
-        return int(text)
+        parts = [int(part) for part in text.split(",")]
+        if len(parts) in (1, 2):
+            return parts[0] if len(parts) == 1 else (parts[0], parts[1])
     except ValueError:
-        raise ValueError(
-            f"--rank must be a whole number or 'auto', or two numbers p,q, got {text!r}"
-        ) from None
+        pass
+    raise ValueError(f"--rank must be a whole number, two as in 2,1, or 'auto', got {text!r}")
+
+
+def _trace(text: str | None) -> float | tuple[float, float] | None:
+    if text is None:
+        return None
+    try:
+        parts = [float(part) for part in text.split(",")]
+        if len(parts) in (1, 2):
+            return parts[0] if len(parts) == 1 else (parts[0], parts[1])
+    except ValueError:
+        pass
+    raise ValueError(f"--trace must be a number, or two as in 0.9,1.1, got {text!r}")
 
 
 def _order(text: str | None, n: int) -> int | None:

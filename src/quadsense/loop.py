@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
-from quadsense.arrays import Array, like, to_numpy
+from quadsense.arrays import Array, Vector, like, to_numpy
 from quadsense.core.ends import Ends
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.progress import looked
@@ -79,7 +79,7 @@ class Outcome:
     """How a run ended: the best matrix, its recomputed residuals, and why it stopped.
 
     `state` is the best state, of which `matrix` is made; None where there was no time for one.
-    `warm` is what the next method may begin from.
+    `warm` is what the next method may begin from, `dual` the vector of the best lower bound.
     """
 
     state: Any
@@ -91,6 +91,7 @@ class Outcome:
     history: History
     lemma: str = ""
     warm: Warm = COLD
+    dual: Vector | None = None
 
     @property
     def n_iter(self) -> int:
@@ -177,6 +178,7 @@ class _Run:
         self.state: Any = None
         self.best: Any = None
         self.found: Enclosure | None = None  # residuals of `best`, where recomputed
+        self.near = False  # whether it misses equalities only, none by more than its width
         self.met = False  # whether these are within all tolerances, rounding included
         self.matrix: SensedMatrix | None = None  # that of `best`, where made
         self.status: Status | None = None
@@ -224,12 +226,31 @@ class _Run:
                     found = self.method.checked(self.program, self.best)
                 # Evaluated otherwise than `verify` does: it must hold with room for both roundings.
                 if found is None or not self._surely_met(found):
-                    found = self.certify(self.best_matrix())
-                    self.met = is_met(found, self.ends)
+                    found = self._judged(self.best_matrix())
                 else:
                     self.met = True
                 self.found = found
         return self.found
+
+    def _judged(self, matrix: SensedMatrix) -> Enclosure:
+        """Residuals of a matrix; where only equalities are missed, of one near it that has them."""
+        found = self.certify(matrix)
+        if self.ends.grain is None:
+            self.met = is_met(found, self.ends)
+            return found
+        self.met = is_met(found, self.ends, matrix.norm())
+        self.near = not self.met and is_met(found, self.ends.opened())
+        if not self.near:
+            return found
+        from quadsense.methods.equalities import nearest_exact  # seldom needed
+
+        other = nearest_exact(self.problem.rows, self.ends, matrix)
+        if other is not None:
+            moved = self.certify(other)
+            if is_met(moved, self.ends, other.norm()):
+                self.met, self.matrix = True, other
+                return moved
+        return found
 
     def best_matrix(self) -> SensedMatrix:
         """A of the best state, or what to answer where there is none."""
@@ -362,7 +383,7 @@ class _Run:
         warm = Warm(matrix, factor, dual if claim is None else claim.dual)
         return Outcome(
             self.best, matrix, found, self.status, self.reason, claim, self.recorder.history(),
-            self.lemma, warm,
+            self.lemma, warm, dual,
         )  # fmt: skip
 
 
@@ -399,6 +420,27 @@ def run(
         At the state with the smallest max residual; MET only if the recomputed residuals, rounding
         bounds included, are within the tolerance.
     """
+    outcome, near = _run(method, problem, certify, tolerance, limits, warm)
+    undone = (Status.STALLED, Status.UNDECIDED)
+    while near and outcome.status in undone:  # the fit that was found has no room for a step
+        ends = problem.ends.narrowed(outcome.matrix.norm())
+        if ends is None:
+            break
+        delta = np.where(ends.exact, ends.unit, to_numpy(problem.delta))
+        problem = replace(problem, given_ends=ends, delta=like(delta, problem.delta))
+        outcome, near = _run(method, problem, certify, tolerance, limits, outcome.warm)
+    return outcome
+
+
+def _run(
+    method: Method,
+    problem: Problem,
+    certify: Callable[[SensedMatrix], Enclosure],
+    tolerance: Any,
+    limits: Limits,
+    warm: Warm,
+) -> tuple[Outcome, bool]:
+    """The same with equalities of one width, and whether it missed nothing else."""
     recorder = _Recorder(method, problem, tolerance, limits)
     one = _Run(method, problem, certify, recorder, limits)
     with limits.watch.part(method.name):
@@ -414,4 +456,5 @@ def run(
             one.end(Status.INTERRUPTED, because("callback"))
         finally:
             recorder.close()
-        return one.outcome()
+        outcome = one.outcome()
+        return outcome, one.near and not one.met

@@ -19,6 +19,7 @@ from quadsense.core.matrix import SensedMatrix
 from quadsense.machine import Rates, known_rates
 from quadsense.measurements import Measurements
 from quadsense.measurements.gram import gram_form
+from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.probes import BLOCK_ELEMENTS
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.sparse import Sparse
@@ -136,7 +137,9 @@ def shape_of(
         rank=rank,
         target=target,
         one_sided=data.sides is not None,
-        raw=0 if data.mix is None else rows.raw.m,
+        raw=rows.raw.m if isinstance(rows, Mixed) else 0,
+        summed=data.mix is not None,
+        constrained=bool(data.hard.any()),
         ratio=2.0 ** min(200, math.ceil(math.log2(max(ratio, 1.0)))),
     )
 
@@ -188,8 +191,8 @@ def _made(shape: Shape, method: str, rates: Rates, memory: int, known: tuple[str
         reasons.append(f"{shape.m:,} measurements are {side} the {shape.unknowns:,} unknowns")
     needed = max(kind.memory(its) for kind, its in zip(kinds, shapes, strict=True))
     works = [kind.work(its) for kind, its in zip(kinds, shapes, strict=True)]
-    times = [None if shape.mixed else _seconds(work, rates) for work in works]
-    if shape.mixed:
+    times = [None if shape.summed else _seconds(work, rates) for work in works]
+    if shape.summed:
         reasons.append(f"readings are sums over {shape.raw:,} rows: the time is not predicted")
     seconds = _expected(first, shape, times, reasons)
     return Plan(
@@ -216,7 +219,11 @@ def _chosen(shape: Shape, known: tuple[str, ...], reasons: list[str]) -> tuple[s
         why = kind.suits(shape) if kind.mixes or not shape.mixed else None
         if why is not None:
             reasons.append(why)
-            return (name, *kind.hands_over)
+            after = kind.hands_over
+            if shape.prefer != "any" and shape.target:
+                # Where the question is not answered, any fit, or a proof that there is none.
+                after += _chosen(replace(shape, prefer="any"), known, reasons)
+            return tuple(dict.fromkeys((name, *after)))
     # Only where rank goes without a tolerance, which is refused with its own words.
     raise ValueError(f"no method seeks {shape.cone} matrices like this")
 

@@ -55,16 +55,18 @@ def option_names() -> list[str]:
 
 
 def to_measurements(
-    data: Any, b: Any, delta: Any, rtol: Any, bounds: Any, conjugate: bool, mix: Any = None
-) -> Measurements:
+    data: Any, b: Any, delta: Any, rtol: Any, bounds: Any, conjugate: bool, mix: Any = None,
+    weights: Any = None,
+) -> Measurements:  # fmt: skip
     """Measurements, with a tolerance if one was given, from whatever form they came in."""
     if not isinstance(data, Measurements):
         return Measurements(
-            data, b, delta=delta, rtol=rtol, bounds=bounds, conjugate=conjugate, mix=mix
-        )
-    if b is not None or bounds is not None or conjugate or mix is not None:
+            data, b, delta=delta, rtol=rtol, bounds=bounds, weights=weights, conjugate=conjugate,
+            mix=mix,
+        )  # fmt: skip
+    if any(each is not None for each in (b, bounds, mix, weights)) or conjugate:
         raise ValueError(
-            "b, bounds, conjugate and mix belong to Measurements: give them when making it"
+            "b, bounds, weights, conjugate and mix belong to Measurements: give them when making it"
         )
     return data if delta is None and rtol == 0.0 else data.with_tolerance(delta, rtol)
 
@@ -95,6 +97,8 @@ def check_priors(method: str, data: Measurements, psd: Any, rank: Any, target: b
         ),
         (data.sides is not None, lambda its: its.one_sided, "take one-sided bounds"),
         (data.mix is not None, lambda its: its.mixes, "take sums over rows (mix)"),
+        (bool(data.constraints), lambda its: its.constraints, "take constraints"),
+        (bool(data.hard.any()), lambda its: its.constraints, "take equalities"),
         (not target, lambda its: its.without_tolerance, "run without a delta"),
     ]
     for asked, is_able, words in wishes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,12 @@ from quadsense.certificate import AGREE, Certificate, agree, evaluate
 from quadsense.core.forms import MeasuredForm
 from quadsense.core.matrix import SensedMatrix
 from quadsense.files.codec import decode, encode
+from quadsense.measurements.constraints import Constraint
 from quadsense.measurements.oracle import SpectralOracle
 from quadsense.measurements.stored import Stored
 from quadsense.measurements.validate import checked_rows
+from quadsense.objective import Objective
+from quadsense.preferences import Preference
 from quadsense.typing import SupportsSparse, is_whole
 from quadsense.verdict import check_verdict
 from quadsense.verification import Check, Verification
@@ -26,7 +30,7 @@ from quadsense.view import words
 from quadsense.vocabulary import Advice, History, Reason, Row, Status, Verdict
 
 FORMAT = "quadsense-result"
-VERSION = 4  # rises when files written before could not be read any more
+VERSION = 5  # rises when files written before could not be read any more
 KINDS = {"met": "met", "optimal": "optimal", "infeasible": "infeasible"}
 """The claim that goes with a status; without one nothing is claimed."""
 
@@ -101,6 +105,108 @@ class Result:
         """
         return self.verdict.unseen
 
+    @property
+    def met(self) -> bool:
+        """Whether every reading is verified to be within its interval."""
+        return self.status is Status.MET
+
+    @property
+    def prefer(self) -> str:
+        """Which A was sought: a value of `prefer`, or "slack_max", "slack_sum", "slack_squares"."""
+        return self.verdict.prefer
+
+    @property
+    def objective(self) -> float | None:
+        """What A costs by the preference; None where any fit was wanted."""
+        if self._least_error:
+            return self.certificate.upper_bound
+        return self.verdict.objective
+
+    @property
+    def objective_bounds(self) -> tuple[float, float] | None:
+        """Proven bounds on the best value of the objective; None where any fit was wanted."""
+        if self._least_error:
+            return self.certificate.lower_bound, self.certificate.upper_bound
+        v = self.verdict
+        if v.objective_lower is None or v.objective_upper is None:
+            return None
+        return v.objective_lower, v.objective_upper
+
+    @property
+    def optimal(self) -> bool | None:
+        """Whether the preference is certified within `gap`; None where none was looked into."""
+        return self.status is Status.OPTIMAL if self._least_error else self.verdict.optimal
+
+    @property
+    def dual(self) -> Vector | None:
+        """Dual values of the readings by the preference, in the user's units; see `Objective`.
+
+        How much the objective falls for every unit that the end on which a reading leans moves
+        out: positive at an upper end, negative at a lower one.
+        """
+        claim = self.certificate.objective
+        if claim is None or claim.dual is None:
+            return None
+        return claim.dual[: claim.dual.size - len(self.certificate.constraints)]
+
+    @property
+    def constraint_duals(self) -> dict[str, float]:
+        """The same of the linear constraints, by name."""
+        claim, constraints = self.certificate.objective, self.certificate.constraints
+        if claim is None or claim.dual is None:
+            return {}
+        values = claim.dual[claim.dual.size - len(constraints) :]
+        return {each.name: float(y) for each, y in zip(constraints, values, strict=True)}
+
+    @property
+    def _least_error(self) -> bool:
+        return self.verdict.prefer == "minimax" and self.verdict.objective is None
+
+    def interval(self, C: Any = "trace", *, data: Any = None, gap: float = 0.01) -> Any:
+        """Certified range of ``<C, A>`` over all A that fit, not only over this one.
+
+        Parameters
+        ----------
+        C : array of shape (n, n) or (n,), (i, j), "trace", or a list of these
+            As in `quadsense.interval`.
+        data : Measurements, optional
+            Those of the solve: needed where the result was read from a file.
+        gap : float, default=0.01
+            Share of its width by which an interval may be too wide.
+
+        Returns
+        -------
+        Interval, or list of Interval for a list
+
+        Examples
+        --------
+        >>> import numpy as np, quadsense
+        >>> U = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+        >>> quadsense.solve(U, [1.0, 2.0, 3.0], delta=0.1).interval((0, 1))
+        <Interval [-0.15, 0.15]>
+        """
+        # By name: it stands above results, for it solves where it must.
+        return import_module("quadsense.interval").interval_of(self, C, data=data, gap=gap)
+
+    def next_probe(
+        self, candidates: Any, *, data: Any = None, delta: Any = None, top: int = 10
+    ) -> Any:
+        """Which further measurement would tell most about A: see `quadsense.next_probe`.
+
+        Parameters
+        ----------
+        candidates : array_like of shape (k, n)
+            The probes to choose from, a row each, given as the rows of U were.
+        data : Measurements, optional
+            Those of the solve: needed where the result was read from a file.
+        delta : float or array_like of shape (k,), optional
+            Tolerance with which a candidate would be read; by default the median one of the solve.
+        top : int, default=10
+            At most so many candidates get a certified interval.
+        """
+        choose = import_module("quadsense.next_probe").next_probe
+        return choose(self, candidates, data=data, delta=delta, top=top)
+
     @cached_property
     def A(self) -> Array:
         """Dense answer, made on first use, in the namespace and on the device of U."""
@@ -151,22 +257,23 @@ class Result:
         claim = self.certificate
         data = claim.own_data(U, b, options)
         values = evaluate(data, self.matrix, claim.set_aside)
-        residuals = to_numpy(self.residuals)
-        sized = residuals.shape == values.residuals.shape
-        room = 4.0 * values.error + AGREE * np.abs(values.residuals)
-        near = sized and bool(np.all(agree(residuals, values.residuals, room)))
-        sizes = values.sizes
+        own = slice(data.measured)  # the constraints have checks of their own
+        residuals, reads = to_numpy(self.residuals), values.residuals[own]
+        sized = residuals.shape == reads.shape
+        room = 4.0 * values.error[own] + AGREE * np.abs(reads)
+        near = sized and bool(np.all(agree(residuals, reads, room)))
+        sizes, ratios = values.sizes[own], values.ratios[own]
         largest = bool(agree(self.max_residual, float(sizes.max()), float(room.max())))
-        found = float(values.ratios.max())
+        found = float(ratios.max())
         with np.errstate(invalid="ignore"):
-            rounding = 4.0 * float(np.nan_to_num(values.upper - values.ratios).max())
+            rounding = 4.0 * float(np.nan_to_num(values.upper[own] - ratios).max())
         close = bool(agree(self.max_ratio, found, rounding + AGREE * abs(found)))
-        surely, perhaps = values.missed.copy(), ~values.met
+        surely, perhaps = values.missed[own].copy(), ~values.met[own]
         surely[claim.set_aside] = perhaps[claim.set_aside] = False
-        if claim.kind == "optimal":  # nothing is violated where there is no tolerance
-            surely[:] = perhaps[:] = False
+        if claim.kind == "optimal" and self.verdict.asked == "least":
+            surely[:] = perhaps[:] = False  # nothing is violated where there is no tolerance
         listed = np.zeros_like(surely)
-        listed[self.violations[(self.violations >= 0) & (self.violations < data.m)]] = True
+        listed[self.violations[(self.violations >= 0) & (self.violations < listed.size)]] = True
         violations = (
             not np.any(surely & ~listed)
             and not np.any(listed & ~perhaps)
@@ -245,7 +352,10 @@ def _matrix(held: Held) -> SensedMatrix:
     return SensedMatrix.from_dense(held.A)
 
 
-SAVED = (Result, Certificate, History, Verdict, Row, Reason, Advice, Status, Held)
+SAVED = (
+    Result, Certificate, Objective, Preference, Constraint, History, Verdict, Row, Reason, Advice,
+    Status, Held,
+)  # fmt: skip
 """What a file may hold, beside arrays and plain data."""
 
 

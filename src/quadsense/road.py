@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from quadsense.answer import to_result
 from quadsense.arrays import Array, like, to_numpy
+from quadsense.choice import check_preference, decide, to_wish
 from quadsense.interrupts import Interrupted
 from quadsense.measurements import Measurements
 from quadsense.measurements.base import HARMLESS
@@ -30,7 +32,7 @@ from quadsense.request import (
     to_start,
 )
 from quadsense.result import Result
-from quadsense.runs import Request, run_plan
+from quadsense.runs import Request, preferred_among, run_plan
 from quadsense.vocabulary import Status
 from quadsense.watch import Watch
 
@@ -71,6 +73,13 @@ def travel(
     conjugate: bool,
     options: MethodOptions,
     mix: Any = None,
+    weights: Any = None,
+    trace: Any = None,
+    constraints: Any = (),
+    prefer: Any = "auto",
+    prior: Any = None,
+    ridge: Any = 0.0,
+    slack: Any = None,
     clock: Callable[[], float] | None = None,
 ) -> Result:
     """Solve; the parameters are those of `quadsense.solve`, not yet checked.
@@ -82,21 +91,31 @@ def travel(
         np.errstate(under="ignore"),
         watch.interrupts as interrupts,
     ):  # what underflows is not missed
-        measured = to_measurements(data, b, delta, rtol, bounds, conjugate, mix)
+        measured = to_measurements(data, b, delta, rtol, bounds, conjugate, mix, weights)
         target = measured.tolerance is not None
         if not target:
             measured = measured.without_tolerance()
+        if trace is not None or len(constraints):
+            measured = measured.constrained(trace, constraints)
         wishes = given_options(method, schedule, options, measured.m)
         limits = to_limits(max_iter, time_limit, callback, progress, watch)
         check_priors(method, measured, psd, rank, target)
-        allowed = to_allowed(allow_violations, measured.m, target)
-        named = method != "auto" and "symmetric" not in METHODS.traits(method).cones
+        allowed = to_allowed(allow_violations, measured.measured, target)
+        named = method != "auto" and METHODS.traits(method).cones.isdisjoint({"symmetric"})
         low = to_rank(rank, measured.n)
         positive = bool(psd) or low.positive or (named and low.order is None)
         order = low.order
         raw = None if isinstance(data, Measurements) else data
         shape = shape_of(measured, psd=positive, rank=order, target=target, given=raw, start=start)
+        wish = to_wish(
+            prefer, slack, prior, ridge, measured,
+            target=target, positive=positive, low_rank=rank is not None,
+        )  # fmt: skip
+        preferences, reasons = decide(wish, measured, shape, method)
+        shape = replace(shape, prefer=preferences[0].name)
+        check_preference(method, shape)
         plan = make_plan(shape, method)
+        plan = replace(plan, reasons=(*reasons, *plan.reasons))
         check_options(plan.methods, wishes)
         refuse_what_cannot_fit(shape, plan)
         seed = to_seed(rng, plan.methods)
@@ -122,7 +141,10 @@ def travel(
             options=options_of(plan.methods[-1], wishes),
             seed=seed,
         )
-        request = Request(measured, plan, problem, limits, positive, allowed, first.warm, wishes)
+        request = Request(
+            measured, plan, problem, limits, positive, allowed, first.warm, wishes,
+            preferences, insists=prefer != "auto" or slack is not None,
+        )  # fmt: skip
         answer = run_plan(request)
         undone = (Status.INFEASIBLE, Status.UNDECIDED, Status.STALLED)
         # A row of zeros is no row to a method, but a contradiction all the same.
@@ -131,6 +153,8 @@ def travel(
             from quadsense.violations import set_violations_aside  # seldom needed, dear to import
 
             answer = set_violations_aside(request, answer)
+            if answer.set_aside.size and answer.outcome.status is Status.MET:
+                answer = preferred_among(request, answer)
         result = to_result(request, answer)
     if interrupts.pressed:
         raise Interrupted(result)

@@ -20,6 +20,7 @@ from quadsense.measurements.gram import ExplicitGram, make_gram
 from quadsense.methods import COLD, METHODS, Method, Problem, Warm
 from quadsense.methods.steps import own
 from quadsense.plan import Plan
+from quadsense.preferences import Preference, make_question, on_unit_rows, with_set_aside
 from quadsense.proofs.infeasible import Prover
 from quadsense.proofs.rounding import Enclosure, enclosure, is_met, measured_enclosure
 from quadsense.request import options_of, start_value
@@ -28,6 +29,17 @@ from quadsense.vocabulary import Status
 from quadsense.watch import FLOPS, Stop, Watch
 
 NONE = np.empty(0, dtype=np.int64)
+
+ANY = Preference("any")
+"""Whichever fit comes first."""
+
+MISSES_NOTHING = 1e-3
+"""Misses under slack, in units of the tolerance, at which a fit without any is sought."""
+
+SETTLED = (
+    Status.MET, Status.OPTIMAL, Status.LOCAL, Status.INTERRUPTED, Status.TIME_LIMIT, Status.MAX_ITER
+)  # fmt: skip
+"""How a run ends that nothing should follow."""
 
 FEW_RESTARTS = 5
 """Starts of `factored` for each choice of what to set aside."""
@@ -53,7 +65,8 @@ class Request:
 
     At most `allowed` measurements may be set aside; `warm` is what an earlier result knows;
     `wishes` are the options as given, for whichever method runs (`problem.options` are those of
-    the plan's last).
+    the plan's last). `preferences` say which A is wanted, the next where one cannot be had;
+    `insists` whether the user named it.
     """
 
     data: Measurements
@@ -64,6 +77,8 @@ class Request:
     allowed: int = 0
     warm: Warm = COLD
     wishes: Mapping[str, Any] = field(default_factory=dict)
+    preferences: tuple[Preference, ...] = (ANY,)
+    insists: bool = False
 
 
 @dataclass(frozen=True)
@@ -80,31 +95,122 @@ class Answer:
     lemma: str
     set_aside: npt.NDArray[np.int64]
     proofs: npt.NDArray[np.float64] | None = None
+    preference: Preference = ANY
+    asked: bool = False
 
 
 def run_plan(request: Request) -> Answer:
-    """Run the plan's methods in turn, until one has a verdict.
+    """Ask for the A that is wanted; where none of these questions is answered, for any fit."""
+    questions, road = by_question(request.plan.methods, request.preferences[0].name)
+    answer: Answer | None = None
+    for preference in request.preferences if questions else ():
+        asking = replace(request, problem=_asking(request, preference))
+        answer = replace(_in_turn(asking, questions), preference=preference, asked=True)
+        claim = answer.outcome.claim
+        lost = claim is not None and claim.kind == "stalled"
+        if _is_settled(answer) and not (lost and preference is not request.preferences[-1]):
+            return answer
+    if answer is not None and (preference.slack or not road):
+        return _fit_instead(request, road, answer)
+    found = _by_road(request, road)
+    first = request.preferences[0]
+    least = first.name == "minimax" and not first.target  # what the road itself seeks
+    return replace(found, preference=first if request.insists or least else ANY)
+
+
+def _is_settled(answer: Answer) -> bool:
+    """Whether nothing should follow.
+
+    The smallest worst ratio, where it is above 1, is for the others to refute.
+    """
+    status, preference = answer.outcome.status, answer.preference
+    refuted = preference.name == "minimax" and preference.target
+    return status in SETTLED and not (status is Status.OPTIMAL and (refuted or preference.slack))
+
+
+def _fit_instead(request: Request, road: tuple[str, ...], answer: Answer) -> Answer:
+    """The answer, or, where next to nothing is missed under slack, a fit that misses nothing."""
+    preference, outcome = answer.preference, answer.outcome
+    if not (preference.slack and road and outcome.status is Status.OPTIMAL):
+        return answer
+    ends = request.data.unit_ends
+    misses = np.abs(ends.crossing(to_numpy(outcome.found.z)))
+    if float(np.max(misses / ends.unit)) > MISSES_NOTHING:
+        return answer
+    found = _by_road(replace(request, warm=outcome.warm), road)
+    if found.outcome.status is not Status.MET:
+        return answer
+    return replace(found, preference=preference, asked=True)
+
+
+def by_question(methods: tuple[str, ...], prefer: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The methods of a plan that answer the question, and those that take any fit."""
+    if prefer == "any":
+        return (), methods
+    able = tuple(name for name in methods if _asks(METHODS.traits(name).preferences, prefer))
+    return able, methods[len(able) :]
+
+
+def _asks(preferences: frozenset[str], prefer: str) -> bool:
+    """Whether a method of these goes by the question: the smallest worst error has its own."""
+    return prefer in preferences and not (prefer == "minimax" and "any" in preferences)
+
+
+def _asking(request: Request, preference: Preference, set_aside: Any = NONE) -> Problem:
+    """The problem with its question, on the unit rows."""
+    data = request.data
+    if set_aside.size:
+        data = data.set_aside(set_aside)
+        preference = with_set_aside(preference, set_aside)
+    question = make_question(data, preference)
+    if question is not None:
+        question = on_unit_rows(question, data)
+    return replace(request.problem, question=question)
+
+
+def preferred_among(request: Request, answer: Answer) -> Answer:
+    """The wanted A of those that fit where some measurements are set aside, if that is found."""
+    questions, _ = by_question(request.plan.methods, request.preferences[0].name)
+    rows = answer.set_aside
+    for preference in request.preferences if questions else ():
+        asking = replace(request, problem=_asking(request, preference, rows))
+        for name in questions:
+            found = run_method(asking, name, rows, answer.outcome.warm)
+            if found.outcome.status is Status.MET and _all_missed(request, found, rows):
+                preference = with_set_aside(preference, rows)
+                return replace(found, preference=preference, asked=True)
+    return answer
+
+
+def _all_missed(request: Request, answer: Answer, rows: Any) -> bool:
+    """Whether the matrix surely misses every one of those measurements."""
+    found, ends = answer.outcome.found, request.data.unit_ends
+    return bool(ends.missed(to_numpy(found.z), to_numpy(found.error))[rows].all())
+
+
+def _by_road(request: Request, methods: tuple[str, ...]) -> Answer:
+    """Run the methods in turn, until one has a verdict.
 
     A start far larger than the readings takes their digits along: where it leads nowhere, all
     begins anew without it.
     """
-    answer = _in_turn(request)
+    answer = _in_turn(request, methods)
     problem = request.problem
     plain = problem.base is None and problem.c_start is None
     undone = answer.outcome.status in (Status.STALLED, Status.UNDECIDED)
-    if plain or not undone or not METHODS.traits(request.plan.methods[0]).begins_anew:
+    if plain or not undone or not METHODS.traits(methods[0]).begins_anew:
         return answer
     tau = start_value("mean", problem.b, request.data.scaled().telling, problem.rows)
     anew = replace(problem, tau=tau, base=None, c_start=None)
-    again = _in_turn(replace(request, problem=anew, warm=COLD))
+    again = _in_turn(replace(request, problem=anew, warm=COLD), methods)
     decided = again.outcome.status.success or again.outcome.status is Status.INFEASIBLE
     return again if decided else answer
 
 
-def _in_turn(request: Request) -> Answer:
-    """Run the plan's methods in turn, each from what the one before has found."""
-    answer = run_method(request, request.plan.methods[0], warm=request.warm)
-    for name in request.plan.methods[1:]:
+def _in_turn(request: Request, methods: tuple[str, ...]) -> Answer:
+    """Run the methods in turn, each from what the one before has found."""
+    answer = run_method(request, methods[0], warm=request.warm)
+    for name in methods[1:]:
         outcome = answer.outcome
         handed_over = outcome.claim is not None and outcome.claim.kind == "inconsistent"
         if outcome.status is Status.INTERRUPTED or not (

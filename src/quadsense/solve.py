@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 if TYPE_CHECKING:
@@ -14,10 +14,12 @@ if TYPE_CHECKING:
     from quadsense.typing import (
         MatrixLike,
         MethodName,
+        PreferName,
         Real,
         RealOrVector,
         ScheduleName,
         Seed,
+        SlackName,
         StartName,
         VectorLike,
         Whole,
@@ -31,22 +33,29 @@ def solve(
     delta: RealOrVector | None = None,
     rtol: Real = 0.0,
     bounds: tuple[RealOrVector, RealOrVector] | None = None,
-    method: MethodName = "auto",
+    weights: RealOrVector | None = None,
+    mix: MatrixLike | None = None,
+    conjugate: bool = False,
     psd: bool | None = None,
     rank: Whole | tuple[Whole, Whole] | Literal["auto"] | None = None,
-    start: StartName | MatrixLike | SensedMatrix | Result | None = None,
-    schedule: ScheduleName = "continuation",
+    trace: Real | tuple[Real, Real] | None = None,
+    constraints: Sequence[tuple[MatrixLike | SensedMatrix | tuple[Any, Any], Real, Real]] = (),
+    prefer: PreferName = "auto",
+    prior: Real | MatrixLike | SensedMatrix | Result | None = None,
+    ridge: Real = 0.0,
+    slack: SlackName | None = None,
     allow_violations: Whole = 0,
+    method: MethodName = "auto",
+    schedule: ScheduleName = "continuation",
+    start: StartName | MatrixLike | SensedMatrix | Result | None = None,
+    rng: Seed | None = None,
     max_iter: Whole | None = None,
     time_limit: Real | None = None,
-    rng: Seed | None = None,
     callback: Callable[[Intermediate], Any] | None = None,
     progress: bool = False,
-    conjugate: bool = False,
-    mix: MatrixLike | None = None,
     **options: Unpack[MethodOptions],
 ) -> Result:
-    """Find A with ``|u_i* A u_i - b_i| <= delta_i`` for every i, of any rank, with a certificate.
+    """Find the A that is wanted with ``|u_i* A u_i - b_i| <= delta_i`` for every i, certified.
 
     Parameters
     ----------
@@ -55,51 +64,79 @@ def solve(
     b : array_like of shape (m,), optional
         Readings.
     delta : float or array_like of shape (m,), optional
-        Tolerance, one for all or one a measurement. For Gaussian noise of known sigma see
-        `delta_from_sigma`. Without one, the smallest worst error is sought, and both bounds on it.
+        Tolerance, one for all or one a measurement; 0 asks for equality. For Gaussian noise of
+        known sigma see `delta_from_sigma`. Without one, the smallest worst error is sought, and
+        both bounds on it.
     rtol : float, default=0.0
         Relative tolerance beside it: ``delta_i + rtol |b_i|``.
     bounds : (lo, hi), optional
-        Intervals in place of `b` and `delta`; an end may be infinite.
-    method : {"auto", "closed_form", "gd", "sgd", "cg", "minimax", "psd", "factored"}
-        "auto" (the default) is the closed form for orthonormal rows; else least squares by "cg",
-        and where that does not meet delta "minimax", which ends in MET or INFEASIBLE; "psd" for
-        `psd`, "factored" for `rank`.
+        Intervals in place of `delta`; an end may be infinite. `b` beside them is what least
+        squares is about; without it, their middles.
+    weights : float or array_like of shape (m,), optional
+        How much each reading counts in least squares (1/half-width^2 unless given; 1 without a
+        tolerance) and in `slack` (1 unless given).
+    mix : array or sparse array of shape (p, m), optional
+        W, real: the p readings are ``sum_k W_ik u_k* A u_k``, sums over rows of U.
+    conjugate : bool, default=False
+        Rows are given as ``u_i*`` (as in ``b = |U x|^2``).
     psd : bool, optional
         Seek A among the positive semidefinite matrices only.
     rank : int, (int, int) or "auto", optional
-        Seek A among the positive semidefinite matrices of at most this rank, or let the rank grow
-        until delta is met; ``(p, q)``: among those of at most p positive and q negative
-        eigenvalues. Without a tolerance it is least squares that is sought, and the status LOCAL:
+        Seek A among the positive semidefinite matrices of at most this rank; with (p, q) among
+        those of at most p positive and q negative eigenvalues; or let the rank grow until delta
+        is met. Without a tolerance it is least squares that is sought, and the status is LOCAL:
         at rest, with nothing proved.
-    start : {"mean", "tau", "zero"}, matrix or Result, optional
-        The A_1 from which the nearest fit is sought: the multiple of I that fits best, the
-        largest reading times I (the paper's, and the default of its schedule), 0 (readings
-        taken for rows of unit norm), or any matrix; an earlier result makes a warm start.
-    schedule : {"continuation", "paper"}, default="continuation"
-        "paper" runs with the constants of the lemmas, at most as many steps as they ask for.
+    trace : float or (float, float), optional
+        What the trace of A must be, or between.
+    constraints : sequence of (C, lo, hi), optional
+        ``lo <= <C, A> <= hi``, with C dense, sparse, (X, signs) for ``X diag(signs) X*``, or a
+        SensedMatrix; ``lo == hi`` asks for equality.
+    prefer : {"auto", "least_squares", "nearest", "center", "min_trace", "minimax", "any"}
+        Which A of all that fit: smallest weighted sum of squares; nearest to `prior`; the
+        analytic centre of all that fit; smallest trace; smallest worst ratio to the tolerance;
+        whichever comes first, which is quickest. "auto" is least squares where there are as many
+        readings as unknowns, else the centre (with `psd`) or the nearest; `result.plan` says why.
+        See docs/how_to_choose.md.
+    prior : float, matrix or Result, optional
+        What "nearest" and `ridge` are about; a number is that multiple of I. By default 0 for
+        `ridge`, and the multiple of I that fits best for "nearest".
+    ridge : float, default=0.0
+        Add ``ridge ||A - prior||_F^2`` to the sum of squares.
+    slack : {"max", "sum", "squares"}, optional
+        Intervals may be missed, at a price: minimise the largest of ``w_i v_i``, their sum, or
+        the sum of ``w_i v_i^2``, where v_i is by how much reading i misses its interval.
     allow_violations : int, default=0
         Set at most so many measurements aside if the others can be met without them.
+    method : {"auto", "closed_form", "gd", "sgd", "cg", "minimax", "psd", "factored", "fista", \
+"conic"}
+        "auto" (the default) goes by what is preferred: "fista" for least squares, "conic" for the
+        others; for any fit the closed form for orthonormal rows, else least squares by "cg",
+        and where that does not meet delta "minimax", which ends in MET or INFEASIBLE; "psd" for
+        `psd`, "factored" for `rank`.
+    schedule : {"continuation", "paper"}, default="continuation"
+        "paper" runs with the constants of the lemmas, at most as many steps as they ask for.
+    start : {"mean", "tau", "zero"}, matrix or Result, optional
+        Where to begin; an earlier result makes a warm start. Where any fit will do, it is also
+        the A_1 from which the nearest fit is sought: the multiple of I that fits best, the
+        largest reading times I (the paper's, and the default of its schedule), 0 (readings
+        taken for rows of unit norm), or any matrix.
+    rng : int or numpy.random.Generator, optional
+        Seed of `sgd`'s batches and of `factored`'s starts; the same seed gives the same bits.
     max_iter : int, optional
         Most iterations; by default only the lemma's number with the paper's schedule, and none
         otherwise: a run that no longer moves ends as STALLED.
     time_limit : float, optional
         Most seconds, whatever takes them; what was found until then is checked and returned.
-    rng : int or numpy.random.Generator, optional
-        Seed of `sgd`'s batches; the same seed gives the same bits.
     callback : callable, optional
         ``callback(intermediate_result)`` after every stride: `n_iter`, `max_residual`,
         `max_ratio`, `matrix`. StopIteration ends the run.
     progress : bool, default=False
         Show a bar with the worst residual against delta.
-    conjugate : bool, default=False
-        Rows are given as ``u_i*`` (as in ``b = |U x|^2``).
-    mix : array or sparse array of shape (p, m), optional
-        W, real: the p readings are ``sum_k W_ik u_k* A u_k``, sums over rows of U.
     **options
         `gd` and `sgd`: `lam`, `step` or `c` = step x lam override the schedule (for unit rows);
-        `sgd`: `batch_size`, `norm` ("exact" or "bound"), `failure`; `minimax`, `psd`: `gap`, the
-        relative distance of the two bounds at which to stop; `factored`: `max_restarts`.
+        `sgd`: `batch_size`, `norm` ("exact" or "bound"), `failure`; `minimax`, `psd`, `fista`,
+        `conic`: `gap`, the relative distance of the two bounds at which to stop; `factored`:
+        `max_restarts`.
 
     Returns
     -------
@@ -159,5 +196,12 @@ def solve(
         progress=progress,
         conjugate=conjugate,
         mix=mix,
+        weights=weights,
+        trace=trace,
+        constraints=constraints,
+        prefer=prefer,
+        prior=prior,
+        ridge=ridge,
+        slack=slack,
         options=options,
     )

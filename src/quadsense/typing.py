@@ -57,9 +57,17 @@ Seed: TypeAlias = (
 """What `numpy.random.default_rng` takes."""
 
 MethodName: TypeAlias = Literal[
-    "auto", "closed_form", "gd", "sgd", "cg", "minimax", "psd", "factored"
+    "auto", "closed_form", "gd", "sgd", "cg", "minimax", "psd", "factored", "conic", "fista"
 ]
 """The methods of `solve`."""
+
+PreferName: TypeAlias = Literal[
+    "auto", "least_squares", "nearest", "center", "min_trace", "minimax", "any"
+]
+"""Which A is wanted of those that fit."""
+
+SlackName: TypeAlias = Literal["max", "sum", "squares"]
+"""What is minimised of the misses."""
 
 ScheduleName: TypeAlias = Literal["continuation", "paper"]
 """The schedules of `gd`, `sgd` and `solve_spectral`."""

@@ -15,6 +15,8 @@ from quadsense.typing import is_number
 from quadsense.verification import Check
 from quadsense.vocabulary import Advice, Reason, Row, Status, Verdict
 
+NOTHING = np.empty(0, np.int64)
+
 EXACT = 1e-8
 """Worst error, as a part of the largest reading, that counts as none."""
 
@@ -37,6 +39,8 @@ def make_verdict(
     seen: Seen,
     *,
     target: bool,
+    prefer: str = "any",
+    wanted: str = "",
     suspects: Any = (),
     reason: Reason | None = None,
     advice: tuple[Advice, ...] = (),
@@ -54,18 +58,27 @@ def make_verdict(
     seen : Seen
     target : bool
         Whether there is a tolerance to meet.
+    prefer, wanted : str
+        Which A was sought, and which was wanted where that is another.
     suspects : ndarray of int
     reason : Reason, optional
     advice : tuple of Advice
     """
-    ends, ratios, bounds = data.ends, values.ratios, target and data.from_bounds
+    ends, count, bounds = data.ends, data.measured, target and data.from_bounds
     assert ends is not None
+    sizes, ratios = values.sizes[:count], values.ratios[:count]
     contradiction = missed = None
-    if target and (zero := data.contradictions()).size:
-        contradiction = _row(data, int(zero[0]), values.sizes, target)
+    zero = data.contradictions() if target else NOTHING
+    if zero.size and zero[0] < count:
+        contradiction = _row(data, int(zero[0]), sizes, target)
     if bounds:
-        by = values.misses
+        by = values.misses[:count]
         missed = _row(data, int(np.argmax(by)), by, target)
+    broken = []
+    if count < data.m:
+        broken = [data.constraints[k].name for k in np.flatnonzero(~values.met[count:])]
+    objective = certificate.objective
+    rows = [int(row) for row in suspects]
     upper, lower = float(certificate.upper_bound), float(certificate.lower_bound)
     exact = status is Status.OPTIMAL and upper <= EXACT * float(np.abs(to_numpy(data.b)).max())
     return Verdict(
@@ -73,13 +86,13 @@ def make_verdict(
         claim=certificate.kind,
         asked="least" if not target else "bounds" if bounds else "delta",
         psd=certificate.psd,
-        measurements=data.m,
+        measurements=count,
         set_aside=int(certificate.set_aside.size),
         allowed=certificate.allowed,
-        even=target and not bounds and bool(ends.unit.min() == ends.unit.max()),
+        even=target and not bounds and bool(np.ptp(ends.unit[:count]) == 0.0),
         over=int(np.count_nonzero(ratios > 1.0)) if target else 0,
-        worst=_row(data, int(np.argmax(values.sizes)), values.sizes, target),
-        nearest=_row(data, int(np.argmax(ratios)), values.sizes, target),
+        worst=_row(data, int(np.argmax(sizes)), sizes, target),
+        nearest=_row(data, int(np.argmax(ratios)), sizes, target),
         missed=missed,
         contradiction=contradiction,
         lower_bound=lower,
@@ -91,9 +104,19 @@ def make_verdict(
         unseen=seen.unseen,
         unknowns=seen.unknowns,
         exact=seen.exact,
-        suspects=tuple(int(row) for row in suspects),
+        suspects=tuple(row for row in rows if row < count),
         reason=reason,
         advice=advice,
+        prefer=prefer if objective is None else objective.preference.name,
+        wanted=wanted,
+        objective=None if objective is None else objective.value,
+        objective_lower=None if objective is None else objective.lower,
+        objective_upper=None if objective is None else objective.upper,
+        optimal=None if objective is None else objective.closed,
+        objective_condition="" if objective is None else objective.condition,
+        broken=tuple(broken),
+        blamed=tuple(data.constraints[row - count].name for row in rows if row >= count),
+        interpolates=not target and data.m <= seen.unknowns,
     )
 
 
@@ -138,16 +161,28 @@ def check_verdict(
     seen = Seen(unique, verdict.unseen, unknowns, verdict.exact)
     fewest = max(0, unknowns - (data.m - claim.set_aside.size))
     sense = verdict.unseen is None or fewest <= verdict.unseen <= unknowns
-    target = claim.kind != "optimal"
-    found = make_verdict(data, values, claim, status, seen, target=target)
-    rough = {"over", "worst", "nearest", "missed", "suspects", "reason", "advice"}
+    slack = claim.objective is not None and claim.objective.preference.slack
+    target = claim.kind != "optimal" or slack
+    found = make_verdict(
+        data,
+        values,
+        claim,
+        status,
+        seen,
+        target=target,
+        prefer=verdict.prefer,
+        wanted=verdict.wanted,
+    )
+    known = claim.objective is not None or verdict.prefer == ("any" if target else "minimax")
+    rough = {"over", "worst", "nearest", "missed", "suspects", "reason", "advice", "blamed"}
     names = [entry.name for entry in fields(Verdict) if entry.name not in rough]
     off = [] if sense else ["unseen"]
+    off += [] if known else ["prefer"]
     off += [name for name in names if not _same(getattr(verdict, name), getattr(found, name))]
     yield Check("verdict", not off, f"differs in {', '.join(off)}" if off else "as claimed")
     least, most = 0, 0  # nothing is violated where there is no tolerance
     if target:
-        kept = np.ones(data.m, dtype=bool)
+        kept = np.arange(data.m) < data.measured
         kept[claim.set_aside] = False
         least, most = int((values.missed & kept).sum()), int((~values.met & kept).sum())
     yield Check("its count of violations", least <= verdict.over <= most, f"{verdict.over} stated")
@@ -184,8 +219,10 @@ def _is_at(
     target: bool,
 ) -> bool:
     """Whether the largest is at that row, up to rounding, and the row as stated."""
-    if row is None or not 0 <= row.index < data.m:
+    count = data.measured
+    if row is None or not 0 <= row.index < count:
         return False
+    largest, error = largest[:count], error[:count]
     with np.errstate(invalid="ignore"):
         room = 4.0 * float(np.nan_to_num(error).max()) + AGREE * float(largest.max())
     found = _row(data, row.index, sizes, target)

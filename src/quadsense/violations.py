@@ -25,7 +25,7 @@ from quadsense.methods.interior.program import Program
 from quadsense.methods.minimax import equal_tolerances
 from quadsense.methods.traits.shape import Cone
 from quadsense.proofs.exact import user_dual
-from quadsense.proofs.hitting import smallest_hitting_set, thinned
+from quadsense.proofs.hitting import cannot_be_hit, smallest_hitting_set, thinned
 from quadsense.proofs.infeasible import check_infeasible
 from quadsense.proofs.rounding import Enclosure
 from quadsense.runs import Answer, Request, found_in, run_method
@@ -121,6 +121,8 @@ class _Search:
         ends, data = self.request.data.unit_ends, self.request.data
         missed = ~ends.met(to_numpy(found.z), to_numpy(found.error))
         missed[data.contradictions()] = True
+        if missed[data.measured :].any():  # a constraint cannot be set aside
+            return np.arange(data.m)
         return np.flatnonzero(missed)
 
     def ranked(self, answer: Answer) -> Indices:
@@ -129,7 +131,7 @@ class _Search:
         with np.errstate(over="ignore"):
             ratios = self.request.data.unit_ends.ratios(to_numpy(found.z))
         ratios[self.request.data.contradictions()] = np.inf
-        return np.argsort(-ratios, kind="stable")
+        return np.argsort(-ratios[: self.request.data.measured], kind="stable")
 
     def try_without(self, rows: Indices) -> Answer | None:
         """Fit the others, and learn from it; None where that was tried before."""
@@ -213,7 +215,7 @@ def _looked_for(search: _Search) -> bool:
 
 def _one_by_one(search: _Search) -> None:
     """Try every choice, where proofs failed and there are few."""
-    m, k = search.request.data.m, search.allowed
+    m, k = search.request.data.measured, search.allowed
     quick = METHODS.traits(search.method).proves  # else it ends only when it has tried enough
     most = ALL_CHOICES if quick else ALL_CHOICES // 10
     if math.comb(m, k) > most:
@@ -255,6 +257,7 @@ def _suspects(
         previous = 0
         for clear in outliers.CLEAR:
             rows = outliers.candidates(program, fit, search.allowed, clear)
+            rows = rows[rows < search.request.data.measured]
             if rows.size > previous:
                 previous = rows.size
                 both = np.concatenate([contradictory, rows[~np.isin(rows, contradictory)]])
@@ -286,10 +289,14 @@ def _by_proofs(search: _Search) -> bool:
         proof = np.zeros(request.data.m)
         proof[row] = 1.0
         search.proofs.append(proof)
-    few = math.comb(request.data.m, search.allowed) <= FEW_CHOICES
+    measured = request.data.measured
+    few = math.comb(measured, search.allowed) <= FEW_CHOICES
     largest, idle = 0, 0
     while len(search.proofs) < MOST_PROOFS:
-        hitting = smallest_hitting_set([proof != 0.0 for proof in search.proofs])
+        supports = [proof[:measured] != 0.0 for proof in search.proofs]
+        if cannot_be_hit(supports):
+            return True
+        hitting = smallest_hitting_set(supports)
         if hitting is None or search.over:
             return False
         if hitting.size > search.allowed:

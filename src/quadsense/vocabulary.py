@@ -213,6 +213,22 @@ class Verdict:
     reason : Reason or None
         Why nothing was decided, where nothing was.
     advice : tuple of Advice
+    prefer : str
+        Which A was wanted: a value of `prefer`, or "slack_max", "slack_sum", "slack_squares".
+    wanted : str
+        What was wanted where that is not to be had, so that `prefer` is another; else empty.
+    objective, objective_lower, objective_upper : float or None
+        What A costs by that, and bounds on the best value; None where any fit was wanted.
+    optimal : bool or None
+        Whether the preference is certified; None where there is none, or that was not looked into.
+    objective_condition : str
+        What the bound takes for granted, if anything.
+    broken : tuple of str
+        Linear constraints that A does not hold.
+    blamed : tuple of str
+        Linear constraints that carry most of a contradiction.
+    interpolates : bool
+        Whether there are no more readings than unknowns and no tolerance: nearly any would fit.
     """
 
     status: Status
@@ -240,6 +256,16 @@ class Verdict:
     suspects: tuple[int, ...] = ()
     reason: Reason | None = None
     advice: tuple[Advice, ...] = ()
+    prefer: str = "any"
+    wanted: str = ""
+    objective: float | None = None
+    objective_lower: float | None = None
+    objective_upper: float | None = None
+    optimal: bool | None = None
+    objective_condition: str = ""
+    broken: tuple[str, ...] = ()
+    blamed: tuple[str, ...] = ()
+    interpolates: bool = False
 
     @property
     def kept(self) -> int:

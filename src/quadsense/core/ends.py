@@ -20,6 +20,21 @@ BEYOND = 1.0 + 2.0 * UNIT
 END_ERROR = 8.0 * UNIT
 """Bound on the relative error of an end after its two divisions by a norm, rounded up."""
 
+EXACTNESS = 256.0
+"""The c of ``c eps n ||u||^2 ||A||_F``, eps = 2^-52, within which an equality counts as met. What
+rounding does to a reading is bounded by a tenth of that for most A (see `proofs.rounding`), so that
+an A which meets an equality as well as float64 can is known to."""
+
+WIDTHS = 16.0
+"""Half the width that methods are given for an equality, in units of what it is met within."""
+
+SHARE = 0.1
+"""That width over the narrowest other one, where that is wider: a last step meets the equality, and
+most fits have room for it. Where none is found so, the width shrinks (`narrowed`)."""
+
+NARROWER = 1e-2
+"""By how much it shrinks at a time."""
+
 
 @dataclass(frozen=True)
 class Ends:
@@ -37,6 +52,10 @@ class Ends:
         crossing by v counts as the ratio ``1 + v/unit``.
     outright : bool
         Whether the intervals were given outright, so that there are no readings.
+    grain : ndarray of shape (m,) or None
+        Of an equality, what it is met within for an A of Frobenius norm 1, and 0 of other rows;
+        None where there are no equalities. Their `unit` is a width for methods, their ratio 0
+        within what is allowed (see `allowing`) and ``1 + v/unit`` beyond.
     """
 
     reading: Vector
@@ -44,6 +63,7 @@ class Ends:
     above: Vector
     unit: Vector
     outright: bool = False
+    grain: Vector | None = None
 
     @classmethod
     def around(cls, b: Vector, delta: Vector) -> Ends:
@@ -51,11 +71,12 @@ class Ends:
         return cls(b, delta, delta, delta)
 
     @classmethod
-    def between(cls, lo: Vector, hi: Vector, norms: Vector) -> Ends:
+    def between(cls, lo: Vector, hi: Vector, norms: Vector, typical: float = 0.0) -> Ends:
         """``[lo, hi]``, an end infinite where there is none, for rows of these norms.
 
-        The unit of a row of one end is the median half-width of the rows of two, without any 1% of
-        the largest end; of rows scaled to unit norm, so that the scaling of a row does not matter.
+        The unit of a row of one end is `typical`; where that is 0, the median half-width of the
+        rows of two, without any 1% of the largest end; of rows scaled to unit norm, so that the
+        scaling of a row does not matter.
         """
         both = np.isfinite(lo) & np.isfinite(hi)
         half = np.where(both, hi, 0.0) / 2 - np.where(both, lo, 0.0) / 2
@@ -64,13 +85,101 @@ class Ends:
         live = norms > 0
         safe = np.where(live, norms, 1.0)
         with np.errstate(over="ignore", under="ignore"):
-            if (both & live).any():
-                typical = float(np.median((half / safe / safe)[both & live]))
+            if typical > 0.0:
+                pass
+            elif (wide := both & live & (half > 0.0)).any():  # equalities have no width
+                typical = float(np.median((half / safe / safe)[wide]))
             else:
                 ends = np.where(np.isfinite(hi), hi, np.where(np.isfinite(lo), lo, 0.0))
                 typical = 0.01 * float(np.max(np.abs(ends) / safe / safe, where=live, initial=0.0))
             unit = np.where(both, half, (typical or 1.0) * safe * safe)
         return cls(np.zeros_like(lo), -lo, hi, unit, True)
+
+    @classmethod
+    def joined(cls, first: Ends, second: Ends) -> Ends:
+        """Intervals of further rows below others."""
+        each = (
+            np.concatenate([getattr(first, name), getattr(second, name)])
+            for name in ("reading", "below", "above", "unit")
+        )
+        reading, below, above, unit = each
+        return cls(reading, below, above, unit, first.outright)
+
+    def with_grain(self, grain: Vector, norms: Vector) -> Ends:
+        """The same with what equalities are met within, and a width for them.
+
+        Parameters
+        ----------
+        grain : ndarray of shape (m,)
+            For an A of Frobenius norm 1, were the row an equality.
+        norms : ndarray of shape (m,)
+            Of the rows.
+        """
+        equal = np.asarray(self.above == -self.below)
+        if not equal.any():
+            return self if self.grain is None else replace(self, grain=None)
+        live = norms > 0
+        safe = np.where(live, norms, 1.0)
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            ends = np.where(np.isfinite(self.lo), np.abs(self.lo), 0.0)
+            ends = np.maximum(ends, np.where(np.isfinite(self.hi), np.abs(self.hi), 0.0))
+            size = float(np.max(ends / safe / safe, where=live, initial=0.0)) or 1.0
+            others = np.where(live & ~equal, self.unit / safe / safe, np.inf)
+            other = float(np.min(others))
+            width = WIDTHS * grain * size
+            if np.isfinite(other):
+                width = np.maximum(width, SHARE * min(other, size) * safe * safe)
+        return replace(
+            self,
+            # A row of zeros reads 0: asked for something else, it is missed.
+            unit=np.where(equal, np.where(live, width, ends / 2 + (ends == 0.0)), self.unit),
+            grain=np.where(equal, grain, 0.0),
+        )
+
+    def typical_unit(self, norms: Vector) -> float:
+        """The median unit of the rows that are no equalities, scaled to unit norm; 0 of none."""
+        asks = (norms > 0) & ~self.exact & self.sides.any(axis=0)
+        with np.errstate(over="ignore", under="ignore"):
+            units = self.unit[asks] / norms[asks] / norms[asks]
+        found = float(np.median(units)) if units.size else 0.0
+        return found if np.isfinite(found) else 0.0
+
+    @property
+    def exact(self) -> npt.NDArray[np.bool_]:
+        """Which rows are equalities."""
+        return np.asarray(self.above == -self.below if self.grain is None else self.grain > 0.0)
+
+    def allowing(self, size: float) -> Ends:
+        """The same, equalities widened to what they are met within for ``||A||_F = size``."""
+        if self.grain is None:
+            return self
+        with np.errstate(over="ignore", under="ignore"):
+            return self._opened(self.grain * size)
+
+    def narrowed(self, size: float) -> Ends | None:
+        """The same with narrower widths for equalities; None where they are as narrow as may be.
+
+        `size` is of a fit, ``||A||_F``.
+        """
+        if self.grain is None:
+            return None
+        with np.errstate(over="ignore", under="ignore"):
+            width = np.maximum(NARROWER * self.unit, WIDTHS * self.grain * size)
+        unit = np.where(self.exact, np.minimum(width, self.unit), self.unit)
+        return replace(self, unit=unit) if np.any(unit < 0.5 * self.unit) else None
+
+    def opened(self) -> Ends:
+        """The same for methods: equalities as intervals of half-width `unit`."""
+        return self if self.grain is None else self._opened(self.unit)
+
+    def _opened(self, room: Vector) -> Ends:
+        """Equalities widened by so much; they stay equalities in name."""
+        assert self.grain is not None
+        above = np.where(self.grain > 0.0, self.above + room, self.above)
+        if self.even:
+            return replace(self, below=above, above=above)
+        below = np.where(self.grain > 0.0, self.below + room, self.below)
+        return replace(self, below=below, above=above)
 
     @property
     def even(self) -> bool:
@@ -121,16 +230,20 @@ class Ends:
         Returns
         -------
         ndarray of shape (m,)
-            The distance from the middle in half-widths; for a row of one end 0 within it and
-            ``1 + v/unit`` where it is crossed by v.
+            The distance from the middle in half-widths; for a row of one end, and for an equality,
+            0 within it and ``1 + v/unit`` where it is crossed by v.
         """
-        if self.even:
+        if self.even and self.grain is None:
             return np.asarray((np.abs(z) + error) / self.unit)
         upper, lower = self.sides
         with np.errstate(invalid="ignore", over="ignore", under="ignore"):
             two = (np.abs(z - (self.above - self.below) / 2) + error) / self.unit
             over = np.where(upper, z - self.above, -self.below - z) + error
             one = np.where(over > 0.0, np.maximum(1.0 + over / self.unit, BEYOND), 0.0)
+            if self.grain is not None:
+                beyond = np.maximum(z - self.above, -self.below - z) + error
+                held = np.where(beyond > 0.0, np.maximum(1.0 + beyond / self.unit, BEYOND), 0.0)
+                two = np.where(self.grain > 0.0, held, two)
             return np.asarray(np.where(upper & lower, two, np.where(upper | lower, one, 0.0)))
 
     def crossing(self, z: Any) -> Vector:
@@ -158,7 +271,10 @@ class Ends:
         """The same, with the rows in `index` asked for nothing."""
         below, above = self.below.copy(), self.above.copy()
         below[index] = above[index] = np.inf
-        return replace(self, below=below, above=above)
+        grain = None if self.grain is None else self.grain.copy()
+        if grain is not None:
+            grain[index] = 0.0
+        return replace(self, below=below, above=above, grain=grain)
 
     def over(self, norms: Vector) -> Ends:
         """The ends for rows divided by these norms; a row of norm 0 is asked for nothing."""
@@ -173,6 +289,7 @@ class Ends:
             below=np.where(live, ends.below, np.inf),
             above=np.where(live, ends.above, np.inf),
             unit=np.where(live, ends.unit, 1.0),
+            grain=None if ends.grain is None else np.where(live, ends.grain, 0.0),
         )
 
     def shifted(self, exponents: npt.NDArray[np.int64]) -> Ends:
@@ -183,6 +300,8 @@ class Ends:
     def each(self, change: Callable[[Vector], Vector]) -> Ends:
         """The same with every array changed; what is `even` stays so."""
         above, reading = change(self.above), change(self.reading)
-        if self.even:
+        if self.even and self.grain is None:
             return Ends(reading, above, above, above)
-        return Ends(reading, change(self.below), above, change(self.unit), self.outright)
+        grain = None if self.grain is None else change(self.grain)
+        below = above if self.even else change(self.below)
+        return Ends(reading, below, above, change(self.unit), self.outright, grain)

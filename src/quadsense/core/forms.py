@@ -283,7 +283,7 @@ class FactorForm:
         if self.signs is None:
             return float(xp.linalg.matrix_norm(gram))
         # ||X S X*||^2 = tr(S G S G), whose terms cancel; by a unitary basis they do not.
-        basis: npt.NDArray[Any] = np.asarray(np.linalg.qr(to_numpy(self.factor), mode="r"))
+        basis: Any = np.linalg.qr(to_numpy(self.factor), mode="r")
         return float(np.linalg.norm((basis * self.signs) @ basis.conj().T))
 
     def diagonal(self) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -14,7 +15,8 @@ from scipy.linalg.lapack import dpotrf, dpstrf, spotrf
 from quadsense import files
 from quadsense.arrays import Array, Vector, device, is_array, like, to_numpy
 from quadsense.core import products
-from quadsense.core.ends import Ends
+from quadsense.core.ends import EXACTNESS, Ends
+from quadsense.measurements.constraints import Constraint, checked_constraints, with_constraints
 from quadsense.measurements.gram import ExplicitGram, Gram
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
@@ -25,10 +27,14 @@ from quadsense.measurements.validate import (
     checked_rows,
     checked_tolerance,
     checked_vector,
+    checked_weights,
 )
 from quadsense.threads import blas_threads
 from quadsense.typing import MatrixLike, Real, RealOrVector, VectorLike, is_number
 from quadsense.watch import look
+
+BESIDE = ("delta", "rtol", "lo", "hi", "mix", "weights")
+"""What a file may hold beside U and b."""
 
 ORTHONORMAL = 1e-6
 """Frobenius distance of U U* from I below which K = I: K differs from I by its square."""
@@ -93,6 +99,13 @@ class UnitReadings(NamedTuple):
     telling: Array
 
 
+def _of_intervals(ends: Ends) -> Vector:
+    """The middles of intervals; of one with one end that end, and 0 where there is none."""
+    one = np.where(np.isfinite(ends.above), ends.above, -ends.below)
+    one = ends.reading + np.where(np.isfinite(one), one, 0.0)
+    return np.where(ends.sides.all(axis=0), ends.middle(), one)
+
+
 def _narrowed(b: Vector, delta: Vector, live: Any) -> tuple[Vector, Vector, Any]:
     """Intervals within what a fit may read, and which rows say something all the same."""
     forced = np.maximum(np.abs(b) - delta, 0.0)  # the least that a row makes A read
@@ -113,14 +126,18 @@ class Measurements:
     U : array or sparse array of shape (m, n)
         Row i is ``u_i``; a reading is ``u_i* A u_i``. Real or complex, any row norms.
     b : array_like of shape (m,), optional
-        Readings, real. Not needed with `bounds`.
+        Readings, real. Not needed with `bounds`; beside them they are what least squares is about,
+        inside their intervals or not.
     delta : float or array_like of shape (m,), optional
-        Tolerance, one for all or one a measurement.
+        Tolerance, one for all or one a measurement. A tolerance of 0 asks for the reading itself:
+        an equality, met within ``256 eps n ||u_i||^2 ||A||_F``.
     rtol : float, default=0.0
         Added tolerance in proportion to the reading: ``delta_i + rtol |b_i|``.
     bounds : (lo, hi), optional
-        Intervals in place of `b` and `delta`: each a float or of shape (m,); an end may be
-        infinite.
+        Intervals in place of `delta`: each a float or of shape (m,); an end may be infinite, and
+        ``lo == hi`` is an equality.
+    weights : float or array_like of shape (m,), optional
+        Weights of least squares and of slack, not negative.
     conjugate : bool, default=False
         Rows are given as ``u_i*`` (as in ``b = |U x|^2``).
     mix : array or sparse array of shape (p, m), optional
@@ -140,6 +157,10 @@ class Measurements:
         The intervals exactly as given.
     conjugate : bool
         Whether rows are given as ``u_i*``.
+    weights : float or ndarray of shape (m,) or None
+        As given.
+    constraints : tuple of Constraint
+        What `constrained` added: their readings are the last.
 
     Examples
     --------
@@ -160,19 +181,21 @@ class Measurements:
         bounds: tuple[RealOrVector, RealOrVector] | None = None,
         conjugate: bool = False,
         mix: MatrixLike | None = None,
+        weights: RealOrVector | None = None,
     ) -> None:
         rows, of = checked_rows(U, conjugate), "U"
         if mix is not None:
             rows, of = Mixed.over(rows, checked_mix(mix, rows.m)), "mix"
+        readings = None if b is None else checked_vector("b", b, rows.m, of=of)
+        self.weights = checked_weights(weights, rows.m, of)
         if bounds is not None:
-            if b is not None or delta is not None or rtol != 0.0:
-                raise ValueError("bounds replaces b, delta and rtol: give either, not both")
+            if delta is not None or rtol != 0.0:
+                raise ValueError("bounds replaces delta and rtol: give either, not both")
             lo, hi = checked_bounds(bounds, rows.m, of)
-            self._fill(rows, None, Ends.between(lo, hi, to_numpy(rows.norms)))
+            self._fill(rows, None, Ends.between(lo, hi, to_numpy(rows.norms)), readings)
         else:
-            if b is None:
+            if readings is None:
                 raise ValueError("b is missing: give the readings b, or bounds=(lo, hi)")
-            readings = checked_vector("b", b, rows.m, of=of)
             tolerance = checked_tolerance(delta, rtol, readings, of)
             self._fill(
                 rows, readings, None if tolerance is None else Ends.around(readings, tolerance)
@@ -180,19 +203,30 @@ class Measurements:
         self._delta, self._rtol = delta, rtol
         self.conjugate = bool(conjugate)
 
-    def _fill(self, rows: Sensing, b: Vector | None, ends: Ends | None) -> None:
+    def _fill(
+        self,
+        rows: Sensing,
+        b: Vector | None,
+        ends: Ends | None,
+        readings: Vector | None = None,
+    ) -> None:
         self._rows = rows
+        self.m, self.n = rows.m, rows.n
+        if ends is not None and ends.grain is None and ends.exact.any():
+            norms = to_numpy(rows.norms)
+            masses = to_numpy(rows.masses) * norms * norms
+            eps = float(np.finfo(np.float64).eps)
+            ends = ends.with_grain(EXACTNESS * eps * self.n * masses, norms)
         self.ends = ends
         self.from_bounds = b is None
-        self.m, self.n = rows.m, rows.n
+        self._readings = readings if b is None else b
         if b is None:
             assert ends is not None
-            one = np.where(np.isfinite(ends.above), ends.above, -ends.below)
-            b = np.where(
-                ends.sides.all(axis=0), ends.middle(), np.where(np.isfinite(one), one, 0.0)
-            )
+            b = _of_intervals(ends)
         self.b = like(b, rows.norms)
         self.tolerance = None if ends is None else like(ends.unit, rows.norms)
+        self.constraints: tuple[Constraint, ...] = ()
+        self._plain: Measurements | None = None
         self.judged = True  # by these intervals; else they are a unit of error only
         self.gram: Gram | None = None  # K, once a solve has formed it: the facts reuse it
 
@@ -200,14 +234,94 @@ class Measurements:
         """The same probes and readings with other intervals, and what is known of the probes."""
         other = object.__new__(Measurements)
         other._fill(self._rows, None if ends.outright else to_numpy(self.b), ends)
-        other._delta, other._rtol, other.conjugate = self._delta, self._rtol, self.conjugate
+        other._take(self)
+        other.from_bounds = ends.outright
+        other.constraints, other._plain = self.constraints, self._plain
         other.__dict__.update({key: self.__dict__[key] for key in known if key in self.__dict__})
         return other
+
+    def _take(self, other: Measurements) -> None:
+        """What was given beside rows and intervals, from other measurements."""
+        self._delta, self._rtol, self.conjugate = other._delta, other._rtol, other.conjugate
+        self.weights, self._readings = other.weights, other._readings
+
+    def constrained(self, trace: Any = None, constraints: Iterable[Any] = ()) -> Measurements:
+        """The same measurements with further readings ``lo <= <C, A> <= hi``, which A must meet.
+
+        Parameters
+        ----------
+        trace : float or (lo, hi), optional
+            What the trace of A must be, or lie between.
+        constraints : iterable of (C, lo, hi), optional
+            C, (n, n), is an array, a SciPy sparse array, a `SensedMatrix`, or a pair ``(X, signs)``
+            that stands for ``X diag(signs) X*``. An end may be infinite; ``lo == hi`` is an
+            equality.
+
+        Returns
+        -------
+        Measurements
+            With the readings of the constraints after the user's: `measured` of these. Nothing of
+            U is copied. Without constraints, these measurements themselves.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from quadsense import Measurements
+        >>> data = Measurements(np.eye(2), [1.0, 2.0], delta=0.1)
+        >>> data.constrained(trace=3.0, constraints=[([[0, 1], [1, 0]], -1.0, 1.0)])
+        Measurements(m=2, n=2, dense, real, 2 constraints)
+        """
+        if self._plain is not None:
+            raise ValueError("these measurements have their constraints: use `plain`")
+        found = checked_constraints(trace, constraints, self.n, self._rows.is_complex)
+        if not found:
+            return self
+        rows = Mixed.over(*with_constraints(self._rows.raw, self.mix, found))
+        lo, hi = np.array([(each.lo, each.hi) for each in found]).T
+        b, norms = to_numpy(self.b), to_numpy(rows.norms)
+        # Without a tolerance the user's rows are asked for nothing: the constraints are.
+        nothing = np.full(self.m, np.inf)
+        ends = self.ends or Ends(b, nothing, nothing, np.ones(self.m))
+        below = Ends.between(lo, hi, norms[self.m :], ends.typical_unit(norms[: self.m]))
+        other = object.__new__(Measurements)
+        other._fill(rows, np.append(b, _of_intervals(below)), Ends.joined(ends, below))
+        other._take(self)
+        other.from_bounds = self.from_bounds
+        other.constraints, other._plain, other.judged = found, self, self.judged
+        return other
+
+    @property
+    def readings(self) -> Vector | None:
+        """b as given, (measured,), which may stand beside intervals; None where it was not."""
+        return self._readings
+
+    @property
+    def stated_tolerance(self) -> Vector:
+        """Half-widths as `tolerance` has them, and 0 of equalities."""
+        ends = self._known_ends()
+        return np.where(ends.exact, 0.0, ends.unit)
+
+    @property
+    def hard(self) -> npt.NDArray[np.bool_]:
+        """Which rows A must meet whatever else is wanted: constraints and equalities."""
+        hard = np.arange(self.m) >= self.measured
+        return hard if self.ends is None else hard | self.ends.exact
+
+    @property
+    def measured(self) -> int:
+        """How many readings are the user's: the first; those after them are of constraints."""
+        return self.m - len(self.constraints)
+
+    @property
+    def plain(self) -> Measurements:
+        """The same without constraints."""
+        return self if self._plain is None else self._plain
 
     @property
     def mix(self) -> Any:
         """W as given, None where every reading is of one row."""
-        return self._rows.given if isinstance(self._rows, Mixed) else None
+        rows = self.plain.unit_rows
+        return rows.given if isinstance(rows, Mixed) else None
 
     @property
     def _of(self) -> str:
@@ -249,6 +363,8 @@ class Measurements:
             )
         delta = self._delta if delta is None else delta
         rtol = self._rtol if is_number(rtol) and rtol == 0.0 else rtol
+        if self._plain is not None:
+            raise ValueError("these measurements have constraints: use plain.with_tolerance(delta)")
         b = to_numpy(self.b)
         tolerance = checked_tolerance(delta, rtol, b, self._of)
         if tolerance is None:
@@ -258,12 +374,21 @@ class Measurements:
         return other
 
     def with_ends(self, ends: Ends) -> Measurements:
-        """The same probes with these intervals, whatever they had."""
+        """The same probes with these intervals, whatever they had.
+
+        Constraints keep theirs where there are intervals of the user's rows only.
+        """
+        if self._plain is not None and ends.reading.size == self.measured:
+            own = np.arange(self.measured, self.m)
+            ends = Ends.joined(ends, self._known_ends().each(lambda values: values[own]))
         return self._with_ends(ends, ("facts", "orthonormal", "rank", "gram"))
 
     def without_tolerance(self) -> Measurements:
-        """The same with ends one away from the readings, so that ratios are plain errors."""
-        b = to_numpy(self.b)
+        """The same with ends one away from the readings, so that ratios are plain errors.
+
+        Constraints stay what they are.
+        """
+        b = to_numpy(self.plain.b)
         other = self.with_ends(Ends.around(b, np.ones_like(b)))
         other.judged = False
         return other
@@ -289,7 +414,7 @@ class Measurements:
         ----------
         path : path-like
             File with the arrays named by `U` and `b`; `delta` and `rtol`, or `lo` and `hi`, are
-            taken from it too where present and not given here, and so is `mix`.
+            taken from it too where present and not given here, and so are `mix` and `weights`.
         U, b : str
             Names of the arrays in the file.
         delta, rtol
@@ -297,37 +422,40 @@ class Measurements:
         conjugate : bool, optional
             As in the constructor; what the file says by default.
         """
-        arrays = files.read_arrays(path, wanted=(U, b, "delta", "rtol", "lo", "hi", "mix"))
+        arrays = files.read_arrays(path, wanted=(U, b, *BESIDE))
         if conjugate is None:
             conjugate = bool(arrays.metadata.get("conjugate", False))
         if U not in arrays:
             raise ValueError(f"{path} holds no array named {U!r}; it holds {arrays.listing}")
+        weights = arrays.get("weights")
+        if weights is not None and np.ndim(weights) == 0:
+            weights = float(weights)
+        named: dict[str, Any] = {"conjugate": conjugate, "mix": arrays.get("mix")}
+        named["weights"] = weights
         if "lo" in arrays and "hi" in arrays:
-            if b in arrays:
-                raise ValueError(
-                    f"{path} holds {b} beside lo and hi: which of them is meant? Leave one out"
-                )
             if delta is not None or rtol != 0.0:
                 raise ValueError(f"{path} holds intervals lo and hi: delta and rtol do not apply")
             bounds = (arrays["lo"], arrays["hi"])
-            return cls(arrays[U], bounds=bounds, conjugate=conjugate, mix=arrays.get("mix"))
+            return cls(arrays[U], arrays.get(b), bounds=bounds, **named)
         if b not in arrays:
             raise ValueError(f"{path} holds no array named {b!r}; it holds {arrays.listing}")
         if delta is None and "delta" in arrays:
             delta = arrays["delta"]
         if rtol == 0.0 and "rtol" in arrays:
             rtol = float(arrays["rtol"])
-        return cls(
-            arrays[U], arrays[b], delta=delta, rtol=rtol, conjugate=conjugate, mix=arrays.get("mix")
-        )
+        return cls(arrays[U], arrays[b], delta=delta, rtol=rtol, **named)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the measurements to an ``.npz`` file that `open` and the command read.
 
-        Arrays `U` and `b`, `delta` and `rtol` as given, or `lo` and `hi`, and `mix`. A sparse U is
-        stored in CSR parts ``U.data``, ``U.indices``, ``U.indptr`` and ``U.shape``, and so is mix.
+        Arrays `U` and `b`, `delta` and `rtol` as given, or `lo` and `hi`, `mix` and `weights`. A
+        sparse U is stored in CSR parts ``U.data``, ``U.indices``, ``U.indptr`` and ``U.shape``, and
+        so is mix. Constraints belong to a solve and are not written.
         """
         files.check_writable(path)
+        if self._plain is not None:
+            self._plain.save(path)
+            return
         if not isinstance(self._rows.kind, Stored):
             raise ValueError(
                 f"U is made of probes that are not stored ({self._rows.kind.storage}): they cannot "
@@ -338,8 +466,10 @@ class Measurements:
             arrays["mix"] = self.mix
         if self.from_bounds:
             arrays |= {"lo": self.lo, "hi": self.hi}
-        else:
-            arrays["b"] = to_numpy(self.b)
+        if self.weights is not None:
+            arrays["weights"] = np.asarray(self.weights)
+        if self._readings is not None:
+            arrays["b"] = to_numpy(self._readings)
             if self._delta is not None:
                 arrays["delta"] = to_numpy(self._delta)
             if self._rtol != 0.0:
@@ -431,10 +561,13 @@ class Measurements:
 
     def __repr__(self) -> str:
         """Sizes and storage."""
-        storage = self._rows.kind.storage
+        plain = self.plain.unit_rows
+        storage = plain.kind.storage
         kind = "complex" if self._rows.is_complex else "real"
-        mixed = "" if self.mix is None else f", mixed from {self._rows.raw.m} rows"
-        return f"Measurements(m={self.m}, n={self.n}, {storage}, {kind}{mixed})"
+        mixed = "" if self.mix is None else f", mixed from {plain.raw.m} rows"
+        count = len(self.constraints)
+        mixed += "" if not count else f", {count} constraint{'s' if count > 1 else ''}"
+        return f"Measurements(m={self.measured}, n={self.n}, {storage}, {kind}{mixed})"
 
     # --- the facts ---------------------------------------------------------------------------
 
@@ -485,7 +618,7 @@ class Measurements:
                 if explicit is not None
                 else rows.gram_block(block, slice(0, self.m))
             ).copy()
-            K = np.abs(K) if self.mix is not None else K
+            K = np.abs(K) if isinstance(rows, Mixed) else K
             K[np.arange(K.shape[0]), np.arange(block.start, block.stop)] = 0.0
             best = max(best, float(K.max(initial=0.0)))
         return float(np.sqrt(best))
@@ -511,6 +644,8 @@ class Measurements:
         if self.orthonormal or live <= 1:
             return live
         size = rows.unknowns
+        if self._plain is not None and self.measured >= size and self._plain.rank == size:
+            return size
         if min(self.m, size) > LARGEST_RANK_PROBLEM:
             return None
         if live > size and self._some_rows_see_all(size):
@@ -527,7 +662,7 @@ class Measurements:
         chosen = live[np.linspace(0, live.size - 1, size).astype(np.int64)]
         with blas_threads("one" if size <= FEW_ROWS else "as set"):
             if isinstance(rows, Mixed):
-                K = rows.only(chosen).gram_triangle()
+                K = rows.only(chosen).narrowed().gram_triangle()
             else:
                 index = rows.xp.asarray(chosen, device=device(rows.norms))
                 K = products.gram(np.ascontiguousarray(to_numpy(rows.take_unit(index))))
@@ -547,6 +682,10 @@ class Measurements:
             R, info = spotrf(K, lower=0, clean=0, overwrite_a=1)
             if info == 0 and np.diagonal(R).min() > 0.1:
                 return live
+        if rows.unknowns < self.m:  # F* F has the rank of F F*, and is smaller
+            M = rows.normal()
+            _, _, rank, _ = dpstrf(M, tol=1e-14 * float(M.diagonal().max()), lower=0, overwrite_a=1)
+            return int(rank)
         K = rows.gram_triangle() if known is None else known.copy(order="F")
         if full:
             R, info = dpotrf(K, lower=0, clean=0)

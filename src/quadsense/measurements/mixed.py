@@ -75,10 +75,20 @@ class Mixed(Sensing):
                 f"row {bad[0]} of mix, times the squared norms of the rows of U, is out of "
                 "float64's range: rescale the row, or U"
             )
-        sizes = np.maximum(_sizes(raw, weights), CANCELLED) * (mass > 0.0)
+        alone = _alone(given, raw.m)
+        sizes = np.ones(len(mass))
+        sizes[~alone] = np.maximum(_sizes(raw, weights[~alone]), CANCELLED)
+        sizes *= mass > 0.0
         weights = _scaled(weights, 1.0 / np.where(sizes > 0.0, sizes, 1.0), None)
+        with np.errstate(over="ignore", under="ignore"):
+            found = np.sqrt(mass * sizes)
+        if alone.any():  # a row of U, no sum: seen as it would be by itself
+            rows = np.flatnonzero(alone)
+            weights.data[weights.indptr[rows]] = np.sign(given.data[given.indptr[rows]])
+            own = np.abs(given.data[given.indptr[rows]]) == 1.0
+            found[rows[own]] = norms[given.indices[given.indptr[rows[own]]]]
         live = (mass > 0.0).astype(np.float64)
-        return cls(raw, weights, raw._vector(np.sqrt(mass * sizes)), live, given)
+        return cls(raw, weights, raw._vector(found), live, given)
 
     # --- facts -------------------------------------------------------------------------------
 
@@ -145,6 +155,31 @@ class Mixed(Sensing):
         )
 
     @cached_property
+    def head(self) -> Sensing | None:
+        """The leading measurements, where they are rows of U by themselves and stand for no sum.
+
+        So are the user's rows beside constraints: what they cost must not be what sums cost.
+        """
+        W = self.weights
+        if not sp.issparse(W):
+            return None
+        count = _leading(W)
+        if not count:
+            return None
+        head = self._raw.only(np.arange(count))
+        scales = W.data[:count]
+        return head if np.all(scales == 1.0) else head.weighed(head._vector(np.sqrt(scales)))
+
+    @cached_property
+    def tail(self) -> Mixed:
+        """The measurements after `head`, of the rows that those do not take."""
+        assert self.head is not None
+        count, norms = self.head.m, to_numpy(self.norms)
+        raw = self._raw.only(np.arange(count, self._raw.m))
+        W = self.weights[count:, count:]
+        return Mixed(raw, W, self._raw._vector(norms[count:]), self._sizes[count:])
+
+    @cached_property
     def used(self) -> npt.NDArray[np.intp]:
         """The rows of U that some reading takes."""
         return np.flatnonzero(np.asarray((self.weights != 0).sum(axis=0)))
@@ -175,6 +210,14 @@ class Mixed(Sensing):
         norms = self._raw._vector(to_numpy(self.norms)[index])
         given = None if self.given is None else self.given[index]
         return Mixed(self._raw, self.weights[index], norms, self._sizes[index], given)
+
+    def narrowed(self) -> Mixed:
+        """The same over the rows that are used only: a few readings need a few rows."""
+        if not 0 < self.used.size < self._raw.m:
+            return self
+        given = None if self.given is None else self.given[:, self.used]
+        raw, weights = self._raw.only(self.used), self.weights[:, self.used]
+        return Mixed(raw, weights, self.norms, self._sizes, given)
 
     def on_numpy(self) -> Mixed:
         """The same for methods: NumPy arrays go in and come out."""
@@ -252,11 +295,30 @@ class Mixed(Sensing):
 
     @cached_property
     def _K(self) -> npt.NDArray[np.float64]:
+        if self.head is not None and is_numpy(self.squares):
+            return self._bordered(self.head.gram())
         raw, W = self._raw, self.weights
         K, whole = np.zeros((self.m, self.m)), slice(0, raw.m)
         for part in raw.slices(raw.m):
             K += W[:, part] @ np.asarray((W @ to_numpy(raw.gram_block(part, whole)).T).T)
         return 0.5 * (K + K.T)
+
+    def _bordered(self, first: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+        """K where that of `head` is known."""
+        head, tail = self.head, self.tail
+        assert head is not None
+        K = np.empty((self.m, self.m))
+        K[: head.m, : head.m] = first
+        for i in range(tail.m):
+            at = head.m + i
+            unit = np.zeros(tail.m)
+            unit[i] = 1.0
+            image = tail.adjoint(unit)
+            K[at, : head.m] = K[: head.m, at] = head.forward(image)
+            K[at, head.m :] = tail.forward(image)
+        corner = K[head.m :, head.m :]
+        K[head.m :, head.m :] = 0.5 * (corner + corner.T)
+        return K
 
     def gram_block(self, rows: slice, columns: slice) -> Array:
         """``K_ij = <F_i, F_j>`` for those rows and columns."""
@@ -295,6 +357,10 @@ class Mixed(Sensing):
 
     def features(self) -> npt.NDArray[Any]:
         """F as an explicit matrix on packed matrices, (p, N). Small problems only."""
+        if self.head is not None:
+            whole = np.empty((self.m, self.unknowns), order="F")  # as `packed.features` has it
+            whole[: self.head.m], whole[self.head.m :] = self.head.features(), self.tail.features()
+            return whole
         return self._features(slice(0, self.m), np.float64)
 
     def _features(self, part: slice, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
@@ -310,6 +376,11 @@ class Mixed(Sensing):
 
     def normal(self, weights: Any = None, dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
         """``F* diag(weights) F`` on packed matrices, its upper triangle: N by N, Fortran order."""
+        if self.head is not None:
+            w = None if weights is None else to_numpy(weights)
+            M = self.head.normal(None if w is None else w[: self.head.m], dtype)
+            M += self.tail.normal(None if w is None else w[self.head.m :], dtype)
+            return M
         roots = None if weights is None else np.sqrt(to_numpy(weights))
 
         def parts() -> Iterator[Array]:
@@ -375,6 +446,29 @@ def _shifted(W: Weights, left: Any, right: Any) -> Weights:
     rows = np.repeat(np.arange(W.shape[0]), np.diff(W.indptr))
     data = np.ldexp(W.data, left[rows] + right[W.indices])
     return sp.csr_array((data, W.indices, W.indptr), shape=W.shape)
+
+
+def _alone(W: Weights, m: int) -> npt.NDArray[np.bool_]:
+    """Which rows of W take one row of U, which no other takes, and not its negative."""
+    if not sp.issparse(W):
+        return np.zeros(len(W), dtype=bool)
+    counts = np.diff(W.indptr)
+    taken = np.bincount(W.indices, minlength=m)
+    alone = counts == 1
+    firsts = W.indptr[:-1][alone]
+    alone[alone] = (taken[W.indices[firsts]] == 1) & (W.data[firsts] > 0.0)
+    return np.asarray(alone)
+
+
+def _leading(W: Weights) -> int:
+    """How many of the first rows of W are a positive multiple of the row of U of their number."""
+    p, m = W.shape
+    alone = _alone(W, m)
+    most = min(p, m)
+    firsts = W.indptr[:-1][:most]
+    fits = alone[:most].copy()
+    fits[fits] = W.indices[firsts[fits]] == np.flatnonzero(fits)
+    return int(most if fits.all() else np.argmin(fits))
 
 
 def _largest(W: Weights) -> float:

@@ -135,8 +135,24 @@ def checked_vector(
     return array
 
 
+def checked_weights(weights: Any, m: int, of: str = "U") -> float | Vector | None:
+    """One number or one a row, finite and not negative, or a ValueError; None stays None."""
+    if weights is None:
+        return None
+    found = checked_vector("weights", weights, m, scalar=True, of=of)
+    scalar = np.ndim(to_numpy(weights)) == 0
+    bad = np.flatnonzero(found < 0.0)
+    if bad.size:
+        where = "weights" if scalar else f"weights[{bad[0]}]"
+        raise ValueError(f"{where} must not be negative, got {found[bad[0]]}")
+    return float(found[0]) if scalar else found
+
+
 def checked_tolerance(delta: Any, rtol: Any, b: Vector, of: str = "U") -> Vector | None:
-    """``delta_i + rtol |b_i|``, all positive, or None where no tolerance was given."""
+    """``delta_i + rtol |b_i|``, or None where no tolerance was given; 0 is an equality.
+
+    With `rtol` a tolerance of 0 is one that nobody meant: a reading of 0 has made it.
+    """
     if not (is_number(rtol) and np.isfinite(rtol) and rtol >= 0):
         raise ValueError(f"rtol must be a finite number, not negative, got {rtol!r}")
     if delta is None and rtol == 0.0:
@@ -147,12 +163,12 @@ def checked_tolerance(delta: Any, rtol: Any, b: Vector, of: str = "U") -> Vector
         else checked_vector("delta", delta, b.size, scalar=True, of=of)
     )
     scalar = delta is not None and np.ndim(to_numpy(delta)) == 0
-    bad = np.flatnonzero(given < 0.0 if rtol > 0 else given <= 0.0)
+    bad = np.flatnonzero(given < 0.0)
     if bad.size:
         where = "delta" if scalar else f"delta[{bad[0]}]"
-        raise ValueError(f"{where} must be positive, got {given[bad[0]]}")
+        raise ValueError(f"{where} must not be negative, got {given[bad[0]]}")
     total = given + rtol * np.abs(b)
-    bad = np.flatnonzero(total <= 0)
+    bad = np.flatnonzero(total <= 0) if rtol > 0 else np.empty(0, np.int64)
     if bad.size:
         raise ValueError(
             f"the tolerance of row {bad[0]} is zero (rtol {rtol} times a reading of "
@@ -169,10 +185,10 @@ def checked_bounds(bounds: Any, m: int, of: str = "U") -> tuple[Vector, Vector]:
         raise ValueError("bounds must be a pair (lo, hi)") from None
     low = checked_vector("bounds[0] (lo)", lo, m, scalar=True, infinite=True, of=of)
     high = checked_vector("bounds[1] (hi)", hi, m, scalar=True, infinite=True, of=of)
-    bad = np.flatnonzero(~(low < high) | (low == np.inf) | (high == -np.inf))
+    bad = np.flatnonzero(~(low <= high) | (low == np.inf) | (high == -np.inf))
     if bad.size:
         raise ValueError(
-            f"bounds must satisfy lo < hi, but row {bad[0]} has "
+            f"bounds must satisfy lo <= hi, but row {bad[0]} has "
             f"lo = {low[bad[0]]} and hi = {high[bad[0]]}"
         )
     return low, high

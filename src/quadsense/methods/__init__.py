@@ -82,6 +82,8 @@ METHODS = _Methods(
         "minimax": ("minimax", "Minimax"),
         "psd": ("psd", "Psd"),
         "factored": ("factored", "Factored"),
+        "conic": ("conic", "Conic"),
+        "fista": ("fista", "Fista"),
     }
 )
 """Public name of each method, and where it lives."""

@@ -47,19 +47,13 @@ def adjoint_norm(F: Sensing, y: Vector) -> float:
         columns = slice(left, min(left + width, n))
         count = columns.stop - left
         # Rows of the sum from `left` on: above the block of the diagonal all is known already.
-        sums = [_CompensatedSum(n - left, count), _CompensatedSum(n - left, count)]
+        sums = [_CompensatedSum(np.zeros((n - left, count))) for _ in range(2)]
         for first in range(0, used.size, ROWS):
             look()
             part = used[first : first + ROWS]
-            rows, weights = F.take_unit(part), y[part, None]
-            below, here = rows[:, left:], rows[:, columns]
-            sums[0].add(_real(below), weights, _real(here))
-            if F.is_complex:
-                sums[0].add(_imaginary(below), weights, _imaginary(here))
-                sums[1].add(_imaginary(below), weights, _real(here))
-                sums[1].add(-_real(below), weights, _imaginary(here))
+            _add_rows(sums, F, part, y[part, None], left, columns)
         for total in sums:
-            whole = total.high + total.low
+            whole = total.value
             diagonal, rest = np.linalg.norm(whole[:count]), np.linalg.norm(whole[count:])
             squares += float(diagonal) ** 2 + 2.0 * float(rest) ** 2
             error += 1.5 * total.error  # at most sqrt(2) of it, for what counts twice
@@ -68,10 +62,67 @@ def adjoint_norm(F: Sensing, y: Vector) -> float:
     return float(bound) + 1e-290
 
 
+def adjoint_matrix(
+    F: Sensing, y: Vector, start: npt.NDArray[Any]
+) -> tuple[npt.NDArray[Any], float]:
+    """``start + F*(y)`` and a bound on its error in the Frobenius norm, both for questions.
+
+    Parameters
+    ----------
+    F : Sensing
+    y : ndarray, shape (m,)
+        As in `adjoint_norm`.
+    start : ndarray, shape (n, n)
+        Hermitian: its lower triangle counts.
+    """
+    if isinstance(F, Mixed):
+        found, error = adjoint_matrix(F.raw, F.unmixed(y), start)
+        return found, error + unmixing_error(F, y)
+    n, used = F.n, np.flatnonzero(y)
+    width = max(1, ENTRIES // max(n, 1))
+    dtype = np.complex128 if F.is_complex else np.float64
+    whole: npt.NDArray[Any] = np.zeros((n, n), dtype=dtype)
+    error = 0.0
+    for left in range(0, n, width):
+        columns = slice(left, min(left + width, n))
+        corner = start[left:, columns]
+        sums = [_CompensatedSum(_real(corner)), _CompensatedSum(_imaginary(corner))]
+        for first in range(0, used.size, ROWS):
+            look()
+            part = used[first : first + ROWS]
+            _add_rows(sums, F, part, y[part, None], left, columns)
+        whole[left:, columns].real = sums[0].value
+        if F.is_complex:
+            whole[left:, columns].imag = sums[1].value
+        error += 1.5 * (sums[0].error + sums[1].error)  # at most sqrt(2), for what counts twice
+    whole = np.tril(whole) + np.tril(whole, -1).conj().T
+    whole[np.diag_indices(n)] = whole.diagonal().real
+    size = float(np.linalg.norm(whole))  # of which each entry is rounded once more
+    return whole, (error + 2.0 * UNIT * size) * (1.0 + gamma(4.0 * n + 64.0)) + 1e-290
+
+
 def unmixing_error(F: Mixed, y: Vector) -> float:
     """Bound on the Frobenius norm of what rounding ``W^T y`` does to ``F*(y)``."""
     lost = gamma(F.longest + 4) * np.asarray(abs(F.weights).T @ np.abs(y))
     return float(lost @ F.raw.squares) * (1.0 + gamma(F.raw.m + 2.0 * F.n + 64.0))
+
+
+def _add_rows(
+    sums: list[_CompensatedSum],
+    F: Sensing,
+    index: npt.NDArray[np.intp],
+    weights: Vector,
+    left: int,
+    columns: slice,
+) -> None:
+    """Add some rows' part of ``F*(y)``, from row `left` on and of those columns."""
+    rows = F.take_unit(index)
+    below, here = rows[:, left:], rows[:, columns]
+    sums[0].add(_real(below), weights, _real(here))
+    if F.is_complex:
+        sums[0].add(_imaginary(below), weights, _imaginary(here))
+        sums[1].add(_imaginary(below), weights, _real(here))
+        sums[1].add(-_real(below), weights, _imaginary(here))
 
 
 def _real(rows: npt.NDArray[Any]) -> Vector:
@@ -85,14 +136,19 @@ def _imaginary(rows: npt.NDArray[Any]) -> Vector:
 class _CompensatedSum:
     """Running sum of products ``left^T diag(weights) right`` in twice the working precision."""
 
-    def __init__(self, n: int, width: int) -> None:
-        self.high = np.zeros((n, width))
-        self.low = np.zeros((n, width))
+    def __init__(self, start: Vector) -> None:
+        self.high = start
+        self.low = np.zeros_like(start)
         self.error = 0.0
+
+    @property
+    def value(self) -> Vector:
+        """The sum, rounded."""
+        return np.asarray(self.high + self.low)
 
     def add(self, left: Vector, weights: Vector, right: Vector) -> None:
         scaled = weights * right
-        lost = _product_error(weights, right, scaled)
+        lost = product_error(weights, right, scaled)
         left_high, scaled_high = _leading_bits(left), _leading_bits(scaled)
         left_low, scaled_low = left - left_high, (scaled - scaled_high) + lost
         main = left_high.T @ scaled_high  # exact
@@ -117,7 +173,7 @@ def _leading_bits(x: Vector) -> Vector:
     return np.asarray(np.rint(x / unit) * unit)
 
 
-def _product_error(a: Vector, b: Vector, product: Vector) -> Vector:
+def product_error(a: Vector, b: Vector, product: Vector) -> Vector:
     """Rounding error of ``product = a * b``, exactly [Dekker 1971]."""
     a_high, b_high = (t := SPLITTER * a) - (t - a), (t := SPLITTER * b) - (t - b)
     a_low, b_low = a - a_high, b - b_high

@@ -19,6 +19,11 @@ MOST_WORK = 2e8
 """Flops that thinning a proof may take; a proof left dense still counts."""
 
 
+def cannot_be_hit(supports: Sequence[npt.NDArray[np.bool_]]) -> bool:
+    """Whether some proof leans on no row that may be set aside: on constraints alone."""
+    return any(not support.any() for support in supports)
+
+
 def smallest_hitting_set(
     supports: Sequence[npt.NDArray[np.bool_]],
 ) -> npt.NDArray[np.int64] | None:

@@ -146,6 +146,9 @@ def reading_error(b: Array) -> Array:
     return 64.0 * UNIT * namespace(b).abs(b)
 
 
-def is_met(found: Enclosure, ends: Ends) -> bool:
-    """Whether every value is within its interval, rounding included; z is from ``ends.reading``."""
-    return bool(ends.met(to_numpy(found.z), to_numpy(found.error)).all())
+def is_met(found: Enclosure, ends: Ends, size: float = 0.0) -> bool:
+    """Whether every value is within its interval, rounding included; z is from ``ends.reading``.
+
+    `size` is ``||A||_F``, in proportion to which equalities have room: see `Ends.allowing`.
+    """
+    return bool(ends.allowing(size).met(to_numpy(found.z), to_numpy(found.error)).all())

@@ -16,8 +16,11 @@ def message(verdict: Verdict) -> str:
         return _spectral(verdict)
     if verdict.status is Status.INFEASIBLE:
         return _infeasible(verdict)
-    parts = [_head(verdict), _seen(verdict), *(_advice(advice) for advice in verdict.advice)]
-    return "; ".join(parts)
+    parts = [
+        _head(verdict), _broken(verdict), _preferred(verdict), _interpolates(verdict),
+        _seen(verdict), *(_advice(advice) for advice in verdict.advice),
+    ]  # fmt: skip
+    return "; ".join(part for part in parts if part)
 
 
 def why(reason: Reason | None) -> str:
@@ -29,6 +32,8 @@ def why(reason: Reason | None) -> str:
 
 
 def _head(v: Verdict) -> str:
+    if v.status in (Status.OPTIMAL, Status.LOCAL) and v.objective is not None:
+        return _by_objective(v)
     if v.asked == "least":
         return _best_error(v)
     rest = f", {v.set_aside} set aside as asked" if v.set_aside else ""
@@ -43,6 +48,73 @@ def _head(v: Verdict) -> str:
     if v.asked == "bounds":
         return f"not met: {_worst_miss(v)}, {v.over} of {v.kept} missed; {reason}"
     return f"not met: {_against(v)}, {v.over} of {v.kept} over; {reason}"
+
+
+def _by_objective(v: Verdict) -> str:
+    """Where there is nothing to meet but the preference: with slack, or without a tolerance."""
+    if v.asked == "least":
+        rest = f"worst residual {v.worst.size:.4g}"
+    elif v.asked == "bounds":
+        rest = f"{v.over} of {v.kept} intervals missed"
+        rest += f", {_worst_miss(v)}" if v.over else ""
+    else:
+        rest = f"{v.over} of {v.kept} over, {_against(v)}"
+    if v.status is Status.LOCAL:
+        return f"local: {NAMES[v.prefer]} {v.objective:.6g}, stationary; nothing is proved; {rest}"
+    return f"optimal: {_value(v)}; {rest}"
+
+
+def _value(v: Verdict) -> str:
+    """The objective beside what is proved of better ones."""
+    what = NAMES[v.prefer]
+    if v.prefer == "minimax" and v.asked == "least":
+        what = "worst error"
+    best, bound = v.objective_upper, v.objective_lower
+    less = "less than"
+    if v.prefer == "center":
+        best, bound, less = bound, best, "more than"
+    given = f" ({v.objective_condition})" if v.objective_condition else ""
+    return f"{what} {v.objective:.6g}, and nothing that fits has {less} {bound:.6g}{given}"
+
+
+NAMES = {
+    "least_squares": "sum of squares",
+    "nearest": "distance from the prior",
+    "center": "sum of logarithms",
+    "min_trace": "trace",
+    "minimax": "worst ratio",
+    "slack_max": "largest weighted miss",
+    "slack_sum": "sum of weighted misses",
+    "slack_squares": "sum of weighted squares of misses",
+}
+"""What is told of the objective, by the name of the preference."""
+
+
+def _preferred(v: Verdict) -> str:
+    """Which of all fits this is, and whether that is certified."""
+    instead = f"instead of {v.wanted!r}, which is not to be had, " if v.wanted else ""
+    if v.objective is None or v.status in (Status.OPTIMAL, Status.LOCAL):
+        return f"{instead}any fit" if instead and v.status is Status.MET else ""
+    if v.optimal:
+        return f"preferred: {instead}{_value(v)}"
+    if v.status is Status.MET:
+        return f"not certified to be the preferred one: {_value(v)}"
+    return ""
+
+
+def _broken(v: Verdict) -> str:
+    """Constraints that A does not hold."""
+    return f"not held: {', '.join(v.broken)}" if v.broken else ""
+
+
+def _interpolates(v: Verdict) -> str:
+    """That readings without a tolerance are no more than the unknowns."""
+    if not v.interpolates:
+        return ""
+    return (
+        f"{v.measurements} readings are no more than the {v.unknowns} unknowns: this interpolates, "
+        "noise and all; give delta, or ridge"
+    )
 
 
 def _against(v: Verdict) -> str:
@@ -101,7 +173,9 @@ def _infeasible(v: Verdict) -> str:
         )
     if v.contradiction is not None:
         return f"infeasible: {_contradiction(v)}"
+    carry = "carry" if len(v.suspects) + len(v.blamed) > 1 or v.suspects else "carries"
     rows = ", ".join(str(row) for row in v.suspects)
+    blamed = " and ".join(([f"rows {rows}"] if rows else []) + list(v.blamed))
     if v.asked == "bounds":
         least = f" by {v.least_miss:.4g} or more" if v.least_miss > 0.0 else ""
         said = (
@@ -113,7 +187,7 @@ def _infeasible(v: Verdict) -> str:
             f"no {which} meets {unit}{_condition(v)}; the best worst-case error is between "
             f"{v.lower_bound:.6g} and {v.upper_bound:.6g} times {unit}"
         )
-    return f"infeasible: {said}; rows {rows} carry most of the contradiction"
+    return f"infeasible: {said}; {blamed} {carry} most of the contradiction"
 
 
 def _contradiction(v: Verdict) -> str:
@@ -232,6 +306,11 @@ REASONS: dict[str, Any] = {
         "the best ratio to delta of a positive semidefinite matrix lies between "
         f"{lower:.6g} and {upper:.6g}"
     ),
+    "no_answer": lambda how: {
+        "stalled": "rounding stops the interior-point method before the question is answered",
+        "infeasible": "as computed nothing fits, which is not proved",
+        "unbounded": "as computed there is no least objective: what is asked leaves A free",
+    }[how],
     "gap_open": lambda: "the two bounds did not close to the gap",
     "no_factor": _no_factor,
     "at_rest": lambda starts: (

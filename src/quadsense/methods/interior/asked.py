@@ -69,7 +69,7 @@ class Asked:
 
 def asked(problem: Problem) -> Asked:
     """The rows of a problem that ask for something, in units that make sense for unit rows."""
-    b, delta, ends = to_numpy(problem.b), to_numpy(problem.delta), problem.ends
+    b, delta, ends = to_numpy(problem.b), to_numpy(problem.delta), problem.ends.opened()
     asks: Mask = to_numpy(problem.rows.nonzero) > 0
     sides: Mask = ends.sides
     lo, hi = ends.lo, ends.hi

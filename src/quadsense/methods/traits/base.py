@@ -37,8 +37,12 @@ class Traits:
         Whether it takes readings that are sums over rows (`mix`): those have no row of their own.
     local : bool
         Whether without a tolerance it seeks a least of its own, and proves nothing: it has no gap.
+    constraints : bool
+        Whether it takes linear constraints and equalities.
     proves : bool
         Whether it can prove that nothing fits.
+    preferences : frozenset of str
+        The values of `prefer` that it answers, and "slack_max", "slack_sum", "slack_squares".
     begins_anew : bool
         Whether, where a given start leads nowhere, `solve` may begin again without it.
     hands_over : tuple of str
@@ -56,7 +60,9 @@ class Traits:
     needs: ClassVar[frozenset[str]]
     mixes: ClassVar[bool] = False
     local: ClassVar[bool] = False
+    constraints: ClassVar[bool] = False
     proves: ClassVar[bool] = False
+    preferences: ClassVar[frozenset[str]] = frozenset({"any"})
     begins_anew: ClassVar[bool] = True
     hands_over: ClassVar[tuple[str, ...]] = ()
     options: ClassVar[type[Options]] = Options
@@ -109,6 +115,8 @@ class Traits:
             and (cls.one_sided or not shape.one_sided)
             and (cls.without_tolerance or shape.target)
             and (cls.mixes or not shape.mixed)
+            and (cls.constraints or not shape.constrained)
+            and shape.prefer in cls.preferences
             and (shape.orthonormal or "orthonormal" not in cls.needs)
         )
 

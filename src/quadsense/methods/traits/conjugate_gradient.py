@@ -38,6 +38,7 @@ class ConjugateGradientTraits(Traits):
     summary: ClassVar[str] = "consistent data, and noisy data whose least-squares fit meets delta"
     cones: ClassVar[frozenset[Cone]] = frozenset({"symmetric"})
     mixes: ClassVar[bool] = True
+    constraints: ClassVar[bool] = True
     one_sided: ClassVar[bool] = False
     without_tolerance: ClassVar[bool] = False
     random: ClassVar[bool] = False
@@ -46,8 +47,8 @@ class ConjugateGradientTraits(Traits):
 
     @classmethod
     def suits(cls, shape: Shape) -> str | None:
-        """A tolerance on both sides, and rows that are not orthonormal."""
-        if not cls.serves(shape) or shape.orthonormal:
+        """A tolerance on both sides, and rows that are not orthonormal but for constraints."""
+        if not cls.serves(shape) or (shape.orthonormal and not shape.constrained):
             return None
         return "least squares by conjugate gradients first; minimax where that does not fit"
 

@@ -43,11 +43,13 @@ class FactoredTraits(Traits):
     summary: ClassVar[str] = "A of low rank, positive semidefinite or not: descent on its factor"
     cones: ClassVar[frozenset[Cone]] = frozenset({"rank"})
     mixes: ClassVar[bool] = True
+    constraints: ClassVar[bool] = True
     one_sided: ClassVar[bool] = True
     without_tolerance: ClassVar[bool] = True
     local: ClassVar[bool] = True
     random: ClassVar[bool] = True
     needs: ClassVar[frozenset[str]] = frozenset({"rows"})
+    preferences: ClassVar[frozenset[str]] = frozenset({"any", "least_squares"})
     options: ClassVar[type[Options]] = FactoredOptions
 
     @classmethod

@@ -38,11 +38,13 @@ class MinimaxTraits(Traits):
     summary: ClassVar[str] = "noisy data, no delta, one-sided bounds: both bounds on the best error"
     cones: ClassVar[frozenset[Cone]] = frozenset({"symmetric"})
     mixes: ClassVar[bool] = True
+    constraints: ClassVar[bool] = True
     one_sided: ClassVar[bool] = True
     without_tolerance: ClassVar[bool] = True
     random: ClassVar[bool] = False
     needs: ClassVar[frozenset[str]] = frozenset({"rows"})
     proves: ClassVar[bool] = True
+    preferences: ClassVar[frozenset[str]] = frozenset({"any", "minimax"})
     options: ClassVar[type[Options]] = GapOptions
 
     @classmethod

@@ -20,11 +20,13 @@ class PsdTraits(Traits):
     summary: ClassVar[str] = "A positive semidefinite: a fit, or a proof that there is none"
     cones: ClassVar[frozenset[Cone]] = frozenset({"psd"})
     mixes: ClassVar[bool] = True
+    constraints: ClassVar[bool] = True
     one_sided: ClassVar[bool] = True
     without_tolerance: ClassVar[bool] = True
     random: ClassVar[bool] = False
     needs: ClassVar[frozenset[str]] = frozenset({"rows"})
     proves: ClassVar[bool] = True
+    preferences: ClassVar[frozenset[str]] = frozenset({"any", "minimax"})
     options: ClassVar[type[Options]] = GapOptions
 
     @classmethod

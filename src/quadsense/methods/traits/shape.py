@@ -37,11 +37,17 @@ class Shape:
     one_sided : bool
         Whether some interval has only one end.
     raw : int
-        Rows of U, where readings are sums over them; else 0.
+        Rows of U and of constraints, where readings are sums over them; else 0.
+    summed : bool
+        Whether the user's readings are such sums (`mix`).
     ratio : float
         Worst residual of the start in units of the tolerance, a power of two.
     gram : str
         Form of K where the method uses one, else "none".
+    prefer : str
+        Which A is wanted: a value of `prefer`, or "slack_max", "slack_sum", "slack_squares".
+    constrained : bool
+        Whether there are linear constraints or equalities.
     """
 
     m: int
@@ -58,8 +64,11 @@ class Shape:
     target: bool = True
     one_sided: bool = False
     raw: int = 0
+    summed: bool = False
     ratio: float = 32.0
     gram: str = "none"
+    prefer: str = "any"
+    constrained: bool = False
 
     @property
     def cone(self) -> Cone:

@@ -1,0 +1,302 @@
+"""Kinds of probes one below the other, and the unit vectors, which nobody needs to hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
+
+import array_api_compat.numpy as np_compat
+import numpy as np
+import numpy.typing as npt
+
+from quadsense.arrays import Array, to_numpy
+from quadsense.measurements.probes import Probes, Weigh
+
+
+class Stack(Probes):
+    """The rows of several kinds of probes, one kind below the other; nothing is copied.
+
+    Parameters
+    ----------
+    *parts : Probes
+        Of one length, all real or all complex, of one namespace and device.
+    """
+
+    storage = "stacked"
+
+    def __init__(self, *parts: Probes) -> None:
+        self.parts: tuple[Probes, ...] = ()
+        for part in parts:
+            self.parts += part.parts if isinstance(part, Stack) else (part,)
+        first = self.parts[0]
+        alike = all((p.n, p.is_complex, p.xp) == (first.n, first.is_complex, first.xp)
+                    for p in self.parts)  # fmt: skip
+        if not alike:
+            raise ValueError("probes of one stack must have one length, type and namespace")
+        self.n, self.is_complex = first.n, first.is_complex
+        self.begins = np.cumsum([0, *(part.m for part in self.parts)])
+        self.m = int(self.begins[-1])
+        self.rounding = max(part.rounding for part in self.parts)
+
+    @property
+    def xp(self) -> Any:
+        """That of the parts."""
+        return self.parts[0].xp
+
+    @property
+    def device(self) -> Any:
+        """Where vectors live."""
+        return self.parts[0].device
+
+    @cached_property
+    def held_norms(self) -> Array:
+        """Norms of the rows as they are held."""
+        return self._joined([part.held_norms for part in self.parts])
+
+    @cached_property
+    def norms(self) -> Array:
+        """Norms of the user's rows."""
+        return self._joined([part.norms for part in self.parts])
+
+    @cached_property
+    def exponents(self) -> npt.NDArray[np.int64]:
+        """The user's rows are those held times these powers of two."""
+        return np.concatenate([part.exponents for part in self.parts])
+
+    @cached_property
+    def has_zero_rows(self) -> bool:
+        """Whether some row is zero."""
+        return any(part.has_zero_rows for part in self.parts)
+
+    def same_as(self, other: Probes) -> bool:
+        """Whether the parts are the same, one by one."""
+        return (
+            isinstance(other, Stack)
+            and len(self.parts) == len(other.parts)
+            and all(
+                type(one) is type(two) and one.same_as(two)
+                for one, two in zip(self.parts, other.parts, strict=True)
+            )
+        )
+
+    # --- rows --------------------------------------------------------------------------------
+
+    def blocks(self) -> Iterator[tuple[slice, Array]]:
+        """Dense rows, a block at a time."""
+        for begin, part in zip(self.begins, self.parts, strict=False):
+            for rows, values in part.blocks():
+                yield slice(int(begin) + rows.start, int(begin) + rows.stop), values
+
+    def block(self, first: int, last: int) -> Array:
+        """Dense rows `first` to `last`; a view where one part has them all as a view."""
+        pieces = [part.block(rows.start, rows.stop) for part, rows, _ in self._across(first, last)]
+        return self._joined(pieces) if pieces else self.parts[0].block(0, 0)
+
+    def take(self, index: Array) -> Array:
+        """Those rows, dense."""
+        chosen = to_numpy(index)
+        homes = np.searchsorted(self.begins, chosen, side="right") - 1
+        order = np.argsort(homes, kind="stable")
+        pieces = []
+        for home, part in enumerate(self.parts):
+            own = chosen[order[homes[order] == home]] - self.begins[home]
+            if own.size:
+                pieces.append(part.take(self._index(own)))
+        if not pieces:
+            return self.parts[0].take(index)
+        rows = self._joined(pieces)
+        if len(pieces) == 1:
+            return rows
+        return self.xp.take(rows, self._index(np.argsort(order, kind="stable")), axis=0)
+
+    def only(self, index: npt.NDArray[np.int64]) -> Probes:
+        """Those rows alone; parts that are there whole, as they are."""
+        index = np.asarray(index, dtype=np.int64)
+        homes = np.searchsorted(self.begins, index, side="right") - 1
+        if np.any(np.diff(homes) < 0):
+            return super().only(index)
+        kept: list[Probes] = []
+        for home, part in enumerate(self.parts):
+            own = index[homes == home] - self.begins[home]
+            if own.size:
+                whole = own.size == part.m and bool(np.array_equal(own, np.arange(part.m)))
+                kept.append(part if whole else part.only(own))
+        if not kept:
+            return super().only(index)
+        return kept[0] if len(kept) == 1 else Stack(*kept)
+
+    # --- products ----------------------------------------------------------------------------
+
+    def times(self, X: Array) -> Array:
+        """``u_i* x``."""
+        return self._joined([part.times(X) for part in self.parts])
+
+    def combine(self, Y: Array) -> Array:
+        """``sum_i u_i y_i``."""
+        return sum((part.combine(Y[rows, :]) for part, rows in self._each()), start=0.0)
+
+    def forward(self, A: Array) -> Array:
+        """``u_i* A u_i``."""
+        return self._joined([part.forward(A) for part in self.parts])
+
+    def adjoint(self, y: Array) -> Array:
+        """``sum_i y_i u_i u_i*``."""
+        return sum((part.adjoint(y[rows]) for part, rows in self._each()), start=0.0)
+
+    def squared_columns(self, y: Array) -> Array:
+        """``sum_i y_i |u_ij|^2`` for every j."""
+        return sum((part.squared_columns(y[rows]) for part, rows in self._each()), start=0.0)
+
+    def inner(self, rows: slice, columns: slice) -> Array:
+        """``|<u_i, u_j>|`` for those rows and columns."""
+        lines = []
+        for part, here, _ in self._across(rows.start, rows.stop):
+            line = []
+            for other, there, _ in self._across(columns.start, columns.stop):
+                line.append(part.inner(here, there) if other is part else
+                            self._between(part, here, other, there))  # fmt: skip
+            lines.append(self._joined(line, axis=1))
+        return self._joined(lines)
+
+    def _between(self, one: Probes, rows: slice, other: Probes, columns: slice) -> Array:
+        """``|<u_i, u_j>|`` of rows of two parts: by products of the one that has more of them."""
+        xp = self.xp
+        if rows.stop - rows.start < columns.stop - columns.start:
+            return self._between(other, columns, one, rows).T
+        left, right = one.block(rows.start, rows.stop), other.block(columns.start, columns.stop)
+        return xp.abs((xp.conj(left) if self.is_complex else left) @ right.T)
+
+    def images(self, Y: Array) -> Array:
+        """``P`` with columns ``u_i* Y^T``."""
+        return self._joined([part.images(Y) for part in self.parts], axis=1)
+
+    def through(self, Y: Array, weigh: Weigh) -> tuple[Array, Array]:
+        """See `Probes.through`: a pass over every part."""
+        images, total = [], 0.0
+        for begin, part in zip(self.begins, self.parts, strict=False):
+            start = int(begin)
+
+            def inside(rows: slice, p: Array, start: int = start) -> Array:
+                return weigh(slice(start + rows.start, start + rows.stop), p)
+
+            P, sums = part.through(Y, inside)
+            images.append(P)
+            total = total + sums
+        return self._joined(images, axis=1), total
+
+    def sums(self, C: Array) -> Array:
+        """``sum_i C_ki u_i``."""
+        return sum((part.sums(C[:, rows]) for part, rows in self._each()), start=0.0)
+
+    # --- where the parts are -----------------------------------------------------------------
+
+    def _each(self) -> Iterator[tuple[Probes, slice]]:
+        """Every part, and which rows of the whole are its."""
+        for k, part in enumerate(self.parts):
+            yield part, slice(int(self.begins[k]), int(self.begins[k + 1]))
+
+    def _across(self, first: int, last: int) -> Iterator[tuple[Probes, slice, slice]]:
+        """The parts that have rows from `first` to `last`: which rows of theirs, and of these."""
+        for part, rows in self._each():
+            low, high = max(first, rows.start), min(last, rows.stop)
+            if low < high:
+                own = slice(low - rows.start, high - rows.start)
+                yield part, own, slice(low - first, high - first)
+
+    def _joined(self, pieces: list[Array], axis: int = 0) -> Array:
+        return pieces[0] if len(pieces) == 1 else self.xp.concat(pieces, axis=axis)
+
+    def _index(self, index: npt.NDArray[np.intp]) -> Array:
+        return index if self.xp is np_compat else self.xp.asarray(index, device=self.device)
+
+
+class Axes(Probes):
+    """The unit vectors ``e_1, ..., e_n``: what they read is the diagonal of A.
+
+    Parameters
+    ----------
+    n : int
+    beside : Probes, optional
+        Rows of the type, namespace and device wanted; NumPy's real ones where None.
+    """
+
+    storage = "axes"
+
+    def __init__(self, n: int, beside: Probes | None = None) -> None:
+        self.m = self.n = n
+        self._beside = beside
+        self.is_complex = beside is not None and beside.is_complex
+
+    @property
+    def xp(self) -> Any:
+        """That of the rows beside it."""
+        return np_compat if self._beside is None else self._beside.xp
+
+    @property
+    def device(self) -> Any:
+        """That of the rows beside it."""
+        return None if self._beside is None else self._beside.device
+
+    @cached_property
+    def held_norms(self) -> Array:
+        """Ones."""
+        return self.xp.ones(self.n, dtype=self.xp.float64, device=self.device)
+
+    @property
+    def has_zero_rows(self) -> bool:
+        """None is zero."""
+        return False
+
+    def same_as(self, other: Probes) -> bool:
+        """Whether there are as many."""
+        return isinstance(other, Axes) and (self.n, self.is_complex) == (other.n, other.is_complex)
+
+    def times(self, X: Array) -> Array:
+        """``X`` itself."""
+        return X
+
+    def combine(self, Y: Array) -> Array:
+        """``Y`` itself."""
+        return Y
+
+    def block(self, first: int, last: int) -> Array:
+        """Dense rows `first` to `last`."""
+        return self.take(np.arange(first, last))
+
+    def take(self, index: Array) -> Array:
+        """Those rows, dense."""
+        chosen = to_numpy(index)
+        rows = np.zeros((chosen.size, self.n))
+        rows[np.arange(chosen.size), chosen] = 1.0
+        return self.own(rows)
+
+    def forward(self, A: Array) -> Array:
+        """The diagonal of A."""
+        return self.real(self.xp.linalg.diagonal(A))
+
+    def adjoint(self, y: Array) -> Array:
+        """The matrix with that diagonal."""
+        values = self.xp.astype(y, self.dtype, copy=False)
+        return values[:, None] * self._identity
+
+    def squared_columns(self, y: Array) -> Array:
+        """The same vector."""
+        return y
+
+    def inner(self, rows: slice, columns: slice) -> Array:
+        """1 for the same vector, else 0."""
+        i, j = (np.arange(part.start, part.stop) for part in (rows, columns))
+        return self.xp.asarray(np.equal.outer(i, j).astype(np.float64), device=self.device)
+
+    def images(self, Y: Array) -> Array:
+        """Their own copy of Y."""
+        return self.xp.asarray(Y, copy=True)
+
+    def sums(self, C: Array) -> Array:
+        """C itself."""
+        return C
+
+    @cached_property
+    def _identity(self) -> Array:
+        return self.xp.eye(self.n, dtype=self.dtype, device=self.device)

@@ -1,0 +1,1 @@
+"""The one interior-point kernel: every `Question`, by a primal-dual method."""

@@ -1,0 +1,299 @@
+"""The sensing map and the matrix part of the Hessian in coordinates in which the latter is diagonal.
+
+Over all symmetric matrices these are the given ones, or without a quadratic term, where A is held
+by the rows alone, those of what the rows see. Over the cone they are those of the
+Nesterov-Todd scaling ``A = G x G*``, in which the Hessian of the cone is the identity and the rows
+are ``v_i = G* u_i``; with a quadratic term G is turned so that ``G* G = diag(l)``, and the Hessian
+is ``1 + 2 alpha l_j l_k``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import scipy.linalg as sl
+
+from quadsense.core import packed, products
+from quadsense.core.cholesky import SMALL, factor_upper, inner_upper, pivoted, squared_moduli
+from quadsense.core.intervals import Array, Real
+from quadsense.measurements.mixed import Mixed
+from quadsense.measurements.sensing import FEATURE_ROWS, Sensing
+from quadsense.methods.positive.maps import project, squares
+from quadsense.watch import look
+
+Index = npt.NDArray[np.intp]
+
+CLEAR = 1e-6
+"""Least pivot to the largest at which rows surely see everything."""
+
+
+class Coordinates(Protocol):
+    """What the linear systems of a step need to know."""
+
+    m: int
+    n: int
+    size: int
+    dtype: npt.DTypeLike
+    hessian: Array | float
+    """Entries of the matrix part, (n, n), or one number for all; above 0."""
+    added: float
+    """How much of that is regularisation, for refinement to take off."""
+    rowwise: bool
+    """Whether systems may be solved in the order of the rows."""
+
+    def pack(self, x: Array) -> Real:
+        """Coordinates of a matrix, or of its part within what they reach, (N,)."""
+
+    def unpack(self, x: Real) -> Array:
+        """The matrix, (n, n)."""
+
+    def forward(self, x: Array) -> Real:
+        """``F(x)``, (m,)."""
+
+    def adjoint(self, y: Real) -> Array:
+        """``F*(y)``, (n, n)."""
+
+    def features(self, index: Index) -> Real:
+        """Those rows as packed vectors, (k, N)."""
+
+    def squared(self) -> Real:
+        """About the squared norms of the rows as matrices, (m,)."""
+
+    def gram(self) -> Real:
+        """``F H^-1 F*``, (m, m), the caller's own."""
+
+    def normal(self, weights: Real) -> Real:
+        """``F* diag(weights) F``, packed: its upper triangle, (N, N) in Fortran order."""
+
+    def flops(self) -> tuple[float, float]:
+        """Of `gram` and `normal` each with its Cholesky factorisation."""
+
+
+class Plain:
+    """All symmetric or Hermitian matrices, as they are, with a quadratic term.
+
+    Parameters
+    ----------
+    F : Sensing
+    hessian : float
+        Above 0.
+    kept : dict
+        Where K is kept from step to step.
+    added : float
+        How much of `hessian` is regularisation.
+    """
+
+    rowwise = True
+
+    def __init__(
+        self, F: Sensing, hessian: float, kept: dict[str, Any], added: float = 0.0
+    ) -> None:
+        self.F, self.hessian, self.added, self._kept = F, hessian, added, kept
+        self.m, self.n, self.size, self.dtype = F.m, F.n, F.unknowns, F.dtype
+
+    def pack(self, x: Array) -> Real:
+        """All entries."""
+        return packed.pack(x)
+
+    def unpack(self, x: Real) -> Array:
+        """All entries."""
+        return packed.unpack(x, self.n, self.dtype)
+
+    def forward(self, x: Array) -> Real:
+        """``F(x)``."""
+        return np.asarray(self.F.forward(x))
+
+    def adjoint(self, y: Real) -> Array:
+        """``F*(y)``."""
+        return np.asarray(self.F.adjoint(y))
+
+    def features(self, index: Index) -> Real:
+        """Some rows, packed."""
+        return np.asarray(self.F.only(index).features())
+
+    def squared(self) -> Real:
+        """Squared norms."""
+        return np.asarray(self.F.sizes) ** 2
+
+    def gram(self) -> Real:
+        """``K/h``."""
+        if "K" not in self._kept:
+            self._kept["K"] = np.asarray(self.F.gram())
+        return np.asarray(self._kept["K"] / self.hessian)
+
+    def normal(self, weights: Real) -> Real:
+        """``F* diag(weights) F``."""
+        return np.asarray(self.F.normal(weights))
+
+    def flops(self) -> tuple[float, float]:
+        """K is formed once, so by rows it is the factorisation that counts."""
+        m, size = float(self.m), float(self.size)
+        return m**3 / 3.0 + m * m * 4.0, m * size**2 + size**3 / 3.0
+
+
+class Seen(Plain):
+    """What the rows see of the symmetric matrices, where nothing but they holds A.
+
+    ``K = L L^T``, pivoted: A is ``F*(z)`` with ``L^T z`` its coordinates, so that F is L. Where
+    rows are many and see everything, the coordinates are the entries themselves.
+    """
+
+    rowwise = False
+
+    def __init__(self, F: Sensing, hessian: float, kept: dict[str, Any]) -> None:
+        super().__init__(F, hessian, kept, hessian)
+        if "seen" not in kept:
+            kept["seen"] = _seen(F)
+        self._seen = kept["seen"]
+        if self._seen is not None:
+            self.size = int(self._seen[0].shape[1])
+
+    def pack(self, x: Array) -> Real:
+        """Of what is seen."""
+        if self._seen is None:
+            return packed.pack(x)
+        L, pivots = self._seen
+        values = self.forward(x)[pivots]
+        return np.asarray(sl.solve_triangular(L[pivots], values, lower=True, check_finite=False))
+
+    def unpack(self, x: Real) -> Array:
+        """The smallest matrix of these coordinates."""
+        if self._seen is None:
+            return packed.unpack(x, self.n, self.dtype)
+        L, pivots = self._seen
+        z = np.zeros(self.m)
+        z[pivots] = sl.solve_triangular(L[pivots], x, lower=True, trans=1, check_finite=False)
+        return self.adjoint(z)
+
+    def features(self, index: Index) -> Real:
+        """Rows of L."""
+        return super().features(index) if self._seen is None else np.asarray(self._seen[0][index])
+
+    def normal(self, weights: Real) -> Real:
+        """``L^T diag(weights) L``."""
+        if self._seen is None:
+            return super().normal(weights)
+        return inner_upper(self._seen[0] * np.sqrt(weights)[:, None])
+
+
+def _seen(F: Sensing) -> tuple[Real, Index] | None:
+    """Return L and its pivots; None where the rows see everything, and are at least as many."""
+    if F.m >= F.unknowns:
+        upper, info = factor_upper(np.asarray(F.normal()))
+        pivots = np.abs(np.diagonal(upper))
+        if info == 0 and bool(np.min(pivots) > CLEAR * np.max(pivots)):
+            return None
+    K = np.ascontiguousarray(F.gram())
+    tolerance = float(np.max(np.diagonal(K), initial=0.0)) * max(F.m, F.unknowns) * 1e-15
+    L, order = pivoted(K, tolerance)
+    return L, order[: L.shape[1]]
+
+
+class Scaled:
+    """Those of a scaling of the cone.
+
+    Parameters
+    ----------
+    F : Sensing
+    G : ndarray, shape (n, n)
+        ``A = G x G*``.
+    hessian : ndarray, shape (n, n), or 1.0
+    """
+
+    added = 0.0
+    rowwise = True
+
+    def __init__(self, F: Sensing, G: Array, hessian: Array | float) -> None:
+        self.F, self.hessian = F, hessian
+        self.m, self.n, self.size, self.dtype = F.m, F.n, F.unknowns, F.dtype
+        self.V = project(F, G)
+
+    def pack(self, x: Array) -> Real:
+        """All entries."""
+        return packed.pack(x)
+
+    def unpack(self, x: Real) -> Array:
+        """All entries."""
+        return packed.unpack(x, self.n, self.dtype)
+
+    def forward(self, x: Array) -> Real:
+        """``F(x)``."""
+        return np.asarray(self.F.mixed(products.forward(self.V, x)))
+
+    def adjoint(self, y: Real) -> Array:
+        """``F*(y)``."""
+        return np.asarray(products.adjoint(self.V, self.F.unmixed(y)))
+
+    def features(self, index: Index) -> Real:
+        """Some rows, packed."""
+        if not isinstance(self.F, Mixed):
+            return np.asarray(packed.features(self.V[index]))
+        W = self.F.weights[index]
+        used = np.flatnonzero(np.asarray((W != 0).sum(axis=0)))
+        total = np.zeros((index.size, self.size))
+        for first in range(0, used.size, FEATURE_ROWS):
+            look()
+            some = used[first : first + FEATURE_ROWS]
+            total += W[:, some] @ packed.features(self.V[some])
+        return total
+
+    def squared(self) -> Real:
+        """Squared norms, or what they are at most where rows are sums."""
+        if isinstance(self.F, Mixed):
+            return np.asarray(abs(self.F.weights) @ squares(self.V)) ** 2
+        return squares(self.V) ** 2
+
+    @cached_property
+    def _diagonal(self) -> Real | None:
+        """The Hessian as a packed vector, where it is none of the identity."""
+        if isinstance(self.hessian, float):
+            return None
+        upper = self.hessian[np.triu_indices(self.n, 1)]
+        parts = [self.hessian.diagonal(), upper]
+        return np.concatenate([*parts, upper] if np.iscomplexobj(self.V) else parts)
+
+    def gram(self) -> Real:
+        """``F H^-1 F*``; where H is the identity ``|<v_i, v_j>|^2``."""
+        if self._diagonal is not None:
+            M = np.zeros((self.m, self.m), order="F")
+            roots = 1.0 / np.sqrt(self._diagonal)
+            width = max(1, int(2**22 // max(self.m, 1)))
+            whole = np.ascontiguousarray(self.features(np.arange(self.m)).T)  # (N, m)
+            for first in range(0, self.size, width):
+                part = slice(first, first + width)
+                M = inner_upper(whole[part] * roots[part, None], M)
+            return np.asarray(np.triu(M) + np.triu(M, 1).T)
+        if len(self.V) > SMALL:
+            M = squared_moduli(self.V)
+        else:
+            M = self.V @ self.V.conj().T
+            M = M.real**2 + M.imag**2 if np.iscomplexobj(M) else np.square(M, out=M)
+        look()
+        if isinstance(self.F, Mixed):
+            M = np.ascontiguousarray(self.F.mixed(np.ascontiguousarray(self.F.mixed(M).T)))
+        return np.asarray(M)
+
+    def normal(self, weights: Real) -> Real:
+        """``F* diag(weights) F``, some rows at a time."""
+        roots = np.sqrt(weights)
+
+        def parts() -> Iterator[Array]:
+            for first in range(0, self.m, FEATURE_ROWS):
+                look()
+                part = np.arange(first, min(first + FEATURE_ROWS, self.m))
+                if isinstance(self.F, Mixed):
+                    yield np.asfortranarray(self.features(part) * roots[part, None])
+                else:
+                    yield packed.features(self.V[part] * np.sqrt(roots[part])[:, None])
+
+        return np.asarray(packed.summed_products(parts(), self.size, np.float64))
+
+    def flops(self) -> tuple[float, float]:
+        """By rows with or without a quadratic term."""
+        m, size = float(max(self.m, len(self.V))), float(self.size)
+        width = float(self.n) if isinstance(self.hessian, float) else size
+        return m * m * width + m**3 / 3.0, m * size**2 + size**3 / 3.0

@@ -1,0 +1,224 @@
+"""Directions of the interior-point method: Newton's for given targets, and how far they lead."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.linalg as sl
+
+from quadsense.arrays import Vector
+from quadsense.core.intervals import Array
+from quadsense.methods.barrier.coordinates import Coordinates, Plain, Scaled, Seen
+from quadsense.methods.barrier.point import Point, Residuals
+from quadsense.methods.barrier.program import SIGNS, Program
+from quadsense.methods.barrier.system import System
+from quadsense.watch import look
+
+LIFT = 1e-14
+"""Without a quadratic term, the share of the largest weight that is added as regularisation."""
+
+
+def hermitian(B: Array) -> Array:
+    """Return the Hermitian part."""
+    return np.asarray(0.5 * (B + B.conj().T))
+
+
+def plain_coordinates(program: Program, weights: Vector) -> Plain:
+    """Return those of all symmetric matrices, for rows of these weights."""
+    if program.alpha:
+        return Plain(program.F, 2.0 * program.alpha, program.kept)
+    largest = float(np.max(weights, where=~program.equal, initial=0.0)) or 1.0
+    return Seen(program.F, LIFT * largest, program.kept)
+
+
+@dataclass(frozen=True)
+class Cone:
+    """The Nesterov-Todd scaling at a point: ``A = G d G*`` and ``S = G^-* d G^-1``.
+
+    Attributes
+    ----------
+    d : ndarray, shape (n,)
+    G : ndarray, shape (n, n)
+    turn : ndarray, shape (n, n), or None
+        Orthogonal: coordinates of the system are those of ``G turn``.
+    """
+
+    d: Vector
+    G: Array
+    turn: Array | None
+
+    @classmethod
+    def at(cls, point: Point, quadratic: bool) -> Cone:
+        """Return the scaling of a point."""
+        assert point.S is not None and point.X is not None
+        look(30.0 * float(len(point.A)) ** 3)
+        lower = sl.cholesky(point.S, lower=True, check_finite=False)
+        _, d, right = sl.svd(lower.conj().T @ point.X, check_finite=False)
+        G = (point.X @ right.conj().T) / np.sqrt(d)
+        turn = np.linalg.eigh(hermitian(G.conj().T @ G))[1] if quadratic else None
+        return cls(d, G, turn)
+
+    def inward(self, R: Array) -> Array:
+        """From coordinates of d to those of the system."""
+        return R if self.turn is None else hermitian(self.turn.conj().T @ R @ self.turn)
+
+    def outward(self, x: Array) -> Array:
+        """Back."""
+        return x if self.turn is None else hermitian(self.turn @ x @ self.turn.conj().T)
+
+    def coordinates(self, program: Program) -> Coordinates:
+        """Those of the system."""
+        if self.turn is None:
+            return Scaled(program.F, self.G, 1.0)
+        G = self.G @ self.turn
+        lengths = np.vecdot(G.T, G.T).real
+        hessian = 1.0 + (2.0 * program.alpha) * np.outer(lengths, lengths)
+        return Scaled(program.F, G, hessian)
+
+    def longest(self, change: Array) -> float:
+        """Return the largest a with ``d + a change >= 0``."""
+        root = 1.0 / np.sqrt(self.d)
+        least = float(np.linalg.eigvalsh(change * root * root[:, None])[0])
+        return -1.0 / least if least < 0.0 else np.inf
+
+
+@dataclass(frozen=True)
+class Targets:
+    """What the products are to become: those of the ends, of the prices, of t and of the cone."""
+
+    rows: Vector
+    prices: Vector
+    t: float
+    cone: Array | None
+
+
+@dataclass(frozen=True)
+class Direction:
+    """A change of every part of a `Point`; A and S also in coordinates of d."""
+
+    A: Array
+    S: Array | None
+    scaled_A: Array | None
+    scaled_S: Array | None
+    slacks: Vector
+    duals: Vector
+    bought: Vector
+    left: Vector
+    t: float
+    t_dual: float
+    held: Vector
+
+
+class Newton:
+    """The factored system at a point.
+
+    Parameters
+    ----------
+    program : Program
+    at : Point
+    missed : Residuals
+    cone : Cone or None
+    """
+
+    def __init__(self, program: Program, at: Point, missed: Residuals, cone: Cone | None) -> None:
+        self.program, self.at, self.missed, self.cone = program, at, missed, cone
+        finite = program.finite
+        give = np.where(finite, at.slacks / np.where(finite, at.duals, 1.0), 1.0)
+        give = give + at.bought / at.left + program.softness
+        self.weights = np.where(finite, 1.0 / give, 0.0)  # of every end
+        total = self.weights[0] + self.weights[1] + program.curve
+        self.inverse = np.where(program.equal, 0.0, 1.0 / np.where(program.equal, 1.0, total))
+        self.tilt = np.sum(SIGNS * self.weights * program.share, axis=0)
+        # Where one end has most of a row's weight, its multiplier is what the others leave.
+        other = self.weights[::-1]
+        leads = np.stack([self.weights[0] >= other[0], self.weights[1] > other[1]])
+        self.leads = leads & (self.weights >= program.curve) & finite
+        if cone is not None:
+            self.coordinates = cone.coordinates(program)
+        else:
+            self.coordinates = plain_coordinates(program, total)
+        self.system = System(self.coordinates, self.inverse, program.equal)
+        self.border: tuple[Array, Vector, Vector] | None = None
+        if program.common:
+            zero = np.zeros((program.F.n, program.F.n), dtype=program.F.dtype)
+            x, y = self.system.solve(zero, self.inverse * self.tilt)
+            self.border = x, y, self._ends(self.coordinates.forward(x), y, program.share)
+
+    def direction(self, targets: Targets, share: float = 1.0) -> Direction:
+        """Return Newton's direction towards these products, and by that share off the residuals."""
+        program, at = self.program, self.at
+        missed = self.missed if share == 1.0 else self.missed.times(share)
+        finite, priced = program.finite, program.priced
+        pushed = np.where(finite, targets.rows - at.slacks * at.duals, 0.0)
+        sold = np.where(priced, targets.prices - at.bought * at.left, 0.0)
+        sold_less = np.where(priced, (sold - at.bought * missed.prices) / at.left, 0.0)
+        per = pushed / np.where(finite, at.duals, 1.0)
+        h = np.where(finite, missed.ends - per + sold_less, 0.0)
+        row = self.inverse * np.sum(SIGNS * self.weights * h, axis=0) + missed.held
+        matrix = -missed.matrix
+        if self.cone is not None:
+            assert targets.cone is not None
+            d, G = self.cone.d, self.cone.G
+            R = (targets.cone - np.diag(d**2)) / (0.5 * (d[:, None] + d))
+            matrix = R + hermitian(G.conj().T @ matrix @ G)
+            matrix = self.cone.inward(matrix)
+        x, y = self.system.solve(matrix, row)
+        duals = self._ends(self.coordinates.forward(x), y, h)
+        dt = dt_dual = 0.0
+        if self.border is not None:
+            bx, by, turned = self.border
+            pull = targets.t - at.t * at.t_dual
+            known = missed.t - pull / at.t - float(np.sum(program.share * duals))
+            dt = known / (float(np.sum(program.share * turned)) - at.t_dual / at.t)
+            x, y, duals = x + dt * bx, y + dt * by, duals + dt * turned
+            dt_dual = (pull - at.t_dual * dt) / at.t
+        return self._direction(x, y, duals, dt, dt_dual, pushed, sold, missed)
+
+    def _ends(self, v: Vector, y: Vector, h: Vector) -> Vector:
+        """Return the change of the ends' multipliers with readings and the rows' multipliers."""
+        duals = self.weights * (SIGNS * v - h)
+        others = SIGNS[::-1] * duals[::-1] + self.program.curve * v
+        duals = np.where(self.leads, SIGNS * (y - others), duals)
+        return np.where(self.program.finite, duals, 0.0)
+
+    def _direction(
+        self, x: Array, y: Vector, duals: Vector, dt: float, dt_dual: float,
+        pushed: Vector, sold: Vector, missed: Residuals,
+    ) -> Direction:  # fmt: skip
+        program, at, finite = self.program, self.at, self.program.finite
+        slacks = np.where(
+            finite, (pushed - at.slacks * duals) / np.where(finite, at.duals, 1.0), 0.0
+        )
+        left = np.where(program.priced, missed.prices - duals, 0.0)
+        bought = np.where(program.priced, (sold - at.bought * left) / at.left, 0.0)
+        held = np.where(program.equal, y, 0.0)
+        if self.cone is None:
+            return Direction(x, None, None, None, slacks, duals, bought, left, dt, dt_dual, held)
+        G = self.cone.G
+        inner = self.cone.outward(x)
+        A = hermitian(G @ inner @ G.conj().T)
+        S = missed.matrix + np.asarray(program.F.adjoint(y))
+        if program.alpha:
+            S = S + (2.0 * program.alpha) * A
+        scaled_S = hermitian(G.conj().T @ S @ G)
+        return Direction(A, S, inner, scaled_S, slacks, duals, bought, left, dt, dt_dual, held)
+
+    def lengths(self, step: Direction) -> tuple[float, float]:
+        """Return how far the primal and the dual part may go."""
+        program, at = self.program, self.at
+        primal = min(_longest(at.slacks, step.slacks), _longest(at.bought, step.bought))
+        dual = min(_longest(at.duals, step.duals), _longest(at.left, step.left))
+        if program.common:
+            primal = min(primal, -at.t / step.t if step.t < 0.0 else np.inf)
+            dual = min(dual, -at.t_dual / step.t_dual if step.t_dual < 0.0 else np.inf)
+        if self.cone is not None:
+            assert step.scaled_A is not None and step.scaled_S is not None
+            primal = min(primal, self.cone.longest(step.scaled_A))
+            dual = min(dual, self.cone.longest(step.scaled_S))
+        return primal, dual
+
+
+def _longest(values: Vector, change: Vector) -> float:
+    falling = change < 0.0
+    return float(np.min(-values[falling] / change[falling], initial=np.inf))

@@ -1,0 +1,218 @@
+"""Steps of the interior-point method: predictor and corrector [Mehrotra 1992]."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import scipy.linalg as sl
+
+from quadsense.arrays import Vector
+from quadsense.core.intervals import Array
+from quadsense.methods.barrier import point as points
+from quadsense.methods.barrier.direction import Cone, Direction, Newton, Targets, hermitian
+from quadsense.methods.barrier.point import Point, residuals
+from quadsense.methods.barrier.program import SIGNS, Program
+from quadsense.methods.positive.maps import forward
+
+SHORT, CENTRING = 0.2, ((0.5, 0.5), (0.5, 5.0), (0.1, 10.0), (0.0, 1.0))
+"""Steps below that length are tried again with such a share of the residuals taken off at most, and
+aiming for so much of the mean product."""
+
+HOPELESS = 0.01
+"""Above this, a step that takes something off the residuals goes before one that does not."""
+
+SHORTEST = 1e-7
+"""Steps below this are none."""
+
+MISSED, IMBALANCE = 1e-9, 1e-8
+"""Residuals that are left alone: of readings, and of the matrix equation beside the objective."""
+
+
+@dataclass(frozen=True)
+class State:
+    """A point and how far it is from the optimum.
+
+    Attributes
+    ----------
+    at : Point
+    gap : float
+        Objective less lower bound in units of the program, but for what is missed.
+    slip : float
+        What the missed parts of ends, equalities and prices amount to, by their multipliers.
+    missed : float
+        Largest residual of ends and equalities, in units of readings.
+    imbalance : float
+        Norm of the matrix residual.
+    size : float
+        Norm of A.
+    value : float
+        Objective but for logarithms.
+    iteration : int
+    idle : int
+        Steps without progress.
+    stuck : bool
+        Whether rounding leaves no step to take.
+    """
+
+    at: Point
+    gap: float
+    slip: float
+    missed: float
+    imbalance: float
+    size: float
+    value: float
+    iteration: int
+    idle: int
+    stuck: bool
+
+    @property
+    def apart(self) -> float:
+        """How far objective and lower bound may be apart, in units of the program."""
+        return self.gap + self.slip + self.imbalance * self.size
+
+
+def measured(program: Program, at: Point, iteration: int, idle: int = 0) -> State:
+    """Return the state of a point."""
+    missed = residuals(program, at)
+    values: Vector | None = None
+    if at.S is not None and at.X is not None:
+        values = np.maximum(np.linalg.eigvalsh(at.X.conj().T @ at.S @ at.X), 1e-300)
+    off = max(
+        float(np.max(np.abs(missed.ends), initial=0.0)),
+        float(np.max(np.abs(missed.held), initial=0.0)),
+    )
+    imbalance, size = float(np.linalg.norm(missed.matrix)), float(np.linalg.norm(at.A))
+    slip = float(np.sum(at.duals * np.abs(missed.ends)) + np.abs(at.held) @ np.abs(missed.held))
+    slip += float(np.sum(at.bought * np.abs(missed.prices))) + at.t * abs(missed.t)
+    gap = points.gap(program, at, values)
+    value = points.objective(program, at)
+    return State(at, gap, slip, off, imbalance, size, value, iteration, idle, False)
+
+
+def advance(program: Program, state: State) -> State:
+    """Return the state a step on, or the same but stuck."""
+    if state.stuck:
+        return state
+    with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
+        try:
+            at = _step(program, state.at)
+        except (sl.LinAlgError, ValueError):  # the latter from SciPy, for what is no number
+            at = None
+        after = None if at is None else measured(program, at, state.iteration + 1)
+    if after is None or not _sound(after) or _spoilt(state, after):
+        return replace(state, stuck=True)
+    better = after.apart < 0.9 * state.apart or after.missed < 0.9 * state.missed
+    return replace(after, idle=0 if better else state.idle + 1)
+
+
+def _sound(state: State) -> bool:
+    numbers = (state.gap, state.missed, state.imbalance, state.value, state.at.t)
+    return all(np.isfinite(numbers)) and bool(np.all(np.isfinite(state.at.duals)))
+
+
+def _spoilt(before: State, after: State) -> bool:
+    """Whether rounding has taken back what was reached: residuals never grow but by that."""
+    balanced = IMBALANCE * (1.0 + abs(before.value)) / max(after.size, 1e-3)
+    return after.missed > 10.0 * max(before.missed, MISSED) or after.imbalance > 10.0 * max(
+        before.imbalance, balanced
+    )
+
+
+def _step(program: Program, at: Point) -> Point | None:
+    missed = residuals(program, at)
+    cone = Cone.at(at, program.alpha > 0.0) if program.psd else None
+    newton = Newton(program, at, missed, cone)
+    count, aim = points.pairs(program), points.aim(program)
+    step = newton.direction(_targets(program, 0.0, cone, None))
+    if count == 0:
+        return _moved(newton, step, 1.0, 1.0, 1.0)
+    mean = aim / count
+    mu = points.products(program, at) / count - mean
+    lengths = _tied(program, *newton.lengths(step))
+    primal, dual = (min(1.0, a) for a in lengths)
+    reached = _reached(program, at, cone, step, primal, dual) / count - mean
+    sigma = min(1.0, max(reached, 0.0) / mu) ** 3 if mu > 0.0 else 0.0
+    step = newton.direction(_targets(program, sigma * max(mu, 0.0), cone, step))
+    primal, dual = _tied(program, *newton.lengths(step))
+    taken = 1.0
+    for share, part in CENTRING:  # where products have gone apart: first even them out
+        if min(primal, dual) >= (SHORT if share else HOPELESS):
+            break
+        other = newton.direction(_targets(program, part * max(mu, 0.0), cone, None), share)
+        lengths = _tied(program, *newton.lengths(other))
+        if min(lengths) > min(primal, dual):
+            step, taken, (primal, dual) = other, share, lengths
+    backoff = 0.9 + 0.09 * min(1.0, primal, dual)
+    primal, dual = min(1.0, backoff * primal), min(1.0, backoff * dual)
+    if max(primal, dual) < SHORTEST:
+        return None
+    return _moved(newton, step, primal, dual, taken)
+
+
+def _tied(program: Program, primal: float, dual: float) -> tuple[float, float]:
+    if program.tied:
+        primal = dual = min(primal, dual)
+    return primal, dual
+
+
+def _targets(program: Program, mu: float, cone: Cone | None, second: Direction | None) -> Targets:
+    """Return the products to aim for, less the second-order terms of a direction."""
+    rows = np.where(program.finite, program.row_target + mu, 0.0)
+    prices = np.where(program.priced, mu, 0.0)
+    t, matrix = mu, None
+    if cone is not None:
+        matrix = (program.cone_target + mu) * np.eye(len(cone.d), dtype=cone.G.dtype)
+    if second is not None:
+        rows = rows - second.slacks * second.duals
+        prices = prices - second.bought * second.left
+        t = t - second.t * second.t_dual
+        if matrix is not None:
+            assert second.scaled_A is not None and second.scaled_S is not None
+            matrix = matrix - hermitian(second.scaled_A @ second.scaled_S)
+    return Targets(rows, prices, t, matrix)
+
+
+def _reached(
+    program: Program, at: Point, cone: Cone | None, step: Direction, primal: float, dual: float
+) -> float:
+    """Return the sum of products where a step leads."""
+    total = np.sum((at.slacks + primal * step.slacks) * (at.duals + dual * step.duals))
+    total += np.sum((at.bought + primal * step.bought) * (at.left + dual * step.left))
+    if program.common:
+        total += (at.t + primal * step.t) * (at.t_dual + dual * step.t_dual)
+    if cone is not None:
+        assert step.scaled_A is not None and step.scaled_S is not None
+        D = np.diag(cone.d)
+        total += np.vdot(D + primal * step.scaled_A, D + dual * step.scaled_S).real
+    return float(total)
+
+
+def _moved(newton: Newton, step: Direction, primal: float, dual: float, share: float) -> Point:
+    """Return the point so far along a direction that takes that share off the residuals."""
+    program, at, cone = newton.program, newton.at, newton.cone
+    A: Array
+    X = S = None
+    if cone is not None:
+        assert step.scaled_A is not None and step.S is not None and at.S is not None
+        inner = np.diag(cone.d) + primal * step.scaled_A
+        A = hermitian(cone.G @ inner @ cone.G.conj().T)
+        X = sl.cholesky(A, lower=True, check_finite=False)
+        S = hermitian(at.S + dual * step.S)
+        v = forward(program.F, X)
+    else:
+        A = at.A + primal * step.A
+        v = np.asarray(program.F.forward(A))
+    duals = at.duals + dual * step.duals
+    bought, t = at.bought + primal * step.bought, at.t + primal * step.t
+    moved = at.slacks + primal * step.slacks
+    soft = program.softness * duals + bought + program.share * t
+    # Recomputed, not carried: the slack of a row near its end is a small difference.
+    fresh = np.where(program.finite, program.ends - SIGNS * v + soft, 1.0)
+    rest = (1.0 - primal * share) * newton.missed.ends
+    fresh = np.where(np.abs(rest) <= 0.1 * fresh, fresh, fresh - rest)
+    slacks = np.where(fresh > 0.1 * moved, fresh, moved)
+    return Point(
+        A, X, S, v, slacks, duals, bought, at.left + dual * step.left, t,
+        at.t_dual + dual * step.t_dual, at.held + dual * step.held,
+    )  # fmt: skip

@@ -1,0 +1,80 @@
+"""When the interior-point method has come to an end, and in what."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from quadsense.methods.barrier.program import SIGNS, Program
+from quadsense.methods.barrier.steps import State
+
+Ended: TypeAlias = Literal["solved", "close", "stalled", "infeasible", "unbounded"]
+
+LEAST = 1e-12
+"""Gap, in units of the program, of an objective that is 0 to rounding."""
+
+HELD = 1e-7
+"""Relative error of equalities from which a last correction brings them to rounding."""
+
+CLOSE = 1e-2
+"""Relative gap up to which a state that rounding stopped is worth keeping."""
+
+IDLE = 6
+"""Steps without progress that are the end."""
+
+LARGE = 1e7
+"""Size of A to the readings from which nothing is to be expected."""
+
+
+def inside(program: Program, state: State) -> bool:
+    """Whether A is within all hard intervals, and about at the equalities."""
+    at = state.at
+    hard = program.finite & (program.softness == 0.0) & (program.share == 0.0) & ~program.priced
+    if bool(np.any((SIGNS * at.v > program.ends + 0.5 * program.margin) & hard)):
+        return False
+    size = 1.0 + float(np.max(np.abs(program.level), initial=0.0))
+    miss = float(np.max(np.abs(program.level - at.v), where=program.equal, initial=0.0))
+    return miss <= HELD * size
+
+
+def ended(program: Program, state: State, gap: float) -> Ended | None:
+    """Return how it ended, if it has."""
+    if program.contradiction:
+        return "infeasible"
+    size = max(abs(state.value), 0.0)
+    if _logarithms(program):  # the objective has constants that are of no account
+        size = max(size, program.row_target, program.cone_target)
+    if state.apart <= max(gap * size, LEAST) and inside(program, state):
+        return "solved"
+    if state.stuck or state.idle >= IDLE:
+        near = state.apart <= max(CLOSE * size, 1e4 * LEAST)
+        return "close" if near and inside(program, state) else "stalled"
+    if program.unseen:
+        return "unbounded"
+    if float(np.linalg.norm(state.at.A)) > LARGE * program.F.n and state.value < -LARGE:
+        return "unbounded"
+    return "infeasible" if _contradicts(program, state) else None
+
+
+def _logarithms(program: Program) -> bool:
+    return program.row_target > 0.0 or program.cone_target > 0.0
+
+
+def _contradicts(program: Program, state: State) -> bool:
+    """Whether the multipliers of the hard rows alone prove, as computed, that nothing fits.
+
+    ``F*(y) = S`` to rounding, S positive semidefinite, and ``sum hi y+ - lo y- < 0``.
+    """
+    at = state.at
+    if state.missed < 1e-10 or float(np.max(at.duals, initial=0.0)) < 1e3:
+        return False
+    hard = program.finite & (program.softness == 0.0) & (program.share == 0.0) & ~program.priced
+    duals = np.where(hard, at.duals, 0.0)
+    below = -float(np.sum(program.ends * duals)) - float(program.level @ at.held)
+    if not below > 0.0:
+        return False
+    rest = np.asarray(program.F.adjoint(duals[0] - duals[1] + at.held))
+    if at.S is not None:
+        rest = rest - at.S
+    return float(np.linalg.norm(rest)) * LARGE < below

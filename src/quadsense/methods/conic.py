@@ -1,0 +1,111 @@
+"""The question itself, by the interior-point method, with both bounds on what it costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from quadsense.arrays import Vector
+from quadsense.core.matrix import SensedMatrix
+from quadsense.methods.barrier import finish, steps
+from quadsense.methods.barrier.program import Program, prepare
+from quadsense.methods.barrier.solve import GAP, LONGEST
+from quadsense.methods.barrier.start import start as first_point
+from quadsense.methods.barrier.verdict import ended
+from quadsense.methods.base import COLD, Problem, Warm
+from quadsense.methods.steps import Stepped, nothing, own
+from quadsense.methods.traits.conic import ConicTraits
+from quadsense.methods.traits.options import GapOptions
+from quadsense.vocabulary import Claim, because
+
+
+class ConicProgram:
+    """The problem, and its question in one scale."""
+
+    def __init__(self, problem: Problem, inner: Program) -> None:
+        self.problem, self.inner = problem, inner
+
+    @property
+    def gap(self) -> float:
+        """Far below the usual one, which costs a few steps more, unless another was asked for."""
+        asked: float = self.problem.options.gap
+        return GAP if asked == GapOptions().gap else asked
+
+
+@dataclass(frozen=True)
+class ConicState:
+    """Where the method stands; `max_ratio` is of what A reads, in tolerances."""
+
+    inner: steps.State
+    max_ratio: float
+
+    @property
+    def iteration(self) -> int:
+        """Steps taken."""
+        return self.inner.iteration
+
+
+class Conic(ConicTraits, Stepped):
+    """The one kernel for every question (see `barrier`)."""
+
+    def prepare(self, problem: Problem) -> ConicProgram:
+        """The rows that ask for something, in units of their size."""
+        assert problem.question is not None
+        return ConicProgram(problem, prepare(problem.rows, problem.question))
+
+    def start(self, program: ConicProgram, warm: Warm = COLD) -> ConicState:
+        """A point inside of the cone and of all slacks, whatever it misses."""
+        inner = program.inner
+        with np.errstate(over="ignore", under="ignore"):
+            return self._state(program, steps.measured(inner, first_point(inner), 0))
+
+    def advance(self, program: ConicProgram, state: ConicState, steps_: int) -> ConicState:
+        """At most so many steps on."""
+        inner = state.inner
+        with np.errstate(over="ignore", under="ignore"):
+            for _ in range(steps_):
+                if ended(program.inner, inner, program.gap) is not None:
+                    break
+                inner = steps.advance(program.inner, inner)
+            return self._state(program, inner)
+
+    def _state(self, program: ConicProgram, inner: steps.State) -> ConicState:
+        problem, of = program.problem, program.inner
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            ends = problem.ends.opened()
+            z = np.zeros(problem.m)
+            z[of.index] = of.scale * inner.at.v - ends.reading[of.index]
+            ratios = ends.ratios(z)[of.index]
+        ratio = float(np.max(ratios, initial=0.0))
+        return ConicState(inner, ratio if np.isfinite(ratio) else np.inf)
+
+    def claim(self, program: ConicProgram, state: ConicState) -> Claim | None:
+        """Met or optimal to the gap; else another method is to look."""
+        how = ended(program.inner, state.inner, program.gap)
+        if how is None and state.iteration < LONGEST:
+            return None
+        if how not in ("solved", "close"):
+            return Claim("stalled", because("no_answer", how=how or "stalled"))
+        if program.problem.target and not program.inner.question.soft.any():
+            return Claim("met")
+        return Claim("optimal", dual=self.dual(program, state))
+
+    def dual(self, program: ConicProgram, state: ConicState) -> Vector | None:
+        """y of the question."""
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            y = finish.dual(program.inner, state.inner.at)
+        return y if np.isfinite(y).all() else None
+
+    def matrix(self, program: ConicProgram, state: ConicState) -> SensedMatrix:
+        """``X X*``, or A itself where there is no cone."""
+        with np.errstate(over="ignore", under="ignore"):
+            A, X = finish.matrix(program.inner, state.inner.at)
+        if X is not None:
+            return SensedMatrix.from_factor(own(program.problem, X))
+        return SensedMatrix.from_dense(own(program.problem, A))
+
+    def first(self, problem: Problem) -> SensedMatrix:
+        """A = 0 in the cone, else A_1."""
+        question = problem.question
+        return nothing(problem) if question is None or question.psd else problem.first()

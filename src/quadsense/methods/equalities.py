@@ -1,0 +1,166 @@
+"""A last step onto equalities, which methods see as narrow intervals only."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.linalg as sl
+
+from quadsense.arrays import Vector, device, is_numpy, to_numpy
+from quadsense.core.ends import Ends
+from quadsense.core.forms import MeasuredForm
+from quadsense.core.matrix import SensedMatrix
+from quadsense.measurements.mixed import Mixed
+from quadsense.measurements.sensing import Sensing
+from quadsense.watch import look
+
+Matrix = npt.NDArray[Any]
+
+STEPS = 40
+"""Newton steps at most: two or three, but where a positive semidefinite A must read 0."""
+
+FALLS = 0.6
+"""Share of the worst miss that a step must leave, or it was the last: a double root leaves 1/4."""
+
+MOST_ENTRIES = 2**25
+"""Numbers in the derivative of all equalities by a factor, 256 MiB: beyond, none is tried."""
+
+MOST_EQUALITIES = 4000
+"""Equalities whose Gram matrix is factored in a second or two."""
+
+FORMED = 2000
+"""Order up to which A is made dense for it, as its readings then round less."""
+
+LOST = 1e-14
+"""Share of the largest eigenvalue below which others are rounding."""
+
+
+def nearest_exact(rows: Sensing, ends: Ends, matrix: SensedMatrix) -> SensedMatrix | None:
+    """A matrix near this one that meets the equalities, as well as float64 can; None: not known.
+
+    A symmetric A moves by ``F_E*(K_E^-1 r)``, the least that does it; ``A = X X*`` by
+    ``X + sum_j lam_j F_j X`` (``A = X S X*``: ``... F_j X S``), so that it keeps its rank and signs.
+
+    Parameters
+    ----------
+    rows : Sensing
+        Rows of unit norm.
+    ends : Ends
+        Theirs.
+    matrix : SensedMatrix
+        Near to what is sought.
+    """
+    equal = np.flatnonzero(ends.exact)
+    if not 0 < equal.size <= MOST_EQUALITIES:
+        return None
+    E, goal = _equalities(rows, equal), ends.lo[equal]
+    with np.errstate(all="ignore"):
+        if matrix.factor is not None:
+            X = to_numpy(matrix.factor)
+            if equal.size * float(X.size) > MOST_ENTRIES:
+                return None
+            held = _held_factor(E, goal, X, matrix.signs)
+            if held is None:
+                return None
+            return SensedMatrix.from_factor(_beside(rows, held), matrix.signs)
+        form = matrix.form
+        if rows.n > FORMED and isinstance(form, MeasuredForm) and form.rows is rows.raw:
+            return _held_coefficients(rows, equal, goal, matrix)
+        A = _held_dense(E, goal, to_numpy(matrix.to_dense()))
+        return None if A is None else SensedMatrix.from_dense(_beside(rows, A))
+
+
+def _equalities(rows: Sensing, equal: npt.NDArray[np.intp]) -> Sensing:
+    """Those rows alone."""
+    chosen = rows.on_numpy().only(equal)
+    return chosen.narrowed() if isinstance(chosen, Mixed) else chosen
+
+
+def _beside(rows: Sensing, values: Matrix) -> Any:
+    """An array where the rows live, of their type."""
+    if not is_numpy(rows.norms):
+        return rows._cast(rows.xp.asarray(values, device=device(rows.norms)))
+    return values.astype(rows.dtype, copy=False)
+
+
+class _Solver:
+    """Solves with a symmetric positive semidefinite matrix, what is rounding left out."""
+
+    def __init__(self, K: Matrix) -> None:
+        look(10.0 * float(len(K)) ** 3)
+        values, self._vectors = sl.eigh(K, check_finite=False)
+        kept = values > LOST * max(float(values[-1]), 0.0)
+        self._inverse = np.where(kept, 1.0 / np.where(kept, values, 1.0), 0.0)
+
+    def __call__(self, r: Vector) -> Vector:
+        return np.asarray(self._vectors @ (self._inverse * (self._vectors.T @ r)))
+
+
+def _held_dense(E: Sensing, goal: Vector, A: Matrix) -> Matrix | None:
+    solve, worst, best = _Solver(E.gram()), np.inf, None
+    for _ in range(STEPS):
+        r = goal - E.forward(A)
+        miss = float(np.max(np.abs(r)))
+        if miss < worst:
+            best = A
+        if not miss < FALLS * worst or miss == 0.0:
+            break
+        worst = miss
+        step = E.adjoint(solve(r))
+        A = A + 0.5 * (step + step.conj().T)
+    return best
+
+
+def _held_coefficients(
+    rows: Sensing, equal: npt.NDArray[np.intp], goal: Vector, matrix: SensedMatrix
+) -> SensedMatrix | None:
+    """The same for a matrix that is only known by its coefficients."""
+    solve, worst, best = _Solver(_equalities(rows, equal).gram()), np.inf, None
+    for _ in range(STEPS):
+        form = matrix.form
+        assert isinstance(form, MeasuredForm)
+        r = goal - to_numpy(rows.quadratic(matrix.times))[equal]
+        miss = float(np.max(np.abs(r)))
+        if miss < worst:
+            best = matrix
+        if not miss < FALLS * worst or miss == 0.0:
+            break
+        worst, y = miss, np.zeros(rows.m)
+        y[equal] = solve(r)
+        c = form.c - rows.unmixed(rows._vector(y))
+        matrix = SensedMatrix(replace(form, c=c))
+    return best
+
+
+def _held_factor(E: Sensing, goal: Vector, X: Matrix, signs: Vector | None) -> Matrix | None:
+    worst, best = np.inf, None
+    for _ in range(STEPS):
+        look()
+        r = goal - (E.factored(X) if signs is None else E.forward((X * signs) @ X.conj().T))
+        miss = float(np.max(np.abs(r)))
+        if miss < worst:
+            best = X
+        if not miss < FALLS * worst or miss == 0.0:
+            break
+        worst = miss
+        J = _derivative(E, X)
+        step = E.adjoint(_Solver(2.0 * (J @ J.T))(r)) @ X
+        X = X + (step if signs is None else step * signs)
+    return best
+
+
+def _derivative(E: Sensing, X: Matrix) -> Matrix:
+    """Rows ``F_j X``, real and imaginary parts one after the other."""
+    J = np.empty((E.m, 2 if E.is_complex else 1, X.size))
+    unit = np.zeros(E.m)
+    for j in range(E.m):
+        unit[j] = 1.0
+        image = (E.adjoint(unit) @ X).ravel()
+        unit[j] = 0.0
+        J[j, 0] = image.real
+        if E.is_complex:
+            J[j, 1] = image.imag
+    return J.reshape(E.m, -1)

@@ -1,0 +1,156 @@
+"""What a point and multipliers of its ends prove of the least cost.
+
+With ``y = 2 w (F(A) - b) + mu`` and ``T = F*(y) + 2 alpha (A - P)`` the cost of A exceeds the least
+one by at most ``<T, A>`` plus, for every row, what Fenchel's inequality leaves between phi(v) +
+phi*(y) and y v, where T is positive semidefinite. It is made so by the multiplier of the trace, or
+by a little of ``F*(w)``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from quadsense.arrays import Vector
+from quadsense.core.ends import UNIT
+from quadsense.methods.squares.program import Program
+
+Rows = npt.NDArray[np.int64]
+
+NONE: Rows = np.empty(0, np.int64)
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """How far a cost may be from the least, and what shows it.
+
+    Attributes
+    ----------
+    gap : float
+    shift : float
+        How much of w is added to y.
+    level : float
+        What is added to T as a multiple of I.
+    trivial : bool
+        Whether y = 0 shows most: no cost is negative.
+    noise : float
+        Gap that rounding A alone may make.
+    """
+
+    gap: float
+    shift: float = 0.0
+    level: float = 0.0
+    trivial: bool = False
+    noise: float = 0.0
+
+
+UNKNOWN = Judgement(np.inf)
+"""Nothing is proved."""
+
+
+class Judge:
+    """Bounds for the points of a program."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+
+    @cached_property
+    def _weighed(self) -> float:
+        """``sum w |b|``, of which rounding the readings takes its share."""
+        cost = self.program.cost
+        return float(cost.w @ np.abs(cost.b))
+
+    @cached_property
+    def even(self) -> tuple[Vector, npt.NDArray[Any] | None]:
+        """``E = F*(w)``, packed, and Z with ``Z* E Z = I`` on its range; None where E = 0."""
+        program, cone = self.program, self.program.cone
+        E = cone.pack(np.asarray(program.F.adjoint(program.cost.w)))
+        values, V = cone.eigen(E)
+        seen = values > 16.0 * cone.n * UNIT * values[-1]
+        return E, V[:, seen] / np.sqrt(values[seen]) if seen.any() else None
+
+    def judge(self, x: Vector, cost: float, T: Vector, loose: float, mass: float) -> Judgement:
+        """The gap of x.
+
+        Parameters
+        ----------
+        x, T : ndarray of shape (N,)
+        cost : float
+            That of x.
+        loose : float
+            What Fenchel's inequality leaves in the rows.
+        mass : float
+            Sum of ``|y_i|``, to which the rounding of T is in proportion.
+        """
+        found = self._judge(x, T, loose, mass)
+        noise = UNIT * (8.0 * mass + 4.0 * self._weighed) * float(np.linalg.norm(x))
+        found = found if found.gap <= cost else Judgement(cost, trivial=True)
+        return replace(found, noise=noise)
+
+    def _judge(self, x: Vector, T: Vector, loose: float, mass: float) -> Judgement:
+        cone, alpha = self.program.cone, self.program.cost.alpha
+        inner = float(T @ x)
+        if not cone.psd:
+            size = float(np.linalg.norm(T))
+            gap = size * float(np.linalg.norm(x))
+            return Judgement((min(gap, size * size / (4.0 * alpha)) if alpha else gap) + loose)
+        rounding = 4.0 * (cone.n + 8) * UNIT * mass
+        if cone.trace is not None:
+            level = rounding - float(cone.eigenvalues(T)[0])
+            return Judgement(inner + cone.trace * level + loose, level=level)
+        best = Judgement(np.inf)
+        if alpha:
+            # The least of <T - 2 alpha (A - P), B> + alpha ||B - P||^2 over B >= 0.
+            away = cone.project(x - T / (2.0 * alpha)) - x
+            best = Judgement(-float(T @ away) - alpha * float(away @ away) + loose)
+        E, Z = self.even
+        if Z is not None and self._within(T, mass):
+            inside = Z.conj().T @ cone.unpack(T) @ Z
+            least = float(np.linalg.eigvalsh(inside)[0])
+            shift = max(0.0, -least) + rounding * float(np.max(np.sum(np.abs(Z) ** 2, axis=0)))
+            price = shift * float(E @ x) + 0.25 * shift * shift * float(np.sum(self.program.cost.w))
+            if not inner + price + loose >= best.gap:
+                best = Judgement(inner + price + loose, shift=shift)
+        return best
+
+    def _within(self, T: Vector, mass: float) -> bool:
+        """Whether T is nothing, but for rounding, outside of the range of E."""
+        cone, Z = self.program.cone, self.even[1]
+        if Z is None or Z.shape[1] == cone.n:
+            return True
+        Q = Z / np.linalg.norm(Z, axis=0)
+        M = cone.unpack(T)
+        rest = M - Q @ (Q.conj().T @ M)
+        return float(np.linalg.norm(rest)) <= 64.0 * (cone.n + 8) * UNIT * mass
+
+    def loose(self, rows: Rows, values: Vector, mu: Vector, lo: Vector, hi: Vector) -> float:
+        """What Fenchel's inequality leaves in those rows, with `mu` beside ``2 w (v - b)``.
+
+        Between the ends `lo` and `hi`, of shape (k,).
+        """
+        cost = self.program.cost
+        w, b = cost.w[rows], cost.b[rows]
+        y = 2.0 * w * (values - b) + mu
+        free = np.where(y > 0.0, hi, np.where(y < 0.0, lo, values))
+        free = np.where(w > 0.0, b + y / np.where(w > 0.0, 2.0 * w, 1.0), free)
+        best = np.clip(free, lo, hi)
+        with np.errstate(invalid="ignore"):
+            left = y * (best - values) - w * ((best - b) ** 2 - (values - b) ** 2)
+        return float(np.sum(np.abs(left)))
+
+    def dual(self, values: Vector, rows: Rows, mu: Vector, judged: Judgement) -> Vector:
+        """y for the unit rows, in the user's scale."""
+        program = self.program
+        w = program.cost.w
+        if judged.trivial:
+            return np.zeros(w.size)
+        y = 2.0 * w * (values - program.cost.b) + judged.shift * w
+        y[w == 0.0] = 0.0
+        y[rows] += mu
+        if program.trace_row is not None:
+            y[program.trace_row] = judged.level * program.F.n / program.F.squares[program.trace_row]
+        return np.asarray(program.weight * program.scale * y)

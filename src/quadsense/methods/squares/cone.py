@@ -1,0 +1,135 @@
+"""Where A may lie, as packed vectors: anywhere, positive semidefinite, of a trace besides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import lapack
+
+from quadsense.arrays import Vector
+from quadsense.core import packed
+from quadsense.watch import look
+
+Array = npt.NDArray[Any]
+
+SQRT_HALF = float(np.sqrt(0.5))  # so that the norms agree
+
+
+@dataclass(frozen=True)
+class Cone:
+    """The matrices that may be the answer.
+
+    Attributes
+    ----------
+    n : int
+    is_complex, psd : bool
+    trace : float or None
+        What the trace must be, where it is known and `psd`.
+    """
+
+    n: int
+    is_complex: bool
+    psd: bool
+    trace: float | None = None
+
+    @property
+    def dtype(self) -> npt.DTypeLike:
+        """Of a matrix."""
+        return np.complex128 if self.is_complex else np.float64
+
+    @cached_property
+    def _below(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+        j, k = np.triu_indices(self.n, 1)
+        return k, j
+
+    @cached_property
+    def identity(self) -> Vector:
+        """I, packed."""
+        return np.concatenate([np.ones(self.n), np.zeros(self.size - self.n)])
+
+    @property
+    def size(self) -> int:
+        """Real unknowns."""
+        return packed.size_of(self.n, self.is_complex)
+
+    @property
+    def flops(self) -> float:
+        """Operations of a projection."""
+        return (4.0 if self.is_complex else 1.0) * 12.0 * float(self.n) ** 3
+
+    def pack(self, A: Array) -> Vector:
+        """As `packed.pack` does."""
+        lower = A[self._below]
+        root = packed.SQRT2
+        parts = [A.diagonal().real, root * lower.real]
+        if self.is_complex:
+            parts.append(-root * lower.imag)
+        return np.concatenate(parts)
+
+    def unpack(self, x: Vector) -> Array:
+        """As `packed.unpack` does."""
+        A = self._triangle(x)
+        A.T[self._below] = A[self._below].conj()
+        return A
+
+    def _triangle(self, x: Vector) -> Array:
+        """The lower triangle in Fortran order, zeros above: what LAPACK reads."""
+        n = self.n
+        A = np.zeros((n, n), self.dtype, order="F")
+        count = n * (n - 1) // 2
+        values: Array = SQRT_HALF * x[n : n + count]
+        if self.is_complex:
+            values = values - 1j * (SQRT_HALF * x[n + count :])
+        A[self._below] = values
+        A.flat[:: n + 1] = x[:n]
+        return A
+
+    def eigenvalues(self, x: Vector) -> Vector:
+        """In ascending order."""
+        return self._decomposed(x, False)[0]
+
+    def eigen(self, x: Vector) -> tuple[Vector, Array]:
+        """Eigenvalues in ascending order, and their vectors."""
+        return self._decomposed(x, True)
+
+    def _decomposed(self, x: Vector, vectors: bool) -> tuple[Vector, Array]:
+        look(self.flops)
+        solve = lapack.zheevd if self.is_complex else lapack.dsyevd
+        values, V, info = solve(self._triangle(x), lower=1, compute_v=int(vectors), overwrite_a=1)
+        if info != 0:  # no number among the entries
+            return np.full(self.n, np.nan), np.full((self.n, self.n), np.nan, self.dtype)
+        return values, V
+
+    def factor(self, x: Vector) -> Array:
+        """X of ``X X*``, the nearest member of the cone."""
+        values, V = self.eigen(x)
+        kept = self._moved(values)
+        here = kept > 0.0
+        if not here.any():
+            return np.zeros((self.n, 1), self.dtype)
+        return np.asarray(V[:, here] * np.sqrt(kept[here]))
+
+    def _moved(self, values: Vector) -> Vector:
+        """Eigenvalues of the nearest member."""
+        if self.trace is None:
+            return np.maximum(values, 0.0)
+        return np.maximum(values - _level(values, self.trace), 0.0)
+
+    def project(self, x: Vector) -> Vector:
+        """The nearest member of the cone."""
+        if not self.psd:
+            return x
+        X = self.factor(x)
+        return self.pack(X @ X.conj().T)
+
+
+def _level(values: Vector, total: float) -> float:
+    """The number whose excesses over it add up to `total`, not negative."""
+    ordered = values[::-1]
+    levels = (np.cumsum(ordered) - total) / np.arange(1, values.size + 1)
+    above = np.flatnonzero(ordered > levels)
+    return float(levels[above[-1]] if above.size else values[-1])

@@ -1,0 +1,127 @@
+"""Least squares without a cone: the normal equations, with rows held at ends that bind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import lapack
+
+from quadsense.arrays import Vector
+from quadsense.core.cholesky import factor_upper
+from quadsense.core.ends import UNIT
+from quadsense.methods.squares.bounds import Rows
+from quadsense.methods.squares.program import Program, features
+from quadsense.methods.squares.quadratic import Point
+
+Array = npt.NDArray[Any]
+
+REFINEMENTS = 3
+"""Solves with one factor: a first, and two that take away what its rounding left."""
+
+EXCHANGES = 60
+"""Sets of ends that are tried: seen 2 to 9, and what has not settled by then goes round."""
+
+SINGULAR = 64.0
+"""Least pivot, in rounding errors of the largest, that is one."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """A solution, the rows at an end, and their multipliers."""
+
+    point: Point
+    rows: Rows
+    mu: Vector
+    settled: bool
+
+
+def factored(program: Program) -> Array | None:
+    """Cholesky factor of ``H + alpha I``; None where that is singular or not formed."""
+    cost = program.cost
+    if not cost.formed or (cost.F.m < cost.cone.size and cost.alpha == 0.0):
+        return None
+    M = cost.H.copy(order="F")
+    M.flat[:: len(M) + 1] += cost.alpha
+    R, info = factor_upper(M)
+    pivots = np.abs(R.diagonal()) ** 2
+    if info != 0 or float(pivots.min()) <= SINGULAR * len(M) * UNIT * float(pivots.max()):
+        return None
+    return R
+
+
+def newton(program: Program, R: Array, point: Point, rows: Rows, targets: Vector) -> Held:
+    """The minimiser with those readings equal to targets."""
+    J = features(program.F, rows) if rows.size else np.zeros((0, point.x.size))
+    W = solved(R, J.T) if rows.size else J.T
+    S = J @ W
+    mu = np.zeros(rows.size)
+    for _ in range(REFINEMENTS):
+        left = point.slope + 0.5 * (J.T @ mu)
+        away = solved(R, left)
+        if rows.size:
+            change = -2.0 * np.linalg.lstsq(S, targets - point.values[rows] + J @ away)[0]
+            mu = mu + change
+            away = away + 0.5 * (W @ change)
+        point = program.cost.point(point.x - away)
+    return Held(point, rows, mu, True)
+
+
+def solved(R: Array, right: Array) -> Array:
+    """``R^-1 R^-T right``."""
+    return np.asarray(lapack.dpotrs(R, right, lower=0)[0])
+
+
+def of_trace(program: Program, R: Array, x: Vector) -> Vector:
+    """The minimiser x moved to the least cost of the trace that is asked for."""
+    if program.cone.trace is None:
+        return x
+    one = program.cone.identity
+    along = solved(R, one)
+    return x + (program.cone.trace - float(one @ x)) / float(one @ along) * along
+
+
+def with_ends(program: Program, R: Array, point: Point, lo: Vector, hi: Vector) -> Held:
+    """The minimiser within the intervals: rows enter at ends they cross, leave where they pull.
+
+    The primal-dual active set method [Hintermueller et al. 2002].
+    """
+    equal = lo == hi
+    side = np.zeros(lo.size, np.int64)  # 1 held at the upper end, -1 at the lower, 2 equal
+    side[equal] = 2
+    held = newton(program, R, point, np.flatnonzero(equal), lo[equal])
+    for _ in range(EXCHANGES):
+        pull, values = np.zeros(lo.size), held.point.values
+        pull[held.rows] = held.mu
+        following = np.where(side == 0, 1 * (values > hi) - 1 * (values < lo), side)
+        following[(side * pull < 0.0) & ~equal] = 0
+        rows = np.flatnonzero(following)
+        if np.array_equal(following, side):
+            return held
+        if rows.size > point.x.size:
+            break
+        side = following
+        targets = np.where(side == 1, hi, lo)[rows]
+        held = newton(program, R, held.point, rows, targets)
+    return Held(held.point, held.rows, held.mu, False)
+
+
+def conjugate(program: Program, point: Point, steps: int) -> Point:
+    """Steps of conjugate gradients: the minimiser nearest to the point, where there are many."""
+    residual = -point.slope
+    direction, size = residual, float(residual @ residual)
+    first, d = size, np.zeros_like(residual)
+    for _ in range(steps):
+        if size <= (4.0 * UNIT) ** 2 * first or size == 0.0:
+            break
+        image = program.cost.apply(direction)
+        bend = float(direction @ image)
+        if not bend > 0.0:
+            break
+        d = d + (size / bend) * direction
+        residual = residual - (size / bend) * image
+        size, last = float(residual @ residual), size
+        direction = residual + (size / last) * direction
+    return program.cost.point(point.x + d)

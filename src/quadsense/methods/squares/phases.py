@@ -1,0 +1,310 @@
+"""Least squares in the cone, then with the ends that bind, until the bound is close."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from quadsense.arrays import Vector
+from quadsense.core.ends import UNIT
+from quadsense.methods.squares import descent, direct, polish, splitting
+from quadsense.methods.squares.bounds import NONE
+from quadsense.methods.squares.measure import (
+    TRUE,
+    acceptable,
+    at,
+    crossed,
+    goal,
+    judge_of,
+    margins,
+    mass,
+)
+from quadsense.methods.squares.program import Program, features
+from quadsense.methods.squares.quadratic import Point
+from quadsense.methods.squares.state import Stage, State, Verdict
+
+Array = npt.NDArray[Any]
+
+LEAST = 1e-290
+"""A gap to reach where the least squares are 0."""
+
+ROUGH = 1e-2
+"""Relative gap from which on it is clear which ends bind."""
+
+EVERY = 10
+"""Steps between two bounds, each of which costs an eigendecomposition more."""
+
+PATIENCE = 300
+"""Steps in which what is left must halve."""
+
+MOST = 2000
+"""Steps of a stage: some times what the slowest that came to an end took."""
+
+TUNING = (40, 80, 160, 320, 640)
+"""Steps of the splitting at which sigma is looked at, each costing a factorisation at most."""
+
+INNER = 200
+"""Conjugate gradients between two evaluations from the rows."""
+
+COPIES = 2e7
+"""Entries of the rows that are written out, at most."""
+
+NEAR = 1e-7
+"""Half-widths that a reading may be outside for a correction of the factor to bring it inside."""
+
+EMPTY: Vector = np.empty(0)
+
+
+def start(program: Program, x: Vector) -> State:
+    """From the member of the cone that is nearest to least squares, else to x."""
+    cone = program.cone
+    if not cone.psd:
+        return at(program, State(Stage.DIRECT), program.cost.point(x))
+    R = direct.factored(program)
+    if R is not None:
+        x = direct.newton(program, R, program.cost.point(x), NONE, EMPTY).point.x
+        x = direct.of_trace(program, R, x)
+    point = program.cost.point(cone.project(x))
+    state = at(program, State(Stage.DESCENT, descent=descent.begin(point)), point)
+    return _judged_descent(program, state)
+
+
+def advance(program: Program, state: State, steps: int) -> State:
+    """At most so many steps on."""
+    for _ in range(steps):
+        if state.verdict is not Verdict.OPEN:
+            break
+        state = replace(state, iteration=state.iteration + 1, since=state.since + 1)
+        if state.stage is Stage.DIRECT:
+            state = _direct(program, state)
+        elif state.stage is Stage.DESCENT:
+            assert state.descent is not None
+            state = replace(state, descent=descent.step(program, state.descent))
+            if state.since % EVERY == 0:
+                state = _judged_descent(program, state)
+        else:
+            state = _split(program, state)
+    return state
+
+
+def tightened(program: Program, state: State) -> State:
+    """Further inside the intervals, where rounding spoilt what seemed to be a fit."""
+    point = state.point
+    assert point is not None
+    state = replace(state, room=10.0 * state.room, verdict=Verdict.OPEN, since=0, mark=np.inf)
+    return state if state.stage is Stage.DIRECT else _to_splitting(program, state, point)
+
+
+def factor_of(program: Program, x: Vector) -> Array:
+    """X of x, with the trace that is asked for."""
+    return polish.with_trace(program.cone, program.cone.factor(x))
+
+
+# --- steps of the first order -----------------------------------------------------------------
+
+
+def _judged_descent(program: Program, state: State) -> State:
+    """What the iterate shows; where it seems close, evaluated from the rows."""
+    now, judge, last = state.descent, judge_of(program), state.point
+    assert now is not None and last is not None
+    cost = max(now.cost, 0.0)
+    judged = judge.judge(now.x, cost, 2.0 * now.slope, 0.0, mass(program, last.values, EMPTY))
+    left = judged.gap / max(goal(program, judged, cost), LEAST)
+    if left <= state.care or (judged.gap <= ROUGH * cost and state.care == 1.0):
+        now = descent.anew(program, now)
+        state = _at_iterate(program, replace(state, descent=now), now.about)
+        cost, judged = now.about.cost, state.judged
+        if judged.gap <= max(ROUGH * cost, goal(program, judged, cost)):
+            if crossed(program, now.about, 0.0).size:
+                return _to_splitting(program, state, now.about)
+            if judged.gap <= goal(program, judged, cost):
+                return _settle(program, state, *_member(program, factor_of(program, now.x)))
+        state = replace(state, care=0.5 * state.care)
+    return _progress(program, state, left)
+
+
+def _at_iterate(program: Program, state: State, point: Point) -> State:
+    """The state at a point of the descent."""
+    weight = mass(program, point.values, EMPTY)
+    judged = judge_of(program).judge(point.x, point.cost, 2.0 * point.slope, 0.0, weight)
+    return at(program, replace(state, judged=judged, rows=NONE, mu=EMPTY), point)
+
+
+def _progress(program: Program, state: State, left: float) -> State:
+    """The state with its mark, or the next stage where nothing has moved for long."""
+    if left < 0.5 * state.mark:
+        return replace(state, mark=left, marked=state.since)
+    if state.since - state.marked <= PATIENCE and state.since <= MOST:
+        return state
+    if state.stage is Stage.DESCENT:
+        assert state.descent is not None
+        x = state.descent.x
+        state = _at_iterate(program, state, program.cost.point(x))
+        if program.cost.formed:
+            assert state.point is not None
+            return _to_splitting(program, state, state.point)
+        ended = _settle(program, state, *_member(program, factor_of(program, x)))
+    else:
+        assert state.splitting is not None
+        found = _inside(program, state, state.splitting.about.x + state.splitting.d)
+        if found is None:
+            return replace(state, verdict=Verdict.STALLED)
+        ended = _settle(program, state, *found)
+    assert ended.point is not None
+    if ended.splitting is not state.splitting:  # more ends bind
+        return ended
+    taken = ended.verdict is Verdict.OPTIMAL or (
+        crossed(program, ended.point, 0.1 * state.room).size == 0
+        and acceptable(program, ended.judged, ended.point.cost)
+    )
+    return replace(ended, verdict=Verdict.OPTIMAL if taken else Verdict.STALLED)
+
+
+def _member(program: Program, X: Array) -> tuple[Vector, Array]:
+    """``X X*``, packed, and X."""
+    return program.cone.pack(X @ X.conj().T), X
+
+
+def _settle(program: Program, state: State, x: Vector, X: Array | None) -> State:
+    """The end where all readings are inside their intervals, else on with the ends that bind."""
+    point = program.cost.point(x)
+    state = _judged_point(program, replace(state, factor=X), point)
+    if X is not None and state.judged.gap > goal(program, state.judged, point.cost):
+        mu = polish.multipliers(program, X, point.slope, state.rows, state.mu)
+        other = _judged_point(program, replace(state, mu=mu), point)
+        state = min(state, other, key=lambda one: one.judged.gap)
+    beyond = crossed(program, point, 0.1 * state.room)
+    close = state.judged.gap <= TRUE * goal(program, state.judged, point.cost)
+    if beyond.size == 0 and close:
+        return replace(state, verdict=Verdict.OPTIMAL)
+    if state.stage is Stage.SPLITTING and np.isin(beyond, state.rows).all():
+        return replace(state, care=0.1 * state.care)
+    return _to_splitting(program, state, point)
+
+
+def _judged_point(program: Program, state: State, point: Point) -> State:
+    """The state at a point with multipliers, judged by the true ends."""
+    judge, rows, mu = judge_of(program), state.rows, state.mu
+    T = 2.0 * point.slope
+    if rows.size:
+        T = T + features(program.F, rows).T @ mu
+    loose = judge.loose(rows, point.values[rows], mu, program.lo[rows], program.hi[rows])
+    judged = judge.judge(point.x, point.cost, T, loose, mass(program, point.values, mu))
+    return at(program, replace(state, judged=judged), point)
+
+
+# --- ends that bind ---------------------------------------------------------------------------
+
+
+def _to_splitting(program: Program, state: State, point: Point) -> State:
+    """On with the ends that the point crosses."""
+    before = state.splitting
+    known = NONE if before is None else before.rows
+    fresh = np.setdiff1d(crossed(program, point, state.room), known)
+    equal = np.setdiff1d(np.flatnonzero(program.lo == program.hi), known)
+    rows = np.concatenate([known, np.union1d(fresh, equal)])
+    if not program.cost.formed or float(rows.size) * program.cone.size > COPIES:
+        return replace(state, verdict=Verdict.STALLED)
+    lo, hi = margins(program, state.room)
+    split = splitting.begin(program, point, rows, lo[rows], hi[rows], before)
+    return replace(
+        state,
+        stage=Stage.SPLITTING,
+        splitting=split,
+        point=point,
+        since=0,
+        mark=np.inf,
+        marked=0,
+        care=1.0,
+    )
+
+
+def _split(program: Program, state: State) -> State:
+    now = state.splitting
+    assert now is not None
+    by = splitting.factor(program, now)
+    if by is None:
+        return replace(state, verdict=Verdict.STALLED)
+    now = splitting.step(program, now, by)
+    state = replace(state, splitting=now)
+    if state.since % EVERY == 0:
+        state = _judged_split(program, state, by)
+    if state.since in TUNING and state.splitting is now:
+        state = replace(state, splitting=splitting.tuned(now))
+    return state
+
+
+def _judged_split(program: Program, state: State, by: splitting.Factor) -> State:
+    """What the copy in the cone shows; where it is close, it is put within all intervals."""
+    now, judge = state.splitting, judge_of(program)
+    assert now is not None
+    Hd = program.cost.apply(now.d)
+    values, x = now.about.values[now.rows] + by.J @ now.d, now.about.x + now.d
+    cost = max(now.about.cost + float(2.0 * now.about.slope @ now.d + now.d @ Hd), 0.0)
+    T = 2.0 * (now.about.slope + Hd) + by.J.T @ now.mu
+    loose = judge.loose(now.rows, values, now.mu, now.lo, now.hi)
+    weight = mass(program, now.about.values, now.mu)
+    judged = judge.judge(x, cost, T, loose, weight)
+    noise = judged.noise + 8.0 * UNIT * float(np.sum(now.rho)) * float(np.linalg.norm(x))
+    judged = replace(judged, noise=noise)
+    outside = np.maximum(np.maximum(now.lo - values, values - now.hi), 0.0)
+    far = float(np.max(outside / _suffices(now), initial=0.0))
+    left = max(judged.gap / goal(program, judged, cost), far)
+    state = replace(state, rows=now.rows, mu=now.mu, judged=judged)
+    if left <= state.care:
+        found = _inside(program, state, x)
+        if found is None:
+            return replace(state, verdict=Verdict.STALLED)
+        state = _settle(program, state, *found)
+        if state.verdict is not Verdict.OPEN or state.splitting is not now:
+            return state
+    return _progress(program, state, left)
+
+
+def _suffices(now: splitting.Splitting) -> Vector:
+    """By how much a reading may be outside for a correction of the factor to bring it inside."""
+    with np.errstate(over="ignore"):
+        half = np.where(now.lo < now.hi, np.minimum(0.5 * (now.hi - now.lo), 1.0), 1.0)
+    return np.asarray(NEAR * half)
+
+
+def _inside(program: Program, state: State, x: Vector) -> tuple[Vector, Array | None] | None:
+    """What is near x with all readings that have copies within their intervals; its factor."""
+    now = state.splitting
+    assert now is not None
+    values = program.cost.point(x).values[now.rows]
+    wrong = np.flatnonzero((values < now.lo) | (values > now.hi) | (now.lo == now.hi))
+    targets = np.clip(values[wrong], now.lo[wrong], now.hi[wrong])
+    if not program.cone.psd:
+        return polish.shifted(program, x, now.rows[wrong], targets - values[wrong]), None
+    X = polish.moved(program, program.cone.factor(x), now.rows[wrong], targets)
+    return None if X is None else _member(program, X)
+
+
+# --- without a cone ---------------------------------------------------------------------------
+
+
+def _direct(program: Program, state: State) -> State:
+    """The normal equations, or conjugate gradients where they have no unique solution."""
+    point = state.point
+    assert point is not None
+    R = direct.factored(program)
+    lo, hi = margins(program, state.room)
+    if R is not None:
+        held = direct.with_ends(program, R, point, lo, hi)
+        state = _judged_point(program, replace(state, rows=held.rows, mu=held.mu), held.point)
+        settled = held.settled
+    else:
+        found = direct.conjugate(program, point, INNER)
+        before, after = (float(np.linalg.norm(there.slope)) for there in (point, found))
+        state = _judged_point(program, state, found if after < before else point)
+        if after <= 0.5 * before and after > 1e-15 * program.pull:
+            return state
+        settled = after <= 1e-9 * program.pull
+    assert state.point is not None
+    if settled and crossed(program, state.point, 0.0).size == 0:
+        return replace(state, verdict=Verdict.OPTIMAL)
+    return _to_splitting(program, state, state.point)

@@ -1,0 +1,149 @@
+"""What least squares costs on packed matrices: ``sum w (F(A) - b)^2 + alpha ||A - P||^2``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import blas
+
+from quadsense.arrays import Vector
+from quadsense.measurements.sensing import Sensing
+from quadsense.methods.squares.cone import Cone
+from quadsense.watch import look
+
+Array = npt.NDArray[Any]
+
+LARGEST = 16000
+"""Unknowns up to which the normal matrix is formed, as `interior.coordinates` has it."""
+
+STEPS = 200.0
+"""Steps that a formed normal matrix is to serve: seen 60 to 350."""
+
+LANCZOS = 24
+"""Steps of the estimate of the largest eigenvalue; its residual makes a bound of it."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """A matrix with what was evaluated there from the rows themselves.
+
+    Attributes
+    ----------
+    x : ndarray of shape (N,)
+    values : ndarray of shape (m,)
+        ``F(A)``.
+    cost : float
+    slope : ndarray of shape (N,)
+        Half the gradient.
+    """
+
+    x: Vector
+    values: Vector
+    cost: float
+    slope: Vector
+
+
+@dataclass(frozen=True)
+class Quadratic:
+    """The cost, by its normal matrix where that is formed, else by products with the rows.
+
+    Attributes
+    ----------
+    F : Sensing
+    cone : Cone
+    w, b : ndarray of shape (m,)
+    alpha : float
+    p : ndarray of shape (N,)
+        P.
+    """
+
+    F: Sensing
+    cone: Cone
+    w: Vector
+    b: Vector
+    alpha: float
+    p: Vector
+
+    @property
+    def product_flops(self) -> float:
+        """Operations of a product with all rows."""
+        return (8.0 if self.F.is_complex else 2.0) * self.F.raw.m * float(self.F.n) ** 2
+
+    @property
+    def formed(self) -> bool:
+        """Whether the normal matrix is formed: where the steps cost more without it."""
+        size = float(self.cone.size)
+        return size <= LARGEST and self.F.m * size <= 2.0 * STEPS * self.product_flops / size
+
+    @cached_property
+    def H(self) -> Array:
+        """``F* diag(w) F``, its upper triangle."""
+        kept = np.flatnonzero(self.w)
+        rows = self.F if kept.size == self.w.size else self.F.only(kept)
+        rows, factors = single_rows(rows)
+        return rows.normal(self.w[kept] * factors)
+
+    def point(self, x: Vector) -> Point:
+        """What x costs, and its slope, from the rows."""
+        values = np.asarray(self.F.forward(self.cone.unpack(x)))
+        errors, away = values - self.b, x - self.p
+        errors[self.w == 0.0] = 0.0
+        pull = self.w * errors
+        cost = float(pull @ errors) + self.alpha * float(away @ away)
+        slope = self.cone.pack(np.asarray(self.F.adjoint(pull))) + self.alpha * away
+        return Point(x, values, cost, slope)
+
+    def apply(self, d: Vector) -> Vector:
+        """Half the second derivative times d."""
+        if self.formed:
+            look(2.0 * d.size * d.size)
+            return np.asarray(blas.dsymv(1.0, self.H, d)) + self.alpha * d
+        look(2.0 * self.product_flops)
+        image = self.w * np.asarray(self.F.forward(self.cone.unpack(d)))
+        return self.cone.pack(np.asarray(self.F.adjoint(image))) + self.alpha * d
+
+    def ends(self) -> tuple[float, float]:
+        """About the least eigenvalue that matters, and a bound on the largest one.
+
+        Where the trace is fixed, of the part across the identity: no step goes along it.
+        """
+        flat = self.cone.identity / np.sqrt(self.cone.n) if self.cone.trace is not None else None
+
+        def across(v: Vector) -> Vector:
+            return v if flat is None else v - (flat @ v) * flat
+
+        v = across(np.random.default_rng(0).standard_normal(self.cone.size))
+        if not v.any():
+            return 0.0, 0.0
+        basis = [v / np.linalg.norm(v)]
+        diagonal: list[float] = []
+        beside: list[float] = []
+        for _ in range(min(LANCZOS, self.cone.size)):
+            image = across(self.apply(basis[-1]))
+            diagonal.append(float(basis[-1] @ image))
+            for _ in range(2):  # once leaves traces of what was there
+                for q in basis:
+                    image = image - (q @ image) * q
+            beside.append(float(np.linalg.norm(image)))
+            if beside[-1] <= 1e-12 * max(map(abs, diagonal)):
+                break
+            basis.append(image / beside[-1])
+        T = np.diag(diagonal) + np.diag(beside[:-1], 1) + np.diag(beside[:-1], -1)
+        values, vectors = np.linalg.eigh(T)
+        rest = beside[-1] * abs(float(vectors[-1, -1]))
+        return float(values[0]), float(values[-1]) + rest
+
+
+def single_rows(F: Sensing) -> tuple[Sensing, Any]:
+    """Where every reading is a multiple of one row's, those rows, and the squares of the multiples.
+
+    Constraints make sums of all readings, most of which have one term: rows are quicker.
+    """
+    W = getattr(F, "weights", None)
+    if W is None or not hasattr(W, "indptr") or not np.all(np.diff(W.indptr) == 1):
+        return F, 1.0
+    return F.raw.only(W.indices.astype(np.int64)), W.data**2

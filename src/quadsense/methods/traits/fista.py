@@ -1,0 +1,78 @@
+"""What least squares by steps of the first order says of itself."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from quadsense.methods.traits.base import Traits
+from quadsense.methods.traits.options import GapOptions, Options
+from quadsense.methods.traits.shape import Cone, Shape, Work
+from quadsense.threads import LITTLE_WORK
+
+STEPS = 200.0
+"""Typical steps: seen 60 to 350 (docs/theory.md, section 10)."""
+
+FORMED = 16000
+"""Unknowns up to which the normal matrix is formed, as in `squares.quadratic`."""
+
+ENTRY = 2.0
+"""Flops in whose time a product reads an entry of the normal matrix (measured)."""
+
+
+class FistaTraits(Traits):
+    """FISTA on the cone, ADMM where ends bind."""
+
+    name: ClassVar[str] = "fista"
+    summary: ClassVar[str] = "least squares in the cone and within intervals: both bounds on it"
+    cones: ClassVar[frozenset[Cone]] = frozenset({"symmetric", "psd"})
+    mixes: ClassVar[bool] = True
+    one_sided: ClassVar[bool] = True
+    without_tolerance: ClassVar[bool] = True
+    random: ClassVar[bool] = False
+    needs: ClassVar[frozenset[str]] = frozenset({"rows"})
+    preferences: ClassVar[frozenset[str]] = frozenset({"least_squares"})
+    hands_over: ClassVar[tuple[str, ...]] = ("conic",)
+    options: ClassVar[type[Options]] = GapOptions
+    constraints: ClassVar[bool] = True
+
+    @classmethod
+    def suits(cls, shape: Shape) -> str | None:
+        """Least squares."""
+        return "least squares by steps of the first order" if cls.serves(shape) else None
+
+    @classmethod
+    def coordinates(cls, shape: Shape) -> str:
+        """A, packed."""
+        return "matrix"
+
+    @classmethod
+    def forms(cls, shape: Shape) -> bool:
+        """Whether the normal matrix is formed, as `squares.quadratic` decides."""
+        size = float(shape.unknowns)
+        product = (8.0 if shape.complex else 2.0) * shape.rows * float(shape.n) ** 2
+        return size <= FORMED and shape.m * size <= 2.0 * STEPS * product / size
+
+    @classmethod
+    def memory(cls, shape: Shape) -> int:
+        """The normal matrix, its factor and the inverse of one; vectors; a block of rows."""
+        formed = 8 * shape.unknowns**2 if cls.forms(shape) else 0
+        blocks = 2 * 8 * min(1024, shape.m) * shape.unknowns if formed else 4 * shape.row_bytes
+        return 3 * formed + blocks + 24 * shape.matrix_bytes + 8 * 30 * shape.m
+
+    @classmethod
+    def work(cls, shape: Shape) -> Work:
+        """The normal matrix once; a product with it and an eigendecomposition a step."""
+        m, size, n = float(shape.m), float(shape.unknowns), float(shape.n)
+        step = shape.weight * 12.0 * n**3 if shape.psd else 0.0
+        if cls.forms(shape):
+            once = m * size * size + size**3 / 3.0
+            steps = STEPS if shape.psd else 4.0
+            return Work(0.5 * once + steps * (step + ENTRY * size * size), 0.0, steps)
+        return Work(STEPS * (step + 2.0 * shape.product), 0.0, STEPS)
+
+    @classmethod
+    def threads(cls, shape: Shape) -> str:
+        """All for the normal matrix alone."""
+        if 2.0 * shape.weight * shape.m * shape.n**2 <= LITTLE_WORK:
+            return "one"
+        return "one" if shape.n <= 60 else "as set"

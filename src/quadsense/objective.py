@@ -1,0 +1,176 @@
+"""The claim about the preference: what A costs, and proven bounds on what it has to cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from quadsense.arrays import Vector
+from quadsense.core.matrix import SensedMatrix
+from quadsense.core.question import Question
+from quadsense.measurements import Measurements
+from quadsense.preferences import Preference, make_question
+from quadsense.proofs.objective import objective_bound
+from quadsense.proofs.value import objective_value
+from quadsense.verification import Check
+
+NOTHING = 1e-8
+"""Distance of the bounds, as a part of the size of the data, that counts as none."""
+
+LEAST = 1e-290
+"""Values below this are none."""
+
+AGREE = 1e-7
+"""Relative difference at which a stated value counts as the recomputed one."""
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What A costs by the preference, as the user reads it, and bounds on the best value.
+
+    Attributes
+    ----------
+    preference : Preference
+    value : float
+        Of A.
+    lower, upper : float
+        The best value over all that fit lies between them; the one of them that A itself gives is
+        infinite where A does not fit.
+    gap : float
+        Distance of the bounds, relative, at which the preference counts as certified.
+    dual : ndarray of shape (m,) or None
+        The vector behind the other bound, for the user's rows, constraints last.
+    condition : str
+        What that bound takes for granted; empty where nothing.
+    closed : bool
+        Whether the bounds are within the gap, or as near as rounding lets them be.
+    """
+
+    preference: Preference
+    value: float
+    lower: float
+    upper: float
+    gap: float
+    dual: Vector | None
+    condition: str
+    closed: bool
+
+
+def make_objective(
+    data: Measurements,
+    preference: Preference,
+    matrix: SensedMatrix,
+    reads: Vector,
+    error: Vector,
+    dual: Vector | None,
+    *,
+    fits: bool,
+    gap: float,
+) -> Objective | None:
+    """What A costs, with bounds proved from the data; None where nothing is preferred.
+
+    Parameters
+    ----------
+    data : Measurements
+        Without the rows set aside.
+    preference : Preference
+    matrix : SensedMatrix
+    reads, error : ndarray of shape (m,)
+        What the matrix reads, and a bound on its rounding.
+    dual : ndarray of shape (m,) or None
+        For the user's rows.
+    fits : bool
+        Whether A is one of those that the preference is over: it meets what must be met.
+    gap : float
+    """
+    question = make_question(data, preference)
+    if question is None:
+        return None
+    value, slip = objective_value(question, matrix, reads, error)
+    above = value + slip if fits and math.isfinite(value) else math.inf
+    below, condition = -math.inf, ""
+    if dual is not None and np.all(np.isfinite(dual)):
+        bound = objective_bound(data, question, dual, size=matrix.norm(), upper=above)
+        below, condition = bound.value, bound.condition
+    squares = not question.log_det and not np.any(question.C) and question.rows != "center"
+    if squares and below <= 0.0:
+        below, condition = 0.0, ""  # all its terms are squares or distances
+    below = min(below, above)
+    room = max(gap * abs(above), NOTHING * _size(question, matrix), LEAST)
+    closed = above - below <= room
+    closed = bool(closed and math.isfinite(above))
+    said = preference.reported
+    ends = (said(above), said(below))
+    return Objective(preference, said(value), min(ends), max(ends), gap, dual, condition, closed)
+
+
+def _size(question: Question, matrix: SensedMatrix) -> float:
+    """What the objective would be of the size of, if nothing fitted well."""
+    rows, ends = question.rows, np.concatenate([question.lo, question.hi])
+    largest = np.abs(np.where(np.isfinite(ends), ends, 0.0)).reshape(2, -1).max(axis=0)
+    with np.errstate(over="ignore", under="ignore"):
+        if rows == "squares":
+            size = float(np.sum(question.weights * question.reading**2))
+        elif rows == "slack_squares":
+            size = float(np.sum(question.weights * largest**2))
+        elif rows == "slack_sum":
+            size = float(np.sum(question.weights * largest))
+        elif rows == "slack_max":
+            size = float(np.max(question.weights * largest, initial=0.0))
+        elif rows == "center":
+            return 1.0 + question.m
+        else:
+            size = 0.0
+        norm = matrix.norm()
+        if question.alpha:
+            near = question.prior
+            far = (
+                abs(near) * math.sqrt(matrix.shape[0])
+                if isinstance(near, float)
+                else float(np.linalg.norm(near))
+            )
+            size += question.alpha * (norm + far) ** 2
+        if isinstance(question.C, float):
+            size += abs(question.C) * norm
+        else:
+            size += float(np.linalg.norm(question.C)) * norm
+    return size
+
+
+def check_objective(
+    data: Measurements,
+    stated: Objective,
+    matrix: SensedMatrix,
+    reads: Vector,
+    error: Vector,
+    fits: bool,
+) -> Iterator[Check]:
+    """Recompute all that is stated of the preference, from the data alone."""
+    again = make_objective(
+        data, stated.preference, matrix, reads, error, stated.dual, fits=fits, gap=stated.gap
+    )
+    if again is None:
+        yield Check("objective", False, "nothing was preferred")
+        return
+    name = stated.preference.name
+    numbers = (stated.value, stated.lower, stated.upper)
+    sound = not any(math.isnan(number) for number in numbers)
+    room = AGREE * max(abs(again.value), abs(stated.value))
+    text = f"{name}: claimed {stated.value:.8g}, found {again.value:.8g}"
+    near = abs(stated.value - again.value) <= room + NOTHING * 1e-3 * abs(again.upper)
+    same = stated.value == again.value or near
+    yield Check("objective", sound and same, text)
+    slack = AGREE * max(abs(again.value), abs(again.lower), 1e-300) if sound else 0.0
+    low = stated.lower <= again.lower + slack or stated.lower == again.lower
+    high = stated.upper >= again.upper - slack or stated.upper == again.upper
+    text = (
+        f"claimed {stated.lower:.8g} to {stated.upper:.8g}, proved {again.lower:.8g} to "
+        f"{again.upper:.8g}"
+    )
+    assumed = not again.condition or stated.condition == again.condition
+    yield Check("bounds on the objective", sound and low and high and assumed, text)
+    # What the bounds say, not more: a claim of less is no lie.
+    yield Check("the preference is certified", again.closed or not stated.closed)

@@ -1,0 +1,193 @@
+"""Which A is wanted of those that fit: the preference as it was asked, and its question.
+
+A `Preference` is what a result keeps and what `verify` makes the question from again, on the data
+that it is given.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from quadsense.arrays import Array, Vector, to_numpy
+from quadsense.core.question import Question, RowTerm
+from quadsense.measurements import Measurements
+
+PREFERENCES = ("least_squares", "nearest", "center", "min_trace", "minimax", "any")
+"""The values of `prefer`, beside "auto"."""
+
+SLACKS = ("max", "sum", "squares")
+"""The values of `slack`."""
+
+TERMS: dict[str, RowTerm] = {
+    "least_squares": "squares",
+    "nearest": "within",
+    "center": "center",
+    "min_trace": "within",
+    "minimax": "slack_max",
+    "slack_max": "slack_max",
+    "slack_sum": "slack_sum",
+    "slack_squares": "slack_squares",
+}
+"""What a reading costs, by the name of the preference."""
+
+
+@dataclass(frozen=True)
+class Preference:
+    """Which A is wanted.
+
+    Attributes
+    ----------
+    name : str
+        One of `PREFERENCES`, or "slack_max", "slack_sum", "slack_squares".
+    psd : bool
+        Among the positive semidefinite matrices.
+    target : bool
+        Whether there is a tolerance.
+    ridge : float
+        Of "least_squares": ``ridge ||A - prior||_F^2`` is added.
+    tau : float
+        The prior is ``tau I + base``.
+    base : ndarray of shape (n, n) or None
+    weights : ndarray of shape (m,) or None
+        One a reading, as given.
+    """
+
+    name: str
+    psd: bool = False
+    target: bool = True
+    ridge: float = 0.0
+    tau: float = 0.0
+    base: Array | None = None
+    weights: Vector | None = None
+
+    @property
+    def slack(self) -> bool:
+        """Whether intervals may be missed, at a price."""
+        return self.name.startswith("slack_")
+
+    @property
+    def upwards(self) -> bool:
+        """Whether what is reported is the larger the better: the sum of logarithms."""
+        return self.name == "center"
+
+    @property
+    def prior(self) -> Array | float:
+        """The matrix that A is to be near to."""
+        if self.base is None:
+            return float(self.tau)
+        return to_numpy(self.base) + self.tau * np.eye(len(self.base))
+
+    def reported(self, cost: float) -> float:
+        """What the user reads for the value of the question: a distance for its square."""
+        if self.name == "nearest":
+            return math.sqrt(max(cost, 0.0))
+        return -cost if self.upwards else cost
+
+
+def make_question(data: Measurements, preference: Preference) -> Question | None:
+    """The question on the user's rows; None where any fit will do.
+
+    Parameters
+    ----------
+    data : Measurements
+        With intervals (or a unit of error, where there is no tolerance), constraints included.
+    preference : Preference
+    """
+    name = preference.name
+    if name == "any":
+        return None
+    ends = data.ends
+    assert ends is not None
+    target, m = preference.target, data.m
+    measured = np.arange(m) < data.measured
+    lo, hi = (
+        (ends.lo.copy(), ends.hi.copy()) if target else (np.full(m, -np.inf), np.full(m, np.inf))
+    )
+    lo[~measured], hi[~measured] = ends.lo[~measured], ends.hi[~measured]
+    hard = ~measured | (lo == hi)
+    weights, reading = np.zeros(m), np.zeros(m)
+    if name == "least_squares":
+        weights, reading = _squares(data, preference, hard)
+    elif preference.slack:
+        weights[~hard] = (
+            1.0 if preference.weights is None else preference.weights[~hard[: data.measured]]
+        )
+    elif name == "minimax":
+        two = ~hard & (np.isfinite(lo) & np.isfinite(hi) if target else True)
+        hard = hard | ~two
+        middle = ends.middle() if target else to_numpy(data.b)
+        lo[two] = hi[two] = middle[two]
+        weights[two] = 1.0 / ends.unit[two]
+    return Question(
+        rows=TERMS[name],
+        lo=lo,
+        hi=hi,
+        weights=weights,
+        reading=reading,
+        hard=hard,
+        C=1.0 if name == "min_trace" else 0.0,
+        alpha=preference.ridge if name == "least_squares" else float(name == "nearest"),
+        prior=preference.prior,
+        psd=preference.psd,
+        log_det=name == "center" and preference.psd,
+    )
+
+
+def _squares(data: Measurements, preference: Preference, hard: Any) -> tuple[Vector, Vector]:
+    """Weights and readings of least squares: ``1/half-width^2`` unless given."""
+    ends, m = data.ends, data.m
+    assert ends is not None
+    known = ~hard
+    reading = to_numpy(data.b).astype(np.float64)
+    if data.from_bounds and data.readings is None:
+        known &= ends.sides.all(axis=0)  # a row of one end has no middle
+    elif data.from_bounds:
+        reading = np.concatenate([to_numpy(data.readings), np.zeros(m - data.measured)])
+    if preference.target:
+        known &= ends.sides.any(axis=0)  # else it is set aside
+    weights = np.zeros(m)
+    if preference.weights is not None:
+        weights[: data.measured] = preference.weights
+    elif preference.target:
+        with np.errstate(divide="ignore", over="ignore"):
+            weights = np.where(known, ends.unit, 1.0) ** -2.0
+    else:
+        weights[:] = 1.0
+    known &= np.arange(m) < data.measured
+    return np.where(known, weights, 0.0), np.where(known, reading, 0.0)
+
+
+def on_unit_rows(question: Question, data: Measurements) -> Question:
+    """The question on the rows of unit norm that methods see.
+
+    A row of zeros reads 0 whatever A is: it is asked for nothing.
+    """
+    norms = to_numpy(data.unit_rows.norms)
+    dead = norms == 0.0
+    if dead.any():
+        question = replace(
+            question,
+            lo=np.where(dead, -np.inf, question.lo),
+            hi=np.where(dead, np.inf, question.hi),
+            weights=np.where(dead, 0.0, question.weights),
+            reading=np.where(dead, 0.0, question.reading),
+            hard=question.hard & ~dead,
+        )
+    safe = np.where(dead, 1.0, norms)
+    if np.all(safe == 1.0):
+        return question
+    with np.errstate(over="ignore", under="ignore"):
+        return question.scaled(1.0 / safe / safe)
+
+
+def with_set_aside(preference: Preference, rows: Any) -> Preference:
+    """The same where those readings are left out."""
+    if preference.weights is None or not len(rows):
+        return preference
+    weights = preference.weights.copy()
+    weights[rows] = 0.0
+    return replace(preference, weights=weights)

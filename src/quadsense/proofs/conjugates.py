@@ -1,0 +1,198 @@
+"""The rows' part of a lower bound: ``sum_i phi_i*(y_i)``, rounded up.
+
+Each ``phi_i*(y) = sup_v (y v - phi_i(v))`` is bounded by a formula that holds for every split of y
+into the shares of its terms [Rockafellar 1970, Thm. 16.4]: what rounding does to a split costs
+tightness, never truth. Products are taken with their rounding errors [Dekker 1971] and summed
+exactly, so that readings that are large beside their residuals cancel.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from quadsense.arrays import Vector
+from quadsense.core.ends import UNIT
+from quadsense.core.question import Question
+from quadsense.proofs.adjoint import product_error
+
+TINY = 1e-300  # more than underflow takes from a sum of moderately many numbers
+SMALL, LARGE = 1e-250, 1e280  # within, the error of a product is a number itself
+
+
+class _Sum:
+    """Terms to be added up exactly, and what each may be off by."""
+
+    def __init__(self) -> None:
+        self.terms: list[Vector] = []
+        self.slack = 0.0
+
+    def add(self, terms: Vector, roundings: float) -> None:
+        """Terms that are right up to so many roundings."""
+        self.terms.append(np.asarray(terms))
+        self.slack += roundings * UNIT * float(np.sum(np.abs(terms)))
+
+    def add_products(self, a: Vector, b: Vector) -> None:
+        """``a_i b_i``, exactly but for underflow."""
+        products = a * b
+        rest = product_error(a, b, products)
+        plain = (products != 0.0) & (
+            (np.abs(products) < SMALL) | ~(np.abs(products) < LARGE) | ~np.isfinite(rest)
+        )
+        self.terms += [products, np.where(plain, 0.0, rest)]
+        self.slack += 2.0 * UNIT * float(np.sum(np.abs(products), where=plain))
+
+    def above(self) -> float:
+        """The sum, rounded up; infinite where a term is, or is no number."""
+        total = np.concatenate(self.terms) if self.terms else np.zeros(0)
+        if not np.isfinite(total).all():
+            return math.inf
+        whole, slack = math.fsum(total), self.slack * (1.0 + 1e-9)
+        return whole + slack + 2.0 * UNIT * (abs(whole) + slack) + TINY * (1.0 + total.size)
+
+
+def permitted(question: Question, y: Vector) -> Vector:
+    """The entries of y that the rows can bear: 0 for those that lean on an end that is not there.
+
+    Under slack they are made smaller as the weights ask: each for "slack_sum", all together for
+    "slack_max", where all other entries follow.
+    """
+    free = _is_priced(question)
+    usable = np.where(y > 0.0, question.hi < np.inf, question.lo > -np.inf) | free
+    y = np.where(usable & np.isfinite(y), y, 0.0)
+    soft = question.soft
+    if not soft.any():
+        return y
+    weights = question.weights
+    y = np.where(soft & (weights == 0.0), 0.0, y)
+    if question.rows == "slack_sum":
+        return np.where(soft, np.clip(y, -weights, weights), y)
+    return y / excess(question, y) if question.rows == "slack_max" else y
+
+
+def excess(question: Question, y: Vector) -> float:
+    """The least factor, 1 or more, that y over it is allowed by the weights of soft rows."""
+    soft = question.soft & (y != 0.0)
+    if not soft.any() or question.rows == "slack_squares":
+        return 1.0
+    with np.errstate(over="ignore", under="ignore", divide="ignore"):
+        shares = np.abs(y[soft]) / question.weights[soft]
+    if question.rows == "slack_sum":
+        most = float(shares.max())
+        return most * (1.0 + 8.0 * UNIT) if most > 1.0 else 1.0
+    total = float(np.sum(shares))
+    total += (shares.size + 8.0) * UNIT * total
+    return max(total, 1.0)
+
+
+def conjugate_above(question: Question, y: Vector) -> float:
+    """``sum_i phi_i*(y_i)``, rounded up; y is `permitted`."""
+    total = _Sum()
+    with np.errstate(all="ignore"):
+        priced = _is_priced(question)
+        lo, hi = question.lo, question.hi
+        leans = ~priced & (y != 0.0)
+        total.add_products(y[leans], np.where(y > 0.0, hi, lo)[leans])
+        if question.rows == "squares":
+            _add_squares(total, question, y, priced)
+        elif question.rows == "center":
+            _add_centers(total, question, y, priced)
+        elif question.rows == "slack_squares":
+            rows = question.soft & (y != 0.0)
+            total.add(y[rows] * y[rows] / (4.0 * question.weights[rows]), 8.0)
+        return total.above()
+
+
+def at_zero(question: Question) -> Vector:
+    """The y for which a row's bound is what the reading 0 costs: slopes of ``phi_i`` at 0.
+
+    For rows of zeros, which read 0 whatever A is.
+    """
+    lo, hi, weights = question.lo, question.hi, question.weights
+    with np.errstate(all="ignore"):
+        if question.rows == "squares":
+            slope = np.where(question.hard, 0.0, -2.0 * weights * question.reading)
+        elif question.rows == "center":
+            slope = np.where(question.equal, 0.0, 1.0 / hi + 1.0 / lo)
+        elif question.rows == "slack_sum":
+            slope = weights * (np.where(lo > 0.0, -1.0, 0.0) + np.where(hi < 0.0, 1.0, 0.0))
+        elif question.rows == "slack_squares":
+            slope = -2.0 * weights * (np.maximum(lo, 0.0) + np.minimum(hi, 0.0))
+        else:
+            slope = np.zeros(question.m)
+    slope = np.where(question.soft | _is_priced(question), slope, 0.0)
+    return np.where(np.isfinite(slope), slope, 0.0)
+
+
+def shifted(question: Question, exponents: npt.NDArray[np.int64]) -> Question:
+    """The same question for rows over ``2^exponents``: exact but for underflow.
+
+    What leaves float64's range asks for less than it did: an end is dropped, a weight made smaller.
+    """
+    power = -2 * exponents
+    per = 1 if question.rows in ("slack_max", "slack_sum") else 2
+    with np.errstate(over="ignore", under="ignore"):
+        lo, hi = np.ldexp(question.lo, power), np.ldexp(question.hi, power)
+        reading = np.ldexp(question.reading, power)
+        weights = np.minimum(np.ldexp(question.weights, -per * power), LARGE)
+    lost = ~np.isfinite(reading)
+    return replace(
+        question,
+        lo=np.where(lo < np.inf, lo, -np.inf),
+        hi=np.where(hi > -np.inf, hi, np.inf),
+        reading=np.where(lost, 0.0, reading),
+        weights=np.where(lost, 0.0, weights),
+    )
+
+
+def _is_priced(question: Question) -> npt.NDArray[np.bool_]:
+    """Rows whose multiplier needs no end: those with squares or logarithms."""
+    if question.rows == "squares":
+        return ~question.hard & (question.weights > 0.0)
+    if question.rows == "center":
+        return ~question.equal & ((question.lo > -np.inf) | (question.hi < np.inf))
+    return np.zeros(question.m, bool)
+
+
+def _add_squares(total: _Sum, question: Question, y: Vector, rows: npt.NDArray[np.bool_]) -> None:
+    """``s b + s^2/(4 w) + z^+ hi - z^- lo`` for ``y = s + z``, whatever the z.
+
+    It is least where ``s = 2 w (v - b)`` at the v between the ends that is best.
+    """
+    y, b, weights = y[rows], question.reading[rows], question.weights[rows]
+    lo, hi = question.lo[rows], question.hi[rows]
+    s = np.clip(y, 2.0 * weights * (lo - b), 2.0 * weights * (hi - b))
+    z = y - s
+    # y = s + rest + z, exactly [Knuth 1997, 4.2.2, Thm. B]
+    back = y - z
+    rest = (y - (back + z)) + (back - s)
+    leans = z != 0.0
+    total.add_products(z[leans], np.where(z > 0.0, hi, lo)[leans])
+    total.add_products(s, b)
+    total.add(rest * b, 8.0)
+    total.add((np.abs(s) + np.abs(rest)) ** 2 / (4.0 * weights), 8.0)
+
+
+def _add_centers(total: _Sum, question: Question, y: Vector, rows: npt.NDArray[np.bool_]) -> None:
+    """``y_2 hi - y_1 lo - 2 - log y_1 - log y_2`` for ``y = y_2 - y_1``, both positive."""
+    two = rows & (question.lo > -np.inf) & (question.hi < np.inf)
+    lo, hi, z = question.lo[two], question.hi[two], y[two]
+    width = hi - lo
+    inverse = 2.0 / width
+    # The smaller of the two, where 1/y_1 + 1/y_2 is the width.
+    small = 0.5 * (inverse + inverse * (inverse / (np.hypot(z, inverse) + np.abs(z))))
+    large = np.abs(z) + small
+    total.add_products(z, np.where(z >= 0.0, hi, lo))
+    total.add(small * width, 8.0)
+    total.add(-np.log(small), 8.0)
+    total.add(-np.log(large), 8.0)
+    total.add(np.full(z.size, -2.0), 8.0)  # also for what log feels of the rounding of large
+    one = rows & ~two
+    lo, hi, z = question.lo[one], question.hi[one], y[one]
+    fits = np.where(hi < np.inf, z > 0.0, z < 0.0)
+    total.add_products(z, np.where(hi < np.inf, hi, lo))
+    total.add(np.where(fits, -np.log(np.abs(z)), np.inf), 8.0)
+    total.add(np.full(z.size, -1.0), 8.0)

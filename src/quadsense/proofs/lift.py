@@ -1,0 +1,98 @@
+"""Vectors y near a given one for which ``C + F*(y)`` is proved positive semidefinite."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from quadsense.arrays import Vector
+from quadsense.core.ends import UNIT
+from quadsense.core.question import Question
+from quadsense.measurements.mixed import Mixed
+from quadsense.measurements.sensing import Sensing
+from quadsense.proofs.conjugates import excess
+from quadsense.proofs.positive import smallest_eigenvalue_bound
+from quadsense.proofs.spectrum import spectrum
+
+FEW = 4  # constraints that are each tried as a direction
+ROUNDS = 4  # of making room for a lift within the weights
+
+
+def lifted(F: Sensing, question: Question, y: Vector, e: float) -> Iterator[Vector]:
+    """Yield such vectors; ``C + F*(y) >= -e I``.
+
+    Notes
+    -----
+    Along a d with ``F*(d) >= sigma I``, by ``e/sigma``; and where ``C >= c I`` by making y smaller:
+    ``C + s F*(y) = (1 - s) C + s (C + F*(y))``.
+    """
+    mass = float(np.abs(y) @ F.masses) * (1.0 + (F.m + 8.0) * UNIT)
+    least = _least(question, F)
+    if least > 0.0:
+        # The product rounds each entry, and the rounding of s itself is covered by the factor.
+        yield y * (least / (least + e + 4.0 * UNIT * mass) * (1.0 - 8.0 * UNIT))
+    for d in directions(F, question):
+        sigma = smallest_eigenvalue_bound(F, d)
+        if sigma > 0.0:
+            moved = _along(F, question, y, d, sigma, e)
+            if moved is not None:
+                yield moved
+
+
+def directions(F: Sensing, question: Question) -> Iterator[Vector]:
+    """Yield d that no missing end forbids, ``F*(d)`` hopefully positive definite."""
+    above, below = question.hi < np.inf, question.lo > -np.inf
+    priced = (question.rows == "squares") & ~question.hard & (question.weights > 0.0)
+    above, below = above | priced, below | priced
+    idle = question.soft & (question.weights == 0.0)
+    above, below = above & ~idle, below & ~idle
+    if not isinstance(F, Mixed):
+        d = above.astype(np.float64)
+        if int(np.count_nonzero(d)) >= F.n:
+            yield d
+        return
+    fixed = np.flatnonzero(question.hard & above)
+    for i in fixed[:FEW] if fixed.size <= FEW else ():
+        d = np.zeros(F.m)
+        d[i] = 1.0
+        yield d
+    negative = np.asarray((F.weights < 0).sum(axis=1)).ravel()
+    d = ((negative == 0) & above).astype(np.float64)
+    if d.any():
+        yield d
+    flat = F.flat
+    yield np.where(np.where(flat > 0.0, above, below), flat, 0.0)
+
+
+def _along(
+    F: Sensing, question: Question, y: Vector, d: Vector, sigma: float, e: float
+) -> Vector | None:
+    """``y + t d``, made smaller first where the weights leave no room for it."""
+    masses = F.masses
+    blur = 8.0 * UNIT * float(np.abs(d) @ masses) / sigma
+    if not blur < 1.0:
+        return None
+    for _ in range(ROUNDS):
+        mass = float(np.abs(y) @ masses)
+        # The sum below rounds, in proportion to its parts.
+        t = (e + 4.0 * UNIT * mass) / sigma * (1.0 + blur) * (1.0 + 8.0 * UNIT)
+        moved = y + t * d
+        shrink = excess(question, moved)
+        if shrink == 1.0:
+            return moved if np.isfinite(moved).all() else None
+        if not (isinstance(question.C, float) and question.C == 0.0):
+            return None
+        shrink *= 1.0 + 64.0 * UNIT
+        y = y / shrink
+        e = e / shrink * (1.0 + 4.0 * UNIT) + 2.0 * UNIT * mass
+    return None
+
+
+def _least(question: Question, F: Sensing) -> float:
+    """A number that no eigenvalue of C is below."""
+    if isinstance(question.C, float):
+        return question.C
+    C = np.asarray(question.C) if F.is_complex else np.ascontiguousarray(question.C.real)
+    found = spectrum(C)
+    return float(found.values[0]) - found.error

@@ -1,0 +1,314 @@
+"""What a vector proves of a question: a lower bound on its objective, every rounding counted.
+
+For every y, whatever made it, and every A that the question admits,
+
+    objective >= -sum_i phi_i*(y_i) + inf_A ( <T, A> + alpha ||A - P||_F^2 - log det A )
+
+with ``T = C + F*(y)``. Where alpha is positive, or a determinant counts, the infimum has a closed
+form. Else it is 0 where T vanishes (is positive semidefinite) and minus infinity elsewhere: in
+floating point T does so up to some e, and a bound on A enters, found in the data where there is
+one; or y is moved a little until T is proved to be positive semidefinite.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from quadsense.arrays import Vector, to_numpy
+from quadsense.core.ends import UNIT
+from quadsense.core.question import Question
+from quadsense.measurements import Measurements
+from quadsense.measurements.sensing import Sensing
+from quadsense.proofs.adjoint import adjoint_matrix
+from quadsense.proofs.conjugates import at_zero, conjugate_above, permitted, shifted
+from quadsense.proofs.lift import lifted
+from quadsense.proofs.reach import norm_bound, norm_taken, seen_columns
+from quadsense.proofs.rounding import gamma
+from quadsense.proofs.spectrum import spectrum
+
+LOSS = 1e-6
+"""Relative loss at which a bound without condition goes before one with."""
+
+
+class Bound(NamedTuple):
+    """A lower bound on the objective, and what it takes for granted, in words, if anything."""
+
+    value: float
+    condition: str
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question on rows over powers of two, and a vector y: no digit is changed.
+
+    Attributes
+    ----------
+    F : Sensing
+        Rows of norm near 1.
+    question : Question
+        On these rows.
+    y : ndarray of shape (m,)
+        Permitted (see `conjugates`).
+    gained : float
+        What the objective of "center" gained by the scaling, rounded up.
+    """
+
+    F: Sensing
+    question: Question
+    y: Vector
+    gained: float
+
+    def rows_above(self, y: Vector) -> float:
+        """``sum_i phi_i*(y_i)`` of the user's rows, rounded up."""
+        found = conjugate_above(self.question, y) + self.gained
+        return found + 2.0 * UNIT * (abs(found) + abs(self.gained))
+
+
+def asked(data: Measurements, question: Question, dual: Vector) -> Asked:
+    """The question and the vector as proofs take them.
+
+    A row of zeros reads 0: its entry of y is the one that says so best.
+    """
+    F, exponents = data.unit_rows.on_numpy().exact()
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        scaled = shifted(question, exponents)
+        y = np.ldexp(np.asarray(dual, dtype=np.float64), 2 * exponents)
+        dead = to_numpy(data.unit_rows.nonzero) == 0
+        y = permitted(scaled, np.where(dead, at_zero(scaled), y))
+    gained = 0.0
+    if question.rows == "center":
+        free = ~scaled.equal
+        ends = (np.isfinite(scaled.lo) & free).astype(np.int64) + (np.isfinite(scaled.hi) & free)
+        gained = 2.0 * math.log(2.0) * int(np.sum(exponents * ends))
+        gained += 4.0 * UNIT * abs(gained)
+    keep = _seen_columns(F, scaled)
+    if not keep.all():
+        F = F.within(np.eye(F.n, dtype=F.dtype)[:, keep])
+        C = scaled.C
+        if not isinstance(C, float):
+            scaled = replace(scaled, C=np.ascontiguousarray(np.asarray(C)[np.ix_(keep, keep)]))
+    return Asked(F, scaled, y, gained)
+
+
+def _seen_columns(F: Sensing, question: Question) -> npt.NDArray[np.bool_]:
+    """Coordinates that some row sees, or the objective: what A is elsewhere is of no account."""
+    everything = np.ones(F.n, bool)
+    C = question.C
+    if question.alpha > 0.0 or question.log_det or (isinstance(C, float) and C != 0.0):
+        return everything
+    keep = seen_columns(F)
+    if keep.all():
+        return everything
+    if not isinstance(C, float):
+        keep |= np.any(np.asarray(C) != 0.0, axis=0)
+    return keep if keep.any() else everything
+
+
+def objective_bound(
+    data: Measurements,
+    question: Question,
+    dual: Vector,
+    *,
+    size: float,
+    upper: float = math.inf,
+) -> Bound:
+    """Lower bound on the objective over every A in the cone that satisfies the question.
+
+    Parameters
+    ----------
+    data : Measurements
+        With one reading a row of the question, constraints included.
+    question : Question
+        In the user's scaling.
+    dual : ndarray of shape (m,)
+        y, for the user's rows: any vector.
+    size : float
+        Frobenius norm of the best A known: where a bound on the norm must be taken for granted,
+        it is not below ten times that.
+    upper : float, optional
+        The objective of that A. Where the readings are bounded by what they cost, this is how
+        far: without it such bounds are conditional.
+
+    Returns
+    -------
+    Bound
+        Of value ``-inf`` where nothing is proved, ``inf`` where a row of zeros cannot be met.
+    """
+    if _contradicts(data, question):
+        return Bound(math.inf, "")
+    with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
+        case = asked(data, question, dual)
+        found = _bound(case, size, upper)
+    floor = _floor(data, question)
+    if not found.value > floor:  # not so for NaN
+        return Bound(floor, "")
+    return Bound(min(found.value, upper), found.condition)
+
+
+def _bound(case: Asked, size: float, upper: float) -> Bound:
+    F, question, y = case.F, case.question, case.y
+    rows = case.rows_above(y)
+    if rows == math.inf:
+        return Bound(-math.inf, "")
+    unit = _unit(F, question, y)
+    C = _dense(question.C, F)
+    T, error = adjoint_matrix(F, np.ldexp(y, -unit), _ldexp(C, -unit))
+    if question.alpha > 0.0 or question.log_det:
+        inside = _infimum(question, F, T, error, unit)
+        return Bound(_down(inside - rows, abs(inside) + abs(rows)), "")
+    if not question.psd:
+        e = float(np.linalg.norm(T)) * (1.0 + gamma(F.n * F.n + 8.0)) + error
+        return _symmetric(case, rows, math.ldexp(e, unit), size, upper)
+    found = spectrum(T)
+    e = found.error + error - float(found.values[0])
+    if e <= 0.0 or _is_sum_of_squares(case):
+        return Bound(_down(-rows, 0.0), "")
+    return _positive(case, rows, math.ldexp(e, unit), size)
+
+
+def _symmetric(case: Asked, rows: float, e: float, size: float, upper: float) -> Bound:
+    """``-sum phi* - e ||A||_F``."""
+    norm = norm_bound(case.F, case.question, upper)
+    condition = ""
+    if not norm < math.inf:
+        norm = norm_taken(case.F, case.question, size, upper)
+        condition = f"among matrices of Frobenius norm up to {norm:.3g}"
+    loss = e * norm
+    return Bound(_down(-rows - loss, abs(rows) + 4.0 * loss), condition)
+
+
+def _positive(case: Asked, rows: float, e: float, size: float) -> Bound:
+    """The best of y moved until T is positive semidefinite, and of ``-sum phi* - e tr A``."""
+    best = -math.inf
+    for y in lifted(case.F, case.question, case.y, e):
+        best = max(best, _down(-case.rows_above(y), 0.0))
+    trace = case.F.n * norm_taken(case.F, case.question, size, math.inf)
+    loss = e * trace
+    granted = _down(-rows - loss, abs(rows) + 4.0 * loss)
+    if best >= granted - LOSS * abs(granted):
+        return Bound(best, "")
+    return Bound(granted, f"among matrices of trace up to {trace:.3g}")
+
+
+def _infimum(question: Question, F: Sensing, T: npt.NDArray[Any], error: float, unit: int) -> float:
+    """``inf_A <T, A> + alpha ||A - P||_F^2 - log det A``, rounded down.
+
+    Notes
+    -----
+    Without the determinant it is ``<T, P> - ||T||^2/(4 alpha)`` and, for positive semidefinite A,
+    ``alpha`` times the squared distance of ``P - T/(2 alpha)`` from them; with it a sum over the
+    eigenvalues of ``T - 2 alpha P``, which grows with each. T is in units of ``2^unit``.
+    """
+    n, alpha = F.n, question.alpha
+    if question.log_det:
+        M, slip = T, error
+        if alpha > 0.0:
+            shift = _ldexp(2.0 * alpha * _dense(question.prior, F), -unit)
+            M = T - shift
+            slip += 2.0 * UNIT * float(np.linalg.norm(M) + np.linalg.norm(shift))
+        found = spectrum(M)
+        values = np.ldexp(found.values - (found.error + slip), unit)
+        extra = 0.0
+        if alpha > 0.0:
+            P = _dense(question.prior, F)
+            extra = alpha * float(np.vdot(P, P).real)
+        return _determinant_part(values - 4.0 * UNIT * np.abs(values), alpha) + _down(
+            extra, gamma(n * n + 8.0) * extra / UNIT
+        )
+    P = _dense(question.prior, F)
+    length = float(np.linalg.norm(T)) * (1.0 + gamma(n * n + 8.0)) + error
+    linear = float(np.vdot(P, T).real)
+    slip = (error + 2.0 * gamma(n * n + 8.0) * length) * float(np.linalg.norm(P)) * (1.0 + 1e-9)
+    # In units of T: every term times 2^-unit.
+    quadratic = math.ldexp(length * length, unit) / (4.0 * alpha)
+    value = _down(linear - slip - quadratic, abs(linear) + slip + 4.0 * quadratic)
+    if question.psd:
+        half = math.ldexp(1.0, unit) / (2.0 * alpha)
+        G = P - half * T
+        found = spectrum(G)
+        rounded = 4.0 * UNIT * float(np.linalg.norm(P) + half * np.linalg.norm(T))
+        outside = np.minimum(found.values, 0.0)
+        distance = float(np.linalg.norm(outside)) * (1.0 - gamma(n + 8.0))
+        distance = max(0.0, distance - found.error - half * error * (1.0 + 1e-9) - rounded)
+        gain = math.ldexp(alpha * distance * distance, -unit)
+        value = _down(value + gain, abs(value) + 4.0 * gain)
+    return math.ldexp(value, unit)
+
+
+def _determinant_part(values: Vector, alpha: float) -> float:
+    """``sum_i inf_a (values_i a + alpha a^2 - log a)``, rounded down."""
+    if alpha > 0.0:
+        root = np.sqrt(values * values + 8.0 * alpha)
+        # Any multiplier s of a^2 >= 2 r a - r^2 serves: 1 + log(values + 2 alpha r) - alpha r^2.
+        r = np.where(values > 0.0, 2.0 / (root + values), (root - values) / (4.0 * alpha))
+        slopes = values + 2.0 * alpha * r
+        parts = 1.0 + np.log(slopes) - alpha * r * r
+        sizes = 1.0 + np.abs(np.log(slopes)) + alpha * r * r
+        sizes += (np.abs(values) + 2.0 * alpha * r) / slopes
+    else:
+        if not bool(np.all(values > 0.0)):
+            return -math.inf
+        parts, sizes = 1.0 + np.log(values), 1.0 + np.abs(np.log(values))
+    if not np.isfinite(parts).all():
+        return -math.inf
+    return math.fsum(parts) - 8.0 * UNIT * math.fsum(sizes)
+
+
+def _is_sum_of_squares(case: Asked) -> bool:
+    """Whether T needs no proof: C is a multiple of I, not negative, and so is every share."""
+    C = case.question.C
+    plain = case.F.raw is case.F
+    return plain and isinstance(C, float) and C >= 0.0 and bool(np.all(case.y >= 0.0))
+
+
+def _floor(data: Measurements, question: Question) -> float:
+    """What the objective is not below, whatever the vector: rows of zeros told apart."""
+    free = isinstance(question.C, float) and (
+        question.C == 0.0 or (question.psd and question.C > 0.0)
+    )
+    if not free or question.log_det or question.rows == "center":
+        return -math.inf
+    dead = to_numpy(data.unit_rows.nonzero) == 0
+    if question.rows != "slack_max" or not dead.any():
+        return 0.0
+    misses = question.misses(np.zeros(question.m)) * question.weights
+    return float(np.max(misses, where=dead & ~question.hard, initial=0.0)) * (1.0 - 4.0 * UNIT)
+
+
+def _contradicts(data: Measurements, question: Question) -> bool:
+    """Whether a row of zeros must read what it cannot."""
+    dead = to_numpy(data.unit_rows.nonzero) == 0
+    bound = dead & ~question.soft
+    return bool(np.any(bound & ((question.lo > 0.0) | (question.hi < 0.0))))
+
+
+def _unit(F: Sensing, question: Question, y: Vector) -> int:
+    """Exponent of the size of T's parts."""
+    largest = float(np.max(np.abs(y) * F.masses, initial=0.0))
+    C = question.C
+    largest = max(largest, abs(C) if isinstance(C, float) else float(np.max(np.abs(C))))
+    return math.frexp(largest)[1] if 0.0 < largest < math.inf else 0
+
+
+def _dense(M: Any, F: Sensing) -> npt.NDArray[Any]:
+    """A matrix, or a multiple of I, in the type of A: real rows see its real part alone."""
+    if isinstance(M, float):
+        return M * np.eye(F.n, dtype=np.complex128 if F.is_complex else np.float64)
+    M = np.asarray(M)
+    return M.astype(np.complex128) if F.is_complex else np.ascontiguousarray(M.real)
+
+
+def _ldexp(M: npt.NDArray[Any], exponent: int) -> npt.NDArray[Any]:
+    if np.iscomplexobj(M):
+        return np.ldexp(M.real, exponent) + 1j * np.ldexp(M.imag, exponent)
+    return np.ldexp(M, exponent)
+
+
+def _down(value: float, size: float) -> float:
+    """A number less what a few roundings of it, and of its parts, may have added."""
+    return value - 4.0 * UNIT * (abs(value) + size) - 1e-300 if math.isfinite(value) else value

@@ -1,0 +1,427 @@
+"""`Interval`: the certified range of ``<C, A>`` over all fits, and how it is found and checked.
+
+Each end is a question, ``min <C, A>`` or ``min <-C, A>`` over what fits. The interior-point kernel
+proposes a vector for it; what is claimed is what the vector proves (`proofs.objective`), or that
+fits go on without end in a direction (`proofs.rays`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from quadsense.arrays import Array, Vector, to_numpy
+from quadsense.certificate import AGREE, evaluate
+from quadsense.core.matrix import SensedMatrix
+from quadsense.core.question import Question
+from quadsense.extremes import Extreme, Extremes
+from quadsense.measurements import Measurements
+from quadsense.proofs.infeasible import check_infeasible
+from quadsense.proofs.objective import Bound, objective_bound
+from quadsense.proofs.rays import is_ray, unseen_directions, unseen_vectors
+from quadsense.typing import is_whole
+from quadsense.verification import Check, Verification
+
+FIRST_SHARE, NEXT_SHARE, ROUNDS = 0.1, 1e-3, 3
+"""Shares of the allowed gap to which the kernel goes at first and then, where what rounding takes
+beside it is too much; and how often."""
+
+SKEW = 1e-8
+"""Largest part of C by which it may differ from its conjugate transpose, as rounding does."""
+
+
+class NothingFits(ValueError):
+    """Raised where an interval is asked for and nothing fits.
+
+    Attributes
+    ----------
+    dual : ndarray of shape (m,) or None
+        The vector that proves it, for the user's rows, constraints included.
+    certificate : Certificate or None
+        The same as a claim that can be checked, where there is one.
+    """
+
+    def __init__(self, message: str, dual: Vector | None = None, certificate: Any = None) -> None:
+        super().__init__(message)
+        self.dual, self.certificate = dual, certificate
+
+
+@dataclass(frozen=True)
+class Interval:
+    """The certified range of ``<C, A>`` over all A that fit.
+
+    Attributes
+    ----------
+    lower, upper : float
+        No fit is below, none above: infinite where nothing better is proved.
+    lower_found, upper_found : float
+        The least and the largest value of the fits that were found: both ends are no further out
+        than needed by ``lower_found - lower`` and ``upper - upper_found`` at most. NaN where no
+        fit was found.
+    lower_condition, upper_condition : str
+        What an end takes for granted, in words; empty where it holds without any condition.
+    lower_dual, upper_dual : ndarray of shape (m,) or None
+        The vectors that prove the ends, one entry a row, constraints included:
+        ``<C, A> >= -sum(hi_i y_i^+ - lo_i y_i^-)`` where ``C + F*(y)`` vanishes (is positive
+        semidefinite); the same of -C for the upper end.
+    lower_ray, upper_ray : ndarray of shape (n, n) or (n,), or None
+        Where an end is proved infinite: a direction M, or the x of ``x x*``, in which fits go on
+        without end.
+    lower_fit, upper_fit : ndarray of shape (n, n) or None
+        The fits of `lower_found` and `upper_found`.
+    C : ndarray of shape (n, n)
+        What was asked for.
+    psd : bool
+        Whether only positive semidefinite A count.
+    relaxed : bool
+        Whether a rank was asked for, which is not looked at here.
+    set_aside : ndarray of int
+        Rows that were left out.
+    """
+
+    lower: float
+    upper: float
+    lower_found: float
+    upper_found: float
+    lower_condition: str = ""
+    upper_condition: str = ""
+    lower_dual: Vector | None = field(default=None, repr=False)
+    upper_dual: Vector | None = field(default=None, repr=False)
+    lower_ray: Array | None = field(default=None, repr=False)
+    upper_ray: Array | None = field(default=None, repr=False)
+    lower_fit: Array | None = field(default=None, repr=False)
+    upper_fit: Array | None = field(default=None, repr=False)
+    C: Array = field(default=None, repr=False)
+    psd: bool = False
+    relaxed: bool = False
+    set_aside: npt.NDArray[np.int64] = field(
+        default_factory=lambda: np.empty(0, np.int64), repr=False
+    )
+
+    def __repr__(self) -> str:
+        """The ends, and what they take for granted."""
+        text = f"[{self.lower:.9g}, {self.upper:.9g}]"
+        for name in ("lower", "upper"):
+            condition = getattr(self, f"{name}_condition")
+            if condition:
+                text += f", {name} end {condition}"
+            elif math.isinf(getattr(self, name)) and getattr(self, f"{name}_ray") is None:
+                text += f", {name} end not known"
+        return f"<Interval {text}{', relaxed' if self.relaxed else ''}>"
+
+    def __iter__(self) -> Any:
+        """The two ends, so that ``lower, upper = interval`` works."""
+        return iter((self.lower, self.upper))
+
+    def __contains__(self, value: float) -> bool:
+        """Whether a number lies between the ends."""
+        return self.lower <= value <= self.upper
+
+    @property
+    def width(self) -> float:
+        """``upper - lower``."""
+        return self.upper - self.lower
+
+    def verify(self, U: Any, b: Any = None, **options: Any) -> bool:
+        """Whether all that is stated holds on these data: see `check`."""
+        return self.check(U, b, **options).true
+
+    def check(self, U: Any, b: Any = None, **options: Any) -> Verification:
+        """Recompute both ends from the data alone, and say what was checked.
+
+        Parameters
+        ----------
+        U : array, sparse array or Measurements
+            The probes, or the measurements.
+        b : array_like of shape (m,), optional
+            Readings.
+        **options
+            `delta`, `rtol`, `bounds`, `conjugate`, `mix`, `trace`, `constraints` as they were
+            given for the interval.
+        """
+        data = measurements_of(U, b, **options)
+        if self.set_aside.size:
+            data = data.set_aside(self.set_aside)
+        checks = []
+        for name, sign in (("lower", 1.0), ("upper", -1.0)):
+            parts = {
+                part: getattr(self, f"{name}_{part}")
+                for part in ("dual", "ray", "fit", "found", "condition")
+            }
+            end = _End(bound=sign * getattr(self, name), **parts)
+            checks += _checked(name, end, data, question_of(data, sign * self.C, self.psd), sign)
+        return Verification(tuple(checks))
+
+
+@dataclass(frozen=True)
+class _End:
+    """One end of an interval, as that of a lower one."""
+
+    dual: Vector | None
+    ray: Array | None
+    fit: Array | None
+    found: float
+    bound: float
+    condition: str
+
+
+def measurements_of(
+    U: Any, b: Any = None, *, trace: Any = None, constraints: Iterable[Any] = (), **options: Any
+) -> Measurements:
+    """Measurements with their constraints, from whatever form they came in."""
+    if not isinstance(U, Measurements):
+        data = Measurements(U, b, **options)
+    elif b is not None or any(
+        value is not None and value is not False and value != 0.0 for value in options.values()
+    ):
+        raise ValueError("b and tolerances belong to Measurements: give them when making it")
+    else:
+        data = U
+    if trace is not None or list(constraints):
+        data = data.constrained(trace, constraints)
+    if data.ends is None:
+        raise ValueError("an interval needs a tolerance: give delta, rtol or bounds")
+    return data
+
+
+def question_of(data: Measurements, C: Array, psd: bool) -> Question:
+    """The least ``<C, A>`` over all fits, in the user's scaling; ends are rounded outwards."""
+    ends = data.ends
+    assert ends is not None
+    lo, hi, nothing = ends.lo, ends.hi, np.zeros(data.m)
+    rounds = (ends.reading != 0.0) & (lo < hi)
+    with np.errstate(under="ignore"):
+        lo = np.where(rounds, np.nextafter(lo, -np.inf), lo)
+        hi = np.where(rounds, np.nextafter(hi, np.inf), hi)
+    hard = np.zeros(data.m, bool)
+    return Question("within", lo, hi, np.ones(data.m), nothing, hard, C, psd=psd)
+
+
+def ranges(
+    data: Measurements,
+    matrices: list[Array],
+    *,
+    psd: bool,
+    gap: float = 0.01,
+    relaxed: bool = False,
+    set_aside: Any = (),
+    fit: SensedMatrix | None = None,
+    otherwise: Callable[[], tuple[SensedMatrix | None, Any]] | None = None,
+) -> list[Interval]:
+    """The certified range of every ``<C, A>``.
+
+    Parameters
+    ----------
+    data : Measurements
+        With a tolerance, and with constraints where there are any.
+    matrices : list of ndarray of shape (n, n)
+        The C, symmetric or Hermitian.
+    psd : bool
+        Whether only positive semidefinite A count.
+    gap : float
+        Share of its width by which an interval may be too wide.
+    relaxed : bool
+        Whether a rank was asked for, which is not looked at.
+    set_aside : array_like of int
+        Rows that are asked for nothing.
+    fit : SensedMatrix, optional
+        A matrix that fits, where one is known.
+    otherwise : callable, optional
+        What finds a fit, or the certificate that there is none, where the kernel does neither.
+    """
+    aside = np.asarray(set_aside, dtype=np.int64)
+    if aside.size:
+        data = data.set_aside(aside)
+    suspects = data.contradictions()
+    if suspects.size:
+        dual = np.zeros(data.m)
+        dual[suspects[0]] = 1.0
+        raise NothingFits(f"row {suspects[0]} of zeros cannot read what it must", dual)
+    finder = Extremes(data, psd, fit)
+    found = [_ranged(data, C, psd, gap, finder) for C in matrices]
+    if finder.fit is None:
+        _refuse(data, psd, finder, otherwise)
+        fits = finder.fit  # found after all: the kernel may not have ended inside
+        found = [_with_fit(each, fits) for each in found] if fits is not None else found
+    return [replace(each, relaxed=relaxed, set_aside=aside) for each in found]
+
+
+def _ranged(data: Measurements, C: Array, psd: bool, gap: float, finder: Extremes) -> Interval:
+    """The range of one ``<C, A>``, improved while it is too wide and that helps."""
+    if finder.nothing_asks:
+        finder.fit = SensedMatrix.from_dense(np.zeros_like(C))
+        nothing = np.zeros(data.m)
+        ends = [Extreme(nothing, np.zeros_like(C), None) for _ in range(2)]
+        return _interval(data, C, psd, ends, finder)
+    runs, share, found = finder.runs(C), FIRST_SHARE * gap, None
+    for _ in range(ROUNDS):
+        finder.improve(runs, share)
+        found = _interval(data, C, psd, [finder.extreme(run) for run in runs], finder)
+        width = found.upper_found - found.lower_found
+        over = found.width - width  # NaN where an end is not known, infinite, or no fit is
+        if over <= gap * width or all(run.stuck for run in runs):
+            break
+        share *= NEXT_SHARE
+    assert found is not None
+    return found
+
+
+def _refuse(
+    data: Measurements,
+    psd: bool,
+    finder: Extremes,
+    otherwise: Callable[[], tuple[SensedMatrix | None, Any]] | None,
+) -> None:
+    """Raise where nothing fits; keep the fit where one is found after all."""
+    words = "nothing fits: no positive semidefinite matrix" if psd else "nothing fits: no matrix"
+    words += " is within all intervals"
+    for y in finder.suspicions:
+        dual = y if psd else -y
+        if check_infeasible(data, dual, psd).proved:
+            raise NothingFits(words, dual)
+    if otherwise is not None:
+        found, certificate = otherwise()
+        if found is None and certificate is not None:
+            raise NothingFits(words, certificate.dual, certificate)
+        finder.fit = found
+
+
+def _interval(
+    data: Measurements, C: Array, psd: bool, extremes: list[Extreme], finder: Extremes
+) -> Interval:
+    """What two extremes prove."""
+    ends: dict[str, Any] = {}
+    pairs = zip(("lower", "upper"), (1.0, -1.0), extremes, strict=True)
+    for name, sign, extreme in pairs:
+        question = question_of(data, sign * C, psd)
+        fit = extreme.fit
+        if fit is None and finder.fit is not None:
+            fit = to_numpy(finder.fit.to_dense())
+        size = 0.0 if fit is None else float(np.linalg.norm(fit))
+        bound, ray = Bound(-math.inf, ""), None
+        if extreme.dual is not None:
+            bound = objective_bound(data, question, extreme.dual, size=size)
+        if bound.value == -math.inf or bound.condition:
+            ray = _ray(data, question, extreme)
+            bound = bound if ray is None else Bound(-math.inf, "")
+        ends[name] = sign * bound.value
+        ends[f"{name}_condition"] = bound.condition
+        ends[f"{name}_dual"] = extreme.dual if math.isfinite(bound.value) else None
+        ends[f"{name}_ray"], ends[f"{name}_fit"] = ray, fit
+        ends[f"{name}_found"] = math.nan if fit is None else float(np.vdot(C, fit).real)
+    return Interval(**ends, C=C, psd=psd)
+
+
+def _with_fit(found: Interval, matrix: SensedMatrix) -> Interval:
+    """The same with a fit where there was none: no end leans on one."""
+    fit = to_numpy(matrix.to_dense())
+    value = float(np.vdot(found.C, fit).real)
+    known: dict[str, Any] = {}
+    for name in ("lower", "upper"):
+        if getattr(found, f"{name}_fit") is None:
+            known |= {f"{name}_fit": fit, f"{name}_found": value}
+    return replace(found, **known)
+
+
+def _ray(data: Measurements, question: Question, extreme: Extreme) -> Array | None:
+    """A direction that proves that there is no lower end."""
+    C = np.asarray(question.C)
+    rays = (unseen_vectors if question.psd else unseen_directions)(data, question, C)
+    if extreme.ray is not None and not question.psd:
+        rays = itertools.chain(rays, [extreme.ray])
+    return next((ray for ray in rays if is_ray(data, question, ray)), None)
+
+
+def _checked(
+    name: str, end: _End, data: Measurements, question: Question, sign: float
+) -> list[Check]:
+    """What is stated of one end, as that of a lower one."""
+    checks, size = [], 0.0
+    C = np.asarray(question.C)
+    if end.fit is not None:
+        shaped = np.shape(end.fit) == C.shape and bool(np.isfinite(end.fit).all())
+        value, fits = math.nan, False
+        if shaped:
+            fits = is_fit(data, end.fit, question.psd)
+            value, size = float(np.vdot(C, end.fit).real), float(np.linalg.norm(end.fit))
+        room = AGREE * (1.0 + size * float(np.linalg.norm(C)))
+        near = fits and abs(value - sign * end.found) <= room
+        checks.append(Check(f"a fit has the {name} value found", near, f"{end.found:.9g}"))
+    else:
+        checks.append(Check(f"no {name} value found", math.isnan(end.found)))
+    if end.ray is not None:
+        proved = end.bound == -math.inf and end.fit is not None
+        shaped = np.shape(end.ray) in (C.shape, C.shape[:1])
+        proved = proved and shaped and is_ray(data, question, np.asarray(end.ray))
+        checks.append(Check(f"no {name} end exists", proved))
+    elif end.dual is None:
+        checks.append(Check(f"{name} end not known", end.bound == -math.inf))
+    else:
+        fitting = np.shape(end.dual) == (data.m,) and bool(np.isfinite(end.dual).all())
+        found = Bound(math.nan, "")
+        if fitting:
+            found = objective_bound(data, question, np.asarray(end.dual), size=size)
+        room = AGREE * max(abs(end.bound), abs(found.value))
+        true = end.bound <= found.value + room and end.condition == found.condition
+        text = f"claimed {sign * end.bound:.9g}, proved {sign * found.value:.9g}"
+        checks.append(Check(f"{name} end", true, text))
+    return checks
+
+
+def is_fit(data: Measurements, A: Array, psd: bool) -> bool:
+    """Whether a matrix surely meets every interval, and is positive semidefinite to rounding."""
+    if psd:
+        values = np.linalg.eigvalsh(A)
+        if values[0] < -1e-14 * len(A) * max(float(values[-1]), 0.0):
+            return False
+    return bool(evaluate(data, SensedMatrix.from_dense(A)).met.all())
+
+
+def asked_for(C: Any, data: Measurements) -> Array:
+    """C as a Hermitian matrix, from any of its forms, or a ValueError.
+
+    Parameters
+    ----------
+    C : array of shape (n, n) or (n,), (i, j) or "trace"
+        See `quadsense.interval`.
+    data : Measurements
+        Of that n; real or complex.
+    """
+    n, is_complex = data.n, data.unit_rows.is_complex
+    dtype = np.complex128 if is_complex else np.float64
+    if isinstance(C, str):
+        if C != "trace":
+            raise ValueError(f'C must be a matrix, a vector, a pair (i, j) or "trace", got {C!r}')
+        return np.eye(n, dtype=dtype)
+    if isinstance(C, tuple):
+        if len(C) != 2 or not all(is_whole(k) and -n <= k < n for k in C):
+            raise ValueError(f"C must be a pair (i, j) of indices below n = {n}, got {C!r}")
+        E = np.zeros((n, n), dtype=dtype)
+        E[C] += 0.5
+        E[C[::-1]] += 0.5
+        return E
+    if sp.issparse(C):
+        C = C.toarray()
+    try:
+        M = to_numpy(C.to_dense() if isinstance(C, SensedMatrix) else C)
+        M = np.asarray(M)
+        M = M.astype(np.complex128 if np.iscomplexobj(M) else np.float64)
+    except (TypeError, ValueError):
+        raise ValueError("C must be an array of numbers") from None
+    if M.shape not in ((n, n), (n,)):
+        raise ValueError(f"C has shape {M.shape}, but must have shape ({n}, {n}) or ({n},)")
+    if not np.isfinite(M).all():
+        raise ValueError("C must be finite")
+    if M.ndim == 1:
+        M = np.outer(M, M.conj())
+    if np.max(np.abs(M - M.conj().T)) > SKEW * np.max(np.abs(M)):
+        raise ValueError(f"C must be {'Hermitian' if np.iscomplexobj(M) else 'symmetric'}")
+    M = 0.5 * (M + M.conj().T)
+    return M.astype(dtype) if is_complex else np.ascontiguousarray(M.real)

@@ -1,0 +1,259 @@
+"""Solve a case of `answers` and hold everything that is claimed against the truth.
+
+python tests/answers_check.py [--count 400] [--seed 0] [--only SEED]
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import dataclasses
+import math
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any
+
+import answers
+import answers_objectives as objectives
+import answers_truth as truth
+import numpy as np
+
+import quadsense
+from quadsense import Status
+
+CLOSE = 1e-5
+"""Objectives agree up to this times 1 + their size."""
+
+SOLVER = 1e-6
+"""What the truths themselves may be wrong by, likewise."""
+
+WIDER = 0.01
+"""An interval is at most so much of its width wider than the true one."""
+
+Findings = list[str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What was found: the kind of case, what was compared, and what is wrong."""
+
+    seed: int
+    kind: str
+    compared: tuple[str, ...]
+    findings: tuple[str, ...]
+
+
+def solve(case: answers.Case) -> Any:
+    """The result, floating-point errors and warnings being exceptions."""
+    with warnings.catch_warnings(), np.errstate(all="raise", under="ignore"):
+        warnings.simplefilter("error")
+        # Alone among the preferences the smallest worst error stops at the gap: the others go on.
+        exact = {} if case.has_tolerance or prefers_more(case) else {"gap": 1e-7}
+        return quadsense.solve(case.U, case.b, **case.arguments, **exact)
+
+
+def prefers_more(case: answers.Case) -> bool:
+    """Whether, without a tolerance, something else than the smallest worst error is asked for."""
+    return case.wish.get("prefer", "auto") == "least_squares" or "rank" in case.wish
+
+
+def check(case: answers.Case) -> Outcome:
+    """Everything about one case."""
+    compared: list[str] = []
+    try:
+        findings = _check(case, compared)
+    except truth.Unsure as unsure:
+        findings = []
+        compared.append(f"truth unknown: {unsure}"[:40])
+    kind = case.labels["wish"]
+    return Outcome(case.seed, kind, tuple(compared), tuple(findings))
+
+
+def _check(case: answers.Case, compared: list[str]) -> Findings:
+    q = truth.model(case)
+    soft = "slack" in case.wish
+    fits = truth.verdict(q, soft or not case.has_tolerance)
+    if fits == "edge":
+        compared.append("edge")
+        return []
+    result = solve(case)
+    compared.append("verdict")
+    findings = verified(case, result)
+    if fits == "infeasible":
+        if result.status is not Status.INFEASIBLE:
+            findings.append(f"infeasible, said {result.status}: {result.message}")
+        return findings
+    wanted = Status.MET if case.has_tolerance else Status.OPTIMAL
+    inside = truth.verdict(q, False) if soft else fits
+    if soft and inside != "feasible":
+        wanted = Status.OPTIMAL
+    weights = np.asarray(case.question.get("weights", 1.0))
+    free = soft and not weights.all() and result.status is Status.OPTIMAL  # asked for nothing
+    if result.status is not wanted and inside != "edge" and not free:
+        return [*findings, f"feasible, said {result.status}: {result.message}"]
+    if inside == "edge":
+        return findings
+    findings += objective(q, result, inside == "feasible", compared)
+    if case.has_tolerance and not soft and case.seed % 3 == 0:
+        findings += interval(q, result, compared)
+    return findings
+
+
+def best(q: truth.Model, result: Any, met: bool) -> tuple[str, float | None]:
+    """Which preference was answered, and the best value of it; None where there is none."""
+    case, prefer = q.case, str(result.prefer)
+    if "slack" in case.wish:
+        return prefer, 0.0 if met else objectives.least_slack(q, case.wish["slack"])
+    if prefer == "any":
+        return prefer, None
+    if prefer == "nearest" and "prior" not in case.wish:
+        return prefer, objectives.nearest_to(q, multiple_of_identity(q) * np.eye(case.n))
+    return prefer, objectives.best(q, prefer)
+
+
+def multiple_of_identity(q: truth.Model) -> float:
+    """The mean of what rows of unit norm read, of those that read anything."""
+    lo, hi, m = q.lo[: q.m], q.hi[: q.m], q.m
+    squares = np.sum(np.abs(q.case.U) ** 2, axis=1)
+    both = np.isfinite(lo) & np.isfinite(hi)
+    if q.case.b is not None:
+        middle, told = q.reading[:m], np.ones(m, bool)
+    else:
+        unit = truth.units(q.case.U, lo, hi)
+        middle = np.where(np.isfinite(hi), hi - unit, np.where(np.isfinite(lo), lo + unit, 0.0))
+        middle = np.where(both, (np.where(both, lo, 0) + np.where(both, hi, 0)) / 2, middle)
+        told = np.isfinite(lo) | np.isfinite(hi)
+    return float(np.mean((middle / squares)[told])) * q.case.size if told.any() else 0.0
+
+
+def objective(q: truth.Model, result: Any, met: bool, compared: list[str]) -> Findings:
+    """The objective, its bounds, and whether the right preference was answered."""
+    findings = asked(q, result)
+    prefer, value = best(q, result, met)
+    if value is None:
+        return findings
+    compared.append(prefer)
+    room = CLOSE * (1.0 + abs(value))
+    reached, (lower, upper) = result.objective, result.objective_bounds
+    if not abs(reached - value) <= room:
+        findings.append(f"{prefer}: objective {reached:.9g}, truly {value:.9g}")
+    slack = SOLVER * (1.0 + abs(value))
+    if not lower - slack <= value <= upper + slack:
+        findings.append(f"{prefer}: bounds {lower:.9g}, {upper:.9g}, truly {value:.9g}")
+    if not lower <= reached * (1 + 1e-15) + 1e-300 and lower <= upper:
+        findings.append(f"{prefer}: objective {reached!r} outside its bounds {lower!r}, {upper!r}")
+    if result.optimal is not True:
+        findings.append(f"{prefer}: optimal is {result.optimal}, bounds {lower:.9g}, {upper:.9g}")
+    return findings
+
+
+def asked(q: truth.Model, result: Any) -> Findings:
+    """Whether the preference answered is the one asked for, or that which stands in for it."""
+    case, used = q.case, str(result.prefer)
+    if "slack" in case.wish:
+        right = used == f"slack_{case.wish['slack']}"
+        return [] if right else [f"slack {case.wish['slack']}, answered {used}"]
+    wanted = case.wish.get("prefer", "auto")
+    if wanted == "center" and used == "nearest":
+        return [] if not truth.bounded(q) else ["nearest although the fits are a bounded set"]
+    if wanted == "center" and used == "center":
+        return [] if truth.bounded(q) else ["center although the fits are not a bounded set"]
+    if wanted != "auto":
+        return [] if used == wanted else [f"{wanted} asked for, answered {used}"]
+    ridge, given = case.wish.get("ridge", 0.0) > 0, "weights" in case.question
+    if not case.has_tolerance:
+        right = ("least_squares",) if ridge or given else ("minimax",)
+    elif ridge or int(np.count_nonzero(q.weights)) >= q.G.shape[1]:
+        right = ("least_squares",)
+    elif case.psd and truth.bounded(q):
+        right = ("center", "least_squares", "nearest")
+    else:
+        right = ("nearest", "least_squares")
+    return [] if used in right else [f"auto answered {used}, not one of {right}"]
+
+
+def interval(q: truth.Model, result: Any, compared: list[str]) -> Findings:
+    """The range of a linear function over all fits: true, and not much too wide."""
+    case = q.case
+    given, C = case.asked
+    low, high = objectives.interval(q, C)
+    found = result.interval(given)
+    lower, upper = float(found.lower), float(found.upper)
+    compared.append("interval")
+    size = case.size * (1.0 + max(abs(e) for e in (low, high, 0.0) if math.isfinite(e)) / case.size)
+    tiny, findings = SOLVER * size, []
+    if not (lower <= low + tiny and upper >= high - tiny):
+        findings.append(f"interval [{lower:.9g}, {upper:.9g}] within [{low:.9g}, {high:.9g}]")
+    width = high - low
+    room = WIDER * width + tiny if math.isfinite(width) else WIDER * size
+    for end, true in ((lower, low), (upper, high)):
+        if math.isfinite(true) and not abs(end - true) <= room:
+            findings.append(f"interval [{lower:.9g}, {upper:.9g}], truly [{low:.9g}, {high:.9g}]")
+            break
+    again = quadsense.interval(case.U, case.b, given, psd=case.psd, **case.question)
+    if not (abs(again.lower - lower) <= room or again.lower == lower) or not (
+        abs(again.upper - upper) <= room or again.upper == upper
+    ):
+        findings.append(f"interval by itself [{again.lower:.9g}, {again.upper:.9g}]")
+    return findings
+
+
+def verified(case: answers.Case, result: Any) -> Findings:
+    """Whether what is claimed is found true, fresh and from a file."""
+    if result.status not in (Status.MET, Status.OPTIMAL, Status.INFEASIBLE):
+        return []
+    findings = []
+    tolerance = {k: v for k, v in case.question.items() if k in ("delta", "rtol", "bounds")}
+    if not result.certificate.verify(case.U, case.b, **tolerance):
+        findings.append(f"fresh certificate not verified: {result.status}")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "r.npz"
+        result.save(path)
+        again = quadsense.load_result(path)
+    if not again.certificate.verify(case.U, case.b, **tolerance):
+        findings.append(f"loaded certificate not verified: {result.status}")
+    for name in ("status", "prefer", "objective", "objective_bounds", "optimal"):
+        if repr(getattr(result, name)) != repr(getattr(again, name)):
+            findings.append(f"a file loses {name}")
+    return findings
+
+
+def run(seed: int) -> Outcome:
+    """Check a seed; an exception is a finding."""
+    try:
+        return check(answers.problem(seed))
+    except Exception as error:
+        case = answers.problem(seed)
+        text = f"{type(error).__name__}: {error}"
+        return Outcome(seed, case.labels["wish"], (), (text,))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--count", type=int, default=400)
+    parser.add_argument("--seed", type=int, default=0, help="the first seed")
+    parser.add_argument("--only", type=int, help="one seed, with everything about it")
+    options = parser.parse_args()
+    warnings.filterwarnings("ignore", "Solution may be inaccurate")
+    if options.only is not None:
+        case = answers.problem(options.only)
+        print(case)
+        print(solve(case).message)
+        print(check(case))
+        return 0
+    outcomes = [run(seed) for seed in range(options.seed, options.seed + options.count)]
+    for name, times in collections.Counter(c for o in outcomes for c in o.compared).most_common():
+        print(f"{times:7d}  {name}")
+    wrong = [o for o in outcomes if o.findings]
+    for o in wrong:
+        print(
+            f"  python tests/answers_check.py --only {o.seed}  # {o.kind} | {'; '.join(o.findings)}"
+        )
+    print(f"{len(wrong)} of {len(outcomes)} wrong")
+    return int(bool(wrong))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

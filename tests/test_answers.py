@@ -1,0 +1,83 @@
+"""Four hundred random questions, each answered as CVXPY and HiGHS answer it, and certified."""
+
+import dataclasses
+
+import answers
+import answers_check
+import numpy as np
+import pytest
+
+from quadsense import Status
+from quadsense.core.matrix import SensedMatrix
+
+CHUNK = 20
+
+
+@pytest.mark.parametrize("first", range(0, 400, CHUNK))
+def test_answers_are_those_of_independent_solvers(first):
+    outcomes = [answers_check.run(seed) for seed in range(first, first + CHUNK)]
+    assert [(o.seed, o.kind, o.findings) for o in outcomes if o.findings] == []
+
+
+def test_nearly_every_case_is_compared():
+    outcomes = [answers_check.run(seed) for seed in range(60)]
+    assert sum("verdict" in o.compared for o in outcomes) >= 54
+
+
+def test_the_generator_reaches_every_kind_of_question():
+    cases = [answers.problem(seed) for seed in range(400)]
+    names = ("field", "cone", "tolerance", "sides", "constraints", "wish", "b", "weights")
+    seen = {name: {c.labels.get(name) for c in cases} - {None} for name in names}
+    assert seen["field"] == {"real", "complex"} and seen["cone"] == {"symmetric", "psd"}
+    assert seen["tolerance"] == {"scalar", "rows", "rtol", "bounds", "none"}
+    assert seen["sides"] == {"two", "lower", "upper", "mixed"}
+    assert seen["constraints"] == {"none", "trace", "linear", "both"}
+    assert seen["wish"] == {*answers.PREFERENCES, *(f"slack {name}" for name in answers.SLACKS)}
+    assert seen["b"] == {"beside bounds", "none"} and seen["weights"] == {"True", "False"}
+    assert any("equalities" in c.labels for c in cases)
+    assert {"ridge", "prior"} <= {name for c in cases for name in c.wish}
+
+
+def _answered(wish):
+    """The first answered case of this wish, and its result."""
+    for seed in range(400):
+        case = answers.problem(seed)
+        if case.labels["wish"] != wish or case.n < 2:
+            continue
+        result = answers_check.solve(case)
+        if result.status in (Status.MET, Status.OPTIMAL) and result.optimal and result.objective:
+            return case, result
+    raise AssertionError(f"no case of {wish}")
+
+
+WISHES = ("least_squares", "nearest", "center", "min_trace", "minimax", "slack max", "slack sum",
+          "slack squares")  # fmt: skip
+
+
+@pytest.mark.parametrize("wish", WISHES)
+def test_a_changed_answer_is_not_verified(wish):
+    case, result = _answered(wish)
+    tolerance = {k: v for k, v in case.question.items() if k in ("delta", "rtol", "bounds")}
+    certificate, claim = result.certificate, result.certificate.objective
+
+    def holds(certificate):
+        return bool(certificate.verify(case.U, case.b, **tolerance))
+
+    assert holds(certificate)
+    step = 1e-3 * (1.0 + abs(claim.value))
+    rng = np.random.default_rng(0)
+    dual = claim.dual + 0.3 * np.abs(claim.dual).max() * rng.standard_normal(claim.dual.shape)
+    changes = {
+        "value, too good": {"value": claim.value - step},
+        "value, too bad": {"value": claim.value + step},
+        "lower bound": {"lower": claim.lower + step, "upper": claim.upper + step},
+        "upper bound": {"lower": claim.lower - step, "upper": claim.upper - step},
+        "dual": {"dual": dual},
+    }
+    for name, change in changes.items():
+        changed = dataclasses.replace(claim, **change)
+        assert not holds(dataclasses.replace(certificate, objective=changed)), name
+    A = np.asarray(certificate.matrix).copy()
+    A[0, 0] += 1e-3 * np.linalg.norm(A)
+    moved = SensedMatrix.from_dense(A)
+    assert not holds(dataclasses.replace(certificate, matrix=moved)), "matrix"

@@ -1,0 +1,139 @@
+"""Bounds on the objective of a question: true for every vector, tight for the best one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from questions import ROWS, cost, made
+
+from quadsense import Measurements, SensedMatrix
+from quadsense.proofs.objective import objective_bound
+from quadsense.proofs.value import objective_value
+
+
+@pytest.fixture(autouse=True)
+def every_flag_raises():
+    with np.errstate(all="raise"):
+        yield
+
+
+def bound(case, y=None, **more):
+    data = Measurements(case.U, np.zeros(len(case.U)))
+    y = case.y if y is None else y
+    size = float(np.linalg.norm(case.A))
+    return objective_bound(data, case.question, y, size=size, **more)
+
+
+def scale_of(case):
+    """The sizes of what cancels in the objective."""
+    v = np.abs(np.einsum("ij,jk,ik->i", case.U.conj(), case.A, case.U))
+    return 1.0 + float(np.abs(case.y) @ v) + float(np.linalg.norm(case.A)) ** 2
+
+
+@pytest.mark.parametrize("spread", [0.0, 15.0])
+@pytest.mark.parametrize("rows", ROWS)
+def test_the_bound_of_the_best_vector_is_below_the_optimum_and_tight(rows, spread):
+    for seed in range(ROWS.index(rows), 360, 6):
+        case = made(seed, spread=spread)
+        true = cost(case)
+        found = bound(case, upper=float(true) + 1e-6 * (1 + abs(float(true))))
+        assert Fraction(found.value) <= true, seed
+        # Where a bound on A is taken for granted it is a million times the data's scale.
+        tight = 1e-4 if found.condition else 1e-9
+        assert found.value >= float(true) - tight * scale_of(case), (seed, found, float(true))
+
+
+@pytest.mark.parametrize("rows", ROWS)
+def test_no_vector_proves_more_than_is_true(rows):
+    rng = np.random.default_rng(ROWS.index(rows))
+    for seed in range(ROWS.index(rows), 1200, 6):
+        case = made(seed)
+        true, m = cost(case), case.y.size
+        for how in range(5):
+            y = case.y.copy()
+            if how == 0:
+                y = rng.standard_normal(m) * 10.0 ** rng.uniform(-3, 3)
+            elif how == 1:
+                y[rng.integers(m)] += rng.standard_normal()
+            elif how == 2:
+                y *= 1.0 + 10.0 ** rng.uniform(-14, 0)
+            elif how == 3:
+                y += 10.0 ** rng.uniform(-15, -1) * rng.standard_normal(m)
+            else:
+                y[rng.integers(m)] *= -1.0
+            assert Fraction(max(bound(case, y).value, -1e300)) <= true, (seed, how)
+
+
+def test_a_vector_of_no_numbers_proves_nothing():
+    for seed in range(12):
+        case = made(seed)
+        for bad in (np.nan, np.inf, -np.inf, 1e308, 1e-320):
+            found = bound(case, np.full(case.y.size, bad)).value
+            assert not np.isnan(found)
+            assert Fraction(max(found, -1e300)) <= cost(case)
+
+
+@pytest.mark.parametrize("rows", ["within", "squares", "center"])
+def test_positive_semidefinite_bounds_need_no_condition_where_rows_bound_the_trace(rows):
+    cases = [made(seed) for seed in range(ROWS.index(rows), 600, 6)]
+    bounded = [case for case in cases if case.question.psd and np.isfinite(case.question.hi).all()]
+    assert len(bounded) > 1
+    assert {bound(case).condition for case in bounded} == {""}
+
+
+def test_a_symmetric_bound_is_conditional_where_rows_do_not_see_all_of_A():
+    U = np.array([[1.0, 0.0], [0.0, 1.0]])
+    case = made(0)
+    question = replace(
+        case.question, lo=np.zeros(2), hi=np.ones(2), weights=np.ones(2), reading=np.zeros(2),
+        hard=np.zeros(2, bool), C=np.array([[1.0, 1e-9], [1e-9, 0.0]]), alpha=0.0, prior=0.0,
+        psd=False,
+    )  # fmt: skip
+    found = objective_bound(Measurements(U, np.zeros(2)), question, np.array([-1.0, 0.0]), size=1.0)
+    assert "Frobenius norm up to 1e+06" in found.condition
+    assert found.value == pytest.approx(-np.sqrt(2.0) * 1e-9 * 1e6, rel=1e-9)
+    seen = replace(question, C=0.0)  # nothing is lost where C is 0
+    assert (
+        objective_bound(Measurements(U, np.zeros(2)), seen, np.zeros(2), size=1.0).condition == ""
+    )
+
+
+@pytest.mark.parametrize("rows", ROWS)
+def test_the_objective_of_A_is_enclosed(rows):
+    for seed in range(ROWS.index(rows), 240, 6):
+        case = made(seed)
+        v = np.einsum("ij,jk,ik->i", case.U.conj(), case.A, case.U).real
+        sizes = np.sum(np.abs(case.U) ** 2, axis=1) * np.linalg.norm(case.A)
+        error = 1e-14 * sizes
+        v = v + 0.9 * error * (-1.0) ** np.arange(v.size)
+        found = objective_value(case.question, SensedMatrix.from_dense(case.A), v, error)
+        true = cost(case)
+        assert abs(Fraction(found.value) - true) <= Fraction(found.error), seed
+        assert found.error <= 1e-10 * scale_of(case) ** 2 or rows == "center", seed
+
+
+def test_rows_of_zeros_cost_what_reading_zero_costs():
+    U = np.array([[1.0], [0.0]])
+    hard = np.zeros(2, bool)
+    base = made(1).question
+    data = Measurements(U, np.zeros(2))
+    for rows, true in (
+        ("squares", 8.0),
+        ("slack_squares", 2.0),
+        ("slack_sum", 2.0),
+        ("slack_max", 2.0),
+    ):
+        question = replace(
+            base, rows=rows, lo=np.array([0.0, 1.0]), hi=np.array([2.0, 3.0]), hard=hard,
+            weights=np.full(2, 2.0), reading=np.array([1.0, 2.0]), C=0.0, alpha=0.0, psd=False,
+        )  # fmt: skip
+        if rows == "squares":
+            question = replace(question, lo=np.array([0.0, -1.0]))
+        found = objective_bound(data, question, np.zeros(2), size=1.0)
+        assert found.value == pytest.approx(true, rel=1e-12)
+        assert found.value <= true
+    fixed = replace(question, rows="within")
+    assert objective_bound(data, fixed, np.zeros(2), size=1.0).value == np.inf
