@@ -283,7 +283,7 @@ def _zero(request: Request) -> SensedMatrix:
     problem, rows = request.problem, request.problem.rows
     if request.positive:
         return SensedMatrix.from_factor(own(problem, np.zeros((rows.n, 1), np.dtype(rows.dtype))))
-    return SensedMatrix(MeasuredForm(0.0, 0.0 * problem.b, rows))
+    return SensedMatrix(MeasuredForm(0.0, rows.unmixed(0.0 * problem.b), rows.raw))
 
 
 def _at_any_scale(problem: Problem) -> Any:
