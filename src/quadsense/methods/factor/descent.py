@@ -26,7 +26,12 @@ from dataclasses import replace
 import numpy as np
 
 from quadsense.core.lbfgs import Memory
-from quadsense.methods.factor.choice import LIFT, default_restarts, takes_normal_equations
+from quadsense.methods.factor.choice import (
+    LIFT,
+    default_restarts,
+    rows_are_ample,
+    takes_normal_equations,
+)
 from quadsense.methods.factor.gauss_newton import (
     axes_of,
     gauss_newton_step,
@@ -68,6 +73,8 @@ _SLOW_GAIN, _SLOW_GAIN_LIFT = 1e-4, 1e-3
 # The same where least squares is to be settled.
 _SETTLED = 1e-10
 _SLOW_STEPS_LIFT, _SLOW_STEPS_DENSE, _SLOW_STEPS = 1, 3, 5
+# Restarts without a tolerance, where rows are few.
+_LEAST_RESTARTS = 5
 # Most steps of a phase; fewer of Gauss-Newton after a restart, which converges soon if at all.
 _PHASE_STEPS, _RESTARTED_STEPS = 2000, 200
 
@@ -89,13 +96,16 @@ def start(
         None grows the rank from that of ``factor``, or from 1.
     seed : int
     max_restarts : int, optional
-        By default 20 to 200, as many as take some seconds; 3 at each rank when it grows.
+        By default 20 to 200, as many as take some seconds; 3 at each rank when it grows; without
+        a tolerance 5, and none where rows are ample.
     factor : (n, k) array, optional
         X of an earlier ``A = X S X*``, one column a sign asked for or fewer (without signs).
     """
     first_rank = rank if rank is not None else 1 if factor is None else factor.shape[1]
     if max_restarts is None:
         max_restarts = 3 if rank is None else default_restarts(problem.F, rank, rank + LIFT)
+        if not problem.target:  # nothing says when a least is low enough
+            max_restarts = 0 if rows_are_ample(problem.F, first_rank) else _LEAST_RESTARTS
     rng = np.random.default_rng((seed, 0))
     with np.errstate(under="ignore"):
         if factor is None:

@@ -50,10 +50,12 @@ def corrected(problem: Program, point: Point, theta: float) -> Point:
 
 def is_settled(problem: Program, point: Point) -> bool:
     """Whether least squares is at rest: no slope, or no residual, but what is rounding."""
-    bound = rounding_bound(problem, point.Y)
-    if bool(np.all(np.abs(point.excess) <= bound)):
-        return True
-    return stillness(problem, point) <= _FLAT
+    return fits_exactly(problem, point) or stillness(problem, point) <= _FLAT
+
+
+def fits_exactly(problem: Program, point: Point) -> bool:
+    """Whether no residual is more than rounding."""
+    return bool(np.all(np.abs(point.excess) <= rounding_bound(problem, point.Y)))
 
 
 def stillness(problem: Program, point: Point) -> float:

@@ -8,7 +8,7 @@ import numpy as np
 
 from quadsense.measurements.mixed import Mixed
 from quadsense.methods.factor.choice import LIFT, rows_are_ample
-from quadsense.methods.factor.equalities import corrected, is_settled
+from quadsense.methods.factor.equalities import corrected, fits_exactly, is_settled
 from quadsense.methods.factor.gauss_newton import turned
 from quadsense.methods.factor.passes import Point, evaluate, rounding_share, within_rounding
 from quadsense.methods.factor.program import Matrix, Program, Vector
@@ -96,11 +96,12 @@ def next_phase(problem: Program, state: FactoredState) -> FactoredState:
 
 def _after_squares(problem: Program, state: FactoredState) -> FactoredState:
     """Go on without a tolerance: some more starts, then the least of the least squares."""
-    if state.restarts < _restarts_allowed(problem, state):
-        return _restart(problem, state)
     weighed = problem.levels[-1]
     point = evaluate(weighed, state.anchor, 0.0)
-    phase = Phase.LOCAL if is_settled(weighed, point) else Phase.EXHAUSTED
+    exact = fits_exactly(weighed, point)
+    if not exact and state.restarts < _restarts_allowed(problem, state):
+        return _restart(problem, state)
+    phase = Phase.LOCAL if exact or is_settled(weighed, point) else Phase.EXHAUSTED
     return replace(state, phase=phase, point=point, best=point.Y, max_ratio=point.ratio)
 
 
