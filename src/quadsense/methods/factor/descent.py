@@ -70,7 +70,7 @@ _SINGLE_DAMPING = 2e-5
 _SCALE_FLOOR, _SCALE_FLOOR_LIFT = 1e-3, 1.0
 # A stage ends when this many steps in a row gain less than this share of the loss.
 _SLOW_GAIN, _SLOW_GAIN_LIFT = 1e-4, 1e-3
-# The same where least squares is to be settled.
+# The same where least squares is to be settled, and no Newton steps are to follow.
 _SETTLED = 1e-10
 _SLOW_STEPS_LIFT, _SLOW_STEPS_DENSE, _SLOW_STEPS = 1, 3, 5
 # Restarts without a tolerance, where rows are few.
@@ -213,7 +213,7 @@ def _step(whole: Program, state: FactoredState) -> FactoredState:
     after = _loss(trial, penalty)
     gained = after < before
     slow_gain = _SLOW_GAIN_LIFT if lifted else _SLOW_GAIN
-    if settles(whole, state):
+    if settles(whole, state) and not dense:
         slow_gain = _SETTLED
     # A Gauss-Newton step that was rejected, or cut short, only asks for more damping.
     slow = before - after < slow_gain * before and ((length == 1.0 and gained) or not dense)

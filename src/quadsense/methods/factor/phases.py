@@ -8,7 +8,7 @@ import numpy as np
 
 from quadsense.measurements.mixed import Mixed
 from quadsense.methods.factor.choice import LIFT, rows_are_ample
-from quadsense.methods.factor.equalities import corrected, fits_exactly, is_settled
+from quadsense.methods.factor.equalities import corrected, fits_exactly, is_settled, settled
 from quadsense.methods.factor.gauss_newton import turned
 from quadsense.methods.factor.passes import Point, evaluate, rounding_share, within_rounding
 from quadsense.methods.factor.program import Matrix, Program, Vector
@@ -69,7 +69,11 @@ def next_phase(problem: Program, state: FactoredState) -> FactoredState:
         return begin(problem, state, state.point.Y, Phase.SQUARES, state.level + 1)
     # The maintained residuals of quasi-Newton steps are renewed before they are judged.
     weighed = level_of(problem, state)
-    point = corrected(weighed, evaluate(weighed, state.point.Y, state.theta), state.theta)
+    point = evaluate(weighed, state.point.Y, state.theta)
+    if squares and problem.chooses:
+        point = settled(weighed, point)
+    else:
+        point = corrected(weighed, point, state.theta)
     state = noted(problem, replace(state, point=point))
     if state.finished:
         return state
