@@ -18,8 +18,11 @@ from quadsense.watch import look
 _CORRECTIONS = 8
 # Equalities, and unknowns, up to which their equations are formed.
 _MOST, _MOST_UNKNOWNS, _MOST_ENTRIES = 2000, 1000, 5_000_000
-# Slope of least squares, in units of the terms that cancel in it, that counts as none.
-_FLAT = 1e-7
+# Slope of least squares, in units of the terms that cancel in it, that counts as none, and the one
+# that is aimed at.
+_FLAT, _AIM = 1e-6, 1e-9
+# Share of the loss below which rounding hides a gain: then the slope decides.
+_HIDDEN = 1e-13
 # Steps of least squares on equalities, and how short one may be.
 _STEPS, _SHORTEST = 50, 1e-3
 # Singular values of the equalities' derivative below this share of the largest are rounding.
@@ -66,7 +69,8 @@ def settled(problem: Program, point: Point) -> Point:
         point, free = _moved_onto(problem, point, held, 0.0), _without(problem, held)
         loss = evaluate(free, point.Y, 0.0)
     for _ in range(_STEPS):
-        if fits_exactly(free, loss) or _stillness(free, loss, held) <= _FLAT:
+        slope = _stillness(free, loss, held)
+        if slope <= _AIM or fits_exactly(free, loss):
             break
         look()
         D = _newton_step(free, loss, held)
@@ -76,7 +80,8 @@ def settled(problem: Program, point: Point) -> Point:
             if held is not None:
                 trial = _moved_onto(problem, trial, held, 0.0)
             beside = trial if held is None else evaluate(free, trial.Y, 0.0)
-            if beside.value < loss.value:
+            hidden = abs(beside.value - loss.value) <= _HIDDEN * loss.value
+            if _stillness(free, beside, held) < slope if hidden else beside.value < loss.value:
                 better = (trial, beside)
             length /= 2.0
         if better is None:
