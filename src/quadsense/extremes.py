@@ -82,12 +82,15 @@ class Extremes:
         The last fit found.
     suspicions : list of ndarray
         Vectors, for the user's rows, of runs that found no fit.
+    kept : dict
+        Bounds on A, from proof to proof.
     """
 
     def __init__(self, data: Measurements, psd: bool, fit: SensedMatrix | None) -> None:
         assert data.ends is not None
         self.data, self.fit = data, fit
         self.suspicions: list[Vector] = []
+        self.kept: dict[bytes, float] = {}
         nothing = np.zeros(data.m)
         ends = data.unit_ends
         question = Question(

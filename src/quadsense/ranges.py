@@ -338,7 +338,7 @@ def _interval(
         size = 0.0 if fit is None else float(np.linalg.norm(fit))
         bound, ray = Bound(-math.inf, ""), None
         if extreme.dual is not None:
-            bound = objective_bound(data, question, extreme.dual, size=size)
+            bound = objective_bound(data, question, extreme.dual, size=size, kept=finder.kept)
         if (bound.value == -math.inf or bound.condition) and fit is not None:
             ray = _ray(data, question, extreme, fit)
             bound = bound if ray is None else Bound(-math.inf, "")
