@@ -134,15 +134,18 @@ def _positive_end(q: Model, c: Any) -> float:
 
 
 def _linear_end(q: Model, c: Any) -> float:
-    """By HiGHS."""
+    """By HiGHS, whose presolve calls some of what is unbounded infeasible."""
     upper, lower = np.isfinite(q.hi) & ~q.equal, np.isfinite(q.lo) & ~q.equal
-    found = linprog(
-        c,
-        A_ub=np.vstack([q.G[upper], -q.G[lower]]), b_ub=np.append(q.hi[upper], -q.lo[lower]),
-        A_eq=q.G[q.equal] if q.equal.any() else None,
-        b_eq=q.lo[q.equal] if q.equal.any() else None,
-        bounds=(None, None), method="highs",
-    )  # fmt: skip
+    for presolve in (True, False):
+        found = linprog(
+            c, A_ub=np.vstack([q.G[upper], -q.G[lower]]),
+            b_ub=np.append(q.hi[upper], -q.lo[lower]),
+            A_eq=q.G[q.equal] if q.equal.any() else None,
+            b_eq=q.lo[q.equal] if q.equal.any() else None,
+            bounds=(None, None), method="highs", options={"presolve": presolve},
+        )  # fmt: skip
+        if found.status != 2:
+            break
     if found.status == 3:
         return -math.inf
     if found.status != 0:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
 import multiprocessing as mp
 import multiprocessing.connection as connection
 import signal
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import fuzz
@@ -36,19 +38,27 @@ def _alarm(*_: Any) -> None:
     raise Hang
 
 
-def run(seed: int) -> fuzz.Outcome:
-    """Check one case, interrupted where it hangs; a failure of the checker is a finding too."""
-    case = generator.problem(seed)
+@contextlib.contextmanager
+def alarm() -> Iterator[None]:
+    """`Hang` is raised inside after so much work."""
     signal.signal(signal.SIGPROF, _alarm)
     signal.setitimer(signal.ITIMER_PROF, HANG)
     try:
-        return fuzz.check(case)
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
+
+
+def run(seed: int) -> fuzz.Outcome:
+    """Check one case, interrupted where it hangs; a failure of the checker is a finding too."""
+    case = generator.problem(seed)
+    try:
+        with alarm():
+            return fuzz.check(case)
     except Hang:
         return lost(seed, "hang", f"no answer within {HANG:.0f} s of work")
     except Exception as error:
         return lost(seed, "checker", f"{type(error).__name__}: {error}")
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0.0)
 
 
 def lost(seed: int, category: str, detail: str) -> fuzz.Outcome:

@@ -70,6 +70,7 @@ def _to_result(request: Request, answer: Answer) -> Result:
         _seen(request, answer),
         target=target,
         prefer=answer.preference.name,
+        wanted=_wanted(request, answer),
         suspects=suspects,
         reason=_reason(answer, status),
         advice=_advice(request, answer, status),
@@ -218,6 +219,12 @@ def _objective(request: Request, answer: Answer, values: Values) -> Objective | 
         fits=bool(np.all(np.delete(hard, answer.set_aside) if hard.size == data.m else hard)),
         gap=_gap(request),
     )
+
+
+def _wanted(request: Request, answer: Answer) -> str:
+    """What was wanted first, where the answer is to something else."""
+    first = request.preferences[0].name
+    return "" if first == answer.preference.name else first
 
 
 def _gap(request: Request) -> float:

@@ -16,7 +16,6 @@ from quadsense.methods import METHODS
 from quadsense.plan import Plan, Shape, make_plan
 from quadsense.preferences import PREFERENCES, SLACKS, Preference, make_question
 from quadsense.proofs.definite import cholesky
-from quadsense.request import start_value
 from quadsense.result import Result
 from quadsense.typing import is_number
 
@@ -124,13 +123,7 @@ def decide(
     name, why = wish.prefer, "asked for"
     if name == "auto":
         name, why = _chosen(wish, data, shape, method, plain)
-    names = [name]
-    if name == "center":
-        missing = "" if _is_bounded(data, shape.psd) else "the fits are not a bounded set"
-        if missing:
-            names, why = ["nearest"], f"{why}, but {missing}: the nearest"
-        else:
-            names.append("nearest")  # where the fits have no interior
+    names = [name, "nearest"] if name == "center" else [name]  # where there is no centre
     found = []
     for each in names:
         tau, base = _prior(wish, each, data)
@@ -163,12 +156,25 @@ def _prior(wish: Wish, name: str, data: Measurements) -> tuple[float, Any]:
     if wish.prior is None:
         if name != "nearest":
             return 0.0, None
-        plain = data.plain  # the readings, whatever the constraints
-        scaled = plain.scaled()
-        return start_value("mean", scaled.b, scaled.telling, plain.unit_rows), None
+        return _best_multiple(data.plain), None  # of the readings, whatever the constraints
     if isinstance(wish.prior, float):
         return wish.prior, None
     return 0.0, wish.prior
+
+
+def _best_multiple(data: Measurements) -> float:
+    """The multiple of I that reads, in unit rows, what was read, by least squares."""
+    rows, ends = data.unit_rows, data.unit_ends
+    known = to_numpy(rows.nonzero) > 0.0
+    if data.from_bounds and data.readings is None:
+        known, reading = known & ends.sides.any(axis=0), ends.middle()
+    else:
+        norms = np.where(known, to_numpy(rows.norms), 1.0)
+        given = data.b if data.readings is None else data.readings
+        reading = to_numpy(given) / norms / norms
+    squares = np.where(known, to_numpy(rows.squares), 0.0)
+    total = float(squares @ squares)
+    return float(squares @ np.where(known, reading, 0.0)) / total if total > 0.0 else 0.0
 
 
 def _chosen(
@@ -193,7 +199,7 @@ def _chosen(
     telling = int(np.count_nonzero(question.weights)) + int(np.count_nonzero(question.equal))
     if telling >= shape.unknowns or wish.ridge > 0.0:
         name, why = "least_squares", "the better estimate under noise"
-    elif shape.psd and _is_bounded(data, True):
+    elif shape.psd and _is_bounded(data):
         name, why = "center", "fewer readings than unknowns: least squares does not choose"
     else:
         name, why = "nearest", "fewer readings than unknowns: least squares does not choose"
@@ -208,22 +214,11 @@ def _without(shape: Shape) -> tuple[str, str]:
     return "minimax", "no tolerance was given"
 
 
-def _is_bounded(data: Measurements, psd: bool) -> bool:
-    """Whether the fits are surely a bounded set.
-
-    Positive semidefinite ones where the rows with upper ends span the space; others where the
-    rows with both ends see every direction.
-    """
+def _is_bounded(data: Measurements) -> bool:
+    """Whether positive semidefinite fits are surely of bounded trace: rows with upper ends span."""
     ends = data.ends
     assert ends is not None
     F = data.unit_rows.on_numpy()
-    if not psd:
-        both = np.flatnonzero(ends.sides.all(axis=0) & (to_numpy(F.nonzero) > 0.0))
-        if both.size < F.unknowns:
-            return False
-        normal = F.only(both).normal()
-        normal[np.diag_indices(len(normal))] -= UNSEEN * float(np.trace(normal)) / len(normal)
-        return cholesky(normal) is not None
     if F.raw.m < F.n:
         return False
     total = F.adjoint(np.isfinite(ends.above).astype(np.float64) * to_numpy(F.nonzero))

@@ -106,7 +106,9 @@ def run_plan(request: Request) -> Answer:
     for preference in request.preferences if questions else ():
         asking = replace(request, problem=_asking(request, preference))
         answer = replace(_in_turn(asking, questions), preference=preference, asked=True)
-        if _is_settled(answer):
+        claim = answer.outcome.claim
+        lost = claim is not None and claim.kind == "stalled"
+        if _is_settled(answer) and not (lost and preference is not request.preferences[-1]):
             return answer
     if answer is not None and (preference.slack or not road):
         return _fit_instead(request, road, answer)
@@ -281,7 +283,7 @@ def _zero(request: Request) -> SensedMatrix:
     problem, rows = request.problem, request.problem.rows
     if request.positive:
         return SensedMatrix.from_factor(own(problem, np.zeros((rows.n, 1), np.dtype(rows.dtype))))
-    return SensedMatrix(MeasuredForm(0.0, 0.0 * problem.b, rows))
+    return SensedMatrix(MeasuredForm(0.0, rows.unmixed(0.0 * problem.b), rows.raw))
 
 
 def _at_any_scale(problem: Problem) -> Any:

@@ -40,6 +40,7 @@ def make_verdict(
     *,
     target: bool,
     prefer: str = "any",
+    wanted: str = "",
     suspects: Any = (),
     reason: Reason | None = None,
     advice: tuple[Advice, ...] = (),
@@ -57,8 +58,8 @@ def make_verdict(
     seen : Seen
     target : bool
         Whether there is a tolerance to meet.
-    prefer : str
-        Which A was wanted.
+    prefer, wanted : str
+        Which A was sought, and which was wanted where that is another.
     suspects : ndarray of int
     reason : Reason, optional
     advice : tuple of Advice
@@ -107,6 +108,7 @@ def make_verdict(
         reason=reason,
         advice=advice,
         prefer=prefer if objective is None else objective.preference.name,
+        wanted=wanted,
         objective=None if objective is None else objective.value,
         objective_lower=None if objective is None else objective.lower,
         objective_upper=None if objective is None else objective.upper,
@@ -161,7 +163,16 @@ def check_verdict(
     sense = verdict.unseen is None or fewest <= verdict.unseen <= unknowns
     slack = claim.objective is not None and claim.objective.preference.slack
     target = claim.kind != "optimal" or slack
-    found = make_verdict(data, values, claim, status, seen, target=target, prefer=verdict.prefer)
+    found = make_verdict(
+        data,
+        values,
+        claim,
+        status,
+        seen,
+        target=target,
+        prefer=verdict.prefer,
+        wanted=verdict.wanted,
+    )
     known = claim.objective is not None or verdict.prefer == ("any" if target else "minimax")
     rough = {"over", "worst", "nearest", "missed", "suspects", "reason", "advice", "blamed"}
     names = [entry.name for entry in fields(Verdict) if entry.name not in rough]

@@ -215,6 +215,8 @@ class Verdict:
     advice : tuple of Advice
     prefer : str
         Which A was wanted: a value of `prefer`, or "slack_max", "slack_sum", "slack_squares".
+    wanted : str
+        What was wanted where that is not to be had, so that `prefer` is another; else empty.
     objective, objective_lower, objective_upper : float or None
         What A costs by that, and bounds on the best value; None where any fit was wanted.
     optimal : bool or None
@@ -255,6 +257,7 @@ class Verdict:
     reason: Reason | None = None
     advice: tuple[Advice, ...] = ()
     prefer: str = "any"
+    wanted: str = ""
     objective: float | None = None
     objective_lower: float | None = None
     objective_upper: float | None = None

@@ -92,10 +92,11 @@ NAMES = {
 
 def _preferred(v: Verdict) -> str:
     """Which of all fits this is, and whether that is certified."""
+    instead = f"instead of {v.wanted!r}, which is not to be had, " if v.wanted else ""
     if v.objective is None or v.status in (Status.OPTIMAL, Status.LOCAL):
-        return ""
+        return f"{instead}any fit" if instead and v.status is Status.MET else ""
     if v.optimal:
-        return f"preferred: {_value(v)}"
+        return f"preferred: {instead}{_value(v)}"
     if v.status is Status.MET:
         return f"not certified to be the preferred one: {_value(v)}"
     return ""

@@ -19,6 +19,10 @@ LIFT = 1e-14
 """Without a quadratic term, the share of the largest weight that is added as regularisation."""
 
 
+LOST = 0.5
+"""Share of what the products say of S below which it is lost in rounding."""
+
+
 def hermitian(B: Array) -> Array:
     """Return the Hermitian part."""
     return np.asarray(0.5 * (B + B.conj().T))
@@ -78,6 +82,31 @@ class Cone:
         hessian = 1.0 + (2.0 * program.alpha) * np.outer(lengths, lengths)
         return Scaled(program.F, G, hessian)
 
+    def dual(self, S: Array, products: Array) -> Array:
+        """Return S, of which the products know better what tends to 0.
+
+        By its own equation S is a sum in which that is lost; by the products alone, what does not
+        tend to 0 is off by what the solution of the system is. So S is kept, and raised where it
+        falls below half of what the products say.
+
+        Parameters
+        ----------
+        S : ndarray, shape (n, n)
+            By its equation.
+        products : ndarray, shape (n, n)
+            In coordinates of d, positive definite.
+        """
+        lower = sl.cholesky(products, lower=True, check_finite=False)
+        scaled = hermitian(self.G.conj().T @ S @ self.G)
+        half = sl.solve_triangular(lower, scaled, lower=True, check_finite=False)
+        ratio = sl.solve_triangular(lower, half.conj().T, lower=True, check_finite=False)
+        values, vectors = np.linalg.eigh(hermitian(ratio))
+        low = values < LOST
+        if not bool(np.any(low)):
+            return S
+        raised = self.back @ (lower @ (vectors[:, low] * np.sqrt(LOST - values[low])))
+        return hermitian(S + raised @ raised.conj().T)
+
     def longest(self, change: Array) -> float:
         """Return the largest a with ``d + a change >= 0``."""
         root = 1.0 / np.sqrt(self.d)
@@ -108,6 +137,7 @@ class Direction:
     t: float
     t_dual: float
     held: Vector
+    y: Vector
 
 
 class Newton:
@@ -194,11 +224,10 @@ class Newton:
         bought = np.where(program.priced, (sold - at.bought * left) / at.left, 0.0)
         held = np.where(program.equal, y, 0.0)
         if self.cone is None:
-            return Direction(x, None, slacks, duals, bought, left, dt, dt_dual, held)
+            return Direction(x, None, slacks, duals, bought, left, dt, dt_dual, held, y)
         assert R is not None
-        # S by the products, not by its equation: where it tends to 0 it is lost in what that adds.
         inner = self.cone.outward(x)
-        return Direction(inner, R - inner, slacks, duals, bought, left, dt, dt_dual, held)
+        return Direction(inner, R - inner, slacks, duals, bought, left, dt, dt_dual, held, y)
 
     def lengths(self, step: Direction) -> tuple[float, float]:
         """Return how far the primal and the dual part may go."""

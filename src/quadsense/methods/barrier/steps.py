@@ -25,6 +25,9 @@ HOPELESS = 0.01
 SHORTEST = 1e-7
 """Steps below this are none."""
 
+LEAST = 1e-11
+"""Share of the objective that the products are not to go below."""
+
 MISSED, IMBALANCE = 1e-9, 1e-8
 """Residuals that are left alone: of readings, and of the matrix equation beside the objective."""
 
@@ -45,7 +48,7 @@ class State:
     imbalance : float
         Norm of the matrix residual.
     size : float
-        Norm of A.
+        Norm of A, and no less than the unit.
     value : float
         Objective but for logarithms.
     iteration : int
@@ -82,7 +85,8 @@ def measured(program: Program, at: Point, iteration: int, idle: int = 0) -> Stat
         float(np.max(np.abs(missed.ends), initial=0.0)),
         float(np.max(np.abs(missed.held), initial=0.0)),
     )
-    imbalance, size = float(np.linalg.norm(missed.matrix)), float(np.linalg.norm(at.A))
+    imbalance = float(np.linalg.norm(missed.matrix))
+    size = max(1.0, float(np.linalg.norm(at.A)))
     slip = float(np.sum(at.duals * np.abs(missed.ends)) + np.abs(at.held) @ np.abs(missed.held))
     slip += float(np.sum(at.bought * np.abs(missed.prices))) + at.t * abs(missed.t)
     gap = points.gap(program, at, values)
@@ -102,6 +106,8 @@ def advance(program: Program, state: State) -> State:
         after = None if at is None else measured(program, at, state.iteration + 1)
     if after is None or not _sound(after) or _spoilt(state, after):
         return replace(state, stuck=True)
+    if points.pairs(program) == 0 and after.apart > 0.5 * state.apart:  # solved, but for rounding
+        return replace(state if state.apart <= after.apart else after, stuck=True)
     better = after.apart < 0.9 * state.apart or after.missed < 0.9 * state.missed
     return replace(after, idle=0 if better else state.idle + 1)
 
@@ -113,6 +119,8 @@ def _sound(state: State) -> bool:
 
 def _spoilt(before: State, after: State) -> bool:
     """Whether rounding has taken back what was reached: residuals never grow but by that."""
+    if after.apart <= before.apart:
+        return False
     balanced = IMBALANCE * (1.0 + abs(before.value)) / max(after.size, 1e-3)
     return after.missed > 10.0 * max(before.missed, MISSED) or after.imbalance > 10.0 * max(
         before.imbalance, balanced
@@ -133,7 +141,9 @@ def _step(program: Program, at: Point) -> Point | None:
     primal, dual = (min(1.0, a) for a in lengths)
     reached = _reached(program, at, cone, step, primal, dual) / count - mean
     sigma = min(1.0, max(reached, 0.0) / mu) ** 3 if mu > 0.0 else 0.0
-    step = newton.direction(_targets(program, sigma * max(mu, 0.0), cone, step))
+    # No lower than can matter: beyond that the systems only get worse.
+    least = max(LEAST * abs(points.objective(program, at)), 1e-2 * LEAST) / count
+    step = newton.direction(_targets(program, max(sigma * mu, min(mu, least), 0.0), cone, step))
     primal, dual = _tied(program, *newton.lengths(step))
     taken = 1.0
     for share, part in CENTRING:  # where products have gone apart: first even them out
@@ -197,8 +207,12 @@ def _moved(newton: Newton, step: Direction, primal: float, dual: float, share: f
         assert step.S is not None
         D = np.diag(cone.d)
         A = hermitian(cone.G @ (D + primal * step.A) @ cone.G.conj().T)
-        S = hermitian(cone.back @ (D + dual * step.S) @ cone.back.conj().T)
         X = sl.cholesky(A, lower=True, check_finite=False)
+        change = share * newton.missed.matrix + np.asarray(program.F.adjoint(step.y))
+        if program.alpha:
+            change = change + (2.0 * program.alpha / primal) * (A - at.A)
+        assert at.S is not None
+        S = cone.dual(hermitian(at.S + dual * change), D + dual * step.S)
         v = forward(program.F, X)
     else:
         A = at.A + primal * step.A

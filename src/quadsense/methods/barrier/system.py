@@ -24,17 +24,23 @@ from quadsense.watch import look
 LIFT = 1e-14
 """Share of a diagonal entry that is added to it, by rows."""
 
-REFINED = 1e-13
+REFINED = 1e-15
 """Relative residual at which a solution is left alone."""
 
-REFINEMENTS = 3
+REFINEMENTS = 4
 """At most so many."""
 
 LIFT_APART = 1e-13
 """The same for rows apart, of which some may say the same."""
 
-POOR = 1e-10
+POOR = 1e-12
 """Relative residual from which heavy rows are to be solved for apart."""
+
+SECOND = 10.0
+"""So many times the flops of one way the other may take, where the one rounds too much."""
+
+APART = 400
+"""Rows that may be solved for apart beside twice as many as there are unknowns."""
 
 HEAVY = 1e3
 """Weights beyond so many times what the other rows have are heavy."""
@@ -55,7 +61,10 @@ class System:
         self.split = False
         self.sizes = np.sqrt(coordinates.squared())
         by_rows, by_unknowns = coordinates.flops()
-        self.by_rows = coordinates.rowwise and by_rows <= by_unknowns
+        # More rows than unknowns depend on each other, and where the cone holds nothing on E alone.
+        few = coordinates.rowwise and coordinates.m <= coordinates.size
+        self.by_rows = few and by_rows <= by_unknowns
+        self.second = by_unknowns <= SECOND * by_rows
         if self.by_rows:
             self._factor_rows()
         else:
@@ -64,7 +73,8 @@ class System:
     def solve(self, R: Array, h: Real) -> tuple[Array, Real]:
         """Return x, (n, n), and y, (m,)."""
         x, y, error = self._refined(R, h)
-        if error > POOR and not self.by_rows and not self.split:
+        if error > POOR and not self.split and (self.second or not self.by_rows):
+            self.by_rows = False
             self._factor_unknowns(split=True)
             other = self._refined(R, h)
             x, y, error = min((x, y, error), other, key=lambda found: found[2])
@@ -131,7 +141,7 @@ class System:
         sizes = np.where(equal, 0.0, weights * norms)
         others, apart = sizes, equal
         if split:  # all but as many as may be needed to hold A
-            most = 2 * at.size
+            most = 2 * at.size + APART
             others = np.partition(sizes, -most)[:-most] if at.m > most else np.zeros(0)
         typical = float(np.mean(hessian)) + float(np.sum(others)) / at.size
         if split:

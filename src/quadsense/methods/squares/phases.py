@@ -28,6 +28,9 @@ from quadsense.methods.squares.state import Stage, State, Verdict
 
 Array = npt.NDArray[Any]
 
+LEAST = 1e-290
+"""A gap to reach where the least squares are 0."""
+
 ROUGH = 1e-2
 """Relative gap from which on it is clear which ends bind."""
 
@@ -109,7 +112,7 @@ def _judged_descent(program: Program, state: State) -> State:
     assert now is not None and last is not None
     cost = max(now.cost, 0.0)
     judged = judge.judge(now.x, cost, 2.0 * now.slope, 0.0, mass(program, last.values, EMPTY))
-    left = judged.gap / goal(program, judged, cost)
+    left = judged.gap / max(goal(program, judged, cost), LEAST)
     if left <= state.care or (judged.gap <= ROUGH * cost and state.care == 1.0):
         now = descent.anew(program, now)
         state = _at_iterate(program, replace(state, descent=now), now.about)
