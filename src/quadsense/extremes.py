@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -13,6 +14,7 @@ from quadsense.core import packed
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.question import Question
 from quadsense.measurements import Measurements
+from quadsense.measurements.mixed import Mixed
 from quadsense.methods.barrier import finish
 from quadsense.methods.barrier.many import Many
 from quadsense.methods.barrier.point import Point
@@ -22,7 +24,7 @@ from quadsense.methods.barrier.steps import State, advance, measured
 from quadsense.methods.barrier.verdict import inside
 from quadsense.proofs.definite import cholesky, solve
 from quadsense.proofs.exact import user_dual
-from quadsense.proofs.lift import directions
+from quadsense.proofs.lift import directions, flattest
 from quadsense.watch import look
 
 STEPS = 100
@@ -143,7 +145,7 @@ class Extremes:
     def _inside(self) -> Inside | None:
         """Where to begin: without C the kernel goes to the middle."""
         program = self.program.with_linear(0.0 * self.program.C)
-        for d in directions(program.F, _of(program)):
+        for d in self._directions(program):
             W = to_numpy(program.F.adjoint(d))
             values = np.linalg.eigvalsh(W)
             if values[0] > DEFINITE * values[-1]:
@@ -156,6 +158,13 @@ class Extremes:
             if run.state.missed == 0.0:
                 return Inside(run.state.at.A, d, W)
         return None
+
+    @staticmethod
+    def _directions(program: Program) -> Iterator[Vector]:
+        question = _of(program)
+        yield from directions(program.F, question)
+        if isinstance(program.F, Mixed):
+            yield flattest(program.F, question)
 
     def extreme(self, run: Run) -> Extreme:
         """What has been reached."""
