@@ -12,6 +12,9 @@ from quadsense.core.matrix import SensedMatrix
 from quadsense.measurements import Measurements
 from quadsense.typing import is_whole
 
+LARGEST = 1e70
+"""Entries of C, and their inverses, of which squares and products stay within float64."""
+
 SKEW = 1e-8
 """Largest part of C by which it may differ from its conjugate transpose, as rounding does."""
 
@@ -51,6 +54,9 @@ def asked_for(C: Any, data: Measurements) -> Array:
         raise ValueError(f"C has shape {M.shape}, but must have shape ({n}, {n}) or ({n},)")
     if not np.isfinite(M).all():
         raise ValueError("C must be finite")
+    largest = float(np.max(np.abs(M), initial=0.0))
+    if largest > LARGEST or 0.0 < largest < 1.0 / LARGEST:
+        raise ValueError(f"C has entries up to {largest:.3g}, out of range: rescale it")
     if M.ndim == 1:
         M = np.outer(M, M.conj())
     if np.max(np.abs(M - M.conj().T)) > SKEW * np.max(np.abs(M)):

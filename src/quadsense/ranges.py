@@ -239,6 +239,8 @@ def ranges(
         dual = np.zeros(data.m)
         dual[suspects[0]] = 1.0
         raise NothingFits(f"row {suspects[0]} of zeros cannot read what it must", dual)
+    if not matrices:
+        return []
     finder = Extremes(data, psd, fit)
     found = _all(data, matrices, psd, gap, finder)
     if finder.fit is None:
