@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 import quadsense
+from quadsense.core.question import Question
 from quadsense.measurements.gram import make_gram
 from quadsense.methods import METHODS, Problem
 from quadsense.methods.best_positive import BestPositive
@@ -37,6 +38,16 @@ def _twice(complex_):
     """Fewer rows than unknowns, each given twice with other readings."""
     U, b = _random(14, 8, complex_)
     return np.vstack([U, U]), np.concatenate([b, b + np.sin(np.arange(14.0))])
+
+
+def _asked(rows, U, b, delta, **named):
+    """A problem with a question of that kind."""
+    problem = _problem(U, b, delta)
+    lo, hi, nothing = problem.b - problem.delta, problem.b + problem.delta, np.zeros(len(b))
+    reading = problem.b if rows == "squares" else nothing
+    free = np.zeros(len(b), bool)
+    question = Question(rows, lo, hi, nothing + 1.0, reading, free, **named)
+    return replace(problem, question=question)
 
 
 def cases():
@@ -80,6 +91,13 @@ def cases():
         add("psd projected", "psd", _problem(*low, 1e-2), 5, 9)
         add("psd interior", "psd", _problem(*low, 0.3), 2, 37 if c else 26)
         add("psd no delta", "best", _problem(*low, 1.0, target=False), 1, 3)
+
+        add("conic", "conic", _asked("within", *low, 0.5, C=1.0, psd=True), 2, 2)
+        add("conic nearest", "conic", _asked("within", *low, 0.5, alpha=1.0, psd=True), 2, 2)
+        add("conic symmetric", "conic", _asked("center", *many, 8.0), 1, 1)
+        add("conic few rows", "conic", _asked("within", *_random(20, 8, c), 0.1, alpha=1.0), 1, 2)
+        for rows in ("slack_max", "slack_sum", "slack_squares", "squares"):
+            add(f"conic {rows}", "conic", _asked(rows, *many, 0.1, psd=rows != "slack_max"), 2, 2)
 
         add("factored", "factored", _problem(*_random(120, 12, c, rank=2), 1e-10, rank=2), 1, 2)
         few, thrice = _random(30, 12, c, rank=2), {"max_restarts": 3}

@@ -143,7 +143,8 @@ class System:
         if split:  # all but as many as may be needed to hold A
             most = 2 * at.size + APART
             others = np.partition(sizes, -most)[:-most] if at.m > most else np.zeros(0)
-        typical = float(np.mean(hessian)) + float(np.sum(others)) / at.size
+        typical = float(np.mean(hessian)) - at.added + float(np.sum(others)) / at.size
+        typical = typical if typical > 0.0 else 1.0  # nothing but equalities
         if split:
             apart = equal | (sizes > HEAVY * typical)
         weights = np.where(apart, np.where(equal, 1.0, HEAVY) * typical / norms, weights)
