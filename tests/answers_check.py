@@ -48,9 +48,10 @@ class Outcome:
 
 def solve(case: answers.Case) -> Any:
     """The result, floating-point errors and warnings being exceptions."""
+    arguments = {**case.arguments, **gap_of(case)}
     with warnings.catch_warnings(), np.errstate(all="raise", under="ignore"):
         warnings.simplefilter("error")
-        return quadsense.solve(case.U, case.b, **case.arguments, **gap_of(case))
+        return quadsense.solve(case.U, case.b, **arguments)
 
 
 def gap_of(case: answers.Case) -> dict[str, float]:
@@ -214,14 +215,16 @@ def verified(case: answers.Case, result: Any) -> Findings:
         return []
     findings = []
     tolerance = {k: v for k, v in case.question.items() if k in ("delta", "rtol", "bounds")}
-    if not result.certificate.verify(case.U, case.b, **tolerance):
-        findings.append(f"fresh certificate not verified: {result.status}")
+    for name, held in (("certificate", result.certificate), ("result", result)):
+        if not held.verify(case.U, case.b, **tolerance):
+            findings.append(f"fresh {name} not verified: {result.status}")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "r.npz"
         result.save(path)
         again = quadsense.load_result(path)
-    if not again.certificate.verify(case.U, case.b, **tolerance):
-        findings.append(f"loaded certificate not verified: {result.status}")
+    for name, held in (("certificate", again.certificate), ("result", again)):
+        if not held.verify(case.U, case.b, **tolerance):
+            findings.append(f"loaded {name} not verified: {result.status}")
     for name in ("status", "prefer", "objective", "objective_bounds", "optimal"):
         if repr(getattr(result, name)) != repr(getattr(again, name)):
             findings.append(f"a file loses {name}")
