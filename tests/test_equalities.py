@@ -137,19 +137,21 @@ def test_units_of_equalities_scale_with_the_rows(rng):
     np.testing.assert_allclose(one.unit_ends.grain[:4], EXACTNESS * EPS * 3, rtol=1e-12)
 
 
-@pytest.mark.parametrize("factor", [False, True])
+@pytest.mark.parametrize("factor", [False, True, "signs"])
 @pytest.mark.parametrize("complex_", [False, True])
 def test_a_last_step_reaches_the_equalities_and_hardly_moves(rng, complex_, factor):
     n, m = 6, 10
     U, X = gaussian_rows(rng, m, n, complex_), gaussian_rows(rng, n, 4, complex_)
-    A = X @ X.conj().T
+    signs = np.array([1.0, -1.0, 1.0, -1.0]) if factor == "signs" else np.ones(4)
+    A = (X * signs) @ X.conj().T
     data = Measurements(U, readings(U, A), delta=np.where(np.arange(m) < 4, 0.0, 1e-2))
     near = X + 1e-4 * gaussian_rows(rng, n, 4, complex_)
-    start = SensedMatrix.from_factor(near)
+    start = SensedMatrix.from_factor(near, signs if factor == "signs" else None)
     start = start if factor else SensedMatrix.from_dense(np.asarray(start))
     rows, ends = data.unit_rows, data.unit_ends
     found = nearest_exact(rows, ends, start)
-    assert (found.factor is not None) == factor
+    assert (found.factor is not None) == bool(factor)
+    assert (found.signs is not None) == (factor == "signs")
     assert np.abs(readings(U, np.asarray(found)) - readings(U, A))[:4].max() < 1e-12
     moved = np.linalg.norm(np.asarray(found) - np.asarray(start))
     assert 1e-6 < moved < 1e-2

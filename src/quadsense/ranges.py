@@ -25,13 +25,13 @@ from quadsense.extremes import Extreme, Extremes
 from quadsense.measurements import Measurements
 from quadsense.proofs.infeasible import check_infeasible
 from quadsense.proofs.objective import Bound, objective_bound
-from quadsense.proofs.rays import is_ray, unseen_directions, unseen_vectors
+from quadsense.proofs.rays import is_ray, led_away, unseen_directions, unseen_vectors
 from quadsense.typing import is_whole
 from quadsense.verification import Check, Verification
 
-FIRST_SHARE, NEXT_SHARE, ROUNDS = 0.1, 1e-3, 3
-"""Shares of the allowed gap to which the kernel goes at first and then, where what rounding takes
-beside it is too much; and how often."""
+FIRST_SHARE, NEXT_SHARE, LAST_SHARE = 0.1, 1e-3, 1e-8
+"""Shares of the allowed gap to which the kernel goes at first, of that where rounding takes too
+much beside it, and at last."""
 
 SKEW = 1e-8
 """Largest part of C by which it may differ from its conjugate transpose, as rounding does."""
@@ -245,32 +245,63 @@ def ranges(
         dual[suspects[0]] = 1.0
         raise NothingFits(f"row {suspects[0]} of zeros cannot read what it must", dual)
     finder = Extremes(data, psd, fit)
-    found = [_ranged(data, C, psd, gap, finder) for C in matrices]
+    found = _all(data, matrices, psd, gap, finder)
     if finder.fit is None:
         _refuse(data, psd, finder, otherwise)
-        fits = finder.fit  # found after all: the kernel may not have ended inside
-        found = [_with_fit(each, fits) for each in found] if fits is not None else found
+        if finder.fit is not None:  # found after all: some proofs need one
+            found = _all(data, matrices, psd, gap, finder)
     return [replace(each, relaxed=relaxed, set_aside=aside) for each in found]
 
 
-def _ranged(data: Measurements, C: Array, psd: bool, gap: float, finder: Extremes) -> Interval:
-    """The range of one ``<C, A>``, improved while it is too wide and that helps."""
+def _all(
+    data: Measurements, matrices: list[Array], psd: bool, gap: float, finder: Extremes
+) -> list[Interval]:
+    """The range of every C: of all at once where they are small, else of one after the other."""
+    quick = finder.at_once(matrices, FIRST_SHARE * gap)
+    return [
+        _ranged(data, C, psd, gap, finder, pair) for C, pair in zip(matrices, quick, strict=True)
+    ]
+
+
+def _ranged(
+    data: Measurements,
+    C: Array,
+    psd: bool,
+    gap: float,
+    finder: Extremes,
+    pair: list[Extreme] | None,
+) -> Interval:
+    """The range of one ``<C, A>``: of a pair of extremes, or by the kernel while that helps."""
     if finder.nothing_asks:
         finder.fit = SensedMatrix.from_dense(np.zeros_like(C))
         nothing = np.zeros(data.m)
         ends = [Extreme(nothing, np.zeros_like(C), None) for _ in range(2)]
         return _interval(data, C, psd, ends, finder)
-    runs, share, found = finder.runs(C), FIRST_SHARE * gap, None
-    for _ in range(ROUNDS):
+    if pair is not None:
+        found = _interval(data, C, psd, pair, finder)
+        if _is_narrow(found, gap):
+            return found
+    runs, share = finder.runs(C), FIRST_SHARE * gap
+    while True:
         finder.improve(runs, share)
         found = _interval(data, C, psd, [finder.extreme(run) for run in runs], finder)
-        width = found.upper_found - found.lower_found
-        over = found.width - width  # NaN where an end is not known, infinite, or no fit is
-        if over <= gap * width or all(run.stuck for run in runs):
-            break
+        if _is_narrow(found, gap) or all(run.stuck for run in runs) or share < LAST_SHARE:
+            return found
         share *= NEXT_SHARE
-    assert found is not None
-    return found
+
+
+def _is_narrow(found: Interval, gap: float) -> bool:
+    """Whether each end is as near to a fit as was asked, or proved infinite."""
+    width = found.upper_found - found.lower_found
+    for end, value, ray in (
+        (found.lower, found.lower_found, found.lower_ray),
+        (found.upper, found.upper_found, found.upper_ray),
+    ):
+        size = abs(value) + 1e-3 * float(np.linalg.norm(found.C))
+        # Not so where there is no fit, for NaN.
+        if ray is None and not abs(end - value) <= gap * min(width, size):
+            return False
+    return True
 
 
 def _refuse(
@@ -308,8 +339,8 @@ def _interval(
         bound, ray = Bound(-math.inf, ""), None
         if extreme.dual is not None:
             bound = objective_bound(data, question, extreme.dual, size=size)
-        if bound.value == -math.inf or bound.condition:
-            ray = _ray(data, question, extreme)
+        if (bound.value == -math.inf or bound.condition) and fit is not None:
+            ray = _ray(data, question, extreme, fit)
             bound = bound if ray is None else Bound(-math.inf, "")
         ends[name] = sign * bound.value
         ends[f"{name}_condition"] = bound.condition
@@ -319,35 +350,24 @@ def _interval(
     return Interval(**ends, C=C, psd=psd)
 
 
-def _with_fit(found: Interval, matrix: SensedMatrix) -> Interval:
-    """The same with a fit where there was none: no end leans on one."""
-    fit = to_numpy(matrix.to_dense())
-    value = float(np.vdot(found.C, fit).real)
-    known: dict[str, Any] = {}
-    for name in ("lower", "upper"):
-        if getattr(found, f"{name}_fit") is None:
-            known |= {f"{name}_fit": fit, f"{name}_found": value}
-    return replace(found, **known)
-
-
-def _ray(data: Measurements, question: Question, extreme: Extreme) -> Array | None:
+def _ray(data: Measurements, question: Question, extreme: Extreme, fit: Array) -> Array | None:
     """A direction that proves that there is no lower end."""
     C = np.asarray(question.C)
     rays = (unseen_vectors if question.psd else unseen_directions)(data, question, C)
     if extreme.ray is not None and not question.psd:
-        rays = itertools.chain(rays, [extreme.ray])
-    return next((ray for ray in rays if is_ray(data, question, ray)), None)
+        rays = itertools.chain(rays, led_away(data, question, extreme.ray))
+    return next((ray for ray in rays if is_ray(data, question, ray, fit)), None)
 
 
 def _checked(
     name: str, end: _End, data: Measurements, question: Question, sign: float
 ) -> list[Check]:
     """What is stated of one end, as that of a lower one."""
-    checks, size = [], 0.0
+    checks, size, fits = [], 0.0, False
     C = np.asarray(question.C)
     if end.fit is not None:
         shaped = np.shape(end.fit) == C.shape and bool(np.isfinite(end.fit).all())
-        value, fits = math.nan, False
+        value = math.nan
         if shaped:
             fits = is_fit(data, end.fit, question.psd)
             value, size = float(np.vdot(C, end.fit).real), float(np.linalg.norm(end.fit))
@@ -357,9 +377,11 @@ def _checked(
     else:
         checks.append(Check(f"no {name} value found", math.isnan(end.found)))
     if end.ray is not None:
-        proved = end.bound == -math.inf and end.fit is not None
+        proved = end.bound == -math.inf and fits
         shaped = np.shape(end.ray) in (C.shape, C.shape[:1])
-        proved = proved and shaped and is_ray(data, question, np.asarray(end.ray))
+        proved = (
+            proved and shaped and is_ray(data, question, np.asarray(end.ray), np.asarray(end.fit))
+        )
         checks.append(Check(f"no {name} end exists", proved))
     elif end.dual is None:
         checks.append(Check(f"{name} end not known", end.bound == -math.inf))

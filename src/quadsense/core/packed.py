@@ -7,6 +7,7 @@ sqrt(2) times the imaginary ones: N numbers in all, n(n+1)/2 or n^2.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -28,24 +29,30 @@ def size_of(n: int, is_complex: bool) -> int:
     return n * n if is_complex else n * (n + 1) // 2
 
 
+@lru_cache(maxsize=64)
+def upper(n: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Indices above the diagonal, by rows; kept, for small matrices are packed often."""
+    return np.triu_indices(n, 1)
+
+
 def pack(A: Array) -> Vector:
     """Stack a symmetric or Hermitian matrix into a real vector."""
-    upper = A[np.triu_indices(len(A), 1)]
-    parts = [A.diagonal().real, SQRT2 * upper.real]
+    above = A[upper(len(A))]
+    parts = [A.diagonal().real, SQRT2 * above.real]
     if np.iscomplexobj(A):
-        parts.append(SQRT2 * upper.imag)
+        parts.append(SQRT2 * above.imag)
     return np.asarray(np.concatenate(parts), dtype=np.float64)
 
 
 def unpack(x: Vector, n: int, dtype: npt.DTypeLike) -> Array:
     """The matrix whose `pack` is x, in the given dtype."""
     A = np.zeros((n, n), dtype=dtype)
-    upper = np.triu_indices(n, 1)
-    count = upper[0].size
+    above = upper(n)
+    count = above[0].size
     values: Array = x[n : n + count] / SQRT2
     if np.iscomplexobj(A):
         values = values + 1j * (x[n + count :] / SQRT2)
-    A[upper] = values
+    A[above] = values
     A += A.conj().T
     A[np.diag_indices(n)] = x[:n]
     return A
@@ -135,7 +142,7 @@ def adjoint(U: Array, y: Vector) -> Vector:
 
 def pair_products(values: Vector, dtype: npt.DTypeLike) -> Vector:
     """``values_j values_k`` for every entry of a `pack` of matrices of that dtype."""
-    j, k = np.triu_indices(len(values), 1)
+    j, k = upper(len(values))
     pairs = values[j] * values[k]
     repeats = [pairs, pairs] if np.issubdtype(dtype, np.complexfloating) else [pairs]
     return np.concatenate([values**2, *repeats])

@@ -41,8 +41,8 @@ LOST = 1e-14
 def nearest_exact(rows: Sensing, ends: Ends, matrix: SensedMatrix) -> SensedMatrix | None:
     """A matrix near this one that meets the equalities, as well as float64 can; None: not known.
 
-    A symmetric A moves by ``F_E*(K_E^-1 r)``, the least that does it; ``A = X X*`` by
-    ``X + sum_j lam_j F_j X`` (``A = X S X*``: ``... F_j X S``), so that it keeps its rank and signs.
+    A symmetric A moves by ``F_E*(K_E^-1 r)``, the least that does it; ``A = X S X*`` by
+    ``X + sum_j lam_j F_j X S``, so that it keeps its rank and its signs.
 
     Parameters
     ----------

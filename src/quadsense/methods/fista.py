@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from quadsense.arrays import Array, Vector, to_numpy
 from quadsense.core.matrix import SensedMatrix
 from quadsense.methods.base import COLD, Problem, Warm
-from quadsense.methods.squares import phases
+from quadsense.methods.squares import hinge, phases
 from quadsense.methods.squares.measure import judge_of
 from quadsense.methods.squares.program import Program, prepare
 from quadsense.methods.squares.state import Stage, State, Verdict
@@ -16,31 +18,36 @@ from quadsense.methods.traits.fista import FistaTraits
 from quadsense.vocabulary import Claim, because
 
 
+@dataclass(frozen=True)
 class FistaProgram:
-    """The problem, and the question brought to one scale; None where it is not of this kind."""
+    """The problem, and its question brought to one scale: of either kind, or None of another."""
 
-    def __init__(self, problem: Problem, inner: Program | None) -> None:
-        self.problem, self.inner = problem, inner
+    problem: Problem
+    squares: Program | None
+    misses: hinge.Program | None
 
 
 class Fista(FistaTraits, Stepped):
     """FISTA on the positive semidefinite cone or those of one trace; ADMM where ends bind.
 
     The normal matrix is formed once. Without a cone it is factored, and rows are held at the ends
-    that bind. See `squares.phases`.
+    that bind. See `squares.phases`. Squared misses of intervals, where few of many rows are missed,
+    are the affair of `squares.hinge`.
     """
 
     def prepare(self, problem: Problem) -> FistaProgram:
         """The question on unit rows, over powers of two, and the normal matrix."""
         with np.errstate(under="ignore"):
-            return FistaProgram(problem, prepare(problem))
+            return FistaProgram(problem, prepare(problem), hinge.prepare(problem))
 
-    def start(self, program: FistaProgram, warm: Warm = COLD) -> State:
+    def start(self, program: FistaProgram, warm: Warm = COLD) -> State | hinge.State:
         """Least squares without the cone, brought into it; else A_1, or what came before."""
-        inner = program.inner
-        if inner is None:
-            return State(Stage.DIRECT, Verdict.STALLED)
         with np.errstate(under="ignore"):
+            inner = program.squares
+            if program.misses is not None:
+                return hinge.start(program.misses)
+            if inner is None:
+                return State(Stage.DIRECT, Verdict.STALLED)
             cone, near = inner.cone, start_matrix(program.problem)
             if warm.fit is not None and cone.psd:
                 near = to_numpy(warm.fit.to_dense())
@@ -48,58 +55,74 @@ class Fista(FistaTraits, Stepped):
 
     def stride(self, program: FistaProgram) -> int:
         """Steps worth some milliseconds."""
-        if program.inner is None or not program.inner.cone.psd:
+        if program.squares is None or not program.squares.cone.psd:
             return 1
-        cost = program.inner.cost
+        cost = program.squares.cost
         product = 2.0 * cost.cone.size**2 if cost.formed else 2.0 * cost.product_flops
         return max(1, min(20, int(5e7 / (product + cost.cone.flops))))
 
-    def advance(self, program: FistaProgram, state: State, steps: int) -> State:
+    def advance(
+        self, program: FistaProgram, state: State | hinge.State, steps: int
+    ) -> State | hinge.State:
         """At most so many steps on."""
-        if program.inner is None:
-            return state
         with np.errstate(under="ignore"):
-            return phases.advance(program.inner, state, steps)
+            if isinstance(state, hinge.State):
+                assert program.misses is not None
+                return hinge.advance(program.misses, state, steps)
+            if program.squares is None:
+                return state
+            return phases.advance(program.squares, state, steps)
 
-    def correct(self, program: FistaProgram, state: State, z: Array, goal: float) -> State:
+    def correct(
+        self, program: FistaProgram, state: State | hinge.State, z: Array, goal: float
+    ) -> State | hinge.State:
         """Further inside the intervals."""
-        assert program.inner is not None
+        if isinstance(state, hinge.State):
+            return hinge.tightened(state)
+        assert program.squares is not None
         with np.errstate(under="ignore"):
-            return phases.tightened(program.inner, state)
+            return phases.tightened(program.squares, state)
 
-    def claim(self, program: FistaProgram, state: State) -> Claim | None:
+    def claim(self, program: FistaProgram, state: State | hinge.State) -> Claim | None:
         """Met or optimal to the gap; else another method is to look."""
         if state.verdict is Verdict.OPEN:
             return None
         if state.verdict is Verdict.STALLED:
             return Claim("stalled", because("gap_open"))
-        if program.problem.target:
+        if program.problem.target and not (isinstance(state, hinge.State) and state.cost > 0.0):
             return Claim("met")
         return Claim("optimal", dual=self.dual(program, state))
 
-    def dual(self, program: FistaProgram, state: State) -> Vector | None:
+    def dual(self, program: FistaProgram, state: State | hinge.State) -> Vector | None:
         """y of the last point that was evaluated from the rows."""
-        inner = program.inner
-        if inner is None or state.point is None or not np.isfinite(state.judged.gap):
-            return None
         with np.errstate(under="ignore"):
+            if isinstance(state, hinge.State):
+                assert program.misses is not None
+                return hinge.dual(program.misses, state)
+            inner = program.squares
+            if inner is None or state.point is None or not np.isfinite(state.judged.gap):
+                return None
             judge = judge_of(inner)
             return judge.dual(state.point.values, state.rows, state.mu, state.judged)
 
-    def matrix(self, program: FistaProgram, state: State) -> SensedMatrix:
+    def matrix(self, program: FistaProgram, state: State | hinge.State) -> SensedMatrix:
         """``X X*``, or A itself where there is no cone."""
-        problem, inner = program.problem, program.inner
-        if inner is None or state.point is None:
-            return self.first(problem)
+        problem = program.problem
         with np.errstate(under="ignore"):
+            if isinstance(state, hinge.State):
+                assert program.misses is not None
+                X = np.sqrt(program.misses.scale) * np.linalg.cholesky(state.A)
+                return SensedMatrix.from_factor(own(problem, X))
+            inner = program.squares
+            if inner is None or state.point is None:
+                return self.first(problem)
             if not inner.cone.psd:
-                return SensedMatrix.from_dense(
-                    own(problem, inner.scale * inner.cone.unpack(state.point.x))
-                )
-            X = state.factor
-            if X is None or state.verdict is not Verdict.OPTIMAL:
-                X = phases.factor_of(inner, state.point.x)
-            return SensedMatrix.from_factor(own(problem, np.sqrt(inner.scale) * X))
+                A = inner.scale * inner.cone.unpack(state.point.x)
+                return SensedMatrix.from_dense(own(problem, A))
+            found = state.factor
+            if found is None or state.verdict is not Verdict.OPTIMAL:
+                found = phases.factor_of(inner, state.point.x)
+            return SensedMatrix.from_factor(own(problem, np.sqrt(inner.scale) * found))
 
     def first(self, problem: Problem) -> SensedMatrix:
         """A = 0 in the cone, else A_1."""

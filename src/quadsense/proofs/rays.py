@@ -22,17 +22,26 @@ from quadsense.measurements import Measurements
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
 from quadsense.proofs.conjugates import shifted
-from quadsense.proofs.reach import seen_columns, smallest_of_gram
+from quadsense.proofs.reach import smallest_of_gram
 from quadsense.proofs.rounding import gamma
 
 Matrix = npt.NDArray[Any]
+
+COUPLED = 1e-8
+"""``||A C x||`` beside its parts from which it is no rounding."""
+
+LITTLE = (0.0, 1e-6, 1e-4, 1e-2, 0.05)
+"""Readings of a unit direction that may be meant to be 0."""
+
+FLAT = 1e-7
+"""Reading of a direction, beside its size, that is taken for 0."""
 
 DROPPED = 1e-10
 """Singular values of rows below this share of the largest are taken for rounding."""
 
 
-def is_ray(data: Measurements, question: Question, ray: Matrix) -> bool:
-    """Whether `ray` proves that ``<C, A>`` has no lower end, if anything fits at all.
+def is_ray(data: Measurements, question: Question, ray: Matrix, fit: Matrix) -> bool:
+    """Whether `ray` proves that ``<C, A>`` has no lower end.
 
     Parameters
     ----------
@@ -41,6 +50,10 @@ def is_ray(data: Measurements, question: Question, ray: Matrix) -> bool:
         With rows "within" and the C in question, in the user's scaling.
     ray : ndarray of shape (n, n) or (n,)
         M, symmetric; or x, which stands for ``x x*``: the only kind for positive semidefinite A.
+        Where x is a coordinate that nothing sees, and ``x* C x = 0``, fits go on as
+        ``(I + t x w*) A (I + t w x*)``, ``w = -A C x``, and ``<C, A>`` falls with t.
+    fit : ndarray of shape (n, n)
+        An A that fits.
     """
     if not np.isfinite(ray).all():
         return False
@@ -53,36 +66,52 @@ def is_ray(data: Measurements, question: Question, ray: Matrix) -> bool:
             return False
         ray = ray / size
         if ray.ndim == 1:
-            return _is_vector(F, scaled, live, ray)
+            unbound = question.psd and _is_coordinate(F, scaled, live, ray, fit)
+            return unbound or _is_vector(F, scaled, live, ray)
         return not question.psd and _is_matrix(F, scaled, live, ray)
 
 
 def _is_matrix(F: Sensing, question: Question, live: npt.NDArray[np.bool_], M: Matrix) -> bool:
-    """Symmetric: rows of two ends must read 0, the others lead away from their end."""
+    """Symmetric: rows of two ends must read 0, the others lead away from their end, or read 0."""
     upper, lower = question.hi < np.inf, question.lo > -np.inf
     M = 0.5 * (M + M.conj().T)
-    sees = live & _sees(F, M)
-    two = np.flatnonzero(upper & lower & sees)
-    one = np.flatnonzero((upper ^ lower) & sees)
+    pattern = M != 0.0
+    asks = live & (upper | lower) & _sees(F, pattern)
     size = float(np.linalg.norm(M)) * (1.0 + gamma(F.n * F.n + 8.0))
     v = F.forward(M)
     error = (8.0 * gamma(2.0 * F.n + 32.0) + 8.0 * F.rounding) * size * F.masses
     if isinstance(F, Mixed):
         error += 8.0 * gamma(F.longest + 16.0) * size * F.masses
-    moved = 0.0
-    if two.size:
-        if not isinstance(F, Mixed):  # the same row twice says nothing more
-            _, first = np.unique(to_numpy(F.take_unit(two)), axis=0, return_index=True)
-            two = np.sort(two[first])
-        sigma = smallest_of_gram(F if two.size == F.m else F.only(two))
-        if sigma == 0.0:
-            return False
-        length = float(np.linalg.norm(np.abs(v[two]) + error[two]))
-        moved = length / sigma * (1.0 + gamma(two.size + 16.0))
-    away = np.where(upper, v, -v)[one] + error[one] + F.masses[one] * moved * (1.0 + 1e-9)
-    if np.any(away > 0.0):
-        return False
-    return _falls(question.C, F, M, size, moved)
+    two = upper & lower
+    flat = np.abs(v) <= FLAT * size * F.masses
+    for held in (asks, asks & two, asks & (two | flat)):
+        moved = _correction(F, held, v, error, pattern)
+        others = asks & ~held
+        away = np.where(upper, v, -v) + error + F.masses * moved * (1.0 + 1e-9)
+        if not np.any(others & ~(away <= 0.0)) and _falls(question.C, F, M, size, moved):
+            return True
+    return False
+
+
+def _correction(
+    F: Sensing,
+    held: npt.NDArray[np.bool_],
+    v: Vector,
+    error: Vector,
+    pattern: npt.NDArray[np.bool_],
+) -> float:
+    """How far an M' of the same pattern is, at most, that these rows read exactly 0 of."""
+    index = np.flatnonzero(held)
+    if not index.size:
+        return 0.0
+    if not isinstance(F, Mixed):  # the same row twice says nothing more
+        _, first = np.unique(to_numpy(F.take_unit(index)), axis=0, return_index=True)
+        index = np.sort(index[first])
+    sigma = smallest_of_gram(F if index.size == F.m else F.only(index), pattern)
+    if sigma == 0.0:
+        return math.inf
+    length = float(np.linalg.norm(np.abs(v[index]) + error[index]))
+    return length / sigma * (1.0 + gamma(index.size + 16.0))
 
 
 def _is_vector(F: Sensing, question: Question, live: npt.NDArray[np.bool_], x: Matrix) -> bool:
@@ -103,11 +132,34 @@ def _is_vector(F: Sensing, question: Question, live: npt.NDArray[np.bool_], x: M
     return _falls(question.C, F, np.outer(x, x.conj()), size * size, spread)
 
 
-def _sees(F: Sensing, M: Matrix) -> npt.NDArray[np.bool_]:
-    """Which rows do not read exactly 0 of M because one or the other is 0 in every term."""
-    pattern = (M != 0.0).astype(np.float64)
+def _is_coordinate(
+    F: Sensing, question: Question, live: npt.NDArray[np.bool_], x: Matrix, fit: Matrix
+) -> bool:
+    """Whether x is a coordinate that is 0 in all rows that ask, C has it, but not its square."""
+    k = np.flatnonzero(x)
+    if k.size != 1 or isinstance(question.C, float) or question.C[k[0], k[0]] != 0.0:
+        return False
+    asks = np.flatnonzero(live & ((question.hi < np.inf) | (question.lo > -np.inf)))
+    if np.any(_used_rows(F, asks)[:, k[0]] != 0.0):
+        return False
+    column = np.asarray(question.C)[:, k[0]]
+    fall = float(np.linalg.norm(fit @ column))
+    return fall > COUPLED * float(np.linalg.norm(fit)) * float(np.linalg.norm(column))
+
+
+def _used_rows(F: Sensing, index: npt.NDArray[np.intp]) -> npt.NDArray[Any]:
+    """The rows that some readings take, dense."""
+    if isinstance(F, Mixed):
+        used = np.flatnonzero(np.asarray((F.weights[index] != 0).sum(axis=0)))
+        return np.asarray(to_numpy(F.raw.take_unit(used)))
+    return np.asarray(to_numpy(F.take_unit(index)))
+
+
+def _sees(F: Sensing, pattern: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Which rows may read other than 0 of matrices of a pattern; of the others every term is 0."""
+    ones = pattern.astype(np.float64)
     parts = [
-        np.any(((rows != 0.0).astype(np.float64) @ pattern) * (rows != 0.0) > 0.0, axis=1)
+        np.any(((rows != 0.0).astype(np.float64) @ ones) * (rows != 0.0) > 0.0, axis=1)
         for rows in (to_numpy(block) for _, block in F.raw.blocks())
     ]
     seen = np.concatenate(parts)
@@ -129,12 +181,9 @@ def _falls(C: Any, F: Sensing, M: Matrix, size: float, moved: float) -> bool:
 
 def _seen_rows(F: Sensing, question: Question, live: npt.NDArray[np.bool_]) -> npt.NDArray[Any]:
     """Rows that a positive semidefinite direction must not be seen by, each once."""
-    if isinstance(F, Mixed):
-        asks = live & ((question.hi < np.inf) | (question.lo > -np.inf))
-        used = np.flatnonzero(np.asarray((F.weights[np.flatnonzero(asks)] != 0).sum(axis=0)))
-        rows = to_numpy(F.raw.take_unit(used))
-    else:
-        rows = to_numpy(F.take_unit(np.flatnonzero(live & (question.hi < np.inf))))
+    above = live & (question.hi < np.inf)
+    asks = above | (live & (question.lo > -np.inf)) if isinstance(F, Mixed) else above
+    rows = _used_rows(F, np.flatnonzero(asks))
     return np.unique(rows, axis=0) if len(rows) else rows
 
 
@@ -163,21 +212,50 @@ def unseen_directions(data: Measurements, question: Question, C: Matrix) -> Iter
         yield -C
         return
     rows = F if asks.size == F.m else F.only(asks)
-    seen = seen_columns(rows)
-    outside = np.where(np.outer(seen, seen), 0.0, -C)
-    if outside.any():
-        yield outside
-    y = _least_squares(rows, to_numpy(rows.forward(C)))
-    rest = -C + to_numpy(rows.adjoint(y))
-    again = _least_squares(rows, to_numpy(rows.forward(rest)))
-    rest = rest - to_numpy(rows.adjoint(again))
-    if float(np.linalg.norm(rest)) > 1e-7 * float(np.linalg.norm(C)):
+    seen = _coordinates(rows)
+    for pattern in (~np.outer(seen, seen), np.ones(C.shape, bool)):
+        sees = np.flatnonzero(_sees(rows, pattern))
+        some = rows if sees.size == rows.m else rows.only(sees)
+        rest = np.where(pattern, -C, 0.0)
+        for _ in range(2 if some.m else 0):  # once leaves rounding of the size of what goes
+            y = _least_squares(some, pattern, to_numpy(some.forward(rest)))
+            rest = rest - np.where(pattern, to_numpy(some.adjoint(y)), 0.0)
+        if float(np.linalg.norm(rest)) > 1e-7 * float(np.linalg.norm(C)):
+            yield rest
+
+
+def led_away(data: Measurements, question: Question, A: Matrix) -> Iterator[Matrix]:
+    """Yield directions near that of a large A, of which rows that read little read 0."""
+    F = data.unit_rows.on_numpy()
+    upper, lower = question.hi < np.inf, question.lo > -np.inf
+    size = float(np.linalg.norm(A))
+    if not (size > 0.0 and np.isfinite(size)):
+        return
+    v = np.abs(to_numpy(F.forward(A / size)))
+    for little in LITTLE:
+        held = np.flatnonzero((upper & lower) | ((upper | lower) & (v <= little)))
+        rest = A / size
+        if held.size:
+            some, whole = F.only(held), np.ones(A.shape, bool)
+            for _ in range(2):
+                y = _least_squares(some, whole, to_numpy(some.forward(rest)))
+                rest = rest - to_numpy(some.adjoint(y))
         yield rest
 
 
-def _least_squares(F: Sensing, v: Vector) -> Vector:
-    """y of least norm with ``F F*(y) = v``, as near as there is."""
-    K = F.gram()
+def _coordinates(F: Sensing) -> npt.NDArray[np.bool_]:
+    """Coordinates that more than a few rows see: there may be more rows than they can tell."""
+    counts = sum(np.sum(to_numpy(rows) != 0.0, axis=0) for _, rows in F.raw.blocks())
+    return np.asarray(counts > 0.5 * np.max(counts))
+
+
+def _least_squares(F: Sensing, pattern: npt.NDArray[np.bool_], v: Vector) -> Vector:
+    """y of least norm whose ``F*(y)``, where the pattern is, reads v, as near as there is."""
+    if pattern.all():
+        K = F.gram()
+    else:
+        rows = [np.where(pattern, to_numpy(F.adjoint(e)), 0.0).ravel() for e in np.eye(F.m)]
+        K = (np.array(rows) @ np.array(rows).conj().T).real
     values, vectors = np.linalg.eigh(K)
     keep = values > DROPPED * values[-1]
     V = vectors[:, keep]
@@ -201,3 +279,7 @@ def unseen_vectors(data: Measurements, question: Question, C: Matrix) -> Iterato
             values, vectors = np.linalg.eigh(null.conj().T @ C @ null)
             if values[0] < -1e-9 * float(np.linalg.norm(C)):
                 yield np.asarray(null @ vectors[:, 0])
+    asks = np.flatnonzero(live & ((question.hi < np.inf) | (question.lo > -np.inf)))
+    unseen = ~np.any(_used_rows(F, asks) != 0.0, axis=0) if asks.size else np.ones(F.n, bool)
+    for k in np.flatnonzero(unseen & (np.diagonal(C) == 0.0) & np.any(C != 0.0, axis=0)):
+        yield unit[:, k]

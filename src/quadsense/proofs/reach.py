@@ -24,6 +24,9 @@ from quadsense.proofs.symmetric import SHARES, norm_limit, smallest_singular_val
 DENSE_ROWS = 4000
 """Rows up to which K is formed for a bound on those matrices that it sees."""
 
+MASKED_ENTRIES = 2e7
+"""Of all rows as matrices, up to which these are formed."""
+
 
 def seen_columns(F: Sensing) -> npt.NDArray[np.bool_]:
     """Coordinates in which some row is not exactly 0."""
@@ -101,17 +104,28 @@ def norm_taken(F: Sensing, question: Question, size: float, upper: float) -> flo
     return max(norm_limit(F, ends), 10.0 * size)
 
 
-def smallest_of_gram(F: Sensing) -> float:
-    """Proved s with ``||F(A)|| >= s ||A||_F`` for every A in the span of the rows; 0.0: none."""
+def smallest_of_gram(F: Sensing, pattern: npt.NDArray[np.bool_] | None = None) -> float:
+    """Proved s with ``||F(A)|| >= s ||A||_F`` for every A in the span of the rows; 0.0: none.
+
+    With a `pattern`, (n, n), all matrices are taken to be 0 where it is False.
+    """
     m = F.m
     if m > min(F.unknowns, DENSE_ROWS):
         return 0.0
-    K = F.gram_triangle()
     masses = F.masses
     trace = math.fsum(masses * masses) * (1.0 + gamma(2.0 * F.n + 64.0))
     inner = 8.0 * gamma(2.0 * F.n + 16.0) + 16.0 * F.rounding
     if isinstance(F, Mixed):
         inner += 8.0 * gamma(2.0 * F.longest + 16.0)
+    if pattern is None or pattern.all():
+        K = F.gram_triangle()
+    else:
+        if m * float(F.n) ** 2 > MASKED_ENTRIES:
+            return 0.0
+        parts = np.stack([np.where(pattern, to_numpy(F.adjoint(e)), 0.0) for e in np.eye(m)])
+        flat = parts.reshape(m, -1)
+        K = np.asfortranarray((flat @ flat.conj().T).real)
+        inner += 8.0 * gamma(float(F.n) ** 2 + 16.0)
     error = inner * trace + factorisation_error(m, trace)
     raised = K.copy(order="F")
     raised[np.diag_indices(m)] += error

@@ -1,4 +1,4 @@
-"""The sensing map and the matrix part of the Hessian in coordinates in which the latter is diagonal.
+"""The sensing map and the matrix part of the Hessian, in coordinates in which that is diagonal.
 
 Over all symmetric matrices these are the given ones, or without a quadratic term, where A is held
 by the rows alone, those of what the rows see. Over the cone they are those of the
@@ -38,7 +38,7 @@ class Coordinates(Protocol):
     n: int
     size: int
     dtype: npt.DTypeLike
-    hessian: Array | float
+    hessian: Any
     """Entries of the matrix part, (n, n), or one number for all; above 0."""
     added: float
     """How much of that is regularisation, for refinement to take off."""
@@ -122,7 +122,7 @@ class Plain:
     def gram(self) -> Real:
         """``K/h``."""
         if "K" not in self._kept:
-            self._kept["K"] = np.asarray(self.F.gram())
+            self._kept["K"] = _gram(self.F)
         return np.asarray(self._kept["K"] / self.hessian)
 
     def normal(self, weights: Real) -> Real:
@@ -180,6 +180,11 @@ class Seen(Plain):
         return inner_upper(self._seen[0] * np.sqrt(weights)[:, None])
 
 
+def _gram(F: Sensing) -> Real:
+    """Return K, also where there are no rows."""
+    return np.asarray(F.gram()) if F.m else np.zeros((0, 0))
+
+
 def _seen(F: Sensing) -> tuple[Real, Index] | None:
     """Return L and its pivots; None where the rows see everything, and are at least as many."""
     if F.m >= F.unknowns:
@@ -187,7 +192,7 @@ def _seen(F: Sensing) -> tuple[Real, Index] | None:
         pivots = np.abs(np.diagonal(upper))
         if info == 0 and bool(np.min(pivots) > CLEAR * np.max(pivots)):
             return None
-    K = np.ascontiguousarray(F.gram())
+    K = np.ascontiguousarray(_gram(F))
     tolerance = float(np.max(np.diagonal(K), initial=0.0)) * max(F.m, F.unknowns) * 1e-15
     L, order = pivoted(K, tolerance)
     return L, order[: L.shape[1]]

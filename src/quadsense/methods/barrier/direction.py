@@ -19,6 +19,10 @@ LIFT = 1e-14
 """Without a quadratic term, the share of the largest weight that is added as regularisation."""
 
 
+LOST = 0.5
+"""Share of what the products say of S below which it is lost in rounding."""
+
+
 def hermitian(B: Array) -> Array:
     """Return the Hermitian part."""
     return np.asarray(0.5 * (B + B.conj().T))
@@ -39,13 +43,15 @@ class Cone:
     Attributes
     ----------
     d : ndarray, shape (n,)
-    G : ndarray, shape (n, n)
+    G, back : ndarray, shape (n, n)
+        G and ``G^-*``.
     turn : ndarray, shape (n, n), or None
         Orthogonal: coordinates of the system are those of ``G turn``.
     """
 
     d: Vector
     G: Array
+    back: Array
     turn: Array | None
 
     @classmethod
@@ -54,10 +60,10 @@ class Cone:
         assert point.S is not None and point.X is not None
         look(30.0 * float(len(point.A)) ** 3)
         lower = sl.cholesky(point.S, lower=True, check_finite=False)
-        _, d, right = sl.svd(lower.conj().T @ point.X, check_finite=False)
-        G = (point.X @ right.conj().T) / np.sqrt(d)
+        left, d, right = sl.svd(lower.conj().T @ point.X, check_finite=False)
+        G, back = (point.X @ right.conj().T) / np.sqrt(d), (lower @ left) / np.sqrt(d)
         turn = np.linalg.eigh(hermitian(G.conj().T @ G))[1] if quadratic else None
-        return cls(d, G, turn)
+        return cls(d, G, back, turn)
 
     def inward(self, R: Array) -> Array:
         """From coordinates of d to those of the system."""
@@ -75,6 +81,31 @@ class Cone:
         lengths = np.vecdot(G.T, G.T).real
         hessian = 1.0 + (2.0 * program.alpha) * np.outer(lengths, lengths)
         return Scaled(program.F, G, hessian)
+
+    def dual(self, S: Array, products: Array) -> Array:
+        """Return S, of which the products know better what tends to 0.
+
+        By its own equation S is a sum in which that is lost; by the products alone, what does not
+        tend to 0 is off by what the solution of the system is. So S is kept, and raised where it
+        falls below half of what the products say.
+
+        Parameters
+        ----------
+        S : ndarray, shape (n, n)
+            By its equation.
+        products : ndarray, shape (n, n)
+            In coordinates of d, positive definite.
+        """
+        lower = sl.cholesky(products, lower=True, check_finite=False)
+        scaled = hermitian(self.G.conj().T @ S @ self.G)
+        half = sl.solve_triangular(lower, scaled, lower=True, check_finite=False)
+        ratio = sl.solve_triangular(lower, half.conj().T, lower=True, check_finite=False)
+        values, vectors = np.linalg.eigh(hermitian(ratio))
+        low = values < LOST
+        if not bool(np.any(low)):
+            return S
+        raised = self.back @ (lower @ (vectors[:, low] * np.sqrt(LOST - values[low])))
+        return hermitian(S + raised @ raised.conj().T)
 
     def longest(self, change: Array) -> float:
         """Return the largest a with ``d + a change >= 0``."""
@@ -95,12 +126,10 @@ class Targets:
 
 @dataclass(frozen=True)
 class Direction:
-    """A change of every part of a `Point`; A and S also in coordinates of d."""
+    """A change of every part of a `Point`; with a cone, A and S in coordinates of d."""
 
     A: Array
     S: Array | None
-    scaled_A: Array | None
-    scaled_S: Array | None
     slacks: Vector
     duals: Vector
     bought: Vector
@@ -108,6 +137,7 @@ class Direction:
     t: float
     t_dual: float
     held: Vector
+    y: Vector
 
 
 class Newton:
@@ -156,7 +186,7 @@ class Newton:
         per = pushed / np.where(finite, at.duals, 1.0)
         h = np.where(finite, missed.ends - per + sold_less, 0.0)
         row = self.inverse * np.sum(SIGNS * self.weights * h, axis=0) + missed.held
-        matrix = -missed.matrix
+        matrix, R = -missed.matrix, None
         if self.cone is not None:
             assert targets.cone is not None
             d, G = self.cone.d, self.cone.G
@@ -173,7 +203,7 @@ class Newton:
             dt = known / (float(np.sum(program.share * turned)) - at.t_dual / at.t)
             x, y, duals = x + dt * bx, y + dt * by, duals + dt * turned
             dt_dual = (pull - at.t_dual * dt) / at.t
-        return self._direction(x, y, duals, dt, dt_dual, pushed, sold, missed)
+        return self._direction(x, y, duals, dt, dt_dual, pushed, sold, missed, R)
 
     def _ends(self, v: Vector, y: Vector, h: Vector) -> Vector:
         """Return the change of the ends' multipliers with readings and the rows' multipliers."""
@@ -184,7 +214,7 @@ class Newton:
 
     def _direction(
         self, x: Array, y: Vector, duals: Vector, dt: float, dt_dual: float,
-        pushed: Vector, sold: Vector, missed: Residuals,
+        pushed: Vector, sold: Vector, missed: Residuals, R: Array | None,
     ) -> Direction:  # fmt: skip
         program, at, finite = self.program, self.at, self.program.finite
         slacks = np.where(
@@ -194,15 +224,10 @@ class Newton:
         bought = np.where(program.priced, (sold - at.bought * left) / at.left, 0.0)
         held = np.where(program.equal, y, 0.0)
         if self.cone is None:
-            return Direction(x, None, None, None, slacks, duals, bought, left, dt, dt_dual, held)
-        G = self.cone.G
+            return Direction(x, None, slacks, duals, bought, left, dt, dt_dual, held, y)
+        assert R is not None
         inner = self.cone.outward(x)
-        A = hermitian(G @ inner @ G.conj().T)
-        S = missed.matrix + np.asarray(program.F.adjoint(y))
-        if program.alpha:
-            S = S + (2.0 * program.alpha) * A
-        scaled_S = hermitian(G.conj().T @ S @ G)
-        return Direction(A, S, inner, scaled_S, slacks, duals, bought, left, dt, dt_dual, held)
+        return Direction(inner, R - inner, slacks, duals, bought, left, dt, dt_dual, held, y)
 
     def lengths(self, step: Direction) -> tuple[float, float]:
         """Return how far the primal and the dual part may go."""
@@ -213,9 +238,9 @@ class Newton:
             primal = min(primal, -at.t / step.t if step.t < 0.0 else np.inf)
             dual = min(dual, -at.t_dual / step.t_dual if step.t_dual < 0.0 else np.inf)
         if self.cone is not None:
-            assert step.scaled_A is not None and step.scaled_S is not None
-            primal = min(primal, self.cone.longest(step.scaled_A))
-            dual = min(dual, self.cone.longest(step.scaled_S))
+            assert step.S is not None
+            primal = min(primal, self.cone.longest(step.A))
+            dual = min(dual, self.cone.longest(step.S))
         return primal, dual
 
 

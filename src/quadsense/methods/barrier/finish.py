@@ -49,7 +49,7 @@ def _solved(M: Array, r: Vector) -> Vector:
 
 
 def _corrected(program: Program, X: Array, equal: Array) -> Array:
-    """Return ``X (I + B/2)`` with ``B = X* F*(c) X`` such that equalities are met to first order."""
+    """Return ``X (I + B/2)``, ``B = X* F*(c) X``, such that equalities are met to first order."""
     F = program.F.only(equal)
     miss = program.level[equal] - forward(F, X)
     rows = np.asarray(F.mixed(features(project(F, X))))

@@ -267,9 +267,9 @@ def _best_elsewhere(question: Question) -> float | None:
 
     None where there is none.
     """
-    c, alpha, p = float(question.C), question.alpha, 0.0  # type: ignore[arg-type]
+    c, alpha, p = float(question.C), question.alpha, 0.0
     if alpha:
-        p = float(question.prior)  # type: ignore[arg-type]
+        p = float(question.prior)
     slope = c - 2.0 * alpha * p
     if not question.log_det:
         if alpha:

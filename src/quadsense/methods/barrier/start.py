@@ -8,9 +8,15 @@ from quadsense.arrays import Vector
 from quadsense.core.intervals import Array
 from quadsense.methods.barrier.direction import plain_coordinates
 from quadsense.methods.barrier.point import Point
-from quadsense.methods.barrier.program import SIGNS, Program
+from quadsense.methods.barrier.program import SIGNS, Mask, Program
 from quadsense.methods.barrier.system import System
 from quadsense.methods.positive.maps import cholesky, forward
+
+LEAST = 1e-5
+"""Room at the ends, in the mean and in units of the readings, below which there is none."""
+
+BALANCES = 8
+"""Looks at the size of the first products."""
 
 
 def start(program: Program, A: Array | None = None) -> Point:
@@ -52,6 +58,9 @@ def _least_squares(program: Program) -> tuple[Array, Vector]:
 
     The latter is the smallest y with ``F*(y) = -C``, in the same weights.
     """
+    zero = np.zeros((program.F.n, program.F.n), dtype=program.F.dtype)
+    if program.F.m == 0:
+        return zero, np.zeros(0)
     upper, lower = program.finite
     hi, lo = program.ends[0], -program.ends[1]
     middle = np.where(upper & lower, 0.5 * (hi + lo), np.where(upper, hi, np.where(lower, lo, 0.0)))
@@ -62,54 +71,79 @@ def _least_squares(program: Program) -> tuple[Array, Vector]:
     E = np.where(program.equal, 0.0, width / float(np.max(width, initial=1e-6)))
     weights = 1.0 / np.where(program.equal, 1.0, E)
     system = System(plain_coordinates(program, weights), E, program.equal)
-    zero = np.zeros((program.F.n, program.F.n), dtype=program.F.dtype)
     return system.solve(zero, middle)[0], system.solve(-program.C, np.zeros(program.F.m))[1]
 
 
 def _around(program: Program, A: Array, X: Array | None, v: Vector, y: Vector | None) -> Point:
-    """Return a point of that A: soft ends met by what is bought, products about even."""
-    finite, t = program.finite, 0.0
+    """Return a point of that A: all products even, soft ends met by what is bought."""
+    finite = program.finite
     room = np.where(finite, program.ends - SIGNS * v, 1.0)
     worst = float(np.max(-room, where=finite, initial=0.0))
-    even = float(np.mean(np.abs(room[finite]))) if finite.any() else 1.0
+    even = max(float(np.mean(np.abs(room[finite]))), LEAST) if finite.any() else 1.0
     soft = program.priced | (program.softness > 0.0) | (program.share > 0.0)
-    floor = 0.5 * worst if worst > 0.0 else 1e-3 * even
-    slacks = np.where(finite, np.maximum(room, np.maximum(floor, 0.3 * np.abs(room))), 1.0)
-    pull = _pull(program, A)
-    extra = np.where(soft, np.maximum(-1.1 * room, 0.0) + max(0.1 * even, 1e-6), 0.0)
-    if program.priced.any():
-        extra = np.where(
-            program.priced, np.maximum(extra, pull / np.where(soft, program.price, 1.0)), extra
-        )
-    elif program.common:
-        t = float(np.max(extra / np.where(soft, program.share, 1.0)))
-        t = max(t, pull * np.count_nonzero(soft))
+    floor = max(0.5 * worst, 1e-3 * even)
+    hard = np.where(finite, np.maximum(room, np.maximum(floor, 0.3 * np.abs(room))), 1.0)
+    t, mu = 0.0, max(program.row_target, program.cone_target, _pull(program, A))
+    if program.common:
+        shares = np.where(program.share > 0.0, program.share, 1.0)
+        least = np.where(soft, np.maximum(-1.1 * room, 0.0) + 0.1 * even, 0.0)
+        t = max(float(np.max(least / shares)), mu * np.count_nonzero(soft))
+        slacks = np.where(soft, room + program.share * t, hard)
+        # sum share y + t_dual = 1 with all products the same
+        mu = 1.0 / (float(np.sum(program.share / slacks)) + 1.0 / t)
+    elif soft.any():
+        mu = _enough(program, A, room, soft, mu, even)
+        slacks = np.where(soft, _bought(program, room, mu), hard)
     else:
-        extra = np.maximum(extra, np.sqrt(pull * program.softness))
-    extra = program.share * t if program.common else extra
-    slacks = np.where(soft, room + extra, slacks)
-    mu = _complementarity(program, slacks, extra, t, pull)
+        mu = mu if mu > 0.0 else 1.0
+        slacks = hard
     duals = np.where(finite, mu / slacks, 0.0)
     if y is not None and bool(np.any(y)):
         apart = np.maximum(SIGNS * y, 0.0) + float(np.mean(np.abs(y)))
         duals = np.where(finite & ~soft, apart, duals)
-        mu = float(np.mean((slacks * duals)[finite])) if finite.any() else mu
-    bought, left, t_dual = np.zeros_like(slacks), np.ones_like(slacks), 1.0
-    if program.priced.any():
-        bought = np.where(program.priced, extra, 0.0)
-        parts = np.where(program.priced, program.price / (slacks + extra), 0.0)
-        duals = np.where(program.priced, parts * extra, duals)
-        left = np.where(program.priced, parts * slacks, 1.0)
-    elif program.common:
-        t_dual = 1.0 - float(np.sum(program.share * duals))
-    else:
-        bends = program.softness > 0.0
-        duals = np.where(bends, extra / np.where(bends, program.softness, 1.0), duals)
+    priced = program.priced
+    left = np.where(priced, program.price - duals, 1.0)
+    bought = np.where(priced, mu / left, 0.0)
     S = None
     if X is not None:
         inverse = np.linalg.inv(X)
         S = mu * (inverse.conj().T @ inverse)
+    t_dual = mu / t if program.common else 1.0
     return Point(A, X, S, v, slacks, duals, bought, left, t, t_dual, np.zeros(program.F.m))
+
+
+def _bought(program: Program, room: Vector, mu: float) -> Vector:
+    """Return the slacks of soft ends at which all products are mu.
+
+    With a price w, ``g = room + q``, ``g y = q (w - y) = mu``; with a softness s, ``g = room + s
+    y``: both are quadratic equations.
+    """
+    w = np.where(program.priced, program.price, 1.0)
+    sold = room + (2.0 * mu / w)
+    priced = 0.5 * (sold + np.hypot(room, 2.0 * mu / w))
+    root = np.hypot(room, 2.0 * np.sqrt(program.softness * mu))
+    below = np.where(room > 0.0, 1.0, np.maximum(root - room, np.finfo(float).tiny))
+    bent = np.where(room > 0.0, 0.5 * (room + root), 2.0 * program.softness * mu / below)
+    return np.where(program.priced, priced, bent)
+
+
+def _enough(program: Program, A: Array, room: Vector, soft: Mask, mu: float, even: float) -> float:
+    """Return a product so large that A's multiplier can follow those of the soft ends.
+
+    Where these are bounded by prices, it is the larger for that.
+    """
+    if not program.priced.any():
+        return max(mu, even * even / float(np.median(program.softness[soft])))
+    mu = max(mu, even * float(np.median(program.price[program.priced])))
+    size = float(np.linalg.norm(A)) / max(1, len(A))
+    for _ in range(BALANCES):
+        y = np.where(soft, mu / np.where(soft, _bought(program, room, mu), 1.0), 0.0)
+        Z = program.C + np.asarray(program.F.adjoint(y[0] - y[1]))
+        need = size * float(np.linalg.norm(Z))
+        if need <= 2.0 * mu:
+            break
+        mu = need
+    return mu
 
 
 def _pull(program: Program, A: Array) -> float:
@@ -119,19 +153,3 @@ def _pull(program: Program, A: Array) -> float:
     if program.alpha:
         pull += 2.0 * program.alpha * float(np.linalg.norm(A - program.P)) / np.sqrt(n)
     return pull * max(float(np.linalg.norm(A)) / np.sqrt(n), 1e-3)
-
-
-def _complementarity(
-    program: Program, slacks: Vector, extra: Vector, t: float, pull: float
-) -> float:
-    """Return the first mean product: where softness has a price by that, else by the objective."""
-    if program.common:  # sum share y + t_dual = 1 with all products the same
-        return 1.0 / (float(np.sum(program.share / slacks)) + 1.0 / t)
-    mu = max(program.row_target, program.cone_target, pull)
-    priced, bends = program.priced, program.softness > 0.0
-    if priced.any():
-        parts = (program.price * slacks * extra / (slacks + extra))[priced]
-        mu = max(mu, float(np.mean(parts)))
-    elif bends.any():
-        mu = max(mu, float(np.mean((slacks * extra)[bends] / program.softness[bends])))
-    return mu if mu > 0.0 else 1.0

@@ -45,7 +45,7 @@ class State:
     imbalance : float
         Norm of the matrix residual.
     size : float
-        Norm of A.
+        Norm of A, and no less than the unit.
     value : float
         Objective but for logarithms.
     iteration : int
@@ -82,7 +82,8 @@ def measured(program: Program, at: Point, iteration: int, idle: int = 0) -> Stat
         float(np.max(np.abs(missed.ends), initial=0.0)),
         float(np.max(np.abs(missed.held), initial=0.0)),
     )
-    imbalance, size = float(np.linalg.norm(missed.matrix)), float(np.linalg.norm(at.A))
+    imbalance = float(np.linalg.norm(missed.matrix))
+    size = max(1.0, float(np.linalg.norm(at.A)))
     slip = float(np.sum(at.duals * np.abs(missed.ends)) + np.abs(at.held) @ np.abs(missed.held))
     slip += float(np.sum(at.bought * np.abs(missed.prices))) + at.t * abs(missed.t)
     gap = points.gap(program, at, values)
@@ -102,6 +103,8 @@ def advance(program: Program, state: State) -> State:
         after = None if at is None else measured(program, at, state.iteration + 1)
     if after is None or not _sound(after) or _spoilt(state, after):
         return replace(state, stuck=True)
+    if points.pairs(program) == 0 and after.apart > 0.5 * state.apart:  # solved, but for rounding
+        return replace(state if state.apart <= after.apart else after, stuck=True)
     better = after.apart < 0.9 * state.apart or after.missed < 0.9 * state.missed
     return replace(after, idle=0 if better else state.idle + 1)
 
@@ -113,6 +116,8 @@ def _sound(state: State) -> bool:
 
 def _spoilt(before: State, after: State) -> bool:
     """Whether rounding has taken back what was reached: residuals never grow but by that."""
+    if after.apart <= before.apart:
+        return False
     balanced = IMBALANCE * (1.0 + abs(before.value)) / max(after.size, 1e-3)
     return after.missed > 10.0 * max(before.missed, MISSED) or after.imbalance > 10.0 * max(
         before.imbalance, balanced
@@ -168,8 +173,8 @@ def _targets(program: Program, mu: float, cone: Cone | None, second: Direction |
         prices = prices - second.bought * second.left
         t = t - second.t * second.t_dual
         if matrix is not None:
-            assert second.scaled_A is not None and second.scaled_S is not None
-            matrix = matrix - hermitian(second.scaled_A @ second.scaled_S)
+            assert second.S is not None
+            matrix = matrix - hermitian(second.A @ second.S)
     return Targets(rows, prices, t, matrix)
 
 
@@ -182,9 +187,9 @@ def _reached(
     if program.common:
         total += (at.t + primal * step.t) * (at.t_dual + dual * step.t_dual)
     if cone is not None:
-        assert step.scaled_A is not None and step.scaled_S is not None
+        assert step.S is not None
         D = np.diag(cone.d)
-        total += np.vdot(D + primal * step.scaled_A, D + dual * step.scaled_S).real
+        total += np.vdot(D + primal * step.A, D + dual * step.S).real
     return float(total)
 
 
@@ -194,11 +199,15 @@ def _moved(newton: Newton, step: Direction, primal: float, dual: float, share: f
     A: Array
     X = S = None
     if cone is not None:
-        assert step.scaled_A is not None and step.S is not None and at.S is not None
-        inner = np.diag(cone.d) + primal * step.scaled_A
-        A = hermitian(cone.G @ inner @ cone.G.conj().T)
+        assert step.S is not None
+        D = np.diag(cone.d)
+        A = hermitian(cone.G @ (D + primal * step.A) @ cone.G.conj().T)
         X = sl.cholesky(A, lower=True, check_finite=False)
-        S = hermitian(at.S + dual * step.S)
+        change = share * newton.missed.matrix + np.asarray(program.F.adjoint(step.y))
+        if program.alpha:
+            change = change + (2.0 * program.alpha / primal) * (A - at.A)
+        assert at.S is not None
+        S = cone.dual(hermitian(at.S + dual * change), D + dual * step.S)
         v = forward(program.F, X)
     else:
         A = at.A + primal * step.A

@@ -24,14 +24,23 @@ from quadsense.watch import look
 LIFT = 1e-14
 """Share of a diagonal entry that is added to it, by rows."""
 
-REFINED = 1e-13
+REFINED = 1e-15
 """Relative residual at which a solution is left alone."""
 
-REFINEMENTS = 3
+REFINEMENTS = 4
 """At most so many."""
 
-BLURRED = 1e-13
-"""Eigenvalues of the equalities' Schur complement below this share of the largest are rounding."""
+LIFT_APART = 1e-13
+"""The same for rows apart, of which some may say the same."""
+
+POOR = 1e-12
+"""Relative residual from which heavy rows are to be solved for apart."""
+
+APART = 400
+"""Rows that may be solved for apart beside twice as many as there are unknowns."""
+
+HEAVY = 1e3
+"""Weights beyond so many times what the other rows have are heavy."""
 
 
 class System:
@@ -45,7 +54,9 @@ class System:
     """
 
     def __init__(self, coordinates: Coordinates, E: Real, equal: Mask) -> None:
-        self.at, self.E, self.equal = coordinates, E, np.flatnonzero(equal)
+        self.at, self.E = coordinates, np.where(equal, 0.0, E)
+        self.split = False
+        self.sizes = np.sqrt(coordinates.squared())
         by_rows, by_unknowns = coordinates.flops()
         self.by_rows = coordinates.rowwise and by_rows <= by_unknowns
         if self.by_rows:
@@ -55,6 +66,14 @@ class System:
 
     def solve(self, R: Array, h: Real) -> tuple[Array, Real]:
         """Return x, (n, n), and y, (m,)."""
+        x, y, error = self._refined(R, h)
+        if error > POOR and not self.by_rows and not self.split:
+            self._factor_unknowns(split=True)
+            other = self._refined(R, h)
+            x, y, error = min((x, y, error), other, key=lambda found: found[2])
+        return x, y
+
+    def _refined(self, R: Array, h: Real) -> tuple[Array, Real, float]:
         x, y = self._once(R, h)
         r1, r2, error = self._residual(R, h, x, y)
         for _ in range(REFINEMENTS):
@@ -66,14 +85,14 @@ class System:
             if not error_ < 0.5 * error:
                 break
             x, y, r1, r2, error = x_, y_, r1_, r2_, error_
-        return x, y
+        return x, y, error
 
     def _residual(self, R: Array, h: Real, x: Array, y: Real) -> tuple[Array, Real, float]:
         """Return both residuals, and how large they are beside what they are differences of."""
         image, back, through = self.at.forward(x), self.at.adjoint(y), self.E * y
         own = (self.at.hessian - self.at.added) * x
         r1, r2 = R - own - back, h - image + through
-        size1 = float(np.linalg.norm(R) + np.linalg.norm(own) + np.linalg.norm(back))
+        size1 = float(np.linalg.norm(R) + np.linalg.norm(own) + np.linalg.norm(self.sizes * y))
         size2 = float(np.max(np.abs(h) + np.abs(image) + np.abs(through), initial=0.0))
         error = float(np.linalg.norm(r1)) / (size1 or 1.0)
         return r1, r2, max(error, float(np.max(np.abs(r2), initial=0.0)) / (size2 or 1.0))
@@ -102,29 +121,48 @@ class System:
 
     # --- by unknowns -------------------------------------------------------------------------
 
-    def _factor_unknowns(self) -> None:
-        at, k = self.at, self.equal
-        hessian, norms = self._packed_hessian(), at.squared()
-        least = float(np.min(hessian))
-        # No heavier than the rest of the matrix can be seen beside.
-        E = self.E if at.added else np.maximum(self.E, LIFT * norms / least)
-        weights = 1.0 / np.where(E > 0.0, E, 1.0)
-        if k.size:  # of the size of the others, so that what only equalities see is seen
-            weights[k] = 0.0
-            typical = float(weights @ norms) / at.size + float(np.mean(hessian))
-            weights[k] = typical * at.size / max(float(np.sum(norms[k])), 1e-300)
-        self.weights = weights
+    def _factor_unknowns(self, split: bool = False) -> None:
+        """Factor the normal matrix, with equalities and, to split them off, heavy rows apart.
+
+        A row apart has a weight w in the normal matrix that keeps that well conditioned; what is
+        left of it is ``F(x) - E' u = h`` with ``y = u + w (F(x) - h)``, ``E' = E/(1 - w E)``.
+        """
+        at, equal = self.at, self.E == 0.0
+        self.split = split
+        hessian, norms = self._packed_hessian(), np.maximum(at.squared(), np.finfo(float).tiny)
+        weights = 1.0 / np.where(equal, 1.0, self.E)
+        sizes = np.where(equal, 0.0, weights * norms)
+        others, apart = sizes, equal
+        if split:  # all but as many as may be needed to hold A
+            most = 2 * at.size + APART
+            others = np.partition(sizes, -most)[:-most] if at.m > most else np.zeros(0)
+        typical = float(np.mean(hessian)) + float(np.sum(others)) / at.size
+        if split:
+            apart = equal | (sizes > HEAVY * typical)
+        weights = np.where(apart, np.where(equal, 1.0, HEAVY) * typical / norms, weights)
         T = at.normal(weights)
-        diagonal = np.diagonal(T) + hessian
-        T[np.diag_indices(len(T))] = diagonal * (1.0 + LIFT)
+        T[np.diag_indices(len(T))] = (np.diagonal(T) + hessian) * (1.0 + LIFT)
         look(len(T) ** 3 / 3.0)
-        self.factor = _cholesky(T)
-        if k.size:
-            self.rows = at.features(k)
-            images = _solve(self.factor, np.asfortranarray(self.rows.T))
-            values, vectors = np.linalg.eigh(self.rows @ images)
-            clear = values > BLURRED * values[-1]
-            self.vectors, self.values = vectors[:, clear], values[clear]
+        try:
+            self.factor = _cholesky(T)
+        except sl.LinAlgError:
+            if split:
+                raise
+            self._factor_unknowns(split=True)
+            return
+        self.weights, self.apart = weights, np.flatnonzero(apart)
+        if self.apart.size:
+            self._factor_apart()
+
+    def _factor_apart(self) -> None:
+        k = self.apart
+        self.rows = self.at.features(k)
+        images = _solve(self.factor, np.asfortranarray(self.rows.T))
+        M = self.rows @ images
+        M[np.diag_indices(k.size)] += self.E[k] / (1.0 - self.weights[k] * self.E[k])
+        M[np.diag_indices(k.size)] *= 1.0 + LIFT_APART
+        look(k.size**3 / 3.0)
+        self.outer = _cholesky(M)
 
     def _packed_hessian(self) -> Vector:
         H = self.at.hessian
@@ -136,13 +174,12 @@ class System:
 
     def _once_by_unknowns(self, R: Array, h: Real) -> tuple[Array, Real]:
         look()
-        at, k = self.at, self.equal
+        at, k = self.at, self.apart
         right = at.pack(R + at.adjoint(self.weights * h))
         x = _solve(self.factor, right)
         held = np.zeros(0)
         if k.size:
-            miss = self.vectors.T @ (self.rows @ x - h[k])
-            held = self.vectors @ (miss / self.values)
+            held = _solve(self.outer, self.rows @ x - h[k])
             x = x - _solve(self.factor, self.rows.T @ held)
         X = at.unpack(x)
         y = self.weights * (at.forward(X) - h)

@@ -14,6 +14,9 @@ Ended: TypeAlias = Literal["solved", "close", "stalled", "infeasible", "unbounde
 LEAST = 1e-12
 """Gap, in units of the program, of an objective that is 0 to rounding."""
 
+NOTHING = 1e-6
+"""The same of one that rounding stopped."""
+
 HELD = 1e-7
 """Relative error of equalities from which a last correction brings them to rounding."""
 
@@ -48,7 +51,7 @@ def ended(program: Program, state: State, gap: float) -> Ended | None:
     if state.apart <= max(gap * size, LEAST) and inside(program, state):
         return "solved"
     if state.stuck or state.idle >= IDLE:
-        near = state.apart <= max(CLOSE * size, 1e4 * LEAST)
+        near = state.apart <= max(CLOSE * size, NOTHING)
         return "close" if near and inside(program, state) else "stalled"
     if program.unseen:
         return "unbounded"

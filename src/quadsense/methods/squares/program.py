@@ -97,7 +97,7 @@ def prepare(problem: Problem) -> Program | None:
     largest = max(float(np.max(weights, initial=0.0)), alpha)
     if not (0.0 < largest < np.inf):
         return None
-    weight = _power(largest)
+    weight = power_of_four(largest)
     weights, alpha = weights / weight, alpha / weight
     scale = _scale(question, weights, alpha)
     b = np.where(weights > 0.0, question.reading, 0.0) / scale
@@ -117,7 +117,7 @@ def prepare(problem: Problem) -> Program | None:
     return Program(problem, question, cost, lo, hi, row, scale, weight, most or 1.0, least)
 
 
-def _power(value: float) -> float:
+def power_of_four(value: float) -> float:
     """The power of four nearest to a number from below: so that roots are exact too."""
     return float(np.ldexp(1.0, 2 * ((int(np.frexp(value)[1]) - 1) // 2)))
 
@@ -131,7 +131,7 @@ def _scale(question: Question, weights: Vector, alpha: float) -> float:
     if largest == 0.0:
         ends = np.concatenate([question.lo, question.hi])
         largest = float(np.max(np.abs(ends), where=np.isfinite(ends), initial=0.0))
-    return _power(largest) if 0.0 < largest < np.inf else 1.0
+    return power_of_four(largest) if 0.0 < largest < np.inf else 1.0
 
 
 def _packed(cone: Cone, P: Any) -> Vector:

@@ -30,7 +30,7 @@ class FistaTraits(Traits):
     without_tolerance: ClassVar[bool] = True
     random: ClassVar[bool] = False
     needs: ClassVar[frozenset[str]] = frozenset({"rows"})
-    preferences: ClassVar[frozenset[str]] = frozenset({"least_squares"})
+    preferences: ClassVar[frozenset[str]] = frozenset({"least_squares", "slack_squares"})
     hands_over: ClassVar[tuple[str, ...]] = ("conic",)
     options: ClassVar[type[Options]] = GapOptions
     constraints: ClassVar[bool] = True
@@ -38,7 +38,12 @@ class FistaTraits(Traits):
     @classmethod
     def suits(cls, shape: Shape) -> str | None:
         """Least squares."""
-        return "least squares by steps of the first order" if cls.serves(shape) else None
+        if not cls.serves(shape):
+            return None
+        if shape.prefer == "slack_squares":
+            few = shape.psd and not shape.constrained
+            return "squared misses, of which only those rows count that are missed" if few else None
+        return "least squares by steps of the first order"
 
     @classmethod
     def coordinates(cls, shape: Shape) -> str:
