@@ -244,6 +244,10 @@ def run(seed: int) -> Outcome:
     return Outcome(seed, case.labels["wish"], (), (text,))
 
 
+def _line(o: Outcome) -> str:
+    return f"  python tests/answers_check.py --only {o.seed}  # {o.kind} | {'; '.join(o.findings)}"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--count", type=int, default=400)
@@ -257,14 +261,14 @@ def main() -> int:
         print(solve(case).message)
         print(check(case))
         return 0
-    outcomes = [run(seed) for seed in range(options.seed, options.seed + options.count)]
+    outcomes = []
+    for seed in range(options.seed, options.seed + options.count):
+        outcomes.append(run(seed))
+        if outcomes[-1].findings:
+            print(_line(outcomes[-1]), flush=True)
     for name, times in collections.Counter(c for o in outcomes for c in o.compared).most_common():
         print(f"{times:7d}  {name}")
     wrong = [o for o in outcomes if o.findings]
-    for o in wrong:
-        print(
-            f"  python tests/answers_check.py --only {o.seed}  # {o.kind} | {'; '.join(o.findings)}"
-        )
     print(f"{len(wrong)} of {len(outcomes)} wrong")
     return int(bool(wrong))
 
