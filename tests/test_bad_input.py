@@ -74,8 +74,8 @@ CASES = {
     ),
     "bounds infinite for gd": (
         {"b": None, "delta": None, "bounds": (0.0, [1, np.inf, 1]), "method": "gd"},
-        "method 'gd' cannot take one-sided bounds; 'minimax' and 'psd' and 'factored' and 'conic' and "
-        "'fista' can",
+        "method 'gd' cannot take one-sided bounds; 'minimax' and 'psd' and 'factored' and 'conic' "
+        "and 'fista' can",
     ),
     "bounds nowhere": (
         {"b": None, "delta": None, "bounds": (np.inf, np.inf)},
