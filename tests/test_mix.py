@@ -174,6 +174,7 @@ def test_the_identity_as_mix_gives_what_none_gives():
             plain = solve(U, readings, delta=0.1)
             mixed = solve(U, readings, delta=0.1, mix=W)
             assert mixed.status is plain.status
+            assert (mixed.prefer, mixed.plan["method"]) == (plain.prefer, plain.plan["method"])
             np.testing.assert_allclose(
                 np.asarray(mixed.matrix), np.asarray(plain.matrix), atol=1e-3 * abs(A).max()
             )

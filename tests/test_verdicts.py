@@ -298,6 +298,21 @@ def test_the_plan_refuses_before_allocating_what_cannot_fit(monkeypatch):
         quadsense.solve(p.U, p.b, delta=0.1, psd=True)
 
 
+def test_any_fit_is_taken_where_only_that_fits_in_memory(monkeypatch):
+    from quadsense import plan
+
+    p = quadsense.datasets.gaussian(n=20, m=300, seed=0)
+    asked = {"delta": 0.1, "psd": True}
+    least = quadsense.solve(p.U, p.b, prefer="any", **asked).plan["memory"]
+    assert quadsense.solve(p.U, p.b, **asked).prefer == "least_squares"
+    monkeypatch.setattr(plan, "available_memory", lambda: least)
+    result = quadsense.solve(p.U, p.b, **asked)
+    assert (result.status, result.prefer) == (Status.MET, "any")
+    assert "prefer='any': 'least_squares' would take more memory" in result.plan["reasons"][0]
+    with pytest.raises(MemoryError, match="fista then conic then psd would take"):
+        quadsense.solve(p.U, p.b, prefer="least_squares", **asked)
+
+
 def test_the_plan_says_what_and_why():
     p = quadsense.datasets.gaussian(n=20, m=300, seed=0)
     plan = quadsense.solve(p.U, p.b, delta=0.1, prefer="any").plan
