@@ -200,11 +200,13 @@ def test_expectation_values_of_observables_are_sums_of_projectors():
     data = Measurements(U, b, delta=1e-6, mix=W)
     assert data.facts.orthonormal
     assert data.facts.rank == data.facts.unknowns == 16
-    result = solve(data)
-    assert result.plan["methods"] == ["closed_form"]
-    assert result.status is Status.MET
-    np.testing.assert_allclose(np.asarray(result.matrix), state, atol=1e-6)
-    assert result.verify(U, b, mix=W)
+    for prefer, method in (("any", "closed_form"), ("auto", "fista")):
+        result = solve(data, prefer=prefer)
+        assert result.plan["method"] == method
+        assert result.status is Status.MET
+        np.testing.assert_allclose(np.asarray(result.matrix), state, atol=1e-6)
+        assert result.verify(U, b, mix=W)
+    assert solve(data, prefer="any").plan["methods"] == ["closed_form"]
 
 
 def test_bounds_with_one_end_and_violations_go_with_sums():
