@@ -132,7 +132,7 @@ def _size(question: Question, matrix: SensedMatrix) -> float:
                 if isinstance(near, float)
                 else float(np.linalg.norm(near))
             )
-            size += question.alpha * (norm + far) ** 2
+            size += question.alpha * float(np.square(norm + far))  # infinite, no exception
         if isinstance(question.C, float):
             size += abs(question.C) * norm
         else:
