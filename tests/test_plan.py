@@ -140,6 +140,18 @@ def test_what_cannot_fit_is_refused_with_a_method_that_would(monkeypatch):
         planning.refuse_what_cannot_fit(shape, make_plan(shape))
 
 
+def test_a_method_that_is_seldom_needed_is_left_out_where_it_cannot_fit(monkeypatch):
+    shape = Shape(m=8000, n=90, psd=True, prefer="least_squares")
+    monkeypatch.setattr(planning, "available_memory", lambda: 2**40)
+    whole = make_plan(shape)
+    assert whole.methods == ("fista", "conic", "psd")
+    assert make_plan(shape, "fista").memory < 2**27 < make_plan(shape, "conic").memory
+    monkeypatch.setattr(planning, "available_memory", lambda: 2**27)
+    plan = make_plan(shape)
+    assert plan.methods == ("fista", "psd") and plan.memory <= 2**27 < whole.memory
+    planning.refuse_what_cannot_fit(shape, plan)
+
+
 # --- time --------------------------------------------------------------------------------------
 
 

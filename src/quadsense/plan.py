@@ -26,6 +26,7 @@ from quadsense.measurements.sparse import Sparse
 from quadsense.measurements.stored import Stored
 from quadsense.methods import METHODS, Traits
 from quadsense.methods.traits.shape import Shape, Work
+from quadsense.preferences import PREFERENCES
 
 __all__ = ["Plan", "Shape", "fits", "make_plan", "refuse_what_cannot_fit", "shape_of"]
 
@@ -176,7 +177,9 @@ def make_plan(shape: Shape, method: str = "auto", rates: Rates | None = None) ->
 def _made(shape: Shape, method: str, rates: Rates, memory: int, known: tuple[str, ...]) -> Plan:
     """The plan where so much memory is free and these methods are known."""
     reasons: list[str] = []
-    names = _chosen(shape, known, reasons) if method == "auto" else (method,)
+    names: tuple[str, ...] = (method,)
+    if method == "auto":
+        names = _affordable(shape, _chosen(shape, known, reasons), memory)
     kinds = [METHODS.traits(name) for name in names]
     first = kinds[0]
     shapes = [shape] * len(kinds)
@@ -230,6 +233,22 @@ def _chosen(shape: Shape, known: tuple[str, ...], reasons: list[str]) -> tuple[s
     raise ValueError(f"no method seeks {shape.cone} matrices like this")
 
 
+def _affordable(shape: Shape, names: tuple[str, ...], free: int) -> tuple[str, ...]:
+    """Without those that would answer the question after the first, but cannot fit.
+
+    They are seldom needed, and any fit comes after them.
+    """
+    free -= _surroundings(shape) - _taken(shape)
+    kinds = [METHODS.traits(name) for name in names[1:]]
+    rest = [kind.name for kind in kinds if "any" in kind.preferences or kind.memory(shape) <= free]
+    return (names[0], *rest)
+
+
+def _taken(shape: Shape) -> int:
+    """Bytes of the plan that are taken already."""
+    return shape.row_bytes if shape.converted else 0
+
+
 def _surroundings(shape: Shape) -> int:
     """Bytes of the start, of a converted U, and of the checks before and after the method."""
     block = shape.item * TEMPORARIES * min(BLOCK_ELEMENTS, shape.m * shape.n)
@@ -262,8 +281,7 @@ def _expected(
 
 def fits(shape: Shape, plan: Plan) -> bool:
     """Whether what the plan takes is free."""
-    taken = shape.row_bytes if shape.converted else 0  # already
-    return plan.memory - taken <= available_memory()
+    return plan.memory - _taken(shape) <= available_memory()
 
 
 def refuse_what_cannot_fit(shape: Shape, plan: Plan) -> None:
@@ -274,9 +292,12 @@ def refuse_what_cannot_fit(shape: Shape, plan: Plan) -> None:
     candidates = dict.fromkeys([*plan.methods, *METHODS])
     able = [name for name in candidates if METHODS.traits(name).serves(shape)]
     fitting = [name for name in able if fits(shape, make_plan(shape, name))]
-    advice = (
-        f"method={fitting[0]!r} would fit" if fitting else "use fewer measurements, or a smaller n"
-    )
+    advice = "use fewer measurements, or a smaller n"
+    if fitting:
+        advice = f"method={fitting[0]!r} would fit"
+    elif shape.target and shape.prefer in PREFERENCES:
+        plain = replace(shape, prefer="any")
+        advice = "prefer='any' would fit" if fits(plain, make_plan(plain)) else advice
     raise MemoryError(
         f"method {' then '.join(plan.methods)} would take {plan.memory / 2**30:.1f} GiB beside U "
         f"and {free / 2**30:.1f} GiB are free: {advice}"
