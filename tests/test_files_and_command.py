@@ -277,7 +277,7 @@ def test_damaged_results_are_said_to_be_so(tmp_path):
         {"metadata": text.replace('"lam": ', '"extra": ')},
         {"metadata": "[1]"},
         {"metadata": '{"a": ' * 100_000 + "1" + "}" * 100_000},
-        {"metadata": text.replace('"version": 4', '"version": "4"')},
+        {"metadata": text.replace('"version": 5', '"version": "5"')},
     ):
         arrays = {k: v for k, v in {**whole, **change}.items() if v is not None}
         np.savez(tmp_path / "bad.npz", **arrays)
@@ -447,7 +447,7 @@ def test_demo_solves_and_verifies_everything(run):
     code, out, _ = run("demo")
     assert code == 0
     lines = [line for line in out.splitlines() if "verified" in line]
-    assert len(lines) == 19
-    assert sum(" met " in line for line in lines) == 18
+    assert len(lines) == 21
+    assert sum(" met " in line for line in lines) == 20
     assert sum(" infeasible " in line for line in lines) == 1
     assert "FALSE" not in out

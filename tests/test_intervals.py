@@ -58,7 +58,7 @@ def test_a_feasible_start_is_the_answer_at_once(options, sided):
         values = readings(U, first.A)
         asked_for = {"bounds": (values - 0.1, values + 0.2)}
         options = {"method": "minimax"} | options if "psd" not in options else options
-    again = quadsense.solve(U, **asked_for, start=first.A, **options)
+    again = quadsense.solve(U, **asked_for, start=first.A, prefer="any", **options)
     assert again.status == "met" and again.n_iter == 0
     np.testing.assert_allclose(again.A, first.A, atol=1e-12 * np.linalg.norm(first.A))
 
@@ -69,7 +69,7 @@ def test_a_feasible_matrix_is_the_answer_at_any_order(n, options):
     rng = np.random.default_rng(n)
     U, X = rng.standard_normal((2 * n, n)), rng.standard_normal((n, n))
     A = X @ X.T / n
-    result = quadsense.solve(U, readings(U, A), delta=1e-3, start=A, **options)
+    result = quadsense.solve(U, readings(U, A), delta=1e-3, start=A, prefer="any", **options)
     assert result.status == "met" and result.n_iter == 0
     np.testing.assert_allclose(result.A, A, atol=1e-12 * np.linalg.norm(A))
 

@@ -182,10 +182,13 @@ def _chosen(
 ) -> tuple[str, str]:
     """What "auto" prefers, and why."""
     asked = wish.ridge > 0.0 or wish.prior is not None
-    if method != "auto" and "nearest" not in METHODS.traits(method).preferences:
-        if asked or (not shape.target and data.weights is not None):
-            return "least_squares", "ridge, prior or weights were given"
-        return ("any", f"method {method!r} takes any fit") if shape.target else _without(shape)
+    able = None if method == "auto" else METHODS.traits(method).preferences
+    if able is not None and "any" in able and shape.target and not asked:
+        return "any", f"method {method!r} takes any fit"
+    if able is not None and "nearest" not in able:
+        if asked or "any" not in able or (not shape.target and data.weights is not None):
+            return "least_squares", f"method {method!r} seeks it"
+        return _without(shape)
     if not shape.target:
         if asked or data.weights is not None or shape.rank is not None:
             return "least_squares", "no tolerance, but ridge, prior, weights or rank were given"
@@ -203,7 +206,7 @@ def _chosen(
         name, why = "center", "fewer readings than unknowns: least squares does not choose"
     else:
         name, why = "nearest", "fewer readings than unknowns: least squares does not choose"
-    if not wish.ridge and _takes_too_long(shape, name):
+    if able is None and not wish.ridge and _takes_too_long(shape, name):
         return "any", f"{name!r} would take more than {PATIENCE:g} times as long and a second"
     return name, why
 

@@ -314,7 +314,7 @@ def _rank(text: str | None) -> int | tuple[int, int] | Literal["auto"] | None:
             return parts[0] if len(parts) == 1 else (parts[0], parts[1])
     except ValueError:
         pass
-    raise ValueError(f"--rank must be a whole number, two as in 2,1, or 'auto', got {text!r}")
+    raise ValueError(f"--rank must be a whole number or 'auto', or two as in 2,1, got {text!r}")
 
 
 def _trace(text: str | None) -> float | tuple[float, float] | None:

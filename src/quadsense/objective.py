@@ -111,7 +111,7 @@ def _size(question: Question, matrix: SensedMatrix) -> float:
     """What the objective would be of the size of, if nothing fitted well."""
     rows, ends = question.rows, np.concatenate([question.lo, question.hi])
     largest = np.abs(np.where(np.isfinite(ends), ends, 0.0)).reshape(2, -1).max(axis=0)
-    with np.errstate(over="ignore", under="ignore"):
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         if rows == "squares":
             size = float(np.sum(question.weights * question.reading**2))
         elif rows == "slack_squares":
@@ -137,7 +137,7 @@ def _size(question: Question, matrix: SensedMatrix) -> float:
             size += abs(question.C) * norm
         else:
             size += float(np.linalg.norm(question.C)) * norm
-    return size
+    return size if math.isfinite(size) else 0.0
 
 
 def check_objective(

@@ -180,10 +180,12 @@ def _made(shape: Shape, method: str, rates: Rates, memory: int, known: tuple[str
     kinds = [METHODS.traits(name) for name in names]
     first = kinds[0]
     shapes = [shape] * len(kinds)
-    if first.uses_gram(shape):
+    gram = "none"
+    user = next((i for i, kind in enumerate(kinds) if kind.uses_gram(shape)), None)
+    if user is not None and (user == 0 or shape.prefer != "any"):
         density = shape.density if shape.sparse else 1.0
         gram, why = gram_form(shape.m, shape.n, shape.orthonormal, density)
-        shapes[0] = replace(shape, gram=gram)
+        shapes[user] = replace(shape, gram=gram)
         reasons.append(why)
     if shape.cone == "symmetric" and "rows" in first.needs:  # by which they choose coordinates
         side = "as many as" if shape.m == shape.unknowns else "more than"
@@ -198,7 +200,7 @@ def _made(shape: Shape, method: str, rates: Rates, memory: int, known: tuple[str
     return Plan(
         methods=names,
         coordinates=first.coordinates(shape),
-        gram=shapes[0].gram,
+        gram=gram,
         threads={k.name: k.threads(its) for k, its in zip(kinds, shapes, strict=True)},
         memory=needed + _surroundings(shape),
         proof_memory=max(kind.proof_memory(shape) for kind in kinds),

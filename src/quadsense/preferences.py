@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from quadsense.arrays import Array, Vector, to_numpy
+from quadsense.core.ends import Ends
 from quadsense.core.question import Question, RowTerm
 from quadsense.measurements import Measurements
 
@@ -88,21 +89,30 @@ class Preference:
         return -cost if self.upwards else cost
 
 
-def make_question(data: Measurements, preference: Preference) -> Question | None:
-    """The question on the user's rows; None where any fit will do.
+def make_question(
+    data: Measurements, preference: Preference, *, unit: bool = False
+) -> Question | None:
+    """The question on the user's rows, or on the unit rows; None where any fit will do.
 
     Parameters
     ----------
     data : Measurements
         With intervals (or a unit of error, where there is no tolerance), constraints included.
     preference : Preference
+    unit : bool
+        On rows of unit norm, which methods see. There a row of zeros, which reads 0 whatever A is,
+        is asked for nothing.
     """
     name = preference.name
     if name == "any":
         return None
-    ends = data.ends
+    ends = data.unit_ends if unit else data.ends
     assert ends is not None
     target, m = preference.target, data.m
+    norms = np.ones(m)
+    if unit:
+        norms = to_numpy(data.unit_rows.norms)
+        norms = np.where(norms > 0.0, norms, 1.0)
     measured = np.arange(m) < data.measured
     lo, hi = (
         (ends.lo.copy(), ends.hi.copy()) if target else (np.full(m, -np.inf), np.full(m, np.inf))
@@ -111,17 +121,25 @@ def make_question(data: Measurements, preference: Preference) -> Question | None
     hard = ~measured | (lo == hi)
     weights, reading = np.zeros(m), np.zeros(m)
     if name == "least_squares":
-        weights, reading = _squares(data, preference, hard)
+        weights, reading = _squares(data, preference, hard, ends, norms)
     elif preference.slack:
         weights[~hard] = (
             1.0 if preference.weights is None else preference.weights[~hard[: data.measured]]
         )
+        with np.errstate(over="ignore", under="ignore"):
+            weights = weights * norms * norms
+            weights = weights * norms * norms if name == "slack_squares" else weights
     elif name == "minimax":
         two = ~hard & (np.isfinite(lo) & np.isfinite(hi) if target else True)
         hard = hard | ~two
-        middle = ends.middle() if target else to_numpy(data.b)
-        lo[two] = hi[two] = middle[two]
-        weights[two] = 1.0 / ends.unit[two]
+        with np.errstate(over="ignore", under="ignore"):
+            middle = ends.middle() if target else to_numpy(data.b) / norms / norms
+            lo[two] = hi[two] = middle[two]
+            weights[two] = 1.0 / ends.unit[two]
+    dead = to_numpy(data.unit_rows.nonzero) == 0.0
+    if unit and dead.any():
+        lo[dead], hi[dead], weights[dead], reading[dead] = -np.inf, np.inf, 0.0, 0.0
+        hard = hard & ~dead
     return Question(
         rows=TERMS[name],
         lo=lo,
@@ -137,11 +155,11 @@ def make_question(data: Measurements, preference: Preference) -> Question | None
     )
 
 
-def _squares(data: Measurements, preference: Preference, hard: Any) -> tuple[Vector, Vector]:
+def _squares(
+    data: Measurements, preference: Preference, hard: Any, ends: Ends, norms: Vector
+) -> tuple[Vector, Vector]:
     """Weights and readings of least squares: ``1/half-width^2`` unless given."""
-    ends, m = data.ends, data.m
-    assert ends is not None
-    known = ~hard
+    m, known = data.m, ~hard
     reading = to_numpy(data.b).astype(np.float64)
     if data.from_bounds and data.readings is None:
         known &= ends.sides.all(axis=0)  # a row of one end has no middle
@@ -150,38 +168,18 @@ def _squares(data: Measurements, preference: Preference, hard: Any) -> tuple[Vec
     if preference.target:
         known &= ends.sides.any(axis=0)  # else it is set aside
     weights = np.zeros(m)
-    if preference.weights is not None:
-        weights[: data.measured] = preference.weights
-    elif preference.target:
-        with np.errstate(divide="ignore", over="ignore"):
-            weights = np.where(known, ends.unit, 1.0) ** -2.0
-    else:
-        weights[:] = 1.0
+    with np.errstate(divide="ignore", over="ignore", under="ignore"):
+        if preference.weights is not None:
+            weights[: data.measured] = preference.weights
+            weights = weights * norms * norms * norms * norms
+        elif preference.target:
+            weights = 1.0 / np.where(known, ends.unit, 1.0)
+            weights = weights * weights
+        else:
+            weights = norms * norms * norms * norms
+        reading = reading / norms / norms
     known &= np.arange(m) < data.measured
     return np.where(known, weights, 0.0), np.where(known, reading, 0.0)
-
-
-def on_unit_rows(question: Question, data: Measurements) -> Question:
-    """The question on the rows of unit norm that methods see.
-
-    A row of zeros reads 0 whatever A is: it is asked for nothing.
-    """
-    norms = to_numpy(data.unit_rows.norms)
-    dead = norms == 0.0
-    if dead.any():
-        question = replace(
-            question,
-            lo=np.where(dead, -np.inf, question.lo),
-            hi=np.where(dead, np.inf, question.hi),
-            weights=np.where(dead, 0.0, question.weights),
-            reading=np.where(dead, 0.0, question.reading),
-            hard=question.hard & ~dead,
-        )
-    safe = np.where(dead, 1.0, norms)
-    if np.all(safe == 1.0):
-        return question
-    with np.errstate(over="ignore", under="ignore"):
-        return question.scaled(1.0 / safe / safe)
 
 
 def with_set_aside(preference: Preference, rows: Any) -> Preference:

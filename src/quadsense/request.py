@@ -122,8 +122,8 @@ def check_rank(rank: Any, n: int) -> None:
     )
     if not (rank is None or word or pair or (is_whole(rank) and 1 <= rank <= n)):
         raise ValueError(
-            f"rank must be 'auto' or a whole number between 1 and n = {n}, or a pair (p, q) of "
-            f"such that sum to no more, got {rank!r}"
+            f"rank must be 'auto', a pair (p, q) or a whole number between 1 and n = {n}, "
+            f"got {rank!r}"
         )
 
 

@@ -213,8 +213,8 @@ class Result:
         return self.matrix.to_dense()
 
     def __repr__(self) -> str:
-        """Status and message."""
-        return f"<Result {self.status}: {self.message}>"
+        """Status, and the first part of the message."""
+        return f"<Result {self.status}: {words.head(self.verdict)}>"
 
     def verify(self, U: Any, b: Any = None, *, delta: Any = None, **options: Any) -> bool:
         """Whether all that this result states holds on these data: see `check`.

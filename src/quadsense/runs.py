@@ -20,7 +20,7 @@ from quadsense.measurements.gram import ExplicitGram, make_gram
 from quadsense.methods import COLD, METHODS, Method, Problem, Warm
 from quadsense.methods.steps import own
 from quadsense.plan import Plan
-from quadsense.preferences import Preference, make_question, on_unit_rows, with_set_aside
+from quadsense.preferences import Preference, make_question, with_set_aside
 from quadsense.proofs.infeasible import Prover
 from quadsense.proofs.rounding import Enclosure, enclosure, is_met, measured_enclosure
 from quadsense.request import options_of, start_value
@@ -162,10 +162,7 @@ def _asking(request: Request, preference: Preference, set_aside: Any = NONE) -> 
     if set_aside.size:
         data = data.set_aside(set_aside)
         preference = with_set_aside(preference, set_aside)
-    question = make_question(data, preference)
-    if question is not None:
-        question = on_unit_rows(question, data)
-    return replace(request.problem, question=question)
+    return replace(request.problem, question=make_question(data, preference, unit=True))
 
 
 def preferred_among(request: Request, answer: Answer) -> Answer:

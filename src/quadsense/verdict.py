@@ -173,7 +173,8 @@ def check_verdict(
         prefer=verdict.prefer,
         wanted=verdict.wanted,
     )
-    known = claim.objective is not None or verdict.prefer == ("any" if target else "minimax")
+    known = claim.objective is not None or claim.kind == "infeasible"
+    known = known or verdict.prefer == ("any" if target else "minimax")
     rough = {"over", "worst", "nearest", "missed", "suspects", "reason", "advice", "blamed"}
     names = [entry.name for entry in fields(Verdict) if entry.name not in rough]
     off = [] if sense else ["unseen"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -18,6 +19,9 @@ from quadsense.methods.steps import Stepped, nothing, own
 from quadsense.methods.traits.conic import ConicTraits
 from quadsense.methods.traits.options import GapOptions
 from quadsense.vocabulary import Claim, because
+
+LENIENT = partial(np.errstate, over="ignore", under="ignore", invalid="ignore", divide="ignore")
+"""What leaves float64's range is no answer, and is not taken for one."""
 
 
 class ConicProgram:
@@ -52,18 +56,22 @@ class Conic(ConicTraits, Stepped):
     def prepare(self, problem: Problem) -> ConicProgram:
         """The rows that ask for something, in units of their size."""
         assert problem.question is not None
-        return ConicProgram(problem, prepare(problem.rows, problem.question))
+        with LENIENT():
+            return ConicProgram(problem, prepare(problem.rows, problem.question))
 
     def start(self, program: ConicProgram, warm: Warm = COLD) -> ConicState:
         """A point inside of the cone and of all slacks, whatever it misses."""
         inner = program.inner
-        with np.errstate(over="ignore", under="ignore"):
-            return self._state(program, steps.measured(inner, first_point(inner), 0))
+        with LENIENT():
+            first = steps.measured(inner, first_point(inner), 0)
+            if not np.isfinite((first.gap, first.missed, first.imbalance, first.value)).all():
+                first = replace(first, stuck=True)
+            return self._state(program, first)
 
     def advance(self, program: ConicProgram, state: ConicState, steps_: int) -> ConicState:
         """At most so many steps on."""
         inner = state.inner
-        with np.errstate(over="ignore", under="ignore"):
+        with LENIENT():
             for _ in range(steps_):
                 if ended(program.inner, inner, program.gap) is not None:
                     break
@@ -72,7 +80,7 @@ class Conic(ConicTraits, Stepped):
 
     def _state(self, program: ConicProgram, inner: steps.State) -> ConicState:
         problem, of = program.problem, program.inner
-        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        with LENIENT():
             ends = problem.ends.opened()
             z = np.zeros(problem.m)
             z[of.index] = of.scale * inner.at.v - ends.reading[of.index]
@@ -93,13 +101,13 @@ class Conic(ConicTraits, Stepped):
 
     def dual(self, program: ConicProgram, state: ConicState) -> Vector | None:
         """y of the question."""
-        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        with LENIENT():
             y = finish.dual(program.inner, state.inner.at)
         return y if np.isfinite(y).all() else None
 
     def matrix(self, program: ConicProgram, state: ConicState) -> SensedMatrix:
         """``X X*``, or A itself where there is no cone."""
-        with np.errstate(over="ignore", under="ignore"):
+        with LENIENT():
             A, X = finish.matrix(program.inner, state.inner.at)
         if X is not None:
             return SensedMatrix.from_factor(own(program.problem, X))

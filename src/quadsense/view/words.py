@@ -23,6 +23,11 @@ def message(verdict: Verdict) -> str:
     return "; ".join(part for part in parts if part)
 
 
+def head(verdict: Verdict) -> str:
+    """The first part of the message: how it ended."""
+    return message(verdict).partition("; ")[0]
+
+
 def why(reason: Reason | None) -> str:
     """A reason in words; empty where there is none."""
     return "" if reason is None else REASONS[reason.code](**reason.numbers)
