@@ -71,7 +71,9 @@ def _is_plain(problem: Problem) -> bool:
     if problem.sides is not None:
         return False
     ends = problem.ends
-    return bool(np.all(ends.unit > 0.0) and (ends.even or np.all(ends.lo < ends.hi)))
+    if ends.grain is not None:
+        return False
+    return ends.even or bool(np.all(ends.lo < ends.hi))
 
 
 def _general(problem: Problem, question: Question | None, b: Vector, delta: Vector) -> Asked:

@@ -14,9 +14,9 @@ equations are small and by quasi-Newton steps elsewhere, through these phases:
 
 ``rank=None`` grows the rank by the steepest new direction until the tolerances are met.
 Where least squares is what is wanted, with a tolerance or without, it is settled before
-anything else is looked at. The fit ends as ``rounded`` where every residual is within its
-tolerance but for its rounding bound, and that leaves no room: no other factor could be shown to be
-better.
+anything else is looked at.  The fit ends as ``rounded`` where every residual is within its
+tolerance but for its rounding bound, and that leaves no room: no other factor could be shown to
+be better.
 """
 
 from __future__ import annotations
@@ -26,7 +26,12 @@ from dataclasses import replace
 import numpy as np
 
 from quadsense.core.lbfgs import Memory
-from quadsense.methods.factor.choice import LIFT, default_restarts, takes_normal_equations
+from quadsense.methods.factor.choice import (
+    LIFT,
+    default_restarts,
+    rows_are_ample,
+    takes_normal_equations,
+)
 from quadsense.methods.factor.gauss_newton import (
     axes_of,
     gauss_newton_step,
@@ -52,6 +57,9 @@ from quadsense.watch import look
 # Steps a stage, and penalties, of a lift.
 _LIFT_STEPS = 20
 _LIFT_PENALTY, _LIFT_GROWTH = 1e-3, 3.0
+# The same where rows are sparse: few of them carry most of what zero misses, and any penalty
+# beside that folds the rest up before it has spread out.
+_LIFT_PENALTY_SPARSE, _LIFT_GROWTH_SPARSE = 1e-7, 10.0
 _LEAST_DAMPING, _MOST_DAMPING = 1e-12, 1e8
 _DAMPING_FACTOR = 5.0
 # Where less than this of a step is taken, it was damped too little.
@@ -62,9 +70,11 @@ _SINGLE_DAMPING = 2e-5
 _SCALE_FLOOR, _SCALE_FLOOR_LIFT = 1e-3, 1.0
 # A stage ends when this many steps in a row gain less than this share of the loss.
 _SLOW_GAIN, _SLOW_GAIN_LIFT = 1e-4, 1e-3
-# The same where least squares is to be settled.
+# The same where least squares is to be settled, and no Newton steps are to follow.
 _SETTLED = 1e-10
 _SLOW_STEPS_LIFT, _SLOW_STEPS_DENSE, _SLOW_STEPS = 1, 3, 5
+# Restarts without a tolerance, where rows are few.
+_LEAST_RESTARTS = 5
 # Most steps of a phase; fewer of Gauss-Newton after a restart, which converges soon if at all.
 _PHASE_STEPS, _RESTARTED_STEPS = 2000, 200
 
@@ -86,13 +96,16 @@ def start(
         None grows the rank from that of ``factor``, or from 1.
     seed : int
     max_restarts : int, optional
-        By default 20 to 200, as many as take some seconds; 3 at each rank when it grows.
+        By default 20 to 200, as many as take some seconds; 3 at each rank when it grows; without
+        a tolerance 5, and none where rows are ample.
     factor : (n, k) array, optional
         X of an earlier ``A = X S X*``, one column a sign asked for or fewer (without signs).
     """
     first_rank = rank if rank is not None else 1 if factor is None else factor.shape[1]
     if max_restarts is None:
         max_restarts = 3 if rank is None else default_restarts(problem.F, rank, rank + LIFT)
+        if not problem.target:  # nothing says when a least is low enough
+            max_restarts = 0 if rows_are_ample(problem.F, first_rank) else _LEAST_RESTARTS
     rng = np.random.default_rng((seed, 0))
     with np.errstate(under="ignore"):
         if factor is None:
@@ -200,7 +213,7 @@ def _step(whole: Program, state: FactoredState) -> FactoredState:
     after = _loss(trial, penalty)
     gained = after < before
     slow_gain = _SLOW_GAIN_LIFT if lifted else _SLOW_GAIN
-    if settles(whole, state):
+    if settles(whole, state) and not dense:
         slow_gain = _SETTLED
     # A Gauss-Newton step that was rejected, or cut short, only asks for more damping.
     slow = before - after < slow_gain * before and ((length == 1.0 and gained) or not dense)
@@ -273,5 +286,8 @@ def _penalty(problem: Program, state: FactoredState) -> Vector:
     trace = problem.F.n * float(np.mean(np.abs(problem.b))) or 1.0
     # In this unit the penalty of a whole A weighs as much as the misfit of zero.
     unit = float(np.dot(problem.weight, problem.b**2)) / trace
-    penalty[state.rank :] = _LIFT_PENALTY * _LIFT_GROWTH**state.stage * unit
+    sparse = problem.shared.sparse is not None
+    least = _LIFT_PENALTY_SPARSE if sparse else _LIFT_PENALTY
+    growth = _LIFT_GROWTH_SPARSE if sparse else _LIFT_GROWTH
+    penalty[state.rank :] = least * growth**state.stage * unit
     return penalty

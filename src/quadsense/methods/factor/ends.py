@@ -80,10 +80,10 @@ class Bounds:
 
 def weights_by_level(weights: Vector) -> list[Vector]:
     """Weights of least squares whose spread is limited, less and less; the last are those given."""
-    positive = weights[weights > 0.0]
-    if not positive.size:
+    most = float(weights.max())
+    if most <= float(weights.min()) * _STEEP or not most > 0.0:
         return [weights]
-    most, middle = float(positive.max()), float(np.median(positive))
+    middle = float(np.median(weights[weights > 0.0]))
     if most <= middle * _STEEP:
         return [weights]
     levels, cap = [], middle

@@ -8,7 +8,7 @@ import numpy as np
 
 from quadsense.measurements.mixed import Mixed
 from quadsense.methods.factor.choice import LIFT, rows_are_ample
-from quadsense.methods.factor.equalities import corrected, is_settled
+from quadsense.methods.factor.equalities import corrected, fits_exactly, is_settled, settled
 from quadsense.methods.factor.gauss_newton import turned
 from quadsense.methods.factor.passes import Point, evaluate, rounding_share, within_rounding
 from quadsense.methods.factor.program import Matrix, Program, Vector
@@ -21,14 +21,16 @@ LIFT_STAGES = 8
 FIRST_DAMPING = 1e-2
 """Damping of the first Gauss-Newton step of a phase."""
 
-# The hinge aims a little inside the tolerances, to get there in finitely many steps.
-_HINGE = 0.95
+# The hinge aims a little inside the tolerances, to get there in finitely many steps; where that
+# is too far inside, but the worst ratio is no larger than this, less and less so.
+_HINGE = (0.95, 0.99, 0.999)
+_NEAR = 1.5
 # Share of the tolerance that rounding may take before a stall is put down to it.
 _BLURRED = 0.5
 # Eigenvalue, relative to its matrix, that counts as not negative when the rank grows.
 _FLAT = 1e-6
 # Size of the extra rows of a lift from the least squares so far, beside its own rows.
-_NUDGE = 0.3
+_NUDGE = 0.01
 # How many times the usual trace any fit would need before none is believed to exist.
 _TRACES = 100.0
 
@@ -61,13 +63,17 @@ def next_phase(problem: Program, state: FactoredState) -> FactoredState:
     if state.phase is Phase.LIFT:
         if state.stage + 1 < LIFT_STAGES:
             return replace(state, stage=state.stage + 1, stage_steps=0, slow_steps=0, memory=())
-        return begin(problem, state, state.point.Y[: state.rank], Phase.SQUARES)
+        return begin(problem, state, state.point.Y[: state.rank], Phase.SQUARES, state.level)
     squares = state.phase is Phase.SQUARES
     if squares and state.level + 1 < len(problem.levels):
         return begin(problem, state, state.point.Y, Phase.SQUARES, state.level + 1)
     # The maintained residuals of quasi-Newton steps are renewed before they are judged.
     weighed = level_of(problem, state)
-    point = corrected(weighed, evaluate(weighed, state.point.Y, state.theta), state.theta)
+    point = evaluate(weighed, state.point.Y, state.theta)
+    if squares and problem.chooses:
+        point = settled(weighed, point)
+    else:
+        point = corrected(weighed, point, state.theta)
     state = noted(problem, replace(state, point=point))
     if state.finished:
         return state
@@ -82,6 +88,9 @@ def next_phase(problem: Program, state: FactoredState) -> FactoredState:
         return replace(state, phase=Phase.ROUNDED, best=point.Y, blur=blur)
     if squares and blur < state.goal and (problem.chooses or _may_fit(problem, state)):
         return begin(problem, state, point.Y, Phase.HINGE, state.level)
+    near = not squares and point.ratio <= _NEAR * state.goal
+    if near and state.stage + 1 < len(_HINGE):
+        return begin(problem, state, point.Y, Phase.HINGE, state.level, state.stage + 1)
     if _is_hopeless(problem, state):
         return _exhausted(problem, state, no_rank_fits=True)
     if state.restarts < _restarts_allowed(problem, state):
@@ -91,11 +100,12 @@ def next_phase(problem: Program, state: FactoredState) -> FactoredState:
 
 def _after_squares(problem: Program, state: FactoredState) -> FactoredState:
     """Go on without a tolerance: some more starts, then the least of the least squares."""
-    if state.restarts < _restarts_allowed(problem, state):
-        return _restart(problem, state)
     weighed = problem.levels[-1]
     point = evaluate(weighed, state.anchor, 0.0)
-    phase = Phase.LOCAL if is_settled(weighed, point) else Phase.EXHAUSTED
+    exact = fits_exactly(weighed, point)
+    if not exact and state.restarts < _restarts_allowed(problem, state):
+        return _restart(problem, state)
+    phase = Phase.LOCAL if exact or is_settled(weighed, point) else Phase.EXHAUSTED
     return replace(state, phase=phase, point=point, best=point.Y, max_ratio=point.ratio)
 
 
@@ -148,12 +158,12 @@ def _exhausted(problem: Program, state: FactoredState, no_rank_fits: bool = Fals
 
 
 def begin(
-    problem: Program, state: FactoredState, Y: Matrix, phase: Phase, level: int = 0
+    problem: Program, state: FactoredState, Y: Matrix, phase: Phase, level: int = 0, stage: int = 0
 ) -> FactoredState:
     """Begin a phase at a factor, with fresh damping and memory."""
     theta = 0.0
     if phase is Phase.HINGE:  # aim inside what rounding leaves of the tolerances
-        theta = _HINGE * max(state.goal - rounding_share(problem, Y), 0.0)
+        theta = _HINGE[stage] * max(state.goal - rounding_share(problem, Y), 0.0)
     state = replace(state, phase=phase, level=level)
     state = replace(
         state,
@@ -161,7 +171,7 @@ def begin(
         point=evaluate(level_of(problem, state), turned(problem, Y), theta),
         damping=FIRST_DAMPING,
         memory=(),
-        stage=0,
+        stage=stage,
         stage_steps=0,
         slow_steps=0,
         passes=state.passes + 1,
@@ -178,18 +188,22 @@ def _restart(problem: Program, state: FactoredState) -> FactoredState:
     """Begin the next attempt: a lift, from a random factor or from the least squares so far.
 
     Of sparse rows a local minimum is often wrong in few unknowns only. The extra room of a lift
-    from there lets them pass; and some of those that the missed rows see are thrown elsewhere.
+    from there lets them pass, or some of those that missed rows see are thrown elsewhere; with all
+    weights as they are, for weights of limited spread lead back to where this came from.
     """
     starts = state.starts + 1
     rng = np.random.default_rng((state.seed, starts))
     state = replace(state, restarts=state.restarts + 1, starts=starts)
     Y = random_start(problem, state.rank + LIFT, rng)
+    last = len(problem.levels) - 1
     local = problem.shared.sparse is not None and len(state.anchor) == state.rank
-    if local and starts % 4 == 1:
+    if local and starts % 4 == 0:
         size = float(np.linalg.norm(state.anchor) / np.linalg.norm(Y[: state.rank]))
         Y = np.concatenate([state.anchor, _NUDGE * size * Y[state.rank :]])
-    elif local and starts % 4 != 2 and len(state.best) == state.rank:
-        return begin(problem, state, thrown(problem, state.best, rng), Phase.SQUARES)
+        return begin(problem, state, Y, Phase.LIFT, last)
+    if local and starts % 4 != 1 and len(state.best) == state.rank:
+        base = state.best if starts % 4 == 2 else state.anchor
+        return begin(problem, state, thrown(problem, base, rng), Phase.SQUARES, last)
     return begin(problem, state, Y, Phase.LIFT)
 
 

@@ -20,6 +20,8 @@ Vector = npt.NDArray[np.float64]
 
 # Share of nonzeros up to which rows that are held sparse stay so in normal equations.
 _SPARSE_SHARE = 0.1
+# Spread of weights up to which none of them is a wall.
+_UNEVEN = 1e3
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,10 @@ class Program:
     @cached_property
     def uneven(self) -> bool:
         """Whether unknowns differ by much in what the loss makes of them."""
-        return self.shared.sparse is not None or len(weights_by_level(self.weight)) > 1
+        if self.shared.sparse is not None:
+            return True
+        # At most 1 each; those of a level are of limited spread, the problem's own are not.
+        return _UNEVEN * float(np.min(self.weight)) < 1.0 and len(weights_by_level(self.delta**-2)) > 1
 
     @property
     def chooses(self) -> bool:

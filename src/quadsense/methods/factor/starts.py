@@ -187,29 +187,30 @@ def random_start(problem: Program, rank: int, rng: np.random.Generator) -> Matri
 
 
 def thrown(problem: Program, Y: Matrix, rng: np.random.Generator) -> Matrix:
-    """Return a factor some columns of which, that missed rows see, are somewhere else nearby.
+    """Return a factor some columns of which, that a missed row sees, are somewhere else nearby.
 
     For sparse rows: an unknown is seen by few of them, so that the others hardly mind.
     """
-    U = problem.shared.sparse
+    U, F = problem.shared.sparse, problem.F
     assert U is not None
-    F = problem.F
     point = evaluate(problem, Y, 1.0)
-    missed = (point.excess / problem.delta) ** 2
-    seen = abs(U)
-    blame = seen.T @ np.abs(F.unmixed(missed))
+    blame = np.abs(F.unmixed((point.excess / problem.delta) ** 2))
     total = float(blame.sum())
     if not total > 0.0:
         return Y
-    count = min(int(rng.integers(1, _THROWN + 1)), int(np.count_nonzero(blame)))
-    columns = rng.choice(blame.size, size=count, replace=False, p=blame / total)
-    # As far as what the rows that see them read is large.
-    reads = np.sqrt(np.sum(np.abs(point.P) ** 2, axis=0))
-    far = (seen.T @ reads) / np.maximum(seen.T @ np.ones(U.shape[0]), 1e-300)
-    noise = random_start(problem, len(Y), rng)[:, columns]
-    noise *= far[columns] * np.sqrt(len(Y)) / np.linalg.norm(noise, axis=0)
     moved = Y.copy()
-    moved[:, columns] += noise
+    reads = np.sqrt(np.sum(np.abs(point.P) ** 2, axis=0))
+    seen = abs(U)
+    for row in rng.choice(blame.size, size=int(rng.integers(1, _THROWN + 1)), p=blame / total):
+        columns = U.indices[U.indptr[row] : U.indptr[row + 1]]
+        column = int(rng.choice(columns))
+        # As far as the row reads, or as all that see the unknown do, or between.
+        others = seen[:, [column]]
+        far = float(reads @ others.toarray().ravel()) / float(others.sum())
+        near = min(float(reads[row]), far) or far
+        size = near * (far / near) ** rng.random() if near > 0.0 else 1.0
+        noise = random_start(problem, len(Y), rng)[:, column]
+        moved[:, column] += noise * (2.0 * size * rng.random() / float(np.linalg.norm(noise)))
     return moved
 
 

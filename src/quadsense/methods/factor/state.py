@@ -60,8 +60,8 @@ class FactoredState:
     level : int
         Which of the program's weights least squares goes by.
     stage, stage_steps, slow_steps : int
-        Penalty stage of a lift; steps in this stage or phase; the last ones in a row that
-        gained little.
+        Penalty stage of a lift, or how near the ends a hinge aims; steps in this stage or phase;
+        the last ones in a row that gained little.
     iteration, passes, restarts, starts : int
         Steps tried; passes over U; restarts at this rank; restarts in all.
     blur : float
