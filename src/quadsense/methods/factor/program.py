@@ -127,7 +127,9 @@ class Program:
         if self.shared.sparse is not None:
             return True
         # At most 1 each; those of a level are of limited spread, the problem's own are not.
-        return _UNEVEN * float(np.min(self.weight)) < 1.0 and len(weights_by_level(self.delta**-2)) > 1
+        return (
+            _UNEVEN * float(np.min(self.weight)) < 1.0 and len(weights_by_level(self.delta**-2)) > 1
+        )
 
     @property
     def chooses(self) -> bool:
