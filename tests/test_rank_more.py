@@ -65,7 +65,7 @@ def at_most(found, asked_for):
     return found[0] <= asked_for[0] and found[1] <= asked_for[1]
 
 
-# --- a factor with signs ---------------------------------------------------------------------
+# --- a factor with signs -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("complex_", [False, True])
@@ -162,7 +162,7 @@ def test_an_earlier_answer_with_signs_is_a_start():
     assert (first.status, again.status, again.n_iter) == ("met", "met", 0)
 
 
-# --- all kinds together --------------------------------------------------------------------------
+# --- all kinds together ------------------------------------------------------------------------
 
 
 def wishes(p, rng, seed):
@@ -271,7 +271,7 @@ def test_an_upper_bound_below_zero_is_a_proof_for_semidefinite_matrices_only():
     assert quadsense.solve(p.U, bounds=(low, high), rank=(1, 1), rng=0).status == "met"
 
 
-# --- pins beside ranges --------------------------------------------------------------------------
+# --- pins beside ranges ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("pin", [1e-6, 1e-4, 1e-2])
@@ -410,7 +410,7 @@ def test_least_squares_among_the_fits_is_the_one_without_tolerances_where_that_f
     assert tight.status == "met" and np.abs(readings(p.U, tight.A) - b).max() <= noise
 
 
-# --- derivatives -----------------------------------------------------------------------------------
+# --- derivatives -------------------------------------------------------------------------------
 
 
 def general_program(complex_, sparse, signs=(2, 1)):
