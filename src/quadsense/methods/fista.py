@@ -19,11 +19,11 @@ from quadsense.methods.traits.options import GapOptions
 from quadsense.vocabulary import Claim, because
 
 
-@dataclass(frozen=True)
 ROUGH, FEW = 1e-5, 500
 """Relative gap above which, with so few unknowns, another method is to look."""
 
 
+@dataclass(frozen=True)
 class FistaProgram:
     """The problem, and its question brought to one scale: of either kind, or None of another."""
 
@@ -100,7 +100,7 @@ class Fista(FistaTraits, Stepped):
         return Claim("optimal", dual=self.dual(program, state))
 
     def _rough(self, program: FistaProgram, state: State | hinge.State) -> bool:
-        """Whether the bounds are near enough, but the interior-point method soon has them nearer."""
+        """Whether the bounds are near enough, but another method would soon have them nearer."""
         small = program.problem.rows.unknowns <= FEW
         usual = program.problem.options.gap == GapOptions().gap
         if isinstance(state, hinge.State) or state.point is None or not (small and usual):
