@@ -48,9 +48,10 @@ class Outcome:
 
 def solve(case: answers.Case) -> Any:
     """The result, floating-point errors and warnings being exceptions."""
+    arguments = {**case.arguments, **gap_of(case)}
     with warnings.catch_warnings(), np.errstate(all="raise", under="ignore"):
         warnings.simplefilter("error")
-        return quadsense.solve(case.U, case.b, **case.arguments, **gap_of(case))
+        return quadsense.solve(case.U, case.b, **arguments)
 
 
 def gap_of(case: answers.Case) -> dict[str, float]:
@@ -214,14 +215,16 @@ def verified(case: answers.Case, result: Any) -> Findings:
         return []
     findings = []
     tolerance = {k: v for k, v in case.question.items() if k in ("delta", "rtol", "bounds")}
-    if not result.certificate.verify(case.U, case.b, **tolerance):
-        findings.append(f"fresh certificate not verified: {result.status}")
+    for name, held in (("certificate", result.certificate), ("result", result)):
+        if not held.verify(case.U, case.b, **tolerance):
+            findings.append(f"fresh {name} not verified: {result.status}")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "r.npz"
         result.save(path)
         again = quadsense.load_result(path)
-    if not again.certificate.verify(case.U, case.b, **tolerance):
-        findings.append(f"loaded certificate not verified: {result.status}")
+    for name, held in (("certificate", again.certificate), ("result", again)):
+        if not held.verify(case.U, case.b, **tolerance):
+            findings.append(f"loaded {name} not verified: {result.status}")
     for name in ("status", "prefer", "objective", "objective_bounds", "optimal"):
         if repr(getattr(result, name)) != repr(getattr(again, name)):
             findings.append(f"a file loses {name}")
@@ -241,6 +244,10 @@ def run(seed: int) -> Outcome:
     return Outcome(seed, case.labels["wish"], (), (text,))
 
 
+def _line(o: Outcome) -> str:
+    return f"  python tests/answers_check.py --only {o.seed}  # {o.kind} | {'; '.join(o.findings)}"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--count", type=int, default=400)
@@ -254,14 +261,14 @@ def main() -> int:
         print(solve(case).message)
         print(check(case))
         return 0
-    outcomes = [run(seed) for seed in range(options.seed, options.seed + options.count)]
+    outcomes = []
+    for seed in range(options.seed, options.seed + options.count):
+        outcomes.append(run(seed))
+        if outcomes[-1].findings:
+            print(_line(outcomes[-1]), flush=True)
     for name, times in collections.Counter(c for o in outcomes for c in o.compared).most_common():
         print(f"{times:7d}  {name}")
     wrong = [o for o in outcomes if o.findings]
-    for o in wrong:
-        print(
-            f"  python tests/answers_check.py --only {o.seed}  # {o.kind} | {'; '.join(o.findings)}"
-        )
     print(f"{len(wrong)} of {len(outcomes)} wrong")
     return int(bool(wrong))
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 import quadsense
+from quadsense.core.question import Question
 from quadsense.measurements.gram import make_gram
 from quadsense.methods import METHODS, Problem
 from quadsense.methods.best_positive import BestPositive
@@ -33,10 +34,31 @@ def _random(m, n, complex_, rank=None, noise=0.0, seed=0):
     return U, b + noise * draw(m)
 
 
+def _wishing(problem, rows, lo=None, hi=None, psd=True, least=1.0):
+    """The problem with a question about its readings."""
+    b = np.asarray(problem.b)
+    if lo is None:
+        lo, hi = np.full(b.size, -np.inf), np.full(b.size, np.inf)
+    reading = b if rows == "squares" else np.zeros_like(b)
+    free = np.zeros(b.size, bool)
+    question = Question(rows, lo, hi, np.geomspace(1.0, least, b.size), reading, free, psd=psd)
+    return replace(problem, question=question)
+
+
 def _twice(complex_):
     """Fewer rows than unknowns, each given twice with other readings."""
     U, b = _random(14, 8, complex_)
     return np.vstack([U, U]), np.concatenate([b, b + np.sin(np.arange(14.0))])
+
+
+def _asked(rows, U, b, delta, **named):
+    """A problem with a question of that kind."""
+    problem = _problem(U, b, delta)
+    lo, hi, nothing = problem.b - problem.delta, problem.b + problem.delta, np.zeros(len(b))
+    reading = problem.b if rows == "squares" else nothing
+    free = np.zeros(len(b), bool)
+    question = Question(rows, lo, hi, nothing + 1.0, reading, free, **named)
+    return replace(problem, question=question)
 
 
 def cases():
@@ -80,6 +102,22 @@ def cases():
         add("psd projected", "psd", _problem(*low, 1e-2), 5, 9)
         add("psd interior", "psd", _problem(*low, 0.3), 2, 37 if c else 26)
         add("psd no delta", "best", _problem(*low, 1.0, target=False), 1, 3)
+
+        add("conic", "conic", _asked("within", *low, 0.5, C=1.0, psd=True), 2, 2)
+        add("conic nearest", "conic", _asked("within", *low, 0.5, alpha=1.0, psd=True), 2, 2)
+        add("conic symmetric", "conic", _asked("center", *many, 8.0), 1, 1)
+        add("conic few rows", "conic", _asked("within", *_random(20, 8, c), 0.1, alpha=1.0), 1, 2)
+        for rows in ("slack_max", "slack_sum", "slack_squares", "squares"):
+            add(f"conic {rows}", "conic", _asked(rows, *many, 0.1, psd=rows != "slack_max"), 2, 2)
+        noisy = _problem(*_random(90, 6, c, rank=2, noise=0.3), 1.0, target=False)
+        b = np.asarray(noisy.b)
+        add("fista", "fista", _wishing(noisy, "squares"), 5, 3)
+        near = b - 0.06, b + 0.06
+        add("fista ends", "fista", _wishing(noisy, "squares", *near), 10, 9)
+        few = _problem(*_random(25, 6, c) if c else _random(18, 8, c), 1.0, target=False)
+        add("fista no cone", "fista", _wishing(few, "squares", psd=False, least=1e-12), 1, 1)
+        far = np.where(b > np.median(b), 1.5 * b, -np.inf), np.where(b > np.median(b), np.inf, b)
+        add("fista misses", "fista", _wishing(noisy, "slack_squares", *far), 1, 4)
 
         add("factored", "factored", _problem(*_random(120, 12, c, rank=2), 1e-10, rank=2), 1, 2)
         few, thrice = _random(30, 12, c, rank=2), {"max_restarts": 3}

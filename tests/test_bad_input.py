@@ -74,8 +74,8 @@ CASES = {
     ),
     "bounds infinite for gd": (
         {"b": None, "delta": None, "bounds": (0.0, [1, np.inf, 1]), "method": "gd"},
-        "method 'gd' cannot take one-sided bounds; 'minimax' and 'psd' and 'factored' and 'conic' and "
-        "'fista' can",
+        "method 'gd' cannot take one-sided bounds; 'minimax' and 'psd' and 'factored' and 'conic' "
+        "and 'fista' can",
     ),
     "bounds nowhere": (
         {"b": None, "delta": None, "bounds": (np.inf, np.inf)},
@@ -84,15 +84,9 @@ CASES = {
     "no delta for gd": ({"delta": None, "method": "gd"}, "'gd' cannot run without a delta"),
     "psd for gd": ({"psd": True, "method": "gd"}, "'gd' cannot keep A positive semidefinite"),
     "rank for psd": ({"rank": 1, "method": "psd"}, "'psd' cannot keep the rank of A low"),
-    "rank zero": (
-        {"rank": 0},
-        "rank must be 'auto', a pair .p, q. or a whole number between 1 and n = 3, got 0",
-    ),
+    "rank zero": ({"rank": 0}, "a pair .p, q. or a whole number between 1 and n = 3, got 0"),
     "rank above n": ({"rank": 4}, "between 1 and n = 3, got 4"),
-    "rank an array": (
-        {"rank": np.array([1, 2])},
-        "rank must be 'auto', a pair .p, q. or a whole number",
-    ),
+    "rank an array": ({"rank": np.array([1, 2])}, "'auto', a pair .p, q. or a whole number"),
     "psd an array": ({"psd": np.array([1, 2])}, "psd must be True, False or None"),
     "rank and not psd": ({"rank": 1, "psd": False}, "rank implies psd=True"),
     "psd a number": ({"psd": 2}, "psd must be True, False or None, got 2"),

@@ -100,11 +100,14 @@ def test_nothing_of_the_users_is_copied(rng):
 
 
 @pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("complex_", [False, True])
-def test_users_rows_cost_what_they_did_and_read_the_same(rng, complex_, scaled):
+def test_users_rows_cost_what_they_did_and_read_the_same(rng, complex_, sparse, scaled):
     """The quick paths beside those for sums of any kind."""
-    n, m = 4, 30
+    n, m = (12, 30) if sparse else (4, 30)
     U = gaussian_rows(rng, m, n, complex_)
+    if sparse:
+        U = sp.csr_array(U * (np.arange(m)[:, None] % n == np.arange(n)))
     given, _ = some_constraints(rng, n, complex_)
     data = Measurements(U, np.ones(m), delta=1.0).constrained(1.0, [(C, -1, 1) for C in given])
     F = data.unit_rows.on_numpy()
@@ -118,6 +121,8 @@ def test_users_rows_cost_what_they_did_and_read_the_same(rng, complex_, scaled):
     np.testing.assert_allclose(np.triu(F.normal(w)), np.triu(slow.normal(w)), atol=1e-11)
     np.testing.assert_allclose(np.triu(F.normal()), np.triu(slow.normal()), atol=1e-11)
     np.testing.assert_allclose(F.gram(), slow.gram(), atol=1e-12)
+    for y in (rng.standard_normal(F.m), rng.standard_normal((F.m, 3))):
+        np.testing.assert_allclose(F.gram_times(y), slow.gram() @ y, atol=1e-11)
     A = hermitian(rng, n, complex_)
     np.testing.assert_allclose(F.features() @ pack(A), F.forward(A), atol=1e-11)
     np.testing.assert_allclose(F.head.features(), F.features()[:m])

@@ -9,6 +9,7 @@ import cvxpy as cp
 import numpy as np
 import pytest
 import scipy.optimize as so
+import scipy.sparse as sp
 
 import quadsense
 from quadsense import Interval, Measurements, NothingFits, interval
@@ -291,6 +292,7 @@ def test_what_C_may_be():
         (np.triu(np.ones((3, 3))), "symmetric"),
         (np.full((3, 3), np.nan), "finite"),
         ({}, "numbers"),
+        (1e200 * np.eye(3), "rescale"),
     ):
         with pytest.raises(ValueError, match=words):
             interval(data, C=bad)
@@ -351,3 +353,25 @@ def test_rows_set_aside_are_left_out():
     found = result.interval("trace")
     assert [1.0, 5.0][kept] in found
     assert found.width == pytest.approx(0.2, rel=0.05)
+
+
+@pytest.mark.parametrize("psd", [False, True])
+def test_ranges_do_not_depend_on_how_rows_are_held_or_scaled(psd):
+    rng = np.random.default_rng(3)
+    U = rng.standard_normal((40, 4))
+    b, s = np.sum(U**2, axis=1), 10.0 ** rng.uniform(-14, 14, 40)
+    first = interval(U, b, (0, 1), delta=0.1, psd=psd)
+    room = 0.01 * first.width
+    for other in (
+        interval(sp.csr_array(U), b, (0, 1), delta=0.1, psd=psd),
+        interval(U * s[:, None], b * s**2, (0, 1), delta=0.1 * s**2, psd=psd),
+        interval(U, 2.0 * b, (0, 1), delta=0.2, mix=2.0 * np.eye(40), psd=psd),
+    ):
+        assert tuple(other) == pytest.approx(tuple(first), abs=room)
+    tiny = interval(U, 1e-100 * b, (0, 1), delta=1e-101, psd=psd)
+    assert tiny.width == pytest.approx(1e-100 * first.width, rel=0.02)
+    exact = interval(U, b, ["trace", (0, 1)], delta=0.0, psd=psd)
+    assert tuple(exact[0]) == pytest.approx((4.0, 4.0), abs=1e-8)
+    assert 0.0 in exact[1]
+    assert exact[1].width < 1e-8
+    assert interval(U, b, [], delta=0.1, psd=psd) == []

@@ -7,9 +7,14 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from questions import ROWS, cost, made
 
 from quadsense import Measurements, SensedMatrix
+from quadsense.arrays import to_numpy
+from quadsense.core.question import Question
+from quadsense.methods.barrier.solve import solve_question
+from quadsense.proofs.exact import user_dual
 from quadsense.proofs.objective import objective_bound
 from quadsense.proofs.value import objective_value
 
@@ -137,3 +142,47 @@ def test_rows_of_zeros_cost_what_reading_zero_costs():
         assert found.value <= true
     fixed = replace(question, rows="within")
     assert objective_bound(data, fixed, np.zeros(2), size=1.0).value == np.inf
+
+
+@pytest.mark.parametrize("rows", ["within", "squares", "center", "slack_sum", "slack_squares"])
+def test_bounds_hold_and_are_tight_with_sums_of_rows_constraints_and_any_kind_of_rows(rows):
+    """Of the kernel's vector, against what its matrix costs: positive semidefinite, trace known."""
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        n, m = int(rng.integers(2, 6)), int(rng.integers(20, 60))
+        U = rng.standard_normal((m, n)) + 1j * rng.standard_normal((m, n))
+        U *= 10.0 ** rng.uniform(-2, 2, (m, 1))
+        X = rng.standard_normal((n, n)) + 1j * rng.standard_normal((n, n))
+        A = X @ X.conj().T / n
+        v = np.einsum("ij,jk,ik->i", U.conj(), A, U).real
+        options = {}
+        if seed % 3 == 1:
+            W = np.eye(m) + rng.standard_normal((m, m)) * (rng.random((m, m)) < 0.2)
+            options["mix"], v = W, W @ v
+        if seed % 2:
+            U, options["conjugate"] = U.conj(), True
+        rows_of = sp.csr_array(U) if seed % 3 == 2 else U
+        data = Measurements(rows_of, v, delta=1.0, **options)
+        t = float(np.trace(A).real)
+        data = data.constrained(trace=t if seed % 4 else (t - 0.1, t + 0.1))
+        sizes = to_numpy(data.unit_rows.norms) ** 2 * t
+        d = 0.2 * sizes
+        lo, hi, hard = data.lo.copy(), data.hi.copy(), data.hard
+        moved = 3.0 * d[:m] * rng.standard_normal(m) if rows.startswith("slack") else 0.0
+        lo[:m], hi[:m] = v - d[:m] + moved, v + d[:m] + moved
+        weights = 1.0 / (sizes if rows == "slack_sum" else sizes**2)
+        reading = np.append(v + 0.1 * d[:m] * rng.standard_normal(m), 0.0)
+        question = Question(
+            rows, lo, hi, weights, reading, hard, alpha=float(rows == "within"),
+            prior=0.1, psd=True, log_det=rows == "center",
+        )  # fmt: skip
+        with np.errstate(under="ignore"):
+            unit = question.scaled(1.0 / to_numpy(data.unit_rows.norms) ** 2)
+            solved = solve_question(data.unit_rows.on_numpy(), unit)
+        matrix = SensedMatrix.from_dense(solved.A)
+        value = objective_value(question, matrix, to_numpy(data.forward(solved.A)), 1e-13 * sizes)
+        y, size = user_dual(data, solved.y), float(np.linalg.norm(solved.A))
+        found = objective_bound(data, question, y, size=size)
+        assert found.condition == "", seed
+        assert found.value <= value.value + value.error
+        assert found.value >= value.value - 1e-5 * (1.0 + abs(value.value)), (seed, solved.status)

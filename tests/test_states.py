@@ -82,6 +82,10 @@ def test_the_cases_reach_every_stage(taken_up):
             ("psd interior", "NewtonState"),
             ("psd no delta", "NewtonState"),
             ("factored restarts", "'name': 'LIFT'"),
+            ("fista", "'name': 'DESCENT'"),
+            ("fista ends", "'name': 'SPLITTING'"),
+            ("fista no cone", "'name': 'DIRECT'"),
+            ("fista misses", "hinge"),
         ):
             assert what in kinds[f"{name} {kind}"], name
 

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from quadsense.arrays import Array, Vector, to_numpy
 from quadsense.certificate import evaluate
-from quadsense.core import packed
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.question import Question
 from quadsense.measurements import Measurements
+from quadsense.measurements.mixed import Mixed
 from quadsense.methods.barrier import finish
+from quadsense.methods.barrier.begin import Inside, balanced
 from quadsense.methods.barrier.many import Many
-from quadsense.methods.barrier.point import Point
+from quadsense.methods.barrier.polish import asking, polished
 from quadsense.methods.barrier.program import Program, prepare
 from quadsense.methods.barrier.start import start
 from quadsense.methods.barrier.steps import State, advance, measured
 from quadsense.methods.barrier.verdict import inside
-from quadsense.proofs.definite import cholesky, solve
 from quadsense.proofs.exact import user_dual
-from quadsense.proofs.lift import directions
-from quadsense.watch import look
+from quadsense.proofs.lift import directions, flattest
 
 STEPS = 100
 """Of the kernel at most: it takes ten to twenty, and stops where rounding does."""
@@ -36,12 +36,6 @@ NOTHING = 1e-9
 
 DEFINITE = 1e-10
 """Least eigenvalue beside the largest of a matrix that is positive definite beyond doubt."""
-
-MOST_UNKNOWNS = 2000
-"""Up to which a vector is polished: its cost is that of a step."""
-
-ROUNDED, POLISHINGS = 1e-15, 4
-"""Residual beside its parts at which that is of no use, and how often."""
 
 MISSED = 1e-7
 """Residuals, in units of the readings, with which a fit may be tried."""
@@ -82,12 +76,16 @@ class Extremes:
         The last fit found.
     suspicions : list of ndarray
         Vectors, for the user's rows, of runs that found no fit.
+    kept : dict
+        Bounds on A, from proof to proof.
     """
 
     def __init__(self, data: Measurements, psd: bool, fit: SensedMatrix | None) -> None:
         assert data.ends is not None
-        self.data, self.fit = data, fit
+        self.data = data
+        self.fit = fit if fit is not None and self._fits(fit) else None
         self.suspicions: list[Vector] = []
+        self.kept: dict[bytes, float] = {}
         nothing = np.zeros(data.m)
         ends = data.unit_ends
         question = Question(
@@ -103,7 +101,7 @@ class Extremes:
 
     def at_once(self, matrices: list[Array], share: float) -> list[list[Extreme] | None]:
         """Both extremes of every ``<C, A>`` where these are small: None what is left to `runs`."""
-        rows, question = self.program.F, _of(self.program)
+        rows, question = self.program.F, asking(self.program)
         if not Many.suits(rows, question):
             return [None] * len(matrices)
         index, found = self.program.index, []
@@ -111,7 +109,7 @@ class Extremes:
             for end in Many(rows, question).solve(matrices, share):
                 y = np.zeros(self.data.m)
                 y[index] = end.y
-                fits = end.settled and self._fits(end.A)
+                fits = end.settled and self._fits(SensedMatrix.from_dense(end.A))
                 fit = end.A if fits else None
                 found.append(Extreme(user_dual(self.data, y), fit, None) if fits else None)
                 if fits:
@@ -140,7 +138,7 @@ class Extremes:
     def _inside(self) -> Inside | None:
         """Where to begin: without C the kernel goes to the middle."""
         program = self.program.with_linear(0.0 * self.program.C)
-        for d in directions(program.F, _of(program)):
+        for d in self._directions(program):
             W = to_numpy(program.F.adjoint(d))
             values = np.linalg.eigvalsh(W)
             if values[0] > DEFINITE * values[-1]:
@@ -153,6 +151,13 @@ class Extremes:
             if run.state.missed == 0.0:
                 return Inside(run.state.at.A, d, W)
         return None
+
+    @staticmethod
+    def _directions(program: Program) -> Iterator[Vector]:
+        question = asking(program)
+        yield from directions(program.F, question)
+        if isinstance(program.F, Mixed):
+            yield flattest(program.F, question)
 
     def extreme(self, run: Run) -> Extreme:
         """What has been reached."""
@@ -168,24 +173,15 @@ class Extremes:
         dual = y if np.isfinite(y).all() else None
         if not np.isfinite(A).all():
             return Extreme(dual, None, None)
-        if self._fits(A):
+        if self._fits(SensedMatrix.from_dense(A)):
             self.fit = SensedMatrix.from_dense(A)
             return Extreme(dual, A, A)
         if dual is not None:
             self.suspicions.append(dual)
         return Extreme(dual, None, A)
 
-    def _fits(self, A: Array) -> bool:
-        return bool(evaluate(self.data, SensedMatrix.from_dense(A)).met.all())
-
-
-@dataclass(frozen=True)
-class Inside:
-    """A in the middle, and d with ``W = F*(d)`` positive definite, in units of the program."""
-
-    A: Array
-    d: Vector
-    W: Array
+    def _fits(self, matrix: SensedMatrix) -> bool:
+        return bool(evaluate(self.data, matrix).met.all())
 
 
 class Run:
@@ -234,75 +230,3 @@ class Run:
         size = abs(state.value) + float(np.linalg.norm(self.program.C)) * 1e-3
         enough = share * min(width / self.program.cost, size)
         return state.apart <= max(enough, NOTHING * size)
-
-
-def balanced(program: Program, at: Point, begin: Inside) -> Point:
-    """The point with multipliers that satisfy ``C + F*(y) = S``, S positive definite.
-
-    Along d, far enough that S is well inside; without, the kernel may never come to such a y where
-    some of what the rows see is seen weakly.
-    """
-    root = np.linalg.inv(np.linalg.cholesky(begin.W))
-    values = np.linalg.eigvalsh(root @ program.C @ root.conj().T)
-    t = 2.0 * max(0.0, -float(values[0])) + 0.1 * float(np.max(np.abs(values)))
-    y, S = t * begin.d, program.C + t * begin.W
-    mean = float(np.vdot(S, at.A).real) / len(S)
-    upper, lower = program.finite
-    both = np.minimum(mean / np.minimum(at.slacks[0], at.slacks[1]), t) * (upper & lower)
-    duals = np.stack([np.maximum(y, 0.0) + both, np.maximum(-y, 0.0) + both]) * program.finite
-    # Rows of one end that d does not press on: a share of S for all of them.
-    idle = program.finite & (duals == 0.0)
-    if idle.any():
-        signs = idle[0].astype(np.float64) - idle[1]
-        spread = np.linalg.eigvalsh(root @ to_numpy(program.F.adjoint(signs)) @ root.conj().T)
-        least = float(np.linalg.eigvalsh(root @ S @ root.conj().T)[0])
-        each = 0.25 * least / max(float(np.max(np.abs(spread))), 1e-300)
-        duals = duals + each * idle
-    held = np.where(program.equal, y, 0.0)
-    rest = np.where(program.equal, 0.0, duals[0] - duals[1])
-    S = program.C + to_numpy(program.F.adjoint(rest + held))
-    return replace(at, S=0.5 * (S + S.conj().T), duals=duals, held=held)
-
-
-def polished(program: Program, y: Vector) -> Vector:
-    """The vector moved a little until ``C + F*(y)`` vanishes to rounding.
-
-    Each entry in proportion to itself, so that none leans on an end that is not there.
-    """
-    question, F, index = _of(program), program.F, program.index
-    z, C = y[index], np.asarray(program.question.C)
-    if not np.isfinite(z).all() or F.unknowns > MOST_UNKNOWNS:
-        return y
-    sizes = np.abs(z)
-    typical = float(np.mean(sizes)) or 1.0
-    freedom = sizes + 1e-3 * typical * (np.isfinite(question.lo) & np.isfinite(question.hi))
-    freedom[question.equal] = typical + float(np.max(sizes, initial=0.0))
-    rest = C + to_numpy(F.adjoint(z))
-    least = ROUNDED * (float(np.linalg.norm(C)) + float(np.sum(sizes)))
-    if float(np.linalg.norm(rest)) <= least:
-        return y
-    M = F.normal(freedom)
-    look(len(M) ** 3 / 3.0)
-    M[np.diag_indices(len(M))] += 1e-14 * float(np.trace(M)) / len(M)
-    factor = cholesky(M, overwrite=True)
-    if factor is None:
-        return y
-    for _ in range(POLISHINGS):
-        X = packed.unpack(solve(factor, packed.pack(rest)), F.n, rest.dtype)
-        moved = z - freedom * to_numpy(F.forward(X))
-        after = C + to_numpy(F.adjoint(moved))
-        if not float(np.linalg.norm(after)) < 0.5 * float(np.linalg.norm(rest)):
-            break
-        z, rest = moved, after
-    better = y.copy()
-    better[index] = z
-    return better
-
-
-def _of(program: Program) -> Question:
-    """The question on the rows that ask."""
-    question, index = program.question, program.index
-    return replace(
-        question, lo=question.lo[index], hi=question.hi[index], weights=question.weights[index],
-        reading=question.reading[index], hard=question.hard[index],
-    )  # fmt: skip

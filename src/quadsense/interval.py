@@ -75,7 +75,8 @@ def interval(
     >>> seen[0].verify(U[:2], [1.0, 2.0], delta=0.1), seen[1].lower
     (True, -inf)
     """
-    from quadsense.ranges import asked_for, measurements_of, ranges
+    from quadsense.functional import asked_for
+    from quadsense.ranges import measurements_of, ranges
     from quadsense.request import check_rank
     from quadsense.typing import is_number
 
@@ -118,7 +119,8 @@ def interval_of(
     result: Result, C: Any, *, data: Measurements | None = None, gap: Real = 0.01
 ) -> Any:
     """The range of ``<C, A>`` over all that fit what a result was asked to: `Result.interval`."""
-    from quadsense.ranges import asked_for, ranges
+    from quadsense.functional import asked_for
+    from quadsense.ranges import ranges
     from quadsense.typing import is_number
 
     claim = result.certificate

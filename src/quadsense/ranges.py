@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 
 from quadsense.arrays import Array, Vector, to_numpy
 from quadsense.certificate import AGREE, evaluate
@@ -26,15 +25,11 @@ from quadsense.measurements import Measurements
 from quadsense.proofs.infeasible import check_infeasible
 from quadsense.proofs.objective import Bound, objective_bound
 from quadsense.proofs.rays import is_ray, led_away, unseen_directions, unseen_vectors
-from quadsense.typing import is_whole
 from quadsense.verification import Check, Verification
 
 FIRST_SHARE, NEXT_SHARE, LAST_SHARE = 0.1, 1e-3, 1e-8
 """Shares of the allowed gap to which the kernel goes at first, of that where rounding takes too
 much beside it, and at last."""
-
-SKEW = 1e-8
-"""Largest part of C by which it may differ from its conjugate transpose, as rounding does."""
 
 
 class NothingFits(ValueError):
@@ -244,6 +239,8 @@ def ranges(
         dual = np.zeros(data.m)
         dual[suspects[0]] = 1.0
         raise NothingFits(f"row {suspects[0]} of zeros cannot read what it must", dual)
+    if not matrices:
+        return []
     finder = Extremes(data, psd, fit)
     found = _all(data, matrices, psd, gap, finder)
     if finder.fit is None:
@@ -338,7 +335,7 @@ def _interval(
         size = 0.0 if fit is None else float(np.linalg.norm(fit))
         bound, ray = Bound(-math.inf, ""), None
         if extreme.dual is not None:
-            bound = objective_bound(data, question, extreme.dual, size=size)
+            bound = objective_bound(data, question, extreme.dual, size=size, kept=finder.kept)
         if (bound.value == -math.inf or bound.condition) and fit is not None:
             ray = _ray(data, question, extreme, fit)
             bound = bound if ray is None else Bound(-math.inf, "")
@@ -404,46 +401,3 @@ def is_fit(data: Measurements, A: Array, psd: bool) -> bool:
         if values[0] < -1e-14 * len(A) * max(float(values[-1]), 0.0):
             return False
     return bool(evaluate(data, SensedMatrix.from_dense(A)).met.all())
-
-
-def asked_for(C: Any, data: Measurements) -> Array:
-    """C as a Hermitian matrix, from any of its forms, or a ValueError.
-
-    Parameters
-    ----------
-    C : array of shape (n, n) or (n,), (i, j) or "trace"
-        See `quadsense.interval`.
-    data : Measurements
-        Of that n; real or complex.
-    """
-    n, is_complex = data.n, data.unit_rows.is_complex
-    dtype = np.complex128 if is_complex else np.float64
-    if isinstance(C, str):
-        if C != "trace":
-            raise ValueError(f'C must be a matrix, a vector, a pair (i, j) or "trace", got {C!r}')
-        return np.eye(n, dtype=dtype)
-    if isinstance(C, tuple):
-        if len(C) != 2 or not all(is_whole(k) and -n <= k < n for k in C):
-            raise ValueError(f"C must be a pair (i, j) of indices below n = {n}, got {C!r}")
-        E = np.zeros((n, n), dtype=dtype)
-        E[C] += 0.5
-        E[C[::-1]] += 0.5
-        return E
-    if sp.issparse(C):
-        C = C.toarray()
-    try:
-        M = to_numpy(C.to_dense() if isinstance(C, SensedMatrix) else C)
-        M = np.asarray(M)
-        M = M.astype(np.complex128 if np.iscomplexobj(M) else np.float64)
-    except (TypeError, ValueError):
-        raise ValueError("C must be an array of numbers") from None
-    if M.shape not in ((n, n), (n,)):
-        raise ValueError(f"C has shape {M.shape}, but must have shape ({n}, {n}) or ({n},)")
-    if not np.isfinite(M).all():
-        raise ValueError("C must be finite")
-    if M.ndim == 1:
-        M = np.outer(M, M.conj())
-    if np.max(np.abs(M - M.conj().T)) > SKEW * np.max(np.abs(M)):
-        raise ValueError(f"C must be {'Hermitian' if np.iscomplexobj(M) else 'symmetric'}")
-    M = 0.5 * (M + M.conj().T)
-    return M.astype(dtype) if is_complex else np.ascontiguousarray(M.real)

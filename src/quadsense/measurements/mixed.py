@@ -19,6 +19,7 @@ from quadsense.arrays import Array, Vector, is_numpy, to_numpy
 from quadsense.core import packed
 from quadsense.measurements.probes import BLOCK_ELEMENTS, Weigh
 from quadsense.measurements.sensing import FEATURE_ROWS, Sensing
+from quadsense.measurements.sparse import Sparse
 from quadsense.watch import look
 
 CANCELLED = 1e-7
@@ -27,6 +28,12 @@ unit. A unit is a matter of scale only; what cancels shows in the bounds on roun
 
 FLATTENING = 500
 """Products with K after which the y of `Mixed.flat` is as good as it gets."""
+
+FEW = 64
+"""Sums below plain rows whose inner products with all of these are kept."""
+
+SPARSE_SHARE = 0.1
+"""Share of nonzeros of K up to which it is kept sparse."""
 
 Weights = Any
 """A real NumPy array or SciPy CSR array."""
@@ -124,6 +131,19 @@ class Mixed(Sensing):
         return int(max(present.sum(axis=0).max(), present.sum(axis=1).max()))
 
     @cached_property
+    def exact_columns(self) -> npt.NDArray[np.bool_]:
+        """Which rows of U are in one reading only, times a power of two: nothing rounds there."""
+        W = self.weights
+        present = W != 0
+        alone = np.asarray(present.sum(axis=0)).ravel() == 1
+        values = W.data if sp.issparse(W) else W
+        rounds = (np.frexp(np.abs(values))[0] != 0.5) & (values != 0.0)
+        odd: Any = rounds
+        if sp.issparse(W):
+            odd = sp.csr_array((rounds.astype(np.float64), W.indices, W.indptr), shape=W.shape)
+        return np.asarray(alone & (np.asarray(odd.sum(axis=0)).ravel() == 0))
+
+    @cached_property
     def has_unit_norm(self) -> bool:
         """Whether the rows of U came with unit norm."""
         return self._raw.has_unit_norm
@@ -164,7 +184,7 @@ class Mixed(Sensing):
         if not sp.issparse(W):
             return None
         count = _leading(W)
-        if not count:
+        if not 0 < count < self._raw.m:
             return None
         head = self._raw.only(np.arange(count))
         scales = W.data[:count]
@@ -305,19 +325,10 @@ class Mixed(Sensing):
 
     def _bordered(self, first: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
         """K where that of `head` is known."""
-        head, tail = self.head, self.tail
-        assert head is not None
-        K = np.empty((self.m, self.m))
-        K[: head.m, : head.m] = first
-        for i in range(tail.m):
-            at = head.m + i
-            unit = np.zeros(tail.m)
-            unit[i] = 1.0
-            image = tail.adjoint(unit)
-            K[at, : head.m] = K[: head.m, at] = head.forward(image)
-            K[at, head.m :] = tail.forward(image)
-        corner = K[head.m :, head.m :]
-        K[head.m :, head.m :] = 0.5 * (corner + corner.T)
+        count, K = len(first), np.empty((self.m, self.m))
+        K[:count, :count] = first
+        B, K[count:, count:] = self._border
+        K[count:, :count], K[:count, count:] = B, B.T
         return K
 
     def gram_block(self, rows: slice, columns: slice) -> Array:
@@ -335,7 +346,37 @@ class Mixed(Sensing):
 
     def gram_times(self, Y: Array) -> Array:
         """``W K_0 W^T Y`` with neither held: (p,) or (p, k) to the same."""
-        return self.mixed(self._raw_gram(self.unmixed(Y)))
+        head = self.head
+        if head is None or self.m - head.m > FEW or not is_numpy(Y):
+            return self.mixed(_gram(self._raw, self.unmixed(Y)))
+        # The rows above by their own K, the few sums below by a border.
+        top, below = Y[: head.m], Y[head.m :]
+        B, corner = self._border
+        product = _gram(head, top) if self._sparse is None else self._sparse @ top
+        return np.concatenate([product + B.T @ below, B @ top + corner @ below])
+
+    @cached_property
+    def _sparse(self) -> Any:
+        """K of `head`, where its rows are sparse and share few entries."""
+        head = self.head
+        if head is None or not isinstance(head.kind, Sparse):
+            return None
+        if head.kind.gram_density_bound() > SPARSE_SHARE:
+            return None
+        return head.kind.sparse_gram(head.inverse)
+
+    @cached_property
+    def _border(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """``<F_i, F_j>`` for i of `tail`, and j of `head` and of `tail`."""
+        raw, tail, count = self._raw, self.tail, self.m - self.tail.m
+        scales = self.weights.data[:count]
+        found, rest = np.empty((tail.m, count)), slice(count, raw.m)
+        for part in raw.slices(max(raw.m - count, raw.n)):
+            if part.start < count:
+                rows = slice(part.start, min(part.stop, count))
+                inner = to_numpy(raw.gram_block(rows, rest))
+                found[:, rows] = tail.weights @ inner.T * scales[rows]
+        return found, tail.gram()
 
     def gram_part(self, s: Array, index: Array) -> Array:
         """``K s`` for an s that is zero outside `index`."""
@@ -344,16 +385,7 @@ class Mixed(Sensing):
     def row_sums(self, apply: Callable[[Array], Array]) -> Array:
         """Row sums of ``|W| K_0 |W|^T``, which no entry of K exceeds in modulus."""
         sizes = abs(self.weights)
-        return self._times(sizes, self._raw_gram(self._times(sizes.T, self.nonzero)))
-
-    def _raw_gram(self, Y: Array) -> Array:
-        raw = self._raw
-        if raw.prefers_gram:
-            return raw.gram_times(Y)
-        if Y.ndim == 1:
-            return raw.forward(raw.adjoint(Y))
-        columns = [raw.forward(raw.adjoint(Y[:, j])) for j in range(Y.shape[1])]
-        return self.xp.stack(columns, axis=1)
+        return self._times(sizes, _gram(self._raw, self._times(sizes.T, self.nonzero)))
 
     def features(self) -> npt.NDArray[Any]:
         """F as an explicit matrix on packed matrices, (p, N). Small problems only."""
@@ -428,6 +460,16 @@ class Mixed(Sensing):
 
     def _no_rows(self) -> NoReturn:
         raise TypeError("a sum of rows (mix) is no row: use forward, adjoint, or those of `raw`")
+
+
+def _gram(rows: Sensing, Y: Array) -> Array:
+    """``K Y`` of plain rows, the cheaper way."""
+    if rows.prefers_gram:
+        return rows.gram_times(Y)
+    if Y.ndim == 1:
+        return rows.forward(rows.adjoint(Y))
+    columns = [rows.forward(rows.adjoint(Y[:, j])) for j in range(Y.shape[1])]
+    return rows.xp.stack(columns, axis=1)
 
 
 def _scaled(W: Weights, left: Any, right: Any) -> Weights:

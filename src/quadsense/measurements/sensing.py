@@ -21,6 +21,7 @@ from quadsense.core.cholesky import squared_moduli
 from quadsense.measurements.dense import Dense
 from quadsense.measurements.probes import BLOCK_ELEMENTS, OnNumpy, Probes, Weigh
 from quadsense.measurements.sparse import Sparse
+from quadsense.measurements.stack import Stack
 from quadsense.watch import BLOCK_FLOPS, look
 
 NARROW = 64
@@ -157,7 +158,9 @@ class Sensing:
     @property
     def prefers_gram(self) -> bool:
         """Whether ``K y`` costs less through inner products of rows than through an (n, n)."""
-        return self.is_sparse or self.m <= 2 * self.n
+        kind = self.kind  # of a stack, the first part is the user's
+        sparse = isinstance(kind, Stack) and isinstance(kind.parts[0], Sparse)
+        return self.is_sparse or sparse or self.m <= 2 * self.n
 
     def same_as(self, other: Sensing) -> bool:
         """Whether these are the same rows, seen alike."""

@@ -162,9 +162,15 @@ class Stack(Probes):
     def _between(self, one: Probes, rows: slice, other: Probes, columns: slice) -> Array:
         """``|<u_i, u_j>|`` of rows of two parts: by products of the one that has more of them."""
         xp = self.xp
-        if rows.stop - rows.start < columns.stop - columns.start:
+        if isinstance(one, Axes) and isinstance(other, Axes):
+            return one.inner(rows, columns)
+        few = rows.stop - rows.start < columns.stop - columns.start
+        if isinstance(one, Axes) or (few and not isinstance(other, Axes)):
             return self._between(other, columns, one, rows).T
-        left, right = one.block(rows.start, rows.stop), other.block(columns.start, columns.stop)
+        left = one.block(rows.start, rows.stop)
+        if isinstance(other, Axes):
+            return xp.abs(left[:, columns])
+        right = other.block(columns.start, columns.stop)
         return xp.abs((xp.conj(left) if self.is_complex else left) @ right.T)
 
     def images(self, Y: Array) -> Array:

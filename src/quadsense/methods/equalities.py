@@ -56,25 +56,25 @@ def nearest_exact(rows: Sensing, ends: Ends, matrix: SensedMatrix) -> SensedMatr
     equal = np.flatnonzero(ends.exact)
     if not 0 < equal.size <= MOST_EQUALITIES:
         return None
-    E, goal = _equalities(rows, equal), ends.lo[equal]
+    E, goal = equalities_of(rows, equal), ends.lo[equal]
     with np.errstate(all="ignore"):
         if matrix.factor is not None:
             X = to_numpy(matrix.factor)
             if equal.size * float(X.size) > MOST_ENTRIES:
                 return None
-            held = _held_factor(E, goal, X, matrix.signs)
+            held = held_factor(E, goal, X, matrix.signs)
             if held is None:
                 return None
             return SensedMatrix.from_factor(_beside(rows, held), matrix.signs)
         form = matrix.form
         if rows.n > FORMED and isinstance(form, MeasuredForm) and form.rows is rows.raw:
             return _held_coefficients(rows, equal, goal, matrix)
-        A = _held_dense(E, goal, to_numpy(matrix.to_dense()))
+        A = held_dense(E, goal, to_numpy(matrix.to_dense()))
         return None if A is None else SensedMatrix.from_dense(_beside(rows, A))
 
 
-def _equalities(rows: Sensing, equal: npt.NDArray[np.intp]) -> Sensing:
-    """Those rows alone."""
+def equalities_of(rows: Sensing, equal: npt.NDArray[np.intp]) -> Sensing:
+    """Those rows alone, for NumPy."""
     chosen = rows.on_numpy().only(equal)
     return chosen.narrowed() if isinstance(chosen, Mixed) else chosen
 
@@ -99,7 +99,8 @@ class _Solver:
         return np.asarray(self._vectors @ (self._inverse * (self._vectors.T @ r)))
 
 
-def _held_dense(E: Sensing, goal: Vector, A: Matrix) -> Matrix | None:
+def held_dense(E: Sensing, goal: Vector, A: Matrix) -> Matrix | None:
+    """The nearest matrix that meets equalities, rows E with readings `goal`."""
     solve, worst, best = _Solver(E.gram()), np.inf, None
     for _ in range(STEPS):
         r = goal - E.forward(A)
@@ -118,7 +119,7 @@ def _held_coefficients(
     rows: Sensing, equal: npt.NDArray[np.intp], goal: Vector, matrix: SensedMatrix
 ) -> SensedMatrix | None:
     """The same for a matrix that is only known by its coefficients."""
-    solve, worst, best = _Solver(_equalities(rows, equal).gram()), np.inf, None
+    solve, worst, best = _Solver(equalities_of(rows, equal).gram()), np.inf, None
     for _ in range(STEPS):
         form = matrix.form
         assert isinstance(form, MeasuredForm)
@@ -135,7 +136,8 @@ def _held_coefficients(
     return best
 
 
-def _held_factor(E: Sensing, goal: Vector, X: Matrix, signs: Vector | None) -> Matrix | None:
+def held_factor(E: Sensing, goal: Vector, X: Matrix, signs: Vector | None) -> Matrix | None:
+    """A factor near X of a matrix that does."""
     worst, best = np.inf, None
     for _ in range(STEPS):
         look()

@@ -89,7 +89,8 @@ class Fista(FistaTraits, Stepped):
             return None
         if state.verdict is Verdict.STALLED:
             return Claim("stalled", because("gap_open"))
-        if program.problem.target and not (isinstance(state, hinge.State) and state.cost > 0.0):
+        missed = isinstance(state, hinge.State) and (state.cost > 0.0 or state.max_ratio > 1.0)
+        if program.problem.target and not missed:
             return Claim("met")
         return Claim("optimal", dual=self.dual(program, state))
 

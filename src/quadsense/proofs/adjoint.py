@@ -104,6 +104,7 @@ def adjoint_matrix(
 def unmixing_error(F: Mixed, y: Vector) -> float:
     """Bound on the Frobenius norm of what rounding ``W^T y`` does to ``F*(y)``."""
     lost = gamma(F.longest + 4) * np.asarray(abs(F.weights).T @ np.abs(y))
+    lost = np.where(F.exact_columns, 0.0, lost)
     return float(lost @ F.raw.squares) * (1.0 + gamma(F.raw.m + 2.0 * F.n + 64.0))
 
 

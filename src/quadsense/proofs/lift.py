@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+import numpy.typing as npt
 
 from quadsense.arrays import Vector
 from quadsense.core.ends import UNIT
@@ -32,21 +33,24 @@ def lifted(F: Sensing, question: Question, y: Vector, e: float) -> Iterator[Vect
     if least > 0.0:
         # The product rounds each entry, and the rounding of s itself is covered by the factor.
         yield y * (least / (least + e + 4.0 * UNIT * mass) * (1.0 - 8.0 * UNIT))
+    done = False
     for d in directions(F, question):
         sigma = smallest_eigenvalue_bound(F, d)
-        if sigma > 0.0:
-            moved = _along(F, question, y, d, sigma, e)
-            if moved is not None:
-                yield moved
+        moved = _along(F, question, y, d, sigma, e) if sigma > 0.0 else None
+        if moved is not None:
+            done = True
+            yield moved
+    if not done and isinstance(F, Mixed):
+        d = flattest(F, question)
+        sigma = smallest_eigenvalue_bound(F, d)
+        moved = _along(F, question, y, d, sigma, e) if sigma > 0.0 else None
+        if moved is not None:
+            yield moved
 
 
 def directions(F: Sensing, question: Question) -> Iterator[Vector]:
     """Yield d that no missing end forbids, ``F*(d)`` hopefully positive definite."""
-    above, below = question.hi < np.inf, question.lo > -np.inf
-    priced = (question.rows == "squares") & ~question.hard & (question.weights > 0.0)
-    above, below = above | priced, below | priced
-    idle = question.soft & (question.weights == 0.0)
-    above, below = above & ~idle, below & ~idle
+    above = _allowed(question)[0]
     if not isinstance(F, Mixed):
         d = above.astype(np.float64)
         if int(np.count_nonzero(d)) >= F.n:
@@ -61,8 +65,20 @@ def directions(F: Sensing, question: Question) -> Iterator[Vector]:
     d = ((negative == 0) & above).astype(np.float64)
     if d.any():
         yield d
-    flat = F.flat
-    yield np.where(np.where(flat > 0.0, above, below), flat, 0.0)
+
+
+def flattest(F: Mixed, question: Question) -> Vector:
+    """The d that no missing end forbids with ``F*(d)`` nearest to the identity; dear."""
+    above, below = _allowed(question)
+    return np.where(np.where(F.flat > 0.0, above, below), F.flat, 0.0)
+
+
+def _allowed(question: Question) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    """Which entries of a vector may be positive, and which negative."""
+    priced = (question.rows == "squares") & ~question.hard & (question.weights > 0.0)
+    idle = question.soft & (question.weights == 0.0)
+    above, below = question.hi < np.inf, question.lo > -np.inf
+    return (above | priced) & ~idle, (below | priced) & ~idle
 
 
 def _along(

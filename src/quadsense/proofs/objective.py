@@ -56,12 +56,15 @@ class Asked:
         Permitted (see `conjugates`).
     gained : float
         What the objective of "center" gained by the scaling, rounded up.
+    seen : ndarray of bool, shape (n,)
+        Coordinates that are left: rows and objective are 0 in the others.
     """
 
     F: Sensing
     question: Question
     y: Vector
     gained: float
+    seen: npt.NDArray[np.bool_]
 
     def rows_above(self, y: Vector) -> float:
         """``sum_i phi_i*(y_i)`` of the user's rows, rounded up."""
@@ -92,7 +95,7 @@ def asked(data: Measurements, question: Question, dual: Vector) -> Asked:
         C = scaled.C
         if not isinstance(C, float):
             scaled = replace(scaled, C=np.ascontiguousarray(np.asarray(C)[np.ix_(keep, keep)]))
-    return Asked(F, scaled, y, gained)
+    return Asked(F, scaled, y, gained, keep)
 
 
 def _seen_columns(F: Sensing, question: Question) -> npt.NDArray[np.bool_]:
@@ -116,6 +119,7 @@ def objective_bound(
     *,
     size: float,
     upper: float = math.inf,
+    kept: dict[bytes, float] | None = None,
 ) -> Bound:
     """Lower bound on the objective over every A in the cone that satisfies the question.
 
@@ -133,6 +137,8 @@ def objective_bound(
     upper : float, optional
         The objective of that A. Where the readings are bounded by what they cost, this is how
         far: without it such bounds are conditional.
+    kept : dict, optional
+        Where bounds on A are kept from call to call, for the same data and intervals.
 
     Returns
     -------
@@ -143,14 +149,14 @@ def objective_bound(
         return Bound(math.inf, "")
     with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
         case = asked(data, question, dual)
-        found = _bound(case, size, upper)
+        found = _bound(case, size, upper, {} if kept is None else kept)
     floor = _floor(data, question)
     if not found.value > floor:  # not so for NaN
         return Bound(floor, "")
     return Bound(min(found.value, upper), found.condition)
 
 
-def _bound(case: Asked, size: float, upper: float) -> Bound:
+def _bound(case: Asked, size: float, upper: float, kept: dict[bytes, float]) -> Bound:
     F, question, y = case.F, case.question, case.y
     rows = case.rows_above(y)
     if rows == math.inf:
@@ -163,7 +169,7 @@ def _bound(case: Asked, size: float, upper: float) -> Bound:
         return Bound(_down(inside - rows, abs(inside) + abs(rows)), "")
     if not question.psd:
         e = float(np.linalg.norm(T)) * (1.0 + gamma(F.n * F.n + 8.0)) + error
-        return _symmetric(case, rows, math.ldexp(e, unit), size, upper)
+        return _symmetric(case, rows, math.ldexp(e, unit), size, upper, kept)
     found = spectrum(T)
     e = found.error + error - float(found.values[0])
     if e <= 0.0 or _is_sum_of_squares(case):
@@ -171,9 +177,15 @@ def _bound(case: Asked, size: float, upper: float) -> Bound:
     return _positive(case, rows, math.ldexp(e, unit), size)
 
 
-def _symmetric(case: Asked, rows: float, e: float, size: float, upper: float) -> Bound:
+def _symmetric(
+    case: Asked, rows: float, e: float, size: float, upper: float, kept: dict[bytes, float]
+) -> Bound:
     """``-sum phi* - e ||A||_F``."""
-    norm = norm_bound(case.F, case.question, upper)
+    C = case.question.C
+    key = case.seen.tobytes() + bytes([isinstance(C, float) and C == 0.0])
+    if upper < math.inf or key not in kept:
+        kept[key] = norm_bound(case.F, case.question, upper)
+    norm = kept[key]
     condition = ""
     if not norm < math.inf:
         norm = norm_taken(case.F, case.question, size, upper)

@@ -6,34 +6,22 @@ import numpy as np
 
 from quadsense.arrays import Vector, to_numpy
 from quadsense.core.intervals import Array
-from quadsense.core.packed import features
-from quadsense.core.packed import unpack as unpacked
 from quadsense.core.question import Question
 from quadsense.methods.barrier.point import Point
 from quadsense.methods.barrier.program import Program
-from quadsense.methods.positive.maps import forward, project
-
-CORRECTIONS = 3
-"""Newton steps by which equalities are brought to rounding."""
+from quadsense.methods.equalities import equalities_of, held_dense, held_factor
 
 
 def matrix(program: Program, at: Point) -> tuple[Array | None, Array | None]:
     """Return A, or where it is positive semidefinite a factor X of it: the other is None."""
-    F, scale, basis = program.F, program.scale, program.basis
-    equal = np.flatnonzero(program.equal)
-    if at.X is None:
-        A = at.A
-        for _ in range(CORRECTIONS if equal.size else 0):
-            some = F.only(equal)
-            miss = program.level[equal] - np.asarray(some.forward(A))
-            if not np.any(miss):
-                break
-            A = A + np.asarray(some.adjoint(_solved(np.asarray(some.gram()), miss)))
-        return scale * A, None
-    X = at.X
-    for _ in range(CORRECTIONS if equal.size else 0):
-        X = _corrected(program, X, equal)
-    X = np.sqrt(scale) * X
+    scale, basis, equal = program.scale, program.basis, np.flatnonzero(program.equal)
+    E = equalities_of(program.F, equal) if equal.size else None
+    with np.errstate(all="ignore"):
+        if at.X is None:
+            held = None if E is None else held_dense(E, program.level[equal], at.A)
+            return scale * (at.A if held is None else held), None
+        X = None if E is None else held_factor(E, program.level[equal], at.X, None)
+    X = np.sqrt(scale) * (at.X if X is None else X)
     if basis is None:
         return None, X
     inside = basis @ X
@@ -41,21 +29,6 @@ def matrix(program: Program, at: Point) -> tuple[Array | None, Array | None]:
         return None, inside
     outside = _complement(basis)
     return None, np.hstack([inside, np.sqrt(scale * program.elsewhere) * outside])
-
-
-def _solved(M: Array, r: Vector) -> Vector:
-    """Return the least solution of ``M x = r``, M positive semidefinite."""
-    return np.asarray(np.linalg.lstsq(M, r, rcond=1e-12)[0])
-
-
-def _corrected(program: Program, X: Array, equal: Array) -> Array:
-    """Return ``X (I + B/2)``, ``B = X* F*(c) X``, such that equalities are met to first order."""
-    F = program.F.only(equal)
-    miss = program.level[equal] - forward(F, X)
-    rows = np.asarray(F.mixed(features(project(F, X))))
-    c = _solved(rows @ rows.T, miss)
-    B = unpacked(c @ rows, X.shape[1], X.dtype)
-    return np.asarray(X + 0.5 * (X @ B))
 
 
 def _complement(basis: Array) -> Array:
@@ -107,6 +80,11 @@ def _add_silent(program: Program, y: Vector, silent: Array) -> None:
         y[silent] = np.where(soft, w * np.sign(away), 0.0)
     elif question.rows == "slack_squares":
         y[silent] = np.where(soft, 2.0 * w * away, 0.0)
+    elif question.rows == "slack_max" and program.floor > 0.0:
+        worst = int(np.argmax(np.where(soft, w * np.abs(away), 0.0)))
+        used = question.soft & (question.weights > 0.0)
+        shares = float(np.sum(np.abs(y[used]) / question.weights[used]))
+        y[silent[worst]] = max(0.0, 1.0 - shares) * w[worst] * np.sign(away[worst])
     elif question.rows == "squares":
         y[silent] = np.where(question.hard[silent], 0.0, -2.0 * w * question.reading[silent])
     elif question.rows == "center":

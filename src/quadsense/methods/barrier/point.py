@@ -147,5 +147,5 @@ def objective(program: Program, at: Point) -> float:
     if program.alpha:
         value += program.alpha * float(np.linalg.norm(at.A - program.P)) ** 2
     value += 0.5 * float(program.curve @ (at.v - program.reading) ** 2)
-    value += float(np.sum(program.price * at.bought)) + at.t
+    value += float(np.sum(program.price * at.bought)) + at.t + program.floor
     return value + 0.5 * float(np.sum(program.softness * at.duals**2))

@@ -76,6 +76,8 @@ class Program:
         w of "slack_sum"; else 0.
     row_target, cone_target : float
         What slack times multiplier tends to: above 0 for logarithms in the objective, else 0.
+    floor : float
+        What "slack_max" costs at least: rows of zeros miss what they miss.
     C, P : ndarray, shape (k, k)
     alpha : float
     contradiction : bool
@@ -104,6 +106,7 @@ class Program:
     price: Vector
     row_target: float
     cone_target: float
+    floor: float
     C: Array
     P: Array
     alpha: float
@@ -156,6 +159,7 @@ class Program:
             price=self.price * change,
             row_target=self.row_target * change,
             cone_target=self.cone_target * change,
+            floor=self.floor * change,
             C=_matrix(C, self.F, self.scale / cost),
             alpha=self.alpha * change,
         )
@@ -210,19 +214,25 @@ def _prepare(given: Sensing, question: Question) -> Program:
     bought = finite & soft
     unit = scale / cost
     kind = question.rows
+    share = np.where(bought, 1.0 / (safe * unit), 0.0) if kind == "slack_max" else nothing
+    floor = float(np.max((question.weights * misses)[~live & question.soft], initial=0.0)) / cost
+    floor = floor if kind == "slack_max" else 0.0
     return Program(
-        question, given, F, index, basis, elsewhere / scale, scale, cost, ends - margin, finite,
-        margin,
-        equal,
+        question, given, F, index, basis, elsewhere / scale, scale, cost,
+        ends=ends - margin + share * floor,
+        finite=finite,
+        margin=margin,
+        equal=equal,
         level=np.where(equal, lo, 0.0) / scale,
         curve=np.where(squares, 2.0 * weights * scale * unit, 0.0),
         reading=reading / scale,
         softness=np.where(bought, 0.5 / (safe * scale * unit), 0.0)
         if kind == "slack_squares" else nothing,
-        share=np.where(bought, 1.0 / (safe * unit), 0.0) if kind == "slack_max" else nothing,
+        share=share,
         price=np.where(bought, safe * unit, 0.0) if kind == "slack_sum" else nothing,
         row_target=1.0 / cost if kind == "center" else 0.0,
         cone_target=1.0 / cost if question.log_det else 0.0,
+        floor=floor,
         C=_matrix(question.C, F, unit),
         P=_matrix(question.prior if question.alpha else 0.0, F, 1.0 / scale),
         alpha=question.alpha * scale * unit,

@@ -25,6 +25,9 @@ HOPELESS = 0.01
 SHORTEST = 1e-7
 """Steps below this are none."""
 
+LEAST = 1e-11
+"""Share of the objective that the products are not to go below."""
+
 MISSED, IMBALANCE = 1e-9, 1e-8
 """Residuals that are left alone: of readings, and of the matrix equation beside the objective."""
 
@@ -138,7 +141,9 @@ def _step(program: Program, at: Point) -> Point | None:
     primal, dual = (min(1.0, a) for a in lengths)
     reached = _reached(program, at, cone, step, primal, dual) / count - mean
     sigma = min(1.0, max(reached, 0.0) / mu) ** 3 if mu > 0.0 else 0.0
-    step = newton.direction(_targets(program, sigma * max(mu, 0.0), cone, step))
+    # No lower than can matter: beyond that the systems only get worse.
+    least = max(LEAST * abs(points.objective(program, at)), 1e-2 * LEAST) / count
+    step = newton.direction(_targets(program, max(sigma * mu, min(mu, least), 0.0), cone, step))
     primal, dual = _tied(program, *newton.lengths(step))
     taken = 1.0
     for share, part in CENTRING:  # where products have gone apart: first even them out

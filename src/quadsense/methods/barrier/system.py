@@ -36,6 +36,9 @@ LIFT_APART = 1e-13
 POOR = 1e-12
 """Relative residual from which heavy rows are to be solved for apart."""
 
+SECOND = 10.0
+"""So many times the flops of one way the other may take, where the one rounds too much."""
+
 APART = 400
 """Rows that may be solved for apart beside twice as many as there are unknowns."""
 
@@ -58,7 +61,10 @@ class System:
         self.split = False
         self.sizes = np.sqrt(coordinates.squared())
         by_rows, by_unknowns = coordinates.flops()
-        self.by_rows = coordinates.rowwise and by_rows <= by_unknowns
+        # More rows than unknowns depend on each other, and where the cone holds nothing on E alone.
+        few = coordinates.rowwise and coordinates.m <= coordinates.size
+        self.by_rows = few and by_rows <= by_unknowns
+        self.second = by_unknowns <= SECOND * by_rows
         if self.by_rows:
             self._factor_rows()
         else:
@@ -67,7 +73,8 @@ class System:
     def solve(self, R: Array, h: Real) -> tuple[Array, Real]:
         """Return x, (n, n), and y, (m,)."""
         x, y, error = self._refined(R, h)
-        if error > POOR and not self.by_rows and not self.split:
+        if error > POOR and not self.split and (self.second or not self.by_rows):
+            self.by_rows = False
             self._factor_unknowns(split=True)
             other = self._refined(R, h)
             x, y, error = min((x, y, error), other, key=lambda found: found[2])
@@ -136,7 +143,8 @@ class System:
         if split:  # all but as many as may be needed to hold A
             most = 2 * at.size + APART
             others = np.partition(sizes, -most)[:-most] if at.m > most else np.zeros(0)
-        typical = float(np.mean(hessian)) + float(np.sum(others)) / at.size
+        typical = float(np.mean(hessian)) - at.added + float(np.sum(others)) / at.size
+        typical = typical if typical > 0.0 else 1.0  # nothing but equalities
         if split:
             apart = equal | (sizes > HEAVY * typical)
         weights = np.where(apart, np.where(equal, 1.0, HEAVY) * typical / norms, weights)

@@ -24,6 +24,9 @@ REFINEMENTS = 3
 EXCHANGES = 60
 """Sets of ends that are tried: seen 2 to 9, and what has not settled by then goes round."""
 
+SMALL = 1500
+"""Unknowns up to which a system that may be singular is solved by its singular values."""
+
 SINGULAR = 64.0
 """Least pivot, in rounding errors of the largest, that is one."""
 
@@ -106,6 +109,28 @@ def with_ends(program: Program, R: Array, point: Point, lo: Vector, hi: Vector) 
         targets = np.where(side == 1, hi, lo)[rows]
         held = newton(program, R, held.point, rows, targets)
     return Held(held.point, held.rows, held.mu, False)
+
+
+def held_at(program: Program, point: Point, rows: Rows, mu: Vector, targets: Vector) -> Held:
+    """The minimiser with the rows that pull held at their targets, where H may be singular."""
+    pulling = np.flatnonzero(mu)
+    size = point.x.size
+    J = features(program.F, rows[pulling])
+    H = np.triu(program.cost.H) + np.triu(program.cost.H, 1).T
+    M = np.zeros((size + pulling.size, size + pulling.size))
+    M[:size, :size] = 2.0 * (H + program.cost.alpha * np.eye(size))
+    M[size:, :size], M[:size, size:] = J, J.T
+    found = mu[pulling]
+    for _ in range(2):
+        left = -2.0 * point.slope - J.T @ found
+        right = np.concatenate([left, (targets - point.values[rows])[pulling]])
+        change = np.linalg.lstsq(M, right, rcond=1e-13)[0]
+        found = found + change[size:]
+        point = program.cost.point(point.x + change[:size])
+    whole = np.zeros_like(mu)
+    whole[pulling] = found
+    equal = (program.lo == program.hi)[rows]
+    return Held(point, rows, whole, bool(np.all((whole * mu >= 0.0) | equal)))
 
 
 def conjugate(program: Program, point: Point, steps: int) -> Point:

@@ -64,7 +64,7 @@ ROOM = 1e-6
 SEARCH = 14
 """Halvings of the exact line search."""
 
-PATIENCE = 15
+PATIENCE = 25
 """Steps without a smaller gap that mean rounding: centring takes up to five."""
 
 MOST = 200
@@ -124,16 +124,18 @@ class State:
     values : ndarray of shape (m,)
         ``F(A)``.
     cost, mu : float
-    gap : float
-        ``<F*(y), A>`` where ``F*(y)`` is positive semidefinite, else infinite.
+    lower : float
+        The best bound so far: the cost less ``<F*(y), A>`` of a point whose ``F*(y)`` was positive
+        semidefinite.
     best : ndarray of shape (m,) or None
-        The values of the last point that was so, from which y follows.
+    best_room : float
+        The values of that point, and its `room`, from which y follows.
     room : float
         By how much narrower intervals are aimed at, once it seems that all can be met.
     verdict : Verdict
     iteration : int
-    marked : int
-        When the gap last fell.
+    left, marked : float, int
+        The distance of cost and bound when it last fell, and when that was.
     max_ratio : float
     """
 
@@ -141,11 +143,13 @@ class State:
     values: Vector
     cost: float
     mu: float
-    gap: float = np.inf
+    lower: float = 0.0
     best: Vector | None = None
+    best_room: float = 0.0
     room: float = 0.0
     verdict: Verdict = Verdict.OPEN
     iteration: int = 0
+    left: float = np.inf
     marked: int = 0
     max_ratio: float = np.inf
 
@@ -225,7 +229,7 @@ def dual(program: Program, state: State) -> Vector:
     """y for the unit rows, in the user's scale."""
     y = np.zeros(program.w.size)
     if state.best is not None and state.cost > 0.0:
-        rows, pull = _pulling(program, state.best)
+        rows, pull = _pulling(program, state.best, state.best_room)
         y[rows] = program.weight * program.scale * pull
     return y
 
@@ -234,23 +238,38 @@ def _judged(program: Program, state: State) -> State:
     """What the slope proves, and whether that is enough."""
     within = not np.any(program.w * program.misses(state.values, 0.1 * state.room))
     if within or (state.room and 0.0 < state.cost <= NOTHING * program.rest):
-        return replace(state, gap=state.cost, best=None, verdict=Verdict.OPTIMAL)
-    if state.cost <= SMALL * program.rest and not state.room:
-        state = replace(state, room=ROOM)
+        return replace(state, lower=0.0, best=None, verdict=Verdict.OPTIMAL)
     L = _root(state.A)
     if L is None or not np.isfinite(state.cost) or state.iteration >= MOST:
         return replace(state, verdict=Verdict.STALLED)
     inside = _slope(program, state, L)
     gap = float(np.trace(inside).real)
-    if float(np.linalg.eigvalsh(inside)[0]) >= 0.0 and gap <= state.gap:
-        marked = state.iteration if gap < 0.9 * state.gap else state.marked
-        state = replace(state, gap=gap, best=state.values, marked=marked)
-        if gap <= program.gap * state.cost:
-            return replace(state, verdict=Verdict.OPTIMAL)
-    if state.best is not None and state.iteration - state.marked > PATIENCE:  # rounding
-        enough = state.gap <= program.asked * state.cost
+    eigenvalues = np.linalg.eigvalsh(inside)
+    if float(eigenvalues[0]) >= -16.0 * program.n * UNIT * float(eigenvalues[-1]):
+        if state.iteration == 0:
+            state = replace(state, mu=min(state.mu, max(10.0 * gap / program.n, 1e-6 * state.mu)))
+        bound = _bound(program, state)
+        if bound > state.lower:
+            state = replace(state, lower=bound, best=state.values, best_room=state.room)
+    zero = state.cost <= SMALL * program.rest and state.lower <= 0.1 * state.cost
+    if zero != (state.room > 0.0):
+        state = replace(state, room=ROOM if zero else 0.0)
+    left = state.cost - state.lower
+    if left <= program.gap * state.cost:
+        return replace(state, verdict=Verdict.OPTIMAL)
+    if left < 0.9 * state.left:
+        return replace(state, left=left, marked=state.iteration)
+    if state.iteration - state.marked > PATIENCE:  # rounding
+        enough = left <= program.asked * state.cost
         return replace(state, verdict=Verdict.OPTIMAL if enough else Verdict.STALLED)
     return state
+
+
+def _bound(program: Program, state: State) -> float:
+    """What y proves where ``F*(y)`` is positive semidefinite: ``-sum y^2/(4 w) + end y``."""
+    rows, y = _pulling(program, state.values, state.room)
+    ends = np.where(y > 0.0, program.hi[rows], program.lo[rows])
+    return -float(np.sum(y * (y / (4.0 * program.w[rows]) + ends)))
 
 
 def _root(A: Array) -> Array | None:
@@ -286,7 +305,7 @@ def _step(program: Program, state: State) -> State:
     D = 0.5 * (D + D.conj().T)
     change = L @ D @ L.conj().T
     along = np.asarray(F.forward(change))
-    t = _longest(program, state, along, np.linalg.eigvalsh(D), mu)
+    t = _longest(program, state, along, np.asarray(np.linalg.eigvalsh(D), np.float64), mu)
     A = state.A + t * change
     # Every few steps anew from A, as sums of changes round.
     iteration = state.iteration + 1

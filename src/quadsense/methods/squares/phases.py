@@ -176,6 +176,10 @@ def _settle(program: Program, state: State, x: Vector, X: Array | None) -> State
         mu = polish.multipliers(program, X, point.slope, state.rows, state.mu)
         other = _judged_point(program, replace(state, mu=mu), point)
         state = min(state, other, key=lambda one: one.judged.gap)
+    if X is None:
+        state = _without_cone(program, state, point)
+        assert state.point is not None
+        point = state.point
     beyond = crossed(program, point, 0.1 * state.room)
     close = state.judged.gap <= TRUE * goal(program, state.judged, point.cost)
     if beyond.size == 0 and close:
@@ -183,6 +187,19 @@ def _settle(program: Program, state: State, x: Vector, X: Array | None) -> State
     if state.stage is Stage.SPLITTING and np.isin(beyond, state.rows).all():
         return replace(state, care=0.1 * state.care)
     return _to_splitting(program, state, point)
+
+
+def _without_cone(program: Program, state: State, point: Point) -> State:
+    """Where nothing but ends binds, they make a system of equations."""
+    now = state.splitting
+    if now is None or point.x.size > direct.SMALL:
+        return state
+    targets = np.where(state.mu > 0.0, now.hi, now.lo)
+    held = direct.held_at(program, point, state.rows, state.mu, targets)
+    if not held.settled or crossed(program, held.point, 0.1 * state.room).size:
+        return state
+    other = _judged_point(program, replace(state, mu=held.mu), held.point)
+    return min(state, other, key=lambda one: one.judged.gap)
 
 
 def _judged_point(program: Program, state: State, point: Point) -> State:

@@ -19,6 +19,10 @@ ENTRY = 2.0
 """Flops in whose time a product reads an entry of the normal matrix (measured)."""
 
 
+MANY = 1000
+"""Rows from which on steps that know only those missed are the quicker ones."""
+
+
 class FistaTraits(Traits):
     """FISTA on the cone, ADMM where ends bind."""
 
@@ -41,8 +45,8 @@ class FistaTraits(Traits):
         if not cls.serves(shape):
             return None
         if shape.prefer == "slack_squares":
-            few = shape.psd and not shape.constrained
-            return "squared misses, of which only those rows count that are missed" if few else None
+            few = shape.psd and not shape.constrained and shape.one_sided and shape.m >= MANY
+            return "of many rows only those that are missed count" if few else None
         return "least squares by steps of the first order"
 
     @classmethod
