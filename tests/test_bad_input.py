@@ -60,7 +60,8 @@ CASES = {
     ),
     "delta zero for gd": (
         {"delta": [0.1, 0.0, 0.1], "method": "gd"},
-        "method 'gd' cannot take equalities; 'cg' and 'minimax' and 'psd' and 'factored' and 'conic' and 'fista' can",
+        "method 'gd' cannot take equalities; 'cg' and 'minimax' and 'psd' and 'factored' and "
+        "'conic' and 'fista' can",
     ),
     "rtol negative": ({"rtol": -0.1}, "rtol must be a finite number, not negative, got -0.1"),
     "rtol alone on zero": (

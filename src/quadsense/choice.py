@@ -99,7 +99,8 @@ def _to_prior(prior: Any, data: Measurements) -> Any:
         raise ValueError(f"prior is of order {len(values)}, but U has n = {data.n} columns")
     if np.iscomplexobj(values) and not data.unit_rows.is_complex:
         values = values.real  # real rows see no more of it
-    return np.ascontiguousarray(values, dtype=np.dtype(data.dtype))
+    kind = np.complex128 if data.unit_rows.is_complex else np.float64
+    return np.ascontiguousarray(values, dtype=kind)
 
 
 def decide(

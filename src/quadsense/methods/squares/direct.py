@@ -41,16 +41,20 @@ class Held:
     settled: bool
 
 
-def factored(program: Program) -> Array | None:
-    """Cholesky factor of ``H + alpha I``; None where that is singular or not formed."""
+def factored(program: Program, quick: bool = False) -> Array | None:
+    """Cholesky factor of ``H + alpha I``; None where that is singular or not formed.
+
+    With `quick` of whichever precision is at hand.
+    """
     cost = program.cost
     if not cost.formed or (cost.F.m < cost.cone.size and cost.alpha == 0.0):
         return None
-    M = cost.H.copy(order="F")
+    M = (cost.quick if quick else cost.H).copy(order="F")
     M.flat[:: len(M) + 1] += cost.alpha
     R, info = factor_upper(M)
     pivots = np.abs(R.diagonal()) ** 2
-    if info != 0 or float(pivots.min()) <= SINGULAR * len(M) * UNIT * float(pivots.max()):
+    unit = 0.5 * float(np.finfo(M.dtype).eps)
+    if info != 0 or float(pivots.min()) <= SINGULAR * len(M) * unit * float(pivots.max()):
         return None
     return R
 
@@ -74,7 +78,11 @@ def newton(program: Program, R: Array, point: Point, rows: Rows, targets: Vector
 
 def solved(R: Array, right: Array) -> Array:
     """``R^-1 R^-T right``."""
-    return np.asarray(lapack.dpotrs(R, right, lower=0)[0])
+    if R.dtype == np.float64:
+        return np.asarray(lapack.dpotrs(R, right, lower=0)[0])
+    size = float(np.max(np.abs(right), initial=0.0)) or 1.0
+    found = lapack.spotrs(R, (right / size).astype(np.float32), lower=0)[0]
+    return size * found.astype(np.float64)
 
 
 def of_trace(program: Program, R: Array, x: Vector) -> Vector:

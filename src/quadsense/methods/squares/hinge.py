@@ -37,14 +37,26 @@ FALL = 0.1
 NEAR = 2.0
 """Newton decrement below which mu falls: the next steps centre as well as they reduce."""
 
-INEXACT = 0.1
+INEXACT = 0.2
 """Relative residual of conjugate gradients."""
+
+AIM = 0.7
+"""Share of the gap that the last mu is to leave: the rest is for a point not quite its own."""
 
 GRADIENTS = 300
 """Conjugate gradients of a step at most: then the step is what they have found."""
 
-EXPECTED = 100.0
-"""Conjugate gradients of a step that a factorisation is to be cheaper than: seen 5 to 250."""
+FEWEST, GROWTH = 10.0, 1.5
+"""Conjugate gradients that are expected: so many times those of the last step, at least so many."""
+
+SAMPLED = 6
+"""Rows an unknown from which on some of them make the beginning."""
+
+SHARE = 8
+"""Rows over those of the sample."""
+
+BEGINNING = 0.3
+"""Relative gap that the sample is solved to: what it leaves out weighs as much."""
 
 FINE = 1e-7
 """Relative gap that is aimed at where a step costs little."""
@@ -73,7 +85,20 @@ MOST = 200
 
 @dataclass(frozen=True)
 class Program:
-    """Intervals, readings and A of the size of 1."""
+    """Intervals, readings and A of the size of 1.
+
+    Attributes
+    ----------
+    problem : Problem
+    F : Sensing
+    lo, hi, w : ndarray of shape (m,)
+    scale, weight : float
+        What readings, and A, and what weights were divided by.
+    gap, asked : float
+        Relative distance of cost and bound that is aimed at, and the one that was asked for.
+    sample : Program or None
+        Some of the rows, where there are so many that it pays to begin with these.
+    """
 
     problem: Problem
     F: Sensing
@@ -84,6 +109,7 @@ class Program:
     weight: float
     gap: float
     asked: float
+    sample: Program | None = None
 
     @property
     def n(self) -> int:
@@ -108,6 +134,16 @@ class Program:
             return np.asarray(np.minimum(0.5 * (self.hi - self.lo), 1.0))
 
     @cached_property
+    def even(self) -> tuple[Vector, Array] | None:
+        """Some ``y > 0`` and Z with ``Z* F*(y) Z = I``; None where no such y is permitted."""
+        y = self.w * np.isfinite(self.hi)
+        E = np.asarray(self.F.adjoint(y))
+        values, V = np.linalg.eigh(E)
+        if not values[0] > 1e-9 * values[-1]:
+            return None
+        return y, V / np.sqrt(values)
+
+    @cached_property
     def rest(self) -> float:
         """What A = 0 costs."""
         return float(self.w @ self.misses(np.zeros_like(self.w)) ** 2)
@@ -127,9 +163,12 @@ class State:
     lower : float
         The best bound so far: the cost less ``<F*(y), A>`` of a point whose ``F*(y)`` was positive
         semidefinite.
-    best : ndarray of shape (m,) or None
-    best_room : float
-        The values of that point, and its `room`, from which y follows.
+    y : ndarray of shape (m,) or None
+        The vector that gives it.
+    sampled : bool
+        Whether the rows are those of the sample still.
+    gradients : int
+        Conjugate gradients of the last step.
     room : float
         By how much narrower intervals are aimed at, once it seems that all can be met.
     verdict : Verdict
@@ -144,8 +183,9 @@ class State:
     cost: float
     mu: float
     lower: float = 0.0
-    best: Vector | None = None
-    best_room: float = 0.0
+    y: Vector | None = None
+    sampled: bool = False
+    gradients: int = 0
     room: float = 0.0
     verdict: Verdict = Verdict.OPEN
     iteration: int = 0
@@ -171,15 +211,30 @@ def prepare(problem: Problem) -> Program | None:
     weight = power_of_four(float(w.max()))
     F = problem.rows.on_numpy()
     asked = gap = float(getattr(problem.options, "gap", 0.01))
-    if 20.0 * _step_flops(F) <= LITTLE:
+    if 20.0 * (_step_flops(F) + min(_system_flops(F, 0.5 * F.m))) <= LITTLE:
         gap = min(gap, FINE)
     lo, hi = np.where(live, question.lo, -np.inf), np.where(live, question.hi, np.inf)
-    return Program(problem, F, lo / scale, hi / scale, w / weight, scale, weight, 0.5 * gap, asked)
+    lo, hi, w = lo / scale, hi / scale, w / weight
+    sample = None
+    if F.m >= SAMPLED * F.unknowns:
+        some = np.random.default_rng(problem.seed).choice(F.m, F.m // SHARE, replace=False)
+        some.sort()
+        sample = Program(
+            problem, F.only(some), lo[some], hi[some], w[some], scale, weight, BEGINNING, BEGINNING
+        )
+    return Program(problem, F, lo, hi, w, scale, weight, 0.9 * gap, asked, sample)
 
 
 def _step_flops(F: Sensing) -> float:
     """About what a step costs at least."""
     return (4.0 if F.is_complex else 1.0) * (4.0 * F.raw.m * F.n**2 + 20.0 * float(F.n) ** 3)
+
+
+def _system_flops(F: Sensing, k: float) -> tuple[float, float]:
+    """What a factorisation costs with k rows missed: by their inner products, or packed."""
+    n, size = float(F.n), float(F.unknowns)
+    weight = 4.0 if F.is_complex else 1.0
+    return weight * k * k * n + k**3 / 3.0, k * size * size + size**3 / 3.0
 
 
 def start(program: Program, A: Array | None = None) -> State:
@@ -192,16 +247,21 @@ def start(program: Program, A: Array | None = None) -> State:
         A = float(sizes[int(np.argmin(costs))]) * eye
     else:
         A = A + 1e-2 * max(float(np.trace(A).real) / program.n, 1e-6) * eye
-    state = _at(program, State(A, np.zeros(0), np.inf, np.inf), np.asarray(program.F.forward(A)))
-    return _judged(program, replace(state, mu=state.cost / program.n))
+    rows = program if program.sample is None else program.sample
+    state = State(A, np.zeros(0), np.inf, np.inf, sampled=rows is not program)
+    state = _at(rows, state, np.asarray(rows.F.forward(A)))
+    return _judged(rows, replace(state, mu=state.cost / program.n))
 
 
 def _at(program: Program, state: State, values: Vector) -> State:
     ends, miss = program.problem.ends, program.misses(values)
+    cost = float(program.w @ miss**2)
+    if state.sampled:
+        return replace(state, values=values, cost=cost)
     with np.errstate(all="ignore"):
         ratios = ends.ratios(program.scale * values - ends.reading)
     worst = float(np.max(ratios, where=np.isfinite(ratios), initial=0.0))
-    return replace(state, values=values, cost=float(program.w @ miss**2), max_ratio=worst)
+    return replace(state, values=values, cost=cost, max_ratio=worst)
 
 
 def advance(program: Program, state: State, steps: int) -> State:
@@ -209,8 +269,24 @@ def advance(program: Program, state: State, steps: int) -> State:
     for _ in range(steps):
         if state.verdict is not Verdict.OPEN:
             break
-        state = _judged(program, _step(program, state))
+        rows = program
+        if state.sampled:
+            assert program.sample is not None
+            rows = program.sample
+        state = _judged(rows, _step(rows, state))
+        if state.sampled and state.verdict is not Verdict.OPEN:
+            state = _with_all(program, state)
     return state
+
+
+def _with_all(program: Program, state: State) -> State:
+    """On with all rows, from what some have found."""
+    mu = SHARE * max(state.mu, 1e-3 * state.cost / program.n)
+    begun = State(state.A, np.zeros(0), np.inf, mu, iteration=state.iteration)
+    begun = replace(begun, marked=state.iteration)
+    if _root(state.A) is None:
+        return replace(start(replace(program, sample=None)), iteration=state.iteration)
+    return _judged(program, _at(program, begun, np.asarray(program.F.forward(state.A))))
 
 
 def tightened(state: State) -> State:
@@ -227,30 +303,28 @@ def _pulling(program: Program, values: Vector, room: float = 0.0) -> tuple[Rows,
 
 def dual(program: Program, state: State) -> Vector:
     """y for the unit rows, in the user's scale."""
-    y = np.zeros(program.w.size)
-    if state.best is not None and state.cost > 0.0:
-        rows, pull = _pulling(program, state.best, state.best_room)
-        y[rows] = program.weight * program.scale * pull
-    return y
+    if state.y is None or state.sampled:
+        return np.zeros(program.w.size)
+    return np.asarray(program.weight * program.scale * state.y)
 
 
 def _judged(program: Program, state: State) -> State:
     """What the slope proves, and whether that is enough."""
     within = not np.any(program.w * program.misses(state.values, 0.1 * state.room))
     if within or (state.room and 0.0 < state.cost <= NOTHING * program.rest):
-        return replace(state, lower=0.0, best=None, verdict=Verdict.OPTIMAL)
+        return replace(state, lower=0.0, y=None, verdict=Verdict.OPTIMAL)
     L = _root(state.A)
     if L is None or not np.isfinite(state.cost) or state.iteration >= MOST:
         return replace(state, verdict=Verdict.STALLED)
     inside = _slope(program, state, L)
     gap = float(np.trace(inside).real)
     eigenvalues = np.linalg.eigvalsh(inside)
-    if float(eigenvalues[0]) >= -16.0 * program.n * UNIT * float(eigenvalues[-1]):
-        if state.iteration == 0:
-            state = replace(state, mu=min(state.mu, max(10.0 * gap / program.n, 1e-6 * state.mu)))
-        bound = _bound(program, state)
-        if bound > state.lower:
-            state = replace(state, lower=bound, best=state.values, best_room=state.room)
+    positive = float(eigenvalues[0]) >= -16.0 * program.n * UNIT * float(eigenvalues[-1])
+    if positive and state.iteration == 0:
+        state = replace(state, mu=min(state.mu, max(10.0 * gap / program.n, 1e-6 * state.mu)))
+    y, bound = _proved(program, state, positive)
+    if bound > state.lower:
+        state = replace(state, lower=bound, y=y)
     zero = state.cost <= SMALL * program.rest and state.lower <= 0.1 * state.cost
     if zero != (state.room > 0.0):
         state = replace(state, room=ROOM if zero else 0.0)
@@ -265,11 +339,26 @@ def _judged(program: Program, state: State) -> State:
     return state
 
 
-def _bound(program: Program, state: State) -> float:
-    """What y proves where ``F*(y)`` is positive semidefinite: ``-sum y^2/(4 w) + end y``."""
-    rows, y = _pulling(program, state.values, state.room)
-    ends = np.where(y > 0.0, program.hi[rows], program.lo[rows])
-    return -float(np.sum(y * (y / (4.0 * program.w[rows]) + ends)))
+def _proved(program: Program, state: State, positive: bool) -> tuple[Vector, float]:
+    """y with ``F*(y)`` positive semidefinite, and its bound ``-sum y^2/(4 w) + end y``.
+
+    Where that of the misses is not, as much of another is added as makes it so.
+    """
+    rows, pull = _pulling(program, state.values, state.room)
+    y = np.zeros(program.w.size)
+    y[rows] = pull
+    if not positive:
+        even = program.even
+        if even is None:
+            return y, -np.inf
+        more, Z = even
+        T = np.asarray(program.F.only(rows).adjoint(pull)) if rows.size else np.zeros_like(Z)
+        least = float(np.linalg.eigvalsh(Z.conj().T @ T @ Z)[0])
+        y = y + max(0.0, -least) * (1.0 + 1e-9) * more
+        rows = np.flatnonzero(y)
+    y_ = y[rows]
+    ends = np.where(y_ > 0.0, program.hi[rows], program.lo[rows])
+    return y, -float(np.sum(y_ * (y_ / (4.0 * program.w[rows]) + ends)))
 
 
 def _root(A: Array) -> Array | None:
@@ -299,9 +388,10 @@ def _step(program: Program, state: State) -> State:
         return replace(state, verdict=Verdict.STALLED)
     slope, eye, mu = _slope(program, state, L), np.eye(n), state.mu
     if float(np.linalg.norm(eye - slope / mu)) < NEAR:
-        mu *= FALL
+        mu = min(mu, max(FALL * mu, AIM * program.gap * state.cost / n))
     rows, _ = _pulling(program, state.values, state.room)
-    D = _newton(F, rows, 2.0 / mu * program.w[rows], L, eye - slope / mu)
+    weights = 2.0 / mu * program.w[rows]
+    D, gradients = _newton(F, rows, weights, L, eye - slope / mu, state.gradients)
     D = 0.5 * (D + D.conj().T)
     change = L @ D @ L.conj().T
     along = np.asarray(F.forward(change))
@@ -310,7 +400,8 @@ def _step(program: Program, state: State) -> State:
     # Every few steps anew from A, as sums of changes round.
     iteration = state.iteration + 1
     values = state.values + t * along if iteration % 8 else np.asarray(F.forward(A))
-    return _at(program, replace(state, A=A, mu=mu, iteration=iteration), values)
+    state = replace(state, A=A, mu=mu, iteration=iteration, gradients=gradients)
+    return _at(program, state, values)
 
 
 def _longest(
@@ -335,19 +426,23 @@ def _longest(
 # --- the Newton system -------------------------------------------------------------------------
 
 
-def _newton(F: Sensing, rows: Rows, weights: Vector, L: Array, R: Array) -> Array:
+def _newton(
+    F: Sensing, rows: Rows, weights: Vector, L: Array, R: Array, gradients: int
+) -> tuple[Array, int]:
     """D of ``D + sum_i weights_i <p_i p_i*, D> p_i p_i* = R`` with ``p_i = L* v_i``.
 
     By the rows' inner products where they are few, on packed matrices where these are small, else
-    by conjugate gradients.
+    by conjugate gradients, if not much more of them are to be expected than in the last step.
+    How many there were, or would be as it seems, comes along.
     """
     if rows.size == 0:
-        return R
-    k, n, size = float(rows.size), L.shape[0], float(packed.size_of(L.shape[0], F.is_complex))
-    weight = 4.0 if F.is_complex else 1.0
-    few, small = weight * k * k * n + k**3 / 3.0, k * size * size + size**3 / 3.0
+        return R, gradients
+    n, size = L.shape[0], F.unknowns
+    few, small = _system_flops(F, float(rows.size))
+    expected = max(FEWEST, GROWTH * gradients)
     chosen = F.only(rows)
-    if isinstance(F, Mixed) or min(few, small) > EXPECTED * weight * 4.0 * k * n * n:
+    product = (4.0 if F.is_complex else 1.0) * 4.0 * rows.size * n * n
+    if isinstance(F, Mixed) or min(few, small) > expected * product:
         return _by_gradients(chosen, weights, L, R)
     P = (to_numpy(chosen.rows()) * np.sqrt(np.sqrt(weights))[:, None]) @ L.conj()
     look(min(few, small))
@@ -356,23 +451,23 @@ def _newton(F: Sensing, rows: Rows, weights: Vector, L: Array, R: Array) -> Arra
         K.flat[:: len(K) + 1] += 1.0
         right = np.sum(P.conj() @ R * P, axis=1).real
         c = cho_solve(cho_factor(K, overwrite_a=True, check_finite=False), right)
-        return R - (P * c[:, None]).T @ P.conj()
-    M = packed.normal_matrix([P[i : i + 1024] for i in range(0, len(P), 1024)], int(size), float)
+        return R - (P * c[:, None]).T @ P.conj(), gradients
+    M = packed.normal_matrix([P[i : i + 1024] for i in range(0, len(P), 1024)], size, float)
     M.flat[:: len(M) + 1] += 1.0
     U, info = factor_upper(M)
     if info != 0:
         return _by_gradients(chosen, weights, L, R)
     d = cho_solve((U, False), packed.pack(R), check_finite=False)
-    return packed.unpack(d, n, L.dtype)
+    return packed.unpack(d, n, L.dtype), gradients
 
 
-def _by_gradients(F: Sensing, weights: Vector, L: Array, R: Array) -> Array:
-    """The same, roughly."""
+def _by_gradients(F: Sensing, weights: Vector, L: Array, R: Array) -> tuple[Array, int]:
+    """The same, roughly, and in how many steps."""
     adjoint = L.conj().T
     D, left = np.zeros_like(R + 0.0 * L), R + 0.0 * L
     direction, size = left, float(np.vdot(left, left).real)
     enough = max(INEXACT**2 * size, UNIT**2)
-    for _ in range(GRADIENTS):
+    for count in range(GRADIENTS):  # noqa: B007
         if size <= enough:
             break
         look()
@@ -382,4 +477,4 @@ def _by_gradients(F: Sensing, weights: Vector, L: Array, R: Array) -> Array:
         D, left = D + t * direction, left - t * curved
         size, last = float(np.vdot(left, left).real), size
         direction = left + (size / last) * direction
-    return D
+    return D, count
