@@ -18,7 +18,6 @@ from quadsense.methods.traits.fista import FistaTraits
 from quadsense.methods.traits.options import GapOptions
 from quadsense.vocabulary import Claim, because
 
-
 ROUGH, FEW = 1e-5, 500
 """Relative gap above which, with so few unknowns, another method is to look."""
 
