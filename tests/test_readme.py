@@ -76,3 +76,18 @@ def test_every_way_of_choosing_is_on_the_page():
     for name in ("interval", "to_cvxpy", "bounds_from_counts", "estimate_sigma"):
         assert hasattr(quadsense, name)
         assert name in page, name
+
+
+def test_every_preference_is_known_wherever_it_must_be():
+    from typing import get_args
+
+    from quadsense.methods import METHODS
+    from quadsense.preferences import PREFERENCES, SLACKS, TERMS
+    from quadsense.typing import PreferName, SlackName
+    from quadsense.view.words import NAMES
+
+    assert set(get_args(PreferName)) == {"auto", *PREFERENCES}
+    assert set(get_args(SlackName)) == set(SLACKS)
+    known = {*PREFERENCES, *(f"slack_{name}" for name in SLACKS)}
+    assert set(TERMS) == set(NAMES) == known - {"any"}
+    assert set().union(*(METHODS.traits(name).preferences for name in METHODS)) == known
