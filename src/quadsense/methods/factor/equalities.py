@@ -186,16 +186,19 @@ def _newton_step(problem: Program, point: Point, held: _Held | None) -> Matrix:
     J: Any = jacobian(problem, point, counts if counts.size < point.z.size else None)[0]
     H = np.array(J.T @ J if isinstance(J, np.ndarray) else (J.T @ J).toarray(), dtype=np.float64)
     slope, y = _flat(point.gradient), problem.weight * point.excess
-    N: Matrix | None = None
+    signs = problem.signs_of(len(point.Y))
+    fixed = _turns(point.Y, signs)
     if held is not None:
         E = _derivative(problem, point, held.index)
         y = y.copy()
         y[held.index] -= np.linalg.lstsq(E.T, slope, rcond=_SINGULAR)[0]
-        _, sizes, axes = np.linalg.svd(E, full_matrices=True)
+        fixed = np.concatenate([fixed, E])
+    N: Matrix | None = None
+    if fixed.size:
+        _, sizes, axes = np.linalg.svd(fixed, full_matrices=True)
         kept = int(np.count_nonzero(sizes > _SINGULAR * float(sizes.max(initial=0.0))))
-        N = axes[kept:].T  # directions that change nothing of what is held
+        N = axes[kept:].T  # directions that change A, and nothing of what is held
     G = _as_real(problem.F.adjoint(y))
-    signs = problem.signs_of(len(point.Y))
     curved = H.copy()
     for k in range(len(point.Y)):
         part = slice(k * len(G), (k + 1) * len(G))
@@ -206,6 +209,27 @@ def _newton_step(problem: Program, point: Point, held: _Held | None) -> Matrix:
     step = _definite_solve(curved, H, right)
     step = step if N is None else N @ step
     return np.ascontiguousarray(step).view(point.Y.dtype).reshape(point.Y.shape)
+
+
+def _turns(Y: Matrix, signs: Vector | None) -> Matrix:
+    """Return the changes of Y that leave ``Y^T S conj(Y)`` as it is, one a row, as real numbers.
+
+    They are ``K Y`` with ``K_ji = -s_i s_j conj(K_ij)``: without their loss of definiteness a
+    second derivative could not be told from one at a saddle.
+    """
+    s = np.ones(len(Y)) if signs is None else signs
+    parts: list[Any] = [1.0, 1j] if np.iscomplexobj(Y) else [1.0]
+    turns = []
+    for i in range(len(Y)):
+        for j in range(i, len(Y)):
+            for part in parts if j > i else parts[1:]:
+                D = np.zeros_like(Y)
+                D[i] = part * Y[j]
+                if j > i:
+                    D[j] = -s[i] * s[j] * np.conj(part) * Y[i]
+                turns.append(_flat(D))
+    size = Y.size * (2 if np.iscomplexobj(Y) else 1)
+    return np.array(turns) if turns else np.empty((0, size))
 
 
 def _as_real(G: Matrix) -> Matrix:
