@@ -136,16 +136,22 @@ def decide(
     return tuple(found), (f"prefer={name!r}: {why}",)
 
 
+def _answers(method: str, shape: Shape) -> bool:
+    """Whether a method answers what is preferred among such matrices.
+
+    Those that seek any fit know the smallest worst error too, but only where nothing else is asked.
+    """
+    kind = METHODS.traits(method)
+    least = shape.prefer == "minimax" and "any" in kind.preferences
+    known = shape.prefer in kind.preferences and shape.cone in kind.cones
+    return known and not (least and (shape.target or shape.constrained))
+
+
 def check_preference(method: str, shape: Shape) -> None:
     """Refuse a method that cannot answer what is preferred, and say which can."""
-    if method == "auto" or shape.prefer in METHODS.traits(method).preferences:
+    if method == "auto" or _answers(method, shape):
         return
-    able = [
-        name
-        for name in METHODS
-        if shape.prefer in METHODS.traits(name).preferences
-        and shape.cone in METHODS.traits(name).cones
-    ]
+    able = [name for name in METHODS if _answers(name, shape)]
     names = " and ".join(repr(name) for name in able)
     what = shape.prefer
     said = (
