@@ -107,8 +107,8 @@ def solve(
         the sum of ``w_i v_i^2``, where v_i is by how much reading i misses its interval.
     allow_violations : int, default=0
         Set at most so many measurements aside if the others can be met without them.
-    method : {"auto", "closed_form", "gd", "sgd", "cg", "minimax", "psd", "factored", "fista", \
-"conic"}
+    method : {"auto", "closed_form", "gd", "sgd", "cg", "minimax", "psd", "factored", "conic", \
+"fista"}
         "auto" (the default) goes by what is preferred: "fista" for least squares, "conic" for the
         others; for any fit the closed form for orthonormal rows, else least squares by "cg",
         and where that does not meet delta "minimax", which ends in MET or INFEASIBLE; "psd" for
@@ -134,8 +134,8 @@ def solve(
         Show a bar with the worst residual against delta.
     **options
         `gd` and `sgd`: `lam`, `step` or `c` = step x lam override the schedule (for unit rows);
-        `sgd`: `batch_size`, `norm` ("exact" or "bound"), `failure`; `minimax`, `psd`, `fista`,
-        `conic`: `gap`, the relative distance of the two bounds at which to stop; `factored`:
+        `sgd`: `batch_size`, `norm` ("exact" or "bound"), `failure`; `minimax`, `psd`, `conic`,
+        `fista`: `gap`, the relative distance of the two bounds at which to stop; `factored`:
         `max_restarts`.
 
     Returns
@@ -167,11 +167,24 @@ def solve(
 
     Examples
     --------
-    >>> import quadsense
+    >>> import numpy as np, quadsense
     >>> p = quadsense.datasets.orthonormal(n=50, m=30, seed=0)
     >>> result = quadsense.solve(p.U, p.b, delta=0.01)
     >>> result.status, bool(result.certificate.verify(p.U, p.b))
     (<Status.MET: 'met'>, True)
+
+    The least trace of all that fit, and how little it can be:
+
+    >>> U = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    >>> least = quadsense.solve(U, [1.0, 2.0, 3.0], delta=0.1, psd=True, prefer="min_trace")
+    >>> least.optimal, round(least.objective, 4), round(least.objective_bounds[0], 4)
+    (True, 2.8, 2.8)
+
+    Intervals that contradict each other, each to be missed by as little as can be:
+
+    >>> soft = quadsense.solve([[1.0], [1.0]], [1.0, 2.0], delta=0.1, slack="max")
+    >>> soft.status, round(soft.objective, 4), round(float(soft.A[0, 0]), 4)
+    (<Status.OPTIMAL: 'optimal'>, 0.4, 1.5)
     """
     from quadsense.request import refuse_unknown
     from quadsense.road import travel  # at the first solve: with all that it needs, 30 modules
