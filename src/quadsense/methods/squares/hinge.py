@@ -9,27 +9,21 @@ a mu it is, as it is ``mu A^-1`` there.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import cho_factor, cho_solve
 
-from quadsense.arrays import Vector, to_numpy
-from quadsense.core import packed
-from quadsense.core.cholesky import factor_upper
+from quadsense.arrays import Vector
 from quadsense.core.ends import UNIT
-from quadsense.measurements.mixed import Mixed
-from quadsense.measurements.sensing import Sensing
-from quadsense.methods.base import Problem
-from quadsense.methods.squares.program import power_of_four
+from quadsense.methods.squares.bounds import Rows
+from quadsense.methods.squares.misses import SHARE, Program, State, prepare, step_flops
 from quadsense.methods.squares.state import Verdict
+from quadsense.methods.squares.system import newton
 from quadsense.watch import look
 
 Array = npt.NDArray[Any]
-Rows = npt.NDArray[np.int64]
 
 FALL = 0.1
 """mu over the last one: 0.05 to 0.15 took the same time, less more steps each."""
@@ -37,32 +31,8 @@ FALL = 0.1
 NEAR = 2.0
 """Newton decrement below which mu falls: the next steps centre as well as they reduce."""
 
-INEXACT = 0.2
-"""Relative residual of conjugate gradients."""
-
 AIM = 0.7
 """Share of the gap that the last mu is to leave: the rest is for a point not quite its own."""
-
-GRADIENTS = 300
-"""Conjugate gradients of a step at most: then the step is what they have found."""
-
-FEWEST, GROWTH = 10.0, 1.5
-"""Conjugate gradients that are expected: so many times those of the last step, at least so many."""
-
-SAMPLED = 6
-"""Rows an unknown from which on some of them make the beginning."""
-
-SHARE = 8
-"""Rows over those of the sample."""
-
-BEGINNING = 0.3
-"""Relative gap that the sample is solved to: what it leaves out weighs as much."""
-
-FINE = 1e-7
-"""Relative gap that is aimed at where a step costs little."""
-
-LITTLE = 2e9
-"""Operations of twenty steps that are little, a tenth of a second."""
 
 NOTHING = 1e-24
 """Cost relative to that of A = 0 which is rounding."""
@@ -81,160 +51,6 @@ PATIENCE = 25
 
 MOST = 200
 """Steps: seen 12 to 60."""
-
-
-@dataclass(frozen=True)
-class Program:
-    """Intervals, readings and A of the size of 1.
-
-    Attributes
-    ----------
-    problem : Problem
-    F : Sensing
-    lo, hi, w : ndarray of shape (m,)
-    scale, weight : float
-        What readings, and A, and what weights were divided by.
-    gap, asked : float
-        Relative distance of cost and bound that is aimed at, and the one that was asked for.
-    sample : Program or None
-        Some of the rows, where there are so many that it pays to begin with these.
-    """
-
-    problem: Problem
-    F: Sensing
-    lo: Vector
-    hi: Vector
-    w: Vector
-    scale: float
-    weight: float
-    gap: float
-    asked: float
-    sample: Program | None = None
-
-    @property
-    def n(self) -> int:
-        """Order of A."""
-        return self.F.n
-
-    def misses(self, v: Vector, room: float = 0.0) -> Vector:
-        """By how much readings are above their intervals, negative below, 0 inside.
-
-        Of intervals that are narrower by a share `room`, on either side, of their half-widths.
-        """
-        lo, hi = self.lo, self.hi
-        if room:
-            inside = room * self.half
-            lo, hi = lo + inside, hi - inside
-        return np.asarray(np.maximum(v - hi, 0.0) - np.maximum(lo - v, 0.0))
-
-    @cached_property
-    def half(self) -> Vector:
-        """Half-widths, 1 at most."""
-        with np.errstate(invalid="ignore", over="ignore"):
-            return np.asarray(np.minimum(0.5 * (self.hi - self.lo), 1.0))
-
-    @cached_property
-    def even(self) -> tuple[Vector, Array] | None:
-        """Some ``y > 0`` and Z with ``Z* F*(y) Z = I``; None where no such y is permitted."""
-        y = self.w * np.isfinite(self.hi)
-        E = np.asarray(self.F.adjoint(y))
-        values, V = np.linalg.eigh(E)
-        if not values[0] > 1e-9 * values[-1]:
-            return None
-        return y, V / np.sqrt(values)
-
-    @cached_property
-    def rest(self) -> float:
-        """What A = 0 costs."""
-        return float(self.w @ self.misses(np.zeros_like(self.w)) ** 2)
-
-
-@dataclass(frozen=True)
-class State:
-    """Where the iteration stands.
-
-    Attributes
-    ----------
-    A : ndarray of shape (n, n)
-        Positive definite.
-    values : ndarray of shape (m,)
-        ``F(A)``.
-    cost, mu : float
-    lower : float
-        The best bound so far: the cost less ``<F*(y), A>`` of a point whose ``F*(y)`` was positive
-        semidefinite.
-    y : ndarray of shape (m,) or None
-        The vector that gives it.
-    sampled : bool
-        Whether the rows are those of the sample still.
-    gradients : int
-        Conjugate gradients of the last step.
-    room : float
-        By how much narrower intervals are aimed at, once it seems that all can be met.
-    verdict : Verdict
-    iteration : int
-    left, marked : float, int
-        The distance of cost and bound when it last fell, and when that was.
-    max_ratio : float
-    """
-
-    A: Array
-    values: Vector
-    cost: float
-    mu: float
-    lower: float = 0.0
-    y: Vector | None = None
-    sampled: bool = False
-    gradients: int = 0
-    room: float = 0.0
-    verdict: Verdict = Verdict.OPEN
-    iteration: int = 0
-    left: float = np.inf
-    marked: int = 0
-    max_ratio: float = np.inf
-
-
-def prepare(problem: Problem) -> Program | None:
-    """The program; None where the question is another, or has constraints."""
-    question = problem.question
-    if question is None or question.rows != "slack_squares" or not question.psd:
-        return None
-    live = (to_numpy(problem.rows.nonzero) > 0.0) & (question.weights > 0.0)
-    if question.hard.any() or question.alpha or np.any(np.asarray(question.C) != 0.0):
-        return None
-    ends = np.concatenate([question.lo[live], question.hi[live]])
-    ends = np.abs(ends[np.isfinite(ends)])
-    if not ends.any() or not np.isfinite(question.weights).all():
-        return None
-    scale = power_of_four(float(np.median(ends[ends > 0.0])))
-    w = np.where(live, question.weights, 0.0)
-    weight = power_of_four(float(w.max()))
-    F = problem.rows.on_numpy()
-    asked = gap = float(getattr(problem.options, "gap", 0.01))
-    if 20.0 * (_step_flops(F) + min(_system_flops(F, 0.5 * F.m))) <= LITTLE:
-        gap = min(gap, FINE)
-    lo, hi = np.where(live, question.lo, -np.inf), np.where(live, question.hi, np.inf)
-    lo, hi, w = lo / scale, hi / scale, w / weight
-    sample = None
-    if F.m >= SAMPLED * F.unknowns:
-        some = np.random.default_rng(problem.seed).choice(F.m, F.m // SHARE, replace=False)
-        some.sort()
-        sample = Program(
-            problem, F.only(some), lo[some], hi[some], w[some], scale, weight, BEGINNING, BEGINNING
-        )
-    return Program(problem, F, lo, hi, w, scale, weight, 0.9 * gap, asked, sample)
-
-
-def _step_flops(F: Sensing) -> float:
-    """About what a step costs at least."""
-    return (4.0 if F.is_complex else 1.0) * (4.0 * F.raw.m * F.n**2 + 20.0 * float(F.n) ** 3)
-
-
-def _system_flops(F: Sensing, k: float) -> tuple[float, float]:
-    """What a factorisation costs with k rows missed: by their inner products, or packed."""
-    n, size = float(F.n), float(F.unknowns)
-    weight = 4.0 if F.is_complex else 1.0
-    return weight * k * k * n + k**3 / 3.0, k * size * size + size**3 / 3.0
 
 
 def start(program: Program, A: Array | None = None) -> State:
@@ -382,7 +198,7 @@ def _slope(program: Program, state: State, L: Array) -> Array:
 def _step(program: Program, state: State) -> State:
     """One Newton step for this mu, or for the next where the point of this one is near."""
     F, n = program.F, program.n
-    look(_step_flops(F))
+    look(step_flops(F))
     L = _root(state.A)
     if L is None:
         return replace(state, verdict=Verdict.STALLED)
@@ -391,7 +207,7 @@ def _step(program: Program, state: State) -> State:
         mu = min(mu, max(FALL * mu, AIM * program.gap * state.cost / n))
     rows, _ = _pulling(program, state.values, state.room)
     weights = 2.0 / mu * program.w[rows]
-    D, gradients = _newton(F, rows, weights, L, eye - slope / mu, state.gradients)
+    D, gradients = newton(F, rows, weights, L, eye - slope / mu, state.gradients)
     D = 0.5 * (D + D.conj().T)
     change = L @ D @ L.conj().T
     along = np.asarray(F.forward(change))
@@ -423,58 +239,4 @@ def _longest(
     return 0.5 * (low + high)
 
 
-# --- the Newton system -------------------------------------------------------------------------
-
-
-def _newton(
-    F: Sensing, rows: Rows, weights: Vector, L: Array, R: Array, gradients: int
-) -> tuple[Array, int]:
-    """D of ``D + sum_i weights_i <p_i p_i*, D> p_i p_i* = R`` with ``p_i = L* v_i``.
-
-    By the rows' inner products where they are few, on packed matrices where these are small, else
-    by conjugate gradients, if not much more of them are to be expected than in the last step.
-    How many there were, or would be as it seems, comes along.
-    """
-    if rows.size == 0:
-        return R, gradients
-    n, size = L.shape[0], F.unknowns
-    few, small = _system_flops(F, float(rows.size))
-    expected = max(FEWEST, GROWTH * gradients)
-    chosen = F.only(rows)
-    product = (4.0 if F.is_complex else 1.0) * 4.0 * rows.size * n * n
-    if isinstance(F, Mixed) or min(few, small) > expected * product:
-        return _by_gradients(chosen, weights, L, R)
-    P = (to_numpy(chosen.rows()) * np.sqrt(np.sqrt(weights))[:, None]) @ L.conj()
-    look(min(few, small))
-    if few <= small:
-        K = np.abs(P @ P.conj().T) ** 2
-        K.flat[:: len(K) + 1] += 1.0
-        right = np.sum(P.conj() @ R * P, axis=1).real
-        c = cho_solve(cho_factor(K, overwrite_a=True, check_finite=False), right)
-        return R - (P * c[:, None]).T @ P.conj(), gradients
-    M = packed.normal_matrix([P[i : i + 1024] for i in range(0, len(P), 1024)], size, float)
-    M.flat[:: len(M) + 1] += 1.0
-    U, info = factor_upper(M)
-    if info != 0:
-        return _by_gradients(chosen, weights, L, R)
-    d = cho_solve((U, False), packed.pack(R), check_finite=False)
-    return packed.unpack(d, n, L.dtype), gradients
-
-
-def _by_gradients(F: Sensing, weights: Vector, L: Array, R: Array) -> tuple[Array, int]:
-    """The same, roughly, and in how many steps."""
-    adjoint = L.conj().T
-    D, left = np.zeros_like(R + 0.0 * L), R + 0.0 * L
-    direction, size = left, float(np.vdot(left, left).real)
-    enough = max(INEXACT**2 * size, UNIT**2)
-    for count in range(GRADIENTS):  # noqa: B007
-        if size <= enough:
-            break
-        look()
-        image = np.asarray(F.forward(L @ direction @ adjoint))
-        curved = direction + adjoint @ np.asarray(F.adjoint(weights * image)) @ L
-        t = size / float(np.vdot(direction, curved).real)
-        D, left = D + t * direction, left - t * curved
-        size, last = float(np.vdot(left, left).real), size
-        direction = left + (size / last) * direction
-    return D, count
+__all__ = ["Program", "State", "advance", "dual", "prepare", "start", "tightened"]
