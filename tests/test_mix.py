@@ -174,6 +174,7 @@ def test_the_identity_as_mix_gives_what_none_gives():
             plain = solve(U, readings, delta=0.1)
             mixed = solve(U, readings, delta=0.1, mix=W)
             assert mixed.status is plain.status
+            assert (mixed.prefer, mixed.plan["method"]) == (plain.prefer, plain.plan["method"])
             np.testing.assert_allclose(
                 np.asarray(mixed.matrix), np.asarray(plain.matrix), atol=1e-3 * abs(A).max()
             )
@@ -199,11 +200,13 @@ def test_expectation_values_of_observables_are_sums_of_projectors():
     data = Measurements(U, b, delta=1e-6, mix=W)
     assert data.facts.orthonormal
     assert data.facts.rank == data.facts.unknowns == 16
-    result = solve(data)
-    assert result.plan["methods"] == ["closed_form"]
-    assert result.status is Status.MET
-    np.testing.assert_allclose(np.asarray(result.matrix), state, atol=1e-6)
-    assert result.verify(U, b, mix=W)
+    for prefer, method in (("any", "closed_form"), ("auto", "fista")):
+        result = solve(data, prefer=prefer)
+        assert result.plan["method"] == method
+        assert result.status is Status.MET
+        np.testing.assert_allclose(np.asarray(result.matrix), state, atol=1e-6)
+        assert result.verify(U, b, mix=W)
+    assert solve(data, prefer="any").plan["methods"] == ["closed_form"]
 
 
 def test_bounds_with_one_end_and_violations_go_with_sums():

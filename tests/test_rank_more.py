@@ -510,3 +510,13 @@ def test_what_is_asked_is_read_off_the_question():
     np.testing.assert_array_equal(what.bounds.told, [True, False, False, True])
     np.testing.assert_array_equal(what.bounds.equal, [False, False, True, False])
     assert what.wanted[0] == 1.0 and what.wanted[3] == 4.0 and what.wanted[2] > 1e4
+
+
+def test_a_reading_that_no_factor_reaches_does_not_keep_least_squares_from_rest():
+    p = Planted(6, 1, 0, 4, 0)
+    y = p.values.copy()
+    y[2] = -0.1 * p.largest
+    result = quadsense.solve(p.U, y, rank=1, rng=0)
+    assert result.status == "local", result.message
+    # The others are read exactly, and that one as 0, the nearest that a square can be.
+    np.testing.assert_allclose(readings(p.U, result.A), np.maximum(y, 0.0), atol=1e-6 * p.largest)

@@ -59,10 +59,11 @@ def test_the_start_of_a_large_order_is_never_formed(monkeypatch):
 def test_psd_stays_at_a_feasible_start(n, rank):
     U, A, b = low_rank(n, 3 * n, rank or n, False)
     for delta in (1e-6 * np.abs(b).max(), 1e-2 * np.abs(b).max()):
-        result = quadsense.solve(U, b, delta=delta, psd=True, start=A)
+        result = quadsense.solve(U, b, delta=delta, psd=True, start=A, prefer="any")
         assert (result.status, result.n_iter) == (Status.MET, 0)
         np.testing.assert_allclose(result.A, A, atol=1e-9 * np.abs(A).max())
-    again = quadsense.solve(U, b, delta=1e-6 * np.abs(b).max(), psd=True, start=result)
+    asked = {"delta": 1e-6 * np.abs(b).max(), "psd": True, "prefer": "any"}
+    again = quadsense.solve(U, b, start=result, **asked)
     assert (again.status, again.n_iter) == (Status.MET, 0)
 
 

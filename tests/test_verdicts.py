@@ -203,10 +203,10 @@ def test_least_squares_is_kept_where_it_meets_delta():
     F = features(p.U)
     x = np.linalg.lstsq(F, p.b, rcond=None)[0]
     worst = np.abs(F @ x - p.b).max()
-    result = quadsense.solve(p.U, p.b, delta=1.05 * worst)
+    result = quadsense.solve(p.U, p.b, delta=1.05 * worst, prefer="any")
     assert result.plan["method"] == "cg"
     assert result.max_residual == pytest.approx(worst, rel=0.02)
-    result = quadsense.solve(p.U, p.b, delta=0.95 * worst)
+    result = quadsense.solve(p.U, p.b, delta=0.95 * worst, prefer="any")
     assert result.plan["method"] == "minimax"
     assert result.status is Status.MET
 
@@ -216,11 +216,12 @@ def test_a_start_that_happens_to_meet_delta_does_not_stand_for_least_squares(rng
     b = readings(U, np.eye(6)) + rng.uniform(-0.01, 0.01, 200)
     F = features(U)
     fit = F @ np.linalg.lstsq(F, b, rcond=None)[0]
-    result = quadsense.solve(U, b, delta=0.1)
-    np.testing.assert_allclose(readings(U, result.A), fit, atol=1e-3)
-    exact = quadsense.solve(U, readings(U, np.eye(6)), delta=0.1)
-    assert exact.success
-    again = quadsense.solve(U, b, delta=0.2, start=result)
+    for prefer in ("auto", "any"):
+        result = quadsense.solve(U, b, delta=0.1, prefer=prefer)
+        np.testing.assert_allclose(readings(U, result.A), fit, atol=1e-3)
+        exact = quadsense.solve(U, readings(U, np.eye(6)), delta=0.1, prefer=prefer)
+        assert exact.success
+    again = quadsense.solve(U, b, delta=0.2, start=result, prefer="any")
     assert again.success and again.n_iter == 0
 
 
@@ -246,12 +247,12 @@ def test_every_method_takes_other_arrays(kind, rng):
 @pytest.mark.parametrize(("n", "m"), [(40, 700), (80, 1200)])
 def test_a_warm_start_takes_at_most_a_third_of_the_steps(n, m, rng):
     p = quadsense.datasets.gaussian(n=n, m=m, seed=0)
-    cold = quadsense.solve(p.U, p.b, delta=1e-3)
+    cold = quadsense.solve(p.U, p.b, delta=1e-3, prefer="any")
     other = hermitian(rng, n, False)
     other *= 0.01 * np.linalg.norm(p.A_star) / np.linalg.norm(other)
     for b, delta in ((p.b, 5e-4), (readings(p.U, p.A_star + other), 1e-3), (1.01 * p.b, 1e-3)):
-        fresh = quadsense.solve(p.U, b, delta=delta)
-        warm = quadsense.solve(p.U, b, delta=delta, start=cold)
+        fresh = quadsense.solve(p.U, b, delta=delta, prefer="any")
+        warm = quadsense.solve(p.U, b, delta=delta, start=cold, prefer="any")
         assert fresh.success
         assert warm.success
         assert warm.n_iter <= fresh.n_iter / 3
@@ -297,25 +298,45 @@ def test_the_plan_refuses_before_allocating_what_cannot_fit(monkeypatch):
         quadsense.solve(p.U, p.b, delta=0.1, psd=True)
 
 
+def test_any_fit_is_taken_where_only_that_fits_in_memory(monkeypatch):
+    from quadsense import plan
+
+    p = quadsense.datasets.gaussian(n=20, m=300, seed=0)
+    asked = {"delta": 0.1, "psd": True}
+    least = quadsense.solve(p.U, p.b, prefer="any", **asked).plan["memory"]
+    assert quadsense.solve(p.U, p.b, **asked).prefer == "least_squares"
+    monkeypatch.setattr(plan, "available_memory", lambda: least)
+    result = quadsense.solve(p.U, p.b, **asked)
+    assert (result.status, result.prefer) == (Status.MET, "any")
+    assert "prefer='any': 'least_squares' would take more memory" in result.plan["reasons"][0]
+    with pytest.raises(MemoryError, match="fista then conic then psd would take"):
+        quadsense.solve(p.U, p.b, prefer="least_squares", **asked)
+
+
 def test_the_plan_says_what_and_why():
     p = quadsense.datasets.gaussian(n=20, m=300, seed=0)
-    plan = quadsense.solve(p.U, p.b, delta=0.1).plan
+    plan = quadsense.solve(p.U, p.b, delta=0.1, prefer="any").plan
     assert plan["methods"] == ["cg", "minimax"]
     assert plan["memory"] > 0
     # Whether least squares meets delta nobody knows beforehand: both times are told, no one time.
     assert plan["seconds"] is None and plan["times"]["minimax"] > 5 * plan["times"]["cg"] > 0
     assert any("the time is unknown: about" in reason for reason in plan["reasons"])
     assert any("more than the 210 unknowns" in reason for reason in plan["reasons"])
+    plan = quadsense.solve(p.U, p.b, delta=0.1).plan
+    assert plan["methods"] == ["fista", "conic", "cg", "minimax"]
+    assert plan["method"] == "fista"
+    assert any(reason.startswith("prefer='least_squares': ") for reason in plan["reasons"])
 
 
 def test_a_warm_start_among_noisy_positive_matrices(rng):
     p = quadsense.datasets.gaussian(n=40, m=1200, rank=3, seed=0)
     noise = 0.01 * np.abs(p.b).mean()
     b = p.b + rng.uniform(-noise, noise, 1200)
-    cold = quadsense.solve(p.U, b, delta=2 * noise, psd=True)
+    cold = quadsense.solve(p.U, b, delta=2 * noise, psd=True, prefer="any")
     for changed in (1.01 * b, b + 0.2 * rng.uniform(-noise, noise, 1200)):
-        warm = quadsense.solve(p.U, changed, delta=2 * noise, psd=True, start=cold)
-        fresh = quadsense.solve(p.U, changed, delta=2 * noise, psd=True)
+        asked = {"delta": 2 * noise, "psd": True, "prefer": "any"}
+        warm = quadsense.solve(p.U, changed, start=cold, **asked)
+        fresh = quadsense.solve(p.U, changed, **asked)
         assert warm.success and fresh.success
         assert warm.certificate.verify(p.U, changed)
         assert warm.n_iter <= fresh.n_iter / 3

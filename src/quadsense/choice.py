@@ -13,7 +13,7 @@ from quadsense.core.matrix import SensedMatrix
 from quadsense.measurements import Measurements
 from quadsense.measurements.oracle import checked_square
 from quadsense.methods import METHODS
-from quadsense.plan import Plan, Shape, make_plan
+from quadsense.plan import Plan, Shape, fits, make_plan
 from quadsense.preferences import PREFERENCES, SLACKS, Preference, make_question
 from quadsense.proofs.definite import cholesky
 from quadsense.result import Result
@@ -211,9 +211,8 @@ def _chosen(
         name, why = "center", "fewer readings than unknowns: least squares does not choose"
     else:
         name, why = "nearest", "fewer readings than unknowns: least squares does not choose"
-    if able is None and not wish.ridge and _takes_too_long(shape, name):
-        return "any", f"{name!r} would take more than {PATIENCE:g} times as long and a second"
-    return name, why
+    against = _against(shape, name) if able is None and not wish.ridge else ""
+    return ("any", f"{name!r} would take {against}") if against else (name, why)
 
 
 def _without(shape: Shape) -> tuple[str, str]:
@@ -249,13 +248,19 @@ def _is_bounded(data: Measurements) -> bool:
     return cholesky(np.asfortranarray(total - UNSEEN * size * np.eye(len(total)))) is not None
 
 
-def _takes_too_long(shape: Shape, name: str) -> bool:
-    """Whether a preference is expected to take far longer than any fit, or does not fit."""
+def _against(shape: Shape, name: str) -> str:
+    """What a preference is expected to take where that is too much beside any fit.
+
+    The time of sums over rows is not predicted to a factor of five, but such a ratio can be.
+    """
+    shape = replace(shape, summed=False)
     easy, hard = make_plan(shape), make_plan(replace(shape, prefer=name))
+    if not fits(shape, hard) and fits(shape, easy):
+        return "more memory than is free"
     first = hard.times[hard.methods[0]]
-    if first is None:
-        return True
-    return first > PATIENCE * _least(easy) + GRACE
+    if first is None or first > PATIENCE * _least(easy) + GRACE:
+        return f"more than {PATIENCE:g} times as long and a second"
+    return ""
 
 
 def _least(plan: Plan) -> float:

@@ -27,7 +27,7 @@ from quadsense.measurements.stored import Stored
 from quadsense.methods import METHODS, Traits
 from quadsense.methods.traits.shape import Shape, Work
 
-__all__ = ["Plan", "Shape", "make_plan", "refuse_what_cannot_fit", "shape_of"]
+__all__ = ["Plan", "Shape", "fits", "make_plan", "refuse_what_cannot_fit", "shape_of"]
 
 SOLVE_SECONDS = 8e-4
 """What surrounds the iterations of the smallest solve (`benchmarks/small.py`)."""
@@ -260,15 +260,20 @@ def _expected(
     return None
 
 
+def fits(shape: Shape, plan: Plan) -> bool:
+    """Whether what the plan takes is free."""
+    taken = shape.row_bytes if shape.converted else 0  # already
+    return plan.memory - taken <= available_memory()
+
+
 def refuse_what_cannot_fit(shape: Shape, plan: Plan) -> None:
     """Raise MemoryError, before a method allocates anything, if the plan cannot fit."""
-    free = available_memory()
-    taken = shape.row_bytes if shape.converted else 0  # already
-    if plan.memory - taken <= free:
+    if fits(shape, plan):
         return
+    free = available_memory()
     candidates = dict.fromkeys([*plan.methods, *METHODS])
     able = [name for name in candidates if METHODS.traits(name).serves(shape)]
-    fitting = [name for name in able if make_plan(shape, name).memory - taken <= free]
+    fitting = [name for name in able if fits(shape, make_plan(shape, name))]
     advice = (
         f"method={fitting[0]!r} would fit" if fitting else "use fewer measurements, or a smaller n"
     )

@@ -107,8 +107,8 @@ def solve(
         the sum of ``w_i v_i^2``, where v_i is by how much reading i misses its interval.
     allow_violations : int, default=0
         Set at most so many measurements aside if the others can be met without them.
-    method : {"auto", "closed_form", "gd", "sgd", "cg", "minimax", "psd", "factored", "fista", \
-"conic"}
+    method : {"auto", "closed_form", "gd", "sgd", "cg", "minimax", "psd", "factored", "conic", \
+"fista"}
         "auto" (the default) goes by what is preferred: "fista" for least squares, "conic" for the
         others; for any fit the closed form for orthonormal rows, else least squares by "cg",
         and where that does not meet delta "minimax", which ends in MET or INFEASIBLE; "psd" for
@@ -134,8 +134,8 @@ def solve(
         Show a bar with the worst residual against delta.
     **options
         `gd` and `sgd`: `lam`, `step` or `c` = step x lam override the schedule (for unit rows);
-        `sgd`: `batch_size`, `norm` ("exact" or "bound"), `failure`; `minimax`, `psd`, `fista`,
-        `conic`: `gap`, the relative distance of the two bounds at which to stop; `factored`:
+        `sgd`: `batch_size`, `norm` ("exact" or "bound"), `failure`; `minimax`, `psd`, `conic`,
+        `fista`: `gap`, the relative distance of the two bounds at which to stop; `factored`:
         `max_restarts`.
 
     Returns

@@ -239,7 +239,10 @@ class Chosen(Probes):
 
     def take(self, index: Array) -> Array:
         """Those rows, dense."""
-        return self.whole.take(self.xp.asarray(self.index[to_numpy(index)], device=self.device))
+        chosen = self.index[to_numpy(index)]
+        if not chosen.size:  # a kind of the user's own need not know of no rows at all
+            return self.own(np.zeros((0, self.n)))
+        return self.whole.take(self.xp.asarray(chosen, device=self.device))
 
     @cached_property
     def held_norms(self) -> Array:

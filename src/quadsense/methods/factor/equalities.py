@@ -18,8 +18,8 @@ from quadsense.watch import look
 _CORRECTIONS = 8
 # Equalities, and unknowns, up to which their equations are formed.
 _MOST, _MOST_UNKNOWNS, _MOST_ENTRIES = 2000, 1000, 5_000_000
-# Slope of least squares, in units of the terms that cancel in it, that counts as none, and the one
-# that is aimed at.
+# Slope of least squares, in units of what bounds it, that counts as none, and the one that is aimed
+# at.
 _FLAT, _AIM = 1e-6, 1e-9
 # Share of the loss below which rounding hides a gain: then the slope decides.
 _HIDDEN = 1e-13
@@ -163,9 +163,13 @@ def _flat(slope: Matrix) -> Vector:
 
 
 def _stillness(problem: Program, point: Point, held: _Held | None) -> float:
-    """Return the slope of the loss in units of the terms that cancel in it."""
-    pulls = np.abs(problem.F.unmixed(problem.pull * point.excess))
-    size = float(pulls @ np.sqrt(np.sum(np.abs(point.P) ** 2, axis=0)))
+    """Return the slope of the loss in units of what bounds it, by Cauchy and Schwarz.
+
+    Not of its terms alone: where a reading cannot be reached, and the factor reads next to nothing
+    there, the one term that is left vanishes with it.
+    """
+    pulls = problem.F.unmixed(problem.pull * point.excess)
+    size = float(np.linalg.norm(pulls)) * float(np.linalg.norm(point.P))
     slope = _flat(point.gradient)
     if held is not None:
         E = _derivative(problem, point, held.index)

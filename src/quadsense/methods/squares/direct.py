@@ -24,6 +24,9 @@ REFINEMENTS = 3
 EXCHANGES = 60
 """Sets of ends that are tried: seen 2 to 9, and what has not settled by then goes round."""
 
+FITS = 1e-9
+"""Cost in units of that of A = 0 below which the data may well be exact."""
+
 SMALL = 1500
 """Unknowns up to which a system that may be singular is solved by its singular values."""
 
@@ -59,8 +62,13 @@ def factored(program: Program, quick: bool = False) -> Array | None:
     return R
 
 
-def newton(program: Program, R: Array, point: Point, rows: Rows, targets: Vector) -> Held:
-    """The minimiser with those readings equal to targets."""
+def newton(
+    program: Program, R: Array, point: Point, rows: Rows, targets: Vector, once: bool = False
+) -> Held:
+    """The minimiser with those readings equal to targets.
+
+    Once where it is but a start: unless it fits, so that another solve makes the fit exact.
+    """
     J = features(program.F, rows) if rows.size else np.zeros((0, point.x.size))
     W = solved(R, J.T) if rows.size else J.T
     S = J @ W
@@ -73,6 +81,8 @@ def newton(program: Program, R: Array, point: Point, rows: Rows, targets: Vector
             mu = mu + change
             away = away + 0.5 * (W @ change)
         point = program.cost.point(point.x - away)
+        if once and point.cost > FITS * program.nothing:
+            break
     return Held(point, rows, mu, True)
 
 

@@ -76,7 +76,7 @@ class Quadratic:
         """Operations of a product with all rows."""
         return (8.0 if self.F.is_complex else 2.0) * self.F.raw.m * float(self.F.n) ** 2
 
-    @property
+    @cached_property
     def formed(self) -> bool:
         """Whether the normal matrix is formed: where the steps cost more without it."""
         size = float(self.cone.size)
@@ -87,15 +87,11 @@ class Quadratic:
         """``F* diag(w) F``, its upper triangle."""
         return self._normal(np.float64)
 
-    @property
+    @cached_property
     def quick(self) -> Array:
         """The same for steps that are corrected later on: in single precision where that pays."""
         large = self.F.m * float(self.cone.size) ** 2 >= LARGE
-        return self._single if large and "H" not in vars(self) else self.H
-
-    @cached_property
-    def _single(self) -> Array:
-        return self._normal(np.float32)
+        return self._normal(np.float32) if large else self.H
 
     def _normal(self, dtype: npt.DTypeLike) -> Array:
         kept = np.flatnonzero(self.w)
