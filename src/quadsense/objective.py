@@ -70,7 +70,7 @@ def make_objective(
     fits: bool,
     gap: float,
 ) -> Objective | None:
-    """What A costs, with bounds proved from the data; None where nothing is preferred.
+    """What A costs, with bounds proved from the data; None where nothing is, or can be, said.
 
     Parameters
     ----------
@@ -90,6 +90,8 @@ def make_objective(
     if question is None:
         return None
     value, slip = objective_value(question, matrix, reads, error)
+    if not math.isfinite(value):
+        return None  # beyond float64, or at the edge of a logarithm
     above = value + slip if fits and math.isfinite(value) else math.inf
     below, condition = -math.inf, ""
     if dual is not None and np.all(np.isfinite(dual)):

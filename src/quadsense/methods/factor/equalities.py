@@ -249,6 +249,8 @@ def _as_real(G: Matrix) -> Matrix:
 
 def _definite_solve(curved: Matrix, H: Matrix, right: Vector) -> Vector:
     """Solve with the second derivative, or, where that is not definite, with more of ``J^T J``."""
+    if not right.size:
+        return right
     size = max(len(H), 1)
     unit = float(np.trace(H)) / size or 1.0
     shift = np.eye(len(H))
