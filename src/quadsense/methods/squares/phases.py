@@ -278,7 +278,7 @@ def _judged_split(program: Program, state: State, by: splitting.Factor) -> State
     judged = replace(judged, noise=noise)
     outside = np.maximum(np.maximum(now.lo - values, values - now.hi), 0.0)
     far = float(np.max(outside / _suffices(now), initial=0.0))
-    left = max(judged.gap / goal(program, judged, cost), far)
+    left = max(judged.gap / max(goal(program, judged, cost), LEAST), far)
     state = replace(state, rows=now.rows, mu=now.mu, judged=judged)
     if left <= state.care:
         found = _inside(program, state, x)
