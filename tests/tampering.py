@@ -83,10 +83,13 @@ def false_statements(subject: Subject, result: Any) -> list[str]:
     if aside.size > claim.allowed:
         false.append("more set aside than allowed")
     lo, hi = ends_of(subject, result)
+    if claim.kind == "infeasible" and np.all(lo <= hi) and np.any(lo == hi):
+        return [*false, *_false_proof(subject, result, lo, hi)]  # equalities have no ratios
     if not np.all(lo < hi):
         return [*false, "intervals are none"]
     false += _false_numbers(subject, result, lo, hi)
     false += _false_verdict(subject, result, lo, hi)
+    false += _false_objective(subject, result, lo, hi)
     values = values_of(subject, result, claim.matrix)
     kept = np.setdiff1d(np.arange(values.size), aside)
     if not claim.upper_bound >= _ratio(subject, result, values, lo, hi, kept) * (1.0 - CLOSE):
@@ -157,6 +160,9 @@ def _false_verdict(subject: Subject, result: Any, lo: Any, hi: Any) -> list[str]
         "unknowns": unknowns,
         "unique": None if v.unseen is None else v.unseen == 0,
         "even": not (optimal or bounds) and bool(np.ptp(half) <= 1e-12 * np.max(half)),
+        "broken": (),
+        "interpolates": optimal and m <= unknowns,
+        **_preferred(claim),
     }
     if not bounds:
         exact_fit = optimal and claim.upper_bound <= 1e-8 * np.max(np.abs(subject.b))
@@ -169,6 +175,64 @@ def _false_verdict(subject: Subject, result: Any, lo: Any, hi: Any) -> list[str]
         false.append("verdict: least_miss")
     false += [f"verdict: {text}" for text in _false_rows(subject, result, lo, hi, values)]
     return false
+
+
+def _preferred(claim: Any) -> dict[str, Any]:
+    """What a verdict has to say of the preference, where the certificate is true."""
+    stated = claim.objective
+    if stated is None:
+        nothing = dict.fromkeys(("objective", "objective_lower", "objective_upper", "optimal"))
+        # Of what does not exist anything may have been wanted.
+        asked = {"met": {"prefer": "any"}, "optimal": {"prefer": "minimax"}}.get(claim.kind, {})
+        return {**nothing, "objective_condition": "", **asked}
+    return {
+        "prefer": stated.preference.name,
+        "objective": stated.value,
+        "objective_lower": stated.lower,
+        "objective_upper": stated.upper,
+        "optimal": stated.closed,
+        "objective_condition": stated.condition,
+    }
+
+
+def _false_objective(subject: Subject, result: Any, lo: Any, hi: Any) -> list[str]:
+    """What A costs, and bounds beyond which the best cost of the honest question lies."""
+    claim, honest, false = result.certificate, subject.result.certificate, []
+    stated, known = claim.objective, honest.objective
+    if stated is None:
+        return []
+    cost = _cost(subject, result, lo, hi)
+    if cost is not None and not abs(stated.value - cost) <= CLOSE * max(cost, abs(stated.value)):
+        false.append("objective")
+    same = all(
+        np.array_equal(a, b)
+        for a, b in zip((lo, hi, claim.set_aside), (*ends_of(subject, subject.result),
+                        honest.set_aside), strict=True)
+    )  # fmt: skip
+    if not same or repr(stated.preference) != repr(known.preference):
+        return false
+    room = CLOSE * max(1.0, abs(known.value))
+    if not stated.lower <= known.upper + room:
+        false.append("lower bound of the objective")
+    if not stated.upper >= known.lower - room:
+        false.append("upper bound of the objective")
+    return false
+
+
+def _cost(subject: Subject, result: Any, lo: Any, hi: Any) -> float | None:
+    """Sum of squares, or distance from the prior."""
+    claim, A = result.certificate, np.asarray(result.certificate.matrix)
+    wish = claim.objective.preference
+    off = A - wish.tau * np.eye(len(A)) - (0.0 if wish.base is None else np.asarray(wish.base))
+    if wish.name == "nearest":
+        return float(np.linalg.norm(off))
+    if wish.name != "least_squares":
+        return None
+    two = np.isfinite(lo) & np.isfinite(hi)
+    two[claim.set_aside] = False
+    middle = subject.b if subject.b is not None else np.where(two, lo / 2 + hi / 2, 0.0)
+    z = (values_of(subject, result, A) - middle)[two] / (hi / 2 - lo / 2)[two]
+    return float(z @ z) + (wish.ridge * float(np.linalg.norm(off)) ** 2 if wish.ridge else 0.0)
 
 
 def _false_rows(subject: Subject, result: Any, lo: Any, hi: Any, values: Any) -> list[str]:

@@ -14,6 +14,7 @@ from tampering import Subject
 import quadsense
 from quadsense.core.forms import DenseForm, FactorForm, MeasuredForm
 from quadsense.core.matrix import SensedMatrix
+from quadsense.preferences import PREFERENCES
 
 
 def _subject(name, U, b=None, bounds=None, delta=None, conjugate=False, **options):
@@ -70,7 +71,7 @@ def _subjects():
 
 UNTOUCHED = (
     "format", "version", "n_iter", "timings", "plan", "unseen", "exact", "suspects", "reason",
-    "advice",
+    "advice", "wanted", "blamed",
 )  # fmt: skip
 """What is no part of the claim, nor of what the verdict says of A."""
 
@@ -80,6 +81,7 @@ WORDS = {
     "kind": CLAIMS,
     "claim": CLAIMS,
     "asked": ("delta", "bounds", "least", "accuracy"),
+    "prefer": (*PREFERENCES, "slack_max"),
 }
 
 SUBJECTS = {subject.name: subject for subject in _subjects()}
@@ -223,6 +225,10 @@ def _changed_in_memory(subject):
     if claim.dual is not None:
         yield "dual away", claiming(dual=None)
         yield "dual too short", claiming(dual=claim.dual[..., 1:])
+    if claim.objective is not None:
+        yield "objective away", claiming(objective=None)
+        for text, new in _changed_objectives(claim.objective):
+            yield f"objective: {text}", claiming(objective=new)
     for text, verdict in _changed_verdicts(result.verdict):
         yield f"verdict: {text}", dataclasses.replace(result, verdict=verdict)
     for text, matrix in _changed_matrices(result.matrix):
@@ -230,6 +236,28 @@ def _changed_in_memory(subject):
         yield f"matrix {text}", dataclasses.replace(result, matrix=matrix, certificate=other)
         yield f"matrix of the claim {text}", claiming(matrix=matrix)
         yield f"matrix of the result {text}", dataclasses.replace(result, matrix=matrix)
+
+
+def _changed_objectives(objective):
+    """The claim about the preference with every entry changed, the preference included."""
+
+    def stating(**fields):
+        return dataclasses.replace(objective, **fields)
+
+    wish = objective.preference
+    for name in ("value", "lower", "upper", "gap"):
+        for text, new in _changed_numbers(getattr(objective, name)):
+            yield f"{name} {text}", stating(**{name: new})
+    yield "closed", stating(closed=not objective.closed)
+    if objective.dual is not None:
+        yield "dual away", stating(dual=None)
+        for text, new in _changed_arrays(objective.dual):
+            yield f"dual {text}", stating(dual=new)
+    for name in WORDS["prefer"]:
+        yield name, stating(preference=dataclasses.replace(wish, name=name))
+    for name in ("tau", "ridge"):
+        for text, new in _changed_numbers(getattr(wish, name)):
+            yield f"{name} {text}", stating(preference=dataclasses.replace(wish, **{name: new}))
 
 
 def _changed_verdicts(verdict):
@@ -259,14 +287,18 @@ def _changed_entries(name, value, row):
         yield from ((str(new), new) for new in quadsense.Status if new is not value)
     elif name in WORDS:
         yield from ((new, new) for new in WORDS[name] if new != value)
-    elif name == "unique":
+    elif name in ("unique", "optimal"):
         yield from (("True", True), ("False", False))
     elif name in ("missed", "contradiction"):
         yield "there", row
-    elif name in ("reading", "tolerance", "lo", "hi"):
+    elif name in (
+        "reading", "tolerance", "lo", "hi", "objective", "objective_lower", "objective_upper"
+    ):  # fmt: skip
         yield "there", 1.0
+    elif name == "broken":
+        yield "one", ("trace",)
     else:
-        assert name == "condition", name
+        assert name in ("condition", "objective_condition"), name
         yield "another", "among matrices of norm up to 1"
 
 
@@ -360,6 +392,8 @@ def _changed_leaves(path, value, m):
         yield from ((status.name, status.name) for status in quadsense.Status)
     elif path[-1] in WORDS:
         yield from ((word, word) for word in WORDS[path[-1]])
+    elif path[-1] == "name" and value in WORDS["prefer"]:
+        yield from ((word, word) for word in WORDS["prefer"])
     elif path[-1] == "rank":
         yield from ((str(rank), rank) for rank in (1, 2, 3))
     elif path[-1] == "condition":

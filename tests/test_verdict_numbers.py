@@ -132,6 +132,8 @@ NUMBERS = {
         "starts": 2, "ratio": 3.0, "rounding": 0.0, "no_rank_fits": False, "may_grow": True
     },
     "no_set": {"allowed": 2, "ended": "time_limit", "seconds": 0.5},
+    "at_rest": {"starts": 2},
+    "no_answer": {"how": "stalled"},
     "unproved": {"claimed": "infeasible"},
 }  # fmt: skip
 
@@ -173,10 +175,15 @@ def _changed_file(tmp_path, data, change):
     return tmp_path / "r.npz"
 
 
-@pytest.mark.parametrize("version", [1, 2, 3])
+@pytest.mark.parametrize("how", ["stalled", "infeasible", "unbounded"])
+def test_every_end_without_an_answer_has_its_sentence(how):
+    assert words.why(Reason("no_answer", {"how": how}))
+
+
+@pytest.mark.parametrize("version", [1, 2, 3, 4])
 def test_earlier_formats_are_refused_in_a_sentence(tmp_path, data, version):
     path = _changed_file(tmp_path, data, lambda meta: meta.update(version=version))
-    with pytest.raises(ValueError, match=rf"format {version}, this one reads 4\): solve again$"):
+    with pytest.raises(ValueError, match=rf"format {version}, this one reads 5\): solve again$"):
         quadsense.load_result(path)
 
 
