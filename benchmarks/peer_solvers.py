@@ -92,6 +92,8 @@ def positive_low_rank(n: int, m: int, rank: int, delta: float, seed: int = 0) ->
 def ours(data: Data, tolerance: float, **options: object) -> Array:
     """A whole solve: checks, plan, method, certificate."""
     delta = data.delta if np.isfinite(data.delta) else None
+    if delta is not None:
+        options = {"prefer": "any", **options}  # what the peers are asked for: to meet delta
     if data.rank is not None:
         options = {"rank": data.rank, **options}
     result = quadsense.solve(data.U, data.b, delta=delta, **options)  # type: ignore[arg-type]

@@ -4,7 +4,7 @@
 
 Tomography (fidelity with the true state), covariance sketching (relative error), kernel ridge
 regression (the same matrix), certified ranges, localisation (met, and how far off), quadratic
-regression (R^2). Every line prints its target.
+regression (R^2). Every line prints its target. `preferences` compares ways of choosing A instead.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from answer_peers import linear_ranges
 from peer_solvers import gaussian
+from preferences import preferences
 from simulate import Array, Tomography, energies, fidelity, network, sketches, tomography
 from threadpoolctl import threadpool_limits
 
@@ -207,6 +208,7 @@ TASKS: dict[str, Callable[[int], Iterator[str]]] = {
     "states-4": lambda seeds: states(4, 16, seeds),
     "states-5": lambda seeds: states(5, 32, seeds),
     "covariances": covariances,
+    "preferences": preferences,
     "kernels": kernels,
     "ranges": ranges,
     "networks": networks,

@@ -392,3 +392,17 @@ def test_every_method_that_takes_constraints_meets_them(rng, method):
         result = solve(data, method=method)
         assert result.status is Status.MET and result.certificate.verify(data)
     assert quadsense.solve(plain, method=method).status is Status.MET
+
+
+@pytest.mark.parametrize("zeros", [[3], [0, 3], [1, 2, 3]])
+def test_rows_of_zeros_leave_constraints_alone(zeros):
+    rng = np.random.default_rng(0)
+    U = rng.standard_normal((4, 3))
+    U[zeros] = 0.0
+    A = rng.standard_normal((3, 3))
+    A = A + A.T
+    data = Measurements(U, np.zeros(4), delta=1.0).constrained((-1.0, 2.0), [(A, 0.0, 1.0)])
+    for rows in (data.unit_rows, data.set_aside([1]).unit_rows):
+        norms = rows.norms
+        found = (rows.forward(A) * norms * norms)[4:]
+        np.testing.assert_allclose(found, [np.trace(A), np.sum(A * A)], rtol=1e-12)

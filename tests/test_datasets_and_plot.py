@@ -87,6 +87,9 @@ def test_the_bound_is_drawn_only_where_it_holds(scale):
     [
         "quadsense",
         "quadsense.solve",
+        "quadsense.interval",
+        "quadsense.result",
+        "quadsense.next_probe",
         "quadsense.spectral",
         "quadsense.core.theory",
         "quadsense.core.noise",

@@ -13,7 +13,9 @@ import pytest
 
 CHUNK = 15
 
-EXCUSED: dict[int, str] = {}
+EXCUSED: dict[int, str] = {
+    20238: "least squares under constraints, norms of rows from .02 to 1,700: weights of 1 to 1e19",
+}
 """Seeds left undecided although clear of the edge, each with its reason: one in 2,000 at most."""
 
 MENDED = [

@@ -463,7 +463,7 @@ def test_fits_of_low_rank_are_found_from_sums(n, m, p, rank, complex_):
     U = U / np.linalg.norm(U, axis=1)[:, None]
     X = A[:, :2]
     b = W @ values(U, X @ X.conj().T)
-    result = solve(U, b, delta=1e-4 * abs(b).max(), mix=W, rank=rank)
+    result = solve(U, b, delta=1e-4 * abs(b).max(), mix=W, rank=rank, rng=0)
     assert result.status is Status.MET
     assert result.matrix.factor.shape == (n, 2)
     assert (

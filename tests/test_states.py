@@ -85,7 +85,7 @@ def test_the_cases_reach_every_stage(taken_up):
             ("fista", "'name': 'DESCENT'"),
             ("fista ends", "'name': 'SPLITTING'"),
             ("fista no cone", "'name': 'DIRECT'"),
-            ("fista misses", "hinge"),
+            ("fista misses", "squares.misses"),
         ):
             assert what in kinds[f"{name} {kind}"], name
 

@@ -69,8 +69,8 @@ def _to_result(request: Request, answer: Answer) -> Result:
         status,
         _seen(request, answer),
         target=target,
-        prefer=answer.preference.name,
-        wanted=_wanted(request, answer),
+        prefer=_preferred(request, answer, certificate),
+        wanted=_wanted(request, answer, certificate),
         suspects=suspects,
         reason=_reason(answer, status),
         advice=_advice(request, answer, status),
@@ -221,10 +221,17 @@ def _objective(request: Request, answer: Answer, values: Values) -> Objective | 
     )
 
 
-def _wanted(request: Request, answer: Answer) -> str:
+def _preferred(request: Request, answer: Answer, certificate: Certificate) -> str:
+    """Which A this is: any fit where nothing can be said of the preference."""
+    name = answer.preference.name
+    silent = certificate.kind == "met" and certificate.objective is None
+    return "any" if silent and request.problem.target else name
+
+
+def _wanted(request: Request, answer: Answer, certificate: Certificate) -> str:
     """What was wanted first, where the answer is to something else."""
     first = request.preferences[0].name
-    return "" if first == answer.preference.name else first
+    return "" if first == _preferred(request, answer, certificate) else first
 
 
 def _gap(request: Request) -> float:

@@ -99,7 +99,8 @@ def _to_prior(prior: Any, data: Measurements) -> Any:
         raise ValueError(f"prior is of order {len(values)}, but U has n = {data.n} columns")
     if np.iscomplexobj(values) and not data.unit_rows.is_complex:
         values = values.real  # real rows see no more of it
-    return np.ascontiguousarray(values, dtype=np.dtype(data.dtype))
+    kind = np.complex128 if data.unit_rows.is_complex else np.float64
+    return np.ascontiguousarray(values, dtype=kind)
 
 
 def decide(
@@ -123,7 +124,11 @@ def decide(
     name, why = wish.prefer, "asked for"
     if name == "auto":
         name, why = _chosen(wish, data, shape, method, plain)
-    names = [name, "nearest"] if name == "center" else [name]  # where there is no centre
+    names = [name]
+    if name == "center":  # and the nearest where there is none, which shows on the way
+        free = not shape.psd and not _sees_all(data)
+        names = ["nearest"] if free else ["center", "nearest"]
+        why += ", but the fits are not a bounded set: the nearest" * free
     found = []
     for each in names:
         tau, base = _prior(wish, each, data)
@@ -131,16 +136,22 @@ def decide(
     return tuple(found), (f"prefer={name!r}: {why}",)
 
 
+def _answers(method: str, shape: Shape) -> bool:
+    """Whether a method answers what is preferred among such matrices.
+
+    Those that seek any fit know the smallest worst error too, but only where nothing else is asked.
+    """
+    kind = METHODS.traits(method)
+    least = shape.prefer == "minimax" and "any" in kind.preferences
+    known = shape.prefer in kind.preferences and shape.cone in kind.cones
+    return known and not (least and (shape.target or shape.constrained))
+
+
 def check_preference(method: str, shape: Shape) -> None:
     """Refuse a method that cannot answer what is preferred, and say which can."""
-    if method == "auto" or shape.prefer in METHODS.traits(method).preferences:
+    if method == "auto" or _answers(method, shape):
         return
-    able = [
-        name
-        for name in METHODS
-        if shape.prefer in METHODS.traits(name).preferences
-        and shape.cone in METHODS.traits(name).cones
-    ]
+    able = [name for name in METHODS if _answers(name, shape)]
     names = " and ".join(repr(name) for name in able)
     what = shape.prefer
     said = (
@@ -214,6 +225,19 @@ def _without(shape: Shape) -> tuple[str, str]:
     if shape.rank is not None:
         return "least_squares", "no tolerance was given"
     return "minimax", "no tolerance was given"
+
+
+def _sees_all(data: Measurements) -> bool:
+    """Whether the readings that ask for something see every direction of A."""
+    ends = data.ends
+    assert ends is not None
+    F = data.unit_rows.on_numpy()
+    asks = np.flatnonzero(ends.sides.any(axis=0) & (to_numpy(F.nonzero) > 0.0))
+    if asks.size < F.unknowns:
+        return False
+    normal = F.only(asks).normal()
+    normal[np.diag_indices(len(normal))] -= UNSEEN * float(np.trace(normal)) / len(normal)
+    return cholesky(normal) is not None
 
 
 def _is_bounded(data: Measurements) -> bool:

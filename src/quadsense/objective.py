@@ -18,7 +18,7 @@ from quadsense.proofs.value import objective_value
 from quadsense.verification import Check
 
 NOTHING = 1e-8
-"""Distance of the bounds, as a part of the size of the data, that counts as none."""
+"""Error of a reading, as a part of it, that counts as none."""
 
 LEAST = 1e-290
 """Values below this are none."""
@@ -70,7 +70,7 @@ def make_objective(
     fits: bool,
     gap: float,
 ) -> Objective | None:
-    """What A costs, with bounds proved from the data; None where nothing is preferred.
+    """What A costs, with bounds proved from the data; None where nothing is, or can be, said.
 
     Parameters
     ----------
@@ -90,6 +90,8 @@ def make_objective(
     if question is None:
         return None
     value, slip = objective_value(question, matrix, reads, error)
+    if not math.isfinite(value):
+        return None  # beyond float64, or at the edge of a logarithm
     above = value + slip if fits and math.isfinite(value) else math.inf
     below, condition = -math.inf, ""
     if dual is not None and np.all(np.isfinite(dual)):
@@ -99,7 +101,7 @@ def make_objective(
     if squares and below <= 0.0:
         below, condition = 0.0, ""  # all its terms are squares or distances
     below = min(below, above)
-    room = max(gap * abs(above), NOTHING * _size(question, matrix), LEAST)
+    room = max(gap * abs(above), _nothing(question, matrix), LEAST)
     closed = above - below <= room
     closed = bool(closed and math.isfinite(above))
     said = preference.reported
@@ -107,36 +109,34 @@ def make_objective(
     return Objective(preference, said(value), min(ends), max(ends), gap, dual, condition, closed)
 
 
-def _size(question: Question, matrix: SensedMatrix) -> float:
-    """What the objective would be of the size of, if nothing fitted well."""
-    rows, ends = question.rows, np.concatenate([question.lo, question.hi])
-    largest = np.abs(np.where(np.isfinite(ends), ends, 0.0)).reshape(2, -1).max(axis=0)
+def _nothing(question: Question, matrix: SensedMatrix) -> float:
+    """The value at which an objective is 0 but for rounding.
+
+    Errors of `NOTHING` times the readings, or times A, count as none: in squares its square.
+    """
+    rows, ends = question.rows, np.stack([question.lo, question.hi])
+    largest = np.max(np.abs(np.where(np.isfinite(ends), ends, 0.0)), axis=0)
+    norm, weights = matrix.norm(), question.weights
+    if rows == "center":
+        return NOTHING * (1.0 + question.m)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        size = 0.0
         if rows == "squares":
-            size = float(np.sum(question.weights * question.reading**2))
+            size = NOTHING**2 * float(np.sum(weights * question.reading**2))
         elif rows == "slack_squares":
-            size = float(np.sum(question.weights * largest**2))
+            size = NOTHING**2 * float(np.sum(weights * largest**2))
         elif rows == "slack_sum":
-            size = float(np.sum(question.weights * largest))
+            size = NOTHING * float(np.sum(weights * largest))
         elif rows == "slack_max":
-            size = float(np.max(question.weights * largest, initial=0.0))
-        elif rows == "center":
-            return 1.0 + question.m
-        else:
-            size = 0.0
-        norm = matrix.norm()
+            size = NOTHING * float(np.max(weights * largest, initial=0.0))
         if question.alpha:
-            near = question.prior
-            far = (
-                abs(near) * math.sqrt(matrix.shape[0])
-                if isinstance(near, float)
-                else float(np.linalg.norm(near))
-            )
-            size += question.alpha * float(np.square(norm + far))  # infinite, no exception
-        if isinstance(question.C, float):
-            size += abs(question.C) * norm
-        else:
-            size += float(np.linalg.norm(question.C)) * norm
+            prior = question.prior
+            far = float(np.linalg.norm(prior))
+            if isinstance(prior, float):
+                far *= math.sqrt(matrix.shape[0])
+            size += question.alpha * (NOTHING * (norm + far)) ** 2
+        C = question.C
+        size += NOTHING * float(np.linalg.norm(C)) * norm
     return size if math.isfinite(size) else 0.0
 
 

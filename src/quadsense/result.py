@@ -203,6 +203,14 @@ class Result:
             Tolerance with which a candidate would be read; by default the median one of the solve.
         top : int, default=10
             At most so many candidates get a certified interval.
+
+        Examples
+        --------
+        >>> import numpy as np, quadsense
+        >>> U = np.array([[1.0, 0.0], [0.0, 1.0]])
+        >>> result = quadsense.solve(U, [1.0, 2.0], delta=0.1)
+        >>> result.next_probe([[2.0, 0.0], [1.0, 1.0]]).message[:50]
+        'candidate 1 would tell most: 70.7% of it is unseen'
         """
         choose = import_module("quadsense.next_probe").next_probe
         return choose(self, candidates, data=data, delta=delta, top=top)

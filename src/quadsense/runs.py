@@ -106,9 +106,8 @@ def run_plan(request: Request) -> Answer:
     for preference in request.preferences if questions else ():
         asking = replace(request, problem=_asking(request, preference))
         answer = replace(_in_turn(asking, questions), preference=preference, asked=True)
-        claim = answer.outcome.claim
-        lost = claim is not None and claim.kind == "stalled"
-        if _is_settled(answer) and not (lost and preference is not request.preferences[-1]):
+        last = preference is request.preferences[-1]
+        if _is_settled(answer) and (last or not is_lost(answer)):
             return answer
     if answer is not None and (preference.slack or not road):
         return _fit_instead(request, road, answer)
@@ -205,17 +204,29 @@ def _by_road(request: Request, methods: tuple[str, ...]) -> Answer:
 
 
 def _in_turn(request: Request, methods: tuple[str, ...]) -> Answer:
-    """Run the methods in turn, each from what the one before has found."""
+    """Run the methods in turn, each from what the one before has found.
+
+    A fit that is not what the question asks for is kept where the others find nothing better.
+    """
     answer = run_method(request, methods[0], warm=request.warm)
     for name in methods[1:]:
         outcome = answer.outcome
         handed_over = outcome.claim is not None and outcome.claim.kind == "inconsistent"
+        lost = outcome.status is Status.MET and is_lost(answer) and request.problem.question
         if outcome.status is Status.INTERRUPTED or not (
-            handed_over or outcome.status is Status.STALLED
+            handed_over or lost or outcome.status is Status.STALLED
         ):
             break
-        answer = run_method(request, name, warm=outcome.warm)
+        after = run_method(request, name, warm=outcome.warm)
+        if not lost or after.outcome.status is Status.MET:
+            answer = after
     return answer
+
+
+def is_lost(answer: Answer) -> bool:
+    """Whether the method gave up what it was asked for, whatever it found on the way."""
+    claim = answer.outcome.claim
+    return claim is not None and claim.kind == "stalled"
 
 
 def run_method(request: Request, name: str, set_aside: Any = NONE, warm: Warm = COLD) -> Answer:

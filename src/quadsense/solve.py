@@ -167,11 +167,24 @@ def solve(
 
     Examples
     --------
-    >>> import quadsense
+    >>> import numpy as np, quadsense
     >>> p = quadsense.datasets.orthonormal(n=50, m=30, seed=0)
     >>> result = quadsense.solve(p.U, p.b, delta=0.01)
     >>> result.status, bool(result.certificate.verify(p.U, p.b))
     (<Status.MET: 'met'>, True)
+
+    The least trace of all that fit, and how little it can be:
+
+    >>> U = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    >>> least = quadsense.solve(U, [1.0, 2.0, 3.0], delta=0.1, psd=True, prefer="min_trace")
+    >>> least.optimal, round(least.objective, 4), round(least.objective_bounds[0], 4)
+    (True, 2.8, 2.8)
+
+    Intervals that contradict each other, each to be missed by as little as can be:
+
+    >>> soft = quadsense.solve([[1.0], [1.0]], [1.0, 2.0], delta=0.1, slack="max")
+    >>> soft.status, round(soft.objective, 4), round(float(soft.A[0, 0]), 4)
+    (<Status.OPTIMAL: 'optimal'>, 0.4, 1.5)
     """
     from quadsense.request import refuse_unknown
     from quadsense.road import travel  # at the first solve: with all that it needs, 30 modules

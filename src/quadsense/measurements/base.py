@@ -683,6 +683,11 @@ class Measurements:
             if info == 0 and np.diagonal(R).min() > 0.1:
                 return live
         if rows.unknowns < self.m:  # F* F has the rank of F F*, and is smaller
+            M = rows.normal(dtype=np.float32)
+            R, info = spotrf(M, lower=0, clean=0, overwrite_a=1)
+            pivots = np.abs(np.diagonal(R)) ** 2
+            if info == 0 and pivots.min() > 1e-2 * pivots.max():
+                return rows.unknowns
             M = rows.normal()
             _, _, rank, _ = dpstrf(M, tol=1e-14 * float(M.diagonal().max()), lower=0, overwrite_a=1)
             return int(rank)

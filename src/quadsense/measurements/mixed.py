@@ -90,7 +90,7 @@ class Mixed(Sensing):
         with np.errstate(over="ignore", under="ignore"):
             found = np.sqrt(mass * sizes)
         if alone.any():  # a row of U, no sum: seen as it would be by itself
-            rows = np.flatnonzero(alone)
+            rows = np.flatnonzero(alone & (mass > 0.0))  # rows of zeros have no entry left
             weights.data[weights.indptr[rows]] = np.sign(given.data[given.indptr[rows]])
             own = np.abs(given.data[given.indptr[rows]]) == 1.0
             found[rows[own]] = norms[given.indices[given.indptr[rows[own]]]]

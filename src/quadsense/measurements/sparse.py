@@ -69,7 +69,7 @@ class Sparse(Stored):
             rows = self.U[part, :]
             left = rows.conj() if self.is_complex else rows
             parts.append(np.asarray(left.multiply(rows @ A.T).sum(axis=1)).ravel())
-        return self.real(np.concatenate(parts))
+        return self.real(np.concatenate(parts) if parts else np.empty(0))
 
     def adjoint(self, y: Array) -> Array:
         """``sum_i y_i u_i u_i*``, dense."""

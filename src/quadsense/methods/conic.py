@@ -11,13 +11,12 @@ from quadsense.arrays import Vector
 from quadsense.core.matrix import SensedMatrix
 from quadsense.methods.barrier import finish, steps
 from quadsense.methods.barrier.program import Program, prepare
-from quadsense.methods.barrier.solve import GAP, LONGEST
+from quadsense.methods.barrier.solve import LONGEST
 from quadsense.methods.barrier.start import start as first_point
 from quadsense.methods.barrier.verdict import ended
 from quadsense.methods.base import COLD, Problem, Warm
 from quadsense.methods.steps import Stepped, nothing, own
 from quadsense.methods.traits.conic import ConicTraits
-from quadsense.methods.traits.options import GapOptions
 from quadsense.vocabulary import Claim, because
 
 LENIENT = partial(np.errstate, over="ignore", under="ignore", invalid="ignore", divide="ignore")
@@ -29,12 +28,6 @@ class ConicProgram:
 
     def __init__(self, problem: Problem, inner: Program) -> None:
         self.problem, self.inner = problem, inner
-
-    @property
-    def gap(self) -> float:
-        """Far below the usual one, which costs a few steps more, unless another was asked for."""
-        asked: float = self.problem.options.gap
-        return GAP if asked == GapOptions().gap else asked
 
 
 @dataclass(frozen=True)
@@ -73,7 +66,7 @@ class Conic(ConicTraits, Stepped):
         inner = state.inner
         with LENIENT():
             for _ in range(steps_):
-                if ended(program.inner, inner, program.gap) is not None:
+                if ended(program.inner, inner, program.problem.options.gap) is not None:
                     break
                 inner = steps.advance(program.inner, inner)
             return self._state(program, inner)
@@ -90,7 +83,7 @@ class Conic(ConicTraits, Stepped):
 
     def claim(self, program: ConicProgram, state: ConicState) -> Claim | None:
         """Met or optimal to the gap; else another method is to look."""
-        how = ended(program.inner, state.inner, program.gap)
+        how = ended(program.inner, state.inner, program.problem.options.gap)
         if how is None and state.iteration < LONGEST:
             return None
         if how not in ("solved", "close"):

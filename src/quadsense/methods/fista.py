@@ -15,7 +15,11 @@ from quadsense.methods.squares.program import Program, prepare
 from quadsense.methods.squares.state import Stage, State, Verdict
 from quadsense.methods.steps import Stepped, nothing, own, start_matrix
 from quadsense.methods.traits.fista import FistaTraits
+from quadsense.methods.traits.options import GapOptions
 from quadsense.vocabulary import Claim, because
+
+ROUGH, FEW = 1e-5, 500
+"""Relative gap above which, with so few unknowns, another method is to look."""
 
 
 @dataclass(frozen=True)
@@ -87,12 +91,20 @@ class Fista(FistaTraits, Stepped):
         """Met or optimal to the gap; else another method is to look."""
         if state.verdict is Verdict.OPEN:
             return None
-        if state.verdict is Verdict.STALLED:
+        if state.verdict is Verdict.STALLED or self._rough(program, state):
             return Claim("stalled", because("gap_open"))
         missed = isinstance(state, hinge.State) and (state.cost > 0.0 or state.max_ratio > 1.0)
         if program.problem.target and not missed:
             return Claim("met")
         return Claim("optimal", dual=self.dual(program, state))
+
+    def _rough(self, program: FistaProgram, state: State | hinge.State) -> bool:
+        """Whether the bounds are near enough, but another method would soon have them nearer."""
+        small = program.problem.rows.unknowns <= FEW
+        usual = program.problem.options.gap == GapOptions().gap
+        if isinstance(state, hinge.State) or state.point is None or not (small and usual):
+            return False
+        return state.judged.gap > ROUGH * (abs(state.point.cost) + state.judged.gap)
 
     def dual(self, program: FistaProgram, state: State | hinge.State) -> Vector | None:
         """y of the last point that was evaluated from the rows."""

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 import scipy.linalg as sl
+from scipy.linalg import blas
 
 from quadsense.core import packed, products
 from quadsense.core.cholesky import SMALL, factor_upper, inner_upper, pivoted, squared_moduli
@@ -23,7 +24,7 @@ from quadsense.core.intervals import Array, Real
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import FEATURE_ROWS, Sensing
 from quadsense.methods.positive.maps import project, squares
-from quadsense.watch import look
+from quadsense.watch import BLOCK_FLOPS, look
 
 Index = npt.NDArray[np.intp]
 
@@ -64,7 +65,7 @@ class Coordinates(Protocol):
         """About the squared norms of the rows as matrices, (m,)."""
 
     def gram(self) -> Real:
-        """``F H^-1 F*``, (m, m), the caller's own."""
+        """``F H^-1 F*``, (m, m), the caller's own: whole, or in Fortran order its upper half."""
 
     def normal(self, weights: Real) -> Real:
         """``F* diag(weights) F``, packed: its upper triangle, (N, N) in Fortran order."""
@@ -264,14 +265,7 @@ class Scaled:
     def gram(self) -> Real:
         """``F H^-1 F*``; where H is the identity ``|<v_i, v_j>|^2``."""
         if self._diagonal is not None:
-            M = np.zeros((self.m, self.m), order="F")
-            roots = 1.0 / np.sqrt(self._diagonal)
-            width = max(1, int(2**22 // max(self.m, 1)))
-            whole = np.ascontiguousarray(self.features(np.arange(self.m)).T)  # (N, m)
-            for first in range(0, self.size, width):
-                part = slice(first, first + width)
-                M = inner_upper(whole[part] * roots[part, None], M)
-            return np.asarray(np.triu(M) + np.triu(M, 1).T)
+            return self._weighed_gram(1.0 / np.sqrt(self._diagonal))
         if len(self.V) > SMALL:
             M = squared_moduli(self.V)
         else:
@@ -280,6 +274,18 @@ class Scaled:
         look()
         if isinstance(self.F, Mixed):
             M = np.ascontiguousarray(self.F.mixed(np.ascontiguousarray(self.F.mixed(M).T)))
+        return np.asarray(M)
+
+    def _weighed_gram(self, roots: Real) -> Real:
+        """The upper triangle of the Gram matrix of packed rows times these, some entries a time."""
+        rows = np.asfortranarray(self.features(np.arange(self.m)))
+        M = np.zeros((self.m, self.m), order="F")
+        width = max(1, int(BLOCK_FLOPS / max(1.0, float(self.m) ** 2)))
+        for first in range(0, self.size if self.m else 0, width):
+            look()
+            part = slice(first, first + width)
+            block = rows[:, part] * roots[part]
+            M = blas.dsyrk(1.0, block, beta=1.0, c=M, overwrite_c=1)
         return np.asarray(M)
 
     def normal(self, weights: Real) -> Real:

@@ -12,6 +12,10 @@ from quadsense.methods.barrier.program import SIGNS, Mask, Program
 from quadsense.methods.barrier.system import System
 from quadsense.methods.positive.maps import cholesky, forward
 
+LARGE = 3.0
+"""Times the size of the readings that A is at first, where ends are missed anyway: within the cone
+it is more easily made less than more."""
+
 LEAST = 1e-5
 """Room at the ends, in the mean and in units of the readings, below which there is none."""
 
@@ -50,7 +54,8 @@ def _size(program: Program) -> float:
     readings = np.abs(program.reading[program.curve > 0.0])
     known = np.concatenate([ends, level, readings])
     typical = float(np.mean(np.minimum(known, 16.0))) if known.size else 1.0
-    return max(typical, 1e-2)
+    bought = program.common or program.priced.any() or program.softness.any()
+    return max(typical, 1e-2) * (1.0 if program.cone_target or bought else LARGE)
 
 
 def _least_squares(program: Program) -> tuple[Array, Vector]:

@@ -108,7 +108,7 @@ def advance(program: Program, state: State) -> State:
         return replace(state, stuck=True)
     if points.pairs(program) == 0 and after.apart > 0.5 * state.apart:  # solved, but for rounding
         return replace(state if state.apart <= after.apart else after, stuck=True)
-    better = after.apart < 0.9 * state.apart or after.missed < 0.9 * state.missed
+    better = after.apart < 0.9 * state.apart or MISSED < after.missed < 0.9 * state.missed
     return replace(after, idle=0 if better else state.idle + 1)
 
 

@@ -197,8 +197,13 @@ class System:
 
 
 def _cholesky(M: Real) -> Any:
-    """Return the upper factor of a matrix of which the upper triangle counts; overwritten."""
-    upper, info = factor_upper(M if M.flags.f_contiguous else np.asfortranarray(M))
+    """Return the upper factor of a symmetric matrix, overwritten.
+
+    In Fortran order its upper triangle counts; else it is whole.
+    """
+    if not M.flags.f_contiguous:
+        M = M.T if M.flags.c_contiguous else np.asfortranarray(M)
+    upper, info = factor_upper(M)
     if info != 0 or not np.all(np.isfinite(np.diagonal(upper))):
         raise sl.LinAlgError("not positive definite")
     return upper

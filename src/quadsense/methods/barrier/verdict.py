@@ -55,7 +55,8 @@ def ended(program: Program, state: State, gap: float) -> Ended | None:
         return "close" if near and inside(program, state) else "stalled"
     if program.unseen:
         return "unbounded"
-    if float(np.linalg.norm(state.at.A)) > LARGE * program.F.n and state.value < -LARGE:
+    falls = state.value < -LARGE or _logarithms(program)
+    if state.size > LARGE * np.sqrt(program.F.n) and falls:
         return "unbounded"
     return "infeasible" if _contradicts(program, state) else None
 

@@ -18,8 +18,8 @@ from quadsense.watch import look
 _CORRECTIONS = 8
 # Equalities, and unknowns, up to which their equations are formed.
 _MOST, _MOST_UNKNOWNS, _MOST_ENTRIES = 2000, 1000, 5_000_000
-# Slope of least squares, in units of the terms that cancel in it, that counts as none, and the one
-# that is aimed at.
+# Slope of least squares, in units of what bounds it, that counts as none, and the one that is aimed
+# at.
 _FLAT, _AIM = 1e-6, 1e-9
 # Share of the loss below which rounding hides a gain: then the slope decides.
 _HIDDEN = 1e-13
@@ -163,9 +163,13 @@ def _flat(slope: Matrix) -> Vector:
 
 
 def _stillness(problem: Program, point: Point, held: _Held | None) -> float:
-    """Return the slope of the loss in units of the terms that cancel in it."""
-    pulls = np.abs(problem.F.unmixed(problem.pull * point.excess))
-    size = float(pulls @ np.sqrt(np.sum(np.abs(point.P) ** 2, axis=0)))
+    """Return the slope of the loss in units of what bounds it, by Cauchy and Schwarz.
+
+    Not of its terms alone: where a reading cannot be reached, and the factor reads next to nothing
+    there, the one term that is left vanishes with it.
+    """
+    pulls = problem.F.unmixed(problem.pull * point.excess)
+    size = float(np.linalg.norm(pulls)) * float(np.linalg.norm(point.P))
     slope = _flat(point.gradient)
     if held is not None:
         E = _derivative(problem, point, held.index)
@@ -186,16 +190,19 @@ def _newton_step(problem: Program, point: Point, held: _Held | None) -> Matrix:
     J: Any = jacobian(problem, point, counts if counts.size < point.z.size else None)[0]
     H = np.array(J.T @ J if isinstance(J, np.ndarray) else (J.T @ J).toarray(), dtype=np.float64)
     slope, y = _flat(point.gradient), problem.weight * point.excess
-    N: Matrix | None = None
+    signs = problem.signs_of(len(point.Y))
+    fixed = _turns(point.Y, signs)
     if held is not None:
         E = _derivative(problem, point, held.index)
         y = y.copy()
         y[held.index] -= np.linalg.lstsq(E.T, slope, rcond=_SINGULAR)[0]
-        _, sizes, axes = np.linalg.svd(E, full_matrices=True)
+        fixed = np.concatenate([fixed, E])
+    N: Matrix | None = None
+    if fixed.size:
+        _, sizes, axes = np.linalg.svd(fixed, full_matrices=True)
         kept = int(np.count_nonzero(sizes > _SINGULAR * float(sizes.max(initial=0.0))))
-        N = axes[kept:].T  # directions that change nothing of what is held
+        N = axes[kept:].T  # directions that change A, and nothing of what is held
     G = _as_real(problem.F.adjoint(y))
-    signs = problem.signs_of(len(point.Y))
     curved = H.copy()
     for k in range(len(point.Y)):
         part = slice(k * len(G), (k + 1) * len(G))
@@ -206,6 +213,27 @@ def _newton_step(problem: Program, point: Point, held: _Held | None) -> Matrix:
     step = _definite_solve(curved, H, right)
     step = step if N is None else N @ step
     return np.ascontiguousarray(step).view(point.Y.dtype).reshape(point.Y.shape)
+
+
+def _turns(Y: Matrix, signs: Vector | None) -> Matrix:
+    """Return the changes of Y that leave ``Y^T S conj(Y)`` as it is, one a row, as real numbers.
+
+    They are ``K Y`` with ``K_ji = -s_i s_j conj(K_ij)``: without their loss of definiteness a
+    second derivative could not be told from one at a saddle.
+    """
+    s = np.ones(len(Y)) if signs is None else signs
+    parts: list[Any] = [1.0, 1j] if np.iscomplexobj(Y) else [1.0]
+    turns = []
+    for i in range(len(Y)):
+        for j in range(i, len(Y)):
+            for part in parts if j > i else parts[1:]:
+                D = np.zeros_like(Y)
+                D[i] = part * Y[j]
+                if j > i:
+                    D[j] = -s[i] * s[j] * np.conj(part) * Y[i]
+                turns.append(_flat(D))
+    size = Y.size * (2 if np.iscomplexobj(Y) else 1)
+    return np.array(turns) if turns else np.empty((0, size))
 
 
 def _as_real(G: Matrix) -> Matrix:
@@ -221,6 +249,8 @@ def _as_real(G: Matrix) -> Matrix:
 
 def _definite_solve(curved: Matrix, H: Matrix, right: Vector) -> Vector:
     """Solve with the second derivative, or, where that is not definite, with more of ``J^T J``."""
+    if not right.size:
+        return right
     size = max(len(H), 1)
     unit = float(np.trace(H)) / size or 1.0
     shift = np.eye(len(H))

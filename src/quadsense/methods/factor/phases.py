@@ -12,8 +12,9 @@ from quadsense.methods.factor.equalities import corrected, fits_exactly, is_sett
 from quadsense.methods.factor.gauss_newton import turned
 from quadsense.methods.factor.passes import Point, evaluate, rounding_share, within_rounding
 from quadsense.methods.factor.program import Matrix, Program, Vector
-from quadsense.methods.factor.starts import descent_row, random_start, thrown
+from quadsense.methods.factor.starts import descent_row, random_start
 from quadsense.methods.factor.state import FactoredState, Phase
+from quadsense.methods.factor.throws import thrown
 
 LIFT_STAGES = 8
 """Stages of a lift, each with a larger penalty."""

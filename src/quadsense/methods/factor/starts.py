@@ -18,7 +18,6 @@ from quadsense.methods.factor.passes import (
     Point,
     back_project,
     conjugate,
-    evaluate,
     project,
     weighted_rows_product,
 )
@@ -45,8 +44,6 @@ _WORTH_MORE = 0.7
 # A weight of the start is at least this share of the largest: a direction started
 # at zero would stay there, the gradient with respect to it being zero.
 _WEIGHT_FLOOR = 0.02
-# Unknowns that are thrown elsewhere at once, at most.
-_THROWN = 3
 
 
 def spectral_start(problem: Program, rank: int, rng: np.random.Generator) -> Matrix:
@@ -184,34 +181,6 @@ def random_start(problem: Program, rank: int, rng: np.random.Generator) -> Matri
         Y = (Y + 1j * rng.standard_normal((rank, n))) / np.sqrt(2.0)
     scaled: Matrix = Y * np.sqrt(level / rank)
     return scaled
-
-
-def thrown(problem: Program, Y: Matrix, rng: np.random.Generator) -> Matrix:
-    """Return a factor some columns of which, that a missed row sees, are somewhere else nearby.
-
-    For sparse rows: an unknown is seen by few of them, so that the others hardly mind.
-    """
-    U, F = problem.shared.sparse, problem.F
-    assert U is not None
-    point = evaluate(problem, Y, 1.0)
-    blame = np.abs(F.unmixed((point.excess / problem.delta) ** 2))
-    total = float(blame.sum())
-    if not total > 0.0:
-        return Y
-    moved = Y.copy()
-    reads = np.sqrt(np.sum(np.abs(point.P) ** 2, axis=0))
-    seen = abs(U)
-    for row in rng.choice(blame.size, size=int(rng.integers(1, _THROWN + 1)), p=blame / total):
-        columns = U.indices[U.indptr[row] : U.indptr[row + 1]]
-        column = int(rng.choice(columns))
-        # As far as the row reads, or as all that see the unknown do, or between.
-        others = seen[:, [column]]
-        far = float(reads @ others.toarray().ravel()) / float(others.sum())
-        near = min(float(reads[row]), far) or far
-        size = near * (far / near) ** rng.random() if near > 0.0 else 1.0
-        noise = random_start(problem, len(Y), rng)[:, column]
-        moved[:, column] += noise * (2.0 * size * rng.random() / float(np.linalg.norm(noise)))
-    return moved
 
 
 def descent_row(problem: Program, point: Point) -> tuple[Matrix, float, float]:

@@ -24,6 +24,9 @@ REFINEMENTS = 3
 EXCHANGES = 60
 """Sets of ends that are tried: seen 2 to 9, and what has not settled by then goes round."""
 
+FITS = 1e-9
+"""Cost in units of that of A = 0 below which the data may well be exact."""
+
 SMALL = 1500
 """Unknowns up to which a system that may be singular is solved by its singular values."""
 
@@ -41,22 +44,31 @@ class Held:
     settled: bool
 
 
-def factored(program: Program) -> Array | None:
-    """Cholesky factor of ``H + alpha I``; None where that is singular or not formed."""
+def factored(program: Program, quick: bool = False) -> Array | None:
+    """Cholesky factor of ``H + alpha I``; None where that is singular or not formed.
+
+    With `quick` of whichever precision is at hand.
+    """
     cost = program.cost
     if not cost.formed or (cost.F.m < cost.cone.size and cost.alpha == 0.0):
         return None
-    M = cost.H.copy(order="F")
+    M = (cost.quick if quick else cost.H).copy(order="F")
     M.flat[:: len(M) + 1] += cost.alpha
     R, info = factor_upper(M)
     pivots = np.abs(R.diagonal()) ** 2
-    if info != 0 or float(pivots.min()) <= SINGULAR * len(M) * UNIT * float(pivots.max()):
+    unit = 0.5 * float(np.finfo(M.dtype).eps)
+    if info != 0 or float(pivots.min()) <= SINGULAR * len(M) * unit * float(pivots.max()):
         return None
     return R
 
 
-def newton(program: Program, R: Array, point: Point, rows: Rows, targets: Vector) -> Held:
-    """The minimiser with those readings equal to targets."""
+def newton(
+    program: Program, R: Array, point: Point, rows: Rows, targets: Vector, once: bool = False
+) -> Held:
+    """The minimiser with those readings equal to targets.
+
+    Once where it is but a start: unless it fits, so that another solve makes the fit exact.
+    """
     J = features(program.F, rows) if rows.size else np.zeros((0, point.x.size))
     W = solved(R, J.T) if rows.size else J.T
     S = J @ W
@@ -69,12 +81,18 @@ def newton(program: Program, R: Array, point: Point, rows: Rows, targets: Vector
             mu = mu + change
             away = away + 0.5 * (W @ change)
         point = program.cost.point(point.x - away)
+        if once and point.cost > FITS * program.nothing:
+            break
     return Held(point, rows, mu, True)
 
 
 def solved(R: Array, right: Array) -> Array:
     """``R^-1 R^-T right``."""
-    return np.asarray(lapack.dpotrs(R, right, lower=0)[0])
+    if R.dtype == np.float64:
+        return np.asarray(lapack.dpotrs(R, right, lower=0)[0])
+    size = float(np.max(np.abs(right), initial=0.0)) or 1.0
+    found = lapack.spotrs(R, (right / size).astype(np.float32), lower=0)[0]
+    return size * found.astype(np.float64)
 
 
 def of_trace(program: Program, R: Array, x: Vector) -> Vector:

@@ -9,27 +9,21 @@ a mu it is, as it is ``mu A^-1`` there.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import cho_factor, cho_solve
 
-from quadsense.arrays import Vector, to_numpy
-from quadsense.core import packed
-from quadsense.core.cholesky import factor_upper
+from quadsense.arrays import Vector
 from quadsense.core.ends import UNIT
-from quadsense.measurements.mixed import Mixed
-from quadsense.measurements.sensing import Sensing
-from quadsense.methods.base import Problem
-from quadsense.methods.squares.program import power_of_four
+from quadsense.methods.squares.bounds import Rows
+from quadsense.methods.squares.misses import SHARE, Program, State, prepare, step_flops
 from quadsense.methods.squares.state import Verdict
+from quadsense.methods.squares.system import newton
 from quadsense.watch import look
 
 Array = npt.NDArray[Any]
-Rows = npt.NDArray[np.int64]
 
 FALL = 0.1
 """mu over the last one: 0.05 to 0.15 took the same time, less more steps each."""
@@ -37,20 +31,8 @@ FALL = 0.1
 NEAR = 2.0
 """Newton decrement below which mu falls: the next steps centre as well as they reduce."""
 
-INEXACT = 0.1
-"""Relative residual of conjugate gradients."""
-
-GRADIENTS = 300
-"""Conjugate gradients of a step at most: then the step is what they have found."""
-
-EXPECTED = 100.0
-"""Conjugate gradients of a step that a factorisation is to be cheaper than: seen 5 to 250."""
-
-FINE = 1e-7
-"""Relative gap that is aimed at where a step costs little."""
-
-LITTLE = 2e9
-"""Operations of twenty steps that are little, a tenth of a second."""
+AIM = 0.7
+"""Share of the gap that the last mu is to leave: the rest is for a point not quite its own."""
 
 NOTHING = 1e-24
 """Cost relative to that of A = 0 which is rounding."""
@@ -71,117 +53,6 @@ MOST = 200
 """Steps: seen 12 to 60."""
 
 
-@dataclass(frozen=True)
-class Program:
-    """Intervals, readings and A of the size of 1."""
-
-    problem: Problem
-    F: Sensing
-    lo: Vector
-    hi: Vector
-    w: Vector
-    scale: float
-    weight: float
-    gap: float
-    asked: float
-
-    @property
-    def n(self) -> int:
-        """Order of A."""
-        return self.F.n
-
-    def misses(self, v: Vector, room: float = 0.0) -> Vector:
-        """By how much readings are above their intervals, negative below, 0 inside.
-
-        Of intervals that are narrower by a share `room`, on either side, of their half-widths.
-        """
-        lo, hi = self.lo, self.hi
-        if room:
-            inside = room * self.half
-            lo, hi = lo + inside, hi - inside
-        return np.asarray(np.maximum(v - hi, 0.0) - np.maximum(lo - v, 0.0))
-
-    @cached_property
-    def half(self) -> Vector:
-        """Half-widths, 1 at most."""
-        with np.errstate(invalid="ignore", over="ignore"):
-            return np.asarray(np.minimum(0.5 * (self.hi - self.lo), 1.0))
-
-    @cached_property
-    def rest(self) -> float:
-        """What A = 0 costs."""
-        return float(self.w @ self.misses(np.zeros_like(self.w)) ** 2)
-
-
-@dataclass(frozen=True)
-class State:
-    """Where the iteration stands.
-
-    Attributes
-    ----------
-    A : ndarray of shape (n, n)
-        Positive definite.
-    values : ndarray of shape (m,)
-        ``F(A)``.
-    cost, mu : float
-    lower : float
-        The best bound so far: the cost less ``<F*(y), A>`` of a point whose ``F*(y)`` was positive
-        semidefinite.
-    best : ndarray of shape (m,) or None
-    best_room : float
-        The values of that point, and its `room`, from which y follows.
-    room : float
-        By how much narrower intervals are aimed at, once it seems that all can be met.
-    verdict : Verdict
-    iteration : int
-    left, marked : float, int
-        The distance of cost and bound when it last fell, and when that was.
-    max_ratio : float
-    """
-
-    A: Array
-    values: Vector
-    cost: float
-    mu: float
-    lower: float = 0.0
-    best: Vector | None = None
-    best_room: float = 0.0
-    room: float = 0.0
-    verdict: Verdict = Verdict.OPEN
-    iteration: int = 0
-    left: float = np.inf
-    marked: int = 0
-    max_ratio: float = np.inf
-
-
-def prepare(problem: Problem) -> Program | None:
-    """The program; None where the question is another, or has constraints."""
-    question = problem.question
-    if question is None or question.rows != "slack_squares" or not question.psd:
-        return None
-    live = (to_numpy(problem.rows.nonzero) > 0.0) & (question.weights > 0.0)
-    if question.hard.any() or question.alpha or np.any(np.asarray(question.C) != 0.0):
-        return None
-    ends = np.concatenate([question.lo[live], question.hi[live]])
-    ends = np.abs(ends[np.isfinite(ends)])
-    if not ends.any() or not np.isfinite(question.weights).all():
-        return None
-    scale = power_of_four(float(np.median(ends[ends > 0.0])))
-    w = np.where(live, question.weights, 0.0)
-    weight = power_of_four(float(w.max()))
-    F = problem.rows.on_numpy()
-    asked = gap = float(getattr(problem.options, "gap", 0.01))
-    if 20.0 * _step_flops(F) <= LITTLE:
-        gap = min(gap, FINE)
-    lo, hi = np.where(live, question.lo, -np.inf), np.where(live, question.hi, np.inf)
-    return Program(problem, F, lo / scale, hi / scale, w / weight, scale, weight, 0.5 * gap, asked)
-
-
-def _step_flops(F: Sensing) -> float:
-    """About what a step costs at least."""
-    return (4.0 if F.is_complex else 1.0) * (4.0 * F.raw.m * F.n**2 + 20.0 * float(F.n) ** 3)
-
-
 def start(program: Program, A: Array | None = None) -> State:
     """A given positive semidefinite matrix and a little more, or the best multiple of I."""
     eye = np.eye(program.n, dtype=np.dtype(program.F.dtype))
@@ -192,16 +63,21 @@ def start(program: Program, A: Array | None = None) -> State:
         A = float(sizes[int(np.argmin(costs))]) * eye
     else:
         A = A + 1e-2 * max(float(np.trace(A).real) / program.n, 1e-6) * eye
-    state = _at(program, State(A, np.zeros(0), np.inf, np.inf), np.asarray(program.F.forward(A)))
-    return _judged(program, replace(state, mu=state.cost / program.n))
+    rows = program if program.sample is None else program.sample
+    state = State(A, np.zeros(0), np.inf, np.inf, sampled=rows is not program)
+    state = _at(rows, state, np.asarray(rows.F.forward(A)))
+    return _judged(rows, replace(state, mu=state.cost / program.n))
 
 
 def _at(program: Program, state: State, values: Vector) -> State:
     ends, miss = program.problem.ends, program.misses(values)
+    cost = float(program.w @ miss**2)
+    if state.sampled:
+        return replace(state, values=values, cost=cost)
     with np.errstate(all="ignore"):
         ratios = ends.ratios(program.scale * values - ends.reading)
     worst = float(np.max(ratios, where=np.isfinite(ratios), initial=0.0))
-    return replace(state, values=values, cost=float(program.w @ miss**2), max_ratio=worst)
+    return replace(state, values=values, cost=cost, max_ratio=worst)
 
 
 def advance(program: Program, state: State, steps: int) -> State:
@@ -209,8 +85,24 @@ def advance(program: Program, state: State, steps: int) -> State:
     for _ in range(steps):
         if state.verdict is not Verdict.OPEN:
             break
-        state = _judged(program, _step(program, state))
+        rows = program
+        if state.sampled:
+            assert program.sample is not None
+            rows = program.sample
+        state = _judged(rows, _step(rows, state))
+        if state.sampled and state.verdict is not Verdict.OPEN:
+            state = _with_all(program, state)
     return state
+
+
+def _with_all(program: Program, state: State) -> State:
+    """On with all rows, from what some have found."""
+    mu = SHARE * max(state.mu, 1e-3 * state.cost / program.n)
+    begun = State(state.A, np.zeros(0), np.inf, mu, iteration=state.iteration)
+    begun = replace(begun, marked=state.iteration)
+    if _root(state.A) is None:
+        return replace(start(replace(program, sample=None)), iteration=state.iteration)
+    return _judged(program, _at(program, begun, np.asarray(program.F.forward(state.A))))
 
 
 def tightened(state: State) -> State:
@@ -227,30 +119,28 @@ def _pulling(program: Program, values: Vector, room: float = 0.0) -> tuple[Rows,
 
 def dual(program: Program, state: State) -> Vector:
     """y for the unit rows, in the user's scale."""
-    y = np.zeros(program.w.size)
-    if state.best is not None and state.cost > 0.0:
-        rows, pull = _pulling(program, state.best, state.best_room)
-        y[rows] = program.weight * program.scale * pull
-    return y
+    if state.y is None or state.sampled:
+        return np.zeros(program.w.size)
+    return np.asarray(program.weight * program.scale * state.y)
 
 
 def _judged(program: Program, state: State) -> State:
     """What the slope proves, and whether that is enough."""
     within = not np.any(program.w * program.misses(state.values, 0.1 * state.room))
     if within or (state.room and 0.0 < state.cost <= NOTHING * program.rest):
-        return replace(state, lower=0.0, best=None, verdict=Verdict.OPTIMAL)
+        return replace(state, lower=0.0, y=None, verdict=Verdict.OPTIMAL)
     L = _root(state.A)
     if L is None or not np.isfinite(state.cost) or state.iteration >= MOST:
         return replace(state, verdict=Verdict.STALLED)
     inside = _slope(program, state, L)
     gap = float(np.trace(inside).real)
     eigenvalues = np.linalg.eigvalsh(inside)
-    if float(eigenvalues[0]) >= -16.0 * program.n * UNIT * float(eigenvalues[-1]):
-        if state.iteration == 0:
-            state = replace(state, mu=min(state.mu, max(10.0 * gap / program.n, 1e-6 * state.mu)))
-        bound = _bound(program, state)
-        if bound > state.lower:
-            state = replace(state, lower=bound, best=state.values, best_room=state.room)
+    positive = float(eigenvalues[0]) >= -16.0 * program.n * UNIT * float(eigenvalues[-1])
+    if positive and state.iteration == 0:
+        state = replace(state, mu=min(state.mu, max(10.0 * gap / program.n, 1e-6 * state.mu)))
+    y, bound = _proved(program, state, positive)
+    if bound > state.lower:
+        state = replace(state, lower=bound, y=y)
     zero = state.cost <= SMALL * program.rest and state.lower <= 0.1 * state.cost
     if zero != (state.room > 0.0):
         state = replace(state, room=ROOM if zero else 0.0)
@@ -265,11 +155,26 @@ def _judged(program: Program, state: State) -> State:
     return state
 
 
-def _bound(program: Program, state: State) -> float:
-    """What y proves where ``F*(y)`` is positive semidefinite: ``-sum y^2/(4 w) + end y``."""
-    rows, y = _pulling(program, state.values, state.room)
-    ends = np.where(y > 0.0, program.hi[rows], program.lo[rows])
-    return -float(np.sum(y * (y / (4.0 * program.w[rows]) + ends)))
+def _proved(program: Program, state: State, positive: bool) -> tuple[Vector, float]:
+    """y with ``F*(y)`` positive semidefinite, and its bound ``-sum y^2/(4 w) + end y``.
+
+    Where that of the misses is not, as much of another is added as makes it so.
+    """
+    rows, pull = _pulling(program, state.values, state.room)
+    y = np.zeros(program.w.size)
+    y[rows] = pull
+    if not positive:
+        even = program.even
+        if even is None:
+            return y, -np.inf
+        more, Z = even
+        T = np.asarray(program.F.only(rows).adjoint(pull)) if rows.size else np.zeros_like(Z)
+        least = float(np.linalg.eigvalsh(Z.conj().T @ T @ Z)[0])
+        y = y + max(0.0, -least) * (1.0 + 1e-9) * more
+        rows = np.flatnonzero(y)
+    y_ = y[rows]
+    ends = np.where(y_ > 0.0, program.hi[rows], program.lo[rows])
+    return y, -float(np.sum(y_ * (y_ / (4.0 * program.w[rows]) + ends)))
 
 
 def _root(A: Array) -> Array | None:
@@ -293,15 +198,16 @@ def _slope(program: Program, state: State, L: Array) -> Array:
 def _step(program: Program, state: State) -> State:
     """One Newton step for this mu, or for the next where the point of this one is near."""
     F, n = program.F, program.n
-    look(_step_flops(F))
+    look(step_flops(F))
     L = _root(state.A)
     if L is None:
         return replace(state, verdict=Verdict.STALLED)
     slope, eye, mu = _slope(program, state, L), np.eye(n), state.mu
     if float(np.linalg.norm(eye - slope / mu)) < NEAR:
-        mu *= FALL
+        mu = min(mu, max(FALL * mu, AIM * program.gap * state.cost / n))
     rows, _ = _pulling(program, state.values, state.room)
-    D = _newton(F, rows, 2.0 / mu * program.w[rows], L, eye - slope / mu)
+    weights = 2.0 / mu * program.w[rows]
+    D, gradients = newton(F, rows, weights, L, eye - slope / mu, state.gradients)
     D = 0.5 * (D + D.conj().T)
     change = L @ D @ L.conj().T
     along = np.asarray(F.forward(change))
@@ -310,7 +216,8 @@ def _step(program: Program, state: State) -> State:
     # Every few steps anew from A, as sums of changes round.
     iteration = state.iteration + 1
     values = state.values + t * along if iteration % 8 else np.asarray(F.forward(A))
-    return _at(program, replace(state, A=A, mu=mu, iteration=iteration), values)
+    state = replace(state, A=A, mu=mu, iteration=iteration, gradients=gradients)
+    return _at(program, state, values)
 
 
 def _longest(
@@ -332,54 +239,4 @@ def _longest(
     return 0.5 * (low + high)
 
 
-# --- the Newton system -------------------------------------------------------------------------
-
-
-def _newton(F: Sensing, rows: Rows, weights: Vector, L: Array, R: Array) -> Array:
-    """D of ``D + sum_i weights_i <p_i p_i*, D> p_i p_i* = R`` with ``p_i = L* v_i``.
-
-    By the rows' inner products where they are few, on packed matrices where these are small, else
-    by conjugate gradients.
-    """
-    if rows.size == 0:
-        return R
-    k, n, size = float(rows.size), L.shape[0], float(packed.size_of(L.shape[0], F.is_complex))
-    weight = 4.0 if F.is_complex else 1.0
-    few, small = weight * k * k * n + k**3 / 3.0, k * size * size + size**3 / 3.0
-    chosen = F.only(rows)
-    if isinstance(F, Mixed) or min(few, small) > EXPECTED * weight * 4.0 * k * n * n:
-        return _by_gradients(chosen, weights, L, R)
-    P = (to_numpy(chosen.rows()) * np.sqrt(np.sqrt(weights))[:, None]) @ L.conj()
-    look(min(few, small))
-    if few <= small:
-        K = np.abs(P @ P.conj().T) ** 2
-        K.flat[:: len(K) + 1] += 1.0
-        right = np.sum(P.conj() @ R * P, axis=1).real
-        c = cho_solve(cho_factor(K, overwrite_a=True, check_finite=False), right)
-        return R - (P * c[:, None]).T @ P.conj()
-    M = packed.normal_matrix([P[i : i + 1024] for i in range(0, len(P), 1024)], int(size), float)
-    M.flat[:: len(M) + 1] += 1.0
-    U, info = factor_upper(M)
-    if info != 0:
-        return _by_gradients(chosen, weights, L, R)
-    d = cho_solve((U, False), packed.pack(R), check_finite=False)
-    return packed.unpack(d, n, L.dtype)
-
-
-def _by_gradients(F: Sensing, weights: Vector, L: Array, R: Array) -> Array:
-    """The same, roughly."""
-    adjoint = L.conj().T
-    D, left = np.zeros_like(R + 0.0 * L), R + 0.0 * L
-    direction, size = left, float(np.vdot(left, left).real)
-    enough = max(INEXACT**2 * size, UNIT**2)
-    for _ in range(GRADIENTS):
-        if size <= enough:
-            break
-        look()
-        image = np.asarray(F.forward(L @ direction @ adjoint))
-        curved = direction + adjoint @ np.asarray(F.adjoint(weights * image)) @ L
-        t = size / float(np.vdot(direction, curved).real)
-        D, left = D + t * direction, left - t * curved
-        size, last = float(np.vdot(left, left).real), size
-        direction = left + (size / last) * direction
-    return D
+__all__ = ["Program", "State", "advance", "dual", "prepare", "start", "tightened"]

@@ -52,6 +52,9 @@ INNER = 200
 COPIES = 2e7
 """Entries of the rows that are written out, at most."""
 
+CAREFUL = 1e-3
+"""Share of what suffices below which more care leads no further: rounding, or no interior."""
+
 NEAR = 1e-7
 """Half-widths that a reading may be outside for a correction of the factor to bring it inside."""
 
@@ -63,9 +66,9 @@ def start(program: Program, x: Vector) -> State:
     cone = program.cone
     if not cone.psd:
         return at(program, State(Stage.DIRECT), program.cost.point(x))
-    R = direct.factored(program)
+    R = direct.factored(program, quick=True)
     if R is not None:
-        x = direct.newton(program, R, program.cost.point(x), NONE, EMPTY).point.x
+        x = direct.newton(program, R, program.cost.point(x), NONE, EMPTY, once=True).point.x
         x = direct.of_trace(program, R, x)
     point = program.cost.point(cone.project(x))
     state = at(program, State(Stage.DESCENT, descent=descent.begin(point)), point)
@@ -185,7 +188,13 @@ def _settle(program: Program, state: State, x: Vector, X: Array | None) -> State
     if beyond.size == 0 and close:
         return replace(state, verdict=Verdict.OPTIMAL)
     if state.stage is Stage.SPLITTING and np.isin(beyond, state.rows).all():
-        return replace(state, care=0.1 * state.care)
+        if state.care < CAREFUL:
+            return state
+        now = state.splitting
+        assert now is not None
+        about = splitting.begin(program, point, now.rows, now.lo, now.hi, now)
+        care = 0.1 * state.care
+        return replace(state, splitting=about, care=care, mark=np.inf, marked=state.since)
     return _to_splitting(program, state, point)
 
 
@@ -269,7 +278,7 @@ def _judged_split(program: Program, state: State, by: splitting.Factor) -> State
     judged = replace(judged, noise=noise)
     outside = np.maximum(np.maximum(now.lo - values, values - now.hi), 0.0)
     far = float(np.max(outside / _suffices(now), initial=0.0))
-    left = max(judged.gap / goal(program, judged, cost), far)
+    left = max(judged.gap / max(goal(program, judged, cost), LEAST), far)
     state = replace(state, rows=now.rows, mu=now.mu, judged=judged)
     if left <= state.care:
         found = _inside(program, state, x)

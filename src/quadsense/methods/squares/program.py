@@ -36,8 +36,6 @@ class Program:
         That row.
     scale, weight : float
         What readings, and A, and what weights were divided by.
-    L, least : float
-        Bound on the largest eigenvalue of the normal matrix, and about its least.
     memory : dict
         Factors of what a state needs again and again, made anew where a run is taken up.
     """
@@ -50,8 +48,6 @@ class Program:
     trace_row: int | None
     scale: float
     weight: float
-    L: float
-    least: float
     memory: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -63,6 +59,20 @@ class Program:
     def F(self) -> Sensing:
         """The unit rows, for NumPy."""
         return self.cost.F
+
+    @cached_property
+    def _ends(self) -> tuple[float, float]:
+        return self.cost.ends()
+
+    @property
+    def L(self) -> float:
+        """Bound on the largest eigenvalue of the normal matrix, and not 0."""
+        return self._ends[1] or 1.0
+
+    @property
+    def least(self) -> float:
+        """About its least eigenvalue."""
+        return self._ends[0]
 
     @cached_property
     def nothing(self) -> float:
@@ -113,8 +123,7 @@ def prepare(problem: Problem) -> Program | None:
     cone = Cone(F.n, F.is_complex, question.psd, trace)
     p = _packed(cone, question.prior) / scale if alpha else np.zeros(cone.size)
     cost = Quadratic(F, cone, weights, b, alpha, p)
-    least, most = cost.ends()
-    return Program(problem, question, cost, lo, hi, row, scale, weight, most or 1.0, least)
+    return Program(problem, question, cost, lo, hi, row, scale, weight)
 
 
 def power_of_four(value: float) -> float:

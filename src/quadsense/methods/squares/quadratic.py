@@ -23,6 +23,9 @@ LARGEST = 16000
 STEPS = 200.0
 """Steps that a formed normal matrix is to serve: seen 60 to 350."""
 
+LARGE = 1e9
+"""Operations of forming the normal matrix from which on single precision saves what it costs."""
+
 LANCZOS = 24
 """Steps of the estimate of the largest eigenvalue; its residual makes a bound of it."""
 
@@ -73,7 +76,7 @@ class Quadratic:
         """Operations of a product with all rows."""
         return (8.0 if self.F.is_complex else 2.0) * self.F.raw.m * float(self.F.n) ** 2
 
-    @property
+    @cached_property
     def formed(self) -> bool:
         """Whether the normal matrix is formed: where the steps cost more without it."""
         size = float(self.cone.size)
@@ -82,10 +85,19 @@ class Quadratic:
     @cached_property
     def H(self) -> Array:
         """``F* diag(w) F``, its upper triangle."""
+        return self._normal(np.float64)
+
+    @cached_property
+    def quick(self) -> Array:
+        """The same for steps that are corrected later on: in single precision where that pays."""
+        large = self.F.m * float(self.cone.size) ** 2 >= LARGE
+        return self._normal(np.float32) if large else self.H
+
+    def _normal(self, dtype: npt.DTypeLike) -> Array:
         kept = np.flatnonzero(self.w)
         rows = self.F if kept.size == self.w.size else self.F.only(kept)
         rows, factors = single_rows(rows)
-        return rows.normal(self.w[kept] * factors)
+        return rows.normal(self.w[kept] * factors, dtype)
 
     def point(self, x: Vector) -> Point:
         """What x costs, and its slope, from the rows."""
@@ -101,7 +113,12 @@ class Quadratic:
         """Half the second derivative times d."""
         if self.formed:
             look(2.0 * d.size * d.size)
-            return np.asarray(blas.dsymv(1.0, self.H, d)) + self.alpha * d
+            H = self.quick
+            if H.dtype == np.float64:
+                return np.asarray(blas.dsymv(1.0, H, d)) + self.alpha * d
+            size = float(np.max(np.abs(d), initial=0.0)) or 1.0
+            image = blas.ssymv(1.0, H, (d / size).astype(np.float32))
+            return size * image.astype(np.float64) + self.alpha * d
         look(2.0 * self.product_flops)
         image = self.w * np.asarray(self.F.forward(self.cone.unpack(d)))
         return self.cone.pack(np.asarray(self.F.adjoint(image))) + self.alpha * d

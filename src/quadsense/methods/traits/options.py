@@ -39,3 +39,10 @@ class GapOptions(Options):
         """Refuse a gap that is none."""
         if not (is_number(self.gap) and 0 < self.gap < 1):
             raise ValueError(f"gap must lie strictly between 0 and 1, got {self.gap!r}")
+
+
+@dataclass(frozen=True)
+class QuestionOptions(GapOptions):
+    """Of methods that answer a question: some steps more bring the bounds far nearer than asked."""
+
+    gap: float = option(1e-7, "relative gap of the two bounds at which the optimum is found")
