@@ -40,8 +40,12 @@ $(OLDEST)/.installed: pyproject.toml tests/oldest.txt
 	@touch $@
 
 # A cache of compiled loops of its own: each version of Numba throws away the other's.
+# Thousands of random problems: with the versions of today they are run, and old ones solve alike.
+THOUSANDS = answers generated interval rank_more
+
 test-oldest: $(OLDEST)/.installed  ## Run the tests with the oldest versions allowed of everything
-	OPENBLAS_NUM_THREADS=1 NUMBA_CACHE_DIR=$(OLDEST)/numba $(OLDEST)/bin/python -m pytest -n auto
+	OPENBLAS_NUM_THREADS=1 NUMBA_CACHE_DIR=$(OLDEST)/numba $(OLDEST)/bin/python -m pytest -n auto \
+	  $(addprefix --ignore=tests/test_,$(addsuffix .py,$(THOUSANDS)))
 
 check: $(VENV)/.installed-dev  ## Lint, types, who imports whom
 	$(BIN)/ruff check
