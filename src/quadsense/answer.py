@@ -230,7 +230,7 @@ def _preferred(request: Request, answer: Answer, certificate: Certificate) -> st
 
 def _wanted(request: Request, answer: Answer, certificate: Certificate) -> str:
     """What was wanted first, where the answer is to something else."""
-    first = request.preferences[0].name
+    first = request.wanted
     return "" if first == _preferred(request, answer, certificate) else first
 
 

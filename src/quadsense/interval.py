@@ -92,7 +92,7 @@ def interval(
     pair = isinstance(rank, tuple)
     if not pair:
         check_rank(rank, found.n)
-    many = isinstance(C, list)
+    many = isinstance(C, list) and not _is_nested(C)
     matrices = [asked_for(each, found) for each in (C if many else [C])]
     intervals: list[Interval] = ranges(
         found,
@@ -103,6 +103,11 @@ def interval(
         otherwise=lambda: _solved(found, psd or (rank is not None and not pair)),
     )
     return intervals if many else intervals[0]
+
+
+def _is_nested(C: list[Any]) -> bool:
+    """Whether a list is a matrix, row by row: one of several vectors has them as arrays."""
+    return bool(C) and all(isinstance(row, list) and len(row) == len(C) for row in C)
 
 
 def _solved(data: Measurements, psd: bool) -> tuple[Any, Any]:
@@ -133,7 +138,7 @@ def interval_of(
     found = claim.data if data is None else claim.own_data(data, None, {})
     assert found is not None
     refuted = claim if str(result.status) == "infeasible" else None
-    many = isinstance(C, list)
+    many = isinstance(C, list) and not _is_nested(C)
     intervals: list[Interval] = ranges(
         found,
         [asked_for(each, found) for each in (C if many else [C])],

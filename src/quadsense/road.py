@@ -143,7 +143,8 @@ def travel(
         )
         request = Request(
             measured, plan, problem, limits, positive, allowed, first.warm, wishes,
-            preferences, insists=prefer != "auto" or slack is not None,
+            preferences, prefer != "auto" or slack is not None,
+            preferences[0].name if prefer in ("auto", "any") else prefer,
         )  # fmt: skip
         answer = run_plan(request)
         undone = (Status.INFEASIBLE, Status.UNDECIDED, Status.STALLED)

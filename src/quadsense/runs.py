@@ -66,7 +66,7 @@ class Request:
     At most `allowed` measurements may be set aside; `warm` is what an earlier result knows;
     `wishes` are the options as given, for whichever method runs (`problem.options` are those of
     the plan's last). `preferences` say which A is wanted, the next where one cannot be had;
-    `insists` whether the user named it.
+    `insists` whether the user named it, `wanted` the name of what would have been best.
     """
 
     data: Measurements
@@ -79,6 +79,7 @@ class Request:
     wishes: Mapping[str, Any] = field(default_factory=dict)
     preferences: tuple[Preference, ...] = (ANY,)
     insists: bool = False
+    wanted: str = "any"
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,9 @@ def _value(v: Verdict) -> str:
     if v.prefer == "center":
         best, bound, less = bound, best, "more than"
     given = f" ({v.objective_condition})" if v.objective_condition else ""
-    return f"{what} {v.objective:.6g}, and nothing that fits has {less} {bound:.6g}{given}"
+    free = v.prefer.startswith("slack_") or v.asked == "least"  # nothing need fit
+    which = "no matrix" if free else "nothing that fits"
+    return f"{what} {v.objective:.6g}, and {which} has {less} {bound:.6g}{given}"
 
 
 NAMES = {
