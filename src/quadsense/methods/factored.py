@@ -5,9 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import scipy.sparse as sp
 
-from quadsense.arrays import Array, to_numpy
+from quadsense.arrays import Array, is_numpy, to_numpy
 from quadsense.core.matrix import SensedMatrix
+from quadsense.measurements.dense import Dense
+from quadsense.measurements.mixed import Mixed
+from quadsense.measurements.sensing import Sensing
+from quadsense.measurements.sparse import Sparse
 from quadsense.methods.base import COLD, Problem, Warm
 from quadsense.methods.factor import descent
 from quadsense.methods.factor.asked import Asked, asked
@@ -20,6 +25,9 @@ from quadsense.vocabulary import Claim, because
 
 # Entries of X below this share of the largest: in A they are less than the square of rounding.
 _NOTHING = 2.0**-120
+
+THIN, LONG = 0.05, 50
+"""Share of nonzero entries up to which dense rows, from this length on, are held sparse."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +54,7 @@ class Factored(FactoredTraits, Stepped):
         what, inner = asked(problem), None
         if what.b.size:
             inner = prepare(
-                what.on(problem.rows),
+                _thinned(what.on(problem.rows)),
                 what.b,
                 what.delta,
                 problem.rank,
@@ -120,3 +128,15 @@ class Factored(FactoredTraits, Stepped):
     def first(self, problem: Problem) -> SensedMatrix:
         """A = 0."""
         return nothing(problem)
+
+
+def _thinned(F: Sensing) -> Sensing:
+    """The rows held sparse where nearly all entries are 0: steps for those are others."""
+    kind = F.kind
+    if isinstance(F, Mixed) or not isinstance(kind, Dense) or F.n < LONG:
+        return F
+    U = kind.U
+    if not is_numpy(U) or U.dtype.itemsize < 8 or np.count_nonzero(U) > THIN * U.size:
+        return F
+    factors = 1.0 if F.factors is None else F.factors
+    return Sensing(Sparse(sp.csr_array(U)), F.conjugate, factors)
