@@ -147,8 +147,10 @@ def _answers(method: str, shape: Shape) -> bool:
     return known and not (least and (shape.target or shape.constrained))
 
 
-def check_preference(method: str, shape: Shape) -> None:
+def check_preference(method: str, shape: Shape, wish: Wish) -> None:
     """Refuse a method that cannot answer what is preferred, and say which can."""
+    if wish.prefer == "center":  # whether or not there is one
+        shape = replace(shape, prefer=wish.prefer)
     if method == "auto" or _answers(method, shape):
         return
     able = [name for name in METHODS if _answers(name, shape)]

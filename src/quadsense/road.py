@@ -113,7 +113,7 @@ def travel(
         )  # fmt: skip
         preferences, reasons = decide(wish, measured, shape, method)
         shape = replace(shape, prefer=preferences[0].name)
-        check_preference(method, shape)
+        check_preference(method, shape, wish)
         plan = make_plan(shape, method)
         plan = replace(plan, reasons=(*reasons, *plan.reasons))
         check_options(plan.methods, wishes)
