@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import to_numpy
+from quadsense.choice import GRACE, PATIENCE
 from quadsense.core.forms import FactorForm, MeasuredForm
 from quadsense.core.matrix import SensedMatrix
 from quadsense.loop import Limits, Outcome, reference, run
@@ -104,18 +105,34 @@ def run_plan(request: Request) -> Answer:
     """Ask for the A that is wanted; where none of these questions is answered, for any fit."""
     questions, road = by_question(request.plan.methods, request.preferences[0].name)
     answer: Answer | None = None
+    watch, cut = request.limits.watch, False
     for preference in request.preferences if questions else ():
         asking = replace(request, problem=_asking(request, preference))
-        answer = replace(_in_turn(asking, questions), preference=preference, asked=True)
+        with watch.within(None if preference.slack else _budget(request, road)):
+            answer = replace(_in_turn(asking, questions), preference=preference, asked=True)
+        cut = answer.outcome.status is Status.TIME_LIMIT and not watch.late
+        if cut:  # longer than it is worth before it is known that anything fits
+            break
         last = preference is request.preferences[-1]
         if _is_settled(answer) and (last or not is_lost(answer)):
             return answer
     if answer is not None and (preference.slack or not road):
         return _fit_instead(request, road, answer)
     found = _by_road(request, road)
+    if cut and request.insists and found.outcome.status is Status.MET:
+        again = _in_turn(replace(asking, warm=found.outcome.warm), questions)
+        if again.outcome.status is Status.MET:
+            return replace(again, preference=preference, asked=True)
     first = request.preferences[0]
     least = first.name == "minimax" and not first.target  # what the road itself seeks
     return replace(found, preference=first if request.insists or least else ANY)
+
+
+def _budget(request: Request, road: tuple[str, ...]) -> float | None:
+    """Seconds that a question may take before any fit is looked for; None: as long as it takes."""
+    if not road:
+        return None
+    return PATIENCE * sum(request.plan.times.get(name) or 0.0 for name in road) + GRACE
 
 
 def _is_settled(answer: Answer) -> bool:

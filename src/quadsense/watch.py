@@ -111,6 +111,10 @@ class Watch:
         """Let what is done inside take a little longer than the limits, so that it may be said."""
         return _Grace(self)
 
+    def within(self, seconds: float | None) -> _Within:
+        """Let what is done inside take at most so many seconds from now, as a limit of its own."""
+        return _Within(self, seconds)
+
     def switch(self, part: str) -> str:
         """Count time for that part from now on; return the part it was counted for."""
         now, before = self.clock(), self._part
@@ -166,6 +170,24 @@ class _Heeded:
 
     def __exit__(self, *exception: object) -> None:
         _watch.reset(self.token)
+
+
+class _Within:
+    """See `Watch.within`."""
+
+    __slots__ = ("before", "seconds", "watch")
+
+    def __init__(self, watch: Watch, seconds: float | None) -> None:
+        self.watch, self.seconds = watch, seconds
+
+    def __enter__(self) -> None:
+        self.before = self.watch.time_limit
+        if self.seconds is not None:
+            end = self.watch.elapsed + self.seconds
+            self.watch.time_limit = end if self.before is None else min(self.before, end)
+
+    def __exit__(self, *exception: object) -> None:
+        self.watch.time_limit = self.before
 
 
 class _Grace:

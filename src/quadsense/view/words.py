@@ -99,7 +99,7 @@ NAMES = {
 
 def _preferred(v: Verdict) -> str:
     """Which of all fits this is, and whether that is certified."""
-    instead = f"instead of {v.wanted!r}, which is not to be had, " if v.wanted else ""
+    instead = f"instead of {v.wanted!r}, which was not to be had, " if v.wanted else ""
     if v.objective is None or v.status in (Status.OPTIMAL, Status.LOCAL):
         return f"{instead}any fit" if instead and v.status is Status.MET else ""
     if v.optimal:

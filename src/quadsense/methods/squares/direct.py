@@ -15,6 +15,7 @@ from quadsense.core.ends import UNIT
 from quadsense.methods.squares.bounds import Rows
 from quadsense.methods.squares.program import Program, features
 from quadsense.methods.squares.quadratic import Point
+from quadsense.watch import look
 
 Array = npt.NDArray[Any]
 
@@ -77,6 +78,7 @@ def newton(
         left = point.slope + 0.5 * (J.T @ mu)
         away = solved(R, left)
         if rows.size:
+            look(20.0 * float(rows.size) ** 3)
             change = -2.0 * np.linalg.lstsq(S, targets - point.values[rows] + J @ away)[0]
             mu = mu + change
             away = away + 0.5 * (W @ change)
@@ -142,6 +144,7 @@ def held_at(program: Program, point: Point, rows: Rows, mu: Vector, targets: Vec
     for _ in range(2):
         left = -2.0 * point.slope - J.T @ found
         right = np.concatenate([left, (targets - point.values[rows])[pulling]])
+        look(20.0 * float(len(M)) ** 3)
         change = np.linalg.lstsq(M, right, rcond=1e-13)[0]
         found = found + change[size:]
         point = program.cost.point(point.x + change[:size])
