@@ -20,7 +20,7 @@ from quadsense.measurements.constraints import Constraint
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.oracle import SpectralOracle
 from quadsense.measurements.validate import checked_vector
-from quadsense.objective import Objective, check_objective
+from quadsense.objective import Objective, check_objective, is_sound
 from quadsense.proofs.hitting import cannot_be_hit, smallest_hitting_set
 from quadsense.proofs.infeasible import check_infeasible
 from quadsense.proofs.lower import best_error_bound
@@ -428,8 +428,16 @@ class Certificate:
             and (data.ends is None or bool((data.ends.unit > 0).all()))  # not so for NaN
             and self.allowed >= 0
             and self._dual_fits(data.m)
+            and self._preference_fits(data)
         )
         return Check(f"claim: {self.kind}", sound, "" if sound else "the certificate is damaged")
+
+    def _preference_fits(self, data: Measurements) -> bool:
+        if self.objective is None:
+            return True
+        return self.objective.preference.psd == self.psd and is_sound(
+            self.objective, data.m, data.measured, data.n
+        )
 
     def _dual_fits(self, m: int) -> bool:
         if self.kind == "met":

@@ -12,7 +12,7 @@ from quadsense.arrays import Vector
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.question import Question
 from quadsense.measurements import Measurements
-from quadsense.preferences import Preference, make_question
+from quadsense.preferences import TERMS, Preference, make_question
 from quadsense.proofs.objective import objective_bound
 from quadsense.proofs.value import objective_value
 from quadsense.verification import Check
@@ -138,6 +138,26 @@ def _nothing(question: Question, matrix: SensedMatrix) -> float:
         C = question.C
         size += NOTHING * float(np.linalg.norm(C)) * norm
     return size if math.isfinite(size) else 0.0
+
+
+def is_sound(stated: Objective, m: int, measured: int, n: int) -> bool:
+    """Whether what a file states of a preference can be one, of m rows and order n."""
+    asked, dual = stated.preference, stated.dual
+    numbers = (asked.ridge, asked.tau, stated.gap)
+    vectors = ((asked.weights, (measured,)), (dual, (m,)), (asked.base, (n, n)))
+    return (
+        type(asked.name) is str
+        and asked.name in TERMS
+        and all(type(number) is float and math.isfinite(number) for number in numbers)
+        and asked.ridge >= 0.0
+        and stated.gap >= 0.0
+        and all(
+            array is None or (array.shape == shape and bool(np.isfinite(array).all()))
+            for array, shape in vectors
+        )
+        and (asked.weights is None or bool(np.all(asked.weights >= 0.0)))
+        and (asked.name != "center" or not asked.ridge)
+    )
 
 
 def check_objective(

@@ -9,7 +9,7 @@ import numpy as np
 from quadsense.arrays import Array, Vector, to_numpy
 from quadsense.core.matrix import SensedMatrix
 from quadsense.methods.base import COLD, Problem, Warm
-from quadsense.methods.squares import hinge, phases
+from quadsense.methods.squares import hinge, measure, phases
 from quadsense.methods.squares.measure import judge_of
 from quadsense.methods.squares.program import Program, prepare
 from quadsense.methods.squares.state import Stage, State, Verdict
@@ -104,7 +104,10 @@ class Fista(FistaTraits, Stepped):
         usual = program.problem.options.gap == GapOptions().gap
         if isinstance(state, hinge.State) or state.point is None or not (small and usual):
             return False
-        return state.judged.gap > ROUGH * (abs(state.point.cost) + state.judged.gap)
+        inner = program.squares
+        assert inner is not None
+        nothing = max(measure.small(inner), measure.NOTHING * inner.nothing)
+        return state.judged.gap > max(ROUGH * abs(state.point.cost), nothing)
 
     def dual(self, program: FistaProgram, state: State | hinge.State) -> Vector | None:
         """y of the last point that was evaluated from the rows."""
