@@ -42,7 +42,7 @@ def some_constraints(rng, n, complex_):
 MIXES = {
     "none": lambda rng, m: None,
     "dense": lambda rng, m: rng.standard_normal((m - 2, m)),
-    "sparse": lambda rng, m: sp.random_array((m + 1, m), density=0.3, rng=rng, format="csr"),
+    "sparse": lambda rng, m: sp.csr_array(rng.random((m + 1, m)) * (rng.random((m + 1, m)) < 0.3)),
 }
 
 
