@@ -14,7 +14,7 @@ from quadsense.arrays import like, to_numpy
 from quadsense.certificate import Certificate, Values, allowed_size, within_gap
 from quadsense.measurements import Measurements
 from quadsense.methods.traits.options import GapOptions
-from quadsense.objective import Objective, make_objective
+from quadsense.objective import Objective, is_admitted, make_objective
 from quadsense.proofs.definite import cholesky
 from quadsense.proofs.exact import user_dual
 from quadsense.proofs.infeasible import check_infeasible
@@ -127,7 +127,7 @@ def _certificate(request: Request, answer: Answer, values: Values) -> Certificat
     kind, lower, dual, condition = "none", 0.0, None, ""
     target = request.problem.target
     contradictions = data.contradictions() if target else NOTHING
-    gap = getattr(request.problem.options, "gap", 0.0)
+    gap = _gap(request)
     left = np.setdiff1d(contradictions, answer.set_aside) if contradictions.size else NOTHING
     if outcome.status is Status.MET and not left.size:
         kind = "met"
@@ -207,8 +207,6 @@ def _objective(request: Request, answer: Answer, values: Values) -> Objective | 
         data = data.set_aside(answer.set_aside)
     dual = outcome.dual if answer.asked else None
     dual = None if dual is None else user_dual(request.data, dual)
-    # Under slack, and where there is no tolerance, only what is hard must be met.
-    hard = values.met if preference.target and not preference.slack else values.met[data.measured :]
     return make_objective(
         data,
         preference,
@@ -216,7 +214,7 @@ def _objective(request: Request, answer: Answer, values: Values) -> Objective | 
         values.reads,
         values.error,
         dual,
-        fits=bool(np.all(np.delete(hard, answer.set_aside) if hard.size == data.m else hard)),
+        fits=is_admitted(preference, values.met, answer.set_aside, data.measured),
         gap=_gap(request),
     )
 

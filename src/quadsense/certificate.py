@@ -20,7 +20,7 @@ from quadsense.measurements.constraints import Constraint
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.oracle import SpectralOracle
 from quadsense.measurements.validate import checked_vector
-from quadsense.objective import Objective, check_objective, is_sound
+from quadsense.objective import Objective, check_objective, is_admitted, is_sound
 from quadsense.proofs.hitting import cannot_be_hit, smallest_hitting_set
 from quadsense.proofs.infeasible import check_infeasible
 from quadsense.proofs.lower import best_error_bound
@@ -398,22 +398,13 @@ class Certificate:
             if self.kind == "infeasible":
                 checks.append(Check("objective", False, "none is claimed where nothing fits"))
             else:
-                fits = self._fits(data, values)
+                preference = self.objective.preference
+                fits = is_admitted(preference, values.met, self.set_aside, data.measured)
                 reads, error = values.reads, values.error
                 checks.extend(
                     check_objective(kept_data, self.objective, self.matrix, reads, error, fits)
                 )
         return Verification(tuple(checks))
-
-    def _fits(self, data: Measurements, values: Values) -> bool:
-        """Whether A is one of those that the preference is over."""
-        met = values.met.copy()
-        met[self.set_aside] = True
-        assert self.objective is not None
-        preference = self.objective.preference
-        return bool(
-            (met if preference.target and not preference.slack else met[data.measured :]).all()
-        )
 
     def _check_form(self, data: Measurements) -> Check:
         """Whether the certificate is one at all."""

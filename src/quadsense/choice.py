@@ -198,10 +198,8 @@ def _chosen(
     able = None if method == "auto" else METHODS.traits(method).preferences
     if able is not None and "any" in able and shape.target and not asked:
         return "any", f"method {method!r} takes any fit"
-    if able is not None and "nearest" not in able:
-        if asked or "any" not in able or (not shape.target and data.weights is not None):
-            return "least_squares", f"method {method!r} seeks it"
-        return _without(shape)
+    if able is not None and "nearest" not in able and (asked or "any" not in able):
+        return "least_squares", f"method {method!r} seeks it"
     if not shape.target:
         if asked or data.weights is not None or shape.rank is not None:
             return "least_squares", "no tolerance, but ridge, prior, weights or rank were given"
@@ -221,12 +219,6 @@ def _chosen(
         name, why = "nearest", "fewer readings than unknowns: least squares does not choose"
     against = _against(shape, name) if able is None and not wish.ridge else ""
     return ("any", f"{name!r} would take {against}") if against else (name, why)
-
-
-def _without(shape: Shape) -> tuple[str, str]:
-    if shape.rank is not None:
-        return "least_squares", "no tolerance was given"
-    return "minimax", "no tolerance was given"
 
 
 def _sees_all(data: Measurements) -> bool:

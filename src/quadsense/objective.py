@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from quadsense.arrays import Vector
 from quadsense.core.matrix import SensedMatrix
@@ -92,7 +94,7 @@ def make_objective(
     value, slip = objective_value(question, matrix, reads, error)
     if not math.isfinite(value):
         return None  # beyond float64, or at the edge of a logarithm
-    above = value + slip if fits and math.isfinite(value) else math.inf
+    above = value + slip if fits else math.inf
     below, condition = -math.inf, ""
     if dual is not None and np.all(np.isfinite(dual)):
         bound = objective_bound(data, question, dual, size=matrix.norm(), upper=above)
@@ -102,11 +104,24 @@ def make_objective(
         below, condition = 0.0, ""  # all its terms are squares or distances
     below = min(below, above)
     room = max(gap * abs(above), _nothing(question, matrix), LEAST)
-    closed = above - below <= room
-    closed = bool(closed and math.isfinite(above))
+    closed = math.isfinite(above) and above - below <= room
     said = preference.reported
     ends = (said(above), said(below))
     return Objective(preference, said(value), min(ends), max(ends), gap, dual, condition, closed)
+
+
+def is_admitted(
+    preference: Preference, met: npt.NDArray[np.bool_], set_aside: Any, measured: int
+) -> bool:
+    """Whether A is one of those that the preference is over.
+
+    Under slack, and where there is no tolerance, only constraints, the last rows, must be met.
+    """
+    asked = np.ones(met.size, bool)
+    asked[set_aside] = False
+    if preference.slack or not preference.target:
+        asked[:measured] = False
+    return bool(met[asked].all())
 
 
 def _nothing(question: Question, matrix: SensedMatrix) -> float:
