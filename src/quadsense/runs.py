@@ -88,7 +88,8 @@ class Answer:
     """How the last run ended, by which method, with which measurements left out.
 
     `proofs` are dual vectors of the user's rows, one a row, whose supports no set of so many
-    measurements as may be set aside hits.
+    measurements as may be set aside hits. `hard`: what the claim is about is constraints and
+    equalities alone.
     """
 
     outcome: Outcome
@@ -99,6 +100,7 @@ class Answer:
     proofs: npt.NDArray[np.float64] | None = None
     preference: Preference = ANY
     asked: bool = False
+    hard: bool = False
 
 
 def run_plan(request: Request) -> Answer:
