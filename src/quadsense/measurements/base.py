@@ -308,6 +308,11 @@ class Measurements:
         return hard if self.ends is None else hard | self.ends.exact
 
     @property
+    def has_hard(self) -> bool:
+        """Whether there are such rows."""
+        return bool(self.constraints) or (self.ends is not None and bool(self.ends.exact.any()))
+
+    @property
     def measured(self) -> int:
         """How many readings are the user's: the first; those after them are of constraints."""
         return self.m - len(self.constraints)
@@ -532,11 +537,10 @@ class Measurements:
     @cached_property
     def _unit_readings(self) -> UnitReadings:
         ends = self.unit_ends
-        dead = to_numpy(self._rows.nonzero) == 0
+        telling, norms = to_numpy(self._rows.nonzero) > 0, self._rows.norms
         b, delta = ends.reading if ends.even else ends.middle(), ends.unit
         if self._rows.has_zero_rows:
-            b, delta = np.where(dead, 0.0, b), np.where(dead, 1.0, delta)
-        telling, norms = ~dead, self._rows.norms
+            b, delta = np.where(telling, b, 0.0), np.where(telling, delta, 1.0)
         least = float(delta.min())
         if self.judged and float((np.abs(b) + delta).max()) > HARMLESS * least:
             b, delta, telling = _narrowed(b, delta, telling)
@@ -549,12 +553,11 @@ class Measurements:
         norms = to_numpy(self._rows.norms)
         with np.errstate(over="ignore", under="ignore"):
             ends = given.over(norms)
-        lost = ~(np.isfinite(ends.reading) & np.isfinite(ends.unit) & (ends.unit > 0))
+        kept = np.isfinite(ends.reading) & np.isfinite(ends.unit) & (ends.unit > 0)
         if not ends.even:
-            lost |= np.any(ends.sides != given.sides, axis=0) & (norms > 0)
-        bad = np.flatnonzero(lost)
-        if bad.size:
-            i = int(bad[0])
+            kept &= np.all(ends.sides == given.sides, axis=0) | (norms == 0)
+        if not kept.all():
+            i = int(np.argmin(kept))
             raise ValueError(
                 f"row {i} of {self._of} has norm {norms[i]:.3g}, which takes b[{i}] = "
                 f"{float(self.b[i]):.3g} or its tolerance {float(given.unit[i]):.3g} out of "

@@ -143,7 +143,7 @@ class Sensing:
     def has_unit_norm(self) -> bool:
         """Whether the rows came with unit norm, to rounding."""
         slack = 4.0 * (self.n + 4) * np.finfo(np.float64).eps
-        return bool(np.all(np.abs(to_numpy(self.norms) - 1.0) <= slack))
+        return bool((np.abs(to_numpy(self.norms) - 1.0) <= slack).all())
 
     @property
     def has_zero_rows(self) -> bool:
