@@ -68,8 +68,7 @@ def start(program: Program, x: Vector) -> State:
         return at(program, State(Stage.DIRECT), program.cost.point(x))
     R = direct.factored(program, quick=True)
     if R is not None:
-        x = direct.newton(program, R, program.cost.point(x), NONE, EMPTY, once=True).point.x
-        x = direct.of_trace(program, R, x)
+        x = direct.of_trace(program, R, direct.nearly(program, R, program.cost.point(x)))
     point = program.cost.point(cone.project(x))
     state = at(program, State(Stage.DESCENT, descent=descent.begin(point)), point)
     return _judged_descent(program, state)
