@@ -662,6 +662,8 @@ class Measurements:
         if self.orthonormal or live <= 1:
             return live
         size = rows.unknowns
+        if rows.see_all:
+            return size
         if self._plain is not None and self.measured >= size and self._plain.rank == size:
             return size
         if min(self.m, size) > LARGEST_RANK_PROBLEM:
