@@ -132,6 +132,11 @@ def write_array(path: str | os.PathLike[str], values: Any) -> None:
     _replace(Path(path).resolve(), lambda stream: np.save(stream, array, allow_pickle=False))
 
 
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Write a text in UTF-8, whole or not at all."""
+    _replace(Path(path).resolve(), lambda stream: stream.write(text.encode("utf-8")))
+
+
 def _replace(target: Path, write: Callable[[Any], object]) -> None:
     """Let `write` fill a draft beside the target, then put it in the target's place."""
     handle, draft = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
