@@ -53,19 +53,21 @@ def cvxpy_fit(
     if np.iscomplexobj(U):
         A = cp.Variable((n, n), hermitian=True)
         values = cp.real(cp.sum(cp.multiply(U.conj() @ A, U), axis=1))
+        total = cp.real(cp.trace(A))
         constraints = [A >> 0]
     else:
         A = cp.Variable((n, n), PSD=True)
         values = cp.sum(cp.multiply(U @ A, U), axis=1)
+        total = cp.trace(A)
         constraints = []
     constraints += [values >= lo, values <= hi]
     if trace is not None:
-        constraints.append(cp.real(cp.trace(A)) == trace)
+        constraints.append(total == trace)
     if goal == "least_squares":
         assert weights is not None and b is not None
         cost = cp.sum_squares(cp.multiply(np.sqrt(weights), values - b))
     elif goal == "min_trace":
-        cost = cp.real(cp.trace(A))
+        cost = total
     else:
         cost = cp.norm(A - prior, "fro")
     options: dict[str, Any] = {"time_limit": seconds}
