@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -611,6 +612,10 @@ class Measurements:
         count = len(self.constraints)
         mixed += "" if not count else f", {count} constraint{'s' if count > 1 else ''}"
         return f"Measurements(m={self.measured}, n={self.n}, {storage}, {kind}{mixed})"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: sizes, readings and tolerances, and what is known of the probes."""
+        return str(import_module("quadsense.view.html").measurements_html(self))
 
     # --- the facts ---------------------------------------------------------------------------
 
