@@ -211,6 +211,7 @@ def _refusal(error: Exception) -> tuple[str, str]:
     code = trace.tb_frame.f_code
     raised = dis.opname[code.co_code[trace.tb_lasti]] == "RAISE_VARARGS"  # not by a call in C
     own = isinstance(error, MemoryError) or (raised and "quadsense" in code.co_filename)
+    own &= not isinstance(error, np.linalg.LinAlgError)  # a ValueError, but never about input
     return ("refused", str(error)) if own else ("crash", _where(error))
 
 

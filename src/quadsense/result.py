@@ -280,7 +280,7 @@ class Result:
         close = bool(agree(self.max_ratio, found, rounding + AGREE * abs(found)))
         surely, perhaps = values.missed[own].copy(), ~values.met[own]
         surely[claim.set_aside] = perhaps[claim.set_aside] = False
-        if claim.kind == "optimal" and self.verdict.asked == "least":
+        if (claim.kind == "optimal" or claim.hard) and self.verdict.asked == "least":
             surely[:] = perhaps[:] = False  # nothing is violated where there is no tolerance
         listed = np.zeros_like(surely)
         listed[self.violations[(self.violations >= 0) & (self.violations < listed.size)]] = True

@@ -150,6 +150,11 @@ def travel(
         undone = (Status.INFEASIBLE, Status.UNDECIDED, Status.STALLED)
         # A row of zeros is no row to a method, but a contradiction all the same.
         unmet = answer.outcome.status in undone or measured.contradictions().size
+        lost = unmet or answer.outcome.status is Status.LOCAL
+        if lost and measured.hard.any() and not (target and slack is None):
+            from quadsense.contradictions import refuted
+
+            answer = refuted(request, answer)
         if allowed and unmet:
             from quadsense.violations import set_violations_aside  # seldom needed, dear to import
 

@@ -200,14 +200,18 @@ def combine(U: Inexact, Y: Inexact, dtype: DType | None = None) -> Inexact:
     return total
 
 
-def gram(U: Inexact) -> Float:
-    """Upper triangle of ``K = |U U*|^2`` (m by m, Fortran order, zero below the diagonal)."""
+def gram(U: Inexact, lower: bool = False) -> Float:
+    """A triangle of ``K = |U U*|^2``, m by m, in Fortran order; the other one is zero.
+
+    The upper one, unless `lower`, which LAPACK factors the quicker.
+    """
     trans = 2 if np.iscomplexobj(U) else 1
     # For complex rows this is the conjugate of U U*: the same moduli.
     if _gram_flops(U) > 4.0 * BLOCK_FLOPS:
-        return _gram_by_blocks(U)
+        K = _gram_by_blocks(U)
+        return np.asfortranarray(K.T) if lower else K
     with all_for_blas():
-        G: Inexact = _RANK_UPDATE[U.dtype.char](1.0, U.T, trans=trans)
+        G: Inexact = _RANK_UPDATE[U.dtype.char](1.0, U.T, trans=trans, lower=int(lower))
     if np.iscomplexobj(G):
         return np.asarray(np.square(G.real) + np.square(G.imag))
     np.square(G, out=G)

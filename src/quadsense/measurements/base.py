@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -396,6 +396,21 @@ class Measurements:
     def set_aside(self, index: Any) -> Measurements:
         """The same measurements with those in `index` asked for nothing."""
         return self._with_ends(self._known_ends().without(index), ("orthonormal", "gram"))
+
+    def only_hard(self) -> Measurements:
+        """The same with all rows asked for nothing but those that A must meet (see `hard`)."""
+        hard, norms = self.hard, to_numpy(self._rows.norms)
+        ends = self._known_ends().without(np.flatnonzero(~hard))
+        safe = np.where(norms > 0, norms, 1.0)
+        with np.errstate(over="ignore", under="ignore"):
+            unit = float(np.median((ends.unit / safe / safe)[hard])) * safe * safe
+        usual = np.where((unit > 0.0) & (unit < np.inf), unit, ends.unit)
+        ends = replace(
+            ends,
+            reading=np.where(hard, ends.reading, 0.0),
+            unit=np.where(hard, ends.unit, usual),
+        )
+        return self._with_ends(ends, ("orthonormal", "gram"))
 
     @classmethod
     def open(

@@ -336,8 +336,8 @@ class Mixed(Sensing):
         block = self._K[rows, columns]
         return block if is_numpy(self.squares) else self._raw._vector(block)
 
-    def gram_triangle(self, single: bool = False) -> npt.NDArray[Any]:
-        """K in Fortran order, the caller's own."""
+    def gram_triangle(self, single: bool = False, lower: bool = False) -> npt.NDArray[Any]:
+        """K whole in Fortran order, the caller's own."""
         return self._K.astype(np.float32 if single else np.float64).T
 
     def gram(self) -> npt.NDArray[Any]:

@@ -380,8 +380,8 @@ class Sensing:
         factors = self.factors * self.factors
         return square * factors[rows][:, None] * factors[columns][None, :]
 
-    def gram_triangle(self, single: bool = False) -> npt.NDArray[Any]:
-        """K in Fortran order, in single or double precision; its upper triangle counts."""
+    def gram_triangle(self, single: bool = False, lower: bool = False) -> npt.NDArray[Any]:
+        """K in Fortran order, in single or double precision; its upper (lower) triangle counts."""
         kind = self.kind
         if not (isinstance(kind, Dense) and is_numpy(kind.U)):
             whole = slice(0, self.m)
@@ -397,7 +397,7 @@ class Sensing:
                 block = block * self.factors[:, None]
             block = np.ascontiguousarray(block, dtype=dtype)
             if width >= self.n:
-                return products.gram(block)
+                return products.gram(block, lower)
             look()
             product = block @ block.conj().T
             inner = product if inner is None else np.add(inner, product, out=inner)

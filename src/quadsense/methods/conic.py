@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
@@ -15,12 +14,9 @@ from quadsense.methods.barrier.solve import LONGEST
 from quadsense.methods.barrier.start import start as first_point
 from quadsense.methods.barrier.verdict import ended
 from quadsense.methods.base import COLD, Problem, Warm
-from quadsense.methods.steps import Stepped, nothing, own
+from quadsense.methods.steps import LENIENT, Stepped, nothing, own
 from quadsense.methods.traits.conic import ConicTraits
 from quadsense.vocabulary import Claim, because
-
-LENIENT = partial(np.errstate, over="ignore", under="ignore", invalid="ignore", divide="ignore")
-"""What leaves float64's range is no answer, and is not taken for one."""
 
 
 class ConicProgram:

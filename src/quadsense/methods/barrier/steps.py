@@ -80,7 +80,7 @@ def measured(program: Program, at: Point, iteration: int, idle: int = 0) -> Stat
     missed = residuals(program, at)
     values: Vector | None = None
     if at.S is not None and at.X is not None:
-        values = np.maximum(np.linalg.eigvalsh(at.X.conj().T @ at.S @ at.X), 1e-300)
+        values = _eigenvalues(at.X.conj().T @ at.S @ at.X)
     off = max(
         float(np.max(np.abs(missed.ends), initial=0.0)),
         float(np.max(np.abs(missed.held), initial=0.0)),
@@ -92,6 +92,16 @@ def measured(program: Program, at: Point, iteration: int, idle: int = 0) -> Stat
     gap = points.gap(program, at, values)
     value = points.objective(program, at)
     return State(at, gap, slip, off, imbalance, size, value, iteration, idle, False)
+
+
+def _eigenvalues(M: Array) -> Vector:
+    """Return those of the products of A and S; none is a number where M has left the range."""
+    if not np.isfinite(M).all():
+        return np.full(len(M), np.nan)
+    try:
+        return np.maximum(np.linalg.eigvalsh(M), 1e-300)
+    except np.linalg.LinAlgError:  # entries near the end of the range, whose squares are beyond it
+        return np.full(len(M), np.nan)
 
 
 def advance(program: Program, state: State) -> State:
