@@ -132,7 +132,8 @@ for ax, matrix, title in ((one, rho_true, "prepared, real part"), (two, state.A,
     ax.grid(visible=False)
 figure.colorbar(picture, ax=(one, two), location="bottom", shrink=0.6)
 sure = ranges[:, 0] > 0.5
-for keep, color, name in ((sure, "#1b6ca8", "certainly entangled"), (~sure, "#9a9a9a", "cannot be told")):  # fmt: skip
+shades = (sure, "#1b6ca8", "certainly entangled"), (~sure, "#9a9a9a", "cannot be told")
+for keep, color, name in shades:
     three.vlines(levels[keep], *ranges[keep].T, color=color, lw=4, label=name)
 three.plot(levels, guesses, "_", color="#c8553d", ms=12, mew=2, label="estimate")
 three.plot(levels, truths, ".", color="#333333", ms=5, label="truth")

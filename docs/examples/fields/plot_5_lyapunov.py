@@ -72,7 +72,8 @@ def worst_push(result):
     """What no unit push exceeds, for any P that fits."""
     Z = np.linalg.eigh(result.A)[1]
     i, j = np.triu_indices(n)
-    asked = [(np.outer(Z[:, a], Z[:, c]) + np.outer(Z[:, c], Z[:, a])) / 2 for a, c in zip(i, j)]
+    asked = [np.outer(Z[:, a], Z[:, c]) for a, c in zip(i, j, strict=True)]
+    asked = [(C + C.T) / 2 for C in asked]
     M, R = np.zeros((n, n)), np.zeros((n, n))
     for a, c, each in zip(i, j, result.interval(asked), strict=True):
         M[a, c] = M[c, a] = (each.lower + each.upper) / 2

@@ -54,7 +54,9 @@ design = np.einsum("ij,ik->ijk", U.conj(), U).reshape(m, -1)
 plain = np.linalg.lstsq(design, b)[0].reshape(n, n)
 values, vectors = np.linalg.eigh((plain + plain.conj().T) / 2)
 cut = (vectors * values.clip(0.0)) @ vectors.conj().T
-print(f"error: least squares, cut off {error(cut):.2f}; centre of all that fits {error(result.A):.2f}")
+print(
+    f"error: least squares, cut off {error(cut):.2f}; centre of all that fits {error(result.A):.2f}"
+)
 
 # %%
 # The spectrum over angles, with the range of each value over *all* covariances that fit. What lies
