@@ -181,7 +181,9 @@ def _asking(request: Request, preference: Preference, set_aside: Any = NONE) -> 
     if set_aside.size:
         data = data.set_aside(set_aside)
         preference = with_set_aside(preference, set_aside)
-    return replace(request.problem, question=make_question(data, preference, unit=True))
+    low = METHODS.traits(request.plan.methods[-1]).cones == {"rank"}  # which knows no bounds
+    question = make_question(data, preference, unit=True, relative=low)
+    return replace(request.problem, question=question)
 
 
 def preferred_among(request: Request, answer: Answer) -> Answer:
