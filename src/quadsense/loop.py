@@ -121,7 +121,8 @@ class _Recorder:
     @cached_property
     def typical_delta(self) -> float:
         """What a ratio is times, where the ratio is all that is known."""
-        return float(np.median(self.tolerance))
+        first = self.tolerance[0]
+        return float(first if (self.tolerance == first).all() else np.median(self.tolerance))
 
     def add(self, program: Any, state: State) -> tuple[float, ...]:
         """Append the state's numbers."""
