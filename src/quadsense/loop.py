@@ -83,7 +83,8 @@ class Outcome:
     """How a run ended: the best matrix, its recomputed residuals, and why it stopped.
 
     `state` is the best state, of which `matrix` is made; None where there was no time for one.
-    `warm` is what the next method may begin from, `dual` the vector of the best lower bound.
+    `warm` is what the next method may begin from, `dual` the vector of the best lower bound;
+    `late` says that the clock ended the run, whatever had been found by then.
     """
 
     state: Any
@@ -96,6 +97,7 @@ class Outcome:
     lemma: str = ""
     warm: Warm = COLD
     dual: Vector | None = None
+    late: bool = False
 
     @property
     def n_iter(self) -> int:
@@ -374,7 +376,7 @@ class _Run:
 
     def outcome(self) -> Outcome:
         """What the run came to."""
-        found = self.check_best()
+        found, late = self.check_best(), self.status is Status.TIME_LIMIT
         if self.problem.target and self.met:  # whatever the method had in mind
             self.end(Status.MET)
         assert self.status is not None
@@ -389,7 +391,7 @@ class _Run:
         warm = Warm(matrix, factor, dual if claim is None else claim.dual)
         return Outcome(
             self.best, matrix, found, self.status, self.reason, claim, self.recorder.history(),
-            self.lemma, warm, dual,
+            self.lemma, warm, dual, late,
         )  # fmt: skip
 
 
