@@ -88,7 +88,8 @@ class Answer:
     """How the last run ended, by which method, with which measurements left out.
 
     `proofs` are dual vectors of the user's rows, one a row, whose supports no set of so many
-    measurements as may be set aside hits.
+    measurements as may be set aside hits. `hard`: what the claim is about is constraints and
+    equalities alone.
     """
 
     outcome: Outcome
@@ -99,6 +100,7 @@ class Answer:
     proofs: npt.NDArray[np.float64] | None = None
     preference: Preference = ANY
     asked: bool = False
+    hard: bool = False
 
 
 def run_plan(request: Request) -> Answer:
@@ -179,7 +181,9 @@ def _asking(request: Request, preference: Preference, set_aside: Any = NONE) -> 
     if set_aside.size:
         data = data.set_aside(set_aside)
         preference = with_set_aside(preference, set_aside)
-    return replace(request.problem, question=make_question(data, preference, unit=True))
+    low = METHODS.traits(request.plan.methods[-1]).cones == {"rank"}  # which knows no bounds
+    question = make_question(data, preference, unit=True, relative=low)
+    return replace(request.problem, question=question)
 
 
 def preferred_among(request: Request, answer: Answer) -> Answer:

@@ -1,5 +1,6 @@
 """Readers and writers of named arrays. Never unpickles, never leaves a half-written file."""
 
+from quadsense.files.atomic import write_text
 from quadsense.files.contents import Arrays, Entry, MissingPackage, Unreadable
 from quadsense.files.formats import FORMATS, Format, check_writable, write, writer_of
 from quadsense.files.npz import read_arrays, write_arrays
@@ -21,5 +22,6 @@ __all__ = [
     "read_measured",
     "write",
     "write_arrays",
+    "write_text",
     "writer_of",
 ]

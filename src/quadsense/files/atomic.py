@@ -26,6 +26,12 @@ def whole(path: str | os.PathLike[str]) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Write a text in UTF-8, whole or not at all."""
+    with whole(path) as draft:
+        draft.write_text(text, encoding="utf-8", newline="")
+
+
 def _put(draft: Path, target: Path, folder: Path) -> None:
     """The draft in the target's place; a folder that was there is moved aside first."""
     if not target.is_dir():

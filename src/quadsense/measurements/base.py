@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -315,6 +316,11 @@ class Measurements:
         return hard if self.ends is None else hard | self.ends.exact
 
     @property
+    def has_hard(self) -> bool:
+        """Whether there are such rows."""
+        return bool(self.constraints) or (self.ends is not None and bool(self.ends.exact.any()))
+
+    @property
     def measured(self) -> int:
         """How many readings are the user's: the first; those after them are of constraints."""
         return self.m - len(self.constraints)
@@ -403,6 +409,21 @@ class Measurements:
     def set_aside(self, index: Any) -> Measurements:
         """The same measurements with those in `index` asked for nothing."""
         return self._with_ends(self._known_ends().without(index), ("orthonormal", "gram"))
+
+    def only_hard(self) -> Measurements:
+        """The same with all rows asked for nothing but those that A must meet (see `hard`)."""
+        hard, norms = self.hard, to_numpy(self._rows.norms)
+        ends = self._known_ends().without(np.flatnonzero(~hard))
+        safe = np.where(norms > 0, norms, 1.0)
+        with np.errstate(over="ignore", under="ignore"):
+            unit = float(np.median((ends.unit / safe / safe)[hard])) * safe * safe
+        usual = np.where((unit > 0.0) & (unit < np.inf), unit, ends.unit)
+        ends = replace(
+            ends,
+            reading=np.where(hard, ends.reading, 0.0),
+            unit=np.where(hard, ends.unit, usual),
+        )
+        return self._with_ends(ends, ("orthonormal", "gram"))
 
     @classmethod
     def open(
@@ -542,11 +563,10 @@ class Measurements:
     @cached_property
     def _unit_readings(self) -> UnitReadings:
         ends = self.unit_ends
-        dead = to_numpy(self._rows.nonzero) == 0
+        telling, norms = to_numpy(self._rows.nonzero) > 0, self._rows.norms
         b, delta = ends.reading if ends.even else ends.middle(), ends.unit
         if self._rows.has_zero_rows:
-            b, delta = np.where(dead, 0.0, b), np.where(dead, 1.0, delta)
-        telling, norms = ~dead, self._rows.norms
+            b, delta = np.where(telling, b, 0.0), np.where(telling, delta, 1.0)
         least = float(delta.min())
         if self.judged and float((np.abs(b) + delta).max()) > HARMLESS * least:
             b, delta, telling = _narrowed(b, delta, telling)
@@ -559,12 +579,11 @@ class Measurements:
         norms = to_numpy(self._rows.norms)
         with np.errstate(over="ignore", under="ignore"):
             ends = given.over(norms)
-        lost = ~(np.isfinite(ends.reading) & np.isfinite(ends.unit) & (ends.unit > 0))
+        kept = np.isfinite(ends.reading) & np.isfinite(ends.unit) & (ends.unit > 0)
         if not ends.even:
-            lost |= np.any(ends.sides != given.sides, axis=0) & (norms > 0)
-        bad = np.flatnonzero(lost)
-        if bad.size:
-            i = int(bad[0])
+            kept &= np.all(ends.sides == given.sides, axis=0) | (norms == 0)
+        if not kept.all():
+            i = int(np.argmin(kept))
             raise ValueError(
                 f"row {i} of {self._of} has norm {norms[i]:.3g}, which takes b[{i}] = "
                 f"{float(self.b[i]):.3g} or its tolerance {float(given.unit[i]):.3g} out of "
@@ -593,6 +612,10 @@ class Measurements:
         count = len(self.constraints)
         mixed += "" if not count else f", {count} constraint{'s' if count > 1 else ''}"
         return f"Measurements(m={self.measured}, n={self.n}, {storage}, {kind}{mixed})"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: sizes, readings and tolerances, and what is known of the probes."""
+        return str(import_module("quadsense.view.html").measurements_html(self))
 
     # --- the facts ---------------------------------------------------------------------------
 
@@ -669,6 +692,8 @@ class Measurements:
         if self.orthonormal or live <= 1:
             return live
         size = rows.unknowns
+        if rows.see_all:
+            return size
         if self._plain is not None and self.measured >= size and self._plain.rank == size:
             return size
         if min(self.m, size) > LARGEST_RANK_PROBLEM:

@@ -54,7 +54,11 @@ class Sensing:
         Norms of the user's rows.
     squares : array of shape (m,)
         Squared norms of the rows ``v_i``: F of the identity.
+    see_all : bool
+        Whether a method has found on its way that F(A) determines A, so that none need look.
     """
+
+    see_all = False
 
     def __init__(self, kind: Probes, conjugate: bool = False, factors: Any = None) -> None:
         self.kind = kind
@@ -143,7 +147,7 @@ class Sensing:
     def has_unit_norm(self) -> bool:
         """Whether the rows came with unit norm, to rounding."""
         slack = 4.0 * (self.n + 4) * np.finfo(np.float64).eps
-        return bool(np.all(np.abs(to_numpy(self.norms) - 1.0) <= slack))
+        return bool((np.abs(to_numpy(self.norms) - 1.0) <= slack).all())
 
     @property
     def has_zero_rows(self) -> bool:
@@ -380,8 +384,8 @@ class Sensing:
         factors = self.factors * self.factors
         return square * factors[rows][:, None] * factors[columns][None, :]
 
-    def gram_triangle(self, single: bool = False) -> npt.NDArray[Any]:
-        """K in Fortran order, in single or double precision; its upper triangle counts."""
+    def gram_triangle(self, single: bool = False, lower: bool = False) -> npt.NDArray[Any]:
+        """K in Fortran order, in single or double precision; its upper (lower) triangle counts."""
         kind = self.kind
         if not (isinstance(kind, Dense) and is_numpy(kind.U)):
             whole = slice(0, self.m)
@@ -397,7 +401,7 @@ class Sensing:
                 block = block * self.factors[:, None]
             block = np.ascontiguousarray(block, dtype=dtype)
             if width >= self.n:
-                return products.gram(block)
+                return products.gram(block, lower)
             look()
             product = block @ block.conj().T
             inner = product if inner is None else np.add(inner, product, out=inner)
