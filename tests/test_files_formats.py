@@ -200,7 +200,7 @@ def test_cells_objects_and_text_of_matlab_are_listed_and_left_alone(tmp_path):
     source = files.look_at(tmp_path / "d.mat")
     known = {entry.name: (entry.dtype, entry.numeric) for entry in source.entries}
     assert known["c"] == ("cell", False)
-    assert known["t"] == ("char", False)
+    assert known["t"] == ("text", False)
     assert quadsense.Measurements.open(tmp_path / "d.mat").m == 3
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,18 @@ class Arrays(dict[str, Any]):
     def listing(self) -> str:
         """Names in the file, for messages."""
         return ", ".join(self.names) or "nothing"
+
+
+def to_csr(values: Any) -> Any:
+    """A sparse array that was read as CSR; one that cannot be must not be converted at all."""
+    if values.dtype.kind not in "buifc":
+        raise ValueError("a sparse array in it holds no numbers")
+    if hasattr(values, "indptr"):
+        starts = np.asarray(values.indptr)  # of the last alone SciPy asks whether it can be
+        if starts.size == 0 or starts[0] != 0 or np.any(np.diff(starts) < 0):
+            raise ValueError("a sparse array in it is not put together as it must be")
+        values.check_format(full_check=True)
+    return sp.csr_array(values)
 
 
 class Unreadable(ValueError):

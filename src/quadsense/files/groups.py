@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from quadsense.files.contents import Entry
+from quadsense.files.contents import Entry, to_csr
 
 DEPTH = 32
 """Groups within groups that are looked into."""
@@ -75,35 +75,38 @@ def read_sparse(group: Any, convert: Callable[[Any], Any] = lambda values: value
     """The CSR array of a sparse group."""
     data, indices, indptr = (group[part][...] for part in ("data", "indices", "indptr"))
     kind = sp.csc_array if _format(group).startswith("csc") else sp.csr_array
-    found = kind((convert(data), indices, indptr), shape=_shape(group))
-    found.check_format(full_check=True)
-    return sp.csr_array(found)
+    return to_csr(kind((convert(data), indices, indptr), shape=_shape(group)))
 
 
 def write_tree(
-    root: Any,
-    arrays: Mapping[str, Any],
-    metadata: Mapping[str, Any],
-    create: Callable[[Any, str, Any], object],
+    root: Any, arrays: Mapping[str, Any], create: Callable[[Any, str, Any], object], text: Any = str
 ) -> None:
-    """Write arrays into an open root; `create` makes one of a group, a name and its values."""
-    root.attrs[METADATA] = json.dumps(metadata)
+    """Write arrays into an open root.
+
+    Parameters
+    ----------
+    root : group
+    arrays : mapping
+    create : callable
+        Makes an array of a group, a name and its values.
+    text : callable
+        Makes of a text what an attribute is to be.
+    """
     for name, values in arrays.items():
         if not sp.issparse(values):
             create(root, name, np.asarray(values))
             continue
         csr, group = sp.csr_array(values), root.create_group(name)
-        group.attrs["encoding-type"] = "csr_matrix"
-        group.attrs["encoding-version"] = "0.1.0"
+        group.attrs["encoding-type"] = text("csr_matrix")
+        group.attrs["encoding-version"] = text("0.1.0")
         group.attrs["shape"] = [int(size) for size in csr.shape]
         for part in ("data", "indices", "indptr"):
             create(group, part, getattr(csr, part))
 
 
-def read_metadata(root: Any) -> dict[str, Any]:
-    """The metadata at the root, where it is ours."""
-    text = root.attrs.get(METADATA)
-    found = json.loads(text) if isinstance(text, str) else {}
+def to_metadata(text: Any) -> dict[str, Any]:
+    """The metadata that is written so; none where it is not ours."""
+    found = json.loads(text) if isinstance(text, str | bytes) else {}
     return found if isinstance(found, dict) else {}
 
 

@@ -7,6 +7,7 @@ rows, and arrays without entries as their shape, marked by `MATLAB_empty`.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from quadsense.files import groups
-from quadsense.files.contents import Entry, reading
+from quadsense.files.contents import Entry, reading, to_csr
 
 TITLE = "an HDF5 file"
 PAIRS = (("real", "imag"), ("r", "i"), ("re", "im"))
@@ -28,7 +29,7 @@ def contents(path: Path) -> tuple[tuple[Entry, ...], dict[str, Any]]:
 
     with reading(path, TITLE), open(path, "rb"), h5py.File(path, "r") as root:
         entries = [_entry(name, node) for name, node in _walk(root, path)]
-        return tuple(entries), groups.read_metadata(root)
+        return tuple(entries), _metadata(root)
 
 
 def load(path: Path, names: list[str]) -> dict[str, Any]:
@@ -43,8 +44,17 @@ def save(path: Path, arrays: Mapping[str, Any], metadata: Mapping[str, Any]) -> 
     """Write named arrays and metadata."""
     import h5py
 
-    with h5py.File(path, "w") as root:
-        groups.write_tree(root, arrays, metadata, _create)
+    # From version 1.8 on all but the numbers has checksums: damage is found, and not walked into.
+    with h5py.File(path, "w", libver="v108") as root:
+        root.attrs[groups.METADATA] = np.bytes_(json.dumps(metadata))
+        groups.write_tree(root, arrays, _create, np.bytes_)
+
+
+def _metadata(root: Any) -> dict[str, Any]:
+    """The metadata, which is of fixed length: what is not may be anywhere in a damaged file."""
+    if groups.METADATA not in root.attrs or root.attrs.get_id(groups.METADATA).dtype.kind != "S":
+        return {}
+    return groups.to_metadata(bytes(root.attrs[groups.METADATA]))
 
 
 def _create(group: Any, name: str, values: Any) -> None:
@@ -119,9 +129,7 @@ def _read(node: Any) -> Any:
     data = _as_complex(node["data"][...]) if filled else np.empty(0)
     ir = node["ir"][...] if filled else np.empty(0, np.int64)
     parts = (data, ir.astype(np.int64), jc.astype(np.int64))
-    found = sp.csc_array(parts, shape=(rows, jc.size - 1))
-    found.check_format(full_check=True)
-    return sp.csr_array(found)
+    return to_csr(sp.csc_array(parts, shape=(rows, jc.size - 1)))
 
 
 def _is_empty(node: Any) -> bool:

@@ -1,26 +1,22 @@
-"""MATLAB's files: v4 to v7.2 by SciPy, v7.3, which is HDF5, by h5py. Objects are not looked into.
+"""MATLAB's files: v5 to v7.2 (`mat5`), v7.3, which is HDF5, by h5py, and v4 by SciPy.
 
 The fields of a single struct are named as in ``data/U``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from quadsense.files.contents import Entry, MissingPackage, reading
+from quadsense.files import mat5
+from quadsense.files.contents import Entry, MissingPackage, reading, to_csr
 
 TITLE = "a MATLAB file"
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
-NUMBERS = {
-    "double": "float64", "single": "float32", "logical": "bool", "sparse": "float64",
-    **{f"{sign}int{bits}": f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
-}  # fmt: skip
-"""MATLAB's classes of numbers."""
 
 LARGEST = 2**32 - 2**16
 """Bytes of an array that a file before v7.3 can hold, with room for its header."""
@@ -32,20 +28,10 @@ def contents(path: Path) -> tuple[tuple[Entry, ...], dict[str, Any]]:
         from quadsense.files import hdf5
 
         return hdf5.contents(path)
-    from scipy.io import loadmat, whosmat
-
     with reading(path, TITLE):
-        known = whosmat(path, appendmat=False)
-        structs = [name for name, _, kind in known if kind == "struct"]
-        loaded = loadmat(path, variable_names=structs, appendmat=False) if structs else {}
-        entries = []
-        for name, shape, kind in known:
-            if kind == "struct":
-                entries += [_entry(*field) for field in _fields(name, loaded[name])]
-            else:
-                # whether numbers are complex is seen only by reading them
-                entries.append(Entry(name, tuple(shape), NUMBERS.get(kind, kind), kind == "sparse"))
-        return tuple(entries), {}
+        if mat5.is_mat5(path):
+            return tuple(entry for entry, _ in mat5.scan(path)), {}
+        return tuple(_entry(name, values) for name, values in _read_v4(path).items()), {}
 
 
 def load(path: Path, names: list[str]) -> dict[str, Any]:
@@ -54,15 +40,12 @@ def load(path: Path, names: list[str]) -> dict[str, Any]:
         from quadsense.files import hdf5
 
         return hdf5.load(path, names)
-    from scipy.io import loadmat
-
     with reading(path, TITLE):
-        tops = [name.split("/")[0] for name in names]
-        loaded = loadmat(path, variable_names=tops, appendmat=False)
-        found: dict[str, Any] = {}
-        for top in dict.fromkeys(tops):
-            found |= dict(_fields(top, loaded[top]))
-        return {name: _plain(found[name]) for name in names}
+        if mat5.is_mat5(path):
+            found = {entry.name: values for entry, values in mat5.scan(path, names)}
+        else:
+            found = _read_v4(path)
+        return {name: found[name] for name in names}
 
 
 def save(path: Path, arrays: Mapping[str, Any], metadata: Mapping[str, Any]) -> None:
@@ -98,27 +81,15 @@ def _is_hdf5(path: Path) -> bool:
     return True
 
 
-def _fields(name: str, values: Any) -> Iterator[tuple[str, Any]]:
-    """A variable, or those in it where it is a single struct."""
-    record = getattr(values, "dtype", None)
-    if record is None or sp.issparse(values) or not record.names or values.size != 1:
-        yield name, values
-        return
-    for field in record.names:
-        yield from _fields(f"{name}/{field}", values.reshape(-1)[0][field])
+def _read_v4(path: Path) -> dict[str, Any]:
+    """All variables of a file of v4."""
+    from scipy.io import loadmat
+
+    found = loadmat(path, appendmat=False)
+    held = {name: values for name, values in found.items() if not name.startswith("__")}
+    return {name: to_csr(v) if sp.issparse(v) else np.asarray(v) for name, v in held.items()}
 
 
 def _entry(name: str, values: Any) -> Entry:
-    if sp.issparse(values):
-        return Entry(name, values.shape, values.dtype.name, True)
-    array = np.asarray(values)
-    kinds = {"O": "cell", "U": "text", "S": "text", "V": "struct"}
-    return Entry(name, array.shape, kinds.get(array.dtype.kind, array.dtype.name))
-
-
-def _plain(values: Any) -> Any:
-    if sp.issparse(values):
-        found = sp.csr_array(values)
-        found.check_format(full_check=True)
-        return found
-    return np.asarray(values)
+    known = values.dtype.name if values.dtype.kind in "buifc" else "text"
+    return Entry(name, values.shape, known, sp.issparse(values))

@@ -19,7 +19,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from quadsense.files.atomic import whole
-from quadsense.files.contents import Arrays, Entry, Unreadable, reading
+from quadsense.files.contents import Arrays, Entry, Unreadable, reading, to_csr
 
 TITLE = "an .npz file"
 PARTS = ("data", "indices", "indptr", "shape")
@@ -70,7 +70,7 @@ def load(path: Path, names: list[str]) -> dict[str, Any]:
     """The arrays of these names."""
     with _opened(path) as archive:
         if _is_scipy_sparse(archive.files):
-            return {name: sp.csr_array(sp.load_npz(path)) for name in names}
+            return {name: to_csr(sp.load_npz(path)) for name in names}
         return {name: _read(archive, name) for name in names}
 
 
@@ -141,9 +141,7 @@ def _read(archive: Any, name: str) -> Any:
     if f"{name}.indptr" not in archive.files:
         return archive[name]
     data, indices, indptr, shape = (archive[f"{name}.{part}"] for part in PARTS)
-    array = sp.csr_array((data, indices, indptr), shape=tuple(int(size) for size in shape))
-    array.check_format(full_check=True)
-    return array
+    return to_csr(sp.csr_array((data, indices, indptr), shape=tuple(int(size) for size in shape)))
 
 
 def _header(archive: Any, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:

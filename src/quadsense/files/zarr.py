@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -23,7 +24,7 @@ def contents(path: Path) -> tuple[tuple[Entry, ...], dict[str, Any]]:
     """What the store holds, nothing of it read, and its metadata."""
     with _opened(path) as root:
         entries = [_entry(name, node) for name, node in _walk(root, path)]
-        return tuple(entries), groups.read_metadata(root)
+        return tuple(entries), groups.to_metadata(root.attrs.get(groups.METADATA))
 
 
 def load(path: Path, names: list[str]) -> dict[str, Any]:
@@ -42,7 +43,9 @@ def save(path: Path, arrays: Mapping[str, Any], metadata: Mapping[str, Any]) -> 
 
     packed = path.suffix.lower() == ".zip"
     place = path.with_name("unpacked") if packed else path
-    groups.write_tree(zarr.open_group(place, mode="w"), arrays, metadata, _create)
+    root = zarr.open_group(place, mode="w")
+    root.attrs[groups.METADATA] = json.dumps(metadata)
+    groups.write_tree(root, arrays, _create)
     if packed:  # written into the zip file itself, what changes would be there twice
         with zipfile.ZipFile(path, "w") as archive:
             for each in sorted(place.rglob("*")):
@@ -66,8 +69,10 @@ def _opened(path: Path) -> Iterator[Any]:
         if path.is_dir():
             yield zarr.open(path, mode="r")
             return
-        with open(path, "rb"):  # missing, or not to be read: said so by the system
-            pass
+        with zipfile.ZipFile(path) as archive:  # Zarr reads in the background, and complains there
+            damaged = archive.testzip()
+        if damaged is not None:
+            raise Unreadable(f"{path} is damaged ({damaged} in it)")
         with zarr.storage.ZipStore(path, mode="r") as store:
             yield zarr.open(store, mode="r")
 
