@@ -7,6 +7,7 @@ pages that were made).
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -72,7 +73,7 @@ sphinx_gallery_conf = {
     "download_all_examples": False,
     "abort_on_example_error": False,
     "only_warn_on_example_error": False,
-    "min_reported_time": 0,
+    "write_computation_times": False,  # its page would fetch a script
 }
 
 # --- the pages
@@ -81,6 +82,7 @@ html_theme = "pydata_sphinx_theme"
 html_static_path = ["_static"]
 html_css_files = ["quadsense.css"]
 html_favicon = "_static/mark.svg"
+html_context = {"default_mode": "auto"}
 html_show_sourcelink = False
 html_copy_source = False
 html_theme_options = {
@@ -89,7 +91,7 @@ html_theme_options = {
         "image_light": "_static/mark.svg",
         "image_dark": "_static/mark.svg",
     },
-    "header_links_before_dropdown": 6,
+    "header_links_before_dropdown": 5,
     "navbar_align": "left",
     "navbar_end": ["theme-switcher"],
     "navigation_with_keys": False,
@@ -104,6 +106,13 @@ html_sidebars = {"index": [], "how_it_works": [], "changelog": [], "contributing
 copyright = f"{author}, version {version}, BSD-3-Clause"
 
 
+def to_pages(app: Any, name: str, source: list[str]) -> None:
+    """Turn links that hold on a forge, to an example or a file above, into links to their pages."""
+    text = re.sub(r"\]\(examples/(\S+?)\.py\)", r"](gallery/\1.rst)", source[0])
+    text = text.replace("](../CONTRIBUTING.md", "](contributing.md")
+    source[0] = text.replace("](../CHANGELOG.md", "](changelog.md")
+
+
 def plain(app: Any, env: Any, node: Any, inside: Any) -> Any:
     """Leave a name in backquotes as it is where it is an argument, an attribute or a formula."""
     return inside if (node.get("refdomain"), node.get("reftype")) == ("py", "obj") else None
@@ -111,4 +120,5 @@ def plain(app: Any, env: Any, node: Any, inside: Any) -> Any:
 
 def setup(app: Any) -> None:
     """Called by Sphinx."""
+    app.connect("source-read", to_pages)
     app.connect("missing-reference", plain)

@@ -45,7 +45,7 @@ def is_elsewhere(address: str) -> bool:
 
 
 def fetched(folder: Path) -> Iterator[str]:
-    """All that the pages and styles of a folder would fetch from elsewhere, with where it stands."""
+    """All that pages and styles would fetch from elsewhere, with where it stands."""
     for path in sorted(folder.rglob("*.html")):
         page = Page()
         page.feed(path.read_text(encoding="utf-8"))

@@ -360,6 +360,15 @@ class Result:
         arrays, plain = encode({"result": result, "matrix": _held(self.matrix)})
         files.write_arrays(path, arrays, {"format": FORMAT, "version": VERSION, "whole": plain})
 
+    def save_matrix(self, path: str | os.PathLike[str]) -> None:
+        """Write A, dense, in the format that the name promises.
+
+        ``.npy``, ``.npz``, ``.mat``, ``.h5``, ``.zarr``, ``.parquet`` or ``.csv``; where there are
+        names, it is called A. In tables complex columns are pairs, ``a1_re`` and ``a1_im``.
+        """
+        files.writer_of(path, "A", several=False)
+        files.write(path, {"A": np.asarray(self.matrix)}, {})
+
 
 @dataclass(frozen=True)
 class Held:

@@ -63,9 +63,9 @@ for row in result.suspects:
 
 y = result.certificate.dual
 y = y / np.abs(y).max()
-least = np.linalg.eigvalsh(np.einsum("i,ij,ik->jk", y, U, U))[0]
+lowest = np.linalg.eigvalsh(np.einsum("i,ij,ik->jk", y, U, U))[0]
 most = np.sum(np.where(y > 0, y * bounds[1], y * bounds[0]))
-print(f"least eigenvalue {least:.1e}; the sum is at most {most:.3g}")
+print(f"least eigenvalue {lowest:.1e}; the sum is at most {most:.3g}")
 
 # %%
 # The row with the negative sign is the one that is too long for the others.
@@ -94,7 +94,8 @@ print(f"between {np.sqrt(max(found.lower, 0)):.1f} and {np.sqrt(found.upper):.1f
 # wants of many small errors and not of one typing error:
 
 soft = quadsense.solve(U, bounds=bounds, psd=True, slack="max")
-print(soft.status, "worst miss %.0f km^2, at least %.0f" % soft.objective_bounds[::-1])
+least, reached = soft.objective_bounds
+print(f"{soft.status}: worst miss {reached:,.0f} km^2, and no points have less than {least:,.0f}")
 
 # %%
 # The picture: the table as a map, its lines as thick as their share in the contradiction.

@@ -93,9 +93,10 @@ print(f"the largest error there truly was: {np.abs(noise[0]).max():.5f}")
 #
 # Counts, averages, percentages
 # -----------------------------
-# * counts of outcomes: ``bounds_from_counts(k, shots)``, see :doc:`/gallery/fields/plot_1_tomography`
+# * counts of outcomes: ``bounds_from_counts(k, shots)``,
+#   see :doc:`/gallery/fields/plot_1_tomography`
 # * averages of N squares: ``bounds_from_averages(b, dof=N)``,
 #   see :doc:`/gallery/fields/plot_6_sketching`
 # * an instrument that is right to 2% and 0.01: ``solve(U, b, delta=0.01, rtol=0.02)``
-# * a delta a reading, or intervals: ``delta=`` an array, ``bounds=(lo, hi)``, an end of which may be
+# * a delta a reading, or intervals: ``delta=`` an array, ``bounds=(lo, hi)``; an end may be
 #   infinite

@@ -135,7 +135,7 @@ for ax, places, title in (
 if verdict.suspects.size:
     row = verdict.suspects[0]
     two.plot(*points[near[row]].T, color="#d39c2f", lw=2.4, zorder=5)
-    two.annotate("named first", points[near[row]].mean(axis=0), (18, 14),
+    two.annotate("named first", points[near[row]].mean(axis=0), (-62, 16),
                  textcoords="offset points", fontsize=9, color="#8a6414", zorder=6,
                  arrowprops={"arrowstyle": "-", "color": "#8a6414"})  # fmt: skip
 plt.show()

@@ -82,7 +82,8 @@ varied = PCA(2).fit_transform(scaled)
 figure, (left, middle, right) = plt.subplots(
     1, 3, layout="constrained", figsize=(7.4, 2.9), width_ratios=(1, 1, 1.1)
 )
-for ax, places, title in ((left, varied, "as they vary"), (middle, seen, "as the metric sees them")):  # fmt: skip
+views = (left, varied, "as they vary"), (middle, seen, "as the metric sees them")
+for ax, places, title in views:
     for kind, color in enumerate(("#1b6ca8", "#c8553d", "#d39c2f")):
         ax.plot(*places[y == kind].T, "o", ms=3.2, color=color, alpha=0.85)
     ax.set(xticks=[], yticks=[], title=title)

@@ -44,8 +44,7 @@ class SensedMatrix(LinearOperator):
 
     def __init__(self, form: Form) -> None:
         self.form = form
-        # Every namespace spells its types so: numpy.float64, torch.float64, ...
-        kind = np.complex128 if "complex" in str(form.dtype) else np.float64
+        kind = np.complex128 if _is_complex(form.dtype) else np.float64
         # As LinearOperator's own does, which takes longer than all else here.
         self.dtype, self.shape = np.dtype(kind), (form.n, form.n)
 
@@ -215,6 +214,13 @@ class SensedMatrix(LinearOperator):
             values, vectors = eigsh(self, k=k, which=which, v0=start)
         order = np.argsort(keys[which](values), kind="stable")[:k]
         return values[order], vectors[:, order]
+
+
+def _is_complex(dtype: Any) -> bool:
+    """Whether a type of any namespace is complex; spelling NumPy's takes the longest."""
+    if isinstance(dtype, np.dtype):
+        return dtype.kind == "c"
+    return "complex" in str(dtype)  # torch.complex128, ...
 
 
 def _blocks(count: int, width: int) -> Iterator[slice]:
