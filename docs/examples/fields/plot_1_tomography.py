@@ -74,7 +74,9 @@ def maximum_likelihood(steps=2000):
     sigma = np.eye(n, dtype=complex) / n
     for _ in range(steps):
         likely = np.einsum("ij,jk,ik->i", U.conj(), sigma, U).real
-        share = np.divide(frequencies, likely, out=np.zeros_like(likely), where=frequencies > 0)
+        share = np.divide(
+            frequencies, likely, out=np.zeros_like(likely), where=frequencies > 0
+        )
         R = np.einsum("i,ij,ik->jk", share, U, U.conj()) / 27
         sigma = R @ sigma @ R
         sigma /= np.trace(sigma).real
@@ -90,7 +92,9 @@ waited = time.perf_counter() - began
 
 print(f"solve:              fidelity {fidelity(state.A):.4f} in {seconds:.2f} s")
 print(f"maximum likelihood: fidelity {fidelity(likeliest):.4f} in {waited:.2f} s")
-print(f"linear inversion:   least eigenvalue {np.linalg.eigvalsh(inverse)[0]:.3f}: no state")
+print(
+    f"linear inversion:   least eigenvalue {np.linalg.eigvalsh(inverse)[0]:.3f}: no state"
+)
 
 # %%
 # Is it certainly entangled?
@@ -113,8 +117,12 @@ levels = np.linspace(0.0, 0.7, 8)
 ranges, guesses, truths = [], [], []
 for level in levels:
     rho = (1 - level) * np.outer(ghz, ghz) + level * np.eye(n) / n
-    likely = np.einsum("ij,jk,ik->i", U.conj(), rho, U).real.clip(0.0).reshape(27, n)
-    k = np.concatenate([rng.multinomial(shots, each / each.sum()) for each in likely])
+    likely = (
+        np.einsum("ij,jk,ik->i", U.conj(), rho, U).real.clip(0.0).reshape(27, n)
+    )
+    k = np.concatenate(
+        [rng.multinomial(shots, each / each.sum()) for each in likely]
+    )
     lo, hi = quadsense.bounds_from_counts(k, shots)
     guess = quadsense.solve(U, k / shots, bounds=(lo, hi), psd=True, trace=1)
     ranges.append(tuple(guess.interval(ghz)))
@@ -124,7 +132,10 @@ ranges = np.array(ranges)
 
 figure = plt.figure(layout="constrained", figsize=(7.2, 3.2))
 one, two, three = figure.subplots(1, 3, width_ratios=(1, 1, 1.6))
-for ax, matrix, title in ((one, rho_true, "prepared, real part"), (two, state.A, "found")):
+for ax, matrix, title in (
+    (one, rho_true, "prepared, real part"),
+    (two, state.A, "found"),
+):
     picture = ax.imshow(matrix.real, vmin=-0.5, vmax=0.5, cmap="RdBu_r")
     ax.set_title(title)
     ax.set_xticks([0, 7], ["000", "111"])
@@ -132,13 +143,18 @@ for ax, matrix, title in ((one, rho_true, "prepared, real part"), (two, state.A,
     ax.grid(visible=False)
 figure.colorbar(picture, ax=(one, two), location="bottom", shrink=0.6)
 sure = ranges[:, 0] > 0.5
-shades = (sure, "#1b6ca8", "certainly entangled"), (~sure, "#9a9a9a", "cannot be told")
+shades = (
+    (sure, "#1b6ca8", "certainly entangled"),
+    (~sure, "#9a9a9a", "cannot be told"),
+)
 for keep, color, name in shades:
     three.vlines(levels[keep], *ranges[keep].T, color=color, lw=4, label=name)
 three.plot(levels, guesses, "_", color="#c8553d", ms=12, mew=2, label="estimate")
 three.plot(levels, truths, ".", color="#333333", ms=5, label="truth")
 three.axhline(0.5, color="#333333", lw=0.8, ls="--")
 three.set(xlabel="white noise", ylabel="GHZ fidelity", ylim=(0.25, 1.26))
-three.legend(fontsize=8, ncols=2, loc="upper center", columnspacing=1.0, handletextpad=0.4)
+three.legend(
+    fontsize=8, ncols=2, loc="upper center", columnspacing=1.0, handletextpad=0.4
+)
 three.set_title("All that fits 27,000 shots")
 plt.show()

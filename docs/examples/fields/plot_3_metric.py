@@ -55,7 +55,9 @@ for train, test in StratifiedKFold(10, shuffle=True, random_state=0).split(X, y)
         values, vectors = np.linalg.eigh(result.A)
         factor = vectors * np.sqrt(values.clip(0.0))
     neighbours = KNeighborsClassifier(3)
-    scores["Euclidean"].append(neighbours.fit(inside, y[train]).score(outside, y[test]))
+    scores["Euclidean"].append(
+        neighbours.fit(inside, y[train]).score(outside, y[test])
+    )
     neighbours.fit(inside @ factor, y[train])
     scores["learned"].append(neighbours.score(outside @ factor, y[test]))
 for name, each in scores.items():
@@ -67,7 +69,9 @@ print(f"learning took {spent / 10:.2f} s a fold")
 # the lower bound, so what is still missed is in the pairs, and not in the algorithm.
 
 low, high = result.objective_bounds
-print(f"{result.status}: the least sum of squared misses is between {low:.6g} and {high:.6g}")
+print(
+    f"{result.status}: the least sum of squared misses is between {low:.6g} and {high:.6g}"
+)
 
 # %%
 # What it sees: the wines in the two directions that the metric weighs most, beside those in which
@@ -92,7 +96,9 @@ U, lo, hi = pairs_of(scaled, y, 4000, np.random.default_rng(9))
 distance = result.matrix.quadratic(U)
 same = np.isfinite(hi)
 bins = np.linspace(0.0, 5.0, 40)
-right.hist(distance[same], bins=bins, color="#1b6ca8", alpha=0.75, label="same grower")
+right.hist(
+    distance[same], bins=bins, color="#1b6ca8", alpha=0.75, label="same grower"
+)
 right.hist(distance[~same], bins=bins, color="#9a9a9a", alpha=0.6, label="others")
 right.axvline(1.0, color="#1b6ca8", lw=1.2, ls="--")
 right.axvline(2.0, color="#333333", lw=1.2, ls="--")
