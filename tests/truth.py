@@ -200,10 +200,11 @@ def of(case: Case) -> Truth:
     return replace(every[0], clear=all(found.clear for found in every))
 
 
-def of_hard(case: Case) -> tuple[float, float]:
+def of_hard(case: Case, room: float = 0.0) -> tuple[float, float]:
     """Least slack of constraints and equalities alone: of a matrix, exactly; and a lower bound.
 
-    In units of the largest of them where they are equalities.
+    In units of the largest of them where they are equalities; with some `room`, these are
+    intervals of that half-width, in the same units.
     """
     lo, hi = case.intervals
     soft = [i for i in range(case.m) if not (case.has_target and lo[i] == hi[i])]
@@ -212,6 +213,10 @@ def of_hard(case: Case) -> tuple[float, float]:
         return -1.0, -1.0
     ends = list(zip(s.lo, s.hi, strict=True))
     scale = max((abs(end) for pair in ends for end in pair if end), default=Fraction(1))
+    if room:
+        half = Fraction(room) * scale
+        ends = [(a - half, b + half) if a == b and a is not None else (a, b) for a, b in ends]
+        s = replace(s, lo=[a for a, _ in ends], hi=[b for _, b in ends])
     wide = [None not in pair and pair[0] < pair[1] for pair in ends]
     weight = [(b - a) / 2 if w else scale for (a, b), w in zip(ends, wide, strict=True)]
     s = replace(s, scale=scale, weight=weight)

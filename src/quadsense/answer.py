@@ -173,7 +173,7 @@ def _certificate(request: Request, answer: Answer, values: Values) -> Certificat
             kind = "infeasible" if proof.proved else kind
     outright = data.from_bounds
     objective = None
-    if kind != "infeasible":
+    if kind != "infeasible" and _has_objective(answer):
         with _proving(request, answer):
             objective = _objective(request, answer, values)
     if kind != "met" and objective is not None and (answer.preference.slack or not target):
@@ -206,11 +206,17 @@ def _certificate(request: Request, answer: Answer, values: Values) -> Certificat
     )
 
 
+def _has_objective(answer: Answer) -> bool:
+    """Whether A costs anything by the preference.
+
+    Of the smallest worst error the certificate itself tells.
+    """
+    return answer.preference.name != "any" and (answer.asked or answer.preference.target)
+
+
 def _objective(request: Request, answer: Answer, values: Values) -> Objective | None:
     """What A costs by the preference, and the bounds on it."""
     data, outcome, preference = request.data, answer.outcome, answer.preference
-    if preference.name == "any" or not (answer.asked or preference.target):
-        return None  # the smallest worst error: the certificate itself is about that
     if answer.set_aside.size:
         data = data.set_aside(answer.set_aside)
     dual = outcome.dual if answer.asked else None
@@ -296,7 +302,7 @@ def _advice(request: Request, answer: Answer, status: Status) -> tuple[Advice, .
     b = to_numpy(data.b)
     if b.min() < 0.0:
         return ()
-    A, shift = np.asarray(answer.matrix), 1e-6 * float(b.max())
+    A, shift = to_numpy(answer.matrix.form.dense()), 1e-6 * float(b.max())
     moved = A.copy()
     moved.flat[:: len(A) + 1] += shift
     if shift > 0.0 and cholesky(moved) is not None:

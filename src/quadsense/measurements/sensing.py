@@ -54,7 +54,11 @@ class Sensing:
         Norms of the user's rows.
     squares : array of shape (m,)
         Squared norms of the rows ``v_i``: F of the identity.
+    see_all : bool
+        Whether a method has found on its way that F(A) determines A, so that none need look.
     """
+
+    see_all = False
 
     def __init__(self, kind: Probes, conjugate: bool = False, factors: Any = None) -> None:
         self.kind = kind
@@ -143,7 +147,7 @@ class Sensing:
     def has_unit_norm(self) -> bool:
         """Whether the rows came with unit norm, to rounding."""
         slack = 4.0 * (self.n + 4) * np.finfo(np.float64).eps
-        return bool(np.all(np.abs(to_numpy(self.norms) - 1.0) <= slack))
+        return bool((np.abs(to_numpy(self.norms) - 1.0) <= slack).all())
 
     @property
     def has_zero_rows(self) -> bool:

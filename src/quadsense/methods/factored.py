@@ -103,6 +103,8 @@ class Factored(FactoredTraits, Stepped):
             return Claim("local", because("at_rest", starts=state.starts + 1))
         if not state.finished:
             return None
+        if not program.problem.target:
+            return Claim("stalled", because("restless", starts=state.starts + 1))
         dual = None
         if state.no_rank_fits and program.inner is not None:
             y = descent.farkas_vector(program.inner, state)

@@ -8,6 +8,7 @@ import numpy as np
 
 from quadsense.arrays import Array, Vector, to_numpy
 from quadsense.core.matrix import SensedMatrix
+from quadsense.methods.balance import UNNOTICED, balanced
 from quadsense.methods.base import COLD, Problem, Warm
 from quadsense.methods.squares import hinge, measure, phases
 from quadsense.methods.squares.measure import judge_of
@@ -128,7 +129,12 @@ class Fista(FistaTraits, Stepped):
             if inner is None or state.point is None or not np.isfinite(state.judged.gap):
                 return None
             judge = judge_of(inner)
-            return judge.dual(state.point.values, state.rows, state.mu, state.judged)
+            y = judge.dual(state.point.values, state.rows, state.mu, state.judged)
+            question, rows = program.problem.question, program.problem.rows
+            assert question is not None
+            A = inner.scale * inner.cone.unpack(state.point.x)
+            loss = UNNOTICED * program.problem.options.gap * abs(state.point.cost)
+            return balanced(rows.on_numpy(), question, y, A, loss * inner.unit)
 
     def matrix(self, program: FistaProgram, state: State | hinge.State) -> SensedMatrix:
         """``X X*``, or A itself where there is no cone."""

@@ -327,6 +327,10 @@ REASONS: dict[str, Any] = {
         f"least squares is at rest, the best of {starts} start{'s' * (starts > 1)}, and whether "
         "another matrix of this rank does better is not known"
     ),
+    "restless": lambda starts: (
+        f"least squares was not brought to rest from {starts} start{'s' * (starts > 1)}: more "
+        "starts (max_restarts), or rows and readings of less uneven sizes, may help"
+    ),
     "no_set": _no_set,
     "unproved": lambda claimed: (
         f"that it is {claimed} could not be proved from the data, rounding included"

@@ -7,6 +7,7 @@ that a preconditioner needs. The small shift that keeps it positive definite lea
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +24,7 @@ from quadsense.threads import all_for_blas
 # leaves more of the spectrum as it was.
 _FIRST_SHIFT = 0.5
 _SHIFT_GROWTH = 8.0
+_EPS_SINGLE = float(np.finfo(np.float32).eps)
 # Least over largest diagonal entry from which a factorisation needs no scaling.
 _EVEN = 1e-2
 # Squared pivots within this factor of the shift: eigenvalues that the factor does not resolve.
@@ -108,7 +110,7 @@ def solve_once(F: Sensing, right: npt.NDArray[np.float64]) -> npt.NDArray[np.flo
     if float(diagonal.min()) < _EVEN * float(diagonal.max()):
         return None
     step = len(K) + 1
-    K.T.reshape(-1)[::step] += _FIRST_SHIFT * float(np.finfo(K.dtype).eps * np.sqrt(len(K)))
+    K.T.reshape(-1)[::step] += _FIRST_SHIFT * _EPS_SINGLE * math.sqrt(len(K))
     L, info = lapack.spotrf(K, lower=1, clean=0, overwrite_a=1)
     if info != 0:
         return None
