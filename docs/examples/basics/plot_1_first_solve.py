@@ -36,6 +36,11 @@ print(f"{time.perf_counter() - began:.2f} s")
 print(result.message)
 
 # %%
+# A notebook shows it so:
+
+result
+
+# %%
 # *met* is a claim about every single reading, and it was recomputed from the data, with a bound on
 # what rounding in the computer itself can have done, before it was made. You need not believe it:
 
@@ -119,6 +124,8 @@ plt.show()
 # %%
 # What next
 # ---------
+# * ``result.report().open()`` shows all of it in a browser, and ``.write_html(path)`` makes a file to
+#   mail; ``quadsense.plot`` has pictures of residuals, matrices and ranges.
 # * ``result.matrix`` is a SciPy ``LinearOperator``; ``result.A`` is the array.
 # * ``quadsense.solve(U, b)`` without `delta` finds the smallest worst error that is possible, with
 #   a bound from below beside it.
