@@ -105,7 +105,9 @@ left.plot(
     label="least squares, where it is outside",
 )
 left.set(
-    xlabel="reading", ylabel="residual, in units of the display", ylim=(-0.75, 0.75)
+    xlabel="reading",
+    ylabel="residual, in units of the display",
+    ylim=(-0.75, 0.75),
 )
 left.set_title("The band is what rounding allows")
 left.legend(loc="upper center", ncols=2, fontsize=8)

@@ -51,7 +51,8 @@ another = quadsense.solve(
 truth = problem.A_star
 print("both fit:", result.met, another.met)
 print(
-    "from each other:", np.linalg.norm(result.A - another.A) / np.linalg.norm(truth)
+    "from each other:",
+    np.linalg.norm(result.A - another.A) / np.linalg.norm(truth),
 )
 
 # %%

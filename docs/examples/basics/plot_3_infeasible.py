@@ -88,7 +88,9 @@ print(f"least eigenvalue {lowest:.1e}; the sum is at most {most:.3g}")
 # ----------------
 # *Set readings aside.* How many must go, and which? One is enough, and it is the right one:
 
-kept = quadsense.solve(U, distance**2, bounds=bounds, psd=True, allow_violations=1)
+kept = quadsense.solve(
+    U, distance**2, bounds=bounds, psd=True, allow_violations=1
+)
 row = kept.set_aside[0]
 print(f"{kept.status}: without {names[pairs[row][0]]} - {names[pairs[row][1]]}")
 
@@ -118,8 +120,12 @@ print(
 # %%
 # The picture: the table as a map, its lines as thick as their share in the contradiction.
 
-flat = np.degrees(np.column_stack([longitude * np.cos(np.radians(48.0)), latitude]))
-figure, (left, right) = plt.subplots(1, 2, layout="constrained", figsize=(7.2, 3.6))
+flat = np.degrees(
+    np.column_stack([longitude * np.cos(np.radians(48.0)), latitude])
+)
+figure, (left, right) = plt.subplots(
+    1, 2, layout="constrained", figsize=(7.2, 3.6)
+)
 for share, (i, j) in zip(y, pairs, strict=True):
     color = "#c8553d" if share < 0 else "#1b6ca8"
     left.plot(*flat[[i, j]].T, color="#d0d0d0", lw=0.7, zorder=1)

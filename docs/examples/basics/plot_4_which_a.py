@@ -63,7 +63,8 @@ for ax, (name, A) in zip(axes.flat, shown, strict=False):
     error = np.linalg.norm(A - truth) / np.linalg.norm(truth)
     picture = ax.imshow(A, vmin=-1.0, vmax=1.0, cmap="RdBu_r")
     ax.set_title(
-        name if name == "the truth" else f"{name}\n{error:.0%} off", fontsize=9.5
+        name if name == "the truth" else f"{name}\n{error:.0%} off",
+        fontsize=9.5,
     )
     ax.set(xticks=[], yticks=[])
     ax.spines[:].set_visible(False)
@@ -73,7 +74,9 @@ for name, color in (
     ("any", "#c8553d"),
     ("center", "#1b6ca8"),
 ):
-    values = np.linalg.eigvalsh(truth if name == "truth" else found[name].A)[::-1]
+    values = np.linalg.eigvalsh(truth if name == "truth" else found[name].A)[
+        ::-1
+    ]
     spectrum.semilogy(
         np.arange(1, n + 1),
         values.clip(1e-3),

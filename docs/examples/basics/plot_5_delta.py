@@ -34,7 +34,9 @@ for count in (20, 500, 100_000):
 problem = quadsense.datasets.gaussian(n=8, m=m, seed=1)
 rng = np.random.default_rng(2)
 noise = sigma * rng.standard_normal((100, m))
-worst = np.sort(np.abs(noise).max(axis=1)) / sigma  # delta must be at least this
+worst = (
+    np.sort(np.abs(noise).max(axis=1)) / sigma
+)  # delta must be at least this
 deltas = np.linspace(2.2, 4.8, 27)
 truth_fits = [np.mean(worst <= d) for d in deltas]
 nothing_fits = []
@@ -96,7 +98,9 @@ ax.annotate(
     color="#1b6ca8",
     fontsize=9,
 )
-ax.set(xlabel="delta / sigma", ylabel="share of experiments", ylim=(-0.03, 1.05))
+ax.set(
+    xlabel="delta / sigma", ylabel="share of experiments", ylim=(-0.03, 1.05)
+)
 ax.legend(loc="center right")
 plt.show()
 

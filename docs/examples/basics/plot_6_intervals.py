@@ -57,7 +57,9 @@ i, j = np.triu_indices(n)
 sizes = np.array([60, 125, 250, 500, 1000, 2000, 4000])
 certified, usual = [], []
 for count in sizes:
-    certified.append(quadsense.interval(U[:count], b[:count], (0, 1), delta=0.5))
+    certified.append(
+        quadsense.interval(U[:count], b[:count], (0, 1), delta=0.5)
+    )
     design = U[:count, i] * U[:count, j] * np.where(i == j, 1.0, 2.0)
     inverse = np.linalg.inv(design.T @ design)
     entries = inverse @ design.T @ b[:count]
@@ -84,7 +86,9 @@ held = quadsense.interval(U[few], b[few], diagonal, delta=0.5, psd=True)
 print(f"15 readings of 21 unknowns: A[0, 0] in {free[0]}")
 print(f"and with psd=True:          A[0, 0] in {held[0]}")
 
-print(f"least squares, 95%, with 4000: [{usual[-1, 0]:.4f}, {usual[-1, 1]:.4f}]")
+print(
+    f"least squares, 95%, with 4000: [{usual[-1, 0]:.4f}, {usual[-1, 1]:.4f}]"
+)
 print(
     f"certified:                     [{certified[-1].lower:.4f}, {certified[-1].upper:.4f}]"
 )
@@ -100,9 +104,16 @@ left.loglog(
     color="#c8553d",
     label="least squares, 95%",
 )
-left.loglog(sizes, widths, "o-", color="#1b6ca8", label="certified, all that fits")
 left.loglog(
-    sizes, widths[-1] * sizes[-1] / sizes, ":", color="#6b6b6b", lw=1.2, label="1/m"
+    sizes, widths, "o-", color="#1b6ca8", label="certified, all that fits"
+)
+left.loglog(
+    sizes,
+    widths[-1] * sizes[-1] / sizes,
+    ":",
+    color="#6b6b6b",
+    lw=1.2,
+    label="1/m",
 )
 left.set_xticks(sizes, sizes)
 left.minorticks_off()
@@ -119,7 +130,13 @@ right.vlines(
     label="with psd=True, certified",
 )
 right.plot(
-    places, np.diag(A_true), "_", color="#333333", ms=14, mew=2, label="the truth"
+    places,
+    np.diag(A_true),
+    "_",
+    color="#333333",
+    ms=14,
+    mew=2,
+    label="the truth",
 )
 right.set_xticks(places, [f"{k},{k}" for k in places])
 right.set(xlabel="entry", title="15 readings of 21 unknowns")

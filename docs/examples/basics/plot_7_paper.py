@@ -49,12 +49,20 @@ print(
 
 runs = [
     quadsense.solve(
-        U, b, delta=delta, method="sgd", schedule="paper", batch_size=25, rng=seed
+        U,
+        b,
+        delta=delta,
+        method="sgd",
+        schedule="paper",
+        batch_size=25,
+        rng=seed,
     )
     for seed in range(5)
 ]
 print(
-    "sgd, batches of 25:", ", ".join(f"{each.n_iter:,}" for each in runs), "steps"
+    "sgd, batches of 25:",
+    ", ".join(f"{each.n_iter:,}" for each in runs),
+    "steps",
 )
 
 # %%
@@ -66,7 +74,9 @@ print(
 truth = quadsense.datasets.orthonormal(n=40, m=40, condition=3.0, seed=1).A_star
 oracle = quadsense.SpectralOracle(truth)
 start = 1.5 * np.eye(40)
-spectral = quadsense.solve_spectral(oracle, start, accuracy=0.1, schedule="paper")
+spectral = quadsense.solve_spectral(
+    oracle, start, accuracy=0.1, schedule="paper"
+)
 print(spectral.message)
 
 
@@ -135,7 +145,9 @@ for each, name, color in (
     )
 ax.axhline(1.0, color="#333333", lw=0.9, ls="--")
 ax.annotate("delta", (50.0, 0.97), va="top", fontsize=9)
-ax.set(xscale="log", yscale="log", xlabel="step", ylabel="worst residual / delta")
+ax.set(
+    xscale="log", yscale="log", xlabel="step", ylabel="worst residual / delta"
+)
 ax.set_yticks([1, 2, 3, 5], ["1", "2", "3", "5"])
 ax.minorticks_off()
 ax.set_ylim(0.8, 7.0)

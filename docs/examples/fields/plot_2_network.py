@@ -92,7 +92,9 @@ middle = np.eye(nodes) - 1.0 / nodes
 values, vectors = np.linalg.eigh(-0.5 * middle @ squares @ middle)
 scaled = vectors[:, -2:] * np.sqrt(values[-2:])
 to, at = points[:anchors].mean(axis=0), scaled[:anchors].mean(axis=0)
-left, _, right = np.linalg.svd((scaled[:anchors] - at).T @ (points[:anchors] - to))
+left, _, right = np.linalg.svd(
+    (scaled[:anchors] - at).T @ (points[:anchors] - to)
+)
 scaled = (scaled - at) @ (left @ right) + to
 
 
@@ -131,9 +133,13 @@ lo[: len(near)], hi[: len(near)] = (wrong / 1.05) ** 2, (wrong / 0.95) ** 2
 verdict = quadsense.solve(
     U, bounds=(lo, hi), psd=True, prefer="any", time_limit=20.0
 )
-print(verdict.status, "- rows", verdict.suspects[:6], "- and it was row", cheated)
+print(
+    verdict.status, "- rows", verdict.suspects[:6], "- and it was row", cheated
+)
 
-figure, (one, two) = plt.subplots(1, 2, layout="constrained", figsize=(7.2, 3.7))
+figure, (one, two) = plt.subplots(
+    1, 2, layout="constrained", figsize=(7.2, 3.7)
+)
 for ax, places, title in (
     (one, scaled, f"shortest paths: off by {off(scaled):.3f}"),
     (two, found, f"quadsense, rank=2: off by {off(found):.4f}"),

@@ -28,7 +28,11 @@ def pairs_of(X, y, count, rng):
     i = rng.integers(0, len(X), count)
     j = (i + rng.integers(1, len(X), count)) % len(X)
     same = y[i] == y[j]
-    return X[i] - X[j], np.where(same, -np.inf, 2.0), np.where(same, 1.0, np.inf)
+    return (
+        X[i] - X[j],
+        np.where(same, -np.inf, 2.0),
+        np.where(same, 1.0, np.inf),
+    )
 
 
 def learned(X, y, rng, count=1500):
@@ -44,7 +48,9 @@ X, y = load_wine(return_X_y=True)
 rng = np.random.default_rng(0)
 scores = {"Euclidean": [], "learned": []}
 spent = 0.0
-for train, test in StratifiedKFold(10, shuffle=True, random_state=0).split(X, y):
+for train, test in StratifiedKFold(10, shuffle=True, random_state=0).split(
+    X, y
+):
     scaler = MinMaxScaler().fit(X[train])
     inside, outside = scaler.transform(X[train]), scaler.transform(X[test])
     began = time.perf_counter()
@@ -86,7 +92,10 @@ varied = PCA(2).fit_transform(scaled)
 figure, (left, middle, right) = plt.subplots(
     1, 3, layout="constrained", figsize=(7.4, 2.9), width_ratios=(1, 1, 1.1)
 )
-views = (left, varied, "as they vary"), (middle, seen, "as the metric sees them")
+views = (
+    (left, varied, "as they vary"),
+    (middle, seen, "as the metric sees them"),
+)
 for ax, places, title in views:
     for kind, color in enumerate(("#1b6ca8", "#c8553d", "#d39c2f")):
         ax.plot(*places[y == kind].T, "o", ms=3.2, color=color, alpha=0.85)
@@ -99,7 +108,9 @@ bins = np.linspace(0.0, 5.0, 40)
 right.hist(
     distance[same], bins=bins, color="#1b6ca8", alpha=0.75, label="same grower"
 )
-right.hist(distance[~same], bins=bins, color="#9a9a9a", alpha=0.6, label="others")
+right.hist(
+    distance[~same], bins=bins, color="#9a9a9a", alpha=0.6, label="others"
+)
 right.axvline(1.0, color="#1b6ca8", lw=1.2, ls="--")
 right.axvline(2.0, color="#333333", lw=1.2, ls="--")
 right.set(xlabel="squared distance", yticks=[], title="4000 fresh pairs")

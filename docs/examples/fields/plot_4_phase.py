@@ -21,7 +21,9 @@ import quadsense
 
 side = 32
 photo = load_sample_image("flower.jpg")[40:424, 200:584] / 255.0
-blocks = photo.reshape(side, 384 // side, side, 384 // side, 3).mean(axis=(1, 3))
+blocks = photo.reshape(side, 384 // side, side, 384 // side, 3).mean(
+    axis=(1, 3)
+)
 grey = blocks.mean(axis=2)
 x = (0.15 + grey) * np.exp(1.5j * (blocks[..., 0] - blocks[..., 2]))
 x = x.ravel()
@@ -70,7 +72,9 @@ print(f"error {error(image):.4f} in {seconds:.1f} s")
 # amplitudes in, transform back, average over the masks, repeat, from a random start.
 
 amplitude = np.sqrt(b.clip(0.0)).reshape(4, side, side)
-guess = rng.standard_normal((side, side)) + 1j * rng.standard_normal((side, side))
+guess = rng.standard_normal((side, side)) + 1j * rng.standard_normal(
+    (side, side)
+)
 began, sweeps = time.perf_counter(), 1500
 for _ in range(sweeps):
     field = np.fft.fft2(masks * guess, norm="ortho")
@@ -104,7 +108,9 @@ shown = [
 ]
 for column, (name, values) in enumerate(shown):
     values = values.reshape(side, side)
-    title = name if column == 0 else f"{name}\nerror {error(values.ravel()):.2g}"
+    title = (
+        name if column == 0 else f"{name}\nerror {error(values.ravel()):.2g}"
+    )
     axes[0, column].imshow(
         np.abs(values), cmap="gray", vmin=0.0, vmax=np.abs(x).max()
     )

@@ -24,7 +24,9 @@ D = 0.15 * K + 0.05 * np.eye(3)
 rate = np.block([[np.zeros((3, 3)), np.eye(3)], [-K, -D]])
 step = 0.1
 F = expm(step * rate)
-Q = step * np.block([[np.zeros((3, 3)), np.zeros((3, 3))], [np.zeros((3, 3)), D]])
+Q = step * np.block(
+    [[np.zeros((3, 3)), np.zeros((3, 3))], [np.zeros((3, 3)), D]]
+)
 Q[:3, :3] = 1e-3 * np.eye(3)  # friction at the supports
 P_true = solve_discrete_lyapunov(F.T, Q)
 
@@ -105,7 +107,9 @@ for count in counts:
     certain.append(worst_push(each))
     guesses.append(np.linalg.eigvalsh(each.A)[-1])
 
-figure, (left, right) = plt.subplots(1, 2, layout="constrained", figsize=(7.2, 3.3))
+figure, (left, right) = plt.subplots(
+    1, 2, layout="constrained", figsize=(7.2, 3.3)
+)
 place = np.arange(1, n + 1)
 left.vlines(
     place,
@@ -133,7 +137,9 @@ left.legend(loc="upper left")
 right.semilogx(
     counts, certain, "o-", color="#1b6ca8", label="no push brings in more"
 )
-right.semilogx(counts, guesses, "_", color="#c8553d", ms=12, mew=2, label="guess")
+right.semilogx(
+    counts, guesses, "_", color="#c8553d", ms=12, mew=2, label="guess"
+)
 right.axhline(truly, color="#333333", lw=1.0, label="truth")
 right.set_xticks(counts, counts)
 right.minorticks_off()

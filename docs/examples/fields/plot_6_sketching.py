@@ -77,7 +77,9 @@ def spectrum(A):
     return np.einsum("ij,jk,ik->i", V.conj(), A, V).real
 
 
-inside = np.all((band[:, 0] <= spectrum(truth)) & (spectrum(truth) <= band[:, 1]))
+inside = np.all(
+    (band[:, 0] <= spectrum(truth)) & (spectrum(truth) <= band[:, 1])
+)
 print("the true spectrum is within the band:", inside)
 at = int(np.argmin(np.abs(grid - 45.0)))
 print(
@@ -107,6 +109,8 @@ for angle in angles:
     ax.axvline(angle, color="#9a9a9a", lw=0.8, ls=":")
 ax.axhline(1.0, color="#9a9a9a", lw=0.8)
 ax.annotate("noise", (59.0, 1.08), ha="right", fontsize=9, color="#6b6b6b")
-ax.set(yscale="log", xlabel="angle in degrees", ylabel="power", ylim=(0.08, 120.0))
+ax.set(
+    yscale="log", xlabel="angle in degrees", ylabel="power", ylim=(0.08, 120.0)
+)
 ax.legend(ncols=2, loc="lower center", fontsize=8.5)
 plt.show()
