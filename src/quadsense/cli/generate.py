@@ -38,7 +38,13 @@ KINDS: dict[str, Any] = {
 @click.option("--rho", type=float, help="near-orthogonal: coherence; 1/(10m) by default.")
 @click.option("--complex", "complex_", is_flag=True, help="Complex probes, Hermitian A*.")
 @click.option("--no-truth", is_flag=True, help="Leave A* out of the file.")
-@click.option("-o", "--output", required=True, help="File to write (.npz).")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(),
+    required=True,
+    help="File to write: .npz, .mat, .h5 or .zarr; with --no-truth also .parquet or .csv.",
+)
 def generate(
     kind: str,
     n: int,
@@ -58,7 +64,8 @@ def generate(
     Example:
       quadsense generate --kind near-orthogonal --n 200 --m 100 --seed 1 -o data.npz
     """
-    files.check_writable(output)
+    what = "U and b" if no_truth else "U, b and A_star (leave it out with --no-truth)"
+    files.writer_of(output, what, square=not no_truth)
     extra: dict[str, Any] = {}
     if rho is not None:
         if kind != "near-orthogonal":
@@ -70,5 +77,5 @@ def generate(
     arrays = {"U": p.U, "b": p.b}
     if not no_truth:
         arrays["A_star"] = p.A_star
-    files.write_arrays(output, arrays, {"kind": kind, "seed": seed, "noise": noise})
+    files.write(output, arrays, {"kind": kind, "seed": seed, "noise": noise})
     click.echo(f"wrote {output}: {kind}, n = {n}, m = {m}, seed = {seed}")

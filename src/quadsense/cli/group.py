@@ -11,6 +11,7 @@ import quadsense
 from quadsense.cli.demo import demo
 from quadsense.cli.generate import generate
 from quadsense.cli.inspect import inspect
+from quadsense.cli.report import report
 from quadsense.cli.solve import solve
 from quadsense.cli.verify import verify
 
@@ -49,8 +50,9 @@ def cli() -> None:
       quadsense inspect data.npz
       quadsense solve data.npz --delta 0.01 -o result.npz
       quadsense verify data.npz result.npz
+      quadsense report data.npz result.npz -o report.html
     """
 
 
-for command in (demo, generate, inspect, solve, verify):
+for command in (demo, generate, inspect, solve, verify, report):
     cli.add_command(command)

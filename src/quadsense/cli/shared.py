@@ -56,10 +56,13 @@ def to_order(text: str | None, n: int) -> int | None:
 def check_outputs(file: str, output: str | None, dense: str | None) -> None:
     """Refuse, before any work, outputs that cannot be written or would destroy something."""
     taken = {Path(file).resolve(): "the input"}
-    for name, path, suffix in (("-o", output, ".npz"), ("--dense", dense, ".npy")):
+    for name, path in (("-o", output), ("--dense", dense)):
         if path is None:
             continue
-        files.check_writable(path, suffix)
+        if name == "-o":
+            files.check_writable(path)
+        else:
+            files.writer_of(path, "A", several=False)
         where = Path(path).resolve()
         if where in taken:
             raise ValueError(f"{name} {path} would overwrite {taken[where]}: choose another name")

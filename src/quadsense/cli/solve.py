@@ -9,7 +9,6 @@ from typing import Any
 import click
 
 import quadsense
-from quadsense import files
 from quadsense.cli.method_options import MethodChoice, MethodCommand
 from quadsense.cli.shared import EXIT, NOT_MET, check_outputs, to_rank, to_trace
 from quadsense.interrupts import Interrupted
@@ -118,7 +117,7 @@ def solve(
     if output is not None:
         result.save(output)
     if dense is not None:
-        files.write_array(dense, result.matrix)
+        result.save_matrix(dense)
     if as_json:
         click.echo(json.dumps(view.result_fields(result)))
     elif not quiet:
