@@ -8,9 +8,11 @@ import click
 import numpy as np
 
 import quadsense
+from quadsense.cli.completion import completion
 from quadsense.cli.demo import demo
 from quadsense.cli.generate import generate
 from quadsense.cli.inspect import inspect
+from quadsense.cli.interval import interval
 from quadsense.cli.solve import solve
 from quadsense.cli.verify import verify
 
@@ -52,5 +54,5 @@ def cli() -> None:
     """
 
 
-for command in (demo, generate, inspect, solve, verify):
+for command in (completion, demo, generate, inspect, interval, solve, verify):
     cli.add_command(command)
