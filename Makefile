@@ -62,6 +62,7 @@ $(VENV)/.installed-docs: pyproject.toml | $(BIN)/python
 	@touch $@ $(VENV)/.installed
 
 docs: $(VENV)/.installed-docs  ## Build the documentation, run its examples: docs/_build/html
+	rm -rf docs/_build/html  # pages that are no more
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html
 	$(BIN)/python docs/offline.py docs/_build/html
 

@@ -97,11 +97,13 @@ def test_every_public_name_is_listed():
     for name in quadsense.__all__:
         if name != "__version__" and not inspect.ismodule(getattr(quadsense, name)):
             assert ("quadsense", name) in names, name
-    for part in ("datasets", "theory", "plot"):
-        module = getattr(quadsense, part)
+    homes = {"datasets": "datasets", "theory": "core.theory", "plot": "plot", "report": "report"}
+    for part, home in homes.items():
+        module = importlib.import_module(f"quadsense.{home}")
         for name, value in vars(module).items():
             own = getattr(value, "__module__", "").startswith(module.__name__)
-            if inspect.isfunction(value) and own and not name.startswith("_"):
+            public = inspect.isroutine(value) or inspect.isclass(value)
+            if public and own and not name.startswith("_"):
                 assert (f"quadsense.{part}", name) in names, f"{part}.{name}"
 
 

@@ -26,6 +26,10 @@ PROGRESS = 1e-3
 CORRECTIONS = 6
 """How often a fit that rounding spoilt is taken up again with a tighter goal."""
 
+NARROWINGS = 10
+"""How often equalities are taken for narrower intervals: from a tenth of the other widths down to
+rounding it takes seven at most, unless A is 0 and rounding as well."""
+
 
 @dataclass(frozen=True)
 class Intermediate:
@@ -79,7 +83,8 @@ class Outcome:
     """How a run ended: the best matrix, its recomputed residuals, and why it stopped.
 
     `state` is the best state, of which `matrix` is made; None where there was no time for one.
-    `warm` is what the next method may begin from, `dual` the vector of the best lower bound.
+    `warm` is what the next method may begin from, `dual` the vector of the best lower bound;
+    `late` says that the clock ended the run, whatever had been found by then.
     """
 
     state: Any
@@ -92,6 +97,7 @@ class Outcome:
     lemma: str = ""
     warm: Warm = COLD
     dual: Vector | None = None
+    late: bool = False
 
     @property
     def n_iter(self) -> int:
@@ -117,7 +123,8 @@ class _Recorder:
     @cached_property
     def typical_delta(self) -> float:
         """What a ratio is times, where the ratio is all that is known."""
-        return float(np.median(self.tolerance))
+        first = self.tolerance[0]
+        return float(first if (self.tolerance == first).all() else np.median(self.tolerance))
 
     def add(self, program: Any, state: State) -> tuple[float, ...]:
         """Append the state's numbers."""
@@ -369,7 +376,7 @@ class _Run:
 
     def outcome(self) -> Outcome:
         """What the run came to."""
-        found = self.check_best()
+        found, late = self.check_best(), self.status is Status.TIME_LIMIT
         if self.problem.target and self.met:  # whatever the method had in mind
             self.end(Status.MET)
         assert self.status is not None
@@ -384,7 +391,7 @@ class _Run:
         warm = Warm(matrix, factor, dual if claim is None else claim.dual)
         return Outcome(
             self.best, matrix, found, self.status, self.reason, claim, self.recorder.history(),
-            self.lemma, warm, dual,
+            self.lemma, warm, dual, late,
         )  # fmt: skip
 
 
@@ -423,7 +430,9 @@ def run(
     """
     outcome, near = _run(method, problem, certify, tolerance, limits, warm)
     undone = (Status.STALLED, Status.UNDECIDED)
-    while near and outcome.status in undone:  # the fit that was found has no room for a step
+    for _ in range(NARROWINGS):
+        if not (near and outcome.status in undone):
+            break  # else the fit that was found has no room for a step
         ends = problem.ends.narrowed(outcome.matrix.norm())
         if ends is None:
             break

@@ -45,10 +45,15 @@ print(result.verify(U, other, delta=0.01))
 # What *met* does not say: that this is the matrix. The message counts the directions of A that no
 # reading sees, and two matrices that fit equally well can be far apart.
 
-another = quadsense.solve(U, b, delta=0.01, prefer="nearest", prior=np.diag(np.arange(12) / 12.0))
+another = quadsense.solve(
+    U, b, delta=0.01, prefer="nearest", prior=np.diag(np.arange(12) / 12.0)
+)
 truth = problem.A_star
 print("both fit:", result.met, another.met)
-print("from each other:", np.linalg.norm(result.A - another.A) / np.linalg.norm(truth))
+print(
+    "from each other:",
+    np.linalg.norm(result.A - another.A) / np.linalg.norm(truth),
+)
 
 # %%
 # With readings enough (200 here) the matrix is determined, and the certificate bounds its distance
@@ -61,7 +66,9 @@ readings = full.b + rng.uniform(-1e-3, 1e-3, 200)
 determined = quadsense.solve(full.U, readings, delta=1e-3)
 bound = determined.certificate.spectral(noise=1e-3)
 values = np.linalg.eigvals(np.linalg.solve(full.A_star, determined.A)).real
-print(f"d = {bound.delta:.3f} is proved; in truth {np.max(np.abs(values - 1.0)):.3f}")
+print(
+    f"d = {bound.delta:.3f} is proved; in truth {np.max(np.abs(values - 1.0)):.3f}"
+)
 
 # %%
 # *Optimal*: no matrix does better
@@ -74,7 +81,9 @@ best = quadsense.solve(full.U, readings)
 print(best.message)
 y = best.certificate.dual
 left = np.einsum("i,ij,ik->jk", y, full.U, full.U)
-print(f"sum y_i u_i u_i* is {np.linalg.norm(left):.0e}, for |y| = {np.linalg.norm(y):.1f}")
+print(
+    f"sum y_i u_i u_i* is {np.linalg.norm(left):.0e}, for |y| = {np.linalg.norm(y):.1f}"
+)
 print(f"lower bound by hand: {y @ readings / np.abs(y).sum():.6f}")
 print(f"as certified:        {best.certificate.lower_bound:.6f}")
 
@@ -86,12 +95,16 @@ print(f"as certified:        {best.certificate.lower_bound:.6f}")
 none = quadsense.solve(full.U, readings, delta=5e-4)
 print(none.message)
 y = none.certificate.dual
-print(f"y . b = {y @ readings:.4f} > {np.abs(y).sum() * 5e-4:.4f} = sum |y_i| delta_i")
+print(
+    f"y . b = {y @ readings:.4f} > {np.abs(y).sum() * 5e-4:.4f} = sum |y_i| delta_i"
+)
 
 # %%
 # :doc:`plot_3_infeasible` goes on from here.
 
-figure, axes = plt.subplots(1, 3, layout="constrained", figsize=(7.2, 2.9), sharey=True)
+figure, axes = plt.subplots(
+    1, 3, layout="constrained", figsize=(7.2, 2.9), sharey=True
+)
 for ax, found, data, title in (
     (axes[0], result, 0.01, "met"),
     (axes[1], best, best.certificate.upper_bound, "optimal"),
@@ -106,9 +119,22 @@ for ax, found, data, title in (
     ax.set(xlabel="readings, the worst first", title=title, ylim=(0.0, 2.2))
 lower = best.certificate.lower_bound / best.certificate.upper_bound
 axes[1].axhline(lower, color="#c8553d", lw=1.2, ls="--")
-axes[1].annotate("no matrix below this", (200, lower), (200, lower + 0.18), ha="right", va="bottom",
-                 color="#c8553d", fontsize=9)  # fmt: skip
-axes[2].annotate("no matrix has\nall of them below 1", (200, 1.9), ha="right", va="center",
-                 color="#c8553d", fontsize=9)  # fmt: skip
+axes[1].annotate(
+    "no matrix below this",
+    (200, lower),
+    (200, lower + 0.18),
+    ha="right",
+    va="bottom",
+    color="#c8553d",
+    fontsize=9,
+)
+axes[2].annotate(
+    "no matrix has\nall of them below 1",
+    (200, 1.9),
+    ha="right",
+    va="center",
+    color="#c8553d",
+    fontsize=9,
+)
 axes[0].set_ylabel("|residual| / tolerance")
 plt.show()

@@ -22,18 +22,32 @@ import quadsense
 # The table. Straight lines through the Earth, in kilometres, and one wrong digit.
 
 cities = {
-    "Lisbon": (38.7, -9.1), "Madrid": (40.4, -3.7), "Paris": (48.9, 2.4), "Rome": (41.9, 12.5),
-    "Berlin": (52.5, 13.4), "Vienna": (48.2, 16.4), "Oslo": (59.9, 10.8), "Athens": (38.0, 23.7),
-}  # fmt: skip
+    "Lisbon": (38.7, -9.1),
+    "Madrid": (40.4, -3.7),
+    "Paris": (48.9, 2.4),
+    "Rome": (41.9, 12.5),
+    "Berlin": (52.5, 13.4),
+    "Vienna": (48.2, 16.4),
+    "Oslo": (59.9, 10.8),
+    "Athens": (38.0, 23.7),
+}
 names = list(cities)
 latitude, longitude = np.radians(list(cities.values())).T
 points = 6371.0 * np.column_stack(
-    [np.cos(latitude) * np.cos(longitude), np.cos(latitude) * np.sin(longitude), np.sin(latitude)]
+    [
+        np.cos(latitude) * np.cos(longitude),
+        np.cos(latitude) * np.sin(longitude),
+        np.sin(latitude),
+    ]
 )
 pairs = list(itertools.combinations(range(8), 2))
-distance = np.array([np.linalg.norm(points[i] - points[j]) for i, j in pairs]).round()
+distance = np.array(
+    [np.linalg.norm(points[i] - points[j]) for i, j in pairs]
+).round()
 typo = pairs.index((2, 4))
-print(f"Paris - Berlin: {distance[typo]:.0f} km, typed as {distance[typo] + 1000:.0f}")
+print(
+    f"Paris - Berlin: {distance[typo]:.0f} km, typed as {distance[typo] + 1000:.0f}"
+)
 distance[typo] += 1000.0
 
 # %%
@@ -74,7 +88,9 @@ print(f"least eigenvalue {lowest:.1e}; the sum is at most {most:.3g}")
 # ----------------
 # *Set readings aside.* How many must go, and which? One is enough, and it is the right one:
 
-kept = quadsense.solve(U, distance**2, bounds=bounds, psd=True, allow_violations=1)
+kept = quadsense.solve(
+    U, distance**2, bounds=bounds, psd=True, allow_violations=1
+)
 row = kept.set_aside[0]
 print(f"{kept.status}: without {names[pairs[row][0]]} - {names[pairs[row][1]]}")
 
@@ -86,7 +102,9 @@ asked = U[row]
 others = np.delete(np.arange(len(pairs)), row)
 lo, hi = (end[others] for end in bounds)
 found = quadsense.interval(U[others], C=asked, bounds=(lo, hi), psd=True)
-print(f"between {np.sqrt(max(found.lower, 0)):.1f} and {np.sqrt(found.upper):.1f} km")
+print(
+    f"between {np.sqrt(max(found.lower, 0)):.1f} and {np.sqrt(found.upper):.1f} km"
+)
 
 # %%
 # *Miss all of them a little.* `slack="max"` finds points whose worst miss is smallest, and proves
@@ -95,21 +113,35 @@ print(f"between {np.sqrt(max(found.lower, 0)):.1f} and {np.sqrt(found.upper):.1f
 
 soft = quadsense.solve(U, bounds=bounds, psd=True, slack="max")
 least, reached = soft.objective_bounds
-print(f"{soft.status}: worst miss {reached:,.0f} km^2, and no points have less than {least:,.0f}")
+print(
+    f"{soft.status}: worst miss {reached:,.0f} km^2, and no points have less than {least:,.0f}"
+)
 
 # %%
 # The picture: the table as a map, its lines as thick as their share in the contradiction.
 
-flat = np.degrees(np.column_stack([longitude * np.cos(np.radians(48.0)), latitude]))
-figure, (left, right) = plt.subplots(1, 2, layout="constrained", figsize=(7.2, 3.6))
+flat = np.degrees(
+    np.column_stack([longitude * np.cos(np.radians(48.0)), latitude])
+)
+figure, (left, right) = plt.subplots(
+    1, 2, layout="constrained", figsize=(7.2, 3.6)
+)
 for share, (i, j) in zip(y, pairs, strict=True):
     color = "#c8553d" if share < 0 else "#1b6ca8"
     left.plot(*flat[[i, j]].T, color="#d0d0d0", lw=0.7, zorder=1)
-    left.plot(*flat[[i, j]].T, color=color, lw=5 * np.sqrt(abs(share)), zorder=2,
-              solid_capstyle="round", alpha=min(1.0, 0.15 + abs(share)))  # fmt: skip
+    left.plot(
+        *flat[[i, j]].T,
+        color=color,
+        lw=5 * np.sqrt(abs(share)),
+        zorder=2,
+        solid_capstyle="round",
+        alpha=min(1.0, 0.15 + abs(share)),
+    )
 left.plot(*flat.T, "o", color="#333333", ms=5, zorder=3)
 for name, place in zip(names, flat, strict=True):
-    left.annotate(name, place, (4, 5), textcoords="offset points", fontsize=9, zorder=4)
+    left.annotate(
+        name, place, (4, 5), textcoords="offset points", fontsize=9, zorder=4
+    )
 left.set_aspect("equal")
 left.margins(0.14)
 left.set_axis_off()

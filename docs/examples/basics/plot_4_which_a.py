@@ -26,7 +26,9 @@ b = np.mean((X @ U.T) ** 2, axis=0)
 # `bounds_from_averages` gives intervals that hold for all of them together with 95% confidence.
 
 bounds = quadsense.bounds_from_averages(b, dof=samples)
-print(f"intervals from {bounds[0][0] / b[0] - 1:+.1%} to {bounds[1][0] / b[0] - 1:+.1%}")
+print(
+    f"intervals from {bounds[0][0] / b[0] - 1:+.1%} to {bounds[1][0] / b[0] - 1:+.1%}"
+)
 
 # %%
 # The same question with every preference. All of these matrices fit, each is certified to be what
@@ -37,7 +39,9 @@ found = {}
 for name in prefer:
     found[name] = quadsense.solve(U, b, bounds=bounds, psd=True, prefer=name)
     error = np.linalg.norm(found[name].A - truth) / np.linalg.norm(truth)
-    print(f"{name:>13}: {found[name].status}, certified: {found[name].optimal}, error {error:.1%}")
+    print(
+        f"{name:>13}: {found[name].status}, certified: {found[name].optimal}, error {error:.1%}"
+    )
 
 # %%
 # (``optimal`` is None for "any", which prefers nothing.) Left to itself, `solve` takes the centre
@@ -58,14 +62,30 @@ shown = [("the truth", truth)] + [(name, found[name].A) for name in prefer]
 for ax, (name, A) in zip(axes.flat, shown, strict=False):
     error = np.linalg.norm(A - truth) / np.linalg.norm(truth)
     picture = ax.imshow(A, vmin=-1.0, vmax=1.0, cmap="RdBu_r")
-    ax.set_title(name if name == "the truth" else f"{name}\n{error:.0%} off", fontsize=9.5)
+    ax.set_title(
+        name if name == "the truth" else f"{name}\n{error:.0%} off",
+        fontsize=9.5,
+    )
     ax.set(xticks=[], yticks=[])
     ax.spines[:].set_visible(False)
 spectrum = axes.flat[-1]
-for name, color in (("truth", "#333333"), ("any", "#c8553d"), ("center", "#1b6ca8")):
-    values = np.linalg.eigvalsh(truth if name == "truth" else found[name].A)[::-1]
-    spectrum.semilogy(np.arange(1, n + 1), values.clip(1e-3), ".-", color=color, ms=4, lw=1.2,
-                      label=name)  # fmt: skip
+for name, color in (
+    ("truth", "#333333"),
+    ("any", "#c8553d"),
+    ("center", "#1b6ca8"),
+):
+    values = np.linalg.eigvalsh(truth if name == "truth" else found[name].A)[
+        ::-1
+    ]
+    spectrum.semilogy(
+        np.arange(1, n + 1),
+        values.clip(1e-3),
+        ".-",
+        color=color,
+        ms=4,
+        lw=1.2,
+        label=name,
+    )
 spectrum.set_title("eigenvalues\n(0 drawn at .001)", fontsize=9.5)
 spectrum.legend(fontsize=8, handlelength=1.2)
 figure.colorbar(picture, ax=axes[:, -1], shrink=0.6, label="entry of A")

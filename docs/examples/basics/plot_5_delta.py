@@ -23,7 +23,9 @@ import quadsense
 
 sigma, m = 0.01, 500
 for count in (20, 500, 100_000):
-    print(f"{count:>7} readings: {quadsense.delta_from_sigma(sigma, count) / sigma:.2f} sigma")
+    print(
+        f"{count:>7} readings: {quadsense.delta_from_sigma(sigma, count) / sigma:.2f} sigma"
+    )
 
 # %%
 # To see what follows, 100 experiments with the same matrix: with each delta, how often is the
@@ -32,14 +34,20 @@ for count in (20, 500, 100_000):
 problem = quadsense.datasets.gaussian(n=8, m=m, seed=1)
 rng = np.random.default_rng(2)
 noise = sigma * rng.standard_normal((100, m))
-worst = np.sort(np.abs(noise).max(axis=1)) / sigma  # delta must be at least this
+worst = (
+    np.sort(np.abs(noise).max(axis=1)) / sigma
+)  # delta must be at least this
 deltas = np.linspace(2.2, 4.8, 27)
 truth_fits = [np.mean(worst <= d) for d in deltas]
 nothing_fits = []
 for d in deltas[deltas < 3.6]:
-    seen = [quadsense.solve(problem.U, problem.b + e, delta=d * sigma, prefer="any")
-            for e in noise[:20]]  # fmt: skip
-    nothing_fits.append(np.mean([str(each.status) == "infeasible" for each in seen]))
+    seen = [
+        quadsense.solve(problem.U, problem.b + e, delta=d * sigma, prefer="any")
+        for e in noise[:20]
+    ]
+    nothing_fits.append(
+        np.mean([str(each.status) == "infeasible" for each in seen])
+    )
 
 # %%
 # Too small a delta is noticed: it ends in INFEASIBLE, with a proof. But there is a range, from 2.5
@@ -50,17 +58,49 @@ chosen = quadsense.delta_from_sigma(sigma, m)
 figure, ax = plt.subplots(layout="constrained", figsize=(7.2, 3.3))
 exact = [math.erf(d / math.sqrt(2.0)) ** m for d in deltas]
 ax.plot(deltas, exact, color="#1b6ca8", label="the truth fits: probability")
-ax.plot(deltas, truth_fits, "o", color="#1b6ca8", mfc="white", label="the truth fits: 100 trials")
-ax.plot(deltas[deltas < 3.6], nothing_fits, "s-", color="#c8553d", ms=3.5,
-        label="nothing fits, proved: 20 trials")  # fmt: skip
+ax.plot(
+    deltas,
+    truth_fits,
+    "o",
+    color="#1b6ca8",
+    mfc="white",
+    label="the truth fits: 100 trials",
+)
+ax.plot(
+    deltas[deltas < 3.6],
+    nothing_fits,
+    "s-",
+    color="#c8553d",
+    ms=3.5,
+    label="nothing fits, proved: 20 trials",
+)
 ax.axvline(3.0, color="#6b6b6b", lw=1.0, ls=":")
-ax.annotate("three sigma", (3.0, 0.62), (-4, 0), textcoords="offset points", rotation=90,
-            ha="right", va="center", color="#6b6b6b", fontsize=9)  # fmt: skip
+ax.annotate(
+    "three sigma",
+    (3.0, 0.62),
+    (-4, 0),
+    textcoords="offset points",
+    rotation=90,
+    ha="right",
+    va="center",
+    color="#6b6b6b",
+    fontsize=9,
+)
 ax.axvline(chosen / sigma, color="#1b6ca8", lw=1.0, ls="--")
-ax.annotate("delta_from_sigma(sigma, 500)", (chosen / sigma, 0.3), (-4, 0), rotation=90,
-            textcoords="offset points", ha="right", va="center", color="#1b6ca8",
-            fontsize=9)  # fmt: skip
-ax.set(xlabel="delta / sigma", ylabel="share of experiments", ylim=(-0.03, 1.05))
+ax.annotate(
+    "delta_from_sigma(sigma, 500)",
+    (chosen / sigma, 0.3),
+    (-4, 0),
+    rotation=90,
+    textcoords="offset points",
+    ha="right",
+    va="center",
+    color="#1b6ca8",
+    fontsize=9,
+)
+ax.set(
+    xlabel="delta / sigma", ylabel="share of experiments", ylim=(-0.03, 1.05)
+)
 ax.legend(loc="center right")
 plt.show()
 
@@ -73,7 +113,9 @@ plt.show()
 b = problem.b + noise[0]
 s = quadsense.estimate_sigma(problem.U, b)
 print(f"sigma = {s.sigma:.5f} (truly {sigma}), {s.dof} degrees of freedom")
-result = quadsense.solve(problem.U, b, delta=quadsense.delta_from_sigma(s.sigma, m, dof=s.dof))
+result = quadsense.solve(
+    problem.U, b, delta=quadsense.delta_from_sigma(s.sigma, m, dof=s.dof)
+)
 print(result.status)
 
 # %%

@@ -57,12 +57,18 @@ i, j = np.triu_indices(n)
 sizes = np.array([60, 125, 250, 500, 1000, 2000, 4000])
 certified, usual = [], []
 for count in sizes:
-    certified.append(quadsense.interval(U[:count], b[:count], (0, 1), delta=0.5))
+    certified.append(
+        quadsense.interval(U[:count], b[:count], (0, 1), delta=0.5)
+    )
     design = U[:count, i] * U[:count, j] * np.where(i == j, 1.0, 2.0)
     inverse = np.linalg.inv(design.T @ design)
     entries = inverse @ design.T @ b[:count]
-    spread = np.sqrt(np.sum((design @ entries - b[:count]) ** 2) / (count - len(entries)))
-    error = 1.96 * spread * np.sqrt(np.diag(inverse))[1]  # entry (0, 1) is the second
+    spread = np.sqrt(
+        np.sum((design @ entries - b[:count]) ** 2) / (count - len(entries))
+    )
+    error = (
+        1.96 * spread * np.sqrt(np.diag(inverse))[1]
+    )  # entry (0, 1) is the second
     usual.append((entries[1] - error, entries[1] + error))
 usual = np.array(usual)
 
@@ -80,25 +86,58 @@ held = quadsense.interval(U[few], b[few], diagonal, delta=0.5, psd=True)
 print(f"15 readings of 21 unknowns: A[0, 0] in {free[0]}")
 print(f"and with psd=True:          A[0, 0] in {held[0]}")
 
-print(f"least squares, 95%, with 4000: [{usual[-1, 0]:.4f}, {usual[-1, 1]:.4f}]")
-print(f"certified:                     [{certified[-1].lower:.4f}, {certified[-1].upper:.4f}]")
+print(
+    f"least squares, 95%, with 4000: [{usual[-1, 0]:.4f}, {usual[-1, 1]:.4f}]"
+)
+print(
+    f"certified:                     [{certified[-1].lower:.4f}, {certified[-1].upper:.4f}]"
+)
 
 figure, (left, right) = plt.subplots(
     1, 2, layout="constrained", figsize=(7.2, 3.3), width_ratios=(1.5, 1)
 )
 widths = np.array([each.width for each in certified])
-left.loglog(sizes, usual[:, 1] - usual[:, 0], "o-", color="#c8553d", label="least squares, 95%")
-left.loglog(sizes, widths, "o-", color="#1b6ca8", label="certified, all that fits")
-left.loglog(sizes, widths[-1] * sizes[-1] / sizes, ":", color="#6b6b6b", lw=1.2, label="1/m")
+left.loglog(
+    sizes,
+    usual[:, 1] - usual[:, 0],
+    "o-",
+    color="#c8553d",
+    label="least squares, 95%",
+)
+left.loglog(
+    sizes, widths, "o-", color="#1b6ca8", label="certified, all that fits"
+)
+left.loglog(
+    sizes,
+    widths[-1] * sizes[-1] / sizes,
+    ":",
+    color="#6b6b6b",
+    lw=1.2,
+    label="1/m",
+)
 left.set_xticks(sizes, sizes)
 left.minorticks_off()
 left.set(xlabel="readings", ylabel="width of the range of A[0, 1]")
 left.set_title("Rounded readings: each cuts something off")
 left.legend()
 places = np.arange(n)
-right.vlines(places, [each.lower for each in held], [each.upper for each in held],
-             color="#1b6ca8", lw=5, label="with psd=True, certified")  # fmt: skip
-right.plot(places, np.diag(A_true), "_", color="#333333", ms=14, mew=2, label="the truth")
+right.vlines(
+    places,
+    [each.lower for each in held],
+    [each.upper for each in held],
+    color="#1b6ca8",
+    lw=5,
+    label="with psd=True, certified",
+)
+right.plot(
+    places,
+    np.diag(A_true),
+    "_",
+    color="#333333",
+    ms=14,
+    mew=2,
+    label="the truth",
+)
 right.set_xticks(places, [f"{k},{k}" for k in places])
 right.set(xlabel="entry", title="15 readings of 21 unknowns")
 right.set_ylim(-0.3, 4.6)

@@ -27,12 +27,16 @@ paper = quadsense.solve(U, b, delta=delta, method="gd", schedule="paper")
 quick = quadsense.solve(U, b, delta=delta, method="gd")
 exact = quadsense.solve(U, b, delta=delta, prefer="any")
 
-radius = np.max(np.abs(np.max(b) - b))  # the paper starts at the largest reading times I
+radius = np.max(
+    np.abs(np.max(b) - b)
+)  # the paper starts at the largest reading times I
 promised = theory.schedule(m=100, radius=float(radius), delta=delta)
 print(f"the lemmas allow {promised.iterations:,} steps ({promised.lemma})")
 print(f"gd, schedule='paper':        {paper.n_iter:>6,} steps, {paper.status}")
 print(f"gd, schedule='continuation': {quick.n_iter:>6,} steps, {quick.status}")
-print(f"{exact.plan['method']}:                 {exact.n_iter:>6,} step, {exact.status}")
+print(
+    f"{exact.plan['method']}:                 {exact.n_iter:>6,} step, {exact.status}"
+)
 
 # %%
 # With orthonormal rows no iteration is needed at all (erratum 7 in :doc:`/theory`): what the
@@ -44,10 +48,22 @@ print(f"{exact.plan['method']}:                 {exact.n_iter:>6,} step, {exact.
 # single runs scatter about it.
 
 runs = [
-    quadsense.solve(U, b, delta=delta, method="sgd", schedule="paper", batch_size=25, rng=seed)
+    quadsense.solve(
+        U,
+        b,
+        delta=delta,
+        method="sgd",
+        schedule="paper",
+        batch_size=25,
+        rng=seed,
+    )
     for seed in range(5)
 ]
-print("sgd, batches of 25:", ", ".join(f"{each.n_iter:,}" for each in runs), "steps")
+print(
+    "sgd, batches of 25:",
+    ", ".join(f"{each.n_iter:,}" for each in runs),
+    "steps",
+)
 
 # %%
 # Algorithm 3: a spectral guarantee
@@ -58,7 +74,9 @@ print("sgd, batches of 25:", ", ".join(f"{each.n_iter:,}" for each in runs), "st
 truth = quadsense.datasets.orthonormal(n=40, m=40, condition=3.0, seed=1).A_star
 oracle = quadsense.SpectralOracle(truth)
 start = 1.5 * np.eye(40)
-spectral = quadsense.solve_spectral(oracle, start, accuracy=0.1, schedule="paper")
+spectral = quadsense.solve_spectral(
+    oracle, start, accuracy=0.1, schedule="paper"
+)
 print(spectral.message)
 
 
@@ -74,16 +92,24 @@ def promise(result, m):
     steps = np.linspace(0.0, past.iteration[-1], 200)
     lam, step = float(past.lam[0]), float(past.step[0])
     first = float(past.log_potential[0])
-    return steps, theory.potential_bound(steps, log_potential=first, m=m, lam=lam, step=step)
+    return steps, theory.potential_bound(
+        steps, log_potential=first, m=m, lam=lam, step=step
+    )
 
 
 figure, axes = plt.subplots(1, 3, layout="constrained", figsize=(7.4, 3.1))
 titles = ("1: descent", "2 and 4: stochastic descent", "3: with an oracle")
-for ax, group, m, title in zip(axes, ([paper], runs, [spectral]), (100, 100, 40), titles,
-                               strict=True):  # fmt: skip
+for ax, group, m, title in zip(
+    axes, ([paper], runs, [spectral]), (100, 100, 40), titles, strict=True
+):
     for each in group:
-        ax.plot(each.history.iteration / 1e3, each.history.log_potential, color="#1b6ca8",
-                lw=1.6 if len(group) == 1 else 0.9, label="log potential")  # fmt: skip
+        ax.plot(
+            each.history.iteration / 1e3,
+            each.history.log_potential,
+            color="#1b6ca8",
+            lw=1.6 if len(group) == 1 else 0.9,
+            label="log potential",
+        )
     longest = max(group, key=lambda each: each.n_iter)
     steps, bound = promise(longest, m)
     name = "bound" if len(group) == 1 else "bound, in expectation"
@@ -108,11 +134,20 @@ for each, name, color in (
     (runs[0], "sgd, the paper's schedule", "#8a63a8"),
     (quick, "gd, continuation", "#2e8b57"),
 ):
-    ax.plot(np.maximum(each.history.iteration, 0.7), each.history.max_ratio, ".-", ms=3, lw=1.4,
-            color=color, label=f"{name}: {each.n_iter:,} steps")  # fmt: skip
+    ax.plot(
+        np.maximum(each.history.iteration, 0.7),
+        each.history.max_ratio,
+        ".-",
+        ms=3,
+        lw=1.4,
+        color=color,
+        label=f"{name}: {each.n_iter:,} steps",
+    )
 ax.axhline(1.0, color="#333333", lw=0.9, ls="--")
 ax.annotate("delta", (50.0, 0.97), va="top", fontsize=9)
-ax.set(xscale="log", yscale="log", xlabel="step", ylabel="worst residual / delta")
+ax.set(
+    xscale="log", yscale="log", xlabel="step", ylabel="worst residual / delta"
+)
 ax.set_yticks([1, 2, 3, 5], ["1", "2", "3", "5"])
 ax.minorticks_off()
 ax.set_ylim(0.8, 7.0)

@@ -25,10 +25,13 @@ import quadsense
 rng = np.random.default_rng(4)
 nodes, anchors = 120, 10
 points = rng.random((nodes, 2))
-near = np.array([
-    (i, j) for i, j in itertools.combinations(range(nodes), 2)
-    if np.linalg.norm(points[i] - points[j]) <= 0.25
-])  # fmt: skip
+near = np.array(
+    [
+        (i, j)
+        for i, j in itertools.combinations(range(nodes), 2)
+        if np.linalg.norm(points[i] - points[j]) <= 0.25
+    ]
+)
 true = np.linalg.norm(points[near[:, 0]] - points[near[:, 1]], axis=1)
 heard = true * (1.0 + 0.05 * rng.uniform(-1.0, 1.0, len(near)))
 print(f"{len(near)} distances between {nodes} nodes, {anchors} positions known")
@@ -37,7 +40,9 @@ print(f"{len(near)} distances between {nodes} nodes, {anchors} positions known")
 # Readings are squared distances, with the ends that 5% give; the known positions are readings too,
 # of the anchors' lengths and distances, exact to a millionth.
 
-held = [(a, -1) for a in range(anchors)] + list(itertools.combinations(range(anchors), 2))
+held = [(a, -1) for a in range(anchors)] + list(
+    itertools.combinations(range(anchors), 2)
+)
 U = np.zeros((len(near) + len(held), nodes))
 for row, (i, j) in enumerate([*near, *held]):
     U[row, i] = 1.0
@@ -48,7 +53,9 @@ lo = np.concatenate([(heard / 1.05) ** 2, known - 1e-6])
 hi = np.concatenate([(heard / 0.95) ** 2, known + 1e-6])
 
 began = time.perf_counter()
-result = quadsense.solve(U, np.concatenate([heard**2, known]), bounds=(lo, hi), rank=2, rng=0)
+result = quadsense.solve(
+    U, np.concatenate([heard**2, known]), bounds=(lo, hi), rank=2, rng=0
+)
 seconds = time.perf_counter() - began
 print(result.message)
 
@@ -76,14 +83,18 @@ print(f"off by {off(found):.4f} (root mean square), in {seconds:.2f} s")
 graph = np.zeros((nodes, nodes))
 graph[near[:, 0], near[:, 1]] = heard
 pairs = np.array(list(itertools.combinations(range(anchors), 2)))
-graph[pairs[:, 0], pairs[:, 1]] = np.linalg.norm(points[pairs[:, 0]] - points[pairs[:, 1]], axis=1)
+graph[pairs[:, 0], pairs[:, 1]] = np.linalg.norm(
+    points[pairs[:, 0]] - points[pairs[:, 1]], axis=1
+)
 began = time.perf_counter()
 squares = shortest_path(graph, directed=False) ** 2
 middle = np.eye(nodes) - 1.0 / nodes
 values, vectors = np.linalg.eigh(-0.5 * middle @ squares @ middle)
 scaled = vectors[:, -2:] * np.sqrt(values[-2:])
 to, at = points[:anchors].mean(axis=0), scaled[:anchors].mean(axis=0)
-left, _, right = np.linalg.svd((scaled[:anchors] - at).T @ (points[:anchors] - to))
+left, _, right = np.linalg.svd(
+    (scaled[:anchors] - at).T @ (points[:anchors] - to)
+)
 scaled = (scaled - at) @ (left @ right) + to
 
 
@@ -92,14 +103,18 @@ def misses(free):
     return np.linalg.norm(X[near[:, 0]] - X[near[:, 1]], axis=1) - heard
 
 
-fit = least_squares(misses, scaled[anchors:].ravel(), method="trf", x_scale=0.1, max_nfev=60)
+fit = least_squares(
+    misses, scaled[anchors:].ravel(), method="trf", x_scale=0.1, max_nfev=60
+)
 by_scipy = np.concatenate([points[:anchors], fit.x.reshape(-1, 2)])
 spent = time.perf_counter() - began
 apart = np.linalg.norm(by_scipy[near[:, 0]] - by_scipy[near[:, 1]], axis=1)
 outside = np.sum((apart < heard / 1.05) | (apart > heard / 0.95))
 print(f"shortest paths alone: off by {off(scaled):.4f}")
 print(f"then least squares:   off by {off(by_scipy):.4f}, in {spent:.2f} s;")
-print(f"                      {outside} of {len(near)} distances are more than 5% wrong")
+print(
+    f"                      {outside} of {len(near)} distances are more than 5% wrong"
+)
 
 # %%
 # Both find the network. What is added: *every* distance is within its 5%, so that nothing remains
@@ -115,10 +130,16 @@ cheated = int(np.argmin(np.abs(true - 0.15)))
 wrong = heard.copy()
 wrong[cheated] *= 1.6
 lo[: len(near)], hi[: len(near)] = (wrong / 1.05) ** 2, (wrong / 0.95) ** 2
-verdict = quadsense.solve(U, bounds=(lo, hi), psd=True, prefer="any", time_limit=20.0)
-print(verdict.status, "- rows", verdict.suspects[:6], "- and it was row", cheated)
+verdict = quadsense.solve(
+    U, bounds=(lo, hi), psd=True, prefer="any", time_limit=20.0
+)
+print(
+    verdict.status, "- rows", verdict.suspects[:6], "- and it was row", cheated
+)
 
-figure, (one, two) = plt.subplots(1, 2, layout="constrained", figsize=(7.2, 3.7))
+figure, (one, two) = plt.subplots(
+    1, 2, layout="constrained", figsize=(7.2, 3.7)
+)
 for ax, places, title in (
     (one, scaled, f"shortest paths: off by {off(scaled):.3f}"),
     (two, found, f"quadsense, rank=2: off by {off(found):.4f}"),
@@ -135,9 +156,16 @@ for ax, places, title in (
 if verdict.suspects.size:
     row = verdict.suspects[0]
     two.plot(*points[near[row]].T, color="#d39c2f", lw=2.4, zorder=5)
-    two.annotate("named first", points[near[row]].mean(axis=0), (-62, 16),
-                 textcoords="offset points", fontsize=9, color="#8a6414", zorder=6,
-                 arrowprops={"arrowstyle": "-", "color": "#8a6414"})  # fmt: skip
+    two.annotate(
+        "named first",
+        points[near[row]].mean(axis=0),
+        (-62, 16),
+        textcoords="offset points",
+        fontsize=9,
+        color="#8a6414",
+        zorder=6,
+        arrowprops={"arrowstyle": "-", "color": "#8a6414"},
+    )
 plt.show()
 
 # %%

@@ -28,7 +28,11 @@ def pairs_of(X, y, count, rng):
     i = rng.integers(0, len(X), count)
     j = (i + rng.integers(1, len(X), count)) % len(X)
     same = y[i] == y[j]
-    return X[i] - X[j], np.where(same, -np.inf, 2.0), np.where(same, 1.0, np.inf)
+    return (
+        X[i] - X[j],
+        np.where(same, -np.inf, 2.0),
+        np.where(same, 1.0, np.inf),
+    )
 
 
 def learned(X, y, rng, count=1500):
@@ -44,7 +48,9 @@ X, y = load_wine(return_X_y=True)
 rng = np.random.default_rng(0)
 scores = {"Euclidean": [], "learned": []}
 spent = 0.0
-for train, test in StratifiedKFold(10, shuffle=True, random_state=0).split(X, y):
+for train, test in StratifiedKFold(10, shuffle=True, random_state=0).split(
+    X, y
+):
     scaler = MinMaxScaler().fit(X[train])
     inside, outside = scaler.transform(X[train]), scaler.transform(X[test])
     began = time.perf_counter()
@@ -55,7 +61,9 @@ for train, test in StratifiedKFold(10, shuffle=True, random_state=0).split(X, y)
         values, vectors = np.linalg.eigh(result.A)
         factor = vectors * np.sqrt(values.clip(0.0))
     neighbours = KNeighborsClassifier(3)
-    scores["Euclidean"].append(neighbours.fit(inside, y[train]).score(outside, y[test]))
+    scores["Euclidean"].append(
+        neighbours.fit(inside, y[train]).score(outside, y[test])
+    )
     neighbours.fit(inside @ factor, y[train])
     scores["learned"].append(neighbours.score(outside @ factor, y[test]))
 for name, each in scores.items():
@@ -67,7 +75,9 @@ print(f"learning took {spent / 10:.2f} s a fold")
 # the lower bound, so what is still missed is in the pairs, and not in the algorithm.
 
 low, high = result.objective_bounds
-print(f"{result.status}: the least sum of squared misses is between {low:.6g} and {high:.6g}")
+print(
+    f"{result.status}: the least sum of squared misses is between {low:.6g} and {high:.6g}"
+)
 
 # %%
 # What it sees: the wines in the two directions that the metric weighs most, beside those in which
@@ -82,7 +92,10 @@ varied = PCA(2).fit_transform(scaled)
 figure, (left, middle, right) = plt.subplots(
     1, 3, layout="constrained", figsize=(7.4, 2.9), width_ratios=(1, 1, 1.1)
 )
-views = (left, varied, "as they vary"), (middle, seen, "as the metric sees them")
+views = (
+    (left, varied, "as they vary"),
+    (middle, seen, "as the metric sees them"),
+)
 for ax, places, title in views:
     for kind, color in enumerate(("#1b6ca8", "#c8553d", "#d39c2f")):
         ax.plot(*places[y == kind].T, "o", ms=3.2, color=color, alpha=0.85)
@@ -92,8 +105,12 @@ U, lo, hi = pairs_of(scaled, y, 4000, np.random.default_rng(9))
 distance = result.matrix.quadratic(U)
 same = np.isfinite(hi)
 bins = np.linspace(0.0, 5.0, 40)
-right.hist(distance[same], bins=bins, color="#1b6ca8", alpha=0.75, label="same grower")
-right.hist(distance[~same], bins=bins, color="#9a9a9a", alpha=0.6, label="others")
+right.hist(
+    distance[same], bins=bins, color="#1b6ca8", alpha=0.75, label="same grower"
+)
+right.hist(
+    distance[~same], bins=bins, color="#9a9a9a", alpha=0.6, label="others"
+)
 right.axvline(1.0, color="#1b6ca8", lw=1.2, ls="--")
 right.axvline(2.0, color="#333333", lw=1.2, ls="--")
 right.set(xlabel="squared distance", yticks=[], title="4000 fresh pairs")

@@ -21,7 +21,9 @@ import quadsense
 
 side = 32
 photo = load_sample_image("flower.jpg")[40:424, 200:584] / 255.0
-blocks = photo.reshape(side, 384 // side, side, 384 // side, 3).mean(axis=(1, 3))
+blocks = photo.reshape(side, 384 // side, side, 384 // side, 3).mean(
+    axis=(1, 3)
+)
 grey = blocks.mean(axis=2)
 x = (0.15 + grey) * np.exp(1.5j * (blocks[..., 0] - blocks[..., 2]))
 x = x.ravel()
@@ -70,7 +72,9 @@ print(f"error {error(image):.4f} in {seconds:.1f} s")
 # amplitudes in, transform back, average over the masks, repeat, from a random start.
 
 amplitude = np.sqrt(b.clip(0.0)).reshape(4, side, side)
-guess = rng.standard_normal((side, side)) + 1j * rng.standard_normal((side, side))
+guess = rng.standard_normal((side, side)) + 1j * rng.standard_normal(
+    (side, side)
+)
 began, sweeps = time.perf_counter(), 1500
 for _ in range(sweeps):
     field = np.fft.fft2(masks * guess, norm="ortho")
@@ -78,9 +82,13 @@ for _ in range(sweeps):
     guess = np.mean(masks.conj() * np.fft.ifft2(field, norm="ortho"), axis=0)
 classic = guess.ravel()
 spent = time.perf_counter() - began
-print(f"alternating projections, {sweeps} sweeps in {spent:.1f} s: error {error(classic):.4f}")
+print(
+    f"alternating projections, {sweeps} sweeps in {spent:.1f} s: error {error(classic):.4f}"
+)
 readings = np.abs(U @ classic) ** 2
-print(f"intensities beyond the detector's error: {np.mean(np.abs(readings - b) > delta):.0%}")
+print(
+    f"intensities beyond the detector's error: {np.mean(np.abs(readings - b) > delta):.0%}"
+)
 
 # %%
 # It has come to rest at a point where the amplitudes disagree, as it does from other starts too;
@@ -94,14 +102,22 @@ print(f"intensities beyond the detector's error: {np.mean(np.abs(readings - b) >
 figure, axes = plt.subplots(2, 4, layout="constrained", figsize=(7.4, 3.9))
 intensity = b.reshape(4, side, side)[0]
 shown = [
-    ("the object", x), ("alternating projections", aligned(classic)), ("quadsense", aligned(image))
-]  # fmt: skip
+    ("the object", x),
+    ("alternating projections", aligned(classic)),
+    ("quadsense", aligned(image)),
+]
 for column, (name, values) in enumerate(shown):
     values = values.reshape(side, side)
-    title = name if column == 0 else f"{name}\nerror {error(values.ravel()):.2g}"
-    axes[0, column].imshow(np.abs(values), cmap="gray", vmin=0.0, vmax=np.abs(x).max())
+    title = (
+        name if column == 0 else f"{name}\nerror {error(values.ravel()):.2g}"
+    )
+    axes[0, column].imshow(
+        np.abs(values), cmap="gray", vmin=0.0, vmax=np.abs(x).max()
+    )
     axes[0, column].set_title(title, fontsize=9)
-    axes[1, column].imshow(np.angle(values), cmap="twilight_shifted", vmin=-2.0, vmax=2.0)
+    axes[1, column].imshow(
+        np.angle(values), cmap="twilight_shifted", vmin=-2.0, vmax=2.0
+    )
 axes[0, 0].set_ylabel("amplitude")
 axes[1, 0].set_ylabel("phase")
 axes[0, 3].imshow(np.log10(intensity.clip(delta)), cmap="magma")

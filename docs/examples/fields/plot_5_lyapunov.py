@@ -24,7 +24,9 @@ D = 0.15 * K + 0.05 * np.eye(3)
 rate = np.block([[np.zeros((3, 3)), np.eye(3)], [-K, -D]])
 step = 0.1
 F = expm(step * rate)
-Q = step * np.block([[np.zeros((3, 3)), np.zeros((3, 3))], [np.zeros((3, 3)), D]])
+Q = step * np.block(
+    [[np.zeros((3, 3)), np.zeros((3, 3))], [np.zeros((3, 3)), D]]
+)
 Q[:3, :3] = 1e-3 * np.eye(3)  # friction at the supports
 P_true = solve_discrete_lyapunov(F.T, Q)
 
@@ -60,7 +62,9 @@ pushes = list(vectors.T)
 found = result.interval(pushes)
 for value, each, v in zip(values, found, pushes, strict=True):
     true = v @ P_true @ v
-    print(f"guess {value:6.3f}, certainly {each.lower:6.3f} to {each.upper:6.3f}, truly {true:.3f}")
+    print(
+        f"guess {value:6.3f}, certainly {each.lower:6.3f} to {each.upper:6.3f}, truly {true:.3f}"
+    )
 
 # %%
 # That is for six directions. For *all* of them: in the basis of these vectors, every entry of P has
@@ -83,7 +87,9 @@ def worst_push(result):
 
 truly = np.linalg.eigvalsh(P_true)[-1]
 bound = worst_push(result)
-print(f"the worst push brings in {values[-1]:.3f} by the guess, at most {bound:.3f} for certain,")
+print(
+    f"the worst push brings in {values[-1]:.3f} by the guess, at most {bound:.3f} for certain,"
+)
 print(f"and truly {truly:.3f}")
 
 # %%
@@ -101,17 +107,39 @@ for count in counts:
     certain.append(worst_push(each))
     guesses.append(np.linalg.eigvalsh(each.A)[-1])
 
-figure, (left, right) = plt.subplots(1, 2, layout="constrained", figsize=(7.2, 3.3))
+figure, (left, right) = plt.subplots(
+    1, 2, layout="constrained", figsize=(7.2, 3.3)
+)
 place = np.arange(1, n + 1)
-left.vlines(place, [each.lower for each in found], [each.upper for each in found],
-            color="#1b6ca8", lw=6, alpha=0.45, label="certified")  # fmt: skip
+left.vlines(
+    place,
+    [each.lower for each in found],
+    [each.upper for each in found],
+    color="#1b6ca8",
+    lw=6,
+    alpha=0.45,
+    label="certified",
+)
 left.plot(place, values, "_", color="#1b6ca8", ms=14, mew=2, label="guess")
-left.plot(place, [v @ P_true @ v for v in pushes], ".", color="#333333", ms=6, label="truth")
-left.set(xlabel="direction of the push", ylabel="energy of a unit push", xticks=place)
+left.plot(
+    place,
+    [v @ P_true @ v for v in pushes],
+    ".",
+    color="#333333",
+    ms=6,
+    label="truth",
+)
+left.set(
+    xlabel="direction of the push", ylabel="energy of a unit push", xticks=place
+)
 left.set_title("40 ring-downs, a meter of 3%")
 left.legend(loc="upper left")
-right.semilogx(counts, certain, "o-", color="#1b6ca8", label="no push brings in more")
-right.semilogx(counts, guesses, "_", color="#c8553d", ms=12, mew=2, label="guess")
+right.semilogx(
+    counts, certain, "o-", color="#1b6ca8", label="no push brings in more"
+)
+right.semilogx(
+    counts, guesses, "_", color="#c8553d", ms=12, mew=2, label="guess"
+)
 right.axhline(truly, color="#333333", lw=1.0, label="truth")
 right.set_xticks(counts, counts)
 right.minorticks_off()

@@ -21,7 +21,9 @@ n, m, samples = 16, 200, 20_000
 
 
 def steering(degrees):
-    return np.exp(1j * np.pi * np.outer(np.sin(np.radians(degrees)), np.arange(n))) / np.sqrt(n)
+    return np.exp(
+        1j * np.pi * np.outer(np.sin(np.radians(degrees)), np.arange(n))
+    ) / np.sqrt(n)
 
 
 angles, powers = np.array([-36.0, 9.0, 45.0]), np.array([40.0, 25.0, 8.0])
@@ -31,10 +33,14 @@ truth = np.eye(n) + (S.T * powers) @ S.conj()
 # %%
 # Each sketch is the mean power of 20,000 samples of its own, along a random direction.
 
-U = (rng.standard_normal((m, n)) + 1j * rng.standard_normal((m, n))) / np.sqrt(2 * n)
+U = (rng.standard_normal((m, n)) + 1j * rng.standard_normal((m, n))) / np.sqrt(
+    2 * n
+)
 power = np.einsum("ij,jk,ik->i", U.conj(), truth, U).real
 b = power * rng.chisquare(2 * samples, m) / (2 * samples)
-bounds = quadsense.bounds_from_averages(b, dof=2 * samples)  # complex samples count twice
+bounds = quadsense.bounds_from_averages(
+    b, dof=2 * samples
+)  # complex samples count twice
 
 result = quadsense.solve(U, b, bounds=bounds, psd=True)
 print(result.message)
@@ -71,21 +77,40 @@ def spectrum(A):
     return np.einsum("ij,jk,ik->i", V.conj(), A, V).real
 
 
-inside = np.all((band[:, 0] <= spectrum(truth)) & (spectrum(truth) <= band[:, 1]))
+inside = np.all(
+    (band[:, 0] <= spectrum(truth)) & (spectrum(truth) <= band[:, 1])
+)
 print("the true spectrum is within the band:", inside)
 at = int(np.argmin(np.abs(grid - 45.0)))
-print(f"power at 45 degrees: between {band[at, 0]:.1f} and {band[at, 1]:.1f}; noise alone has 1")
+print(
+    f"power at 45 degrees: between {band[at, 0]:.1f} and {band[at, 1]:.1f}; noise alone has 1"
+)
 
 figure, ax = plt.subplots(layout="constrained", figsize=(7.2, 3.6))
-ax.fill_between(grid, *band.T, color="#1b6ca8", alpha=0.2, lw=0, label="all that fits, certified")
+ax.fill_between(
+    grid,
+    *band.T,
+    color="#1b6ca8",
+    alpha=0.2,
+    lw=0,
+    label="all that fits, certified",
+)
 ax.plot(grid, spectrum(truth), color="#333333", lw=1.4, label="truth")
 ax.plot(grid, spectrum(result.A), color="#1b6ca8", lw=1.6, label="quadsense")
-ax.plot(grid, spectrum(cut).clip(0.05), color="#c8553d", lw=1.3, ls="--",
-        label="least squares, cut off")  # fmt: skip
+ax.plot(
+    grid,
+    spectrum(cut).clip(0.05),
+    color="#c8553d",
+    lw=1.3,
+    ls="--",
+    label="least squares, cut off",
+)
 for angle in angles:
     ax.axvline(angle, color="#9a9a9a", lw=0.8, ls=":")
 ax.axhline(1.0, color="#9a9a9a", lw=0.8)
 ax.annotate("noise", (59.0, 1.08), ha="right", fontsize=9, color="#6b6b6b")
-ax.set(yscale="log", xlabel="angle in degrees", ylabel="power", ylim=(0.08, 120.0))
+ax.set(
+    yscale="log", xlabel="angle in degrees", ylabel="power", ylim=(0.08, 120.0)
+)
 ax.legend(ncols=2, loc="lower center", fontsize=8.5)
 plt.show()

@@ -13,6 +13,7 @@ from quadsense.cli.demo import demo
 from quadsense.cli.generate import generate
 from quadsense.cli.inspect import inspect
 from quadsense.cli.interval import interval
+from quadsense.cli.report import report
 from quadsense.cli.solve import solve
 from quadsense.cli.verify import verify
 
@@ -51,8 +52,9 @@ def cli() -> None:
       quadsense inspect data.npz
       quadsense solve data.npz --delta 0.01 -o result.npz
       quadsense verify data.npz result.npz
+      quadsense report data.npz result.npz -o report.html
     """
 
 
-for command in (completion, demo, generate, inspect, interval, solve, verify):
+for command in (completion, demo, generate, inspect, interval, report, solve, verify):
     cli.add_command(command)

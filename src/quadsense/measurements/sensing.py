@@ -7,10 +7,9 @@ way in and out: ``K`` is the same, and ``conj(F*(y))`` of the given rows is ``F*
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -177,9 +176,15 @@ class Sensing:
 
     # --- other views of the same rows --------------------------------------------------------
 
+    def _copied(self) -> Self:
+        """The same, for a change: what `copy.copy` makes, in a third of the time."""
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        return other
+
     def weighed(self, scales: Array) -> Sensing:
         """Rows times scales, of shape (m,), nothing copied."""
-        other = copy.copy(self)
+        other = self._copied()
         other.__dict__.pop("single", None)
         other.factors = scales if self.factors is None else self.factors * scales
         other.squares = self.squares * scales * scales
@@ -199,7 +204,7 @@ class Sensing:
             return Sensing(OnNumpy(self.kind), self.conjugate, to_numpy(self.inverse))
         if self.factors is None or not self.has_unit_norm:
             return self
-        other = copy.copy(self)
+        other = self._copied()
         other.factors = None
         return other
 

@@ -68,13 +68,18 @@ def _even(low: float, high: float, most: int) -> list[tuple[float, str]]:
     size = 10.0 ** math.floor(math.log10(rough))
     step = next((k * size for k in (1, 2, 5, 10) if k * size >= rough * (1.0 - 1e-9)), rough)
     if step == 0.0 or abs(low / step) > 1e12 or abs(high / step) > 1e12:
-        return [(low, _label(low)), (high, _label(high))]
+        middle = low / 2 + high / 2
+        return [(middle, _label(middle))]  # no digits tell one end from the other
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
     decimals = max(0, -math.floor(math.log10(step) + 1e-9))
     largest = max(abs(low), abs(high))
     plain = decimals <= 4 and largest < 1e5
+    digits = 1 + math.ceil(math.log10(largest / step))
     return [
-        (k * step, f"{k * step:,.{decimals}f}".replace("-", "−") if plain else _label(k * step))
+        (
+            k * step,
+            f"{k * step:,.{decimals}f}".replace("-", "−") if plain else _label(k * step, digits),
+        )
         for k in range(first, last + 1)
     ]
 
@@ -92,18 +97,18 @@ def _decades(low: float, high: float, most: int) -> list[float]:
     return found or [low]
 
 
-def _label(value: float) -> str:
+def _label(value: float, digits: int = 3) -> str:
     """A tick's label: powers of ten as such, where they are far from one."""
     if value == 0.0:
         return "0"
     size = abs(value)
     if 1e-3 <= size < 1e5:
-        text = f"{value:,.6g}" if size < 1e4 else f"{value:,.0f}"
+        text = f"{value:,.{max(digits, 6)}g}"
         return text.replace("-", "−")
     exponent = math.floor(math.log10(size) + 1e-9)
-    part = float(f"{value / 10.0**exponent:.3g}")
+    part = float(f"{value / 10.0**exponent:.{digits}g}")
     sign = "−" if value < 0 else ""
-    times = "" if abs(part) == 1.0 else f"{abs(part):g}·"
+    times = "" if abs(part) == 1.0 else f"{abs(part):.{digits}g}·"
     return f"{sign}{times}10{superscript(exponent)}"
 
 

@@ -281,19 +281,18 @@ def labelled(intervals: Any, labels: Any = None) -> dict[str, Interval]:
         By default what was asked for, where that has a short name.
     """
     if isinstance(intervals, Mapping):
-        found = [(str(name), each) for name, each in intervals.items()]
+        every, labels = list(intervals.values()), list(intervals)
     else:
-        each_of = [intervals] if isinstance(intervals, Interval) else list(intervals)
-        names = [name_of(each) for each in each_of] if labels is None else [str(x) for x in labels]
-        if len(names) != len(each_of):
-            raise ValueError(f"{len(each_of)} intervals need as many labels, got {len(names)}")
-        found = list(zip(names, each_of, strict=True))
-    named: dict[str, Interval] = {}
-    for name, each in found:
+        every = [intervals] if isinstance(intervals, Interval) else list(intervals)
+    for each in every:
         if not isinstance(each, Interval):
             raise ValueError(f"intervals must be of quadsense.interval, got {each!r}")
-        count = 2
-        unique = name
+    names = [name_of(each) for each in every] if labels is None else [str(x) for x in labels]
+    if len(names) != len(every):
+        raise ValueError(f"{len(every)} intervals need as many labels, got {len(names)}")
+    named: dict[str, Interval] = {}
+    for name, each in zip(names, every, strict=True):
+        unique, count = name, 2
         while unique in named:
             unique, count = f"{name} ({count})", count + 1
         named[unique] = each

@@ -112,16 +112,16 @@ def gauss_newton_step(
         asks for a step.
     """
     Y = point.Y
-    active = point.excess != 0.0
-    if not active.any():
+    asking = np.count_nonzero(point.excess)
+    if not asking:
         return np.zeros_like(Y)
-    everything = bool(active.all())
+    everything = asking == point.excess.size
     kept = problem.uneven and penalty is None and not everything
-    index = None if everything or kept else np.flatnonzero(active)
+    index = None if everything or kept else np.flatnonzero(point.excess)
     J, P = jacobian(problem, point, index, single)
     if kept:
         # Rows that are well where they are resist as the damping says: else a step throws them out.
-        resist = np.sqrt(np.where(active, 1.0, min(damping, 1.0)))
+        resist = np.sqrt(np.where(point.excess != 0.0, 1.0, min(damping, 1.0)))
         J, P = _rows_times(resist, J), None
     H = J.T @ J
     if P is not None:
@@ -134,7 +134,8 @@ def gauss_newton_step(
         diagonal = np.asarray(H.diagonal(), dtype=np.float64)
         shifts = damping * np.maximum(diagonal, _LEAST_SCALE * float(diagonal.max()))
     else:
-        shifts = np.repeat(damping * np.maximum(scales, floor * float(scales.mean())), count)
+        least = floor * float(scales.sum()) / len(scales)
+        shifts = np.repeat(damping * np.maximum(scales, least), count)
     slope = point.gradient
     if penalty is not None:
         shifts += np.repeat(penalty, count)

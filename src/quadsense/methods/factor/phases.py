@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -49,16 +50,19 @@ def settles(problem: Program, state: FactoredState) -> bool:
     return problem.chooses and state.phase is Phase.SQUARES and last
 
 
-def noted(problem: Program, state: FactoredState) -> FactoredState:
-    """Keep the point as the best if it is one of the asked rank; finish if it fits."""
-    point = state.point
-    if len(point.Y) > state.rank or not point.ratio < state.max_ratio:
-        return state
-    met = point.ratio <= state.goal and problem.target
-    if met and problem.chooses and state.phase is Phase.SQUARES:
-        met = False  # it fits, but a better one may be ahead
-    phase = Phase.MET if met else state.phase
-    return replace(state, best=point.Y, max_ratio=point.ratio, phase=phase)
+def noted(problem: Program, state: FactoredState, **changes: Any) -> FactoredState:
+    """Return the state with these changes, none of which is a phase or a rank.
+
+    Its point becomes the best if it is one of the asked rank, and ends the fit if it fits.
+    """
+    point = changes.get("point", state.point)
+    if len(point.Y) <= state.rank and point.ratio < state.max_ratio:
+        changes |= {"best": point.Y, "max_ratio": point.ratio}
+        # Where a choice is to be made, a better one may be ahead.
+        ahead = problem.chooses and state.phase is Phase.SQUARES
+        if point.ratio <= state.goal and problem.target and not ahead:
+            changes["phase"] = Phase.MET
+    return replace(state, **changes) if changes else state
 
 
 def next_phase(problem: Program, state: FactoredState) -> FactoredState:
@@ -77,7 +81,7 @@ def next_phase(problem: Program, state: FactoredState) -> FactoredState:
         point = settled(weighed, point)
     else:
         point = corrected(weighed, point, state.theta)
-    state = noted(problem, replace(state, point=point))
+    state = noted(problem, state, point=point)
     if state.finished:
         return state
     if squares and point.value < state.least:
@@ -168,7 +172,8 @@ def begin(
     if phase is Phase.HINGE:  # aim inside what rounding leaves of the tolerances
         theta = _HINGE[stage] * max(state.goal - rounding_share(problem, Y), 0.0)
     state = replace(state, phase=phase, level=level)
-    state = replace(
+    return noted(
+        problem,
         state,
         theta=theta,
         point=evaluate(level_of(problem, state), turned(problem, Y), theta),
@@ -179,7 +184,6 @@ def begin(
         slow_steps=0,
         passes=state.passes + 1,
     )
-    return noted(problem, state)
 
 
 def _restarts_allowed(problem: Program, state: FactoredState) -> int:
