@@ -225,7 +225,8 @@ def fill(root, name, values, **attributes):
         for part in ("data", "indices", "indptr"):
             fill(group, part, getattr(values, part))
     elif hasattr(root, "create_array"):
-        root.create_array(name, data=np.asarray(values))
+        array = np.asarray(values)
+        root.create_array(name, shape=array.shape, dtype=array.dtype)[...] = array
     else:
         root.create_dataset(name, data=values)
 

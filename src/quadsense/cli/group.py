@@ -8,9 +8,11 @@ import click
 import numpy as np
 
 import quadsense
+from quadsense.cli.completion import completion
 from quadsense.cli.demo import demo
 from quadsense.cli.generate import generate
 from quadsense.cli.inspect import inspect
+from quadsense.cli.interval import interval
 from quadsense.cli.report import report
 from quadsense.cli.solve import solve
 from quadsense.cli.verify import verify
@@ -54,5 +56,5 @@ def cli() -> None:
     """
 
 
-for command in (demo, generate, inspect, solve, verify, report):
+for command in (completion, demo, generate, inspect, interval, report, solve, verify):
     cli.add_command(command)

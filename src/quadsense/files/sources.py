@@ -119,7 +119,8 @@ def _from_arrays(source: Source, U: str | None, b: str | None, apart: Any) -> Ar
     if roles.transposed:
         values["U"] = sp.csr_array(values["U"].T) if sp.issparse(values["U"]) else values["U"].T
     names = [entry.name for entry in source.entries]
-    return Arrays(values, source.metadata, names, roles.notes)
+    taken = {role: (name,) for role, name in roles.names.items()}
+    return Arrays(values, source.metadata, names, roles.notes, taken)
 
 
 def _is_name(source: Source, name: str) -> bool:
