@@ -28,6 +28,8 @@ _FLAT, _AIM = 1e-6, 1e-9
 _HIDDEN = 1e-13
 # Steps of least squares on equalities, and how short one may be.
 _STEPS, _SHORTEST = 50, 1e-3
+# Bounds on the rounding of a residual up to which it is one: the factor's own rounding beside that.
+_ROUNDINGS = 4.0
 # How often a constraint is held beside the others, or let go.
 _ROUNDS = 12
 
@@ -146,8 +148,8 @@ def is_settled(problem: Program, point: Point) -> bool:
 
 
 def fits_exactly(problem: Program, point: Point) -> bool:
-    """Whether no residual is more than rounding."""
-    return bool(np.all(np.abs(point.excess) <= rounding_bound(problem, point.Y)))
+    """Whether no residual is more than rounding: that of its evaluation, and of the factor."""
+    return bool(np.all(np.abs(point.excess) <= _ROUNDINGS * rounding_bound(problem, point.Y)))
 
 
 def _without(problem: Program, held: Held) -> Program:
