@@ -19,9 +19,9 @@ def test_answers_are_those_of_independent_solvers(first):
     assert [(o.seed, o.kind, o.findings) for o in outcomes if o.findings] == []
 
 
-@pytest.mark.parametrize("seed", [693, 897])
+@pytest.mark.parametrize("seed", [514, 562, 693, 897])
 def test_answers_that_were_once_amiss_are_right(seed):
-    """An interval of what equalities determine was wide; the least error was left open."""
+    """Intervals of what equalities determine; errors left open; rounding far inside an end."""
     assert answers_check.run(seed).findings == ()
 
 
