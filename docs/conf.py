@@ -38,7 +38,6 @@ root_doc = "index"
 highlight_language = "none"  # formulas stand in indented blocks
 default_role = "py:obj"  # a name in backquotes is a link where it is a public name: `setup`
 nitpicky = True
-suppress_warnings = ["toc.empty_glob"]  # of pages that stand in no list there need be none
 
 # --- pages in Markdown
 
