@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import cache, partial
@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, TypeVar
 from quadsense.watch import watched, with_watch
 
 if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
     from threadpoolctl import LibController
 
 T = TypeVar("T")
@@ -160,6 +162,8 @@ def all_for_blas() -> Iterator[None]:
 @cache
 def _pool(process: int) -> ThreadPoolExecutor:
     """Threads of this process: they do not survive a fork."""
+    from concurrent.futures import ThreadPoolExecutor  # with queues, which few programs need
+
     return ThreadPoolExecutor(
         os.cpu_count(), thread_name_prefix="quadsense", initializer=_hold_own_thread
     )
