@@ -103,6 +103,8 @@ def make_objective(
     if squares and below <= 0.0:
         below, condition = 0.0, ""  # all its terms are squares or distances
     below = min(below, above)
+    if fits:
+        value = max(value, below)  # what A costs is not below the bound, but for rounding
     room = max(gap * abs(above), _nothing(question, matrix), LEAST)
     closed = math.isfinite(above) and above - below <= room
     said = preference.reported
