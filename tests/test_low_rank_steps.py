@@ -7,9 +7,9 @@ from helpers import gaussian_rows
 import quadsense
 from quadsense.methods.factor.balance import balanced
 from quadsense.methods.factor.gauss_newton import gauss_newton_step
+from quadsense.methods.factor.newton import newton_step
 from quadsense.methods.factor.passes import evaluate
 from quadsense.methods.factor.program import prepare
-from quadsense.methods.factor.rest import newton_step
 
 
 @pytest.fixture(autouse=True)
@@ -95,3 +95,36 @@ def test_readings_best_fitted_by_nothing_come_to_rest_at_zero(rank):
     result = quadsense.solve(U, b, rank=rank, max_restarts=0, rng=0)
     assert result.status == "local", result.message
     assert np.linalg.norm(result.A) <= 1e-12
+
+
+@pytest.mark.parametrize("binds", ["lower", "upper"])
+@pytest.mark.parametrize("rank", [4, (4, 0), (3, 1)])
+def test_least_squares_rests_at_the_end_of_a_constraint_that_it_presses_on(binds, rank, complex_):
+    rng = np.random.default_rng(9)
+    U, _ = np.linalg.qr(gaussian_rows(rng, 4, 4, complex_))
+    b, w = rng.uniform(1.0, 2.0, 4), 10.0 ** rng.uniform(-1, 1, 4)
+    trace = (200.0, 230.0) if binds == "lower" else (0.7 * b.sum(), 0.9 * b.sum())
+    end = trace[binds == "upper"]
+    # The rows are orthonormal, so that the trace is the sum of what is read.
+    read = b + (end - b.sum()) / w / np.sum(1.0 / w)
+    assert (isinstance(rank, tuple) and rank[1] == 1) or read.min() > 0.0 or binds == "upper"
+    for start in (1e3, 0.05):
+        result = quadsense.solve(
+            U, b, weights=w, rank=rank, trace=trace, start=start * np.eye(4), max_restarts=1, rng=0
+        )
+        assert result.status == "local", result.message
+        np.testing.assert_allclose(readings(U, result.A), read, rtol=1e-5)
+
+
+@pytest.mark.parametrize("rank", [1, 2, (1, 1), "auto"])
+@pytest.mark.parametrize("scale", [1e-150, 1.0, 1e150])
+def test_a_start_of_any_size_is_a_start(rank, scale):
+    rng = np.random.default_rng(10)
+    U, X = rng.standard_normal((12, 3)), rng.standard_normal((3, 1))
+    b = scale * readings(U, X @ X.T)
+    for size in (-1e200, 0.0, 1e-300, 1e100):
+        for options in ({}, {"delta": 0.01 * scale}, {"trace": (0.0, 100.0 * scale)}):
+            result = quadsense.solve(
+                U, b, rank=rank, start=size * np.eye(3), max_restarts=2, rng=0, **options
+            )
+            assert result.status in ("met", "local", "optimal"), result.message

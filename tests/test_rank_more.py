@@ -16,9 +16,10 @@ from quadsense.measurements.sensing import Sensing
 from quadsense.methods.factor.asked import asked
 from quadsense.methods.factor.ends import Bounds, weights_by_level
 from quadsense.methods.factor.gauss_newton import gauss_newton_step, jacobian
+from quadsense.methods.factor.newton import newton_step
 from quadsense.methods.factor.passes import evaluate
 from quadsense.methods.factor.program import prepare
-from quadsense.methods.factor.rest import is_settled, newton_step, settled
+from quadsense.methods.factor.rest import is_settled, settled
 from quadsense.methods.factor.starts import random_start
 from quadsense.proofs.rounding import enclosure
 

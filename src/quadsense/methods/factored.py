@@ -17,7 +17,7 @@ from quadsense.methods.base import COLD, Problem, Warm
 from quadsense.methods.factor import descent
 from quadsense.methods.factor.asked import Asked, asked
 from quadsense.methods.factor.balance import balanced
-from quadsense.methods.factor.given import leading_factor
+from quadsense.methods.factor.given import in_range, leading_factor
 from quadsense.methods.factor.program import Program, prepare
 from quadsense.methods.factor.state import FactoredState, Phase, why_not
 from quadsense.methods.steps import Stepped, nothing, own
@@ -74,7 +74,7 @@ class Factored(FactoredTraits, Stepped):
         factor = None
         with np.errstate(over="ignore", under="ignore"):
             if warm.factor is not None and problem.signs is None:
-                factor = to_numpy(warm.factor) * 2.0**-exponent
+                factor = in_range(to_numpy(warm.factor), exponent)
             elif warm.fit is not None:
                 factor = leading_factor(inner, warm.fit, exponent, problem.rank)
         return descent.start(

@@ -92,6 +92,7 @@ class Chart:
             element(
                 "image", x=self.x.begin, y=self.y.end, width=self.x.end - self.x.begin,
                 height=self.y.begin - self.y.end, href=address, preserveAspectRatio="none",
+                class_="pixels",
             )
         )  # fmt: skip
 

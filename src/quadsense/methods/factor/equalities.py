@@ -23,10 +23,24 @@ SINGULAR = 1e-12
 
 @dataclass(frozen=True)
 class Held:
-    """Rows that are to be met exactly, and the residuals that they are to have."""
+    """Rows that are to be met exactly, and the residuals that they are to have.
+
+    Attributes
+    ----------
+    index : (k,) int
+    goal : (k,) float64
+    side : (k,) float64
+        0 for an equality, 1 for an upper end, -1 for a lower one: an end holds to one side only.
+    """
 
     index: npt.NDArray[np.intp]
     goal: Vector
+    side: Vector
+
+    def without(self, which: int) -> Held | None:
+        """The same but for one; None where none is left."""
+        kept = np.arange(self.index.size) != which
+        return Held(self.index[kept], self.goal[kept], self.side[kept]) if kept.any() else None
 
 
 def corrected(problem: Program, point: Point, theta: float) -> Point:
@@ -45,20 +59,44 @@ def corrected(problem: Program, point: Point, theta: float) -> Point:
 
 def to_hold(problem: Program, point: Point) -> Held | None:
     """Return the rows to be met exactly; None where there are none, or too many."""
-    bounds = problem.bounds
-    if bounds is None:
+    if problem.bounds is None:
         return None
-    equal = np.zeros(point.z.size, bool) if bounds.equal is None else bounds.equal
-    goal = np.zeros(point.z.size)
+    return _held(problem, point, point.z)
+
+
+def blocking(problem: Program, point: Point, D: Matrix, held: Held | None) -> Held | None:
+    """Return what is held and the rows whose ends a step crosses; None where it crosses none.
+
+    A constraint that does not press yet stops every step across its end, for beyond it the loss
+    soars: along the end there may be a way all the same.
+    """
+    if problem.bounds is None:
+        return None
+    beyond = evaluate(problem, point.Y + D, 0.0)
+    ahead = beyond.z.copy()
+    if held is not None:
+        ahead[held.index] = held.goal
+    more = _held(problem, point, ahead)
+    known = 0 if held is None else held.index.size
+    return more if more is not None and more.index.size > known else None
+
+
+def _held(problem: Program, point: Point, z: Vector) -> Held | None:
+    """Return equalities, and without a tolerance what else must hold and at z would press."""
+    bounds = problem.bounds
+    assert bounds is not None
+    equal = np.zeros(z.size, bool) if bounds.equal is None else bounds.equal
+    goal, sides = np.zeros(z.size), np.zeros(z.size)
     if not problem.target and bounds.told is not None:
         # A constraint that presses: met a little inside, for its rounding to stay so.
         room = 4.0 * rounding_bound(problem, point.Y)
         for side, end in ((1.0, bounds.above), (-1.0, bounds.below)):
-            presses = ~bounds.told & ~equal & (side * point.z > end - 2.0 * room)
+            presses = ~bounds.told & ~equal & (side * z > end - 2.0 * room)
             goal = np.where(presses, side * (end - room), goal)
+            sides = np.where(presses, side, sides)
             equal = equal | presses
     index = np.flatnonzero(equal)
-    return Held(index, goal[index]) if 0 < index.size <= _MOST else None
+    return Held(index, goal[index], sides[index]) if 0 < index.size <= _MOST else None
 
 
 def moved_onto(problem: Program, point: Point, held: Held, theta: float) -> Point:

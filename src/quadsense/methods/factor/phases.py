@@ -113,7 +113,9 @@ def _after_squares(problem: Program, state: FactoredState) -> FactoredState:
     if not exact and state.restarts < _restarts_allowed(problem, state):
         return _restart(problem, state)
     phase = Phase.LOCAL if exact or is_settled(weighed, point) else Phase.EXHAUSTED
-    return replace(state, phase=phase, point=point, best=point.Y, max_ratio=point.ratio)
+    # The loop keeps the last state with the smallest ratio: the least of squares may have a larger.
+    ratio = min(point.ratio, state.max_ratio)
+    return replace(state, phase=phase, point=point, best=point.Y, max_ratio=ratio)
 
 
 def _may_fit(problem: Program, state: FactoredState) -> bool:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from scipy.linalg.lapack import dposv
+from scipy.optimize import nnls
 
-from quadsense.methods.factor.equalities import SINGULAR, Held, derivative, moved_onto, to_hold
-from quadsense.methods.factor.gauss_newton import jacobian, shortened, turned
+from quadsense.methods.factor.equalities import (
+    SINGULAR,
+    Held,
+    blocking,
+    derivative,
+    moved_onto,
+    to_hold,
+)
+from quadsense.methods.factor.gauss_newton import turned
+from quadsense.methods.factor.newton import flat, newton_step
 from quadsense.methods.factor.passes import Point, evaluate, rounding_bound
-from quadsense.methods.factor.program import Matrix, Program, Vector
+from quadsense.methods.factor.program import Program
 from quadsense.watch import look
 
 # Unknowns, and entries of a derivative, up to which equations are formed.
@@ -22,6 +28,10 @@ _FLAT, _AIM = 1e-6, 1e-9
 _HIDDEN = 1e-13
 # Steps of least squares on equalities, and how short one may be.
 _STEPS, _SHORTEST = 50, 1e-3
+# Bounds on the rounding of a residual up to which it is one: the factor's own rounding beside that.
+_ROUNDINGS = 4.0
+# How often a constraint is held beside the others, or let go.
+_ROUNDS = 12
 
 
 def settled(problem: Program, point: Point) -> Point:
@@ -37,17 +47,40 @@ def settled(problem: Program, point: Point) -> Point:
     size = point.Y.size * (2 if np.iscomplexobj(point.Y) else 1)
     if size > _MOST_UNKNOWNS or size * max(problem.F.m, problem.F.raw.m) > _MOST_ENTRIES:
         return point if held is None else moved_onto(problem, point, held, 0.0)
-    free, loss = problem, point
-    if held is not None:
-        point, free = moved_onto(problem, point, held, 0.0), _without(problem, held)
-        loss = evaluate(free, point.Y, 0.0)
+    best: Point | None = None
+    for _ in range(_ROUNDS):
+        free, loss = problem, point
+        if held is not None:
+            point, free = moved_onto(problem, point, held, 0.0), _without(problem, held)
+            loss = evaluate(free, point.Y, 0.0)
+        point, loss, rests = _with_idle_rows_dropped(problem, free, point, loss, held)
+        best = point if best is None or point.value < best.value else best
+        if rests:
+            if held is None or _pressed_stillness(free, loss, held) <= _FLAT:
+                return point
+            wrong = _wrongly_held(free, loss, held)
+            if wrong is None:
+                break
+            held = held.without(wrong)
+        else:
+            more = blocking(problem, point, newton_step(free, loss, held), held)
+            if more is None:
+                break
+            held = more
+    return point if best is None else best
+
+
+def _with_idle_rows_dropped(
+    problem: Program, free: Program, point: Point, loss: Point, held: Held | None
+) -> tuple[Point, Point, bool]:
+    """Return what `_rested` does, rows of Y that keep it from rest being dropped one by one."""
     for _ in range(len(point.Y) + 1):
         point, loss, rests = _rested(problem, free, point, loss, held)
         dropped = None if rests else _without_idle_row(problem, free, point, loss, held)
         if dropped is None:
             break
         point, loss = dropped
-    return point
+    return point, loss, rests
 
 
 def _rested(
@@ -111,12 +144,12 @@ def is_settled(problem: Program, point: Point) -> bool:
     if held is None:
         return _stillness(problem, point, None) <= _FLAT
     free = _without(problem, held)
-    return _stillness(free, evaluate(free, point.Y, 0.0), held) <= _FLAT
+    return _pressed_stillness(free, evaluate(free, point.Y, 0.0), held) <= _FLAT
 
 
 def fits_exactly(problem: Program, point: Point) -> bool:
-    """Whether no residual is more than rounding."""
-    return bool(np.all(np.abs(point.excess) <= rounding_bound(problem, point.Y)))
+    """Whether no residual is more than rounding: that of its evaluation, and of the factor."""
+    return bool(np.all(np.abs(point.excess) <= _ROUNDINGS * rounding_bound(problem, point.Y)))
 
 
 def _without(problem: Program, held: Held) -> Program:
@@ -127,106 +160,46 @@ def _without(problem: Program, held: Held) -> Program:
     return problem if not most > 0.0 else problem.weighed(weight / most)
 
 
-def _flat(slope: Matrix) -> Vector:
-    return np.asarray(np.ascontiguousarray(slope).reshape(-1).view(np.float64))
-
-
 def _stillness(problem: Program, point: Point, held: Held | None) -> float:
     """Return the slope of the loss in units of what bounds it, by Cauchy and Schwarz.
 
     Not of its terms alone: where a reading cannot be reached, and the factor reads next to nothing
     there, the one term that is left vanishes with it.
     """
-    pulls = problem.F.unmixed(problem.pull * point.excess)
-    size = float(np.linalg.norm(pulls)) * float(np.linalg.norm(point.P))
-    slope = _flat(point.gradient)
+    slope = flat(point.gradient)
     if held is not None:
         E = derivative(problem, point, held.index)
         slope = slope - E.T @ np.linalg.lstsq(E.T, slope, rcond=SINGULAR)[0]
-    return float(np.linalg.norm(slope)) / (size or 1.0)
+    return float(np.linalg.norm(slope)) / _size(problem, point)
 
 
-def newton_step(problem: Program, point: Point, held: Held | None) -> Matrix:
-    """Return the Newton step that keeps what is held, to first order.
-
-    Notes
-    -----
-    The second derivative of the loss is ``J^T J`` and, for every row of Y, ``2 s_k F*(y)`` with y
-    the derivative of the loss by the readings; with equalities the Lagrangian's, whose multipliers
-    are part of y.
-    """
-    counts = np.flatnonzero(point.excess)
-    J: Any = jacobian(problem, point, counts if counts.size < point.z.size else None)[0]
-    H = np.array(J.T @ J if isinstance(J, np.ndarray) else (J.T @ J).toarray(), dtype=np.float64)
-    slope, y = _flat(point.gradient), problem.weight * point.excess
-    signs = problem.signs_of(len(point.Y))
-    fixed = _turns(point.Y, signs)
-    if held is not None:
-        E = derivative(problem, point, held.index)
-        y = y.copy()
-        y[held.index] -= np.linalg.lstsq(E.T, slope, rcond=SINGULAR)[0]
-        fixed = np.concatenate([fixed, E])
-    N: Matrix | None = None
-    if fixed.size:
-        _, sizes, axes = np.linalg.svd(fixed, full_matrices=True)
-        kept = int(np.count_nonzero(sizes > SINGULAR * float(sizes.max(initial=0.0))))
-        N = axes[kept:].T  # directions that change A, and nothing of what is held
-    G = _as_real(problem.F.adjoint(y))
-    curved = H.copy()
-    for k in range(len(point.Y)):
-        part = slice(k * len(G), (k + 1) * len(G))
-        curved[part, part] += (2.0 if signs is None else 2.0 * float(signs[k])) * G
-    right = -slope
-    if N is not None:
-        H, curved, right = N.T @ H @ N, N.T @ curved @ N, N.T @ right
-    step = _definite_solve(curved, H, right)
-    step = step if N is None else N @ step
-    D: Matrix = np.ascontiguousarray(step).view(point.Y.dtype).reshape(point.Y.shape)
-    return shortened(point.Y, D)
+def _size(problem: Program, point: Point) -> float:
+    """Return what bounds the slope of the loss; 1 where that is zero."""
+    pulls = problem.F.unmixed(problem.pull * point.excess)
+    return float(np.linalg.norm(pulls)) * float(np.linalg.norm(point.P)) or 1.0
 
 
-def _turns(Y: Matrix, signs: Vector | None) -> Matrix:
-    """Return the changes of Y that leave ``Y^T S conj(Y)`` as it is, one a row, as real numbers.
-
-    They are ``K Y`` with ``K_ji = -s_i s_j conj(K_ij)``: without their loss of definiteness a
-    second derivative could not be told from one at a saddle.
-    """
-    s = np.ones(len(Y)) if signs is None else signs
-    parts: list[Any] = [1.0, 1j] if np.iscomplexobj(Y) else [1.0]
-    turns = []
-    for i in range(len(Y)):
-        for j in range(i, len(Y)):
-            for part in parts if j > i else parts[1:]:
-                D = np.zeros_like(Y)
-                D[i] = part * Y[j]
-                if j > i:
-                    D[j] = -s[i] * s[j] * np.conj(part) * Y[i]
-                turns.append(_flat(D))
-    size = Y.size * (2 if np.iscomplexobj(Y) else 1)
-    return np.array(turns) if turns else np.empty((0, size))
+def _wrongly_held(problem: Program, point: Point, held: Held) -> int | None:
+    """Return which of the held ends the loss would rather leave inwards, most so; None: none."""
+    E = derivative(problem, point, held.index)
+    forces = np.linalg.lstsq(E.T, flat(point.gradient), rcond=SINGULAR)[0]
+    gains = held.side * forces * np.linalg.norm(E, axis=1)
+    wrong = int(np.argmax(gains))
+    return wrong if gains[wrong] > 0.0 else None
 
 
-def _as_real(G: Matrix) -> Matrix:
-    """Return a Hermitian matrix as one of real and imaginary parts side by side."""
-    if not np.iscomplexobj(G):
-        return np.asarray(G)
-    n = len(G)
-    real = np.empty((n, 2, n, 2))
-    real[:, 0, :, 0] = real[:, 1, :, 1] = G.real
-    real[:, 1, :, 0], real[:, 0, :, 1] = G.imag, -G.imag
-    return real.reshape(2 * n, 2 * n)
-
-
-def _definite_solve(curved: Matrix, H: Matrix, right: Vector) -> Vector:
-    """Solve with the second derivative, or, where that is not definite, with more of ``J^T J``."""
-    if not right.size:
-        return right
-    size = max(len(H), 1)
-    unit = float(np.trace(H)) / size or 1.0
-    shift = np.eye(len(H))
-    for share, damping in ((1.0, 1e-12), (1.0, 1e-6), (0.5, 1e-6), (0.0, 1e-9), (0.0, 1e-3)):
-        matrix = share * curved + (1.0 - share) * H + damping * unit * shift
-        _, found, info = dposv(matrix, right)
-        if info == 0 and np.isfinite(found).all():
-            return np.asarray(found)
-    return right / unit
+def _pressed_stillness(problem: Program, point: Point, held: Held) -> float:
+    """Return what `_stillness` does where ends can push inwards only."""
+    ends = held.side != 0.0
+    if not ends.any():
+        return _stillness(problem, point, held)
+    E, slope = derivative(problem, point, held.index), flat(point.gradient)
+    pushes = (-held.side[ends, None] * E[ends]).T
+    if not ends.all():
+        same = E[~ends].T
+        slope = slope - same @ np.linalg.lstsq(same, slope, rcond=SINGULAR)[0]
+        pushes = pushes - same @ np.linalg.lstsq(same, pushes, rcond=SINGULAR)[0]
+    sizes = np.linalg.norm(pushes, axis=0)
+    unit = float(np.linalg.norm(slope)) or 1.0
+    left = nnls(pushes / np.where(sizes > 0.0, sizes, 1.0), slope / unit)[1]
+    return float(left) * unit / _size(problem, point)
