@@ -2,10 +2,14 @@
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 from importlib.resources import files as resources
+from pathlib import Path
 
+import click
 import numpy as np
 import pytest
 import scipy.io
@@ -447,3 +451,39 @@ def test_the_bar_says_the_time_that_is_left_only_where_there_is_a_goal():
         recorder.problem = SimpleNamespace(target=target)
         said = recorder._time_left()
         assert said == text.replace("101 s", "2 min")
+
+
+# --- the pages --------------------------------------------------------------------------------
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def test_commands_in_the_pages_are_commands():
+    found = 0
+    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+        for line in re.findall(r"^\$ (quadsense .*)$", page.read_text("utf-8"), re.MULTILINE):
+            words = shlex.split(re.split(r" [|>]|  #", line)[0])
+            command = cli.cli.commands[words[1]]
+            context = click.Context(command)
+            known = {name for each in command.get_params(context) for name in each.opts}
+            options = {word for word in words[2:] if re.match(r"--?[a-zA-Z]", word)}
+            assert options <= known, line
+            found += 1
+    assert found > 20
+
+
+def test_the_code_of_the_page_on_files_runs(run):
+    text = (ROOT / "docs" / "files.md").read_text("utf-8")
+    (code,) = re.findall(r"^```python\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
+    exec(compile(code, "files.md", "exec"), {})
+    assert {"data.mat", "result.npz", "A.csv"} <= set(os.listdir())
+    assert run("verify", "data.mat", "result.npz")[0] == 0
+
+
+def test_every_format_is_on_the_page():
+    from quadsense.files import FORMATS
+
+    text = (ROOT / "docs" / "files.md").read_text("utf-8")
+    for each in FORMATS:
+        for suffix in each.suffixes:
+            assert f"`{suffix}`" in text, suffix
