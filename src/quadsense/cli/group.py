@@ -14,6 +14,7 @@ from quadsense.cli.generate import generate
 from quadsense.cli.inspect import inspect
 from quadsense.cli.interval import interval
 from quadsense.cli.report import report
+from quadsense.cli.schema import schema
 from quadsense.cli.solve import solve
 from quadsense.cli.verify import verify
 
@@ -21,7 +22,7 @@ from quadsense.cli.verify import verify
 def main() -> None:
     """Entry point: bad input is one line and status 2, an interrupt 130."""
     try:
-        status = cli.main(standalone_mode=False)
+        status = cli.main(prog_name="quadsense", standalone_mode=False)
     except click.ClickException as error:
         error.show()
         status = error.exit_code
@@ -56,5 +57,5 @@ def cli() -> None:
     """
 
 
-for command in (completion, demo, generate, inspect, interval, report, solve, verify):
+for command in (completion, demo, generate, inspect, interval, report, schema, solve, verify):
     cli.add_command(command)

@@ -36,7 +36,7 @@ class Entry:
         """Whether it holds numbers."""
         try:
             return np.dtype(self.dtype).kind in "buifc"
-        except TypeError:
+        except (TypeError, ValueError):
             return False
 
     @property
