@@ -131,6 +131,13 @@ def _certificate(request: Request, answer: Answer, values: Values) -> Certificat
     left = np.setdiff1d(contradictions, answer.set_aside) if contradictions.size else NOTHING
     if outcome.status is Status.MET and not left.size:
         kind = "met"
+    elif answer.hard:
+        assert claim is not None and claim.dual is not None
+        dual = user_dual(data, claim.dual)
+        with _proving(request, answer):
+            proof = check_infeasible(data.only_hard(), dual, request.positive)
+        kind = "infeasible" if proof.proved else kind
+        lower, condition = float(proof.proved), proof.condition
     elif answer.asked and (answer.preference.slack or not target):
         pass  # the objective is the claim
     elif not target:
@@ -194,6 +201,7 @@ def _certificate(request: Request, answer: Answer, values: Values) -> Certificat
         condition=condition,
         objective=objective,
         constraints=data.constraints,
+        hard=answer.hard and kind == "infeasible",
         data=data,
     )
 
@@ -247,7 +255,7 @@ def _suspects(data: Measurements, certificate: Certificate) -> npt.NDArray[np.in
     """Measurements that carry most of a contradiction, the heaviest first."""
     if certificate.kind != "infeasible" or certificate.dual is None:
         return NOTHING
-    contradictions = data.contradictions()
+    contradictions = (data.only_hard() if certificate.hard else data).contradictions()
     if contradictions.size:
         return contradictions
     weight: Any = np.abs(np.atleast_2d(certificate.dual)) * to_numpy(data.tolerance)

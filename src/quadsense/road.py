@@ -19,6 +19,7 @@ from quadsense.methods import METHODS, Problem
 from quadsense.methods.base import MethodOptions
 from quadsense.plan import make_plan, refuse_what_cannot_fit, shape_of
 from quadsense.proofs.infeasible import Prover
+from quadsense.record import environment, request_of
 from quadsense.request import (
     check_options,
     check_priors,
@@ -151,6 +152,11 @@ def travel(
         undone = (Status.INFEASIBLE, Status.UNDECIDED, Status.STALLED)
         # A row of zeros is no row to a method, but a contradiction all the same.
         unmet = answer.outcome.status in undone or measured.contradictions().size
+        lost = unmet or answer.outcome.status is Status.LOCAL
+        if lost and measured.hard.any() and not (target and slack is None):
+            from quadsense.contradictions import refuted
+
+            answer = refuted(request, answer)
         if allowed and unmet:
             from quadsense.violations import set_violations_aside  # seldom needed, dear to import
 
@@ -158,6 +164,14 @@ def travel(
             if answer.set_aside.size and answer.outcome.status is Status.MET:
                 answer = preferred_among(request, answer)
         result = to_result(request, answer)
+        arguments = {
+            "psd": psd, "rank": rank, "trace": trace, "constraints": constraints, "prefer": prefer,
+            "prior": prior, "ridge": ridge, "slack": slack, "allow_violations": allow_violations,
+            "method": method, "schedule": schedule, "start": start, "rng": rng,
+            "max_iter": max_iter, "time_limit": time_limit, **options,
+        }  # fmt: skip
+        result.plan["request"] = request_of(measured, arguments)
+        result.plan["environment"] = environment()
     if interrupts.pressed:
         raise Interrupted(result)
     return result

@@ -68,7 +68,7 @@ def make_verdict(
     assert ends is not None
     sizes, ratios = values.sizes[:count], values.ratios[:count]
     contradiction = missed = None
-    zero = data.contradictions() if target else NOTHING
+    zero = data.contradictions() if target and not certificate.hard else NOTHING
     if zero.size and zero[0] < count:
         contradiction = _row(data, int(zero[0]), sizes, target)
     if bounds:
@@ -117,6 +117,7 @@ def make_verdict(
         broken=tuple(broken),
         blamed=tuple(data.constraints[row - count].name for row in rows if row >= count),
         interpolates=not target and data.m <= seen.unknowns,
+        hard=certificate.hard,
     )
 
 
@@ -163,6 +164,8 @@ def check_verdict(
     sense = verdict.unseen is None or fewest <= verdict.unseen <= unknowns
     slack = claim.objective is not None and claim.objective.preference.slack
     target = claim.kind != "optimal" or slack
+    if claim.hard:  # with and without a tolerance
+        target = verdict.asked != "least"
     found = make_verdict(
         data,
         values,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -146,6 +147,10 @@ class SensedMatrix(LinearOperator):
             total = xp.sum(products, axis=1)
             parts.append(xp.real(total) if xp.isdtype(total.dtype, "complex floating") else total)
         return xp.concat(parts) if len(parts) != 1 else parts[0]
+
+    def _repr_html_(self) -> str:
+        """For notebooks: how it is held, its size, a small picture."""
+        return str(import_module("quadsense.view.html").matrix_html(self))
 
     def trace(self) -> float:
         """Sum of the eigenvalues."""

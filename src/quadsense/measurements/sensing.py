@@ -53,7 +53,11 @@ class Sensing:
         Norms of the user's rows.
     squares : array of shape (m,)
         Squared norms of the rows ``v_i``: F of the identity.
+    see_all : bool
+        Whether a method has found on its way that F(A) determines A, so that none need look.
     """
+
+    see_all = False
 
     def __init__(self, kind: Probes, conjugate: bool = False, factors: Any = None) -> None:
         self.kind = kind

@@ -16,6 +16,7 @@ from scipy.linalg.lapack import dposv, sposv
 from scipy.sparse.linalg import splu
 
 from quadsense.measurements.mixed import Mixed
+from quadsense.methods.factor.balance import balanced
 from quadsense.methods.factor.passes import Point, conjugate
 from quadsense.methods.factor.program import Matrix, Program, Vector
 from quadsense.watch import look
@@ -26,6 +27,22 @@ Indices = npt.NDArray[np.intp]
 _SPARSE_SIZE = 600
 # Least scale of an unknown of its own, as a share of the largest.
 _LEAST_SCALE = 1e-12
+# Longest entry of a step, in those of the factor or of one that reads 1.
+_LONGEST = 1e3
+
+
+def shortened(Y: Matrix, D: Matrix) -> Matrix:
+    """Return a step cut where it leads far beyond the factor and all readings, which are at most 1.
+
+    Where a factor reads next to nothing of a row, Newton's step to what the row should read grows
+    as one over that: squares of what it leads to would overflow, and nothing is to be found there.
+    One that is out of range itself is none.
+    """
+    most = _LONGEST * max(1.0, float(np.max(np.abs(Y), initial=0.0)))
+    longest = float(np.max(np.abs(D), initial=0.0))
+    if not np.isfinite(longest):
+        return np.zeros_like(D)
+    return D if longest <= most else D * (most / longest)
 
 
 def principal_axes(Y: Matrix) -> Matrix:
@@ -44,6 +61,7 @@ def principal_axes(Y: Matrix) -> Matrix:
 
 def turned(problem: Program, Y: Matrix) -> Matrix:
     """Return Y in principal axes: those of the plus and those of the minus signs apart."""
+    Y = balanced(problem, Y)
     return axes_of(problem, Y) @ Y
 
 
@@ -127,7 +145,7 @@ def gauss_newton_step(
     if D is None:
         return np.zeros_like(Y)
     step: Matrix = np.negative(D, dtype=np.float64).view(Y.dtype).reshape(Y.shape)
-    return step
+    return shortened(Y, step)
 
 
 def jacobian(

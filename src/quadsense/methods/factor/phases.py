@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 
 from quadsense.measurements.mixed import Mixed
+from quadsense.methods.factor.balance import balanced
 from quadsense.methods.factor.choice import LIFT, rows_are_ample
-from quadsense.methods.factor.equalities import corrected, fits_exactly, is_settled, settled
+from quadsense.methods.factor.equalities import corrected
 from quadsense.methods.factor.gauss_newton import turned
 from quadsense.methods.factor.passes import Point, evaluate, rounding_share, within_rounding
 from quadsense.methods.factor.program import Matrix, Program, Vector
+from quadsense.methods.factor.rest import fits_exactly, is_settled, settled
 from quadsense.methods.factor.starts import descent_row, random_start
 from quadsense.methods.factor.state import FactoredState, Phase
 from quadsense.methods.factor.throws import thrown
@@ -74,7 +76,7 @@ def next_phase(problem: Program, state: FactoredState) -> FactoredState:
         return begin(problem, state, state.point.Y, Phase.SQUARES, state.level + 1)
     # The maintained residuals of quasi-Newton steps are renewed before they are judged.
     weighed = level_of(problem, state)
-    point = evaluate(weighed, state.point.Y, state.theta)
+    point = evaluate(weighed, balanced(problem, state.point.Y), state.theta)
     if squares and problem.chooses:
         point = settled(weighed, point)
     else:
@@ -111,7 +113,9 @@ def _after_squares(problem: Program, state: FactoredState) -> FactoredState:
     if not exact and state.restarts < _restarts_allowed(problem, state):
         return _restart(problem, state)
     phase = Phase.LOCAL if exact or is_settled(weighed, point) else Phase.EXHAUSTED
-    return replace(state, phase=phase, point=point, best=point.Y, max_ratio=point.ratio)
+    # The loop keeps the last state with the smallest ratio: the least of squares may have a larger.
+    ratio = min(point.ratio, state.max_ratio)
+    return replace(state, phase=phase, point=point, best=point.Y, max_ratio=ratio)
 
 
 def _may_fit(problem: Program, state: FactoredState) -> bool:
