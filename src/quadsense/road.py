@@ -113,7 +113,8 @@ def travel(
             target=target, positive=positive, low_rank=rank is not None,
         )  # fmt: skip
         preferences, reasons = decide(wish, measured, shape, method)
-        shape = replace(shape, prefer=preferences[0].name)
+        if preferences[0].name != shape.prefer:
+            shape = replace(shape, prefer=preferences[0].name)
         check_preference(method, shape, wish)
         plan = make_plan(shape, method)
         plan = replace(plan, reasons=(*reasons, *plan.reasons))

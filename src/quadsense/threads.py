@@ -139,13 +139,15 @@ def for_products_of(flops: float) -> AbstractContextManager[None]:
     return blas_threads("one") if flops <= LITTLE_WORK else nullcontext()
 
 
-@contextmanager
-def all_for_blas() -> Iterator[None]:
+def all_for_blas() -> AbstractContextManager[None]:
     """Give BLAS back the threads of policy "rows", for what is not shared out by rows."""
     count = _ranges.get()
-    if count == 1:
-        yield
-        return
+    return nullcontext() if count == 1 else _given_back(count)
+
+
+@contextmanager
+def _given_back(count: int) -> Iterator[None]:
+    """Let BLAS have so many threads."""
     token = _ranges.set(1)
     with _lock:
         for library in _libraries():
