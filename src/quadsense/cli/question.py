@@ -83,6 +83,7 @@ def open_data(
     shots: str | None = None,
     confidence: float = 0.95,
     weights: str | None = None,
+    beside: tuple[str, ...] = (),
 ) -> quadsense.Measurements:
     """The measurements that a command is about.
 
@@ -96,12 +97,15 @@ def open_data(
         See `TOLERANCE`.
     weights : str, optional
         A number, an array of the file, or another file.
+    beside : tuple of str
+        What else is asked for by name: of a table no columns of U.
     """
     ways = {"--delta": delta, "--bounds": bounds, "--sigma": sigma, "--shots": shots}
     given = [name for name, value in ways.items() if value is not None]
     if len(given) > 1:
         raise click.UsageError(f"{' and '.join(given)} do not go together: give one of them")
-    arrays = files.measured_in(source, probes, readings)
+    asked = (*(bounds or ()), shots or "", weights or "", *beside)
+    arrays = files.measured_in(source, probes, readings, tuple(asked))
     if given and given != ["--delta"]:
         for name in ("lo", "hi", "delta"):
             arrays.pop(name, None)

@@ -61,7 +61,8 @@ def to_order(text: str | None, n: int) -> int | None:
 
 def check_outputs(inputs: Sequence[str | None], output: str | None, dense: str | None) -> None:
     """Refuse, before any work, outputs that cannot be written or would destroy something."""
-    taken = {Path(each).resolve(): "the input" for each in inputs if each is not None}
+    given = [each.partition(files.APART)[0] for each in inputs if each]
+    taken = {Path(each).resolve(): "the input" for each in given}
     for name, path in (("-o", output), ("--dense", dense)):
         if path is None:
             continue

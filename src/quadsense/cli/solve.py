@@ -110,7 +110,8 @@ def solve(
       quadsense solve data.npz --delta 0.01 --method sgd --batch-size 32 --seed 1 --json
       quadsense solve data.npz --delta 0.1 --method gd --schedule paper --dense A.npy
     """
-    check_outputs([file, readings, prior, start, *(each[0] for each in constraints)], output, dense)
+    others = [prior, start, *(each[0] for each in constraints)]
+    check_outputs([file, readings, *(bounds or ()), shots, weights, *others], output, dense)
     source = files.look_at(file)
     data = question.open_data(
         source,
@@ -124,6 +125,7 @@ def solve(
         shots=shots,
         confidence=confidence,
         weights=weights,
+        beside=tuple(each for each in others if each is not None),
     )
     if not quiet:
         question.say_notes(source, data)

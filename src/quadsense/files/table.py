@@ -48,7 +48,14 @@ class Table:
         return (*own, *self.others)
 
 
-def arrays_of(path: object, table: Table, U: str | None, b: str | None, apart: bool) -> Arrays:
+def arrays_of(
+    path: object,
+    table: Table,
+    U: str | None,
+    b: str | None,
+    apart: bool,
+    beside: tuple[str, ...] = (),
+) -> Arrays:
     """U, b and what is beside them.
 
     Parameters
@@ -62,6 +69,8 @@ def arrays_of(path: object, table: Table, U: str | None, b: str | None, apart: b
         Column of the readings.
     apart : bool
         Whether the readings are in another file.
+    beside : tuple of str
+        Columns that are asked for otherwise, and are not U's.
     """
     if not table.columns:
         raise Unreadable(f"{path} has no columns of numbers")
@@ -81,8 +90,8 @@ def arrays_of(path: object, table: Table, U: str | None, b: str | None, apart: b
     columns = _paired(path, table.names, table.columns)
     said = None if b is None else _column(path, columns, b)
     taken = _by_role(path, columns, said, apart, notes)
-    used = set(taken.values())
-    chosen = [name for name in columns if name not in used]
+    used, other = set(taken.values()), {name.lower() for name in beside}
+    chosen = [name for name in columns if name not in used and name.lower() not in other]
     if U is not None:
         chosen = _matching(path, columns, U)
     wide = [name for name in chosen if columns[name].ndim == 2]
