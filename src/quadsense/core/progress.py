@@ -37,8 +37,9 @@ def looked(marks: Sequence[float], idle: int, now: Sequence[float], share: float
     share : float
         Just below 1 where slow progress counts, far below where it does not.
     """
-    if any(here < share * mark for here, mark in zip(now, marks, strict=True)):
-        return Progress(tuple(now), 0)
+    for here, mark in zip(now, marks, strict=True):
+        if here < share * mark:
+            return Progress(tuple(now), 0)
     return Progress(tuple(marks), idle + 1)
 
 

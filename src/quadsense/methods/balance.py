@@ -32,10 +32,10 @@ matrix can hold."""
 ROUNDED, ROUNDS = 1e-15, 4
 """Residual beside its parts at which moving is of no use, and how often it is done."""
 
-UNNOTICED = 0.01
+UNNOTICED = 0.1
 """Share of the gap that may be lost."""
 
-BELIEVED = 1e8
+BELIEVED = 1e7
 """Norm of a matrix that a proof may have to reckon with, in units of that of the answer."""
 
 SLIGHTLY = 1e-3
