@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 OLDEST := .venv-oldest
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-oldest test-deep check format docs figures bench-paper bench-limits bench bench-quick clean
+.PHONY: help demo test test-oldest test-deep check format docs dist test-dist figures bench-paper bench-limits bench bench-quick clean
 
 help:  ## List the tasks
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -60,6 +60,13 @@ format: $(VENV)/.installed-dev  ## Format the code
 $(VENV)/.installed-docs: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[docs]'
 	@touch $@ $(VENV)/.installed
+
+dist: $(VENV)/.installed-dev  ## Build the package: dist/*.whl and dist/*.tar.gz
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist .
+
+test-dist: dist  ## Install the package where nothing else is, and try it
+	$(BIN)/python tests/installed.py dist
 
 docs: $(VENV)/.installed-docs  ## Build the documentation, run its examples: docs/_build/html
 	rm -rf docs/_build/html  # pages that are no more

@@ -1,4 +1,4 @@
-"""The README's six lines of CVXPY beside one of ours: seconds of each, the least of several runs.
+"""The README's six lines of CVXPY beside one of ours, in seconds of one core.
 
 python benchmarks/beside.py
 """
@@ -15,12 +15,12 @@ import quadsense
 
 
 def seconds(work: Callable[[], float], runs: int) -> tuple[float, float]:
-    """The shortest of some runs, and what the work found."""
+    """The shortest of some runs, waiting left out, and what the work found."""
     spent, found = [], 0.0
     for _ in range(runs):
-        begin = time.perf_counter()
+        begin = time.process_time()
         found = work()
-        spent.append(time.perf_counter() - begin)
+        spent.append(time.process_time() - begin)
     return min(spent), found
 
 

@@ -102,9 +102,11 @@ def test_a_report_opens_without_error_or_request(window, name, tmp_path):
 
 def test_a_report_prints_light_from_dark(window, tmp_path):
     path = tmp_path / "report.html"
-    solved("met").report().write_html(path)
+    solved("infeasible").report().write_html(path)
     window.goto(path.as_uri())
     window.emulate_media(media="print")
+    window.set_viewport_size({"width": 700, "height": 1000})  # of A4 between its margins
+    assert window.evaluate("document.documentElement.scrollWidth") <= 700
     back, text = light(window, "h1")
     assert back > 0.95
     assert text < 0.1

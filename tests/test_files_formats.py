@@ -225,7 +225,8 @@ def fill(root, name, values, **attributes):
         for part in ("data", "indices", "indptr"):
             fill(group, part, getattr(values, part))
     elif hasattr(root, "create_array"):
-        root.create_array(name, data=np.asarray(values))
+        array = np.asarray(values)
+        root.create_array(name, shape=array.shape, dtype=array.dtype)[...] = array
     else:
         root.create_dataset(name, data=values)
 
@@ -375,3 +376,22 @@ def test_a_missing_package_is_one_sentence(tmp_path, monkeypatch, package, suffi
     if package == "h5py":
         with pytest.raises(ValueError, match=r"a MATLAB file of v7\.3, and reading it needs h5py"):
             quadsense.Measurements.open(tmp_path / "d.mat")
+
+
+@pytest.mark.parametrize("dtype", [">f8", ">c16", "<f2", ">f4", ">i2", "bool", "g", "G"])
+def test_numbers_of_any_order_and_width_are_read(tmp_path, dtype):
+    U = (10 * probes("real")).astype(dtype)
+    np.savez(tmp_path / "d.npz", U=U, b=np.ones(7, ">f8"))
+    np.save(tmp_path / "U.npy", U)
+    for data in (
+        quadsense.Measurements.open(tmp_path / "d.npz"),
+        quadsense.Measurements.open(tmp_path / "U.npy", b=f"{tmp_path / 'd.npz'}::b"),
+    ):
+        np.testing.assert_array_equal(meant(data), U.astype(meant(data).dtype))
+        assert quadsense.solve(data.with_tolerance(1e3), prefer="any").met
+
+
+def test_an_array_called_metadata_is_no_trouble(tmp_path):
+    for metadata in (np.ones(3), np.array("words"), np.array([{}], dtype=object), np.array("[1]")):
+        np.savez(tmp_path / "d.npz", U=np.eye(3), b=np.ones(3), metadata=metadata)
+        assert quadsense.Measurements.open(tmp_path / "d.npz").m == 3

@@ -241,3 +241,18 @@ def test_a_table_is_a_matrix_where_one_is_asked_for(tmp_path):
     np.testing.assert_array_equal(files.array_from(str(tmp_path / "A.csv")), U)
     np.savetxt(tmp_path / "v.csv", B)
     np.testing.assert_array_equal(files.array_from(str(tmp_path / "v.csv")), B)
+
+
+def test_columns_that_are_asked_for_otherwise_are_not_of_u(path, monkeypatch):
+    from click.testing import CliRunner
+
+    from quadsense import cli
+
+    w = np.arange(1.0, 7.0)
+    write(path, {"u1": U[:, 0], "low": B - 1, "u2": U[:, 1], "high": B + 1, "w": w, "b": B})
+    words = ["solve", str(path), "--bounds", "low", "high", "--weights", "w", "--json"]
+    found = CliRunner().invoke(cli.cli, words, standalone_mode=False)
+    assert found.exception is None
+    assert '"unknowns": 3' in found.output
+    expected = quadsense.solve(U[:, :2], B, bounds=(B - 1, B + 1), weights=w)
+    assert f'"status": "{expected.status}"' in found.output

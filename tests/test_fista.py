@@ -351,6 +351,22 @@ def test_of_many_pairs_the_missed_ones_are_enough():
     assert np.count_nonzero(result.certificate.objective.dual) < 3000
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_sample_that_can_be_met_is_no_trap(seed):
+    # Of 900 pairs of three classes an eighth can be told apart, all together cannot.
+    rng = np.random.default_rng(seed)
+    classes = rng.integers(3, size=120)
+    X = 1.2 * rng.standard_normal((3, 13))[classes] + rng.standard_normal((120, 13))
+    i, j = rng.integers(120, size=(2, 900))
+    U, alike = (X[i] - X[j])[i != j], (classes[i] == classes[j])[i != j]
+    v = np.sum(U * U, axis=1)
+    lo = np.where(alike, -np.inf, np.minimum(np.median(v[~alike]), 2.0 * v))
+    hi = np.where(alike, np.maximum(np.median(v[alike]), 0.5 * v), np.inf)
+    result = quadsense.solve(U, bounds=(lo, hi), psd=True, slack="squares", method="fista")
+    assert result.status == "optimal" and result.optimal
+    assert result.certificate.verify(U, bounds=(lo, hi))
+
+
 def test_where_nothing_need_be_missed_all_is_met(rng):
     U = normal(rng, 60, 5, is_complex=False)
     v = forward(U, np.diag([3.0, 1.0, 1.0, 0.5, 0.1]))

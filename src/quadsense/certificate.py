@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,9 +25,11 @@ from quadsense.proofs.hitting import cannot_be_hit, smallest_hitting_set
 from quadsense.proofs.infeasible import check_infeasible
 from quadsense.proofs.lower import best_error_bound
 from quadsense.proofs.rounding import Enclosure, enclosure
-from quadsense.proofs.spectral import SpectralCertificate, spectral_certificate
 from quadsense.threads import for_products_of
 from quadsense.verification import Check, Verification
+
+if TYPE_CHECKING:
+    from quadsense.proofs.spectral import SpectralCertificate
 
 AGREE = 1e-9
 """Relative difference at which a stored number counts as the recomputed one: sums in another order
@@ -564,6 +566,8 @@ class Certificate:
         live = np.flatnonzero(known)
         squares = norms[live] ** 2
         rows = data.unit_rows.on_numpy().only(live)
+        from quadsense.proofs.spectral import spectral_certificate  # seldom asked for
+
         return spectral_certificate(
             rows.raw.rows(),
             to_numpy(data.b)[live] / squares,

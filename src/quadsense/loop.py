@@ -13,7 +13,7 @@ import numpy as np
 from quadsense.arrays import Array, Vector, like, to_numpy
 from quadsense.core.ends import Ends
 from quadsense.core.matrix import SensedMatrix
-from quadsense.core.progress import looked
+from quadsense.core.progress import looked, seconds_left
 from quadsense.interrupts import Interrupts
 from quadsense.methods import COLD, Method, Problem, State, Warm
 from quadsense.proofs.rounding import Enclosure, is_met
@@ -155,7 +155,15 @@ class _Recorder:
             self.bar.n = round(100 * min(1.0, max(0.0, share)))
         self.bar.set_description_str(f"iteration {int(row[0]):>8,}", refresh=False)
         against = f" against delta {delta:.3g}" if self.problem.target else ""
-        self.bar.set_postfix_str(f"worst residual {now * delta:.3g}{against}", refresh=True)
+        text = f"worst residual {now * delta:.3g}{against}{self._time_left()}"
+        self.bar.set_postfix_str(text, refresh=True)
+
+    def _time_left(self) -> str:
+        """In words for the bar; nothing where it is not known."""
+        if not self.problem.target:
+            return ""
+        left = seconds_left([row[1] for row in self.rows], [row[3] for row in self.rows])
+        return "" if left is None else f", about {_rounded(left)} left"
 
     def history(self) -> History:
         """All that was recorded."""
@@ -166,6 +174,13 @@ class _Recorder:
         """Take the bar down."""
         if self.bar is not None:
             self.bar.close()
+
+
+def _rounded(seconds: float) -> str:
+    """A time that is not known exactly."""
+    if seconds < 100:
+        return f"{max(seconds, 1.0):.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 class _Run:

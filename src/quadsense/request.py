@@ -306,4 +306,4 @@ def start_value(start: str, b: Array, telling: Array, rows: Sensing | None = Non
         identity = to_numpy(rows.squares)[known]
         square = float(identity @ identity)
         return float(identity @ readings) / square if square > 1e-12 * identity.size else 0.0
-    return float(readings.mean() if start == "mean" else readings.max())
+    return float(readings.sum() / readings.size if start == "mean" else readings.max())

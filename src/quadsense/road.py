@@ -113,7 +113,8 @@ def travel(
             target=target, positive=positive, low_rank=rank is not None,
         )  # fmt: skip
         preferences, reasons = decide(wish, measured, shape, method)
-        shape = replace(shape, prefer=preferences[0].name)
+        if preferences[0].name != shape.prefer:
+            shape = replace(shape, prefer=preferences[0].name)
         check_preference(method, shape, wish)
         plan = make_plan(shape, method)
         plan = replace(plan, reasons=(*reasons, *plan.reasons))
@@ -156,7 +157,7 @@ def travel(
             from quadsense.contradictions import refuted
 
             answer = refuted(request, answer)
-        if allowed and unmet:
+        if allowed and unmet and not answer.hard:  # what contradicts by itself stays, whatever goes
             from quadsense.violations import set_violations_aside  # seldom needed, dear to import
 
             answer = set_violations_aside(request, answer)

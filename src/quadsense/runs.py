@@ -333,7 +333,7 @@ def _at_any_scale(problem: Problem) -> Any:
 
     What becomes infinite, or no number at all, is no fit: it is judged as everything is.
     """
-    largest = float(np.max(np.abs(to_numpy(problem.b)) + to_numpy(problem.delta)))
+    largest = float((np.abs(to_numpy(problem.b)) + to_numpy(problem.delta)).max())
     ratio = largest / float(to_numpy(problem.delta).min())
     extreme = ratio > LARGEST_RATIO or not 1.0 / LARGEST_SQUARED < largest < LARGEST_SQUARED
     return np.errstate(over="ignore", invalid="ignore") if extreme else nullcontext()

@@ -89,7 +89,7 @@ ax.annotate(
 ax.axvline(chosen / sigma, color="#1b6ca8", lw=1.0, ls="--")
 ax.annotate(
     "delta_from_sigma(sigma, 500)",
-    (chosen / sigma, 0.3),
+    (chosen / sigma, 0.38),
     (-4, 0),
     rotation=90,
     textcoords="offset points",

@@ -95,7 +95,7 @@ print(f"and truly {truly:.3f}")
 # %%
 # More ring-downs narrow it, with the same 3% meter:
 
-counts = [25, 40, 80, 160]
+counts = [25, 50, 100]
 more = rng.standard_normal((counts[-1], n))
 more[:m] = U
 exact = np.einsum("ij,jk,ik->i", more, P_true, more)

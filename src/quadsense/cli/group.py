@@ -8,10 +8,13 @@ import click
 import numpy as np
 
 import quadsense
+from quadsense.cli.completion import completion
 from quadsense.cli.demo import demo
 from quadsense.cli.generate import generate
 from quadsense.cli.inspect import inspect
+from quadsense.cli.interval import interval
 from quadsense.cli.report import report
+from quadsense.cli.schema import schema
 from quadsense.cli.solve import solve
 from quadsense.cli.verify import verify
 
@@ -19,7 +22,7 @@ from quadsense.cli.verify import verify
 def main() -> None:
     """Entry point: bad input is one line and status 2, an interrupt 130."""
     try:
-        status = cli.main(standalone_mode=False)
+        status = cli.main(prog_name="quadsense", standalone_mode=False)
     except click.ClickException as error:
         error.show()
         status = error.exit_code
@@ -54,5 +57,5 @@ def cli() -> None:
     """
 
 
-for command in (demo, generate, inspect, solve, verify, report):
+for command in (completion, demo, generate, inspect, interval, report, schema, solve, verify):
     cli.add_command(command)

@@ -10,13 +10,16 @@ import click
 
 import quadsense
 from quadsense import files
+from quadsense.cli import question
 from quadsense.cli.shared import NOT_MET
 
 
 @click.command()
-@click.argument("file")
-@click.argument("result")
-@click.option("-o", "--output", required=True, help="Write the report here (.html).")
+@click.argument("file", type=click.Path())
+@click.argument("result", type=click.Path())
+@click.option(
+    "-o", "--output", type=click.Path(), required=True, help="Write the report here (.html)."
+)
 @click.option("--title", help="Shown above the verdict.")
 @click.option(
     "--interval",
@@ -26,7 +29,7 @@ from quadsense.cli.shared import NOT_MET
     help="Find the certified range of the trace or of A[I, J] too; may be given again.",
 )
 @click.option("--no-check", is_flag=True, help="Do not check the result against FILE.")
-@click.option("--conjugate", is_flag=True, default=None, help="Rows of FILE are given as u_i*.")
+@question.options(question.NAMING, question.TOLERANCE)
 @click.option("--open", "show", is_flag=True, help="Show it in the browser.")
 @click.option("--quiet", is_flag=True, help="Print nothing; see the exit status.")
 def report(
@@ -36,9 +39,9 @@ def report(
     title: str | None,
     intervals: tuple[str, ...],
     no_check: bool,
-    conjugate: bool | None,
     show: bool,
     quiet: bool,
+    **given: Any,
 ) -> int:
     """Write all there is to say of RESULT, found for the measurements in FILE, as one HTML file.
 
@@ -53,7 +56,7 @@ def report(
     files.check_writable(output, ".html")
     asked = [_asked(text) for text in intervals]
     found = quadsense.load_result(result)
-    data = quadsense.Measurements.open(file, conjugate=conjugate)
+    data = question.open_data(files.look_at(file), **given)
     page = found.report(
         data,
         intervals=found.interval(asked, data=data) if asked else None,

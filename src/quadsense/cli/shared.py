@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
+
+import click
+import numpy as np
 
 from quadsense import files, request
 from quadsense.vocabulary import Status
@@ -53,9 +59,10 @@ def to_order(text: str | None, n: int) -> int | None:
     return request.to_rank(to_rank(text), n).order
 
 
-def check_outputs(file: str, output: str | None, dense: str | None) -> None:
+def check_outputs(inputs: Sequence[str | None], output: str | None, dense: str | None) -> None:
     """Refuse, before any work, outputs that cannot be written or would destroy something."""
-    taken = {Path(file).resolve(): "the input"}
+    given = [each.partition(files.APART)[0] for each in inputs if each]
+    taken = {Path(each).resolve(): "the input" for each in given}
     for name, path in (("-o", output), ("--dense", dense)):
         if path is None:
             continue
@@ -67,3 +74,21 @@ def check_outputs(file: str, output: str | None, dense: str | None) -> None:
         if where in taken:
             raise ValueError(f"{name} {path} would overwrite {taken[where]}: choose another name")
         taken[where] = f"the file of {name}"
+
+
+def echo_json(fields: Any) -> None:
+    """Print JSON as its standard has it, on one line: see docs/command.md."""
+    click.echo(json.dumps(strict(fields), allow_nan=False))
+
+
+def strict(value: Any) -> Any:
+    """The value with what JSON lacks: NaN is null, infinities are the texts "inf" and "-inf"."""
+    if isinstance(value, Mapping):
+        return {str(key): strict(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [strict(each) for each in value]
+    if isinstance(value, np.ndarray | np.generic):
+        return strict(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else "inf" if value > 0 else "-inf"
+    return value

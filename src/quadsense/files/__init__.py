@@ -4,9 +4,10 @@ from quadsense.files.atomic import write_text
 from quadsense.files.contents import Arrays, Entry, MissingPackage, Unreadable
 from quadsense.files.formats import FORMATS, Format, check_writable, write, writer_of
 from quadsense.files.npz import read_arrays, write_arrays
-from quadsense.files.sources import Source, array_from, look_at, measured_in, read_measured
+from quadsense.files.sources import APART, Source, array_from, look_at, measured_in, read_measured
 
 __all__ = [
+    "APART",
     "FORMATS",
     "Arrays",
     "Entry",

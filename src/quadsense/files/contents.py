@@ -36,7 +36,7 @@ class Entry:
         """Whether it holds numbers."""
         try:
             return np.dtype(self.dtype).kind in "buifc"
-        except TypeError:
+        except (TypeError, ValueError):
             return False
 
     @property
@@ -75,6 +75,8 @@ class Arrays(dict[str, Any]):
         Of all that the file holds.
     notes : tuple of str
         What was guessed, a sentence each.
+    roles : dict
+        From U, b, ... to the names of the arrays or columns that were taken for it.
     """
 
     def __init__(
@@ -83,11 +85,13 @@ class Arrays(dict[str, Any]):
         metadata: dict[str, Any],
         names: list[str],
         notes: tuple[str, ...] = (),
+        roles: Mapping[str, tuple[str, ...]] | None = None,
     ) -> None:
         super().__init__(values)
         self.metadata = metadata
         self.names = names
         self.notes = notes
+        self.roles = dict(roles or {})
 
     @property
     def listing(self) -> str:

@@ -19,6 +19,7 @@ import scipy.sparse as sp
 
 from quadsense.files.contents import Entry, to_csr
 
+# Numbers of the format, as [MathWorks, MAT-File Format] lists them.
 HEADER = 128
 MATRIX, COMPRESSED = 14, 15
 TYPES = {
@@ -27,7 +28,7 @@ TYPES = {
 }  # fmt: skip
 """Of the data as stored, which may be narrower than the class; the last three are text."""
 
-STRUCT, SPARSE = 2, 5
+STRUCT, SPARSE = 2, 5  # classes, as below
 CLASSES = {
     6: "float64", 7: "float32", 8: "int8", 9: "uint8", 10: "int16", 11: "uint16", 12: "int32",
     13: "uint32", 14: "int64", 15: "uint64",
@@ -35,9 +36,9 @@ CLASSES = {
 """Classes of arrays of numbers."""
 
 OTHERS = {1: "cell", 2: "struct", 3: "object", 4: "text", 16: "function", 17: "object"}
-COMPLEX, LOGICAL = 0x800, 0x200
-DEPTH = 64
-PIECE = 2**20
+COMPLEX, LOGICAL = 0x800, 0x200  # flags of an array
+DEPTH = 64  # of structs in structs, beyond which a file is none of a person's
+PIECE = 2**20  # bytes unpacked at a time
 ENDS = "it ends in the middle of an array"
 
 

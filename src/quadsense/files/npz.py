@@ -63,7 +63,7 @@ def contents(path: Path) -> tuple[tuple[Entry, ...], dict[str, Any]]:
                 shape, dtype = _header(archive, name)
                 known = dtype.name if dtype.kind in "buifc" else _other(dtype)
                 entries.append(Entry(name, shape, known))
-        return tuple(entries), _metadata(archive)
+        return tuple(entries), _any_metadata(archive)
 
 
 def load(path: Path, names: list[str]) -> dict[str, Any]:
@@ -123,6 +123,20 @@ def _opened(path: str | os.PathLike[str]) -> Iterator[Any]:
 
 def _metadata(archive: Any) -> Any:
     return json.loads(str(archive["metadata"])) if "metadata" in archive.files else {}
+
+
+def _any_metadata(archive: Any) -> dict[str, Any]:
+    """The metadata, none where what is called so is something else."""
+    if "metadata" not in archive.files:
+        return {}
+    shape, dtype = _header(archive, "metadata")
+    if shape != () or dtype.kind != "U":
+        return {}
+    try:
+        found = _metadata(archive)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _names(stored: list[str]) -> list[str]:

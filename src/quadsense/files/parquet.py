@@ -59,10 +59,11 @@ def _numbers(column: Any, kind: Any) -> Any:
         return column.cast(pa.float64()).to_numpy(**whole)
     if types.is_struct(kind):
         names = tuple(kind.field(i).name for i in range(kind.num_fields))
-        if names not in PAIRS:
+        pair = next((pair for pair in PAIRS if set(pair) == set(names)), None)
+        if pair is None:
             return None
         flat = column.combine_chunks()
-        parts = [_numbers(flat.field(i), kind.field(i).type) for i in range(2)]
+        parts = [_numbers(flat.field(name), kind.field(name).type) for name in pair]
         return None if any(part is None for part in parts) else parts[0] + 1j * parts[1]
     lists = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
     if not lists or _numbers(pa.array([], kind.value_type), kind.value_type) is None:

@@ -92,7 +92,9 @@ def find_roles(
         names["b"] = said.name
     for role, given in (("U", U), ("b", b)):
         if role in names and given is None and names[role] != role:
-            notes.append(f"{role} is {names[role]!r}")
+            why = {"U": ", the only matrix that can be it", "b": ", the only vector that can be it"}
+            guess = "" if base(names[role]) in NAMES[role] else why[role]
+            notes.append(f"{role} is {names[role]!r}{guess}")
     m = next((each.length for each in numbers if each.name == names.get("b")), apart)
     if m is None:
         ends = [each for each in numbers if each.name in (names.get("lo"), names.get("hi"))]

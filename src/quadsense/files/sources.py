@@ -49,8 +49,9 @@ class Source:
         return isinstance(self.metadata, dict) and self.metadata.get("format") == RESULT
 
     def load(self, names: list[str]) -> dict[str, Any]:
-        """The arrays of these names."""
-        return dict(self.format.code(self.path).load(self.path, names))
+        """The arrays of these names, in numbers that the machine computes with."""
+        held = self.format.code(self.path).load(self.path, names)
+        return {name: _native(values) for name, values in held.items()}
 
 
 def look_at(path: str | os.PathLike[str]) -> Source:
@@ -86,8 +87,10 @@ def read_measured(
     return measured_in(look_at(path), U, b)
 
 
-def measured_in(source: Source, U: str | None = None, b: str | None = None) -> Arrays:
-    """The same from a file that was looked at."""
+def measured_in(
+    source: Source, U: str | None = None, b: str | None = None, beside: tuple[str, ...] = ()
+) -> Arrays:
+    """The same from a file that was looked at; columns named in `beside` are not U's."""
     if source.is_result:
         raise Unreadable(f"{source.path} is a quadsense result, and no measurements")
     apart = None
@@ -95,7 +98,7 @@ def measured_in(source: Source, U: str | None = None, b: str | None = None) -> A
         apart = to_vector(array_from(b, source, role="b"))
     inside = b if apart is None else None
     if source.table is not None:
-        arrays = tables.arrays_of(source.path, source.table, U, inside, apart is not None)
+        arrays = tables.arrays_of(source.path, source.table, U, inside, apart is not None, beside)
     else:
         arrays = _from_arrays(source, U, inside, apart)
     if apart is not None:
@@ -119,7 +122,8 @@ def _from_arrays(source: Source, U: str | None, b: str | None, apart: Any) -> Ar
     if roles.transposed:
         values["U"] = sp.csr_array(values["U"].T) if sp.issparse(values["U"]) else values["U"].T
     names = [entry.name for entry in source.entries]
-    return Arrays(values, source.metadata, names, roles.notes)
+    taken = {role: (name,) for role, name in roles.names.items()}
+    return Arrays(values, source.metadata, names, roles.notes, taken)
 
 
 def _is_name(source: Source, name: str) -> bool:
@@ -177,6 +181,14 @@ def _one(source: Source, entry: Entry) -> Any:
     if not entry.numeric:
         raise Unreadable(f"{source.path}: {entry.name} holds no numbers, but {entry.dtype}")
     return source.load([entry.name])[entry.name]
+
+
+def _native(values: Any) -> Any:
+    """The same numbers in the byte order and one of the widths of this machine's arithmetic."""
+    kind = values.dtype.kind
+    wide = kind in "fc" and values.dtype.itemsize // (2 if kind == "c" else 1) not in (4, 8)
+    dtype = np.dtype(np.complex128 if kind == "c" else np.float64) if wide else values.dtype
+    return values.astype(dtype.newbyteorder("="), copy=False)
 
 
 def to_vector(values: Any, scalar: bool = False) -> Any:

@@ -48,7 +48,14 @@ class Table:
         return (*own, *self.others)
 
 
-def arrays_of(path: object, table: Table, U: str | None, b: str | None, apart: bool) -> Arrays:
+def arrays_of(
+    path: object,
+    table: Table,
+    U: str | None,
+    b: str | None,
+    apart: bool,
+    beside: tuple[str, ...] = (),
+) -> Arrays:
     """U, b and what is beside them.
 
     Parameters
@@ -62,6 +69,8 @@ def arrays_of(path: object, table: Table, U: str | None, b: str | None, apart: b
         Column of the readings.
     apart : bool
         Whether the readings are in another file.
+    beside : tuple of str
+        Columns that are asked for otherwise, and are not U's.
     """
     if not table.columns:
         raise Unreadable(f"{path} has no columns of numbers")
@@ -71,16 +80,18 @@ def arrays_of(path: object, table: Table, U: str | None, b: str | None, apart: b
     if table.names is None:
         if U is not None or b is not None:
             raise Unreadable(f"{path} names no columns, so that none can be named")
-        taken = {} if apart else {"b": table.columns[-1]}
+        values = {} if apart else {"b": table.columns[-1]}
         rest = table.columns if apart else table.columns[:-1]
         if not apart:
             notes.append("no names of columns: the last is b, the others are U")
-        return _assembled(path, rest, taken, [], tuple(notes))
+        numbers = [entry.name for entry in table.entries()][: len(table.columns)]
+        roles = {"U": tuple(numbers[: len(rest)])} | ({} if apart else {"b": (numbers[-1],)})
+        return _assembled(path, rest, values, roles, tuple(notes))
     columns = _paired(path, table.names, table.columns)
     said = None if b is None else _column(path, columns, b)
     taken = _by_role(path, columns, said, apart, notes)
-    used = set(taken.values())
-    chosen = [name for name in columns if name not in used]
+    used, other = set(taken.values()), {name.lower() for name in beside}
+    chosen = [name for name in columns if name not in used and name.lower() not in other]
     if U is not None:
         chosen = _matching(path, columns, U)
     wide = [name for name in chosen if columns[name].ndim == 2]
@@ -96,7 +107,14 @@ def arrays_of(path: object, table: Table, U: str | None, b: str | None, apart: b
             notes.append(f"left out: {', '.join(left)}")
         chosen = wide
     values = {role: columns[name] for role, name in taken.items()}
-    return _assembled(path, [columns[c] for c in chosen], values, list(columns), tuple(notes))
+    roles = {"U": tuple(chosen)} | {role: (name,) for role, name in taken.items()}
+    return _assembled(path, [columns[c] for c in chosen], values, roles, tuple(notes))
+
+
+def stem(name: str) -> str:
+    """What a column is called without saying which part of complex numbers it is."""
+    found = PAIR.fullmatch(name)
+    return name if found is None else found[1] or found[4]
 
 
 def matrix_of(path: object, table: Table) -> Any:
@@ -234,7 +252,7 @@ def _matching(path: object, columns: dict[str, Any], wanted: str) -> list[str]:
 
 
 def _assembled(
-    path: object, probes: list[Any], beside: dict[str, Any], names: list[str], notes: Any
+    path: object, probes: list[Any], beside: dict[str, Any], roles: dict[str, Any], notes: Any
 ) -> Arrays:
     """The arrays; what stands the same in every row of `rtol` is one number."""
     if not probes:
@@ -245,7 +263,8 @@ def _assembled(
         if rtol.size == 0 or np.any(rtol != rtol[0]):
             raise Unreadable(f"{path}: rtol must be the same in every row")
         values["rtol"] = rtol[0]
-    return Arrays(values, {}, names, notes)
+    names = [name for taken in roles.values() for name in taken]
+    return Arrays(values, {}, names, notes, roles)
 
 
 def _joined(path: object, columns: list[Any]) -> Any:

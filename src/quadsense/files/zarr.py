@@ -94,4 +94,5 @@ def _entry(name: str, node: Any) -> Entry:
 
 
 def _create(group: Any, name: str, values: Any) -> None:
-    group.create_array(name, data=values)
+    made = group.create_array(name, shape=values.shape, dtype=values.dtype)
+    made[...] = values

@@ -32,10 +32,10 @@ matrix can hold."""
 ROUNDED, ROUNDS = 1e-15, 4
 """Residual beside its parts at which moving is of no use, and how often it is done."""
 
-UNNOTICED = 0.01
+UNNOTICED = 0.1
 """Share of the gap that may be lost."""
 
-BELIEVED = 1e8
+BELIEVED = 1e7
 """Norm of a matrix that a proof may have to reckon with, in units of that of the answer."""
 
 SLIGHTLY = 1e-3
@@ -131,7 +131,7 @@ def _moves(F: Sensing, freedom: Vector) -> Callable[[Real], Vector] | None:
 
 
 def _by_rows(F: Sensing, roots: Vector) -> Callable[[Real], Vector] | None:
-    """The same by reflections of the weighed rows, the heaviest first [Higham 2002, 20.3]."""
+    """The same by reflections of the weighed rows, the heaviest first [Cox & Higham 1998]."""
     rows = roots[:, None] * np.asarray(F.features())
     order = np.argsort(-np.max(np.abs(rows), axis=1, initial=0.0), kind="stable")
     Q, R, columns = sl.qr(rows[order], mode="economic", pivoting=True, check_finite=False)

@@ -142,7 +142,7 @@ class Fista(FistaTraits, Stepped):
         with LENIENT():
             if isinstance(state, hinge.State):
                 assert program.misses is not None
-                X = np.sqrt(program.misses.scale) * np.linalg.cholesky(state.A)
+                X = np.sqrt(program.misses.scale) * hinge.root_of(state.A)
                 return SensedMatrix.from_factor(own(problem, X))
             inner = program.squares
             if inner is None or state.point is None:

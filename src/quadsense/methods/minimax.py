@@ -212,6 +212,8 @@ class Minimax(MinimaxTraits, Stepped):
 
     def _balanced(self, stages: Stages, state: State) -> Vector:
         """The dual vector with ``F*(y) = 0`` to rounding, where that is to be had."""
+        if stages.balanced is not None and stages.balanced[0] is state.dual:
+            return stages.balanced[1]
         problem = stages.given
         b, delta = to_numpy(problem.b), to_numpy(problem.delta)
         nothing = np.zeros(problem.m, bool)
@@ -219,7 +221,9 @@ class Minimax(MinimaxTraits, Stepped):
         # In units of the sum of |y_i| delta_i; the size of the readings is about that of A.
         size = float(np.max(np.abs(b), initial=0.0)) * np.eye(problem.rows.n)
         enough = UNNOTICED * state.gap * state.max_ratio * float(np.abs(state.dual) @ delta)
-        return balanced(problem.rows.on_numpy(), question, state.dual, size, enough)
+        found = balanced(problem.rows.on_numpy(), question, state.dual, size, enough)
+        stages.balanced = (state.dual, found)
+        return found
 
     def _reason(self, problem: Problem, state: State) -> Reason:
         if problem.target and state.lower > 1.0:

@@ -93,5 +93,6 @@ def _span(ends: list[float], values: dict[str, float | None]) -> tuple[float, fl
     if not known.size:
         return -1.0, 1.0
     low, high = float(known.min()), float(known.max())
-    room = 0.08 * (high - low) or 0.1 * abs(high) or 1.0
+    size = max(abs(low), abs(high))
+    room = 0.08 * (high - low) if high - low > 1e-9 * size else 0.1 * size or 1.0
     return low - room, high + room

@@ -12,6 +12,7 @@ import numpy as np
 from quadsense.report.scales import Scale
 from quadsense.view.markup import Markup, element, join, short
 
+# In units of the drawing, which is scaled to the page: room for labels beside a wide frame.
 WIDTH, HEIGHT = 460.0, 280.0
 LEFT, RIGHT, TOP, BOTTOM = 58.0, 14.0, 14.0, 44.0
 
@@ -92,6 +93,7 @@ class Chart:
             element(
                 "image", x=self.x.begin, y=self.y.end, width=self.x.end - self.x.begin,
                 height=self.y.begin - self.y.end, href=address, preserveAspectRatio="none",
+                class_="pixels",
             )
         )  # fmt: skip
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from quadsense.arrays import Vector
 from quadsense.report.chart import Chart
-from quadsense.report.scales import Scale, log_scale
+from quadsense.report.scales import Scale, even_scale, log_scale
 from quadsense.result import Result
 from quadsense.view.markup import Markup, number
 from quadsense.view.pictures import (
@@ -23,6 +23,9 @@ MOST_STEPS = 400
 
 COLUMNS, LEVELS = 96, 54
 """Cells of a picture of many residuals."""
+
+NARROW = 2.5
+"""Largest over smallest residual up to which an even scale shows more than decades do."""
 
 FAR = 12.0
 """Ratio beyond which residuals are drawn by decades."""
@@ -42,11 +45,13 @@ def history_chart(result: Result) -> Markup | None:
     x = (
         log_scale(np.maximum(steps, 1.0), *Chart.across())
         if wide
-        else Scale("linear", 0.0, max(float(steps[-1]), 1.0), *Chart.across())
+        else Scale("linear", 0.0, max(float(steps[-1]), 1.0), *Chart.across(), whole=True)
     )
     ends = values if least else np.append(values, 1.0)
     what = "worst residual" if least else "worst residual / tolerance"
-    chart = Chart(x, log_scale(ends, *Chart.up()), ("iteration", what))
+    narrow = 0.0 < ends.max() <= NARROW * ends.min()
+    y = (even_scale if narrow else log_scale)(ends, *Chart.up())
+    chart = Chart(x, y, ("iteration", what))
     if not least:
         chart.level(1.0, "limit", "tolerance")
     chart.line(np.maximum(steps, x.low), values, "main")
@@ -58,8 +63,11 @@ def history_chart(result: Result) -> Markup | None:
     return chart.svg(f"{what.capitalize()} over the iterations", said)
 
 
-def residual_chart(readings: Readings) -> Markup:
-    """Residuals in tolerances, row by row; of many rows, how many are where."""
+def residual_chart(readings: Readings, proved: float = 0.0) -> Markup:
+    """Residuals in tolerances, row by row; of many rows, how many are where.
+
+    Without tolerances, `proved` is the worst error that every matrix has, if there is one.
+    """
     ratios, m = readings.ratios, readings.size
     shown = ratios[np.isfinite(ratios)]
     largest = float(np.max(np.abs(shown), initial=1.0 if readings.target else 0.0))
@@ -69,7 +77,7 @@ def residual_chart(readings: Readings) -> Markup:
     else:
         room = 1.18 * largest or 1.0
         y = Scale("linear", -room, room, *Chart.up())
-    x = Scale("linear", -0.5, m - 0.5, *Chart.across())
+    x = Scale("linear", -0.5, m - 0.5, *Chart.across(), whole=True)
     what = "residual / tolerance" if readings.target else "residual"
     chart = Chart(x, y, ("row", what))
     rows = np.arange(m)
@@ -79,7 +87,10 @@ def residual_chart(readings: Readings) -> Markup:
         chart.level(1.0, "limit", "tolerance")
         chart.level(-1.0, "limit")
     else:
-        chart.level(0.0, "limit")
+        chart.level(0.0, "axis")
+        if proved > 0.0:
+            chart.level(proved, "limit", "every matrix errs by so much, proved")
+            chart.level(-proved, "limit")
     if m > MOST_POINTS:
         chart.image(share_image(density_of(ratios, COLUMNS, _edges(y))))
     else:

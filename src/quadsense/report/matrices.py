@@ -69,7 +69,7 @@ def spectrum_chart(spectrum: Spectrum) -> Markup:
     noise = largest * 1e-17
     nonzero = sizes[sizes > noise]
     decades = bool(nonzero.size) and largest > 100.0 * float(nonzero.min())
-    across = Scale("linear", 0.5, values.size + 0.5, *Chart.across())
+    across = Scale("linear", 0.5, values.size + 0.5, *Chart.across(), whole=True)
     if decades:
         y = log_scale(sizes, *Chart.up())
         chart = Chart(across, y, ("eigenvalue", "modulus"))

@@ -22,13 +22,17 @@ def _bend(values: Any) -> Any:
 
 @dataclass(frozen=True)
 class Scale:
-    """Numbers between `low` and `high` on places between `begin` and `end`."""
+    """Numbers between `low` and `high` on places between `begin` and `end`.
+
+    With `whole`, an even scale has ticks at whole numbers only.
+    """
 
     kind: Kind
     low: float
     high: float
     begin: float
     end: float
+    whole: bool = False
 
     def __call__(self, values: Any) -> Vector:
         """Places of numbers; those beyond the ends are put there."""
@@ -56,17 +60,18 @@ class Scale:
             sizes = [1.0, *(10.0**k for k in tens if k % step == 0)]
             found = [-size for size in reversed(sizes)] + [0.0, *sizes]
         else:
-            return _even(self.low, self.high, most)
+            return _even(self.low, self.high, most, 1.0 if self.whole else 0.0)
         return [(value, _label(value)) for value in found if self.low <= value <= self.high]
 
 
-def _even(low: float, high: float, most: int) -> list[tuple[float, str]]:
+def _even(low: float, high: float, most: int, least: float) -> list[tuple[float, str]]:
+    """Ticks a round number apart, `least` or more."""
     span = high / 2 - low / 2
     rough = 2.0 * span / max(most - 1, 1)
     if not (math.isfinite(rough) and rough > 0.0):
         return [(low, _label(low))]
     size = 10.0 ** math.floor(math.log10(rough))
-    step = next((k * size for k in (1, 2, 5, 10) if k * size >= rough * (1.0 - 1e-9)), rough)
+    step = max(next((k * size for k in (1, 2, 5, 10) if k * size >= 0.8 * rough), rough), least)
     if step == 0.0 or abs(low / step) > 1e12 or abs(high / step) > 1e12:
         middle = low / 2 + high / 2
         return [(middle, _label(middle))]  # no digits tell one end from the other
@@ -119,10 +124,11 @@ def even_scale(values: Any, begin: float, end: float, *, zero: bool = False) -> 
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
     if zero:
         low, high = min(low, 0.0), max(high, 0.0)
-    room = 0.06 * (high / 2 - low / 2) * 2.0 or 0.5 * abs(high) or 1.0
-    largest = np.finfo(np.float64).max
-    with np.errstate(over="ignore"):
-        low, high = max(low - room, -largest), min(high + room, largest)
+    largest = max(abs(low), abs(high))
+    room = 0.12 * (high / 2 - low / 2)
+    room = room if room > 1e-9 * largest else 0.5 * largest or 1.0
+    most = float(np.finfo(np.float64).max)
+    low, high = max(low - room, -most), min(high + room, most)
     return Scale("linear", low, high, begin, end)
 
 

@@ -102,7 +102,7 @@ def pictures(result: Result, readings: Readings, intervals: Mapping[str, Interva
         parts.append(_figure("Progress", _history_note(result), history))
     note = ""
     if readings.size > MOST_POINTS:
-        note = f"{readings.size:,} rows: the darker, the more are there; those not met are points"
+        note = "the darker, the more rows are there; those not met are points"
     elif readings.one_sided.any() or readings.exact.any():
         note = "a row of one end, or an equality, is at 0 where it is met"
     if result.verdict.asked == "accuracy":
@@ -112,7 +112,7 @@ def pictures(result: Result, readings: Readings, intervals: Mapping[str, Interva
             )
         )
     else:
-        parts.append(_figure("Residuals", note, charts.residual_chart(readings)))
+        parts.append(_figure("Residuals", note, charts.residual_chart(readings, _proved(result))))
     patch = patch_of(result.matrix)
     whole = f"order {patch.order:,}" + (f"; {patch.how}" if patch.how else "")
     if np.iscomplexobj(patch.values):
@@ -129,6 +129,13 @@ def pictures(result: Result, readings: Readings, intervals: Mapping[str, Interva
         note = "bars are certified; ticks are fits that were found; the point is this A"
         parts.append(_figure("Certified intervals", note, ranges.interval_chart(intervals, values)))
     return section("Pictures", element("div", *parts, class_="pictures"))
+
+
+def _proved(result: Result) -> float:
+    """The worst error that every matrix has, where that is what was asked for."""
+    claim = result.certificate
+    least = result.verdict.asked == "least" and claim.kind == "optimal" and claim.objective is None
+    return claim.lower_bound if least else 0.0
 
 
 def _history_note(result: Result) -> str:

@@ -39,8 +39,7 @@ def title(result: Result) -> str:
     if status == "optimal" and verdict.exact_fit:
         return "An exact fit"
     if status == "met" and verdict.set_aside:
-        rows = f"{verdict.set_aside} measurement{'s' * (verdict.set_aside > 1)}"
-        return f"Every measurement is met but {rows}, set aside as asked"
+        return f"All measurements but {verdict.set_aside:,}, set aside as asked, are met"
     return TITLES[status]
 
 

@@ -126,7 +126,7 @@ def result_html(result: Result) -> Markup:
     badge = element(
         "span", status.replace("_", " "), class_=f"qs-badge {GOOD.get(status, '')}".strip()
     )
-    said = head.partition(": ")[2] or head
+    said = head.removeprefix(f"{status}: ")
     body = element(
         "div",
         element("p", badge, element("span", said, class_="qs-head")),
@@ -143,7 +143,7 @@ def _sparkline(result: Result) -> Markup | None:
     past, least = result.history, result.verdict.asked == "least"
     values = np.asarray(past.max_residual if least else past.max_ratio, dtype=np.float64)
     values = values[np.isfinite(values)]
-    if values.size < 3 or not values.max() > 0.0:
+    if values.size < 3 or not np.ptp(values) > 0.0:
         return None
     values = values[np.unique(np.linspace(0, values.size - 1, 120).astype(np.int64))]
     low = max(float(values[values > 0.0].min()), float(values.max()) * 1e-12)
@@ -208,6 +208,8 @@ def matrix_html(matrix: SensedMatrix) -> Markup:
             pairs.append(("Frobenius norm", number(matrix.norm(), 6)))
         if cheap and n <= 256:
             values = np.linalg.eigvalsh(np.asarray(matrix))
+            slip = 16.0 * np.finfo(np.float64).eps * n * float(np.abs(values).max())
+            values = np.where(np.abs(values) <= slip, 0.0, values)  # rounding
             ends = [number(float(values[-1]), 6), number(float(values[0]), 6)]
             pairs.append(("eigenvalues", f"{ends[0]} down to {ends[1]}" if n > 1 else ends[0]))
         patch = patch_of(matrix, CELLS, FLOPS)
@@ -314,7 +316,8 @@ def interval_html(found: Interval) -> Markup:
         if math.isfinite(x)
     ]
     low, high = (min(known), max(known)) if known else (0.0, 0.0)
-    room = 0.12 * (high / 2 - low / 2) * 2.0 or 1.0
+    # What differs by rounding alone is a point.
+    room = max(0.24 * (high / 2 - low / 2), 1e-6 * max(abs(low), abs(high))) or 1.0
     begin, end = low - room, high + room
 
     def place(value: float) -> float:

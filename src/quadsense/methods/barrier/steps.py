@@ -29,6 +29,9 @@ SHORTEST = 1e-7
 LEAST = 1e-11
 """Share of the objective that the products are not to go below."""
 
+NEAR = 1e-5
+"""Relative distance of the bounds from which rounding may be what is left."""
+
 MISSED, IMBALANCE = 1e-9, 1e-8
 """Residuals that are left alone: of readings, and of the matrix equation beside the objective."""
 
@@ -60,6 +63,8 @@ class State:
         Steps without progress.
     stuck : bool
         Whether rounding leaves no step to take.
+    least : float
+        The least `apart` so far.
     """
 
     at: Point
@@ -72,6 +77,7 @@ class State:
     iteration: int
     idle: int
     stuck: bool
+    least: float = np.inf
 
     @property
     def apart(self) -> float:
@@ -123,8 +129,12 @@ def advance(program: Program, state: State) -> State:
         return replace(state, stuck=True)
     if points.pairs(program) == 0 and after.apart > 0.5 * state.apart:  # solved, but for rounding
         return replace(state if state.apart <= after.apart else after, stuck=True)
-    better = after.apart < 0.9 * state.apart or MISSED < after.missed < 0.9 * state.missed
-    return replace(after, idle=0 if better else state.idle + 1)
+    # Near the end rounding moves it up and down: then the least so far is to be beaten.
+    near = state.least <= NEAR * abs(state.value)
+    before = state.least if near else state.apart
+    better = after.apart < 0.9 * before or MISSED < after.missed < 0.9 * state.missed
+    least = min(state.least, after.apart)
+    return replace(after, idle=0 if better else state.idle + 1, least=least)
 
 
 def _sound(state: State) -> bool:

@@ -34,6 +34,10 @@ NEAR = 2.0
 AIM = 0.7
 """Share of the gap that the last mu is to leave: the rest is for a point not quite its own."""
 
+AGAIN = 0.1
+"""mu with all rows, in parts of what the start by the sample costs, at least: with less, where the
+sample fits and all rows do not, steps crept along the cone."""
+
 NOTHING = 1e-24
 """Cost relative to that of A = 0 which is rounding."""
 
@@ -102,7 +106,9 @@ def _with_all(program: Program, state: State) -> State:
     begun = replace(begun, marked=state.iteration)
     if _root(state.A) is None:
         return replace(start(replace(program, sample=None)), iteration=state.iteration)
-    return _judged(program, _at(program, begun, np.asarray(program.F.forward(state.A))))
+    begun = _at(program, begun, np.asarray(program.F.forward(state.A)))
+    # Where the sample could be met, its mu tells nothing of what all rows leave over.
+    return _judged(program, replace(begun, mu=max(mu, AGAIN * begun.cost / program.n)))
 
 
 def tightened(state: State) -> State:
@@ -185,6 +191,15 @@ def _root(A: Array) -> Array | None:
         return None
 
 
+def root_of(A: Array) -> Array:
+    """X of ``A = X X*``, but for what rounding has made negative."""
+    L = _root(A)
+    if L is not None:
+        return L
+    values, V = np.linalg.eigh(A)
+    return np.asarray(V * np.sqrt(np.maximum(values, 0.0)))
+
+
 def _slope(program: Program, state: State, L: Array) -> Array:
     """``L* F*(y) L``."""
     rows, pull = _pulling(program, state.values, state.room)
@@ -239,4 +254,4 @@ def _longest(
     return 0.5 * (low + high)
 
 
-__all__ = ["Program", "State", "advance", "dual", "prepare", "start", "tightened"]
+__all__ = ["Program", "State", "advance", "dual", "prepare", "root_of", "start", "tightened"]

@@ -1,0 +1,116 @@
+"""What an estimator was given, checked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.utils import check_random_state
+
+from quadsense.preferences import PREFERENCES
+from quadsense.request import check_rank
+from quadsense.sklearn.model import Matrix, Vector
+from quadsense.typing import is_number
+
+SMALLEST = 1e-300
+"""A mean square below this is none."""
+
+
+def check_parameters(estimator: Any) -> None:
+    """Refuse what no data could make sense of."""
+    alpha, tol, prefer = estimator.alpha, estimator.tol, estimator.prefer
+    if not (isinstance(alpha, str) and alpha == "cv"):
+        _check_number("alpha", alpha, "'cv' or ")
+    if estimator.delta is not None:
+        _check_number("delta", estimator.delta, "None or ")
+    penalty = estimator.linear_penalty
+    if not (isinstance(penalty, str) and penalty == "scale"):
+        _check_number("linear_penalty", penalty, "'scale' or ", positive=True)
+    _check_number("tol", tol, positive=True)
+    if estimator.time_limit is not None:
+        _check_number("time_limit", estimator.time_limit, "None or ")
+    if not (isinstance(prefer, str) and prefer in ("auto", *PREFERENCES)):
+        raise ValueError(f"prefer must be one of auto, {', '.join(PREFERENCES)}, got {prefer!r}")
+    if estimator.alphas is not None:
+        alphas = np.asarray(estimator.alphas)
+        usable = alphas.ndim == 1 and alphas.size and alphas.dtype.kind in "iuf"
+        if not (usable and np.all(np.isfinite(alphas)) and np.all(alphas > 0)):
+            raise ValueError(f"alphas must be positive numbers, got {estimator.alphas!r}")
+
+
+def check_question(estimator: Any, tolerance: bool, n: int) -> None:
+    """Refuse combinations that mean nothing."""
+    rank, prefer, psd = estimator.rank, estimator.prefer, estimator.psd
+    check_rank(rank, n)
+    pair = isinstance(rank, tuple | list)
+    free = estimator.fit_linear or estimator.fit_intercept
+    if pair and psd:
+        raise ValueError(f"rank={tuple(rank)} asks for signs, psd=True for none that is minus")
+    if rank is not None and prefer not in ("auto", "any", "least_squares"):
+        raise ValueError(f"prefer={prefer!r} cannot go with rank: 'any' and 'least_squares' can")
+    if rank == "auto" and not tolerance:
+        raise ValueError("rank='auto' needs delta: the rank grows until that is met")
+    if prefer in ("nearest", "center", "min_trace", "any") and not tolerance:
+        raise ValueError(f"prefer={prefer!r} needs delta")
+    if prefer == "min_trace" and (free or not psd):
+        raise ValueError(
+            "prefer='min_trace' needs psd=True, fit_linear=False and fit_intercept=False"
+        )
+    if prefer == "center" and psd and free:
+        raise ValueError(
+            "prefer='center' with psd=True needs fit_linear=False and fit_intercept=False"
+        )
+
+
+def _check_number(name: str, value: Any, other: str = "", positive: bool = False) -> None:
+    least = "positive" if positive else "not negative"
+    known = is_number(value) and np.isfinite(value)
+    if not known or value < 0 or (positive and value == 0):
+        raise ValueError(f"{name} must be {other}a number, {least}, got {value!r}")
+
+
+def to_weights(sample_weight: Any, m: int) -> Vector:
+    """Weights, one a sample."""
+    weights = _one_a_sample("sample_weight", 1.0 if sample_weight is None else sample_weight, m)
+    if not np.all(np.isfinite(weights)):
+        raise ValueError("sample_weight must be finite")
+    if not np.any(weights > 0.0):
+        raise ValueError("sample_weight is zero for every sample: nothing is left to fit")
+    return weights
+
+
+def to_delta(delta: Any, sample_delta: Any, m: int) -> Vector | None:
+    """Tolerances, one a sample, or None."""
+    if sample_delta is None and delta is None:
+        return None
+    return _one_a_sample("sample_delta", delta if sample_delta is None else sample_delta, m)
+
+
+def _one_a_sample(name: str, given: Any, m: int) -> Vector:
+    values = np.asarray(given, dtype=np.float64)
+    if values.ndim == 0:
+        values = np.full(m, float(values))
+    if values.shape != (m,):
+        raise ValueError(f"{name}.shape == {values.shape}, expected {(m,)}!")
+    if not np.all(values >= 0.0):
+        row = int(np.flatnonzero(~(values >= 0.0))[0])
+        raise ValueError(f"{name} must not be negative, got {values[row]} for sample {row}")
+    return values
+
+
+def to_linear_penalty(given: Any, X: Matrix, weights: Vector) -> float:
+    """The penalty of w beside that of A."""
+    if given != "scale":
+        return float(given)
+    largest = float(np.max(np.abs(X), initial=0.0))
+    if largest == 0.0:
+        return 1.0
+    scaled = X / largest
+    square = float(weights / weights.sum() @ np.einsum("ij,ij->i", scaled, scaled))
+    with np.errstate(over="ignore", under="ignore"):
+        return float(np.clip(0.5 / max(square, SMALLEST) / largest / largest, 1e-250, 1e250))
+
+
+def to_seed(random_state: Any) -> int:
+    """A seed for `solve`."""
+    return int(check_random_state(random_state).randint(2**31 - 1))

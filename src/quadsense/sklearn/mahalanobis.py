@@ -1,0 +1,199 @@
+"""What both learners of a metric share: distances, the embedding, and how the metric is learnt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+
+from quadsense.preferences import SLACKS
+from quadsense.sklearn.learning import Learned, learn
+from quadsense.sklearn.model import Matrix, Vector
+from quadsense.sklearn.runs import CallbackSupportMixin, Strides
+from quadsense.sklearn.stated import without_data
+from quadsense.typing import is_number
+
+
+class Mahalanobis(
+    CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
+):
+    """A learnt distance ``d(x, z)^2 = (x - z)' M (x - z)``, with metric-learn's names."""
+
+    components_: Matrix
+    n_features_in_: int
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.components_.shape[0])
+
+    def transform(self, X: Any) -> Matrix:
+        """Points in coordinates where the learnt distance is the Euclidean one.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_features)
+        """
+        check_is_fitted(self, "components_")
+        X = validate_data(self, X, dtype=np.float64, reset=False)
+        with np.errstate(under="ignore"):
+            return np.asarray(X @ self.components_.T)
+
+    def pair_distance(self, pairs: Any) -> Vector:
+        """Learnt distances of the two points of each pair.
+
+        Parameters
+        ----------
+        pairs : array_like of shape (n_pairs, 2, n_features), or (n_pairs, 2) with a preprocessor
+
+        Returns
+        -------
+        ndarray of shape (n_pairs,)
+        """
+        check_is_fitted(self, "components_")
+        points = self._to_pairs(pairs)
+        if points.shape[2] != self.n_features_in_:
+            raise ValueError(
+                f"pairs are of {points.shape[2]} features, but {type(self).__name__} was fitted "
+                f"with {self.n_features_in_}"
+            )
+        with np.errstate(under="ignore"):
+            images = (points[:, 1] - points[:, 0]) @ self.components_.T
+            return np.asarray(np.sqrt(np.einsum("ij,ij->i", images, images)))
+
+    def pair_score(self, pairs: Any) -> Vector:
+        """The distances with the other sign: the larger, the more alike.
+
+        Parameters
+        ----------
+        pairs : array_like of shape (n_pairs, 2, n_features), or (n_pairs, 2) with a preprocessor
+
+        Returns
+        -------
+        ndarray of shape (n_pairs,)
+        """
+        return -self.pair_distance(pairs)
+
+    def get_metric(self) -> Callable[..., float]:
+        """The distance as a function ``(u, v, squared=False)`` of two points.
+
+        It does not change with the learner, and serves as ``metric`` of scikit-learn's
+        neighbours.
+        """
+        check_is_fitted(self, "components_")
+        components = self.components_.copy()
+
+        def metric(u: Any, v: Any, squared: bool = False) -> float:
+            image = components @ (np.asarray(u, np.float64) - np.asarray(v, np.float64))
+            square = float(image @ image)
+            return square if squared else float(np.sqrt(square))
+
+        return metric
+
+    def get_mahalanobis_matrix(self) -> Matrix:
+        """M, a copy: shape (n_features, n_features)."""
+        check_is_fitted(self, "components_")
+        with np.errstate(under="ignore"):
+            return np.asarray(self.components_.T @ self.components_)
+
+    def _to_pairs(self, pairs: Any) -> Matrix:
+        """Pairs as an array of shape (n_pairs, 2, n_features)."""
+        found = check_array(
+            pairs, dtype=np.float64, ensure_2d=False, allow_nd=True, input_name="pairs"
+        )
+        if found.ndim != 3 or found.shape[1] != 2:
+            raise ValueError(
+                f"pairs must have shape (n_pairs, 2, n_features), got {found.shape}; pairs of "
+                "indices need a preprocessor"
+            )
+        return np.asarray(found)
+
+    def _learn(
+        self, points: Matrix, differences: Matrix, alike: Any, weights: Vector, strides: Strides,
+        bounds: Any = None,
+    ) -> Learned:  # fmt: skip
+        """Learn from differences, and keep what was found."""
+        own: Any = self
+        upper, lower = (own.upper, own.lower) if bounds is None else bounds
+        with np.errstate(under="ignore"):
+            root = _root(own.prior, points)
+
+            def listen(metric: Callable[[Matrix], Matrix]) -> Any:
+                return strides.callback(lambda A: {"components_": components_of(metric(A))})
+
+            found = learn(
+                differences, alike, slack=own.slack, prior=root,
+                stretch=own.stretch, upper=upper, lower=lower,
+                percentiles=own.percentiles, weights=weights, gap=own.gap,
+                time_limit=own.time_limit, listen=listen,
+            )  # fmt: skip
+            self.components_ = components_of(found.M)
+        own.bounds_, own.stretch_ = np.array(found.bounds), found.stretch
+        own.result_ = None if found.result is None else without_data(found.result)
+        own.n_iter_ = 0 if found.result is None else int(found.result.n_iter)
+        return found
+
+    def _check_learning(self) -> None:
+        """Refuse parameters that mean nothing."""
+        own: Any = self
+        if not (isinstance(own.slack, str) and own.slack in SLACKS):
+            raise ValueError(f"slack must be one of {', '.join(SLACKS)}, got {own.slack!r}")
+        stretch = own.stretch
+        if not (isinstance(stretch, str) and stretch == "auto") and not (
+            is_number(stretch) and stretch > 1.0
+        ):
+            raise ValueError(f"stretch must be 'auto' or a number above 1, got {stretch!r}")
+        for name in ("upper", "lower"):
+            value = getattr(own, name)
+            if value is not None and not (is_number(value) and 0.0 < value < np.inf):
+                raise ValueError(f"{name} must be None or a positive distance, got {value!r}")
+        both = np.asarray(own.percentiles, dtype=object)
+        if both.shape != (2,) or not all(is_number(p) and 0.0 <= p <= 100.0 for p in both):
+            raise ValueError(
+                f"percentiles must be two numbers from 0 to 100, got {own.percentiles!r}"
+            )
+        if not (is_number(own.gap) and 0.0 < own.gap < 1.0):
+            raise ValueError(f"gap must be a number between 0 and 1, got {own.gap!r}")
+        if isinstance(own.prior, str) and own.prior not in ("identity", "covariance"):
+            raise ValueError(
+                f"prior must be 'identity', 'covariance' or a matrix, got {own.prior!r}"
+            )
+
+
+def components_of(M: Matrix) -> Matrix:
+    """L of ``M = L'L``, its rows by size, the largest entry of each positive."""
+    values, vectors = np.linalg.eigh(M)
+    rows = (vectors * np.sqrt(np.maximum(values, 0.0))).T[::-1]
+    largest = rows[np.arange(len(rows)), np.argmax(np.abs(rows), axis=1)]
+    return np.ascontiguousarray(rows * np.where(largest < 0.0, -1.0, 1.0)[:, None])
+
+
+def _root(prior: Any, points: Matrix) -> Matrix:
+    """R of the prior R'R."""
+    d = points.shape[1]
+    if isinstance(prior, str) and prior == "identity":
+        return np.eye(d)
+    if isinstance(prior, str):
+        scale = float(np.max(np.abs(points), initial=0.0)) or 1.0
+        spread = (
+            np.atleast_2d(np.cov(points / scale, rowvar=False)) if len(points) > 1 else (np.eye(d))
+        )
+        values, vectors = np.linalg.eigh(spread)
+        # Directions in which nothing varies are as those that vary most.
+        values = np.where(values > 1e-12 * values[-1], values, max(values[-1], 1e-300))
+        return np.asarray((vectors / np.sqrt(values)).T / scale)
+    M = check_array(prior, dtype=np.float64, input_name="prior")
+    if M.shape != (d, d) or not np.allclose(M, M.T, rtol=1e-9, atol=1e-12 * np.abs(M).max()):
+        raise ValueError(f"prior must be a symmetric matrix of shape ({d}, {d}), got {M.shape}")
+    values, vectors = np.linalg.eigh(M)
+    if not values[0] > 0.0:
+        raise ValueError(
+            f"prior must be positive definite, but its smallest eigenvalue is {values[0]:.3g}"
+        )
+    return np.asarray((vectors * np.sqrt(values)).T)
