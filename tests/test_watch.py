@@ -13,6 +13,11 @@ def ticking(step):
     return lambda: step * next(counter)
 
 
+def look_often():
+    for _ in range(100):
+        look()
+
+
 def busy(time_limit=None):
     """A watch on a machine where others take all the time: seconds pass, no work is done."""
     watch = Watch(ticking(1.0), time_limit=time_limit)
@@ -23,8 +28,7 @@ def busy(time_limit=None):
 def test_what_a_question_may_take_is_work():
     watch = busy()
     with watch.heeded(), watch.within(5.0):
-        for _ in range(100):
-            look()
+        look_often()
         assert not watch.late
     assert watch.left is None
 
@@ -34,8 +38,7 @@ def test_work_is_cut_where_it_took_what_it_may():
     watch.worked = ticking(1.0)
     with watch.heeded(), watch.within(5.0):
         with pytest.raises(Stop):
-            for _ in range(100):
-                look()
+            look_often()
         assert watch.late
     assert not watch.late
 
@@ -44,8 +47,7 @@ def test_work_of_other_threads_does_not_count():
     watch = Watch(lambda: 0.0)
     watch.worked = ticking(1.0)
     with watch.heeded(), watch.within(5.0):
-        for _ in range(100):
-            look()
+        look_often()
         assert not watch.late
 
 
@@ -60,6 +62,5 @@ def test_work_ahead_counts():
 def test_a_time_limit_is_time_that_passes():
     watch = busy(time_limit=20.0)
     with watch.heeded(), watch.within(5.0), pytest.raises(Stop):
-        for _ in range(100):
-            look()
+        look_often()
     assert watch.late

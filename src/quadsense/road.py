@@ -157,7 +157,7 @@ def travel(
             from quadsense.contradictions import refuted
 
             answer = refuted(request, answer)
-        if allowed and unmet:
+        if allowed and unmet and not answer.hard:  # what contradicts by itself stays, whatever goes
             from quadsense.violations import set_violations_aside  # seldom needed, dear to import
 
             answer = set_violations_aside(request, answer)
