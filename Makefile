@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 OLDEST := .venv-oldest
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-oldest test-deep check format figures bench-paper bench-limits bench bench-quick clean
+.PHONY: help demo test test-oldest test-deep check format docs dist test-dist figures bench-paper bench-limits bench bench-quick clean
 
 help:  ## List the tasks
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -57,6 +57,22 @@ format: $(VENV)/.installed-dev  ## Format the code
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
+$(VENV)/.installed-docs: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable '.[docs]'
+	@touch $@ $(VENV)/.installed
+
+dist: $(VENV)/.installed-dev  ## Build the package: dist/*.whl and dist/*.tar.gz
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist .
+
+test-dist: dist  ## Install the package where nothing else is, and try it
+	$(BIN)/python tests/installed.py dist
+
+docs: $(VENV)/.installed-docs  ## Build the documentation, run its examples: docs/_build/html
+	rm -rf docs/_build/html  # pages that are no more
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html
+	$(BIN)/python docs/offline.py docs/_build/html
+
 figures: $(VENV)/.installed-dev  ## Remake the README's picture
 	$(BIN)/python docs/figures.py
 
@@ -76,10 +92,12 @@ bench: $(VENV)/.installed-bench  ## Peers against ours, as ratios (an hour)
 	$(BIN)/python benchmarks/plans.py
 	$(BIN)/python benchmarks/answers.py
 	$(BIN)/python benchmarks/tasks.py
+	$(BIN)/python benchmarks/estimators.py
 
 bench-quick: $(VENV)/.installed-bench  ## The same on small problems (minutes)
 	$(BIN)/python benchmarks/peers.py --quick
 	$(BIN)/python benchmarks/answers.py --quick
 
 clean:  ## Remove the environment and caches
-	rm -rf $(VENV) $(OLDEST) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) $(OLDEST) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist \
+	  docs/_build docs/gallery docs/api/generated

@@ -53,19 +53,21 @@ def cvxpy_fit(
     if np.iscomplexobj(U):
         A = cp.Variable((n, n), hermitian=True)
         values = cp.real(cp.sum(cp.multiply(U.conj() @ A, U), axis=1))
+        total = cp.real(cp.trace(A))
         constraints = [A >> 0]
     else:
         A = cp.Variable((n, n), PSD=True)
         values = cp.sum(cp.multiply(U @ A, U), axis=1)
+        total = cp.trace(A)
         constraints = []
     constraints += [values >= lo, values <= hi]
     if trace is not None:
-        constraints.append(cp.real(cp.trace(A)) == trace)
+        constraints.append(total == trace)
     if goal == "least_squares":
         assert weights is not None and b is not None
         cost = cp.sum_squares(cp.multiply(np.sqrt(weights), values - b))
     elif goal == "min_trace":
-        cost = cp.real(cp.trace(A))
+        cost = total
     else:
         cost = cp.norm(A - prior, "fro")
     options: dict[str, Any] = {"time_limit": seconds}
@@ -83,6 +85,57 @@ def cvxpy_fit(
     half = (hi - lo) / 2.0
     out = float(np.max(np.maximum(lo - read, read - hi) / half))
     return Found(float(problem.value), max(out, 0.0), problem.status == cp.OPTIMAL)
+
+
+def cvxpy_state(
+    U: Array, b: Array, lo: Array, hi: Array, eps: float = 1e-8, seconds: float = 300.0
+) -> tuple[Array, bool]:
+    """The state nearest to readings by weighted least squares, by CVXPY with SCS to `eps`.
+
+    The squares are handed over as those of a triangular factor, and of the intervals only those
+    that the least squares cross, added until none is: the same question, of a size that a
+    first-order method ends with tight tolerances. Whether all of it ended.
+    """
+    import cvxpy as cp
+    import scipy.sparse as sp
+
+    n = U.shape[1]
+    j, k = np.triu_indices(n, 1)
+    pairs = 2.0 * U[:, j].conj() * U[:, k]  # A_jk = B + iC there: Re B - Im C
+    G = np.hstack([np.abs(U) ** 2, pairs.real, -pairs.imag])
+    root = 2.0 / (hi - lo)
+    Q, R = np.linalg.qr(root[:, None] * G)
+    right = Q.T @ (root * b)
+    # x to the real symmetric matrix [[B, -C], [C, B]] of order 2n.
+    d, first, last = np.arange(n), n + np.arange(j.size), n + j.size + np.arange(j.size)
+    entries = [(d, d, d, 1.0), (j, k, first, 1.0), (k, j, first, 1.0)]
+    entries = [(r + s, c + s, x, v) for r, c, x, v in entries for s in (0, n)]
+    entries += [(j, k + n, last, -1.0), (k, j + n, last, 1.0)]
+    entries += [(k + n, j, last, -1.0), (j + n, k, last, 1.0)]
+    rows = np.concatenate([r + 2 * n * c for r, c, _, _ in entries])
+    columns = np.concatenate([x for _, _, x, _ in entries])
+    values = np.concatenate([np.full(x.size, v) for _, _, x, v in entries])
+    spread = sp.csr_matrix((values, (rows, columns)), shape=(4 * n * n, n * n))
+    held = np.zeros(len(U), bool)
+    for _ in range(20):
+        x = cp.Variable(n * n)
+        embedded = cp.reshape(spread @ x, (2 * n, 2 * n), order="F")
+        constraints = [embedded >> 0, cp.sum(x[:n]) == 1.0]
+        if held.any():
+            constraints += [G[held] @ x >= lo[held], G[held] @ x <= hi[held]]
+        problem = cp.Problem(cp.Minimize(cp.sum_squares(R @ x - right)), constraints)
+        problem.solve(solver=cp.SCS, eps_abs=eps, eps_rel=eps, max_iters=10**7,
+                      time_limit_secs=seconds)  # fmt: skip
+        read = G @ x.value
+        beyond = np.maximum(lo - read, read - hi) > 1e-6 * (hi - lo)
+        if problem.status != cp.OPTIMAL or not np.any(beyond & ~held):
+            break
+        held |= beyond
+    A = np.zeros((n, n), complex)
+    A[j, k] = x.value[first] + 1j * x.value[last]
+    A = A + A.conj().T
+    A[d, d] = x.value[:n]
+    return A, problem.status == cp.OPTIMAL and not bool(np.any(beyond & ~held))
 
 
 def features(U: Array) -> Array:

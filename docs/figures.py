@@ -2,21 +2,64 @@
 
 from pathlib import Path
 
+import drawing
 import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
 
 import quadsense
-from quadsense import plot
 
 mpl.use("Agg")
+OURS, LEAST_SQUARES, TRUTH = "#1b6ca8", "#c8553d", "#333333"
+
+
+def least_squares(U: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The symmetric matrix of the smallest sum of squared residuals."""
+    n = U.shape[1]
+    i, j = np.triu_indices(n)
+    design = U[:, i] * U[:, j] * np.where(i == j, 1.0, 2.0)
+    A = np.zeros((n, n))
+    A[i, j] = A[j, i] = np.linalg.lstsq(design, b)[0]
+    return A
 
 
 def main() -> None:
-    """Algorithm 1 with the lemma's constants, and the lemma's bound above it."""
-    p = quadsense.datasets.orthonormal(n=200, m=200, seed=0)
-    result = quadsense.solve(p.U, p.b, delta=0.02, method="gd", schedule="paper")
-    title = f"Algorithm 1, n = m = 200, delta = 0.02: met after {result.n_iter:,} iterations"
-    figure = plot.history(result, title=title)
-    path = Path(__file__).parent / "history.png"
+    """The README's readings, rounded to 0.1: residuals in their band, and certified ranges."""
+    drawing.alike()
+    p = quadsense.datasets.gaussian(n=5, m=1000, seed=0)
+    b = p.b.round(1)
+    result = quadsense.solve(p.U, b, delta=0.05)
+    B = least_squares(p.U, b)
+    off = np.einsum("ij,jk,ik->i", p.U, B, p.U) - b
+    outside = np.abs(off) > 0.05
+    rows = np.arange(b.size)
+
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9.0, 3.5), width_ratios=(1.5, 1))
+    left.axhspan(-0.05, 0.05, color=OURS, alpha=0.1, lw=0)
+    left.plot(rows, result.residuals, ".", color=OURS, ms=3.5, label="solve: all 1000 within")
+    name = f"least squares: {outside.sum()} outside"
+    left.plot(rows[outside], off[outside], "x", color=LEAST_SQUARES, ms=6.5, mew=1.7, label=name)
+    left.set(xlabel="reading", ylabel="residual", ylim=(-0.066, 0.075))
+    left.set_yticks([-0.05, 0.0, 0.05], ["-delta", "0", "delta"])
+    left.legend(ncols=2, loc="upper center", columnspacing=1.2, handletextpad=0.3)
+    left.set_title("Readings rounded to 0.1 err by at most delta = 0.05")
+
+    place = np.arange(p.U.shape[1])
+    found = result.interval([(k, k) for k in place])
+    true = np.diag(p.A_star)
+    lower = np.array([each.lower for each in found]) - true
+    upper = np.array([each.upper for each in found]) - true
+    right.axhline(0.0, color=TRUTH, lw=1.0, label="truth")
+    right.vlines(place, lower, upper, color=OURS, lw=7, alpha=0.5, label="certified range")
+    right.plot(place, np.diag(result.A) - true, "_", color=OURS, ms=15, mew=2.2, label="solve")
+    right.plot(place, np.diag(B) - true, "x", color=LEAST_SQUARES, ms=7, mew=1.9,
+               label="least squares")  # fmt: skip
+    right.set_xticks(place, [f"A[{k},{k}]" for k in place])
+    right.set(ylabel="less the truth", ylim=(-0.011, 0.014))
+    right.grid(axis="x", visible=False)
+    right.legend(ncols=2, loc="upper center", fontsize=8.5, columnspacing=1.0)
+    right.set_title("Certified ranges: all that fits")
+    path = Path(__file__).parent / "readings.png"
     figure.savefig(path, dpi=130)
     print(f"wrote {path}")
 

@@ -21,6 +21,8 @@ from quadsense.core.forms import FactorForm, MeasuredForm
 EPS = 2.0**-52
 EQUALITY = 1e3
 """Roundings that an equality may be missed by."""
+NOTHING = 1e-12
+"""Slack of equalities that float64 does not see."""
 Findings = list[tuple[str, str]]
 
 
@@ -175,9 +177,14 @@ def _norm_bound(result: Any) -> float:
 
 
 def infeasible(case: Case, result: Any, known: truth.Truth) -> Findings:
-    """INFEASIBLE: there is a tolerance, and no fit within the condition stated."""
-    if not case.has_target:
-        return [("wrong verdict", "infeasible without a tolerance")]
+    """INFEASIBLE: no fit within the condition stated, or nothing that meets the constraints."""
+    if not case.has_target or case.options.get("slack") is not None:
+        if not result.certificate.hard:
+            return [("wrong verdict", "infeasible though nothing must be met")]
+        slack, _ = truth.of_hard(case)
+        if slack <= NOTHING:
+            return [("wrong verdict", f"constraints are missed by {slack:.3g} at most")]
+        return []
     if known.verdict == "feasible" and known.norm <= _norm_bound(result):
         return [("wrong verdict", f"infeasible, but a fit exists ({known.why}, slack "
                  f"{known.slack:.3g}): {result.message[:120]}")]  # fmt: skip

@@ -1,7 +1,4 @@
-"""Generators keep their promises; pictures are drawn; examples in the docstrings run."""
-
-import doctest
-import importlib
+"""Generators keep their promises; pictures are drawn."""
 
 import matplotlib as mpl
 import numpy as np
@@ -80,27 +77,3 @@ def test_the_bound_is_drawn_only_where_it_holds(scale):
     labels = [line.get_label() for line in figures[1].axes[0].get_lines()]
     assert "implied by the bound" not in labels
     mpl.pyplot.close("all")
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "quadsense",
-        "quadsense.solve",
-        "quadsense.interval",
-        "quadsense.result",
-        "quadsense.next_probe",
-        "quadsense.spectral",
-        "quadsense.core.theory",
-        "quadsense.core.noise",
-        "quadsense.sigma",
-        "quadsense.compare",
-        "quadsense.core.matrix",
-        "quadsense.measurements.base",
-        "quadsense.measurements.oracle",
-    ],
-)
-def test_examples_in_docstrings_run(name):
-    found = doctest.testmod(importlib.import_module(name))
-    assert found.attempted > 0
-    assert found.failed == 0

@@ -235,3 +235,17 @@ def test_time_in_parts_is_counted_once():
         now[0] = 8.0
     now[0] = 8.5
     assert watch.timings() == {"prepare": 1.5, "a": 3.0, "b": 4.0}
+
+
+@pytest.mark.parametrize("tick", [0.003, 0.01, 0.03, 0.1])
+def test_a_preference_by_name_is_brought_to_its_end_however_slow_the_machine(tick):
+    rng = np.random.default_rng(5)
+    U, X = gaussian_rows(rng, 220, 12, False), gaussian_rows(rng, 12, 12, False)
+    v = np.sum((U @ X) ** 2, axis=1)
+    b, half = v + 0.3 * v.mean() * rng.standard_normal(220), 3.0 * v.mean()
+    asked = {"bounds": (b - half, b + half), "psd": True, "prefer": "least_squares"}
+    truth = quadsense.solve(U, b, **asked)
+    looks = itertools.count()
+    slow = by_clock(lambda: tick * next(looks), U, b, **asked)
+    assert slow.status is Status.MET and slow.optimal
+    assert slow.objective == pytest.approx(truth.objective, rel=1e-6)

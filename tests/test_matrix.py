@@ -119,3 +119,10 @@ def test_bad_arguments_are_named(call, word):
     A, _ = make("dense", False, 5, 5)
     with pytest.raises(ValueError, match=word):
         call(A)
+
+
+@pytest.mark.parametrize("signs", [None, np.array([1.0, -1.0])])
+def test_the_norm_of_a_factored_matrix_survives_squares_beyond_float64(signs):
+    X = 1e90 * np.array([[3.0, 0.0], [0.0, 2.0]])
+    A = SensedMatrix.from_factor(X, signs)
+    assert A.norm() == pytest.approx(1e180 * np.hypot(9.0, 4.0), rel=1e-14)

@@ -114,6 +114,22 @@ def test_a_matrix_that_is_not_symmetric_is_measured_as_it_is(order, rng):
     np.testing.assert_allclose(found, expected, atol=1e-13)
 
 
+@pytest.mark.parametrize("blocked", [False, True])
+@pytest.mark.parametrize("is_complex", [False, True])
+def test_either_triangle_of_k_is_that_of_k(is_complex, blocked, rng, monkeypatch):
+    from quadsense.core import products
+
+    if blocked:
+        monkeypatch.setattr(products, "BLOCK_FLOPS", 1.0)
+    U = gaussian_rows(rng, 23, 6, is_complex)
+    K = np.abs(unit(U).conj() @ unit(U).T) ** 2
+    rows = quadsense.Measurements(U, np.ones(23)).unit_rows
+    upper, lower = rows.gram_triangle(), rows.gram_triangle(lower=True)
+    assert upper.flags.f_contiguous and lower.flags.f_contiguous
+    np.testing.assert_allclose(np.triu(upper), np.triu(K), atol=1e-13)
+    np.testing.assert_allclose(np.tril(lower), np.tril(K), atol=1e-13)
+
+
 def test_blocks_do_not_change_the_products(rng, monkeypatch):
     from quadsense.measurements import probes, sensing
 

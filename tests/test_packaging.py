@@ -13,7 +13,7 @@ def lower_bounds():
     extras = project["optional-dependencies"].values()
     entries = [*project["dependencies"], *(entry for extra in extras for entry in extra)]
     found = [
-        re.fullmatch(r"([a-z-]+)>=([0-9.]+)", entry)
+        re.fullmatch(r"([a-z0-9-]+)>=([0-9.]+)", entry)
         for entry in entries
         if not entry.startswith("quadsense[")
     ]

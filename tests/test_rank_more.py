@@ -15,10 +15,11 @@ from quadsense.core.question import Question
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.factor.asked import asked
 from quadsense.methods.factor.ends import Bounds, weights_by_level
-from quadsense.methods.factor.equalities import _newton_step, is_settled, settled
 from quadsense.methods.factor.gauss_newton import gauss_newton_step, jacobian
+from quadsense.methods.factor.newton import newton_step
 from quadsense.methods.factor.passes import evaluate
 from quadsense.methods.factor.program import prepare
+from quadsense.methods.factor.rest import is_settled, settled
 from quadsense.methods.factor.starts import random_start
 from quadsense.proofs.rounding import enclosure
 
@@ -483,7 +484,7 @@ def test_newton_steps_converge_quadratically(complex_, signs):
     start = evaluate(program, at_rest.Y + 1e-3 * random_start(program, 3, p.rng), 0.0)
     slopes = [np.linalg.norm(start.gradient)]
     for _ in range(2):
-        start = evaluate(program, start.Y + _newton_step(program, start, None), 0.0)
+        start = evaluate(program, start.Y + newton_step(program, start, None), 0.0)
         slopes.append(np.linalg.norm(start.gradient))
     assert slopes[1] <= 0.1 * slopes[0] and slopes[2] <= 1e-3 * slopes[1]
 

@@ -1,5 +1,8 @@
 """The code in the README and in docs/how_to_choose.md runs, and shows what is written beside it."""
 
+import ast
+import contextlib
+import io
 import math
 import re
 from pathlib import Path
@@ -19,15 +22,8 @@ def blocks(page):
     return re.findall(r"^```python\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
 
 
-def shown(code):
-    """Expressions of a block with the value that stands beside them."""
-    found = [SHOWN.fullmatch(line) for line in code.splitlines()]
-    return [(each["code"], each["value"]) for each in found if each and " = " not in each["code"]]
-
-
-def assert_shown(value, written):
-    """That a value is as written, its numbers to the digits that are."""
-    text = repr(value)
+def assert_shown(text, written):
+    """That a text is as written, its numbers to the digits that are."""
     assert re.sub(NUMBER, "#", text) == re.sub(NUMBER, "#", written)
     pairs = zip(re.findall(NUMBER, text), re.findall(NUMBER, written), strict=True)
     for number, digits in pairs:
@@ -35,31 +31,49 @@ def assert_shown(value, written):
         assert math.isclose(float(number), float(digits), rel_tol=0.0, abs_tol=0.501 * last)
 
 
-@pytest.fixture
-def ran(tmp_path, monkeypatch):
-    """All that the README's code makes, run from top to bottom."""
+def comments_after(lines, number):
+    """The comments that follow a line, as one text: what it prints."""
+    found = []
+    for line in lines[number:]:
+        if not line.startswith("# "):
+            break
+        found.append(line.removeprefix("# "))
+    return " ".join(found)
+
+
+def run(code, names):
+    """Run a block statement by statement; count the values and prints that are as written."""
+    lines, compared = code.splitlines(), 0
+    for node in ast.parse(code).body:
+        source, line = ast.get_source_segment(code, node), lines[node.end_lineno - 1]
+        beside = SHOWN.fullmatch(line)
+        if isinstance(node, ast.Expr) and source.startswith("print("):
+            with contextlib.redirect_stdout(io.StringIO()) as printed:
+                exec(source, names)
+            assert_shown(printed.getvalue().strip(), comments_after(lines, node.end_lineno))
+            compared += 1
+        elif isinstance(node, ast.Expr) and beside:
+            assert_shown(repr(eval(source, names)), beside["value"])
+            compared += 1
+        else:
+            exec(source, names)
+    return compared
+
+
+def test_the_code_of_the_readme_runs_and_shows_what_is_written(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = {}
-    for code in blocks("README.md"):
-        exec(compile(code, "README.md", "exec"), names)
-    return names
+    compared = [run(code, names) for code in blocks("README.md")]
+    assert len(compared) == 3
+    assert min(compared) >= 2
+    assert sum(compared) >= 13
 
 
-def test_the_code_of_the_readme_runs_and_shows_what_is_written(ran):
-    beside = [pair for code in blocks("README.md") for pair in shown(code)]
-    assert len(beside) >= 7
-    for code, written in beside:
-        assert_shown(eval(code, ran), written)
-
-
-def test_the_message_in_the_readme_is_the_one_that_is_printed(ran):
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    comment = re.search(r"^print\(result\.message\)\n((?:# .*\n)+)", text, flags=re.MULTILINE)
-    said = " ".join(line.removeprefix("# ") for line in comment[1].splitlines())
-    message = ran["result"].message
-    assert re.sub(NUMBER, "#", said) == re.sub(NUMBER, "#", message)
-    for one, other in zip(re.findall(NUMBER, said), re.findall(NUMBER, message), strict=True):
-        assert math.isclose(float(one), float(other), rel_tol=1e-5)
+def test_what_is_written_wrongly_is_noticed():
+    for code in ("1 + 1  # 3: two", 'print("a 2")\n# a 3', "(1.5, True)  # (1.5, False)"):
+        with pytest.raises(AssertionError):
+            run(code, {})
+    assert run("x = 2\nx + 1  # 3: three\nprint(x)\n# 2", {}) == 2
 
 
 def test_every_way_of_choosing_is_on_the_page():

@@ -133,6 +133,7 @@ NUMBERS = {
     },
     "no_set": {"allowed": 2, "ended": "time_limit", "seconds": 0.5},
     "at_rest": {"starts": 2},
+    "restless": {"starts": 2},
     "no_answer": {"how": "stalled"},
     "unproved": {"claimed": "infeasible"},
 }  # fmt: skip

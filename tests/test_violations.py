@@ -10,7 +10,7 @@ from helpers import features
 from scipy.optimize import linprog
 
 import quadsense
-from quadsense import Status, runs
+from quadsense import Status, runs, violations
 from quadsense.proofs.hitting import smallest_hitting_set
 
 
@@ -211,3 +211,19 @@ def test_the_smallest_hitting_set_is_that_of_brute_force():
         found = smallest_hitting_set(supports)
         assert found.size == best
         assert all(s[found].any() for s in supports)
+
+
+def test_a_low_rank_is_not_sought_where_no_rank_is_left(monkeypatch):
+    rng = np.random.default_rng(0)
+    U, ran = rng.standard_normal((8, 3)), []
+    run = violations.run_method
+
+    def counted(request, method, *others):
+        ran.append(method)
+        return run(request, method, *others)
+
+    monkeypatch.setattr(violations, "run_method", counted)
+    b = -rng.uniform(1.0, 2.0, 8)  # nothing reads less than 0
+    result = quadsense.solve(U, b, delta=0.1, rank=3, allow_violations=3, rng=0)
+    assert result.status == "infeasible", result.message
+    assert "psd" in ran and "factored" not in ran

@@ -200,6 +200,34 @@ def of(case: Case) -> Truth:
     return replace(every[0], clear=all(found.clear for found in every))
 
 
+def of_hard(case: Case, room: float = 0.0) -> tuple[float, float]:
+    """Least slack of constraints and equalities alone: of a matrix, exactly; and a lower bound.
+
+    In units of the largest of them where they are equalities; with some `room`, these are
+    intervals of that half-width, in the same units.
+    """
+    lo, hi = case.intervals
+    soft = [i for i in range(case.m) if not (case.has_target and lo[i] == hi[i])]
+    s = system(case).without(soft)
+    if not s.size:
+        return -1.0, -1.0
+    ends = list(zip(s.lo, s.hi, strict=True))
+    scale = max((abs(end) for pair in ends for end in pair if end), default=Fraction(1))
+    if room:
+        half = Fraction(room) * scale
+        ends = [(a - half, b + half) if a == b and a is not None else (a, b) for a, b in ends]
+        s = replace(s, lo=[a for a, _ in ends], hi=[b for _, b in ends])
+    wide = [None not in pair and pair[0] < pair[1] for pair in ends]
+    weight = [(b - a) / 2 if w else scale for (a, b), w in zip(ends, wide, strict=True)]
+    s = replace(s, scale=scale, weight=weight)
+    candidates = [(np.zeros((case.n, 1)), True)] + ([known] if (known := _known(case)) else [])
+    found = programs.least_slack(s, positive=case.positive)
+    if found is not None:
+        candidates.append(found.matrix)
+    slack = min(exact.number(s.slack_of(s.values(*candidate))) for candidate in candidates)
+    return slack, -1.0 if found is None else found.lower
+
+
 def _known(case: Case) -> Any:
     """The matrix in mind, where it is one of those that are sought, as a factor or dense."""
     rank = case.options.get("rank")

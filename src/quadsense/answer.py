@@ -131,6 +131,13 @@ def _certificate(request: Request, answer: Answer, values: Values) -> Certificat
     left = np.setdiff1d(contradictions, answer.set_aside) if contradictions.size else NOTHING
     if outcome.status is Status.MET and not left.size:
         kind = "met"
+    elif answer.hard:
+        assert claim is not None and claim.dual is not None
+        dual = user_dual(data, claim.dual)
+        with _proving(request, answer):
+            proof = check_infeasible(data.only_hard(), dual, request.positive)
+        kind = "infeasible" if proof.proved else kind
+        lower, condition = float(proof.proved), proof.condition
     elif answer.asked and (answer.preference.slack or not target):
         pass  # the objective is the claim
     elif not target:
@@ -166,7 +173,7 @@ def _certificate(request: Request, answer: Answer, values: Values) -> Certificat
             kind = "infeasible" if proof.proved else kind
     outright = data.from_bounds
     objective = None
-    if kind != "infeasible":
+    if kind != "infeasible" and _has_objective(answer):
         with _proving(request, answer):
             objective = _objective(request, answer, values)
     if kind != "met" and objective is not None and (answer.preference.slack or not target):
@@ -194,15 +201,22 @@ def _certificate(request: Request, answer: Answer, values: Values) -> Certificat
         condition=condition,
         objective=objective,
         constraints=data.constraints,
+        hard=answer.hard and kind == "infeasible",
         data=data,
     )
+
+
+def _has_objective(answer: Answer) -> bool:
+    """Whether A costs anything by the preference.
+
+    Of the smallest worst error the certificate itself tells.
+    """
+    return answer.preference.name != "any" and (answer.asked or answer.preference.target)
 
 
 def _objective(request: Request, answer: Answer, values: Values) -> Objective | None:
     """What A costs by the preference, and the bounds on it."""
     data, outcome, preference = request.data, answer.outcome, answer.preference
-    if preference.name == "any" or not (answer.asked or preference.target):
-        return None  # the smallest worst error: the certificate itself is about that
     if answer.set_aside.size:
         data = data.set_aside(answer.set_aside)
     dual = outcome.dual if answer.asked else None
@@ -241,7 +255,7 @@ def _suspects(data: Measurements, certificate: Certificate) -> npt.NDArray[np.in
     """Measurements that carry most of a contradiction, the heaviest first."""
     if certificate.kind != "infeasible" or certificate.dual is None:
         return NOTHING
-    contradictions = data.contradictions()
+    contradictions = (data.only_hard() if certificate.hard else data).contradictions()
     if contradictions.size:
         return contradictions
     weight: Any = np.abs(np.atleast_2d(certificate.dual)) * to_numpy(data.tolerance)
@@ -288,7 +302,7 @@ def _advice(request: Request, answer: Answer, status: Status) -> tuple[Advice, .
     b = to_numpy(data.b)
     if b.min() < 0.0:
         return ()
-    A, shift = np.asarray(answer.matrix), 1e-6 * float(b.max())
+    A, shift = to_numpy(answer.matrix.form.dense()), 1e-6 * float(b.max())
     moved = A.copy()
     moved.flat[:: len(A) + 1] += shift
     if shift > 0.0 and cholesky(moved) is not None:

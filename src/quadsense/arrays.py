@@ -1,4 +1,7 @@
-"""Array namespaces and memory: the one place that asks what kind of array this is."""
+"""Array namespaces and memory: the one place that asks what kind of array this is.
+
+NumPy is a namespace of the standard itself; array-api-compat is imported for the arrays of others.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,6 @@ import time
 from functools import lru_cache
 from typing import Any, TypeAlias
 
-import array_api_compat
-import array_api_compat.numpy
 import numpy as np
 import numpy.typing as npt
 
@@ -20,24 +21,34 @@ Vector: TypeAlias = npt.NDArray[np.float64]
 
 
 def namespace(x: Array) -> Any:
-    """Array namespace of `x`, wrapped by array-api-compat."""
-    if type(x) is np.ndarray:  # a microsecond in a solve that has few
-        return array_api_compat.numpy
+    """Array namespace of `x`: NumPy, or another wrapped by array-api-compat."""
+    if isinstance(x, np.ndarray | np.generic):
+        return np
+    import array_api_compat
+
     return array_api_compat.array_namespace(x)
 
 
 def is_numpy(x: Array) -> bool:
     """Whether `x` is a NumPy array, so that compiled kernels may read it."""
-    return type(x) is np.ndarray or bool(array_api_compat.is_numpy_array(x))
+    return isinstance(x, np.ndarray | np.generic)
 
 
 def is_array(x: object) -> bool:
     """Whether `x` already is an array of some namespace."""
+    if is_numpy(x):
+        return True
+    import array_api_compat
+
     return bool(array_api_compat.is_array_api_obj(x))
 
 
 def device(x: Array) -> Any:
     """Device on which `x` lives."""
+    if is_numpy(x):
+        return "cpu"
+    import array_api_compat
+
     return array_api_compat.device(x)
 
 
@@ -51,7 +62,7 @@ def to_numpy(x: Array) -> npt.NDArray[Any]:
     """Return `x` as a NumPy array (no copy where it already is one)."""
     if isinstance(x, np.ndarray):
         return x
-    if array_api_compat.is_array_api_obj(x) and hasattr(x, "__dlpack__"):
+    if is_array(x) and hasattr(x, "__dlpack__"):
         return np.from_dlpack(x)
     return np.asarray(x)
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,9 +25,11 @@ from quadsense.proofs.hitting import cannot_be_hit, smallest_hitting_set
 from quadsense.proofs.infeasible import check_infeasible
 from quadsense.proofs.lower import best_error_bound
 from quadsense.proofs.rounding import Enclosure, enclosure
-from quadsense.proofs.spectral import SpectralCertificate, spectral_certificate
 from quadsense.threads import for_products_of
 from quadsense.verification import Check, Verification
+
+if TYPE_CHECKING:
+    from quadsense.proofs.spectral import SpectralCertificate
 
 AGREE = 1e-9
 """Relative difference at which a stored number counts as the recomputed one: sums in another order
@@ -211,6 +213,9 @@ class Certificate:
         What A costs by the preference and bounds on it; None where any fit was wanted.
     constraints : tuple of Constraint
         Linear constraints of the solve, the last entries of `dual`.
+    hard : bool
+        With "infeasible": whether constraints and equalities contradict each other by themselves,
+        so that the other readings are left out of the claim.
     data : Measurements or None
         The measurements of the solve; None for a result read from a file.
     """
@@ -234,6 +239,7 @@ class Certificate:
     condition: str = ""
     objective: Objective | None = None
     constraints: tuple[Constraint, ...] = ()
+    hard: bool = False
     data: Measurements | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:
@@ -419,6 +425,8 @@ class Certificate:
             and (data.ends is None or bool((data.ends.unit > 0).all()))  # not so for NaN
             and self.allowed >= 0
             and self._dual_fits(data.m)
+            and (not self.hard or (self.dual is not None and self.dual.ndim == 1))
+            and (not self.hard or bool(data.hard.any()))
             and self._preference_fits(data)
         )
         return Check(f"claim: {self.kind}", sound, "" if sound else "the certificate is damaged")
@@ -476,6 +484,12 @@ class Certificate:
     ) -> Iterator[Check]:
         assert self.dual is not None
         which = "no positive semidefinite matrix" if self.psd else "no matrix"
+        if self.hard:
+            proof = check_infeasible(data.only_hard(), self.dual, self.psd)
+            yield Check(f"{which} meets constraints and equalities", proof.proved)
+            if own:
+                yield self._check_lower(1.0, proof.condition)
+            return
         if self.dual.ndim == 1 and not self.allowed:
             proof = check_infeasible(data, self.dual, self.psd)
             yield Check(f"{which} is within the intervals", proof.proved, f"against {words}")
@@ -552,6 +566,8 @@ class Certificate:
         live = np.flatnonzero(known)
         squares = norms[live] ** 2
         rows = data.unit_rows.on_numpy().only(live)
+        from quadsense.proofs.spectral import spectral_certificate  # seldom asked for
+
         return spectral_certificate(
             rows.raw.rows(),
             to_numpy(data.b)[live] / squares,

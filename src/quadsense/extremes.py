@@ -17,7 +17,7 @@ from quadsense.measurements.mixed import Mixed
 from quadsense.methods.barrier import finish
 from quadsense.methods.barrier.begin import Inside, balanced
 from quadsense.methods.barrier.many import Many
-from quadsense.methods.barrier.polish import asking, polished
+from quadsense.methods.barrier.polish import asking, of_equalities, polished
 from quadsense.methods.barrier.program import Program, prepare
 from quadsense.methods.barrier.start import start
 from quadsense.methods.barrier.steps import State, advance, measured
@@ -106,9 +106,10 @@ class Extremes:
             return [None] * len(matrices)
         index, found = self.program.index, []
         with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
-            for end in Many(rows, question).solve(matrices, share):
-                y = np.zeros(self.data.m)
-                y[index] = end.y
+            goals = [sign * C for C in matrices for sign in (1.0, -1.0)]
+            for C, end in zip(goals, Many(rows, question).solve(matrices, share), strict=True):
+                y, alone = np.zeros(self.data.m), of_equalities(rows, question, C)
+                y[index] = end.y if alone is None else alone
                 fits = end.settled and self._fits(SensedMatrix.from_dense(end.A))
                 fit = end.A if fits else None
                 found.append(Extreme(user_dual(self.data, y), fit, None) if fits else None)
@@ -164,7 +165,7 @@ class Extremes:
         with np.errstate(all="ignore"):
             y = finish.dual(run.program, run.state.at)
             if not run.program.psd:
-                y = polished(run.program, y)
+                y = self._alone(run.program, polished(run.program, y))
             y = user_dual(self.data, y)
             A, X = finish.matrix(run.program, run.state.at)
             if A is None:
@@ -179,6 +180,17 @@ class Extremes:
         if dual is not None:
             self.suspicions.append(dual)
         return Extreme(dual, None, A)
+
+    @staticmethod
+    def _alone(program: Program, y: Vector) -> Vector:
+        """The vector on equalities alone, where they say what ``<C, A>`` is; else y."""
+        C = np.asarray(program.question.C)
+        alone = of_equalities(program.F, asking(program), C)
+        if alone is None:
+            return y
+        whole = np.zeros_like(y)
+        whole[program.index] = alone
+        return whole
 
     def _fits(self, matrix: SensedMatrix) -> bool:
         return bool(evaluate(self.data, matrix).met.all())

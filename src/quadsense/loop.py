@@ -13,7 +13,7 @@ import numpy as np
 from quadsense.arrays import Array, Vector, like, to_numpy
 from quadsense.core.ends import Ends
 from quadsense.core.matrix import SensedMatrix
-from quadsense.core.progress import looked
+from quadsense.core.progress import looked, seconds_left
 from quadsense.interrupts import Interrupts
 from quadsense.methods import COLD, Method, Problem, State, Warm
 from quadsense.proofs.rounding import Enclosure, is_met
@@ -25,6 +25,10 @@ PROGRESS = 1e-3
 
 CORRECTIONS = 6
 """How often a fit that rounding spoilt is taken up again with a tighter goal."""
+
+NARROWINGS = 10
+"""How often equalities are taken for narrower intervals: from a tenth of the other widths down to
+rounding it takes seven at most, unless A is 0 and rounding as well."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,8 @@ class Outcome:
     """How a run ended: the best matrix, its recomputed residuals, and why it stopped.
 
     `state` is the best state, of which `matrix` is made; None where there was no time for one.
-    `warm` is what the next method may begin from, `dual` the vector of the best lower bound.
+    `warm` is what the next method may begin from, `dual` the vector of the best lower bound;
+    `late` says that the clock ended the run, whatever had been found by then.
     """
 
     state: Any
@@ -92,6 +97,7 @@ class Outcome:
     lemma: str = ""
     warm: Warm = COLD
     dual: Vector | None = None
+    late: bool = False
 
     @property
     def n_iter(self) -> int:
@@ -117,7 +123,8 @@ class _Recorder:
     @cached_property
     def typical_delta(self) -> float:
         """What a ratio is times, where the ratio is all that is known."""
-        return float(np.median(self.tolerance))
+        first = self.tolerance[0]
+        return float(first if (self.tolerance == first).all() else np.median(self.tolerance))
 
     def add(self, program: Any, state: State) -> tuple[float, ...]:
         """Append the state's numbers."""
@@ -148,7 +155,15 @@ class _Recorder:
             self.bar.n = round(100 * min(1.0, max(0.0, share)))
         self.bar.set_description_str(f"iteration {int(row[0]):>8,}", refresh=False)
         against = f" against delta {delta:.3g}" if self.problem.target else ""
-        self.bar.set_postfix_str(f"worst residual {now * delta:.3g}{against}", refresh=True)
+        text = f"worst residual {now * delta:.3g}{against}{self._time_left()}"
+        self.bar.set_postfix_str(text, refresh=True)
+
+    def _time_left(self) -> str:
+        """In words for the bar; nothing where it is not known."""
+        if not self.problem.target:
+            return ""
+        left = seconds_left([row[1] for row in self.rows], [row[3] for row in self.rows])
+        return "" if left is None else f", about {_rounded(left)} left"
 
     def history(self) -> History:
         """All that was recorded."""
@@ -159,6 +174,13 @@ class _Recorder:
         """Take the bar down."""
         if self.bar is not None:
             self.bar.close()
+
+
+def _rounded(seconds: float) -> str:
+    """A time that is not known exactly."""
+    if seconds < 100:
+        return f"{max(seconds, 1.0):.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 class _Run:
@@ -197,7 +219,8 @@ class _Run:
     @cached_property
     def known(self) -> bool:
         """Whether values are judged against the readings that the method knows."""
-        return np.array_equal(self.ends.reading, to_numpy(self.problem.b))
+        reading, b = self.ends.reading, to_numpy(self.problem.b)
+        return reading is b or np.array_equal(reading, b)
 
     def go(self, warm: Warm) -> None:
         """Prepare and start, then advance until there is a status."""
@@ -368,7 +391,7 @@ class _Run:
 
     def outcome(self) -> Outcome:
         """What the run came to."""
-        found = self.check_best()
+        found, late = self.check_best(), self.status is Status.TIME_LIMIT
         if self.problem.target and self.met:  # whatever the method had in mind
             self.end(Status.MET)
         assert self.status is not None
@@ -383,7 +406,7 @@ class _Run:
         warm = Warm(matrix, factor, dual if claim is None else claim.dual)
         return Outcome(
             self.best, matrix, found, self.status, self.reason, claim, self.recorder.history(),
-            self.lemma, warm, dual,
+            self.lemma, warm, dual, late,
         )  # fmt: skip
 
 
@@ -422,7 +445,9 @@ def run(
     """
     outcome, near = _run(method, problem, certify, tolerance, limits, warm)
     undone = (Status.STALLED, Status.UNDECIDED)
-    while near and outcome.status in undone:  # the fit that was found has no room for a step
+    for _ in range(NARROWINGS):
+        if not (near and outcome.status in undone):
+            break  # else the fit that was found has no room for a step
         ends = problem.ends.narrowed(outcome.matrix.norm())
         if ends is None:
             break

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -84,6 +85,10 @@ class NextProbe:
     def __repr__(self) -> str:
         """The message."""
         return f"<NextProbe {self.message}>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the first candidates as a table."""
+        return str(import_module("quadsense.view.html").next_probe_html(self))
 
 
 def next_probe(

@@ -102,7 +102,7 @@ def make_objective(
     squares = not question.log_det and not np.any(question.C) and question.rows != "center"
     if squares and below <= 0.0:
         below, condition = 0.0, ""  # all its terms are squares or distances
-    below = min(below, above)
+    below = min(below, value if fits else above)
     room = max(gap * abs(above), _nothing(question, matrix), LEAST)
     closed = math.isfinite(above) and above - below <= room
     said = preference.reported

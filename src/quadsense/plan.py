@@ -140,7 +140,7 @@ def shape_of(
         one_sided=data.sides is not None,
         raw=rows.raw.m if isinstance(rows, Mixed) else 0,
         summed=data.mix is not None,
-        constrained=bool(data.hard.any()),
+        constrained=data.has_hard,
         ratio=2.0 ** min(200, math.ceil(math.log2(max(ratio, 1.0)))),
     )
 

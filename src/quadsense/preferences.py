@@ -90,7 +90,7 @@ class Preference:
 
 
 def make_question(
-    data: Measurements, preference: Preference, *, unit: bool = False
+    data: Measurements, preference: Preference, *, unit: bool = False, relative: bool = False
 ) -> Question | None:
     """The question on the user's rows, or on the unit rows; None where any fit will do.
 
@@ -102,6 +102,9 @@ def make_question(
     unit : bool
         On rows of unit norm, which methods see. There a row of zeros, which reads 0 whatever A is,
         is asked for nothing.
+    relative : bool
+        Weights of squares that would overflow are all taken over the largest: for methods that
+        only compare them, and have no other term beside.
     """
     name = preference.name
     if name == "any":
@@ -121,7 +124,7 @@ def make_question(
     hard = ~measured | (lo == hi)
     weights, reading = np.zeros(m), np.zeros(m)
     if name == "least_squares":
-        weights, reading = _squares(data, preference, hard, ends, norms)
+        weights, reading = _squares(data, preference, hard, ends, norms, relative)
     elif preference.slack:
         weights[~hard] = (
             1.0 if preference.weights is None else preference.weights[~hard[: data.measured]]
@@ -156,7 +159,7 @@ def make_question(
 
 
 def _squares(
-    data: Measurements, preference: Preference, hard: Any, ends: Ends, norms: Vector
+    data: Measurements, preference: Preference, hard: Any, ends: Ends, norms: Vector, relative: bool
 ) -> tuple[Vector, Vector]:
     """Weights and readings of least squares: ``1/half-width^2`` unless given."""
     m, known = data.m, ~hard
@@ -167,19 +170,19 @@ def _squares(
         reading = np.concatenate([to_numpy(data.readings), np.zeros(m - data.measured)])
     if preference.target:
         known &= ends.sides.any(axis=0)  # else it is set aside
-    weights = np.zeros(m)
+    known &= np.arange(m) < data.measured
+    weights, units = np.ones(m), norms * norms
     with np.errstate(divide="ignore", over="ignore", under="ignore"):
         if preference.weights is not None:
             weights[: data.measured] = preference.weights
-            weights = weights * norms * norms * norms * norms
         elif preference.target:
-            weights = 1.0 / np.where(known, ends.unit, 1.0)
-            weights = weights * weights
-        else:
-            weights = norms * norms * norms * norms
+            units = 1.0 / np.where(known, ends.unit, 1.0)
+        found = weights * units * units
+        most = float(np.max(np.where(known, units, 0.0), initial=0.0))
+        if relative and not np.isfinite(found[known]).all() and np.isfinite(most):
+            found = weights * (units / most) ** 2
         reading = reading / norms / norms
-    known &= np.arange(m) < data.measured
-    return np.where(known, weights, 0.0), np.where(known, reading, 0.0)
+    return np.where(known, found, 0.0), np.where(known, reading, 0.0)
 
 
 def with_set_aside(preference: Preference, rows: Any) -> Preference:

@@ -11,6 +11,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -110,6 +111,10 @@ class Interval:
             elif math.isinf(getattr(self, name)) and getattr(self, f"{name}_ray") is None:
                 text += f", {name} end not known"
         return f"<Interval {text}{', relaxed' if self.relaxed else ''}>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the range as a bar."""
+        return str(import_module("quadsense.view.html").interval_html(self))
 
     def __iter__(self) -> Any:
         """The two ends, so that ``lower, upper = interval`` works."""

@@ -98,7 +98,7 @@ def check_priors(method: str, data: Measurements, psd: Any, rank: Any, target: b
         (data.sides is not None, lambda its: its.one_sided, "take one-sided bounds"),
         (data.mix is not None, lambda its: its.mixes, "take sums over rows (mix)"),
         (bool(data.constraints), lambda its: its.constraints, "take constraints"),
-        (bool(data.hard.any()), lambda its: its.constraints, "take equalities"),
+        (data.has_hard, lambda its: its.constraints, "take equalities"),
         (not target, lambda its: its.without_tolerance, "run without a delta"),
     ]
     for asked, is_able, words in wishes:
@@ -192,7 +192,7 @@ def given_options(method: Any, schedule: Any, options: Mapping[str, Any], m: int
 def options_of(name: str, given: Mapping[str, Any]) -> Options:
     """What of the options given a method knows, as its own."""
     known = METHODS.traits(name).options
-    return known(**{key: given[key] for key in known.names() if key in given})
+    return known(**{key: value for key, value in given.items() if key in known.names()})
 
 
 def check_options(methods: tuple[str, ...], given: Mapping[str, Any]) -> None:
@@ -306,4 +306,4 @@ def start_value(start: str, b: Array, telling: Array, rows: Sensing | None = Non
         identity = to_numpy(rows.squares)[known]
         square = float(identity @ identity)
         return float(identity @ readings) / square if square > 1e-12 * identity.size else 0.0
-    return float(readings.mean() if start == "mean" else readings.max())
+    return float(readings.sum() / readings.size if start == "mean" else readings.max())

@@ -217,6 +217,50 @@ class Result:
         choose = import_module("quadsense.next_probe").next_probe
         return choose(self, candidates, data=data, delta=delta, top=top)
 
+    def report(
+        self,
+        data: Any = None,
+        *,
+        intervals: Any = None,
+        title: str | None = None,
+        check: bool = True,
+        names: tuple[str, str] = ("data.npz", "result.npz"),
+    ) -> Any:
+        """All that there is to say of this result as one HTML file, to look at or to mail.
+
+        Parameters
+        ----------
+        data : Measurements or SpectralOracle, optional
+            Those of the solve: at hand unless the result was read from a file. Without them the
+            report says what is known without.
+        intervals : Interval, list of Interval, or dict of str to Interval, optional
+            Certified ranges to be drawn too.
+        title : str, optional
+            Above the verdict.
+        check : bool, default=True
+            Whether to check all that the result states against the data, and show that.
+        names : (str, str), optional
+            Files of the data and of this result, for the lines that ask the same again.
+
+        Returns
+        -------
+        Report
+            ``.html()``, ``.write_html(path)``, ``.open()``; shown as it is in a notebook.
+
+        Examples
+        --------
+        >>> import numpy as np, quadsense
+        >>> result = quadsense.solve(np.eye(2), [1.0, 2.0], delta=0.1)
+        >>> result.report().html()[:15]
+        '<!DOCTYPE html>'
+        """
+        make = import_module("quadsense.report").Report
+        return make(self, data, intervals=intervals, title=title, check=check, names=names)
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the verdict, the numbers that matter, a small picture."""
+        return str(import_module("quadsense.view.html").result_html(self))
+
     @cached_property
     def A(self) -> Array:
         """Dense answer, made on first use, in the namespace and on the device of U."""
@@ -280,7 +324,7 @@ class Result:
         close = bool(agree(self.max_ratio, found, rounding + AGREE * abs(found)))
         surely, perhaps = values.missed[own].copy(), ~values.met[own]
         surely[claim.set_aside] = perhaps[claim.set_aside] = False
-        if claim.kind == "optimal" and self.verdict.asked == "least":
+        if (claim.kind == "optimal" or claim.hard) and self.verdict.asked == "least":
             surely[:] = perhaps[:] = False  # nothing is violated where there is no tolerance
         listed = np.zeros_like(surely)
         listed[self.violations[(self.violations >= 0) & (self.violations < listed.size)]] = True
@@ -315,6 +359,15 @@ class Result:
         result = replace(self, matrix=nothing, certificate=claim)
         arrays, plain = encode({"result": result, "matrix": _held(self.matrix)})
         files.write_arrays(path, arrays, {"format": FORMAT, "version": VERSION, "whole": plain})
+
+    def save_matrix(self, path: str | os.PathLike[str]) -> None:
+        """Write A, dense, in the format that the name promises.
+
+        ``.npy``, ``.npz``, ``.mat``, ``.h5``, ``.zarr``, ``.parquet`` or ``.csv``; where there are
+        names, it is called A. In tables complex columns are pairs, ``a1_re`` and ``a1_im``.
+        """
+        files.writer_of(path, "A", several=False)
+        files.write(path, {"A": np.asarray(self.matrix)}, {})
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from quadsense.methods import METHODS, Problem
 from quadsense.methods.base import MethodOptions
 from quadsense.plan import make_plan, refuse_what_cannot_fit, shape_of
 from quadsense.proofs.infeasible import Prover
+from quadsense.record import environment, request_of
 from quadsense.request import (
     check_options,
     check_priors,
@@ -112,7 +113,8 @@ def travel(
             target=target, positive=positive, low_rank=rank is not None,
         )  # fmt: skip
         preferences, reasons = decide(wish, measured, shape, method)
-        shape = replace(shape, prefer=preferences[0].name)
+        if preferences[0].name != shape.prefer:
+            shape = replace(shape, prefer=preferences[0].name)
         check_preference(method, shape, wish)
         plan = make_plan(shape, method)
         plan = replace(plan, reasons=(*reasons, *plan.reasons))
@@ -150,13 +152,26 @@ def travel(
         undone = (Status.INFEASIBLE, Status.UNDECIDED, Status.STALLED)
         # A row of zeros is no row to a method, but a contradiction all the same.
         unmet = answer.outcome.status in undone or measured.contradictions().size
-        if allowed and unmet:
+        lost = unmet or answer.outcome.status is Status.LOCAL
+        if lost and measured.hard.any() and not (target and slack is None):
+            from quadsense.contradictions import refuted
+
+            answer = refuted(request, answer)
+        if allowed and unmet and not answer.hard:  # what contradicts by itself stays, whatever goes
             from quadsense.violations import set_violations_aside  # seldom needed, dear to import
 
             answer = set_violations_aside(request, answer)
             if answer.set_aside.size and answer.outcome.status is Status.MET:
                 answer = preferred_among(request, answer)
         result = to_result(request, answer)
+        arguments = {
+            "psd": psd, "rank": rank, "trace": trace, "constraints": constraints, "prefer": prefer,
+            "prior": prior, "ridge": ridge, "slack": slack, "allow_violations": allow_violations,
+            "method": method, "schedule": schedule, "start": start, "rng": rng,
+            "max_iter": max_iter, "time_limit": time_limit, **options,
+        }  # fmt: skip
+        result.plan["request"] = request_of(measured, arguments)
+        result.plan["environment"] = environment()
     if interrupts.pressed:
         raise Interrupted(result)
     return result

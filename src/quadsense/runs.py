@@ -88,7 +88,8 @@ class Answer:
     """How the last run ended, by which method, with which measurements left out.
 
     `proofs` are dual vectors of the user's rows, one a row, whose supports no set of so many
-    measurements as may be set aside hits.
+    measurements as may be set aside hits. `hard`: what the claim is about is constraints and
+    equalities alone.
     """
 
     outcome: Outcome
@@ -99,6 +100,7 @@ class Answer:
     proofs: npt.NDArray[np.float64] | None = None
     preference: Preference = ANY
     asked: bool = False
+    hard: bool = False
 
 
 def run_plan(request: Request) -> Answer:
@@ -110,7 +112,9 @@ def run_plan(request: Request) -> Answer:
         asking = replace(request, problem=_asking(request, preference))
         with watch.within(None if preference.slack else _budget(request, road)):
             answer = replace(_in_turn(asking, questions), preference=preference, asked=True)
-        cut = answer.outcome.status is Status.TIME_LIMIT and not watch.late
+        cut = answer.outcome.late and not watch.late
+        if cut and answer.outcome.status is Status.MET:
+            return _to_the_end(asking, questions, answer)
         if cut:  # longer than it is worth before it is known that anything fits
             break
         last = preference is request.preferences[-1]
@@ -126,6 +130,16 @@ def run_plan(request: Request) -> Answer:
     first = request.preferences[0]
     least = first.name == "minimax" and not first.target  # what the road itself seeks
     return replace(found, preference=first if request.insists or least else ANY)
+
+
+def _to_the_end(asking: Request, questions: tuple[str, ...], answer: Answer) -> Answer:
+    """The answer that the clock cut short though it fits: the user's own question is taken up."""
+    if not asking.insists:
+        return answer
+    again = _in_turn(replace(asking, warm=answer.outcome.warm), questions)
+    if again.outcome.status is not Status.MET:
+        return answer
+    return replace(again, preference=answer.preference, asked=True)
 
 
 def _budget(request: Request, road: tuple[str, ...]) -> float | None:
@@ -179,7 +193,9 @@ def _asking(request: Request, preference: Preference, set_aside: Any = NONE) -> 
     if set_aside.size:
         data = data.set_aside(set_aside)
         preference = with_set_aside(preference, set_aside)
-    return replace(request.problem, question=make_question(data, preference, unit=True))
+    low = METHODS.traits(request.plan.methods[-1]).cones == {"rank"}  # which knows no bounds
+    question = make_question(data, preference, unit=True, relative=low)
+    return replace(request.problem, question=question)
 
 
 def preferred_among(request: Request, answer: Answer) -> Answer:
@@ -317,7 +333,7 @@ def _at_any_scale(problem: Problem) -> Any:
 
     What becomes infinite, or no number at all, is no fit: it is judged as everything is.
     """
-    largest = float(np.max(np.abs(to_numpy(problem.b)) + to_numpy(problem.delta)))
+    largest = float((np.abs(to_numpy(problem.b)) + to_numpy(problem.delta)).max())
     ratio = largest / float(to_numpy(problem.delta).min())
     extreme = ratio > LARGEST_RATIO or not 1.0 / LARGEST_SQUARED < largest < LARGEST_SQUARED
     return np.errstate(over="ignore", invalid="ignore") if extreme else nullcontext()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib import import_module
 
 import numpy as np
 
@@ -42,6 +43,10 @@ class SigmaEstimate:
     rank: int
     interval: tuple[float, float]
     confidence: float
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the estimate and its interval."""
+        return str(import_module("quadsense.view.html").sigma_html(self))
 
 
 def estimate_sigma(

@@ -45,7 +45,7 @@ def solve_spectral(
     progress: bool = False,
     **options: Unpack[MethodOptions],
 ) -> Result:
-    """Find A with ``(1 - accuracy) A* <= A <= (1 + accuracy) A*`` [QSZ24, Alg. 3].
+    """Find A with ``(1 - accuracy) A* <= A <= (1 + accuracy) A*`` [QSZ24, Algorithm 3].
 
     Parameters
     ----------

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import cache, partial
@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, TypeVar
 from quadsense.watch import watched, with_watch
 
 if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
     from threadpoolctl import LibController
 
 T = TypeVar("T")
@@ -137,13 +139,15 @@ def for_products_of(flops: float) -> AbstractContextManager[None]:
     return blas_threads("one") if flops <= LITTLE_WORK else nullcontext()
 
 
-@contextmanager
-def all_for_blas() -> Iterator[None]:
+def all_for_blas() -> AbstractContextManager[None]:
     """Give BLAS back the threads of policy "rows", for what is not shared out by rows."""
     count = _ranges.get()
-    if count == 1:
-        yield
-        return
+    return nullcontext() if count == 1 else _given_back(count)
+
+
+@contextmanager
+def _given_back(count: int) -> Iterator[None]:
+    """Let BLAS have so many threads."""
     token = _ranges.set(1)
     with _lock:
         for library in _libraries():
@@ -160,6 +164,8 @@ def all_for_blas() -> Iterator[None]:
 @cache
 def _pool(process: int) -> ThreadPoolExecutor:
     """Threads of this process: they do not survive a fork."""
+    from concurrent.futures import ThreadPoolExecutor  # with queues, which few programs need
+
     return ThreadPoolExecutor(
         os.cpu_count(), thread_name_prefix="quadsense", initializer=_hold_own_thread
     )

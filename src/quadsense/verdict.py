@@ -68,7 +68,7 @@ def make_verdict(
     assert ends is not None
     sizes, ratios = values.sizes[:count], values.ratios[:count]
     contradiction = missed = None
-    zero = data.contradictions() if target else NOTHING
+    zero = data.contradictions() if target and not certificate.hard else NOTHING
     if zero.size and zero[0] < count:
         contradiction = _row(data, int(zero[0]), sizes, target)
     if bounds:
@@ -89,10 +89,10 @@ def make_verdict(
         measurements=count,
         set_aside=int(certificate.set_aside.size),
         allowed=certificate.allowed,
-        even=target and not bounds and bool(np.ptp(ends.unit[:count]) == 0.0),
+        even=target and not bounds and bool((ends.unit[:count] == ends.unit[0]).all()),
         over=int(np.count_nonzero(ratios > 1.0)) if target else 0,
-        worst=_row(data, int(np.argmax(sizes)), sizes, target),
-        nearest=_row(data, int(np.argmax(ratios)), sizes, target),
+        worst=_row(data, int(sizes.argmax()), sizes, target),
+        nearest=_row(data, int(ratios.argmax()), sizes, target),
         missed=missed,
         contradiction=contradiction,
         lower_bound=lower,
@@ -117,6 +117,7 @@ def make_verdict(
         broken=tuple(broken),
         blamed=tuple(data.constraints[row - count].name for row in rows if row >= count),
         interpolates=not target and data.m <= seen.unknowns,
+        hard=certificate.hard,
     )
 
 
@@ -163,6 +164,8 @@ def check_verdict(
     sense = verdict.unseen is None or fewest <= verdict.unseen <= unknowns
     slack = claim.objective is not None and claim.objective.preference.slack
     target = claim.kind != "optimal" or slack
+    if claim.hard:  # with and without a tolerance
+        target = verdict.asked != "least"
     found = make_verdict(
         data,
         values,

@@ -54,6 +54,10 @@ FEW_CHOICES = 1000
 ALL_CHOICES = 200
 """Choices of which every one is tried, as a last resort."""
 
+PROVED_FIRST = 100
+"""Largest order at which a fit of low rank is looked for only where none of any rank is ruled out:
+the proof is the quicker of the two, and a descent that finds nothing takes longest."""
+
 RESTARTS = 12
 """Robust fits from random weights: they find what the one from even weights misses."""
 
@@ -83,6 +87,7 @@ class _Search:
         self.allowed = request.allowed
         self.best = _Best(answer, self._missed(answer))
         self.tried: set[bytes] = set()
+        self.refuted: Indices | None = None  # the first that no matrix of any rank fits without
         self.proofs: list[Vector] = []
         self.decided = True
         self.ended = "search"
@@ -90,6 +95,9 @@ class _Search:
         last = request.plan.methods[-1]
         kept = request.positive or request.problem.signs is not None
         self.method = last if kept else METHODS.able("symmetric", proves=True)[0]
+        self.low = "rank" in METHODS.traits(self.method).cones
+        cone: Cone = "psd" if request.positive else "symmetric"
+        self.prover = METHODS.able(cone, proves=True)[0]  # proofs are about all ranks
 
     @property
     def found(self) -> bool:
@@ -141,21 +149,34 @@ class _Search:
         if rows.tobytes() in self.tried:
             return None
         self.tried.add(rows.tobytes())
+        first = self.low and self.request.data.n <= PROVED_FIRST
+        if first:
+            wide = self._run(self.prover, rows)
+            if not self.over:
+                self._keep(wide)
+            if self.over or self.decided:
+                self.refuted = rows if self.refuted is None else self.refuted
+                return wide
+        answer = self.fit(rows)
+        if not (self.over or first):
+            self.learn(answer)
+        return answer
+
+    def fit(self, rows: Indices) -> Answer:
+        """The fit of the others; it is kept if it misses the fewest."""
         answer = self._run(self.method, rows)
         missed = self._missed(answer)
         if missed.size < self.best.missed.size:
             self.best = _Best(answer, missed)
-        if not self.over:
-            self.learn(answer)
         return answer
 
     def learn(self, answer: Answer) -> None:
         """Keep the proof, if there is one, that the rows left cannot be met either."""
-        request = self.request
-        if "rank" in METHODS.traits(answer.method).cones:  # proofs are about all ranks
-            cone: Cone = "psd" if request.positive else "symmetric"
-            answer = self._run(METHODS.able(cone, proves=True)[0], answer.set_aside)
-        claim = answer.outcome.claim
+        self._keep(self._run(self.prover, answer.set_aside) if self.low else answer)
+
+    def _keep(self, answer: Answer) -> None:
+        """The same from a run that may have found one."""
+        request, claim = self.request, answer.outcome.claim
         self.decided = False
         if claim is None or claim.dual is None or answer.outcome.status is not Status.INFEASIBLE:
             return
@@ -212,6 +233,8 @@ def _looked_for(search: _Search) -> bool:
     impossible = not search.over and _by_proofs(search)
     if not (search.over or impossible):
         _one_by_one(search)
+    if not (search.over or impossible or search.refuted is None):
+        search.fit(search.refuted)  # no answer, but nearer to one than the fit of all
     return impossible
 
 

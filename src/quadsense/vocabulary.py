@@ -229,6 +229,8 @@ class Verdict:
         Linear constraints that carry most of a contradiction.
     interpolates : bool
         Whether there are no more readings than unknowns and no tolerance: nearly any would fit.
+    hard : bool
+        Whether constraints and equalities alone contradict each other.
     """
 
     status: Status
@@ -266,6 +268,7 @@ class Verdict:
     broken: tuple[str, ...] = ()
     blamed: tuple[str, ...] = ()
     interpolates: bool = False
+    hard: bool = False
 
     @property
     def kept(self) -> int:

@@ -49,6 +49,8 @@ class Watch:
         When `grace` began, inside of it.
     reserve : float
         Seconds to leave, of up to half the limit, for checking what was found.
+    allotted : _Within or None
+        What the work at hand may take by itself.
     """
 
     def __init__(
@@ -58,10 +60,12 @@ class Watch:
         time_limit: float | None = None,
     ) -> None:
         self.clock, self.time_limit = clock or time.perf_counter, time_limit
+        self.worked = clock or time.process_time  # seconds of work: those of others do not count
         self.interrupts = Interrupts() if interrupts is None else interrupts
         self.begin = self._since = self.clock()
         self.reserve = 0.0
         self.entered: float | None = None
+        self.allotted: _Within | None = None
         self._part = "prepare"
         self._seconds: dict[str, float] = {}
 
@@ -73,12 +77,16 @@ class Watch:
     @property
     def late(self) -> bool:
         """Whether the time is over."""
-        return self.time_limit is not None and self.elapsed >= self.time_limit
+        left = self.left
+        return left is not None and left <= 0.0
 
     @property
     def left(self) -> float | None:
         """Seconds left, at least 0; None where there is no limit."""
-        return None if self.time_limit is None else max(0.0, self.time_limit - self.elapsed)
+        left = math.inf if self.time_limit is None else self.time_limit - self.elapsed
+        if self.allotted is not None:
+            left = min(left, self.allotted.left)
+        return None if left == math.inf else max(0.0, left)
 
     @property
     def over(self) -> bool:
@@ -96,6 +104,9 @@ class Watch:
         pressed, entered = self.interrupts.pressed, self.entered
         if pressed and entered is None:
             raise Stop
+        ahead = max(0.0, flops / FLOPS - GRACE) if flops else 0.0
+        if self.allotted is not None and entered is None and self.allotted.left <= ahead:
+            raise Stop
         if self.time_limit is None and not pressed:
             return
         end = math.inf if self.time_limit is None else self.begin + self.time_limit
@@ -103,7 +114,6 @@ class Watch:
             end -= min(self.reserve, 0.5 * self.time_limit)
         if entered is not None:
             end = (entered if pressed else max(end, entered)) + GRACE
-        ahead = max(0.0, flops / FLOPS - GRACE) if flops else 0.0
         if self.clock() + ahead >= end:
             raise Stop
 
@@ -112,7 +122,10 @@ class Watch:
         return _Grace(self)
 
     def within(self, seconds: float | None) -> _Within:
-        """Let what is done inside take at most so many seconds from now, as a limit of its own."""
+        """Let what is done inside take at most so many seconds from now, as a limit of its own.
+
+        They are seconds of work: where others keep the machine busy, the answer stays the same.
+        """
         return _Within(self, seconds)
 
     def switch(self, part: str) -> str:
@@ -175,19 +188,26 @@ class _Heeded:
 class _Within:
     """See `Watch.within`."""
 
-    __slots__ = ("before", "seconds", "watch")
+    __slots__ = ("before", "begin", "seconds", "watch", "worked")
 
     def __init__(self, watch: Watch, seconds: float | None) -> None:
         self.watch, self.seconds = watch, seconds
 
+    @property
+    def left(self) -> float:
+        """Seconds left; no more is counted than has passed, whatever other threads do."""
+        assert self.seconds is not None
+        passed = self.watch.clock() - self.begin
+        return self.seconds - min(passed, self.watch.worked() - self.worked)
+
     def __enter__(self) -> None:
-        self.before = self.watch.time_limit
+        self.before = self.watch.allotted
         if self.seconds is not None:
-            end = self.watch.elapsed + self.seconds
-            self.watch.time_limit = end if self.before is None else min(self.before, end)
+            self.begin, self.worked = self.watch.clock(), self.watch.worked()
+            self.watch.allotted = self
 
     def __exit__(self, *exception: object) -> None:
-        self.watch.time_limit = self.before
+        self.watch.allotted = self.before
 
 
 class _Grace:

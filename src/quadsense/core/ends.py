@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -144,7 +145,7 @@ class Ends:
         found = float(np.median(units)) if units.size else 0.0
         return found if np.isfinite(found) else 0.0
 
-    @property
+    @cached_property
     def exact(self) -> npt.NDArray[np.bool_]:
         """Which rows are equalities."""
         return np.asarray(self.above == -self.below if self.grain is None else self.grain > 0.0)

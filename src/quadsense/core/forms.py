@@ -278,13 +278,12 @@ class FactorForm:
 
     def norm(self) -> float:
         """Frobenius norm, from the r-by-r Gram matrix of the factor."""
-        xp = namespace(self.factor)
         gram = self._conj().T @ self.factor
         if self.signs is None:
-            return float(xp.linalg.matrix_norm(gram))
+            return DenseForm(gram).norm()
         # ||X S X*||^2 = tr(S G S G), whose terms cancel; by a unitary basis they do not.
         basis: Any = np.linalg.qr(to_numpy(self.factor), mode="r")
-        return float(np.linalg.norm((basis * self.signs) @ basis.conj().T))
+        return DenseForm((basis * self.signs) @ basis.conj().T).norm()
 
     def diagonal(self) -> Array:
         """Real diagonal."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -43,8 +44,7 @@ class SensedMatrix(LinearOperator):
 
     def __init__(self, form: Form) -> None:
         self.form = form
-        # Every namespace spells its types so: numpy.float64, torch.float64, ...
-        kind = np.complex128 if "complex" in str(form.dtype) else np.float64
+        kind = np.complex128 if _is_complex(form.dtype) else np.float64
         # As LinearOperator's own does, which takes longer than all else here.
         self.dtype, self.shape = np.dtype(kind), (form.n, form.n)
 
@@ -148,6 +148,10 @@ class SensedMatrix(LinearOperator):
             parts.append(xp.real(total) if xp.isdtype(total.dtype, "complex floating") else total)
         return xp.concat(parts) if len(parts) != 1 else parts[0]
 
+    def _repr_html_(self) -> str:
+        """For notebooks: how it is held, its size, a small picture."""
+        return str(import_module("quadsense.view.html").matrix_html(self))
+
     def trace(self) -> float:
         """Sum of the eigenvalues."""
         return self.form.trace()
@@ -210,6 +214,13 @@ class SensedMatrix(LinearOperator):
             values, vectors = eigsh(self, k=k, which=which, v0=start)
         order = np.argsort(keys[which](values), kind="stable")[:k]
         return values[order], vectors[:, order]
+
+
+def _is_complex(dtype: Any) -> bool:
+    """Whether a type of any namespace is complex; spelling NumPy's takes the longest."""
+    if isinstance(dtype, np.dtype):
+        return dtype.kind == "c"
+    return "complex" in str(dtype)  # torch.complex128, ...
 
 
 def _blocks(count: int, width: int) -> Iterator[slice]:

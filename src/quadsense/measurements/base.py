@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
 from scipy.linalg.lapack import dpotrf, dpstrf, spotrf
 
 from quadsense import files
@@ -32,9 +34,6 @@ from quadsense.measurements.validate import (
 from quadsense.threads import blas_threads
 from quadsense.typing import MatrixLike, Real, RealOrVector, VectorLike, is_number
 from quadsense.watch import look
-
-BESIDE = ("delta", "rtol", "lo", "hi", "mix", "weights")
-"""What a file may hold beside U and b."""
 
 ORTHONORMAL = 1e-6
 """Frobenius distance of U U* from I below which K = I: K differs from I by its square."""
@@ -118,6 +117,12 @@ def _narrowed(b: Vector, delta: Vector, live: Any) -> tuple[Vector, Vector, Any]
     return b, np.maximum(delta, most / MOST_DIGITS), live & ~wide
 
 
+def _held(name: str, arrays: files.Arrays) -> Any:
+    """What a file says of that, a single value as a number; None where it says nothing."""
+    values = arrays.get(name)
+    return float(values) if values is not None and np.ndim(values) == 0 else values
+
+
 class Measurements:
     """Probes ``u_i``, readings ``b_i`` and tolerances: what is to be met.
 
@@ -161,6 +166,8 @@ class Measurements:
         As given.
     constraints : tuple of Constraint
         What `constrained` added: their readings are the last.
+    notes : tuple of str
+        What was guessed where they were read from a file.
 
     Examples
     --------
@@ -170,6 +177,8 @@ class Measurements:
     >>> data.facts.orthonormal, data.facts.rank, data.facts.unknowns
     (True, 2, 3)
     """
+
+    notes: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -308,6 +317,11 @@ class Measurements:
         return hard if self.ends is None else hard | self.ends.exact
 
     @property
+    def has_hard(self) -> bool:
+        """Whether there are such rows."""
+        return bool(self.constraints) or (self.ends is not None and bool(self.ends.exact.any()))
+
+    @property
     def measured(self) -> int:
         """How many readings are the user's: the first; those after them are of constraints."""
         return self.m - len(self.constraints)
@@ -397,85 +411,118 @@ class Measurements:
         """The same measurements with those in `index` asked for nothing."""
         return self._with_ends(self._known_ends().without(index), ("orthonormal", "gram"))
 
+    def only_hard(self) -> Measurements:
+        """The same with all rows asked for nothing but those that A must meet (see `hard`)."""
+        hard, norms = self.hard, to_numpy(self._rows.norms)
+        ends = self._known_ends().without(np.flatnonzero(~hard))
+        safe = np.where(norms > 0, norms, 1.0)
+        with np.errstate(over="ignore", under="ignore"):
+            unit = float(np.median((ends.unit / safe / safe)[hard])) * safe * safe
+        usual = np.where((unit > 0.0) & (unit < np.inf), unit, ends.unit)
+        ends = replace(
+            ends,
+            reading=np.where(hard, ends.reading, 0.0),
+            unit=np.where(hard, ends.unit, usual),
+        )
+        return self._with_ends(ends, ("orthonormal", "gram"))
+
     @classmethod
     def open(
         cls,
         path: str | os.PathLike[str],
         *,
-        U: str = "U",
-        b: str = "b",
+        U: str | None = None,
+        b: str | None = None,
         delta: RealOrVector | None = None,
         rtol: Real = 0.0,
         conjugate: bool | None = None,
     ) -> Measurements:
-        """Read measurements from an ``.npz`` file (never unpickled).
+        """Read measurements from a file; what is in it is never unpickled.
 
         Parameters
         ----------
         path : path-like
-            File with the arrays named by `U` and `b`; `delta` and `rtol`, or `lo` and `hi`, are
-            taken from it too where present and not given here, and so are `mix` and `weights`.
-        U, b : str
-            Names of the arrays in the file.
+            ``.npz``, ``.npy`` or a folder of such, ``.mat``, HDF5, Zarr, Parquet or CSV: see
+            docs/files.md. `delta` and `rtol`, or `lo` and `hi`, are taken from it too where present
+            and not given here, and so are `mix` and `weights`.
+        U, b : str, optional
+            Names of the arrays in the file, by default those called so, or what else they can only
+            be (`notes` says what was guessed). `b` may be another file, or ``FILE::NAME``; U of a
+            table is names of columns with commas between, or a pattern.
         delta, rtol
             As in the constructor.
         conjugate : bool, optional
             As in the constructor; what the file says by default.
         """
-        arrays = files.read_arrays(path, wanted=(U, b, *BESIDE))
-        if conjugate is None:
-            conjugate = bool(arrays.metadata.get("conjugate", False))
-        if U not in arrays:
-            raise ValueError(f"{path} holds no array named {U!r}; it holds {arrays.listing}")
-        weights = arrays.get("weights")
-        if weights is not None and np.ndim(weights) == 0:
-            weights = float(weights)
-        named: dict[str, Any] = {"conjugate": conjugate, "mix": arrays.get("mix")}
-        named["weights"] = weights
+        return cls.from_arrays(
+            path, files.read_measured(path, U, b), delta=delta, rtol=rtol, conjugate=conjugate
+        )
+
+    @classmethod
+    def from_arrays(
+        cls,
+        path: str | os.PathLike[str],
+        arrays: files.Arrays,
+        *,
+        delta: RealOrVector | None = None,
+        rtol: Real = 0.0,
+        conjugate: bool | None = None,
+        weights: RealOrVector | None = None,
+    ) -> Measurements:
+        """Measurements of what `files.read_measured` read; `weights` given here go before."""
+        named: dict[str, Any] = {"mix": arrays.get("mix")}
+        named["conjugate"] = bool(arrays.get("conjugate")) if conjugate is None else conjugate
+        named["weights"] = _held("weights", arrays) if weights is None else weights
         if "lo" in arrays and "hi" in arrays:
             if delta is not None or rtol != 0.0:
                 raise ValueError(f"{path} holds intervals lo and hi: delta and rtol do not apply")
             bounds = (arrays["lo"], arrays["hi"])
-            return cls(arrays[U], arrays.get(b), bounds=bounds, **named)
-        if b not in arrays:
-            raise ValueError(f"{path} holds no array named {b!r}; it holds {arrays.listing}")
-        if delta is None and "delta" in arrays:
-            delta = arrays["delta"]
-        if rtol == 0.0 and "rtol" in arrays:
-            rtol = float(arrays["rtol"])
-        return cls(arrays[U], arrays[b], delta=delta, rtol=rtol, **named)
+            found = cls(arrays["U"], arrays.get("b"), bounds=bounds, **named)
+        elif "b" not in arrays:
+            raise ValueError(
+                f"{path} holds no array named 'b', the readings; it holds {arrays.listing}: name "
+                "it with b= (--b)"
+            )
+        else:
+            delta = _held("delta", arrays) if delta is None else delta
+            rtol = float(arrays.get("rtol", 0.0)) if rtol == 0.0 else rtol
+            found = cls(arrays["U"], arrays["b"], delta=delta, rtol=rtol, **named)
+        found.notes = arrays.notes
+        return found
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the measurements to an ``.npz`` file that `open` and the command read.
+        """Write the measurements to a file that `open` and the command read.
 
-        Arrays `U` and `b`, `delta` and `rtol` as given, or `lo` and `hi`, `mix` and `weights`. A
-        sparse U is stored in CSR parts ``U.data``, ``U.indices``, ``U.indptr`` and ``U.shape``, and
-        so is mix. Constraints belong to a solve and are not written.
+        The end of its name says the format: ``.npz``, ``.mat``, ``.h5``, ``.zarr``, and where U is
+        dense and there is no mix, ``.parquet`` and ``.csv``. Arrays `U` and `b`, `delta` and `rtol`
+        as given, or `lo` and `hi`, `mix` and `weights`. Constraints belong to a solve and are not
+        written.
         """
-        files.check_writable(path)
         if self._plain is not None:
             self._plain.save(path)
             return
+        files.writer_of(path, "measurements", square=self.mix is not None)
         if not isinstance(self._rows.kind, Stored):
             raise ValueError(
                 f"U is made of probes that are not stored ({self._rows.kind.storage}): they cannot "
                 "be written to a file"
             )
-        arrays: dict[str, Any] = {"U": self._rows.kind.given}
-        if self.mix is not None:
-            arrays["mix"] = self.mix
-        if self.from_bounds:
-            arrays |= {"lo": self.lo, "hi": self.hi}
-        if self.weights is not None:
-            arrays["weights"] = np.asarray(self.weights)
+        given = self._rows.kind.given
+        arrays: dict[str, Any] = {"U": given if sp.issparse(given) else to_numpy(given)}
         if self._readings is not None:
             arrays["b"] = to_numpy(self._readings)
             if self._delta is not None:
                 arrays["delta"] = to_numpy(self._delta)
             if self._rtol != 0.0:
                 arrays["rtol"] = self._rtol
+        if self.from_bounds:
+            arrays |= {"lo": self.lo, "hi": self.hi}
+        if self.weights is not None:
+            arrays["weights"] = np.asarray(self.weights)
+        if self.mix is not None:
+            arrays["mix"] = self.mix
         metadata = {"format": "quadsense-measurements", "conjugate": self.conjugate}
-        files.write_arrays(path, arrays, metadata)
+        files.write(path, arrays, metadata)
 
     # --- the sensing map, in the user's scaling ----------------------------------------------
 
@@ -517,11 +564,10 @@ class Measurements:
     @cached_property
     def _unit_readings(self) -> UnitReadings:
         ends = self.unit_ends
-        dead = to_numpy(self._rows.nonzero) == 0
+        telling, norms = to_numpy(self._rows.nonzero) > 0, self._rows.norms
         b, delta = ends.reading if ends.even else ends.middle(), ends.unit
         if self._rows.has_zero_rows:
-            b, delta = np.where(dead, 0.0, b), np.where(dead, 1.0, delta)
-        telling, norms = ~dead, self._rows.norms
+            b, delta = np.where(telling, b, 0.0), np.where(telling, delta, 1.0)
         least = float(delta.min())
         if self.judged and float((np.abs(b) + delta).max()) > HARMLESS * least:
             b, delta, telling = _narrowed(b, delta, telling)
@@ -534,12 +580,11 @@ class Measurements:
         norms = to_numpy(self._rows.norms)
         with np.errstate(over="ignore", under="ignore"):
             ends = given.over(norms)
-        lost = ~(np.isfinite(ends.reading) & np.isfinite(ends.unit) & (ends.unit > 0))
+        kept = np.isfinite(ends.reading) & np.isfinite(ends.unit) & (ends.unit > 0)
         if not ends.even:
-            lost |= np.any(ends.sides != given.sides, axis=0) & (norms > 0)
-        bad = np.flatnonzero(lost)
-        if bad.size:
-            i = int(bad[0])
+            kept &= np.all(ends.sides == given.sides, axis=0) | (norms == 0)
+        if not kept.all():
+            i = int(np.argmin(kept))
             raise ValueError(
                 f"row {i} of {self._of} has norm {norms[i]:.3g}, which takes b[{i}] = "
                 f"{float(self.b[i]):.3g} or its tolerance {float(given.unit[i]):.3g} out of "
@@ -568,6 +613,10 @@ class Measurements:
         count = len(self.constraints)
         mixed += "" if not count else f", {count} constraint{'s' if count > 1 else ''}"
         return f"Measurements(m={self.measured}, n={self.n}, {storage}, {kind}{mixed})"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: sizes, readings and tolerances, and what is known of the probes."""
+        return str(import_module("quadsense.view.html").measurements_html(self))
 
     # --- the facts ---------------------------------------------------------------------------
 
@@ -644,6 +693,8 @@ class Measurements:
         if self.orthonormal or live <= 1:
             return live
         size = rows.unknowns
+        if rows.see_all:
+            return size
         if self._plain is not None and self.measured >= size and self._plain.rank == size:
             return size
         if min(self.m, size) > LARGEST_RANK_PROBLEM:

@@ -127,21 +127,20 @@ class Mixed(Sensing):
     @cached_property
     def longest(self) -> int:
         """Most terms in a sum over a row or a column of W."""
-        present = self.weights != 0
-        return int(max(present.sum(axis=0).max(), present.sum(axis=1).max()))
+        across, down = _counts(self.weights)
+        return int(max(across.max(), down.max()))
 
     @cached_property
     def exact_columns(self) -> npt.NDArray[np.bool_]:
         """Which rows of U are in one reading only, times a power of two: nothing rounds there."""
         W = self.weights
-        present = W != 0
-        alone = np.asarray(present.sum(axis=0)).ravel() == 1
         values = W.data if sp.issparse(W) else W
         rounds = (np.frexp(np.abs(values))[0] != 0.5) & (values != 0.0)
-        odd: Any = rounds
         if sp.issparse(W):
-            odd = sp.csr_array((rounds.astype(np.float64), W.indices, W.indptr), shape=W.shape)
-        return np.asarray(alone & (np.asarray(odd.sum(axis=0)).ravel() == 0))
+            odd = np.bincount(W.indices[rounds], minlength=W.shape[1])
+        else:
+            odd = rounds.sum(axis=0)
+        return np.asarray((_counts(W)[1] == 1) & (odd == 0))
 
     @cached_property
     def has_unit_norm(self) -> bool:
@@ -202,7 +201,7 @@ class Mixed(Sensing):
     @cached_property
     def used(self) -> npt.NDArray[np.intp]:
         """The rows of U that some reading takes."""
-        return np.flatnonzero(np.asarray((self.weights != 0).sum(axis=0)))
+        return np.flatnonzero(_counts(self.weights)[1])
 
     @cached_property
     def flat(self) -> Vector:
@@ -336,8 +335,8 @@ class Mixed(Sensing):
         block = self._K[rows, columns]
         return block if is_numpy(self.squares) else self._raw._vector(block)
 
-    def gram_triangle(self, single: bool = False) -> npt.NDArray[Any]:
-        """K in Fortran order, the caller's own."""
+    def gram_triangle(self, single: bool = False, lower: bool = False) -> npt.NDArray[Any]:
+        """K whole in Fortran order, the caller's own."""
         return self._K.astype(np.float32 if single else np.float64).T
 
     def gram(self) -> npt.NDArray[Any]:
@@ -475,8 +474,13 @@ def _gram(rows: Sensing, Y: Array) -> Array:
 def _scaled(W: Weights, left: Any, right: Any) -> Weights:
     """``diag(left) W diag(right)``."""
     if sp.issparse(W):
-        W = sp.csr_array(W if left is None else sp.diags_array(left) @ W)
-        return W if right is None else sp.csr_array(W @ sp.diags_array(right))
+        data = W.data if left is None else np.repeat(left, np.diff(W.indptr)) * W.data
+        data = data if right is None else data * right[W.indices]
+        vanished = bool(np.any(data == 0.0))
+        scaled = sp.csr_array((data, W.indices, W.indptr), shape=W.shape, copy=vanished)
+        if vanished:
+            scaled.eliminate_zeros()
+        return scaled
     W = W if left is None else left[:, None] * W
     return W if right is None else W * right
 
@@ -488,6 +492,16 @@ def _shifted(W: Weights, left: Any, right: Any) -> Weights:
     rows = np.repeat(np.arange(W.shape[0]), np.diff(W.indptr))
     data = np.ldexp(W.data, left[rows] + right[W.indices])
     return sp.csr_array((data, W.indices, W.indptr), shape=W.shape)
+
+
+def _counts(W: Weights) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """How many entries of each row, and of each column, are not 0."""
+    if not sp.issparse(W):
+        return np.count_nonzero(W, axis=1), np.count_nonzero(W, axis=0)
+    p, m = W.shape
+    here = W.data != 0.0
+    rows = np.repeat(np.arange(p), np.diff(W.indptr))
+    return np.bincount(rows[here], minlength=p), np.bincount(W.indices[here], minlength=m)
 
 
 def _alone(W: Weights, m: int) -> npt.NDArray[np.bool_]:

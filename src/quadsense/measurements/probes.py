@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any, ClassVar
 
-import array_api_compat.numpy as np_compat
 import numpy as np
 import numpy.typing as npt
 
@@ -58,7 +57,7 @@ class Probes(ABC):
     @property
     def xp(self) -> Any:
         """Array namespace of vectors and dense results."""
-        return np_compat
+        return np
 
     @cached_property
     def dtype(self) -> Any:
@@ -124,7 +123,7 @@ class Probes(ABC):
     def own(self, values: Any) -> Array:
         """A NumPy array in this namespace, on this device, in the type of the arithmetic."""
         xp = self.xp
-        if xp is np_compat:
+        if xp is np:
             return np.asarray(values).astype(self.dtype, copy=False)
         return xp.asarray(np.asarray(values), dtype=self.dtype, device=self.device)
 
@@ -179,7 +178,7 @@ class Probes(ABC):
         """``P`` with columns ``u_i* Y^T``: (k, n) to (k, m), each row in one piece, writable."""
         P = self.times(Y.T).T
         # What came from another namespace may be read only.
-        return np.require(P, requirements=("C", "W")) if self.xp is np_compat else P
+        return np.require(P, requirements=("C", "W")) if self.xp is np else P
 
     def through(self, Y: Array, weigh: Weigh) -> tuple[Array, Array]:
         """``P`` with columns ``u_i* Y^T`` and ``sum_i weigh(P)_i u_i``, in one pass where possible.

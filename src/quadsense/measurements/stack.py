@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
-import array_api_compat.numpy as np_compat
 import numpy as np
 import numpy.typing as npt
 
@@ -214,7 +213,7 @@ class Stack(Probes):
         return pieces[0] if len(pieces) == 1 else self.xp.concat(pieces, axis=axis)
 
     def _index(self, index: npt.NDArray[np.intp]) -> Array:
-        return index if self.xp is np_compat else self.xp.asarray(index, device=self.device)
+        return index if self.xp is np else self.xp.asarray(index, device=self.device)
 
 
 class Axes(Probes):
@@ -237,7 +236,7 @@ class Axes(Probes):
     @property
     def xp(self) -> Any:
         """That of the rows beside it."""
-        return np_compat if self._beside is None else self._beside.xp
+        return np if self._beside is None else self._beside.xp
 
     @property
     def device(self) -> Any:

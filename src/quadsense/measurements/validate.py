@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -129,9 +130,10 @@ def checked_vector(
         wanted = f"({m},), one value a row of {of}" + (", or a single number" if scalar else "")
         raise ValueError(f"{name} has shape {array.shape}, but must have shape {wanted}")
     array = array.astype(np.float64)
-    bad = np.flatnonzero(np.isnan(array) if infinite else ~np.isfinite(array))
-    if bad.size:
-        raise ValueError(f"{name} must be finite, but {name}[{bad[0]}] is {array[bad[0]]}")
+    sound = ~np.isnan(array) if infinite else np.isfinite(array)
+    if not sound.all():
+        first = int(np.argmin(sound))
+        raise ValueError(f"{name} must be finite, but {name}[{first}] is {array[first]}")
     return array
 
 
@@ -153,7 +155,7 @@ def checked_tolerance(delta: Any, rtol: Any, b: Vector, of: str = "U") -> Vector
 
     With `rtol` a tolerance of 0 is one that nobody meant: a reading of 0 has made it.
     """
-    if not (is_number(rtol) and np.isfinite(rtol) and rtol >= 0):
+    if not (is_number(rtol) and 0.0 <= rtol < math.inf):
         raise ValueError(f"rtol must be a finite number, not negative, got {rtol!r}")
     if delta is None and rtol == 0.0:
         return None
@@ -162,13 +164,14 @@ def checked_tolerance(delta: Any, rtol: Any, b: Vector, of: str = "U") -> Vector
         if delta is None
         else checked_vector("delta", delta, b.size, scalar=True, of=of)
     )
-    scalar = delta is not None and np.ndim(to_numpy(delta)) == 0
-    bad = np.flatnonzero(given < 0.0)
-    if bad.size:
-        where = "delta" if scalar else f"delta[{bad[0]}]"
-        raise ValueError(f"{where} must not be negative, got {given[bad[0]]}")
+    if (given < 0.0).any():
+        first = int(np.argmax(given < 0.0))
+        where = "delta" if np.ndim(to_numpy(delta)) == 0 else f"delta[{first}]"
+        raise ValueError(f"{where} must not be negative, got {given[first]}")
+    if rtol == 0.0:
+        return given
     total = given + rtol * np.abs(b)
-    bad = np.flatnonzero(total <= 0) if rtol > 0 else np.empty(0, np.int64)
+    bad = np.flatnonzero(total <= 0)
     if bad.size:
         raise ValueError(
             f"the tolerance of row {bad[0]} is zero (rtol {rtol} times a reading of "

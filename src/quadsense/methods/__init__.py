@@ -28,13 +28,16 @@ class _Methods(Mapping[str, Any]):
     def __init__(self, homes: dict[str, tuple[str, str]]) -> None:
         self._homes = homes
         self._registered: dict[str, type[Any]] = {}
-        self._imported: dict[str, type[Traits]] = {}
+        self._imported: dict[str, type[Any]] = {}
+        self._traits: dict[str, type[Traits]] = {}
 
     def __getitem__(self, name: str) -> Any:
         if name in self._registered:
             return self._registered[name]
-        module, kind = self._homes[name]
-        return getattr(import_module(f"quadsense.methods.{module}"), kind)
+        if name not in self._imported:
+            module, kind = self._homes[name]
+            self._imported[name] = getattr(import_module(f"quadsense.methods.{module}"), kind)
+        return self._imported[name]
 
     def __iter__(self) -> Iterator[str]:
         yield from self._homes
@@ -50,11 +53,11 @@ class _Methods(Mapping[str, Any]):
         """What a method says of itself, without its mathematics."""
         if name in self._registered:
             return self._registered[name]
-        if name not in self._imported:
+        if name not in self._traits:
             module, kind = self._homes[name]
             home = import_module(f"quadsense.methods.traits.{module}")
-            self._imported[name] = getattr(home, f"{kind}Traits")
-        return self._imported[name]
+            self._traits[name] = getattr(home, f"{kind}Traits")
+        return self._traits[name]
 
     def able(self, cone: Cone, proves: bool = False) -> list[str]:
         """Those that seek A there, or only those that can prove that nothing fits."""

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
 from quadsense.arrays import Vector
 from quadsense.core.matrix import SensedMatrix
+from quadsense.methods.balance import UNNOTICED, balanced
 from quadsense.methods.barrier import finish, steps
 from quadsense.methods.barrier.program import Program, prepare
 from quadsense.methods.barrier.solve import LONGEST
 from quadsense.methods.barrier.start import start as first_point
-from quadsense.methods.barrier.verdict import ended
+from quadsense.methods.barrier.verdict import IDLE, Ended, ended, is_answer
 from quadsense.methods.base import COLD, Problem, Warm
-from quadsense.methods.steps import Stepped, nothing, own
+from quadsense.methods.steps import LENIENT, Stepped, nothing, own
 from quadsense.methods.traits.conic import ConicTraits
 from quadsense.vocabulary import Claim, because
-
-LENIENT = partial(np.errstate, over="ignore", under="ignore", invalid="ignore", divide="ignore")
-"""What leaves float64's range is no answer, and is not taken for one."""
 
 
 class ConicProgram:
@@ -66,10 +63,21 @@ class Conic(ConicTraits, Stepped):
         inner = state.inner
         with LENIENT():
             for _ in range(steps_):
-                if ended(program.inner, inner, program.problem.options.gap) is not None:
+                if self._ended(program, inner) is not None:
                     break
                 inner = steps.advance(program.inner, inner)
             return self._state(program, inner)
+
+    def _ended(self, program: ConicProgram, inner: steps.State) -> Ended | None:
+        """How it ended; solved only if the answer as it is given is, as long as there is a way on.
+
+        In it the equalities hold to rounding: that may have moved others out of their intervals.
+        """
+        gap = program.problem.options.gap
+        how = ended(program.inner, inner, gap)
+        if how != "solved" or inner.stuck or inner.idle >= IDLE:
+            return how
+        return how if is_answer(program.inner, inner, gap) else None
 
     def _state(self, program: ConicProgram, inner: steps.State) -> ConicState:
         problem, of = program.problem, program.inner
@@ -83,7 +91,8 @@ class Conic(ConicTraits, Stepped):
 
     def claim(self, program: ConicProgram, state: ConicState) -> Claim | None:
         """Met or optimal to the gap; else another method is to look."""
-        how = ended(program.inner, state.inner, program.problem.options.gap)
+        with LENIENT():
+            how = self._ended(program, state.inner)
         if how is None and state.iteration < LONGEST:
             return None
         if how not in ("solved", "close"):
@@ -96,6 +105,11 @@ class Conic(ConicTraits, Stepped):
         """y of the question."""
         with LENIENT():
             y = finish.dual(program.inner, state.inner.at)
+            A, _ = finish.matrix(program.inner, state.inner.at)
+            if A is not None:
+                loss = UNNOTICED * program.problem.options.gap * abs(state.inner.value)
+                enough = loss * program.inner.cost
+                y = balanced(program.inner.given, program.inner.question, y, A, enough)
         return y if np.isfinite(y).all() else None
 
     def matrix(self, program: ConicProgram, state: ConicState) -> SensedMatrix:

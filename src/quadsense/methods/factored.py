@@ -16,7 +16,8 @@ from quadsense.measurements.sparse import Sparse
 from quadsense.methods.base import COLD, Problem, Warm
 from quadsense.methods.factor import descent
 from quadsense.methods.factor.asked import Asked, asked
-from quadsense.methods.factor.given import leading_factor
+from quadsense.methods.factor.balance import balanced
+from quadsense.methods.factor.given import in_range, leading_factor
 from quadsense.methods.factor.program import Program, prepare
 from quadsense.methods.factor.state import FactoredState, Phase, why_not
 from quadsense.methods.steps import Stepped, nothing, own
@@ -73,7 +74,7 @@ class Factored(FactoredTraits, Stepped):
         factor = None
         with np.errstate(over="ignore", under="ignore"):
             if warm.factor is not None and problem.signs is None:
-                factor = to_numpy(warm.factor) * 2.0**-exponent
+                factor = in_range(to_numpy(warm.factor), exponent)
             elif warm.fit is not None:
                 factor = leading_factor(inner, warm.fit, exponent, problem.rank)
         return descent.start(
@@ -102,6 +103,8 @@ class Factored(FactoredTraits, Stepped):
             return Claim("local", because("at_rest", starts=state.starts + 1))
         if not state.finished:
             return None
+        if not program.problem.target:
+            return Claim("stalled", because("restless", starts=state.starts + 1))
         dual = None
         if state.no_rank_fits and program.inner is not None:
             y = descent.farkas_vector(program.inner, state)
@@ -119,7 +122,10 @@ class Factored(FactoredTraits, Stepped):
 
     def matrix(self, program: FactoredProgram, state: FactoredState) -> SensedMatrix:
         """``X S X*``."""
-        X = np.ldexp(1.0, program.asked.exponent) * descent.factor(state)
+        X = descent.factor(state)
+        if program.inner is not None:
+            X = balanced(program.inner, X.T).T
+        X = np.ldexp(1.0, program.asked.exponent) * X
         # Ranks that are not needed shrink for ever: what is left of them only underflows.
         X[np.abs(X) < _NOTHING * np.max(np.abs(X), initial=0.0)] = 0.0
         signs = None if program.inner is None else program.inner.signs_of(X.shape[1])

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from quadsense.arrays import Array, Vector, to_numpy
 from quadsense.core.matrix import SensedMatrix
+from quadsense.methods.balance import UNNOTICED, balanced
 from quadsense.methods.base import COLD, Problem, Warm
 from quadsense.methods.squares import hinge, measure, phases
 from quadsense.methods.squares.measure import judge_of
 from quadsense.methods.squares.program import Program, prepare
 from quadsense.methods.squares.state import Stage, State, Verdict
-from quadsense.methods.steps import Stepped, nothing, own, start_matrix
+from quadsense.methods.steps import LENIENT, Stepped, nothing, own, start_matrix
 from quadsense.methods.traits.fista import FistaTraits
 from quadsense.methods.traits.options import GapOptions
 from quadsense.vocabulary import Claim, because
 
 ROUGH, FEW = 1e-5, 500
 """Relative gap above which, with so few unknowns, another method is to look."""
+
+BEYOND = (np.linalg.LinAlgError, ValueError)
+"""What NumPy and SciPy raise, each where it meets what is no number any more."""
 
 
 @dataclass(frozen=True)
@@ -41,12 +45,12 @@ class Fista(FistaTraits, Stepped):
 
     def prepare(self, problem: Problem) -> FistaProgram:
         """The question on unit rows, over powers of two, and the normal matrix."""
-        with np.errstate(under="ignore"):
+        with LENIENT():
             return FistaProgram(problem, prepare(problem), hinge.prepare(problem))
 
     def start(self, program: FistaProgram, warm: Warm = COLD) -> State | hinge.State:
         """Least squares without the cone, brought into it; else A_1, or what came before."""
-        with np.errstate(under="ignore"):
+        with LENIENT():
             inner = program.squares
             if program.misses is not None:
                 return hinge.start(program.misses)
@@ -55,7 +59,10 @@ class Fista(FistaTraits, Stepped):
             cone, near = inner.cone, start_matrix(program.problem)
             if warm.fit is not None and cone.psd:
                 near = to_numpy(warm.fit.to_dense())
-            return phases.start(inner, cone.pack(np.asarray(near, cone.dtype)) / inner.scale)
+            try:
+                return phases.start(inner, cone.pack(np.asarray(near, cone.dtype)) / inner.scale)
+            except BEYOND:
+                return State(Stage.DIRECT, Verdict.STALLED)
 
     def stride(self, program: FistaProgram) -> int:
         """Steps worth some milliseconds."""
@@ -69,13 +76,16 @@ class Fista(FistaTraits, Stepped):
         self, program: FistaProgram, state: State | hinge.State, steps: int
     ) -> State | hinge.State:
         """At most so many steps on."""
-        with np.errstate(under="ignore"):
-            if isinstance(state, hinge.State):
-                assert program.misses is not None
-                return hinge.advance(program.misses, state, steps)
-            if program.squares is None:
-                return state
-            return phases.advance(program.squares, state, steps)
+        with LENIENT():
+            try:
+                if isinstance(state, hinge.State):
+                    assert program.misses is not None
+                    return hinge.advance(program.misses, state, steps)
+                if program.squares is None:
+                    return state
+                return phases.advance(program.squares, state, steps)
+            except BEYOND:
+                return replace(state, verdict=Verdict.STALLED)
 
     def correct(
         self, program: FistaProgram, state: State | hinge.State, z: Array, goal: float
@@ -84,7 +94,7 @@ class Fista(FistaTraits, Stepped):
         if isinstance(state, hinge.State):
             return hinge.tightened(state)
         assert program.squares is not None
-        with np.errstate(under="ignore"):
+        with LENIENT():
             return phases.tightened(program.squares, state)
 
     def claim(self, program: FistaProgram, state: State | hinge.State) -> Claim | None:
@@ -111,7 +121,7 @@ class Fista(FistaTraits, Stepped):
 
     def dual(self, program: FistaProgram, state: State | hinge.State) -> Vector | None:
         """y of the last point that was evaluated from the rows."""
-        with np.errstate(under="ignore"):
+        with LENIENT():
             if isinstance(state, hinge.State):
                 assert program.misses is not None
                 return hinge.dual(program.misses, state)
@@ -119,12 +129,17 @@ class Fista(FistaTraits, Stepped):
             if inner is None or state.point is None or not np.isfinite(state.judged.gap):
                 return None
             judge = judge_of(inner)
-            return judge.dual(state.point.values, state.rows, state.mu, state.judged)
+            y = judge.dual(state.point.values, state.rows, state.mu, state.judged)
+            question, rows = program.problem.question, program.problem.rows
+            assert question is not None
+            A = inner.scale * inner.cone.unpack(state.point.x)
+            loss = UNNOTICED * program.problem.options.gap * abs(state.point.cost)
+            return balanced(rows.on_numpy(), question, y, A, loss * inner.unit)
 
     def matrix(self, program: FistaProgram, state: State | hinge.State) -> SensedMatrix:
         """``X X*``, or A itself where there is no cone."""
         problem = program.problem
-        with np.errstate(under="ignore"):
+        with LENIENT():
             if isinstance(state, hinge.State):
                 assert program.misses is not None
                 X = np.sqrt(program.misses.scale) * hinge.root_of(state.A)

@@ -9,6 +9,8 @@ import numpy as np
 from quadsense.arrays import Array, Vector, to_numpy
 from quadsense.core.ends import UNIT
 from quadsense.core.matrix import SensedMatrix
+from quadsense.core.question import Question
+from quadsense.methods.balance import UNNOTICED, balanced
 from quadsense.methods.base import COLD, Problem, Warm
 from quadsense.methods.interior import iteration
 from quadsense.methods.interior.program import Program, excess, prepare
@@ -202,11 +204,26 @@ class Minimax(MinimaxTraits, Stepped):
                 if proof is not None:
                     return proof
             elif verdict == "optimal" and not problem.target:
-                return Claim("optimal", dual=state.dual, lower=state.lower)
+                return Claim("optimal", dual=self._balanced(program, state), lower=state.lower)
             if self._goes_on(program, state):
                 return None
             reason = self._reason(problem, state)
             return Claim("undecided", reason, state.dual, state.lower)
+
+    def _balanced(self, stages: Stages, state: State) -> Vector:
+        """The dual vector with ``F*(y) = 0`` to rounding, where that is to be had."""
+        if stages.balanced is not None and stages.balanced[0] is state.dual:
+            return stages.balanced[1]
+        problem = stages.given
+        b, delta = to_numpy(problem.b), to_numpy(problem.delta)
+        nothing = np.zeros(problem.m, bool)
+        question = Question("slack_max", b, b, 1.0 / delta, 0.0 * b, nothing)
+        # In units of the sum of |y_i| delta_i; the size of the readings is about that of A.
+        size = float(np.max(np.abs(b), initial=0.0)) * np.eye(problem.rows.n)
+        enough = UNNOTICED * state.gap * state.max_ratio * float(np.abs(state.dual) @ delta)
+        found = balanced(problem.rows.on_numpy(), question, state.dual, size, enough)
+        stages.balanced = (state.dual, found)
+        return found
 
     def _reason(self, problem: Problem, state: State) -> Reason:
         if problem.target and state.lower > 1.0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,6 +12,9 @@ from quadsense.core.matrix import SensedMatrix
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.base import Problem, Trace
 from quadsense.proofs.rounding import Enclosure
+
+LENIENT = partial(np.errstate, over="ignore", under="ignore", invalid="ignore", divide="ignore")
+"""What leaves float64's range is no answer, and is not taken for one."""
 
 
 class Stepped:

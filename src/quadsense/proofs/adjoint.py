@@ -41,22 +41,16 @@ def adjoint_norm(F: Sensing, y: Vector) -> float:
         return adjoint_norm(F.raw, F.unmixed(y)) + unmixing_error(F, y)
     used = np.flatnonzero(y)
     n = F.n
-    width = max(1, ENTRIES // max(n, 1))
+    width = max(1, ENTRIES // max(2 * n if F.is_complex else n, 1))
     squares = error = 0.0
     for left in range(0, n, width):
         columns = slice(left, min(left + width, n))
         count = columns.stop - left
         # Rows of the sum from `left` on: above the block of the diagonal all is known already.
-        sums = [_CompensatedSum(np.zeros((n - left, count))) for _ in range(2)]
-        for first in range(0, used.size, ROWS):
-            look()
-            part = used[first : first + ROWS]
-            _add_rows(sums, F, part, y[part, None], left, columns)
-        for total in sums:
-            whole = total.value
-            diagonal, rest = np.linalg.norm(whole[:count]), np.linalg.norm(whole[count:])
-            squares += float(diagonal) ** 2 + 2.0 * float(rest) ** 2
-            error += 1.5 * total.error  # at most sqrt(2) of it, for what counts twice
+        whole, missed = _summed(F, y, used, np.zeros((n - left, count)), left, columns)
+        diagonal, rest = np.linalg.norm(whole[:count]), np.linalg.norm(whole[count:])
+        squares += float(diagonal) ** 2 + 2.0 * float(rest) ** 2
+        error += 1.5 * missed  # at most sqrt(2) of it, for what counts twice
     # The factor covers the rounding of the norms, the constant that of underflow.
     bound = (np.sqrt(squares) + error) * (1.0 + gamma(4.0 * n * width + 64.0))
     return float(bound) + 1e-290
@@ -79,22 +73,14 @@ def adjoint_matrix(
         found, error = adjoint_matrix(F.raw, F.unmixed(y), start)
         return found, error + unmixing_error(F, y)
     n, used = F.n, np.flatnonzero(y)
-    width = max(1, ENTRIES // max(n, 1))
+    width = max(1, ENTRIES // max(2 * n if F.is_complex else n, 1))
     dtype = np.complex128 if F.is_complex else np.float64
     whole: npt.NDArray[Any] = np.zeros((n, n), dtype=dtype)
     error = 0.0
     for left in range(0, n, width):
         columns = slice(left, min(left + width, n))
-        corner = start[left:, columns]
-        sums = [_CompensatedSum(_real(corner)), _CompensatedSum(_imaginary(corner))]
-        for first in range(0, used.size, ROWS):
-            look()
-            part = used[first : first + ROWS]
-            _add_rows(sums, F, part, y[part, None], left, columns)
-        whole[left:, columns].real = sums[0].value
-        if F.is_complex:
-            whole[left:, columns].imag = sums[1].value
-        error += 1.5 * (sums[0].error + sums[1].error)  # at most sqrt(2), for what counts twice
+        whole[left:, columns], missed = _summed(F, y, used, start[left:, columns], left, columns)
+        error += 1.5 * missed  # at most sqrt(2), for what counts twice
     whole = np.tril(whole) + np.tril(whole, -1).conj().T
     whole[np.diag_indices(n)] = whole.diagonal().real
     size = float(np.linalg.norm(whole))  # of which each entry is rounded once more
@@ -108,30 +94,41 @@ def unmixing_error(F: Mixed, y: Vector) -> float:
     return float(lost @ F.raw.squares) * (1.0 + gamma(F.raw.m + 2.0 * F.n + 64.0))
 
 
-def _add_rows(
-    sums: list[_CompensatedSum],
+def _summed(
     F: Sensing,
-    index: npt.NDArray[np.intp],
-    weights: Vector,
+    y: Vector,
+    used: npt.NDArray[np.intp],
+    start: npt.NDArray[Any],
     left: int,
     columns: slice,
-) -> None:
-    """Add some rows' part of ``F*(y)``, from row `left` on and of those columns."""
-    rows = F.take_unit(index)
-    below, here = rows[:, left:], rows[:, columns]
-    sums[0].add(_real(below), weights, _real(here))
+) -> tuple[npt.NDArray[Any], float]:
+    """``start + F*(y)`` from row `left` on and of those columns, and a bound on its error.
+
+    Of complex rows the real parts stand beside the imaginary ones, so that one product has all
+    that the real and imaginary parts of the sum are made of.
+    """
+    tall, wide = start.shape
+    parts, beyond = 2 if F.is_complex else 1, slice(left, None)
+    total = _CompensatedSum(np.zeros((parts * tall, parts * wide)))
+    total.high[:tall, :wide] = start.real
     if F.is_complex:
-        sums[0].add(_imaginary(below), weights, _imaginary(here))
-        sums[1].add(_imaginary(below), weights, _real(here))
-        sums[1].add(-_real(below), weights, _imaginary(here))
-
-
-def _real(rows: npt.NDArray[Any]) -> Vector:
-    return np.ascontiguousarray(rows.real)
-
-
-def _imaginary(rows: npt.NDArray[Any]) -> Vector:
-    return np.ascontiguousarray(rows.imag)
+        total.high[tall:, :wide] = start.imag
+    for first in range(0, used.size, ROWS):
+        look()
+        index = used[first : first + ROWS]
+        rows = F.take_unit(index)
+        rows = np.stack([rows.real, rows.imag], axis=1) if F.is_complex else rows[:, None]
+        below, here = (rows[:, :, part].reshape(len(rows), -1) for part in (beyond, columns))
+        total.add(below, y[index, None], here)
+    if not F.is_complex:
+        return total.value, total.error
+    high, low = (
+        (M[:tall, :wide] + M[tall:, wide:]) + 1j * (M[tall:, :wide] - M[:tall, wide:])
+        for M in (total.high, total.low)
+    )
+    # Two entries make one, so the error is at most sqrt(2) of theirs, and each is rounded once.
+    rounding = UNIT * float(np.linalg.norm(high) + np.linalg.norm(low))
+    return high + low, 1.5 * total.error + 1.5 * rounding
 
 
 class _CompensatedSum:

@@ -102,7 +102,7 @@ def conjugate_above(question: Question, y: Vector) -> float:
             _add_centers(total, question, y, priced)
         elif question.rows == "slack_squares":
             rows = question.soft & (y != 0.0)
-            total.add(y[rows] * y[rows] / (4.0 * question.weights[rows]), 8.0)
+            total.add((y[rows] / (2.0 * np.sqrt(question.weights[rows]))) ** 2, 8.0)
         return total.above()
 
 
@@ -173,7 +173,8 @@ def _add_squares(total: _Sum, question: Question, y: Vector, rows: npt.NDArray[n
     total.add_products(z[leans], np.where(z > 0.0, hi, lo)[leans])
     total.add_products(s, b)
     total.add(rest * b, 8.0)
-    total.add((np.abs(s) + np.abs(rest)) ** 2 / (4.0 * weights), 8.0)
+    # Divided first: the square alone may be beyond float64.
+    total.add(((np.abs(s) + np.abs(rest)) / (2.0 * np.sqrt(weights))) ** 2, 8.0)
 
 
 def _add_centers(total: _Sum, question: Question, y: Vector, rows: npt.NDArray[np.bool_]) -> None:

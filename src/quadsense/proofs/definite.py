@@ -29,7 +29,7 @@ def cholesky(G: Matrix, *, overwrite: bool = False) -> Matrix | None:
         G, lower=0, clean=0, overwrite_a=int(overwrite)
     )
     # LAPACK may take a matrix with a NaN for definite.
-    return factor if info == 0 and np.all(np.isfinite(np.diagonal(factor))) else None
+    return factor if info == 0 and np.isfinite(factor.diagonal()).all() else None
 
 
 def factorisation_error(order: int, trace: float, unit: float = EPS) -> float:

@@ -166,7 +166,12 @@ def _bound(case: Asked, size: float, upper: float, kept: dict[bytes, float]) -> 
     T, error = adjoint_matrix(F, np.ldexp(y, -unit), _ldexp(C, -unit))
     if question.alpha > 0.0 or question.log_det:
         inside = _infimum(question, F, T, error, unit)
-        return Bound(_down(inside - rows, abs(inside) + abs(rows)), "")
+        whole = Bound(_down(inside - rows, abs(inside) + abs(rows)), "")
+        if question.log_det or whole.value >= (1.0 - LOSS) * upper:
+            return whole
+        # A distance that hardly counts bounds next to nothing: then better none at all.
+        other = _bound(replace(case, question=replace(question, alpha=0.0)), size, upper, kept)
+        return other if other.value > whole.value else whole
     if not question.psd:
         e = float(np.linalg.norm(T)) * (1.0 + gamma(F.n * F.n + 8.0)) + error
         return _symmetric(case, rows, math.ldexp(e, unit), size, upper, kept)

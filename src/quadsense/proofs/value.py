@@ -71,6 +71,9 @@ def row_value(question: Question, values: Vector, error: Vector) -> Value:
     counts = question.soft & (weights > 0.0)
     miss, w = question.misses(v)[counts], weights[counts]
     off = e[counts] + 2.0 * UNIT * (miss + np.abs(v[counts]))
+    # What is further inside than that misses nothing at all.
+    room = np.minimum(question.hi - v, v - question.lo)[counts] * (1.0 - 4.0 * UNIT)
+    off = np.where(room > 0.0, np.maximum(off - room, 0.0), off)
     if question.rows == "slack_max":
         most, spread = float(np.max(w * miss, initial=0.0)), float(np.max(w * off, initial=0.0))
         return Value(most, spread * (1.0 + 8.0 * UNIT) + 4.0 * UNIT * most)

@@ -183,7 +183,10 @@ def _infeasible(v: Verdict) -> str:
     carry = "carry" if len(v.suspects) + len(v.blamed) > 1 or v.suspects else "carries"
     rows = ", ".join(str(row) for row in v.suspects)
     blamed = " and ".join(([f"rows {rows}"] if rows else []) + list(v.blamed))
-    if v.asked == "bounds":
+    if v.hard:
+        what = "constraints and equalities" if v.suspects else "constraints"
+        said = f"no {which} meets the {what}{_condition(v)}"
+    elif v.asked == "bounds":
         least = f" by {v.least_miss:.4g} or more" if v.least_miss > 0.0 else ""
         said = (
             f"no {which} is within all intervals{_condition(v)}; each misses some interval{least}"
@@ -323,6 +326,10 @@ REASONS: dict[str, Any] = {
     "at_rest": lambda starts: (
         f"least squares is at rest, the best of {starts} start{'s' * (starts > 1)}, and whether "
         "another matrix of this rank does better is not known"
+    ),
+    "restless": lambda starts: (
+        f"least squares was not brought to rest from {starts} start{'s' * (starts > 1)}: more "
+        "starts (max_restarts), or rows and readings of less uneven sizes, may help"
     ),
     "no_set": _no_set,
     "unproved": lambda claimed: (

@@ -149,9 +149,13 @@ class Newton:
     at : Point
     missed : Residuals
     cone : Cone or None
+    enough : float
+        Relative residual of the systems that will do.
     """
 
-    def __init__(self, program: Program, at: Point, missed: Residuals, cone: Cone | None) -> None:
+    def __init__(
+        self, program: Program, at: Point, missed: Residuals, cone: Cone | None, enough: float
+    ) -> None:
         self.program, self.at, self.missed, self.cone = program, at, missed, cone
         finite = program.finite
         give = np.where(finite, at.slacks / np.where(finite, at.duals, 1.0), 1.0)
@@ -168,12 +172,12 @@ class Newton:
             self.coordinates = cone.coordinates(program)
         else:
             self.coordinates = plain_coordinates(program, total)
-        self.system = System(self.coordinates, self.inverse, program.equal)
+        self.system = System(self.coordinates, self.inverse, program.equal, enough)
         self.border: tuple[Array, Vector, Vector] | None = None
         if program.common:
             zero = np.zeros((program.F.n, program.F.n), dtype=program.F.dtype)
-            x, y = self.system.solve(zero, self.inverse * self.tilt)
-            self.border = x, y, self._ends(self.coordinates.forward(x), y, program.share)
+            x, y, image = self.system.solve(zero, self.inverse * self.tilt)
+            self.border = x, y, self._ends(image, y, program.share)
 
     def direction(self, targets: Targets, share: float = 1.0) -> Direction:
         """Return Newton's direction towards these products, and by that share off the residuals."""
@@ -193,8 +197,8 @@ class Newton:
             R = (targets.cone - np.diag(d**2)) / (0.5 * (d[:, None] + d))
             matrix = R + hermitian(G.conj().T @ matrix @ G)
             matrix = self.cone.inward(matrix)
-        x, y = self.system.solve(matrix, row)
-        duals = self._ends(self.coordinates.forward(x), y, h)
+        x, y, image = self.system.solve(matrix, row)
+        duals = self._ends(image, y, h)
         dt = dt_dual = 0.0
         if self.border is not None:
             bx, by, turned = self.border
@@ -232,8 +236,10 @@ class Newton:
     def lengths(self, step: Direction) -> tuple[float, float]:
         """Return how far the primal and the dual part may go."""
         program, at = self.program, self.at
-        primal = min(_longest(at.slacks, step.slacks), _longest(at.bought, step.bought))
-        dual = min(_longest(at.duals, step.duals), _longest(at.left, step.left))
+        primal, dual = _longest(at.slacks, step.slacks), _longest(at.duals, step.duals)
+        if program.question.rows == "slack_sum":  # elsewhere nothing is sold
+            primal = min(primal, _longest(at.bought, step.bought))
+            dual = min(dual, _longest(at.left, step.left))
         if program.common:
             primal = min(primal, -at.t / step.t if step.t < 0.0 else np.inf)
             dual = min(dual, -at.t_dual / step.t_dual if step.t_dual < 0.0 else np.inf)
@@ -245,5 +251,7 @@ class Newton:
 
 
 def _longest(values: Vector, change: Vector) -> float:
-    falling = change < 0.0
-    return float(np.min(-values[falling] / change[falling], initial=np.inf))
+    """Return the largest a with ``values + a change >= 0``; both are 0 where nothing is."""
+    shares = np.divide(change, values, out=np.zeros_like(change), where=change < 0.0)
+    least = float(np.min(shares, initial=0.0))
+    return -1.0 / least if least < 0.0 else np.inf

@@ -8,20 +8,22 @@ from quadsense.arrays import Vector, to_numpy
 from quadsense.core.intervals import Array
 from quadsense.core.question import Question
 from quadsense.methods.barrier.point import Point
-from quadsense.methods.barrier.program import Program
+from quadsense.methods.barrier.program import SIGNS, Program
 from quadsense.methods.equalities import equalities_of, held_dense, held_factor
+
+HOLDS = 3
+"""Last steps: onto the equalities, and with ends that the one before crossed."""
 
 
 def matrix(program: Program, at: Point) -> tuple[Array | None, Array | None]:
     """Return A, or where it is positive semidefinite a factor X of it: the other is None."""
-    scale, basis, equal = program.scale, program.basis, np.flatnonzero(program.equal)
-    E = equalities_of(program.F, equal) if equal.size else None
+    scale, basis = program.scale, program.basis
     with np.errstate(all="ignore"):
-        if at.X is None:
-            held = None if E is None else held_dense(E, program.level[equal], at.A)
-            return scale * (at.A if held is None else held), None
-        X = None if E is None else held_factor(E, program.level[equal], at.X, None)
-    X = np.sqrt(scale) * (at.X if X is None else X)
+        A, X = _held(program, at)
+    if X is None:
+        assert A is not None
+        return scale * A, None
+    X = np.sqrt(scale) * X
     if basis is None:
         return None, X
     inside = basis @ X
@@ -29,6 +31,35 @@ def matrix(program: Program, at: Point) -> tuple[Array | None, Array | None]:
         return None, inside
     outside = _complement(basis)
     return None, np.hstack([inside, np.sqrt(scale * program.elsewhere) * outside])
+
+
+def _held(program: Program, at: Point) -> tuple[Array | None, Array | None]:
+    """A, or X, moved onto the equalities; ends that this moves it across are held with them."""
+    goal, rows = program.level.copy(), program.equal.copy()
+    A, X = (at.A, None) if at.X is None else (None, at.X)
+    soft = program.priced | (program.softness > 0.0) | (program.share > 0.0)
+    hard = program.finite & ~soft
+    for _ in range(HOLDS if rows.any() else 0):
+        index = np.flatnonzero(rows)
+        E = equalities_of(program.F, index)
+        if X is None:
+            found = held_dense(E, goal[index], at.A)
+            if found is None:
+                break
+            A, v = found, np.asarray(program.F.forward(found))
+        else:
+            assert at.X is not None
+            found = held_factor(E, goal[index], at.X, None)
+            if found is None:
+                break
+            X, v = found, np.asarray(program.F.factored(found))
+        over = (SIGNS * v > program.ends + 0.5 * program.margin) & hard
+        crossed = np.any(over, axis=0) & ~rows
+        if not crossed.any() or np.count_nonzero(rows | crossed) > program.F.unknowns:
+            break
+        rows = rows | crossed
+        goal = np.where(crossed, np.where(over[0], program.ends[0], -program.ends[1]), goal)
+    return A, X
 
 
 def _complement(basis: Array) -> Array:

@@ -8,13 +8,22 @@ import numpy as np
 
 from quadsense.arrays import Vector, to_numpy
 from quadsense.core import packed
+from quadsense.core.intervals import Array
 from quadsense.core.question import Question
+from quadsense.measurements.sensing import Sensing
 from quadsense.methods.barrier.program import Program
+from quadsense.methods.equalities import equalities_of
 from quadsense.proofs.definite import cholesky, solve
 from quadsense.watch import look
 
 MOST_UNKNOWNS = 2000
 """Up to which a vector is polished: its cost is that of a step."""
+
+ALIKE, SEPARATE = 4e-15, 1e-12
+"""Residual beside its parts of a sum of equalities, and eigenvalues of theirs that are none."""
+
+MOST_EQUALITIES = 200
+"""Up to which it is looked whether they say it all."""
 
 ROUNDED, POLISHINGS = 1e-15, 4
 """Residual beside its parts at which that is of no use, and how often."""
@@ -53,6 +62,29 @@ def polished(program: Program, y: Vector) -> Vector:
     better = y.copy()
     better[index] = z
     return better
+
+
+def of_equalities(F: Sensing, question: Question, C: Array) -> Vector | None:
+    """The vector on equalities alone with ``C + F*(y) = 0`` to rounding: all fits read the same.
+
+    None where there is none. No other end then takes part, however little.
+    """
+    equal = np.flatnonzero(question.equal)
+    if not 0 < equal.size <= MOST_EQUALITIES:
+        return None
+    E = equalities_of(F, equal)
+    size = float(np.linalg.norm(C))
+    z, rest = np.zeros(equal.size), C
+    K = E.gram()
+    look(20.0 * float(len(K)) ** 3)
+    for _ in range(POLISHINGS):
+        z = z - np.linalg.lstsq(K, to_numpy(E.forward(rest)), rcond=SEPARATE)[0]
+        rest = C + to_numpy(E.adjoint(z))
+    if not float(np.linalg.norm(rest)) <= ALIKE * (size + float(np.sum(np.abs(z)))):
+        return None
+    y = np.zeros(question.m)
+    y[equal] = z
+    return y
 
 
 def asking(program: Program) -> Question:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import scipy.linalg as sl
 
 from quadsense.arrays import Vector
 from quadsense.core.intervals import Array
@@ -61,7 +62,8 @@ def _size(program: Program) -> float:
 def _least_squares(program: Program) -> tuple[Array, Vector]:
     """Return a fit to the middles, each weighed by the width of its interval, and its dual.
 
-    The latter is the smallest y with ``F*(y) = -C``, in the same weights.
+    The latter is the smallest y with ``F*(y) = -C``, in the same weights. Both are 0 where rounding
+    leaves neither.
     """
     zero = np.zeros((program.F.n, program.F.n), dtype=program.F.dtype)
     if program.F.m == 0:
@@ -75,8 +77,13 @@ def _least_squares(program: Program) -> tuple[Array, Vector]:
     middle = np.where(program.equal, program.level, middle)
     E = np.where(program.equal, 0.0, width / float(np.max(width, initial=1e-6)))
     weights = 1.0 / np.where(program.equal, 1.0, E)
-    system = System(plain_coordinates(program, weights), E, program.equal)
-    return system.solve(zero, middle)[0], system.solve(-program.C, np.zeros(program.F.m))[1]
+    try:
+        system = System(plain_coordinates(program, weights), E, program.equal)
+        fit, y = system.solve(zero, middle)[0], system.solve(-program.C, np.zeros(program.F.m))[1]
+    except (sl.LinAlgError, ValueError):  # the latter from SciPy, for what is no number
+        return zero, np.zeros(program.F.m)
+    sound = np.isfinite(fit).all() and np.isfinite(y).all()
+    return (fit, y) if sound else (zero, np.zeros(program.F.m))
 
 
 def _around(program: Program, A: Array, X: Array | None, v: Vector, y: Vector | None) -> Point:

@@ -13,6 +13,7 @@ from quadsense.methods.barrier import point as points
 from quadsense.methods.barrier.direction import Cone, Direction, Newton, Targets, hermitian
 from quadsense.methods.barrier.point import Point, residuals
 from quadsense.methods.barrier.program import SIGNS, Program
+from quadsense.methods.barrier.system import POOR, REFINED
 from quadsense.methods.positive.maps import forward
 
 SHORT, CENTRING = 0.2, ((0.5, 0.5), (0.5, 5.0), (0.1, 10.0), (0.0, 1.0))
@@ -28,8 +29,14 @@ SHORTEST = 1e-7
 LEAST = 1e-11
 """Share of the objective that the products are not to go below."""
 
+NEAR = 1e-5
+"""Relative distance of the bounds from which rounding may be what is left."""
+
 MISSED, IMBALANCE = 1e-9, 1e-8
 """Residuals that are left alone: of readings, and of the matrix equation beside the objective."""
+
+EXACTLY = 1e-10
+"""Relative residual of the systems over the relative gap at which they are left alone."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +63,8 @@ class State:
         Steps without progress.
     stuck : bool
         Whether rounding leaves no step to take.
+    least : float
+        The least `apart` so far.
     """
 
     at: Point
@@ -68,6 +77,7 @@ class State:
     iteration: int
     idle: int
     stuck: bool
+    least: float = np.inf
 
     @property
     def apart(self) -> float:
@@ -78,9 +88,10 @@ class State:
 def measured(program: Program, at: Point, iteration: int, idle: int = 0) -> State:
     """Return the state of a point."""
     missed = residuals(program, at)
+    program.kept["missed"] = at, missed  # for the step from there
     values: Vector | None = None
     if at.S is not None and at.X is not None:
-        values = np.maximum(np.linalg.eigvalsh(at.X.conj().T @ at.S @ at.X), 1e-300)
+        values = _eigenvalues(at.X.conj().T @ at.S @ at.X)
     off = max(
         float(np.max(np.abs(missed.ends), initial=0.0)),
         float(np.max(np.abs(missed.held), initial=0.0)),
@@ -94,13 +105,23 @@ def measured(program: Program, at: Point, iteration: int, idle: int = 0) -> Stat
     return State(at, gap, slip, off, imbalance, size, value, iteration, idle, False)
 
 
+def _eigenvalues(M: Array) -> Vector:
+    """Return those of the products of A and S; none is a number where M has left the range."""
+    if not np.isfinite(M).all():
+        return np.full(len(M), np.nan)
+    try:
+        return np.maximum(np.linalg.eigvalsh(M), 1e-300)
+    except np.linalg.LinAlgError:  # entries near the end of the range, whose squares are beyond it
+        return np.full(len(M), np.nan)
+
+
 def advance(program: Program, state: State) -> State:
     """Return the state a step on, or the same but stuck."""
     if state.stuck:
         return state
     with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
         try:
-            at = _step(program, state.at)
+            at = _step(program, state)
         except (sl.LinAlgError, ValueError):  # the latter from SciPy, for what is no number
             at = None
         after = None if at is None else measured(program, at, state.iteration + 1)
@@ -108,8 +129,12 @@ def advance(program: Program, state: State) -> State:
         return replace(state, stuck=True)
     if points.pairs(program) == 0 and after.apart > 0.5 * state.apart:  # solved, but for rounding
         return replace(state if state.apart <= after.apart else after, stuck=True)
-    better = after.apart < 0.9 * state.apart or MISSED < after.missed < 0.9 * state.missed
-    return replace(after, idle=0 if better else state.idle + 1)
+    # Near the end rounding moves it up and down: then the least so far is to be beaten.
+    near = state.least <= NEAR * abs(state.value)
+    before = state.least if near else state.apart
+    better = after.apart < 0.9 * before or MISSED < after.missed < 0.9 * state.missed
+    least = min(state.least, after.apart)
+    return replace(after, idle=0 if better else state.idle + 1, least=least)
 
 
 def _sound(state: State) -> bool:
@@ -127,10 +152,14 @@ def _spoilt(before: State, after: State) -> bool:
     )
 
 
-def _step(program: Program, at: Point) -> Point | None:
-    missed = residuals(program, at)
+def _step(program: Program, state: State) -> Point | None:
+    at = state.at
+    known = program.kept.get("missed")
+    missed = known[1] if known is not None and known[0] is at else residuals(program, at)
     cone = Cone.at(at, program.alpha > 0.0) if program.psd else None
-    newton = Newton(program, at, missed, cone)
+    # A system need not be solved more finely than what is left to do asks for, by far.
+    enough = EXACTLY * state.apart / (1.0 + abs(state.value))
+    newton = Newton(program, at, missed, cone, float(np.clip(enough, REFINED, POOR)))
     count, aim = points.pairs(program), points.aim(program)
     step = newton.direction(_targets(program, 0.0, cone, None))
     if count == 0:

@@ -9,7 +9,7 @@ takes fewer flops; what rounding and a little regularisation leave is taken off 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.linalg as sl
@@ -25,7 +25,7 @@ LIFT = 1e-14
 """Share of a diagonal entry that is added to it, by rows."""
 
 REFINED = 1e-15
-"""Relative residual at which a solution is left alone."""
+"""Relative residual at which any solution is left alone."""
 
 REFINEMENTS = 4
 """At most so many."""
@@ -46,6 +46,17 @@ HEAVY = 1e3
 """Weights beyond so many times what the other rows have are heavy."""
 
 
+class Solved(NamedTuple):
+    """A solution, ``F(x)``, what it leaves of the right-hand sides, and how much that is."""
+
+    x: Array
+    y: Real
+    image: Real
+    r1: Array
+    r2: Real
+    error: float
+
+
 class System:
     """Factored once for all right-hand sides of a step.
 
@@ -54,10 +65,14 @@ class System:
     coordinates : Coordinates
     E : ndarray, shape (m,)
     equal : ndarray of bool, shape (m,)
+    enough : float
+        Relative residual at which a solution is left alone: at most `POOR`.
     """
 
-    def __init__(self, coordinates: Coordinates, E: Real, equal: Mask) -> None:
-        self.at, self.E = coordinates, np.where(equal, 0.0, E)
+    def __init__(
+        self, coordinates: Coordinates, E: Real, equal: Mask, enough: float = REFINED
+    ) -> None:
+        self.at, self.E, self.enough = coordinates, np.where(equal, 0.0, E), enough
         self.split = False
         self.sizes = np.sqrt(coordinates.squared())
         by_rows, by_unknowns = coordinates.flops()
@@ -70,39 +85,41 @@ class System:
         else:
             self._factor_unknowns()
 
-    def solve(self, R: Array, h: Real) -> tuple[Array, Real]:
-        """Return x, (n, n), and y, (m,)."""
-        x, y, error = self._refined(R, h)
-        if error > POOR and not self.split and (self.second or not self.by_rows):
+    def solve(self, R: Array, h: Real) -> tuple[Array, Real, Real]:
+        """Return x, (n, n), y, (m,), and ``F(x)``."""
+        found = self._refined(R, h)
+        if found.error > POOR and not self.split and (self.second or not self.by_rows):
             self.by_rows = False
             self._factor_unknowns(split=True)
-            other = self._refined(R, h)
-            x, y, error = min((x, y, error), other, key=lambda found: found[2])
-        return x, y
+            found = min(found, self._refined(R, h), key=lambda one: one.error)
+        return found.x, found.y, found.image
 
-    def _refined(self, R: Array, h: Real) -> tuple[Array, Real, float]:
-        x, y = self._once(R, h)
-        r1, r2, error = self._residual(R, h, x, y)
+    def _refined(self, R: Array, h: Real) -> Solved:
+        found = self._checked(R, h, *self._once(R, h))
         for _ in range(REFINEMENTS):
-            if error <= REFINED or not np.isfinite(error):
+            if found.error <= self.enough or not np.isfinite(found.error):
                 break
-            dx, dy = self._once(r1, r2)
-            x_, y_ = x + dx, y + dy
-            r1_, r2_, error_ = self._residual(R, h, x_, y_)
-            if not error_ < 0.5 * error:
+            dx, dy, _ = self._once(found.r1, found.r2)
+            other = self._checked(R, h, found.x + dx, found.y + dy, None)
+            if not other.error < 0.5 * found.error:
                 break
-            x, y, r1, r2, error = x_, y_, r1_, r2_, error_
-        return x, y, error
+            found = other
+        return found
 
-    def _residual(self, R: Array, h: Real, x: Array, y: Real) -> tuple[Array, Real, float]:
-        """Return both residuals, and how large they are beside what they are differences of."""
-        image, back, through = self.at.forward(x), self.at.adjoint(y), self.E * y
+    def _checked(self, R: Array, h: Real, x: Array, y: Real, image: Real | None) -> Solved:
+        """Return a solution with both residuals, and how large these are beside what they are of.
+
+        `image` is ``F(x)`` where it is known.
+        """
+        image = self.at.forward(x) if image is None else image
+        back, through = self.at.adjoint(y), self.E * y
         own = (self.at.hessian - self.at.added) * x
         r1, r2 = R - own - back, h - image + through
         size1 = float(np.linalg.norm(R) + np.linalg.norm(own) + np.linalg.norm(self.sizes * y))
         size2 = float(np.max(np.abs(h) + np.abs(image) + np.abs(through), initial=0.0))
         error = float(np.linalg.norm(r1)) / (size1 or 1.0)
-        return r1, r2, max(error, float(np.max(np.abs(r2), initial=0.0)) / (size2 or 1.0))
+        error = max(error, float(np.max(np.abs(r2), initial=0.0)) / (size2 or 1.0))
+        return Solved(x, y, image, r1, r2, error)
 
     # --- by rows -----------------------------------------------------------------------------
 
@@ -118,13 +135,14 @@ class System:
         look(len(M) ** 3 / 3.0)
         self.factor = _cholesky(M)
 
-    def _once(self, R: Array, h: Real) -> tuple[Array, Real]:
+    def _once(self, R: Array, h: Real) -> tuple[Array, Real, Real | None]:
+        """Return x, y and, where that is at hand, ``F(x)``."""
         if not self.by_rows:
             return self._once_by_unknowns(R, h)
         look()
         known = self.at.forward(R / self.at.hessian) - h
         y = self.roots * _solve(self.factor, self.roots * known)
-        return (R - self.at.adjoint(y)) / self.at.hessian, y
+        return (R - self.at.adjoint(y)) / self.at.hessian, y, None
 
     # --- by unknowns -------------------------------------------------------------------------
 
@@ -180,7 +198,7 @@ class System:
         twice = self.at.size > H.diagonal().size + upper.size
         return np.concatenate([H.diagonal(), upper, *([upper] if twice else [])])
 
-    def _once_by_unknowns(self, R: Array, h: Real) -> tuple[Array, Real]:
+    def _once_by_unknowns(self, R: Array, h: Real) -> tuple[Array, Real, Real]:
         look()
         at, k = self.at, self.apart
         right = at.pack(R + at.adjoint(self.weights * h))
@@ -190,10 +208,11 @@ class System:
             held = _solve(self.outer, self.rows @ x - h[k])
             x = x - _solve(self.factor, self.rows.T @ held)
         X = at.unpack(x)
-        y = self.weights * (at.forward(X) - h)
+        image = at.forward(X)
+        y = self.weights * (image - h)
         if k.size:
             y[k] += held
-        return X, y
+        return X, y, image
 
 
 def _cholesky(M: Real) -> Any:

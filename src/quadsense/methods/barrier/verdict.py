@@ -6,6 +6,9 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
+from quadsense.arrays import to_numpy
+from quadsense.methods.barrier import finish
+from quadsense.methods.barrier.bound import lower_bound
 from quadsense.methods.barrier.program import SIGNS, Program
 from quadsense.methods.barrier.steps import State
 
@@ -59,6 +62,27 @@ def ended(program: Program, state: State, gap: float) -> Ended | None:
     if state.size > LARGE * np.sqrt(program.F.n) and falls:
         return "unbounded"
     return "infeasible" if _contradicts(program, state) else None
+
+
+def is_answer(program: Program, state: State, gap: float) -> bool:
+    """Whether the matrix that is handed out is inside, and its objective within the gap."""
+    question = program.question
+    A, X = finish.matrix(program, state.at)
+    if A is None:
+        assert X is not None
+        A, v = X @ X.conj().T, np.asarray(program.given.factored(X))
+    else:
+        v = np.asarray(program.given.forward(A))
+    hard = ~(question.soft | question.equal) & (to_numpy(program.given.nonzero) > 0.0)
+    if bool(np.any(hard & ((v < question.lo) | (v > question.hi)))):
+        return False
+    objective = question.matrix_cost(A) + question.row_cost(v)
+    y, size = finish.dual(program, state.at), float(np.linalg.norm(A))
+    bound = lower_bound(program.given, question, y, float(np.trace(A).real), size)
+    least = LEAST * program.cost
+    if _logarithms(program):
+        least = max(least, gap * program.cost * max(program.row_target, program.cone_target))
+    return bool(objective - bound <= max(gap * abs(objective), least))
 
 
 def _logarithms(program: Program) -> bool:

@@ -50,7 +50,7 @@ from quadsense.methods.factor.phases import (
 )
 from quadsense.methods.factor.program import Matrix, Program, Vector
 from quadsense.methods.factor.quasi_newton import line_minimum, quasi_newton_step
-from quadsense.methods.factor.starts import random_start, spectral_start
+from quadsense.methods.factor.starts import Draw, random_start, spectral_start
 from quadsense.methods.factor.state import FactoredState, Phase
 from quadsense.watch import look
 
@@ -106,12 +106,11 @@ def start(
         max_restarts = 3 if rank is None else default_restarts(problem.F, rank, rank + LIFT)
         if not problem.target:  # nothing says when a least is low enough
             max_restarts = 0 if rows_are_ample(problem.F, first_rank) else _LEAST_RESTARTS
-    rng = np.random.default_rng((seed, 0))
     with np.errstate(under="ignore"):
         if factor is None:
-            Y = spectral_start(problem, first_rank, rng)
+            Y = spectral_start(problem, first_rank, (seed, 0))
         else:
-            Y = _padded(problem, factor, first_rank, rng)
+            Y = _padded(problem, factor, first_rank, (seed, 0))
         point = evaluate(problem.levels[0], turned(problem, Y), 0.0)
         state = FactoredState(
             rank=first_rank,
@@ -140,7 +139,7 @@ def at_zero(n: int, rank: int) -> FactoredState:
     )  # fmt: skip
 
 
-def _padded(problem: Program, factor: Matrix, rank: int, rng: np.random.Generator) -> Matrix:
+def _padded(problem: Program, factor: Matrix, rank: int, rng: Draw) -> Matrix:
     """Return a given factor as one of ``rank`` rows."""
     Y = np.asarray(factor.T, dtype=problem.F.dtype)
     if problem.signs is not None:
@@ -222,7 +221,8 @@ def _step(whole: Program, state: FactoredState) -> FactoredState:
         damping /= _DAMPING_FACTOR
     elif length < _SHORT or not gained:
         damping *= _DAMPING_FACTOR
-    state = replace(
+    state = noted(
+        whole,
         state,
         iteration=state.iteration + 1,
         stage_steps=state.stage_steps + 1,
@@ -232,7 +232,6 @@ def _step(whole: Program, state: FactoredState) -> FactoredState:
         damping=max(damping, _LEAST_DAMPING),
         slow_steps=state.slow_steps + 1 if slow else 0 if length == 1.0 else state.slow_steps,
     )
-    state = noted(whole, state)
     patience, most = _SLOW_STEPS, _PHASE_STEPS
     if dense:
         patience = _SLOW_STEPS_LIFT if lifted else _SLOW_STEPS_DENSE

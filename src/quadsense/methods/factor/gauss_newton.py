@@ -16,6 +16,7 @@ from scipy.linalg.lapack import dposv, sposv
 from scipy.sparse.linalg import splu
 
 from quadsense.measurements.mixed import Mixed
+from quadsense.methods.factor.balance import balanced
 from quadsense.methods.factor.passes import Point, conjugate
 from quadsense.methods.factor.program import Matrix, Program, Vector
 from quadsense.watch import look
@@ -26,6 +27,22 @@ Indices = npt.NDArray[np.intp]
 _SPARSE_SIZE = 600
 # Least scale of an unknown of its own, as a share of the largest.
 _LEAST_SCALE = 1e-12
+# Longest entry of a step, in those of the factor or of one that reads 1.
+_LONGEST = 1e3
+
+
+def shortened(Y: Matrix, D: Matrix) -> Matrix:
+    """Return a step cut where it leads far beyond the factor and all readings, which are at most 1.
+
+    Where a factor reads next to nothing of a row, Newton's step to what the row should read grows
+    as one over that: squares of what it leads to would overflow, and nothing is to be found there.
+    One that is out of range itself is none.
+    """
+    most = _LONGEST * max(1.0, float(np.max(np.abs(Y), initial=0.0)))
+    longest = float(np.max(np.abs(D), initial=0.0))
+    if not np.isfinite(longest):
+        return np.zeros_like(D)
+    return D if longest <= most else D * (most / longest)
 
 
 def principal_axes(Y: Matrix) -> Matrix:
@@ -44,6 +61,7 @@ def principal_axes(Y: Matrix) -> Matrix:
 
 def turned(problem: Program, Y: Matrix) -> Matrix:
     """Return Y in principal axes: those of the plus and those of the minus signs apart."""
+    Y = balanced(problem, Y)
     return axes_of(problem, Y) @ Y
 
 
@@ -94,16 +112,16 @@ def gauss_newton_step(
         asks for a step.
     """
     Y = point.Y
-    active = point.excess != 0.0
-    if not active.any():
+    asking = np.count_nonzero(point.excess)
+    if not asking:
         return np.zeros_like(Y)
-    everything = bool(active.all())
+    everything = asking == point.excess.size
     kept = problem.uneven and penalty is None and not everything
-    index = None if everything or kept else np.flatnonzero(active)
+    index = None if everything or kept else np.flatnonzero(point.excess)
     J, P = jacobian(problem, point, index, single)
     if kept:
         # Rows that are well where they are resist as the damping says: else a step throws them out.
-        resist = np.sqrt(np.where(active, 1.0, min(damping, 1.0)))
+        resist = np.sqrt(np.where(point.excess != 0.0, 1.0, min(damping, 1.0)))
         J, P = _rows_times(resist, J), None
     H = J.T @ J
     if P is not None:
@@ -116,7 +134,8 @@ def gauss_newton_step(
         diagonal = np.asarray(H.diagonal(), dtype=np.float64)
         shifts = damping * np.maximum(diagonal, _LEAST_SCALE * float(diagonal.max()))
     else:
-        shifts = np.repeat(damping * np.maximum(scales, floor * float(scales.mean())), count)
+        least = floor * float(scales.sum()) / len(scales)
+        shifts = np.repeat(damping * np.maximum(scales, least), count)
     slope = point.gradient
     if penalty is not None:
         shifts += np.repeat(penalty, count)
@@ -126,7 +145,7 @@ def gauss_newton_step(
     if D is None:
         return np.zeros_like(Y)
     step: Matrix = np.negative(D, dtype=np.float64).view(Y.dtype).reshape(Y.shape)
-    return step
+    return shortened(Y, step)
 
 
 def jacobian(
@@ -186,8 +205,10 @@ def _solved(H: Any, shifts: Vector, right: Vector) -> Matrix | None:
     if sp.issparse(H):
         H = H.toarray(order="C")
     H.reshape(-1)[:: size + 1] += shifts
-    # H is symmetric, so its transpose is it in the order that LAPACK reads.
-    _, D, info = (sposv if H.dtype == np.float32 else dposv)(H.T, right, overwrite_a=True)
+    # H is symmetric, so its transpose is it in the order that LAPACK reads; from the lower triangle
+    # it is factored the quicker.
+    solve = sposv if H.dtype == np.float32 else dposv
+    _, D, info = solve(H.T, right, lower=1, overwrite_a=1)
     return D if info == 0 else None
 
 

@@ -15,6 +15,8 @@ from quadsense.watch import look
 _FORMED = 2000
 # Eigenvalues below this share of the largest are the rounding of the others.
 _ROUNDING = 1e-13
+# Powers of two between which the largest entry of a factor is a start.
+_LEAST, _MOST = -60, 20
 # What an eigenvalue of the wrong sign is replaced by, as a share of the largest.
 _SMALL = 1e-2
 
@@ -37,7 +39,8 @@ def leading_factor(
     Returns
     -------
     ndarray or None
-        None where the matrix has no positive eigenvalue, or is too large to tell.
+        None where the matrix has no positive eigenvalue, is next to nothing, or is too large to
+        tell.
     """
     n = problem.F.n
     if problem.signs is not None:
@@ -45,22 +48,36 @@ def leading_factor(
     count = n if rank is None else min(rank, n)
     if n <= _FORMED:
         look(10.0 * float(n) ** 3)
-        A = np.ldexp(1.0, -2 * exponent) * np.asarray(fit)
-        values, vectors = eigh(A, subset_by_index=(n - count, n - 1))
+        values, vectors = eigh(np.asarray(fit), subset_by_index=(n - count, n - 1))
     elif rank is None or rank >= n - 1:
         return None
     else:
         found = _by_products(problem, fit, count)
         if found is None:
             return None
-        values, vectors = np.ldexp(1.0, -2 * exponent) * found[0], found[1]
+        values, vectors = found
     order = np.argsort(-values)
     values, vectors = values[order], vectors[:, order]
     keep = values > _ROUNDING * float(np.max(np.abs(values), initial=0.0))
     if not keep.any():
         return None
-    X: Matrix = vectors[:, keep] * np.sqrt(values[keep])
-    return X if rank is not None else X[:, : _enough(problem, X)]
+    X = in_range(vectors[:, keep] * np.sqrt(values[keep]), exponent)
+    return X if rank is not None or X is None else X[:, : _enough(problem, X)]
+
+
+def in_range(X: Matrix, exponent: int) -> Matrix | None:
+    """Return a factor over ``2**exponent``, or None where it is nothing beside readings up to 1.
+
+    One that is far larger is made smaller: squares of what it reads would overflow. At one that is
+    far smaller the loss has no slope to speak of, as at zero.
+    """
+    size = int(np.frexp(float(np.max(np.abs(X), initial=0.0)))[1]) - exponent
+    if size < _LEAST:
+        return None
+    power = -exponent - max(size - _MOST, 0)
+    # In two parts: a power of two by itself may be out of range where the factor is not.
+    scaled: Matrix = X * 2.0 ** (power // 2) * 2.0 ** (power - power // 2)
+    return scaled
 
 
 def _signed_factor(problem: Program, fit: SensedMatrix, exponent: int) -> Matrix | None:
@@ -70,8 +87,10 @@ def _signed_factor(problem: Program, fit: SensedMatrix, exponent: int) -> Matrix
     if n > _FORMED:
         return None
     look(10.0 * float(n) ** 3)
-    values, vectors = eigh(np.ldexp(1.0, -2 * exponent) * np.asarray(fit))
-    return signed_part(values, vectors, plus, minus)
+    values, vectors = eigh(np.asarray(fit))
+    if not values.any():
+        return None
+    return in_range(signed_part(values, vectors, plus, minus), exponent)
 
 
 def signed_part(values: Matrix, vectors: Matrix, plus: int, minus: int) -> Matrix:

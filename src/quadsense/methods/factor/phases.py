@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from quadsense.measurements.mixed import Mixed
+from quadsense.methods.factor.balance import balanced
 from quadsense.methods.factor.choice import LIFT, rows_are_ample
-from quadsense.methods.factor.equalities import corrected, fits_exactly, is_settled, settled
+from quadsense.methods.factor.equalities import corrected
 from quadsense.methods.factor.gauss_newton import turned
 from quadsense.methods.factor.passes import Point, evaluate, rounding_share, within_rounding
 from quadsense.methods.factor.program import Matrix, Program, Vector
+from quadsense.methods.factor.rest import fits_exactly, is_settled, settled
 from quadsense.methods.factor.starts import descent_row, random_start
 from quadsense.methods.factor.state import FactoredState, Phase
 from quadsense.methods.factor.throws import thrown
@@ -47,16 +50,19 @@ def settles(problem: Program, state: FactoredState) -> bool:
     return problem.chooses and state.phase is Phase.SQUARES and last
 
 
-def noted(problem: Program, state: FactoredState) -> FactoredState:
-    """Keep the point as the best if it is one of the asked rank; finish if it fits."""
-    point = state.point
-    if len(point.Y) > state.rank or not point.ratio < state.max_ratio:
-        return state
-    met = point.ratio <= state.goal and problem.target
-    if met and problem.chooses and state.phase is Phase.SQUARES:
-        met = False  # it fits, but a better one may be ahead
-    phase = Phase.MET if met else state.phase
-    return replace(state, best=point.Y, max_ratio=point.ratio, phase=phase)
+def noted(problem: Program, state: FactoredState, **changes: Any) -> FactoredState:
+    """Return the state with these changes, none of which is a phase or a rank.
+
+    Its point becomes the best if it is one of the asked rank, and ends the fit if it fits.
+    """
+    point = changes.get("point", state.point)
+    if len(point.Y) <= state.rank and point.ratio < state.max_ratio:
+        changes |= {"best": point.Y, "max_ratio": point.ratio}
+        # Where a choice is to be made, a better one may be ahead.
+        ahead = problem.chooses and state.phase is Phase.SQUARES
+        if point.ratio <= state.goal and problem.target and not ahead:
+            changes["phase"] = Phase.MET
+    return replace(state, **changes) if changes else state
 
 
 def next_phase(problem: Program, state: FactoredState) -> FactoredState:
@@ -70,12 +76,12 @@ def next_phase(problem: Program, state: FactoredState) -> FactoredState:
         return begin(problem, state, state.point.Y, Phase.SQUARES, state.level + 1)
     # The maintained residuals of quasi-Newton steps are renewed before they are judged.
     weighed = level_of(problem, state)
-    point = evaluate(weighed, state.point.Y, state.theta)
+    point = evaluate(weighed, balanced(problem, state.point.Y), state.theta)
     if squares and problem.chooses:
         point = settled(weighed, point)
     else:
         point = corrected(weighed, point, state.theta)
-    state = noted(problem, replace(state, point=point))
+    state = noted(problem, state, point=point)
     if state.finished:
         return state
     if squares and point.value < state.least:
@@ -107,7 +113,9 @@ def _after_squares(problem: Program, state: FactoredState) -> FactoredState:
     if not exact and state.restarts < _restarts_allowed(problem, state):
         return _restart(problem, state)
     phase = Phase.LOCAL if exact or is_settled(weighed, point) else Phase.EXHAUSTED
-    return replace(state, phase=phase, point=point, best=point.Y, max_ratio=point.ratio)
+    # The loop keeps the last state with the smallest ratio: the least of squares may have a larger.
+    ratio = min(point.ratio, state.max_ratio)
+    return replace(state, phase=phase, point=point, best=point.Y, max_ratio=ratio)
 
 
 def _may_fit(problem: Program, state: FactoredState) -> bool:
@@ -166,7 +174,8 @@ def begin(
     if phase is Phase.HINGE:  # aim inside what rounding leaves of the tolerances
         theta = _HINGE[stage] * max(state.goal - rounding_share(problem, Y), 0.0)
     state = replace(state, phase=phase, level=level)
-    state = replace(
+    return noted(
+        problem,
         state,
         theta=theta,
         point=evaluate(level_of(problem, state), turned(problem, Y), theta),
@@ -177,7 +186,6 @@ def begin(
         slow_steps=0,
         passes=state.passes + 1,
     )
-    return noted(problem, state)
 
 
 def _restarts_allowed(problem: Program, state: FactoredState) -> int:

@@ -41,6 +41,8 @@ class Stages:
         of those scales.
     fast : Program or None
         For the difference from A_1, in units of ``asked.scale``; None where nothing is asked.
+    balanced : (ndarray, ndarray) or None
+        The last dual vector that was balanced, and what came of it: it is asked for several times.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -51,6 +53,7 @@ class Stages:
         if plain and abs(problem.tau) > largest:  # a mean of middles that nobody gave
             problem = replace(problem, tau=0.0)
         self.problem = problem
+        self.balanced: tuple[Vector, Vector] | None = None
         self.fast: Program | None = None
         self.weighed = False
         self.squares = np.ones_like(what.b)

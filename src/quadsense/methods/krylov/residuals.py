@@ -190,7 +190,7 @@ def _direct(system: System, state: State) -> State | None:
     """The solution by the factor alone, where that meets delta: no image, no span."""
     if system.overdetermined:
         return None
-    scale = float(np.max(np.abs(state.z))) or 1.0
+    scale = float(np.abs(state.z).max()) or 1.0
     y = solve_once(system.F, state.z / scale)
     if y is None:
         y = system.factor.solve(state.z / scale)
@@ -327,7 +327,7 @@ class _Direction:
 def _direction(system: System, state: State) -> _Direction:
     F = system.F if state.double else system.F.single
     # Single precision has a narrow range: products are of vectors scaled to one.
-    scale = float(np.max(np.abs(state.z))) or 1.0
+    scale = float(np.abs(state.z).max()) or 1.0
     z, S = state.z / scale, None
     if system.in_matrix_coordinates:
         gradient = pack(F.adjoint(z))
@@ -424,7 +424,7 @@ def _matrix(system: System, state: State) -> Inexact:
 
 def _from_coefficients(system: System, y: Vector, double: bool) -> Inexact:
     """``A_1 - F*(y)``, summed in that precision."""
-    F, scale = system.F, float(np.max(np.abs(y))) or 1.0
+    F, scale = system.F, float(np.abs(y).max()) or 1.0
     summed = (F if double else F.single).adjoint(y / scale)
     return _from_start(system, np.multiply(summed, -scale, dtype=F.dtype))
 
@@ -487,7 +487,7 @@ def _measured(system: System, A: Inexact) -> tuple[Vector, Inexact, float]:
 
 
 def _worst(system: System, z: Vector, bound: Vector) -> float:
-    return float(np.max((np.abs(z) + bound) / system.delta, initial=0.0))
+    return float(((np.abs(z) + bound) / system.delta).max(initial=0.0))
 
 
 def _quotient(a: float | np.floating, b: float | np.floating) -> float:

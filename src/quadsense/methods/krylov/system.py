@@ -171,7 +171,7 @@ def prepare(
     else:
         z1 = A1 * (1.0 if squares is None else squares) - b
     size = F.unknowns
-    ratio = float(np.max(np.abs(z1) / delta, initial=1.0))
+    ratio = float((np.abs(z1) / delta).max(initial=1.0))
     # Generic rows contract the residual by sqrt(m/N) a step (the edges of the spectrum of K).
     contraction = min(0.99, np.sqrt(min(m, size) / max(m, size)))
     steps = 1.0 - np.log(ratio) / np.log(contraction)

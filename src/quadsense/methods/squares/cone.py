@@ -42,9 +42,30 @@ class Cone:
         return np.complex128 if self.is_complex else np.float64
 
     @cached_property
-    def _below(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-        j, k = np.triu_indices(self.n, 1)
-        return k, j
+    def _places(self) -> npt.NDArray[np.intp]:
+        """Where the packed numbers are among those of the upper triangle, by rows, in memory."""
+        n = self.n
+        j, k = np.triu_indices(n, 1)
+        diagonal, above = (n + 1) * np.arange(n), n * j + k
+        if not self.is_complex:
+            return np.concatenate([diagonal, above])
+        return np.concatenate([2 * diagonal, 2 * above, 2 * above + 1])
+
+    @cached_property
+    def _scales(self) -> Vector:
+        """What the entries are multiplied by for that."""
+        scales = np.full(self.size, packed.SQRT2)
+        scales[: self.n] = 1.0
+        return scales
+
+    @cached_property
+    def _lower_scales(self) -> Vector:
+        """What packed numbers are multiplied by for the lower triangle by columns."""
+        scales = np.full(self.size, SQRT_HALF)
+        scales[: self.n] = 1.0
+        if self.is_complex:
+            scales[self.n * (self.n + 1) // 2 :] *= -1.0
+        return scales
 
     @cached_property
     def identity(self) -> Vector:
@@ -63,30 +84,21 @@ class Cone:
 
     def pack(self, A: Array) -> Vector:
         """As `packed.pack` does."""
-        lower = A[self._below]
-        root = packed.SQRT2
-        parts = [A.diagonal().real, root * lower.real]
-        if self.is_complex:
-            parts.append(-root * lower.imag)
-        return np.concatenate(parts)
+        numbers = np.ascontiguousarray(A).reshape(-1).view(np.float64)
+        return np.asarray(numbers[self._places] * self._scales)
 
     def unpack(self, x: Vector) -> Array:
         """As `packed.unpack` does."""
         A = self._triangle(x)
-        A.T[self._below] = A[self._below].conj()
+        A = A + A.conj().T
+        A.flat[:: self.n + 1] *= 0.5
         return A
 
     def _triangle(self, x: Vector) -> Array:
         """The lower triangle in Fortran order, zeros above: what LAPACK reads."""
-        n = self.n
-        A = np.zeros((n, n), self.dtype, order="F")
-        count = n * (n - 1) // 2
-        values: Array = SQRT_HALF * x[n : n + count]
-        if self.is_complex:
-            values = values - 1j * (SQRT_HALF * x[n + count :])
-        A[self._below] = values
-        A.flat[:: n + 1] = x[:n]
-        return A
+        A = np.zeros((self.n, self.n), self.dtype)
+        A.reshape(-1).view(np.float64)[self._places] = self._lower_scales * x
+        return A.T
 
     def eigenvalues(self, x: Vector) -> Vector:
         """In ascending order."""
@@ -108,10 +120,10 @@ class Cone:
         """X of ``X X*``, the nearest member of the cone."""
         values, V = self.eigen(x)
         kept = self._moved(values)
-        here = kept > 0.0
-        if not here.any():
+        first = self.n - int(np.count_nonzero(kept > 0.0))  # they ascend
+        if first == self.n:
             return np.zeros((self.n, 1), self.dtype)
-        return np.asarray(V[:, here] * np.sqrt(kept[here]))
+        return np.asarray(V[:, first:] * np.sqrt(kept[first:]))
 
     def _moved(self, values: Vector) -> Vector:
         """Eigenvalues of the nearest member."""
@@ -130,6 +142,6 @@ class Cone:
 def _level(values: Vector, total: float) -> float:
     """The number whose excesses over it add up to `total`, not negative."""
     ordered = values[::-1]
-    levels = (np.cumsum(ordered) - total) / np.arange(1, values.size + 1)
-    above = np.flatnonzero(ordered > levels)
+    levels = (ordered.cumsum() - total) / np.arange(1, values.size + 1)
+    above = (ordered > levels).nonzero()[0]
     return float(levels[above[-1]] if above.size else values[-1])

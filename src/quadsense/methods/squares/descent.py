@@ -1,4 +1,10 @@
-"""FISTA on the cone, restarted where it turns back, about a point evaluated from the rows."""
+"""FISTA on the cone, restarted where it turns back, about a point evaluated from the rows.
+
+Every step leaps as far as the last one went. The weights of [Beck & Teboulle 2009], which grow
+towards that, serve where nothing stops a leap that goes wrong; where the first turn does, they took
+a fifth more steps on states, covariances and Gaussian rows alike, and so did the constant weight of
+a known condition.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +28,8 @@ class Descent:
     about : Point
     d, before : ndarray of shape (N,)
     Hd, H_before : ndarray of shape (N,)
-    momentum, extrapolation : float
-        t of [Beck & Teboulle 2009], and how far the next step leaps.
+    leap : float
+        Share of the last step by which the next one leaps ahead: 1, or 0 after a turn.
     """
 
     about: Point
@@ -31,8 +37,7 @@ class Descent:
     before: Vector
     Hd: Vector
     H_before: Vector
-    momentum: float = 1.0
-    extrapolation: float = 0.0
+    leap: float = 0.0
 
     @property
     def x(self) -> Vector:
@@ -58,16 +63,13 @@ def begin(point: Point) -> Descent:
 
 def step(program: Program, at: Descent) -> Descent:
     """One projection and one product [Beck & Teboulle 2009], [O'Donoghue & Candes 2015]."""
-    leap = at.extrapolation
-    y = at.d + leap * (at.d - at.before)
-    slope = at.about.slope + at.Hd + leap * (at.Hd - at.H_before)
-    d = program.cone.project(at.about.x + y - slope / program.L) - at.about.x
+    about, y, Hy = at.about, at.d, at.Hd
+    if at.leap:
+        y = y + at.leap * (at.d - at.before)
+        Hy = Hy + at.leap * (at.Hd - at.H_before)
+    d = program.cone.project(about.x + y - (about.slope + Hy) / program.L) - about.x
     turned = float((y - d) @ (d - at.d)) > 0.0
-    momentum = 1.0 if turned else at.momentum
-    following = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * momentum * momentum))
-    return Descent(
-        at.about, d, at.d, program.cost.apply(d), at.Hd, following, (momentum - 1.0) / following
-    )
+    return Descent(about, d, at.d, program.cost.apply(d), at.Hd, 0.0 if turned else 1.0)
 
 
 def anew(program: Program, at: Descent) -> Descent:

@@ -12,7 +12,7 @@ from scipy.linalg import lapack
 from quadsense.arrays import Vector
 from quadsense.core.cholesky import factor_upper
 from quadsense.core.ends import UNIT
-from quadsense.methods.squares.bounds import Rows
+from quadsense.methods.squares.bounds import NONE, Rows
 from quadsense.methods.squares.program import Program, features
 from quadsense.methods.squares.quadratic import Point
 from quadsense.watch import look
@@ -33,6 +33,10 @@ SMALL = 1500
 
 SINGULAR = 64.0
 """Least pivot, in rounding errors of the largest, that is one."""
+
+CLEAR = {"d": 1e-8, "f": 1e-4}
+"""Least pivot at which the rows surely see everything, in units of their number times the largest
+weight: with that for all, no pivot is smaller, and their sum is at most this unit."""
 
 
 @dataclass(frozen=True)
@@ -60,16 +64,23 @@ def factored(program: Program, quick: bool = False) -> Array | None:
     unit = 0.5 * float(np.finfo(M.dtype).eps)
     if info != 0 or float(pivots.min()) <= SINGULAR * len(M) * unit * float(pivots.max()):
         return None
+    largest = float(np.max(cost.w)) * cost.F.m
+    if cost.alpha == 0.0 and float(pivots.min()) > CLEAR[M.dtype.char] * largest:
+        program.problem.rows.see_all = True
     return R
 
 
-def newton(
-    program: Program, R: Array, point: Point, rows: Rows, targets: Vector, once: bool = False
-) -> Held:
-    """The minimiser with those readings equal to targets.
+def nearly(program: Program, R: Array, point: Point) -> Vector:
+    """The minimiser for a start: by one solve unless it fits, so that others make that exact."""
+    away = solved(R, point.slope)
+    left = point.cost - float(point.slope @ away)
+    if left > FITS * max(program.nothing, point.cost):
+        return point.x - away
+    return newton(program, R, point, NONE, np.empty(0)).point.x
 
-    Once where it is but a start: unless it fits, so that another solve makes the fit exact.
-    """
+
+def newton(program: Program, R: Array, point: Point, rows: Rows, targets: Vector) -> Held:
+    """The minimiser with those readings equal to targets."""
     J = features(program.F, rows) if rows.size else np.zeros((0, point.x.size))
     W = solved(R, J.T) if rows.size else J.T
     S = J @ W
@@ -83,8 +94,6 @@ def newton(
             mu = mu + change
             away = away + 0.5 * (W @ change)
         point = program.cost.point(point.x - away)
-        if once and point.cost > FITS * program.nothing:
-            break
     return Held(point, rows, mu, True)
 
 

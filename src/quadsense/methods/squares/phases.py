@@ -68,8 +68,7 @@ def start(program: Program, x: Vector) -> State:
         return at(program, State(Stage.DIRECT), program.cost.point(x))
     R = direct.factored(program, quick=True)
     if R is not None:
-        x = direct.newton(program, R, program.cost.point(x), NONE, EMPTY, once=True).point.x
-        x = direct.of_trace(program, R, x)
+        x = direct.of_trace(program, R, direct.nearly(program, R, program.cost.point(x)))
     point = program.cost.point(cone.project(x))
     state = at(program, State(Stage.DESCENT, descent=descent.begin(point)), point)
     return _judged_descent(program, state)
@@ -77,19 +76,13 @@ def start(program: Program, x: Vector) -> State:
 
 def advance(program: Program, state: State, steps: int) -> State:
     """At most so many steps on."""
-    for _ in range(steps):
-        if state.verdict is not Verdict.OPEN:
-            break
+    end = state.iteration + steps
+    while state.iteration < end and state.verdict is Verdict.OPEN:
+        if state.stage is Stage.DESCENT:
+            state = _descend(program, state, end - state.iteration)
+            continue
         state = replace(state, iteration=state.iteration + 1, since=state.since + 1)
-        if state.stage is Stage.DIRECT:
-            state = _direct(program, state)
-        elif state.stage is Stage.DESCENT:
-            assert state.descent is not None
-            state = replace(state, descent=descent.step(program, state.descent))
-            if state.since % EVERY == 0:
-                state = _judged_descent(program, state)
-        else:
-            state = _split(program, state)
+        state = (_direct if state.stage is Stage.DIRECT else _split)(program, state)
     return state
 
 
@@ -109,6 +102,17 @@ def factor_of(program: Program, x: Vector) -> Array:
 # --- steps of the first order -----------------------------------------------------------------
 
 
+def _descend(program: Program, state: State, steps: int) -> State:
+    """At most so many steps, up to the next bound."""
+    now, count = state.descent, min(steps, EVERY - state.since % EVERY)
+    assert now is not None
+    for _ in range(count):
+        now = descent.step(program, now)
+    iteration, since = state.iteration + count, state.since + count
+    state = replace(state, descent=now, iteration=iteration, since=since)
+    return state if since % EVERY else _judged_descent(program, state)
+
+
 def _judged_descent(program: Program, state: State) -> State:
     """What the iterate shows; where it seems close, evaluated from the rows."""
     now, judge, last = state.descent, judge_of(program), state.point
@@ -116,7 +120,8 @@ def _judged_descent(program: Program, state: State) -> State:
     cost = max(now.cost, 0.0)
     judged = judge.judge(now.x, cost, 2.0 * now.slope, 0.0, mass(program, last.values, EMPTY))
     left = judged.gap / max(goal(program, judged, cost), LEAST)
-    if left <= state.care or (judged.gap <= ROUGH * cost and state.care == 1.0):
+    rough = judged.gap <= ROUGH * cost and not np.isfinite(state.judged.gap)  # for the first time
+    if left <= state.care or rough:
         now = descent.anew(program, now)
         state = _at_iterate(program, replace(state, descent=now), now.about)
         cost, judged = now.about.cost, state.judged
@@ -125,7 +130,8 @@ def _judged_descent(program: Program, state: State) -> State:
                 return _to_splitting(program, state, now.about)
             if judged.gap <= goal(program, judged, cost):
                 return _settle(program, state, *_member(program, factor_of(program, now.x)))
-        state = replace(state, care=0.5 * state.care)
+        if left <= state.care:
+            state = replace(state, care=0.5 * state.care)
     return _progress(program, state, left)
 
 

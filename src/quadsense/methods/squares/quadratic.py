@@ -136,19 +136,21 @@ class Quadratic:
         v = across(np.random.default_rng(0).standard_normal(self.cone.size))
         if not v.any():
             return 0.0, 0.0
-        basis = [v / np.linalg.norm(v)]
+        steps = min(LANCZOS, self.cone.size)
+        basis = np.empty((steps + 1, v.size))
+        basis[0] = v / np.linalg.norm(v)
         diagonal: list[float] = []
         beside: list[float] = []
-        for _ in range(min(LANCZOS, self.cone.size)):
-            image = across(self.apply(basis[-1]))
-            diagonal.append(float(basis[-1] @ image))
+        for k in range(steps):
+            image = across(self.apply(basis[k]))
+            diagonal.append(float(basis[k] @ image))
+            known = basis[: k + 1]
             for _ in range(2):  # once leaves traces of what was there
-                for q in basis:
-                    image = image - (q @ image) * q
+                image = image - (known @ image) @ known
             beside.append(float(np.linalg.norm(image)))
             if beside[-1] <= 1e-12 * max(map(abs, diagonal)):
                 break
-            basis.append(image / beside[-1])
+            basis[k + 1] = image / beside[-1]
         T = np.diag(diagonal) + np.diag(beside[:-1], 1) + np.diag(beside[:-1], -1)
         values, vectors = np.linalg.eigh(T)
         rest = beside[-1] * abs(float(vectors[-1, -1]))

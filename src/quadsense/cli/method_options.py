@@ -26,6 +26,10 @@ class MethodChoice(click.ParamType):  # type: ignore[type-arg]
         """All names."""
         return self._choice().get_metavar(*args, **kwargs)
 
+    def shell_complete(self, ctx: Any, param: Any, incomplete: str) -> list[Any]:
+        """All names that begin so."""
+        return self._choice().shell_complete(ctx, param, incomplete)
+
 
 class MethodCommand(click.Command):
     """A command with an option for each that some method takes, and a list of the methods."""

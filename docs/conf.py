@@ -1,0 +1,125 @@
+"""How the documentation is built: ``make docs``.
+
+Everything is made from the checkout and nothing is fetched, while building or while reading: no
+inventories of other projects, no fonts or scripts from elsewhere (`offline.py` looks through the
+pages that were made).
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import quadsense
+
+DOCS = Path(__file__).resolve().parent
+sys.path.insert(0, str(DOCS))
+
+# `quadsense.theory` lives in `quadsense.core`: autodoc looks for the name that users write.
+sys.modules.setdefault("quadsense.theory", quadsense.theory)
+
+project = "quadsense"
+author = "the authors of quadsense"
+version = release = quadsense.__version__
+html_title = "quadsense"
+
+extensions = [
+    "myst_parser",
+    "numpydoc",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx_gallery.gen_gallery",
+]
+exclude_patterns = ["_build", "examples", "**/GALLERY_HEADER.rst"]
+templates_path = ["_templates"]
+root_doc = "index"
+highlight_language = "none"  # formulas stand in indented blocks
+default_role = "py:obj"  # a name in backquotes is a link where it is a public name: `setup`
+nitpicky = True
+
+# --- pages in Markdown
+
+myst_heading_anchors = 4  # links such as theory.md#8-rounding, as a forge makes them
+myst_enable_extensions = ["attrs_inline", "colon_fence"]
+
+# --- docstrings
+
+autosummary_generate = True
+autodoc_typehints = "none"  # numpydoc's sections say them in words
+autodoc_member_order = "bysource"
+numpydoc_show_class_members = False  # the template of classes lists them
+numpydoc_use_plots = False
+
+# --- the gallery
+
+
+sphinx_gallery_conf = {
+    "examples_dirs": "examples",
+    "gallery_dirs": "gallery",
+    "subsection_order": ["examples/basics", "examples/fields"],
+    "within_subsection_order": "FileNameSortKey",
+    "filename_pattern": r"/plot_",
+    "doc_module": ("quadsense",),
+    "reference_url": {"quadsense": None},
+    "backreferences_dir": "gallery/backreferences",
+    "reset_modules": ("drawing.alike",),
+    "image_scrapers": ("matplotlib",),
+    "matplotlib_animations": False,
+    "remove_config_comments": True,
+    "show_memory": False,
+    "show_signature": False,
+    "download_all_examples": False,
+    "abort_on_example_error": False,
+    "only_warn_on_example_error": False,
+    "write_computation_times": False,  # its page would fetch a script
+}
+
+# --- the pages
+
+html_theme = "pydata_sphinx_theme"
+html_static_path = ["_static"]
+html_css_files = ["quadsense.css"]
+html_favicon = "_static/mark.svg"
+html_context = {"default_mode": "auto"}
+html_show_sourcelink = False
+html_copy_source = False
+html_theme_options = {
+    "logo": {
+        "text": "quadsense",
+        "image_light": "_static/mark.svg",
+        "image_dark": "_static/mark.svg",
+    },
+    "header_links_before_dropdown": 5,
+    "navbar_align": "left",
+    "navbar_end": ["theme-switcher"],
+    "navigation_with_keys": False,
+    "show_prev_next": True,
+    "show_toc_level": 2,
+    "footer_start": ["copyright"],
+    "footer_end": [],
+    "pygments_light_style": "a11y-high-contrast-light",
+    "pygments_dark_style": "a11y-high-contrast-dark",
+}
+SINGLE = ("index", "how_it_works", "how_to_choose", "theory", "changelog", "contributing")
+html_sidebars = {name: [] for name in SINGLE}  # nothing stands beside these
+copyright = f"{author}, version {version}, BSD-3-Clause"
+
+
+def to_pages(app: Any, name: str, source: list[str]) -> None:
+    """Turn links that hold on a forge, to an example or a file above, into links to their pages."""
+    text = re.sub(r"\]\(examples/(\S+?)\.py\)", r"](gallery/\1.rst)", source[0])
+    text = text.replace("](../CONTRIBUTING.md", "](contributing.md")
+    source[0] = text.replace("](../CHANGELOG.md", "](changelog.md")
+
+
+def plain(app: Any, env: Any, node: Any, inside: Any) -> Any:
+    """Leave a name in backquotes as it is where it is an argument, an attribute or a formula."""
+    return inside if (node.get("refdomain"), node.get("reftype")) == ("py", "obj") else None
+
+
+def setup(app: Any) -> None:
+    """Called by Sphinx."""
+    app.connect("source-read", to_pages)
+    app.connect("missing-reference", plain)

@@ -1,0 +1,61 @@
+"""The command itself: its subcommands, and what becomes of errors."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+import numpy as np
+
+import quadsense
+from quadsense.cli.completion import completion
+from quadsense.cli.demo import demo
+from quadsense.cli.generate import generate
+from quadsense.cli.inspect import inspect
+from quadsense.cli.interval import interval
+from quadsense.cli.report import report
+from quadsense.cli.schema import schema
+from quadsense.cli.solve import solve
+from quadsense.cli.verify import verify
+
+
+def main() -> None:
+    """Entry point: bad input is one line and status 2, an interrupt 130."""
+    try:
+        status = cli.main(prog_name="quadsense", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        status = error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("quadsense: interrupted", err=True)
+        status = 130
+    except (ValueError, MemoryError, OSError) as error:
+        if isinstance(error, np.linalg.LinAlgError | BrokenPipeError):
+            raise
+        click.echo(f"quadsense: {error}", err=True)
+        status = 2
+    sys.exit(status or 0)
+
+
+@click.group(
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Exit status: 0 met, 2 bad input, 3 not met (verify: claim false), 4 proved "
+    "infeasible, 130 interrupted.",
+)
+@click.version_option(quadsense.__version__)
+def cli() -> None:
+    """Find a matrix A, of any rank, with |u_i* A u_i - b_i| <= delta for every measurement i.
+
+    \b
+    Examples:
+      quadsense demo
+      quadsense generate --kind gaussian --n 50 --m 600 --seed 0 -o data.npz
+      quadsense inspect data.npz
+      quadsense solve data.npz --delta 0.01 -o result.npz
+      quadsense verify data.npz result.npz
+      quadsense report data.npz result.npz -o report.html
+    """
+
+
+for command in (completion, demo, generate, inspect, interval, report, schema, solve, verify):
+    cli.add_command(command)

@@ -1,0 +1,122 @@
+"""``quadsense interval``: the certified range of what is asked of A, over all that fit."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import click
+
+import quadsense
+from quadsense import files
+from quadsense.cli import question
+from quadsense.cli.shared import EXIT, echo_json, to_rank, to_trace
+from quadsense.ranges import Interval, NothingFits
+from quadsense.view import text as view
+from quadsense.vocabulary import Status
+
+PAIR = re.compile(r"(-?[0-9]+),(-?[0-9]+)")
+
+
+@click.command()
+@click.argument("file", type=click.Path())
+@click.argument("what", nargs=-1)
+@question.options(question.NAMING, question.TOLERANCE, question.SET)
+@click.option(
+    "--gap",
+    type=float,
+    default=0.01,
+    show_default=True,
+    help="Share of its width by which an interval may be too wide.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/command.md).")
+def interval(
+    file: str,
+    what: tuple[str, ...],
+    psd: bool,
+    rank: str | None,
+    trace: str | None,
+    constraints: tuple[tuple[str, str, str], ...],
+    gap: float,
+    as_json: bool,
+    **given: Any,
+) -> int:
+    """Bound what all matrices that meet the measurements in FILE have in common, with proof.
+
+    WHAT is 'trace', an entry I,J (from 0), or an array: a matrix C for <C, A>, a vector v for
+    v* A v; an array of FILE by its name, or another file, or FILE::NAME. The trace by default.
+    Exit status 4 where nothing fits.
+
+    \b
+    Examples:
+      quadsense interval data.npz --delta 0.01
+      quadsense interval data.npz trace 0,0 0,1 --delta 0.01 --psd
+      quadsense interval data.mat target.npy --delta 0.01 --json
+    """
+    source = files.look_at(file)
+    data = question.open_data(source, **given)
+    question.say_notes(source, data)
+    asked = what or ("trace",)
+    try:
+        found = quadsense.interval(
+            data,
+            C=[to_functional(each, source) for each in asked],
+            psd=psd,
+            rank=to_rank(rank),
+            trace=to_trace(trace),
+            constraints=question.constraints_of(constraints, source),
+            gap=gap,
+        )
+    except NothingFits as error:
+        if as_json:
+            echo_json({"fits": False, "message": str(error), "intervals": []})
+        else:
+            click.echo(str(error))
+        return EXIT[Status.INFEASIBLE]
+    if as_json:
+        pairs = zip(asked, found, strict=True)
+        listed = [{"what": name, **_fields(each)} for name, each in pairs]
+        echo_json({"fits": True, "message": "", "intervals": listed})
+        return 0
+    rows = [
+        [name, f"{each.lower:.9g}", f"{each.upper:.9g}", _remark(each)]
+        for name, each in zip(asked, found, strict=True)
+    ]
+    click.echo(view.table(["what", "lower", "upper", "remark"], rows))
+    return 0
+
+
+def to_functional(text: str, source: files.Source) -> Any:
+    """What one WHAT stands for, as `quadsense.interval` takes it."""
+    if text == "trace":
+        return "trace"
+    pair = PAIR.fullmatch(text)
+    if pair:
+        return int(pair[1]), int(pair[2])
+    found = files.array_from(text, source, "C")
+    return question.to_vector_kept(found) if 1 in found.shape or found.ndim == 1 else found
+
+
+def _fields(found: Interval) -> dict[str, Any]:
+    return {
+        "lower": found.lower,
+        "upper": found.upper,
+        "lower_found": found.lower_found,
+        "upper_found": found.upper_found,
+        "lower_condition": found.lower_condition,
+        "upper_condition": found.upper_condition,
+        "lower_proved_infinite": found.lower_ray is not None,
+        "upper_proved_infinite": found.upper_ray is not None,
+        "psd": found.psd,
+        "relaxed": found.relaxed,
+    }
+
+
+def _remark(found: Interval) -> str:
+    """What the ends take for granted, and that a rank was not looked at."""
+    parts = [
+        f"{end} end {condition}"
+        for end in ("lower", "upper")
+        if (condition := getattr(found, f"{end}_condition"))
+    ]
+    return "; ".join([*parts, *(["over all ranks"] if found.relaxed else [])])

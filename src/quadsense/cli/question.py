@@ -1,0 +1,180 @@
+"""The options that say what is measured and asked of A; `solve` and `interval` share them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+import quadsense
+from quadsense import files
+from quadsense.files.sources import APART, RESULT, Source, to_vector
+
+REFERENCE = "NAME|FILE"
+"""An array of the data file by its name, or another file, or FILE::NAME."""
+
+NAMING = (
+    click.option("--U", "probes", metavar="NAME", help="Which array, or columns u*, is U."),
+    click.option("--b", "readings", metavar=REFERENCE, help="Which array, or other file, is b."),
+    click.option("--conjugate", is_flag=True, default=None, help="Rows are given as u_i*."),
+)
+"""Which arrays are meant."""
+
+TOLERANCE = (
+    click.option("--delta", type=float, help="Largest accepted error of a reading."),
+    click.option("--rtol", type=float, default=0.0, help="Added tolerance, times |b_i|."),
+    click.option("--bounds", nargs=2, metavar="LO HI", help="Intervals: numbers, or NAME|FILE."),
+    click.option("--sigma", type=float, help="Gaussian noise: delta covers all readings at once."),
+    click.option(
+        "--shots", metavar=f"N|{REFERENCE}", help="b is counts out of so many: intervals of k/N."
+    ),
+    click.option(
+        "--confidence",
+        type=float,
+        default=0.95,
+        show_default=True,
+        help="--sigma, --shots: that all hold at once.",
+    ),
+)
+"""How far readings may be off."""
+
+SET = (
+    click.option("--psd", is_flag=True, help="Among positive semidefinite matrices only."),
+    click.option(
+        "--rank", help="Among those of at most this rank; P,Q: signs; 'auto' lets it grow."
+    ),
+    click.option("--trace", metavar="T|LO,HI", help="What the trace of A must be, or between."),
+    click.option(
+        "--constraint",
+        "constraints",
+        nargs=3,
+        multiple=True,
+        metavar="C LO HI",
+        help="LO <= <C, A> <= HI, with C as NAME|FILE; may be given several times.",
+    ),
+)
+"""Which A count."""
+
+
+def options(*groups: tuple[Callable[..., Any], ...]) -> Callable[..., Any]:
+    """A decorator that gives a command these options, in this order."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed([each for group in groups for each in group]):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def open_data(
+    source: Source,
+    *,
+    probes: str | None,
+    readings: str | None,
+    conjugate: bool | None,
+    delta: float | None = None,
+    rtol: float = 0.0,
+    bounds: tuple[str, str] | None = None,
+    sigma: float | None = None,
+    shots: str | None = None,
+    confidence: float = 0.95,
+    weights: str | None = None,
+    beside: tuple[str, ...] = (),
+) -> quadsense.Measurements:
+    """The measurements that a command is about.
+
+    Parameters
+    ----------
+    source : Source
+        The data file.
+    probes, readings, conjugate
+        See `NAMING`.
+    delta, rtol, bounds, sigma, shots, confidence
+        See `TOLERANCE`.
+    weights : str, optional
+        A number, an array of the file, or another file.
+    beside : tuple of str
+        What else is asked for by name: of a table no columns of U.
+    """
+    ways = {"--delta": delta, "--bounds": bounds, "--sigma": sigma, "--shots": shots}
+    given = [name for name, value in ways.items() if value is not None]
+    if len(given) > 1:
+        raise click.UsageError(f"{' and '.join(given)} do not go together: give one of them")
+    asked = (*(bounds or ()), shots or "", weights or "", *beside)
+    arrays = files.measured_in(source, probes, readings, tuple(asked))
+    if given and given != ["--delta"]:
+        for name in ("lo", "hi", "delta"):
+            arrays.pop(name, None)
+    if bounds is not None:
+        arrays["lo"], arrays["hi"] = (values_of(end, source, "bounds") for end in bounds)
+    elif "b" not in arrays and given and given != ["--delta"]:
+        raise ValueError(f"{given[0]} is about readings, and {source.path} holds none: use --b")
+    elif sigma is not None:
+        delta = quadsense.delta_from_sigma(sigma, int(np.size(arrays["b"])), confidence)
+    elif shots is not None:
+        counts, total = arrays["b"], values_of(shots, source, "shots")
+        arrays["lo"], arrays["hi"] = quadsense.bounds_from_counts(counts, total, confidence)
+        arrays["b"] = counts / total
+    return quadsense.Measurements.from_arrays(
+        source.path,
+        arrays,
+        delta=delta,
+        rtol=rtol,
+        conjugate=conjugate,
+        weights=None if weights is None else values_of(weights, source, "weights"),
+    )
+
+
+def say_notes(source: Source, data: quadsense.Measurements) -> None:
+    """Tell what was guessed of the file, beside what the command prints."""
+    for note in data.notes:
+        click.echo(f"{source.path}: {note}", err=True)
+
+
+def values_of(text: str, source: Source, role: str) -> Any:
+    """A number, or a vector by reference."""
+    try:
+        return float(text)
+    except ValueError:
+        return to_vector(files.array_from(text, source, role), scalar=True)
+
+
+def matrix_of(text: str, source: Source, role: str) -> Any:
+    """A number, an earlier result, or a matrix by reference."""
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    if APART not in text and Path(text).is_file() and text.lower().endswith(".npz"):
+        found = files.look_at(text)
+        if found.metadata.get("format") == RESULT:
+            return quadsense.load_result(text)
+    return files.array_from(text, source, role)
+
+
+def constraints_of(given: tuple[tuple[str, str, str], ...], source: Source) -> list[Any]:
+    """What ``--constraint`` says, as `solve` takes it."""
+    found = []
+    for C, lo, hi in given:
+        try:
+            ends = float(lo), float(hi)
+        except ValueError:
+            raise click.UsageError(
+                f"--constraint takes a matrix and two numbers, got {lo!r} and {hi!r}"
+            ) from None
+        matrix = files.array_from(C, source, "C")
+        if getattr(matrix, "ndim", 2) == 1 or 1 in matrix.shape != (1, 1):
+            v = to_vector_kept(matrix)
+            matrix = (v[:, None], np.ones(1))  # v* A v
+        found.append((matrix, *ends))
+    return found
+
+
+def to_vector_kept(values: Any) -> Any:
+    """A vector of any shape as one, complex or not."""
+    dense = values.toarray() if hasattr(values, "toarray") else np.asarray(values)
+    return dense.reshape(-1)

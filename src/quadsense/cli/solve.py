@@ -1,0 +1,168 @@
+"""``quadsense solve``: the matrix, its certificate and what is written of them."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+import quadsense
+from quadsense import files
+from quadsense.cli import question
+from quadsense.cli.method_options import MethodChoice, MethodCommand
+from quadsense.cli.shared import EXIT, NOT_MET, check_outputs, echo_json, to_rank, to_trace
+from quadsense.interrupts import Interrupted
+from quadsense.preferences import PREFERENCES, SLACKS
+from quadsense.request import STARTS
+from quadsense.typing import MethodName, PreferName, SlackName
+from quadsense.view import text as view
+from quadsense.vocabulary import Status
+
+
+@click.command(cls=MethodCommand)
+@click.argument("file", type=click.Path())
+@question.options(question.NAMING, question.TOLERANCE, question.SET)
+@click.option("--method", type=MethodChoice(), default="auto", show_default=True)
+@click.option(
+    "--prefer",
+    type=click.Choice(["auto", *PREFERENCES]),
+    default="auto",
+    show_default=True,
+    help="Which A of all that fit.",
+)
+@click.option(
+    "--prior",
+    metavar=f"T|{question.REFERENCE}",
+    help="nearest, ridge: to what; a number is times I.",
+)
+@click.option("--ridge", type=float, default=0.0, help="least_squares: add this times ||A||_F^2.")
+@click.option(
+    "--weights", metavar=f"W|{question.REFERENCE}", help="How much readings count in fits."
+)
+@click.option("--slack", type=click.Choice(SLACKS), help="Minimise misses instead of meeting all.")
+@click.option(
+    "--allow-violations", type=int, default=0, metavar="K", help="Set at most K measurements aside."
+)
+@click.option(
+    "--start",
+    metavar=f"{'|'.join(STARTS)}|{question.REFERENCE}",
+    help="Multiple of I to start from, a matrix, or a result.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Of all randomness.")
+@click.option("--max-iter", type=int, help="Most iterations.")
+@click.option("--time-limit", type=float, help="Most seconds, from the beginning of the solve.")
+@click.option("-o", "--output", type=click.Path(), help="Write the result here (.npz).")
+@click.option(
+    "--dense", type=click.Path(), help="Also write A here, dense: .npy, .mat, .h5, .csv, ..."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/command.md).")
+@click.option("--quiet", is_flag=True, help="No progress bar, no report; see the exit status.")
+def solve(
+    file: str,
+    psd: bool,
+    rank: str | None,
+    trace: str | None,
+    constraints: tuple[tuple[str, str, str], ...],
+    method: MethodName,
+    prefer: PreferName,
+    prior: str | None,
+    ridge: float,
+    weights: str | None,
+    slack: SlackName | None,
+    allow_violations: int,
+    start: str | None,
+    seed: int,
+    max_iter: int | None,
+    time_limit: float | None,
+    output: str | None,
+    dense: str | None,
+    as_json: bool,
+    quiet: bool,
+    probes: str | None,
+    readings: str | None,
+    conjugate: bool | None,
+    delta: float | None,
+    rtol: float,
+    bounds: tuple[str, str] | None,
+    sigma: float | None,
+    shots: str | None,
+    confidence: float,
+    **options: Any,
+) -> int:
+    """Find a matrix that meets every measurement in FILE (arrays U and b, or U, lo and hi).
+
+    FILE is .npz, .npy, .mat, HDF5, Zarr, Parquet or CSV. Without a tolerance, given here or in
+    FILE, the smallest worst error is sought. Ctrl-C and SIGTERM stop at the best matrix so far and
+    write it.
+
+    \b
+    Examples:
+      quadsense solve data.npz --delta 0.01 -o result.npz
+      quadsense solve data.npz                       # the smallest worst error
+      quadsense solve data.mat --U probes --b readings --delta 0.01 --dense A.mat
+      quadsense solve U.npy --b b.npy --sigma 0.003
+      quadsense solve counts.csv --shots 1000 --psd --trace 1
+      quadsense solve data.npz --delta 0.01 --psd --prefer min_trace
+      quadsense solve data.h5 --delta 0.01 --prior A0.npy --prefer nearest
+      quadsense solve data.npz --delta 0.01 --constraint C.npy 0 1
+      quadsense solve data.npz --delta 0.01 --slack squares
+      quadsense solve data.npz --delta 0.01 --method sgd --batch-size 32 --seed 1 --json
+      quadsense solve data.npz --delta 0.1 --method gd --schedule paper --dense A.npy
+    """
+    others = [prior, start, *(each[0] for each in constraints)]
+    check_outputs([file, readings, *(bounds or ()), shots, weights, *others], output, dense)
+    source = files.look_at(file)
+    data = question.open_data(
+        source,
+        probes=probes,
+        readings=readings,
+        conjugate=conjugate,
+        delta=delta,
+        rtol=rtol,
+        bounds=bounds,
+        sigma=sigma,
+        shots=shots,
+        confidence=confidence,
+        weights=weights,
+        beside=tuple(each for each in others if each is not None),
+    )
+    if not quiet:
+        question.say_notes(source, data)
+    begin: Any = start
+    if start is not None and start not in STARTS:
+        begin = question.matrix_of(start, source, "start")
+    interrupted = False
+    try:
+        result = quadsense.solve(
+            data,
+            method=method,
+            psd=psd or None,
+            rank=to_rank(rank),
+            trace=to_trace(trace),
+            constraints=question.constraints_of(constraints, source),
+            prefer=prefer,
+            prior=None if prior is None else question.matrix_of(prior, source, "prior"),
+            ridge=ridge,
+            slack=slack,
+            start=begin,
+            allow_violations=allow_violations,
+            rng=seed,
+            max_iter=max_iter,
+            time_limit=time_limit,
+            progress=not quiet and sys.stderr.isatty(),
+            **{name: value for name, value in options.items() if value is not None},
+        )
+    except KeyboardInterrupt as interrupt:
+        if not isinstance(interrupt, Interrupted):
+            raise
+        result, interrupted = interrupt.result, True
+    if output is not None:
+        result.save(output)
+    if dense is not None:
+        result.save_matrix(dense)
+    if as_json:
+        echo_json(view.result_fields(result))
+    elif not quiet:
+        click.echo(view.result_text(result))
+    return EXIT[Status.INTERRUPTED] if interrupted else EXIT.get(result.status, NOT_MET)

@@ -1,0 +1,147 @@
+"""What a file holds, and arrays that were read from one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An array in a file, or a column of a table.
+
+    Attributes
+    ----------
+    name : str
+        With its groups, as in ``group/U``.
+    shape : tuple of int
+    dtype : str
+        NumPy's name of the type, or what else it is: "text", "cell", ...
+    sparse : bool
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    sparse: bool = False
+
+    @property
+    def numeric(self) -> bool:
+        """Whether it holds numbers."""
+        try:
+            return np.dtype(self.dtype).kind in "buifc"
+        except (TypeError, ValueError):
+            return False
+
+    @property
+    def vector(self) -> bool:
+        """Whether it is one vector; MATLAB has those of one column, or one row."""
+        return len(self.shape) == 1 or (len(self.shape) == 2 and 1 in self.shape)
+
+    @property
+    def length(self) -> int:
+        """Number of entries."""
+        return int(np.prod(self.shape, dtype=np.float64))
+
+    def __str__(self) -> str:
+        """Name and shape, for messages."""
+        if not self.shape:
+            return f"{self.name} (a single value)" if self.numeric else f"{self.name} (no array)"
+        shape = " x ".join(map(str, self.shape))
+        return f"{self.name} ({shape}{'' if self.numeric else f', {self.dtype}'})"
+
+
+def listed(entries: tuple[Entry, ...] | list[Entry], most: int = 12) -> str:
+    """The entries for messages: the first of many."""
+    if not entries:
+        return "nothing"
+    more = f" and {len(entries) - most:,} more" if len(entries) > most else ""
+    return ", ".join(str(entry) for entry in entries[:most]) + more
+
+
+class Arrays(dict[str, Any]):
+    """Arrays read from a file, with its metadata, all names in it, and how they were taken.
+
+    Attributes
+    ----------
+    metadata : dict
+    names : list of str
+        Of all that the file holds.
+    notes : tuple of str
+        What was guessed, a sentence each.
+    roles : dict
+        From U, b, ... to the names of the arrays or columns that were taken for it.
+    """
+
+    def __init__(
+        self,
+        values: Mapping[str, Any],
+        metadata: dict[str, Any],
+        names: list[str],
+        notes: tuple[str, ...] = (),
+        roles: Mapping[str, tuple[str, ...]] | None = None,
+    ) -> None:
+        super().__init__(values)
+        self.metadata = metadata
+        self.names = names
+        self.notes = notes
+        self.roles = dict(roles or {})
+
+    @property
+    def listing(self) -> str:
+        """Names in the file, for messages."""
+        return ", ".join(self.names) or "nothing"
+
+
+def to_csr(values: Any) -> Any:
+    """A sparse array that was read as CSR; one that cannot be must not be converted at all."""
+    if values.dtype.kind not in "buifc":
+        raise ValueError("a sparse array in it holds no numbers")
+    if hasattr(values, "indptr"):
+        starts = np.asarray(values.indptr)  # of the last alone SciPy asks whether it can be
+        if starts.size == 0 or starts[0] != 0 or np.any(np.diff(starts) < 0):
+            raise ValueError("a sparse array in it is not put together as it must be")
+        values.check_format(full_check=True)
+    return sp.csr_array(values)
+
+
+class Unreadable(ValueError):
+    """A file that is damaged, not what its name says, or not there; the message names it."""
+
+
+class MissingPackage(ImportError, ValueError):
+    """A format needs a package that is not installed; the message says how to get it."""
+
+
+@contextmanager
+def reading(path: str | os.PathLike[str], title: str) -> Iterator[None]:
+    """Turn whatever a parser raises over a file into one sentence that names the file.
+
+    Parameters
+    ----------
+    path : path-like
+    title : str
+        What the file should be, as in "an .npz file".
+    """
+    try:
+        yield
+    except (Unreadable, MissingPackage):
+        raise
+    except FileNotFoundError:
+        raise Unreadable(f"{path} does not exist") from None
+    except IsADirectoryError:
+        raise Unreadable(f"{path} is a directory, not {title}") from None
+    except PermissionError:
+        raise Unreadable(f"{path} cannot be read: permission denied") from None
+    except MemoryError as error:
+        raise MemoryError(f"{path} does not fit into memory, or is damaged ({error})") from None
+    except Exception as error:  # parsers of other packages raise anything over damaged files
+        said = str(error).strip().splitlines()
+        reason = said[0] if said else type(error).__name__
+        raise Unreadable(f"{path} is damaged or not {title} ({reason})") from None

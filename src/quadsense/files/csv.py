@@ -1,0 +1,143 @@
+"""Numbers in columns of text: commas, semicolons, tabs or spaces between them.
+
+The first line names the columns where it holds anything but numbers, and so does the comment
+before the data, as `numpy.savetxt` writes it, where it names b.
+"""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from quadsense.files.contents import Entry, Unreadable, reading
+from quadsense.files.roles import NAMES
+from quadsense.files.table import Table
+
+TITLE = "a CSV file"
+IMAGINARY = re.compile(r"(?<=[0-9.])i(?=[\s,;\")]|$)")
+"""The i of MATLAB's complex numbers."""
+
+
+def read_table(path: Path) -> Table:
+    """The columns; those whose first entry is no number are told of, and left out."""
+    with reading(path, TITLE):
+        with open(path, encoding="utf-8-sig", newline="") as stream:
+            comment, before, first = _begin(stream)
+            if not first:
+                raise Unreadable(f"{path} is empty")
+            mark = _delimiter(first, path)
+            names: list[str] | None = _fields(first, mark)
+            if all(_is_number(name) for name in names or ()):
+                names = _named_by(comment, mark, len(names or ()))
+            else:
+                _, more, first = _begin(stream)
+                before += more + 1
+                if not first:
+                    raise Unreadable(f"{path} has names of columns, but no rows")
+        fields = _fields(first, mark)
+        if names is not None and len(names) != len(fields):
+            raise Unreadable(
+                f"{path} names {len(names)} columns, but its first row has {len(fields)} entries"
+            )
+        numeric = [i for i, text in enumerate(fields) if _is_number(text)]
+        others = [i for i, text in enumerate(fields) if not _is_number(text)]
+        if not numeric:
+            raise Unreadable(f"{path} has no columns of numbers")
+        values = _numbers(path, before, mark, numeric if others else None)
+        return _without_index(_table(names, numeric, others, values))
+
+
+def write_table(path: Path, table: Table) -> None:
+    """Write columns, every number to the last bit; complex ones must be in pairs."""
+    mark = "\t" if path.suffix.lower() == ".tsv" else ","
+    with open(path, "w", encoding="utf-8", newline="") as stream:
+        writer = csv.writer(stream, delimiter=mark, lineterminator="\n")
+        if table.names is not None:
+            writer.writerow(table.names)
+        block = max(1, 1_000_000 // max(1, len(table.columns)))
+        for start in range(0, table.columns[0].shape[0], block):
+            part = [column[start : start + block].tolist() for column in table.columns]
+            writer.writerows(zip(*part, strict=True))  # Python's shortest text that reads back
+
+
+def _begin(stream: Any) -> tuple[str, int, str]:
+    """The last comment before the data, how many lines there were, and the first of the data."""
+    comment, before = "", 0
+    for line in stream:
+        if line.lstrip().startswith("#"):
+            comment = line.lstrip().lstrip("#").strip()
+        elif line.strip():
+            return comment, before, line
+        before += 1
+    return comment, before, ""
+
+
+def _delimiter(line: str, path: Path) -> str | None:
+    """What stands between the entries of a line; None for spaces."""
+    for mark in ("\t", ";", ","):
+        if mark in line:
+            return mark
+    if '"' in line or path.suffix.lower() == ".csv":
+        return ","  # one column
+    return None
+
+
+def _fields(line: str, mark: str | None) -> list[str]:
+    if mark is None:
+        return line.split()
+    return [field.strip() for field in next(csv.reader([line.rstrip("\r\n")], delimiter=mark))]
+
+
+def _is_number(text: str) -> bool:
+    try:
+        complex(IMAGINARY.sub("j", text))
+    except ValueError:
+        return False
+    return "_" not in text
+
+
+def _named_by(comment: str, mark: str | None, count: int) -> list[str] | None:
+    """The names in a comment before the data, where it names readings or intervals."""
+    names = _fields(comment, mark) if comment else []
+    known = {*NAMES["b"], *NAMES["lo"]}
+    if len(names) == count and known & {name.lower() for name in names}:
+        return names
+    return None
+
+
+def _numbers(path: Path, before: int, mark: str | None, columns: list[int] | None) -> Any:
+    """The columns as one array: real, and complex where some entry is."""
+    given: Any = {"delimiter": mark, "usecols": columns, "quotechar": '"', "ndmin": 2}
+    try:
+        with open(path, encoding="utf-8-sig", newline="") as stream:
+            return np.loadtxt(itertools.islice(stream, before, None), dtype=np.float64, **given)
+    except ValueError as error:
+        try:
+            with open(path, encoding="utf-8-sig", newline="") as stream:
+                lines = itertools.islice(stream, before, None)
+                plain = (IMAGINARY.sub("j", line) for line in lines)
+                return np.loadtxt(plain, dtype=np.complex128, **given)
+        except ValueError:
+            raise ValueError(str(error).partition(";")[0].rstrip(".")) from None
+
+
+def _table(names: list[str] | None, numeric: list[int], others: list[int], values: Any) -> Table:
+    columns = [column if np.any(column.imag) else column.real for column in values.T]
+    left = [Entry(names[i] if names else f"column {i + 1}", (len(values),), "text") for i in others]
+    return Table(names and [names[i] for i in numeric], columns, tuple(left))
+
+
+def _without_index(table: Table) -> Table:
+    """Without a first column that has no name and counts the rows, as pandas writes it."""
+    if table.names is None or not table.names or table.names[0] or len(table.columns) == 1:
+        return table
+    count = table.columns[0]
+    if not np.array_equal(count, np.arange(count.size)):
+        return table
+    index = Entry("the numbers of the rows", count.shape, "index")
+    return Table(table.names[1:], table.columns[1:], (*table.others, index))

@@ -1,0 +1,181 @@
+"""The formats, by the ends of their names: one module each, imported when a file asks for it.
+
+A module has `contents(path)`, what is there without reading the numbers; `load(path, names)`; and
+`save(path, arrays, metadata)`. Those of tables have `read_table(path)` and `write_table` instead.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import scipy.sparse as sp
+
+from quadsense.files.atomic import check_place, whole
+from quadsense.files.contents import MissingPackage, Unreadable
+
+
+@dataclass(frozen=True)
+class Format:
+    """A kind of file.
+
+    Attributes
+    ----------
+    title : str
+        With its article.
+    suffixes : tuple of str
+        Ends of the names of such files.
+    module : str
+        Where it is read and written, in this package.
+    package : str
+        What must be installed for it beside the dependencies; "" where nothing must.
+    table : bool
+        Whether it is made of columns: it holds U, and what has one value a row beside it.
+    many : bool
+        Whether it holds several arrays, or one.
+    folder : bool
+        Whether it is a folder rather than a file.
+    """
+
+    title: str
+    suffixes: tuple[str, ...]
+    module: str
+    package: str = ""
+    table: bool = False
+    many: bool = True
+    folder: bool = False
+
+    def code(self, path: str | os.PathLike[str]) -> Any:
+        """The module, or one sentence on what is missing for it."""
+        if self.package:
+            try:
+                importlib.import_module(self.package)
+            except ImportError:
+                raise MissingPackage(
+                    f"{path} is {self.title}, which needs the package {self.package}: "
+                    "pip install 'quadsense[files]'"
+                ) from None
+        return importlib.import_module(f"quadsense.files.{self.module}")
+
+
+FORMATS = (
+    Format("an .npz file", (".npz",), "npz"),
+    Format("an .npy file", (".npy",), "npy", many=False),
+    Format("a MATLAB file", (".mat",), "mat"),
+    Format("an HDF5 file", (".h5", ".hdf5", ".hdf"), "hdf5", "h5py"),
+    Format("a Zarr store", (".zarr",), "zarr", "zarr", folder=True),
+    Format("a Zarr store", (".zarr.zip",), "zarr", "zarr"),
+    Format("a Parquet file", (".parquet", ".pq"), "parquet", "pyarrow", table=True),
+    Format("a CSV file", (".csv", ".tsv", ".txt"), "csv", table=True),
+)
+FOLDER = Format("a folder of .npy files", (), "npy", folder=True)
+
+
+def known(formats: tuple[Format, ...] = FORMATS) -> str:
+    """The ends of names that are known, for messages."""
+    names = [suffix for each in formats for suffix in each.suffixes]
+    return f"{', '.join(names[:-1])} or {names[-1]}"
+
+
+def by_name(path: str | os.PathLike[str]) -> Format | None:
+    """The format that a name promises, None where it is none of these."""
+    name = Path(path).name.lower()
+    for each in FORMATS:
+        if name.endswith(each.suffixes):
+            return each
+    return None
+
+
+def format_of(path: str | os.PathLike[str]) -> Format:
+    """The format to read a file or folder in.
+
+    Raises
+    ------
+    ValueError
+        Where its name is none of a known format; that it does not exist is said first.
+    """
+    place, found = Path(path), by_name(path)
+    if place.is_dir() and (found is None or not found.folder):
+        from quadsense.files.zarr import is_store
+
+        if is_store(place):
+            return next(each for each in FORMATS if each.module == "zarr" and each.folder)
+        if any(each.suffix.lower() == ".npy" for each in place.iterdir()):
+            return FOLDER
+        raise Unreadable(f"{path} is a directory without .npy files")
+    if found is None:
+        if not place.exists():
+            raise Unreadable(f"{path} does not exist")
+        raise Unreadable(f"{path} is of no known format: its name must end in {known()}")
+    return found
+
+
+def writer_of(
+    path: str | os.PathLike[str], what: str, *, several: bool = True, square: bool = False
+) -> Format:
+    """The format to write in, or a ValueError before any work is done for it.
+
+    Parameters
+    ----------
+    path : path-like
+    what : str
+        What is to be written, for messages.
+    several : bool
+        Whether that is more than one array.
+    square : bool
+        Whether it is more than U and what has one value a row, which is all that tables hold.
+    """
+    able = tuple(
+        each for each in FORMATS if (each.many or not several) and not (each.table and square)
+    )
+    found, place = by_name(path), Path(path)
+    if place.is_dir() and (found is None or not found.folder):
+        raise ValueError(f"{path} is a directory, not a file to write")
+    if found is None or found not in able:
+        raise ValueError(
+            f"{path} is no name for {what}: it must end in {known(able)}"
+            if found is None
+            else f"{path} cannot hold {what}, being {found.title}: give a name that ends in "
+            f"{known(able)}"
+        )
+    found.code(path)
+    if found.folder and place.is_dir() and any(place.iterdir()):
+        from quadsense.files.zarr import is_store
+
+        if not is_store(place):
+            raise ValueError(f"{path} is a folder, but no Zarr store: nothing in it is replaced")
+    check_place(path, folder_allowed=found.folder)
+    return found
+
+
+def check_writable(path: str | os.PathLike[str], suffix: str = ".npz") -> None:
+    """Raise ValueError if `path` cannot be written, before any work is done for it.
+
+    A name that promises another format than the one written is refused too.
+    """
+    if Path(path).suffix.lower() != suffix and not Path(path).is_dir():
+        raise ValueError(f"{path} is no name for what is written there: it must end in {suffix}")
+    check_place(path)
+
+
+def write(
+    path: str | os.PathLike[str], arrays: Mapping[str, Any], metadata: Mapping[str, Any]
+) -> None:
+    """Write named arrays in the format that the name promises, whole or not at all."""
+    beside = [name for name in arrays if name in ("A_star", "mix")]
+    square = bool(beside) and "U" in arrays
+    found = writer_of(path, " and ".join(["U", *beside]), several=len(arrays) > 1, square=square)
+    if found.table and any(sp.issparse(values) for values in arrays.values()):
+        raise ValueError(f"{path} cannot keep a sparse U, being {found.title}: write .npz or .h5")
+    with whole(path) as draft:
+        code = found.code(path)
+        if found.table:
+            from quadsense.files import table
+
+            code.write_table(draft, table.columns_of(arrays, metadata))
+        else:
+            code.save(draft, arrays, metadata)

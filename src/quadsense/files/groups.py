@@ -1,0 +1,127 @@
+"""Trees of groups and arrays, as HDF5 and Zarr have them, and sparse arrays inside.
+
+A sparse array is a group of ``data``, ``indices`` and ``indptr``, its shape an attribute or an
+array ``shape``; ``encoding-type`` (AnnData), ``h5sparse_format`` or ``format`` say whether by rows
+(CSR, which is what is meant where none does) or by columns (CSC). Both libraries have the same
+`keys`, `attrs`, `shape`, `dtype` and ``[...]``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from quadsense.files.contents import Entry, to_csr
+
+DEPTH = 32
+"""Groups within groups that are looked into."""
+
+METADATA = "quadsense"
+"""Attribute of the root under which the metadata is, as JSON."""
+
+
+def nodes(
+    root: Any,
+    is_group: Callable[[Any], bool],
+    path: Path,
+    own: Callable[[Any, str], bool] = lambda group, key: True,
+) -> Iterator[tuple[str, Any]]:
+    """Arrays and sparse groups by their paths; the root, where it is one, is named as the file.
+
+    Parameters
+    ----------
+    root : group or array
+    is_group : callable
+        Whether to look into a node.
+    path : Path
+        Of the file.
+    own : callable
+        Whether what a group has under a key is its own, and not a link to elsewhere.
+    """
+    if not is_group(root) or is_sparse(root):
+        return iter([(path.name.split(".")[0], root)])
+    return _walk(root, is_group, own, "")
+
+
+def _walk(root: Any, is_group: Any, own: Any, name: str) -> Iterator[tuple[str, Any]]:
+    if name.count("/") > DEPTH:
+        raise ValueError(f"its groups are nested more than {DEPTH} deep")
+    for key in sorted(root.keys()):
+        if key.startswith("#") or not own(root, key):  # MATLAB's: what its cells refer to
+            continue
+        node, path = root[key], f"{name}/{key}" if name else str(key)
+        if is_group(node) and not is_sparse(node):
+            yield from _walk(node, is_group, own, path)
+        else:
+            yield path, node
+
+
+def is_sparse(group: Any) -> bool:
+    """Whether a group is a sparse array."""
+    return {"data", "indices", "indptr"} <= set(group.keys())
+
+
+def sparse_entry(name: str, group: Any) -> Entry:
+    """What is known of a sparse group without reading it."""
+    return Entry(name, _shape(group), np.dtype(group["data"].dtype).name, True)
+
+
+def read_sparse(group: Any, convert: Callable[[Any], Any] = lambda values: values) -> Any:
+    """The CSR array of a sparse group."""
+    data, indices, indptr = (group[part][...] for part in ("data", "indices", "indptr"))
+    kind = sp.csc_array if _format(group).startswith("csc") else sp.csr_array
+    return to_csr(kind((convert(data), indices, indptr), shape=_shape(group)))
+
+
+def write_tree(
+    root: Any, arrays: Mapping[str, Any], create: Callable[[Any, str, Any], object], text: Any = str
+) -> None:
+    """Write arrays into an open root.
+
+    Parameters
+    ----------
+    root : group
+    arrays : mapping
+    create : callable
+        Makes an array of a group, a name and its values.
+    text : callable
+        Makes of a text what an attribute is to be.
+    """
+    for name, values in arrays.items():
+        if not sp.issparse(values):
+            create(root, name, np.asarray(values))
+            continue
+        csr, group = sp.csr_array(values), root.create_group(name)
+        group.attrs["encoding-type"] = text("csr_matrix")
+        group.attrs["encoding-version"] = text("0.1.0")
+        group.attrs["shape"] = [int(size) for size in csr.shape]
+        for part in ("data", "indices", "indptr"):
+            create(group, part, getattr(csr, part))
+
+
+def to_metadata(text: Any) -> dict[str, Any]:
+    """The metadata that is written so; none where it is not ours."""
+    found = json.loads(text) if isinstance(text, str | bytes) else {}
+    return found if isinstance(found, dict) else {}
+
+
+def _shape(group: Any) -> tuple[int, ...]:
+    for name in ("shape", "h5sparse_shape"):
+        if name in group.attrs:
+            return tuple(int(size) for size in group.attrs[name])
+    if "shape" in group:
+        return tuple(int(size) for size in group["shape"][...])
+    raise ValueError("a sparse array in it has no shape")
+
+
+def _format(group: Any) -> str:
+    for name in ("encoding-type", "h5sparse_format", "format"):
+        if name in group.attrs:
+            found = group.attrs[name]
+            return found.decode() if isinstance(found, bytes) else str(found)
+    return "csr"

@@ -1,0 +1,161 @@
+"""HDF5: datasets by their paths, complex and sparse ones too; what MATLAB's v7.3 makes of it.
+
+MATLAB stores arrays with their axes reversed, complex numbers as (real, imag), sparse arrays as a
+group of ``data``, ``ir`` and ``jc`` (by columns) whose attribute `MATLAB_sparse` is the number of
+rows, and arrays without entries as their shape, marked by `MATLAB_empty`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from quadsense.files import groups
+from quadsense.files.contents import Entry, reading, to_csr
+
+TITLE = "an HDF5 file"
+PAIRS = (("real", "imag"), ("r", "i"), ("re", "im"))
+"""Names under which the parts of complex numbers are stored."""
+
+
+def contents(path: Path) -> tuple[tuple[Entry, ...], dict[str, Any]]:
+    """What the file holds, nothing of it read, and its metadata."""
+    import h5py
+
+    with reading(path, TITLE), open(path, "rb"), h5py.File(path, "r") as root:
+        entries = [_entry(name, node) for name, node in _walk(root, path)]
+        return tuple(entries), _metadata(root)
+
+
+def load(path: Path, names: list[str]) -> dict[str, Any]:
+    """The arrays of these names."""
+    import h5py
+
+    with reading(path, TITLE), h5py.File(path, "r") as root:
+        return {name: _read(node) for name, node in _walk(root, path) if name in names}
+
+
+def save(path: Path, arrays: Mapping[str, Any], metadata: Mapping[str, Any]) -> None:
+    """Write named arrays and metadata."""
+    import h5py
+
+    # From version 1.8 on all but the numbers has checksums: damage is found, and not walked into.
+    with h5py.File(path, "w", libver="v108") as root:
+        root.attrs[groups.METADATA] = np.bytes_(json.dumps(metadata))
+        groups.write_tree(root, arrays, _create, np.bytes_)
+
+
+def _metadata(root: Any) -> dict[str, Any]:
+    """The metadata, which is of fixed length: what is not may be anywhere in a damaged file."""
+    if groups.METADATA not in root.attrs or root.attrs.get_id(groups.METADATA).dtype.kind != "S":
+        return {}
+    return groups.to_metadata(bytes(root.attrs[groups.METADATA]))
+
+
+def _create(group: Any, name: str, values: Any) -> None:
+    group.create_dataset(name, data=values)
+
+
+def _walk(root: Any, path: Path) -> Any:
+    """What is in the file itself, each group once: links may lead elsewhere, or in circles."""
+    import h5py
+
+    seen: set[int] = set()
+
+    def own(group: Any, key: str) -> bool:
+        if not isinstance(group.get(key, getlink=True), h5py.HardLink):
+            return False
+        if group.get(key, getclass=True) is not h5py.Group:
+            return True
+        address = int(h5py.h5o.get_info(group[key].id).addr)
+        known = address in seen
+        seen.add(address)
+        return not known
+
+    def is_group(node: Any) -> bool:
+        return isinstance(node, h5py.Group) and not _by_columns(node)
+
+    seen.add(int(h5py.h5o.get_info(root.id).addr))
+    return groups.nodes(root, is_group, path, own)
+
+
+def _by_columns(node: Any) -> bool:
+    """Whether a group is a sparse array of MATLAB's."""
+    return "MATLAB_sparse" in node.attrs
+
+
+def _is_matlab(node: Any) -> bool:
+    """Whether MATLAB wrote it, so that its axes are reversed."""
+    return "MATLAB_class" in node.attrs
+
+
+def _entry(name: str, node: Any) -> Entry:
+    if hasattr(node, "keys"):
+        if not _by_columns(node):
+            return groups.sparse_entry(name, node)
+        shape: tuple[int, ...] = (int(node.attrs["MATLAB_sparse"]), int(node["jc"].shape[0]) - 1)
+        dtype = np.dtype("f8") if "data" not in node else _complex_type(node["data"].dtype)
+        return Entry(name, shape, dtype.name, True)
+    if not hasattr(node, "shape") or node.shape is None:
+        return Entry(name, (), "nothing")
+    shape = tuple(int(size) for size in node.shape)
+    if _is_matlab(node):
+        shape = tuple(int(size) for size in node[...]) if _is_empty(node) else shape[::-1]
+        kind = node.attrs["MATLAB_class"]
+        kind = kind.decode() if isinstance(kind, bytes) else str(kind)
+        if kind in ("char", "cell"):
+            return Entry(name, shape, "text" if kind == "char" else kind)
+    dtype = _complex_type(node.dtype)
+    return Entry(name, shape, dtype.name if dtype.kind in "buifc" else _other(dtype))
+
+
+def _read(node: Any) -> Any:
+    if not hasattr(node, "keys"):
+        values = _as_complex(node[()])
+        if not _is_matlab(node):
+            return values
+        if _is_empty(node):
+            return np.zeros(tuple(int(size) for size in values))
+        return np.ascontiguousarray(values.T)
+    if not _by_columns(node):
+        return groups.read_sparse(node, _as_complex)
+    jc, rows = node["jc"][...], int(node.attrs["MATLAB_sparse"])
+    filled = "data" in node  # MATLAB leaves out what is empty
+    data = _as_complex(node["data"][...]) if filled else np.empty(0)
+    ir = node["ir"][...] if filled else np.empty(0, np.int64)
+    parts = (data, ir.astype(np.int64), jc.astype(np.int64))
+    return to_csr(sp.csc_array(parts, shape=(rows, jc.size - 1)))
+
+
+def _is_empty(node: Any) -> bool:
+    return bool(node.attrs.get("MATLAB_empty", 0))
+
+
+def _complex_type(dtype: Any) -> np.dtype[Any]:
+    """The type of what `_as_complex` makes of values of a type."""
+    found = np.dtype(dtype)
+    if found.names in PAIRS and all(found[name].kind in "iuf" for name in found.names):
+        single = all(found[name] == np.float32 for name in found.names)
+        return np.dtype(np.complex64 if single else np.complex128)
+    return found
+
+
+def _as_complex(values: Any) -> Any:
+    """Pairs of a real and an imaginary part as complex numbers."""
+    wanted = _complex_type(values.dtype)
+    if values.dtype.names is None or wanted == values.dtype:
+        return values
+    real, imag = values.dtype.names
+    found = np.empty(values.shape, wanted)
+    found.real, found.imag = values[real], values[imag]
+    return found
+
+
+def _other(dtype: np.dtype[Any]) -> str:
+    """What an array holds that holds no numbers."""
+    return {"U": "text", "S": "text", "O": "text", "V": "records"}.get(dtype.kind, dtype.name)

@@ -1,0 +1,61 @@
+"""One array in an ``.npy`` file, named as the file is; a folder of them is several."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from quadsense.files.contents import Entry, Unreadable, reading
+from quadsense.files.npz import read_header
+
+TITLE = "an .npy file"
+
+
+def contents(path: Path) -> tuple[tuple[Entry, ...], dict[str, Any]]:
+    """The array of the file, or those of the folder, from their headers."""
+    return tuple(_entry(each) for each in _files(path)), {}
+
+
+def load(path: Path, names: list[str]) -> dict[str, Any]:
+    """The arrays of these names."""
+    return {each.stem: _load(each) for each in _files(path) if each.stem in names}
+
+
+def save(path: Path, arrays: Mapping[str, Any], metadata: Mapping[str, Any]) -> None:
+    """Write the one array."""
+    (values,) = arrays.values()
+    dense = values.toarray() if sp.issparse(values) else np.asarray(values)
+    with open(path, "wb") as stream:
+        np.save(stream, dense, allow_pickle=False)
+
+
+def _files(path: Path) -> list[Path]:
+    """The file itself, or those of a folder."""
+    if path.is_dir():
+        return sorted(each for each in path.iterdir() if each.suffix.lower() == ".npy")
+    return [path]
+
+
+def _entry(path: Path) -> Entry:
+    with reading(path, TITLE), open(path, "rb") as stream:
+        shape, dtype = read_header(stream)
+        known = dtype.name if dtype.kind in "buifc" else "objects" if dtype.hasobject else "text"
+        return Entry(path.stem, shape, known)
+
+
+def _load(path: Path) -> Any:
+    with reading(path, TITLE):
+        try:
+            with open(path, "rb") as stream:
+                return np.lib.format.read_array(stream, allow_pickle=False)
+        except ValueError as error:
+            if "Object arrays" in str(error):
+                raise Unreadable(
+                    f"{path} holds pickled objects, which are never loaded: save a plain array "
+                    "with numpy.save"
+                ) from None
+            raise

@@ -1,0 +1,206 @@
+"""Files of any format: what is in one, the measurements in it, and single arrays by reference."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from quadsense.files import table as tables
+from quadsense.files.contents import Arrays, Entry, Unreadable, listed
+from quadsense.files.formats import Format, by_name, format_of
+from quadsense.files.roles import NAMES, base, find_roles, named
+from quadsense.files.table import Table
+
+RESULT = "quadsense-result"
+"""What the metadata of a result's file says it is."""
+
+APART = "::"
+"""Between a file and the name of an array in it."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file, and what is in it.
+
+    Attributes
+    ----------
+    path : Path
+    format : Format
+    entries : tuple of Entry
+    metadata : dict
+    table : Table or None
+        Its columns, where it is made of them.
+    """
+
+    path: Path
+    format: Format
+    entries: tuple[Entry, ...]
+    metadata: dict[str, Any]
+    table: Table | None = None
+
+    @property
+    def is_result(self) -> bool:
+        """Whether `Result.save` wrote it."""
+        return isinstance(self.metadata, dict) and self.metadata.get("format") == RESULT
+
+    def load(self, names: list[str]) -> dict[str, Any]:
+        """The arrays of these names, in numbers that the machine computes with."""
+        held = self.format.code(self.path).load(self.path, names)
+        return {name: _native(values) for name, values in held.items()}
+
+
+def look_at(path: str | os.PathLike[str]) -> Source:
+    """What a file holds: names, shapes and types; of tables the numbers are read too.
+
+    Raises
+    ------
+    ValueError
+        Where it is missing, damaged, or of no known format.
+    """
+    kind, place = format_of(path), Path(path)
+    code = kind.code(path)
+    if kind.table:
+        table = code.read_table(place)
+        return Source(place, kind, table.entries(), {}, table)
+    entries, metadata = code.contents(place)
+    return Source(place, kind, entries, metadata)
+
+
+def read_measured(
+    path: str | os.PathLike[str], U: str | None = None, b: str | None = None
+) -> Arrays:
+    """The measurements in a file: arrays by the names of `Measurements`, `conjugate` among them.
+
+    Parameters
+    ----------
+    path : path-like
+    U : str, optional
+        Name of the probes in the file; of a table, names of columns or a pattern.
+    b : str, optional
+        Name of the readings in the file, another file, or ``FILE::NAME``.
+    """
+    return measured_in(look_at(path), U, b)
+
+
+def measured_in(
+    source: Source, U: str | None = None, b: str | None = None, beside: tuple[str, ...] = ()
+) -> Arrays:
+    """The same from a file that was looked at; columns named in `beside` are not U's."""
+    if source.is_result:
+        raise Unreadable(f"{source.path} is a quadsense result, and no measurements")
+    apart = None
+    if b is not None and not _is_name(source, b):
+        apart = to_vector(array_from(b, source, role="b"))
+    inside = b if apart is None else None
+    if source.table is not None:
+        arrays = tables.arrays_of(source.path, source.table, U, inside, apart is not None, beside)
+    else:
+        arrays = _from_arrays(source, U, inside, apart)
+    if apart is not None:
+        arrays["b"] = apart
+    for name in ("b", "lo", "hi", "delta", "weights", "rtol"):
+        if name in arrays:
+            one = name in ("lo", "hi", "delta", "weights", "rtol")
+            arrays[name] = to_vector(arrays[name], scalar=one)
+    if "conjugate" in arrays:
+        arrays["conjugate"] = bool(np.any(arrays["conjugate"]))
+    elif isinstance(source.metadata, dict):
+        arrays["conjugate"] = bool(source.metadata.get("conjugate", False))
+    return arrays
+
+
+def _from_arrays(source: Source, U: str | None, b: str | None, apart: Any) -> Arrays:
+    count = None if apart is None else int(np.size(apart))
+    roles = find_roles(source.path, source.entries, U, b, count)
+    loaded = source.load(sorted(set(roles.names.values())))
+    values = {role: loaded[name] for role, name in roles.names.items()}
+    if roles.transposed:
+        values["U"] = sp.csr_array(values["U"].T) if sp.issparse(values["U"]) else values["U"].T
+    names = [entry.name for entry in source.entries]
+    taken = {role: (name,) for role, name in roles.names.items()}
+    return Arrays(values, source.metadata, names, roles.notes, taken)
+
+
+def _is_name(source: Source, name: str) -> bool:
+    """Whether that is an array of the file rather than another file."""
+    if APART in name:
+        return False
+    held = {entry.name.lower() for entry in source.entries}
+    held |= {base(entry.name) for entry in source.entries}
+    if name.lower() in held:
+        return True
+    return not (Path(name).exists() or by_name(name))
+
+
+def array_from(reference: str, home: Source | None = None, role: str = "") -> Any:
+    """One array: of the file at hand, of another, or ``FILE::NAME``.
+
+    Parameters
+    ----------
+    reference : str
+        A name in `home`; a file that holds one array, or one of that role; a file and a name.
+    home : Source, optional
+        Where names are looked for first.
+    role : str, optional
+        What it is for, in messages, and a name under which it is looked for.
+    """
+    file, mark, name = reference.rpartition(APART)
+    if not mark and home is not None and _is_name(home, reference):
+        if home.table is not None:
+            return tables.arrays_of(home.path, home.table, reference, None, True)["U"]
+        return _one(home, named(home.path, home.entries, reference))
+    source = look_at(file if mark else reference)
+    if source.is_result:
+        raise Unreadable(f"{source.path} is a quadsense result, and no array")
+    if source.table is not None:
+        if mark:
+            return tables.arrays_of(source.path, source.table, name, None, True)["U"]
+        return tables.matrix_of(source.path, source.table)
+    if mark:
+        return _one(source, named(source.path, source.entries, name))
+    numbers = [entry for entry in source.entries if entry.numeric]
+    called = [entry for entry in numbers if base(entry.name) in NAMES.get(role, (role.lower(),))]
+    for candidates in (numbers, called[:1]):
+        if len(candidates) == 1:
+            return _one(source, candidates[0])
+    what = f" for {role}" if role else ""
+    raise Unreadable(
+        f"{source.path} holds several arrays, {listed(numbers)}: say which{what}, as in "
+        f"{source.path}{APART}{numbers[0].name if numbers else 'NAME'}"
+        if numbers
+        else f"{source.path} holds no numbers"
+    )
+
+
+def _one(source: Source, entry: Entry) -> Any:
+    if not entry.numeric:
+        raise Unreadable(f"{source.path}: {entry.name} holds no numbers, but {entry.dtype}")
+    return source.load([entry.name])[entry.name]
+
+
+def _native(values: Any) -> Any:
+    """The same numbers in the byte order and one of the widths of this machine's arithmetic."""
+    kind = values.dtype.kind
+    wide = kind in "fc" and values.dtype.itemsize // (2 if kind == "c" else 1) not in (4, 8)
+    dtype = np.dtype(np.complex128 if kind == "c" else np.float64) if wide else values.dtype
+    return values.astype(dtype.newbyteorder("="), copy=False)
+
+
+def to_vector(values: Any, scalar: bool = False) -> Any:
+    """Columns and rows, as MATLAB has vectors, as vectors; of one entry as a number where asked.
+
+    Complex numbers without an imaginary part are real ones.
+    """
+    found = values.toarray() if sp.issparse(values) else np.asarray(values)
+    if found.ndim == 2 and 1 in found.shape:
+        found = found.reshape(-1)
+        if scalar and found.size == 1:
+            found = found.reshape(())
+    if np.iscomplexobj(found) and not np.any(found.imag):
+        found = found.real
+    return found

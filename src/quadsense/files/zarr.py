@@ -1,0 +1,98 @@
+"""Zarr: arrays by their paths in a folder or a zip file, complex and sparse ones too."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from quadsense.files import groups
+from quadsense.files.contents import Entry, Unreadable, reading
+
+TITLE = "a Zarr store"
+MARKS = ("zarr.json", ".zgroup", ".zarray")
+"""Files of which one is in every store that is a folder."""
+
+
+def contents(path: Path) -> tuple[tuple[Entry, ...], dict[str, Any]]:
+    """What the store holds, nothing of it read, and its metadata."""
+    with _opened(path) as root:
+        entries = [_entry(name, node) for name, node in _walk(root, path)]
+        return tuple(entries), groups.to_metadata(root.attrs.get(groups.METADATA))
+
+
+def load(path: Path, names: list[str]) -> dict[str, Any]:
+    """The arrays of these names."""
+    with _opened(path) as root:
+        return {
+            name: groups.read_sparse(node) if _is_group(node) else np.asarray(node[...])
+            for name, node in _walk(root, path)
+            if name in names
+        }
+
+
+def save(path: Path, arrays: Mapping[str, Any], metadata: Mapping[str, Any]) -> None:
+    """Write named arrays and metadata."""
+    import zarr
+
+    packed = path.suffix.lower() == ".zip"
+    place = path.with_name("unpacked") if packed else path
+    root = zarr.open_group(place, mode="w")
+    root.attrs[groups.METADATA] = json.dumps(metadata)
+    groups.write_tree(root, arrays, _create)
+    if packed:  # written into the zip file itself, what changes would be there twice
+        with zipfile.ZipFile(path, "w") as archive:
+            for each in sorted(place.rglob("*")):
+                if each.is_file():
+                    archive.write(each, each.relative_to(place))
+        shutil.rmtree(place)
+
+
+def is_store(path: Path) -> bool:
+    """Whether a folder is a Zarr store."""
+    return any((path / mark).is_file() for mark in MARKS)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    import zarr
+
+    with reading(path, TITLE):
+        if path.is_dir() and not is_store(path):
+            raise Unreadable(f"{path} is a folder, but no Zarr store")
+        if path.is_dir():
+            yield zarr.open(path, mode="r")
+            return
+        with zipfile.ZipFile(path) as archive:  # Zarr reads in the background, and complains there
+            damaged = archive.testzip()
+        if damaged is not None:
+            raise Unreadable(f"{path} is damaged ({damaged} in it)")
+        with zarr.storage.ZipStore(path, mode="r") as store:
+            yield zarr.open(store, mode="r")
+
+
+def _is_group(node: Any) -> bool:
+    return hasattr(node, "keys")
+
+
+def _walk(root: Any, path: Path) -> Iterator[tuple[str, Any]]:
+    return groups.nodes(root, _is_group, path)
+
+
+def _entry(name: str, node: Any) -> Entry:
+    if _is_group(node):
+        return groups.sparse_entry(name, node)
+    dtype = np.dtype(node.dtype)
+    known = dtype.name if dtype.kind in "buifc" else "text"
+    return Entry(name, tuple(int(size) for size in node.shape), known)
+
+
+def _create(group: Any, name: str, values: Any) -> None:
+    made = group.create_array(name, shape=values.shape, dtype=values.dtype)
+    made[...] = values

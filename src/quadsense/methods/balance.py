@@ -1,0 +1,150 @@
+"""Dual vectors of questions over all symmetric matrices, for which ``C + F*(y)`` must vanish.
+
+A proof multiplies what is left of it by the largest norm that A can have, which may be a million
+times that of the answer: so nothing is to be left but rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import scipy.linalg as sl
+
+from quadsense.arrays import Vector, to_numpy
+from quadsense.core import packed
+from quadsense.core.intervals import Array
+from quadsense.core.question import Question
+from quadsense.measurements.sensing import Sensing
+from quadsense.proofs.definite import cholesky, solve
+from quadsense.watch import look
+
+Real = npt.NDArray[np.float64]
+
+MOST_UNKNOWNS = 2000
+"""Up to which a vector is moved: its cost is that of a step."""
+
+BY_ROWS = 3e7
+"""Work up to which all rows are factored by reflections: weights may differ by more than a normal
+matrix can hold."""
+
+ROUNDED, ROUNDS = 1e-15, 4
+"""Residual beside its parts at which moving is of no use, and how often it is done."""
+
+UNNOTICED = 0.1
+"""Share of the gap that may be lost."""
+
+BELIEVED = 1e7
+"""Norm of a matrix that a proof may have to reckon with, in units of that of the answer."""
+
+SLIGHTLY = 1e-3
+"""Share of the typical entry by which one that is 0 may be moved."""
+
+
+def balanced(F: Sensing, question: Question, y: Vector, A: Array, enough: float = 0.0) -> Vector:
+    """The vector moved a little until ``C + F*(y) + 2 alpha (A - P)`` vanishes to rounding.
+
+    Where A is in the cone it need not, and y is left as it is.
+
+    Parameters
+    ----------
+    F : Sensing
+        Unit rows.
+    question : Question
+        On these.
+    y : ndarray of shape (m,)
+    A : ndarray of shape (n, n)
+    enough : float
+        Loss, in units of the objective, that is of no account; see `BELIEVED`.
+    """
+    if question.psd or F.unknowns > MOST_UNKNOWNS:
+        return y
+    if not (np.isfinite(y).all() and np.isfinite(A).all()):
+        return y
+    live = to_numpy(F.nonzero) > 0.0
+    C = _pull(question, A)
+    least = ROUNDED * (float(np.linalg.norm(C)) + float(np.abs(y) @ to_numpy(F.masses)))
+    size = BELIEVED * float(np.linalg.norm(A))
+    rest = C + to_numpy(F.adjoint(y))
+    if not float(np.linalg.norm(rest)) > max(least, enough / size if size > 0.0 else 0.0):
+        return y
+    freedom = np.where(live, _freedom(question, y), 0.0)
+    moves = _moves(F, freedom / (float(np.max(freedom)) or 1.0))
+    for _ in range(ROUNDS if moves is not None else 0):
+        assert moves is not None
+        moved = y - moves(packed.pack(rest))
+        after = C + to_numpy(F.adjoint(moved))
+        if not float(np.linalg.norm(after)) < 0.5 * float(np.linalg.norm(rest)):
+            break
+        y, rest = moved, after
+    return y
+
+
+def _pull(question: Question, A: Array) -> Array:
+    """``C + 2 alpha (A - P)``."""
+    C, P, one = question.C, question.prior, np.eye(len(A))
+    pull = C * one if isinstance(C, float) else np.asarray(C)
+    if question.alpha > 0.0:
+        pull = pull + 2.0 * question.alpha * (A - (P * one if isinstance(P, float) else P))
+    return pull if np.iscomplexobj(A) else np.ascontiguousarray(pull.real)
+
+
+def _freedom(question: Question, y: Vector) -> Vector:
+    """How far each entry may go, relatively: the less it costs, the further.
+
+    A square by its weight; what leans on an end in proportion to itself, so that it does not lean
+    on one that is not there; an equality wherever it is needed.
+    """
+    sizes = np.abs(y)
+    typical = float(np.mean(sizes)) or 1.0
+    both = np.isfinite(question.lo) & np.isfinite(question.hi)
+    freedom = sizes + SLIGHTLY * typical * both
+    largest = float(np.max(sizes, initial=0.0))
+    freedom = np.where(question.equal & ~question.soft, typical + largest, freedom)
+    if question.rows == "squares":
+        priced = ~question.hard & (question.weights > 0.0)
+        size = float(np.max(np.abs(question.reading), initial=0.0)) or 1.0
+        freedom = np.where(priced, question.weights * size, freedom)
+    elif question.soft.any():
+        freedom = np.where(question.soft & (question.weights == 0.0), 0.0, freedom)
+    return freedom
+
+
+def _moves(F: Sensing, freedom: Vector) -> Callable[[Real], Vector] | None:
+    """The least change of y, by that freedom, that takes off what it is given, packed."""
+    m, size = F.m, F.unknowns
+    if float(m) * size * min(m, size) <= BY_ROWS:
+        return _by_rows(F, np.sqrt(freedom))
+    M = F.normal(freedom)
+    look(len(M) ** 3 / 3.0)
+    M[np.diag_indices(len(M))] += 1e-14 * float(np.trace(M)) / len(M)
+    factor = cholesky(M, overwrite=True)
+    if factor is None:
+        return None
+
+    def move(rest: Real) -> Vector:
+        X = packed.unpack(solve(factor, rest), F.n, F.dtype)
+        return np.asarray(freedom * to_numpy(F.forward(X)))
+
+    return move
+
+
+def _by_rows(F: Sensing, roots: Vector) -> Callable[[Real], Vector] | None:
+    """The same by reflections of the weighed rows, the heaviest first [Cox & Higham 1998]."""
+    rows = roots[:, None] * np.asarray(F.features())
+    order = np.argsort(-np.max(np.abs(rows), axis=1, initial=0.0), kind="stable")
+    Q, R, columns = sl.qr(rows[order], mode="economic", pivoting=True, check_finite=False)
+    pivots = np.abs(np.diagonal(R))
+    count = int(np.sum(pivots > ROUNDED * max(rows.shape) * float(np.max(pivots, initial=0.0))))
+    if count == 0:
+        return None
+    Q, R = Q[:, :count], R[:count, :count]
+
+    def move(rest: Real) -> Vector:
+        q = sl.solve_triangular(R, rest[columns][:count], trans="T", check_finite=False)
+        change = np.zeros(len(roots))
+        change[order] = Q @ q
+        return np.asarray(roots * change)
+
+    return move

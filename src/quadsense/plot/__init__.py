@@ -1,0 +1,14 @@
+"""Pictures of results, matrices, probes and intervals; needs the extra ``plot`` (matplotlib).
+
+Each function returns a `matplotlib.figure.Figure` that pyplot does not know: nothing is left open,
+and nothing is shown until asked (``figure.savefig(path)``; a notebook shows it by itself). With
+``ax=`` it draws on axes of one's own.
+"""
+
+from quadsense.plot.gram import gram
+from quadsense.plot.history import history
+from quadsense.plot.intervals import intervals
+from quadsense.plot.matrix import matrix
+from quadsense.plot.residuals import residuals
+
+__all__ = ["gram", "history", "intervals", "matrix", "residuals"]

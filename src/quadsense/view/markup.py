@@ -1,0 +1,157 @@
+"""HTML and SVG as text: elements that escape what they are given, and numbers for people.
+
+A plain string is text and is escaped; what `element` makes is `Markup` and is not escaped again.
+So no string of a user can become a tag, wherever it is put.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+EMPTY = frozenset({"meta", "br", "line", "rect", "circle", "path", "polyline", "image"})
+"""Elements without contents."""
+
+
+FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+"""Characters that no HTML file may hold, which a name may."""
+
+
+class Markup(str):
+    """Text that is HTML already."""
+
+    __slots__ = ()
+
+
+def escape(text: object) -> Markup:
+    """The text as HTML; what is HTML already stays as it is."""
+    if isinstance(text, Markup):
+        return text
+    return Markup(html.escape(FORBIDDEN.sub("\N{REPLACEMENT CHARACTER}", str(text))))
+
+
+def join(parts: Iterable[object], between: str = "") -> Markup:
+    """Parts after each other, those that are not HTML escaped; None is left out."""
+    return Markup(between.join(escape(part) for part in parts if part is not None))
+
+
+def element(name: str, /, *children: object, **attributes: object) -> Markup:
+    """An element: ``element("td", "a < b", class_="n")`` is ``<td class="n">a &lt; b</td>``.
+
+    Parameters
+    ----------
+    name : str
+    *children
+        Markup, text (escaped), or None, which is left out.
+    **attributes
+        ``class_`` is ``class`` and ``aria_label`` ``aria-label``; numbers are rounded to what a
+        screen shows; True stands for an attribute without a value, None and False for none.
+    """
+    opened = name
+    for key, value in attributes.items():
+        if value is None or value is False:
+            continue
+        opened += f" {key.rstrip('_').replace('_', '-')}"
+        if value is not True:
+            text = short(value) if isinstance(value, float) else str(value)
+            opened += f'="{escape(text)}"'
+    if name in EMPTY:
+        return Markup(f"<{opened}/>")
+    return Markup(f"<{opened}>{join(children)}</{name}>")
+
+
+def table(
+    header: Sequence[object], rows: Iterable[Sequence[object]], *, caption: str, numeric: Any = ()
+) -> Markup:
+    """A table with headers that belong to their columns.
+
+    Parameters
+    ----------
+    header : sequence of str or Markup
+    rows : iterable of sequences
+        One cell a column; the first of each row is its header.
+    caption : str
+        What the table is, for those who do not see it.
+    numeric : collection of int
+        Columns of numbers, aligned right.
+    """
+
+    def kind(column: int) -> str | None:
+        return "n" if column in numeric else None
+
+    heads = (
+        element("th", cell, scope="col", class_=kind(column)) for column, cell in enumerate(header)
+    )
+    body = (
+        element(
+            "tr",
+            *(
+                element("th", cell, scope="row", class_=kind(0))
+                if not column
+                else element("td", cell, class_=kind(column))
+                for column, cell in enumerate(row)
+            ),
+        )
+        for row in rows
+    )
+    return element(
+        "table",
+        element("caption", caption),
+        element("thead", element("tr", *heads)),
+        element("tbody", *body),
+    )
+
+
+def short(value: float, digits: int = 2) -> str:
+    """A coordinate: two decimals at most, and no zeros after them."""
+    text = f"{value:.{digits}f}".rstrip("0").rstrip(".")
+    return "0" if text in ("", "-0") else text
+
+
+def number(value: float | None, digits: int = 4) -> str:
+    """A number for people: ``-1.5e-07`` reads −1.5 × 10⁻⁷."""
+    if value is None or math.isnan(value):
+        return "–"
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    if float(value).is_integer() and abs(value) < 1e6:
+        return f"{int(value):,}".replace("-", "−")
+    text = f"{value:.{digits}g}"
+    mantissa, _, exponent = text.partition("e")
+    if exponent:
+        mantissa += f" × 10{superscript(int(exponent))}"
+    return mantissa.replace("-", "−")
+
+
+def superscript(exponent: int) -> str:
+    """A whole number in raised digits."""
+    return str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+
+
+def interval(lo: float | None, hi: float | None) -> str:
+    """An interval for people; one without ends is none."""
+    low = -math.inf if lo is None else lo
+    high = math.inf if hi is None else hi
+    if math.isinf(low) and math.isinf(high):
+        return "–"
+    if math.isinf(low):
+        return f"≤ {number(high, 6)}"
+    if math.isinf(high):
+        return f"≥ {number(low, 6)}"
+    if low == high:
+        return f"= {number(low, 6)}"
+    return f"[{number(low, 6)}, {number(high, 6)}]"
+
+
+def duration(seconds: float) -> str:
+    """A time for people."""
+    if seconds < 1e-3:
+        return f"{1e6 * seconds:.0f} µs"
+    if seconds < 1.0:
+        return f"{1e3 * seconds:.3g} ms"
+    if seconds < 120.0:
+        return f"{seconds:.3g} s"
+    return f"{seconds / 60.0:.3g} min"

@@ -1,0 +1,326 @@
+"""The numbers behind every picture: what `plot` draws and what a report draws are the same.
+
+Large matrices and many rows are made small here, and each says how.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from quadsense.arrays import Vector, is_array, to_numpy
+from quadsense.core.forms import DenseForm, FactorForm, MeasuredForm
+from quadsense.core.matrix import SensedMatrix
+from quadsense.measurements import Measurements
+from quadsense.measurements.mixed import Mixed
+from quadsense.measurements.sensing import Sensing
+from quadsense.ranges import Interval
+from quadsense.result import Result
+
+MOST_CELLS = 200
+"""Rows and columns of a matrix that a picture shows."""
+
+MOST_FLOPS = 2e9
+"""What making a matrix dense for a picture may cost: about a tenth of a second."""
+
+MOST_EIGENVALUES = 600
+"""Order up to which all eigenvalues are found for a picture."""
+
+FEW_EIGENVALUES = 12
+"""How many are found of larger matrices."""
+
+MOST_POINTS = 1500
+"""Rows up to which each is a point; of more, a picture shows how many are where."""
+
+
+@dataclass(frozen=True)
+class Readings:
+    """The residuals of a result beside what was asked of each row, whatever form that had.
+
+    Attributes
+    ----------
+    residuals : ndarray of shape (m,)
+        As in `Result`.
+    ratios : ndarray of shape (m,)
+        Residuals in tolerances: 1 and -1 are the ends of the interval. A row of one end, or an
+        equality, is 0 where it is met, beyond 1 where not. Without a tolerance, the residuals.
+    target : bool
+        Whether there are tolerances.
+    over, aside, one_sided, exact : ndarray of bool, shape (m,)
+        Rows over their tolerance, set aside, with one end, and equalities.
+    worst : int
+        The row with the largest ratio of those that are not set aside.
+    """
+
+    residuals: Vector
+    ratios: Vector
+    target: bool
+    over: npt.NDArray[np.bool_]
+    aside: npt.NDArray[np.bool_]
+    one_sided: npt.NDArray[np.bool_]
+    exact: npt.NDArray[np.bool_]
+    worst: int
+
+    @property
+    def size(self) -> int:
+        """Number of rows."""
+        return int(self.residuals.size)
+
+
+def readings_of(result: Result) -> Readings:
+    """The residuals of a result in tolerances."""
+    claim, target = result.certificate, result.verdict.asked != "least"
+    z = np.asarray(to_numpy(result.residuals), dtype=np.float64)
+    over, aside = np.zeros(z.size, bool), np.zeros(z.size, bool)
+    over[result.violations], aside[result.set_aside] = True, True
+    one_sided = exact = np.zeros(z.size, bool)
+    ratios = z
+    if target:
+        unit = np.asarray(to_numpy(claim.tolerance), dtype=np.float64)
+        if claim.lo is not None and claim.hi is not None:
+            one_sided = np.isinf(claim.lo) | np.isinf(claim.hi)
+        exact = (unit == 0.0) & ~one_sided
+        wide = unit[unit > 0.0]
+        safe = np.where(unit > 0.0, unit, float(np.median(wide)) if wide.size else 1.0)
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            beyond = np.where(z == 0.0, 0.0, np.sign(z) * (1.0 + np.abs(z) / safe))
+            ratios = np.where(one_sided, beyond, z / safe)
+            ratios = np.where(exact, np.where(over, beyond, 0.0), ratios)
+    kept = np.where(aside, -1.0, np.abs(ratios))
+    return Readings(z, ratios, target, over, aside, one_sided, exact, int(np.argmax(kept)))
+
+
+@dataclass(frozen=True)
+class Patch:
+    """A matrix as a picture shows it.
+
+    Attributes
+    ----------
+    values : ndarray of shape (k, k)
+        Entries, real or complex, for k up to `MOST_CELLS`.
+    order : int
+        Of the matrix.
+    how : str
+        What was left out, in words; empty where nothing was.
+    """
+
+    values: npt.NDArray[Any]
+    order: int
+    how: str = ""
+
+
+def matrix_of(thing: Any) -> SensedMatrix:
+    """The matrix of a result, or a matrix that was given: dense, sparse or implicit."""
+    if isinstance(thing, Result):
+        return thing.matrix
+    if isinstance(thing, SensedMatrix):
+        return thing
+    dense = thing.toarray() if hasattr(thing, "toarray") else thing
+    values = to_numpy(dense) if is_array(dense) else np.asarray(dense)
+    if values.ndim != 2 or values.shape[0] != values.shape[1] or not values.size:
+        raise ValueError(f"a matrix must be square, got shape {values.shape}")
+    return SensedMatrix.from_dense(values)
+
+
+def _work(matrix: SensedMatrix) -> float:
+    """Flops of a column of the matrix."""
+    form, n = matrix.form, float(matrix.shape[0])
+    if isinstance(form, DenseForm):
+        return n
+    if isinstance(form, FactorForm):
+        return 2.0 * n * form.factor.shape[1]
+    return 2.0 * n * form.rows.m if isinstance(form, MeasuredForm) else n * n
+
+
+def is_cheap(matrix: SensedMatrix, flops: float = MOST_FLOPS) -> bool:
+    """Whether all columns of the matrix cost no more than so many flops."""
+    return _work(matrix) * float(matrix.shape[0]) <= flops
+
+
+def patch_of(matrix: SensedMatrix, most: int = MOST_CELLS, flops: float = MOST_FLOPS) -> Patch:
+    """The matrix, made smaller where it has more than `most` rows or costs too much to form."""
+    n = int(matrix.shape[0])
+    with np.errstate(under="ignore", over="ignore"):
+        if is_cheap(matrix, flops) and n <= 5 * most:
+            dense = np.asarray(matrix)
+            if n <= most:
+                return Patch(dense, n)
+            size = -(-n // most)
+            return Patch(
+                _largest(dense, size), n, f"each cell the largest of {size} × {size} entries"
+            )
+        width = int(max(4.0, min(most, flops / _work(matrix), 5e6 / n)))
+        chosen = np.unique(np.linspace(0, n - 1, width).astype(np.int64))
+        unit = np.zeros((n, chosen.size), dtype=matrix.dtype)
+        unit[chosen, np.arange(chosen.size)] = 1.0
+        part = to_numpy(matrix.times(unit))[chosen]
+    return Patch(part, n, f"{chosen.size} of {n:,} rows and columns, evenly spaced")
+
+
+def _largest(dense: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
+    """The entry of largest modulus of every block of that size."""
+    n = len(dense)
+    count = -(-n // size)
+    padded = np.zeros((count * size, count * size), dtype=dense.dtype)
+    padded[:n, :n] = dense
+    blocks = padded.reshape(count, size, count, size).transpose(0, 2, 1, 3)
+    flat = blocks.reshape(count, count, size * size)
+    best = np.argmax(np.abs(flat), axis=2)[..., None]
+    return np.take_along_axis(flat, best, axis=2)[..., 0]
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """Eigenvalues, the largest first, and what was left out, in words."""
+
+    values: Vector
+    how: str = ""
+
+
+def spectrum_of(matrix: SensedMatrix) -> Spectrum | None:
+    """Eigenvalues of the matrix, or of a large one the largest; None where that costs too much."""
+    n, form = int(matrix.shape[0]), matrix.form
+    with np.errstate(under="ignore", over="ignore"):
+        if isinstance(form, FactorForm) and 0 < form.factor.shape[1] < n:
+            basis: Any = np.linalg.qr(to_numpy(form.factor), mode="r")
+            signs = 1.0 if form.signs is None else form.signs
+            found = np.linalg.eigvalsh((basis * signs) @ basis.conj().T)
+            rest = n - found.size
+            return Spectrum(found[::-1], f"the other {rest:,} eigenvalue{'s' * (rest > 1)} are 0")
+        if n <= MOST_EIGENVALUES and is_cheap(matrix):
+            return Spectrum(np.linalg.eigvalsh(np.asarray(matrix))[::-1])
+        if n <= MOST_EIGENVALUES or _work(matrix) * 20 * FEW_EIGENVALUES > 5.0 * MOST_FLOPS:
+            return None
+        try:
+            found, _ = matrix.eigsh(FEW_EIGENVALUES)
+        except np.linalg.LinAlgError:  # not found to the last digit: ARPACK says so thus
+            return None
+    found = np.sort(found)[::-1]
+    return Spectrum(found, f"the {found.size} largest of {n:,} in modulus")
+
+
+@dataclass(frozen=True)
+class Coherences:
+    """How alike probes are: ``|<u_i, u_j>|`` of the unit rows.
+
+    Attributes
+    ----------
+    values : ndarray of shape (k, k)
+        Where readings are sums of rows, the root of ``|<F_i, F_j>|``.
+    rows : ndarray of int, shape (k,)
+        Which.
+    m : int
+        Of so many.
+    """
+
+    values: npt.NDArray[np.float64]
+    rows: npt.NDArray[np.int64]
+    m: int
+
+    @property
+    def apart(self) -> Vector:
+        """Those of different rows, each pair once."""
+        return np.asarray(self.values[np.triu_indices(len(self.rows), 1)])
+
+
+def coherences_of(data: Measurements, most: int = MOST_CELLS) -> Coherences:
+    """The Gram matrix of the probes, of some of them where there are many."""
+    m = data.plain.m
+    chosen = np.unique(np.linspace(0, m - 1, min(m, most)).astype(np.int64))
+    rows, every = _some(data, chosen), slice(0, chosen.size)
+    with np.errstate(under="ignore"):
+        K = np.abs(to_numpy(rows.gram_block(every, every)))
+    return Coherences(np.sqrt(np.minimum(K, 1.0)), chosen, m)
+
+
+def density_of(ratios: Vector, columns: int, edges: Vector) -> npt.NDArray[np.float64]:
+    """How many rows are where: shares of the fullest cell, (levels, columns), top first.
+
+    Parameters
+    ----------
+    ratios : ndarray of shape (m,)
+        In order of the rows.
+    columns : int
+        Into so many stretches of rows.
+    edges : ndarray of shape (levels + 1,)
+        Ascending; what lies beyond counts at the ends.
+    """
+    levels = edges.size - 1
+    column = (np.arange(ratios.size) * columns) // max(ratios.size, 1)
+    level = np.clip(np.searchsorted(edges, ratios, side="right") - 1, 0, levels - 1)
+    counts = np.bincount(column * levels + level, minlength=columns * levels)
+    counts = counts.reshape(columns, levels).T[::-1]
+    return np.sqrt(counts / max(int(counts.max()), 1))  # so that a single row is seen
+
+
+def reads_of(data: Measurements, matrix: SensedMatrix, index: npt.NDArray[np.int64]) -> Vector:
+    """``u_i* A u_i`` of some rows, from the data."""
+    norms = to_numpy(data.plain.unit_rows.norms)[index]
+    with np.errstate(under="ignore", over="ignore"):
+        units = _some(data, index).quadratic(lambda X: to_numpy(matrix.times(X)))
+        return np.asarray(to_numpy(units) * norms * norms)
+
+
+def _some(data: Measurements, index: npt.NDArray[np.int64]) -> Sensing:
+    """Some of the unit rows, of those that are sums no more rows than they are over."""
+    rows = data.plain.unit_rows.on_numpy().only(index)
+    return rows.narrowed() if isinstance(rows, Mixed) else rows
+
+
+def labelled(intervals: Any, labels: Any = None) -> dict[str, Interval]:
+    """Intervals by name, from one, a list, or a dict of them.
+
+    Parameters
+    ----------
+    intervals : Interval, sequence of Interval, or dict of str to Interval
+    labels : sequence of str, optional
+        By default what was asked for, where that has a short name.
+    """
+    if isinstance(intervals, Mapping):
+        every, labels = list(intervals.values()), list(intervals)
+    else:
+        every = [intervals] if isinstance(intervals, Interval) else list(intervals)
+    for each in every:
+        if not isinstance(each, Interval):
+            raise ValueError(f"intervals must be of quadsense.interval, got {each!r}")
+    names = [name_of(each) for each in every] if labels is None else [str(x) for x in labels]
+    if len(names) != len(every):
+        raise ValueError(f"{len(every)} intervals need as many labels, got {len(names)}")
+    named: dict[str, Interval] = {}
+    for name, each in zip(names, every, strict=True):
+        unique, count = name, 2
+        while unique in named:
+            unique, count = f"{name} ({count})", count + 1
+        named[unique] = each
+    return named
+
+
+def name_of(interval: Interval) -> str:
+    """What an interval is of, where that has a short name."""
+    C = np.asarray(interval.C)
+    if C.ndim != 2:
+        return "⟨C, A⟩"
+    places = np.argwhere(C)
+    if len(places) == len(C) and np.array_equal(C, np.eye(len(C))) and len(C) > 1:
+        return "trace"
+    i, j = (int(k) for k in places[0]) if len(places) in (1, 2) else (0, 0)
+    if len(places) == 1 and i == j and C[i, i] == 1.0:
+        return f"A[{i}, {i}]"
+    if len(places) == 2 and i != j and C[i, j] == 0.5 and C[j, i] == 0.5:
+        return f"Re A[{i}, {j}]" if np.iscomplexobj(C) else f"A[{i}, {j}]"
+    if len(places) == 2 and i != j and C[i, j] == -0.5j and C[j, i] == 0.5j:
+        return f"Im A[{i}, {j}]"
+    return "⟨C, A⟩"
+
+
+def value_of(interval: Interval, matrix: SensedMatrix) -> float | None:
+    """``<C, A>`` of one matrix; None where the two are not of one order."""
+    C = np.asarray(interval.C)
+    if C.shape != matrix.shape:
+        return None
+    with np.errstate(under="ignore", over="ignore"):
+        return float(np.vdot(C, np.asarray(matrix)).real)

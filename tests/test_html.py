@@ -1,0 +1,180 @@
+"""What notebooks show: small, harmless, and the numbers of the objects themselves."""
+
+import dataclasses
+import io
+import math
+import re
+
+import numpy as np
+import pytest
+from cases import CASES, solved
+from matplotlib.image import imread
+from pages import Page, assert_harmless, number
+
+import quadsense
+from quadsense import Measurements, SensedMatrix, datasets
+from quadsense.view.markup import Markup, element, escape, short
+from quadsense.view.markup import number as shown
+from quadsense.view.pixels import NEGATIVE, POSITIVE, share_image, signed_image
+
+HOSTILE = "<script>alert(1)</script>\"'&<img src=x onerror=y>\x00\ud800"
+
+
+def facts(page):
+    """Names and values of a card."""
+    names, values = page.all("dt"), page.all("dd")
+    return {a["text"]: b["text"] for a, b in zip(names, values, strict=True)}
+
+
+def card(thing):
+    with np.errstate(all="raise"):
+        text = thing._repr_html_()
+    page = Page(text)
+    assert_harmless(page)
+    assert len(text.encode()) < 8000
+    assert page.all("pre", "qs-text")[0]["text"] == repr(thing)
+    assert "@hidden" in page.all("div", "qs-card")[0]
+    for picture in page.pictures():
+        assert picture.find("{*}title") is not None or picture.find("title") is not None
+    return page
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_result_has_a_small_card(name):
+    result = solved(name)
+    page = card(result)
+    badge = page.all("span", "qs-badge")[0]
+    assert badge["text"] == str(result.status).replace("_", " ")
+    assert ("qs-good" in badge["@class"]) == result.success
+    said = " ".join(each["text"] for each in page.all("p"))
+    for part in result.message.removeprefix(f"{result.status}: ").split("; "):
+        assert part in said
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_matrix_and_data_have_a_small_card(name):
+    result = solved(name)
+    found = facts(card(result.matrix))
+    assert number(found["trace"]) == pytest.approx(result.matrix.trace(), rel=1e-5, abs=1e-12)
+    if result.certificate.data is not None:
+        card(result.certificate.data)
+        card(result.certificate.data.plain)
+
+
+def test_the_worst_row_and_the_suspects_are_named():
+    found = facts(card(solved("infeasible")))
+    rows = [int(row) for row in re.findall(r"\d+", found["contradict each other"])]
+    assert rows == solved("infeasible").suspects.tolist()
+    worst = np.abs(solved("infeasible").residuals).argmax()
+    assert found["worst residual"].endswith(f"row {worst}")
+
+
+def test_a_matrix_shows_its_eigenvalues(rng):
+    A = rng.standard_normal((7, 7))
+    A = A + A.T
+    found = facts(card(SensedMatrix.from_dense(A)))
+    values = np.linalg.eigvalsh(A)
+    top, low = found["eigenvalues"].split(" down to ")
+    assert number(top) == pytest.approx(values[-1], rel=1e-5)
+    assert number(low) == pytest.approx(values[0], rel=1e-5)
+    assert number(found["Frobenius norm"]) == pytest.approx(np.linalg.norm(A), rel=1e-5)
+
+
+def test_a_large_implicit_matrix_is_never_formed(monkeypatch):
+    p = datasets.gaussian(n=4000, m=20, seed=0, rank=2)
+    result = quadsense.solve(p.U, p.b, delta=0.1, prefer="any")
+    monkeypatch.setattr(SensedMatrix, "to_dense", lambda self: pytest.fail("it was formed"))
+    card(result)
+    card(result.matrix)
+
+
+def test_measurements_tell_their_tolerances():
+    U, b = np.eye(4), np.arange(4.0)
+    plain = Measurements(U, b)
+    assert facts(card(plain))["tolerance"].startswith("none")
+    assert facts(card(plain.with_tolerance(0.5)))["tolerance"] == "± 0.5"
+    mixed = Measurements(U, bounds=([0, -np.inf, 2, -np.inf], [1, 1, 2, np.inf]))
+    told = facts(card(mixed))["tolerance"]
+    assert told == "1 rows ± 0.5, 1 with one end, 1 exact, 1 asked for nothing"
+    assert facts(card(plain))["seen"] == "4 of 10 directions of A"
+    constrained = Measurements(U, b, delta=1.0).constrained(trace=3.0)
+    assert facts(card(constrained))["trace"] == "= 3"
+
+
+@pytest.mark.parametrize("complex_", [False, True])
+def test_intervals_show_their_ends(complex_):
+    p = datasets.gaussian(n=3, m=5, seed=0, complex=complex_)
+    found = quadsense.interval(p.U, p.b, ["trace", (0, 1), (1, 1)], delta=0.1, psd=True)
+    open_ended = quadsense.interval(np.eye(2), [1.0, 2.0], [(0, 1), (0, 0)], delta=0.1)
+    for each in (*found, *open_ended):
+        text = facts(card(each))
+        for name in ("lower", "upper"):
+            value = getattr(each, name)
+            if math.isinf(value):
+                assert "without end" in text[f"{name} end"]
+            else:
+                assert number(text[f"{name} end"].split(",")[0]) == pytest.approx(value, rel=1e-5)
+
+
+def test_probes_and_noise_are_shown():
+    U = np.array([[1.0, 0.0], [0.0, 1.0]])
+    result = quadsense.solve(U, [1.0, 2.0], delta=0.1)
+    page = card(result.next_probe([[2.0, 0.0], [1.0, 1.0]]))
+    (rows,) = page.tables()
+    assert [row[0] for row in rows[1:]] == ["1", "0"]
+    p = datasets.gaussian(n=3, m=60, seed=0, noise=0.1)
+    estimate = quadsense.estimate_sigma(p.U, p.b)
+    assert number(facts(card(estimate))["sigma"]) == pytest.approx(estimate.sigma, rel=1e-5)
+
+
+def test_no_string_becomes_a_tag():
+    result = solved("max_iter")
+    verdict = dataclasses.replace(
+        result.verdict, reason=quadsense.vocabulary.Reason("said", {"text": HOSTILE})
+    )
+    plan = {**result.plan, "method": HOSTILE}
+    page = Page(dataclasses.replace(result, verdict=verdict, plan=plan)._repr_html_())
+    assert_harmless(page)
+    assert any("<script>alert(1)</script>" in each["text"] for each in page.all("dd"))
+    page.source.encode("utf-8")
+
+
+def test_elements_escape_once():
+    inner = element("b", "a < b & c", title='"x"')
+    assert inner == '<b title="&quot;x&quot;">a &lt; b &amp; c</b>'
+    assert element("p", inner, None, "<") == f"<p>{inner}&lt;</p>"
+    assert isinstance(inner, Markup)
+    assert escape("a\x00b\ud800") == "a\ufffdb\ufffd"
+    assert element("line", x1=1.0 / 3.0, class_="a", hidden=True, title=None) == (
+        '<line x1="0.33" class="a" hidden/>'
+    )
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0, -2.5, 1e-7, -3.25e12, 123456.0, 1e300, 0.0001234])
+def test_numbers_read_back(value):
+    assert number(shown(value, 6)) == pytest.approx(value, rel=1e-5)
+    assert short(-0.001) == "0"
+
+
+def pixels(address):
+    import base64
+
+    head, _, body = address.partition(",")
+    assert head == "data:image/png;base64"
+    return np.rint(255 * imread(io.BytesIO(base64.b64decode(body)))).astype(int)
+
+
+def test_pictures_of_matrices_have_the_signs_and_sizes_of_the_entries(rng):
+    values = rng.uniform(-1.0, 1.0, (13, 7))
+    values[3, 2] = 0.0
+    image = pixels(signed_image(values, 1.0))
+    assert image.shape == (13, 7, 4)
+    assert image[3, 2, 3] == 0
+    hue = np.where(values[..., None] > 0, POSITIVE, NEGATIVE)
+    seen = image[..., 3] > 0
+    np.testing.assert_array_equal(image[seen][:, :3], hue[seen])
+    # An opacity of the root of the size, in 127 shades.
+    np.testing.assert_allclose(image[..., 3], 255 * np.sqrt(np.abs(values)), atol=255 / 127)
+    assert not pixels(signed_image(np.zeros((2, 2)), 0.0))[..., 3].any()
+    np.testing.assert_allclose(pixels(share_image(np.abs(values)))[..., 3], 255 * np.abs(values),
+                               atol=255 / 127)  # fmt: skip

@@ -1,0 +1,503 @@
+"""The report: verdict first, every number true, nothing fetched, small, and written whole."""
+
+import dataclasses
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cases import CASES, solved
+from click.testing import CliRunner
+from pages import Page, assert_harmless, number
+
+import quadsense
+from quadsense import Measurements, datasets
+from quadsense.cli import cli
+from quadsense.record import environment, request_of
+from quadsense.report import words
+from quadsense.report.requests import FLAGS, command_line, python_line, request_in
+from quadsense.report.scales import Scale, even_scale, log_scale
+from quadsense.vocabulary import Reason, Status
+
+LIMIT = 300_000
+HOSTILE = "</style><script>alert(1)</script>\"'&<img src=x onerror=y>\x00\ud800"
+
+
+def opened(result, data=None, **options):
+    """The report of a result, taken apart."""
+    with np.errstate(all="raise"):
+        text = result.report(data, **options).html()
+    assert len(text.encode()) < LIMIT
+    page = Page(text)
+    assert_harmless(page)
+    return page
+
+
+def test_the_cases_have_every_status():
+    assert {solved(name).status for name in CASES} == set(Status)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_result_has_a_report(name):
+    result = solved(name)
+    page = opened(result)
+    assert page.source.startswith("<!DOCTYPE html>")
+    tags = [each["tag"] for each in page.elements]
+    for tag in ("html", "head", "body", "main", "style", "h1", "footer"):
+        assert tags.count(tag) == 1
+    assert page.elements[0]["@lang"] == "en"
+    body = page.source.partition("<main>")[2]
+    assert body.startswith("<header")  # the verdict goes first
+    verdict = page.all("header")[0]["text"]
+    assert str(result.status).replace("_", " ") in verdict
+    for part in result.message.split("; "):
+        assert part[1:] in verdict
+    headings = [each["text"] for each in page.all("h2")]
+    for heading in ("Pictures", "The certificate", "What is unseen", "Plan and reasons"):
+        assert heading in headings
+    assert headings[-1] == "Ask the same again"
+    for reason in result.plan["reasons"]:
+        assert reason in [each["text"] for each in page.all("li")]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_pictures_and_tables_speak_to_those_who_do_not_see_them(name):
+    page = opened(solved(name))
+    pictures = page.pictures()
+    assert len(pictures) >= 2
+    for picture in pictures:
+        assert picture.get("role") == "img"
+        assert picture.find("title").text
+        assert picture.find("desc").text
+        left, top, width, height = (float(x) for x in picture.get("viewBox").split())
+        for text in picture.iter("text"):
+            x = text.get("x")
+            assert x is None or left <= float(x) <= left + width
+        for dots in picture.iter("path"):
+            for a, b in re.findall(r"M(-?[\d.]+) (-?[\d.]+)", dots.get("d")):
+                assert left <= float(a) <= left + width
+                assert top <= float(b) <= top + height
+        assert "nan" not in "".join(each.get("d") or "" for each in picture.iter()).lower()
+    tables = page.all("table")
+    assert len(page.all("caption")) == len(tables)
+    for header in page.all("th"):
+        assert header["@scope"] in ("col", "row")
+
+
+def rows_of(page):
+    """The table of rows worth a look, as dicts."""
+    header, *rows = next(t for t in page.tables() if t[0][0] == "Row")
+    return [dict(zip(header, row, strict=True)) for row in rows]
+
+
+def test_rows_that_contradict_each_other_are_named_with_their_numbers():
+    result = solved("infeasible")
+    data = result.certificate.data
+    rows = rows_of(opened(result))
+    blamed = [int(row["Row"]) for row in rows if "contradicts" in row["Why"]]
+    assert blamed == result.suspects.tolist()
+    U, b = data.rows(), np.asarray(data.b)
+    A = np.asarray(result.matrix)
+    for row in rows:
+        i = int(row["Row"])
+        reads = float(U[i] @ A @ U[i])
+        assert number(row["Reading"]) == pytest.approx(b[i], rel=1e-5)
+        assert number(row["A reads"]) == pytest.approx(reads, rel=1e-5)
+        assert number(row["Residual"]) == pytest.approx(reads - b[i], rel=1e-3)
+        assert number(row["× tolerance"]) == pytest.approx(abs(reads - b[i]) / 0.05, rel=1e-3)
+        assert row["Tolerance"] == "± 0.05"
+    share = sum(float(row["Share of the proof"].rstrip("%")) for row in rows)
+    assert 50.0 <= share <= 100.1
+
+
+def test_the_worst_rows_come_with_a_fit_too():
+    result = solved("rtol")
+    rows = rows_of(opened(result))
+    ratios = np.abs(result.residuals) / result.certificate.tolerance
+    assert [int(row["Row"]) for row in rows] == np.argsort(-ratios)[:5].tolist()
+    assert rows[0]["Why"] == "worst"
+
+
+def test_rows_set_aside_are_named():
+    result = solved("violations")
+    aside = [int(row["Row"]) for row in rows_of(opened(result)) if "set aside" in row["Why"]]
+    assert aside == result.set_aside.tolist() == [3]
+
+
+@pytest.mark.parametrize("name", ["complex psd", "sparse", "sums", "intervals", "equalities"])
+def test_what_a_reads_is_recomputed_for_every_kind_of_rows(name):
+    result = solved(name)
+    data = result.certificate.data.plain
+    U, A = data.rows(), np.asarray(result.matrix)
+    reads = np.einsum("ij,jk,ik->i", U.conj(), A, U).real
+    if data.mix is not None:
+        reads = data.mix @ reads
+    for row in rows_of(opened(result)):
+        assert number(row["A reads"]) == pytest.approx(reads[int(row["Row"])], rel=1e-4, abs=1e-9)
+
+
+def test_the_contradiction_is_one():
+    result = solved("infeasible")
+    data = result.certificate.data
+    y, b = result.certificate.dual, np.asarray(data.b)
+    U = data.rows()
+    y = y / np.abs(y).max()
+    assert np.abs(np.einsum("i,ij,ik->jk", y, U, U)).max() < 1e-9
+    low, high = words._span(result, data)
+    assert low == pytest.approx(y @ b - 0.05 * np.abs(y).sum())
+    assert high == pytest.approx(y @ b + 0.05 * np.abs(y).sum())
+    assert low > 0.0 or high < 0.0
+    low, high = words._span(solved("infeasible psd"), solved("infeasible psd").certificate.data)
+    assert high < 0.0
+
+
+def test_a_constraint_is_shown_with_what_a_has():
+    result = solved("constrained")
+    table = next(t for t in opened(result).tables() if t[0][0] == "Constraint")
+    A = np.asarray(result.matrix)
+    truth = [np.trace(np.diag(np.arange(6.0)) @ A), A[0, 0] - A[1, 1]]
+    for row, value in zip(table[1:], truth, strict=True):
+        assert number(row[2]) == pytest.approx(value, rel=1e-5)
+        assert row[3] == "held"
+    trace = next(t for t in opened(solved("complex psd")).tables() if t[0][0] == "Constraint")
+    assert trace[1][0] == "trace"
+
+
+def test_unseen_directions_are_told():
+    page = opened(solved("met"))
+    said = next(each for each in page.all("section") if each["@aria-label"] == "What is unseen")
+    assert "18 of 78 directions" in said["text"]
+    assert "determine A" in " ".join(opened(solved("no tolerance")).words)
+
+
+def test_intervals_are_drawn_when_given():
+    result = solved("complex psd")
+    found = result.interval(["trace", (0, 1)])
+    plain, more = opened(result), opened(result, intervals=found)
+    assert len(more.pictures()) == len(plain.pictures()) + 1
+    picture = more.pictures()[-1]
+    labels = [text.text for text in picture.iter("text")]
+    assert "trace" in labels
+    assert "Re A[0, 1]" in labels
+    bars = [each for each in picture.iter("rect") if "range" in each.get("class")]
+    assert len(bars) == 2
+    assert "mine" in [t.text for t in opened(result, intervals={"mine": found[0]})
+                      .pictures()[-1].iter("text")]  # fmt: skip
+
+
+def test_residuals_are_drawn_where_they_are():
+    result = solved("infeasible")
+    picture = next(p for p in opened(result).pictures() if "Residuals" in p.find("title").text)
+    ratios = result.residuals / 0.05
+    places = {}
+    for each in picture.iter("path"):
+        kind = each.get("class").split()[-1]
+        found = re.findall(r"M(-?[\d.]+) (-?[\d.]+)", each.get("d"))
+        places[kind] = np.array(found, dtype=float)
+    over = np.abs(ratios) > 1.0
+    assert len(places["bad"]) == over.sum()
+    assert len(places["main"]) == (~over).sum()
+    x, y = places["main"].T
+    rows, heights = np.flatnonzero(~over), ratios[~over]
+    for place, value in ((x, rows), (y, heights)):  # one line through all, to what is rounded
+        fit = np.polyfit(value, place, 1)
+        assert np.abs(np.polyval(fit, value) - place).max() < 0.1
+
+
+@pytest.mark.parametrize("scale", [
+    even_scale([-3.0, 17.0], 0.0, 100.0), even_scale([5.0], 0.0, 1.0), even_scale([], 0.0, 1.0),
+    log_scale([1e-9, 3.0], 100.0, 0.0), log_scale([2.0, 3.0], 0.0, 10.0), log_scale([], 0.0, 1.0),
+    Scale("bent", -5000.0, 5000.0, 0.0, 10.0), even_scale([1e-300, 1e300], 0.0, 1.0),
+    even_scale([1e8, 1e8 + 1e-6], 0.0, 1.0),
+])  # fmt: skip
+def test_ticks_are_on_the_axis_few_and_read_back(scale):
+    ticks = scale.ticks(6)
+    assert 1 <= len(ticks) <= 13
+    raised = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
+    for value, label in ticks:
+        assert scale.low <= value <= scale.high
+        assert min(scale.begin, scale.end) <= scale.at(value) <= max(scale.begin, scale.end)
+        text = label.replace("−", "-").replace(",", "")
+        part, _, power = text.partition("10" if any(c in label for c in "⁻⁰¹²³⁴⁵⁶⁷⁸⁹") else "~")
+        if power:
+            read = float((part.rstrip("·") or "1").replace("-", "") or 1) * 10.0 ** int(
+                power.translate(raised)
+            )
+            read = -read if text.startswith("-") else read
+        else:
+            read = float(text)
+        assert read == pytest.approx(value, rel=2e-2, abs=1e-12 * abs(scale.high))
+    assert len({label for _, label in ticks}) == len(ticks)
+    assert scale.at(scale.low) == pytest.approx(scale.begin)
+    assert scale.at(scale.high) == pytest.approx(scale.end)
+
+
+# --- data, files, strangers ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name != "spectral"])
+def test_a_result_from_a_file_is_reported_with_and_without_its_data(name, tmp_path):
+    result = solved(name)
+    result.save(tmp_path / "r.npz")
+    loaded = quadsense.load_result(tmp_path / "r.npz")
+    alone = loaded.report()
+    assert alone.checked is None
+    opened(loaded)
+    data = result.certificate.data.plain
+    given = Measurements(
+        data.rows(),
+        data.readings,
+        bounds=(data.lo, data.hi) if data.from_bounds else None,
+        mix=data.mix,
+    )
+    report = loaded.report(given)
+    checked = report.checked
+    assert (checked is None) == (result.certificate.kind == "none")
+    assert checked is None or checked.true
+    page = Page(report.html())
+    assert_harmless(page)
+    found = [t for t in page.tables() if t[0][0] == "Statement"]
+    assert len(found) == (checked is not None)
+
+
+def test_false_claims_are_called_so():
+    p = datasets.gaussian(n=12, m=60, seed=0)
+    other = Measurements(p.U, p.b + 1.0)
+    report = solved("met").report(other)
+    assert not report.checked.true
+    page = Page(report.html())
+    assert "Not confirmed" in page.all("header")[0]["text"]
+    assert "bad" in page.all("header")[0]["@class"].split()
+    assert solved("met").report(other, check=False).checked is None
+
+
+def test_data_of_another_size_or_kind_are_refused():
+    with pytest.raises(ValueError, match="60 measurements of a matrix of order 12"):
+        solved("met").report(Measurements(np.eye(3), np.ones(3)))
+    with pytest.raises(ValueError, match="must be the quadsense"):
+        solved("met").report(np.eye(3))
+    with pytest.raises(ValueError, match="intervals must be"):
+        solved("met").report(intervals=[(0, 1)])
+
+
+def test_an_oracle_is_data_too():
+    oracle = quadsense.SpectralOracle(np.diag([1.0, 2.0, 4.0]))
+    assert solved("spectral").report(oracle).checked.true
+
+
+def test_no_string_becomes_a_tag():
+    result = solved("max_iter")
+    verdict = dataclasses.replace(result.verdict, reason=Reason("said", {"text": HOSTILE}))
+    plan = {
+        **result.plan, "method": HOSTILE, "methods": [HOSTILE], "reasons": [HOSTILE],
+        "request": {"start": HOSTILE, HOSTILE: HOSTILE, "arrays": [HOSTILE]},
+        "environment": {"quadsense": HOSTILE, "system": HOSTILE},
+    }  # fmt: skip
+    claim = dataclasses.replace(result.certificate, condition=HOSTILE)
+    hostile = dataclasses.replace(
+        result, verdict=verdict, plan=plan, certificate=claim, timings={HOSTILE: 1.0}
+    )
+    interval = solved("complex psd").interval("trace")
+    report = hostile.report(title=HOSTILE, names=(HOSTILE, HOSTILE), intervals={HOSTILE: interval})
+    page = Page(report.html())
+    assert_harmless(page)
+    assert len(page.all("style")) == 1
+    assert "<script>alert(1)</script>" in page.all("header")[0]["text"]
+    frame = Page(report._repr_html_())
+    assert [each["tag"] for each in frame.elements] == ["iframe"]
+    assert frame.elements[0]["@srcdoc"] == report.html()
+    assert frame.elements[0]["@sandbox"] == ""
+
+
+def test_nobody_is_named():
+    text = solved("met").report().html()
+    import getpass
+    import socket
+
+    found = {os.path.expanduser("~"), socket.gethostname(), os.getcwd()} | {getpass.getuser()}
+    for name in found:
+        if len(name) > 3:
+            assert name not in text.replace("-", " ").split()
+    assert set(environment()) == {"quadsense", "python", "numpy", "scipy", "system"}
+
+
+@pytest.mark.parametrize("complex_", [False, True])
+def test_the_largest_reports_are_small(complex_):
+    rng = np.random.default_rng(0)
+    p = datasets.gaussian(n=200, m=1500, seed=0, noise=1.0, complex=complex_)
+    # As bad as it gets: no entry repeats another, and every row is a point of its own.
+    result = quadsense.solve(p.U, p.b, delta=1e-3, method="gd", max_iter=1, prefer="any")
+    A = rng.standard_normal((200, 200)) + (1j * rng.standard_normal((200, 200)) if complex_ else 0)
+    result = dataclasses.replace(result, matrix=quadsense.SensedMatrix.from_dense(A + A.conj().T))
+    opened(result)
+    many = datasets.gaussian(n=200, m=5000, seed=0, rank=4, noise=0.1)
+    soft = quadsense.solve(many.U, many.b, delta=0.05, rank=4, max_iter=3)
+    page = opened(soft)
+    assert soft.violations.size > 0
+    assert "the darker, the more" in page.source
+
+
+def test_it_needs_neither_matplotlib_nor_numba():
+    program = """
+import sys, numpy as np, quadsense
+result = quadsense.solve(np.eye(3) + 0.1, [1, 2, 3], delta=0.1)
+result.report().html(), result._repr_html_(), result.matrix._repr_html_()
+print(*[name for name in ("matplotlib", "numba", "click") if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.strip() == "", done.stderr
+
+
+# --- writing ---------------------------------------------------------------------------------
+
+
+def test_it_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
+    report, path = solved("met").report(), tmp_path / "r.html"
+    report.write_html(path)
+    assert path.read_text("utf-8") == report.html()
+    path.write_text("before")
+
+    def fail(*_):
+        raise OSError("no room")
+
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(OSError, match="no room"):
+        report.write_html(path)
+    assert path.read_text() == "before"
+    assert os.listdir(tmp_path) == ["r.html"]
+    with pytest.raises(ValueError, match=r"must end in \.html"):
+        report.write_html(tmp_path / "r.pdf")
+
+
+def test_it_opens_in_the_browser(monkeypatch):
+    shown = []
+    monkeypatch.setattr("webbrowser.open", shown.append)
+    path = solved("met").report().open()
+    assert shown == [path.as_uri()]
+    assert path.read_text("utf-8").startswith("<!DOCTYPE html>")
+    path.unlink()
+
+
+# --- asking again ----------------------------------------------------------------------------
+
+ASKED = [
+    {"delta": 0.5},
+    {"delta": 0.5, "psd": True, "trace": (3.0, 4.0)},
+    {"delta": 0.5, "rtol": 0.1, "prefer": "center", "psd": True},
+    {},
+    {"ridge": 0.5},
+    {"rank": 2, "rng": 3},
+    {"delta": 0.9, "rank": (2, 1)},
+    {"delta": 0.05, "slack": "max"},
+    {"delta": 0.6, "method": "gd", "schedule": "paper", "max_iter": 7},
+    {"delta": 0.6, "method": "sgd", "batch_size": 4, "rng": 5},
+    {"delta": 0.5, "prefer": "any", "start": "zero"},
+    {"delta": 0.5, "prefer": "nearest", "prior": -0.25},
+    {"ridge": 0.1, "prior": 2.0, "weights": 3.0},
+    {"delta": np.float64(0.5), "allow_violations": np.int64(1), "gap": 0.1},
+]
+
+
+@pytest.mark.parametrize("asked", ASKED, ids=str)
+def test_the_line_of_python_and_the_command_ask_the_same_again(asked, tmp_path, monkeypatch):
+    p = datasets.gaussian(n=6, m=60, seed=0, noise=0.1)
+    result = quadsense.solve(p.U, p.b, **asked)
+    request = request_in(result)
+    names = {"quadsense": quadsense, "U": p.U, "b": p.b}
+    exec(python_line(request), names)
+    np.testing.assert_array_equal(names["result"].A, result.A)
+    monkeypatch.chdir(tmp_path)
+    Measurements(p.U, p.b).save("data.npz")
+    line = command_line(request, "data.npz", "again.npz").split()
+    assert line[0] == "quadsense"
+    CliRunner().invoke(cli, line[1:], standalone_mode=False)
+    again = quadsense.load_result("again.npz")
+    assert again.status is result.status
+    np.testing.assert_allclose(again.A, result.A, atol=1e-12)
+
+
+def test_arrays_are_named_and_what_only_python_can_say_is_left_to_it():
+    p = datasets.gaussian(n=4, m=9, seed=0)
+    lo, hi = p.b - 1.0, p.b + 1.0
+    data = Measurements(p.U, p.b, bounds=(lo, hi), weights=np.ones(9))
+    request = request_of(data, {"constraints": [(np.eye(4), 0.0, 9.0)], "prior": np.eye(4)})
+    assert request == {"arrays": ["b", "bounds", "weights", "constraints", "prior"]}
+    assert python_line(request) == (
+        "result = quadsense.solve(U, b, bounds=(lo, hi), weights=weights, constraints=constraints, "
+        "prior=prior)"
+    )
+    assert command_line(request, "d.npz", "r.npz") is None
+    request = request_of(data, {"psd": True})
+    assert command_line(request, "my d.npz", "r.npz") == (
+        "quadsense solve 'my d.npz' --psd -o r.npz"
+    )
+
+
+def test_options_of_the_command_are_there():
+    known = {flag for option in cli.commands["solve"].params for flag in option.opts}
+    assert set(FLAGS.values()) <= known
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name != "spectral"])
+def test_what_was_asked_is_known_without_the_record_too(name):
+    result = solved(name)
+    kept = {key: value for key, value in result.plan.items() if key != "request"}
+    request = request_in(dataclasses.replace(result, plan=kept))
+    full = request_in(result)
+    for key in ("psd", "rank", "slack", "allow_violations"):
+        assert request.get(key) == full.get(key)
+    python_line(request)
+
+
+# --- the command -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    p = datasets.gaussian(n=4, m=30, seed=0, noise=0.01)
+    Measurements(p.U, p.b).save("data.npz")
+    quadsense.solve(p.U, p.b, delta=0.1).save("result.npz")
+    return p
+
+
+def invoked(*words):
+    return CliRunner().invoke(cli, ["report", *words], standalone_mode=False)
+
+
+def test_the_command_writes_the_report(files):
+    done = invoked("data.npz", "result.npz", "-o", "out.html", "--interval", "trace",
+                   "--interval", "0,1", "--title", "<mine>")  # fmt: skip
+    assert done.return_value == 0
+    page = Page(Path("out.html").read_text("utf-8"))
+    assert_harmless(page)
+    assert page.all("title")[0]["text"] == "<mine>"
+    assert "quadsense verify data.npz result.npz" in page.source
+    assert any("Certified intervals" in p.find("title").text for p in page.pictures())
+
+
+def test_the_command_says_when_the_data_do_not_bear_the_result_out(files):
+    Measurements(files.U, files.b + 1.0).save("other.npz")
+    done = invoked("other.npz", "result.npz", "-o", "out.html", "--quiet")
+    assert done.return_value == 3
+    assert "Not confirmed" in Path("out.html").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("data.npz", "result.npz", "-o", "out.txt"),
+        ("data.npz", "result.npz", "-o", "nowhere/out.html"),
+        ("data.npz", "data.npz", "-o", "out.html"),
+        ("missing.npz", "result.npz", "-o", "out.html"),
+        ("data.npz", "result.npz", "-o", "out.html", "--interval", "all"),
+        ("data.npz", "result.npz", "-o", "out.html", "--bounds", "0", "x"),
+        ("data.npz", "result.npz", "-o", "out.html", "--interval", "9,0"),
+    ],
+)
+def test_the_command_refuses_what_cannot_be(files, words):
+    assert isinstance(invoked(*words).exception, ValueError)
+    assert not os.path.exists("out.html")
