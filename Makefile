@@ -92,6 +92,7 @@ bench: $(VENV)/.installed-bench  ## Peers against ours, as ratios (an hour)
 	$(BIN)/python benchmarks/plans.py
 	$(BIN)/python benchmarks/answers.py
 	$(BIN)/python benchmarks/tasks.py
+	$(BIN)/python benchmarks/estimators.py
 
 bench-quick: $(VENV)/.installed-bench  ## The same on small problems (minutes)
 	$(BIN)/python benchmarks/peers.py --quick

@@ -184,6 +184,8 @@ def test_counts_are_probabilities_within_their_intervals(run, printed):
     lo, hi = quadsense.bounds_from_counts(counts, 1000)
     values = readings(U, np.load("A.npy"))
     assert np.all((values >= lo) & (values <= hi))
+    expected = quadsense.solve(U, counts / 1000, bounds=(lo, hi), psd=True, trace=1)
+    assert fields["objective"] == pytest.approx(expected.objective, rel=1e-6)
     assert run("verify", "d.csv", "r.npz", "--shots", 1000)[0] == 0
     code, _, err = run("solve", "d.csv", "--shots", 3)
     assert code == 2 and "quadsense: " in err
@@ -288,6 +290,15 @@ def test_what_is_printed_is_what_the_schema_says(printed, words, code):
 
 def _again(words):
     return words if words[:1] == ["--bounds"] else []
+
+
+def test_what_json_lacks_is_null_or_text():
+    from quadsense.cli.shared import strict
+
+    given = {"a": (np.nan, [np.inf]), "b": np.array([-np.inf, 1.0]), 3: np.float64(2), "n": None}
+    expected = {"a": [None, ["inf"]], "b": ["-inf", 1.0], "3": 2.0, "n": None}
+    assert strict(given) == expected
+    assert json.loads(json.dumps(strict(given), allow_nan=False)) == expected
 
 
 def test_infeasible_and_false_claims_are_printed_too(printed):

@@ -97,7 +97,9 @@ def test_every_public_name_is_listed():
     for name in quadsense.__all__:
         if name != "__version__" and not inspect.ismodule(getattr(quadsense, name)):
             assert ("quadsense", name) in names, name
-    homes = {"datasets": "datasets", "theory": "core.theory", "plot": "plot", "report": "report"}
+    homes = {"theory": "core.theory"} | {
+        name: name for name in ("datasets", "plot", "report", "sklearn")
+    }
     for part, home in homes.items():
         module = importlib.import_module(f"quadsense.{home}")
         for name, value in vars(module).items():

@@ -161,6 +161,8 @@ def test_sparse_arrays_that_cannot_be_are_refused(tmp_path):
         {"indices": np.array([0, -1, 0])},
         {"indptr": np.array([0, 3, 2, 3])},
         {"indptr": np.array([0, 1, 2, 900])},
+        {"indptr": np.array([0, 3, 3, 0])},
+        {"indptr": np.array([1, 1, 2, 3])},
         {"data": np.ones(2)},
         {"data": np.array([b"a", b"b", b"c"])},
     ):

@@ -117,7 +117,8 @@ def test_sums_over_rows_come_back(tmp_path, suffix, sparse):
     rng = np.random.default_rng(0)
     W = rng.standard_normal((3, 7))
     mix = sp.csr_array(W * (np.abs(W) > 0.5)) if sparse else W
-    data = quadsense.Measurements(probes("complex"), rng.random(3), delta=0.1, mix=mix)
+    U = probes("sparse complex" if sparse else "complex")
+    data = quadsense.Measurements(U, rng.random(3), delta=0.1, mix=mix)
     data.save(tmp_path / f"d.{suffix}")
     found = quadsense.Measurements.open(tmp_path / f"d.{suffix}")
     np.testing.assert_array_equal(dense(found.mix), dense(mix))

@@ -10,6 +10,7 @@ import pytest
 import scipy.sparse as sp
 from questions import ROWS, cost, made
 
+import quadsense
 from quadsense import Measurements, SensedMatrix
 from quadsense.arrays import to_numpy
 from quadsense.core.question import Question
@@ -186,3 +187,26 @@ def test_bounds_hold_and_are_tight_with_sums_of_rows_constraints_and_any_kind_of
         assert found.condition == "", seed
         assert found.value <= value.value + value.error
         assert found.value >= value.value - 1e-5 * (1.0 + abs(value.value)), (seed, solved.status)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"ridge": 0.1},
+        {"delta": 0.05, "slack": "max"},
+        {"delta": 0.05, "slack": "squares"},
+        {"delta": 0.2, "prefer": "least_squares"},
+        {"delta": 0.5, "prefer": "least_squares", "allow_violations": 2},
+    ],
+    ids=str,
+)
+def test_one_weight_for_all_is_that_weight_for_each(asked, tmp_path):
+    p = quadsense.datasets.gaussian(n=4, m=30, seed=0, noise=0.05)
+    b = np.where(np.arange(30) == 3, 9.0, p.b) if "allow_violations" in asked else p.b
+    one, each = (
+        quadsense.solve(p.U, b, weights=weights, **asked) for weights in (3.0, np.full(30, 3.0))
+    )
+    np.testing.assert_array_equal(one.A, each.A)
+    assert one.objective == each.objective
+    one.save(tmp_path / "one.npz")
+    assert quadsense.load_result(tmp_path / "one.npz").verify(p.U, b)

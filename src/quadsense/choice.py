@@ -117,7 +117,9 @@ def decide(
     method : str
         "auto", or the user's word.
     """
-    weights = None if data.weights is None else to_numpy(data.weights)
+    weights = None
+    if data.weights is not None:  # one for all is one for each
+        weights = np.broadcast_to(to_numpy(data.weights), (data.measured,)).astype(np.float64)
     plain = Preference("any", shape.psd, shape.target, weights=weights)
     if wish.slack is not None:
         return (replace(plain, name=f"slack_{wish.slack}"),), ("slack was asked for",)

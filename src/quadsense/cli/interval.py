@@ -60,7 +60,7 @@ def interval(
     try:
         found = quadsense.interval(
             data,
-            C=[_asked(each, source) for each in asked],
+            C=[to_functional(each, source) for each in asked],
             psd=psd,
             rank=to_rank(rank),
             trace=to_trace(trace),
@@ -86,7 +86,7 @@ def interval(
     return 0
 
 
-def _asked(text: str, source: files.Source) -> Any:
+def to_functional(text: str, source: files.Source) -> Any:
     """What one WHAT stands for, as `quadsense.interval` takes it."""
     if text == "trace":
         return "trace"

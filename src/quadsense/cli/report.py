@@ -11,6 +11,7 @@ import click
 import quadsense
 from quadsense import files
 from quadsense.cli import question
+from quadsense.cli.interval import to_functional
 from quadsense.cli.shared import NOT_MET
 
 
@@ -25,8 +26,8 @@ from quadsense.cli.shared import NOT_MET
     "--interval",
     "intervals",
     multiple=True,
-    metavar="trace|I,J",
-    help="Find the certified range of the trace or of A[I, J] too; may be given again.",
+    metavar=f"trace|I,J|{question.REFERENCE}",
+    help="Find the certified range of this too, as 'interval' does; may be given again.",
 )
 @click.option("--no-check", is_flag=True, help="Do not check the result against FILE.")
 @question.options(question.NAMING, question.TOLERANCE)
@@ -47,6 +48,8 @@ def report(
 
     Verdict, certificate, pictures, suspects, plan, and how to ask the same again; nothing in it
     needs the network. All that the result states is checked against FILE: exit 3 if it is false.
+    Data that solve was told how to read (--U, --b, --shots, --bounds) are read with the same
+    options here.
 
     \b
     Examples:
@@ -54,9 +57,10 @@ def report(
       quadsense report data.npz result.npz -o report.html --interval trace --interval 0,1
     """
     files.check_writable(output, ".html")
-    asked = [_asked(text) for text in intervals]
-    found = quadsense.load_result(result)
-    data = question.open_data(files.look_at(file), **given)
+    found, source = quadsense.load_result(result), files.look_at(file)
+    data = question.open_data(source, **given)
+    question.say_notes(source, data)
+    asked = [to_functional(text, source) for text in intervals]
     page = found.report(
         data,
         intervals=found.interval(asked, data=data) if asked else None,
@@ -73,14 +77,3 @@ def report(
     if show:
         webbrowser.open(Path(output).resolve().as_uri())
     return NOT_MET if false else 0
-
-
-def _asked(text: str) -> Any:
-    """What ``--interval`` says, as `Result.interval` takes it."""
-    if text == "trace":
-        return text
-    try:
-        i, j = (int(part) for part in text.split(","))
-    except ValueError:
-        raise ValueError(f"--interval must be trace, or I,J as in 0,1, got {text!r}") from None
-    return (i, j)

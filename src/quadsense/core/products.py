@@ -34,7 +34,7 @@ _BLOCK_BYTES = 1 << 20
 _RANK_UPDATE = {"f": blas.ssyrk, "d": blas.dsyrk, "F": blas.cherk, "D": blas.zherk}
 
 # Below so many multiplications a plain product is the quicker, though it takes twice as many.
-_PLAIN_FLOPS = {"f": 1_000_000, "c": 300_000}
+_PLAIN_FLOPS = {"f": 2_000_000, "c": 300_000}
 
 
 def unknowns(U: Inexact) -> int:

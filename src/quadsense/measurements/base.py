@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
 from scipy.linalg.lapack import dpotrf, dpstrf, spotrf
 
 from quadsense import files
@@ -507,7 +508,7 @@ class Measurements:
                 "be written to a file"
             )
         given = self._rows.kind.given
-        arrays: dict[str, Any] = {"U": given if self._rows.is_sparse else to_numpy(given)}
+        arrays: dict[str, Any] = {"U": given if sp.issparse(given) else to_numpy(given)}
         if self._readings is not None:
             arrays["b"] = to_numpy(self._readings)
             if self._delta is not None:

@@ -21,7 +21,9 @@ FLAGS = {
     "rank": "--rank",
     "trace": "--trace",
     "prefer": "--prefer",
+    "prior": "--prior",
     "ridge": "--ridge",
+    "weights": "--weights",
     "slack": "--slack",
     "allow_violations": "--allow-violations",
     "method": "--method",
@@ -31,9 +33,6 @@ FLAGS = {
     "time_limit": "--time-limit",
 }
 """Options of the command by the argument of `solve`; those of methods have their own names."""
-
-PYTHON_ONLY = frozenset({"prior", "constraints"})
-"""Arguments that the command does not have, whatever they are."""
 
 
 def request_in(result: Result) -> dict[str, Any]:
@@ -87,11 +86,11 @@ def python_line(request: dict[str, Any]) -> str:
 def command_line(request: dict[str, Any], data: str, output: str) -> str | None:
     """The command that asks the same of a file; None where only Python can."""
     beyond = set(request["arrays"]) - IN_THE_FILE
-    if "accuracy" in request or beyond or PYTHON_ONLY & request.keys():
+    if "accuracy" in request or beyond:
         return None
     words = ["quadsense", "solve", data]
     for name, value in request.items():
-        if name in ("arrays", "weights"):
+        if name == "arrays":
             continue
         flag = FLAGS.get(name, f"--{name.replace('_', '-')}")
         if value is True:

@@ -3,8 +3,8 @@
 Without a cone ``x' A x + w' x + c`` is the quadratic form of ``(x, k)`` in a matrix of order n + 1,
 whose norm costs w with ``lp = 1/(2 k^2)``; c beside it has a diagonal entry of its own, read ``T``
 times. Where A is to be positive semidefinite, w and c must not be: each is the difference of two
-further diagonal entries, positive both. With T large the ridge costs c next to nothing: its
-penalty is `FREE` times what that of A makes of it.
+further diagonal entries, positive both. The ridge then costs c a little, about where it was last:
+asked again from there (a proximal point), until that is nothing.
 """
 
 from __future__ import annotations
@@ -18,14 +18,22 @@ from quadsense.result import Result
 from quadsense.sklearn.model import Coefficients, Matrix, Rows, Vector
 from quadsense.sklearn.runs import Solve, plainly
 
-FREE = 1e-8
-"""What a square of c costs, where readings of 1 would cost 1 through A."""
+FREE = 1e-2
+"""What a square of c costs, where readings of 1 would cost 1 through A: with less, the kernel
+loses digits."""
+
+AGAIN = 6
+"""Times that it is asked at most: seen 2 to 3."""
 
 BOUNDED = 1e-9
 """Ridge, in units of the data, that keeps differences of positive entries from running away."""
 
 INSIDE = 1e-9
 """Share of a tolerance left for the rounding of taking the three apart."""
+
+
+ENDLESS = 1e4
+"""Tolerance, in units of the largest value, that is none."""
 
 
 class Together:
@@ -37,17 +45,18 @@ class Together:
     alpha : float
     psd : bool
         Whether A is to be positive semidefinite.
+    centre : float
+        What the penalty of c is about.
     """
 
-    def __init__(self, rows: Rows, alpha: float, psd: bool) -> None:
-        self.rows, self.psd = rows, psd
+    def __init__(self, rows: Rows, alpha: float, psd: bool, centre: float = 0.0) -> None:
+        self.rows, self.psd, self.centre = rows, psd, centre if rows.intercept else 0.0
         m, n = rows.m, rows.n
         square = max(rows.mean_square, 1e-8)
         size = alpha / (rows.total * square * square)
         self.T = square * np.sqrt(max(1.0, size) / FREE)
-        self.alpha = alpha if not psd else max(alpha, BOUNDED * rows.total * square * square)
+        self.alpha = max(alpha, BOUNDED * rows.total * square * square)
         self.border = np.sqrt(0.5 / rows.lp)
-        self.centre = float(rows.s @ rows.y) / rows.total if rows.intercept else 0.0
         U, self.mix = self._doubled() if psd else self._bordered()
         self.U = U
         assert U.shape[1] >= n and self.mix.shape[0] == m
@@ -114,8 +123,9 @@ def within(
     *,
     psd: bool = False,
     prefer: str = "least_squares",
+    centre: float | None = None,
+    tol: float = 1e-6,
     run: Solve = plainly,
-    **options: Any,
 ) -> tuple[Coefficients, Result]:
     """The fit within tolerances (or of the smallest worst error), w and c free.
 
@@ -128,30 +138,60 @@ def within(
     psd : bool
     prefer : str
         Of `solve`.
+    centre : float, optional
+        About what c will be; by default the mean of y.
+    tol : float
+        How far the objective may be from its least value, as a part of it.
     run : callable
         See `runs`.
-    **options
-        Of `solve`.
     """
-    model = Together(rows, alpha, psd)
+    centre = float(rows.s @ rows.y) / rows.total if centre is None else centre
+    for _ in range(AGAIN):
+        model = Together(rows, alpha, psd, centre)
+        result = _asked(model, delta, prefer, tol, run)
+        found = model.parted(np.asarray(result.A, np.float64))
+        penalty = model.alpha * ((found.c - model.centre) / model.T) ** 2
+        value = rows.objective(found, alpha)
+        if prefer == "nearest":
+            value = float(np.vdot(found.A, found.A)) + rows.lp * float(found.w @ found.w)
+            penalty /= model.alpha
+        done = not rows.intercept or prefer not in ("least_squares", "nearest")
+        if done or penalty <= 0.1 * tol * value or not result.success:
+            break
+        centre = found.c
+    return found, result
+
+
+def _asked(model: Together, delta: Vector | None, prefer: str, tol: float, run: Solve) -> Result:
+    """The answer about the larger matrix: by the interior-point kernel, else as `solve` would."""
+    rows = model.rows
     b = rows.y - model.centre
-    asked: dict[str, Any] = {"prefer": prefer}
+    asked: dict[str, Any] = {"prefer": prefer, "parted": model.parted}
     if prefer == "least_squares":
-        asked |= {"ridge": model.alpha, "weights": rows.s}
+        asked |= {"ridge": model.alpha, "weights": rows.s, "gap": 0.5 * tol}
     if prefer == "nearest":
-        asked["prior"] = 0.0
-    if psd:
+        asked |= {"prior": 0.0, "gap": 0.5 * tol}
+    if model.psd:
         asked["psd"] = True
     if model.U.shape[0] > rows.m:
         asked["mix"] = model.mix
     if delta is not None:
         asked |= tolerances(b, delta * (1.0 - INSIDE))
-    result = run(model.U, b, parted=model.parted, **asked, **options)
-    return model.parted(np.asarray(result.A, np.float64)), result
+    if prefer not in ("least_squares", "nearest"):
+        return run(model.U, b, **asked)
+    result = run(model.U, b, method="conic", **asked)
+    if result.success and result.optimal:
+        return result
+    other = run(model.U, b, **asked)
+    if result.success and not (other.success and other.optimal):
+        return result
+    return other
 
 
 def tolerances(b: Vector, delta: Vector) -> dict[str, Any]:
-    """`delta`, or where some are infinite `bounds`, for `solve`."""
-    if np.all(np.isfinite(delta)):
-        return {"delta": delta}
-    return {"bounds": (b - delta, b + delta)}
+    """`delta` for `solve`: infinite ones as such that bind nothing, so that their rows count."""
+    known = np.isfinite(delta)
+    if not known.all():
+        size = float(np.max(np.abs(b), initial=0.0)) + float(np.max(delta[known], initial=0.0))
+        delta = np.where(known, delta, ENDLESS * (size or 1.0))
+    return {"delta": delta}

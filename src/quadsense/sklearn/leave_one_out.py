@@ -14,7 +14,7 @@ from scipy.linalg import eigh
 from quadsense.sklearn.closed_form import FeatureForm, KernelForm
 from quadsense.sklearn.model import Coefficients, Matrix, Vector
 
-DECADES = (2.0, -8.0)
+DECADES = (2.0, -7.0)
 """Penalties tried, as decades of the largest eigenvalue: from nothing but c to next to none."""
 
 A_DECADE = 4

@@ -10,7 +10,7 @@ from scipy.optimize import linprog
 from quadsense.result import Result
 from quadsense.sklearn.joint import INSIDE, tolerances
 from quadsense.sklearn.model import Coefficients, Matrix, Rows, Vector
-from quadsense.sklearn.profile import Linear
+from quadsense.sklearn.profile import Linear, profiled
 from quadsense.sklearn.runs import Solve, plainly
 from quadsense.vocabulary import Status
 
@@ -22,19 +22,18 @@ FALLS = 1e-3
 
 
 def ranked(
-    rows: Rows, found: Coefficients, delta: Vector, rank: Any, *, run: Solve = plainly,
-    **options: Any,
-) -> tuple[Coefficients, Result]:  # fmt: skip
-    """A fit of that rank within tolerances, from one without them; the last where none is found.
+    rows: Rows, alpha: float, delta: Vector, rank: Any, *, run: Solve = plainly, **options: Any
+) -> tuple[Coefficients, Result | None]:
+    """A fit of that rank within tolerances, and the result where it took a search.
 
-    A is sought with w and c held, then those of the smallest worst excess over the tolerances with
-    A held. Nothing is proved where that ends without a fit.
+    The fit of least squares where it is within; else, from that without a penalty, A with w and c
+    held, then those of the smallest worst excess over the tolerances with A held, in turn. Nothing
+    is proved where that ends without a fit. "auto" tries one rank after the other.
 
     Parameters
     ----------
     rows : Rows
-    found : Coefficients
-        Where to begin.
+    alpha : float
     delta : ndarray of shape (m,)
     rank : as of `solve`
     run : callable
@@ -42,6 +41,29 @@ def ranked(
     **options
         Of `solve`.
     """
+    for order in range(1, rows.n + 1) if rank == "auto" else (rank,):
+        first: Coefficients | None = None
+        for penalty in (alpha, 0.0):
+            found, _ = profiled(rows, penalty, rank=order, run=run, **options)
+            first = found if first is None else first
+            if is_met(rows, found, delta):
+                return found, None
+        fit, result = _in_turn(rows, found, delta, order, run, options)
+        if result.status is Status.MET:
+            return fit, result
+    assert first is not None
+    return first, result
+
+
+def is_met(rows: Rows, found: Coefficients, delta: Vector) -> bool:
+    """Whether every sample is within its tolerance, with room for rounding."""
+    off = np.abs(rows.y - found.predict(rows.X))
+    return bool(np.all(off <= delta * (1.0 - INSIDE)))
+
+
+def _in_turn(
+    rows: Rows, found: Coefficients, delta: Vector, rank: Any, run: Solve, options: dict[str, Any]
+) -> tuple[Coefficients, Result]:
     linear = Linear(rows, 0.0)
     worst, goal = np.inf, delta * (1.0 - INSIDE)
     for _ in range(ROUNDS):

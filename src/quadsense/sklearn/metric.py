@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.metrics import roc_auc_score
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_array, check_is_fitted
 
 from quadsense.sklearn import checks
@@ -152,11 +151,6 @@ class MahalanobisLearner(ClassifierMixin, Mahalanobis):
         strides.end({"components_": self.components_, "threshold_": self.threshold_})
         return self
 
-    @available_if(lambda _: False)
-    def fit_transform(self, X: Any, y: Any = None, **parameters: Any) -> Matrix:
-        """There is none: what is fitted are pairs, what is transformed are points."""
-        raise AttributeError
-
     def transform(self, X: Any) -> Matrix:
         """Points in coordinates where the learnt distance is the Euclidean one.
 
@@ -294,6 +288,14 @@ class MahalanobisLearner(ClassifierMixin, Mahalanobis):
         tags.target_tags.required = True
         tags.classifier_tags.multi_class = False
         return tags
+
+
+def _no_fit_transform(self: MahalanobisLearner) -> Any:
+    raise AttributeError("pairs are fitted and points transformed: call fit, then transform")
+
+
+# Outside of the class, where scikit-learn would wrap it for its output.
+MahalanobisLearner.fit_transform = property(_no_fit_transform)
 
 
 def _to_labels(y: Any, m: int) -> Any:

@@ -16,7 +16,7 @@ from quadsense.sklearn import checks
 from quadsense.sklearn.closed_form import closed_form
 from quadsense.sklearn.joint import tolerances, within
 from quadsense.sklearn.leave_one_out import default_alphas, make_path, mean_errors
-from quadsense.sklearn.low_rank import ranked
+from quadsense.sklearn.low_rank import is_met, ranked
 from quadsense.sklearn.model import Coefficients, Matrix, Rows, Vector, in_units
 from quadsense.sklearn.profile import fits_in_memory, profiled, with_linear
 from quadsense.sklearn.runs import CallbackSupportMixin, Strides, with_callbacks
@@ -68,7 +68,7 @@ class QuadraticRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         ``KernelRidge(kernel="poly", degree=2, coef0=1, gamma=1 / mean ||x||^2)``.
     alphas : array_like, optional
         Penalties that "cv" tries; by default four a decade, from 100 times the largest eigenvalue
-        of the kernel, about its mean, to 1e-8 of it.
+        of the kernel, about its mean, to 1e-7 of it.
     tol : float, default=1e-6
         With `psd` or `delta`: how far the objective may be from its least value, as a part of it,
         A, w and c together.
@@ -108,8 +108,7 @@ class QuadraticRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
     Without `delta`, `psd` and `rank` the fit is kernel ridge regression in closed form. With `psd`
     or `rank`, w and c are profiled out: for every A they are the best ones, and the readings of A
     that this leaves are sums over rows, which `quadsense.solve` takes. With `delta` all three are
-    one question about a larger matrix; there c has a penalty of 1e-8 of that of A. With `rank` and
-    `delta`, A and (w, c) are sought in turn.
+    one question about a larger matrix. With `rank` and `delta`, A and (w, c) are sought in turn.
 
     Examples
     --------
@@ -244,13 +243,16 @@ class _Fit:
         """The coefficients and the result about A, in the user's units."""
         alpha = self._choose_alpha()
         tolerance = None if self.delta is None else self.delta / self.units.size
+        solved: Result | None
         if self.prefer != "least_squares":
             found, solved = self._preferred(alpha, tolerance)
+        elif self.rank is not None and tolerance is not None:
+            found, solved = ranked(
+                self.rows, alpha, tolerance, self.rank, run=self._run, rng=self.seed
+            )
         else:
             found, solved = self._least_squares(alpha), None
-            free = tolerance is None or (self.rank != "auto" and self._is_met(found, tolerance))
-            if not free:
-                assert tolerance is not None
+            if tolerance is not None and not is_met(self.rows, found, tolerance):
                 found, solved = self._within(found, alpha, tolerance)
         if self.delta is not None:
             self.estimator.met_ = solved is None or solved.status is Status.MET
@@ -289,7 +291,7 @@ class _Fit:
 
     def _least_squares(self, alpha: float) -> Coefficients:
         """The fit without tolerances."""
-        if self.rank is not None and self.rank != "auto":
+        if self.rank is not None:
             return profiled(
                 self.rows, alpha, rank=self.rank, run=self._run, rng=self.seed
             )[0]  # fmt: skip
@@ -300,7 +302,7 @@ class _Fit:
             found, solved = profiled(self.rows, alpha, run=self._run, gap=self.estimator.tol)
         else:
             found, solved = within(
-                self.rows, alpha, None, psd=True, run=self._run, gap=self.estimator.tol
+                self.rows, alpha, None, psd=True, run=self._run, tol=self.estimator.tol
             )
             found = with_linear(self.rows, alpha, found.A)
         if solved.status not in WELL and not _is_near(solved, self.estimator.tol):
@@ -311,12 +313,10 @@ class _Fit:
         self, found: Coefficients, alpha: float, delta: Vector
     ) -> tuple[Coefficients, Result]:
         """The fit within tolerances; the one without where there is none."""
-        if self.rank is not None:
-            fit, solved = ranked(self.rows, found, delta, self.rank, run=self._run, rng=self.seed)
-        else:
-            fit, solved = within(
-                self.rows, alpha, delta, psd=self.psd, run=self._run, gap=self.estimator.tol
-            )
+        fit, solved = within(
+            self.rows, alpha, delta, psd=self.psd, centre=found.c, tol=self.estimator.tol,
+            run=self._run,
+        )  # fmt: skip
         return (fit if solved.status is Status.MET else found), solved
 
     def _preferred(self, alpha: float, delta: Vector | None) -> tuple[Coefficients, Result]:
@@ -327,10 +327,6 @@ class _Fit:
         if delta is not None and solved.status is not Status.MET:
             return self._least_squares(alpha), solved
         return fit, solved
-
-    def _is_met(self, found: Coefficients, delta: Vector) -> bool:
-        off = np.abs(self.rows.y - found.predict(self.rows.X))
-        return bool(np.all(off <= delta * (1.0 - 1e-9)))
 
     def _run(self, U: Matrix, b: Vector, *, parted: Any, **asked: Any) -> Result:
         """`quadsense.solve` with the estimator's limit and callbacks."""
