@@ -123,6 +123,14 @@ def test_without_a_penalty_exact_data_are_found_exactly(m):
     np.testing.assert_allclose(model.predict(X), y, rtol=1e-8, atol=1e-8)
 
 
+@pytest.mark.parametrize("alpha", [1e-4, "cv"])
+def test_rounding_is_not_divided_by_a_small_penalty(alpha):
+    X, y = data(6, 4, noise=0.0)
+    X, y = 200.0 * X, 4e4 * y  # the penalty is 1e-13 of the kernel
+    model = QuadraticRegressor(alpha, alphas=[1e-4]).fit(X, y)
+    np.testing.assert_allclose(model.predict(X), y, rtol=0.0, atol=1e-9 * np.abs(y).max())
+
+
 # --- leaving one out
 
 
@@ -314,6 +322,18 @@ def test_a_tolerance_of_zero_asks_for_equality():
     np.testing.assert_allclose(model.predict(X), y, rtol=1e-9, atol=1e-9)
     truth = Truth(X, y, 1.0, delta=0.0)
     assert objective(model, X, y) == pytest.approx(truth.value, rel=1e-4)
+
+
+def test_equalities_that_contradict_each_other_are_not_met_by_a_huge_matrix():
+    rng = np.random.default_rng(0)
+    X = rng.integers(-2, 3, (18, 3)).astype(float)
+    X[1] = X[0]
+    y = 100.0 * rng.standard_normal(18)
+    with pytest.warns(InfeasibleWarning):
+        model = QuadraticRegressor(1e-3, delta=0.0, fit_intercept=False).fit(X, y)
+    assert model.met_ is False
+    free = QuadraticRegressor(1e-3, fit_intercept=False).fit(X, y)
+    np.testing.assert_allclose(model.matrix_, free.matrix_)
 
 
 def test_the_rank_grows_until_delta_is_met():

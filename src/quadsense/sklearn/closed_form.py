@@ -76,9 +76,26 @@ class KernelForm(Form):
             K = K - part - part[:, None] + float(rows.s @ part) / rows.total
         return np.asarray(self.roots[:, None] * K * self.roots)
 
+    @cached_property
+    def lifted(self) -> Matrix:
+        """K where roots of the weights, which are in its kernel, have its largest eigenvalue.
+
+        That changes no fit, as what is fitted is orthogonal to them but for rounding, which is
+        then not divided by a small penalty.
+        """
+        rows = self.rows
+        if not rows.intercept:
+            return self.K
+        lift = 2.0 * max(float(np.trace(self.K)), 0.0) or 1.0
+        return np.asarray(self.K + (lift / rows.total) * np.outer(self.roots, self.roots))
+
     def solve(self, alpha: float) -> Coefficients:
         """The fit of this penalty; of the smallest norm where that is 0."""
-        c = _solved(self.K, self.target, alpha) * self.roots
+        c = _solved(self.lifted, self.target, alpha) * self.roots
+        return self.coefficients(c)
+
+    def coefficients(self, c: Vector) -> Coefficients:
+        """A, w and c of coefficients of the rows."""
         X = self.rows.X
         A = X.T @ (c[:, None] * X)
         w = X.T @ c / self.rows.lp if self.rows.linear else np.zeros(self.rows.n)

@@ -36,14 +36,10 @@ class KernelPath:
 
     def __init__(self, form: KernelForm) -> None:
         self.form = form
-        K, rows = form.K, form.rows
-        if rows.intercept:
-            # sqrt(s) is in the kernel of K. As the eigenvector of the largest eigenvalue it is
-            # known, and 1 - h is a sum over the others, without cancellation.
-            lift = 2.0 * max(float(np.trace(K)), 0.0) or 1.0
-            K = K + (lift / rows.total) * np.outer(form.roots, form.roots)
-        values, self.V = eigh(K, overwrite_a=True)
-        if rows.intercept:
+        # With c, sqrt(s) is in the kernel of K. As the eigenvector of the largest eigenvalue it is
+        # known, and 1 - h is a sum over the others, without cancellation.
+        values, self.V = eigh(form.lifted)
+        if form.rows.intercept:
             values, self.V = values[:-1], self.V[:, :-1]
         self.values = np.maximum(values, 0.0)
         self.turned = self.V.T @ form.target
@@ -62,11 +58,9 @@ class KernelPath:
 
     def solve(self, alpha: float) -> Coefficients:
         """The fit of that penalty."""
-        c = self.form.roots * (self.V @ (self.turned / (self.values + alpha)))
-        rows = self.form.rows
-        A = rows.X.T @ (c[:, None] * rows.X)
-        w = rows.X.T @ c / rows.lp if rows.linear else np.zeros(rows.n)
-        return self.form.with_intercept(0.5 * (A + A.T), w)
+        return self.form.coefficients(
+            self.form.roots * (self.V @ (self.turned / (self.values + alpha)))
+        )
 
 
 class FeaturePath:

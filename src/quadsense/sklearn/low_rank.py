@@ -14,8 +14,11 @@ from quadsense.sklearn.profile import Linear, profiled
 from quadsense.sklearn.runs import Solve, plainly
 from quadsense.vocabulary import Status
 
-ROUNDS = 12
+ROUNDS = 5
 """Most times that each of them is sought."""
+
+RESTARTS = 2
+"""Random starts of each search for A: it begins near."""
 
 FALLS = 1e-3
 """Share by which the worst excess must fall in a round for another one."""
@@ -73,7 +76,10 @@ def _in_turn(
         def parted(A: Matrix, w: Vector = w, c: float = c) -> Coefficients:
             return Coefficients(A, w, c)
 
-        result = run(rows.X, b, parted=parted, rank=rank, **tolerances(b, goal), **options)
+        result = run(
+            rows.X, b, parted=parted, rank=rank, start=found.A, max_restarts=RESTARTS,
+            **tolerances(b, goal), **options,
+        )  # fmt: skip
         found = parted(np.asarray(result.A, np.float64))
         if result.status is Status.MET or not (rows.linear or rows.intercept):
             break

@@ -317,16 +317,28 @@ class _Fit:
             self.rows, alpha, delta, psd=self.psd, centre=found.c, tol=self.estimator.tol,
             run=self._run,
         )  # fmt: skip
+        if solved.status is Status.MET and not self._is_kept(fit, self.rows, delta):
+            # Equalities are met to the rounding of A, which tells nothing of one that is huge.
+            solved = replace(solved, status=Status.UNDECIDED)
         return (fit if solved.status is Status.MET else found), solved
+
+    @staticmethod
+    def _is_kept(found: Coefficients, rows: Rows, delta: Vector | None) -> bool:
+        """Whether predictions are within tolerance, to the digits that they have."""
+        assert delta is not None
+        off = np.abs(rows.y - found.predict(rows.X))
+        return bool(np.all(off <= delta * (1.0 + 1e-9) + 1e-9 * float(np.max(np.abs(rows.y)))))
 
     def _preferred(self, alpha: float, delta: Vector | None) -> tuple[Coefficients, Result]:
         """The fit that is preferred; least squares where there is none."""
         fit, solved = within(
             self.rows, alpha, delta, psd=self.psd, prefer=self.prefer, run=self._run
         )
-        if delta is not None and solved.status is not Status.MET:
-            return self._least_squares(alpha), solved
-        return fit, solved
+        if delta is not None and solved.status is Status.MET:
+            if self._is_kept(fit, self.rows, delta):
+                return fit, solved
+            solved = replace(solved, status=Status.UNDECIDED)
+        return (fit if delta is None else self._least_squares(alpha)), solved
 
     def _run(self, U: Matrix, b: Vector, *, parted: Any, **asked: Any) -> Result:
         """`quadsense.solve` with the estimator's limit and callbacks."""
@@ -369,13 +381,27 @@ class _Fit:
             if self.prefer == "nearest":
                 asked["prior"] = 0.0
             result = solve(rows.X, b, time_limit=own.time_limit, **asked)
-            if result.status in WELL:
-                return replace(found, A=np.array(result.A, np.float64)), result
-        result = stated(
-            rows.X, b, rows.s, found.A, alpha=own.alpha_, psd=self.psd,
-            local=self.rank is not None, delta=self.delta if met else None,
+            again = replace(found, A=np.array(result.A, np.float64))
+            wanted = (Status.MET,) if met else WELL
+            if result.status in wanted and (not met or self._is_kept(again, rows, self.delta)):
+                return again, result
+        return found, replace(self._stated(found, b, met), n_iter=steps)
+
+    def _stated(self, found: Coefficients, b: Vector, met: bool) -> Result:
+        """What is certified of A, if need be by the dual vector of a solve."""
+        rows, own = self.given, self.estimator
+        asked: dict[str, Any] = {
+            "alpha": own.alpha_, "psd": self.psd, "local": self.rank is not None,
+            "delta": self.delta if met else None,
+        }  # fmt: skip
+        result = stated(rows.X, b, rows.s, found.A, **asked)
+        if result.status is not Status.UNDECIDED:
+            return result
+        other = solve(
+            rows.X, b, weights=rows.s, ridge=own.alpha_, psd=self.psd, start=found.A,
+            prefer="least_squares", time_limit=own.time_limit, gap=own.tol,
         )  # fmt: skip
-        return found, replace(result, n_iter=steps)
+        return stated(rows.X, b, rows.s, found.A, dual=other.dual, **asked)
 
 
 def _is_near(solved: Result, tol: float) -> bool:

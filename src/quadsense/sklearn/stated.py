@@ -25,7 +25,8 @@ NOTHING = np.empty(0, np.int64)
 
 def stated(
     X: Matrix, b: Vector, weights: Vector, A: Matrix, *, alpha: float, psd: bool,
-    local: bool = False, delta: Vector | None = None, method: str = "closed form",
+    local: bool = False, delta: Vector | None = None, dual: Vector | None = None,
+    method: str = "closed form",
 ) -> Result:  # fmt: skip
     """What ``sum s (x'Ax - b)^2 + alpha ||A||^2`` is at A, and how little it can be.
 
@@ -40,6 +41,8 @@ def stated(
         A is of a rank: at rest, with nothing proved.
     delta : ndarray of shape (m,), optional
         Tolerances, all of them met.
+    dual : ndarray of shape (m,), optional
+        What proves how little it can be; by default what A leaves over, with its weights.
     method : str
         How A was found.
     """
@@ -53,7 +56,8 @@ def stated(
     preference = Preference(
         "least_squares", psd=psd, target=target, ridge=float(alpha), weights=weights
     )
-    dual = 2.0 * weights * (values.reads - b)
+    if dual is None:
+        dual = 2.0 * weights * (values.reads - b)
     gap = GapOptions().gap
     objective = make_objective(
         data, preference, matrix, values.reads, values.error, None if local else dual,
