@@ -15,6 +15,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
+from sklearn.utils import get_tags
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from quadsense.sklearn import MahalanobisLearner, MahalanobisLearner_Supervised
@@ -40,6 +41,15 @@ def pairs(m=60, d=3, seed=0):
 )
 def test_scikit_learn_finds_nothing_wrong(estimator, check):
     check(estimator)
+
+
+def test_tags_say_what_goes_in():
+    classes, pairs_ = (
+        get_tags(each) for each in (MahalanobisLearner_Supervised(), MahalanobisLearner())
+    )
+    assert classes.target_tags.required and pairs_.target_tags.required
+    assert classes.input_tags.two_d_array and not pairs_.input_tags.two_d_array
+    assert pairs_.input_tags.three_d_array
 
 
 # --- what is learnt

@@ -16,6 +16,8 @@ from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from quadsense.sklearn import InfeasibleWarning, QuadraticRegressor
+from quadsense.sklearn.joint import within
+from quadsense.sklearn.model import Rows
 from quadsense.vocabulary import Status
 
 
@@ -283,6 +285,17 @@ def test_within_tolerances_the_fit_is_the_best(psd, parts):
     assert model.result_.verify(X, y - X @ model.coef_ - model.intercept_, delta=delta)
 
 
+@pytest.mark.parametrize("psd", [False, True])
+def test_c_is_free_wherever_it_is_sought_from(psd):
+    X, y = data(30, 3, seed=12)
+    rows = Rows(X, y, np.ones(30), True, True, 0.5 / np.mean(np.sum(X * X, axis=1)))
+    delta = np.full(30, 5.5 if psd else 0.6)
+    truth = Truth(X, y, 50.0, psd=psd, delta=delta)
+    found, result = within(rows, 50.0, delta, psd=psd, centre=300.0)
+    assert result.met
+    assert rows.objective(found, 50.0) == pytest.approx(truth.value, rel=1e-5)
+
+
 def test_what_is_within_delta_anyway_is_left_alone():
     X, y = data()
     free = QuadraticRegressor().fit(X, y)
@@ -453,6 +466,15 @@ def test_metadata_is_routed():
         search = GridSearchCV(model, {"alpha": [1.0]}, cv=2)
         search.fit(X, y, sample_weight=np.ones(40), sample_delta=np.full(40, np.inf))
     assert search.best_estimator_.met_
+
+
+@pytest.mark.parametrize("asked", [{"delta": 1.0, "alpha": 9.0}, {"prefer": "minimax"}], ids=str)
+def test_no_row_of_the_data_is_kept(asked):
+    X, y = data(60, 3)
+    model = QuadraticRegressor(**asked).fit(X, y)
+    assert model.result_.certificate.data is None
+    kept = pickle.dumps(model)
+    assert not any(row.tobytes() in kept for row in X)
 
 
 def test_a_clone_has_the_parameters_and_a_pickle_a_alone():
