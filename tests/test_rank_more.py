@@ -137,6 +137,14 @@ def test_a_pair_without_minus_is_the_rank_alone():
     assert pair.certificate.psd and pair.matrix.signs is None
 
 
+def test_the_answer_to_nothing_has_the_signs_asked_for():
+    bounds = (np.array([-np.inf, -np.inf]), np.array([1.0, 2.0]))
+    for prefer in ("any", "least_squares"):
+        result = quadsense.solve(np.zeros((2, 3)), bounds=bounds, rank=(2, 1), prefer=prefer)
+        assert result.status == "met" and result.matrix.form.inertia == (2, 1)
+        assert result.verify(np.zeros((2, 3)), bounds=bounds)
+
+
 def test_the_inertia_that_was_asked_for_is_checked():
     p = Planted(6, 1, 1, 60, 0)
     result = quadsense.solve(p.U, p.values, delta=1e-6 * p.largest, rank=(1, 1), rng=0)

@@ -128,7 +128,11 @@ class Factored(FactoredTraits, Stepped):
         X = np.ldexp(1.0, program.asked.exponent) * X
         # Ranks that are not needed shrink for ever: what is left of them only underflows.
         X[np.abs(X) < _NOTHING * np.max(np.abs(X), initial=0.0)] = 0.0
-        signs = None if program.inner is None else program.inner.signs_of(X.shape[1])
+        signs = None
+        if program.inner is not None:
+            signs = program.inner.signs_of(X.shape[1])
+        elif program.problem.signs is not None:
+            signs = np.repeat([1.0, -1.0], program.problem.signs)
         return SensedMatrix.from_factor(own(program.problem, np.ascontiguousarray(X)), signs)
 
     def first(self, problem: Problem) -> SensedMatrix:
