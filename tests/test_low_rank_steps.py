@@ -10,6 +10,7 @@ from quadsense.methods.factor.gauss_newton import gauss_newton_step
 from quadsense.methods.factor.newton import newton_step
 from quadsense.methods.factor.passes import evaluate
 from quadsense.methods.factor.program import prepare
+from quadsense.methods.factor.rest import is_settled
 
 
 @pytest.fixture(autouse=True)
@@ -95,6 +96,16 @@ def test_readings_best_fitted_by_nothing_come_to_rest_at_zero(rank):
     result = quadsense.solve(U, b, rank=rank, max_restarts=0, rng=0)
     assert result.status == "local", result.message
     assert np.linalg.norm(result.A) <= 1e-12
+
+
+def test_a_factor_that_no_row_sees_is_at_rest(complex_):
+    rng = np.random.default_rng(2)
+    u, y = gaussian_rows(rng, 1, 4, complex_), gaussian_rows(rng, 1, 4, complex_)
+    u /= np.linalg.norm(u)
+    y -= (y @ u[0].conj()) * u  # what it reads is rounding
+    program = prepare(np.repeat(u, 3, axis=0), -np.ones(3), np.ones(3), 1, target=False)
+    assert is_settled(program, evaluate(program, y, 0.0))
+    assert not is_settled(program, evaluate(program, y + 1e-10 * u, 0.0))
 
 
 @pytest.mark.parametrize("binds", ["lower", "upper"])

@@ -307,6 +307,7 @@ def test_weights_of_limited_spread_end_in_those_given():
     assert tops == sorted(tops) and tops[0] <= 2.0
     assert all(np.array_equal(level[1:], weights[1:]) for level in levels[1:])
     assert len(weights_by_level(np.array([1.0, 3.0, 900.0]))) == 1
+    assert 10 <= len(weights_by_level(np.array([1e-300, 1e-300, 1e300]))) <= 15
 
 
 # --- least squares without a tolerance ---------------------------------------------------------

@@ -88,7 +88,7 @@ def make_objective(
         Whether A is one of those that the preference is over: it meets what must be met.
     gap : float
     """
-    question = make_question(data, preference)
+    question = make_question(data, preference, strict=True)
     if question is None:
         return None
     value, slip = objective_value(question, matrix, reads, error)

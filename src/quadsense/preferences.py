@@ -90,7 +90,12 @@ class Preference:
 
 
 def make_question(
-    data: Measurements, preference: Preference, *, unit: bool = False, relative: bool = False
+    data: Measurements,
+    preference: Preference,
+    *,
+    unit: bool = False,
+    relative: bool = False,
+    strict: bool = False,
 ) -> Question | None:
     """The question on the user's rows, or on the unit rows; None where any fit will do.
 
@@ -105,6 +110,9 @@ def make_question(
     relative : bool
         Weights of squares that would overflow are all taken over the largest: for methods that
         only compare them, and have no other term beside.
+    strict : bool
+        Weights of squares below float64's range are infinite, so that a sum which would leave them
+        out is known to be none.
     """
     name = preference.name
     if name == "any":
@@ -124,7 +132,7 @@ def make_question(
     hard = ~measured | (lo == hi)
     weights, reading = np.zeros(m), np.zeros(m)
     if name == "least_squares":
-        weights, reading = _squares(data, preference, hard, ends, norms, relative)
+        weights, reading = _squares(data, preference, hard, ends, norms, relative, strict)
     elif preference.slack:
         weights[~hard] = (
             1.0 if preference.weights is None else preference.weights[~hard[: data.measured]]
@@ -159,7 +167,13 @@ def make_question(
 
 
 def _squares(
-    data: Measurements, preference: Preference, hard: Any, ends: Ends, norms: Vector, relative: bool
+    data: Measurements,
+    preference: Preference,
+    hard: Any,
+    ends: Ends,
+    norms: Vector,
+    relative: bool,
+    strict: bool,
 ) -> tuple[Vector, Vector]:
     """Weights and readings of least squares: ``1/half-width^2`` unless given."""
     m, known = data.m, ~hard
@@ -181,6 +195,8 @@ def _squares(
         most = float(np.max(np.where(known, units, 0.0), initial=0.0))
         if relative and not np.isfinite(found[known]).all() and np.isfinite(most):
             found = weights * (units / most) ** 2
+        if strict:
+            found = np.where((weights > 0.0) & (found == 0.0), np.inf, found)
         reading = reading / norms / norms
     return np.where(known, found, 0.0), np.where(known, reading, 0.0)
 

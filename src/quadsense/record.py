@@ -53,8 +53,10 @@ def request_of(data: Measurements, arguments: dict[str, Any]) -> dict[str, Any]:
     request: dict[str, Any] = {}
     arrays = []
     for name, value in {**given, **arguments}.items():
+        if value is None or value is False:
+            continue
         small = _plain(value)
-        if value is None or small is False or (small is not None and small == DEFAULTS.get(name)):
+        if small is False or (small is not None and small == DEFAULTS.get(name)):
             continue
         if small is None:
             arrays.append(name)

@@ -237,6 +237,9 @@ def _step(whole: Program, state: FactoredState) -> FactoredState:
         patience = _SLOW_STEPS_LIFT if lifted else _SLOW_STEPS_DENSE
         if state.starts > 0:
             most = _LIFT_STEPS if lifted else _RESTARTED_STEPS
+    if state.phase is Phase.SQUARES and state.level + 1 < len(whole.levels):
+        # On the way to the weights that count: where it creeps, the next ones may not.
+        most = min(most, _PHASE_STEPS // len(whole.levels))
     stalled = (
         state.slow_steps >= patience
         or state.damping > _MOST_DAMPING

@@ -14,8 +14,8 @@ Vector = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
 # Weights this far above the middle one are walls to a descent; each level raises the cap by so
-# much.
-_STEEP, _LEVEL = 1e3, 1e4
+# much, or by more where that would take more levels than this.
+_STEEP, _LEVEL, _MOST_LEVELS = 1e3, 1e4, 12
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,9 @@ def weights_by_level(weights: Vector) -> list[Vector]:
     if most <= middle * _STEEP:
         return [weights]
     levels, cap = [], middle
+    share = 1.0 / _MOST_LEVELS
+    growth = max(_LEVEL, most**share / middle**share)
     while cap * _STEEP < most:
         levels.append(np.minimum(weights, cap))
-        cap *= _LEVEL
+        cap *= growth
     return [*levels, weights]

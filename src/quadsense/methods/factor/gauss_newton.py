@@ -38,10 +38,12 @@ def shortened(Y: Matrix, D: Matrix) -> Matrix:
     as one over that: squares of what it leads to would overflow, and nothing is to be found there.
     One that is out of range itself is none.
     """
-    most = _LONGEST * max(1.0, float(np.max(np.abs(Y), initial=0.0)))
-    longest = float(np.max(np.abs(D), initial=0.0))
+    longest = float(np.abs(D).max(initial=0.0))
+    if longest <= _LONGEST:
+        return D
     if not np.isfinite(longest):
         return np.zeros_like(D)
+    most = _LONGEST * max(1.0, float(np.abs(Y).max(initial=0.0)))
     return D if longest <= most else D * (most / longest)
 
 

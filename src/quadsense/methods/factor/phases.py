@@ -62,7 +62,7 @@ def noted(problem: Program, state: FactoredState, **changes: Any) -> FactoredSta
         ahead = problem.chooses and state.phase is Phase.SQUARES
         if point.ratio <= state.goal and problem.target and not ahead:
             changes["phase"] = Phase.MET
-    return replace(state, **changes) if changes else state
+    return state.changed(**changes)
 
 
 def next_phase(problem: Program, state: FactoredState) -> FactoredState:

@@ -76,7 +76,7 @@ def _with_idle_rows_dropped(
     """Return what `_rested` does, rows of Y that keep it from rest being dropped one by one."""
     for _ in range(len(point.Y) + 1):
         point, loss, rests = _rested(problem, free, point, loss, held)
-        dropped = None if rests else _without_idle_row(problem, free, point, loss, held)
+        dropped = None if rests else _without_idle_rows(problem, free, point, loss, held)
         if dropped is None:
             break
         point, loss = dropped
@@ -109,18 +109,18 @@ def _rested(
     return point, loss, False
 
 
-def _without_idle_row(
+def _without_idle_rows(
     problem: Program, free: Program, point: Point, loss: Point, held: Held | None
 ) -> tuple[Point, Point] | None:
-    """Return the same without a row of Y that the loss is no worse without; None: there is none.
+    """Return the same without rows of Y that the loss is no worse without; None: there are none.
 
     Such a row goes to zero ever more slowly, and its slope, in units of it, stays what it is: zero
     itself is the place of rest.
     """
-    shrinks = np.sum((loss.gradient * loss.Y.conj()).real, axis=1) > 0.0
-    for k in np.flatnonzero(shrinks):
+    shrinks = np.flatnonzero(np.sum((loss.gradient * loss.Y.conj()).real, axis=1) > 0.0)
+    for rows in (shrinks, *shrinks) if shrinks.size else ():
         Y = point.Y.copy()
-        Y[k] = 0.0
+        Y[rows] = 0.0
         trial = evaluate(problem, Y, 0.0)
         if held is not None:
             trial = moved_onto(problem, trial, held, 0.0)
@@ -170,13 +170,18 @@ def _stillness(problem: Program, point: Point, held: Held | None) -> float:
     if held is not None:
         E = derivative(problem, point, held.index)
         slope = slope - E.T @ np.linalg.lstsq(E.T, slope, rcond=SINGULAR)[0]
-    return float(np.linalg.norm(slope)) / _size(problem, point)
+    return _in_units(problem, point, float(np.linalg.norm(slope)))
 
 
-def _size(problem: Program, point: Point) -> float:
-    """Return what bounds the slope of the loss; 1 where that is zero."""
-    pulls = problem.F.unmixed(problem.pull * point.excess)
-    return float(np.linalg.norm(pulls)) * float(np.linalg.norm(point.P)) or 1.0
+def _in_units(problem: Program, point: Point, slope: float) -> float:
+    """Return the size of a slope in units of what bounds it, less what rounding makes of it.
+
+    Where a factor is one that no row sees, what it reads is rounding, and so is the slope.
+    """
+    pulls = float(np.linalg.norm(problem.F.unmixed(problem.pull * point.excess)))
+    eps = float(np.finfo(np.float64).eps)
+    blur = _ROUNDINGS * point.Y.shape[1] * eps * pulls * float(np.linalg.norm(point.Y))
+    return max(slope - blur, 0.0) / (pulls * float(np.linalg.norm(point.P)) or 1.0)
 
 
 def _wrongly_held(problem: Program, point: Point, held: Held) -> int | None:
@@ -202,4 +207,4 @@ def _pressed_stillness(problem: Program, point: Point, held: Held) -> float:
     sizes = np.linalg.norm(pushes, axis=0)
     unit = float(np.linalg.norm(slope)) or 1.0
     left = nnls(pushes / np.where(sizes > 0.0, sizes, 1.0), slope / unit)[1]
-    return float(left) * unit / _size(problem, point)
+    return _in_units(problem, point, float(left) * unit)

@@ -238,15 +238,15 @@ def _smallest_eigenvector(
     return float(values[0]), vectors[:, 0]
 
 
-def _orthonormal(block: Matrix) -> Matrix:
-    """Return orthonormal rows that span those of a block of fewer rows than columns.
+def _factored(columns: Matrix) -> tuple[Matrix, Matrix]:
+    """Return Q and R, whose upper triangle counts, of a matrix of no more columns than rows.
 
-    By LAPACK itself: blocks are small, and NumPy's qr takes five times as long.
+    By LAPACK itself: they are few, and NumPy's qr takes five times as long.
     """
-    factor, form = _HOUSEHOLDER[block.dtype.char]
-    reflectors, scales, _, _ = factor(block.T)
-    columns, _, _ = form(reflectors, scales, overwrite_a=1)
-    return np.ascontiguousarray(columns.T)
+    factor, form = _HOUSEHOLDER[columns.dtype.char]
+    reflectors, scales, _, _ = factor(columns)
+    R = reflectors[: columns.shape[1]].copy()
+    return form(reflectors, scales, overwrite_a=1)[0], R
 
 
 def _leading_eigenvectors(
@@ -282,17 +282,18 @@ def _leading_eigenvectors(
     images: list[Matrix] = []
     for _ in range(_KRYLOV_STEPS):
         block = image - (image @ conjugate(basis).T) @ basis if len(basis) else image
-        block = _orthonormal(block)
+        block = np.ascontiguousarray(_factored(block.T)[0].T)
         basis = np.concatenate([basis, block])
         image = weighted_rows_product(F, scale, block)
         images.append(image)
     # Gram-Schmidt in single precision loses orthogonality; restore it once for all, and leave out
     # blocks in which nothing new was left.
-    Q, R = np.linalg.qr(basis.T.astype(dtype))
+    Q, R = _factored(basis.T.astype(dtype))
     lost = np.flatnonzero(np.abs(np.diagonal(R)) < 0.5)
     kept = max(rank, int(lost[0]) // rank * rank) if lost.size else len(basis)
     Q, R = Q[:, :kept], R[:kept, :kept]
-    T = (np.linalg.solve(R.T, np.concatenate(images)[:kept].astype(dtype)) @ conjugate(Q)).T
+    solve = lapack.ztrtrs if dtype.kind == "c" else lapack.dtrtrs
+    T = (solve(R, np.concatenate(images)[:kept].astype(dtype), trans=1)[0] @ conjugate(Q)).T
     _, coefficients = np.linalg.eigh((T + conjugate(T).T) / 2.0)
     ritz: Matrix = np.ascontiguousarray(coefficients[:, -rank:].T @ Q.T)
     return ritz
