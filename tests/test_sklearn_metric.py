@@ -330,6 +330,18 @@ def test_at_home_in_scikit_learn(fitted):
     assert list(frame.columns) == [f"mahalanobislearner{k}" for k in range(3)]
 
 
+def test_floating_point_signals_do_not_matter():
+    P, y = pairs()
+    P[0] = 1.0  # a pair that does not differ, and is said not to be alike
+    with np.errstate(all="raise"):
+        for asked in ({}, {"slack": "max"}, {"prior": "covariance", "stretch": np.inf}):
+            learner = MahalanobisLearner(**asked).fit(P, y)
+            learner.calibrate_threshold(P[:1], y[:1])
+            assert learner.predict(P[:1]) == [-1]
+        X, labels = load_iris(return_X_y=True)
+        MahalanobisLearner_Supervised(random_state=0).fit(X, labels).transform(X)
+
+
 # --- from classes
 
 

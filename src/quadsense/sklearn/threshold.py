@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -54,5 +55,6 @@ def calibrated(
         rates = true / (positives or 1.0), rejected / (negatives or 1.0)
         wanted, other = rates if strategy == "max_tpr" else rates[::-1]
         best = int(np.argmax(np.where(other >= min_rate, wanted, -1.0)))
-    below = np.nextafter(values[0], -np.inf)
-    return float(below if best == 0 else values[best - 1])
+    if best == 0:
+        return math.nextafter(float(values[0]), -math.inf)
+    return float(values[best - 1])
