@@ -23,12 +23,12 @@ def blocks(page):
 
 
 def assert_shown(text, written):
-    """That a text is as written, its numbers to the digits that are."""
+    """That a text is as written, its numbers but for one in the last digit: BLAS libraries differ."""
     assert re.sub(NUMBER, "#", text) == re.sub(NUMBER, "#", written)
     pairs = zip(re.findall(NUMBER, text), re.findall(NUMBER, written), strict=True)
     for number, digits in pairs:
         last = 10.0 ** -len(digits.partition(".")[2])
-        assert math.isclose(float(number), float(digits), rel_tol=0.0, abs_tol=0.501 * last)
+        assert math.isclose(float(number), float(digits), rel_tol=0.0, abs_tol=1.01 * last)
 
 
 def comments_after(lines, number):
