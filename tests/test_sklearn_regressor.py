@@ -49,8 +49,9 @@ class Truth:
         fit = outer @ cp.vec(self.A, order="C") + linear * (X @ self.w) + one * self.c
         s = np.broadcast_to(weights, len(y))
         penalty = 0.5 / (s @ np.sum(X * X, axis=1) / s.sum())
-        cost = cp.sum(cp.multiply(s, cp.square(fit - y)))
-        cost += alpha * (cp.sum_squares(self.A) + penalty * cp.sum_squares(self.w))
+        cost = cp.sum_squares(cp.multiply(np.sqrt(s), fit - y))  # CVXPY 1.6 errs on sums of squares
+        entries = cp.vec(self.A, order="C")
+        cost += alpha * (cp.sum_squares(entries) + penalty * cp.sum_squares(self.w))
         rules = [self.A >> 0] if psd else []
         rules += [cp.abs(fit - y) <= delta] if delta is not None else []
         self.problem = cp.Problem(cp.Minimize(cost), rules)
@@ -389,7 +390,7 @@ def test_nearest_is_the_smallest_within_delta():
     A, w, c = cp.Variable((3, 3), symmetric=True), cp.Variable(3), cp.Variable()
     outer = np.einsum("ij,ik->ijk", X, X).reshape(30, -1)
     fit = outer @ cp.vec(A, order="C") + X @ w + c
-    size = cp.sum_squares(A) + 0.7 * cp.sum_squares(w)
+    size = cp.sum_squares(cp.vec(A, order="C")) + 0.7 * cp.sum_squares(w)
     problem = cp.Problem(cp.Minimize(size), [cp.abs(fit - y) <= 1.0])
     problem.solve(solver="CLARABEL")
     found = np.sum(model.matrix_**2) + 0.7 * np.sum(model.coef_**2)
