@@ -1,6 +1,7 @@
 """Generators keep their promises; pictures are drawn."""
 
 import matplotlib as mpl
+import matplotlib.pyplot
 import numpy as np
 import pytest
 from helpers import readings
