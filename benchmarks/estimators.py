@@ -14,7 +14,6 @@ pairs of 64 features. Times are the smallest of the folds, or of two runs, on on
 
 from __future__ import annotations
 
-import argparse
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -35,7 +34,7 @@ from sklearn.model_selection import GridSearchCV, KFold, StratifiedKFold
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, StandardScaler
-from threadpoolctl import threadpool_limits
+from task_list import Tasks, run, verdict
 
 from quadsense.sklearn import (
     MahalanobisLearner,
@@ -48,10 +47,6 @@ Array = npt.NDArray[Any]
 
 PENALTIES, GAMMAS = 10.0 ** np.arange(-3, 4), np.array([0.1, 0.3, 1.0, 6.4])
 """Of KernelRidge: gamma in units of one over the number of features."""
-
-
-def verdict(kept: bool) -> str:
-    return "kept" if kept else "MISSED"
 
 
 # --- regression
@@ -233,23 +228,12 @@ def pairs(_seeds: int) -> Iterator[str]:
     )
 
 
-TASKS: dict[str, Callable[[int], Iterator[str]]] = {
+TASKS: Tasks = {
     "regression": regression,
     "neighbours": neighbours,
     "pairs": pairs,
 }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", nargs="*", choices=sorted(TASKS), default=list(TASKS))
-    parser.add_argument("--seeds", type=int, default=3)
-    options = parser.parse_args()
-    with threadpool_limits(1):
-        for name in options.only:
-            for line in TASKS[name](options.seeds):
-                print(line, flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    run(TASKS, __doc__, seeds=3)

@@ -9,7 +9,6 @@ regression (R^2). Every line prints its target. `preferences` compares ways of c
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -19,14 +18,9 @@ from answer_peers import cvxpy_state, linear_ranges
 from peer_solvers import gaussian
 from preferences import preferences
 from simulate import Array, energies, fidelity, network, sketches, tomography
-from threadpoolctl import threadpool_limits
+from task_list import Tasks, run, verdict
 
 import quadsense
-
-
-def verdict(kept: bool) -> str:
-    return "kept" if kept else "MISSED"
-
 
 # --- states
 
@@ -200,7 +194,7 @@ def regression(_: int) -> Iterator[str]:
     )
 
 
-TASKS: dict[str, Callable[[int], Iterator[str]]] = {
+TASKS: Tasks = {
     "states-3-pure": lambda seeds: states(3, 1, seeds),
     "states-4": lambda seeds: states(4, 16, seeds),
     "states-5": lambda seeds: states(5, 32, seeds),
@@ -213,16 +207,5 @@ TASKS: dict[str, Callable[[int], Iterator[str]]] = {
 }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", nargs="*", choices=sorted(TASKS), default=list(TASKS))
-    parser.add_argument("--seeds", type=int, default=10)
-    options = parser.parse_args()
-    with threadpool_limits(1):
-        for name in options.only:
-            for line in TASKS[name](options.seeds):
-                print(line, flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    run(TASKS, __doc__, seeds=10)

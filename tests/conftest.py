@@ -1,12 +1,15 @@
-"""Shared fixtures: every kind of array that U may be."""
+"""Shared fixtures: every kind of array that U may be, and the command."""
 
 import signal
+import sys
 
 import array_api_strict
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from hypothesis import settings
+
+from quadsense import cli
 
 # The same examples on every machine, and no clock: compilation would trip it.
 settings.register_profile("quadsense", deadline=None, derandomize=True)
@@ -63,3 +66,17 @@ def complex_(request):
 @pytest.fixture
 def rng():
     return np.random.default_rng(20240501)
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Runs the command in this process; gives (exit status, stdout, stderr)."""
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["quadsense", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        shown = capsys.readouterr()
+        return stop.value.code, shown.out, shown.err
+
+    return call

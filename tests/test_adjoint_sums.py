@@ -76,7 +76,7 @@ def test_the_error_of_a_sum_of_rows_is_within_its_bound(monkeypatch, is_complex,
 
 
 def random_sparse(rng, p, m):
-    W = sp.random_array((p, m), density=0.4, rng=rng, format="csr")
+    W = sp.csr_array(rng.standard_normal((p, m)) * (rng.random((p, m)) < 0.4))
     W.data[rng.integers(3, size=W.data.size) == 0] = 0.0  # entries that are there, and 0
     return W
 

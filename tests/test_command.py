@@ -23,19 +23,10 @@ from quadsense import cli
 jsonschema = pytest.importorskip("jsonschema")
 
 
-@pytest.fixture
-def run(monkeypatch, capsys, tmp_path):
-    """Runs the command in a folder of its own; gives (exit status, stdout, stderr)."""
+@pytest.fixture(autouse=True)
+def own_folder(monkeypatch, tmp_path):
+    """Commands run in a folder of their own."""
     monkeypatch.chdir(tmp_path)
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["quadsense", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        shown = capsys.readouterr()
-        return stop.value.code, shown.out, shown.err
-
-    return call
 
 
 @pytest.fixture

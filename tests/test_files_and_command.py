@@ -19,20 +19,6 @@ from quadsense import cli, files
 
 
 @pytest.fixture
-def run(monkeypatch, capsys):
-    """Runs the command in this process; gives (exit status, stdout, stderr)."""
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["quadsense", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        shown = capsys.readouterr()
-        return stop.value.code, shown.out, shown.err
-
-    return call
-
-
-@pytest.fixture
 def data(tmp_path, run):
     path = tmp_path / "data.npz"
     assert run("generate", "--kind", "gaussian", "--n", 12, "--m", 30, "-o", path)[0] == 0
