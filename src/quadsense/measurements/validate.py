@@ -11,6 +11,7 @@ import scipy.sparse as sp
 
 from quadsense.arrays import Array, Vector, has_type, is_array, namespace, to_numpy
 from quadsense.measurements.dense import Dense
+from quadsense.measurements.operator import from_operator, is_operator
 from quadsense.measurements.probes import Probes
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.sparse import Sparse
@@ -26,11 +27,8 @@ def checked_rows(U: Any, conjugate: bool) -> Sensing:
     if isinstance(U, Probes):
         _check_shape((U.m, U.n))
         return Sensing(U, conjugate)
-    if hasattr(U, "matvec") and not hasattr(U, "__array__"):
-        raise ValueError(
-            "U is an operator, which is not supported yet: pass the matrix itself as an array or "
-            "a SciPy sparse array, for instance U @ numpy.eye(U.shape[1])"
-        )
+    if is_operator(U):
+        return checked_rows(from_operator(U), conjugate)
     if sp.issparse(U):
         _check_kind("U", U.dtype)
         _check_shape(U.shape)
