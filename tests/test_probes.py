@@ -242,3 +242,37 @@ def test_two_differences_and_two_products_are_compared_by_what_they_hold(rng):
     assert one.same_as(two) and not one.same_as(Sensing(probes.differences(PAIRS[::-1], 3)))
     moved = Sensing(probes.differences(PAIRS, 3, np.ones((2, 1))))
     assert not one.same_as(moved) and not moved.same_as(one)
+
+
+# --- what is claimed of the user's own functions ---------------------------------------------
+
+
+def test_a_claim_says_what_it_takes_for_granted_of_an_operator(rng, tmp_path):
+    rows = rng.standard_normal((12, 4))
+    b = np.sum(rows**2, axis=1) + 1e-3 * rng.standard_normal(12)
+    op = probes.operator(*functions(rows), rows.shape, rounding=1e-6)
+    result = quadsense.solve(op, b, delta=0.01)
+    assert "met: " in result.message and ", given operator error up to 1e-06;" in result.message
+    result.save(tmp_path / "result.npz")
+    again = quadsense.load_result(tmp_path / "result.npz")
+    assert again.message == result.message
+    # By the operator, and by the rows themselves; not by an operator that says other things.
+    assert again.verify(op, b) and again.verify(rows, b)
+    assert not again.verify(probes.operator(*functions(rows), rows.shape, rounding=1e-9), b)
+    products = (lambda x: rows @ x), (lambda y: rows.T @ y)
+    plain = quadsense.solve(LinearOperator(rows.shape, *products), b, delta=0.01)
+    assert "given an operator as exact as inner products" in plain.message
+    assert "given" not in quadsense.solve(rows, b, delta=0.01).message
+    bent = b + 5.0 * rng.standard_normal(12)
+    refused = quadsense.solve(op, bent, delta=0.01)
+    assert refused.status == "infeasible" and "given operator error" in refused.message
+    assert "given operator error" in quadsense.solve(op, bent).message
+
+
+def test_an_operator_too_inexact_for_the_tolerance_is_not_certified(rng):
+    rows = rng.standard_normal((12, 4))
+    b = np.sum(rows**2, axis=1)
+    op = probes.operator(*functions(rows), rows.shape, rounding=1e-3)
+    result = quadsense.solve(op, b, delta=1e-6)
+    assert not result.met and result.status != "met"
+    assert quadsense.solve(op, b, delta=0.5).met

@@ -68,18 +68,18 @@ def measured_enclosure(
     )
     if form.base is not None:
         z = z + form.rows.forward(form.base)
-        error = error + dense_error(form.n, DenseForm(form.base).norm())
+        error = error + dense_error(form.rows, DenseForm(form.base).norm())
     return Enclosure(z, error)
 
 
-def dense_error(n: int, size: float, inner: int = 0) -> float:
+def dense_error(rows: Rows, size: float, inner: int = 0) -> float:
     """Bound on the rounding of ``u* A u``, u of unit norm, ``||A||_F <= size``.
 
     `inner` is the length of the sums, if any, that make up a product with A. Inner products of
     length n, twice, complex ones included; the scaling of the rows to unit norm, which takes the
-    reading along, and the subtraction of the reading.
+    reading along, and the subtraction of the reading; and what the kind of probes errs by beyond.
     """
-    return 4.0 * (2 * n + inner + 16) * UNIT * size
+    return (4.0 * (2 * rows.n + inner + 16) * UNIT + 4.0 * rows.rounding) * size
 
 
 def enclosure(matrix: SensedMatrix, rows: Rows, b: Array) -> Enclosure:
@@ -122,8 +122,7 @@ def enclosure(matrix: SensedMatrix, rows: Rows, b: Array) -> Enclosure:
     inner = form.rows.m if isinstance(form, MeasuredForm) else 0
     if isinstance(form, FactorForm):
         inner = int(form.factor.shape[1])
-    error = dense_error(rows.n, size, inner) + 4.0 * rows.rounding * size
-    return Enclosure(z, error + reading_error(b))
+    return Enclosure(z, dense_error(rows, size, inner) + reading_error(b))
 
 
 def _mixed_enclosure(matrix: SensedMatrix, rows: Mixed, b: Array) -> Enclosure:
