@@ -357,7 +357,9 @@ class Sensing:
     def images(self, Y: Array) -> Array:
         """``P`` with columns ``v_i* Y^T``: (k, n) to (k, m)."""
         P = self.kind.images(self._meant(Y))
-        return self._meant(P if self.factors is None else P * self._cast(self.factors))
+        if self.factors is not None:
+            P *= self._cast(self.factors)  # it is nobody else's
+        return self._meant(P)
 
     def through(self, Y: Array, weigh: Weigh) -> tuple[Array, Array]:
         """``P`` with columns ``v_i* Y^T``, and ``sum_i weigh(P)_i v_i``: see `Probes.through`."""

@@ -22,6 +22,10 @@ GATHERED = 2**16
 """Rows whose indices and values are gathered together: they stay in cache."""
 
 
+MANY = 2**22
+"""Pairs above which they are held in half the size, and widened a block at a time."""
+
+
 def differences(pairs: Any, n: int, offsets: MatrixLike | None = None) -> Probes:
     """Rows ``e_i - e_j`` for pairs (i, j): what is read of a Gram matrix is a squared distance.
 
@@ -90,7 +94,8 @@ def differences(pairs: Any, n: int, offsets: MatrixLike | None = None) -> Probes
                 f"pairs[{row}, {column}] is {values[row]}, but must be from 0 to n - 1 = "
                 f"{count - 1}{also}"
             )
-    kind = np.int32 if count < 2**31 else np.int64
+    # Half the size where there are many; else as they are used.
+    kind = np.int32 if count < 2**31 and len(found) > MANY else np.intp
     first, second = (np.ascontiguousarray(found[:, k], dtype=kind) for k in (0, 1))
     known = None
     if offsets is not None:
@@ -290,8 +295,10 @@ class Differences(Sparse):
 
     def _pairs(self, part: slice) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
         """Both nodes of some rows, as what NumPy counts and gathers by; 0 for none."""
-        first, second = (nodes[part].astype(np.intp) for nodes in (self.first, self.second))
-        return first, np.maximum(second, 0, out=second)
+        first, second = (
+            nodes[part].astype(np.intp, copy=False) for nodes in (self.first, self.second)
+        )
+        return first, np.maximum(second, 0) if self.alone.size else second
 
     @property
     def _counted(self) -> int:

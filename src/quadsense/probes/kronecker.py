@@ -208,30 +208,30 @@ class Kronecker(Probes):
     def times(self, X: Array) -> Array:
         """``u_i* x``: a matrix product with the right halves, then a sum over the left."""
         xp, k = self._xp, int(X.shape[1])
-        turned = xp.permute_dims(xp.reshape(X, (self.left, self.right, k)), (1, 0, 2))
-        turned = xp.reshape(turned, (self.right, self.left * k))
+        turned = xp.permute_dims(xp.reshape(X, (self.left, self.right, k)), (1, 2, 0))
+        turned = xp.reshape(turned, (self.right, k * self.left))
         parts = []
         for part in self._parts(k):
             inner = self._conj(self._half(part, left=False)) @ turned
-            inner = xp.reshape(inner, (part.stop - part.start, self.left, k))
+            inner = xp.reshape(inner, (part.stop - part.start, k, self.left))
             parts.append(self._summed(self._conj(self._half(part, left=True)), inner))
         return parts[0] if len(parts) == 1 else xp.concat(parts, axis=0)
 
     def _summed(self, left: Array, inner: Array) -> Array:
-        """``sum_a left_ia inner_iak``."""
+        """``sum_a left_ia inner_ika``."""
         if is_numpy(inner):
-            return np.einsum("ia,iak->ik", left, inner)
-        return self._xp.sum(left[:, :, None] * inner, axis=1)
+            return np.einsum("ia,ika->ik", left, inner)
+        return self._xp.sum(left[:, None, :] * inner, axis=2)
 
     def combine(self, Y: Array) -> Array:
         """``sum_i u_i y_i``: the same backwards."""
         xp, k = self._xp, int(Y.shape[1])
         Y, total = xp.astype(Y, self.dtype, copy=False), 0.0
         for part in self._parts(k):
-            spread = self._half(part, left=True)[:, :, None] * Y[part, :][:, None, :]
-            spread = xp.reshape(spread, (part.stop - part.start, self.left * k))
+            spread = Y[part, :][:, :, None] * self._half(part, left=True)[:, None, :]
+            spread = xp.reshape(spread, (part.stop - part.start, k * self.left))
             total = total + self._half(part, left=False).T @ spread
-        turned = xp.permute_dims(xp.reshape(total, (self.right, self.left, k)), (1, 0, 2))
+        turned = xp.permute_dims(xp.reshape(total, (self.right, k, self.left)), (2, 0, 1))
         return xp.reshape(turned, (self.n, k))
 
     def _parts(self, k: int) -> Any:

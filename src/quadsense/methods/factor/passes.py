@@ -84,7 +84,7 @@ def rounding_bound(problem: Program, Y: Matrix) -> Vector:
     as their parts together, and by the sum.
     """
     k, n = Y.shape
-    unit = (4 * n + 2 * k + 8) * np.finfo(np.float64).eps
+    unit = (4 * n + 2 * k + 8) * np.finfo(np.float64).eps + 4.0 * problem.F.rounding
     size: Any = float(np.vdot(Y, Y).real)
     bound: Vector = np.abs(problem.b)
     if isinstance(problem.F, Mixed):
