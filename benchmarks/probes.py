@@ -68,8 +68,8 @@ def differences(nodes: int) -> Iterator[str]:
     ratio = seconds[1] / seconds[0]
     yield (
         f"differences: {n} nodes, {m} pairs, one step {seconds[0] * 1e3:.2f} ms, on dense rows "
-        f"{seconds[1] * 1e3:.1f} ms ({seconds[2] * 1e3:.1f} in single precision): {ratio:.0f} times "
-        f"as fast, wanted 50: {verdict(ratio >= 50)}"
+        f"{seconds[1] * 1e3:.1f} ms ({seconds[2] * 1e3:.1f} in single precision): {ratio:.0f} "
+        f"times as fast, wanted 50: {verdict(ratio >= 50)}"
     )
 
 

@@ -97,6 +97,11 @@ class Probes(ABC):
         """What the user gave."""
         return self
 
+    @property
+    def length(self) -> int:
+        """Most terms of an inner product with a row: n, or as many entries as are not zero."""
+        return self.n
+
     def same_as(self, other: Probes) -> bool:
         """Whether these are the same rows, to the last bit."""
         return self is other
@@ -261,6 +266,11 @@ class Chosen(Probes):
             return self.own(np.zeros((0, self.n)))
         return self.whole.take(self.xp.asarray(chosen, device=self.device))
 
+    @property
+    def length(self) -> int:
+        """That of the whole."""
+        return self.whole.length
+
     @cached_property
     def held_norms(self) -> Array:
         """Those of the chosen rows."""
@@ -321,6 +331,11 @@ class OnNumpy(Probes):
     def exponents(self) -> Any:
         """The user's rows are those held times these powers of two."""
         return self.kind.exponents
+
+    @property
+    def length(self) -> int:
+        """The same."""
+        return self.kind.length
 
     def _vector(self, y: Array) -> Array:
         return self.kind.xp.asarray(np.asarray(y, dtype=np.float64), device=self.kind.device)

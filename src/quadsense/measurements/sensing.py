@@ -142,6 +142,11 @@ class Sensing:
         """What the kind of probes errs by, beyond inner products."""
         return self.kind.rounding
 
+    @property
+    def length(self) -> int:
+        """Most terms of an inner product with a row."""
+        return self.kind.length
+
     @cached_property
     def has_unit_norm(self) -> bool:
         """Whether the rows came with unit norm, to rounding."""

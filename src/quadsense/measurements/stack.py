@@ -69,6 +69,11 @@ class Stack(Probes):
         """Whether some row is zero."""
         return any(part.has_zero_rows for part in self.parts)
 
+    @cached_property
+    def length(self) -> int:
+        """The longest of the parts."""
+        return max(part.length for part in self.parts)
+
     def same_as(self, other: Probes) -> bool:
         """Whether the parts are the same, one by one."""
         return (
@@ -255,6 +260,11 @@ class AsComplex(Probes):
     def has_zero_rows(self) -> bool:
         """Whether some row is zero."""
         return self.kind.has_zero_rows
+
+    @property
+    def length(self) -> int:
+        """The same."""
+        return self.kind.length
 
     def same_as(self, other: Probes) -> bool:
         """Whether the real rows are the same."""

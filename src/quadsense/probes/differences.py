@@ -162,6 +162,11 @@ class Differences(Sparse):
         """Zeros."""
         return np.zeros(self.m, dtype=np.int64)
 
+    @property
+    def length(self) -> int:
+        """Two, and those of an offset."""
+        return 2 + self.n - self.nodes
+
     @cached_property
     def has_zero_rows(self) -> bool:  # type: ignore[override]
         """Whether some row is zero: of a node and itself."""

@@ -76,10 +76,10 @@ def dense_error(rows: Rows, size: float, inner: int = 0) -> float:
     """Bound on the rounding of ``u* A u``, u of unit norm, ``||A||_F <= size``.
 
     `inner` is the length of the sums, if any, that make up a product with A. Inner products of
-    length n, twice, complex ones included; the scaling of the rows to unit norm, which takes the
-    reading along, and the subtraction of the reading; and what the kind of probes errs by beyond.
+    the rows' length, twice, complex ones included; the scaling of the rows to unit norm, which
+    takes the reading along, and the subtraction of the reading; and what the kind of probes errs by beyond.
     """
-    return (4.0 * (2 * rows.n + inner + 16) * UNIT + 4.0 * rows.rounding) * size
+    return (4.0 * (2 * rows.length + inner + 16) * UNIT + 4.0 * rows.rounding) * size
 
 
 def enclosure(matrix: SensedMatrix, rows: Rows, b: Array) -> Enclosure:
