@@ -4,16 +4,12 @@ What these functions return is given to `solve`, `Measurements`, `interval` and 
 the array U, and means what the array would mean.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from quadsense.measurements.probes import Probes
-    from quadsense.probes.check import ProbesReport, check_probes
-    from quadsense.probes.differences import differences
-    from quadsense.probes.kronecker import kronecker
-    from quadsense.probes.operator import operator
-    from quadsense.probes.stack import stack
+from quadsense.measurements.probes import Probes
+from quadsense.probes.check import ProbesReport, check_probes
+from quadsense.probes.differences import differences
+from quadsense.probes.kronecker import kronecker
+from quadsense.probes.operator import operator
+from quadsense.probes.stack import stack
 
 __all__ = [
     "Probes",
@@ -24,27 +20,3 @@ __all__ = [
     "operator",
     "stack",
 ]
-
-_HOMES = {
-    "Probes": "quadsense.measurements.probes",
-    "ProbesReport": "quadsense.probes.check",
-    "check_probes": "quadsense.probes.check",
-    "differences": "quadsense.probes.differences",
-    "kronecker": "quadsense.probes.kronecker",
-    "operator": "quadsense.probes.operator",
-    "stack": "quadsense.probes.stack",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Import a kind when it is first asked for."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'quadsense.probes' has no attribute {name!r}")
-    found = getattr(importlib.import_module(_HOMES[name]), name)
-    globals()[name] = found  # the function, where a module of its name was imported
-    return found
-
-
-def __dir__() -> list[str]:
-    """The public names."""
-    return sorted([*__all__, "__doc__", "__file__", "__name__", "__path__"])

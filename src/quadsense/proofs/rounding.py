@@ -77,7 +77,8 @@ def dense_error(rows: Rows, size: float, inner: int = 0) -> float:
 
     `inner` is the length of the sums, if any, that make up a product with A. Inner products of
     the rows' length, twice, complex ones included; the scaling of the rows to unit norm, which
-    takes the reading along, and the subtraction of the reading; and what the kind of probes errs by beyond.
+    takes the reading along, and the subtraction of the reading; what the kind of probes errs by
+    beyond.
     """
     return (4.0 * (2 * rows.length + inner + 16) * UNIT + 4.0 * rows.rounding) * size
 

@@ -77,9 +77,10 @@ def rounding_bound(problem: Program, Y: Matrix) -> Vector:
     Notes
     -----
     An inner product of length n, of a sparse row as many as it has entries, errs by at most
-    ``gamma_n ||u|| ||x||`` [Higham 2002, 3.5], complex arithmetic at most doubles the length, and squares and sums add k + 3
-    operations; rows have unit norm to within rounding, so
-    ``|error_i| <= gamma (||X||_F^2 + |b_i|)`` with ``gamma = gamma_{4n + 2k + 8}``.
+    ``gamma_n ||u|| ||x||`` [Higham 2002, 3.5], complex arithmetic at most doubles the length, and
+    squares and sums add k + 3 operations; rows have unit norm to within rounding, so
+    ``|error_i| <= gamma (||X||_F^2 + |b_i|)`` with ``gamma = gamma_{4n + 2k + 8}``, and the kind of
+    probes adds its own.
     What underflows is less than the smallest normal number in all. Sums of rows round by as much
     as their parts together, and by the sum.
     """
