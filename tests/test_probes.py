@@ -276,3 +276,13 @@ def test_an_operator_too_inexact_for_the_tolerance_is_not_certified(rng):
     result = quadsense.solve(op, b, delta=1e-6)
     assert not result.met and result.status != "met"
     assert quadsense.solve(op, b, delta=0.5).met
+
+
+def test_functions_are_never_asked_for_no_columns(rng):
+    rows = rng.standard_normal((6, 3))
+    op = probes.operator(*functions(rows), rows.shape)
+    assert op.times(np.zeros((3, 0))).shape == (6, 0)
+    assert op.combine(np.zeros((6, 0))).shape == (3, 0)
+    looks = LinearOperator(rows.shape, lambda x: rows @ x, lambda y: rows.T @ y)
+    kind = quadsense.Measurements(looks, np.ones(6)).unit_rows.kind
+    assert kind.times(np.zeros((3, 0))).shape == (6, 0)

@@ -55,11 +55,19 @@ class Operator(Probes):
 
     def times(self, X: Array) -> Array:
         """``u_i* x``."""
-        return self._checked(self.names[0], self._times(X), (self.m, int(X.shape[1])))
+        return self._product(0, X, self.m)
 
     def combine(self, Y: Array) -> Array:
         """``sum_i u_i y_i``."""
-        return self._checked(self.names[1], self._combine(Y), (self.n, int(Y.shape[1])))
+        return self._product(1, Y, self.n)
+
+    def _product(self, which: int, X: Array, size: int) -> Array:
+        """One of the two; functions of the user's need not know of no columns at all."""
+        count = int(X.shape[1])
+        if count == 0:
+            return np.zeros((size, 0), dtype=self.dtype)
+        function = self._combine if which else self._times
+        return self._checked(self.names[which], function(X), (size, count))
 
     def _checked(self, name: str, found: Any, shape: tuple[int, int]) -> Array:
         """What a function of the user's returned, in the type of the arithmetic."""
