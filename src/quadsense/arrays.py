@@ -19,6 +19,9 @@ Array: TypeAlias = Any
 
 Vector: TypeAlias = npt.NDArray[np.float64]
 
+LONG = 2**22
+"""Entries from which a vector is worth a look whether they are all the same."""
+
 
 def namespace(x: Array) -> Any:
     """Array namespace of `x`: NumPy, or another wrapped by array-api-compat."""
@@ -73,6 +76,18 @@ def like(values: npt.ArrayLike, other: Array) -> Array:
     if type(other) is np.ndarray:
         return own
     return namespace(other).asarray(own, device=device(other))
+
+
+def compact(values: Array) -> Array:
+    """A long vector whose entries are all the same as a view of one of them, to be read only.
+
+    One tolerance for all, and all that follows from it, then takes no memory.
+    """
+    if type(values) is not np.ndarray or values.ndim != 1 or values.size < LONG:
+        return values
+    if values.strides == (0,) or values[0] != values[-1] or not np.all(values == values[0]):
+        return values
+    return np.broadcast_to(values[:1].copy(), values.shape)
 
 
 def available_memory() -> int:

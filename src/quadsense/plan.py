@@ -148,7 +148,7 @@ def shape_of(
 def _is_converted(rows: Sensing, given: Any) -> bool:
     """Whether a copy of U was made, for its type or for the range of its norms."""
     kind = rows.kind
-    if not isinstance(kind, Stored):
+    if not isinstance(kind, Stored) or given is kind:  # what was given, rows and all
         return False
     return kind.U is not kind.given or (given is not None and not _shared(given, kind.U))
 

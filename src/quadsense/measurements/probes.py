@@ -225,6 +225,22 @@ class Probes(ABC):
         """``sum_i C_ki u_i``: (k, m) to (k, n)."""
         return self.combine(C.T).T
 
+    # --- some rows at a time, for kinds of which these cost no more than their share ----------
+
+    in_parts: bool = False
+
+    def spans(self, small: bool = False) -> Iterator[slice]:
+        """Rows whose images are made together: as many as sums ask for, or what stays in cache."""
+        raise NotImplementedError
+
+    def images_of(self, Y: Array, part: slice) -> Array:
+        """``u_i* Y^T`` of some rows: (k, n) to (k, rows)."""
+        raise NotImplementedError
+
+    def add_sums(self, C: Array, part: slice, total: Array) -> None:
+        """Add ``sum_i C_ki u_i`` over some rows to total, (k, n)."""
+        raise NotImplementedError
+
     def real(self, x: Array) -> Array:
         """Real part; x itself where rows are real."""
         return self.xp.real(x) if self.is_complex else x

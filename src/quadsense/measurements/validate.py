@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from quadsense.arrays import Array, Vector, has_type, is_array, namespace, to_numpy
+from quadsense.arrays import Array, Vector, compact, has_type, is_array, namespace, to_numpy
 from quadsense.measurements.dense import Dense
 from quadsense.measurements.operator import from_operator, is_operator
 from quadsense.measurements.probes import Probes
@@ -167,7 +167,7 @@ def checked_tolerance(delta: Any, rtol: Any, b: Vector, of: str = "U") -> Vector
         where = "delta" if np.ndim(to_numpy(delta)) == 0 else f"delta[{first}]"
         raise ValueError(f"{where} must not be negative, got {given[first]}")
     if rtol == 0.0:
-        return given
+        return compact(given)
     total = given + rtol * np.abs(b)
     bad = np.flatnonzero(total <= 0)
     if bad.size:

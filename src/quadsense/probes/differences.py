@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from quadsense.arrays import Array, Vector
+from quadsense.arrays import Array, Vector, compact
 from quadsense.measurements.probes import BLOCK_ELEMENTS, Probes, Weigh
 from quadsense.measurements.sparse import Sparse
 from quadsense.measurements.stored import LARGEST_NORM
@@ -126,6 +126,7 @@ class Differences(Sparse):
     """
 
     storage = "differences"
+    in_parts = True
 
     def __init__(
         self,
@@ -150,7 +151,7 @@ class Differences(Sparse):
         squares[self.alone], squares[self.void] = 1.0, 0.0
         if self.offsets is not None:
             squares += np.einsum("ij,ij->i", self.offsets, self.offsets)
-        return np.sqrt(squares, out=squares)
+        return compact(np.sqrt(squares, out=squares))
 
     @cached_property
     def norms(self) -> Vector:
@@ -248,10 +249,18 @@ class Differences(Sparse):
 
     def images(self, Y: Array) -> Array:
         """``P`` with columns ``u_i* Y^T``: of each row of Y the differences of two entries."""
-        P = np.empty((len(Y), self.m))
-        for part in self._spans(GATHERED):
-            self._gather(Y, part, P[:, part])
+        return self.images_of(Y, slice(0, self.m))
+
+    def images_of(self, Y: Array, part: slice) -> Array:
+        """The same of some rows."""
+        P = np.empty((len(Y), part.stop - part.start))
+        for piece in self._spans(GATHERED, part):
+            self._gather(Y, piece, P[:, piece.start - part.start : piece.stop - part.start])
         return P
+
+    def spans(self, small: bool = False) -> Iterator[slice]:
+        """Rows that are gathered, or counted, together."""
+        return self._spans(GATHERED if small else self._counted)
 
     def through(self, Y: Array, weigh: Weigh) -> tuple[Array, Array]:
         """See `Probes.through`: what is weighed is never held for all rows."""
@@ -259,14 +268,14 @@ class Differences(Sparse):
         for whole in self._spans(self._counted):
             for part in self._spans(GATHERED, whole):
                 self._gather(Y, part, P[:, part])
-            self._scatter(weigh(whole, P[:, whole]), whole, total)
+            self.add_sums(weigh(whole, P[:, whole]), whole, total)
         return P, total
 
     def sums(self, C: Array) -> Array:
         """``sum_i C_ki u_i``."""
         total = np.zeros((len(C), self.n))
         for part in self._spans(self._counted):
-            self._scatter(C[:, part], part, total)
+            self.add_sums(C[:, part], part, total)
         return total
 
     def _gather(self, Y: Array, part: slice, out: Array) -> None:
@@ -282,7 +291,7 @@ class Differences(Sparse):
         if self.offsets is not None:
             out -= Y[:, self.nodes :] @ self.offsets[part].T
 
-    def _scatter(self, C: Array, part: slice, total: Array) -> None:
+    def add_sums(self, C: Array, part: slice, total: Array) -> None:
         """Add ``sum_i C_ki u_i`` of some rows."""
         i, j = self._pairs(part)
         low, high = np.searchsorted(self.alone, (part.start, part.stop))
@@ -307,8 +316,8 @@ class Differences(Sparse):
 
     @property
     def _counted(self) -> int:
-        """Rows whose sums are counted together: no fewer than what they are counted into."""
-        return max(BLOCK_ELEMENTS, self.nodes)
+        """Rows whose sums are counted together: not far fewer than what they are counted into."""
+        return max(BLOCK_ELEMENTS, self.nodes // 2)
 
     def _spans(self, size: int, within: slice | None = None) -> Iterator[slice]:
         """Slices of so many rows."""

@@ -71,6 +71,12 @@ def inner(P: Matrix, Q: Matrix, signs: Vector | None = None) -> npt.NDArray[Any]
     return np.asarray(np.einsum("ki,ki->i", P, Q))
 
 
+def rounding_unit(problem: Program, k: int) -> float:
+    """Return what a residual of a factor of k rows errs by, relatively: see `rounding_bound`."""
+    terms = 4 * problem.F.raw.length + 2 * k + 8
+    return float(terms * np.finfo(np.float64).eps + 4.0 * problem.F.rounding)
+
+
 def rounding_bound(problem: Program, Y: Matrix) -> Vector:
     """Bound the rounding error of every computed residual.
 
@@ -84,8 +90,7 @@ def rounding_bound(problem: Program, Y: Matrix) -> Vector:
     What underflows is less than the smallest normal number in all. Sums of rows round by as much
     as their parts together, and by the sum.
     """
-    k, n = len(Y), problem.F.raw.length
-    unit = (4 * n + 2 * k + 8) * np.finfo(np.float64).eps + 4.0 * problem.F.rounding
+    unit = rounding_unit(problem, len(Y))
     size: Any = float(np.vdot(Y, Y).real)
     bound: Vector = np.abs(problem.b)
     if isinstance(problem.F, Mixed):
