@@ -109,7 +109,7 @@ def implicit(nodes: int) -> Iterator[str]:
         b += U.images(x[None])[0] ** 2
     del X
     begin = time.perf_counter()
-    result = quadsense.solve(U, b, delta=0.5, rank=3, prefer="any")
+    result = quadsense.solve(U, b, delta=1.0, rank=3, prefer="any")
     seconds = time.perf_counter() - begin
     yield (
         f"implicit: n = {n}, {U.m} pairs, {result.status} in {seconds:.0f} s and {result.n_iter} "

@@ -1,6 +1,7 @@
 """Kinds of `quadsense.probes`: bad input, what `check_probes` names, and rows beyond any array."""
 
 import re
+import sys
 
 import array_api_strict
 import numpy as np
@@ -13,6 +14,9 @@ from scipy.sparse.linalg import LinearOperator
 import quadsense
 from quadsense import probes
 from quadsense.measurements.sensing import Sensing
+from quadsense.methods.factor.lean import lean_evaluate, lean_step
+from quadsense.methods.factor.passes import evaluate
+from quadsense.methods.factor.program import prepare
 
 PAIRS = [(0, 1), (1, 2)]
 F = np.ones((4, 2))
@@ -286,3 +290,48 @@ def test_functions_are_never_asked_for_no_columns(rng):
     looks = LinearOperator(rows.shape, lambda x: rows @ x, lambda y: rows.T @ y)
     kind = quadsense.Measurements(looks, np.ones(6)).unit_rows.kind
     assert kind.times(np.zeros((3, 0))).shape == (6, 0)
+
+
+# --- factors whose images are not held -------------------------------------------------------
+
+
+def grid(side):
+    """Three pairs a node, and readings of a matrix of rank 2."""
+    place = np.arange(side * side)
+    steps = (1, side, side + 1)
+    pairs = np.concatenate([np.stack([place, (place + s) % place.size], axis=1) for s in steps])
+    given = probes.differences(pairs, place.size)
+    X = np.random.default_rng(0).standard_normal((place.size, 2))
+    return given, pairs, np.sum(given.times(X) ** 2, axis=1)
+
+
+def test_a_lean_descent_meets_what_a_plain_one_does(monkeypatch):
+    given, pairs, b = grid(12)
+    asked = {"delta": 0.5, "rank": 3, "prefer": "any", "rng": 0}
+    assert quadsense.solve(given, b, **asked).met
+    monkeypatch.setattr("quadsense.methods.factor.lean.LEAN_BYTES", 0)
+    monkeypatch.setattr("quadsense.arrays.LONG", 4)  # one tolerance is one number
+    monkeypatch.setattr(sys.modules["quadsense.probes.differences"], "GATHERED", 50)
+    result = quadsense.solve(given, b, **asked)
+    assert result.met and result.verify(given, b)
+    rows = difference_rows(pairs, given.n)
+    read = np.sum((rows @ np.asarray(result.matrix.factor)) ** 2, axis=1)
+    assert np.all(np.abs(read - b) <= 0.5)
+    again = quadsense.solve(given, b, **asked)
+    np.testing.assert_array_equal(again.matrix.factor, result.matrix.factor)
+    few = quadsense.solve(given, b, **asked, max_iter=3)
+    assert few.status == "max_iter" and not few.met
+
+
+def test_the_loss_and_its_slope_are_the_same_part_by_part(rng):
+    given, _, b = grid(7)
+    F = Sensing(given)
+    delta = rng.uniform(0.1, 0.5, b.size)
+    program = prepare(F, b / 2.0, delta, 3)
+    Y = rng.standard_normal((3, given.n))
+    one, two = evaluate(program, Y, 0.9), lean_evaluate(program, Y, 0.9)
+    np.testing.assert_allclose(two.gradient, one.gradient, rtol=1e-12, atol=1e-12)
+    assert two.value == pytest.approx(one.value, rel=1e-12)
+    assert two.ratio == pytest.approx(one.ratio, rel=1e-12)
+    moved, memory, _ = lean_step(program, two, 0.9, ())
+    assert moved.value < two.value and len(memory) == 1

@@ -141,6 +141,7 @@ def shape_of(
         raw=rows.raw.m if isinstance(rows, Mixed) else 0,
         summed=data.mix is not None,
         constrained=data.has_hard,
+        in_parts=rows.in_parts and not isinstance(rows, Mixed),
         ratio=2.0 ** min(200, math.ceil(math.log2(max(ratio, 1.0)))),
     )
 

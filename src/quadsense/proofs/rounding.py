@@ -131,7 +131,7 @@ def _factor_readings(form: FactorForm, rows: Rows) -> Array:
     """``u_i* A u_i`` of all rows, a part at a time where the kind of probes can."""
     if not rows.in_parts:
         return form.readings(rows.times(form.factor))
-    Y, z = form.factor.T, np.empty(rows.m)
+    Y, z = np.ascontiguousarray(form.factor.T), np.empty(rows.m)
     for part in rows.spans(small=True):
         z[part] = form.readings(rows.images_of(Y, part).T)
     return z

@@ -18,9 +18,7 @@ from quadsense.measurements.mixed import Mixed
 from quadsense.methods.factor.line import quartic_minimum
 from quadsense.methods.factor.passes import Point, inner, rounding_unit
 from quadsense.methods.factor.program import Matrix, Program
-
-LEAN_BYTES = 2**26
-"""Size of the images of a factor from which they are not held."""
+from quadsense.methods.traits.factored import LEAN_BYTES
 
 # Lengths tried, each a quarter of the one before, before a step counts as none.
 _SHORTER = 12

@@ -48,6 +48,8 @@ class Shape:
         Which A is wanted: a value of `prefer`, or "slack_max", "slack_sum", "slack_squares".
     constrained : bool
         Whether there are linear constraints or equalities.
+    in_parts : bool
+        Whether some rows by themselves cost no more than their share (see `Probes.spans`).
     """
 
     m: int
@@ -69,6 +71,7 @@ class Shape:
     gram: str = "none"
     prefer: str = "any"
     constrained: bool = False
+    in_parts: bool = False
 
     @property
     def cone(self) -> Cone:
