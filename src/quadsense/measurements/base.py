@@ -24,6 +24,7 @@ from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.stored import Stored
 from quadsense.measurements.validate import (
+    check_beside,
     checked_bounds,
     checked_mix,
     checked_rows,
@@ -193,6 +194,7 @@ class Measurements:
         weights: RealOrVector | None = None,
     ) -> None:
         rows, of = checked_rows(U, conjugate), "U"
+        check_beside(U, rows, b=b, delta=delta, bounds=bounds, mix=mix, weights=weights)
         if mix is not None:
             rows, of = Mixed.over(rows, checked_mix(mix, rows.m)), "mix"
         readings = None if b is None else checked_vector("b", b, rows.m, of=of)

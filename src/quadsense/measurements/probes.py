@@ -210,6 +210,16 @@ class Probes(ABC):
         """Those rows alone."""
         return Chosen(self, index)
 
+    # --- for methods and proofs, which are written for NumPy ---------------------------------
+
+    def on_numpy(self) -> Probes | None:
+        """The same rows held by NumPy, where that takes no copy; else None."""
+        return None
+
+    def at_work(self) -> Probes | None:
+        """The same rows by arrays on their device that NumPy's functions take; else None."""
+        return None
+
 
 class Chosen(Probes):
     """Some rows of other probes."""

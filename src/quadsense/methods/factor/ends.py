@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +42,11 @@ class Bounds:
     unit: Vector
     told: Mask | None = None
     equal: Mask | None = None
+
+    def each(self, place: Callable[[Any], Any]) -> Bounds:
+        """The same with every array as that makes it."""
+        arrays = (self.below, self.above, self.unit, self.told, self.equal)
+        return Bounds(*(None if values is None else place(values) for values in arrays))
 
     @cached_property
     def margin(self) -> Vector:
