@@ -216,7 +216,7 @@ class Probes(ABC):
         """The same rows held by NumPy, where that takes no copy; else None."""
         return None
 
-    def at_work(self) -> Probes | None:
+    def at_work(self) -> Any:
         """The same rows by arrays on their device that NumPy's functions take; else None."""
         return None
 

@@ -486,6 +486,10 @@ class Sensing:
 
     def normal(self, weights: Any = None, dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
         """``F* diag(weights) F`` on packed matrices, its upper triangle: N by N, Fortran order."""
+        if isinstance(self.kind, OnNumpy) and (kind := self.kind.kind.at_work()) is not None:
+            twin = Sensing(kind, self.conjugate, kind.own_vector(self.inverse))
+            held = None if weights is None else kind.own_vector(to_numpy(weights))
+            return np.asarray(twin.normal(held, dtype), order="F")
         plain = (lambda values: values) if self.xp is np else to_numpy
         factors = None if weights is None else np.sqrt(np.sqrt(plain(weights)))
         on_device = isinstance(self.squares, DeviceArray)

@@ -221,7 +221,7 @@ class Tensors(Dense):
         found.norms, found.exponents = to_numpy(self.norms), self.exponents
         return found
 
-    def at_work(self) -> Probes | None:
+    def at_work(self) -> Working | None:
         """The same rows for methods written for NumPy; None where those may use NumPy itself."""
         return None if self._host and not FORCED else Working(self)
 
@@ -244,6 +244,10 @@ class Working(Probes):
 
     def _tensor(self, values: Any) -> Array:
         return self.own(values).tensor
+
+    def own_vector(self, y: Any) -> DeviceArray:
+        """Numbers, one a row, on the device."""
+        return DeviceArray(self._vector(y))
 
     def _vector(self, y: Any) -> Array:
         if isinstance(y, DeviceArray):

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from quadsense.arrays import Array, Vector, is_numpy, to_numpy
+from quadsense.arrays import Array, Vector, is_numpy, is_tensor, to_numpy
 from quadsense.core import theory
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.potential import log_potential
@@ -100,6 +100,18 @@ class DescentProgram:
     eigenvalue: float = 0.0
     limit: int | None = None
     lemma: str = ""
+
+    @property
+    def on_device(self) -> bool:
+        """Whether the loops are those of `on_device`."""
+        return is_tensor(self.y)
+
+    @property
+    def device_stride(self) -> int:
+        """Steps of a device worth some hundredths of a second."""
+        m, n = self.problem.rows.shape
+        work = 2.0 * float(m) * m if self.gram.kind == "explicit" else 4.0 * m * n * float(min(m, n))
+        return max(1, min(50, int(1e11 / work)))
 
     @property
     def share(self) -> float:

@@ -78,7 +78,7 @@ class StochasticDescent(StochasticDescentTraits, Descent):
         if program.identity and program.compiled:
             return max(1, max(40_000, 8 * m) // batch)
         if not program.compiled:
-            return 10
+            return 10 if not program.on_device else max(10, program.device_stride)
         work = m * (batch + 4) + (m**2 if program.eigenvalue == 0.0 else 0)
         return max(1, 2_000_000 // work)
 
@@ -91,6 +91,7 @@ class StochasticDescent(StochasticDescentTraits, Descent):
     def advance(self, program: DescentProgram, state: DescentState, steps: int) -> StochasticState:
         """At most so many steps on."""
         # Here, so that only those who descend wait for Numba.
+        from quadsense.methods import on_device
         from quadsense.methods.sampling import (
             sample_general,
             sample_general_compiled,
@@ -118,6 +119,8 @@ class StochasticDescent(StochasticDescentTraits, Descent):
             )
         else:
             loop = sample_general_compiled if program.compiled else sample_general
+            if program.on_device:
+                loop = on_device.sample
             y, d, sharpness, target, c, value, top, taken, mark, age = loop(
                 program.gram,
                 program.scale,
