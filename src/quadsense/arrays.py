@@ -50,6 +50,11 @@ def is_tensor(x: object) -> bool:
     return torch is not None and isinstance(x, torch.Tensor)
 
 
+def on_gpu(x: Any) -> bool:
+    """Whether `x` is a torch tensor in the memory of a GPU."""
+    return is_tensor(x) and bool(x.is_cuda)
+
+
 def kind_of(x: object) -> str:
     """What kind of array `x` is and where it lives, in words, for those who mixed two."""
     if is_numpy(x):
@@ -125,8 +130,16 @@ def placed(values: npt.ArrayLike, other: Array) -> Array:
     return namespace(other).asarray(own, device=device(other))
 
 
-def available_memory() -> int:
-    """Bytes that can still be taken, as of a second ago at most: see `memory.free_memory`."""
+def available_memory(beside: Array = None) -> int:
+    """Bytes that can still be taken, as of a second ago at most: see `memory.free_memory`.
+
+    Where `beside` is a tensor on a GPU, of the memory of that.
+    """
+    if on_gpu(beside):
+        torch = sys.modules["torch"]
+        free, _ = torch.cuda.mem_get_info(beside.device)
+        held = torch.cuda.memory_reserved(beside.device)
+        return int(free + held - torch.cuda.memory_allocated(beside.device))
     return _memory_at(int(time.monotonic()))
 
 

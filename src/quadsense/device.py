@@ -131,8 +131,10 @@ class DeviceArray(NDArrayOperatorsMixin):
         return bool(self.tensor.item())
 
     def __index__(self) -> int:
-        """Of the only entry, of whole numbers."""
-        return int(self.tensor.__index__())
+        """Of a whole number, of no dimension: else NumPy would take a mask of one entry for it."""
+        if self.ndim or self.dtype.kind not in "iu":
+            raise TypeError("only a whole number is an index")
+        return int(self.tensor.item())
 
     def item(self) -> Any:
         """The only entry."""
@@ -464,6 +466,7 @@ def _vecdot(a: Any, b: Any) -> DeviceArray:
     left, right = _both(a, b)
     return DeviceArray(_torch().linalg.vecdot(left, right, dim=-1))
 
+
 FUNCTIONS: dict[Any, Callable[..., Any]] = {}
 
 
@@ -712,23 +715,39 @@ def _norm(a: Any, axis: Any = None, **rest: Any) -> DeviceArray:
     return DeviceArray(_torch().linalg.vector_norm(a.tensor, dim=axis))
 
 
+def _decomposed(name: str, a: Any, **named: Any) -> Any:
+    """A function of ``torch.linalg``, whose failures are NumPy's."""
+    try:
+        found = getattr(_torch().linalg, name)(a.tensor, **named)
+    except RuntimeError as error:
+        if "out of memory" in str(error):
+            raise
+        raise np.linalg.LinAlgError(str(error).partition("\n")[0]) from None
+    if isinstance(found, tuple):
+        return tuple(DeviceArray(part) for part in found)
+    return DeviceArray(found)
+
+
 @_of(np.linalg.eigh)
 def _eigh(a: Any) -> tuple[DeviceArray, DeviceArray]:
-    values, vectors = _torch().linalg.eigh(a.tensor)
-    return DeviceArray(values), DeviceArray(vectors)
+    return _decomposed("eigh", a)
 
 
 @_of(np.linalg.eigvalsh)
 def _eigvalsh(a: Any) -> DeviceArray:
-    return DeviceArray(_torch().linalg.eigvalsh(a.tensor))
+    return _decomposed("eigvalsh", a)
 
 
 @_of(np.linalg.inv)
 def _inv(a: Any) -> DeviceArray:
-    return DeviceArray(_torch().linalg.inv(a.tensor))
+    return _decomposed("inv", a)
 
 
 @_of(np.linalg.qr)
 def _qr(a: Any) -> tuple[DeviceArray, DeviceArray]:
-    Q, R = _torch().linalg.qr(a.tensor)
-    return DeviceArray(Q), DeviceArray(R)
+    return _decomposed("qr", a)
+
+
+@_of(np.linalg.svd)
+def _svd(a: Any, full_matrices: bool = True) -> tuple[DeviceArray, DeviceArray, DeviceArray]:
+    return _decomposed("svd", a, full_matrices=full_matrices)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -128,12 +128,12 @@ def normal_matrix(blocks: Iterable[Array], size: int, dtype: npt.DTypeLike) -> A
 def summed_products(parts: Iterable[Array], size: int, dtype: npt.DTypeLike) -> Array:
     """Upper triangle of the sum of ``part^T part``, parts of `size` columns in Fortran order."""
     rest = iter(parts)
-    part = next(rest, None)
-    if isinstance(part, DeviceArray):
-        return tensor_algebra.summed_products(chain((part,), rest), size, np.dtype(dtype))
+    first = [*islice(rest, 1)]
+    if first and isinstance(first[0], DeviceArray):
+        return tensor_algebra.summed_products(chain(first, rest), size, np.dtype(dtype))
     rank_update = blas.ssyrk if np.dtype(dtype) == np.float32 else blas.dsyrk
     M = np.zeros((size, size), dtype=dtype, order="F")
-    for part in () if part is None else chain((part,), rest):
+    for part in chain(first, rest):
         with all_for_blas():
             if divided(len(part) * float(size) ** 2, dtype):
                 M = inner_upper(part, M)

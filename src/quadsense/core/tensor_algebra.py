@@ -79,9 +79,7 @@ def summed_products(parts: Iterable[DeviceArray], size: int, dtype: Any) -> Devi
         look()
         own = part.tensor
         if total is None:
-            total = torch.zeros(
-                (size, size), dtype=getattr(torch, dtype.name), device=own.device
-            )
+            total = torch.zeros((size, size), dtype=getattr(torch, dtype.name), device=own.device)
         for first, last in tensor_products.column_blocks(size):
             total[:last, first:last].addmm_(own[:, :last].T, own[:, first:last])
     return DeviceArray(total)

@@ -66,8 +66,8 @@ def upper_columns(S: Tensor) -> Iterator[tuple[int, int, Tensor]]:
 
 def forward_upper(rows: Tensor, columns: list[tuple[int, int, Tensor]]) -> Tensor:
     """``u_i* S u_i`` for some rows, from the blocks of `upper_columns`: (k, n) to (k,)."""
-    left, total = rows.conj() if rows.is_complex() else rows, None
+    left = rows.conj() if rows.is_complex() else rows
+    total = rows.new_zeros(rows.shape[0])
     for first, last, block in columns:
-        product = ((left[:, :last] @ block) * rows[:, first:last]).sum(dim=1)
-        total = product if total is None else total.add_(product)
+        total += ((left[:, :last] @ block) * rows[:, first:last]).sum(dim=1)
     return total.real if rows.is_complex() else total

@@ -111,7 +111,11 @@ class Probes(ABC):
 
     def block(self, first: int, last: int) -> Array:
         """Dense rows `first` to `last`: (last - first, n)."""
-        return self.take(self.xp.arange(first, last))
+        return self.take(self._numbers(first, last))
+
+    def _numbers(self, first: int, last: int) -> Array:
+        where = {} if self.xp is np else {"device": self.device}
+        return self.xp.arange(first, last, **where)
 
     def take(self, index: Array) -> Array:
         """Those rows, dense."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
+import weakref
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +20,6 @@ from quadsense.watch import look
 
 CHUNK = 2**25
 """Entries of rows handled together: 256 MiB, 8192 rows of length 4096."""
-
-FORCED = False
-"""Whether methods work by torch on a CPU too: tests of what they do on a GPU say so."""
 
 
 class Tensors(Dense):
@@ -36,15 +35,18 @@ class Tensors(Dense):
 
     Notes
     -----
-    On a CPU the products are NumPy's, which reads the same memory.
+    On a CPU the products, and all that methods do, are NumPy's, which reads the same memory, unless
+    `by_torch` says otherwise: tests of what is done on a GPU do.
     """
+
+    by_torch: ClassVar[bool] = False
 
     def __init__(self, U: Any, device: Any = None) -> None:
         import torch
 
         self._torch = torch
         self._device = U.device if device is None else torch.empty(0, device=device).device
-        self._host = self._device.type == "cpu"
+        self._host = self._device.type == "cpu" and not self.by_torch
         self.dtype = torch.complex128 if U.is_complex() else torch.float64
         super().__init__(U)
         self.dtype = torch.complex128 if self.is_complex else torch.float64
@@ -136,7 +138,7 @@ class Tensors(Dense):
     def only(self, index: npt.NDArray[np.int64]) -> Probes:
         """A copy of those rows."""
         chosen = self._torch.as_tensor(np.asarray(index), device=self.U.device)
-        return Tensors(self.U[chosen], self._device)
+        return type(self)(self.U[chosen], self._device)
 
     def take(self, index: Array) -> Array:
         """Those rows."""
@@ -215,7 +217,7 @@ class Tensors(Dense):
 
     def on_numpy(self) -> Probes | None:
         """The same rows for NumPy, which reads their memory; None where that cannot be."""
-        if not self._host or self.U.device.type != "cpu":
+        if not self._host or self._streamed:
             return None
         found = Dense(to_numpy(self.U), norms=to_numpy(self.held_norms))
         found.norms, found.exponents = to_numpy(self.norms), self.exponents
@@ -223,7 +225,34 @@ class Tensors(Dense):
 
     def at_work(self) -> Working | None:
         """The same rows for methods written for NumPy; None where those may use NumPy itself."""
-        return None if self._host and not FORCED else Working(self)
+        return None if self._host else Working(self)
+
+
+def elsewhere(U: Any, device: Any) -> Tensors:
+    """Rows held where U is, a tensor or an array of NumPy's, and used on that device.
+
+    Memory of the host is pinned where it is, so that rows travel while others are used; where the
+    system does not allow that they travel all the same.
+    """
+    try:
+        import torch
+    except ImportError:
+        raise ValueError("devices are torch's: pip install quadsense[torch]") from None
+    if not is_tensor(U):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of arrays that may not be written to: none is
+            U = torch.from_numpy(np.asarray(U))
+    try:
+        wanted = torch.empty(0, device=device).device
+    except (RuntimeError, AssertionError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"device {str(device)!r} is not there: {reason}") from None
+    if wanted.type == "cuda" and U.device.type == "cpu" and not U.is_pinned():
+        runtime, size = torch.cuda.cudart(), U.untyped_storage().nbytes()
+        address = U.untyped_storage().data_ptr()
+        if int(runtime.cudaHostRegister(address, size, 0)) == 0:
+            weakref.finalize(U.untyped_storage(), runtime.cudaHostUnregister, address)
+    return Tensors(U, wanted)
 
 
 class Working(Probes):
@@ -297,7 +326,9 @@ class Working(Probes):
 
     def take(self, index: Array) -> Array:
         """Those rows, dense."""
-        return DeviceArray(self.kind.take(index.tensor if isinstance(index, DeviceArray) else index))
+        return DeviceArray(
+            self.kind.take(index.tensor if isinstance(index, DeviceArray) else index)
+        )
 
     def block(self, first: int, last: int) -> Array:
         """Dense rows `first` to `last`."""

@@ -73,13 +73,13 @@ def check_beside(U: Any, rows: Sensing, **named: Any) -> None:
         for values in given if isinstance(given, tuple) else (given,):
             if values is None or is_numpy(values) or not is_array(values):
                 continue
-            if is_tensor(values):
-                check_tensor(name, values)
             if namespace(values) is not namespace(own) or device(values) != device(own):
                 raise ValueError(
                     f"{name} is {kind_of(values)} and U {kind_of(own)}: give {name} as U is, "
                     "or as a NumPy array"
                 )
+            if is_tensor(values):
+                check_tensor(name, values)
 
 
 def checked_mix(mix: Any, m: int) -> Any:

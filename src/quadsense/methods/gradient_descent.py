@@ -33,11 +33,12 @@ class GradientDescent(GradientDescentTraits, Descent):
     def advance(self, program: DescentProgram, state: DescentState, steps: int) -> DescentState:
         """At most so many steps on."""
         # Here, so that only those who descend wait for Numba.
-        from quadsense.methods import kernels, on_device
-
-        loop = kernels.descend_compiled if program.compiled else kernels.descend
         if program.on_device:
-            loop = on_device.descend
+            from quadsense.methods.on_device import descend as loop
+        else:
+            from quadsense.methods.kernels import descend, descend_compiled
+
+            loop = descend_compiled if program.compiled else descend
         y, d, sharpness, target, c, value, top, taken = loop(
             program.gram,
             program.scale,

@@ -13,8 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import placed
-from quadsense.methods.kernels import SHARPEST, apply_gram
-from quadsense.methods.sampling import draw_batch
 from quadsense.watch import look
 
 Tensor = Any
@@ -23,8 +21,8 @@ Tensor = Any
 HALVINGS = 8
 """Lengths of a step tried at once, each half of the one before: next to a product with K, free."""
 
-LEAST_STEP = 1e-10
-"""As in `kernels.descend`: below, descent is not told from the rounding of log Phi."""
+LEAST_STEP, SHARPEST = 1e-10, 1000.0
+"""As in `kernels`, which is compiled and not imported for them."""
 
 
 class Potential(NamedTuple):
@@ -45,6 +43,18 @@ def evaluate(y: Tensor, sharpness: Tensor, shift: Tensor | None = None) -> Poten
     decayed = (-x - shift).exp()
     total = 0.5 * (grown + decayed).sum(dim=-1)
     return Potential(0.5 * y.sign() * (grown - decayed), shift + total.log(), top)
+
+
+def apply_gram(gram: Any, scale: Tensor, sigma: Tensor) -> Tensor:
+    """``G K G sigma``, G = diag(scale)."""
+    return sigma if gram.kind == "identity" else scale * gram.apply(scale * sigma)
+
+
+def draw_batch(rng: np.random.Generator, order: npt.NDArray[np.int64], size: int) -> None:
+    """`sampling.draw_batch`: a uniform subset at the head of `order`, in place."""
+    for k in range(size):
+        j = k + int(rng.random() * (order.size - k))
+        order[k], order[j] = order[j], order[k]
 
 
 def aimed(target: Tensor, goal: float, top: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from quadsense.arrays import Array, Vector, is_tensor, placed, to_numpy
+from quadsense.arrays import Array, Vector, is_numpy, is_tensor, placed, to_numpy
 from quadsense.core.matrix import SensedMatrix
 from quadsense.device import DeviceArray
 from quadsense.measurements.sensing import Sensing
@@ -89,7 +89,9 @@ def own(problem: Problem, values: Any) -> Array:
     """What a method found, in the namespace and on the device of the data."""
     if isinstance(values, DeviceArray):
         return values.tensor
-    return values if isinstance(problem.b, np.ndarray) else placed(values, problem.b)
+    if not is_numpy(values) or isinstance(problem.b, np.ndarray):
+        return values
+    return placed(values, problem.b)
 
 
 def at_work(problem: Problem, values: Array) -> Any:

@@ -45,8 +45,9 @@ class Bounds:
 
     def each(self, place: Callable[[Any], Any]) -> Bounds:
         """The same with every array as that makes it."""
-        arrays = (self.below, self.above, self.unit, self.told, self.equal)
-        return Bounds(*(None if values is None else place(values) for values in arrays))
+        told = None if self.told is None else place(self.told)
+        equal = None if self.equal is None else place(self.equal)
+        return Bounds(place(self.below), place(self.above), place(self.unit), told, equal)
 
     @cached_property
     def margin(self) -> Vector:

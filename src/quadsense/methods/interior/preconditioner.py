@@ -7,6 +7,7 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
+
 from quadsense.core.cholesky import factor_upper, solve_upper
 from quadsense.core.packed import Array, Vector, pack, unpack
 from quadsense.watch import look

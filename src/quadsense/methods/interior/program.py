@@ -61,11 +61,7 @@ def prepare(U: Array | Sensing, b: Vector, delta: Vector, sides: Mask | None = N
     F = Sensing.of(U)
     scale = data_scale(b, delta)
     b, delta, sides = (F.beside(values) for values in (b, delta, sides))
-    coordinates: Coordinates
-    if by_gram(F):
-        coordinates = gram_coordinates(F, delta)
-    else:
-        coordinates = MatrixCoordinates(F, delta)
+    coordinates = gram_coordinates(F, delta) if by_gram(F) else MatrixCoordinates(F, delta)
     return Program(F, b, delta, sides, coordinates, NORM_FACTOR * scale)
 
 

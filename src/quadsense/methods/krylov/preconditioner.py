@@ -15,8 +15,8 @@ import numpy.typing as npt
 from scipy.linalg import blas, lapack
 
 from quadsense.core.cholesky import factor_upper, solve_upper
-from quadsense.device import DeviceArray
 from quadsense.core.products import Float
+from quadsense.device import DeviceArray
 from quadsense.measurements.sensing import Sensing
 from quadsense.threads import all_for_blas
 

@@ -44,8 +44,10 @@ class Span:
     @classmethod
     def empty(cls, x: Vector, z: Vector, dtype: npt.DTypeLike) -> Span:
         """Of no directions like x, and no images like z."""
-        rows = (np.empty_like(each, dtype=dtype, shape=(0, each.size)) for each in (x, z))
-        return cls(*rows, np.empty((0, 0)), np.empty(0), 0, ())
+        directions, images = (
+            np.empty_like(each, dtype=dtype, shape=(0, each.size)) for each in (x, z)
+        )
+        return cls(directions, images, np.empty((0, 0)), np.empty(0), 0, ())
 
     def with_room(self, room: int) -> Span:
         """A copy that `add` may write to, with room for so many directions."""
@@ -116,7 +118,8 @@ class Span:
         """``F*`` of the combination, if `matrices` are there."""
         assert self.matrices
         terms = zip(self.coefficients, self.matrices, strict=True)
-        return sum(float(c) * S.astype(np.result_type(S.dtype, np.float64)) for c, S in terms)
+        wide = (float(c) * S.astype(np.result_type(S.dtype, np.float64)) for c, S in terms)
+        return sum(wide, start=np.zeros(()))
 
     @property
     def double(self) -> bool:

@@ -9,7 +9,6 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from quadsense.arrays import to_numpy
 from quadsense.core.products import Inexact, gram_product
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.krylov.preconditioner import Factor, factor, factor_normal
