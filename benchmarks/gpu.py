@@ -214,7 +214,8 @@ def gram(bench):
     kept = "kept" if share >= 0.85 else "MISSED"
     yield (
         f"gram: gd step {1e3 * step:.2f} ms ({taken} a stride), "
-        f"{8 * m * m / step / 1e12:.2f} TB/s, {share:.2f} of the measured bandwidth; 0.85 wanted: {kept}"
+        f"{8 * m * m / step / 1e12:.2f} TB/s, {share:.2f} of the measured bandwidth; "
+        f"0.85 wanted: {kept}"
     )
 
 

@@ -382,7 +382,7 @@ def _operand(value: Any, beside: Any, device: Any) -> Tensor:
         kind = beside if beside.is_floating_point or beside.is_complex else torch.float64
     else:
         kind = torch.complex64 if beside == torch.float32 else torch.complex128
-    return torch.tensor(number, dtype=kind, device=device)
+    return torch.tensor(number, dtype=kind)  # of no dimension: taken along, and nothing is sent
 
 
 def _matmul(a: Any, b: Any) -> DeviceArray:

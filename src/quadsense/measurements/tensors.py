@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -247,12 +248,27 @@ def elsewhere(U: Any, device: Any) -> Tensors:
     except (RuntimeError, AssertionError, ValueError) as error:
         reason = str(error).partition("\n")[0]
         raise ValueError(f"device {str(device)!r} is not there: {reason}") from None
-    if wanted.type == "cuda" and U.device.type == "cpu" and not U.is_pinned():
-        runtime, size = torch.cuda.cudart(), U.untyped_storage().nbytes()
-        address = U.untyped_storage().data_ptr()
-        if int(runtime.cudaHostRegister(address, size, 0)) == 0:
-            weakref.finalize(U.untyped_storage(), runtime.cudaHostUnregister, address)
-    return Tensors(U, wanted)
+    release = _pinned(torch, U, wanted) if wanted.type == "cuda" else None
+    found = Tensors(U, wanted)
+    if release is not None:
+        weakref.finalize(found, release)
+    return found
+
+
+def _pinned(torch: Any, U: Any, device: Any) -> Callable[[], None] | None:
+    """Pin the memory of U where it is; what lets go of it again, None where nothing was done."""
+    if U.device.type != "cpu" or U.is_pinned():
+        return None
+    runtime, memory = torch.cuda.cudart(), U.untyped_storage()
+    if int(runtime.cudaHostRegister(memory.data_ptr(), memory.nbytes(), 0)) != 0:
+        with contextlib.suppress(RuntimeError):  # torch says of the next call that this one failed
+            torch.zeros(1, device=device).cpu()
+        return None
+
+    def release() -> None:
+        runtime.cudaHostUnregister(memory.data_ptr())
+
+    return release
 
 
 class Working(Probes):

@@ -105,11 +105,11 @@ def descend(
             good = good if adapt else good | True
             which = good.to(y.dtype).argmax()
             moves = going & good.any()
-            step = lengths[which].where(moves, 0.0)
+            step = lengths.take(which).where(moves, 0.0)  # an index would be waited for
             y, d = y - step * q, d + step * here.sigma
             taken = taken + moves
             if adapt:
-                c_new = c_now * halves[which].where(good.any(), 0.5**HALVINGS)
+                c_new = c_now * halves.take(which).where(good.any(), 0.5**HALVINGS)
                 least = moves & (c_new < LEAST_STEP)  # at this potential's minimum
                 sharper = least & sharpen & (lam < SHARPEST * base / goal)
                 going = going & ~(least & ~sharper)
