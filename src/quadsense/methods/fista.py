@@ -112,7 +112,9 @@ class Fista(FistaTraits, Stepped):
         """Whether the bounds are near enough, but another method would soon have them nearer."""
         small = program.problem.rows.unknowns <= FEW
         usual = program.problem.options.gap == GapOptions().gap
-        if isinstance(state, hinge.State) or state.point is None or not (small and usual):
+        if isinstance(state, hinge.State) or state.point is None or state.orthogonal:
+            return False
+        if not (small and usual):
             return False
         inner = program.squares
         assert inner is not None
