@@ -38,7 +38,7 @@ GPU_PYTHON ?= python3
 GPU_TESTS = tests/test_conformance.py tests/test_torch.py tests/test_dense_algebra.py tests/test_device.py
 
 test-gpu:  ## Run the tests of tensors, and every kind of probes, on a GPU (skipped where there is none)
-	QUADSENSE_DEVICE=cuda PYTHONPATH=src:$(PYTHONPATH) $(GPU_PYTHON) -m pytest -q -p no:cacheprovider $(GPU_TESTS) -k "torch or tensor"
+	QUADSENSE_DEVICE=cuda PYTHONPATH=src:$(PYTHONPATH) $(GPU_PYTHON) -m pytest -q -p no:cacheprovider $(GPU_TESTS) -k "torch or tensor or device"
 
 bench-gpu:  ## A GPU against its ceilings and the cores beside it (minutes)
 	PYTHONPATH=src:$(PYTHONPATH) $(GPU_PYTHON) benchmarks/gpu.py
