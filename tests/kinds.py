@@ -1,5 +1,7 @@
 """Kinds of probes: arrays in every form, those of `quadsense.probes`, and one of the tests' own."""
 
+import os
+
 import array_api_strict
 import numpy as np
 import scipy.sparse as sp
@@ -12,7 +14,34 @@ from quadsense.measurements.probes import Probes
 from quadsense.measurements.sparse import Sparse
 from quadsense.measurements.stack import Axes, Stack
 
+try:
+    import torch
+except ImportError:  # an extra
+    torch = None
+else:
+    torch.set_num_threads(1)  # as BLAS: the tests run several at a time
+    from quadsense.measurements.tensors import Tensors
+
+    class ByTorch(Tensors):
+        """As on a GPU, wherever it is."""
+
+        by_torch = True
+
+    class Streamed(ByTorch):
+        """As rows that are held elsewhere."""
+
+        _streamed = True
+
+
 MOST_BYTES = 2**24
+
+DEVICE = os.environ.get("QUADSENSE_DEVICE", "cpu")
+"""Where tensors live: `make test-gpu` says "cuda"."""
+
+MISSING = DEVICE != "cpu" and not (torch is not None and torch.cuda.is_available())
+"""Whether that device is not there: then everything is skipped (conftest)."""
+
+DEVICE = "cpu" if MISSING else DEVICE
 
 
 def allowed(values):
@@ -122,6 +151,12 @@ def _arrays(rng, m, n, complex_, folder):
     yield "strict", array_api_strict.asarray(U), U, {}
     yield "stacked", *_stacked(Dense, lambda rows: Sparse(sp.csr_array(rows)), U), {}
     yield "stacked strict", *_stacked(_foreign, _foreign, U), {}
+    if torch is not None:
+        tensor = torch.tensor(U, device=DEVICE)
+        yield "torch", tensor, U, {}
+        yield "torch float32", torch.tensor(narrow, device=DEVICE), narrow.astype(U.dtype), {}
+        yield "torch at work", ByTorch(tensor), U, {}
+        yield "torch streamed", Streamed(torch.tensor(U), DEVICE), U, {}
     if not complex_:
         yield "integers", (W := np.rint(8 * U).astype(np.int16)), W.astype(np.float64), {}
     if complex_:
@@ -150,8 +185,9 @@ OPERATORS = (
     "kronecker", "kronecker strict", "operator", "array as operator", "linear operator",
     "operator by its looks", "stack of all",
 )  # fmt: skip
+TENSORS = () if torch is None else ("torch", "torch float32", "torch at work", "torch streamed")
 NAMES = [
-    *(f"{name} {word}" for word in ("real", "complex") for name in (*ARRAYS, *OPERATORS)),
+    *(f"{name} {word}" for word in ("real", "complex") for name in (*ARRAYS, *TENSORS, *OPERATORS)),
     "differences", "offsets", "kronecker conjugated", "linear operator conjugated",
     "stack of all conjugated",
     "integers real", "conjugated complex", "stacked conjugated complex",

@@ -12,6 +12,10 @@ HALF_RATE = 70.0
 """Columns at which products with blocks of U run at half the rate of large square ones."""
 
 
+ROOM_UNIT = 2**28
+"""Bytes in which the memory of a GPU is counted, so that like problems have like plans."""
+
+
 @dataclass(frozen=True)
 class Shape:
     """All of a problem that its cost depends on.
@@ -50,6 +54,8 @@ class Shape:
         Whether there are linear constraints or equalities.
     in_parts : bool
         Whether some rows by themselves cost no more than their share (see `Probes.spans`).
+    room : int or None
+        Memory that is free on the GPU where the rows are, in units of `ROOM_UNIT`; None: on none.
     """
 
     m: int
@@ -72,6 +78,7 @@ class Shape:
     prefer: str = "any"
     constrained: bool = False
     in_parts: bool = False
+    room: int | None = None
 
     @property
     def cone(self) -> Cone:
