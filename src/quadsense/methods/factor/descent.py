@@ -281,8 +281,10 @@ def _lean(problem: Program, state: FactoredState) -> FactoredState:
         slow_steps=state.slow_steps + 1 if slow else 0,
         passes=state.passes + passes,
     )
+    if state.finished:  # what led here is not needed any more, and large
+        return state.changed(memory=(), point=replace(trial, gradient=trial.P))
     stalled = state.slow_steps >= _SLOW_STEPS or state.stage_steps >= _PHASE_STEPS
-    if not stalled or state.finished:
+    if not stalled:
         return state
     if state.restarts >= state.max_restarts:
         return replace(state, phase=Phase.EXHAUSTED)
