@@ -1,4 +1,4 @@
-"""Kinds of probes: arrays in every form, and two that are never held, as CONTRIBUTING tells it."""
+"""Kinds of probes: arrays in every form, one as CONTRIBUTING tells it, and the package's own."""
 
 import array_api_strict
 import numpy as np
@@ -9,6 +9,7 @@ from quadsense.measurements.dense import Dense
 from quadsense.measurements.probes import Probes
 from quadsense.measurements.sparse import Sparse
 from quadsense.measurements.stack import Axes, Stack
+from quadsense.probes import masked_fft
 
 MOST_BYTES = 2**24
 
@@ -51,26 +52,6 @@ class Kronecker(Probes):
         return [(i, min(i + size, self.m)) for i in range(0, self.m, size)]
 
 
-class MaskedFFT(Probes):
-    """``U @ x = fft(mask * x)`` for each of some masks, (q, n): m = q n rows that nobody forms."""
-
-    storage = "masked fft"
-    is_complex = True
-
-    def __init__(self, masks):
-        self.masks = np.asarray(masks)
-        self.m, self.n = self.masks.size, self.masks.shape[1]
-        self.rounding = 4.0 * np.log2(2 * self.n) * np.finfo(np.float64).eps
-
-    def times(self, X):
-        masked = self.masks[:, :, None] * X.conj()[None]
-        return allowed(np.fft.fft(masked, axis=1).conj().reshape(self.m, -1))
-
-    def combine(self, Y):
-        parts = allowed(Y).reshape(*self.masks.shape, -1)
-        return np.sum(self.masks[:, :, None] * np.fft.fft(parts, axis=1), axis=0)
-
-
 def dense(probes):
     """The rows of probes, one by one from the definition."""
     if isinstance(probes, Kronecker):
@@ -78,8 +59,20 @@ def dense(probes):
         for f in probes.factors:
             rows = [np.kron(row, vector) for row, vector in zip(rows, f, strict=True)]
         return np.array(rows)
-    wave = np.exp(-2j * np.pi * np.outer(np.arange(probes.n), np.arange(probes.n)) / probes.n)
-    return np.concatenate([wave * mask for mask in probes.masks])
+    image = np.arange(probes.n).reshape(probes.shape)
+    rows = np.zeros((probes.m, probes.n), dtype=complex)
+    count = 0
+    for start in probes.starts:
+        for mask in probes.masks:
+            inside = image[tuple(slice(a, a + w) for a, w in zip(start, mask.shape, strict=True))]
+            for frequency in np.ndindex(mask.shape):
+                for pixel in np.ndindex(mask.shape):
+                    turns = sum(
+                        k * j / w for k, j, w in zip(frequency, pixel, mask.shape, strict=True)
+                    )
+                    rows[count, inside[pixel]] = mask[pixel] * np.exp(-2j * np.pi * turns)
+                count += 1
+    return rows
 
 
 def _arrays(rng, m, n, complex_, folder):
@@ -123,7 +116,8 @@ ARRAYS = (
 NAMES = [
     *(f"{name} {word}" for word in ("real", "complex") for name in (*ARRAYS, "kronecker")),
     "integers real", "conjugated complex", "stacked conjugated complex",
-    "masked fft", "masked fft conjugated",
+    "masked fft", "masked fft conjugated", "masked fft 2-d", "masked fft 2-d conjugated",
+    "masked fft offsets", "masked fft offsets conjugated",
 ]  # fmt: skip
 """Of all cases."""
 
@@ -140,9 +134,17 @@ def cases(folder, *, many):
         factors = factors if complex_ else factors.real
         probes = Kronecker(factors)
         yield f"kronecker {word}", probes, dense(probes), {}
-    masks = rng.choice([1.0, -1.0, 1j, -1j], (10 if many else 2, 4)) * rng.choice(
-        [0.7, 1.7], (10 if many else 2, 4)
-    )
-    probes = MaskedFFT(masks)
-    yield "masked fft", probes, dense(probes), {}
-    yield "masked fft conjugated", probes, dense(probes).conj(), {"conjugate": True}
+    for name, probes in _fourier(rng, many):
+        yield name, probes, dense(probes), {}
+        yield f"{name} conjugated", probes, dense(probes).conj(), {"conjugate": True}
+
+
+def _fourier(rng, many):
+    """Masks of a line, of a square, and windows that are moved along a line."""
+
+    def drawn(*shape):
+        return rng.choice([1.0, -1.0, 1j, -1j], shape) * rng.choice([0.7, 1.7], shape)
+
+    yield "masked fft", masked_fft(drawn(10 if many else 2, 4), 4)
+    yield "masked fft 2-d", masked_fft(drawn(10 if many else 2, 2, 2), (2, 2))
+    yield "masked fft offsets", masked_fft(drawn(10 if many else 1, 3), 4, [0, 1])

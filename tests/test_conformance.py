@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 from helpers import gaussian_rows, hermitian
-from kinds import NAMES, Kronecker, MaskedFFT, cases, dense
+from kinds import NAMES, Kronecker, cases, dense
 
 import quadsense
 from quadsense.core.packed import features, pack
 from quadsense.measurements.sensing import Sensing
+from quadsense.probes import masked_fft
 from quadsense.proofs.rounding import enclosure
 
 WORDS = {False: "few rows", True: "many rows"}
@@ -229,7 +230,7 @@ def test_rows_that_are_never_formed_ask_for_little_at_once():
 
 
 def test_a_kind_of_its_own_norms_and_storage():
-    probes = MaskedFFT(np.ones((2, 8)))
+    probes = masked_fft(np.ones((2, 8)), 8)
     data = quadsense.Measurements(probes, np.ones(16))
     np.testing.assert_allclose(data.unit_rows.norms, np.sqrt(8.0))
     assert "masked fft" in repr(data)

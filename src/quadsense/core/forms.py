@@ -37,6 +37,10 @@ class Rows(Protocol):
         """Relative error of products with the rows beyond that of inner products."""
 
     @property
+    def depth(self) -> int:
+        """How many terms an inner product with a row sums up at most."""
+
+    @property
     def prefers_gram(self) -> bool:
         """Whether ``K y`` costs less through inner products of rows than through an (n, n)."""
 

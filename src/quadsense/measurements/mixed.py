@@ -243,6 +243,11 @@ class Mixed(Sensing):
         raw = self._raw.on_numpy()
         return self if raw is self._raw else self._with(raw, self.weights, to_numpy(self.norms))
 
+    def plain(self) -> Mixed:
+        """The same for steps, a rounding off."""
+        raw = self._raw.plain()
+        return self if raw is self._raw else self._with(raw, self.weights)
+
     def within(self, basis: npt.NDArray[Any]) -> Mixed:
         """The same in coordinates of an orthonormal basis of the span of the rows."""
         return self._with(self._raw.within(basis), self.weights)

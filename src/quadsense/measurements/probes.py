@@ -31,7 +31,7 @@ class Probes(ABC):
     m, n : int
     is_complex : bool
     rounding : float
-        Relative error of `times` and `combine` beyond that of inner products of length n.
+        Relative error of `times` and `combine` beyond that of inner products of length `depth`.
     storage : str
         In a word, for people.
     """
@@ -86,9 +86,25 @@ class Probes(ABC):
         return bool((to_numpy(self.held_norms) == 0.0).any())
 
     @property
+    def depth(self) -> int:
+        """How many terms an inner product sums up at most: n, or fewer where structure saves."""
+        return self.n
+
+    @property
     def given(self) -> Any:
         """What the user gave."""
         return self
+
+    def unit(self, conjugate: bool) -> Probes | None:
+        """The same rows of unit norm, conjugated where asked, if that costs nothing; else None.
+
+        For methods: a rounding off.
+        """
+        return None
+
+    def in_single(self) -> Probes | None:
+        """The same rows, with products in single precision, if those are quicker; else None."""
+        return None
 
     def same_as(self, other: Probes) -> bool:
         """Whether these are the same rows, to the last bit."""
@@ -222,6 +238,11 @@ class Chosen(Probes):
         self.rounding = whole.rounding
 
     @property
+    def depth(self) -> int:
+        """That of the whole."""
+        return self.whole.depth
+
+    @property
     def xp(self) -> Any:
         """That of the whole."""
         return self.whole.xp
@@ -265,6 +286,11 @@ class OnNumpy(Probes):
         self.kind = kind
         self.m, self.n, self.is_complex = kind.m, kind.n, kind.is_complex
         self.rounding = kind.rounding
+
+    @property
+    def depth(self) -> int:
+        """That of the probes."""
+        return self.kind.depth
 
     def times(self, X: Array) -> Array:
         """``u_i* x``."""

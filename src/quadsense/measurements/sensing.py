@@ -67,6 +67,7 @@ class Sensing:
         self.norms = kind.norms
         held = kind.held_norms
         self.factors: Array | None  # None: 1
+        self._is_unit = factors is None
         if factors is None and not kind.has_zero_rows:
             self.squares, self.factors = xp.ones_like(held), 1.0 / held
         elif factors is None:
@@ -142,6 +143,11 @@ class Sensing:
         """What the kind of probes errs by, beyond inner products."""
         return self.kind.rounding
 
+    @property
+    def depth(self) -> int:
+        """How many terms an inner product with a row sums up at most."""
+        return self.kind.depth
+
     @cached_property
     def has_unit_norm(self) -> bool:
         """Whether the rows came with unit norm, to rounding."""
@@ -188,7 +194,7 @@ class Sensing:
         other.__dict__.pop("single", None)
         other.factors = scales if self.factors is None else self.factors * scales
         other.squares = self.squares * scales * scales
-        other.has_unit_norm = False  # so that `on_numpy` keeps the scales
+        other.has_unit_norm = other._is_unit = False  # so that `on_numpy` keeps the scales
         return other
 
     def only(self, index: npt.NDArray[np.int64]) -> Sensing:
@@ -208,6 +214,13 @@ class Sensing:
         other.factors = None
         return other
 
+    def plain(self) -> Sensing:
+        """The same for steps, a rounding off: with no factors and nothing to conjugate, where the
+        kind can take that on itself.
+        """
+        kind = self.kind.unit(self.conjugate) if self._is_unit else None
+        return self if kind is None else Sensing(kind, factors=1.0)
+
     def within(self, basis: npt.NDArray[Any]) -> Sensing:
         """The rows in coordinates of an orthonormal basis, (n, k), of their span; dense."""
         return Sensing.of(np.ascontiguousarray(to_numpy(self.times(basis)).conj()))
@@ -224,6 +237,8 @@ class Sensing:
     @cached_property
     def single(self) -> Sensing:
         """The same in single precision, where that is quicker: half the size of U."""
+        if self.factors is None and (kind := self.kind.in_single()) is not None:
+            return Sensing(kind, self.conjugate, factors=1.0)
         if not isinstance(self.kind, Dense) or not is_numpy(self.kind.U):
             return self
         dtype = np.dtype(np.complex64 if self.is_complex else np.float32)

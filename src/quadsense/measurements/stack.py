@@ -39,6 +39,11 @@ class Stack(Probes):
         self.rounding = max(part.rounding for part in self.parts)
 
     @property
+    def depth(self) -> int:
+        """The largest of the parts."""
+        return max(part.depth for part in self.parts)
+
+    @property
     def xp(self) -> Any:
         """That of the parts."""
         return self.parts[0].xp

@@ -51,7 +51,7 @@ class Asked:
 
     def on(self, rows: Sensing) -> Sensing:
         """Those of the rows that are asked for something, for NumPy."""
-        F = rows.on_numpy()
+        F = rows.on_numpy().plain()
         return F if self.index is None else F.only(self.index)
 
 

@@ -79,12 +79,13 @@ def rounding_bound(problem: Program, Y: Matrix) -> Vector:
     An inner product of length n errs by at most ``gamma_n ||u|| ||x||`` [Higham 2002, 3.5],
     complex arithmetic at most doubles the length, and squares and sums add k + 3
     operations; rows have unit norm to within rounding, so
-    ``|error_i| <= gamma (||X||_F^2 + |b_i|)`` with ``gamma = gamma_{4n + 2k + 8}``.
+    ``|error_i| <= gamma (||X||_F^2 + |b_i|)`` with ``gamma = gamma_{4n + 2k + 8}``; where
+    products are not inner products of n terms, with what their kind says of them.
     What underflows is less than the smallest normal number in all. Sums of rows round by as much
     as their parts together, and by the sum.
     """
-    k, n = Y.shape
-    unit = (4 * n + 2 * k + 8) * np.finfo(np.float64).eps
+    k, depth = len(Y), problem.F.depth
+    unit = (4 * depth + 2 * k + 8) * np.finfo(np.float64).eps + 4.0 * problem.F.rounding
     size: Any = float(np.vdot(Y, Y).real)
     bound: Vector = np.abs(problem.b)
     if isinstance(problem.F, Mixed):
