@@ -215,7 +215,7 @@ class MaskedFFT(Probes):
     def _pieces(self, count: int) -> Iterator[Piece]:
         """All frames, as many at a time as stay in cache, for `count` images."""
         flops = 5.0 * count * math.log2(self.frame + 1)
-        size = max(1, BATCH // (self.frame * count))
+        size = max(1, BATCH // (self.frame * max(count, 1)))
         together = max(1, size // self.count) if size >= self.count else 1
         for first in range(0, self.positions, together):
             last = min(first + together, self.positions)
