@@ -12,6 +12,7 @@ import numpy.typing as npt
 import scipy.fft
 
 from quadsense.arrays import Array, to_numpy
+from quadsense.core.scratch import Scratch
 from quadsense.measurements.probes import BLOCK_ELEMENTS, Probes, Weigh
 from quadsense.measurements.stored import LARGEST_NORM, SMALLEST_NORM
 from quadsense.probes.fourier_checks import checked_masks, checked_offsets, checked_shape
@@ -128,6 +129,7 @@ class MaskedFFT(Probes):
         self.count, self.positions, self.frame = len(masks), len(starts), math.prod(self.window)
         self.m, self.n = self.positions * self.count * self.frame, math.prod(shape)
         self.whole = self.window == shape and self.positions == 1
+        self._scratch = Scratch()
         self._units: dict[bool, MaskedFFT] = {}
         self._axes = tuple(range(-len(shape), 0))
         # A power of two for each mask brings wild ones into range, exactly.
@@ -249,18 +251,21 @@ class MaskedFFT(Probes):
 
     def _seen(self, images: Matrix, piece: Piece, out: Matrix) -> None:
         """What those frames are of images, ``u_i* x``, into (k, rows)."""
-        frames = self._windows(images, piece.positions) * self._back[piece.masks]
+        frames = self._frames(out if out.flags.c_contiguous else np.empty_like(out), piece)
+        np.multiply(self._windows(images, piece.positions), self._back[piece.masks], out=frames)
         transform = scipy.fft.fftn if self.conjugated else _inverse
-        out[...] = transform(frames, axes=self._axes, overwrite_x=True).reshape(out.shape)
+        found = transform(frames, axes=self._axes, overwrite_x=True)
+        if not np.may_share_memory(found, out):  # it need not have been overwritten
+            out[...] = found.reshape(out.shape)
+
+    def _frames(self, values: Matrix, piece: Piece) -> Matrix:
+        """Values of those rows, (k, rows), as (k, positions, masks, *window)."""
+        positions = piece.positions.stop - piece.positions.start
+        return values.reshape(len(values), positions, -1, *self.window)
 
     def _spread(self, total: Matrix, piece: Piece, values: Matrix) -> None:
         """Add ``sum_i u_i y_i`` over those rows, y of (k, rows), to images."""
-        frames = values.reshape(
-            len(values),
-            piece.positions.stop - piece.positions.start,
-            piece.masks.stop - piece.masks.start,
-            *self.window,
-        )
+        frames = self._frames(values, piece)
         back = _inverse if self.conjugated else scipy.fft.fftn
         self._add(total, piece, back(frames, axes=self._axes, overwrite_x=True))
 
@@ -277,7 +282,7 @@ class MaskedFFT(Probes):
     def images(self, Y: Array) -> Array:
         """``P`` with columns ``u_i* Y^T``: (k, n) to (k, m)."""
         Y = self._own(Y)
-        P, images = np.empty((len(Y), self.m), dtype=self.dtype), Y.reshape(len(Y), *self.shape)
+        P, images = self._scratch.empty((len(Y), self.m), self.dtype), self._shaped(Y)
         for piece in self._pieces(len(Y)):
             self._seen(images, piece, P[:, piece.rows])
         return P
@@ -292,13 +297,16 @@ class MaskedFFT(Probes):
     def through(self, Y: Array, weigh: Weigh) -> tuple[Array, Array]:
         """``P`` and ``sum_i weigh(P)_i u_i``, some frames at a time: see `Probes.through`."""
         Y = self._own(Y)
-        P, images = np.empty((len(Y), self.m), dtype=self.dtype), Y.reshape(len(Y), *self.shape)
+        P, images = self._scratch.empty((len(Y), self.m), self.dtype), self._shaped(Y)
         total = np.zeros_like(images)
         for piece in self._pieces(len(Y)):
             part = P[:, piece.rows]
             self._seen(images, piece, part)
             self._spread(total, piece, self._own(weigh(piece.rows, part)))
         return P, total.reshape(Y.shape)
+
+    def _shaped(self, Y: Matrix) -> Matrix:
+        return Y.reshape(len(Y), *self.shape)
 
     def _own(self, values: Array) -> Matrix:
         return np.ascontiguousarray(values, dtype=self.dtype)

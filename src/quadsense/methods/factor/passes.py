@@ -64,11 +64,12 @@ def inner(P: Matrix, Q: Matrix, signs: Vector | None = None) -> npt.NDArray[Any]
     """Return ``Re sum_k s_k conj(P_ki) Q_ki`` for every i; all signs s are plus where None."""
     if signs is not None:
         P = P * signs[:, None]
-    if np.iscomplexobj(P):
-        parts = (*P.shape, 2)
-        P, Q = P.view(P.real.dtype).reshape(parts), Q.view(Q.real.dtype).reshape(parts)
-        return np.asarray(np.einsum("kij,kij->i", P, Q))
-    return np.asarray(np.einsum("ki,ki->i", P, Q))
+    if not np.iscomplexobj(P):
+        return P[0] * Q[0] if len(P) == 1 else np.asarray(np.einsum("ki,ki->i", P, Q))
+    # Real and imaginary parts beside each other: three times as fast as einsum has it.
+    products = P.view(P.real.dtype) * Q.view(Q.real.dtype)
+    total = products[0] if len(P) == 1 else products.sum(axis=0)
+    return np.asarray(total[0::2] + total[1::2])
 
 
 def rounding_bound(problem: Program, Y: Matrix) -> Vector:
@@ -126,9 +127,10 @@ def evaluate(problem: Program, Y: Matrix, theta: float) -> Point:
     F, b, pull = problem.F, problem.b, problem.pull
     if isinstance(F, Mixed):
         return _evaluate_sums(problem, F, Y, theta)
-    z, signs = np.empty(F.m), problem.signs_of(len(Y))
+    empty = problem.shared.scratch.empty
+    z, signs = empty(F.m, np.float64), problem.signs_of(len(Y))
     whole = problem.is_whole(theta)
-    excess = z if whole else np.empty_like(z)
+    excess = z if whole else empty(F.m, np.float64)
 
     def weigh(rows: slice, p: Matrix) -> Matrix:
         np.subtract(inner(p, p, signs), b[rows], out=z[rows])

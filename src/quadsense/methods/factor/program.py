@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from quadsense.core.scratch import Scratch
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.factor.choice import LIFT, rows_are_ample, takes_normal_equations
@@ -20,16 +21,22 @@ Vector = npt.NDArray[np.float64]
 
 # Share of nonzeros up to which rows that are held sparse stay so in normal equations.
 _SPARSE_SHARE = 0.1
+# Large readings are those beyond this share of the mean one, where they are to weigh less.
+_LARGE_READING = 0.3
 # Spread of weights up to which none of them is a wall.
 _UNEVEN = 1e3
 
 
 @dataclass(frozen=True)
 class Rows:
-    """All rows at once, for normal equations: made when needed, shared by all levels."""
+    """All rows at once, for normal equations: made when needed, shared by all levels.
+
+    So is memory for what is as long as the rows.
+    """
 
     F: Sensing
     low: Sensing | None
+    scratch: Scratch = field(default_factory=Scratch, repr=False)
 
     @cached_property
     def dense(self) -> Matrix:
@@ -81,6 +88,8 @@ class Program:
         Weights of least squares by which the fit is chosen; None: any fit will do.
     target : bool
         Whether there are tolerances to meet; without, least squares is all.
+    evens_out : bool
+        Whether large readings are to weigh less at first: see `levels`.
     """
 
     F: Sensing
@@ -99,6 +108,7 @@ class Program:
     signs: tuple[int, int] | None = None
     wanted: Vector | None = field(default=None, repr=False)
     target: bool = True
+    evens_out: bool = False
 
     @property
     def rows(self) -> Matrix:
@@ -116,9 +126,16 @@ class Program:
 
         Rows of far narrower tolerances than most are walls to a descent: it begins where they
         weigh as much as the others, and goes on from there.
+
+        Where steps are many and any fit will do, large readings weigh less at first. A residual
+        ``|p|^2 - b`` is about ``2 sqrt(b)`` times that of the amplitude, ``|p| - sqrt(b)``, so that
+        weights of about 1/b are least squares of amplitudes, which take a third fewer steps: the
+        largest readings no longer set the curvature [Wang, Giannakis, Eldar 2018].
         """
         weights = self.weight if self.wanted is None else self.wanted
         found = weights_by_level(weights)
+        if self.evens_out and len(found) == 1:
+            found = [weights / (np.maximum(self.b, 0.0) + _LARGE_READING * self.b.mean()), weights]
         return tuple(self if each is self.weight else self.weighed(each) for each in found)
 
     @cached_property
@@ -227,9 +244,12 @@ def prepare(
     single = low_precision and not isinstance(F, Mixed)  # sums of rows may cancel
     if single and _takes_single_steps(F, rank or 1) and F.single is not F:
         low = F.single
+    quasi_newton = not takes_normal_equations(F, rank or 1)
+    simple = bounds is None and signs is None and wanted is None and not isinstance(F, Mixed)
+    evens_out = quasi_newton and simple and target and float(np.mean(b)) > 0.0
     return Program(
         F, b, delta, weight, low, inverse, root, 2.0 * weight, float(weight.sum()),
-        float(inverse.max()), steepest, Rows(F, low), bounds, signs, wanted, target,
+        float(inverse.max()), steepest, Rows(F, low), bounds, signs, wanted, target, evens_out,
     )  # fmt: skip
 
 

@@ -39,6 +39,8 @@ _STEP_FLOPS = 1.6e6
 # eigenvector may hide until the strong ones are fitted.
 _EXTRA_ROWS = 3
 _KRYLOV_STEPS = 3
+# Where rows are never formed a product costs by the column: more steps, and no rows beside.
+_NARROW_STEPS = 7
 # Refinements by the residual: with three, the later steps no longer grow with the condition
 # number of A, where they are quasi-Newton steps; with few rows an unknown they lead astray.
 _REFINEMENTS = 3
@@ -91,7 +93,8 @@ def spectral_start(problem: Program, rank: int, rng: Draw) -> Matrix:
     y = np.maximum(problem.b, 0.0) / level
     c = max(1.05, float(np.sqrt(beta * m / (n * rank))))
     shaped = (y - 1.0) / (y - 1.0 + c)
-    Q = _leading_eigenvectors(problem, shaped, min(rank + _EXTRA_ROWS, n), rng)
+    extra = 0 if F.depth < n else _EXTRA_ROWS
+    Q = _leading_eigenvectors(problem, shaped, min(rank + extra, n), rng)
     found = _weighed(problem, Q, rank)
     refined = rows_are_ample(F, rank)
     for _ in range(_REFINEMENTS if refined else 0):
@@ -260,8 +263,9 @@ def _leading_eigenvectors(
     F = problem.F
     m, n = F.shape
     products = 4 * m * n * rank // (1 if problem.low is None else 2)
-    krylov = _KRYLOV_STEPS * (products + _STEP_FLOPS)
-    if n <= rank * _KRYLOV_STEPS or 2 * m * n**2 + 20 * n**3 <= krylov:
+    steps = _NARROW_STEPS if F.depth < n else _KRYLOV_STEPS
+    krylov = steps * (products + _STEP_FLOPS)
+    if n <= rank * steps or 2 * m * n**2 + 20 * n**3 <= krylov:
         _, vectors = eigh(
             F.adjoint(scale),
             subset_by_index=(n - rank, n - 1),
@@ -280,7 +284,7 @@ def _leading_eigenvectors(
         image = random_start(problem, rank, rng).astype(kind)
     basis = np.empty((0, n), dtype=kind)
     images: list[Matrix] = []
-    for _ in range(_KRYLOV_STEPS):
+    for _ in range(steps):
         block = image - (image @ conjugate(basis).T) @ basis if len(basis) else image
         block = np.ascontiguousarray(_factored(block.T)[0].T)
         basis = np.concatenate([basis, block])
