@@ -34,6 +34,7 @@ class Diffraction:
 
     @classmethod
     def of(cls, image: Image, count: int, seed: int) -> Diffraction:
+        """An image behind octanary masks."""
         rng = np.random.default_rng(seed)
         shape = (count, *image.shape)
         masks = rng.choice([1.0, -1.0, 1j, -1j], shape)
@@ -42,12 +43,14 @@ class Diffraction:
 
     @classmethod
     def drawn(cls, side: int, count: int, seed: int) -> Diffraction:
+        """Noise as the image."""
         rng = np.random.default_rng((seed, side))
         image = rng.standard_normal((side, side)) + 1j * rng.standard_normal((side, side))
         return cls.of(image, count, seed)
 
     @property
     def b(self) -> npt.NDArray[np.float64]:
+        """Intensities, (q, *shape)."""
         return np.abs(scipy.fft.fft2(self.masks * self.image)) ** 2
 
     def error(self, x: Image) -> float:

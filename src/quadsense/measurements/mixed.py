@@ -307,9 +307,9 @@ class Mixed(Sensing):
         """``<F_i, A>`` for an A known by its products."""
         return self.mixed(self._raw.quadratic(times))
 
-    def factored(self, X: Array) -> Array:
-        """``F(X X*)``: (n, k) to (p,)."""
-        return self.mixed(self._raw.factored(X))
+    def factored(self, X: Array, signs: Array | None = None) -> Array:
+        """``F(X S X*)``: (n, k) to (p,)."""
+        return self.mixed(self._raw.factored(X, signs))
 
     def squared_columns(self, y: Array) -> Array:
         """The diagonal of ``F*(y)``."""

@@ -218,6 +218,17 @@ class Probes(ABC):
         """``sum_i C_ki u_i``: (k, m) to (k, n)."""
         return self.combine(C.T).T
 
+    def squares(self, X: Array, factors: Array | None, signs: Array | None) -> Array:
+        """``sum_k s_k |f_i u_i* x_k|^2`` for X of shape (n, k): to (m,).
+
+        All factors are 1 where None, all signs plus.
+        """
+        images = self.times(X)
+        if factors is not None:
+            images = images * self.xp.astype(factors, self.dtype, copy=False)[:, None]
+        found = self.xp.abs(images) ** 2
+        return self.xp.sum(found, axis=1) if signs is None else found @ signs
+
     def real(self, x: Array) -> Array:
         """Real part; x itself where rows are real."""
         return self.xp.real(x) if self.is_complex else x

@@ -353,9 +353,9 @@ class Sensing:
             parts.append(self.kind.real(xp.sum(conjugated * times(rows.T).T, axis=1)))
         return xp.concat(parts)
 
-    def factored(self, X: Array) -> Array:
-        """``F(X X*)``, the squared norms of ``v_i* X``: (n, k) to (m,)."""
-        return self.xp.sum(self.xp.abs(self.times(X)) ** 2, axis=1)
+    def factored(self, X: Array, signs: Array | None = None) -> Array:
+        """``F(X S X*)``, S the signs, all plus if None: from ``v_i* X``, (n, k) to (m,)."""
+        return self.kind.squares(self._meant(self._cast(X)), self.factors, signs)
 
     def mixed(self, z: Array) -> Array:
         """What is read where the rows have these values: the same, but for sums of rows."""

@@ -94,6 +94,13 @@ def masked_fft(
     return MaskedFFT(held, size, starts)
 
 
+class Sizes(NamedTuple):
+    """Norms of masks, (q,), and the most that a modulus is in units of the mean square's root."""
+
+    norms: Matrix
+    peak: float
+
+
 class Piece(NamedTuple):
     """Frames that are transformed together: which positions, masks and rows they are."""
 
@@ -112,6 +119,8 @@ class MaskedFFT(Probes):
     starts : int array of shape (k, len(shape))
     conjugated : bool
         Whether the rows are the complex conjugates of those.
+    sizes : Sizes, optional
+        Of the masks, where they are known.
     """
 
     storage = "masked fft"
@@ -123,6 +132,7 @@ class MaskedFFT(Probes):
         shape: tuple[int, ...],
         starts: npt.NDArray[np.int64],
         conjugated: bool = False,
+        sizes: Sizes | None = None,
     ) -> None:
         self.masks, self.shape, self.starts, self.conjugated = masks, shape, starts, conjugated
         self.window = masks.shape[1:]
@@ -132,24 +142,27 @@ class MaskedFFT(Probes):
         self._scratch = Scratch()
         self._units: dict[bool, MaskedFFT] = {}
         self._axes = tuple(range(-len(shape), 0))
-        # A power of two for each mask brings wild ones into range, exactly.
+        self._mask_norms, self._peak = found = _sizes(masks) if sizes is None else sizes
         self._shifts = np.zeros(self.count, dtype=np.int64)
-        largest = np.max(np.abs(masks), axis=tuple(range(1, masks.ndim)))
-        wild = ~((largest > SMALLEST_NORM) & (largest < LARGEST_NORM))
-        if wild.any():
-            self._shifts = np.where(wild, np.frexp(largest)[1], 0).astype(np.int64)
-            half = self._shifts // 2  # in two halves: 2^-e alone may overflow
-            for part in (half, self._shifts - half):
-                scale = np.ldexp(1.0, -part).reshape(-1, *(1 for _ in shape))
-                self.masks = self.masks * scale
-        self._back = self.masks if self.masks.dtype.kind == "f" else self.masks.conj()
-        if conjugated:
-            self.masks, self._back = self._back, self.masks
-        moduli = np.abs(self.masks.reshape(self.count, -1).astype(self.dtype))
-        self._mask_norms = np.linalg.norm(moduli, axis=1).astype(np.float64)
-        peak = float(np.max(moduli.max(axis=1) / self._mask_norms)) * math.sqrt(self.frame)
+        if not (found.norms.min() > SMALLEST_NORM and found.norms.max() < LARGEST_NORM):
+            self._bring_into_range()
+        self._conjugate_masks: Matrix | None = None
         unit = float(np.finfo(self.dtype).eps) / 2.0
-        self.rounding = (transform_error(self.window) + 3.0) * unit * peak
+        self.rounding = (transform_error(self.window) + 3.0) * unit * self._peak
+
+    def _bring_into_range(self) -> None:
+        """Divide masks out of the range of safe norms by powers of two, exactly."""
+        sizes = np.maximum(np.abs(self.masks.real), np.abs(self.masks.imag))
+        largest = sizes.reshape(self.count, -1).max(axis=1)
+        self._shifts = np.frexp(largest)[1].astype(np.int64)
+        half = self._shifts // 2  # in two halves: 2^-e alone may overflow
+        for part in (half, self._shifts - half):
+            self.masks = self.masks * self._each(np.ldexp(1.0, -part))
+        self._mask_norms, self._peak = _sizes(self.masks)
+
+    def _each(self, values: Matrix) -> Matrix:
+        """A number a mask, to multiply masks with."""
+        return values.reshape(-1, *(1 for _ in self.shape))
 
     # --- facts -------------------------------------------------------------------------------
 
@@ -200,17 +213,18 @@ class MaskedFFT(Probes):
     def unit(self, conjugate: bool) -> MaskedFFT:
         """The same rows of unit norm, conjugated where asked."""
         if conjugate not in self._units:
-            given = self._back if self.conjugated else self.masks
-            scaled = given / self._mask_norms.reshape(-1, *(1 for _ in self.shape))
+            scaled = self.masks / self._each(self._mask_norms)
+            sizes = Sizes(np.ones(self.count), self._peak)
             turned = self.conjugated != conjugate
-            self._units[conjugate] = MaskedFFT(scaled, self.shape, self.starts, turned)
+            self._units[conjugate] = MaskedFFT(scaled, self.shape, self.starts, turned, sizes)
         return self._units[conjugate]
 
     def in_single(self) -> MaskedFFT:
         """The same rows in single precision."""
-        given = self._back if self.conjugated else self.masks
-        narrow = np.complex64 if given.dtype.kind == "c" else np.float32
-        return MaskedFFT(given.astype(narrow), self.shape, self.starts, self.conjugated)
+        narrow = np.complex64 if self.masks.dtype.kind == "c" else np.float32
+        sizes = Sizes(self._mask_norms, self._peak)
+        masks = self.masks.astype(narrow)
+        return MaskedFFT(masks, self.shape, self.starts, self.conjugated, sizes)
 
     # --- frames ------------------------------------------------------------------------------
 
@@ -236,12 +250,20 @@ class MaskedFFT(Probes):
         parts = [images[(slice(None), *self._at(start))] for start in self.starts[positions]]
         return np.stack(parts, axis=1)[:, :, None]
 
+    def _masks(self, conjugate: bool) -> Matrix:
+        """The masks, conjugated or not."""
+        if not conjugate or self.masks.dtype.kind != "c":
+            return self.masks
+        if self._conjugate_masks is None:
+            self._conjugate_masks = self.masks.conj()
+        return self._conjugate_masks
+
     def _at(self, start: npt.NDArray[np.int64]) -> tuple[slice, ...]:
         return tuple(slice(int(a), int(a) + w) for a, w in zip(start, self.window, strict=True))
 
     def _add(self, total: Matrix, piece: Piece, frames: Matrix) -> None:
         """Add frames (k, positions, masks, *window), masked, to images (k, *shape)."""
-        frames *= self.masks[piece.masks]
+        frames *= self._masks(self.conjugated)[piece.masks]
         sums = frames[:, :, 0] if frames.shape[2] == 1 else np.sum(frames, axis=2)
         if self.whole:
             total += sums[:, 0]
@@ -252,7 +274,8 @@ class MaskedFFT(Probes):
     def _seen(self, images: Matrix, piece: Piece, out: Matrix) -> None:
         """What those frames are of images, ``u_i* x``, into (k, rows)."""
         frames = self._frames(out if out.flags.c_contiguous else np.empty_like(out), piece)
-        np.multiply(self._windows(images, piece.positions), self._back[piece.masks], out=frames)
+        masks = self._masks(not self.conjugated)[piece.masks]
+        np.multiply(self._windows(images, piece.positions), masks, out=frames)
         transform = scipy.fft.fftn if self.conjugated else _inverse
         found = transform(frames, axes=self._axes, overwrite_x=True)
         if not np.may_share_memory(found, out):  # it need not have been overwritten
@@ -305,6 +328,20 @@ class MaskedFFT(Probes):
             self._spread(total, piece, self._own(weigh(piece.rows, part)))
         return P, total.reshape(Y.shape)
 
+    def squares(self, X: Array, factors: Array | None, signs: Array | None) -> Array:
+        """``sum_k s_k |f_i u_i* x_k|^2``, some frames at a time."""
+        images = self._shaped(self._own(X.T))
+        total = np.empty(self.m)
+        for piece in self._pieces(len(images)):
+            part = np.empty((len(images), piece.rows.stop - piece.rows.start), dtype=self.dtype)
+            self._seen(images, piece, part)
+            if factors is not None:
+                part *= factors[piece.rows]
+            moduli = np.square(part.real)
+            moduli += np.square(part.imag)
+            total[piece.rows] = moduli.sum(axis=0) if signs is None else signs @ moduli
+        return total
+
     def _shaped(self, Y: Matrix) -> Matrix:
         return Y.reshape(len(Y), *self.shape)
 
@@ -317,8 +354,7 @@ class MaskedFFT(Probes):
         """Those rows, dense, from the definition."""
         frames, frequency = np.divmod(to_numpy(index).astype(np.int64), self.frame)
         positions, masks = np.divmod(frames, self.count)
-        waves = self._waves(frequency, np.arange(self.frame))
-        waves = waves.reshape(-1, *self.window) * self.masks[masks]
+        waves = self._waves(frequency) * self._masks(self.conjugated)[masks]
         if self.whole:
             return waves.reshape(len(frames), self.n)
         rows = np.zeros((len(frames), *self.shape), dtype=self.dtype)
@@ -331,16 +367,17 @@ class MaskedFFT(Probes):
         roots = [_roots_of_unity(size) for size in self.window]
         return [values.conj() for values in roots] if self.conjugated else roots
 
-    def _waves(self, frequency: npt.NDArray[np.int64], pixel: npt.NDArray[np.int64]) -> Matrix:
-        """Roots of unity of the transform, (frequencies, pixels): each within some roundings."""
-        waves = np.ones((1, 1), dtype=self.dtype)
-        pairs = zip(
-            np.unravel_index(frequency, self.window),
-            np.unravel_index(pixel, self.window),
-            strict=True,
-        )
-        for (k, j), roots, size in zip(pairs, self._roots, self.window, strict=True):
-            waves = waves * roots[np.outer(k, j) % size]
+    def _waves(self, index: npt.NDArray[np.int64]) -> Matrix:
+        """Roots of unity at those frequencies for all pixels, or the other way round.
+
+        Of shape (index, *window), each entry within some roundings.
+        """
+        waves = np.ones((len(index), *(1 for _ in self.window)))
+        for axis, k in enumerate(np.unravel_index(index, self.window)):
+            size = self.window[axis]
+            along = self._roots[axis][np.outer(k, np.arange(size)) % size]
+            others = [size if other == axis else 1 for other in range(len(self.window))]
+            waves = waves * along.reshape(-1, *others)
         return waves.astype(self.dtype, copy=False)
 
     def _columns(self) -> Iterator[tuple[slice, Array]]:
@@ -357,11 +394,11 @@ class MaskedFFT(Probes):
         seen: Matrix = np.all((inside >= 0) & (inside < self.window), axis=2)
         inside = np.moveaxis(np.where(seen[..., None], inside, 0), 2, 0)
         local: Matrix = np.asarray(np.ravel_multi_index(tuple(inside), self.window))
-        frequencies = np.arange(self.frame)
-        values: Matrix = self._back.reshape(self.count, self.frame)
+        values: Matrix = self._masks(not self.conjugated).reshape(self.count, self.frame)
         rows = np.empty((self.positions, self.count, self.frame, pixels.size), dtype=self.dtype)
         for position in range(self.positions):
-            waves = self._waves(frequencies, local[position]).conj() * seen[position]
+            waves = self._waves(local[position]).reshape(pixels.size, self.frame).T.conj()
+            waves *= seen[position]
             rows[position] = values[:, None, local[position]] * waves
         return rows.reshape(self.m, pixels.size)
 
@@ -388,6 +425,19 @@ class MaskedFFT(Probes):
         for frame, start in zip(frames, self.starts, strict=True):
             total[self._at(start)] += frame
         return total.reshape(self.n)
+
+
+def _sizes(masks: Matrix) -> Sizes:
+    flat = masks.reshape(len(masks), -1)
+    with np.errstate(over="ignore", under="ignore"):
+        squares = np.square(flat.real)
+        if flat.dtype.kind == "c":
+            squares += np.square(flat.imag)
+        norms = np.sqrt(squares.sum(axis=1))
+        largest = np.sqrt(squares.max(axis=1))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            peak = float(np.max(largest / norms)) * math.sqrt(flat.shape[1])
+    return Sizes(norms, peak)
 
 
 def _inverse(x: Matrix, axes: tuple[int, ...], overwrite_x: bool) -> Matrix:

@@ -109,7 +109,7 @@ def enclosure(matrix: SensedMatrix, rows: Rows, b: Array) -> Enclosure:
         bound = xp.sum(mass) + 0.0 * b
         return measured_enclosure(form, b, image, bound, rows.m + 2 * rows.n)
     if isinstance(form, FactorForm):
-        z = form.readings(rows.times(form.factor)) - b
+        z = form.seen_by(rows) - b
         size = form.mass
     elif isinstance(form, DenseForm):
         z = rows.forward(form.values) - b

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,8 @@ Vector = npt.NDArray[np.float64]
 _SPARSE_SHARE = 0.1
 # Large readings are those beyond this share of the mean one, where they are to weigh less.
 _LARGE_READING = 0.3
+# Roundings of |p|^2 - b in single precision: of p, which counts twice, of its square and of b.
+_SINGLE_ROUNDINGS = 4.0 * float(np.finfo(np.float32).eps) / 2.0
 # Spread of weights up to which none of them is a wall.
 _UNEVEN = 1e3
 
@@ -61,6 +63,14 @@ class Rows:
         return sp.csr_array(U.conj()) if raw.conjugate else U
 
 
+class Readings(NamedTuple):
+    """What residuals are made of and weighed by, (m,) each, in single or double precision."""
+
+    b: npt.NDArray[Any]
+    weight: npt.NDArray[Any]
+    inverse: npt.NDArray[Any]
+
+
 @dataclass(frozen=True)
 class Program:
     """What a factored fit reads and never changes.
@@ -75,8 +85,8 @@ class Program:
         The weight of a row in the loss, at most 1: ``(min(delta) / delta)**2``, but for levels.
     low : Sensing or None
         The rows in single precision, for the inner products of the iterative step.
-    inverse, root, pull : (m,) float64
-        ``1 / delta``, ``2 sqrt(weight)`` and ``2 weight``.
+    inverse : (m,) float64
+        ``1 / delta``.
     total, sharpest, steepest : float
         ``sum weight``, ``max 1/delta`` and ``max sqrt(|b|)/delta``.
     shared : Rows
@@ -98,8 +108,6 @@ class Program:
     weight: Vector
     low: Sensing | None
     inverse: Vector
-    root: Vector
-    pull: Vector
     total: float
     sharpest: float
     steepest: float
@@ -109,6 +117,28 @@ class Program:
     wanted: Vector | None = field(default=None, repr=False)
     target: bool = True
     evens_out: bool = False
+
+    @cached_property
+    def root(self) -> Vector:
+        """``2 sqrt(weight)``."""
+        with np.errstate(under="ignore"):
+            return 2.0 * np.sqrt(self.weight)
+
+    @cached_property
+    def blur(self) -> float:
+        """What single precision does to a residual at most, in units of its tolerance."""
+        return _SINGLE_ROUNDINGS * float(np.max(np.abs(self.b) * self.inverse))
+
+    def readings(self, dtype: npt.DTypeLike) -> Readings:
+        """Readings, weights and inverse tolerances in that precision."""
+        return self._single if dtype == np.float32 else Readings(self.b, self.weight, self.inverse)
+
+    @cached_property
+    def _single(self) -> Readings:
+        with np.errstate(under="ignore"):
+            return Readings(
+                *(each.astype(np.float32) for each in (self.b, self.weight, self.inverse))
+            )
 
     @property
     def rows(self) -> Matrix:
@@ -156,8 +186,7 @@ class Program:
     def weighed(self, weight: Vector) -> Program:
         """The same with these weights in the loss."""
         weight = weight / float(weight.max())
-        root = 2.0 * np.sqrt(weight)
-        return replace(self, weight=weight, root=root, pull=2.0 * weight, total=float(weight.sum()))
+        return replace(self, weight=weight, total=float(weight.sum()))
 
     def signs_of(self, count: int) -> Vector | None:
         """The signs of the rows of a factor that has so many; None: all plus.
@@ -197,12 +226,12 @@ class Program:
         """Whether all of every residual counts."""
         return theta == 0.0 and (self.bounds is None or self.bounds.told is None)
 
-    def ratios(self, z: Vector, bound: Vector) -> Vector:
+    def ratios(self, z: Vector, bound: Vector, part: slice = slice(None)) -> Vector:
         """How far residuals lean out of their intervals, rounding included: 1 is an end."""
         if self.bounds is not None:
-            return self.bounds.ratios(z, bound)
+            return self.bounds.ratios(z, bound, part)
         bound = bound + np.abs(z)
-        bound /= self.delta
+        bound /= self.delta[part]
         return bound
 
 
@@ -238,7 +267,6 @@ def prepare(
         weight = (float(delta.min()) / delta) ** 2
         inverse = 1.0 / delta
         steepest = float(np.max(np.sqrt(np.abs(b)) * inverse))
-        root = 2.0 * np.sqrt(weight)
     F = Sensing.of(U)
     low: Sensing | None = None
     single = low_precision and not isinstance(F, Mixed)  # sums of rows may cancel
@@ -248,7 +276,7 @@ def prepare(
     simple = bounds is None and signs is None and wanted is None and not isinstance(F, Mixed)
     evens_out = quasi_newton and simple and target and float(np.mean(b)) > 0.0
     return Program(
-        F, b, delta, weight, low, inverse, root, 2.0 * weight, float(weight.sum()),
+        F, b, delta, weight, low, inverse, float(weight.sum()),
         float(inverse.max()), steepest, Rows(F, low), bounds, signs, wanted, target, evens_out,
     )  # fmt: skip
 

@@ -12,13 +12,13 @@ in iterative refinement.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 
 from quadsense.core.lbfgs import Memory, direction, dot, remember
 from quadsense.measurements.mixed import Mixed
-from quadsense.methods.factor.line import best_length, quartic_minimum
+from quadsense.methods.factor.line import best_length
+from quadsense.methods.factor.moves import moved, narrowed, step_length
 from quadsense.methods.factor.passes import (
     Point,
     back_project,
@@ -34,8 +34,6 @@ _PAIRS = 3
 _EPS = {kind: float(np.finfo(kind).eps) for kind in "fd"}
 # Renew P once the bound on its error could change the residuals by this share.
 _DRIFT = 0.1
-# Entries of images that are worked on together, in cache; rows of a part at least.
-_PART, _LEAST_PART = 2**14, 2**10
 # Least eigenvalue of the expected Hessian, as a share of the mean one.
 _SCALE_FLOOR = 1e-3
 
@@ -71,25 +69,29 @@ def quasi_newton_step(
     along = dot(D, slope)
     if not along < 0.0:
         return point, (), 0
+    single = problem.low is not None and problem.is_whole(theta) and not isinstance(F, Mixed)
+    if single and 3.0 * problem.blur <= _DRIFT * point.ratio < math.inf:
+        point = narrowed(point)
     Q = project(F, D.astype(kind, copy=False))
-    length = _best_length(problem, point, Q, along, _bend(D, penalty), theta)
+    length = step_length(problem, point, Q, along, _bend(D, penalty), theta)
     if length == 0.0:
         return point, (), 1
     move = length * D
     Y = point.Y + move
     drift = point.drift + _EPS["f" if problem.low is not None else "d"] * math.sqrt(dot(move, move))
-    found = _moved(problem, point, Q, length, theta)
+    found = moved(problem, point, Q, length, theta)
     error = 2.0 * drift * (problem.steepest + math.sqrt(found.worst * problem.sharpest))
+    if found.z.dtype == np.float32:
+        error += problem.blur
     if found.worst <= 1.0 or error > _DRIFT * found.worst:
-        moved, passes = evaluate(problem, Y, theta), 2
+        there, passes = evaluate(problem, Y, theta), 2
     else:
         gradient = back_project(F, found.pulled).astype(Y.dtype, copy=False)
-        moved, passes = (
-            Point(Y, found.P, found.z, found.excess, found.value, gradient, np.inf, drift),
-            1,
-        )
-    change = _slope(moved, penalty) - slope
-    return moved, remember(memory, move, change, _PAIRS), passes
+        gradient *= 2.0
+        there = Point(Y, found.P, found.z, found.excess, found.value, gradient, np.inf, drift)
+        passes = 1
+    change = _slope(there, penalty) - slope
+    return there, remember(memory, move, change, _PAIRS), passes
 
 
 def line_minimum(
@@ -103,88 +105,6 @@ def line_minimum(
     mixed, signs = problem.F.mixed, problem.signs_of(len(point.Y))
     z1, z2 = 2.0 * mixed(inner(point.P, Q, signs)), mixed(inner(Q, Q, signs))
     return best_length(problem, point, z1, z2, along, _bend(D, penalty), theta)
-
-
-def _parts(problem: Program, count: int) -> list[slice]:
-    """Rows a part at a time, so that what is computed of `count` ranks of them stays in cache.
-
-    Where readings are sums of rows, all at once.
-    """
-    F = problem.F
-    size = F.m if isinstance(F, Mixed) else max(_LEAST_PART, _PART // count)
-    return [slice(first, first + size) for first in range(0, F.m, size)]
-
-
-def _best_length(
-    problem: Program, point: Point, Q: Matrix, along: float, bend: float, theta: float
-) -> float:
-    """Return the best length of a step, Q its images: see `best_length`."""
-    F, k = problem.F, len(Q)
-    signs, whole = problem.signs_of(k), problem.is_whole(theta)
-    z1, z2 = (np.empty(0 if whole else F.m) for _ in range(2))
-    quadratic, cubic, quartic = bend, 0.0, 0.0
-    for part in _parts(problem, k):
-        seen = slice(None) if isinstance(F, Mixed) else part
-        p, q = point.P[:, seen], Q[:, seen].astype(point.P.dtype, copy=False)
-        first, second = F.mixed(inner(p, q, signs)), F.mixed(inner(q, q, signs))
-        first *= 2.0
-        if not whole:
-            z1[part], z2[part] = first, second
-            continue
-        weighed = problem.weight[part] * first
-        quadratic += float(np.dot(weighed, first))
-        cubic += float(np.dot(weighed, second))
-        np.multiply(problem.weight[part], second, out=weighed)
-        quadratic += 2.0 * float(np.dot(weighed, point.z[part]))
-        quartic += float(np.dot(weighed, second))
-    if whole:
-        return quartic_minimum(along, quadratic, 3.0 * cubic, 2.0 * quartic)
-    return best_length(problem, point, z1, z2, along, bend, theta)
-
-
-class _Moved(NamedTuple):
-    """Images, residuals and loss after a step, and what the gradient is the sum of."""
-
-    P: Matrix
-    z: Vector
-    excess: Vector
-    value: float
-    worst: float
-    pulled: Matrix
-
-
-def _moved(problem: Program, point: Point, Q: Matrix, length: float, theta: float) -> _Moved:
-    """Return what a step ``length D`` leads to, from the images Q of D: in one go over them all."""
-    F, k = problem.F, len(Q)
-    signs, whole = problem.signs_of(k), problem.is_whole(theta)
-    empty = problem.shared.scratch.empty
-    P, pulled = empty(point.P.shape, point.P.dtype), empty(Q.shape, Q.dtype)
-    z = empty(F.m, np.float64)
-    excess = z if whole else empty(F.m, np.float64)
-    value = worst = 0.0
-    for part in _parts(problem, k):
-        seen = slice(None) if isinstance(F, Mixed) else part
-        p = np.multiply(Q[:, seen], length, out=P[:, seen])
-        p += point.P[:, seen]
-        np.subtract(F.mixed(inner(p, p, signs)), problem.b[part], out=z[part])
-        if not whole:
-            excess[part] = problem.excess(z[part], theta, part)
-        pull = problem.pull[part] * excess[part]
-        value += float(np.dot(pull, excess[part]))
-        weights = F.unmixed(pull)
-        np.multiply(p, weights if signs is None else weights * signs[:, None], out=pulled[:, seen],
-                    casting="same_kind")  # fmt: skip
-        worst = max(worst, _worst(problem, z[part], part))
-    return _Moved(P, z, excess, 0.25 * value, worst, pulled)
-
-
-def _worst(problem: Program, z: Vector, part: slice) -> float:
-    """Return the largest ratio of maintained residuals."""
-    if problem.bounds is not None:
-        return float(problem.bounds.ratios(z, np.full_like(z, _EPS["d"]), part).max())
-    ratios = np.abs(z)
-    ratios *= problem.inverse[part]
-    return float(ratios.max())
 
 
 def _slope(point: Point, penalty: Vector | None) -> Matrix:

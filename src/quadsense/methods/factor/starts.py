@@ -18,6 +18,7 @@ from quadsense.methods.factor.passes import (
     Point,
     back_project,
     conjugate,
+    inner,
     project,
     weighted_rows_product,
 )
@@ -90,13 +91,14 @@ def spectral_start(problem: Program, rank: int, rng: Draw) -> Matrix:
     level = float(np.mean(problem.b))
     if level <= 0.0:
         return random_start(problem, rank, rng)
-    y = np.maximum(problem.b, 0.0) / level
-    c = max(1.05, float(np.sqrt(beta * m / (n * rank))))
-    shaped = (y - 1.0) / (y - 1.0 + c)
-    extra = 0 if F.depth < n else _EXTRA_ROWS
-    Q = _leading_eigenvectors(problem, shaped, min(rank + extra, n), rng)
+    y = np.maximum(problem.b, 0.0)
+    y /= level
+    y -= 1.0
+    shaped = np.divide(y, y + max(1.05, float(np.sqrt(beta * m / (n * rank)))), out=y)
+    narrow = F.depth < n  # refinements would cost as much as the steps that they save
+    Q = _leading_eigenvectors(problem, shaped, rank if narrow else min(rank + _EXTRA_ROWS, n), rng)
     found = _weighed(problem, Q, rank)
-    refined = rows_are_ample(F, rank)
+    refined = rows_are_ample(F, rank) and not narrow
     for _ in range(_REFINEMENTS if refined else 0):
         better = _weighed(problem, _refined(problem, found), rank)
         if not better.misfit < found.misfit:
@@ -155,9 +157,12 @@ def _weighed(problem: Program, Q: Matrix, rank: int) -> _Weighed:
     """
     rows, b = problem.F if problem.low is None else problem.low, problem.b
     W = project(rows, Q.astype(rows.dtype, copy=False))
-    last = W[-rank:].astype(Q.dtype)
-    _, axes = np.linalg.eigh(conjugate(last * b) @ last.T)
-    features = np.square(np.abs(axes.T @ last))
+    if rank == 1:
+        axes, features = np.ones((1, 1)), inner(W[-1:], W[-1:])[None].astype(np.float64)
+    else:
+        last = W[-rank:].astype(Q.dtype)
+        _, axes = np.linalg.eigh(conjugate(last * b) @ last.T)
+        features = np.square(np.abs(axes.T @ last))
     weights = np.linalg.lstsq(features @ features.T, features @ b, rcond=None)[0]
     least = _WEIGHT_FLOOR * max(float(weights.max()), float(b.mean()))
     weights = np.maximum(weights, least)
@@ -279,25 +284,32 @@ def _leading_eigenvectors(
     kind = np.dtype(F.dtype)
     scale = scale.astype(np.empty(0, kind).real.dtype)
     # Rows of large readings lean towards the leading eigenvectors.
-    image = F.take_unit(np.argpartition(scale, m - rank)[m - rank :]) if m >= rank else None
-    if image is None:
+    if m >= rank:
+        largest = [np.argmax(scale)] if rank == 1 else np.argpartition(scale, m - rank)[m - rank :]
+        image = F.take_unit(np.asarray(largest))
+    else:
         image = random_start(problem, rank, rng).astype(kind)
-    basis = np.empty((0, n), dtype=kind)
-    images: list[Matrix] = []
-    for _ in range(steps):
-        block = image - (image @ conjugate(basis).T) @ basis if len(basis) else image
-        block = np.ascontiguousarray(_factored(block.T)[0].T)
-        basis = np.concatenate([basis, block])
-        image = weighted_rows_product(F, scale, block)
-        images.append(image)
-    # Gram-Schmidt in single precision loses orthogonality; restore it once for all, and leave out
-    # blocks in which nothing new was left.
-    Q, R = _factored(basis.T.astype(dtype))
-    lost = np.flatnonzero(np.abs(np.diagonal(R)) < 0.5)
-    kept = max(rank, int(lost[0]) // rank * rank) if lost.size else len(basis)
-    Q, R = Q[:, :kept], R[:kept, :kept]
-    solve = lapack.ztrtrs if dtype.kind == "c" else lapack.dtrtrs
-    T = (solve(R, np.concatenate(images)[:kept].astype(dtype), trans=1)[0] @ conjugate(Q)).T
+    basis, images = (np.empty((steps * rank, n), dtype=kind) for _ in range(2))
+    for step in range(steps):
+        known, here = basis[: step * rank], slice(step * rank, (step + 1) * rank)
+        block = image - (image @ conjugate(known).T) @ known if step else image
+        basis[here] = _orthonormal(block)
+        image = images[here] = weighted_rows_product(F, scale, basis[here])
+    # Gram-Schmidt in single precision loses orthogonality: it is restored within the span, and
+    # directions in which nothing new was left are left out.
+    bases = conjugate(basis)
+    sizes, axes = np.linalg.eigh(bases @ basis.T)
+    kept = sizes >= min(0.25, float(sizes[-rank]))
+    axes = axes[:, kept] / np.sqrt(sizes[kept])
+    T = conjugate(axes).T @ (bases @ images.T) @ axes
     _, coefficients = np.linalg.eigh((T + conjugate(T).T) / 2.0)
-    ritz: Matrix = np.ascontiguousarray(coefficients[:, -rank:].T @ Q.T)
+    ritz: Matrix = ((axes @ coefficients[:, -rank:]).T @ basis).astype(dtype)
     return ritz
+
+
+def _orthonormal(block: Matrix) -> Matrix:
+    """Return an orthonormal basis of the span of some rows, as rows."""
+    if len(block) == 1:
+        size = float(np.linalg.norm(block))
+        return block / size if size > 0.0 else block
+    return np.ascontiguousarray(_factored(block.T)[0].T)
