@@ -74,10 +74,11 @@ def power_start(masks: Image, b: npt.NDArray[np.float64], steps: int) -> Image:
     x = rng.standard_normal(masks.shape[1:]) + 1j * rng.standard_normal(masks.shape[1:])
     y = b / b.mean()
     shaped = np.maximum((y - 1.0) / (y - 1.0 + np.sqrt(len(masks))), 0.0)
+    conjugated = masks.conj()
     for _ in range(steps):
         seen = scipy.fft.fft2(masks * x, overwrite_x=True)
         seen *= shaped
-        x = np.sum(masks.conj() * scipy.fft.ifft2(seen, overwrite_x=True), axis=0)
+        x = np.sum(conjugated * scipy.fft.ifft2(seen, overwrite_x=True), axis=0)
         x /= np.linalg.norm(x)
     level = b.sum() / x.size / np.sum(np.abs(masks * x) ** 2)
     return np.asarray(x * np.sqrt(level))

@@ -286,11 +286,11 @@ class MaskedFFT(Probes):
         positions = piece.positions.stop - piece.positions.start
         return values.reshape(len(values), positions, -1, *self.window)
 
-    def _spread(self, total: Matrix, piece: Piece, values: Matrix) -> None:
-        """Add ``sum_i u_i y_i`` over those rows, y of (k, rows), to images."""
+    def _spread(self, total: Matrix, piece: Piece, values: Matrix, keep: bool = False) -> None:
+        """Add ``sum_i u_i y_i`` over those rows, y of (k, rows), to images; y is used up or kept."""
         frames = self._frames(values, piece)
         back = _inverse if self.conjugated else scipy.fft.fftn
-        self._add(total, piece, back(frames, axes=self._axes, overwrite_x=True))
+        self._add(total, piece, back(frames, axes=self._axes, overwrite_x=not keep))
 
     # --- products ----------------------------------------------------------------------------
 
@@ -314,7 +314,7 @@ class MaskedFFT(Probes):
         """``sum_i C_ki u_i``: (k, m) to (k, n)."""
         total = np.zeros((len(C), *self.shape), dtype=self.dtype)
         for piece in self._pieces(len(C)):
-            self._spread(total, piece, np.array(C[:, piece.rows], dtype=self.dtype))
+            self._spread(total, piece, self._own(C[:, piece.rows]), keep=True)
         return total.reshape(len(C), self.n)
 
     def through(self, Y: Array, weigh: Weigh) -> tuple[Array, Array]:

@@ -157,7 +157,8 @@ class Program:
         Rows of far narrower tolerances than most are walls to a descent: it begins where they
         weigh as much as the others, and goes on from there.
 
-        Where steps are many and any fit will do, large readings weigh less at first. A residual
+        Where A has rank one, steps are many and any fit will do, large readings weigh less at
+        first. A residual
         ``|p|^2 - b`` is about ``2 sqrt(b)`` times that of the amplitude, ``|p| - sqrt(b)``, so that
         weights of about 1/b are least squares of amplitudes, which take a third fewer steps: the
         largest readings no longer set the curvature [Wang, Giannakis, Eldar 2018].
@@ -272,7 +273,8 @@ def prepare(
     single = low_precision and not isinstance(F, Mixed)  # sums of rows may cancel
     if single and _takes_single_steps(F, rank or 1) and F.single is not F:
         low = F.single
-    quasi_newton = not takes_normal_equations(F, rank or 1)
+    # Of rank one alone: other readings are more even, and weights spoil the expected Hessian.
+    quasi_newton = rank == 1 and not takes_normal_equations(F, 1)
     simple = bounds is None and signs is None and wanted is None and not isinstance(F, Mixed)
     evens_out = quasi_newton and simple and target and float(np.mean(b)) > 0.0
     return Program(
