@@ -25,6 +25,9 @@ _SPARSE_SHARE = 0.1
 _LARGE_READING = 0.3
 # Roundings of |p|^2 - b in single precision: of p, which counts twice, of its square and of b.
 _SINGLE_ROUNDINGS = 4.0 * float(np.finfo(np.float32).eps) / 2.0
+# Entries are seen alike where one is seen at most so many times as much as another; those that are
+# seen less than this share of the mean count as if they were not.
+_ALIKE, _DIM = 4.0, 1e-4
 # Spread of weights up to which none of them is a wall.
 _UNEVEN = 1e3
 
@@ -128,6 +131,21 @@ class Program:
     def blur(self) -> float:
         """What single precision does to a residual at most, in units of its tolerance."""
         return _SINGLE_ROUNDINGS * float(np.max(np.abs(self.b) * self.inverse))
+
+    @cached_property
+    def sight(self) -> Vector | None:
+        """How much the rows see of each entry, (n,), 1 in the mean square; None where alike.
+
+        Only of rows that are never formed, where it costs less than a step.
+        """
+        raw = self.F.raw
+        if raw.depth >= raw.n:
+            return None
+        seen = raw.squared_columns(np.ones(raw.m))
+        seen /= float(seen.mean())
+        if float(seen.max()) <= _ALIKE * float(seen.min()):
+            return None
+        return np.sqrt(np.maximum(seen, _DIM))
 
     def readings(self, dtype: npt.DTypeLike) -> Readings:
         """Readings, weights and inverse tolerances in that precision."""

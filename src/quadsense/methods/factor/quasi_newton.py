@@ -65,7 +65,7 @@ def quasi_newton_step(
     F = problem.F if problem.low is None else problem.low
     kind = np.dtype(F.dtype)
     slope = _slope(point, penalty)
-    D = direction(memory, slope, lambda q: _expected_solve(problem, point, penalty, q))
+    D = direction(memory, slope, lambda q: _scaled_solve(problem, point, penalty, q))
     along = dot(D, slope)
     if not along < 0.0:
         return point, (), 0
@@ -116,7 +116,22 @@ def _bend(D: Matrix, penalty: Vector | None) -> float:
     return 0.0 if penalty is None else float(np.dot(penalty, np.sum(np.abs(D) ** 2, axis=1)))
 
 
-def _expected_solve(problem: Program, point: Point, penalty: Vector | None, q: Matrix) -> Matrix:
+def _scaled_solve(problem: Program, point: Point, penalty: Vector | None, q: Matrix) -> Matrix:
+    """Apply the inverse of the Hessian expected of rows that see some entries more than others.
+
+    Rows are isotropic but for a scale c_j of every entry: so they are in terms of ``c_j x_j``.
+    """
+    scale = problem.sight
+    if scale is None:
+        return _expected_solve(problem, point, point.Y, penalty, q)
+    D: Matrix = _expected_solve(problem, point, point.Y * scale, penalty, q / scale)
+    D /= scale
+    return D
+
+
+def _expected_solve(
+    problem: Program, point: Point, Y: Matrix, penalty: Vector | None, q: Matrix
+) -> Matrix:
     """Apply the inverse of the Hessian expected of isotropic rows.
 
     Notes
@@ -131,7 +146,6 @@ def _expected_solve(problem: Program, point: Point, penalty: Vector | None, q: M
     part off the span is ``(q^T - X N) B`` and the other ``X M`` with
     ``2 M = H - tau tr(N) / (2 + tau k) B``, H the Hermitian part of ``N B``.
     """
-    Y = point.Y
     k, n = Y.shape
     beta, tau = (1.0, 2.0) if np.iscomplexobj(Y) else (2.0, 1.0)
     active = problem.total
