@@ -287,7 +287,7 @@ class MaskedFFT(Probes):
         return values.reshape(len(values), positions, -1, *self.window)
 
     def _spread(self, total: Matrix, piece: Piece, values: Matrix, keep: bool = False) -> None:
-        """Add ``sum_i u_i y_i`` over those rows, y of (k, rows), to images; y is used up or kept."""
+        """Add ``sum_i u_i y_i`` over those rows, y (k, rows), to images; y is used up or kept."""
         frames = self._frames(values, piece)
         back = _inverse if self.conjugated else scipy.fft.fftn
         self._add(total, piece, back(frames, axes=self._axes, overwrite_x=not keep))

@@ -6,6 +6,7 @@ While residuals are far larger than what single precision does to them, everythi
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ from quadsense.methods.factor.passes import Point, inner
 from quadsense.methods.factor.program import Matrix, Program, Vector
 
 # Entries of images that are worked on together, in cache; rows of a part at least.
-_PART, _LEAST_PART = 2**14, 2**10
+_PART, _LEAST_PART = 2**15, 2**10
 _EPS = float(np.finfo(np.float64).eps)
 
 
@@ -83,6 +84,13 @@ def moved(problem: Program, point: Point, Q: Matrix, length: float, theta: float
     return Moved(P, z, excess, 0.5 * value, worst, pulled)
 
 
+def _within(rows: slice, count: int) -> Iterator[slice]:
+    """Parts of some rows."""
+    size = max(_LEAST_PART, _PART // count)
+    for first in range(rows.start, rows.stop, size):
+        yield slice(first, min(first + size, rows.stop))
+
+
 def narrowed(point: Point) -> Point:
     """Return the point with its images and residuals in single precision."""
     P = point.P.astype(np.complex64 if np.iscomplexobj(point.P) else np.float32)
@@ -95,8 +103,7 @@ def _parts(problem: Program, count: int) -> list[tuple[slice, slice]]:
     F = problem.F
     if isinstance(F, Mixed):
         return [(slice(None), slice(None))]
-    size = max(_LEAST_PART, _PART // count)
-    parts = [slice(first, first + size) for first in range(0, F.m, size)]
+    parts = list(_within(slice(0, F.m), count))
     return list(zip(parts, parts, strict=True))
 
 

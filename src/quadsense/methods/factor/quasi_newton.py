@@ -33,7 +33,7 @@ from quadsense.methods.factor.program import Matrix, Program, Vector
 _PAIRS = 3
 _EPS = {kind: float(np.finfo(kind).eps) for kind in "fd"}
 # Renew P once the bound on its error could change the residuals by this share.
-_DRIFT = 0.1
+_DRIFT = 0.2
 # Least eigenvalue of the expected Hessian, as a share of the mean one.
 _SCALE_FLOOR = 1e-3
 
@@ -70,7 +70,8 @@ def quasi_newton_step(
     if not along < 0.0:
         return point, (), 0
     single = problem.low is not None and problem.is_whole(theta) and not isinstance(F, Mixed)
-    if single and 3.0 * problem.blur <= _DRIFT * point.ratio < math.inf:
+    double = point.z.dtype == np.float64
+    if single and double and 3.0 * problem.blur <= _DRIFT * point.ratio < math.inf:
         point = narrowed(point)
     Q = project(F, D.astype(kind, copy=False))
     length = step_length(problem, point, Q, along, _bend(D, penalty), theta)

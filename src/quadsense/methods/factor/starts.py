@@ -41,7 +41,7 @@ _STEP_FLOPS = 1.6e6
 _EXTRA_ROWS = 3
 _KRYLOV_STEPS = 3
 # Where rows are never formed a product costs by the column: more steps, and no rows beside.
-_NARROW_STEPS = 7
+_NARROW_STEPS = 6
 # Refinements by the residual: with three, the later steps no longer grow with the condition
 # number of A, where they are quasi-Newton steps; with few rows an unknown they lead astray.
 _REFINEMENTS = 3
@@ -91,7 +91,7 @@ def spectral_start(problem: Program, rank: int, rng: Draw) -> Matrix:
     level = float(np.mean(problem.b))
     if level <= 0.0:
         return random_start(problem, rank, rng)
-    y = np.maximum(problem.b, 0.0)
+    y = np.maximum(problem.readings("f" if problem.low is not None else "d").b, 0.0)
     y /= level
     y -= 1.0
     shaped = np.divide(y, y + max(1.05, float(np.sqrt(beta * m / (n * rank)))), out=y)
@@ -282,7 +282,7 @@ def _leading_eigenvectors(
     dtype = np.dtype(F.dtype)
     F = F if problem.low is None else problem.low
     kind = np.dtype(F.dtype)
-    scale = scale.astype(np.empty(0, kind).real.dtype)
+    scale = scale.astype(np.empty(0, kind).real.dtype, copy=False)
     # Rows of large readings lean towards the leading eigenvectors.
     if m >= rank:
         largest = [np.argmax(scale)] if rank == 1 else np.argpartition(scale, m - rank)[m - rank :]
