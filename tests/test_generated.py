@@ -19,13 +19,13 @@ EXCUSED: dict[int, str] = {}
 MENDED = [
     3852, 4304, 4477, 5186, 5218, 7229, 7285, 7588, 7917, 8709, 9146, 9323, 10204, 10712, 13595,
     14258, 15874, 17120, 18615, 20262, 20324, 20686, 20738, 23274, 23361, 25204, 25488, 25690,
-    26020, 26042,
+    23883, 23909, 26020, 26042, 41426, 100366, 101165,
 ]  # fmt: skip
 """Seeds that raised a floating-point flag or an exception, or came back with infinite entries."""
 
 CLOSED = [
     20238, 20502, 21741, 22752, 22800, 22835, 22950, 23042, 23066, 23198, 23224, 23462, 25451,
-    25608, 26113,
+    25608, 26113, 30200, 31399, 100232, 101687, 101712,
 ]  # fmt: skip
 """Seeds without a tolerance that were once left undecided: bounds lost what rounding left of
 ``F*(y)``, or constraints contradicted each other."""

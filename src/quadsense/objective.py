@@ -96,7 +96,9 @@ def make_objective(
         return None  # beyond float64, or at the edge of a logarithm
     above = value + slip if fits else math.inf
     below, condition = -math.inf, ""
-    if dual is not None and np.all(np.isfinite(dual)):
+    if dual is not None and not np.all(np.isfinite(dual)):
+        dual = None  # beyond float64's range in units of the user's rows
+    if dual is not None:
         bound = objective_bound(data, question, dual, size=matrix.norm(), upper=above)
         below, condition = bound.value, bound.condition
     squares = not question.log_det and not np.any(question.C) and question.rows != "center"

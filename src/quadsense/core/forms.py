@@ -37,7 +37,7 @@ class Rows(Protocol):
         """Relative error of products with the rows beyond that of inner products."""
 
     @property
-    def depth(self) -> int:
+    def length(self) -> int:
         """How many terms an inner product with a row sums up at most."""
 
     @property
@@ -159,7 +159,7 @@ class MeasuredForm:
         """(n, n) array, in O(mn^2)."""
         A = -self.rows.adjoint(self.c)
         xp = namespace(A)
-        A = A + self.tau * xp.eye(self.n, dtype=A.dtype)
+        A = A + self.tau * xp.eye(self.n, dtype=A.dtype, device=device(A))
         return A if self.base is None else A + self.base
 
 

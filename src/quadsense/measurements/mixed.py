@@ -248,6 +248,10 @@ class Mixed(Sensing):
         raw = self._raw.plain()
         return self if raw is self._raw else self._with(raw, self.weights)
 
+    def at_work(self) -> Mixed:
+        """The same: sums are made by NumPy, whatever the device of the rows."""
+        return self.on_numpy()
+
     def within(self, basis: npt.NDArray[Any]) -> Mixed:
         """The same in coordinates of an orthonormal basis of the span of the rows."""
         return self._with(self._raw.within(basis), self.weights)

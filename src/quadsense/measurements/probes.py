@@ -31,9 +31,11 @@ class Probes(ABC):
     m, n : int
     is_complex : bool
     rounding : float
-        Relative error of `times` and `combine` beyond that of inner products of length `depth`.
+        Relative error of `times` and `combine` beyond that of inner products of length `length`.
     storage : str
         In a word, for people.
+    by_column : bool
+        Whether products cost by the column, however many are taken at once.
     """
 
     m: int
@@ -41,6 +43,7 @@ class Probes(ABC):
     is_complex: bool = False
     rounding: float = 0.0
     storage: ClassVar[str] = "operator"
+    by_column: bool = False
 
     # --- what a kind must write --------------------------------------------------------------
 
@@ -86,8 +89,8 @@ class Probes(ABC):
         return bool((to_numpy(self.held_norms) == 0.0).any())
 
     @property
-    def depth(self) -> int:
-        """How many terms an inner product sums up at most: n, or fewer where structure saves."""
+    def length(self) -> int:
+        """Most terms of an inner product with a row: n, or as many entries as are not zero."""
         return self.n
 
     @property
@@ -127,7 +130,11 @@ class Probes(ABC):
 
     def block(self, first: int, last: int) -> Array:
         """Dense rows `first` to `last`: (last - first, n)."""
-        return self.take(self.xp.arange(first, last))
+        return self.take(self._numbers(first, last))
+
+    def _numbers(self, first: int, last: int) -> Array:
+        where = {} if self.xp is np else {"device": self.device}
+        return self.xp.arange(first, last, **where)
 
     def take(self, index: Array) -> Array:
         """Those rows, dense."""
@@ -237,6 +244,16 @@ class Probes(ABC):
         """Those rows alone."""
         return Chosen(self, index)
 
+    # --- for methods and proofs, which are written for NumPy ---------------------------------
+
+    def on_numpy(self) -> Probes | None:
+        """The same rows held by NumPy, where that takes no copy; else None."""
+        return None
+
+    def at_work(self) -> Any:
+        """The same rows by arrays on their device that NumPy's functions take; else None."""
+        return None
+
 
 class Chosen(Probes):
     """Some rows of other probes."""
@@ -249,9 +266,9 @@ class Chosen(Probes):
         self.rounding = whole.rounding
 
     @property
-    def depth(self) -> int:
+    def length(self) -> int:
         """That of the whole."""
-        return self.whole.depth
+        return self.whole.length
 
     @property
     def xp(self) -> Any:
@@ -299,9 +316,9 @@ class OnNumpy(Probes):
         self.rounding = kind.rounding
 
     @property
-    def depth(self) -> int:
+    def length(self) -> int:
         """That of the probes."""
-        return self.kind.depth
+        return self.kind.length
 
     def times(self, X: Array) -> Array:
         """``u_i* x``."""

@@ -39,9 +39,9 @@ class Stack(Probes):
         self.rounding = max(part.rounding for part in self.parts)
 
     @property
-    def depth(self) -> int:
+    def length(self) -> int:
         """The largest of the parts."""
-        return max(part.depth for part in self.parts)
+        return max(part.length for part in self.parts)
 
     @property
     def xp(self) -> Any:

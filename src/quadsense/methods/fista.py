@@ -10,7 +10,7 @@ from quadsense.arrays import Array, Vector, to_numpy
 from quadsense.core.matrix import SensedMatrix
 from quadsense.methods.balance import UNNOTICED, balanced
 from quadsense.methods.base import COLD, Problem, Warm
-from quadsense.methods.squares import hinge, measure, phases
+from quadsense.methods.squares import hinge, phases
 from quadsense.methods.squares.measure import judge_of
 from quadsense.methods.squares.program import Program, prepare
 from quadsense.methods.squares.state import Stage, State, Verdict
@@ -21,6 +21,9 @@ from quadsense.vocabulary import Claim, because
 
 ROUGH, FEW = 1e-5, 500
 """Relative gap above which, with so few unknowns, another method is to look."""
+
+NO_COST = 1e-16
+"""Cost in units of that of A = 0 which counts as none where a claim is judged."""
 
 BEYOND = (np.linalg.LinAlgError, ValueError)
 """What NumPy and SciPy raise, each where it meets what is no number any more."""
@@ -112,11 +115,13 @@ class Fista(FistaTraits, Stepped):
         """Whether the bounds are near enough, but another method would soon have them nearer."""
         small = program.problem.rows.unknowns <= FEW
         usual = program.problem.options.gap == GapOptions().gap
-        if isinstance(state, hinge.State) or state.point is None or not (small and usual):
+        if isinstance(state, hinge.State) or state.point is None or state.orthogonal:
+            return False
+        if not (small and usual):
             return False
         inner = program.squares
         assert inner is not None
-        nothing = max(measure.small(inner), measure.NOTHING * inner.nothing)
+        nothing = NO_COST * inner.nothing
         return state.judged.gap > max(ROUGH * abs(state.point.cost), nothing)
 
     def dual(self, program: FistaProgram, state: State | hinge.State) -> Vector | None:

@@ -31,6 +31,9 @@ from quadsense.proofs.reach import norm_bound, norm_taken, seen_columns
 from quadsense.proofs.rounding import gamma
 from quadsense.proofs.spectrum import spectrum
 
+LARGEST = float(np.finfo(np.float64).max)
+"""What is proved beyond it is proved of it."""
+
 LOSS = 1e-6
 """Relative loss at which a bound without condition goes before one with."""
 
@@ -153,7 +156,7 @@ def objective_bound(
     floor = _floor(data, question)
     if not found.value > floor:  # not so for NaN
         return Bound(floor, "")
-    return Bound(min(found.value, upper), found.condition)
+    return Bound(min(found.value, upper, LARGEST), found.condition)
 
 
 def _bound(case: Asked, size: float, upper: float, kept: dict[bytes, float]) -> Bound:
@@ -174,12 +177,12 @@ def _bound(case: Asked, size: float, upper: float, kept: dict[bytes, float]) -> 
         return other if other.value > whole.value else whole
     if not question.psd:
         e = float(np.linalg.norm(T)) * (1.0 + gamma(F.n * F.n + 8.0)) + error
-        return _symmetric(case, rows, math.ldexp(e, unit), size, upper, kept)
+        return _symmetric(case, rows, _shifted(e, unit), size, upper, kept)
     found = spectrum(T)
     e = found.error + error - float(found.values[0])
     if e <= 0.0 or _is_sum_of_squares(case):
         return Bound(_down(-rows, 0.0), "")
-    return _positive(case, rows, math.ldexp(e, unit), size)
+    return _positive(case, rows, _shifted(e, unit), size)
 
 
 def _symmetric(
@@ -242,19 +245,19 @@ def _infimum(question: Question, F: Sensing, T: npt.NDArray[Any], error: float, 
     linear = float(np.vdot(P, T).real)
     slip = (error + 2.0 * gamma(n * n + 8.0) * length) * float(np.linalg.norm(P)) * (1.0 + 1e-9)
     # In units of T: every term times 2^-unit.
-    quadratic = math.ldexp(length * length, unit) / (4.0 * alpha)
+    quadratic = _shifted(length * length, unit) / (4.0 * alpha)
     value = _down(linear - slip - quadratic, abs(linear) + slip + 4.0 * quadratic)
     if question.psd:
-        half = math.ldexp(1.0, unit) / (2.0 * alpha)
+        half = _shifted(1.0, unit) / (2.0 * alpha)
         G = P - half * T
         found = spectrum(G)
         rounded = 4.0 * UNIT * float(np.linalg.norm(P) + half * np.linalg.norm(T))
         outside = np.minimum(found.values, 0.0)
         distance = float(np.linalg.norm(outside)) * (1.0 - gamma(n + 8.0))
         distance = max(0.0, distance - found.error - half * error * (1.0 + 1e-9) - rounded)
-        gain = math.ldexp(alpha * distance * distance, -unit)
+        gain = _shifted(alpha * distance * distance, -unit)
         value = _down(value + gain, abs(value) + 4.0 * gain)
-    return math.ldexp(value, unit)
+    return _shifted(value, unit)
 
 
 def _determinant_part(values: Vector, alpha: float) -> float:
@@ -318,6 +321,11 @@ def _dense(M: Any, F: Sensing) -> npt.NDArray[Any]:
         return M * np.eye(F.n, dtype=np.complex128 if F.is_complex else np.float64)
     M = np.asarray(M)
     return M.astype(np.complex128) if F.is_complex else np.ascontiguousarray(M.real)
+
+
+def _shifted(value: float, exponent: int) -> float:
+    """Return ``value 2^exponent``, infinite beyond float64's range."""
+    return float(np.ldexp(value, exponent))
 
 
 def _ldexp(M: npt.NDArray[Any], exponent: int) -> npt.NDArray[Any]:

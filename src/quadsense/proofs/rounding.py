@@ -119,10 +119,10 @@ def enclosure(matrix: SensedMatrix, rows: Rows, b: Array) -> Enclosure:
         assert isinstance(form, MeasuredForm)
         size = abs(form.tau) + float(namespace(form.c).sum(namespace(form.c).abs(form.c)))
         size += 0.0 if form.base is None else DenseForm(form.base).norm()
-    inner, depth = form.rows.m if isinstance(form, MeasuredForm) else 0, rows.n
+    inner, length = form.rows.m if isinstance(form, MeasuredForm) else 0, rows.n
     if isinstance(form, FactorForm):
-        inner, depth = int(form.factor.shape[1]), rows.depth
-    error = dense_error(depth, size, inner) + 4.0 * rows.rounding * size
+        inner, length = int(form.factor.shape[1]), rows.length
+    error = dense_error(length, size, inner) + 4.0 * rows.rounding * size
     return Enclosure(z, error + reading_error(b))
 
 

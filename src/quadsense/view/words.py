@@ -47,6 +47,8 @@ def _head(v: Verdict) -> str:
             return f"met: all {v.kept} measurements within their intervals{rest}"
         return f"met: {_against(v)}, all {v.kept} measurements within tolerance{rest}"
     reason = why(v.reason) or str(v.status)
+    if not v.over and v.contradiction is None and v.broken:
+        return f"not met: every measurement is within tolerance, but a constraint is not; {reason}"
     if not v.over and v.contradiction is None:
         found = "every measurement is within tolerance as computed, but not beyond rounding"
         return f"not certified: {found}; {reason}"

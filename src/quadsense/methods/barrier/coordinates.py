@@ -64,8 +64,14 @@ class Coordinates(Protocol):
     def squared(self) -> Real:
         """About the squared norms of the rows as matrices, (m,)."""
 
-    def gram(self) -> Real:
-        """``F H^-1 F*``, (m, m), the caller's own: whole, or in Fortran order its upper half."""
+    def diagonal(self) -> Real:
+        """That of ``F H^-1 F*``, (m,)."""
+
+    def gram(self, roots: Real) -> Real:
+        """``diag(roots) F H^-1 F* diag(roots)``, (m, m), the caller's own.
+
+        Whole, or in Fortran order its upper half.
+        """
 
     def normal(self, weights: Real) -> Real:
         """``F* diag(weights) F``, packed: its upper triangle, (N, N) in Fortran order."""
@@ -120,11 +126,17 @@ class Plain:
         """Squared norms."""
         return np.asarray(self.F.sizes) ** 2
 
-    def gram(self) -> Real:
-        """``K/h``."""
+    def diagonal(self) -> Real:
+        """That of ``K/h``."""
+        return self.squared() / self.hessian
+
+    def gram(self, roots: Real) -> Real:
+        """``K/h`` times the roots."""
         if "K" not in self._kept:
             self._kept["K"] = _gram(self.F)
-        return np.asarray(self._kept["K"] / self.hessian)
+        M = np.asarray(self._kept["K"] * (roots[:, None] / self.hessian))
+        M *= roots
+        return M
 
     def normal(self, weights: Real) -> Real:
         """``F* diag(weights) F``."""
@@ -179,6 +191,15 @@ class Seen(Plain):
         if self._seen is None:
             return super().normal(weights)
         return inner_upper(self._seen[0] * np.sqrt(weights)[:, None])
+
+
+def _squared_products(V: Array) -> Real:
+    """Return ``|<v_i, v_j>|^2``, (m, m)."""
+    look()
+    if len(V) > SMALL:
+        return squared_moduli(V)
+    M = V @ V.conj().T
+    return np.asarray(M.real**2 + M.imag**2 if np.iscomplexobj(M) else np.square(M, out=M))
 
 
 def _gram(F: Sensing) -> Real:
@@ -262,29 +283,44 @@ class Scaled:
         parts = [self.hessian.diagonal(), upper]
         return np.concatenate([*parts, upper] if np.iscomplexobj(self.V) else parts)
 
-    def gram(self) -> Real:
-        """``F H^-1 F*``; where H is the identity ``|<v_i, v_j>|^2``."""
+    def diagonal(self) -> Real:
+        """That of ``F H^-1 F*``."""
         if self._diagonal is not None:
-            return self._weighed_gram(1.0 / np.sqrt(self._diagonal))
-        if len(self.V) > SMALL:
-            M = squared_moduli(self.V)
-        else:
-            M = self.V @ self.V.conj().T
-            M = M.real**2 + M.imag**2 if np.iscomplexobj(M) else np.square(M, out=M)
-        look()
+            return np.asarray(self._packed**2 @ (1.0 / self._diagonal))
         if isinstance(self.F, Mixed):
-            M = np.ascontiguousarray(self.F.mixed(np.ascontiguousarray(self.F.mixed(M).T)))
-        return np.asarray(M)
+            return np.diagonal(self._mixed_gram).copy()
+        return self.squared()
 
-    def _weighed_gram(self, roots: Real) -> Real:
-        """The upper triangle of the Gram matrix of packed rows times these, some entries a time."""
-        rows = np.asfortranarray(self.features(np.arange(self.m)))
+    def gram(self, roots: Real) -> Real:
+        """``F H^-1 F*``, where H is the identity ``|<v_i, v_j>|^2``, times the roots."""
+        if self._diagonal is not None:
+            return self._weighed_gram(1.0 / np.sqrt(self._diagonal), roots)
+        if isinstance(self.F, Mixed):
+            return np.asarray(self._mixed_gram * roots * roots[:, None])
+        return _squared_products(self.V * np.sqrt(roots)[:, None])
+
+    @cached_property
+    def _mixed_gram(self) -> Real:
+        """``F F*`` where readings are sums of rows."""
+        M = _squared_products(self.V)
+        return np.ascontiguousarray(self.F.mixed(np.ascontiguousarray(self.F.mixed(M).T)))
+
+    @cached_property
+    def _packed(self) -> Real:
+        """All rows, packed."""
+        return np.asfortranarray(self.features(np.arange(self.m)))
+
+    def _weighed_gram(self, scales: Real, roots: Real) -> Real:
+        """Upper triangle of the Gram matrix of packed rows times roots, some entries a time.
+
+        Entries are times `scales`.
+        """
         M = np.zeros((self.m, self.m), order="F")
         width = max(1, int(BLOCK_FLOPS / max(1.0, float(self.m) ** 2)))
         for first in range(0, self.size if self.m else 0, width):
             look()
             part = slice(first, first + width)
-            block = rows[:, part] * roots[part]
+            block = self._packed[:, part] * scales[part] * roots[:, None]
             M = blas.dsyrk(1.0, block, beta=1.0, c=M, overwrite_c=1)
         return np.asarray(M)
 

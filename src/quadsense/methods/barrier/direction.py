@@ -13,6 +13,7 @@ from quadsense.methods.barrier.coordinates import Coordinates, Plain, Scaled, Se
 from quadsense.methods.barrier.point import Point, Residuals
 from quadsense.methods.barrier.program import SIGNS, Program
 from quadsense.methods.barrier.system import System
+from quadsense.methods.positive.maps import cholesky
 from quadsense.watch import look
 
 LIFT = 1e-14
@@ -96,8 +97,10 @@ class Cone:
         products : ndarray, shape (n, n)
             In coordinates of d, positive definite.
         """
-        lower = sl.cholesky(products, lower=True, check_finite=False)
         scaled = hermitian(self.G.conj().T @ S @ self.G)
+        if cholesky(scaled - LOST * products) is not None:
+            return S
+        lower = sl.cholesky(products, lower=True, check_finite=False)
         half = sl.solve_triangular(lower, scaled, lower=True, check_finite=False)
         ratio = sl.solve_triangular(lower, half.conj().T, lower=True, check_finite=False)
         values, vectors = np.linalg.eigh(hermitian(ratio))

@@ -122,7 +122,7 @@ def gap(program: Program, at: Point, eigenvalues: Vector | None) -> float:
     program : Program
     at : Point
     eigenvalues : ndarray, shape (n,), or None
-        Of ``A S``.
+        Of ``A S``; of a target of 0 any numbers of the same sum.
     """
     total = float(np.sum(at.bought * at.left)) + (at.t * at.t_dual if program.common else 0.0)
     total += _apart((at.slacks * at.duals)[program.finite], program.row_target)

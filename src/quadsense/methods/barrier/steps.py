@@ -13,12 +13,16 @@ from quadsense.methods.barrier import point as points
 from quadsense.methods.barrier.direction import Cone, Direction, Newton, Targets, hermitian
 from quadsense.methods.barrier.point import Point, residuals
 from quadsense.methods.barrier.program import SIGNS, Program
-from quadsense.methods.barrier.system import POOR, REFINED
+from quadsense.methods.barrier.system import REFINED, ROUGH
 from quadsense.methods.positive.maps import forward
 
 SHORT, CENTRING = 0.2, ((0.5, 0.5), (0.5, 5.0), (0.1, 10.0), (0.0, 1.0))
 """Steps below that length are tried again with such a share of the residuals taken off at most, and
 aiming for so much of the mean product."""
+
+CORRECTIONS, GAIN = 2, 0.02
+"""So often at most the second-order terms are taken anew, of the direction that they gave, and
+lengths are to grow by that in sum: the system is factored, and a direction costs little."""
 
 HOPELESS = 0.01
 """Above this, a step that takes something off the residuals goes before one that does not."""
@@ -35,7 +39,7 @@ NEAR = 1e-5
 MISSED, IMBALANCE = 1e-9, 1e-8
 """Residuals that are left alone: of readings, and of the matrix equation beside the objective."""
 
-EXACTLY = 1e-10
+EXACTLY = 1e-7
 """Relative residual of the systems over the relative gap at which they are left alone."""
 
 
@@ -91,7 +95,10 @@ def measured(program: Program, at: Point, iteration: int, idle: int = 0) -> Stat
     program.kept["missed"] = at, missed  # for the step from there
     values: Vector | None = None
     if at.S is not None and at.X is not None:
-        values = _eigenvalues(at.X.conj().T @ at.S @ at.X)
+        # Of no logarithm the gap is their sum alone.
+        values = np.vecdot(at.X.T, (at.S @ at.X).T).real
+        if program.cone_target:
+            values = _eigenvalues(at.X.conj().T @ at.S @ at.X)
     off = max(
         float(np.max(np.abs(missed.ends), initial=0.0)),
         float(np.max(np.abs(missed.held), initial=0.0)),
@@ -159,7 +166,7 @@ def _step(program: Program, state: State) -> Point | None:
     cone = Cone.at(at, program.alpha > 0.0) if program.psd else None
     # A system need not be solved more finely than what is left to do asks for, by far.
     enough = EXACTLY * state.apart / (1.0 + abs(state.value))
-    newton = Newton(program, at, missed, cone, float(np.clip(enough, REFINED, POOR)))
+    newton = Newton(program, at, missed, cone, float(np.clip(enough, REFINED, ROUGH)))
     count, aim = points.pairs(program), points.aim(program)
     step = newton.direction(_targets(program, 0.0, cone, None))
     if count == 0:
@@ -172,8 +179,17 @@ def _step(program: Program, state: State) -> Point | None:
     sigma = min(1.0, max(reached, 0.0) / mu) ** 3 if mu > 0.0 else 0.0
     # No lower than can matter: beyond that the systems only get worse.
     least = max(LEAST * abs(points.objective(program, at)), 1e-2 * LEAST) / count
-    step = newton.direction(_targets(program, max(sigma * mu, min(mu, least), 0.0), cone, step))
+    goal = max(sigma * mu, min(mu, least), 0.0)
+    step = newton.direction(_targets(program, goal, cone, step))
     primal, dual = _tied(program, *newton.lengths(step))
+    for _ in range(CORRECTIONS):
+        if min(primal, dual) >= 1.0:
+            break
+        other = newton.direction(_targets(program, goal, cone, step))
+        lengths = _tied(program, *newton.lengths(other))
+        if sum(lengths) < primal + dual + GAIN:
+            break
+        step, (primal, dual) = other, lengths
     taken = 1.0
     for share, part in CENTRING:  # where products have gone apart: first even them out
         if min(primal, dual) >= (SHORT if share else HOPELESS):

@@ -50,8 +50,8 @@ class Asked:
     wanted: Vector | None = None
 
     def on(self, rows: Sensing) -> Sensing:
-        """Those of the rows that are asked for something, for NumPy."""
-        F = rows.on_numpy().plain()
+        """Those of the rows that are asked for something, as methods see them."""
+        F = rows.at_work().plain()
         return F if self.index is None else F.only(self.index)
 
 
@@ -129,7 +129,12 @@ def _units(b: Vector, delta: Vector, one: Mask, equal: Mask) -> Vector:
 
 
 def _with_hard(weights: Vector, told: Mask) -> Vector:
-    """Return weights of least squares with those of rows that must hold among them."""
+    """Return weights of least squares with those of rows that must hold among them.
+
+    They count beside each other alone, and are brought to at most 1.
+    """
+    with np.errstate(under="ignore"):
+        weights = np.ldexp(weights, -np.frexp(np.max(weights, initial=0.0))[1])
     known = weights[told & (weights > 0.0)]
     middle = float(np.median(known)) if known.size else 1.0
     return np.where(told, weights, _HARD * middle)

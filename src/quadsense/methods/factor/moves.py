@@ -27,7 +27,7 @@ def step_length(
     """Return the best length of a step with images Q, 0 where none descends: see `best_length`."""
     F, k = problem.F, len(Q)
     signs, whole = problem.signs_of(k), problem.is_whole(theta)
-    z1, z2 = (np.empty(0 if whole else F.m) for _ in range(2))
+    z1, z2 = (problem.empty(0 if whole else F.m, np.float64) for _ in range(2))
     weight = problem.readings(point.z.dtype).weight
     quadratic, cubic, quartic = bend, 0.0, 0.0
     for part, seen in _parts(problem, k):
@@ -64,7 +64,7 @@ def moved(problem: Program, point: Point, Q: Matrix, length: float, theta: float
     F, k, real = problem.F, len(Q), point.z.dtype
     signs, whole = problem.signs_of(k), problem.is_whole(theta)
     b, weight, inverse = problem.readings(real)
-    empty = problem.shared.scratch.empty
+    empty = problem.empty
     P, pulled, z = empty(point.P.shape, point.P.dtype), empty(Q.shape, Q.dtype), empty(F.m, real)
     excess = z if whole else empty(F.m, real)
     narrow = Q.real.dtype
@@ -78,7 +78,7 @@ def moved(problem: Program, point: Point, Q: Matrix, length: float, theta: float
         pull = weight[part] * excess[part]
         value += float(np.dot(pull, excess[part]))
         each = F.unmixed(pull).astype(narrow, copy=False)
-        np.copyto(pulled[:, seen], p, casting="same_kind")
+        pulled[:, seen] = p
         pulled[:, seen] *= each if signs is None else each * signs[:, None].astype(narrow)
         worst = max(worst, _worst(problem, z[part], inverse[part], part))
     return Moved(P, z, excess, 0.5 * value, worst, pulled)
@@ -101,7 +101,7 @@ def narrowed(point: Point) -> Point:
 def _parts(problem: Program, count: int) -> list[tuple[slice, slice]]:
     """Parts of the readings, and of the rows: all at once where readings are sums of rows."""
     F = problem.F
-    if isinstance(F, Mixed):
+    if isinstance(F, Mixed) or not isinstance(problem.b, np.ndarray):  # or on a device
         return [(slice(None), slice(None))]
     parts = list(_within(slice(0, F.m), count))
     return list(zip(parts, parts, strict=True))

@@ -69,11 +69,11 @@ def inner(P: Matrix, Q: Matrix, signs: Vector | None = None) -> npt.NDArray[Any]
     if signs is not None:
         P = P * signs[:, None]
     if not np.iscomplexobj(P):
-        return P[0] * Q[0] if len(P) == 1 else np.asarray(np.einsum("ki,ki->i", P, Q))
+        return P[0] * Q[0] if len(P) == 1 else np.einsum("ki,ki->i", P, Q)
     # Real and imaginary parts beside each other: three times as fast as einsum has it.
     products = P.view(P.real.dtype) * Q.view(Q.real.dtype)
     total = products[0] if len(P) == 1 else products.sum(axis=0)
-    return np.asarray(total[0::2] + total[1::2])
+    return total[0::2] + total[1::2]
 
 
 def rounding_bound(problem: Program, Y: Matrix, part: slice = slice(None)) -> Vector:
@@ -89,8 +89,8 @@ def rounding_bound(problem: Program, Y: Matrix, part: slice = slice(None)) -> Ve
     What underflows is less than the smallest normal number in all. Sums of rows round by as much
     as their parts together, and by the sum.
     """
-    k, depth = len(Y), problem.F.depth
-    unit = (4 * depth + 2 * k + 8) * np.finfo(np.float64).eps + 4.0 * problem.F.rounding
+    k, length = len(Y), problem.F.length
+    unit = (4 * length + 2 * k + 8) * np.finfo(np.float64).eps + 4.0 * problem.F.rounding
     size: Any = float(np.vdot(Y, Y).real)
     bound: Vector = np.abs(problem.b[part])
     if isinstance(problem.F, Mixed):
@@ -131,10 +131,9 @@ def evaluate(problem: Program, Y: Matrix, theta: float) -> Point:
     F, b, weight = problem.F, problem.b, problem.weight
     if isinstance(F, Mixed):
         return _evaluate_sums(problem, F, Y, theta)
-    empty = problem.shared.scratch.empty
-    z, signs = empty(F.m, np.float64), problem.signs_of(len(Y))
+    z, signs = problem.empty(F.m, np.float64), problem.signs_of(len(Y))
     whole = problem.is_whole(theta)
-    excess = z if whole else empty(F.m, np.float64)
+    excess = z if whole else problem.empty(F.m, np.float64)
     values: list[float] = []
 
     def weigh(rows: slice, p: Matrix) -> Matrix:
@@ -170,7 +169,8 @@ def _evaluate_sums(problem: Program, F: Mixed, Y: Matrix, theta: float) -> Point
 
 def _worst(problem: Program, Y: Matrix, z: Vector) -> float:
     """Return the largest ratio, a part of the rows at a time: that stays in cache."""
-    parts = (slice(first, first + _PART) for first in range(0, len(z), _PART))
+    size = _PART if isinstance(z, np.ndarray) else len(z)
+    parts = (slice(first, first + size) for first in range(0, len(z), size))
     return max(
         float(problem.ratios(z[part], rounding_bound(problem, Y, part), part).max())
         for part in parts

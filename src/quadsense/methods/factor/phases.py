@@ -35,6 +35,9 @@ _BLURRED = 0.5
 _FLAT = 1e-6
 # Size of the extra rows of a lift from the least squares so far, beside its own rows.
 _NUDGE = 0.01
+# Attempts from random factors that came to the same least squares as the best before: then there
+# is nothing better to be found that way. Values as near as this are the same.
+_AGAIN, _SAME = 20, 1e-6
 # How many times the usual trace any fit would need before none is believed to exist.
 _TRACES = 100.0
 
@@ -84,8 +87,8 @@ def next_phase(problem: Program, state: FactoredState) -> FactoredState:
     state = noted(problem, state, point=point)
     if state.finished:
         return state
-    if squares and point.value < state.least:
-        state = replace(state, least=point.value, anchor=point.Y)
+    if squares:
+        state = _with_least(state, point)
     if not problem.target:
         return _after_squares(problem, state)
     if squares and problem.chooses and point.ratio <= state.goal:
@@ -103,6 +106,15 @@ def next_phase(problem: Program, state: FactoredState) -> FactoredState:
     if state.restarts < _restarts_allowed(problem, state):
         return _restart(problem, state)
     return _grow(problem, state) if state.growing else _exhausted(problem, state)
+
+
+def _with_least(state: FactoredState, point: Point) -> FactoredState:
+    """Return the state with the least of least squares, and how often attempts came to it."""
+    if point.value >= state.least:
+        again = state.again + int(point.value <= state.least * (1.0 + _SAME))
+        return replace(state, again=again)
+    again = state.again + 1 if point.value >= state.least * (1.0 - _SAME) else 0
+    return replace(state, least=point.value, anchor=point.Y, again=again)
 
 
 def _after_squares(problem: Program, state: FactoredState) -> FactoredState:
@@ -189,6 +201,8 @@ def begin(
 
 
 def _restarts_allowed(problem: Program, state: FactoredState) -> int:
+    if state.again >= _AGAIN and problem.shared.sparse is None:
+        return 0
     ample = rows_are_ample(problem.F, state.rank)
     return 0 if state.growing and ample else state.max_restarts
 
@@ -224,5 +238,7 @@ def _grow(problem: Program, state: FactoredState) -> FactoredState:
     if curvature > -_FLAT or state.rank >= problem.F.n:
         hopeless = _shows_infeasible(weighed, point, value)
         return _exhausted(problem, state, no_rank_fits=hopeless)
-    state = replace(state, rank=state.rank + 1, restarts=0, passes=state.passes + 1, least=np.inf)
+    state = replace(
+        state, rank=state.rank + 1, restarts=0, passes=state.passes + 1, least=np.inf, again=0
+    )
     return begin(problem, state, np.concatenate([state.anchor, row]), Phase.SQUARES)

@@ -136,16 +136,22 @@ class Program:
     def sight(self) -> Vector | None:
         """How much the rows see of each entry, (n,), 1 in the mean square; None where alike.
 
-        Only of rows that are never formed, where it costs less than a step.
+        Only where products cost by the column, as transforms do: it costs less than a step.
         """
         raw = self.F.raw
-        if raw.depth >= raw.n:
+        if not raw.kind.by_column:
             return None
         seen = raw.squared_columns(np.ones(raw.m))
         seen /= float(seen.mean())
         if float(seen.max()) <= _ALIKE * float(seen.min()):
             return None
         return np.sqrt(np.maximum(seen, _DIM))
+
+    def empty(self, shape: int | tuple[int, ...], dtype: Any) -> npt.NDArray[Any]:
+        """An array of any contents, where the readings are; memory that was given back, if any."""
+        if isinstance(self.b, np.ndarray):
+            return self.shared.scratch.empty(shape, dtype)
+        return np.empty_like(self.b, dtype=dtype, shape=shape)
 
     def readings(self, dtype: npt.DTypeLike) -> Readings:
         """Readings, weights and inverse tolerances in that precision."""
@@ -282,11 +288,14 @@ def prepare(
     bounds, signs, wanted, target
         See `Program`.
     """
+    F = Sensing.of(U)
+    b, delta = F.beside(b), F.beside(delta)
+    wanted = None if wanted is None else F.beside(wanted)
+    bounds = None if bounds is None else bounds.each(F.beside)
     with np.errstate(under="ignore"):
         weight = (float(delta.min()) / delta) ** 2
         inverse = 1.0 / delta
         steepest = float(np.max(np.sqrt(np.abs(b)) * inverse))
-    F = Sensing.of(U)
     low: Sensing | None = None
     single = low_precision and not isinstance(F, Mixed)  # sums of rows may cancel
     if single and _takes_single_steps(F, rank or 1) and F.single is not F:

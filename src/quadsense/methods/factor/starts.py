@@ -95,7 +95,7 @@ def spectral_start(problem: Program, rank: int, rng: Draw) -> Matrix:
     y /= level
     y -= 1.0
     shaped = np.divide(y, y + max(1.05, float(np.sqrt(beta * m / (n * rank)))), out=y)
-    narrow = F.depth < n  # refinements would cost as much as the steps that they save
+    narrow = F.kind.by_column  # refinements would cost as much as the steps that they save
     Q = _leading_eigenvectors(problem, shaped, rank if narrow else min(rank + _EXTRA_ROWS, n), rng)
     found = _weighed(problem, Q, rank)
     refined = rows_are_ample(F, rank) and not narrow
@@ -268,7 +268,7 @@ def _leading_eigenvectors(
     F = problem.F
     m, n = F.shape
     products = 4 * m * n * rank // (1 if problem.low is None else 2)
-    steps = _NARROW_STEPS if F.depth < n else _KRYLOV_STEPS
+    steps = _NARROW_STEPS if F.kind.by_column else _KRYLOV_STEPS
     krylov = steps * (products + _STEP_FLOPS)
     if n <= rank * steps or 2 * m * n**2 + 20 * n**3 <= krylov:
         _, vectors = eigh(
@@ -285,16 +285,22 @@ def _leading_eigenvectors(
     scale = scale.astype(np.empty(0, kind).real.dtype, copy=False)
     # Rows of large readings lean towards the leading eigenvectors.
     if m >= rank:
-        largest = [np.argmax(scale)] if rank == 1 else np.argpartition(scale, m - rank)[m - rank :]
-        image = F.take_unit(np.asarray(largest))
+        largest = np.array([int(np.argmax(scale))])
+        if rank > 1:
+            largest = np.argpartition(scale, m - rank)[m - rank :]
+        image = F.take_unit(largest)
     else:
         image = random_start(problem, rank, rng).astype(kind)
-    basis, images = (np.empty((steps * rank, n), dtype=kind) for _ in range(2))
+    blocks: list[Matrix] = []
+    seen: list[Matrix] = []
     for step in range(steps):
-        known, here = basis[: step * rank], slice(step * rank, (step + 1) * rank)
-        block = image - (image @ conjugate(known).T) @ known if step else image
-        basis[here] = _orthonormal(block)
-        image = images[here] = weighted_rows_product(F, scale, basis[here])
+        if step:
+            known = np.concatenate(blocks)
+            image = image - (image @ conjugate(known).T) @ known
+        blocks.append(_orthonormal(image))
+        image = weighted_rows_product(F, scale, blocks[-1])
+        seen.append(image)
+    basis, images = np.concatenate(blocks), np.concatenate(seen)
     # Gram-Schmidt in single precision loses orthogonality: it is restored within the span, and
     # directions in which nothing new was left are left out.
     bases = conjugate(basis)

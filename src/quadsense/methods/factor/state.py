@@ -54,6 +54,8 @@ class FactoredState:
     least, anchor : float, (k, n) array
         The smallest loss of least squares at this rank, and its factor: a larger rank starts
         from there.
+    again : int
+        Attempts that came to that loss again.
     goal : float
         The ratio that counts as met: 1, or less where a check of the claim asked for it.
     theta : float
@@ -84,6 +86,7 @@ class FactoredState:
     damping: float
     anchor: Matrix
     least: float = np.inf
+    again: int = 0
     memory: Memory = ()
     goal: float = 1.0
     theta: float = 0.0

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import lapack
+from scipy.linalg import lapack, qr, solve_triangular
 
 from quadsense.arrays import Vector
 from quadsense.core.cholesky import factor_upper
@@ -34,6 +34,10 @@ SMALL = 1500
 SINGULAR = 64.0
 """Least pivot, in rounding errors of the largest, that is one."""
 
+ORTHOGONAL = 2e8
+"""Operations up to which rows that hardly see some directions are made orthogonal: their normal
+equations have lost what little is seen."""
+
 CLEAR = {"d": 1e-8, "f": 1e-4}
 """Least pivot at which the rows surely see everything, in units of their number times the largest
 weight: with that for all, no pivot is smaller, and their sum is at most this unit."""
@@ -47,6 +51,31 @@ class Held:
     rows: Rows
     mu: Vector
     settled: bool
+
+
+@dataclass(frozen=True)
+class Orthogonal:
+    """``diag(roots) F = Q R`` of the rows that count: H is ``R^T R``, of half the digits lost."""
+
+    R: Array
+    Q: Array
+    rows: Rows
+    roots: Vector
+
+    @classmethod
+    def of(cls, program: Program) -> Orthogonal | None:
+        """None where it costs too much, or where rows do not see everything."""
+        cost = program.cost
+        rows, size = np.flatnonzero(cost.w), cost.cone.size
+        if rows.size < size or cost.alpha or 4.0 * rows.size * float(size) ** 2 > ORTHOGONAL:
+            return None
+        roots = np.sqrt(cost.w[rows])
+        look(ORTHOGONAL)
+        Q, R = qr(features(program.F, rows) * roots[:, None], mode="economic", check_finite=False)
+        pivots = np.abs(R.diagonal())
+        if float(pivots.min()) <= SINGULAR * size * UNIT * float(pivots.max()):
+            return None
+        return cls(R, Q, rows, roots)
 
 
 def factored(program: Program, quick: bool = False) -> Array | None:
@@ -79,15 +108,17 @@ def nearly(program: Program, R: Array, point: Point) -> Vector:
     return newton(program, R, point, NONE, np.empty(0)).point.x
 
 
-def newton(program: Program, R: Array, point: Point, rows: Rows, targets: Vector) -> Held:
+def newton(
+    program: Program, by: Array | Orthogonal, point: Point, rows: Rows, targets: Vector
+) -> Held:
     """The minimiser with those readings equal to targets."""
     J = features(program.F, rows) if rows.size else np.zeros((0, point.x.size))
+    R = by.R if isinstance(by, Orthogonal) else by
     W = solved(R, J.T) if rows.size else J.T
     S = J @ W
     mu = np.zeros(rows.size)
     for _ in range(REFINEMENTS):
-        left = point.slope + 0.5 * (J.T @ mu)
-        away = solved(R, left)
+        away = _away(program, by, point, 0.5 * (J.T @ mu))
         if rows.size:
             look(20.0 * float(rows.size) ** 3)
             change = -2.0 * np.linalg.lstsq(S, targets - point.values[rows] + J @ away)[0]
@@ -95,6 +126,15 @@ def newton(program: Program, R: Array, point: Point, rows: Rows, targets: Vector
             away = away + 0.5 * (W @ change)
         point = program.cost.point(point.x - away)
     return Held(point, rows, mu, True)
+
+
+def _away(program: Program, by: Array | Orthogonal, point: Point, push: Vector) -> Vector:
+    """``H^-1 (slope + push)``."""
+    if not isinstance(by, Orthogonal):
+        return solved(by, point.slope + push)
+    errors = by.roots * (point.values - program.cost.b)[by.rows]
+    half = by.Q.T @ errors + solve_triangular(by.R, push, trans=1, check_finite=False)
+    return np.asarray(solve_triangular(by.R, half, check_finite=False))
 
 
 def solved(R: Array, right: Array) -> Array:
@@ -115,7 +155,9 @@ def of_trace(program: Program, R: Array, x: Vector) -> Vector:
     return x + (program.cone.trace - float(one @ x)) / float(one @ along) * along
 
 
-def with_ends(program: Program, R: Array, point: Point, lo: Vector, hi: Vector) -> Held:
+def with_ends(
+    program: Program, by: Array | Orthogonal, point: Point, lo: Vector, hi: Vector
+) -> Held:
     """The minimiser within the intervals: rows enter at ends they cross, leave where they pull.
 
     The primal-dual active set method [Hintermueller et al. 2002].
@@ -123,7 +165,7 @@ def with_ends(program: Program, R: Array, point: Point, lo: Vector, hi: Vector) 
     equal = lo == hi
     side = np.zeros(lo.size, np.int64)  # 1 held at the upper end, -1 at the lower, 2 equal
     side[equal] = 2
-    held = newton(program, R, point, np.flatnonzero(equal), lo[equal])
+    held = newton(program, by, point, np.flatnonzero(equal), lo[equal])
     for _ in range(EXCHANGES):
         pull, values = np.zeros(lo.size), held.point.values
         pull[held.rows] = held.mu
@@ -136,7 +178,7 @@ def with_ends(program: Program, R: Array, point: Point, lo: Vector, hi: Vector) 
             break
         side = following
         targets = np.where(side == 1, hi, lo)[rows]
-        held = newton(program, R, held.point, rows, targets)
+        held = newton(program, by, held.point, rows, targets)
     return Held(held.point, held.rows, held.mu, False)
 
 

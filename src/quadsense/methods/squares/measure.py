@@ -77,13 +77,14 @@ def rounding(program: Program) -> float:
     return 128.0 * (program.cone.n + 8) * UNIT * program.F.amplification
 
 
-def margins(program: Program, room: float) -> tuple[Vector, Vector]:
-    """Ends a little inside the true ones: more than rounding takes away."""
+def margins(program: Program, room: float, size: float = 1.0) -> tuple[Vector, Vector]:
+    """Ends a little inside the true ones: more than rounding takes away for A of that size."""
     lo, hi = program.lo, program.hi
     with np.errstate(invalid="ignore", over="ignore"):
         half = np.where(lo < hi, 0.5 * (hi - lo), 0.0)
         wide = np.minimum(half, 1.0)
-        inside = np.minimum(np.maximum(room * wide, room / ROOM * rounding(program)), 0.25 * half)
+        rounded = room / ROOM * rounding(program) * size
+        inside = np.minimum(np.maximum(room * wide, rounded), 0.25 * half)
     return lo + inside, hi - inside
 
 

@@ -323,10 +323,16 @@ def _direct(program: Program, state: State) -> State:
     """The normal equations, or conjugate gradients where they have no unique solution."""
     point = state.point
     assert point is not None
-    R = direct.factored(program)
-    lo, hi = margins(program, state.room)
-    if R is not None:
-        held = direct.with_ends(program, R, point, lo, hi)
+    by: Any = direct.factored(program)
+    if by is None:
+        by = direct.Orthogonal.of(program)
+        state = replace(state, orthogonal=by is not None)
+    if by is not None:
+        held = direct.with_ends(program, by, point, *margins(program, state.room))
+        size = float(np.linalg.norm(held.point.x))
+        if held.rows.size and size > 1.0:  # rounding of readings goes with A
+            ends = margins(program, state.room, size)
+            held = direct.with_ends(program, by, held.point, *ends)
         state = _judged_point(program, replace(state, rows=held.rows, mu=held.mu), held.point)
         settled = held.settled
     else:

@@ -55,6 +55,8 @@ class State:
     splitting : Splitting or None
     iteration, since : int
         Steps taken, and those in this stage.
+    orthogonal : bool
+        Whether the point is of rows made orthogonal: no other method comes nearer.
     room : float
         See `ROOM`.
     mark, marked : float, int
@@ -76,6 +78,7 @@ class State:
     iteration: int = 0
     since: int = 0
     room: float = ROOM
+    orthogonal: bool = False
     mark: float = np.inf
     marked: int = 0
     care: float = 1.0
