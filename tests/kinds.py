@@ -156,8 +156,7 @@ NAMES = [
         for name in (*ARRAYS, *TENSORS, "kronecker")
     ),
     "integers real", "conjugated complex", "stacked conjugated complex",
-    "masked fft", "masked fft conjugated", "masked fft 2-d", "masked fft 2-d conjugated",
-    "masked fft offsets", "masked fft offsets conjugated",
+    "masked fft", "masked fft conjugated", "masked fft 2-d", "masked fft offsets conjugated",
 ]  # fmt: skip
 """Of all cases."""
 
