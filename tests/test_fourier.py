@@ -69,6 +69,27 @@ def test_rounding_is_within_its_bound_of_80_bits(shape, peak, rng):
         assert np.max(off / bound) > 1e-5  # nor absurdly large
 
 
+@pytest.mark.parametrize("shape", [(97,), (12, 35), (5, 6, 7)], ids=str)
+def test_rows_that_are_formed_are_within_their_own_bound(shape, rng):
+    probes = masked_fft(octanary(rng, 2, *shape), shape)
+    index = np.arange(0, probes.m, 7)
+    frames, frequencies = np.divmod(index, probes.frame)
+    turns = np.zeros((index.size, probes.n), dtype=np.longdouble)
+    axes = zip(
+        np.unravel_index(frequencies, shape),
+        np.unravel_index(np.arange(probes.n), shape),
+        shape,
+        strict=True,
+    )
+    for k, j, size in axes:
+        turns += np.outer(k, j) % size / np.longdouble(size)
+    angle = 8 * np.arctan(np.longdouble(1)) * turns
+    masks = probes.masks.reshape(2, -1)[frames].astype(np.clongdouble)
+    exact = masks * (np.cos(angle) - 1j * np.sin(angle))
+    off = np.abs(probes.take(index) - exact)
+    assert np.all(off <= probes.row_rounding * np.abs(exact))
+
+
 def test_the_bound_grows_as_the_logarithm():
     assert transform_error((2**20,)) == 200.0
     assert transform_error((1024, 1024)) == 200.0

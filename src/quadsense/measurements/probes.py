@@ -94,6 +94,11 @@ class Probes(ABC):
         return self.n
 
     @property
+    def row_rounding(self) -> float:
+        """Relative error of the rows that `take` and `block` form."""
+        return self.rounding
+
+    @property
     def given(self) -> Any:
         """What the user gave."""
         return self
@@ -271,6 +276,11 @@ class Chosen(Probes):
         return self.whole.length
 
     @property
+    def row_rounding(self) -> float:
+        """The same."""
+        return self.whole.row_rounding
+
+    @property
     def xp(self) -> Any:
         """That of the whole."""
         return self.whole.xp
@@ -319,6 +329,11 @@ class OnNumpy(Probes):
     def length(self) -> int:
         """That of the probes."""
         return self.kind.length
+
+    @property
+    def row_rounding(self) -> float:
+        """The same."""
+        return self.kind.row_rounding
 
     def times(self, X: Array) -> Array:
         """``u_i* x``."""

@@ -152,6 +152,11 @@ class Sensing:
         """How many terms an inner product with a row sums up at most."""
         return self.kind.length
 
+    @property
+    def row_rounding(self) -> float:
+        """Relative error of the rows that are formed."""
+        return self.kind.row_rounding
+
     @cached_property
     def has_unit_norm(self) -> bool:
         """Whether the rows came with unit norm, to rounding."""

@@ -44,6 +44,11 @@ class Stack(Probes):
         return max(part.length for part in self.parts)
 
     @property
+    def row_rounding(self) -> float:
+        """The largest of the parts."""
+        return max(part.row_rounding for part in self.parts)
+
+    @property
     def xp(self) -> Any:
         """That of the parts."""
         return self.parts[0].xp

@@ -185,6 +185,11 @@ class MaskedFFT(Probes):
         """Sums within a transform are counted by `rounding`."""
         return 1
 
+    @property
+    def row_rounding(self) -> float:
+        """Of a root of unity along each axis, 5 roundings and 2 of a product, and of the mask."""
+        return (7.0 * len(self.window) + 3.0) * float(np.finfo(self.dtype).eps) / 2.0
+
     @cached_property
     def held_norms(self) -> Array:
         """Those of the masks, whatever the frequency."""

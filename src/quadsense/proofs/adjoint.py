@@ -93,10 +93,10 @@ def adjoint_matrix(
 def entries_error(F: Sensing, y: Vector) -> float:
     """Bound on the Frobenius norm of what rows that are computed, not held, do to ``F*(y)``.
 
-    A row is off by `rounding` times its norm at most, ``u u*`` by twice that and its square.
+    A row is off by `row_rounding` times its norm at most, ``u u*`` by twice that and its square.
     """
     mass = float(np.abs(y) @ to_numpy(F.squares)) * (1.0 + gamma(F.m + 8.0))
-    return 2.5 * F.rounding * mass
+    return 2.5 * F.row_rounding * mass
 
 
 def unmixing_error(F: Mixed, y: Vector) -> float:
