@@ -292,7 +292,12 @@ class Mixed(Sensing):
 
     def unmixed(self, y: Array) -> Array:
         """``W^T y``, coefficients of the rows: ``F*(y) = sum_k (W^T y)_k v_k v_k*``."""
-        return self._times(self.weights.T, y)
+        return self._times(self._across, y)
+
+    @cached_property
+    def _across(self) -> Weights:
+        """``W^T``: a sparse array takes as long to transpose as a small one to multiply."""
+        return self.weights.T
 
     def _times(self, weights: Weights, values: Array) -> Array:
         if is_numpy(values):
