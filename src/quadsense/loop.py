@@ -274,9 +274,11 @@ class _Run:
     @cached_property
     def origin(self) -> str:
         """By which a record is known to be of this run."""
-        problem = self.problem
-        sides = None if problem.given_ends is None else problem.given_ends.sides
-        return f"{self.method.name} {mark((problem.b, problem.delta, sides, problem.seed))}"
+        problem, ends, asked = self.problem, self.problem.given_ends, self.problem.question
+        sides = None if ends is None else ends.sides
+        wish = None if asked is None else (asked.rows, asked.lo, asked.hi, asked.weights)
+        what = mark((problem.b, problem.delta, problem.seed, sides, wish))
+        return f"{self.method.name} {what}"
 
     def _home(self) -> tuple[str, ...]:
         """The module of a method that did not come with the package, whose states it may hold."""

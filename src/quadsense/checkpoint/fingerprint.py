@@ -81,10 +81,11 @@ def _mark_of_rows(kind: Probes) -> Any:
     if isinstance(kind, Stored):
         return mark(kind.given)
     rng = np.random.default_rng(0)
-    image = to_numpy(kind.times(kind.own(rng.standard_normal((kind.n, 2)))))
-    signed = rng.choice((-1.0, 1.0), size=(kind.m, 1)) * image
-    sums = np.array([np.sum(signed[group::GROUPS], axis=0) for group in range(GROUPS)])
-    both = np.concatenate([np.real(sums).ravel(), np.imag(sums).ravel()])
+    with np.errstate(over="ignore", invalid="ignore"):
+        image = to_numpy(kind.times(kind.own(rng.standard_normal((kind.n, 2)))))
+        signed = rng.choice((-1.0, 1.0), size=(kind.m, 1)) * image
+        sums = np.array([np.sum(signed[group::GROUPS], axis=0) for group in range(GROUPS)])
+    both = np.nan_to_num(np.concatenate([np.real(sums).ravel(), np.imag(sums).ravel()]))
     return [f"{kind.storage} {kind.m} {kind.n} {kind.is_complex}", *both.tolist()]
 
 
@@ -92,7 +93,7 @@ def _mark_of(rng: Any) -> str:
     """A seed is the same or not; a generator has moved on, and the journal knows its seed."""
     if rng is None or is_number(rng) or isinstance(rng, tuple | list | np.ndarray):
         return mark(rng)
-    return "generator"
+    return mark(str(rng.state)) if isinstance(rng, np.random.SeedSequence) else "generator"
 
 
 def mark(value: Any) -> str:
@@ -115,7 +116,9 @@ def mark(value: Any) -> str:
     if is_array(value):
         return _mark_of_array(to_numpy(value))
     inner = getattr(value, "matrix", None)  # an earlier result
-    return mark(inner) if isinstance(inner, SensedMatrix) else type(value).__qualname__
+    if isinstance(inner, SensedMatrix):
+        return mark(inner)
+    return _mark_of_array(np.asarray(value)) if hasattr(value, "__array__") else str(type(value))
 
 
 def _parts_of(matrix: SensedMatrix) -> list[str]:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from quadsense.checkpoint.fingerprint import DATA, Marks, difference
 from quadsense.checkpoint.folder import REQUEST, Folder, Stored
+from quadsense.files.codec import encode
 from quadsense.typing import is_number
 from quadsense.vocabulary import Claim
 from quadsense.watch import Watch
@@ -99,7 +100,7 @@ class Journal:
         self._number = -1  # the run at hand
         self._over: dict[int, tuple[Record, Table]] = {}  # not written yet
         self._now: tuple[Record, Table] | None = None  # the run at hand, not written yet
-        self._open = self._closed = False
+        self._open = self._closed = self._checked = False
         self._also: tuple[str, ...] = ()
         self._due = watch.clock() + every
 
@@ -192,7 +193,7 @@ class Journal:
         also : tuple of str
             The module of a method that did not come with the package.
         """
-        self._number += 1
+        self._number, self._checked = self._number + 1, False
         self._also = tuple(dict.fromkeys((*self._also, *also)))
         if self._closed:
             return None
@@ -236,9 +237,19 @@ class Journal:
         """Keep the run at hand in mind, and write it where it is time to."""
         if self._closed or self._number < self._known:
             return
+        if self._also and not self._checked:
+            self._check(record)
         self._now = record, table
         if self.watch.clock() >= self._due:
             self.write()
+
+    def _check(self, record: Record) -> None:
+        """Refuse, before it has run for long, a method from elsewhere whose states are no data."""
+        try:
+            encode(record, self._also)
+        except TypeError as error:
+            raise ValueError(f"checkpoint cannot hold the states of this method: {error}") from None
+        self._checked = True
 
     def end(self, record: Record | None, table: Table) -> None:
         """The run at hand is over; not so (`Record.ended`), the solve can only be taken up again.
@@ -263,7 +274,7 @@ class Journal:
         """Write what is not written yet; where that fails, say so, and try again later."""
         if not self._open or not (self._over or self._now):
             return
-        begin = self.watch.clock()
+        begin, spent = self.watch.clock(), self.watch.spent
         with self.watch.part("checkpoint"):
             try:
                 if self._over:
@@ -280,6 +291,7 @@ class Journal:
                     stacklevel=2,
                 )
         end = self.watch.clock()
+        self.watch.take_up(spent)  # writing is no work of the run's own
         self._due = end + (max(self.every, SHARE * (end - begin)) if self.every else 0.0)
 
     def _put(self, name: str, records: Mapping[int, tuple[Record, Table]]) -> None:
