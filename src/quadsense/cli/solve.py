@@ -110,7 +110,7 @@ def solve(
 
     FILE is .npz, .npy, .mat, HDF5, Zarr, Parquet or CSV. Without a tolerance, given here or in
     FILE, the smallest worst error is sought. Ctrl-C and SIGTERM stop at the best matrix so far and
-    write it. With --checkpoint, the same command goes on where one that was stopped, or killed, was.
+    write it. With --checkpoint, the same command goes on where one that was stopped or killed was.
 
     \b
     Examples:
