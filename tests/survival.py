@@ -218,8 +218,7 @@ def survived(name, kills, rng, folder):
     often = (0.002,) if name in LONG else (0.0, 0.002)
     os.waitpid(in_child(name, place, out, often[0]), 0)
     seconds = time.perf_counter() - begin
-    hits = wrong = int(not out.exists() or out.read_bytes() != want)
-    hits = 0
+    hits, wrong = 0, int(not out.exists() or out.read_bytes() != want)
     for _ in range(kills):
         shutil.rmtree(place, ignore_errors=True)
         out.unlink(missing_ok=True)

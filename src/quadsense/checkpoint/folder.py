@@ -111,6 +111,10 @@ class Folder:
         with whole(self._file(name), previous=self._previous(name)) as draft:
             save(draft, arrays, meta)
 
+    def double(self, name: str) -> None:
+        """Copy a file to where the one before is kept."""
+        shutil.copyfile(self._file(name), self._previous(name))
+
     def read(self, name: str) -> list[Stored]:
         """The file and the one before it, as far as they are there and whole."""
         found = []
