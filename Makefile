@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 OLDEST := .venv-oldest
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-oldest test-deep test-kills check format docs dist test-dist figures bench-paper bench-limits bench bench-quick clean
+.PHONY: help demo test test-gpu bench-gpu test-oldest test-deep test-kills check format docs dist test-dist figures bench-paper bench-limits bench bench-quick clean
 
 help:  ## List the tasks
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -19,8 +19,12 @@ $(VENV)/.installed: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable .
 	@touch $@
 
+# Not among the extras of the tests: plain `torch` brings gigabytes of CUDA, this one none where an
+# index of builds for CPUs is at hand. `make TORCH= test` leaves out what needs it.
+TORCH ?= torch==2.13.0
+
 $(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --editable '.[dev]' $(TORCH)
 	@touch $@ $(VENV)/.installed
 
 demo: $(VENV)/.installed  ## Solve a seeded problem of each kind with every method
@@ -28,6 +32,16 @@ demo: $(VENV)/.installed  ## Solve a seeded problem of each kind with every meth
 
 test: $(VENV)/.installed-dev  ## Run the tests
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
+
+# On a machine with a GPU, by whatever python3 has torch there: nothing is installed.
+GPU_PYTHON ?= python3
+GPU_TESTS = tests/test_conformance.py tests/test_torch.py tests/test_dense_algebra.py tests/test_device.py
+
+test-gpu:  ## Run the tests of tensors, and every kind of probes, on a GPU (skipped where there is none)
+	QUADSENSE_DEVICE=cuda PYTHONPATH=src:$(PYTHONPATH) $(GPU_PYTHON) -m pytest -q -p no:cacheprovider $(GPU_TESTS) -k "torch or tensor or device"
+
+bench-gpu:  ## A GPU against its ceilings and the cores beside it (minutes)
+	PYTHONPATH=src:$(PYTHONPATH) $(GPU_PYTHON) benchmarks/gpu.py
 
 test-deep: $(VENV)/.installed-dev  ## Solve 44,000 generated problems, check every claim
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/deep.py --count 40000 --seed 0 --jobs 2

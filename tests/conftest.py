@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from hypothesis import settings
+from kinds import DEVICE, MISSING, torch
 
 from quadsense import cli
 
@@ -18,6 +19,13 @@ settings.load_profile("quadsense")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # As in a shell's background job: tests of Ctrl-C want it as a user has it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items):
+    """Where a GPU was asked for and is not there, say so."""
+    if MISSING:
+        for item in items:
+            item.add_marker(pytest.mark.skip(reason="there is no CUDA device here"))
 
 
 def _numpy(U):
@@ -50,6 +58,8 @@ KINDS = {
     "sparse": _sparse,
     "sparse-coo-matrix": lambda U: sp.coo_matrix(U),
 }
+if torch is not None:
+    KINDS["torch"] = lambda U: torch.tensor(U, device=DEVICE)
 
 
 @pytest.fixture(params=KINDS)

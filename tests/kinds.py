@@ -1,5 +1,7 @@
 """Kinds of probes: arrays in every form, and two that are never held, as CONTRIBUTING tells it."""
 
+import os
+
 import array_api_strict
 import numpy as np
 import scipy.sparse as sp
@@ -10,7 +12,34 @@ from quadsense.measurements.probes import Probes
 from quadsense.measurements.sparse import Sparse
 from quadsense.measurements.stack import Axes, Stack
 
+try:
+    import torch
+except ImportError:  # an extra
+    torch = None
+else:
+    torch.set_num_threads(1)  # as BLAS: the tests run several at a time
+    from quadsense.measurements.tensors import Tensors
+
+    class ByTorch(Tensors):
+        """As on a GPU, wherever it is."""
+
+        by_torch = True
+
+    class Streamed(ByTorch):
+        """As rows that are held elsewhere."""
+
+        _streamed = True
+
+
 MOST_BYTES = 2**24
+
+DEVICE = os.environ.get("QUADSENSE_DEVICE", "cpu")
+"""Where tensors live: `make test-gpu` says "cuda"."""
+
+MISSING = DEVICE != "cpu" and not (torch is not None and torch.cuda.is_available())
+"""Whether that device is not there: then everything is skipped (conftest)."""
+
+DEVICE = "cpu" if MISSING else DEVICE
 
 
 def allowed(values):
@@ -96,6 +125,12 @@ def _arrays(rng, m, n, complex_, folder):
     yield "strict", array_api_strict.asarray(U), U, {}
     yield "stacked", *_stacked(Dense, lambda rows: Sparse(sp.csr_array(rows)), U), {}
     yield "stacked strict", *_stacked(_foreign, _foreign, U), {}
+    if torch is not None:
+        tensor = torch.tensor(U, device=DEVICE)
+        yield "torch", tensor, U, {}
+        yield "torch float32", torch.tensor(narrow, device=DEVICE), narrow.astype(U.dtype), {}
+        yield "torch at work", ByTorch(tensor), U, {}
+        yield "torch streamed", Streamed(torch.tensor(U), DEVICE), U, {}
     if not complex_:
         yield "integers", (W := np.rint(8 * U).astype(np.int16)), W.astype(np.float64), {}
     if complex_:
@@ -120,8 +155,13 @@ ARRAYS = (
     "dense", "unit norm", "fortran", "strided", "float32", "memmap", "sparse", "strict", "stacked",
     "stacked strict",
 )  # fmt: skip
+TENSORS = () if torch is None else ("torch", "torch float32", "torch at work", "torch streamed")
 NAMES = [
-    *(f"{name} {word}" for word in ("real", "complex") for name in (*ARRAYS, "kronecker")),
+    *(
+        f"{name} {word}"
+        for word in ("real", "complex")
+        for name in (*ARRAYS, *TENSORS, "kronecker")
+    ),
     "integers real", "conjugated complex", "stacked conjugated complex",
     "masked fft", "masked fft conjugated",
 ]  # fmt: skip

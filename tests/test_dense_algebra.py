@@ -1,10 +1,27 @@
-"""What methods and proofs share: quasi-Newton memory, the stall rule, definiteness, packed sums."""
+"""What methods and proofs share: quasi-Newton memory, the stall rule, definiteness, packed sums.
+
+And the dense algebra by LAPACK and by torch, which are asked the same.
+"""
+
+from itertools import pairwise
 
 import numpy as np
 import pytest
+from helpers import gaussian_rows, hermitian
+from kinds import DEVICE, torch
 
-from quadsense.core import lbfgs, packed
+from quadsense.core import lbfgs, packed, products
+from quadsense.core.cholesky import (
+    factor_lower,
+    factor_upper,
+    inner_upper,
+    solve_lower,
+    solve_upper,
+    squared_moduli,
+)
 from quadsense.core.progress import looked
+from quadsense.core.tensor_products import adjoint_upper, column_blocks, mirrored
+from quadsense.device import DeviceArray
 from quadsense.proofs.definite import cholesky, factorisation_error, first_shift
 
 
@@ -90,3 +107,91 @@ def test_the_packed_adjoint_is_the_packed_sum(complex_):
     np.testing.assert_allclose(
         packed.pair_products(lam, X.dtype) * packed.pack(X), packed.pack(np.outer(lam, lam) * X)
     )
+
+
+# --- by LAPACK and by torch ------------------------------------------------------------------
+
+
+@pytest.fixture(params=["LAPACK", *([] if torch is None else ["torch"])])
+def place(request):
+    """Puts an array where that algebra is done."""
+    if request.param == "LAPACK":
+        return lambda values: np.array(values, order="F")
+    return lambda values: DeviceArray(torch.tensor(values, device=DEVICE))
+
+
+def test_matrices_are_packed_and_unpacked(place, complex_, rng):
+    A = hermitian(rng, 6, complex_)
+    x = packed.pack(place(A))
+    B = hermitian(rng, 6, complex_)
+    assert float(x @ packed.pack(place(B))) == pytest.approx(np.vdot(A, B).real)
+    np.testing.assert_allclose(np.asarray(x), packed.pack(A))
+    np.testing.assert_allclose(np.asarray(packed.unpack(x, 6, A.dtype)), A, rtol=1e-14, atol=1e-14)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_features_and_normal_matrices(place, complex_, rng, dtype):
+    V = gaussian_rows(rng, 30, 5, complex_)
+    G = np.array([packed.pack(np.outer(v, v.conj())) for v in V])
+    eps = 1e-12 if dtype == "float64" else 1e-4
+    found = packed.features(place(V), dtype)
+    np.testing.assert_allclose(np.asarray(found), G, rtol=0, atol=10 * eps)
+    parts = (place(V[part]) for part in (slice(0, 20), slice(20, 30)))
+    M = packed.normal_matrix(parts, G.shape[1], dtype)
+    np.testing.assert_allclose(np.triu(np.asarray(M)), np.triu(G.T @ G), rtol=0, atol=1e4 * eps)
+    inner = np.triu(np.asarray(inner_upper(place(G))))
+    np.testing.assert_allclose(inner, np.triu(G.T @ G), atol=1e-10)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_factors_and_what_they_solve(place, rng, dtype):
+    G = rng.standard_normal((300, 40)).astype(dtype)
+    M, x = G.T @ G, rng.standard_normal(40).astype(dtype)
+    # Below the diagonal nothing is read.
+    R, info = factor_upper(place(np.triu(M) + np.tril(np.full_like(M, 1e3), -1)))
+    assert info == 0
+    eps = 1e-10 if dtype == "float64" else 1e-3
+    np.testing.assert_allclose(
+        np.asarray(solve_upper(R, place(x))), np.linalg.solve(M, x), rtol=eps
+    )
+    M[7, 7] = -1.0
+    assert factor_upper(place(M))[1] == 8
+
+
+def test_triangular_factors(place, complex_, rng):
+    G = gaussian_rows(rng, 20, 6, complex_)
+    S = G.conj().T @ G
+    L = factor_lower(place(S))
+    np.testing.assert_allclose(np.asarray(L @ L.conj().T), S, atol=1e-12)
+    B = gaussian_rows(rng, 6, 3, complex_)
+    np.testing.assert_allclose(np.asarray(L @ solve_lower(L, place(B))), B, atol=1e-12)
+    with pytest.raises(np.linalg.LinAlgError):
+        factor_lower(place(-S))
+
+
+def test_forms_and_moduli_of_rows(place, complex_, rng):
+    V, A = gaussian_rows(rng, 500, 7, complex_), hermitian(rng, 7, complex_)
+    truth = np.einsum("ij,jk,ik->i", V.conj(), A, V).real
+    np.testing.assert_allclose(np.asarray(products.forward(place(V), place(A))), truth, atol=1e-11)
+    K = np.asarray(squared_moduli(place(V[:20])))
+    np.testing.assert_allclose(K, np.abs(V[:20].conj() @ V[:20].T) ** 2, atol=1e-12)
+    y = rng.standard_normal(20)
+    np.testing.assert_allclose(
+        np.asarray(products.gram_product(place(K), place(y))), K @ y, atol=1e-10
+    )
+
+
+@pytest.mark.skipif(torch is None, reason="torch is an extra")
+@pytest.mark.parametrize("n", [1, 5, 128, 129, 700])
+def test_half_the_flops_of_tensors_make_the_whole_sum(n, complex_, rng, monkeypatch):
+    blocks = column_blocks(n)
+    assert blocks[0][0] == 0 and blocks[-1][1] == n
+    assert all(a[1] == b[0] for a, b in pairwise(blocks))
+    U, y = gaussian_rows(rng, 30, n, complex_), rng.standard_normal(30)
+    rows = torch.tensor(U, device=DEVICE)
+    total = torch.zeros((n, n), dtype=rows.dtype, device=DEVICE)
+    adjoint_upper(total, rows[:20], torch.tensor(y[:20], device=DEVICE))
+    adjoint_upper(total, rows[20:], torch.tensor(y[20:], device=DEVICE))
+    S = mirrored(total).cpu().numpy()
+    np.testing.assert_allclose(S, (U.T * y) @ U.conj(), atol=1e-11)
+    np.testing.assert_array_equal(S, S.conj().T)

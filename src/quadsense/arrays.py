@@ -5,6 +5,7 @@ NumPy is a namespace of the standard itself; array-api-compat is imported for th
 
 from __future__ import annotations
 
+import sys
 import time
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -43,6 +44,27 @@ def is_array(x: object) -> bool:
     return bool(array_api_compat.is_array_api_obj(x))
 
 
+def is_tensor(x: object) -> bool:
+    """Whether `x` is a torch tensor; nobody imports torch to be told that it is not."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(x, torch.Tensor)
+
+
+def on_gpu(x: Any) -> bool:
+    """Whether `x` is a torch tensor in the memory of a GPU."""
+    return is_tensor(x) and bool(x.is_cuda)
+
+
+def kind_of(x: object) -> str:
+    """What kind of array `x` is and where it lives, in words, for those who mixed two."""
+    if is_numpy(x):
+        return "a NumPy array"
+    if is_tensor(x):
+        return f"a torch tensor on {device(x)}"
+    name = getattr(namespace(x), "__name__", type(x).__module__)
+    return f"an array of {name.rpartition('array_api_compat.')[2]}"
+
+
 def device(x: Array) -> Any:
     """Device on which `x` lives."""
     if is_numpy(x):
@@ -59,24 +81,65 @@ def has_type(x: Array, name: str) -> bool:
 
 
 def to_numpy(x: Array) -> npt.NDArray[Any]:
-    """Return `x` as a NumPy array (no copy where it already is one)."""
+    """Return `x` as a NumPy array; no copy where it is one, or a tensor in the same memory."""
     if isinstance(x, np.ndarray):
         return x
+    if is_tensor(x):
+        check_tensor("this array", x)
+        return x.cpu().resolve_conj().resolve_neg().numpy()
     if is_array(x) and hasattr(x, "__dlpack__"):
         return np.from_dlpack(x)
     return np.asarray(x)
 
 
+def check_tensor(name: str, x: Any) -> None:
+    """Refuse, in a sentence, a torch tensor that cannot be read as plain numbers."""
+    kind = str(x.dtype).removeprefix("torch.")
+    if kind in ("float16", "bfloat16", "complex32") or kind.startswith("float8"):
+        raise ValueError(
+            f"{name} is a torch tensor of {kind}, which has too few digits to measure with: "
+            "give float32 or float64, for instance U.double()"
+        )
+    if x.requires_grad:
+        raise ValueError(
+            f"{name} is a torch tensor that requires grad, and nothing here is differentiated: "
+            f"pass {name if name.isidentifier() else 'it'}.detach()"
+        )
+    if x.device.type == "meta":
+        raise ValueError(f"{name} is a torch tensor on the meta device, which holds no numbers")
+    if str(x.layout) != "torch.strided":
+        raise ValueError(
+            f"{name} is a torch tensor of layout {str(x.layout).removeprefix('torch.')}: "
+            "pass it dense (to_dense()), or a SciPy sparse array"
+        )
+
+
 def like(values: npt.ArrayLike, other: Array) -> Array:
     """`values` in float64, in the namespace and on the device of `other`."""
     own = np.asarray(values, dtype=np.float64)
-    if type(other) is np.ndarray:
+    return own if type(other) is np.ndarray else placed(own, other)
+
+
+def placed(values: npt.ArrayLike, other: Array) -> Array:
+    """`values` in the namespace and on the device of `other`, their type kept."""
+    own = np.asarray(values)
+    if isinstance(other, np.ndarray):
         return own
+    if is_tensor(other):  # which wants memory of its own, and to write to it
+        return sys.modules["torch"].from_numpy(np.array(own, order="C")).to(other.device)
     return namespace(other).asarray(own, device=device(other))
 
 
-def available_memory() -> int:
-    """Bytes that can still be taken, as of a second ago at most: see `memory.free_memory`."""
+def available_memory(beside: Array = None) -> int:
+    """Bytes that can still be taken, as of a second ago at most: see `memory.free_memory`.
+
+    Where `beside` is a tensor on a GPU, of the memory of that.
+    """
+    if on_gpu(beside):
+        torch = sys.modules["torch"]
+        free, _ = torch.cuda.mem_get_info(beside.device)
+        held = torch.cuda.memory_reserved(beside.device)
+        return int(free + held - torch.cuda.memory_allocated(beside.device))
     return _memory_at(int(time.monotonic()))
 
 

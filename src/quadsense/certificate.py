@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from quadsense.arrays import Array, Vector, device, is_numpy, like, to_numpy
+from quadsense.arrays import Array, Vector, device, is_numpy, like, placed, to_numpy
 from quadsense.core.ends import UNIT, Ends
 from quadsense.core.forms import FactorForm, MeasuredForm
 from quadsense.core.matrix import SensedMatrix
@@ -660,16 +660,19 @@ def on_rows_of(matrix: SensedMatrix, data: Measurements) -> SensedMatrix:
     own: Any = form.rows
     same = own.same_as(rows)
     if not same:
-        return matrix if is_numpy(form.c) == is_numpy(rows.norms) else _beside(matrix, rows)
+        return matrix if _alike(form.c, rows.norms) else _beside(matrix, rows)
     base = form.base if form.base is None else _as(form.base, rows)
     return SensedMatrix(replace(form, rows=rows, c=_as(form.c, rows), base=base))
 
 
 def _as(values: Array, rows: Any) -> Array:
     """An array in the namespace and on the device of the rows."""
-    if is_numpy(values) == is_numpy(rows.norms):
-        return values
-    return rows.xp.asarray(to_numpy(values), device=device(rows.norms))
+    return values if _alike(values, rows.norms) else placed(to_numpy(values), rows.norms)
+
+
+def _alike(a: Array, b: Array) -> bool:
+    """Whether two arrays are of one namespace and on one device."""
+    return is_numpy(a) == is_numpy(b) and device(a) == device(b)
 
 
 def _beside(matrix: SensedMatrix, rows: Any) -> SensedMatrix:
@@ -681,6 +684,6 @@ def _beside(matrix: SensedMatrix, rows: Any) -> SensedMatrix:
         return SensedMatrix.from_factor(rows._cast(factor), matrix.signs)
     own: Any = matrix.form
     sample = own.c if isinstance(own, MeasuredForm) else own.values
-    if is_numpy(sample) == is_numpy(rows.norms):
+    if _alike(sample, rows.norms):
         return matrix
     return SensedMatrix.from_dense(rows._cast(_as(matrix.to_dense(), rows)))

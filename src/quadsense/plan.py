@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from quadsense.arrays import available_memory, to_numpy
+from quadsense.arrays import available_memory, on_gpu, to_numpy
 from quadsense.core.forms import MeasuredForm
 from quadsense.core.matrix import SensedMatrix
 from quadsense.machine import Rates, known_rates
@@ -25,7 +25,7 @@ from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.sparse import Sparse
 from quadsense.measurements.stored import Stored
 from quadsense.methods import METHODS, Traits
-from quadsense.methods.traits.shape import Shape, Work
+from quadsense.methods.traits.shape import ROOM_UNIT, Shape, Work
 from quadsense.preferences import PREFERENCES
 
 __all__ = ["Plan", "Shape", "fits", "make_plan", "refuse_what_cannot_fit", "shape_of"]
@@ -141,6 +141,7 @@ def shape_of(
         raw=rows.raw.m if isinstance(rows, Mixed) else 0,
         summed=data.mix is not None,
         constrained=data.has_hard,
+        room=available_memory(scaled.b) // ROOM_UNIT if on_gpu(scaled.b) else None,
         ratio=2.0 ** min(200, math.ceil(math.log2(max(ratio, 1.0)))),
     )
 
@@ -187,7 +188,8 @@ def _made(shape: Shape, method: str, rates: Rates, memory: int, known: tuple[str
     user = next((i for i, kind in enumerate(kinds) if kind.uses_gram(shape)), None)
     if user is not None and (user == 0 or shape.prefer != "any"):
         density = shape.density if shape.sparse else 1.0
-        gram, why = gram_form(shape.m, shape.n, shape.orthonormal, density)
+        room = None if shape.room is None else shape.room * ROOM_UNIT
+        gram, why = gram_form(shape.m, shape.n, shape.orthonormal, density, room)
         shapes[user] = replace(shape, gram=gram)
         reasons.append(why)
     if shape.cone == "symmetric" and "rows" in first.needs:  # by which they choose coordinates

@@ -10,7 +10,7 @@ from typing import Any, get_args
 import numpy as np
 import scipy.sparse as sp
 
-from quadsense.arrays import Array, device, to_numpy
+from quadsense.arrays import Array, placed, to_numpy
 from quadsense.certificate import on_rows_of
 from quadsense.checkpoint import Journal
 from quadsense.core.forms import MeasuredForm
@@ -297,7 +297,7 @@ def to_start(start: Any, schedule: str, data: Measurements, scaled: UnitReadings
     if np.iscomplexobj(values) and not data.unit_rows.is_complex:
         # Real rows see the real part alone.
         values, factor = np.ascontiguousarray(values.real), None
-    dense = data.unit_rows._cast(data.unit_rows.xp.asarray(values, device=device(scaled.b)))
+    dense = data.unit_rows._cast(placed(values, scaled.b))
     return Start(0.0, dense, warm=Warm(SensedMatrix.from_dense(dense), factor))
 
 

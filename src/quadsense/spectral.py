@@ -7,7 +7,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from quadsense.arrays import namespace, to_numpy
+from quadsense.arrays import device, namespace, to_numpy
 from quadsense.certificate import Certificate
 from quadsense.core.matrix import SensedMatrix
 from quadsense.interrupts import Interrupted
@@ -87,7 +87,7 @@ def solve_spectral(
     limits = to_limits(max_iter, time_limit, callback, progress, watch)
     values, vectors = xp.linalg.eigh(symmetrised(oracle.whiten(A_1)))
     problem = SpectralProblem(
-        rows=Sensing(Dense(xp.eye(n))),
+        rows=Sensing(Dense(xp.eye(n, dtype=xp.float64, device=device(A_1)))),
         gram=IdentityGram(n),
         b=1.0 - values,
         delta=0.0 * values + accuracy,

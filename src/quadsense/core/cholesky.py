@@ -9,9 +9,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import get_lapack_funcs, lapack, solve_triangular
+from scipy.linalg import LinAlgError, get_lapack_funcs, lapack, solve_triangular
+from scipy.linalg import cholesky as scipy_cholesky
 
+from quadsense.core import tensor_algebra
 from quadsense.core.blas import add_product
+from quadsense.device import DeviceArray
 from quadsense.watch import BLOCK_FLOPS, look
 
 Array = npt.NDArray[Any]
@@ -59,6 +62,8 @@ def factor_upper(M: Array) -> tuple[Array, int]:
     Each entry is an inner product taken away from one of M, then divided by a pivot: in whichever
     order, what [Rump 2006] proves of a factorisation that runs to its end holds.
     """
+    if isinstance(M, DeviceArray):
+        return tensor_algebra.factor_upper(M)
     (potrf,) = get_lapack_funcs(("potrf",), (M,))
     n = len(M)
     if n <= SMALL or not divided(float(n) ** 3 / 3.0, M.dtype):
@@ -86,6 +91,31 @@ def factor_upper(M: Array) -> tuple[Array, int]:
     return M, 0
 
 
+def factor_lower(S: Array) -> Array:
+    """L with ``S = L L*``; `LinAlgError` where S is not positive definite."""
+    if not isinstance(S, DeviceArray):
+        return scipy_cholesky(S, lower=True, check_finite=False)
+    found = tensor_algebra.cholesky(S)
+    if found is None:
+        raise LinAlgError("not positive definite")
+    return found
+
+
+def solve_lower(L: Array, right: Array) -> Array:
+    """``L^-1 right`` for a lower triangular L."""
+    if isinstance(L, DeviceArray):
+        return tensor_algebra.solve_triangular(L, right, lower=True)
+    return solve_triangular(L, right, lower=True, check_finite=False)
+
+
+def solve_upper(R: Array, x: Array) -> Array:
+    """``(R^T R)^-1 x`` for the real R of `factor_upper`, in its precision."""
+    if isinstance(R, DeviceArray):
+        return tensor_algebra.solve_upper(R, x)
+    solve = lapack.spotrs if R.dtype == np.float32 else lapack.dpotrs
+    return solve(R, x.astype(R.dtype, copy=False), lower=0)[0]
+
+
 def inner_upper(X: Array, out: Array | None = None) -> Array:
     """``X^T X``, its upper triangle in Fortran order; added to `out` where that is given.
 
@@ -96,6 +126,8 @@ def inner_upper(X: Array, out: Array | None = None) -> Array:
     out : ndarray, shape (k, k), optional
         Fortran order; changed in place.
     """
+    if isinstance(X, DeviceArray):
+        return tensor_algebra.summed_products((X,), X.shape[1], X.dtype)
     m, k = X.shape
     X = np.asfortranarray(X)
     M = np.zeros((k, k), dtype=X.dtype, order="F") if out is None else out
@@ -112,6 +144,8 @@ def inner_upper(X: Array, out: Array | None = None) -> Array:
 def squared_moduli(U: Array) -> Array:
     """``K_ij = |<u_i, u_j>|^2`` for the rows of U, whole: (m, n) to (m, m)."""
     m, n = U.shape
+    if isinstance(U, DeviceArray):
+        return np.abs(U @ U.conj().T) ** 2
     cost = (8.0 if np.iscomplexobj(U) else 2.0) * m * n
     size = int(max(PANEL // 4, min(BLOCK_FLOPS / max(cost, 1.0), BLOCK_ENTRIES / max(m, 1))))
     if size >= m:

@@ -152,7 +152,7 @@ class MeasuredForm:
         """(n, n) array, in O(mn^2)."""
         A = -self.rows.adjoint(self.c)
         xp = namespace(A)
-        A = A + self.tau * xp.eye(self.n, dtype=A.dtype)
+        A = A + self.tau * xp.eye(self.n, dtype=A.dtype, device=device(A))
         return A if self.base is None else A + self.base
 
 

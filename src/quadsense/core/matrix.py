@@ -17,6 +17,7 @@ from quadsense.arrays import (
     is_array,
     is_numpy,
     namespace,
+    placed,
     to_numpy,
 )
 from quadsense.core.forms import DenseForm, FactorForm, Form
@@ -95,11 +96,10 @@ class SensedMatrix(LinearOperator):
     def times(self, X: Array) -> Array:
         """``A @ X`` for X of shape (n, k), in the namespace of X whatever that of the data."""
         own = self._sample()
-        if is_numpy(X) == is_numpy(own):
+        if is_numpy(X) == is_numpy(own) and device(X) == device(own):
             return self.form.times(X)
-        inside = namespace(own).asarray(to_numpy(X), device=device(own))
-        product = to_numpy(self.form.times(inside))
-        return namespace(X).asarray(product, device=device(X))
+        product = to_numpy(self.form.times(placed(to_numpy(X), own)))
+        return placed(product, X)
 
     def _sample(self) -> Array:
         """Some array of the form, for its namespace and device."""

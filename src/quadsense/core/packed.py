@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg import blas
 
+from quadsense.core import tensor_algebra
 from quadsense.core.cholesky import divided, inner_upper
+from quadsense.device import DeviceArray
 from quadsense.threads import all_for_blas
 from quadsense.watch import look
 
@@ -37,6 +40,8 @@ def upper(n: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
 
 def pack(A: Array) -> Vector:
     """Stack a symmetric or Hermitian matrix into a real vector."""
+    if isinstance(A, DeviceArray):
+        return tensor_algebra.pack(A, SQRT2)
     above = A[upper(len(A))]
     parts = [A.diagonal().real, SQRT2 * above.real]
     if np.iscomplexobj(A):
@@ -46,6 +51,8 @@ def pack(A: Array) -> Vector:
 
 def unpack(x: Vector, n: int, dtype: npt.DTypeLike) -> Array:
     """The matrix whose `pack` is x, in the given dtype."""
+    if isinstance(x, DeviceArray):
+        return tensor_algebra.unpack(x, n, np.dtype(dtype).kind == "c", SQRT2)
     A = np.zeros((n, n), dtype=dtype)
     above = upper(n)
     count = above[0].size
@@ -63,6 +70,9 @@ def features(rows: Array, dtype: npt.DTypeLike | None = None) -> Array:
 
     In the precision of the rows unless another real `dtype` is given, and in Fortran order.
     """
+    if isinstance(rows, DeviceArray):
+        kind = np.dtype(np.float64 if dtype is None else dtype)
+        return tensor_algebra.features(rows, kind, SQRT2)
     V = np.ascontiguousarray(rows.T)
     n, count = V.shape
     dtype = V.real.dtype if dtype is None else np.dtype(dtype)
@@ -117,9 +127,13 @@ def normal_matrix(blocks: Iterable[Array], size: int, dtype: npt.DTypeLike) -> A
 
 def summed_products(parts: Iterable[Array], size: int, dtype: npt.DTypeLike) -> Array:
     """Upper triangle of the sum of ``part^T part``, parts of `size` columns in Fortran order."""
+    rest = iter(parts)
+    first = [*islice(rest, 1)]
+    if first and isinstance(first[0], DeviceArray):
+        return tensor_algebra.summed_products(chain(first, rest), size, np.dtype(dtype))
     rank_update = blas.ssyrk if np.dtype(dtype) == np.float32 else blas.dsyrk
     M = np.zeros((size, size), dtype=dtype, order="F")
-    for part in parts:
+    for part in chain(first, rest):
         with all_for_blas():
             if divided(len(part) * float(size) ** 2, dtype):
                 M = inner_upper(part, M)

@@ -19,7 +19,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import blas, get_blas_funcs
 
+from quadsense.core import tensor_products
 from quadsense.core.blas import multiply_triangle
+from quadsense.device import DeviceArray
 from quadsense.threads import all_for_blas, by_rows
 from quadsense.watch import BLOCK_FLOPS, look
 
@@ -138,6 +140,9 @@ def forward(U: Inexact, S: Inexact, dtype: DType | None = None) -> Float:
     values : (m,) array
         In the real type of `dtype`.
     """
+    if isinstance(U, DeviceArray):
+        columns = list(tensor_products.upper_columns(S.tensor))
+        return DeviceArray(tensor_products.forward_upper(U.tensor, columns))
     m, n = U.shape
     dtype = U.dtype if dtype is None else dtype
     real = _real(dtype)
@@ -240,7 +245,9 @@ def _gram_by_blocks(U: Inexact) -> Float:
 
 
 def gram_product(K: Float, y: Float) -> Float:
-    """``K y`` from the upper triangle of K: half of K is read."""
+    """``K y`` from the upper triangle of K: half of K is read, but for a whole K on a device."""
+    if isinstance(K, DeviceArray):
+        return K @ y
     with all_for_blas():
         product: Float = get_blas_funcs(("symv",), (K,))[0](1.0, K, y)
     return product

@@ -19,11 +19,14 @@ from quadsense.arrays import Array, Vector, device, is_array, like, to_numpy
 from quadsense.core import products
 from quadsense.core.ends import EXACTNESS, Ends
 from quadsense.measurements.constraints import Constraint, checked_constraints, with_constraints
+from quadsense.measurements.dense import Dense
 from quadsense.measurements.gram import ExplicitGram, Gram
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.stored import Stored
+from quadsense.measurements.tensors import elsewhere
 from quadsense.measurements.validate import (
+    check_beside,
     checked_bounds,
     checked_mix,
     checked_rows,
@@ -117,6 +120,10 @@ def _narrowed(b: Vector, delta: Vector, live: Any) -> tuple[Vector, Vector, Any]
     return b, np.maximum(delta, most / MOST_DIGITS), live & ~wide
 
 
+def _on_host(values: Any) -> Any:
+    return to_numpy(values) if is_array(values) else values
+
+
 def _held(name: str, arrays: files.Arrays) -> Any:
     """What a file says of that, a single value as a number; None where it says nothing."""
     values = arrays.get(name)
@@ -193,6 +200,7 @@ class Measurements:
         weights: RealOrVector | None = None,
     ) -> None:
         rows, of = checked_rows(U, conjugate), "U"
+        check_beside(U, rows, b=b, delta=delta, bounds=bounds, mix=mix, weights=weights)
         if mix is not None:
             rows, of = Mixed.over(rows, checked_mix(mix, rows.m)), "mix"
         readings = None if b is None else checked_vector("b", b, rows.m, of=of)
@@ -248,6 +256,44 @@ class Measurements:
         other.constraints, other._plain = self.constraints, self._plain
         other.__dict__.update({key: self.__dict__[key] for key in known if key in self.__dict__})
         return other
+
+    def on(self, device: Any) -> Measurements:
+        """The same measurements, with the arithmetic done on another device.
+
+        Rows stay where they are and travel there some at a time, the next ones while these are
+        used: for data larger than the memory of a GPU. Those that fit are quicker there from the
+        start (``U.to("cuda")``). Answers are on that device.
+
+        Parameters
+        ----------
+        device : str or torch.device
+            For instance ``"cuda"``.
+
+        Returns
+        -------
+        Measurements
+
+        Examples
+        --------
+        >>> import quadsense  # U and b in the memory of the host
+        >>> data = quadsense.Measurements(U, b, delta=0.1).on("cuda")  # doctest: +SKIP
+        >>> quadsense.solve(data).A.device  # doctest: +SKIP
+        device(type='cuda', index=0)
+        """
+        if self._plain is not None:
+            raise ValueError("these measurements have their constraints: use `plain`")
+        kind = self._rows.raw.kind
+        if not isinstance(kind, Dense):
+            raise ValueError(
+                f"only dense rows can be sent to another device, and these are {kind.storage}"
+            )
+        named: dict[str, Any] = {"weights": self.weights, "mix": self.mix}
+        if self.from_bounds:
+            named["bounds"] = (self.lo, self.hi)
+        else:
+            named |= {"delta": _on_host(self._delta), "rtol": self._rtol}
+        rows: Any = elsewhere(kind.given, device)
+        return Measurements(rows, self._readings, conjugate=self.conjugate, **named)
 
     def _take(self, other: Measurements) -> None:
         """What was given beside rows and intervals, from other measurements."""

@@ -152,7 +152,9 @@ APPLICATIONS = 500.0
 CACHED_BYTES = 2**25
 
 
-def gram_form(m: int, n: int, orthonormal: bool, density: float = 1.0) -> tuple[str, str]:
+def gram_form(
+    m: int, n: int, orthonormal: bool, density: float = 1.0, room: int | None = None
+) -> tuple[str, str]:
     """Cheapest form of K, and why.
 
     Parameters
@@ -163,6 +165,8 @@ def gram_form(m: int, n: int, orthonormal: bool, density: float = 1.0) -> tuple[
         Whether K was found to be the identity.
     density : float
         Bound on the share of nonzeros of K.
+    room : int, optional
+        Bytes that can be taken where the rows are; of the host by default.
 
     Returns
     -------
@@ -175,10 +179,11 @@ def gram_form(m: int, n: int, orthonormal: bool, density: float = 1.0) -> tuple[
     if density <= 0.1 and 40.0 * density * m * m <= available_memory():
         return "sparse", "the rows share few entries: K is kept sparse"
     bytes_needed = 8 * m * m
-    fits = 3 * bytes_needed <= available_memory()  # K, and a block being built beside it
+    free = available_memory() if room is None else room
+    fits = 3 * bytes_needed <= free  # K, and a block being built beside it
     explicit = m * m * (2.0 * n + APPLICATIONS * FLOPS_AN_ENTRY)
-    free = APPLICATIONS * min(4.0 * m * n * n, float(m) * m * n)
-    if fits and (explicit <= free or bytes_needed <= CACHED_BYTES):
+    without = APPLICATIONS * min(4.0 * m * n * n, float(m) * m * n)
+    if fits and (explicit <= without or bytes_needed <= CACHED_BYTES):
         return "explicit", f"K is formed once ({bytes_needed / 2**20:.0f} MiB)"
     why = "it would take more time" if fits else "it would not fit in memory"
     return "matrix-free", f"K is applied without being formed: {why} to hold it"

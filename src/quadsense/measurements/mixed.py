@@ -243,6 +243,10 @@ class Mixed(Sensing):
         raw = self._raw.on_numpy()
         return self if raw is self._raw else self._with(raw, self.weights, to_numpy(self.norms))
 
+    def at_work(self) -> Mixed:
+        """The same: sums are made by NumPy, whatever the device of the rows."""
+        return self.on_numpy()
+
     def within(self, basis: npt.NDArray[Any]) -> Mixed:
         """The same in coordinates of an orthonormal basis of the span of the rows."""
         return self._with(self._raw.within(basis), self.weights)
@@ -283,7 +287,12 @@ class Mixed(Sensing):
 
     def unmixed(self, y: Array) -> Array:
         """``W^T y``, coefficients of the rows: ``F*(y) = sum_k (W^T y)_k v_k v_k*``."""
-        return self._times(self.weights.T, y)
+        return self._times(self._across, y)
+
+    @cached_property
+    def _across(self) -> Weights:
+        """``W^T``: a sparse array takes as long to transpose as a small one to multiply."""
+        return self.weights.T
 
     def _times(self, weights: Weights, values: Array) -> Array:
         if is_numpy(values):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from quadsense.arrays import Array, is_array, namespace, to_numpy
+from quadsense.arrays import Array, check_tensor, is_array, is_tensor, namespace, to_numpy
 from quadsense.core.ends import UNIT
 from quadsense.measurements.validate import widened
 
@@ -101,6 +101,8 @@ def symmetrised(A: Array) -> Array:
 def checked_square(name: str, A: Any) -> Array:
     """`A` as a finite symmetric or Hermitian array of float64 or complex128, or a ValueError."""
     A = A if is_array(A) else np.asarray(A, dtype=np.result_type(np.asarray(A), 1.0))
+    if is_tensor(A):
+        check_tensor(name, A)
     if A.ndim != 2 or A.shape[0] != A.shape[1] or A.shape[0] == 0:
         raise ValueError(f"{name} must be a square matrix, got shape {tuple(A.shape)}")
     values = to_numpy(A)

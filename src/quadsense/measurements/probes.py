@@ -111,7 +111,11 @@ class Probes(ABC):
 
     def block(self, first: int, last: int) -> Array:
         """Dense rows `first` to `last`: (last - first, n)."""
-        return self.take(self.xp.arange(first, last))
+        return self.take(self._numbers(first, last))
+
+    def _numbers(self, first: int, last: int) -> Array:
+        where = {} if self.xp is np else {"device": self.device}
+        return self.xp.arange(first, last, **where)
 
     def take(self, index: Array) -> Array:
         """Those rows, dense."""
@@ -209,6 +213,16 @@ class Probes(ABC):
     def only(self, index: npt.NDArray[np.int64]) -> Probes:
         """Those rows alone."""
         return Chosen(self, index)
+
+    # --- for methods and proofs, which are written for NumPy ---------------------------------
+
+    def on_numpy(self) -> Probes | None:
+        """The same rows held by NumPy, where that takes no copy; else None."""
+        return None
+
+    def at_work(self) -> Any:
+        """The same rows by arrays on their device that NumPy's functions take; else None."""
+        return None
 
 
 class Chosen(Probes):

@@ -14,9 +14,10 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from quadsense.arrays import Array, is_numpy, to_numpy
+from quadsense.arrays import Array, is_numpy, placed, to_numpy
 from quadsense.core import packed, products
 from quadsense.core.cholesky import squared_moduli
+from quadsense.device import DeviceArray, on_device
 from quadsense.measurements.dense import Dense
 from quadsense.measurements.probes import BLOCK_ELEMENTS, OnNumpy, Probes, Weigh
 from quadsense.measurements.sparse import Sparse
@@ -28,6 +29,9 @@ NARROW = 64
 
 FEATURE_ROWS = 1024
 """Rows whose features are formed together: they and their products stay in cache."""
+
+DEVICE_ENTRIES = 2**26
+"""Entries of features formed together on a device: half a gigabyte."""
 
 SINGLE_NORMS = 1e9
 """Norms, and their inverses, up to which rows in single precision are used as they are."""
@@ -200,8 +204,27 @@ class Sensing:
         """The same for methods: NumPy arrays go in and come out, and rows that came with unit norm
         are taken as they are, a rounding off. What is claimed is judged by the rows themselves.
         """
-        if not is_numpy(self.squares):
+        if self.xp is np:
+            return self._unscaled()
+        kind = self.kind.on_numpy()
+        if kind is None:
             return Sensing(OnNumpy(self.kind), self.conjugate, to_numpy(self.inverse))
+        return self._by(kind, to_numpy(self.inverse))
+
+    def at_work(self) -> Sensing:
+        """The same for the steps of methods: as `on_numpy`, or by arrays on the device of the rows
+        that NumPy's functions take (see `quadsense.device`).
+        """
+        kind = None if self.xp is np else self.kind.at_work()
+        return self.on_numpy() if kind is None else self._by(kind, DeviceArray(self.inverse))
+
+    def _by(self, kind: Probes, factors: Any) -> Sensing:
+        """The same rows as another kind has them."""
+        other = Sensing(kind, self.conjugate, factors)
+        other.has_unit_norm = self.has_unit_norm
+        return other._unscaled()
+
+    def _unscaled(self) -> Sensing:
         if self.factors is None or not self.has_unit_norm:
             return self
         other = self._copied()
@@ -285,15 +308,19 @@ class Sensing:
         """A real vector or matrix in the type of the rows, for products with them."""
         return self.xp.astype(y, self.dtype, copy=False)
 
+    def beside(self, values: Any) -> Array:
+        """A NumPy array where the rows live, in the namespace of products with them."""
+        if isinstance(self.squares, DeviceArray):
+            return on_device(values, self.squares)
+        return placed(values, self.squares)
+
     def _vector(self, values: Any) -> Array:
         """A NumPy vector where the rows live."""
-        if is_numpy(self.squares):
-            return np.asarray(values, dtype=np.float64)
-        return self.xp.asarray(np.asarray(values, dtype=np.float64), device=self.kind.device)
+        return self.beside(np.asarray(values, dtype=np.float64))
 
     def _index(self, index: npt.NDArray[np.intp]) -> Array:
         """Numbers of rows where the rows live."""
-        return index if is_numpy(self.squares) else self.xp.asarray(index, device=self.kind.device)
+        return index if self.xp is np else placed(index, self.squares)
 
     def _meant(self, A: Array) -> Array:
         """A of the given rows from A of the meant ones, and back."""
@@ -394,7 +421,9 @@ class Sensing:
         kind = self.kind
         if not (isinstance(kind, Dense) and is_numpy(kind.U)):
             whole = slice(0, self.m)
-            blocks = [to_numpy(self.gram_block(part, whole)) for part in self.slices(self.m)]
+            blocks = [self.gram_block(part, whole) for part in self.slices(self.m)]
+            if self.xp is not np:
+                blocks = [to_numpy(block) for block in blocks]
             return np.concatenate(blocks).astype(np.float32 if single else np.float64).T
         dtype = np.dtype(np.complex64 if self.is_complex else np.float32)
         dtype, inner = dtype if single else np.dtype(kind.dtype), None
@@ -457,12 +486,19 @@ class Sensing:
 
     def normal(self, weights: Any = None, dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
         """``F* diag(weights) F`` on packed matrices, its upper triangle: N by N, Fortran order."""
-        factors = None if weights is None else np.sqrt(np.sqrt(to_numpy(weights)))
+        if isinstance(self.kind, OnNumpy) and (kind := self.kind.kind.at_work()) is not None:
+            twin = Sensing(kind, self.conjugate, kind.own_vector(self.inverse))
+            held = None if weights is None else kind.own_vector(to_numpy(weights))
+            return np.asarray(twin.normal(held, dtype), order="F")
+        plain = (lambda values: values) if self.xp is np else to_numpy
+        factors = None if weights is None else np.sqrt(np.sqrt(plain(weights)))
+        on_device = isinstance(self.squares, DeviceArray)
+        size = max(1, DEVICE_ENTRIES // self.unknowns) if on_device else FEATURE_ROWS
 
         def parts() -> Iterator[Array]:
-            for first in range(0, self.m, FEATURE_ROWS):
-                last = min(first + FEATURE_ROWS, self.m)
-                rows = to_numpy(self.block(first, last))
+            for first in range(0, self.m, size):
+                last = min(first + size, self.m)
+                rows = plain(self.block(first, last))
                 yield rows if factors is None else rows * factors[first:last, None]
 
         return packed.normal_matrix(parts(), self.unknowns, dtype)

@@ -9,11 +9,24 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from quadsense.arrays import Array, Vector, has_type, is_array, namespace, to_numpy
+from quadsense.arrays import (
+    Array,
+    Vector,
+    check_tensor,
+    device,
+    has_type,
+    is_array,
+    is_numpy,
+    is_tensor,
+    kind_of,
+    namespace,
+    to_numpy,
+)
 from quadsense.measurements.dense import Dense
 from quadsense.measurements.probes import Probes
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.sparse import Sparse
+from quadsense.measurements.tensors import Tensors
 from quadsense.typing import is_number
 
 
@@ -38,12 +51,35 @@ def checked_rows(U: Any, conjugate: bool) -> Sensing:
         return Sensing(Sparse(sp.csr_array(U, dtype=wanted)), conjugate)
     if not is_array(U) or isinstance(U, np.ma.MaskedArray):
         U = _as_numpy("U", U)
+    if is_tensor(U):
+        check_tensor("U", U)
     if isinstance(U, np.ndarray):
         _check_kind("U", U.dtype)
         _check_shape(U.shape)
         return Sensing(Dense(U), conjugate)  # blocks of it are widened as they are used
     _check_shape(U.shape)
+    if is_tensor(U):
+        return Sensing(Tensors(U), conjugate)  # likewise
     return Sensing(Dense(widened(U)), conjugate)
+
+
+def check_beside(U: Any, rows: Sensing, **named: Any) -> None:
+    """Refuse arrays of another namespace, or on another device, than U.
+
+    Numbers, lists and NumPy arrays go with rows of every kind.
+    """
+    own = U if is_array(U) else rows.norms
+    for name, given in named.items():
+        for values in given if isinstance(given, tuple) else (given,):
+            if values is None or is_numpy(values) or not is_array(values):
+                continue
+            if namespace(values) is not namespace(own) or device(values) != device(own):
+                raise ValueError(
+                    f"{name} is {kind_of(values)} and U {kind_of(own)}: give {name} as U is, "
+                    "or as a NumPy array"
+                )
+            if is_tensor(values):
+                check_tensor(name, values)
 
 
 def checked_mix(mix: Any, m: int) -> Any:

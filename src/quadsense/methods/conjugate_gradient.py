@@ -12,7 +12,14 @@ from quadsense.methods.base import COLD, Problem, Trace, Warm
 from quadsense.methods.krylov import residuals
 from quadsense.methods.krylov.operator import OperatorSystem
 from quadsense.methods.krylov.system import System, prepare
-from quadsense.methods.steps import Stepped, own, start_matrix, weighed_rows
+from quadsense.methods.steps import (
+    Stepped,
+    at_work,
+    own,
+    start_matrix,
+    weighed_rows,
+    works_on_device,
+)
 from quadsense.methods.traits.conjugate_gradient import ConjugateGradientTraits
 from quadsense.proofs.rounding import Enclosure, dense_error, reading_error
 from quadsense.vocabulary import Claim, because
@@ -43,7 +50,8 @@ class ConjugateGradient(ConjugateGradientTraits, Stepped):
 
     def prepare(self, problem: Problem) -> CgProgram:
         """The system ``K y = z_1``."""
-        memory = available_memory() // 2
+        # On a device, copies are made on the way to K.
+        memory = available_memory(problem.b) // (4 if works_on_device(problem) else 2)
         if problem.gram is not None:  # K serves, and no scaled copy of U is made
             delta = to_numpy(problem.delta)
             squares = float(delta.min()) / delta
@@ -55,10 +63,10 @@ class ConjugateGradient(ConjugateGradientTraits, Stepped):
             )  # fmt: skip
             return CgProgram(problem, system, squares)
         rows, squares = weighed_rows(problem)
-        b, delta = squares * to_numpy(problem.b), squares * to_numpy(problem.delta)
+        b, delta = (squares * at_work(problem, each) for each in (problem.b, problem.delta))
         plain = problem.base is None and problem.c_start is None
         A1 = float(problem.tau) if plain else start_matrix(problem)
-        identity = squares * to_numpy(problem.rows.squares)
+        identity = squares * at_work(problem, problem.rows.squares)
         return CgProgram(problem, prepare(rows, b, delta, A1, memory, identity), squares)
 
     def start(self, program: CgProgram, warm: Warm = COLD) -> residuals.State:

@@ -8,11 +8,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from quadsense.arrays import Array, Vector, is_numpy, to_numpy
+from quadsense.arrays import Array, Vector, is_numpy, is_tensor, to_numpy
 from quadsense.core import theory
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.potential import log_potential
 from quadsense.methods.base import COLD, Problem, Trace, Warm
+from quadsense.methods.steps import own, works_on_device
 from quadsense.proofs.rounding import Enclosure
 from quadsense.vocabulary import Claim
 
@@ -58,8 +59,8 @@ class DescentProgram:
     gram : Any
         K as the loops want it: the array (empty for the identity) or the operator.
     identity, compiled : bool
-        Whether K is the identity, and whether compiled loops serve: NumPy vectors and K explicit
-        or the identity.
+        Whether K is the identity, and whether compiled loops serve: vectors in NumPy's memory and
+        K explicit or the identity.
     scale, weight : arrays of shape (m,)
         G's diagonal, and ``c / d``; see `Descent`.
     least_delta : float
@@ -102,6 +103,20 @@ class DescentProgram:
     lemma: str = ""
 
     @property
+    def on_device(self) -> bool:
+        """Whether the loops are those of `on_device`."""
+        return is_tensor(self.y)
+
+    @property
+    def device_stride(self) -> int:
+        """Steps of a device worth some hundredths of a second."""
+        m, n = self.problem.rows.shape
+        work = (
+            2.0 * float(m) * m if self.gram.kind == "explicit" else 4.0 * m * n * float(min(m, n))
+        )
+        return max(1, min(50, int(1e11 / work)))
+
+    @property
     def share(self) -> float:
         """Share of the measurements that a step looks at."""
         return 1.0 if self.batch_size is None else self.batch_size / self.problem.m
@@ -131,13 +146,14 @@ class Descent:
         assert gram is not None
         options, batch_size = problem.options, self._batch_size(problem)
         identity = bool(gram.kind == "identity")
-        compiled = is_numpy(problem.delta) and gram.kind in ("identity", "explicit")
-        kernel = gram
+        compiled = gram.kind in ("identity", "explicit") and _read_by_numpy(problem)
+        kernel, delta, z = gram, problem.delta, problem.initial_residual()
         if compiled:
-            kernel = np.empty((0, 0)) if identity else gram.values
-        least = float(to_numpy(problem.delta).min())
-        scale = 0.0 * problem.delta + 1.0 if identity else least / problem.delta
-        y = problem.initial_residual() / problem.delta
+            kernel = np.empty((0, 0)) if identity else to_numpy(gram.values)
+            delta, z = to_numpy(delta), to_numpy(z)
+        least = float(to_numpy(delta).min())
+        scale = 0.0 * delta + 1.0 if identity else least / delta
+        y = z / delta
         ratio = float(abs(to_numpy(y)).max())
         base = theory.sharpness(problem.m)
         if options.schedule == "paper":
@@ -160,7 +176,7 @@ class Descent:
             identity=identity,
             compiled=compiled,
             scale=scale,
-            weight=problem.delta if identity else least * scale,
+            weight=delta if identity else least * scale,
             least_delta=least,
             y=y,
             max_ratio=ratio,
@@ -206,12 +222,13 @@ class Descent:
 
     def correct(self, program: DescentProgram, state: Any, z: Array, goal: float) -> Any:
         """Put the recomputed residual in the place of the maintained one."""
-        y = z / program.problem.delta
+        delta = program.problem.delta
+        y = to_numpy(z) / to_numpy(delta) if program.compiled else z / delta
         return replace(state, y=y, goal=goal, max_ratio=float(abs(to_numpy(y)).max()))
 
     def matrix(self, program: DescentProgram, state: Any) -> SensedMatrix:
         """``A_1 - F*(c)``."""
-        return program.problem.matrix(program.weight * state.d)
+        return program.problem.matrix(own(program.problem, program.weight * state.d))
 
     def first(self, problem: Problem) -> SensedMatrix:
         """A_1."""
@@ -227,6 +244,11 @@ class Descent:
         ratios = np.abs(to_numpy(state.y))
         step = program.share * state.c / lam if lam > 0.0 else math.inf  # where lam has underflowed
         return Trace(ratios, state.log_potential, lam, step, state.sharpness)
+
+
+def _read_by_numpy(problem: Problem) -> bool:
+    """Whether compiled loops serve: they read NumPy's arrays, and tensors in the same memory."""
+    return is_numpy(problem.delta) or (is_tensor(problem.delta) and not works_on_device(problem))
 
 
 def _promised(program: DescentProgram) -> DescentProgram:

@@ -17,6 +17,7 @@ from quadsense.methods.base import COLD, Problem, Warm
 from quadsense.methods.factor import descent
 from quadsense.methods.factor.asked import Asked, asked
 from quadsense.methods.factor.balance import balanced
+from quadsense.methods.factor.choice import LIFT, takes_normal_equations
 from quadsense.methods.factor.given import in_range, leading_factor
 from quadsense.methods.factor.program import Program, prepare
 from quadsense.methods.factor.state import FactoredState, Phase, why_not
@@ -54,8 +55,11 @@ class Factored(FactoredTraits, Stepped):
         """
         what, inner = asked(problem), None
         if what.b.size:
+            F = what.on(problem.rows)
+            if takes_normal_equations(F, (problem.rank or 1) + LIFT):  # too small for a device
+                F = what.on(problem.rows.on_numpy())
             inner = prepare(
-                _thinned(what.on(problem.rows)),
+                _thinned(F),
                 what.b,
                 what.delta,
                 problem.rank,

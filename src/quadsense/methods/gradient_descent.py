@@ -26,14 +26,19 @@ class GradientDescent(GradientDescentTraits, Descent):
         """Steps worth about a millisecond."""
         m = program.problem.m
         work = m if program.identity else m**2
-        return max(1, min(1000, 1_000_000 // work)) if program.compiled else 10
+        if program.compiled:
+            return max(1, min(1000, 1_000_000 // work))
+        return 10 if not program.on_device else program.device_stride
 
     def advance(self, program: DescentProgram, state: DescentState, steps: int) -> DescentState:
         """At most so many steps on."""
         # Here, so that only those who descend wait for Numba.
-        from quadsense.methods.kernels import descend, descend_compiled
+        if program.on_device:
+            from quadsense.methods.on_device import descend as loop
+        else:
+            from quadsense.methods.kernels import descend, descend_compiled
 
-        loop = descend_compiled if program.compiled else descend
+            loop = descend_compiled if program.compiled else descend
         y, d, sharpness, target, c, value, top, taken = loop(
             program.gram,
             program.scale,

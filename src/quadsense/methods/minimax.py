@@ -285,7 +285,7 @@ class Minimax(MinimaxTraits, Stepped):
                 if not (state.formed or self._cancels(problem, c)):
                     return problem.matrix(own(problem, -c))
                 fit = to_numpy(problem.rows.adjoint(own(problem, c))) / scale
-            A = scale * np.asarray(fit)
+            A = scale * fit
             if state.stage is Stage.FAST:
                 A = A + start_matrix(problem)
             return SensedMatrix.from_dense(own(problem, A))

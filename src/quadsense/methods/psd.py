@@ -52,8 +52,9 @@ class Psd(PsdTraits, Stepped):
                 origin = 0.0
             program = None  # where nothing is asked
             if what.b.size:
-                F = what.on(problem.rows)
-                program = prepare(F, Intervals(what.lo, what.hi, what.delta), origin / what.scale)
+                F, works = what.on(problem.rows.on_numpy()), what.on(problem.rows)
+                intervals = Intervals(what.lo, what.hi, what.delta)
+                program = prepare(F, intervals, origin / what.scale, works=works)
             return PsdProgram(problem, what, program)
 
     def start(self, program: PsdProgram, warm: Warm = COLD) -> phases.State:

@@ -18,6 +18,7 @@ from quadsense.measurements.oracle import symmetrised
 from quadsense.methods.base import Problem
 from quadsense.methods.descent import DescentProgram, DescentState
 from quadsense.methods.gradient_descent import GradientDescent
+from quadsense.methods.steps import own
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Spectral(GradientDescent):
         Q = problem.vectors
         xp = namespace(Q)
         complex_ = xp.isdtype(Q.dtype, "complex floating")
-        c = xp.astype(program.weight * state.d, Q.dtype)
+        c = xp.astype(own(problem, program.weight * state.d), Q.dtype)
         move = (Q * c) @ (xp.conj(Q.T) if complex_ else Q.T)
         return SensedMatrix.from_dense(problem.A_1 - symmetrised(problem.color(move)))
 

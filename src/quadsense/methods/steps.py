@@ -7,8 +7,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from quadsense.arrays import Array, Vector, device, to_numpy
+from quadsense.arrays import Array, Vector, is_numpy, is_tensor, placed, to_numpy
 from quadsense.core.matrix import SensedMatrix
+from quadsense.device import DeviceArray
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.base import Problem, Trace
 from quadsense.proofs.rounding import Enclosure
@@ -58,7 +59,7 @@ class Stepped:
 
 def shifted_readings(problem: Problem) -> Any:
     """``b - F(A_1)``: readings for methods that seek the difference from the start."""
-    return -to_numpy(problem.initial_residual())
+    return -at_work(problem, problem.initial_residual())
 
 
 def start_matrix(problem: Problem) -> Any:
@@ -76,19 +77,32 @@ def weighed_rows(problem: Problem) -> tuple[Sensing, Vector]:
     Row i gets the squared norm ``min(delta)/delta_i``: least squares then weighs every residual by
     its tolerance, and weights stay within float64's range whatever the spread of the tolerances.
     """
-    delta = to_numpy(problem.delta)
+    delta = at_work(problem, problem.delta)
     squares = float(delta.min()) / delta
-    rows = problem.rows.on_numpy()
+    rows = problem.rows.at_work()
     if float(squares.min()) > 1.0 - 1e-12:  # equal but for rounding
         return rows, np.ones_like(delta)
     return rows.weighed(np.sqrt(squares)), squares
 
 
 def own(problem: Problem, values: Any) -> Array:
-    """A NumPy array in the namespace and on the device of the data."""
-    if isinstance(problem.b, np.ndarray):
+    """What a method found, in the namespace and on the device of the data."""
+    if isinstance(values, DeviceArray):
+        return values.tensor
+    if not is_numpy(values) or isinstance(problem.b, np.ndarray):
         return values
-    return problem.rows.xp.asarray(values, device=device(problem.b))
+    return placed(values, problem.b)
+
+
+def at_work(problem: Problem, values: Array) -> Any:
+    """An array of the data as methods see it: NumPy's, or on a device, as `Sensing.at_work`."""
+    return DeviceArray(values) if works_on_device(problem) else to_numpy(values)
+
+
+def works_on_device(problem: Problem) -> bool:
+    """Whether methods work by arrays on a device."""
+    rows = problem.rows
+    return rows.raw is rows and is_tensor(problem.b) and rows.kind.at_work() is not None
 
 
 def nothing(problem: Problem) -> SensedMatrix:

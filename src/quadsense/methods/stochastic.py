@@ -78,7 +78,7 @@ class StochasticDescent(StochasticDescentTraits, Descent):
         if program.identity and program.compiled:
             return max(1, max(40_000, 8 * m) // batch)
         if not program.compiled:
-            return 10
+            return 10 if not program.on_device else max(10, program.device_stride)
         work = m * (batch + 4) + (m**2 if program.eigenvalue == 0.0 else 0)
         return max(1, 2_000_000 // work)
 
@@ -90,13 +90,6 @@ class StochasticDescent(StochasticDescentTraits, Descent):
 
     def advance(self, program: DescentProgram, state: DescentState, steps: int) -> StochasticState:
         """At most so many steps on."""
-        # Here, so that only those who descend wait for Numba.
-        from quadsense.methods.sampling import (
-            sample_general,
-            sample_general_compiled,
-            sample_orthonormal,
-        )
-
         assert isinstance(state, StochasticState)
         rng = np.random.default_rng()
         rng.bit_generator.state = state.generator
@@ -112,12 +105,14 @@ class StochasticDescent(StochasticDescentTraits, Descent):
             self._batch_size(program.problem),
         )
         if program.identity and program.compiled:
+            from quadsense.methods.sampling import sample_orthonormal
+
             y, d = state.y.copy(), state.d.copy()
             sharpness, target, c, value, top, taken, mark, age = sample_orthonormal(
                 rng, order, y, d, *schedule, state.mark, state.age, steps
             )
         else:
-            loop = sample_general_compiled if program.compiled else sample_general
+            loop = _loop(program)
             y, d, sharpness, target, c, value, top, taken, mark, age = loop(
                 program.gram,
                 program.scale,
@@ -146,3 +141,14 @@ class StochasticDescent(StochasticDescentTraits, Descent):
             mark=mark,
             age=age,
         )
+
+
+def _loop(program: DescentProgram) -> Any:
+    """The loop for any K; imported here, so that only those who descend wait for Numba."""
+    if program.on_device:
+        from quadsense.methods.on_device import sample
+
+        return sample
+    from quadsense.methods.sampling import sample_general, sample_general_compiled
+
+    return sample_general_compiled if program.compiled else sample_general

@@ -13,7 +13,7 @@ from quadsense.methods.barrier import point as points
 from quadsense.methods.barrier.direction import Cone, Direction, Newton, Targets, hermitian
 from quadsense.methods.barrier.point import Point, residuals
 from quadsense.methods.barrier.program import SIGNS, Program
-from quadsense.methods.barrier.system import REFINED, ROUGH
+from quadsense.methods.barrier.system import POOR, REFINED, ROUGH
 from quadsense.methods.positive.maps import forward
 
 SHORT, CENTRING = 0.2, ((0.5, 0.5), (0.5, 5.0), (0.1, 10.0), (0.0, 1.0))
@@ -39,8 +39,9 @@ NEAR = 1e-5
 MISSED, IMBALANCE = 1e-9, 1e-8
 """Residuals that are left alone: of readings, and of the matrix equation beside the objective."""
 
-EXACTLY = 1e-7
-"""Relative residual of the systems over the relative gap at which they are left alone."""
+EXACTLY, FAR = 1e-10, 1e-3
+"""Relative residual of the systems over the relative gap at which they are left alone; with a gap
+above the second, over the cone, they are with any that is not rough."""
 
 
 @dataclass(frozen=True)
@@ -165,8 +166,11 @@ def _step(program: Program, state: State) -> Point | None:
     missed = known[1] if known is not None and known[0] is at else residuals(program, at)
     cone = Cone.at(at, program.alpha > 0.0) if program.psd else None
     # A system need not be solved more finely than what is left to do asks for, by far.
-    enough = EXACTLY * state.apart / (1.0 + abs(state.value))
-    newton = Newton(program, at, missed, cone, float(np.clip(enough, REFINED, ROUGH)))
+    left = state.apart / (1.0 + abs(state.value))
+    enough = float(np.clip(EXACTLY * left, REFINED, POOR))
+    if cone is not None and left > FAR:  # which holds A where the rows hardly do
+        enough = ROUGH
+    newton = Newton(program, at, missed, cone, enough)
     count, aim = points.pairs(program), points.aim(program)
     step = newton.direction(_targets(program, 0.0, cone, None))
     if count == 0:

@@ -51,12 +51,11 @@ HEAVY = 1e3
 
 
 class Solved(NamedTuple):
-    """A solution, ``F(x)``, ``F*(y)``, what is left of the right-hand sides, how much that is."""
+    """A solution, ``F(x)``, what it leaves of the right-hand sides, and how much that is."""
 
     x: Array
     y: Real
     image: Real
-    back: Array
     r1: Array
     r2: Real
     error: float
@@ -108,10 +107,9 @@ class System:
         for _ in range(REFINEMENTS):
             if found.error <= self.enough or not np.isfinite(found.error):
                 break
-            dx, dy, image, back = self._once(found.r1, found.r2)
-            image = None if image is None else found.image + image
-            back = None if back is None else found.back + back
-            other = self._checked(R, h, found.x + dx, found.y + dy, image, back)
+            dx, dy, _, _ = self._once(found.r1, found.r2)
+            # Of the sums as rounded, not the sums of what belongs to either part.
+            other = self._checked(R, h, found.x + dx, found.y + dy, None, None)
             if not other.error < 0.5 * found.error:
                 break
             found = other
@@ -133,7 +131,7 @@ class System:
         size2 = float(np.max(np.abs(h) + np.abs(image) + np.abs(through), initial=0.0))
         error = float(np.linalg.norm(r1)) / (size1 or 1.0)
         error = max(error, float(np.max(np.abs(r2), initial=0.0)) / (size2 or 1.0))
-        return Solved(x, y, image, back, r1, r2, error)
+        return Solved(x, y, image, r1, r2, error)
 
     # --- by rows -----------------------------------------------------------------------------
 

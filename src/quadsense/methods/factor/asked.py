@@ -50,8 +50,8 @@ class Asked:
     wanted: Vector | None = None
 
     def on(self, rows: Sensing) -> Sensing:
-        """Those of the rows that are asked for something, for NumPy."""
-        F = rows.on_numpy()
+        """Those of the rows that are asked for something, as methods see them."""
+        F = rows.at_work()
         return F if self.index is None else F.only(self.index)
 
 

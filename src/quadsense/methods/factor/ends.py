@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +42,12 @@ class Bounds:
     unit: Vector
     told: Mask | None = None
     equal: Mask | None = None
+
+    def each(self, place: Callable[[Any], Any]) -> Bounds:
+        """The same with every array as that makes it."""
+        told = None if self.told is None else place(self.told)
+        equal = None if self.equal is None else place(self.equal)
+        return Bounds(place(self.below), place(self.above), place(self.unit), told, equal)
 
     @cached_property
     def margin(self) -> Vector:

@@ -67,8 +67,8 @@ def inner(P: Matrix, Q: Matrix, signs: Vector | None = None) -> npt.NDArray[Any]
     if np.iscomplexobj(P):
         parts = (*P.shape, 2)
         P, Q = P.view(P.real.dtype).reshape(parts), Q.view(Q.real.dtype).reshape(parts)
-        return np.asarray(np.einsum("kij,kij->i", P, Q))
-    return np.asarray(np.einsum("ki,ki->i", P, Q))
+        return np.einsum("kij,kij->i", P, Q)
+    return np.einsum("ki,ki->i", P, Q)
 
 
 def rounding_bound(problem: Program, Y: Matrix) -> Vector:
@@ -125,7 +125,7 @@ def evaluate(problem: Program, Y: Matrix, theta: float) -> Point:
     F, b, pull = problem.F, problem.b, problem.pull
     if isinstance(F, Mixed):
         return _evaluate_sums(problem, F, Y, theta)
-    z, signs = np.empty(F.m), problem.signs_of(len(Y))
+    z, signs = np.empty_like(b), problem.signs_of(len(Y))
     whole = problem.is_whole(theta)
     excess = z if whole else np.empty_like(z)
 

@@ -217,12 +217,15 @@ def prepare(
     bounds, signs, wanted, target
         See `Program`.
     """
+    F = Sensing.of(U)
+    b, delta = F.beside(b), F.beside(delta)
+    wanted = None if wanted is None else F.beside(wanted)
+    bounds = None if bounds is None else bounds.each(F.beside)
     with np.errstate(under="ignore"):
         weight = (float(delta.min()) / delta) ** 2
         inverse = 1.0 / delta
         steepest = float(np.max(np.sqrt(np.abs(b)) * inverse))
         root = 2.0 * np.sqrt(weight)
-    F = Sensing.of(U)
     low: Sensing | None = None
     single = low_precision and not isinstance(F, Mixed)  # sums of rows may cancel
     if single and _takes_single_steps(F, rank or 1) and F.single is not F:

@@ -54,8 +54,8 @@ class Asked:
         return rows if self.index is None else rows[self.index]
 
     def on(self, rows: Sensing) -> Sensing:
-        """Those of the rows that ask for something, for NumPy."""
-        F = rows.on_numpy()
+        """Those of the rows that ask for something, as methods see them."""
+        F = rows.at_work()
         return F if self.index is None else F.only(self.index)
 
     def spread(self, y: Vector, m: int) -> Vector:

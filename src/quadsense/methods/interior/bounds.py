@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from quadsense.core.packed import Vector
+from quadsense.device import DeviceArray
 from quadsense.methods.interior.coordinates import MatrixCoordinates
 from quadsense.methods.interior.mehrotra import System
 from quadsense.methods.interior.normal import Normal, norm, normal
@@ -41,7 +42,11 @@ def with_bound(problem: Program, state: State, scaled: Vector) -> State:
     y = scaled / problem.delta
     # Computed, not proved: the certificate proves it once, at the end.
     error = norm(problem.coordinates.adjoint(scaled))
-    bound = lower_bound(problem.b, problem.delta, y, error, state.norm)
+    if isinstance(y, DeviceArray):
+        gain = float(problem.b @ y) - error * state.norm
+        bound = max(gain / float(np.abs(y) @ problem.delta), 0.0)
+    else:
+        bound = lower_bound(problem.b, problem.delta, y, error, state.norm)
     return replace(state, lower=bound, y=y) if bound > state.lower else state
 
 
@@ -61,6 +66,6 @@ def bounded(
         return after
     if state.precision == 0 and problem.sides.all():
         # Without a factor the weighted system is slow; least squares spreads the repair evenly.
-        half = np.full(z.size, 0.5)
+        half = np.full_like(z, 0.5)
         system = normal(problem.coordinates, half, half, 0) or system
     return with_bound(problem, after, system.project(scaled))

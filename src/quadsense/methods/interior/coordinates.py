@@ -66,11 +66,11 @@ class MatrixCoordinates:
 
     def forward(self, x: Array) -> Vector:
         """Return ``F(x) / delta``."""
-        return np.asarray(self.F.forward(x)) / self.delta
+        return self.F.forward(x) / self.delta
 
     def adjoint(self, y: Vector) -> Array:
         """Return ``F*(y / delta)``."""
-        return np.asarray(self.F.adjoint(y / self.delta))
+        return self.F.adjoint(y / self.delta)
 
     def product(self, x: Array, d: Vector, shift: Vector) -> tuple[Array, Vector]:
         """Return ``adjoint(d * forward(x) + shift)`` and ``forward(x)``."""

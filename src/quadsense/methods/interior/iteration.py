@@ -98,7 +98,7 @@ def _first_multipliers(problem: Program, z: Vector, ratio: float) -> tuple[float
 
 def _far(problem: Program, level: float) -> Vector:
     """Residuals of rows with one end that are far out on the open side; infinite for the others."""
-    far = np.full(problem.b.size, level)
+    far = np.full_like(problem.b, level)
     if isinstance(problem.coordinates, RowCoordinates):
         # Quick where units are even; where they are not, values as large as any reading are near.
         far = np.maximum(far, float(np.max(np.abs(problem.b))) / problem.delta)

@@ -7,9 +7,8 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import lapack
 
-from quadsense.core.cholesky import factor_upper
+from quadsense.core.cholesky import factor_upper, solve_upper
 from quadsense.core.packed import Array, Vector, pack, unpack
 from quadsense.watch import look
 
@@ -33,13 +32,12 @@ class CholeskyPreconditioner:
 
     def smallest_eigenvalue(self) -> float:
         """Estimate, by inverse iteration, of the factored matrix; 0.0 if the shift hides it."""
-        solve = lapack.spotrs if self.triangle.dtype == np.float32 else lapack.dpotrs
         x = np.random.default_rng(0).standard_normal(self.scale.size)
         growth = 1.0
         top = float(self.scale.max())
         for _ in range(8):
             right = (self.scale / top * (x / np.linalg.norm(x))).astype(self.triangle.dtype)
-            x = self.scale * solve(self.triangle, right, lower=0, overwrite_b=1)[0]
+            x = self.scale * solve_upper(self.triangle, right)
             growth = float(np.linalg.norm(x)) * top
         hidden = 100.0 * self.shift / top**2
         return 1.0 / growth if growth * hidden < 1.0 else 0.0
@@ -52,9 +50,7 @@ class CholeskyPreconditioner:
         size = float(np.abs(scaled).max())
         if size == 0.0:
             return np.zeros_like(x)
-        solve = lapack.spotrs if self.triangle.dtype == np.float32 else lapack.dpotrs
-        right = (scaled / size).astype(self.triangle.dtype)
-        solution = solve(self.triangle, right, lower=0, overwrite_b=1)[0]
+        solution = solve_upper(self.triangle, (scaled / size).astype(self.triangle.dtype))
         flat = self.scale * solution.astype(np.float64) * size
         return flat if self.n is None else unpack(flat, self.n, self.dtype)
 
@@ -102,4 +98,4 @@ class MomentPreconditioner:
         white = self.whiten @ x @ self.whiten
         trace = float(np.trace(white).real) / (self.k + x.shape[0])
         white[np.diag_indices(x.shape[0])] -= trace
-        return np.asarray(self.whiten @ white @ self.whiten) / (self.k * self.total)
+        return self.whiten @ white @ self.whiten / (self.k * self.total)

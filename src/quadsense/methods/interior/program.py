@@ -59,12 +59,15 @@ def prepare(U: Array | Sensing, b: Vector, delta: Vector, sides: Mask | None = N
     if sides is None:
         sides = np.ones((2, b.size), dtype=bool)
     F = Sensing.of(U)
-    coordinates: Coordinates
-    if b.size <= min(F.unknowns, GRAM_ROWS) or b.size < F.n:
-        coordinates = gram_coordinates(F, delta)
-    else:
-        coordinates = MatrixCoordinates(F, delta)
-    return Program(F, b, delta, sides, coordinates, NORM_FACTOR * data_scale(b, delta))
+    scale = data_scale(b, delta)
+    b, delta, sides = (F.beside(values) for values in (b, delta, sides))
+    coordinates = gram_coordinates(F, delta) if by_gram(F) else MatrixCoordinates(F, delta)
+    return Program(F, b, delta, sides, coordinates, NORM_FACTOR * scale)
+
+
+def by_gram(F: Sensing) -> bool:
+    """Whether the unknowns are the span of few measurements."""
+    return F.m <= min(F.unknowns, GRAM_ROWS) or F.m < F.n
 
 
 def prepare_rows(U: Array | Sensing, b: Vector, delta: Vector, sides: Mask) -> Program:
@@ -81,4 +84,4 @@ def residual(problem: Program, x: Array) -> Vector:
 
 def excess(problem: Program, z: Vector) -> Vector:
     """How far each row leans out of its interval, in tolerances; at most 1 where it is met."""
-    return np.asarray(np.max(np.where(problem.sides, -SIGNS * z, 0.0), axis=0))
+    return np.max(np.where(problem.sides, -SIGNS * z, 0.0), axis=0)

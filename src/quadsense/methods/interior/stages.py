@@ -15,7 +15,7 @@ from quadsense.core.packed import Array, Vector
 from quadsense.methods.base import Problem
 from quadsense.methods.interior.asked import asked
 from quadsense.methods.interior.coordinates import GramCoordinates, MatrixCoordinates
-from quadsense.methods.interior.program import Program, prepare, prepare_rows
+from quadsense.methods.interior.program import Program, by_gram, prepare, prepare_rows
 from quadsense.methods.interior.rows import fits
 from quadsense.methods.steps import start_matrix
 
@@ -61,10 +61,12 @@ class Stages:
             image = to_numpy(replace(problem, b=0.0 * problem.b).initial_residual())
             left = what.b - what.of(image) / what.scale
             F = what.on(problem.rows)
+            if by_gram(F):  # factored with pivots, by LAPACK
+                F = what.on(problem.rows.on_numpy())
             squares = float(what.delta.min()) / what.delta
             self.weighed = float(squares.min()) <= 1.0 - 1e-12  # else equal but for rounding
             if self.weighed:
-                self.squares, F = squares, F.weighed(np.sqrt(squares))
+                self.squares, F = squares, F.weighed(F.beside(np.sqrt(squares)))
             self.fast = prepare(F, self.squares * left, self.squares * what.delta, what.sides)
 
     @cached_property
@@ -73,7 +75,8 @@ class Stages:
         what = self.asked
         if not what.b.size or not fits(what.b.size, self.problem.rows.unknowns):
             return None
-        return prepare_rows(what.on(self.problem.rows), what.b, what.delta, what.sides)
+        F = what.on(self.problem.rows.on_numpy())
+        return prepare_rows(F, what.b, what.delta, what.sides)
 
     def unknowns(self, fit: SensedMatrix) -> Array | None:
         """What `fast` has for a matrix, where that is cheap to find."""
@@ -81,7 +84,8 @@ class Stages:
         assert program is not None
         coordinates = program.coordinates
         if isinstance(coordinates, MatrixCoordinates):
-            return (np.asarray(fit) - start_matrix(self.problem)) / self.asked.scale
+            near = (np.asarray(fit) - start_matrix(self.problem)) / self.asked.scale
+            return program.F.beside(near)
         if not isinstance(coordinates, GramCoordinates):
             return None
         problem, form = self.problem, fit.form
@@ -104,5 +108,6 @@ class Stages:
 
     def dual(self, stage: Stage, y: Vector) -> Vector:
         """The vector of a lower bound on all unit rows."""
+        y = np.asarray(y)
         y = y if stage is Stage.CAREFUL else self.squares * y
         return self.asked.spread(y, self.problem.m)

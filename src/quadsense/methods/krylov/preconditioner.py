@@ -14,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import blas, lapack
 
-from quadsense.core.cholesky import factor_upper
+from quadsense.core.cholesky import factor_upper, solve_upper
 from quadsense.core.products import Float
+from quadsense.device import DeviceArray
 from quadsense.measurements.sensing import Sensing
 from quadsense.threads import all_for_blas
 
@@ -60,9 +61,8 @@ class Factor:
         if largest == 0.0:
             return np.zeros_like(x)
         # Scaled, because x may be outside the range of single precision.
-        solve = lapack.spotrs if self.upper.dtype == np.float32 else lapack.dpotrs
-        y, _ = solve(self.upper, (right / largest).astype(self.upper.dtype), lower=0)
-        return np.asarray(self.scale * (largest * y.astype(np.float64)))
+        y = solve_upper(self.upper, (right / largest).astype(self.upper.dtype))
+        return self.scale * (largest * y.astype(np.float64))
 
 
 def factor(upper: Float) -> Factor:
@@ -77,7 +77,7 @@ def factor(upper: Float) -> Factor:
     diagonal = upper.diagonal().astype(np.float64)
     # An unknown that no row sees has a zero diagonal: any scale will do.
     scale = 1.0 / np.sqrt(np.where(diagonal > 0.0, diagonal, 1.0))
-    if np.all(np.abs(scale - 1.0) < 1e-3):
+    if bool(np.all(np.abs(scale - 1.0) < 1e-3)):
         scale = np.ones_like(scale)
     else:
         upper *= scale.astype(upper.dtype)
@@ -86,7 +86,7 @@ def factor(upper: Float) -> Factor:
     base = upper.diagonal().copy()
     shift = _FIRST_SHIFT * float(np.finfo(upper.dtype).eps * np.sqrt(len(upper)))
     while True:
-        upper[index] = base + upper.dtype.type(shift)
+        upper[index] = base + float(upper.dtype.type(shift))
         with all_for_blas():
             R, info = factor_upper(upper.copy(order="F"))
         if info == 0:
@@ -106,6 +106,8 @@ def solve_once(F: Sensing, right: npt.NDArray[np.float64]) -> npt.NDArray[np.flo
         Of size one.
     """
     K = F.gram_triangle(single=True, lower=True)
+    if isinstance(K, DeviceArray):  # quick enough by the factor itself
+        return None
     diagonal = K.diagonal()
     if float(diagonal.min()) < _EVEN * float(diagonal.max()):
         return None

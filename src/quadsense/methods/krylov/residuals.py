@@ -145,11 +145,10 @@ def start(system: System, y: Vector | None = None, direct: bool = False) -> Stat
     direct : bool
         Whether a small system may be factored at once.
     """
-    m = system.F.m
     if system.in_matrix_coordinates:
-        x = np.zeros(system.unknowns) if y is None else pack(system.F.adjoint(y))
+        x = system.nothing if y is None else pack(system.F.adjoint(y))
     else:
-        x = np.zeros(m) if y is None else np.array(y, dtype=np.float64)
+        x = np.zeros_like(system.b) if y is None else y.astype(np.float64)
     z, A, ratio = system.z1, None, _start_ratio(system)
     if y is not None:
         here = _begun(system, x, z, A, np.inf, system.explicit, None, met=False)
@@ -157,7 +156,7 @@ def start(system: System, y: Vector | None = None, direct: bool = False) -> Stat
     plain = 0 if direct and _factor_first(system, ratio) else None
     double = system.explicit or ratio > SINGLE_GAIN or plain is not None
     # A multiple of I that meets delta is no estimate where least squares would be one.
-    guess = system.overdetermined and y is None and not isinstance(system.A1, np.ndarray)
+    guess = system.overdetermined and y is None and isinstance(system.A1, float)
     met = ratio <= 1.0 and not (guess and bool(z.any()))
     return _begun(system, x, z, A, ratio, double, plain, met)
 
@@ -171,7 +170,7 @@ def _begun(
         iteration=0, base=x, z=z, A=A, max_ratio=ratio, verified=True, met=met, inconsistent=False,
         stalled=False, distance=np.inf, gradient=np.inf, norm=0.0, ratios=np.array([ratio]),
         decreases=np.empty(0), double=double, plain=plain,
-        span=Span.empty(x.size, z.size, np.float64 if double else np.float32),
+        span=Span.empty(x, z, np.float64 if double else np.float32),
     )  # fmt: skip
 
 
@@ -210,7 +209,7 @@ def _direct(system: System, state: State) -> State | None:
 
 
 def _fresh_span(state: State, double: bool) -> Span:
-    return Span.empty(state.base.size, state.z.size, np.float64 if double else np.float32)
+    return Span.empty(state.base, state.z, np.float64 if double else np.float32)
 
 
 def advance(system: System, state: State, steps: int) -> State:
@@ -243,7 +242,7 @@ def advance(system: System, state: State, steps: int) -> State:
         direction = _direction(system, state)
         w, q, scale = direction.w, direction.q, direction.scale
         norm = max(state.norm, _quotient(np.linalg.norm(q), np.linalg.norm(w)))
-        reach = float(np.sqrt(scale) * np.sqrt(abs(state.z @ q)))
+        reach = float(np.sqrt(scale) * np.sqrt(abs(float(state.z @ q))))
         span, change = span.add(w, q, state.z, _kept(system, state, direction))
         taken = float(change @ change)
         steepness = np.sqrt(_quotient(max(direction.slope, 0.0), norm))
@@ -337,7 +336,7 @@ def _direction(system: System, state: State) -> _Direction:
     elif state.preconditioned:
         w, slope = system.factor.solve(z), np.inf
         q, S = system.times(w, state.double)
-        if z @ q < _MOSTLY_NULL * (z @ z):
+        if float(z @ q) < _MOSTLY_NULL * float(z @ z):
             # Most of z lies where K is zero or nearly so, and there the factor's inverse is large
             # and its rounding drowns the rest: remove that part first.
             image, _ = system.times(z, state.double)
@@ -416,7 +415,7 @@ def _matrix(system: System, state: State) -> Inexact:
     if system.in_matrix_coordinates:
         A = unpack(-state.x, F.n, F.dtype)
     elif state.span.matrices and state.double == state.span.double:
-        A = np.multiply(state.span.matrix(), -1.0, dtype=F.dtype)
+        A = (-state.span.matrix()).astype(F.dtype, copy=False)
     else:
         return _from_coefficients(system, state.x, state.double)
     return _from_start(system, A)
@@ -426,15 +425,15 @@ def _from_coefficients(system: System, y: Vector, double: bool) -> Inexact:
     """``A_1 - F*(y)``, summed in that precision."""
     F, scale = system.F, float(np.abs(y).max()) or 1.0
     summed = (F if double else F.single).adjoint(y / scale)
-    return _from_start(system, np.multiply(summed, -scale, dtype=F.dtype))
+    return _from_start(system, -scale * summed.astype(F.dtype, copy=False))
 
 
 def _from_start(system: System, A: Inexact) -> Inexact:
     """A with A_1 added, in its place."""
-    if isinstance(system.A1, np.ndarray):
-        A += system.A1
+    if isinstance(system.A1, float):
+        A[np.diag_indices(system.F.n)] += system.A1
     else:
-        A.flat[:: system.F.n + 1] += system.A1
+        A += system.A1
     return A
 
 
@@ -442,7 +441,7 @@ def rounding(system: System, A: Inexact) -> Vector:
     """Bound on the error of evaluating ``u* A u - b``: ``|u|^T |A| |u| <= ||A||_F``."""
     n, eps = system.F.n, np.finfo(np.float64).eps
     size = system.F.amplification * np.linalg.norm(A)
-    return np.asarray(4 * (n + 8) * eps * size + 2 * eps * np.abs(system.b))
+    return 4 * (n + 8) * eps * size + 2 * eps * np.abs(system.b)
 
 
 def _verify(system: System, state: State) -> State:
@@ -468,7 +467,7 @@ def _recomputed(system: System, state: State) -> tuple[Vector, Inexact | None, f
         spread = system.masses * float(system.masses @ np.abs(y))
         return z, None, _worst(system, z, 4 * (m + system.F.raw.m + n) * eps * spread)
     sums = system.times(np.abs(y), double=True)[0]
-    roots = np.sqrt(system.times(np.ones(m), double=True)[0]) * np.linalg.norm(y)
+    roots = np.sqrt(system.times(np.ones_like(y), double=True)[0]) * np.linalg.norm(y)
     bound = eps * ((m + 4) * sums + (2 * n + 4) * (roots + np.abs(system.b + system.z1)))
     return z, None, _worst(system, z, bound)
 
@@ -491,4 +490,5 @@ def _worst(system: System, z: Vector, bound: Vector) -> float:
 
 
 def _quotient(a: float | np.floating, b: float | np.floating) -> float:
-    return float(a / b) if b > 0.0 else 0.0
+    a, b = float(a), float(b)
+    return a / b if b > 0.0 else 0.0

@@ -42,10 +42,12 @@ class Span:
     matrices: tuple[Inexact, ...] | None
 
     @classmethod
-    def empty(cls, dim: int, m: int, dtype: npt.DTypeLike) -> Span:
-        """Of no directions."""
-        rows = np.empty((0, dim), dtype), np.empty((0, m), dtype)
-        return cls(*rows, np.empty((0, 0)), np.empty(0), 0, ())
+    def empty(cls, x: Vector, z: Vector, dtype: npt.DTypeLike) -> Span:
+        """Of no directions like x, and no images like z."""
+        directions, images = (
+            np.empty_like(each, dtype=dtype, shape=(0, each.size)) for each in (x, z)
+        )
+        return cls(directions, images, np.empty((0, 0)), np.empty(0), 0, ())
 
     def with_room(self, room: int) -> Span:
         """A copy that `add` may write to, with room for so many directions."""
@@ -84,7 +86,7 @@ class Span:
             known, whole = self.images[:k], float(np.linalg.norm(q))
             overlap = known @ q.astype(known.dtype)
             q = q - overlap @ known
-            self.triangle[:k, k] = overlap
+            self.triangle[:k, k] = np.asarray(overlap)
             least = 4.0 * float(np.finfo(known.dtype).eps) * whole  # what rounding leaves
         else:
             least = 0.0
@@ -110,15 +112,14 @@ class Span:
         c = self.coefficients
         scale = float(np.max(np.abs(c), initial=0.0)) or 1.0  # which single precision may not hold
         found = (c / scale).astype(self.directions.dtype) @ self.directions[: self.size]
-        return np.asarray(scale * found.astype(np.float64))
+        return scale * found.astype(np.float64, copy=False)
 
     def matrix(self) -> Inexact:
         """``F*`` of the combination, if `matrices` are there."""
         assert self.matrices
         terms = zip(self.coefficients, self.matrices, strict=True)
-        return np.asarray(
-            sum(np.multiply(S, c, dtype=np.result_type(S, np.float64)) for c, S in terms)
-        )
+        wide = (float(c) * S.astype(np.result_type(S.dtype, np.float64)) for c, S in terms)
+        return sum(wide, start=np.zeros(()))
 
     @property
     def double(self) -> bool:
@@ -135,6 +136,6 @@ class Span:
 
 
 def _grown(rows: Any, room: int) -> Any:
-    grown = np.empty((max(room, len(rows)), *rows.shape[1:]), rows.dtype)
+    grown = np.empty_like(rows, shape=(max(room, len(rows)), *rows.shape[1:]))
     grown[: len(rows)] = rows
     return grown

@@ -9,7 +9,6 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from quadsense.arrays import to_numpy
 from quadsense.core.products import Inexact, gram_product
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.krylov.preconditioner import Factor, factor, factor_normal
@@ -62,7 +61,7 @@ class System:
     @property
     def masses(self) -> Vector:
         """What the rounding of each reading is in proportion to."""
-        return np.asarray(to_numpy(self.F.masses))
+        return self.F.masses
 
     @property
     def overdetermined(self) -> bool:
@@ -73,6 +72,12 @@ class System:
     def in_matrix_coordinates(self) -> bool:
         """Whether the iterate is kept as a matrix: where that is the shorter vector."""
         return self.overdetermined and not self.explicit
+
+    @property
+    def nothing(self) -> Vector:
+        """0 as the iterate is kept."""
+        size = self.unknowns if self.in_matrix_coordinates else self.F.m
+        return np.zeros_like(self.b, shape=(size,))
 
     @cached_property
     def K(self) -> Vector:
@@ -165,11 +170,11 @@ def prepare(
     m, n = F.shape
     if A1 is None:
         A1 = float(np.mean(b))
-    if isinstance(A1, np.ndarray):
-        A1 = A1.astype(F.dtype, copy=False)
-        z1 = F.forward(A1) - b
-    else:
+    if isinstance(A1, float):
         z1 = A1 * (1.0 if squares is None else squares) - b
+    else:
+        A1 = F.kind.own(A1)
+        z1 = F.forward(A1) - b
     size = F.unknowns
     ratio = float((np.abs(z1) / delta).max(initial=1.0))
     # Generic rows contract the residual by sqrt(m/N) a step (the edges of the spectrum of K).

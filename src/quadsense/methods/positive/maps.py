@@ -9,10 +9,12 @@ from __future__ import annotations
 import numpy as np
 from scipy.linalg import lapack
 
+from quadsense.core import tensor_algebra
 from quadsense.core.intervals import EPS as EPS
 from quadsense.core.intervals import Array as Array
 from quadsense.core.intervals import Intervals as Intervals
 from quadsense.core.intervals import Real as Real
+from quadsense.device import DeviceArray
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
 from quadsense.watch import look
@@ -29,12 +31,12 @@ def project(F: Sensing, X: Array) -> Array:
 
 def squares(P: Array) -> Real:
     """Return the squared norm of each row."""
-    return np.asarray(np.vecdot(P, P).real)
+    return np.vecdot(P, P).real
 
 
 def forward(F: Sensing, X: Array) -> Real:
     """Return ``F(X X*)``, (m,)."""
-    return np.asarray(F.mixed(squares(F.raw.times(X))))
+    return F.mixed(squares(F.raw.times(X)))
 
 
 def forward_error(F: Sensing, X: Array) -> float:
@@ -55,6 +57,8 @@ def forward_error(F: Sensing, X: Array) -> float:
 
 def cholesky(B: Array) -> Array | None:
     """Return L with ``B = L L*``, or None where B is not positive definite."""
+    if isinstance(B, DeviceArray):
+        return tensor_algebra.cholesky(B)
     factor, info = (lapack.zpotrf if np.iscomplexobj(B) else lapack.dpotrf)(B, lower=1)
     # LAPACK may take a matrix with a NaN for definite.
     return factor if info == 0 and bool(np.all(np.isfinite(np.diagonal(factor)))) else None

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.linalg as sl
 
+from quadsense.core.cholesky import factor_lower
 from quadsense.core.products import forward as forward_dense
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.positive import schur
@@ -70,7 +71,7 @@ class NewtonState:
     @property
     def y(self) -> Real:
         """The dual vector, upper less lower multipliers."""
-        return np.asarray(self.multipliers[0] - self.multipliers[1])
+        return self.multipliers[0] - self.multipliers[1]
 
 
 def _sides(intervals: Intervals) -> tuple[Real, npt.NDArray[np.bool_]]:
@@ -87,7 +88,7 @@ def start(F: Sensing, intervals: Intervals) -> NewtonState:
     w = intervals.width
     size = max(float(np.max(np.abs(ends))), float(np.max(w)))
     scale = max(float(np.mean(np.abs(ends[finite]))), 1e-3 * size)
-    X = np.sqrt(scale) * np.eye(n, dtype=F.dtype)
+    X = F.beside(np.sqrt(scale) * np.eye(n, dtype=F.dtype))
     values = forward(F, X)
     misses = np.where(finite, SIGNS * values - ends, -np.inf)
     t = float(np.max(misses / w)) + scale / float(np.median(w))
@@ -130,7 +131,7 @@ def _gap(
 
 
 def _hermitian(B: Array) -> Array:
-    return np.asarray(0.5 * (B + B.conj().T))
+    return 0.5 * (B + B.conj().T)
 
 
 def _longest(diagonal: Real, change: Array) -> float:
@@ -151,8 +152,8 @@ def _step(F: Sensing, intervals: Intervals, state: NewtonState) -> NewtonState:
     w, slacks, multipliers = intervals.width, state.slacks, state.multipliers
     n = F.n
     look(25.0 * float(n) ** 3)
-    factor_S = sl.cholesky(state.S, lower=True, check_finite=False)
-    _, d, right = sl.svd(factor_S.conj().T @ state.X, check_finite=False)
+    factor_S = factor_lower(state.S)
+    _, d, right = np.linalg.svd(factor_S.conj().T @ state.X)
     G = (state.X @ right.conj().T) / np.sqrt(d)
     V = project(F, G)
     averages = 0.5 * (d[:, None] + d)
@@ -215,7 +216,7 @@ def _step(F: Sensing, intervals: Intervals, state: NewtonState) -> NewtonState:
     primal, dual = min(1.0, backoff * primal), min(1.0, backoff * dual)
 
     A = _hermitian(G @ (np.diag(d) + primal * step.matrix) @ G.conj().T)
-    X = sl.cholesky(A, lower=True, check_finite=False)
+    X = factor_lower(A)
     S = _hermitian(state.S + dual * step.change)
     t = state.t + primal * step.dt
     values = forward(F, X)

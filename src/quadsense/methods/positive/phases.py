@@ -194,11 +194,12 @@ def _offer(problem: Program, state: State, X: Array, ratio: float) -> State:
     """Keep X if its ratio beats the best; say MET only after a fresh look, rounding included."""
     if ratio >= state.max_ratio:
         return state
-    X = X if problem.basis is None else np.asarray(problem.basis @ X)
+    X = X if problem.basis is None else problem.basis @ X
     verdict = state.verdict
     if ratio <= 1.0:
         error = forward_error(problem.F, X)
-        ratio = problem.intervals.max_ratio(forward(problem.F, X), error)
+        values = np.asarray(forward(problem.F, X))
+        ratio = problem.intervals.max_ratio(values, error)
         verdict = Verdict.MET if ratio <= state.goal else verdict
     return replace(state, X=X, max_ratio=ratio, verdict=verdict)
 
@@ -206,7 +207,7 @@ def _offer(problem: Program, state: State, X: Array, ratio: float) -> State:
 def _further_in(problem: Program, state: State) -> State:
     """Go on where a fit is one as computed, but not beyond the rounding error: well inside."""
     if newton_fits(problem):
-        return replace(state, inner=newton.start(problem.rows, problem.intervals))
+        return replace(state, inner=newton.start(problem.rows, problem.wide))
     return _carefully(problem, state)
 
 
@@ -214,12 +215,12 @@ def _carefully(problem: Program, state: State) -> State:
     """Begin the last method, where it is affordable."""
     if not careful.fits(problem.rows):
         return replace(state, verdict=Verdict.UNDECIDED)
-    return replace(state, inner=careful.start(problem.rows, problem.intervals))
+    return replace(state, inner=careful.start(problem.on_host, problem.intervals))
 
 
 def _prove(problem: Program, state: State, y: Real) -> State:
     """Keep y if it proves more than the best; say INFEASIBLE if it proves that."""
-    proof = certify(problem.F, problem.intervals, y, problem.floor)
+    proof = certify(problem.F, problem.intervals, np.asarray(y), problem.floor)
     best = state.certificate
     if (proof.lower_bound, proof.trace_bound) <= (best.lower_bound, best.trace_bound):
         return state
@@ -297,7 +298,7 @@ def _projected(
     if state.verdict is not Verdict.RUNNING:
         return state
     if after.iteration > _patience(problem):
-        return replace(state, inner=newton.start(problem.rows, problem.intervals))
+        return replace(state, inner=newton.start(problem.rows, problem.wide))
     if after.value < 0.9 * mark:
         return state
     # What y would prove if F*(y) >= 0 held: above 1, stay, for a proof is coming.
@@ -308,7 +309,7 @@ def _projected(
     if after.value <= (1.0 - 1e-9) * mark:
         return state
     if newton_fits(problem):
-        return replace(state, inner=newton.start(problem.rows, problem.intervals))
+        return replace(state, inner=newton.start(problem.rows, problem.wide))
     return replace(state, verdict=Verdict.UNDECIDED)
 
 
@@ -336,9 +337,9 @@ def _interior(
     """Take one interior-point step and look at both bounds."""
     after: newton.NewtonState | careful.CarefulState
     if isinstance(inner, newton.NewtonState):
-        after = newton.advance(problem.rows, problem.intervals, inner, 1)
+        after = newton.advance(problem.rows, problem.wide, inner, 1)
     else:
-        after = careful.advance(problem.rows, problem.intervals, inner, 1)
+        after = careful.advance(problem.on_host, problem.intervals, inner, 1)
     state = replace(state, inner=after, iteration=state.iteration + 1)
     state = _offer(problem, state, after.X, after.max_ratio)
     if state.verdict is Verdict.RUNNING:

@@ -27,13 +27,14 @@ class Program:
     Attributes
     ----------
     F : Sensing
-        The rows as given.
+        The rows as given, for proofs: NumPy's arrays.
     rows : Sensing
-        The rows in coordinates, of length k: F itself where they span the space.
+        The rows in coordinates, of length k, for steps: F itself, or the same on its device, where
+        they span the space.
     basis : ndarray, shape (n, k), or None
         Orthonormal basis of the span; None where it is everything.
-    intervals : Intervals
-        As asked.
+    intervals, wide : Intervals
+        As asked: for proofs, and beside `rows`.
     inner : Intervals
         Narrowed a little, so that what meets them meets the others whatever the rounding.
     origin : ndarray, shape (k, k)
@@ -48,6 +49,7 @@ class Program:
     rows: Sensing
     basis: Array | None
     intervals: Intervals
+    wide: Intervals
     inner: Intervals
     origin: Array
     floor: float
@@ -58,12 +60,18 @@ class Program:
         """That of the symmetric fit."""
         return symmetric.system(self.rows, self.inner, self.origin)
 
+    @property
+    def on_host(self) -> Sensing:
+        """The rows in coordinates, for NumPy."""
+        return self.F if self.basis is None else self.rows
+
 
 def prepare(
     U: Array | Sensing,
     intervals: Intervals,
     origin: Array | float | None = None,
     max_trace: float = np.inf,
+    works: Sensing | None = None,
 ) -> Program:
     """Return the problem in coordinates of the span of the rows.
 
@@ -77,6 +85,8 @@ def prepare(
         The matrix to stay near to; a number is that multiple of I. By default the mean reading.
     max_trace : float, optional
         1e6 times ``n max|b|`` unless finite.
+    works : Sensing, optional
+        The same rows for the steps, where these are done elsewhere.
     """
     F = Sensing.of(U)
     raw = F.raw.only(F.used) if isinstance(F, Mixed) else F
@@ -89,7 +99,8 @@ def prepare(
         values, vectors = np.linalg.eigh(raw.adjoint(np.ones(m)))
         keep = values > m * EPS * values[-1]
         basis = None if bool(np.all(keep)) else vectors[:, keep]
-    rows = F if basis is None else F.within(basis)
+    rows = F.within(basis) if basis is not None else F if works is None else works
+    wide = Intervals(*map(rows.beside, (intervals.lo, intervals.hi, intervals.width)))
     k = rows.n
     ends = np.concatenate([intervals.lo, intervals.hi])
     ends = ends[np.isfinite(ends)]
@@ -103,4 +114,5 @@ def prepare(
     error = forward_error(rows, np.sqrt(size) * np.eye(k))
     margin = np.clip(4.0 * error / intervals.width, 1e-7, 0.25)
     limit = max_trace if np.isfinite(max_trace) else 1e6 * n * size
-    return Program(F, rows, basis, intervals, intervals.widened(1.0 - margin), near, floor, limit)
+    inner = wide.widened(rows.beside(1.0 - margin))
+    return Program(F, rows, basis, intervals, wide, inner, rows.beside(near), floor, limit)

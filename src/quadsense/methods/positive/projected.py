@@ -73,7 +73,7 @@ class ProjectedState:
 
 def start(F: Sensing, intervals: Intervals, X: Array, aim: float) -> ProjectedState:
     """Return the state at X, at rest."""
-    A = np.asarray(X @ X.conj().T)
+    A = X @ X.conj().T
     values = forward(F, X)
     value = _value(intervals.widened(aim), values)
     ratio = intervals.max_ratio(values)
@@ -116,7 +116,7 @@ def _step(
     stiffness = state.stiffness
     for _ in range(DOUBLINGS):
         X = _project(base, gradient / stiffness, coupling)
-        A = np.asarray(X @ X.conj().T)
+        A = X @ X.conj().T
         values = forward(F, X) if 2 * X.shape[1] <= n else F.forward(A)
         value = _value(aimed, values)
         change = A - base
@@ -153,4 +153,4 @@ def _project(base: Array, step: Array, coupling: float) -> Array:
     shifts = coupling * (sums - np.trace(base).real) / (1.0 + coupling * counts)
     keep = int(np.count_nonzero(values > shifts[:-1]))
     # Rounding may take the last one below zero.
-    return np.asarray(vectors[:, :keep] * np.sqrt(np.maximum(values[:keep] - shifts[keep], 0.0)))
+    return vectors[:, :keep] * np.sqrt(np.maximum(values[:keep] - shifts[keep], 0.0))

@@ -12,6 +12,10 @@ HALF_RATE = 70.0
 """Columns at which products with blocks of U run at half the rate of large square ones."""
 
 
+ROOM_UNIT = 2**28
+"""Bytes in which the memory of a GPU is counted, so that like problems have like plans."""
+
+
 @dataclass(frozen=True)
 class Shape:
     """All of a problem that its cost depends on.
@@ -48,6 +52,8 @@ class Shape:
         Which A is wanted: a value of `prefer`, or "slack_max", "slack_sum", "slack_squares".
     constrained : bool
         Whether there are linear constraints or equalities.
+    room : int or None
+        Memory that is free on the GPU where the rows are, in units of `ROOM_UNIT`; None: on none.
     """
 
     m: int
@@ -69,6 +75,7 @@ class Shape:
     gram: str = "none"
     prefer: str = "any"
     constrained: bool = False
+    room: int | None = None
 
     @property
     def cone(self) -> Cone:

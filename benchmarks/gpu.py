@@ -1,0 +1,330 @@
+"""What a GPU gains: every line against a ceiling, or against the CPU cores beside it, in one run.
+
+Data are seeded and made on the GPU; what runs first is run once before the clock starts; times are
+the least of several. Every answer is checked from the data. A line that fails says why, and the
+rest goes on.
+
+    python benchmarks/gpu.py [--only NAME ...] [--quick] [--no-cpu] [--device cuda]
+
+`--quick` is for a look at whether all of it runs: small sizes, whose ratios say nothing.
+"""
+
+import argparse
+import os
+import time
+import traceback
+
+import numpy as np
+import torch
+
+import quadsense
+from quadsense.measurements.gram import ExplicitGram, MatrixFreeGram
+from quadsense.measurements.sensing import Sensing
+from quadsense.measurements.tensors import Tensors, elsewhere
+from quadsense.methods.base import Problem
+from quadsense.methods.gradient_descent import GradientDescent
+from quadsense.request import options_of
+
+REPEATS = 5
+
+
+class Bench:
+    """The device, the sizes, and the clock."""
+
+    def __init__(self, device, quick, cpu):
+        self.device, self.quick, self.cpu = torch.device(device), quick, cpu
+
+    def size(self, whole, small):
+        """One of two sizes."""
+        return small if self.quick else whole
+
+    def wait(self):
+        """Until the device has done all it was told."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def least(self, call, repeats=REPEATS):
+        """Seconds of a call, the least of several, after one that is not counted."""
+        call()
+        times = []
+        for _ in range(repeats):
+            self.wait()
+            begin = time.perf_counter()
+            call()
+            self.wait()
+            times.append(time.perf_counter() - begin)
+        return min(times)
+
+    def normal(self, *shape, seed=0):
+        """Normal numbers on the device."""
+        generator = torch.Generator(self.device).manual_seed(seed)
+        return torch.randn(*shape, dtype=torch.float64, device=self.device, generator=generator)
+
+    def rows(self, m, n, rank, noise=0.0, seed=0):
+        """Gaussian rows, readings of a matrix of that rank and trace n, and what was added."""
+        U = self.normal(m, n, seed=seed)
+        X = self.normal(n, rank, seed=seed + 1) / np.sqrt(rank)
+        b = ((U @ X) ** 2).sum(dim=1)
+        return U, b + noise * self.normal(m, seed=seed + 2).clamp(-2.5, 2.5)
+
+    def free(self):
+        """Give memory back that nothing holds."""
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+
+def compared(bench, name, U, b, wanted, unit="step", **question):
+    """One solve on the device and the same beside it on the CPU: seconds a step, and in all."""
+    # Once before: what is loaded is loaded, and memory is taken.
+    quadsense.solve(U, b, **{**question, "max_iter": 2})
+    bench.wait()
+    begin = time.perf_counter()
+    result = quadsense.solve(U, b, **question)
+    bench.wait()
+    whole = time.perf_counter() - begin
+    step = result.timings.get(name, whole) / max(result.n_iter, 1)
+    parts = ", ".join(f"{key} {value:.2f}" for key, value in result.timings.items() if value > 5e-3)
+    yield (
+        f"{name}: device {result.status}, {result.n_iter} {unit}s, {1e3 * step:.1f} ms each, "
+        f"{whole:.2f} s in all ({parts})"
+    )
+    begin = time.perf_counter()
+    held = result.verify(U, b)
+    yield f"{name}: verified {bool(held)} on the device in {time.perf_counter() - begin:.2f} s"
+    if not bench.cpu:
+        return
+    U, b = U.cpu().numpy(), b.cpu().numpy()
+    bench.free()
+    begin = time.perf_counter()
+    beside = quadsense.solve(U, b, **{"time_limit": 150.0, **question})
+    on_cpu = time.perf_counter() - begin
+    each = beside.timings.get(name, on_cpu) / max(beside.n_iter, 1)
+    late = beside.status == "time_limit"
+    yield (
+        f"{name}: {os.cpu_count()} cores {beside.status}, {beside.n_iter} {unit}s, "
+        f"{1e3 * each:.1f} ms each, {on_cpu:.2f} s in all"
+    )
+    kept = "kept" if each / step >= wanted else "MISSED"
+    in_all = f"at least {on_cpu / whole:.0f}x" if late else f"{on_cpu / whole:.0f}x"
+    yield (
+        f"{name}: {each / step:.0f}x a {unit}, {in_all} in all; {wanted}x a {unit} wanted: {kept}"
+    )
+
+
+def copying(bench):
+    """Bytes a second that a copy reads and writes."""
+    x = bench.normal(bench.size(2**30, 2**20))
+    y = torch.empty_like(x)
+    return 2 * x.nbytes / bench.least(lambda: y.copy_(x))
+
+
+def ceilings(bench):
+    """What the machine can do at best: double precision products, memory, the bus."""
+    n = bench.size(8192, 512)
+    A, B = bench.normal(n, n), bench.normal(n, n, seed=1)
+    seconds = bench.least(lambda: A @ B)
+    yield f"ceiling: double precision products, {2 * n**3 / seconds / 1e12:.1f} Tflop/s"
+    a, b = A.float(), B.float()
+    seconds = bench.least(lambda: a @ b)
+    yield f"ceiling: single precision products, {2 * n**3 / seconds / 1e12:.1f} Tflop/s"
+    yield f"ceiling: memory, {copying(bench) / 1e12:.2f} TB/s copied (read and written)"
+    x = bench.normal(bench.size(2**30, 2**20))
+    seconds = bench.least(lambda: x.sum())
+    yield f"ceiling: memory, {x.nbytes / seconds / 1e12:.2f} TB/s read"
+    n = bench.size(1024, 64)
+    S = bench.normal(n, n)
+    S = S + S.T
+    seconds = bench.least(lambda: torch.linalg.eigh(S))
+    host = S.cpu().numpy()
+    beside = bench.least(lambda: np.linalg.eigh(host), 2)
+    yield f"ceiling: eigh({n}), {1e3 * seconds:.0f} ms, {beside / seconds:.1f}x the cores"
+
+
+def sweep(bench):
+    """F(F*(y)) against the two plain products, and a step of gd and of cg around it."""
+    m, n = bench.size((65_536, 4096), (2048, 256))
+    U, b = bench.rows(m, n, 3)
+    y = bench.normal(m)
+
+    def plain():
+        S = U.T @ (y[:, None] * U)
+        return ((U @ S) * U).sum(dim=1)
+
+    rows = Sensing(Tensors(U), factors=1.0)
+    error = (plain() - rows.forward(rows.adjoint(y))).abs().max() / plain().abs().max()
+    base = bench.least(plain)
+    there, back = bench.least(lambda: rows.adjoint(y)), 0.0
+    S = rows.adjoint(y)
+    back = bench.least(lambda: rows.forward(S))
+    ours = bench.least(lambda: rows.forward(rows.adjoint(y)))
+    yield f"sweep: plain {1e3 * base:.1f} ms, {4 * m * n * n / base / 1e12:.1f} Tflop/s"
+    yield f"sweep: ours {1e3 * ours:.1f} ms (adjoint {1e3 * there:.1f}, forward {1e3 * back:.1f})"
+    yield f"sweep: relative difference {float(error):.1e}"
+    kept = "kept" if ours <= 0.68 * base else "MISSED"
+    yield f"sweep: {ours / base:.3f} of the plain one; at most 0.68 wanted: {kept}"
+    delta = 1e-3 * float(b.abs().max())
+    data = quadsense.Measurements(U, b, delta=delta)
+    step, taken = gd_step(bench, data, MatrixFreeGram(data.unit_rows))
+    kept = "kept" if step <= 0.68 * base else "MISSED"
+    yield (
+        f"sweep: gd, K not formed, {1e3 * step:.1f} ms a step ({taken} a stride), "
+        f"{step / base:.3f} of the plain sweep; at most 0.68 wanted: {kept}"
+    )
+    asked = {"delta": 1e-2 * delta, "method": "cg", "prefer": "any"}
+    quadsense.solve(U, b, **asked, max_iter=2)
+    result = quadsense.solve(U, b, **asked, max_iter=12)
+    step = result.timings["cg"] / max(result.n_iter, 1)
+    kept = "kept" if step <= 0.68 * base else "MISSED"
+    yield (
+        f"sweep: cg {result.status}, {result.n_iter} steps of {1e3 * step:.1f} ms, "
+        f"{step / base:.3f} of the plain sweep; at most 0.68 wanted: {kept}"
+    )
+
+
+def gd_step(bench, data, K):
+    """Seconds of a step of gd with that K, and how many steps make a stride."""
+    scaled, options = data.scaled(), options_of("gd", {})
+    problem = Problem(data.unit_rows, scaled.b, scaled.delta, 0.0, gram=K, options=options)
+    method = GradientDescent()
+    program = method.prepare(problem)
+    state = method.start(program)
+    stride = max(2, method.stride(program))
+    seconds = bench.least(lambda: method.advance(program, state, stride), 3)
+    taken = method.advance(program, state, stride).iteration
+    return seconds / taken, taken
+
+
+def gram(bench):
+    """Steps of gd with K formed, which read K once, against the bandwidth."""
+    m, n = bench.size((32_768, 2048), (1024, 64))
+    U, b = bench.rows(m, n, 3)
+    data = quadsense.Measurements(U, b, delta=1e-6 * float(b.abs().max()))
+    K = ExplicitGram(data.unit_rows)
+    begin = time.perf_counter()
+    K.form()
+    bench.wait()
+    yield f"gram: K of {8 * m * m / 2**30:.1f} GiB formed in {time.perf_counter() - begin:.2f} s"
+    rate = copying(bench)
+    vector = bench.normal(m)
+    alone = bench.least(lambda: K.apply(vector))
+    share = 8 * m * m / alone / rate
+    yield f"gram: one product {1e3 * alone:.2f} ms, {share:.2f} of the measured bandwidth"
+    step, taken = gd_step(bench, data, K)
+    share = 8 * m * m / step / rate
+    kept = "kept" if share >= 0.85 else "MISSED"
+    yield (
+        f"gram: gd step {1e3 * step:.2f} ms ({taken} a stride), "
+        f"{8 * m * m / step / 1e12:.2f} TB/s, {share:.2f} of the measured bandwidth; "
+        f"0.85 wanted: {kept}"
+    )
+
+
+def cg(bench):
+    m, n = bench.size((200_000, 2048), (3000, 64))
+    U, b = bench.rows(m, n, 3)
+    question = {"delta": 1e-3 * float(b.abs().max()), "prefer": "any", "method": "cg"}
+    yield from compared(bench, "cg", U, b, 40, **question, max_iter=bench.size(12, 12))
+
+
+def factored(bench):
+    m, n, r = bench.size((400_000, 4096, 8), (6000, 128, 3))
+    U, b = bench.rows(m, n, r)
+    question = {"delta": 1e-4 * float(b.abs().max()), "prefer": "any", "rank": r, "rng": 0}
+    yield from compared(bench, "factored", U, b, 40, **question)
+
+
+def psd(bench):
+    m, n = bench.size((50_000, 1024), (1500, 64))
+    U, b = bench.rows(m, n, n // 8)
+    question = {"delta": 1e-3 * float(b.abs().max()), "prefer": "any", "psd": True}
+    yield from compared(bench, "psd", U, b, 20, **question)
+
+
+def minimax(bench):
+    m, n = bench.size((200_000, 100), (4000, 20))
+    U, b = bench.rows(m, n, 5, noise=0.1)
+    yield from compared(bench, "minimax", U, b, 40, method="minimax")
+
+
+def held_there(bench, U, y, S):
+    """How far S is from F*(y) of rows held on the device, and the seconds of that."""
+    rows = Sensing(Tensors(U.to(bench.device)), factors=1.0)
+    error = float((rows.adjoint(y) - S).abs().max() / S.abs().max())
+    return error, bench.least(lambda: rows.adjoint(y), 2)
+
+
+def stream(bench):
+    """Rows in the memory of the host: the time of a sweep against that of the bus."""
+    m, n = bench.size((400_000, 2048), (4096, 128))
+    U = torch.randn(m, n, dtype=torch.float64)
+    begin = time.perf_counter()
+    kind = elsewhere(U, bench.device)
+    bench.wait()
+    seconds = time.perf_counter() - begin
+    yield f"stream: {U.nbytes / 2**30:.1f} GiB pinned and looked at in {seconds:.2f} s"
+    rows = Sensing(kind, factors=1.0)
+    y = bench.normal(m)
+    bus = 8 * bench.least(lambda: U[: m // 8].to(bench.device, non_blocking=True), 3)
+    S = rows.adjoint(y)
+    once = bench.least(lambda: rows.adjoint(y), 2)
+    error, near = held_there(bench, U, y, S)
+    yield (
+        f"stream: adjoint {once:.3f} s, of rows held there {near:.3f} s, over the bus alone "
+        f"{bus:.3f} s ({U.nbytes / bus / 1e9:.0f} GB/s): {max(bus, near) / once:.2f} of the best "
+        f"possible; relative difference {error:.1e}"
+    )
+    X = torch.randn(n, 3, dtype=torch.float64)
+    b = ((U @ X) ** 2).sum(dim=1)
+    bench.free()
+    data = quadsense.Measurements(U, b, delta=1e-3 * float(b.max())).on(bench.device)
+    begin = time.perf_counter()
+    result = quadsense.solve(data, rank=3, rng=0, prefer="any")
+    yield (
+        f"stream: rank 3, {result.status}, {result.n_iter} steps in "
+        f"{time.perf_counter() - begin:.2f} s, on {result.A.device}"
+    )
+
+
+TASKS = {
+    "ceilings": ceilings,
+    "sweep": sweep,
+    "gram": gram,
+    "cg": cg,
+    "factored": factored,
+    "psd": psd,
+    "minimax": minimax,
+    "stream": stream,
+}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--only", nargs="*", choices=sorted(TASKS), default=list(TASKS))
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--no-cpu", action="store_true", help="leave the CPU's side out")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--by-torch", action="store_true", help="on a CPU too")
+    options = parser.parse_args()
+    Tensors.by_torch = options.by_torch
+    if options.device.startswith("cuda") and not torch.cuda.is_available():
+        raise SystemExit("there is no CUDA device here: --device cpu tries the script itself")
+    where = options.device
+    if where.startswith("cuda"):
+        where = torch.cuda.get_device_name()
+    print(f"{where}, torch {torch.__version__}, NumPy {np.__version__}, {os.cpu_count()} cores")
+    bench = Bench(options.device, options.quick, not options.no_cpu)
+    for name in options.only:
+        begin = time.perf_counter()
+        try:
+            for line in TASKS[name](bench):
+                print(line, flush=True)
+        except Exception as error:  # the others are still worth running
+            last = traceback.extract_tb(error.__traceback__)[-6:]
+            places = " < ".join(f"{os.path.basename(f.filename)}:{f.lineno}" for f in last[::-1])
+            print(f"{name}: FAILED, {type(error).__name__}: {error} ({places})", flush=True)
+        bench.free()
+        print(f"{name}: {time.perf_counter() - begin:.1f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()

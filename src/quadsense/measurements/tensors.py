@@ -1,0 +1,386 @@
+"""Probes in a torch tensor, on whatever device; they may be held on one and used on another."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+import weakref
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from quadsense.arrays import Array, is_tensor, placed, to_numpy
+from quadsense.core import products, tensor_products
+from quadsense.device import DeviceArray
+from quadsense.measurements.dense import Dense
+from quadsense.measurements.probes import Probes, Weigh
+from quadsense.watch import look
+
+CHUNK = 2**25
+"""Entries of rows handled together: 256 MiB, 8192 rows of length 4096."""
+
+
+class Tensors(Dense):
+    """Rows of a dense (m, n) torch tensor.
+
+    Parameters
+    ----------
+    U : tensor of shape (m, n)
+        Stays as it is: rows of float32, of integers, or on another device than that of the
+        arithmetic are widened and sent there some at a time, as they are used.
+    device : torch.device, optional
+        Where the arithmetic is done: by default, where U is.
+
+    Notes
+    -----
+    On a CPU the products, and all that methods do, are NumPy's, which reads the same memory, unless
+    `by_torch` says otherwise: tests of what is done on a GPU do.
+    """
+
+    by_torch: ClassVar[bool] = False
+
+    def __init__(self, U: Any, device: Any = None) -> None:
+        import torch
+
+        self._torch = torch
+        self._device = U.device if device is None else torch.empty(0, device=device).device
+        self._host = self._device.type == "cpu" and not self.by_torch
+        self.dtype = torch.complex128 if U.is_complex() else torch.float64
+        super().__init__(U)
+        self.dtype = torch.complex128 if self.is_complex else torch.float64
+
+    @property
+    def device(self) -> Any:
+        """Where vectors live, and the arithmetic is done."""
+        return self._device
+
+    @property
+    def _streamed(self) -> bool:
+        """Whether rows are held elsewhere."""
+        return bool(self.U.device != self._device)
+
+    def _wide(self, rows: Array) -> Array:
+        return rows.to(device=self._device, dtype=self.dtype)
+
+    def _row_norms(self) -> Array:
+        parts = [self._torch.linalg.vector_norm(rows, dim=1) for _, rows in self._chunks()]
+        return parts[0] if len(parts) == 1 else self._torch.cat(parts)
+
+    def _row_maxima(self) -> Array:
+        return self._torch.cat([rows.abs().amax(dim=1) for _, rows in self._chunks()])
+
+    def _scaled(self, rows: Array, factors: Array) -> Array:
+        return rows.to(self.dtype) * factors.to(rows.device)[:, None]
+
+    def own(self, values: Any) -> Array:
+        """A NumPy array on the device, in the type of the arithmetic."""
+        return placed(values, self.held_norms).to(self.dtype)
+
+    def slices(self, width: int | None = None) -> Iterator[slice]:
+        """Slices of rows whose temporaries, `width` numbers a row, stay within a chunk."""
+        size = max(1, CHUNK // max(self.n if width is None else width, 1))
+        for begin in range(0, self.m, size):
+            look()
+            yield slice(begin, min(begin + size, self.m))
+
+    # --- rows where the arithmetic is done ---------------------------------------------------
+
+    def _chunks(self, whole: bool = False) -> Iterator[tuple[slice, Array]]:
+        """Rows on the device, in the type of the arithmetic, some at a time.
+
+        With `whole`, all at once where that takes no copy. Of rows held elsewhere the next ones
+        travel while these are used.
+        """
+        at_hand = not self._streamed and self.U.dtype == self.dtype
+        size = self.m if whole and at_hand else max(1, CHUNK // self.n)
+        parts = [slice(first, min(first + size, self.m)) for first in range(0, self.m, size)]
+        if not self._streamed:
+            for part in parts:
+                look()
+                yield part, self._wide(self.U[part])
+            return
+        coming = self._sent(parts[0])
+        for part, following in zip(parts, [*parts[1:], None], strict=True):
+            look()
+            rows = coming()
+            if following is not None:
+                coming = self._sent(following)
+            yield part, rows
+
+    def _sent(self, part: slice) -> Any:
+        """Send rows on their way; the function returned waits for them, on the device."""
+        torch = self._torch
+        if self._device.type != "cuda":
+            return lambda: self._wide(self.U[part])
+        with torch.cuda.device(self._device):
+            stream = self._stream()
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                rows = self.U[part].to(self._device, non_blocking=True)
+
+        def arrived() -> Array:
+            current = torch.cuda.current_stream(self._device)
+            current.wait_stream(stream)
+            rows.record_stream(current)
+            return rows.to(self.dtype)
+
+        return arrived
+
+    def _stream(self) -> Any:
+        if not hasattr(self, "_own_stream"):
+            self._own_stream = self._torch.cuda.Stream(self._device)
+        return self._own_stream
+
+    # --- products ----------------------------------------------------------------------------
+
+    def only(self, index: npt.NDArray[np.int64]) -> Probes:
+        """A copy of those rows."""
+        chosen = self._torch.as_tensor(np.asarray(index), device=self.U.device)
+        return type(self)(self.U[chosen], self._device)
+
+    def take(self, index: Array) -> Array:
+        """Those rows."""
+        chosen = index if is_tensor(index) else self._torch.as_tensor(np.asarray(index))
+        return self._wide(self.U[chosen.to(self.U.device)])
+
+    def times(self, X: Array) -> Array:
+        """``u_i* x``."""
+        X = self._conj(X)
+        found = [rows @ X for _, rows in self._chunks(whole=True)]
+        return self._conj(found[0] if len(found) == 1 else self._torch.cat(found))
+
+    def combine(self, Y: Array) -> Array:
+        """``sum_i u_i y_i``."""
+        total: Any = 0.0
+        for part, rows in self._chunks(whole=True):
+            total = total + rows.T @ Y[part]
+        return total
+
+    def forward(self, A: Array) -> Array:
+        """``u_i* A u_i``, half the flops."""
+        if self._host and not self._streamed:
+            found = products.forward(to_numpy(self.U), to_numpy(A), self._numpy_type)
+            return self._torch.from_numpy(found)
+        columns = list(tensor_products.upper_columns(A.to(self.dtype)))
+        parts = [tensor_products.forward_upper(rows, columns) for _, rows in self._chunks()]
+        return parts[0] if len(parts) == 1 else self._torch.cat(parts)
+
+    def adjoint(self, y: Array) -> Array:
+        """``sum_i y_i u_i u_i*``, half the flops."""
+        if self._host and not self._streamed:
+            found = products.adjoint(to_numpy(self.U), to_numpy(y), self._numpy_type)
+            return self._torch.from_numpy(found)
+        total = self._torch.zeros((self.n, self.n), dtype=self.dtype, device=self._device)
+        for part, rows in self._chunks():
+            tensor_products.adjoint_upper(total, rows, y[part])
+        return tensor_products.mirrored(total)
+
+    def squared_columns(self, y: Array) -> Array:
+        """``sum_i y_i |u_ij|^2`` for every j."""
+        total: Any = 0.0
+        for part, rows in self._chunks():
+            total = total + y[part] @ (rows.abs() ** 2 if self.is_complex else rows * rows)
+        return total
+
+    def images(self, Y: Array) -> Array:
+        """``P`` with columns ``u_i* Y^T``."""
+        return self.times(Y.T).T.contiguous()
+
+    def through(self, Y: Array, weigh: Weigh) -> tuple[Array, Array]:
+        """See `Probes.through`: rows held elsewhere travel once for both products."""
+        X, parts, total = self._conj(Y.T), [], 0.0
+        for part, rows in self._chunks(whole=True):
+            images = self._conj((rows @ X).T).contiguous()
+            total = total + weigh(part, images) @ rows
+            parts.append(images)
+        return parts[0] if len(parts) == 1 else self._torch.cat(parts, dim=1), total
+
+    def sums(self, C: Array) -> Array:
+        """``sum_i C_ki u_i``."""
+        total: Any = 0.0
+        for part, rows in self._chunks(whole=True):
+            total = total + C[:, part] @ rows
+        return total
+
+    def blocks(self) -> Iterator[tuple[slice, Array]]:
+        """Dense rows, a block at a time."""
+        return self._chunks()
+
+    def _conj(self, x: Array) -> Array:
+        return x.conj().resolve_conj() if self.is_complex else x
+
+    @property
+    def _numpy_type(self) -> Any:
+        return np.dtype(np.complex128 if self.is_complex else np.float64)
+
+    def on_numpy(self) -> Probes | None:
+        """The same rows for NumPy, which reads their memory; None where that cannot be."""
+        if not self._host or self._streamed:
+            return None
+        found = Dense(to_numpy(self.U), norms=to_numpy(self.held_norms))
+        found.norms, found.exponents = to_numpy(self.norms), self.exponents
+        return found
+
+    def at_work(self) -> Working | None:
+        """The same rows for methods written for NumPy; None where those may use NumPy itself."""
+        return None if self._host else Working(self)
+
+
+def elsewhere(U: Any, device: Any) -> Tensors:
+    """Rows held where U is, a tensor or an array of NumPy's, and used on that device.
+
+    Memory of the host is pinned where it is, so that rows travel while others are used; where the
+    system does not allow that they travel all the same.
+    """
+    try:
+        import torch
+    except ImportError:
+        raise ValueError("devices are torch's: pip install quadsense[torch]") from None
+    if not is_tensor(U):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of arrays that may not be written to: none is
+            U = torch.from_numpy(np.asarray(U))
+    try:
+        wanted = torch.empty(0, device=device).device
+    except (RuntimeError, AssertionError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"device {str(device)!r} is not there: {reason}") from None
+    release = _pinned(torch, U, wanted) if wanted.type == "cuda" else None
+    found = Tensors(U, wanted)
+    if release is not None:
+        weakref.finalize(found, release)
+    return found
+
+
+def _pinned(torch: Any, U: Any, device: Any) -> Callable[[], None] | None:
+    """Pin the memory of U where it is; what lets go of it again, None where nothing was done."""
+    if U.device.type != "cpu" or U.is_pinned():
+        return None
+    runtime, memory = torch.cuda.cudart(), U.untyped_storage()
+    if int(runtime.cudaHostRegister(memory.data_ptr(), memory.nbytes(), 0)) != 0:
+        with contextlib.suppress(RuntimeError):  # torch says of the next call that this one failed
+            torch.zeros(1, device=device).cpu()
+        return None
+
+    def release() -> None:
+        runtime.cudaHostUnregister(memory.data_ptr())
+
+    return release
+
+
+class Working(Probes):
+    """Rows of `Tensors` as methods written for NumPy see them: by arrays on their device."""
+
+    storage = "dense"
+
+    def __init__(self, kind: Tensors) -> None:
+        self.kind = kind
+        self.m, self.n, self.is_complex = kind.m, kind.n, kind.is_complex
+        self.dtype = kind._numpy_type
+
+    def own(self, values: Any) -> Any:
+        """An array of the host, or one on the device already, in the type of the arithmetic."""
+        if isinstance(values, DeviceArray):
+            return values.astype(self.dtype, copy=False)
+        return DeviceArray(self.kind.own(values))
+
+    def _tensor(self, values: Any) -> Array:
+        return self.own(values).tensor
+
+    def own_vector(self, y: Any) -> DeviceArray:
+        """Numbers, one a row, on the device."""
+        return DeviceArray(self._vector(y))
+
+    def _vector(self, y: Any) -> Array:
+        if isinstance(y, DeviceArray):
+            return y.tensor.to(self.kind._torch.float64)
+        return placed(np.asarray(y, dtype=np.float64), self.kind.held_norms)
+
+    def times(self, X: Array) -> Array:
+        """``u_i* x``."""
+        return DeviceArray(self.kind.times(self._tensor(X)))
+
+    def combine(self, Y: Array) -> Array:
+        """``sum_i u_i y_i``."""
+        return DeviceArray(self.kind.combine(self._tensor(Y)))
+
+    def forward(self, A: Array) -> Array:
+        """``u_i* A u_i``."""
+        return DeviceArray(self.kind.forward(self._tensor(A)))
+
+    def adjoint(self, y: Array) -> Array:
+        """``sum_i y_i u_i u_i*``."""
+        return DeviceArray(self.kind.adjoint(self._vector(y)))
+
+    def squared_columns(self, y: Array) -> Array:
+        """``sum_i y_i |u_ij|^2`` for every j."""
+        return DeviceArray(self.kind.squared_columns(self._vector(y)))
+
+    def inner(self, rows: slice, columns: slice) -> Array:
+        """``|<u_i, u_j>|``."""
+        return DeviceArray(self.kind.inner(rows, columns))
+
+    def images(self, Y: Array) -> Array:
+        """``P`` with columns ``u_i* Y^T``."""
+        return DeviceArray(self.kind.images(self._tensor(Y)))
+
+    def through(self, Y: Array, weigh: Weigh) -> tuple[Array, Array]:
+        """See `Probes.through`."""
+
+        def inside(part: slice, images: Array) -> Array:
+            return self._tensor(weigh(part, DeviceArray(images)))
+
+        P, total = self.kind.through(self._tensor(Y), inside)
+        return DeviceArray(P), DeviceArray(total)
+
+    def sums(self, C: Array) -> Array:
+        """``sum_i C_ki u_i``."""
+        return DeviceArray(self.kind.sums(self._tensor(C)))
+
+    def take(self, index: Array) -> Array:
+        """Those rows, dense."""
+        return DeviceArray(
+            self.kind.take(index.tensor if isinstance(index, DeviceArray) else index)
+        )
+
+    def block(self, first: int, last: int) -> Array:
+        """Dense rows `first` to `last`."""
+        return DeviceArray(self.kind.block(first, last))
+
+    def slices(self, width: int | None = None) -> Iterator[slice]:
+        """Slices of rows whose temporaries stay within a chunk."""
+        return self.kind.slices(width)
+
+    def only(self, index: npt.NDArray[np.int64]) -> Probes:
+        """A copy of those rows."""
+        chosen = self.kind.only(np.asarray(index))
+        assert isinstance(chosen, Tensors)
+        return Working(chosen)
+
+    @property
+    def device(self) -> Any:
+        """Where NumPy's own arrays are."""
+        return "cpu"
+
+    @cached_property
+    def held_norms(self) -> Array:
+        """Norms of the rows as they are held."""
+        return DeviceArray(self.kind.held_norms)
+
+    @cached_property
+    def norms(self) -> Array:
+        """Norms of the user's rows."""
+        return DeviceArray(self.kind.norms)
+
+    @property
+    def exponents(self) -> Any:
+        """The user's rows are those held times these powers of two."""
+        return self.kind.exponents
+
+    @property
+    def has_zero_rows(self) -> bool:
+        """Whether some row is zero."""
+        return self.kind.has_zero_rows

@@ -1,0 +1,294 @@
+"""torch: errors in a sentence, answers where the data are, loops that wait for no number."""
+
+import subprocess
+import sys
+import warnings
+
+import array_api_strict
+import numpy as np
+import pytest
+from helpers import gaussian_rows
+from kinds import DEVICE, cases
+
+import quadsense
+from quadsense import Measurements
+from quadsense.arrays import to_numpy
+from quadsense.measurements.gram import make_gram
+from quadsense.methods import METHODS
+from quadsense.methods.base import Problem
+from quadsense.request import options_of
+
+torch = pytest.importorskip("torch")
+
+from kinds import ByTorch  # noqa: E402
+
+
+def tensor(values, **named):
+    return torch.tensor(values, device=DEVICE, **named)
+
+
+def problem(m=60, n=12, complex_=False, seed=0):
+    """Rows, readings of a symmetric matrix, a tolerance."""
+    rng = np.random.default_rng(seed)
+    U = gaussian_rows(rng, m, n, complex_)
+    X = gaussian_rows(rng, n, 3, complex_)
+    b = np.sum(np.abs(U.conj() @ X) ** 2, axis=1)
+    return U, b, 1e-3 * float(b.max())
+
+
+# --- bad input -------------------------------------------------------------------------------
+
+BAD = {
+    "requires grad, and nothing": lambda U: {"U": tensor(U, requires_grad=True)},
+    "U is a torch tensor of float16, which has too few": lambda U: {"U": tensor(U).half()},
+    "of bfloat16, which": lambda U: {"U": tensor(U).bfloat16()},
+    "U is a torch tensor on the meta device": lambda U: {"U": torch.empty(60, 12, device="meta")},
+    "b is a torch tensor on meta and U a torch": lambda U: {"b": torch.empty(60, device="meta")},
+    "b is a torch tensor that requires grad": lambda U: {"b": tensor(U[:, 0], requires_grad=True)},
+    "b is a torch tensor of float16": lambda U: {"b": tensor(U[:, 0]).half()},
+    "b is a torch tensor on .* and U a NumPy": lambda U: {"U": U, "b": tensor(U[:, 0])},
+    "delta is a torch tensor on meta": lambda U: {"delta": torch.empty(60, device="meta")},
+    "b is an array of array_api_strict and U a torch": lambda U: {
+        "b": array_api_strict.asarray(U[:, 0])
+    },
+    "layout sparse_coo": lambda U: {"U": tensor(U).to_sparse()},
+    "U contains NaN or infinity, first in row 3": lambda U: {
+        "U": tensor(np.where(np.arange(60)[:, None] == 3, np.nan, U))
+    },
+    "start is a torch tensor that requires grad": lambda U: {
+        "start": torch.eye(12, requires_grad=True)
+    },
+    "prior is a torch tensor of float16": lambda U: {
+        "prior": torch.eye(12, dtype=torch.float16), "prefer": "nearest"
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("said", BAD)
+def test_bad_tensors_are_refused_in_a_sentence(said):
+    U, b, delta = problem()
+    asked = {"U": tensor(U), "b": b, "delta": delta, **BAD[said](U)}
+    with pytest.raises(ValueError, match=said):
+        quadsense.solve(asked.pop("U"), asked.pop("b"), **asked)
+
+
+def test_devices_that_are_not_there_are_named():
+    U, b, delta = problem()
+    with pytest.raises(ValueError, match="device 'xpu:7' is not there"):
+        Measurements(U, b, delta=delta).on("xpu:7")
+    import scipy.sparse as sp
+
+    with pytest.raises(ValueError, match="only dense rows can be sent"):
+        Measurements(sp.csr_array(U), b, delta=delta).on(DEVICE)
+
+
+# --- answers where the data are --------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "asked", [{}, {"psd": True}, {"rank": 3}, {"method": "minimax"}, {"mix": True}, {"trace": True}]
+)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
+def test_the_answer_is_on_the_device_of_the_data_in_double_precision(asked, dtype):
+    U, b, delta = problem(complex_="complex" in dtype)
+    rows = tensor(U.astype(dtype))
+    asked = dict(asked)
+    if asked.get("mix"):
+        asked["mix"] = np.eye(59, 60) + np.eye(59, 60, 1)
+        b = asked["mix"] @ b
+    if asked.get("trace"):
+        asked = {"trace": (0.0, 1e6)}
+    result = quadsense.solve(rows, tensor(b), delta=delta, **asked)
+    assert result.status == "met", result.message
+    for values in (result.A, result.residuals, result.matrix.diagonal()):
+        assert torch.is_tensor(values) and values.device == rows.device
+    wide = torch.complex128 if "complex" in dtype else torch.float64
+    assert result.A.dtype == wide and result.residuals.dtype == torch.float64
+    assert result.verify(rows, tensor(b), **({"mix": asked["mix"]} if "mix" in asked else {}))
+    x = torch.ones(12, dtype=wide, device=rows.device)
+    image = result.matrix @ x
+    assert image.device == rows.device
+    np.testing.assert_allclose(to_numpy(image), to_numpy(result.A).sum(axis=1), rtol=1e-9)
+    assert "met" in repr(result).lower()
+
+
+def test_a_result_is_saved_and_read_back_and_checked_on_a_device(tmp_path):
+    U, b, delta = problem()
+    result = quadsense.solve(tensor(U), tensor(b), delta=delta)
+    result.save(tmp_path / "result.npz")
+    again = quadsense.load_result(tmp_path / "result.npz")
+    np.testing.assert_allclose(again.A, to_numpy(result.A))
+    assert again.verify(tensor(U), tensor(b)) and again.verify(U, b)
+    Measurements(tensor(U), tensor(b), delta=delta).save(tmp_path / "data.npz")
+    data = Measurements.open(tmp_path / "data.npz")
+    np.testing.assert_array_equal(data.unit_rows.kind.given, U)
+
+
+def test_single_precision_rows_stay_as_they_are():
+    U, b, delta = problem()
+    rows = tensor(U.astype(np.float32))
+    data = Measurements(rows, b, delta=delta)
+    assert data.unit_rows.kind.U.data_ptr() == rows.data_ptr()
+    A = tensor(np.eye(12))
+    assert data.forward(A).dtype == torch.float64
+    exact = np.sum(U.astype(np.float32).astype(np.float64) ** 2, axis=1)
+    np.testing.assert_allclose(to_numpy(data.forward(A)), exact, rtol=1e-14)
+
+
+def test_a_start_and_a_prior_of_either_kind_serve():
+    U, b, delta = problem()
+    first = quadsense.solve(U, b, delta=delta, prefer="any")
+    for start in (first.A, tensor(first.A), first, quadsense.solve(tensor(U), b, delta=delta)):
+        result = quadsense.solve(tensor(U), b, delta=delta, start=start, prefer="any")
+        assert result.status == "met" and torch.is_tensor(result.A)
+    for prior in (np.eye(12), tensor(np.eye(12))):
+        result = quadsense.solve(tensor(U), b, delta=delta, prior=prior, prefer="nearest")
+        truth = quadsense.solve(U, b, delta=delta, prior=np.eye(12), prefer="nearest")
+        np.testing.assert_allclose(to_numpy(result.A), truth.A, atol=1e-6 * np.abs(truth.A).max())
+
+
+def test_rows_held_elsewhere_give_the_same_answer():
+    U, b, delta = problem()
+    data = Measurements(U, b, delta=delta, weights=np.arange(60) + 1.0).on(DEVICE)
+    assert "m=60" in repr(data)
+    result = quadsense.solve(data, prefer="any")
+    assert torch.is_tensor(result.A) and result.A.device.type == torch.device(DEVICE).type
+    truth = quadsense.solve(U, b, delta=delta, prefer="any")
+    np.testing.assert_allclose(to_numpy(result.A), truth.A, atol=1e-6 * np.abs(truth.A).max())
+    bounded = Measurements(U, bounds=(b - delta, np.inf)).on(DEVICE)
+    assert quadsense.solve(bounded).status == "met"
+
+
+def test_the_oracle_of_the_spectral_method_may_be_a_tensor():
+    rng = np.random.default_rng(0)
+    G = rng.standard_normal((5, 5))
+    A = tensor(G @ G.T + np.eye(5))
+    first = torch.eye(5, dtype=torch.float64, device=DEVICE)
+    result = quadsense.solve_spectral(quadsense.SpectralOracle(A), first, accuracy=0.1)
+    assert result.success and result.A.device == A.device
+
+
+# --- the loops of descent --------------------------------------------------------------------
+
+
+def descent(name, kind, by_torch, seed=0, **options):
+    """A method with K of that kind, by torch or compiled, and its program."""
+    U, b, delta = problem(seed=seed)
+    if kind == "identity":
+        U = np.linalg.qr(np.random.default_rng(1).standard_normal((80, 60)))[0].T
+    rows = ByTorch(tensor(U)) if by_torch else U
+    data = Measurements(rows, b, delta=(1.0 + np.arange(60) / 60) * delta)
+    scaled = data.scaled()
+    method = METHODS[name]()
+    found = Problem(
+        data.unit_rows, scaled.b, scaled.delta, 0.0, gram=make_gram(data.unit_rows, kind),
+        options=options_of(name, options),
+    )  # fmt: skip
+    return method, method.prepare(found)
+
+
+@pytest.mark.parametrize("kind", ["explicit", "matrix-free", "identity"])
+@pytest.mark.parametrize(
+    "options", [{}, {"schedule": "paper"}, {"c": 0.5}, {"lam": 3.0}, {"step": 1e-3}]
+)
+def test_gd_takes_the_steps_of_the_compiled_loop(kind, options):
+    pytest.importorskip("numba")
+    states = []
+    for by_torch in (False, True):
+        method, program = descent("gd", kind, by_torch, **options)
+        state = method.start(program)
+        for steps in (1, 3, 40):
+            state = method.advance(program, state, steps)
+        states.append(state)
+    truth, found = states
+    assert (found.iteration, found.sharpness, found.target) == pytest.approx(
+        (truth.iteration, truth.sharpness, truth.target), rel=1e-9
+    )
+    for name in ("y", "d"):
+        np.testing.assert_allclose(
+            to_numpy(getattr(found, name)), getattr(truth, name), rtol=1e-6, atol=1e-9
+        )
+    assert found.max_ratio == pytest.approx(truth.max_ratio, rel=1e-6)
+    assert found.log_potential == pytest.approx(truth.log_potential, rel=1e-6)
+    assert found.c == pytest.approx(truth.c, rel=1e-9)
+
+
+@pytest.mark.parametrize("options", [{}, {"norm": "exact"}, {"batch_size": 7}])
+def test_sgd_takes_the_steps_of_the_compiled_loop(options):
+    pytest.importorskip("numba")
+    states = []
+    for by_torch in (False, True):
+        method, program = descent("sgd", "explicit", by_torch, **options)
+        states.append(method.advance(program, method.start(program), 60))
+    truth, found = states
+    np.testing.assert_allclose(to_numpy(found.y), truth.y, rtol=1e-6, atol=1e-9)
+    np.testing.assert_array_equal(found.order, truth.order)
+    assert (found.c, found.mark) == pytest.approx((truth.c, truth.mark), rel=1e-9)
+
+
+class Waits(torch.overrides.TorchFunctionMode):
+    """Counts how often a number of a tensor is waited for."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        name = getattr(function, "__name__", "")
+        self.count += name in (
+            "item", "tolist", "cpu", "numpy", "__bool__", "__float__", "__int__", "nonzero"
+        )  # fmt: skip
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("kind", ["explicit", "matrix-free", "identity"])
+@pytest.mark.parametrize("name", ["gd", "sgd"])
+def test_a_stride_of_descent_waits_for_the_device_once(name, kind):
+    method, program = descent(name, kind, True)
+    state = method.start(program)
+    with Waits() as waits, warnings.catch_warnings(record=True) as told:
+        if DEVICE == "cuda":
+            warnings.simplefilter("always")
+            torch.cuda.set_sync_debug_mode("warn")
+        try:
+            after = method.advance(program, state, 15)
+        finally:
+            if DEVICE == "cuda":
+                torch.cuda.set_sync_debug_mode("default")
+    assert after.iteration == 15
+    assert waits.count == 1
+    # Drawn batches and a few scalars are sent over once; the rest is that of the end.
+    assert len(told) <= 4, [str(each.message) for each in told]
+
+
+@pytest.mark.parametrize("road", [{"method": "cg"}, {"rank": 3, "prefer": "any"}])
+def test_no_vector_of_a_step_leaves_the_device(road, monkeypatch):
+    """In a solve: readings, ratios and answers come over, at the beginning, a stride, the end."""
+    from quadsense.device import DeviceArray
+
+    U, b, delta = problem(2000, 40)
+    moved, seen = [], DeviceArray.__array__
+
+    def counted(self, dtype=None, copy=None):
+        moved.append(self.shape)
+        return seen(self, dtype, copy)
+
+    monkeypatch.setattr(DeviceArray, "__array__", counted)
+    result = quadsense.solve(ByTorch(tensor(U)), b, delta=1e-6 * delta, **road)
+    assert result.status == "met"
+    large = [shape for shape in moved if 2000 in shape and "rank" not in road]
+    assert len(large) <= result.n_iter + 3  # the ratios that the history keeps
+
+
+def test_importing_the_package_does_not_import_torch():
+    code = (
+        "import sys, quadsense; quadsense.solve([[1.0]], [1.0], delta=0.1)\n"
+        "print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_kinds_of_tensors_are_among_those_that_all_roads_are_asked_of(tmp_path):
+    names = {name for name, *_ in cases(tmp_path, many=False)}
+    assert {"torch real", "torch streamed complex", "torch at work real"} <= names
