@@ -27,6 +27,12 @@ sys.path.insert(0, str(HERE))
 import kinds  # noqa: E402
 
 import quadsense  # noqa: E402
+from quadsense.arrays import to_numpy  # noqa: E402
+
+try:
+    import torch
+except ImportError:
+    torch = None
 
 
 def rows_and_readings(m, n, seed=0, complex_=False, rank=None, noise=0.0):
@@ -162,7 +168,33 @@ def cases():
         U, b, W = _mixed(40, 6, 50)
         return (U, b), {"mix": W, "delta": 1e-6}
 
-    return {**found, "mix": mixed}
+    return {**found, "mix": mixed, **(_on_device() if torch else {})}
+
+
+def _on_device():
+    """What is done where tensors live: as on a GPU, on a device that may be the processor."""
+
+    def case(m, n, arguments, **named):
+        def make():
+            U, b = rows_and_readings(m, n, **named)
+            return (kinds.ByTorch(torch.tensor(U, device=kinds.DEVICE)), b), arguments
+
+        return make
+
+    noisy = {"noise": 0.3}
+    return {
+        "torch gd": case(30, 8, {"delta": 1e-3, "method": "gd"}),
+        "torch sgd": case(30, 8, {"delta": 1e-1, "method": "sgd", "rng": 1}),
+        "torch cg": case(120, 10, {"delta": 1e-9, "method": "cg"}),
+        "torch minimax": case(300, 10, {"method": "minimax"}, **noisy),
+        "torch psd": case(60, 12, {"delta": 1e-8, "psd": True, "prefer": "any"}, rank=2),
+        "torch psd refuted": case(90, 10, {"delta": 0.01, "psd": True}, rank=2, **noisy),
+        "torch factored": case(30, 12, {"delta": 1e-9, "rank": 2, "rng": 3}, rank=2),
+        "torch complex": case(90, 8, {"delta": 1.0}, complex_=True, **noisy),
+        "torch violations": case(
+            45, 6, {"delta": 1e-3, "allow_violations": 2, "prefer": "any"}, noise=1e-4
+        ),
+    }
 
 
 def solved(name, **named):
@@ -175,7 +207,7 @@ def bits(result):
     """All that a result says, as bytes, but for times."""
     history, certificate = result.history, result.certificate
     arrays = [
-        result.A, np.asarray(result.residuals), result.violations, result.suspects,
+        to_numpy(result.A), to_numpy(result.residuals), result.violations, result.suspects,
         result.set_aside, history.iteration, history.max_residual, history.max_ratio,
         history.log_potential, history.lam, history.step, history.sharpness,
         np.array([certificate.upper_bound, certificate.lower_bound, certificate.rounding]),

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from quadsense.arrays import Array, Vector, like, to_numpy
+from quadsense.arrays import Array, Vector, like, placed, to_numpy
 from quadsense.checkpoint import Journal, Record
 from quadsense.checkpoint.fingerprint import mark
 from quadsense.core.ends import Ends
@@ -18,7 +18,6 @@ from quadsense.core.matrix import SensedMatrix
 from quadsense.core.progress import looked, seconds_left
 from quadsense.interrupts import Interrupts
 from quadsense.methods import COLD, Method, Problem, State, Warm
-from quadsense.methods.steps import own
 from quadsense.proofs.rounding import Enclosure, is_met
 from quadsense.vocabulary import Claim, History, Reason, Status, Why, because
 from quadsense.watch import Stop, Watch
@@ -247,7 +246,7 @@ class _Run:
         """Prepare and start, then advance until there is a status."""
         journal, known = self.limits.journal, None
         if journal is not None:
-            known = journal.begin(self.origin, partial(own, self.problem), self._home())
+            known = journal.begin(self.origin, self._placed, self._home())
         if known is not None and known.state is None:
             self._cut()
             return
@@ -279,6 +278,10 @@ class _Run:
         wish = None if asked is None else (asked.rows, asked.lo, asked.hi, asked.weights)
         what = mark((problem.b, problem.delta, problem.seed, sides, wish))
         return f"{self.method.name} {what}"
+
+    def _placed(self, values: Any) -> Array:
+        """An array of a record where the data live, as it lay in memory."""
+        return placed(values, self.problem.b, order="K")
 
     def _home(self) -> tuple[str, ...]:
         """The module of a method that did not come with the package, whose states it may hold."""

@@ -20,6 +20,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from quadsense.arrays import to_numpy
+from quadsense.device import DeviceArray
 from quadsense.files.npz import read_arrays, write_arrays
 from quadsense.typing import is_number, is_whole
 
@@ -160,22 +161,25 @@ class _Writer:
             return {"scalar": self._array(np.asarray(value), name)}
         if isinstance(value, np.ndarray) or sp.issparse(value):
             return {"array": self._array(value, name)}
+        if isinstance(value, DeviceArray):
+            return {"device": self._array(value, name)}
         if hasattr(value, "__array_namespace__") or hasattr(value, "__dlpack__"):
-            return {"foreign": self._array(to_numpy(value), name)}
+            return {"foreign": self._array(value, name)}
         raise TypeError(f"{type(value).__name__} in a state: it holds arrays and plain data only")
 
     def _each(self, values: dict[str, Any], name: str) -> dict[str, Any]:
         return {key: self.plain(item, f"{name}.{key}".lstrip(".")) for key, item in values.items()}
 
     def _array(self, values: Any, name: str) -> str:
-        if values.dtype.hasobject:
-            raise TypeError("an array of objects in a state: it holds numbers only")
         if id(values) not in self._names:
+            own = values if sp.issparse(values) else to_numpy(values)
+            if own.dtype.hasobject:
+                raise TypeError("an array of objects in a state: it holds numbers only")
             name = name or "value"
             while name in self.arrays or name == "metadata":
                 name += "_"
             self._names[id(values)] = name
-            self.arrays[name] = values
+            self.arrays[name] = own
             self._kept.append(values)
         return self._names[id(values)]
 
@@ -191,6 +195,7 @@ class _Reader:
         also: tuple[str, ...],
     ) -> None:
         self._arrays, self._convert, self._kinds, self._also = arrays, convert, kinds, also
+        self._converted: dict[tuple[str, str], Any] = {}  # what is held twice stays one
 
     def value(self, plain: Any) -> Any:
         """The value that was written as this."""
@@ -215,13 +220,20 @@ class _Reader:
         array = self._arrays[held]
         if what == "scalar":
             return array[()]
-        if what == "foreign":
-            if self._convert is None:
-                raise ValueError("the state has arrays of another namespace than NumPy's")
-            return self._convert(array)
+        if what in ("foreign", "device"):
+            if (what, held) not in self._converted:
+                self._converted[what, held] = self._foreign(what, array)
+            return self._converted[what, held]
         if what != "array":
             raise ValueError(f"this is no state, or a damaged one ({what!r})")
         return array
+
+    def _foreign(self, what: str, array: Any) -> Any:
+        """An array of the namespace of the data, or on their device."""
+        if self._convert is None:
+            raise ValueError("the state has arrays of another namespace than NumPy's")
+        own = self._convert(array)
+        return own if what == "foreign" else DeviceArray(own)
 
     def _kind(self, name: str, fits: Callable[[Any], bool]) -> Any:
         """The class of that name, if it is one of those that may be there."""
