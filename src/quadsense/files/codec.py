@@ -172,7 +172,8 @@ class _Writer:
 
     def _array(self, values: Any, name: str) -> str:
         if id(values) not in self._names:
-            own = values if sp.issparse(values) else to_numpy(values)
+            own = values.tensor if isinstance(values, DeviceArray) else values
+            own = own if sp.issparse(own) else to_numpy(own)  # in memory order
             if own.dtype.hasobject:
                 raise TypeError("an array of objects in a state: it holds numbers only")
             name = name or "value"
