@@ -204,12 +204,16 @@ def solved(name, **named):
 
 
 def bits(result):
-    """All that a result says, as bytes, but for times."""
+    """All that a result says, as bytes, but for times.
+
+    Of the potential in a history, which nothing goes by, the last bit follows from how memory is
+    aligned: two runs that nobody interrupts differ in it, now and then.
+    """
     history, certificate = result.history, result.certificate
     arrays = [
         to_numpy(result.A), to_numpy(result.residuals), result.violations, result.suspects,
         result.set_aside, history.iteration, history.max_residual, history.max_ratio,
-        history.log_potential, history.lam, history.step, history.sharpness,
+        np.round(history.log_potential, 9), history.lam, history.step, history.sharpness,
         np.array([certificate.upper_bound, certificate.lower_bound, certificate.rounding]),
     ]  # fmt: skip
     if certificate.dual is not None:
