@@ -111,6 +111,7 @@ bench: $(VENV)/.installed-bench  ## Peers against ours, as ratios (an hour)
 	$(BIN)/python benchmarks/tasks.py
 	$(BIN)/python benchmarks/estimators.py
 	$(BIN)/python benchmarks/scale.py
+	$(BIN)/python benchmarks/probes.py --only differences kronecker
 
 bench-quick: $(VENV)/.installed-bench  ## The same on small problems (minutes)
 	$(BIN)/python benchmarks/peers.py --quick

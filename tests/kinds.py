@@ -1,4 +1,4 @@
-"""Kinds of probes: arrays in every form, and two that are never held, as CONTRIBUTING tells it."""
+"""Kinds of probes: arrays in every form, those of `quadsense.probes`, and one of the tests' own."""
 
 import os
 
@@ -6,7 +6,9 @@ import array_api_strict
 import numpy as np
 import scipy.sparse as sp
 from helpers import gaussian_rows
+from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
+from quadsense import probes
 from quadsense.measurements.dense import Dense
 from quadsense.measurements.probes import Probes
 from quadsense.measurements.sparse import Sparse
@@ -49,37 +51,6 @@ def allowed(values):
     return values
 
 
-class Kronecker(Probes):
-    """Products ``f_1i x f_2i x ... x f_qi`` of 2-vectors, given as (q, m, 2): n = 2^q."""
-
-    storage = "kronecker"
-
-    def __init__(self, factors):
-        self.factors = np.asarray(factors)
-        self.m, self.n = self.factors.shape[1], 2 ** len(self.factors)
-        self.is_complex = np.iscomplexobj(self.factors)
-
-    def block(self, first, last):
-        rows = np.ones((last - first, 1))
-        for f in self.factors[:, first:last]:
-            rows = (rows[:, :, None] * f[:, None, :]).reshape(last - first, -1)
-        return allowed(rows)
-
-    def take(self, index):
-        return Kronecker(self.factors[:, np.asarray(index)]).block(0, len(index))
-
-    def times(self, X):
-        parts = [self.block(*part).conj() @ X for part in self._parts(X.shape[1])]
-        return allowed(np.concatenate(parts))
-
-    def combine(self, Y):
-        return sum(self.block(i, j).T @ allowed(Y)[i:j] for i, j in self._parts(Y.shape[1]))
-
-    def _parts(self, columns):
-        size = max(1, 2**18 // max(self.n, columns))
-        return [(i, min(i + size, self.m)) for i in range(0, self.m, size)]
-
-
 class MaskedFFT(Probes):
     """``U @ x = fft(mask * x)`` for each of some masks, (q, n): m = q n rows that nobody forms."""
 
@@ -101,14 +72,69 @@ class MaskedFFT(Probes):
 
 
 def dense(probes):
-    """The rows of probes, one by one from the definition."""
-    if isinstance(probes, Kronecker):
-        rows = [1.0] * probes.m
-        for f in probes.factors:
-            rows = [np.kron(row, vector) for row, vector in zip(rows, f, strict=True)]
-        return np.array(rows)
+    """The rows of the tests' own kind, from the definition."""
     wave = np.exp(-2j * np.pi * np.outer(np.arange(probes.n), np.arange(probes.n)) / probes.n)
     return np.concatenate([wave * mask for mask in probes.masks])
+
+
+def product_rows(factors):
+    """Kronecker products row by row, from the definition."""
+    rows = [np.ones(1)] * len(factors[0])
+    for f in factors:
+        rows = [np.kron(row, vector) for row, vector in zip(rows, f, strict=True)]
+    return np.array(rows)
+
+
+def difference_rows(pairs, n, offsets=None):
+    """``(e_i - e_j, -o)`` row by row, from the definition."""
+    rows = [np.eye(n)[i] - (np.eye(n)[j] if j >= 0 else 0.0) for i, j in pairs]
+    return np.array(rows) if offsets is None else np.hstack([rows, -np.asarray(offsets)])
+
+
+class ByLooks:
+    """What has `shape`, `matvec` and `rmatvec`, and nothing else that an operator may have."""
+
+    def __init__(self, U):
+        self.shape, self._U = U.shape, U
+
+    def matvec(self, x):
+        return self._U @ x
+
+    def rmatvec(self, y):
+        return self._U.conj().T @ y
+
+
+def _factors(m, complex_):
+    """Of a seed whose products are far from parallel, so that no descent is slow."""
+    rng = np.random.default_rng(119 if complex_ else 171)
+    return gaussian_rows(rng, 4 * m, 1, complex_).reshape(2, m, 2)
+
+
+def _difference_cases(rng, m):
+    """Every pair of four nodes, more than once where there are many rows, and single ones."""
+    every = [(i, j) for i in range(4) for j in range(i)] + [(i, -1) for i in range(4)]
+    chosen = rng.permutation(np.arange(m) % len(every))
+    pairs = np.array(every)[chosen]
+    yield "differences", probes.differences(pairs, 4), difference_rows(pairs, 4)
+    pairs = np.array([(0, 1), (1, 0), (0, -1), (1, -1)])[np.arange(m) % 4]
+    offsets = rng.standard_normal((m, 2))
+    yield "offsets", probes.differences(pairs, 2, offsets), difference_rows(pairs, 2, offsets)
+
+
+def _operators(rng, m, complex_):
+    """The same rows as functions, as SciPy's operators, and by their looks."""
+    U = gaussian_rows(rng, m, 4, complex_) * rng.uniform(0.5, 2.0, (m, 1))
+    dtype = complex if complex_ else float
+    own = probes.operator(lambda X: U.conj() @ X, lambda Y: U.T @ Y, U.shape, dtype=dtype)
+    yield "operator", own, U
+    yield "array as operator", aslinearoperator(U), U
+    named = {"matvec": lambda x: U @ x, "rmatvec": lambda y: U.conj().T @ y, "dtype": U.dtype}
+    yield "linear operator", LinearOperator(U.shape, **named), U
+    yield "operator by its looks", ByLooks(U), U
+    pairs = [(0, 1), (2, 3)]
+    parts = [U[:2], sp.csr_array(U[2:3]), probes.differences(pairs, 4), ByLooks(U[3 : m - 2])]
+    rows = np.concatenate([U[:3], difference_rows(pairs, 4), U[3 : m - 2]])
+    yield "stack of all", probes.stack(parts), rows
 
 
 def _arrays(rng, m, n, complex_, folder):
@@ -155,17 +181,25 @@ ARRAYS = (
     "dense", "unit norm", "fortran", "strided", "float32", "memmap", "sparse", "strict", "stacked",
     "stacked strict",
 )  # fmt: skip
+OPERATORS = (
+    "kronecker", "kronecker strict", "operator", "array as operator", "linear operator",
+    "operator by its looks", "stack of all",
+)  # fmt: skip
 TENSORS = () if torch is None else ("torch", "torch float32", "torch at work", "torch streamed")
 NAMES = [
-    *(
-        f"{name} {word}"
-        for word in ("real", "complex")
-        for name in (*ARRAYS, *TENSORS, "kronecker")
-    ),
+    *(f"{name} {word}" for word in ("real", "complex") for name in (*ARRAYS, *TENSORS, *OPERATORS)),
+    "differences", "offsets", "kronecker conjugated", "linear operator conjugated",
+    "stack of all conjugated",
     "integers real", "conjugated complex", "stacked conjugated complex",
     "masked fft", "masked fft conjugated",
 ]  # fmt: skip
 """Of all cases."""
+
+SAME = ("kronecker strict", "array as operator", "operator by its looks", "operator")
+"""What differs from another case in its products alone: no method sees the difference."""
+
+SEEN = [name for name in NAMES if not name.startswith(SAME)]
+"""Of the other cases."""
 
 
 def cases(folder, *, many):
@@ -176,13 +210,21 @@ def cases(folder, *, many):
         word = "complex" if complex_ else "real"
         for name, given, U, named in _arrays(rng, m, 4, complex_, folder):
             yield f"{name} {word}", given, U, named
-        factors = rng.standard_normal((2, m, 2)) + complex_ * 1j * rng.standard_normal((2, m, 2))
-        factors = factors if complex_ else factors.real
-        probes = Kronecker(factors)
-        yield f"kronecker {word}", probes, dense(probes), {}
+        factors = _factors(m, complex_)
+        yield f"kronecker {word}", probes.kronecker(factors), product_rows(factors), {}
+        strict = probes.kronecker([array_api_strict.asarray(f) for f in factors])
+        yield f"kronecker strict {word}", strict, product_rows(factors), {}
+        for name, given, U in _operators(rng, m, complex_):
+            yield f"{name} {word}", given, U, {}
+            if complex_ and name in ("linear operator", "stack of all"):
+                yield f"{name} conjugated", given, U.conj(), {"conjugate": True}
+    for name, given, U in _difference_cases(rng, 24 if many else 7):
+        yield name, given, U, {}
+    turned = product_rows(factors).conj()
+    yield "kronecker conjugated", probes.kronecker(factors), turned, {"conjugate": True}
     masks = rng.choice([1.0, -1.0, 1j, -1j], (10 if many else 2, 4)) * rng.choice(
         [0.7, 1.7], (10 if many else 2, 4)
     )
-    probes = MaskedFFT(masks)
-    yield "masked fft", probes, dense(probes), {}
-    yield "masked fft conjugated", probes, dense(probes).conj(), {"conjugate": True}
+    given = MaskedFFT(masks)
+    yield "masked fft", given, dense(given), {}
+    yield "masked fft conjugated", given, dense(given).conj(), {"conjugate": True}

@@ -126,11 +126,11 @@ CASES = {
     "method a number": ({"method": 3}, "method must be one of auto, closed_form, .*, got 3"),
     "method a list": ({"method": ["gd"]}, r"method must be one of auto, .*, got \['gd'\]"),
     "no schedule": ({"schedule": None}, "schedule must be one of continuation, paper, got None"),
-    "U an operator": (
-        {"data": spla.aslinearoperator(U)},
-        "U is an operator, which is not supported yet: pass the matrix itself as an array",
+    "U an operator without an adjoint": (
+        {"data": spla.LinearOperator((3, 3), matvec=lambda x: x, dtype=float)},
+        "U is an operator whose rmatvec is not implemented: it needs matvec and rmatvec",
     ),
-    "U an operator by its looks": ({"data": Operator()}, "U is an operator, which is not"),
+    "U an operator by its looks": ({"data": Operator()}, "U is an operator without rmatvec"),
     "option of another method": (
         {"method": "gd", "batch_size": 2},
         "method 'gd' takes no 'batch_size'.*method='sgd'",

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from helpers import gaussian_rows, hermitian
-from kinds import NAMES, Kronecker, MaskedFFT, cases, dense
+from kinds import NAMES, SEEN, MaskedFFT, cases, dense
 
 import quadsense
 from quadsense.arrays import placed, to_numpy
@@ -14,14 +14,22 @@ from quadsense.proofs.rounding import enclosure
 WORDS = {False: "few rows", True: "many rows"}
 
 
-@pytest.fixture(
-    params=[(many, name) for many in WORDS for name in NAMES],
-    ids=lambda p: f"{p[1]}, {WORDS[p[0]]}",
-)
-def case(request, tmp_path):
-    """What is given as U, the same rows in an array, further arguments."""
-    many, wanted = request.param
-    return next(rest for name, *rest in cases(tmp_path, many=many) if name == wanted)
+def each(names):
+    """A fixture of these cases: what is given as U, the same rows in an array, further arguments"""
+
+    @pytest.fixture(
+        params=[(many, name) for many in WORDS for name in names],
+        ids=lambda p: f"{p[1]}, {WORDS[p[0]]}",
+    )
+    def found(request, tmp_path):
+        many, wanted = request.param
+        return next(rest for name, *rest in cases(tmp_path, many=many) if name == wanted)
+
+    return found
+
+
+case = each(NAMES)
+seen = each(SEEN)
 
 
 def sensed(case):
@@ -164,8 +172,8 @@ def question(U, road):
 
 
 @pytest.mark.parametrize("road", ROADS)
-def test_every_road_gives_the_verdict_of_the_array(case, road):
-    given, U, named = case
+def test_every_road_gives_the_verdict_of_the_array(seen, road):
+    given, U, named = seen
     if road in ("gd", "sgd"):
         pytest.importorskip("numba")
     asked = question(U, road)
@@ -193,8 +201,8 @@ def test_every_road_gives_the_verdict_of_the_array(case, road):
         )
 
 
-def test_the_least_squares_fit_is_the_same_on_every_kind(case):
-    given, U, named = case
+def test_the_least_squares_fit_is_the_same_on_every_kind(seen):
+    given, U, named = seen
     asked = question(U, "consistent")
     asked["delta"] *= 1e-5
     truth = quadsense.solve(U, **asked)
@@ -205,8 +213,8 @@ def test_the_least_squares_fit_is_the_same_on_every_kind(case):
         assert np.linalg.norm(found - truth.A) <= 1e-6 * np.linalg.norm(truth.A)
 
 
-def test_results_are_read_back_and_checked_on_every_kind(case, tmp_path):
-    given, U, named = case
+def test_results_are_read_back_and_checked_on_every_kind(seen, tmp_path):
+    given, U, named = seen
     asked = question(U, "consistent")
     result = quadsense.solve(given, **asked, **named)
     result.save(tmp_path / "result.npz")
@@ -220,7 +228,7 @@ def test_rows_that_are_never_formed_ask_for_little_at_once():
     rng = np.random.default_rng(0)
     factors = rng.standard_normal((8, 65_536, 2))
     factors /= np.linalg.norm(factors, axis=2)[:, :, None]
-    probes = Kronecker(factors)
+    probes = quadsense.probes.kronecker(factors)
     F = Sensing(probes)
     x, y = rng.standard_normal((256, 1)), rng.standard_normal(probes.m)
     image = F.times(x)

@@ -25,7 +25,8 @@ MENDED = [
 
 CLOSED = [
     20238, 20502, 21741, 22752, 22800, 22835, 22950, 23042, 23066, 23198, 23224, 23462, 25451,
-    25608, 26113, 30200, 31399, 100232, 101687, 101712,
+    25608, 26113, 30200, 31044, 31399, 100232, 100438, 101687, 101712,
+    103758,
 ]  # fmt: skip
 """Seeds without a tolerance that were once left undecided: bounds lost what rounding left of
 ``F*(y)``, or constraints contradicted each other."""

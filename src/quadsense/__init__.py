@@ -25,10 +25,11 @@ from quadsense.solve import solve
 from quadsense.vocabulary import History, Status, Verdict
 
 if TYPE_CHECKING:
-    from quadsense import datasets
+    from quadsense import datasets, probes
     from quadsense.compare import to_cvxpy
     from quadsense.core import theory
     from quadsense.core.noise import bounds_from_averages, bounds_from_counts, rtol_from_dof
+    from quadsense.probes import check_probes
     from quadsense.ranges import Interval, NothingFits
     from quadsense.sigma import SigmaEstimate, estimate_sigma
     from quadsense.spectral import solve_spectral
@@ -50,11 +51,13 @@ __all__ = [
     "__version__",
     "bounds_from_averages",
     "bounds_from_counts",
+    "check_probes",
     "datasets",
     "delta_from_sigma",
     "estimate_sigma",
     "interval",
     "load_result",
+    "probes",
     "rtol_from_dof",
     "solve",
     "solve_spectral",
@@ -69,9 +72,11 @@ _LATER = {
     "bounds_from_counts": ("quadsense.core.noise", "bounds_from_counts"),
     "Interval": ("quadsense.ranges", "Interval"),
     "NothingFits": ("quadsense.ranges", "NothingFits"),
+    "check_probes": ("quadsense.probes.check", "check_probes"),
     "datasets": ("quadsense.datasets", None),
     "estimate_sigma": ("quadsense.sigma", "estimate_sigma"),
     "plot": ("quadsense.plot", None),  # needs matplotlib, which is an extra
+    "probes": ("quadsense.probes", None),
     "rtol_from_dof": ("quadsense.core.noise", "rtol_from_dof"),
     "solve_spectral": ("quadsense.spectral", "solve_spectral"),
     "theory": ("quadsense.core.theory", None),

@@ -20,6 +20,9 @@ Array: TypeAlias = Any
 
 Vector: TypeAlias = npt.NDArray[np.float64]
 
+LONG = 2**22
+"""Entries from which a vector is worth a look whether they are all the same."""
+
 
 def namespace(x: Array) -> Any:
     """Array namespace of `x`: NumPy, or another wrapped by array-api-compat."""
@@ -131,6 +134,18 @@ def placed(values: npt.ArrayLike, other: Array, order: Literal["C", "K"] = "C") 
     if is_tensor(other):  # which wants memory of its own, and to write to it
         return sys.modules["torch"].from_numpy(np.array(own, order=order)).to(other.device)
     return namespace(other).asarray(own, device=device(other))
+
+
+def compact(values: Array) -> Array:
+    """A long vector whose entries are all the same as a view of one of them, to be read only.
+
+    One tolerance for all, and all that follows from it, then takes no memory.
+    """
+    if type(values) is not np.ndarray or values.ndim != 1 or values.size < LONG:
+        return values
+    if values.strides == (0,) or values[0] != values[-1] or not np.all(values == values[0]):
+        return values
+    return np.broadcast_to(values[:1].copy(), values.shape)
 
 
 def available_memory(beside: Array = None) -> int:

@@ -141,6 +141,7 @@ def shape_of(
         raw=rows.raw.m if isinstance(rows, Mixed) else 0,
         summed=data.mix is not None,
         constrained=data.has_hard,
+        in_parts=rows.in_parts and not isinstance(rows, Mixed),
         room=available_memory(scaled.b) // ROOM_UNIT if on_gpu(scaled.b) else None,
         ratio=2.0 ** min(200, math.ceil(math.log2(max(ratio, 1.0)))),
     )
@@ -149,7 +150,7 @@ def shape_of(
 def _is_converted(rows: Sensing, given: Any) -> bool:
     """Whether a copy of U was made, for its type or for the range of its norms."""
     kind = rows.kind
-    if not isinstance(kind, Stored):
+    if not isinstance(kind, Stored) or given is kind:  # what was given, rows and all
         return False
     return kind.U is not kind.given or (given is not None and not _shared(given, kind.U))
 

@@ -118,6 +118,7 @@ def make_verdict(
         blamed=tuple(data.constraints[row - count].name for row in rows if row >= count),
         interpolates=not target and data.m <= seen.unknowns,
         hard=certificate.hard,
+        operator_error=data.unit_rows.kind.stated,
     )
 
 
@@ -180,6 +181,8 @@ def check_verdict(
     known = known or verdict.prefer == ("any" if target else "minimax")
     rough = {"over", "worst", "nearest", "missed", "suspects", "reason", "advice", "blamed"}
     names = [entry.name for entry in fields(Verdict) if entry.name not in rough]
+    if None in (verdict.operator_error, found.operator_error):
+        names.remove("operator_error")  # the same rows, by functions there and in an array here
     off = [] if sense else ["unseen"]
     off += [] if known else ["prefer"]
     off += [name for name in names if not _same(getattr(verdict, name), getattr(found, name))]

@@ -231,6 +231,9 @@ class Verdict:
         Whether there are no more readings than unknowns and no tolerance: nearly any would fit.
     hard : bool
         Whether constraints and equalities alone contradict each other.
+    operator_error : float or None
+        Where the probes are the user's own functions: the relative error that they are said not to
+        exceed, beyond inner products', on which all that is claimed rests.
     """
 
     status: Status
@@ -269,6 +272,7 @@ class Verdict:
     blamed: tuple[str, ...] = ()
     interpolates: bool = False
     hard: bool = False
+    operator_error: float | None = None
 
     @property
     def kept(self) -> int:

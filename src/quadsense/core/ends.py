@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from quadsense.arrays import Vector
+from quadsense.arrays import Vector, compact
 
 UNIT = 2.0**-53
 """Unit roundoff of float64."""
@@ -300,7 +300,7 @@ class Ends:
 
     def each(self, change: Callable[[Vector], Vector]) -> Ends:
         """The same with every array changed; what is `even` stays so."""
-        above, reading = change(self.above), change(self.reading)
+        above, reading = compact(change(self.above)), change(self.reading)
         if self.even and self.grain is None:
             return Ends(reading, above, above, above)
         grain = None if self.grain is None else change(self.grain)

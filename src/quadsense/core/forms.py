@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -35,6 +35,20 @@ class Rows(Protocol):
     @property
     def rounding(self) -> float:
         """Relative error of products with the rows beyond that of inner products."""
+
+    @property
+    def length(self) -> int:
+        """Most terms of an inner product with a row."""
+
+    @property
+    def in_parts(self) -> bool:
+        """Whether images of some rows cost no more than their share."""
+
+    def spans(self, small: bool = False) -> Iterator[slice]:
+        """Rows whose images are made together."""
+
+    def images_of(self, Y: Array, part: slice) -> Array:
+        """``u_i* Y^T`` of some rows: (k, n) to (k, rows)."""
 
     @property
     def prefers_gram(self) -> bool:

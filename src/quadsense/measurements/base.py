@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from scipy.linalg.lapack import dpotrf, dpstrf, spotrf
 
 from quadsense import files
-from quadsense.arrays import Array, Vector, device, is_array, like, to_numpy
+from quadsense.arrays import Array, Vector, compact, device, is_array, like, to_numpy
 from quadsense.core import products
 from quadsense.core.ends import EXACTNESS, Ends
 from quadsense.measurements.constraints import Constraint, checked_constraints, with_constraints
@@ -617,7 +617,7 @@ class Measurements:
         least = float(delta.min())
         if self.judged and float((np.abs(b) + delta).max()) > HARMLESS * least:
             b, delta, telling = _narrowed(b, delta, telling)
-        return UnitReadings(like(b, norms), like(delta, norms), like(telling, norms))
+        return UnitReadings(like(b, norms), like(delta, norms), compact(like(telling, norms)))
 
     @cached_property
     def unit_ends(self) -> Ends:

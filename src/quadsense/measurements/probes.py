@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,9 @@ class Probes(ABC):
     is_complex : bool
     rounding : float
         Relative error of `times` and `combine` beyond that of inner products of length n.
+    stated : float or None
+        The same where it is the user's word for functions that nobody here can look into, so that
+        what is certified says it; None for kinds that are proved to be as good.
     storage : str
         In a word, for people.
     """
@@ -40,7 +43,8 @@ class Probes(ABC):
     n: int
     is_complex: bool = False
     rounding: float = 0.0
-    storage: ClassVar[str] = "operator"
+    stated: float | None = None
+    storage: str = "operator"
 
     # --- what a kind must write --------------------------------------------------------------
 
@@ -67,8 +71,11 @@ class Probes(ABC):
     @cached_property
     def held_norms(self) -> Array:
         """Norms of the rows as they are held, (m,)."""
-        parts = [self.xp.sum(self.xp.abs(rows) ** 2, axis=1) for _, rows in self.blocks()]
-        return self.xp.sqrt(self.xp.concat(parts))
+        xp = self.xp
+        if self.n < self.m:  # as many products as there are columns
+            return xp.sqrt(sum(xp.sum(xp.abs(self.times(unit)) ** 2, axis=1)
+                               for _, unit in self._columns()))  # fmt: skip
+        return xp.sqrt(xp.concat([xp.sum(xp.abs(rows) ** 2, axis=1) for _, rows in self.blocks()]))
 
     @cached_property
     def exponents(self) -> npt.NDArray[np.int64]:
@@ -89,6 +96,11 @@ class Probes(ABC):
     def given(self) -> Any:
         """What the user gave."""
         return self
+
+    @property
+    def length(self) -> int:
+        """Most terms of an inner product with a row: n, or as many entries as are not zero."""
+        return self.n
 
     def same_as(self, other: Probes) -> bool:
         """Whether these are the same rows, to the last bit."""
@@ -119,10 +131,21 @@ class Probes(ABC):
 
     def take(self, index: Array) -> Array:
         """Those rows, dense."""
+        if self.m * self.n <= BLOCK_ELEMENTS:
+            return self.xp.take(self._few, index, axis=0)
         chosen = to_numpy(index)
         picked = np.zeros((self.m, chosen.size))
         picked[chosen, np.arange(chosen.size)] = 1.0
         return self.combine(self.own(picked)).T
+
+    @cached_property
+    def _few(self) -> Array:
+        """All rows, dense, where they are no more than a block: made once."""
+        xp = self.xp
+        if self.m <= self.n:
+            return self.combine(self.own(np.eye(self.m))).T
+        rows = self.times(self.own(np.eye(self.n)))
+        return xp.conj(rows) if self.is_complex else rows
 
     def own(self, values: Any) -> Array:
         """A NumPy array in this namespace, on this device, in the type of the arithmetic."""
@@ -206,6 +229,22 @@ class Probes(ABC):
         """``sum_i C_ki u_i``: (k, m) to (k, n)."""
         return self.combine(C.T).T
 
+    # --- some rows at a time, for kinds of which these cost no more than their share ----------
+
+    in_parts: bool = False
+
+    def spans(self, small: bool = False) -> Iterator[slice]:
+        """Rows whose images are made together: as many as sums ask for, or what stays in cache."""
+        raise NotImplementedError
+
+    def images_of(self, Y: Array, part: slice) -> Array:
+        """``u_i* Y^T`` of some rows: (k, n) to (k, rows)."""
+        raise NotImplementedError
+
+    def add_sums(self, C: Array, part: slice, total: Array) -> None:
+        """Add ``sum_i C_ki u_i`` over some rows to total, (k, n)."""
+        raise NotImplementedError
+
     def real(self, x: Array) -> Array:
         """Real part; x itself where rows are real."""
         return self.xp.real(x) if self.is_complex else x
@@ -233,7 +272,7 @@ class Chosen(Probes):
     def __init__(self, whole: Probes, index: npt.NDArray[np.int64]) -> None:
         self.whole, self.index = whole, np.asarray(index, dtype=np.int64)
         self.m, self.n, self.is_complex = self.index.size, whole.n, whole.is_complex
-        self.rounding = whole.rounding
+        self.rounding, self.stated = whole.rounding, whole.stated
 
     @property
     def xp(self) -> Any:
@@ -257,6 +296,11 @@ class Chosen(Probes):
             return self.own(np.zeros((0, self.n)))
         return self.whole.take(self.xp.asarray(chosen, device=self.device))
 
+    @property
+    def length(self) -> int:
+        """That of the whole."""
+        return self.whole.length
+
     @cached_property
     def held_norms(self) -> Array:
         """Those of the chosen rows."""
@@ -278,7 +322,7 @@ class OnNumpy(Probes):
     def __init__(self, kind: Probes) -> None:
         self.kind = kind
         self.m, self.n, self.is_complex = kind.m, kind.n, kind.is_complex
-        self.rounding = kind.rounding
+        self.rounding, self.stated = kind.rounding, kind.stated
 
     def times(self, X: Array) -> Array:
         """``u_i* x``."""
@@ -317,6 +361,11 @@ class OnNumpy(Probes):
     def exponents(self) -> Any:
         """The user's rows are those held times these powers of two."""
         return self.kind.exponents
+
+    @property
+    def length(self) -> int:
+        """The same."""
+        return self.kind.length
 
     def _vector(self, y: Array) -> Array:
         return self.kind.xp.asarray(np.asarray(y, dtype=np.float64), device=self.kind.device)

@@ -14,7 +14,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from quadsense.arrays import Array, is_numpy, placed, to_numpy
+from quadsense.arrays import Array, compact, is_numpy, placed, to_numpy
 from quadsense.core import packed, products
 from quadsense.core.cholesky import squared_moduli
 from quadsense.device import DeviceArray, on_device
@@ -72,7 +72,7 @@ class Sensing:
         held = kind.held_norms
         self.factors: Array | None  # None: 1
         if factors is None and not kind.has_zero_rows:
-            self.squares, self.factors = xp.ones_like(held), 1.0 / held
+            self.squares, self.factors = compact(xp.ones_like(held)), compact(1.0 / held)
         elif factors is None:
             self.squares = xp.astype(held > 0, held.dtype)
             self.factors = self.squares / xp.where(held > 0, held, 1.0)
@@ -145,6 +145,11 @@ class Sensing:
     def rounding(self) -> float:
         """What the kind of probes errs by, beyond inner products."""
         return self.kind.rounding
+
+    @property
+    def length(self) -> int:
+        """Most terms of an inner product with a row."""
+        return self.kind.length
 
     @cached_property
     def has_unit_norm(self) -> bool:
@@ -384,7 +389,9 @@ class Sensing:
     def images(self, Y: Array) -> Array:
         """``P`` with columns ``v_i* Y^T``: (k, n) to (k, m)."""
         P = self.kind.images(self._meant(Y))
-        return self._meant(P if self.factors is None else P * self._cast(self.factors))
+        if self.factors is not None:
+            P *= self._cast(self.factors)  # it is nobody else's
+        return self._meant(P)
 
     def through(self, Y: Array, weigh: Weigh) -> tuple[Array, Array]:
         """``P`` with columns ``v_i* Y^T``, and ``sum_i weigh(P)_i v_i``: see `Probes.through`."""
@@ -405,6 +412,28 @@ class Sensing:
         """``sum_i C_ki v_i``: (k, m) to (k, n)."""
         C = C if self.factors is None else C * self._cast(self.factors)
         return self._meant(self.kind.sums(self._meant(C)))
+
+    @property
+    def in_parts(self) -> bool:
+        """Whether some of the rows can be had by themselves: real ones, of kinds that say so."""
+        return self.kind.in_parts and not self.is_complex
+
+    def spans(self, small: bool = False) -> Iterator[slice]:
+        """Rows whose images are made together: see `Probes.spans`."""
+        return self.kind.spans(small)
+
+    def images_of(self, Y: Array, part: slice) -> Array:
+        """``v_i* Y^T`` of some rows: (k, n) to (k, rows)."""
+        P = self.kind.images_of(Y, part)
+        if self.factors is not None:
+            P *= self.factors[part]
+        return P
+
+    def add_sums(self, C: Array, part: slice, total: Array) -> None:
+        """Add ``sum_i C_ki v_i`` over some rows to total; C is changed."""
+        if self.factors is not None:
+            C *= self.factors[part]
+        self.kind.add_sums(C, part, total)
 
     # --- the Gram matrix K and the normal matrix ---------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,11 @@ class Sparse(Stored):
 
     def _scaled(self, rows: Any, factors: Array) -> Any:
         return sp.diags_array(factors) @ rows
+
+    @cached_property
+    def length(self) -> int:
+        """Most entries of a row."""
+        return int(np.diff(self.U.indptr).max(initial=0))
 
     def same_as(self, other: Probes) -> bool:
         """Whether the arrays are equal."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any
 
@@ -37,6 +37,7 @@ class Stack(Probes):
         self.begins = np.cumsum([0, *(part.m for part in self.parts)])
         self.m = int(self.begins[-1])
         self.rounding = max(part.rounding for part in self.parts)
+        self.stated = max((p.stated for p in self.parts if p.stated is not None), default=None)
 
     @property
     def xp(self) -> Any:
@@ -67,6 +68,11 @@ class Stack(Probes):
     def has_zero_rows(self) -> bool:
         """Whether some row is zero."""
         return any(part.has_zero_rows for part in self.parts)
+
+    @cached_property
+    def length(self) -> int:
+        """The longest of the parts."""
+        return max(part.length for part in self.parts)
 
     def same_as(self, other: Probes) -> bool:
         """Whether the parts are the same, one by one."""
@@ -214,6 +220,118 @@ class Stack(Probes):
 
     def _index(self, index: npt.NDArray[np.intp]) -> Array:
         return index if self.xp is np else self.xp.asarray(index, device=self.device)
+
+
+class AsComplex(Probes):
+    """Real rows that stand among complex ones; their products are those of both parts."""
+
+    def __init__(self, kind: Probes) -> None:
+        self.kind = kind
+        self.m, self.n, self.is_complex = kind.m, kind.n, True
+        self.rounding, self.stated = kind.rounding, kind.stated
+        self.storage = kind.storage
+
+    @property
+    def xp(self) -> Any:
+        """That of the rows."""
+        return self.kind.xp
+
+    @property
+    def device(self) -> Any:
+        """Where vectors live."""
+        return self.kind.device
+
+    @property
+    def held_norms(self) -> Array:
+        """Norms of the rows as they are held."""
+        return self.kind.held_norms
+
+    @property
+    def norms(self) -> Array:
+        """Norms of the user's rows."""
+        return self.kind.norms
+
+    @property
+    def exponents(self) -> Any:
+        """The user's rows are those held times these powers of two."""
+        return self.kind.exponents
+
+    @property
+    def has_zero_rows(self) -> bool:
+        """Whether some row is zero."""
+        return self.kind.has_zero_rows
+
+    @property
+    def length(self) -> int:
+        """The same."""
+        return self.kind.length
+
+    def same_as(self, other: Probes) -> bool:
+        """Whether the real rows are the same."""
+        return (
+            isinstance(other, AsComplex)
+            and type(self.kind) is type(other.kind)
+            and self.kind.same_as(other.kind)
+        )
+
+    def only(self, index: npt.NDArray[np.int64]) -> Probes:
+        """Those rows alone."""
+        return AsComplex(self.kind.only(index))
+
+    def block(self, first: int, last: int) -> Array:
+        """Dense rows `first` to `last`."""
+        return self._wide(self.kind.block(first, last))
+
+    def blocks(self) -> Iterator[tuple[slice, Array]]:
+        """Dense rows, a block at a time."""
+        for part, rows in self.kind.blocks():
+            yield part, self._wide(rows)
+
+    def take(self, index: Array) -> Array:
+        """Those rows, dense."""
+        return self._wide(self.kind.take(index))
+
+    def times(self, X: Array) -> Array:
+        """``u_i* x``."""
+        return self._both(self.kind.times, X)
+
+    def combine(self, Y: Array) -> Array:
+        """``sum_i u_i y_i``."""
+        return self._both(self.kind.combine, Y)
+
+    def images(self, Y: Array) -> Array:
+        """``P`` with columns ``u_i* Y^T``."""
+        return self._both(self.kind.images, Y)
+
+    def sums(self, C: Array) -> Array:
+        """``sum_i C_ki u_i``."""
+        return self._both(self.kind.sums, C)
+
+    def forward(self, A: Array) -> Array:
+        """``u_i* A u_i``: the real part of A, for the other is skew."""
+        return self.kind.forward(self.xp.real(A))
+
+    def adjoint(self, y: Array) -> Array:
+        """``sum_i y_i u_i u_i*``."""
+        return self._wide(self.kind.adjoint(y))
+
+    def squared_columns(self, y: Array) -> Array:
+        """``sum_i y_i |u_ij|^2`` for every j."""
+        return self.kind.squared_columns(y)
+
+    def inner(self, rows: slice, columns: slice) -> Array:
+        """``|<u_i, u_j>|`` for those rows and columns."""
+        return self.kind.inner(rows, columns)
+
+    def _both(self, product: Callable[[Array], Array], X: Array) -> Array:
+        """A real product of both parts of X; of one where X is real."""
+        xp = self.xp
+        if not xp.isdtype(X.dtype, "complex floating"):
+            return self._wide(product(X))
+        return product(xp.real(X)) + 1j * product(xp.imag(X))
+
+    def _wide(self, x: Array) -> Array:
+        return self.xp.astype(x, self.dtype, copy=False)
 
 
 class Axes(Probes):

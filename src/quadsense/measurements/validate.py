@@ -13,6 +13,7 @@ from quadsense.arrays import (
     Array,
     Vector,
     check_tensor,
+    compact,
     device,
     has_type,
     is_array,
@@ -23,6 +24,7 @@ from quadsense.arrays import (
     to_numpy,
 )
 from quadsense.measurements.dense import Dense
+from quadsense.measurements.operator import from_operator, is_operator
 from quadsense.measurements.probes import Probes
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.sparse import Sparse
@@ -39,11 +41,8 @@ def checked_rows(U: Any, conjugate: bool) -> Sensing:
     if isinstance(U, Probes):
         _check_shape((U.m, U.n))
         return Sensing(U, conjugate)
-    if hasattr(U, "matvec") and not hasattr(U, "__array__"):
-        raise ValueError(
-            "U is an operator, which is not supported yet: pass the matrix itself as an array or "
-            "a SciPy sparse array, for instance U @ numpy.eye(U.shape[1])"
-        )
+    if is_operator(U):
+        return checked_rows(from_operator(U), conjugate)
     if sp.issparse(U):
         _check_kind("U", U.dtype)
         _check_shape(U.shape)
@@ -205,7 +204,7 @@ def checked_tolerance(delta: Any, rtol: Any, b: Vector, of: str = "U") -> Vector
         where = "delta" if np.ndim(to_numpy(delta)) == 0 else f"delta[{first}]"
         raise ValueError(f"{where} must not be negative, got {given[first]}")
     if rtol == 0.0:
-        return given
+        return compact(given)
     total = given + rtol * np.abs(b)
     bad = np.flatnonzero(total <= 0)
     if bad.size:

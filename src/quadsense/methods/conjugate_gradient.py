@@ -104,7 +104,7 @@ class ConjugateGradient(ConjugateGradientTraits, Stepped):
         # Of the unit rows, from those weighed by their tolerances.
         z = own(problem, state.z / program.squares)
         size = float(np.linalg.norm(state.A))
-        return Enclosure(z, dense_error(problem.rows.n, size) + reading_error(problem.b))
+        return Enclosure(z, dense_error(problem.rows, size) + reading_error(problem.b))
 
     def correct(
         self, program: CgProgram, state: residuals.State, z: Array, goal: float

@@ -133,8 +133,10 @@ class Fista(FistaTraits, Stepped):
             inner = program.squares
             if inner is None or state.point is None or not np.isfinite(state.judged.gap):
                 return None
-            judge = judge_of(inner)
-            y = judge.dual(state.point.values, state.rows, state.mu, state.judged)
+            judge, judged = judge_of(inner), state.judged
+            if state.orthogonal:  # whatever rounding makes of it: that is balanced below
+                judged = replace(judged, trivial=False)
+            y = judge.dual(state.point.values, state.rows, state.mu, judged)
             question, rows = program.problem.question, program.problem.rows
             assert question is not None
             A = inner.scale * inner.cone.unpack(state.point.x)

@@ -68,18 +68,19 @@ def measured_enclosure(
     )
     if form.base is not None:
         z = z + form.rows.forward(form.base)
-        error = error + dense_error(form.n, DenseForm(form.base).norm())
+        error = error + dense_error(form.rows, DenseForm(form.base).norm())
     return Enclosure(z, error)
 
 
-def dense_error(n: int, size: float, inner: int = 0) -> float:
+def dense_error(rows: Rows, size: float, inner: int = 0) -> float:
     """Bound on the rounding of ``u* A u``, u of unit norm, ``||A||_F <= size``.
 
     `inner` is the length of the sums, if any, that make up a product with A. Inner products of
-    length n, twice, complex ones included; the scaling of the rows to unit norm, which takes the
-    reading along, and the subtraction of the reading.
+    the rows' length, twice, complex ones included; the scaling of the rows to unit norm, which
+    takes the reading along, and the subtraction of the reading; what the kind of probes errs by
+    beyond.
     """
-    return 4.0 * (2 * n + inner + 16) * UNIT * size
+    return (4.0 * (2 * rows.length + inner + 16) * UNIT + 4.0 * rows.rounding) * size
 
 
 def enclosure(matrix: SensedMatrix, rows: Rows, b: Array) -> Enclosure:
@@ -109,7 +110,8 @@ def enclosure(matrix: SensedMatrix, rows: Rows, b: Array) -> Enclosure:
         bound = xp.sum(mass) + 0.0 * b
         return measured_enclosure(form, b, image, bound, rows.m + 2 * rows.n)
     if isinstance(form, FactorForm):
-        z = form.readings(rows.times(form.factor)) - b
+        z = _factor_readings(form, rows)
+        z -= b
         size = form.mass
     elif isinstance(form, DenseForm):
         z = rows.forward(form.values) - b
@@ -122,8 +124,17 @@ def enclosure(matrix: SensedMatrix, rows: Rows, b: Array) -> Enclosure:
     inner = form.rows.m if isinstance(form, MeasuredForm) else 0
     if isinstance(form, FactorForm):
         inner = int(form.factor.shape[1])
-    error = dense_error(rows.n, size, inner) + 4.0 * rows.rounding * size
-    return Enclosure(z, error + reading_error(b))
+    return Enclosure(z, dense_error(rows, size, inner) + reading_error(b))
+
+
+def _factor_readings(form: FactorForm, rows: Rows) -> Array:
+    """``u_i* A u_i`` of all rows, a part at a time where the kind of probes can."""
+    if not rows.in_parts:
+        return form.readings(rows.times(form.factor))
+    Y, z = np.ascontiguousarray(form.factor.T), np.empty(rows.m)
+    for part in rows.spans(small=True):
+        z[part] = form.readings(rows.images_of(Y, part).T)
+    return z
 
 
 def _mixed_enclosure(matrix: SensedMatrix, rows: Mixed, b: Array) -> Enclosure:

@@ -15,9 +15,10 @@ def message(verdict: Verdict) -> str:
     if verdict.asked == "accuracy":
         return _spectral(verdict)
     if verdict.status is Status.INFEASIBLE:
-        return _infeasible(verdict)
+        return _infeasible(verdict) + _given(verdict)
+    claimed = _given(verdict) if verdict.status.success else ""
     parts = [
-        _head(verdict), _broken(verdict), _preferred(verdict), _interpolates(verdict),
+        _head(verdict) + claimed, _broken(verdict), _preferred(verdict), _interpolates(verdict),
         _seen(verdict), *(_advice(advice) for advice in verdict.advice),
     ]  # fmt: skip
     return "; ".join(part for part in parts if part)
@@ -109,6 +110,15 @@ def _preferred(v: Verdict) -> str:
     if v.status is Status.MET:
         return f"not certified to be the preferred one: {_value(v)}"
     return ""
+
+
+def _given(v: Verdict) -> str:
+    """What a claim takes for granted of functions of the user's own."""
+    if v.operator_error is None:
+        return ""
+    if v.operator_error == 0.0:
+        return ", given an operator as exact as inner products"
+    return f", given operator error up to {v.operator_error:.2g}"
 
 
 def _broken(v: Verdict) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from quadsense.arrays import to_numpy
+from quadsense.arrays import compact, to_numpy
 from quadsense.core.question import Question
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.base import Problem
@@ -155,7 +155,7 @@ def _scaled(
     exponent = int(np.ceil(np.frexp(largest)[1] / 2))
     with np.errstate(over="ignore", under="ignore"):
         b = np.ldexp(b, -2 * exponent)
-        delta = np.clip(np.ldexp(delta, -2 * exponent), 1.0 / _WIDEST, _WIDEST)
+        delta = compact(np.clip(np.ldexp(delta, -2 * exponent), 1.0 / _WIDEST, _WIDEST))
         if bounds is not None:
             pick = slice(None) if index is None else index
             below, above = (

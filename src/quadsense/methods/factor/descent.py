@@ -38,9 +38,11 @@ from quadsense.methods.factor.gauss_newton import (
     principal_axes,
     turned,
 )
+from quadsense.methods.factor.lean import is_lean, lean_evaluate, lean_step
 from quadsense.methods.factor.passes import Point, evaluate
 from quadsense.methods.factor.phases import (
     FIRST_DAMPING,
+    HINGE,
     begin,
     level_of,
     next_phase,
@@ -106,21 +108,29 @@ def start(
         max_restarts = 3 if rank is None else default_restarts(problem.F, rank, rank + LIFT)
         if not problem.target:  # nothing says when a least is low enough
             max_restarts = 0 if rows_are_ample(problem.F, first_rank) else _LEAST_RESTARTS
+    lean = is_lean(problem, first_rank)
     with np.errstate(under="ignore"):
-        if factor is None:
+        if factor is None and lean:
+            Y = random_start(problem, first_rank, (seed, 0))
+        elif factor is None:
             Y = spectral_start(problem, first_rank, (seed, 0))
         else:
             Y = _padded(problem, factor, first_rank, (seed, 0))
-        point = evaluate(problem.levels[0], turned(problem, Y), 0.0)
+        theta = HINGE[0] if lean else 0.0
+        if lean:
+            point = lean_evaluate(problem, Y, theta)
+        else:
+            point = evaluate(problem.levels[0], turned(problem, Y), 0.0)
         state = FactoredState(
             rank=first_rank,
             growing=rank is None,
             max_restarts=max_restarts,
             seed=seed,
-            phase=Phase.SQUARES,
+            phase=Phase.HINGE if lean else Phase.SQUARES,
+            theta=theta,
             point=point,
             best=point.Y,
-            anchor=point.Y,
+            anchor=np.empty((first_rank, 0)) if lean else point.Y,
             max_ratio=np.inf,
             damping=FIRST_DAMPING,
             passes=1,
@@ -166,6 +176,11 @@ def tightened(problem: Program, state: FactoredState, goal: float) -> FactoredSt
     """Take up again a fit whose ratio, by another bound on the rounding, was not yet met."""
     phase = Phase.HINGE if state.theta > 0.0 else Phase.SQUARES
     with np.errstate(under="ignore"):
+        if is_lean(problem, state.rank):
+            theta = HINGE[0] * goal
+            point = lean_evaluate(problem, state.best, theta)
+            state = replace(state, goal=goal, phase=phase, max_ratio=np.inf)
+            return noted(problem, state, point=point, theta=theta, memory=(), slow_steps=0)
         return begin(problem, replace(state, goal=goal), state.best, phase)
 
 
@@ -195,6 +210,8 @@ def farkas_vector(problem: Program, state: FactoredState) -> Vector:
 
 def _step(whole: Program, state: FactoredState) -> FactoredState:
     """Take one step; on a stall go to the next stage, phase, attempt or rank."""
+    if is_lean(whole, state.rank):
+        return _lean(whole, state)
     problem = level_of(whole, state)
     point, lifted = state.point, state.phase is Phase.LIFT
     penalty = _penalty(problem, state) if lifted else None
@@ -247,6 +264,40 @@ def _step(whole: Program, state: FactoredState) -> FactoredState:
         or not before > 0.0
     )
     return next_phase(whole, state) if stalled and not state.finished else state
+
+
+def _lean(problem: Program, state: FactoredState) -> FactoredState:
+    """Take a step where images are not held; on a stall begin again elsewhere, or end."""
+    before = state.point.value
+    trial, memory, passes = lean_step(problem, state.point, state.theta, state.memory)
+    slow = before - trial.value < _SLOW_GAIN * before
+    state = noted(
+        problem,
+        state,
+        point=trial,
+        memory=memory,
+        iteration=state.iteration + 1,
+        stage_steps=state.stage_steps + 1,
+        slow_steps=state.slow_steps + 1 if slow else 0,
+        passes=state.passes + passes,
+    )
+    if state.finished:  # what led here is not needed any more, and large
+        return state.changed(memory=(), point=replace(trial, gradient=trial.P))
+    stalled = state.slow_steps >= _SLOW_STEPS or state.stage_steps >= _PHASE_STEPS
+    if not stalled:
+        return state
+    if state.restarts >= state.max_restarts:
+        return replace(state, phase=Phase.EXHAUSTED)
+    starts = state.starts + 1
+    Y = random_start(problem, state.rank, (state.seed, starts))
+    return noted(
+        problem,
+        replace(state, restarts=state.restarts + 1, starts=starts),
+        point=lean_evaluate(problem, Y, state.theta),
+        memory=(),
+        stage_steps=0,
+        slow_steps=0,
+    )
 
 
 def _gauss_newton(

@@ -71,20 +71,26 @@ def inner(P: Matrix, Q: Matrix, signs: Vector | None = None) -> npt.NDArray[Any]
     return np.einsum("ki,ki->i", P, Q)
 
 
+def rounding_unit(problem: Program, k: int) -> float:
+    """Return what a residual of a factor of k rows errs by, relatively: see `rounding_bound`."""
+    terms = 4 * problem.F.raw.length + 2 * k + 8
+    return float(terms * np.finfo(np.float64).eps + 4.0 * problem.F.rounding)
+
+
 def rounding_bound(problem: Program, Y: Matrix) -> Vector:
     """Bound the rounding error of every computed residual.
 
     Notes
     -----
-    An inner product of length n errs by at most ``gamma_n ||u|| ||x||`` [Higham 2002, 3.5],
-    complex arithmetic at most doubles the length, and squares and sums add k + 3
-    operations; rows have unit norm to within rounding, so
-    ``|error_i| <= gamma (||X||_F^2 + |b_i|)`` with ``gamma = gamma_{4n + 2k + 8}``.
+    An inner product of length n, of a sparse row as many as it has entries, errs by at most
+    ``gamma_n ||u|| ||x||`` [Higham 2002, 3.5], complex arithmetic at most doubles the length, and
+    squares and sums add k + 3 operations; rows have unit norm to within rounding, so
+    ``|error_i| <= gamma (||X||_F^2 + |b_i|)`` with ``gamma = gamma_{4n + 2k + 8}``, and the kind of
+    probes adds its own.
     What underflows is less than the smallest normal number in all. Sums of rows round by as much
     as their parts together, and by the sum.
     """
-    k, n = Y.shape
-    unit = (4 * n + 2 * k + 8) * np.finfo(np.float64).eps
+    unit = rounding_unit(problem, len(Y))
     size: Any = float(np.vdot(Y, Y).real)
     bound: Vector = np.abs(problem.b)
     if isinstance(problem.F, Mixed):

@@ -27,7 +27,8 @@ FIRST_DAMPING = 1e-2
 
 # The hinge aims a little inside the tolerances, to get there in finitely many steps; where that
 # is too far inside, but the worst ratio is no larger than this, less and less so.
-_HINGE = (0.95, 0.99, 0.999)
+HINGE = (0.95, 0.99, 0.999)
+"""Shares of the tolerances that a hinge aims at, one after the other."""
 _NEAR = 1.5
 # Share of the tolerance that rounding may take before a stall is put down to it.
 _BLURRED = 0.5
@@ -99,7 +100,7 @@ def next_phase(problem: Program, state: FactoredState) -> FactoredState:
     if squares and blur < state.goal and (problem.chooses or _may_fit(problem, state)):
         return begin(problem, state, point.Y, Phase.HINGE, state.level)
     near = not squares and point.ratio <= _NEAR * state.goal
-    if near and state.stage + 1 < len(_HINGE):
+    if near and state.stage + 1 < len(HINGE):
         return begin(problem, state, point.Y, Phase.HINGE, state.level, state.stage + 1)
     if _is_hopeless(problem, state):
         return _exhausted(problem, state, no_rank_fits=True)
@@ -184,7 +185,7 @@ def begin(
     """Begin a phase at a factor, with fresh damping and memory."""
     theta = 0.0
     if phase is Phase.HINGE:  # aim inside what rounding leaves of the tolerances
-        theta = _HINGE[stage] * max(state.goal - rounding_share(problem, Y), 0.0)
+        theta = HINGE[stage] * max(state.goal - rounding_share(problem, Y), 0.0)
     state = replace(state, phase=phase, level=level)
     return noted(
         problem,

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from quadsense.arrays import compact
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.factor.choice import LIFT, rows_are_ample, takes_normal_equations
@@ -222,16 +223,16 @@ def prepare(
     wanted = None if wanted is None else F.beside(wanted)
     bounds = None if bounds is None else bounds.each(F.beside)
     with np.errstate(under="ignore"):
-        weight = (float(delta.min()) / delta) ** 2
-        inverse = 1.0 / delta
+        weight = compact((float(delta.min()) / delta) ** 2)
+        inverse = compact(1.0 / delta)
         steepest = float(np.max(np.sqrt(np.abs(b)) * inverse))
-        root = 2.0 * np.sqrt(weight)
+        root, pull = compact(2.0 * np.sqrt(weight)), compact(2.0 * weight)
     low: Sensing | None = None
     single = low_precision and not isinstance(F, Mixed)  # sums of rows may cancel
     if single and _takes_single_steps(F, rank or 1) and F.single is not F:
         low = F.single
     return Program(
-        F, b, delta, weight, low, inverse, root, 2.0 * weight, float(weight.sum()),
+        F, b, delta, weight, low, inverse, root, pull, float(weight.sum()),
         float(inverse.max()), steepest, Rows(F, low), bounds, signs, wanted, target,
     )  # fmt: skip
 

@@ -8,7 +8,13 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg import eigh, lapack
-from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh, minres
+from scipy.sparse.linalg import (
+    ArpackError,
+    ArpackNoConvergence,
+    LinearOperator,
+    eigsh,
+    minres,
+)
 
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
@@ -29,6 +35,8 @@ Draw: TypeAlias = np.random.Generator | tuple[int, ...]
 
 # Up to here the smallest eigenvector of an n-by-n matrix is cheaper found by decomposing it.
 _DENSE_ORDER = 200
+# Restarts of Lanczos after which an eigenvector is near enough for a direction to go.
+_LANCZOS = 100
 # Up to here a symmetric fit to sums of rows is formed to start from, by so many steps.
 _FORMED, _FIT_STEPS = 2000, 50
 # Fewer steps, but this many at least, where they would take more flops in all.
@@ -225,16 +233,23 @@ def _smallest_eigenvector(
 ) -> tuple[float, npt.NDArray[Any]]:
     """Return the smallest eigenvalue of ``F*(slope)`` and its vector, by Lanczos."""
     n = F.n
-    operator = LinearOperator(
-        (n, n),
-        dtype=F.dtype,
-        matvec=lambda x: weighted_rows_product(F, slope, x.reshape(1, -1))[0],
-    )
-    first = np.ones(n, dtype=F.dtype)
+
+    def times(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        look()
+        return weighted_rows_product(F, slope, x.reshape(1, -1))[0]
+
+    operator = LinearOperator((n, n), dtype=F.dtype, matvec=times)
+    # Not the vector of ones, which differences of unit vectors do not see.
+    first = np.random.default_rng(0).standard_normal(n).astype(F.dtype)
     try:
-        values, vectors = eigsh(operator, k=1, which="SA", tol=1e-3, v0=first)
-    except ArpackError:  # it did not converge, or F*(slope) is zero
-        values, vectors = np.linalg.eigh(F.adjoint(slope))
+        values, vectors = eigsh(operator, k=1, which="SA", tol=1e-3, v0=first, maxiter=_LANCZOS)
+    except ArpackNoConvergence as found:  # as near as it came; a candidate, not a proof
+        if found.eigenvalues.size:
+            return float(found.eigenvalues[0]), found.eigenvectors[:, 0]
+        v = first / np.linalg.norm(first)
+        return float(np.vdot(v, times(v)).real), v
+    except ArpackError:  # F*(slope) is zero
+        return 0.0, first / np.linalg.norm(first)
     return float(values[0]), vectors[:, 0]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import lapack, qr, solve_triangular
+from scipy.linalg import lapack, qr, solve_triangular, svd
 
 from quadsense.arrays import Vector
 from quadsense.core.cholesky import factor_upper
@@ -33,6 +33,9 @@ SMALL = 1500
 
 SINGULAR = 64.0
 """Least pivot, in rounding errors of the largest, that is one."""
+
+POOR = 1e-4
+"""Least pivot of their factor, to the largest, below which normal equations are not trusted."""
 
 ORTHOGONAL = 2e8
 """Operations up to which rows that hardly see some directions are made orthogonal: their normal
@@ -65,17 +68,45 @@ class Orthogonal:
     @classmethod
     def of(cls, program: Program) -> Orthogonal | None:
         """None where it costs too much, or where rows do not see everything."""
-        cost = program.cost
-        rows, size = np.flatnonzero(cost.w), cost.cone.size
-        if rows.size < size or cost.alpha or 4.0 * rows.size * float(size) ** 2 > ORTHOGONAL:
+        size, found = program.cost.cone.size, _weighed(program)
+        if found is None or found[0].size < size:
             return None
-        roots = np.sqrt(cost.w[rows])
-        look(ORTHOGONAL)
-        Q, R = qr(features(program.F, rows) * roots[:, None], mode="economic", check_finite=False)
+        rows, roots, J = found
+        Q, R = qr(J, mode="economic", check_finite=False)
         pivots = np.abs(R.diagonal())
         if float(pivots.min()) <= SINGULAR * size * UNIT * float(pivots.max()):
             return None
         return cls(R, Q, rows, roots)
+
+
+def _weighed(program: Program) -> tuple[Rows, Vector, Array] | None:
+    """The rows that count, the roots of their weights, and these times F; None where too many."""
+    cost = program.cost
+    rows = np.flatnonzero(cost.w)
+    if cost.alpha or 4.0 * rows.size * float(cost.cone.size) ** 2 > ORTHOGONAL:
+        return None
+    look(ORTHOGONAL)
+    roots = np.sqrt(cost.w[rows])
+    return rows, roots, features(program.F, rows) * roots[:, None]
+
+
+def smallest(program: Program, point: Point) -> Held | None:
+    """The least squares nearest to a point where rows do not see everything; None as above.
+
+    Only where there are no ends to keep within.
+    """
+    free = not (np.isfinite(program.lo).any() or np.isfinite(program.hi).any())
+    found = _weighed(program) if free else None
+    if found is None or not found[0].size:
+        return None
+    rows, roots, J = found
+    left, values, right = svd(J, full_matrices=False, check_finite=False)
+    seen = values > SINGULAR * max(J.shape) * UNIT * values[0]
+    left, values, right = left[:, seen], values[seen], right[seen]
+    for _ in range(REFINEMENTS):
+        errors = roots * (point.values - program.cost.b)[rows]
+        point = program.cost.point(point.x - right.T @ ((left.T @ errors) / values))
+    return Held(point, NONE, np.empty(0), True)
 
 
 def factored(program: Program, quick: bool = False) -> Array | None:
@@ -97,6 +128,12 @@ def factored(program: Program, quick: bool = False) -> Array | None:
     if cost.alpha == 0.0 and float(pivots.min()) > CLEAR[M.dtype.char] * largest:
         program.problem.rows.see_all = True
     return R
+
+
+def is_poor(R: Array) -> bool:
+    """Whether normal equations have lost half their digits or more."""
+    pivots = np.abs(R.diagonal())
+    return bool(pivots.min() < POOR * pivots.max())
 
 
 def nearly(program: Program, R: Array, point: Point) -> Vector:

@@ -324,15 +324,19 @@ def _direct(program: Program, state: State) -> State:
     point = state.point
     assert point is not None
     by: Any = direct.factored(program)
-    if by is None:
-        by = direct.Orthogonal.of(program)
-        state = replace(state, orthogonal=by is not None)
+    held: direct.Held | None = None
+    if by is None or direct.is_poor(by):
+        finer = direct.Orthogonal.of(program)
+        held = direct.smallest(program, point) if finer is None else None
+        if finer is not None or held is not None:
+            by, state = finer, replace(state, orthogonal=True)
     if by is not None:
         held = direct.with_ends(program, by, point, *margins(program, state.room))
         size = float(np.linalg.norm(held.point.x))
         if held.rows.size and size > 1.0:  # rounding of readings goes with A
             ends = margins(program, state.room, size)
             held = direct.with_ends(program, by, held.point, *ends)
+    if held is not None:
         state = _judged_point(program, replace(state, rows=held.rows, mu=held.mu), held.point)
         settled = held.settled
     else:

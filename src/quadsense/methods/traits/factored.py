@@ -23,6 +23,10 @@ IMAGES = 8
 """Images of the factor that are held at once: of the point, its trial and the memory."""
 
 
+LEAN_BYTES = 2**26
+"""Size of the images of a factor from which they are not held (see `factor.lean`)."""
+
+
 @dataclass(frozen=True)
 class FactoredOptions(Options):
     """How often to begin again."""
@@ -67,7 +71,10 @@ class FactoredTraits(Traits):
     @classmethod
     def memory(cls, shape: Shape) -> int:
         """Rows in single precision, some factors and their images."""
-        rank = max(shape.rank or 1, 1) + LIFT
+        rank = max(shape.rank or 1, 1)
+        if shape.in_parts and shape.prefer == "any" and shape.m * rank * 8 > LEAN_BYTES:
+            return 8 * (8 * shape.n * rank + 8 * shape.m)
+        rank += LIFT
         factors = 40 * shape.n * rank * shape.item
         return shape.single_bytes + factors + (8 * 20 + IMAGES * rank * shape.item) * shape.m
 

@@ -52,6 +52,8 @@ class Shape:
         Which A is wanted: a value of `prefer`, or "slack_max", "slack_sum", "slack_squares".
     constrained : bool
         Whether there are linear constraints or equalities.
+    in_parts : bool
+        Whether some rows by themselves cost no more than their share (see `Probes.spans`).
     room : int or None
         Memory that is free on the GPU where the rows are, in units of `ROOM_UNIT`; None: on none.
     """
@@ -75,6 +77,7 @@ class Shape:
     gram: str = "none"
     prefer: str = "any"
     constrained: bool = False
+    in_parts: bool = False
     room: int | None = None
 
     @property

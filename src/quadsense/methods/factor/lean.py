@@ -1,0 +1,113 @@
+"""Descent where the images of a factor are too many to be held: nonlinear conjugate gradients.
+
+Rows are walked part by part, and of a part only sums are kept: the loss on what exceeds the
+tolerances, its gradient, and the coefficients of the quartic that it is along a line. What is held
+beside the data are three arrays of the size of the factor: itself, its gradient and the direction.
+Least squares is left out, for a fit is all that is wanted, and so is the spectral start, which is
+for rows of all directions alike.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from quadsense.core.lbfgs import Memory, dot
+from quadsense.measurements.mixed import Mixed
+from quadsense.methods.factor.line import quartic_minimum
+from quadsense.methods.factor.passes import Point, inner, rounding_unit
+from quadsense.methods.factor.program import Matrix, Program
+from quadsense.methods.traits.factored import LEAN_BYTES
+
+# Lengths tried, each a quarter of the one before, before a step counts as none.
+_SHORTER = 12
+
+
+def is_lean(problem: Program, rank: int) -> bool:
+    """Whether images of a factor of this rank are not to be held."""
+    F = problem.F
+    plain = problem.bounds is None and problem.signs is None and not isinstance(F, Mixed)
+    wanted = problem.target and not problem.chooses
+    return plain and wanted and F.in_parts and F.m * rank * 8 > LEAN_BYTES
+
+
+def lean_evaluate(problem: Program, Y: Matrix, theta: float) -> Point:
+    """Return loss, gradient and worst ratio at a factor; nothing of the length of the readings."""
+    F, k = problem.F, len(Y)
+    gradient, value, worst = np.zeros_like(Y), 0.0, 0.0
+    unit, size = rounding_unit(problem, k), float(np.vdot(Y, Y).real)
+    for part in F.spans():
+        P = F.images_of(Y, part)
+        b, delta = problem.b[part], problem.delta[part]
+        z = inner(P, P)
+        z -= b
+        bound = np.abs(b)
+        bound += size
+        bound *= unit
+        bound += np.abs(z)
+        bound /= delta
+        worst = max(worst, float(bound.max()))
+        excess = problem.excess(z, theta, part)
+        pulled = problem.pull[part] * excess
+        value += 0.25 * float(np.dot(pulled, excess))
+        P *= pulled
+        F.add_sums(P, part, gradient)
+    nothing = np.empty(0)
+    return Point(Y, np.empty((k, 0)), nothing, nothing, value, gradient, worst)
+
+
+def lean_step(
+    problem: Program, point: Point, theta: float, memory: Memory
+) -> tuple[Point, Memory, int]:
+    """Move along a conjugate direction [Nocedal & Wright 2006, (5.45): Polak-Ribiere, restarted].
+
+    Returns
+    -------
+    point : Point
+        The given one where no step descends.
+    memory : Memory
+        The direction, the gradient at its beginning and that one's square; emptied in that case.
+    passes : int
+    """
+    slope = point.gradient
+    square = dot(slope, slope)
+    share, last = 0.0, slope
+    if memory:
+        last, before, old = memory[-1]
+        share = max(0.0, (square - dot(slope, before)) / old)
+    D = share * last
+    D -= slope
+    if not dot(D, slope) < 0.0:
+        D = -slope
+    length = _length(problem, point.Y, D, dot(D, slope), theta)
+    for passes in range(2, 2 + _SHORTER):
+        if length == 0.0:
+            break
+        Y = length * D
+        Y += point.Y
+        moved = lean_evaluate(problem, Y, theta)
+        if moved.value < point.value:
+            return moved, ((D, slope, square),), passes
+        length /= 4.0
+    return point, (), 2
+
+
+def _length(problem: Program, Y: Matrix, D: Matrix, along: float, theta: float) -> float:
+    """Return the best length while the rows beyond their tolerances stay the same."""
+    F = problem.F
+    total: Any = np.zeros(3)
+    for part in F.spans(small=True):
+        P, Q = F.images_of(Y, part), F.images_of(D, part)
+        z = inner(P, P)
+        z -= problem.b[part]
+        e = problem.excess(z, theta, part)
+        w = problem.weight[part] * (e != 0.0)
+        z1, z2 = 2.0 * inner(P, Q), inner(Q, Q)
+        w1, w2 = w * z1, w * z2
+        total += (
+            np.dot(w1, z1) + 2.0 * np.dot(w2, e),
+            3.0 * np.dot(w1, z2),
+            2.0 * np.dot(w2, z2),
+        )
+    return quartic_minimum(along, *(float(each) for each in total))

@@ -1,0 +1,22 @@
+"""Rows that are never formed, and how to write your own: docs/probes.md.
+
+What these functions return is given to `solve`, `Measurements`, `interval` and `verify` in place of
+the array U, and means what the array would mean.
+"""
+
+from quadsense.measurements.probes import Probes
+from quadsense.probes.check import ProbesReport, check_probes
+from quadsense.probes.differences import differences
+from quadsense.probes.kronecker import kronecker
+from quadsense.probes.operator import operator
+from quadsense.probes.stack import stack
+
+__all__ = [
+    "Probes",
+    "ProbesReport",
+    "check_probes",
+    "differences",
+    "kronecker",
+    "operator",
+    "stack",
+]

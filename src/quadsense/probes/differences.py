@@ -1,0 +1,357 @@
+"""Differences of unit vectors: rows ``e_i - e_j`` of a network, known by two numbers each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from quadsense.arrays import Array, Vector, compact
+from quadsense.measurements.probes import BLOCK_ELEMENTS, Probes, Weigh
+from quadsense.measurements.sparse import Sparse
+from quadsense.measurements.stored import LARGEST_NORM
+from quadsense.probes.arguments import checked_count, checked_integers, checked_matrix
+from quadsense.typing import MatrixLike
+from quadsense.watch import look
+
+GATHERED = 2**16
+"""Rows whose indices and values are gathered together: they stay in cache."""
+
+
+MANY = 2**22
+"""Pairs above which they are held in half the size, and widened a block at a time."""
+
+
+def differences(pairs: Any, n: int, offsets: MatrixLike | None = None) -> Probes:
+    """Rows ``e_i - e_j`` for pairs (i, j): what is read of a Gram matrix is a squared distance.
+
+    With ``A = X X^T``, X one position a row, ``u* A u = |x_i - x_j|^2``. A product with a row takes
+    two additions, and two numbers are kept of it.
+
+    Parameters
+    ----------
+    pairs : array_like of shape (m, 2)
+        Whole numbers from 0 to n - 1; a second of -1 stands for none: the row is ``e_i`` alone.
+    n : int
+        How many unit vectors there are.
+    offsets : array_like of shape (m, d), optional
+        Known vectors ``o``, so that ``|x_i - x_j - o|^2`` is read. The rows are then
+        ``(e_i - e_j, -o)`` of length n + d, and A is ``[[X X^T, X], [X^T, I]]``: its last d rows
+        are the positions, and that its last block is I is for you to state (see the examples). An
+        anchor at a known point a is the pair ``(i, -1)`` with offset a; rows without an offset
+        have zeros there.
+
+    Returns
+    -------
+    Probes
+        To be given to `quadsense.solve`, `Measurements` and others in place of U.
+
+    Examples
+    --------
+    Three points on a line, by their distances:
+
+    >>> import quadsense
+    >>> U = quadsense.probes.differences([(0, 1), (1, 2), (0, 2)], n=3)
+    >>> result = quadsense.solve(U, [1.0, 4.0, 9.0], delta=1e-6, psd=True)
+    >>> bool(result.met)
+    True
+
+    One point in the plane, by its distances from three anchors:
+
+    >>> import numpy as np
+    >>> anchors = np.array([[0.0, 0.0], [4.0, 0.0], [0.0, 4.0]])
+    >>> x = np.array([1.0, 2.0])
+    >>> b = np.sum((x - anchors) ** 2, axis=1)
+    >>> U = quadsense.probes.differences([(0, -1)] * 3, n=1, offsets=anchors)
+    >>> I = []  # that the last block is the identity: of each pair of its axes, one constraint
+    >>> for p, q in [(1, 1), (1, 2), (2, 2)]:
+    ...     C = np.zeros((3, 3))
+    ...     C[p, q] = C[q, p] = 1.0 if p == q else 0.5
+    ...     I.append((C, float(p == q), float(p == q)))
+    >>> result = quadsense.solve(U, b, delta=1e-9, psd=True, constraints=I)
+    >>> result.A[0, 1:].round(4).tolist()
+    [1.0, 2.0]
+    """
+    count = checked_count("n", n)
+    found = checked_integers("pairs", pairs)
+    if found.ndim != 2 or found.shape[1] != 2:
+        raise ValueError(
+            f"pairs must have shape (m, 2), one pair (i, j) a row and (i, -1) for e_i alone, got "
+            f"shape {found.shape}"
+        )
+    if not len(found):
+        raise ValueError("pairs is empty: there must be a measurement")
+    for column, least in ((0, 0), (1, -1)):
+        values = found[:, column]
+        if int(values.min()) < least or int(values.max()) >= count:
+            row = int(np.argmax((values < least) | (values >= count)))
+            also = "" if column == 0 else ", or -1 for none"
+            raise ValueError(
+                f"pairs[{row}, {column}] is {values[row]}, but must be from 0 to n - 1 = "
+                f"{count - 1}{also}"
+            )
+    # Half the size where there are many; else as they are used.
+    kind = np.int32 if count < 2**31 and len(found) > MANY else np.intp
+    first, second = (np.ascontiguousarray(found[:, k], dtype=kind) for k in (0, 1))
+    known = None
+    if offsets is not None:
+        known = np.ascontiguousarray(checked_matrix("offsets", offsets, real=True))
+        if len(known) != len(first):
+            raise ValueError(
+                f"offsets has shape {known.shape}, but must have one row for each of the "
+                f"{len(first)} pairs"
+            )
+        largest = np.abs(known).max(axis=1)
+        if float(largest.max()) > LARGEST_NORM:
+            row = int(np.argmax(largest))
+            raise ValueError(
+                f"offsets[{row}] is as large as {largest[row]:.3g}: measure in a larger unit"
+            )
+    return Differences(first, second, count, known)
+
+
+class Differences(Sparse):
+    """Rows ``(e_i - e_j, -o)``; a sparse array, where one is needed, is made when first used.
+
+    Parameters
+    ----------
+    first, second : ndarray of shape (m,), whole numbers
+        Second is -1 where there is none.
+    nodes : int
+    offsets : ndarray of shape (m, d), optional
+    """
+
+    storage = "differences"
+    in_parts = True
+
+    def __init__(
+        self,
+        first: npt.NDArray[Any],
+        second: npt.NDArray[Any],
+        nodes: int,
+        offsets: npt.NDArray[Any] | None = None,
+    ) -> None:
+        self.first, self.second, self.nodes, self.offsets = first, second, nodes, offsets
+        self.m = int(first.size)
+        self.n = nodes + (0 if offsets is None else int(offsets.shape[1]))
+        self.is_complex = False
+        self.alone = np.flatnonzero(second < 0)
+        self.void = np.flatnonzero(first == second)
+
+    # --- facts -------------------------------------------------------------------------------
+
+    @cached_property
+    def held_norms(self) -> Vector:
+        """The root of 2, or of 1, and of the offset's own square."""
+        squares = np.full(self.m, 2.0)
+        squares[self.alone], squares[self.void] = 1.0, 0.0
+        if self.offsets is not None:
+            squares += np.einsum("ij,ij->i", self.offsets, self.offsets)
+        return compact(np.sqrt(squares, out=squares))
+
+    @cached_property
+    def norms(self) -> Vector:
+        """The same: no row is scaled."""
+        return self.held_norms
+
+    @cached_property
+    def exponents(self) -> npt.NDArray[np.int64]:
+        """Zeros."""
+        return np.zeros(self.m, dtype=np.int64)
+
+    @property
+    def length(self) -> int:
+        """Two, and those of an offset."""
+        return 2 + self.n - self.nodes
+
+    @cached_property
+    def has_zero_rows(self) -> bool:  # type: ignore[override]
+        """Whether some row is zero: of a node and itself."""
+        return bool((self.held_norms[self.void] == 0.0).any())
+
+    @cached_property
+    def given(self) -> Any:
+        """The rows as a sparse array, for files."""
+        return self.U
+
+    @cached_property
+    def U(self) -> Any:
+        """The same rows as a CSR array."""
+        rows = np.arange(self.m)
+        i, j = self._pairs(slice(0, self.m))
+        twice = self.second >= 0
+        values = np.concatenate([np.ones(self.m), -np.ones(int(twice.sum()))])
+        places = (np.concatenate([rows, rows[twice]]), np.concatenate([i, j[twice]]))
+        found = sp.csr_array((values, places), shape=(self.m, self.nodes))
+        found.eliminate_zeros()
+        if self.offsets is not None:
+            found = sp.csr_array(sp.hstack([found, sp.csr_array(-self.offsets)]))
+        return found
+
+    def same_as(self, other: Probes) -> bool:
+        """Whether the pairs and offsets are equal."""
+        return (
+            isinstance(other, Differences)
+            and (self.n, self.nodes) == (other.n, other.nodes)
+            and np.array_equal(self.first, other.first)
+            and np.array_equal(self.second, other.second)
+            and np.array_equal(self._shifts, other._shifts)
+        )
+
+    @property
+    def _shifts(self) -> npt.NDArray[Any]:
+        """The offsets, or none of them."""
+        return np.empty((0, 0)) if self.offsets is None else self.offsets
+
+    def gram_density_bound(self) -> float:
+        """Upper bound on the share of nonzeros of K: from how many rows have a node."""
+        if self.offsets is not None:
+            return 1.0
+        counts = np.bincount(self.first, minlength=self.nodes).astype(np.float64)
+        counts += np.bincount(self.second[self.second >= 0], minlength=self.nodes)
+        return float(min(1.0, np.sum(counts**2) / self.m**2))
+
+    # --- rows --------------------------------------------------------------------------------
+
+    def only(self, index: npt.NDArray[np.int64]) -> Probes:
+        """Those rows alone."""
+        offsets = None if self.offsets is None else self.offsets[index]
+        return Differences(self.first[index], self.second[index], self.nodes, offsets)
+
+    def block(self, first: int, last: int) -> Array:
+        """Dense rows `first` to `last`."""
+        return self.take(np.arange(first, last))
+
+    def take(self, index: Array) -> Array:
+        """Those rows, dense."""
+        chosen = np.asarray(index)
+        rows, here = np.zeros((chosen.size, self.n)), np.arange(chosen.size)
+        rows[here, self.first[chosen]] = 1.0
+        twice = self.second[chosen] >= 0
+        rows[here[twice], self.second[chosen[twice]]] -= 1.0
+        if self.offsets is not None:
+            rows[:, self.nodes :] = -self.offsets[chosen]
+        return rows
+
+    # --- products ----------------------------------------------------------------------------
+
+    def times(self, X: Array) -> Array:
+        """``u_i* x``."""
+        return self.images(X.T).T
+
+    def combine(self, Y: Array) -> Array:
+        """``sum_i u_i y_i``."""
+        return self.sums(Y.T).T
+
+    def images(self, Y: Array) -> Array:
+        """``P`` with columns ``u_i* Y^T``: of each row of Y the differences of two entries."""
+        return self.images_of(Y, slice(0, self.m))
+
+    def images_of(self, Y: Array, part: slice) -> Array:
+        """The same of some rows."""
+        P = np.empty((len(Y), part.stop - part.start))
+        for piece in self._spans(GATHERED, part):
+            self._gather(Y, piece, P[:, piece.start - part.start : piece.stop - part.start])
+        return P
+
+    def spans(self, small: bool = False) -> Iterator[slice]:
+        """Rows that are gathered, or counted, together."""
+        return self._spans(GATHERED if small else self._counted)
+
+    def through(self, Y: Array, weigh: Weigh) -> tuple[Array, Array]:
+        """See `Probes.through`: what is weighed is never held for all rows."""
+        P, total = np.empty((len(Y), self.m)), np.zeros((len(Y), self.n))
+        for whole in self._spans(self._counted):
+            for part in self._spans(GATHERED, whole):
+                self._gather(Y, part, P[:, part])
+            self.add_sums(weigh(whole, P[:, whole]), whole, total)
+        return P, total
+
+    def sums(self, C: Array) -> Array:
+        """``sum_i C_ki u_i``."""
+        total = np.zeros((len(C), self.n))
+        for part in self._spans(self._counted):
+            self.add_sums(C[:, part], part, total)
+        return total
+
+    def _gather(self, Y: Array, part: slice, out: Array) -> None:
+        """``u_i* Y^T`` of some rows."""
+        i, j = self._pairs(part)
+        low, high = np.searchsorted(self.alone, (part.start, part.stop))
+        alone = self.alone[low:high] - part.start
+        for y, p in zip(Y, out, strict=True):
+            np.take(y, i, out=p, mode="clip")
+            other = np.take(y, j, mode="clip")
+            other[alone] = 0.0
+            p -= other
+        if self.offsets is not None:
+            out -= Y[:, self.nodes :] @ self.offsets[part].T
+
+    def add_sums(self, C: Array, part: slice, total: Array) -> None:
+        """Add ``sum_i C_ki u_i`` of some rows."""
+        i, j = self._pairs(part)
+        low, high = np.searchsorted(self.alone, (part.start, part.stop))
+        alone = self.alone[low:high] - part.start
+        nodes = slice(0, self.nodes)
+        for c, out in zip(C, total, strict=True):
+            look()
+            out[nodes] += np.bincount(i, c, self.nodes)
+            if alone.size:
+                c = c.copy()
+                c[alone] = 0.0
+            out[nodes] -= np.bincount(j, c, self.nodes)
+        if self.offsets is not None:
+            total[:, self.nodes :] -= C @ self.offsets[part]
+
+    def _pairs(self, part: slice) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+        """Both nodes of some rows, as what NumPy counts and gathers by; 0 for none."""
+        first, second = (
+            nodes[part].astype(np.intp, copy=False) for nodes in (self.first, self.second)
+        )
+        return first, np.maximum(second, 0) if self.alone.size else second
+
+    @property
+    def _counted(self) -> int:
+        """Rows whose sums are counted together: not far fewer than what they are counted into."""
+        return max(BLOCK_ELEMENTS, self.nodes // 2)
+
+    def _spans(self, size: int, within: slice | None = None) -> Iterator[slice]:
+        """Slices of so many rows."""
+        begin, end = (0, self.m) if within is None else (within.start, within.stop)
+        for start in range(begin, end, size):
+            look()
+            yield slice(start, min(start + size, end))
+
+    # --- the sensing map ---------------------------------------------------------------------
+
+    def forward(self, A: Array) -> Array:
+        """``u_i* A u_i`` from four entries of A, and the offsets' share."""
+        parts, diagonal = [], A.diagonal()
+        for part in self._spans(GATHERED):
+            i, j = self._pairs(part)
+            there = (self.second[part] >= 0).astype(np.float64)
+            value = diagonal[i] + there * (diagonal[j] - A[i, j] - A[j, i])
+            if self.offsets is not None:
+                o, nodes = self.offsets[part], self.nodes
+                right = A[i, nodes:] - there[:, None] * A[j, nodes:]
+                left = A[nodes:, i].T - there[:, None] * A[nodes:, j].T
+                value += np.einsum("ij,ij->i", o @ A[nodes:, nodes:] - left - right, o)
+            parts.append(value)
+        return np.concatenate(parts)
+
+    def squared_columns(self, y: Array) -> Array:
+        """``sum_i y_i |u_ij|^2`` for every j."""
+        total = np.empty(self.n)
+        i, j = self._pairs(slice(0, self.m))
+        weights = np.array(y, dtype=np.float64)
+        weights[self.void] = 0.0
+        total[: self.nodes] = np.bincount(i, weights, self.nodes)
+        weights[self.alone] = 0.0
+        total[: self.nodes] += np.bincount(j, weights, self.nodes)
+        if self.offsets is not None:
+            total[self.nodes :] = y @ self.offsets**2
+        return total
