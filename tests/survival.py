@@ -83,6 +83,9 @@ def cases():
             (np.linalg.qr(rows_and_readings(8, 8)[0])[0], np.linspace(0.1, 1, 8)),
             {"delta": 0.03, "method": "gd", "schedule": "paper"},
         ),
+        "gd stalled": lambda: (
+            rows_and_readings(60, 6, **noisy), {"delta": 0.05, "method": "gd"},
+        ),
         "sgd": lambda: (rows_and_readings(30, 8), {"delta": 1e-4, "method": "sgd", "rng": 5}),
         "cg": lambda: (rows_and_readings(200, 24), {"delta": 1e-9, "method": "cg"}),
         "cg operator": lambda: (_fourier(6, 16), {"delta": 1e-5, "method": "cg"}),

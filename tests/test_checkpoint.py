@@ -21,8 +21,9 @@ import toy
 from survival import bits, rows_and_readings, solved
 
 import quadsense
-from quadsense import Status, methods, plan, runs
+from quadsense import Status, methods, plan, road, runs
 from quadsense.checkpoint import fingerprint
+from quadsense.checkpoint.folder import Folder
 from quadsense.checkpoint.journal import Journal
 from quadsense.methods import METHODS
 from quadsense.watch import Watch
@@ -144,16 +145,21 @@ def test_what_the_clock_decided_is_replayed_and_not_decided_again(name, tmp_path
 
 
 def test_seconds_that_a_question_has_had_are_not_given_again(tmp_path, monkeypatch, killing):
+    """By a clock that ticks at each look: with fewer ticks than it had, none of it is done on."""
     monkeypatch.setattr(runs, "PATIENCE", 0.0)
-    monkeypatch.setattr(runs, "GRACE", 1e6)
-    assert killed(killing, "auto infeasible", tmp_path / "c", 5)
-    monkeypatch.setattr(runs, "GRACE", 0.0)  # less than what was spent
-    strides = []
-    solved("auto infeasible", checkpoint=tmp_path / "c", callback=lambda at: strides.append(at))
-    whole = []
-    monkeypatch.setattr(runs, "GRACE", 1e6)
-    solved("auto infeasible", callback=lambda at: whole.append(at))
-    assert len(strides) < len(whole) // 2
+    monkeypatch.setattr("quadsense.road.Watch", lambda _: Watch(itertools.count().__next__))
+
+    def strides(ticks, **named):
+        monkeypatch.setattr(runs, "GRACE", ticks)
+        seen = []
+        solved("auto infeasible", callback=lambda at: seen.append(at.n_iter), **named)
+        return seen
+
+    monkeypatch.setattr(runs, "GRACE", 1e9)
+    assert killed(killing, "auto infeasible", tmp_path / "c", 40)
+    spent = Folder(tmp_path / "c").read("current")[0].value("0").spent
+    assert len(strides(0.8 * spent)) > len(strides(0.0)) + 5
+    assert strides(0.8 * spent, checkpoint=tmp_path / "c") == strides(0.0)
 
 
 # --- limits and signals ------------------------------------------------------------------------
@@ -170,9 +176,15 @@ def test_a_time_limit_counts_from_the_call_and_the_next_call_goes_on(name, tmp_p
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_writes_a_last_checkpoint(number, tmp_path):
-    """However seldom it would be written otherwise; and the solve goes on from that stride."""
-    seen = []
+def test_a_signal_writes_a_last_checkpoint(number, tmp_path, monkeypatch):
+    """At once, however seldom it would be written otherwise; the solve goes on from that stride."""
+    seen, put_together = [], road.to_result
+
+    def later(*arguments):
+        assert (tmp_path / "c" / "current.npz").exists()
+        return put_together(*arguments)
+
+    monkeypatch.setattr(road, "to_result", later)
 
     def press(at):
         seen.append(at.n_iter)
@@ -182,6 +194,7 @@ def test_a_signal_writes_a_last_checkpoint(number, tmp_path):
     with pytest.raises(KeyboardInterrupt) as caught:
         solved("gd", checkpoint=tmp_path / "c", checkpoint_every=1e9, callback=press)
     assert caught.value.result.status is Status.INTERRUPTED
+    monkeypatch.undo()
     result = solved("gd", checkpoint=tmp_path / "c", callback=lambda at: seen.append(at.n_iter))
     assert bits(result) == bits(solved("gd"))
     assert seen == sorted(set(seen))  # no stride was made twice
