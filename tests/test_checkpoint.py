@@ -30,6 +30,9 @@ from quadsense.watch import Watch
 
 HERE = Path(__file__).parent
 
+ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+"""Whose order of sums is always the same, and which a fork takes along."""
+
 
 class Kill(BaseException):
     """As SIGKILL would: nothing is written any more."""
@@ -80,7 +83,7 @@ def test_every_method_has_a_run_to_kill():
 
 def test_every_method_survives_sigkill_at_random_moments():
     """A process for all; twenty of each, and of every other case: ``make test-kills``."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **ONE_THREAD}
     command = [sys.executable, str(HERE / "survival.py"), "--kills", "2", "--only"]
     done = subprocess.run(
         [*command, *survival.METHODS, "violations"], capture_output=True, text=True,
