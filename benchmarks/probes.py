@@ -1,4 +1,4 @@
-"""Rows that are never formed: a step against the same rows made dense, and sizes beyond any array.
+"""Rows that are never formed: steps beside dense rows and today's tools, sizes beyond any array.
 
 ``python benchmarks/probes.py [--only NAME ...]``. Each line says what was asked and whether it was
 kept; memory is the peak of the whole process, so that each task runs in one of its own.
@@ -9,6 +9,8 @@ kept; memory is the peak of the whole process, so that each task runs in one of 
   peak below 2 GB.
 - ``implicit``: planted rank 2, ``--nodes`` of them (10,000,000: A has 10^14 entries), three pairs a
   node in a grid: all intervals met, with a peak below 4 GB.
+- ``coded_diffraction``, ``small_diffraction``, ``photograph``: images behind masks and Fourier
+  transforms, beside L-BFGS and an amplitude flow (see diffraction.py).
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import numpy as np
+from diffraction import coded_diffraction, photograph, small_diffraction
 from task_list import verdict
 from threadpoolctl import threadpool_limits
 
@@ -47,7 +50,7 @@ def peak() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
 
 
-def differences(nodes: int) -> Iterator[str]:
+def differences(options: argparse.Namespace) -> Iterator[str]:
     """One descent step, on pairs and on the rows made dense."""
     n, m, rank = 1000, 15_000, 3
     rng = np.random.default_rng(0)
@@ -73,7 +76,7 @@ def differences(nodes: int) -> Iterator[str]:
     )
 
 
-def kronecker(nodes: int) -> Iterator[str]:
+def kronecker(options: argparse.Namespace) -> Iterator[str]:
     """Product rows of ten qubits."""
     m, rng = 200_000, np.random.default_rng(0)
     factors = rng.standard_normal((10, m, 2))
@@ -92,9 +95,9 @@ def kronecker(nodes: int) -> Iterator[str]:
     )
 
 
-def implicit(nodes: int) -> Iterator[str]:
+def implicit(options: argparse.Namespace) -> Iterator[str]:
     """A network that no matrix could hold."""
-    side = round(nodes**0.5)
+    side = round(options.nodes**0.5)
     n = side * side
     rng = np.random.default_rng(0)
     place = np.arange(n, dtype=np.int32)
@@ -117,7 +120,14 @@ def implicit(nodes: int) -> Iterator[str]:
     )
 
 
-TASKS = {"differences": differences, "kronecker": kronecker, "implicit": implicit}
+TASKS = {
+    "differences": differences,
+    "kronecker": kronecker,
+    "implicit": implicit,
+    "coded_diffraction": lambda options: coded_diffraction(options.seeds),
+    "small_diffraction": lambda options: small_diffraction(options.seeds),
+    "photograph": lambda options: photograph(options.seeds),
+}
 
 
 def main() -> None:
@@ -125,15 +135,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--only", nargs="*", choices=sorted(TASKS), default=list(TASKS))
     parser.add_argument("--nodes", type=int, default=10_000_000)
+    parser.add_argument("--seeds", type=int, default=2)
     options = parser.parse_args()
     if len(options.only) > 1:
         for name in options.only:
-            words = [sys.executable, __file__, "--only", name, "--nodes", str(options.nodes)]
-            subprocess.run(words, check=True)
+            sizes = ["--nodes", str(options.nodes), "--seeds", str(options.seeds)]
+            subprocess.run([sys.executable, __file__, "--only", name, *sizes], check=True)
         return
     with threadpool_limits(1):
         for name in options.only:
-            for line in TASKS[name](options.nodes):
+            for line in TASKS[name](options):
                 print(line, flush=True)
 
 

@@ -1,4 +1,4 @@
-"""Kinds of probes: arrays in every form, those of `quadsense.probes`, and one of the tests' own."""
+"""Kinds of probes: arrays in every form, and those of `quadsense.probes`."""
 
 import os
 
@@ -10,7 +10,6 @@ from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
 from quadsense import probes
 from quadsense.measurements.dense import Dense
-from quadsense.measurements.probes import Probes
 from quadsense.measurements.sparse import Sparse
 from quadsense.measurements.stack import Axes, Stack
 
@@ -51,30 +50,22 @@ def allowed(values):
     return values
 
 
-class MaskedFFT(Probes):
-    """``U @ x = fft(mask * x)`` for each of some masks, (q, n): m = q n rows that nobody forms."""
-
-    storage = "masked fft"
-    is_complex = True
-
-    def __init__(self, masks):
-        self.masks = np.asarray(masks)
-        self.m, self.n = self.masks.size, self.masks.shape[1]
-        self.rounding = 4.0 * np.log2(2 * self.n) * np.finfo(np.float64).eps
-
-    def times(self, X):
-        masked = self.masks[:, :, None] * X.conj()[None]
-        return allowed(np.fft.fft(masked, axis=1).conj().reshape(self.m, -1))
-
-    def combine(self, Y):
-        parts = allowed(Y).reshape(*self.masks.shape, -1)
-        return np.sum(self.masks[:, :, None] * np.fft.fft(parts, axis=1), axis=0)
-
-
-def dense(probes):
-    """The rows of the tests' own kind, from the definition."""
-    wave = np.exp(-2j * np.pi * np.outer(np.arange(probes.n), np.arange(probes.n)) / probes.n)
-    return np.concatenate([wave * mask for mask in probes.masks])
+def fourier_rows(probes):
+    """The rows of masked transforms, one by one from the definition."""
+    image = np.arange(probes.n).reshape(probes.shape)
+    rows = np.zeros((probes.m, probes.n), dtype=complex)
+    count = 0
+    for start in probes.starts:
+        for mask in probes.masks:
+            inside = image[tuple(slice(a, a + w) for a, w in zip(start, mask.shape, strict=True))]
+            for frequency in np.ndindex(mask.shape):
+                for pixel in np.ndindex(mask.shape):
+                    turns = sum(
+                        k * j / w for k, j, w in zip(frequency, pixel, mask.shape, strict=True)
+                    )
+                    rows[count, inside[pixel]] = mask[pixel] * np.exp(-2j * np.pi * turns)
+                count += 1
+    return rows
 
 
 def product_rows(factors):
@@ -191,7 +182,7 @@ NAMES = [
     "differences", "offsets", "kronecker conjugated", "linear operator conjugated",
     "stack of all conjugated",
     "integers real", "conjugated complex", "stacked conjugated complex",
-    "masked fft", "masked fft conjugated",
+    "masked fft", "masked fft conjugated", "masked fft 2-d", "masked fft offsets conjugated",
 ]  # fmt: skip
 """Of all cases."""
 
@@ -222,9 +213,17 @@ def cases(folder, *, many):
         yield name, given, U, {}
     turned = product_rows(factors).conj()
     yield "kronecker conjugated", probes.kronecker(factors), turned, {"conjugate": True}
-    masks = rng.choice([1.0, -1.0, 1j, -1j], (10 if many else 2, 4)) * rng.choice(
-        [0.7, 1.7], (10 if many else 2, 4)
-    )
-    given = MaskedFFT(masks)
-    yield "masked fft", given, dense(given), {}
-    yield "masked fft conjugated", given, dense(given).conj(), {"conjugate": True}
+    for name, given in _fourier(rng, many):
+        yield name, given, fourier_rows(given), {}
+        yield f"{name} conjugated", given, fourier_rows(given).conj(), {"conjugate": True}
+
+
+def _fourier(rng, many):
+    """Masks of a line, of a square, and windows that are moved along a line."""
+
+    def drawn(*shape):
+        return rng.choice([1.0, -1.0, 1j, -1j], shape) * rng.choice([0.7, 1.7], shape)
+
+    yield "masked fft", probes.masked_fft(drawn(10 if many else 2, 4), 4)
+    yield "masked fft 2-d", probes.masked_fft(drawn(10 if many else 2, 2, 2), (2, 2))
+    yield "masked fft offsets", probes.masked_fft(drawn(10 if many else 1, 3), 4, [0, 1])

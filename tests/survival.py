@@ -28,6 +28,7 @@ import kinds  # noqa: E402
 
 import quadsense  # noqa: E402
 from quadsense.arrays import to_numpy  # noqa: E402
+from quadsense.probes import differences, masked_fft  # noqa: E402
 
 try:
     import torch
@@ -52,10 +53,17 @@ def _spoilt(m, n, k, **named):
     return U, b
 
 
-def _fourier(masks, n):
-    probes = kinds.MaskedFFT(np.random.default_rng(0).choice((-1.0, 1.0), size=(masks, n)))
+def _fourier(masks, n, seed=0):
+    probes = masked_fft(np.random.default_rng(seed).choice([1, -1, 1j, -1j], (masks, n)), n)
     x = np.random.default_rng(1).standard_normal(n)
     return probes, np.abs(probes.times(x[:, None])[:, 0]) ** 2
+
+
+def _distances(n, m, seed=4):
+    rng = np.random.default_rng(seed)
+    pairs = np.sort(rng.permuted(np.tile(np.arange(n), (m, 1)), axis=1)[:, :2], axis=1)
+    X = rng.standard_normal((n, 2))
+    return differences(pairs, n), np.sum((X[pairs[:, 0]] - X[pairs[:, 1]]) ** 2, axis=1)
 
 
 def _sparse(m, n, density=0.2):
@@ -165,6 +173,8 @@ def cases():
             {"delta": 1.0, "method": "sgd", "rng": 1},
         ),
         "operator": lambda: (_fourier(8, 8), {"delta": 1e-3, "psd": True}),
+        "fourier": lambda: (_fourier(8, 64), {"delta": 1e-6, "rank": 1, "rng": 2}),
+        "differences": lambda: (_distances(40, 300), {"delta": 1e-6, "rank": 2, "rng": 2}),
     }  # fmt: skip
 
     def mixed():

@@ -12,7 +12,6 @@ import warnings
 from pathlib import Path
 
 import array_api_strict
-import kinds
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -407,12 +406,13 @@ def test_other_data_are_refused_to_the_last_bit(tmp_path):
 
 
 def other_kinds():
-    probes = survival._fourier(4, 6)
+    fourier, far = survival._fourier(4, 6), survival._distances(9, 30)
     return {
         "sparse": (sp.csr_array(U), B, sp.csr_array(np.where(U[3, 2] == U, 9.0, U))),
         "strict": (array_api_strict.asarray(U), B, array_api_strict.asarray(U + 1e-9)),
         "float32": (U.astype(np.float32), B, np.nextafter(U.astype(np.float32), np.float32(9))),
-        "operator": (*probes, kinds.MaskedFFT(probes[0].masks * np.r_[1, 1, 1, 1, 1, -1])),
+        "fourier": (*fourier, survival._fourier(4, 6, seed=1)[0]),
+        "differences": (*far, survival._distances(9, 30, seed=5)[0]),
     }
 
 

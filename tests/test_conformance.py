@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from helpers import gaussian_rows, hermitian
-from kinds import NAMES, SEEN, MaskedFFT, cases, dense
+from kinds import NAMES, SEEN, cases, fourier_rows
 
 import quadsense
 from quadsense.arrays import placed, to_numpy
@@ -242,10 +242,10 @@ def test_rows_that_are_never_formed_ask_for_little_at_once():
 
 
 def test_a_kind_of_its_own_norms_and_storage():
-    probes = MaskedFFT(np.ones((2, 8)))
+    probes = quadsense.probes.masked_fft(np.ones((2, 8)), 8)
     data = quadsense.Measurements(probes, np.ones(16))
     np.testing.assert_allclose(data.unit_rows.norms, np.sqrt(8.0))
     assert "masked fft" in repr(data)
-    np.testing.assert_allclose(data.rows([3]), dense(probes)[[3]], atol=1e-12)
+    np.testing.assert_allclose(data.rows([3]), fourier_rows(probes)[[3]], atol=1e-12)
     with pytest.raises(ValueError, match="cannot be written"):
         data.save("nowhere.npz")

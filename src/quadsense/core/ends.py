@@ -235,7 +235,10 @@ class Ends:
             0 within it and ``1 + v/unit`` where it is crossed by v.
         """
         if self.even and self.grain is None:
-            return np.asarray((np.abs(z) + error) / self.unit)
+            ratios: Vector = np.abs(z)
+            ratios += error
+            ratios /= self.unit
+            return ratios
         upper, lower = self.sides
         with np.errstate(invalid="ignore", over="ignore", under="ignore"):
             two = (np.abs(z - (self.above - self.below) / 2) + error) / self.unit
@@ -254,7 +257,9 @@ class Ends:
     def met(self, z: Any, error: Any) -> npt.NDArray[np.bool_]:
         """Whether values known up to `error` are surely within their intervals."""
         if self.even:
-            return np.asarray(np.abs(z) + error <= (1.0 - END_ERROR) * self.above)
+            most: Vector = np.abs(z)
+            most += error
+            return np.asarray(most <= (1.0 - END_ERROR) * self.above)
         with np.errstate(invalid="ignore", under="ignore"):
             over = z + error + END_ERROR * np.abs(self.above) <= self.above
             under = error - z + END_ERROR * np.abs(self.below) <= self.below

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -41,16 +41,6 @@ class Rows(Protocol):
         """Most terms of an inner product with a row."""
 
     @property
-    def in_parts(self) -> bool:
-        """Whether images of some rows cost no more than their share."""
-
-    def spans(self, small: bool = False) -> Iterator[slice]:
-        """Rows whose images are made together."""
-
-    def images_of(self, Y: Array, part: slice) -> Array:
-        """``u_i* Y^T`` of some rows: (k, n) to (k, rows)."""
-
-    @property
     def prefers_gram(self) -> bool:
         """Whether ``K y`` costs less through inner products of rows than through an (n, n)."""
 
@@ -74,6 +64,9 @@ class Rows(Protocol):
 
     def quadratic(self, times: Callable[[Array], Array]) -> Array:
         """``u_i* A u_i`` for an A known by its products ``times(X) = A @ X``: to (m,)."""
+
+    def factored(self, X: Array, signs: Array | None = None) -> Array:
+        """``u_i* X S X* u_i``, S the signs, all plus if None: (n, k) to (m,)."""
 
 
 class Form(Protocol):
@@ -276,13 +269,10 @@ class FactorForm:
         """``A @ X`` in O(nr) a column."""
         return self._right @ (self._conj().T @ X)
 
-    def readings(self, products: Array) -> Array:
-        """``v* A v`` from ``v* X``, one v a row: (k, r) to (k,)."""
-        xp = namespace(products)
-        squares = xp.abs(products) ** 2
-        if self.signs is None:
-            return xp.sum(squares, axis=1)
-        return squares @ self._signed(squares.dtype)
+    def seen_by(self, rows: Rows) -> Array:
+        """``u_i* A u_i``: (m,)."""
+        signs = None if self.signs is None else self._signed(rows.nonzero.dtype)
+        return rows.factored(self.factor, signs)
 
     def trace(self) -> float:
         """Sum of the eigenvalues."""
@@ -301,7 +291,10 @@ class FactorForm:
 
     def diagonal(self) -> Array:
         """Real diagonal."""
-        return self.readings(self.factor)
+        squares = namespace(self.factor).abs(self.factor) ** 2
+        if self.signs is None:
+            return namespace(squares).sum(squares, axis=1)
+        return squares @ self._signed(squares.dtype)
 
     def dense(self) -> Array:
         """(n, n) array."""

@@ -243,6 +243,11 @@ class Mixed(Sensing):
         raw = self._raw.on_numpy()
         return self if raw is self._raw else self._with(raw, self.weights, to_numpy(self.norms))
 
+    def plain(self) -> Mixed:
+        """The same for steps, a rounding off."""
+        raw = self._raw.plain()
+        return self if raw is self._raw else self._with(raw, self.weights)
+
     def at_work(self) -> Mixed:
         """The same: sums are made by NumPy, whatever the device of the rows."""
         return self.on_numpy()
@@ -311,9 +316,9 @@ class Mixed(Sensing):
         """``<F_i, A>`` for an A known by its products."""
         return self.mixed(self._raw.quadratic(times))
 
-    def factored(self, X: Array) -> Array:
-        """``F(X X*)``: (n, k) to (p,)."""
-        return self.mixed(self._raw.factored(X))
+    def factored(self, X: Array, signs: Array | None = None) -> Array:
+        """``F(X S X*)``: (n, k) to (p,)."""
+        return self.mixed(self._raw.factored(X, signs))
 
     def squared_columns(self, y: Array) -> Array:
         """The diagonal of ``F*(y)``."""

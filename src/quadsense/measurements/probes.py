@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from quadsense.arrays import Array, device, to_numpy
+from quadsense.arrays import Array, device, is_numpy, to_numpy
 from quadsense.watch import look
 
 BLOCK_ELEMENTS = 2**20
@@ -31,12 +31,14 @@ class Probes(ABC):
     m, n : int
     is_complex : bool
     rounding : float
-        Relative error of `times` and `combine` beyond that of inner products of length n.
+        Relative error of `times` and `combine` beyond that of inner products of length `length`.
     stated : float or None
         The same where it is the user's word for functions that nobody here can look into, so that
         what is certified says it; None for kinds that are proved to be as good.
     storage : str
         In a word, for people.
+    by_column : bool
+        Whether products cost by the column, however many are taken at once.
     """
 
     m: int
@@ -45,6 +47,7 @@ class Probes(ABC):
     rounding: float = 0.0
     stated: float | None = None
     storage: str = "operator"
+    by_column: bool = False
 
     # --- what a kind must write --------------------------------------------------------------
 
@@ -93,14 +96,30 @@ class Probes(ABC):
         return bool((to_numpy(self.held_norms) == 0.0).any())
 
     @property
+    def length(self) -> int:
+        """Most terms of an inner product with a row: n, or as many entries as are not zero."""
+        return self.n
+
+    @property
+    def row_rounding(self) -> float:
+        """Relative error of the rows that `take` and `block` form."""
+        return self.rounding
+
+    @property
     def given(self) -> Any:
         """What the user gave."""
         return self
 
-    @property
-    def length(self) -> int:
-        """Most terms of an inner product with a row: n, or as many entries as are not zero."""
-        return self.n
+    def unit(self, conjugate: bool) -> Probes | None:
+        """The same rows of unit norm, conjugated where asked, if that costs nothing; else None.
+
+        For methods: a rounding off.
+        """
+        return None
+
+    def in_single(self) -> Probes | None:
+        """The same rows, with products in single precision, if those are quicker; else None."""
+        return None
 
     def same_as(self, other: Probes) -> bool:
         """Whether these are the same rows, to the last bit."""
@@ -245,6 +264,28 @@ class Probes(ABC):
         """Add ``sum_i C_ki u_i`` over some rows to total, (k, n)."""
         raise NotImplementedError
 
+    def squares(self, X: Array, factors: Array | None, signs: Array | None) -> Array:
+        """``sum_k s_k |f_i u_i* x_k|^2`` for X of shape (n, k): to (m,).
+
+        All factors are 1 where None, all signs plus.
+        """
+        if self.in_parts:
+            Y, total = np.ascontiguousarray(X.T), np.empty(self.m)
+            for part in self.spans(small=True):
+                own = None if factors is None else factors[part]
+                total[part] = self._squared(self.images_of(Y, part).T, own, signs)
+            return total
+        return self._squared(self.times(X), factors, signs)
+
+    def _squared(self, images: Array, factors: Array | None, signs: Array | None) -> Array:
+        """The same from images of rows, (rows, k)."""
+        if factors is not None:
+            images = images * self.xp.astype(factors, self.dtype, copy=False)[:, None]
+        if is_numpy(images) and signs is None:
+            return np.vecdot(images, images).real
+        found = self.xp.abs(images) ** 2
+        return self.xp.sum(found, axis=1) if signs is None else found @ signs
+
     def real(self, x: Array) -> Array:
         """Real part; x itself where rows are real."""
         return self.xp.real(x) if self.is_complex else x
@@ -275,6 +316,16 @@ class Chosen(Probes):
         self.rounding, self.stated = whole.rounding, whole.stated
 
     @property
+    def length(self) -> int:
+        """That of the whole."""
+        return self.whole.length
+
+    @property
+    def row_rounding(self) -> float:
+        """The same."""
+        return self.whole.row_rounding
+
+    @property
     def xp(self) -> Any:
         """That of the whole."""
         return self.whole.xp
@@ -295,11 +346,6 @@ class Chosen(Probes):
         if not chosen.size:  # a kind of the user's own need not know of no rows at all
             return self.own(np.zeros((0, self.n)))
         return self.whole.take(self.xp.asarray(chosen, device=self.device))
-
-    @property
-    def length(self) -> int:
-        """That of the whole."""
-        return self.whole.length
 
     @cached_property
     def held_norms(self) -> Array:
@@ -324,6 +370,16 @@ class OnNumpy(Probes):
         self.m, self.n, self.is_complex = kind.m, kind.n, kind.is_complex
         self.rounding, self.stated = kind.rounding, kind.stated
 
+    @property
+    def length(self) -> int:
+        """That of the probes."""
+        return self.kind.length
+
+    @property
+    def row_rounding(self) -> float:
+        """The same."""
+        return self.kind.row_rounding
+
     def times(self, X: Array) -> Array:
         """``u_i* x``."""
         return to_numpy(self.kind.times(self.kind.own(X)))
@@ -344,6 +400,12 @@ class OnNumpy(Probes):
         """``u_i* A u_i``."""
         return to_numpy(self.kind.forward(self.kind.own(A)))
 
+    def squares(self, X: Array, factors: Array | None, signs: Array | None) -> Array:
+        """``sum_k s_k |f_i u_i* x_k|^2``: what is large stays where it is."""
+        scales = None if factors is None else self._vector(factors)
+        plus = None if signs is None else self._vector(signs)
+        return to_numpy(self.kind.squares(self.kind.own(X), scales, plus))
+
     def adjoint(self, y: Array) -> Array:
         """``sum_i y_i u_i u_i*``."""
         return to_numpy(self.kind.adjoint(self._vector(y)))
@@ -361,11 +423,6 @@ class OnNumpy(Probes):
     def exponents(self) -> Any:
         """The user's rows are those held times these powers of two."""
         return self.kind.exponents
-
-    @property
-    def length(self) -> int:
-        """The same."""
-        return self.kind.length
 
     def _vector(self, y: Array) -> Array:
         return self.kind.xp.asarray(np.asarray(y, dtype=np.float64), device=self.kind.device)

@@ -71,6 +71,7 @@ class Sensing:
         self.norms = kind.norms
         held = kind.held_norms
         self.factors: Array | None  # None: 1
+        self._is_unit = factors is None
         if factors is None and not kind.has_zero_rows:
             self.squares, self.factors = compact(xp.ones_like(held)), compact(1.0 / held)
         elif factors is None:
@@ -148,8 +149,13 @@ class Sensing:
 
     @property
     def length(self) -> int:
-        """Most terms of an inner product with a row."""
+        """How many terms an inner product with a row sums up at most."""
         return self.kind.length
+
+    @property
+    def row_rounding(self) -> float:
+        """Relative error of the rows that are formed."""
+        return self.kind.row_rounding
 
     @cached_property
     def has_unit_norm(self) -> bool:
@@ -197,7 +203,7 @@ class Sensing:
         other.__dict__.pop("single", None)
         other.factors = scales if self.factors is None else self.factors * scales
         other.squares = self.squares * scales * scales
-        other.has_unit_norm = False  # so that `on_numpy` keeps the scales
+        other.has_unit_norm = other._is_unit = False  # so that `on_numpy` keeps the scales
         return other
 
     def only(self, index: npt.NDArray[np.int64]) -> Sensing:
@@ -236,6 +242,13 @@ class Sensing:
         other.factors = None
         return other
 
+    def plain(self) -> Sensing:
+        """The same for steps, a rounding off: with no factors and nothing to conjugate, where the
+        kind can take that on itself.
+        """
+        kind = self.kind.unit(self.conjugate) if self._is_unit else None
+        return self if kind is None else Sensing(kind, factors=1.0)
+
     def within(self, basis: npt.NDArray[Any]) -> Sensing:
         """The rows in coordinates of an orthonormal basis, (n, k), of their span; dense."""
         return Sensing.of(np.ascontiguousarray(to_numpy(self.times(basis)).conj()))
@@ -252,6 +265,8 @@ class Sensing:
     @cached_property
     def single(self) -> Sensing:
         """The same in single precision, where that is quicker: half the size of U."""
+        if self.factors is None and (kind := self.kind.in_single()) is not None:
+            return Sensing(kind, self.conjugate, factors=1.0)
         if not isinstance(self.kind, Dense) or not is_numpy(self.kind.U):
             return self
         dtype = np.dtype(np.complex64 if self.is_complex else np.float32)
@@ -370,9 +385,9 @@ class Sensing:
             parts.append(self.kind.real(xp.sum(conjugated * times(rows.T).T, axis=1)))
         return xp.concat(parts)
 
-    def factored(self, X: Array) -> Array:
-        """``F(X X*)``, the squared norms of ``v_i* X``: (n, k) to (m,)."""
-        return self.xp.sum(self.xp.abs(self.times(X)) ** 2, axis=1)
+    def factored(self, X: Array, signs: Array | None = None) -> Array:
+        """``F(X S X*)``, S the signs, all plus if None: from ``v_i* X``, (n, k) to (m,)."""
+        return self.kind.squares(self._meant(self._cast(X)), self.factors, signs)
 
     def mixed(self, z: Array) -> Array:
         """What is read where the rows have these values: the same, but for sums of rows."""

@@ -40,6 +40,11 @@ class Stack(Probes):
         self.stated = max((p.stated for p in self.parts if p.stated is not None), default=None)
 
     @property
+    def row_rounding(self) -> float:
+        """The largest of the parts."""
+        return max(part.row_rounding for part in self.parts)
+
+    @property
     def xp(self) -> Any:
         """That of the parts."""
         return self.parts[0].xp

@@ -7,6 +7,7 @@ the array U, and means what the array would mean.
 from quadsense.measurements.probes import Probes
 from quadsense.probes.check import ProbesReport, check_probes
 from quadsense.probes.differences import differences
+from quadsense.probes.fourier import masked_fft
 from quadsense.probes.kronecker import kronecker
 from quadsense.probes.operator import operator
 from quadsense.probes.stack import stack
@@ -17,6 +18,7 @@ __all__ = [
     "check_probes",
     "differences",
     "kronecker",
+    "masked_fft",
     "operator",
     "stack",
 ]

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from quadsense.arrays import to_numpy
 from quadsense.core.ends import UNIT
 from quadsense.core.packed import Vector
 from quadsense.measurements.mixed import Mixed
@@ -51,6 +52,7 @@ def adjoint_norm(F: Sensing, y: Vector) -> float:
         diagonal, rest = np.linalg.norm(whole[:count]), np.linalg.norm(whole[count:])
         squares += float(diagonal) ** 2 + 2.0 * float(rest) ** 2
         error += 1.5 * missed  # at most sqrt(2) of it, for what counts twice
+    error += entries_error(F, y)
     # The factor covers the rounding of the norms, the constant that of underflow.
     bound = (np.sqrt(squares) + error) * (1.0 + gamma(4.0 * n * width + 64.0))
     return float(bound) + 1e-290
@@ -81,10 +83,20 @@ def adjoint_matrix(
         columns = slice(left, min(left + width, n))
         whole[left:, columns], missed = _summed(F, y, used, start[left:, columns], left, columns)
         error += 1.5 * missed  # at most sqrt(2), for what counts twice
+    error += entries_error(F, y)
     whole = np.tril(whole) + np.tril(whole, -1).conj().T
     whole[np.diag_indices(n)] = whole.diagonal().real
     size = float(np.linalg.norm(whole))  # of which each entry is rounded once more
     return whole, (error + 2.0 * UNIT * size) * (1.0 + gamma(4.0 * n + 64.0)) + 1e-290
+
+
+def entries_error(F: Sensing, y: Vector) -> float:
+    """Bound on the Frobenius norm of what rows that are computed, not held, do to ``F*(y)``.
+
+    A row is off by `row_rounding` times its norm at most, ``u u*`` by twice that and its square.
+    """
+    mass = float(np.abs(y) @ to_numpy(F.squares)) * (1.0 + gamma(F.m + 8.0))
+    return 2.5 * F.row_rounding * mass
 
 
 def unmixing_error(F: Mixed, y: Vector) -> float:

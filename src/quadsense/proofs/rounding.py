@@ -110,8 +110,7 @@ def enclosure(matrix: SensedMatrix, rows: Rows, b: Array) -> Enclosure:
         bound = xp.sum(mass) + 0.0 * b
         return measured_enclosure(form, b, image, bound, rows.m + 2 * rows.n)
     if isinstance(form, FactorForm):
-        z = _factor_readings(form, rows)
-        z -= b
+        z = form.seen_by(rows) - b
         size = form.mass
     elif isinstance(form, DenseForm):
         z = rows.forward(form.values) - b
@@ -125,16 +124,6 @@ def enclosure(matrix: SensedMatrix, rows: Rows, b: Array) -> Enclosure:
     if isinstance(form, FactorForm):
         inner = int(form.factor.shape[1])
     return Enclosure(z, dense_error(rows, size, inner) + reading_error(b))
-
-
-def _factor_readings(form: FactorForm, rows: Rows) -> Array:
-    """``u_i* A u_i`` of all rows, a part at a time where the kind of probes can."""
-    if not rows.in_parts:
-        return form.readings(rows.times(form.factor))
-    Y, z = np.ascontiguousarray(form.factor.T), np.empty(rows.m)
-    for part in rows.spans(small=True):
-        z[part] = form.readings(rows.images_of(Y, part).T)
-    return z
 
 
 def _mixed_enclosure(matrix: SensedMatrix, rows: Mixed, b: Array) -> Enclosure:

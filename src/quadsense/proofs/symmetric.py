@@ -63,7 +63,8 @@ def smallest_singular_value(F: Sensing) -> float:
     M = F.normal()
     trace = float(np.trace(M)) * (1.0 + gamma(size + 8))
     longest = min(m, FEATURE_ROWS) + math.ceil(m / FEATURE_ROWS) + 12
-    error = 4.0 * gamma(longest) * trace + factorisation_error(size, trace)
+    # Rows that are computed, not held, are off by `row_rounding`, their features by twice that.
+    error = (4.0 * gamma(longest) + 5.0 * F.row_rounding) * trace + factorisation_error(size, trace)
     if isinstance(F, Mixed):  # its features are sums themselves, off by their masses
         masses = math.fsum(F.masses * F.masses) * (1.0 + gamma(F.longest + 8))
         error += 4.0 * (gamma(F.longest + 12) + gamma(longest)) * masses

@@ -51,7 +51,7 @@ class Asked:
 
     def on(self, rows: Sensing) -> Sensing:
         """Those of the rows that are asked for something, as methods see them."""
-        F = rows.at_work()
+        F = rows.at_work().plain()
         return F if self.index is None else F.only(self.index)
 
 

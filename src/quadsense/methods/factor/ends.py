@@ -65,18 +65,19 @@ class Bounds:
             excess = np.where(self.told[part], z, excess)
         return excess
 
-    def ratios(self, z: Vector, bound: Vector) -> Vector:
+    def ratios(self, z: Vector, bound: Vector, part: slice = slice(None)) -> Vector:
         """How far residuals lean out of their intervals, rounding included: 1 is an end.
 
         0 within the end of a row that has but one; an equality is at 1 where all of its residual
         may be rounding.
         """
-        two = np.isfinite(self.below) & np.isfinite(self.above)
-        over = np.maximum(z - self.above, -self.below - z) + bound
-        ratios = 1.0 + over / self.unit
+        below, above = self.below[part], self.above[part]
+        two = np.isfinite(below) & np.isfinite(above)
+        over = np.maximum(z - above, -below - z) + bound
+        ratios = 1.0 + over / self.unit[part]
         ratios = np.where(two, ratios, np.where(over > 0.0, np.maximum(ratios, BEYOND), 0.0))
         if self.equal is not None:
-            ratios = np.where(self.equal, np.abs(z) / bound, ratios)
+            ratios = np.where(self.equal[part], np.abs(z) / bound, ratios)
         return ratios
 
     def support(self, y: Vector, b: Vector) -> float:

@@ -49,7 +49,7 @@ def lean_evaluate(problem: Program, Y: Matrix, theta: float) -> Point:
         bound /= delta
         worst = max(worst, float(bound.max()))
         excess = problem.excess(z, theta, part)
-        pulled = problem.pull[part] * excess
+        pulled = 2.0 * problem.weight[part] * excess
         value += 0.25 * float(np.dot(pulled, excess))
         P *= pulled
         F.add_sums(P, part, gradient)

@@ -9,6 +9,7 @@ run along rows.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,9 @@ import numpy.typing as npt
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.factor.program import Matrix, Program, Vector
+
+# Rows that are judged together.
+_PART = 2**14
 
 
 @dataclass(frozen=True)
@@ -64,11 +68,12 @@ def inner(P: Matrix, Q: Matrix, signs: Vector | None = None) -> npt.NDArray[Any]
     """Return ``Re sum_k s_k conj(P_ki) Q_ki`` for every i; all signs s are plus where None."""
     if signs is not None:
         P = P * signs[:, None]
-    if np.iscomplexobj(P):
-        parts = (*P.shape, 2)
-        P, Q = P.view(P.real.dtype).reshape(parts), Q.view(Q.real.dtype).reshape(parts)
-        return np.einsum("kij,kij->i", P, Q)
-    return np.einsum("ki,ki->i", P, Q)
+    if not np.iscomplexobj(P):
+        return P[0] * Q[0] if len(P) == 1 else np.einsum("ki,ki->i", P, Q)
+    # Real and imaginary parts beside each other: three times as fast as einsum has it.
+    products = P.view(P.real.dtype) * Q.view(Q.real.dtype)
+    total = products[0] if len(P) == 1 else products.sum(axis=0)
+    return total[0::2] + total[1::2]
 
 
 def rounding_unit(problem: Program, k: int) -> float:
@@ -77,8 +82,8 @@ def rounding_unit(problem: Program, k: int) -> float:
     return float(terms * np.finfo(np.float64).eps + 4.0 * problem.F.rounding)
 
 
-def rounding_bound(problem: Program, Y: Matrix) -> Vector:
-    """Bound the rounding error of every computed residual.
+def rounding_bound(problem: Program, Y: Matrix, part: slice = slice(None)) -> Vector:
+    """Bound the rounding error of every computed residual, or of part of them.
 
     Notes
     -----
@@ -92,10 +97,10 @@ def rounding_bound(problem: Program, Y: Matrix) -> Vector:
     """
     unit = rounding_unit(problem, len(Y))
     size: Any = float(np.vdot(Y, Y).real)
-    bound: Vector = np.abs(problem.b)
+    bound: Vector = np.abs(problem.b[part])
     if isinstance(problem.F, Mixed):
         unit += 2 * (problem.F.longest + 8) * np.finfo(np.float64).eps
-        size = size * problem.F.masses
+        size = size * problem.F.masses[part]
     bound += size
     bound *= unit
     bound += np.finfo(np.float64).tiny
@@ -128,24 +133,28 @@ def evaluate(problem: Program, Y: Matrix, theta: float) -> Point:
     theta : float
         Residuals inside ``theta * delta`` cost nothing; 0 gives least squares.
     """
-    F, b, pull = problem.F, problem.b, problem.pull
+    F, b, weight = problem.F, problem.b, problem.weight
     if isinstance(F, Mixed):
         return _evaluate_sums(problem, F, Y, theta)
-    z, signs = np.empty_like(b), problem.signs_of(len(Y))
+    z, signs = problem.empty(F.m, np.float64), problem.signs_of(len(Y))
     whole = problem.is_whole(theta)
-    excess = z if whole else np.empty_like(z)
+    excess = z if whole else problem.empty(F.m, np.float64)
+    values: list[float] = []
 
     def weigh(rows: slice, p: Matrix) -> Matrix:
         np.subtract(inner(p, p, signs), b[rows], out=z[rows])
         if not whole:
             excess[rows] = problem.excess(z[rows], theta, rows)
-        weighed: Matrix = p * (pull[rows] * excess[rows])
+        pull = weight[rows] * excess[rows]
+        values.append(float(np.dot(pull, excess[rows])))
+        weighed: Matrix = p * pull
         if signs is not None:
             weighed *= signs[:, None]
         return weighed
 
     P, gradient = F.through(Y, weigh)
-    value = 0.25 * float(np.dot(pull * excess, excess))
+    gradient *= 2.0
+    value = 0.5 * math.fsum(values)
     return Point(Y, P, z, excess, value, gradient, _worst(problem, Y, z))
 
 
@@ -155,16 +164,22 @@ def _evaluate_sums(problem: Program, F: Mixed, Y: Matrix, theta: float) -> Point
     signs = problem.signs_of(len(Y))
     z: Vector = F.mixed(inner(P, P, signs)) - problem.b
     excess = problem.excess(z, theta)
-    pulled = problem.pull * excess
-    gradient = F.raw.sums(P * F.unmixed(pulled))
+    pulled = problem.weight * excess
+    gradient = 2.0 * F.raw.sums(P * F.unmixed(pulled))
     if signs is not None:
         gradient = gradient * signs[:, None]
-    value = 0.25 * float(np.dot(pulled, excess))
+    value = 0.5 * float(np.dot(pulled, excess))
     return Point(Y, P, z, excess, value, gradient, _worst(problem, Y, z))
 
 
 def _worst(problem: Program, Y: Matrix, z: Vector) -> float:
-    return float(problem.ratios(z, rounding_bound(problem, Y)).max())
+    """Return the largest ratio, a part of the rows at a time: that stays in cache."""
+    size = _PART if isinstance(z, np.ndarray) else len(z)
+    parts = (slice(first, first + size) for first in range(0, len(z), size))
+    return max(
+        float(problem.ratios(z[part], rounding_bound(problem, Y, part), part).max())
+        for part in parts
+    )
 
 
 def project(F: Sensing, D: Matrix) -> Matrix:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
 from quadsense.arrays import compact
+from quadsense.core.scratch import Scratch
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.factor.choice import LIFT, rows_are_ample, takes_normal_equations
@@ -21,16 +22,27 @@ Vector = npt.NDArray[np.float64]
 
 # Share of nonzeros up to which rows that are held sparse stay so in normal equations.
 _SPARSE_SHARE = 0.1
+# Large readings are those beyond this share of the mean one, where they are to weigh less.
+_LARGE_READING = 0.3
+# Roundings of |p|^2 - b in single precision: of p, which counts twice, of its square and of b.
+_SINGLE_ROUNDINGS = 4.0 * float(np.finfo(np.float32).eps) / 2.0
+# Entries are seen alike where one is seen at most so many times as much as another; those that are
+# seen less than this share of the mean count as if they were not.
+_ALIKE, _DIM = 4.0, 1e-4
 # Spread of weights up to which none of them is a wall.
 _UNEVEN = 1e3
 
 
 @dataclass(frozen=True)
 class Rows:
-    """All rows at once, for normal equations: made when needed, shared by all levels."""
+    """All rows at once, for normal equations: made when needed, shared by all levels.
+
+    So is memory for what is as long as the rows.
+    """
 
     F: Sensing
     low: Sensing | None
+    scratch: Scratch = field(default_factory=Scratch, repr=False)
 
     @cached_property
     def dense(self) -> Matrix:
@@ -55,6 +67,14 @@ class Rows:
         return sp.csr_array(U.conj()) if raw.conjugate else U
 
 
+class Readings(NamedTuple):
+    """What residuals are made of and weighed by, (m,) each, in single or double precision."""
+
+    b: npt.NDArray[Any]
+    weight: npt.NDArray[Any]
+    inverse: npt.NDArray[Any]
+
+
 @dataclass(frozen=True)
 class Program:
     """What a factored fit reads and never changes.
@@ -69,8 +89,8 @@ class Program:
         The weight of a row in the loss, at most 1: ``(min(delta) / delta)**2``, but for levels.
     low : Sensing or None
         The rows in single precision, for the inner products of the iterative step.
-    inverse, root, pull : (m,) float64
-        ``1 / delta``, ``2 sqrt(weight)`` and ``2 weight``.
+    inverse : (m,) float64
+        ``1 / delta``.
     total, sharpest, steepest : float
         ``sum weight``, ``max 1/delta`` and ``max sqrt(|b|)/delta``.
     shared : Rows
@@ -82,6 +102,8 @@ class Program:
         Weights of least squares by which the fit is chosen; None: any fit will do.
     target : bool
         Whether there are tolerances to meet; without, least squares is all.
+    evens_out : bool
+        Whether large readings are to weigh less at first: see `levels`.
     """
 
     F: Sensing
@@ -90,8 +112,6 @@ class Program:
     weight: Vector
     low: Sensing | None
     inverse: Vector
-    root: Vector
-    pull: Vector
     total: float
     sharpest: float
     steepest: float
@@ -100,6 +120,50 @@ class Program:
     signs: tuple[int, int] | None = None
     wanted: Vector | None = field(default=None, repr=False)
     target: bool = True
+    evens_out: bool = False
+
+    @cached_property
+    def root(self) -> Vector:
+        """``2 sqrt(weight)``."""
+        with np.errstate(under="ignore"):
+            return 2.0 * np.sqrt(self.weight)
+
+    @cached_property
+    def blur(self) -> float:
+        """What single precision does to a residual at most, in units of its tolerance."""
+        return _SINGLE_ROUNDINGS * float(np.max(np.abs(self.b) * self.inverse))
+
+    @cached_property
+    def sight(self) -> Vector | None:
+        """How much the rows see of each entry, (n,), 1 in the mean square; None where alike.
+
+        Only where products cost by the column, as transforms do: it costs less than a step.
+        """
+        raw = self.F.raw
+        if not raw.kind.by_column:
+            return None
+        seen = raw.squared_columns(np.ones(raw.m))
+        seen /= float(seen.mean())
+        if float(seen.max()) <= _ALIKE * float(seen.min()):
+            return None
+        return np.sqrt(np.maximum(seen, _DIM))
+
+    def empty(self, shape: int | tuple[int, ...], dtype: Any) -> npt.NDArray[Any]:
+        """An array of any contents, where the readings are; memory that was given back, if any."""
+        if isinstance(self.b, np.ndarray):
+            return self.shared.scratch.empty(shape, dtype)
+        return np.empty_like(self.b, dtype=dtype, shape=shape)
+
+    def readings(self, dtype: npt.DTypeLike) -> Readings:
+        """Readings, weights and inverse tolerances in that precision."""
+        return self._single if dtype == np.float32 else Readings(self.b, self.weight, self.inverse)
+
+    @cached_property
+    def _single(self) -> Readings:
+        with np.errstate(under="ignore"):
+            return Readings(
+                *(each.astype(np.float32) for each in (self.b, self.weight, self.inverse))
+            )
 
     @property
     def rows(self) -> Matrix:
@@ -117,9 +181,17 @@ class Program:
 
         Rows of far narrower tolerances than most are walls to a descent: it begins where they
         weigh as much as the others, and goes on from there.
+
+        Where A has rank one, steps are many and any fit will do, large readings weigh less at
+        first. A residual
+        ``|p|^2 - b`` is about ``2 sqrt(b)`` times that of the amplitude, ``|p| - sqrt(b)``, so that
+        weights of about 1/b are least squares of amplitudes, which take a third fewer steps: the
+        largest readings no longer set the curvature [Wang, Giannakis, Eldar 2018].
         """
         weights = self.weight if self.wanted is None else self.wanted
         found = weights_by_level(weights)
+        if self.evens_out and len(found) == 1:
+            found = [weights / (np.maximum(self.b, 0.0) + _LARGE_READING * self.b.mean()), weights]
         return tuple(self if each is self.weight else self.weighed(each) for each in found)
 
     @cached_property
@@ -140,8 +212,7 @@ class Program:
     def weighed(self, weight: Vector) -> Program:
         """The same with these weights in the loss."""
         weight = weight / float(weight.max())
-        root = 2.0 * np.sqrt(weight)
-        return replace(self, weight=weight, root=root, pull=2.0 * weight, total=float(weight.sum()))
+        return replace(self, weight=weight, total=float(weight.sum()))
 
     def signs_of(self, count: int) -> Vector | None:
         """The signs of the rows of a factor that has so many; None: all plus.
@@ -181,12 +252,12 @@ class Program:
         """Whether all of every residual counts."""
         return theta == 0.0 and (self.bounds is None or self.bounds.told is None)
 
-    def ratios(self, z: Vector, bound: Vector) -> Vector:
+    def ratios(self, z: Vector, bound: Vector, part: slice = slice(None)) -> Vector:
         """How far residuals lean out of their intervals, rounding included: 1 is an end."""
         if self.bounds is not None:
-            return self.bounds.ratios(z, bound)
+            return self.bounds.ratios(z, bound, part)
         bound = bound + np.abs(z)
-        bound /= self.delta
+        bound /= self.delta[part]
         return bound
 
 
@@ -226,14 +297,17 @@ def prepare(
         weight = compact((float(delta.min()) / delta) ** 2)
         inverse = compact(1.0 / delta)
         steepest = float(np.max(np.sqrt(np.abs(b)) * inverse))
-        root, pull = compact(2.0 * np.sqrt(weight)), compact(2.0 * weight)
     low: Sensing | None = None
     single = low_precision and not isinstance(F, Mixed)  # sums of rows may cancel
     if single and _takes_single_steps(F, rank or 1) and F.single is not F:
         low = F.single
+    # Of rank one alone: other readings are more even, and weights spoil the expected Hessian.
+    quasi_newton = rank == 1 and not takes_normal_equations(F, 1)
+    simple = bounds is None and signs is None and wanted is None and not isinstance(F, Mixed)
+    evens_out = quasi_newton and simple and target and float(np.mean(b)) > 0.0
     return Program(
-        F, b, delta, weight, low, inverse, root, pull, float(weight.sum()),
-        float(inverse.max()), steepest, Rows(F, low), bounds, signs, wanted, target,
+        F, b, delta, weight, low, inverse, float(weight.sum()),
+        float(inverse.max()), steepest, Rows(F, low), bounds, signs, wanted, target, evens_out,
     )  # fmt: skip
 
 

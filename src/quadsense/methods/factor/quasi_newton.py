@@ -16,7 +16,9 @@ import math
 import numpy as np
 
 from quadsense.core.lbfgs import Memory, direction, dot, remember
+from quadsense.measurements.mixed import Mixed
 from quadsense.methods.factor.line import best_length
+from quadsense.methods.factor.moves import moved, narrowed, step_length
 from quadsense.methods.factor.passes import (
     Point,
     back_project,
@@ -31,7 +33,7 @@ from quadsense.methods.factor.program import Matrix, Program, Vector
 _PAIRS = 3
 _EPS = {kind: float(np.finfo(kind).eps) for kind in "fd"}
 # Renew P once the bound on its error could change the residuals by this share.
-_DRIFT = 0.1
+_DRIFT = 0.2
 # Least eigenvalue of the expected Hessian, as a share of the mean one.
 _SCALE_FLOOR = 1e-3
 
@@ -63,42 +65,34 @@ def quasi_newton_step(
     F = problem.F if problem.low is None else problem.low
     kind = np.dtype(F.dtype)
     slope = _slope(point, penalty)
-    D = direction(memory, slope, lambda q: _expected_solve(problem, point, penalty, q))
+    D = direction(memory, slope, lambda q: _scaled_solve(problem, point, penalty, q))
     along = dot(D, slope)
     if not along < 0.0:
         return point, (), 0
-    Q = project(F, D.astype(kind, copy=False)).astype(point.P.dtype, copy=False)
-    signs = problem.signs_of(len(point.Y))
-    z1, z2 = F.mixed(inner(point.P, Q, signs)), F.mixed(inner(Q, Q, signs))
-    z1 *= 2.0
-    length = best_length(problem, point, z1, z2, along, _bend(D, penalty), theta)
+    single = problem.low is not None and problem.is_whole(theta) and not isinstance(F, Mixed)
+    double = point.z.dtype == np.float64
+    if single and double and 3.0 * problem.blur <= _DRIFT * point.ratio < math.inf:
+        point = narrowed(point)
+    Q = project(F, D.astype(kind, copy=False))
+    length = step_length(problem, point, Q, along, _bend(D, penalty), theta)
     if length == 0.0:
         return point, (), 1
     move = length * D
     Y = point.Y + move
-    z2 *= length
-    z2 += z1
-    z2 *= length
-    z2 += point.z
-    z = z2
     drift = point.drift + _EPS["f" if problem.low is not None else "d"] * math.sqrt(dot(move, move))
-    worst = _worst(problem, z)
-    error = 2.0 * drift * (problem.steepest + math.sqrt(worst * problem.sharpest))
-    if worst <= 1.0 or error > _DRIFT * worst:
-        moved, passes = evaluate(problem, Y, theta), 2
+    found = moved(problem, point, Q, length, theta)
+    error = 2.0 * drift * (problem.steepest + math.sqrt(found.worst * problem.sharpest))
+    if found.z.dtype == np.float32:
+        error += problem.blur
+    if found.worst <= 1.0 or error > _DRIFT * found.worst:
+        there, passes = evaluate(problem, Y, theta), 2
     else:
-        Q *= length
-        Q += point.P
-        excess = problem.excess(z, theta)
-        pull = problem.pull * excess
-        value = 0.25 * float(np.dot(pull, excess))
-        pulled = (Q * F.unmixed(pull)).astype(kind, copy=False)
-        gradient = back_project(F, pulled).astype(Y.dtype, copy=False)
-        if signs is not None:
-            gradient = gradient * signs[:, None]
-        moved, passes = Point(Y, Q, z, excess, value, gradient, np.inf, drift), 1
-    change = _slope(moved, penalty) - slope
-    return moved, remember(memory, move, change, _PAIRS), passes
+        gradient = back_project(F, found.pulled).astype(Y.dtype, copy=False)
+        gradient *= 2.0
+        there = Point(Y, found.P, found.z, found.excess, found.value, gradient, np.inf, drift)
+        passes = 1
+    change = _slope(there, penalty) - slope
+    return there, remember(memory, move, change, _PAIRS), passes
 
 
 def line_minimum(
@@ -114,13 +108,6 @@ def line_minimum(
     return best_length(problem, point, z1, z2, along, _bend(D, penalty), theta)
 
 
-def _worst(problem: Program, z: Vector) -> float:
-    """Return the largest ratio of maintained residuals."""
-    if problem.bounds is not None:
-        return float(problem.bounds.ratios(z, np.full_like(z, _EPS["d"])).max())
-    return float((np.abs(z) * problem.inverse).max())
-
-
 def _slope(point: Point, penalty: Vector | None) -> Matrix:
     return point.gradient if penalty is None else point.gradient + penalty[:, None] * point.Y
 
@@ -130,7 +117,22 @@ def _bend(D: Matrix, penalty: Vector | None) -> float:
     return 0.0 if penalty is None else float(np.dot(penalty, np.sum(np.abs(D) ** 2, axis=1)))
 
 
-def _expected_solve(problem: Program, point: Point, penalty: Vector | None, q: Matrix) -> Matrix:
+def _scaled_solve(problem: Program, point: Point, penalty: Vector | None, q: Matrix) -> Matrix:
+    """Apply the inverse of the Hessian expected of rows that see some entries more than others.
+
+    Rows are isotropic but for a scale c_j of every entry: so they are in terms of ``c_j x_j``.
+    """
+    scale = problem.sight
+    if scale is None:
+        return _expected_solve(problem, point, point.Y, penalty, q)
+    D: Matrix = _expected_solve(problem, point, point.Y * scale, penalty, q / scale)
+    D /= scale
+    return D
+
+
+def _expected_solve(
+    problem: Program, point: Point, Y: Matrix, penalty: Vector | None, q: Matrix
+) -> Matrix:
     """Apply the inverse of the Hessian expected of isotropic rows.
 
     Notes
@@ -145,7 +147,6 @@ def _expected_solve(problem: Program, point: Point, penalty: Vector | None, q: M
     part off the span is ``(q^T - X N) B`` and the other ``X M`` with
     ``2 M = H - tau tr(N) / (2 + tau k) B``, H the Hermitian part of ``N B``.
     """
-    Y = point.Y
     k, n = Y.shape
     beta, tau = (1.0, 2.0) if np.iscomplexobj(Y) else (2.0, 1.0)
     active = problem.total

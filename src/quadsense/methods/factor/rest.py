@@ -178,7 +178,7 @@ def _in_units(problem: Program, point: Point, slope: float) -> float:
 
     Where a factor is one that no row sees, what it reads is rounding, and so is the slope.
     """
-    pulls = float(np.linalg.norm(problem.F.unmixed(problem.pull * point.excess)))
+    pulls = 2.0 * float(np.linalg.norm(problem.F.unmixed(problem.weight * point.excess)))
     eps = float(np.finfo(np.float64).eps)
     blur = _ROUNDINGS * point.Y.shape[1] * eps * pulls * float(np.linalg.norm(point.Y))
     return max(slope - blur, 0.0) / (pulls * float(np.linalg.norm(point.P)) or 1.0)

@@ -24,6 +24,7 @@ from quadsense.methods.factor.passes import (
     Point,
     back_project,
     conjugate,
+    inner,
     project,
     weighted_rows_product,
 )
@@ -47,6 +48,8 @@ _STEP_FLOPS = 1.6e6
 # eigenvector may hide until the strong ones are fitted.
 _EXTRA_ROWS = 3
 _KRYLOV_STEPS = 3
+# Where rows are never formed a product costs by the column: more steps, and no rows beside.
+_NARROW_STEPS = 6
 # Refinements by the residual: with three, the later steps no longer grow with the condition
 # number of A, where they are quasi-Newton steps; with few rows an unknown they lead astray.
 _REFINEMENTS = 3
@@ -96,12 +99,14 @@ def spectral_start(problem: Program, rank: int, rng: Draw) -> Matrix:
     level = float(np.mean(problem.b))
     if level <= 0.0:
         return random_start(problem, rank, rng)
-    y = np.maximum(problem.b, 0.0) / level
-    c = max(1.05, float(np.sqrt(beta * m / (n * rank))))
-    shaped = (y - 1.0) / (y - 1.0 + c)
-    Q = _leading_eigenvectors(problem, shaped, min(rank + _EXTRA_ROWS, n), rng)
+    y = np.maximum(problem.readings("f" if problem.low is not None else "d").b, 0.0)
+    y /= level
+    y -= 1.0
+    shaped = np.divide(y, y + max(1.05, float(np.sqrt(beta * m / (n * rank)))), out=y)
+    narrow = F.kind.by_column  # refinements would cost as much as the steps that they save
+    Q = _leading_eigenvectors(problem, shaped, rank if narrow else min(rank + _EXTRA_ROWS, n), rng)
     found = _weighed(problem, Q, rank)
-    refined = rows_are_ample(F, rank)
+    refined = rows_are_ample(F, rank) and not narrow
     for _ in range(_REFINEMENTS if refined else 0):
         better = _weighed(problem, _refined(problem, found), rank)
         if not better.misfit < found.misfit:
@@ -160,9 +165,12 @@ def _weighed(problem: Program, Q: Matrix, rank: int) -> _Weighed:
     """
     rows, b = problem.F if problem.low is None else problem.low, problem.b
     W = project(rows, Q.astype(rows.dtype, copy=False))
-    last = W[-rank:].astype(Q.dtype)
-    _, axes = np.linalg.eigh(conjugate(last * b) @ last.T)
-    features = np.square(np.abs(axes.T @ last))
+    if rank == 1:
+        axes, features = np.ones((1, 1)), inner(W[-1:], W[-1:])[None].astype(np.float64)
+    else:
+        last = W[-rank:].astype(Q.dtype)
+        _, axes = np.linalg.eigh(conjugate(last * b) @ last.T)
+        features = np.square(np.abs(axes.T @ last))
     weights = np.linalg.lstsq(features @ features.T, features @ b, rcond=None)[0]
     least = _WEIGHT_FLOOR * max(float(weights.max()), float(b.mean()))
     weights = np.maximum(weights, least)
@@ -275,8 +283,9 @@ def _leading_eigenvectors(
     F = problem.F
     m, n = F.shape
     products = 4 * m * n * rank // (1 if problem.low is None else 2)
-    krylov = _KRYLOV_STEPS * (products + _STEP_FLOPS)
-    if n <= rank * _KRYLOV_STEPS or 2 * m * n**2 + 20 * n**3 <= krylov:
+    steps = _NARROW_STEPS if F.kind.by_column else _KRYLOV_STEPS
+    krylov = steps * (products + _STEP_FLOPS)
+    if n <= rank * steps or 2 * m * n**2 + 20 * n**3 <= krylov:
         _, vectors = eigh(
             F.adjoint(scale),
             subset_by_index=(n - rank, n - 1),
@@ -288,27 +297,40 @@ def _leading_eigenvectors(
     dtype = np.dtype(F.dtype)
     F = F if problem.low is None else problem.low
     kind = np.dtype(F.dtype)
-    scale = scale.astype(np.empty(0, kind).real.dtype)
+    scale = scale.astype(np.empty(0, kind).real.dtype, copy=False)
     # Rows of large readings lean towards the leading eigenvectors.
-    image = F.take_unit(np.argpartition(scale, m - rank)[m - rank :]) if m >= rank else None
-    if image is None:
+    if m >= rank:
+        largest = np.array([int(np.argmax(scale))])
+        if rank > 1:
+            largest = np.argpartition(scale, m - rank)[m - rank :]
+        image = F.take_unit(largest)
+    else:
         image = random_start(problem, rank, rng).astype(kind)
-    basis = np.empty((0, n), dtype=kind)
-    images: list[Matrix] = []
-    for _ in range(_KRYLOV_STEPS):
-        block = image - (image @ conjugate(basis).T) @ basis if len(basis) else image
-        block = np.ascontiguousarray(_factored(block.T)[0].T)
-        basis = np.concatenate([basis, block])
-        image = weighted_rows_product(F, scale, block)
-        images.append(image)
-    # Gram-Schmidt in single precision loses orthogonality; restore it once for all, and leave out
-    # blocks in which nothing new was left.
-    Q, R = _factored(basis.T.astype(dtype))
-    lost = np.flatnonzero(np.abs(np.diagonal(R)) < 0.5)
-    kept = max(rank, int(lost[0]) // rank * rank) if lost.size else len(basis)
-    Q, R = Q[:, :kept], R[:kept, :kept]
-    solve = lapack.ztrtrs if dtype.kind == "c" else lapack.dtrtrs
-    T = (solve(R, np.concatenate(images)[:kept].astype(dtype), trans=1)[0] @ conjugate(Q)).T
+    blocks: list[Matrix] = []
+    seen: list[Matrix] = []
+    for step in range(steps):
+        if step:
+            known = np.concatenate(blocks)
+            image = image - (image @ conjugate(known).T) @ known
+        blocks.append(_orthonormal(image))
+        image = weighted_rows_product(F, scale, blocks[-1])
+        seen.append(image)
+    basis, images = np.concatenate(blocks), np.concatenate(seen)
+    # Gram-Schmidt in single precision loses orthogonality: it is restored within the span, and
+    # directions in which nothing new was left are left out.
+    bases = conjugate(basis)
+    sizes, axes = np.linalg.eigh(bases @ basis.T)
+    kept = sizes >= min(0.25, float(sizes[-rank]))
+    axes = axes[:, kept] / np.sqrt(sizes[kept])
+    T = conjugate(axes).T @ (bases @ images.T) @ axes
     _, coefficients = np.linalg.eigh((T + conjugate(T).T) / 2.0)
-    ritz: Matrix = np.ascontiguousarray(coefficients[:, -rank:].T @ Q.T)
+    ritz: Matrix = ((axes @ coefficients[:, -rank:]).T @ basis).astype(dtype)
     return ritz
+
+
+def _orthonormal(block: Matrix) -> Matrix:
+    """Return an orthonormal basis of the span of some rows, as rows."""
+    if len(block) == 1:
+        size = float(np.linalg.norm(block))
+        return block / size if size > 0.0 else block
+    return np.ascontiguousarray(_factored(block.T)[0].T)

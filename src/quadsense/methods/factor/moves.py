@@ -1,0 +1,116 @@
+"""A step seen from the rows: how far to go, and what is there, from the images of its direction.
+
+All that is as long as the data is read and written once, a part at a time that stays in cache.
+While residuals are far larger than what single precision does to them, everything is in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from quadsense.measurements.mixed import Mixed
+from quadsense.methods.factor.line import best_length, quartic_minimum
+from quadsense.methods.factor.passes import Point, inner
+from quadsense.methods.factor.program import Matrix, Program, Vector
+
+# Entries of images that are worked on together, in cache; rows of a part at least.
+_PART, _LEAST_PART = 2**15, 2**10
+_EPS = float(np.finfo(np.float64).eps)
+
+
+def step_length(
+    problem: Program, point: Point, Q: Matrix, along: float, bend: float, theta: float
+) -> float:
+    """Return the best length of a step with images Q, 0 where none descends: see `best_length`."""
+    F, k = problem.F, len(Q)
+    signs, whole = problem.signs_of(k), problem.is_whole(theta)
+    z1, z2 = (problem.empty(0 if whole else F.m, np.float64) for _ in range(2))
+    weight = problem.readings(point.z.dtype).weight
+    quadratic, cubic, quartic = bend, 0.0, 0.0
+    for part, seen in _parts(problem, k):
+        p, q = point.P[:, seen], Q[:, seen].astype(point.P.dtype, copy=False)
+        first, second = F.mixed(inner(p, q, signs)), F.mixed(inner(q, q, signs))
+        first *= 2.0
+        if not whole:
+            z1[part], z2[part] = first, second
+            continue
+        weighed = weight[part] * first
+        quadratic += float(np.dot(weighed, first))
+        cubic += float(np.dot(weighed, second))
+        np.multiply(weight[part], second, out=weighed)
+        quadratic += 2.0 * float(np.dot(weighed, point.z[part]))
+        quartic += float(np.dot(weighed, second))
+    if whole:
+        return quartic_minimum(along, quadratic, 3.0 * cubic, 2.0 * quartic)
+    return best_length(problem, point, z1, z2, along, bend, theta)
+
+
+class Moved(NamedTuple):
+    """Images, residuals and loss after a step, and what half the gradient is the sum of."""
+
+    P: Matrix
+    z: Vector
+    excess: Vector
+    value: float
+    worst: float
+    pulled: Matrix
+
+
+def moved(problem: Program, point: Point, Q: Matrix, length: float, theta: float) -> Moved:
+    """Return what a step of that length leads to, Q the images of its direction."""
+    F, k, real = problem.F, len(Q), point.z.dtype
+    signs, whole = problem.signs_of(k), problem.is_whole(theta)
+    b, weight, inverse = problem.readings(real)
+    empty = problem.empty
+    P, pulled, z = empty(point.P.shape, point.P.dtype), empty(Q.shape, Q.dtype), empty(F.m, real)
+    excess = z if whole else empty(F.m, real)
+    narrow = Q.real.dtype
+    value = worst = 0.0
+    for part, seen in _parts(problem, k):
+        p = np.multiply(Q[:, seen], real.type(length), out=P[:, seen])
+        p += point.P[:, seen]
+        np.subtract(F.mixed(inner(p, p, signs)), b[part], out=z[part])
+        if not whole:
+            excess[part] = problem.excess(z[part], theta, part)
+        pull = weight[part] * excess[part]
+        value += float(np.dot(pull, excess[part]))
+        each = F.unmixed(pull).astype(narrow, copy=False)
+        pulled[:, seen] = p
+        pulled[:, seen] *= each if signs is None else each * signs[:, None].astype(narrow)
+        worst = max(worst, _worst(problem, z[part], inverse[part], part))
+    return Moved(P, z, excess, 0.5 * value, worst, pulled)
+
+
+def _within(rows: slice, count: int) -> Iterator[slice]:
+    """Parts of some rows."""
+    size = max(_LEAST_PART, _PART // count)
+    for first in range(rows.start, rows.stop, size):
+        yield slice(first, min(first + size, rows.stop))
+
+
+def narrowed(point: Point) -> Point:
+    """Return the point with its images and residuals in single precision."""
+    P = point.P.astype(np.complex64 if np.iscomplexobj(point.P) else np.float32)
+    z: Any = point.z.astype(np.float32)
+    return Point(point.Y, P, z, z, point.value, point.gradient, point.ratio, point.drift)
+
+
+def _parts(problem: Program, count: int) -> list[tuple[slice, slice]]:
+    """Parts of the readings, and of the rows: all at once where readings are sums of rows."""
+    F = problem.F
+    if isinstance(F, Mixed) or not isinstance(problem.b, np.ndarray):  # or on a device
+        return [(slice(None), slice(None))]
+    parts = list(_within(slice(0, F.m), count))
+    return list(zip(parts, parts, strict=True))
+
+
+def _worst(problem: Program, z: Vector, inverse: Vector, part: slice) -> float:
+    """Return the largest ratio of maintained residuals."""
+    if problem.bounds is not None:
+        return float(problem.bounds.ratios(z, np.full_like(z, _EPS), part).max())
+    ratios = np.abs(z)
+    ratios *= inverse
+    return float(ratios.max())

@@ -1,0 +1,472 @@
+"""Coded diffraction and ptychography: masks, then a Fourier transform, and no row is formed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import scipy.fft
+
+from quadsense.arrays import Array, to_numpy
+from quadsense.core.scratch import Scratch
+from quadsense.measurements.probes import BLOCK_ELEMENTS, Probes, Weigh
+from quadsense.measurements.stored import LARGEST_NORM, SMALLEST_NORM
+from quadsense.probes.fourier_checks import checked_masks, checked_offsets, checked_shape
+from quadsense.probes.fourier_error import transform_error
+from quadsense.watch import look
+
+BATCH = 2**16
+"""Entries of frames that are transformed together: they stay in a core's own cache."""
+
+OTHER_ROUNDINGS = 64.0
+"""Roundings beside those of a transform: of the product with the mask, 3, and of sums over n
+entries in `forward`, which are pairwise: 19 of up to 128 terms, and the logarithm of how many."""
+
+Matrix = npt.NDArray[Any]
+
+
+def masked_fft(
+    masks: npt.ArrayLike,
+    shape: int | Sequence[int],
+    offsets: npt.ArrayLike | None = None,
+) -> MaskedFFT:
+    """Probes of coded diffraction: as an array, ``U @ x`` is ``fftn(mask * x)`` of every mask.
+
+    Detectors measure intensities, ``b = |U @ x|**2``, so that ``conjugate=True`` goes with them:
+    ``solve(masked_fft(masks, shape), b, rank=1, conjugate=True, ...)``. Nothing of the size of U is
+    ever formed; products with it are fast Fourier transforms, by SciPy.
+
+    Parameters
+    ----------
+    masks : array_like of shape (q, *shape) or shape
+        Real or complex; one mask may come without the first axis. With `offsets` of the shape
+        (q, *window) or window, for a window that is no larger than the image along any axis.
+    shape : int or sequence of int
+        Shape of the image x, of any number of axes; x itself is raveled, n = prod(shape).
+    offsets : array_like of int, of shape (k, len(shape)), optional
+        Where the window lies: the index in the image of its first corner, one a position of the
+        scan; of shape (k,) where the image has one axis. A window never reaches over an edge.
+
+    Returns
+    -------
+    Probes
+        To be given as U. Its rows come in the order of positions, masks and frequencies (as
+        ``fftn`` has them, zero first), ``m = k * q * prod(window)``. Rows u_i are those of U:
+        without ``conjugate=True`` a reading is ``conj(u_i) @ A @ u_i``.
+
+    Notes
+    -----
+    *Coded diffraction*: from 4 to 12 random masks determine an image, for instance octanary ones
+    [Candes, Li, Soltanolkotabi 2015], each pixel 1, -1, i or -i, times ``sqrt(1/2)`` four times in
+    five and ``sqrt(3)`` else.
+
+    *Ptychography* with a known illumination P (a window, in its own smaller shape) which is moved
+    over an object x: what the detector sees at offset r is ``|fftn(P * x[r : r + window])|**2``, so
+    `masks` is P, and `offsets` are the positions in pixels. Where the illumination has several
+    incoherent modes, give them as several masks and add their rows up with `mix`. Pixels that no
+    window covers are seen by no reading: they are 0 in an answer of low rank only by chance.
+
+    Rows have the norm of their mask, whatever the frequency. A transform of a masked image errs in
+    the 2-norm by c u relatively, with the unit roundoff ``u = 2^-53`` and c the sum, over prime
+    factors p of all lengths, of 10 roundings for 2 [Higham 2002, Theorem 24.2] and
+    ``10 + sqrt(2 p) (p + 4)`` for others, and 64 for what is around it; an entry errs by as much in
+    units of ``||mask|| ||x||`` times ``max |mask| / rms |mask|``. Certificates count that.
+
+    The number of threads is that of ``scipy.fft.set_workers``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quadsense
+    >>> from quadsense.probes import masked_fft
+    >>> rng = np.random.default_rng(0)
+    >>> masks = rng.choice([1, -1, 1j, -1j], (8, 16, 16))
+    >>> U = masked_fft(masks, (16, 16))
+    >>> U.m, U.n
+    (2048, 256)
+    >>> image = rng.uniform(size=(16, 16))
+    >>> b = np.abs(np.fft.fft2(masks * image)).ravel() ** 2
+    >>> result = quadsense.solve(U, b, delta=1e-6 * b.mean(), rank=1, conjugate=True)
+    >>> x = result.matrix.factor[:, 0]
+    >>> x = x * np.exp(-1j * np.angle(x.sum()))  # the phase of all of x is not measured
+    >>> bool(np.linalg.norm(x - image.ravel()) < 1e-5 * np.linalg.norm(image))
+    True
+    """
+    size = checked_shape(shape)
+    held = checked_masks(masks, size, offsets is not None)
+    starts = checked_offsets(offsets, size, held.shape[1:])
+    return MaskedFFT(held, size, starts)
+
+
+class Sizes(NamedTuple):
+    """Norms of masks, (q,), and the most that a modulus is in units of the mean square's root."""
+
+    norms: Matrix
+    peak: float
+
+
+class Piece(NamedTuple):
+    """Frames that are transformed together: which positions, masks and rows they are."""
+
+    positions: slice
+    masks: slice
+    rows: slice
+
+
+class MaskedFFT(Probes):
+    """Rows of ``fftn(mask * x[offset : offset + window])``, for every position and mask.
+
+    Parameters
+    ----------
+    masks : array of shape (q, *window), float or complex of either precision
+    shape : tuple of int
+    starts : int array of shape (k, len(shape))
+    conjugated : bool
+        Whether the rows are the complex conjugates of those.
+    sizes : Sizes, optional
+        Of the masks, where they are known.
+    """
+
+    storage = "masked fft"
+    is_complex = True
+    by_column = True
+
+    def __init__(
+        self,
+        masks: Matrix,
+        shape: tuple[int, ...],
+        starts: npt.NDArray[np.int64],
+        conjugated: bool = False,
+        sizes: Sizes | None = None,
+    ) -> None:
+        self.masks, self.shape, self.starts, self.conjugated = masks, shape, starts, conjugated
+        self.window = masks.shape[1:]
+        self.count, self.positions, self.frame = len(masks), len(starts), math.prod(self.window)
+        self.m, self.n = self.positions * self.count * self.frame, math.prod(shape)
+        self.whole = self.window == shape and self.positions == 1
+        self._scratch = Scratch()
+        self._units: dict[bool, MaskedFFT] = {}
+        self._axes = tuple(range(-len(shape), 0))
+        self._mask_norms, self._peak = found = _sizes(masks) if sizes is None else sizes
+        self._shifts = np.zeros(self.count, dtype=np.int64)
+        if not (found.norms.min() > SMALLEST_NORM and found.norms.max() < LARGEST_NORM):
+            self._bring_into_range()
+        self._conjugate_masks: Matrix | None = None
+        unit = float(np.finfo(self.dtype).eps) / 2.0
+        self.rounding = (transform_error(self.window) + OTHER_ROUNDINGS) * unit * self._peak
+
+    def _bring_into_range(self) -> None:
+        """Divide masks out of the range of safe norms by powers of two, exactly."""
+        sizes = np.maximum(np.abs(self.masks.real), np.abs(self.masks.imag))
+        largest = sizes.reshape(self.count, -1).max(axis=1)
+        self._shifts = np.frexp(largest)[1].astype(np.int64)
+        half = self._shifts // 2  # in two halves: 2^-e alone may overflow
+        for part in (half, self._shifts - half):
+            self.masks = self.masks * self._each(np.ldexp(1.0, -part))
+        self._mask_norms, self._peak = _sizes(self.masks)
+
+    def _each(self, values: Matrix) -> Matrix:
+        """A number a mask, to multiply masks with."""
+        return values.reshape(-1, *(1 for _ in self.shape))
+
+    # --- facts -------------------------------------------------------------------------------
+
+    @cached_property
+    def dtype(self) -> Any:
+        """Complex128, or complex64 of rows `in_single` precision."""
+        return np.result_type(self.masks.dtype, np.complex64)
+
+    @property
+    def length(self) -> int:
+        """Sums within a transform are counted by `rounding`."""
+        return 1
+
+    @property
+    def row_rounding(self) -> float:
+        """Of a root of unity along each axis, 5 roundings and 2 of a product, and of the mask."""
+        return (7.0 * len(self.window) + 3.0) * float(np.finfo(self.dtype).eps) / 2.0
+
+    @cached_property
+    def held_norms(self) -> Array:
+        """Those of the masks, whatever the frequency."""
+        return np.tile(np.repeat(self._mask_norms, self.frame), self.positions)
+
+    @cached_property
+    def norms(self) -> Array:
+        """Norms of the user's rows."""
+        if not self._shifts.any():
+            return self.held_norms
+        with np.errstate(over="ignore", under="ignore"):
+            return np.ldexp(self.held_norms, self.exponents)
+
+    @cached_property
+    def exponents(self) -> npt.NDArray[np.int64]:
+        """The user's rows are those held times these powers of two."""
+        return np.tile(np.repeat(self._shifts, self.frame), self.positions)
+
+    @property
+    def has_zero_rows(self) -> bool:
+        """None is: masks are not."""
+        return False
+
+    def same_as(self, other: Probes) -> bool:
+        """Whether masks, image and positions are the same."""
+        return (
+            isinstance(other, MaskedFFT)
+            and self.shape == other.shape
+            and self.conjugated == other.conjugated
+            and np.array_equal(self._shifts, other._shifts)
+            and np.array_equal(self.masks, other.masks)
+            and np.array_equal(self.starts, other.starts)
+        )
+
+    def unit(self, conjugate: bool) -> MaskedFFT:
+        """The same rows of unit norm, conjugated where asked."""
+        if conjugate not in self._units:
+            scaled = self.masks / self._each(self._mask_norms)
+            sizes = Sizes(np.ones(self.count), self._peak)
+            turned = self.conjugated != conjugate
+            self._units[conjugate] = MaskedFFT(scaled, self.shape, self.starts, turned, sizes)
+        return self._units[conjugate]
+
+    def in_single(self) -> MaskedFFT:
+        """The same rows in single precision."""
+        narrow = np.complex64 if self.masks.dtype.kind == "c" else np.float32
+        sizes = Sizes(self._mask_norms, self._peak)
+        masks = self.masks.astype(narrow)
+        return MaskedFFT(masks, self.shape, self.starts, self.conjugated, sizes)
+
+    # --- frames ------------------------------------------------------------------------------
+
+    def _pieces(self, count: int) -> Iterator[Piece]:
+        """All frames, as many at a time as stay in cache, for `count` images."""
+        flops = 5.0 * count * math.log2(self.frame + 1)
+        size = max(1, BATCH // (self.frame * max(count, 1)))
+        together = max(1, size // self.count) if size >= self.count else 1
+        for first in range(0, self.positions, together):
+            last = min(first + together, self.positions)
+            step = self.count if size >= self.count else size
+            for mask in range(0, self.count, step):
+                stop = min(mask + step, self.count)
+                begin = (first * self.count + mask) * self.frame
+                end = ((last - 1) * self.count + stop) * self.frame
+                look(flops * (end - begin))
+                yield Piece(slice(first, last), slice(mask, stop), slice(begin, end))
+
+    def _windows(self, images: Matrix, positions: slice) -> Matrix:
+        """Those windows of images (k, *shape): (k, positions, 1, *window)."""
+        if self.whole:
+            return images[:, None, None]
+        parts = [images[(slice(None), *self._at(start))] for start in self.starts[positions]]
+        return np.stack(parts, axis=1)[:, :, None]
+
+    def _masks(self, conjugate: bool) -> Matrix:
+        """The masks, conjugated or not."""
+        if not conjugate or self.masks.dtype.kind != "c":
+            return self.masks
+        if self._conjugate_masks is None:
+            self._conjugate_masks = self.masks.conj()
+        return self._conjugate_masks
+
+    def _at(self, start: npt.NDArray[np.int64]) -> tuple[slice, ...]:
+        return tuple(slice(int(a), int(a) + w) for a, w in zip(start, self.window, strict=True))
+
+    def _add(self, total: Matrix, piece: Piece, frames: Matrix) -> None:
+        """Add frames (k, positions, masks, *window), masked, to images (k, *shape)."""
+        frames *= self._masks(self.conjugated)[piece.masks]
+        sums = frames[:, :, 0] if frames.shape[2] == 1 else np.sum(frames, axis=2)
+        if self.whole:
+            total += sums[:, 0]
+            return
+        for index, start in enumerate(self.starts[piece.positions]):
+            total[(slice(None), *self._at(start))] += sums[:, index]
+
+    def _seen(self, images: Matrix, piece: Piece, out: Matrix) -> None:
+        """What those frames are of images, ``u_i* x``, into (k, rows)."""
+        frames = self._frames(out if out.flags.c_contiguous else np.empty_like(out), piece)
+        masks = self._masks(not self.conjugated)[piece.masks]
+        np.multiply(self._windows(images, piece.positions), masks, out=frames)
+        transform = scipy.fft.fftn if self.conjugated else _inverse
+        found = transform(frames, axes=self._axes, overwrite_x=True)
+        if not np.may_share_memory(found, out):  # it need not have been overwritten
+            out[...] = found.reshape(out.shape)
+
+    def _frames(self, values: Matrix, piece: Piece) -> Matrix:
+        """Values of those rows, (k, rows), as (k, positions, masks, *window)."""
+        positions = piece.positions.stop - piece.positions.start
+        return values.reshape(len(values), positions, -1, *self.window)
+
+    def _spread(self, total: Matrix, piece: Piece, values: Matrix, keep: bool = False) -> None:
+        """Add ``sum_i u_i y_i`` over those rows, y (k, rows), to images; y is used up or kept."""
+        frames = self._frames(values, piece)
+        back = _inverse if self.conjugated else scipy.fft.fftn
+        self._add(total, piece, back(frames, axes=self._axes, overwrite_x=not keep))
+
+    # --- products ----------------------------------------------------------------------------
+
+    def times(self, X: Array) -> Array:
+        """``u_i* x`` for every row."""
+        return self.images(X.T).T
+
+    def combine(self, Y: Array) -> Array:
+        """``sum_i u_i y_i``."""
+        return self.sums(np.array(Y.T, order="C")).T
+
+    def images(self, Y: Array) -> Array:
+        """``P`` with columns ``u_i* Y^T``: (k, n) to (k, m)."""
+        Y = self._own(Y)
+        P, images = self._scratch.empty((len(Y), self.m), self.dtype), self._shaped(Y)
+        for piece in self._pieces(len(Y)):
+            self._seen(images, piece, P[:, piece.rows])
+        return P
+
+    def sums(self, C: Array) -> Array:
+        """``sum_i C_ki u_i``: (k, m) to (k, n)."""
+        total = np.zeros((len(C), *self.shape), dtype=self.dtype)
+        for piece in self._pieces(len(C)):
+            self._spread(total, piece, self._own(C[:, piece.rows]), keep=True)
+        return total.reshape(len(C), self.n)
+
+    def through(self, Y: Array, weigh: Weigh) -> tuple[Array, Array]:
+        """``P`` and ``sum_i weigh(P)_i u_i``, some frames at a time: see `Probes.through`."""
+        Y = self._own(Y)
+        P, images = self._scratch.empty((len(Y), self.m), self.dtype), self._shaped(Y)
+        total = np.zeros_like(images)
+        for piece in self._pieces(len(Y)):
+            part = P[:, piece.rows]
+            self._seen(images, piece, part)
+            self._spread(total, piece, self._own(weigh(piece.rows, part)))
+        return P, total.reshape(Y.shape)
+
+    def squares(self, X: Array, factors: Array | None, signs: Array | None) -> Array:
+        """``sum_k s_k |f_i u_i* x_k|^2``, some frames at a time."""
+        images = self._shaped(self._own(X.T))
+        total = np.empty(self.m)
+        for piece in self._pieces(len(images)):
+            part = np.empty((len(images), piece.rows.stop - piece.rows.start), dtype=self.dtype)
+            self._seen(images, piece, part)
+            if factors is not None:
+                part *= factors[piece.rows]
+            moduli = np.square(part.real)
+            moduli += np.square(part.imag)
+            total[piece.rows] = moduli.sum(axis=0) if signs is None else signs @ moduli
+        return total
+
+    def _shaped(self, Y: Matrix) -> Matrix:
+        return Y.reshape(len(Y), *self.shape)
+
+    def _own(self, values: Array) -> Matrix:
+        return np.ascontiguousarray(values, dtype=self.dtype)
+
+    # --- rows --------------------------------------------------------------------------------
+
+    def take(self, index: Array) -> Array:
+        """Those rows, dense, from the definition."""
+        frames, frequency = np.divmod(to_numpy(index).astype(np.int64), self.frame)
+        positions, masks = np.divmod(frames, self.count)
+        waves = self._waves(frequency) * self._masks(self.conjugated)[masks]
+        if self.whole:
+            return waves.reshape(len(frames), self.n)
+        rows = np.zeros((len(frames), *self.shape), dtype=self.dtype)
+        for row, wave, position in zip(rows, waves, positions, strict=True):
+            row[self._at(self.starts[position])] = wave
+        return rows.reshape(len(frames), self.n)
+
+    @cached_property
+    def _roots(self) -> list[Matrix]:
+        roots = [_roots_of_unity(size) for size in self.window]
+        return [values.conj() for values in roots] if self.conjugated else roots
+
+    def _waves(self, index: npt.NDArray[np.int64]) -> Matrix:
+        """Roots of unity at those frequencies for all pixels, or the other way round.
+
+        Of shape (index, *window), each entry within some roundings.
+        """
+        waves = np.ones((len(index), *(1 for _ in self.window)))
+        for axis, k in enumerate(np.unravel_index(index, self.window)):
+            size = self.window[axis]
+            along = self._roots[axis][np.outer(k, np.arange(size)) % size]
+            others = [size if other == axis else 1 for other in range(len(self.window))]
+            waves = waves * along.reshape(-1, *others)
+        return waves.astype(self.dtype, copy=False)
+
+    def _columns(self) -> Iterator[tuple[slice, Array]]:
+        size = max(1, BLOCK_ELEMENTS // max(self.m, self.n))
+        for begin in range(0, self.n, size):
+            look()
+            yield slice(begin, min(begin + size, self.n)), None
+
+    def _entries(self, part: slice) -> Matrix:
+        """``u_i* e_j`` for those pixels j of the image: (m, part)."""
+        pixels = np.arange(part.start, part.stop)
+        places = np.stack(np.unravel_index(pixels, self.shape), axis=1)
+        inside: Matrix = places[None] - self.starts[:, None]
+        seen: Matrix = np.all((inside >= 0) & (inside < self.window), axis=2)
+        inside = np.moveaxis(np.where(seen[..., None], inside, 0), 2, 0)
+        local: Matrix = np.asarray(np.ravel_multi_index(tuple(inside), self.window))
+        values: Matrix = self._masks(not self.conjugated).reshape(self.count, self.frame)
+        rows = np.empty((self.positions, self.count, self.frame, pixels.size), dtype=self.dtype)
+        for position in range(self.positions):
+            waves = self._waves(local[position]).reshape(pixels.size, self.frame).T.conj()
+            waves *= seen[position]
+            rows[position] = values[:, None, local[position]] * waves
+        return rows.reshape(self.m, pixels.size)
+
+    def forward(self, A: Array) -> Array:
+        """``u_i* A u_i``: ``sum_j (u* A e_j) conj(u* e_j)``, the latter from the definition."""
+        sums: list[Matrix] = []  # of 2^k parts each, so that few sums follow each other
+        for count, (part, _) in enumerate(self._columns(), 1):
+            product = self.times(A[:, part]) * self._entries(part).conj()
+            sums.append(np.sum(product.real, axis=1))
+            for _ in range((count & -count).bit_length() - 1):
+                sums.append(sums.pop() + sums.pop())
+        while len(sums) > 1:
+            sums.append(sums.pop() + sums.pop())
+        return sums[0]
+
+    def adjoint(self, y: Array) -> Array:
+        """``sum_i y_i u_i u_i*``: columns are ``sum_i u_i y_i (u_i* e_j)``."""
+        weights = np.asarray(y)[:, None]
+        parts = [self.combine(weights * self._entries(part)) for part, _ in self._columns()]
+        return np.concatenate(parts, axis=1)
+
+    def squared_columns(self, y: Array) -> Array:
+        """``sum_i y_i |u_ij|^2``: the squared masks, each as often as its frequencies say."""
+        weights = np.sum(np.asarray(y).reshape(self.positions, self.count, self.frame), axis=2)
+        squares = np.abs(self.masks) ** 2
+        frames = np.tensordot(weights, squares, axes=1)
+        total = np.zeros(self.shape)
+        for frame, start in zip(frames, self.starts, strict=True):
+            total[self._at(start)] += frame
+        return total.reshape(self.n)
+
+
+def _sizes(masks: Matrix) -> Sizes:
+    flat = masks.reshape(len(masks), -1)
+    with np.errstate(over="ignore", under="ignore"):
+        squares = np.square(flat.real)
+        if flat.dtype.kind == "c":
+            squares += np.square(flat.imag)
+        norms = np.sqrt(squares.sum(axis=1))
+        largest = np.sqrt(squares.max(axis=1))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            peak = float(np.max(largest / norms)) * math.sqrt(flat.shape[1])
+    return Sizes(norms, peak)
+
+
+def _inverse(x: Matrix, axes: tuple[int, ...], overwrite_x: bool) -> Matrix:
+    """The conjugate transform, not divided by anything."""
+    found: Matrix = scipy.fft.ifftn(x, axes=axes, overwrite_x=overwrite_x, norm="forward")
+    return found
+
+
+def _roots_of_unity(size: int) -> Matrix:
+    """``exp(-2 pi i k / size)`` for k = 0..size - 1, quarter turns exactly."""
+    turn, rest = np.divmod(4 * np.arange(size), size)
+    angle = (0.5 * np.pi / size) * rest
+    quarters = np.array([1.0, -1.0j, -1.0, 1.0j])
+    return np.asarray((np.cos(angle) - 1j * np.sin(angle)) * quarters[turn])

@@ -1,0 +1,94 @@
+"""Bad masks, shapes and offsets stopped at the door: one sentence each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from quadsense.arrays import is_array, to_numpy
+
+
+def checked_shape(shape: Any) -> tuple[int, ...]:
+    """The shape of an image as a tuple, or a ValueError."""
+    sizes = (shape,) if np.ndim(shape) == 0 else tuple(shape)
+    whole = [isinstance(size, int | np.integer) and not isinstance(size, bool) for size in sizes]
+    if not sizes or not all(whole) or min(sizes) < 1:
+        raise ValueError(
+            f"shape must be the shape of the image, positive whole numbers, got {shape!r}"
+        )
+    return tuple(int(size) for size in sizes)
+
+
+def checked_masks(masks: Any, shape: tuple[int, ...], placed: bool) -> npt.NDArray[Any]:
+    """Masks as an array (q, *window) of float64 or complex128, or a ValueError."""
+    if isinstance(masks, np.ma.MaskedArray):
+        raise ValueError("masks is a masked array: drop or fill the masked values first")
+    try:
+        found = to_numpy(masks) if is_array(masks) else np.asarray(masks)
+    except ValueError as error:
+        raise ValueError(f"masks is not a rectangular array: {error}") from None
+    if found.dtype.kind not in "buifc":
+        raise ValueError(f"masks must hold numbers, got an array of type {found.dtype.name}")
+    if found.ndim == len(shape):
+        found = found[None]
+    if found.ndim != len(shape) + 1 or 0 in found.shape:
+        raise ValueError(
+            f"masks has shape {np.shape(masks)}, but must hold masks of {len(shape)} axes, as the "
+            f"image of shape {shape} has"
+        )
+    window = found.shape[1:]
+    if placed and any(w > size for w, size in zip(window, shape, strict=True)):
+        raise ValueError(f"masks of shape {window} do not fit into the image of shape {shape}")
+    if not placed and window != shape:
+        raise ValueError(
+            f"masks have shape {window}, but the image has shape {shape}: masks smaller than the "
+            "image need offsets, which say where they lie"
+        )
+    found = found.astype(np.complex128 if found.dtype.kind == "c" else np.float64)
+    bad = np.argwhere(~np.isfinite(found))
+    if len(bad):
+        where = tuple(int(i) for i in bad[0])
+        raise ValueError(
+            f"masks must be finite, but masks[{', '.join(map(str, where))}] is {found[where]}"
+        )
+    dark = np.flatnonzero(~found.reshape(len(found), -1).any(axis=1))
+    if dark.size:
+        raise ValueError(f"masks[{dark[0]}] is 0 everywhere: nothing is seen through it")
+    return found
+
+
+def checked_offsets(
+    offsets: Any, shape: tuple[int, ...], window: tuple[int, ...]
+) -> npt.NDArray[np.int64]:
+    """Offsets as whole numbers (k, d) within the image, or a ValueError."""
+    if offsets is None:
+        return np.zeros((1, len(shape)), dtype=np.int64)
+    try:
+        found = to_numpy(offsets) if is_array(offsets) else np.asarray(offsets)
+    except ValueError as error:
+        raise ValueError(f"offsets is not a rectangular array: {error}") from None
+    if found.dtype.kind not in "uif":
+        raise ValueError(f"offsets must be whole numbers, got an array of type {found.dtype.name}")
+    if found.ndim == 1 and len(shape) == 1:
+        found = found[:, None]
+    if found.ndim != 2 or found.shape[1] != len(shape) or not len(found):
+        raise ValueError(
+            f"offsets has shape {np.shape(offsets)}, but must have one position a row, shape "
+            f"(k, {len(shape)})"
+        )
+    broken = np.flatnonzero(~(np.isfinite(found) & (found == np.rint(found))).all(axis=1))
+    if broken.size:
+        raise ValueError(
+            f"offsets must be whole numbers of pixels, but offsets[{broken[0]}] is "
+            f"{found[broken[0]].tolist()}"
+        )
+    room = np.subtract(shape, window)
+    out = np.flatnonzero(((found < 0) | (found > room)).any(axis=1))
+    if out.size:
+        raise ValueError(
+            f"offsets[{out[0]}] is {found[out[0]].tolist()}, where a window of shape {window} is "
+            f"not within the image of shape {shape}"
+        )
+    return found.astype(np.int64)
