@@ -17,6 +17,7 @@ from quadsense.arrays import Array
 from quadsense.measurements.probes import Probes
 
 SINGLE = float(np.finfo(np.float32).eps)
+"""Twice the unit roundoff of single precision."""
 
 
 class Operator(Probes):

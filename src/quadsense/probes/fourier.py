@@ -299,7 +299,8 @@ class MaskedFFT(Probes):
     def _frames(self, values: Matrix, piece: Piece) -> Matrix:
         """Values of those rows, (k, rows), as (k, positions, masks, *window)."""
         positions = piece.positions.stop - piece.positions.start
-        return values.reshape(len(values), positions, -1, *self.window)
+        masks = piece.masks.stop - piece.masks.start
+        return values.reshape(len(values), positions, masks, *self.window)
 
     def _spread(self, total: Matrix, piece: Piece, values: Matrix, keep: bool = False) -> None:
         """Add ``sum_i u_i y_i`` over those rows, y (k, rows), to images; y is used up or kept."""

@@ -20,6 +20,7 @@ from quadsense.measurements.stored import LARGEST_NORM, SMALLEST_NORM
 from quadsense.probes.arguments import checked_matrix
 
 EPS = float(np.finfo(np.float64).eps)
+"""Twice the unit roundoff."""
 
 KEPT_BYTES = 2**28
 """Size up to which the halves of all rows are kept; beyond, they are made as they are used."""

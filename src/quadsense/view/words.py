@@ -16,7 +16,7 @@ def message(verdict: Verdict) -> str:
         return _spectral(verdict)
     if verdict.status is Status.INFEASIBLE:
         return _infeasible(verdict) + _given(verdict)
-    claimed = _given(verdict) if verdict.status.success else ""
+    claimed = _given(verdict) if verdict.status in (Status.MET, Status.OPTIMAL) else ""
     parts = [
         _head(verdict) + claimed, _broken(verdict), _preferred(verdict), _interpolates(verdict),
         _seen(verdict), *(_advice(advice) for advice in verdict.advice),

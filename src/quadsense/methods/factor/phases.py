@@ -25,10 +25,11 @@ LIFT_STAGES = 8
 FIRST_DAMPING = 1e-2
 """Damping of the first Gauss-Newton step of a phase."""
 
-# The hinge aims a little inside the tolerances, to get there in finitely many steps; where that
-# is too far inside, but the worst ratio is no larger than this, less and less so.
 HINGE = (0.95, 0.99, 0.999)
-"""Shares of the tolerances that a hinge aims at, one after the other."""
+"""Shares of the tolerances that a hinge aims at, one after the other: a little inside, to get there
+in finitely many steps."""
+
+# The next share is taken where one is too far inside, but the worst ratio no larger than this.
 _NEAR = 1.5
 # Share of the tolerance that rounding may take before a stall is put down to it.
 _BLURRED = 0.5
