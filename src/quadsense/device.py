@@ -527,6 +527,11 @@ def _count(a: Any) -> int:
     return int(_torch().count_nonzero(a.tensor))
 
 
+@_of(np.argmax)
+def _argmax(a: Any) -> int:
+    return int(_torch().argmax(a.tensor))
+
+
 @_of(np.where)
 def _where(condition: Any, *choices: Any) -> DeviceArray:
     if len(choices) != 2:
