@@ -120,6 +120,20 @@ def test_no_vector_leaves_the_device_but_the_answer(rng, monkeypatch):
     assert [shape for shape in moved if np.prod(shape) > 50] in ([], [(1024, 1)])
 
 
+def test_masks_that_are_views_are_read_as_what_they_show(rng):
+    masks = torch.tensor(octanary(rng, 4, 6, 6), device=DEVICE)
+    for view in (masks.conj(), masks.mT[:, ::2], masks.conj().imag, masks[:1].expand(3, 6, 6)):
+        shape = tuple(view.shape[1:])
+        probes = masked_fft(view, shape)
+        plain = masked_fft(view.cpu().resolve_conj().resolve_neg().numpy(), shape)
+        x = image_of(rng, plain.n, 1)
+        expected = plain.times(x)
+        found = probes.times(torch.tensor(x, device=DEVICE)).cpu().numpy()
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+        if DEVICE == "cpu":
+            np.testing.assert_allclose(probes.on_numpy().times(x), expected, rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize("scale", [1e-300, 1e-100, 1e150])
 def test_masks_of_any_size_are_brought_into_range(scale, rng):
     masks = octanary(rng, 4, 3)

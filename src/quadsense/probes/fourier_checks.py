@@ -29,7 +29,8 @@ def checked_masks(masks: Any, shape: tuple[int, ...], placed: bool) -> Any:
     """
     if is_tensor(masks):
         check_tensor("masks", masks)
-        return _checked(DeviceArray(masks), masks, shape, placed)
+        plain = masks.resolve_conj().resolve_neg().contiguous()
+        return _checked(DeviceArray(plain), masks, shape, placed)
     if isinstance(masks, np.ma.MaskedArray):
         raise ValueError("masks is a masked array: drop or fill the masked values first")
     try:
