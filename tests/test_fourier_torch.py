@@ -1,5 +1,8 @@
 """Masked Fourier transforms by torch: on the device of the masks, and nothing leaves it."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 from kinds import DEVICE
@@ -118,6 +121,25 @@ def test_no_vector_leaves_the_device_but_the_answer(rng, monkeypatch):
     result = quadsense.solve(probes, readings, delta=1e-6 * b.mean(), rank=1, conjugate=True)
     assert result.status == "met" and result.n_iter > 5
     assert [shape for shape in moved if np.prod(shape) > 50] in ([], [(1024, 1)])
+
+
+def test_probes_are_copied_and_sent(rng):
+    probes = at_work(octanary(rng, 2, 4), 4)
+    for other in (copy.deepcopy(probes), pickle.loads(pickle.dumps(probes))):
+        assert probes.same_as(other) and other.same_as(probes)
+    assert not probes.same_as(at_work(octanary(rng, 2, 4), 4))
+    assert not probes.same_as(probes.work)
+
+
+def test_rows_of_tensors_and_of_numpy_are_not_stacked(rng):
+    masks = octanary(rng, 2, 4)
+    with pytest.raises(ValueError, match=r"parts\[1\] is of another namespace or device"):
+        quadsense.probes.stack([at_work(masks, 4), masked_fft(masks, 4)])
+    both = quadsense.probes.stack([at_work(masks, 4), torch.eye(4, device=DEVICE)])
+    x = torch.ones(4, 1, dtype=torch.complex128, device=DEVICE)
+    seen = np.fft.fft(masks).ravel()  # of ones: rows times ones, conjugated
+    found = both.times(x).cpu().numpy()[:, 0]
+    np.testing.assert_allclose(found, np.append(seen.conj(), np.ones(4)), atol=1e-12)
 
 
 def test_masks_that_are_views_are_read_as_what_they_show(rng):

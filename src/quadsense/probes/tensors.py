@@ -32,7 +32,6 @@ class OfTensors(Probes):
 
     def __init__(self, work: Any, tensor: Any) -> None:
         self.work, self._device = work, tensor.device
-        self._xp = namespace(tensor)
         self.m, self.n, self.is_complex = work.m, work.n, work.is_complex
         self.rounding, self.stated = work.rounding, work.stated
         self.storage, self.by_column = work.storage, work.by_column
@@ -40,7 +39,7 @@ class OfTensors(Probes):
     @property
     def xp(self) -> Any:
         """That of torch."""
-        return self._xp
+        return namespace(self.held_norms)
 
     @property
     def device(self) -> Any:
