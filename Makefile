@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 OLDEST := .venv-oldest
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-gpu bench-gpu test-oldest test-deep check format docs dist test-dist figures bench-paper bench-limits bench bench-quick clean
+.PHONY: help demo test test-gpu bench-gpu test-oldest test-deep test-kills check format docs dist test-dist figures bench-paper bench-limits bench bench-quick clean
 
 help:  ## List the tasks
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -46,6 +46,9 @@ bench-gpu:  ## A GPU against its ceilings and the cores beside it (minutes)
 test-deep: $(VENV)/.installed-dev  ## Solve 44,000 generated problems, check every claim
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/deep.py --count 40000 --seed 0 --jobs 2
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/answers_check.py --count 4000
+
+test-kills: $(VENV)/.installed-dev  ## Kill 20 runs of every kind at random moments, take them up (minutes)
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/survival.py --kills 20
 
 $(OLDEST)/.installed: pyproject.toml tests/oldest.txt
 	$(PYTHON) -m venv --clear $(OLDEST)
@@ -107,6 +110,7 @@ bench: $(VENV)/.installed-bench  ## Peers against ours, as ratios (an hour)
 	$(BIN)/python benchmarks/answers.py
 	$(BIN)/python benchmarks/tasks.py
 	$(BIN)/python benchmarks/estimators.py
+	$(BIN)/python benchmarks/scale.py
 	$(BIN)/python benchmarks/probes.py --only differences kronecker
 
 bench-quick: $(VENV)/.installed-bench  ## The same on small problems (minutes)

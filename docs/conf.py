@@ -119,7 +119,13 @@ def plain(app: Any, env: Any, node: Any, inside: Any) -> Any:
     return inside if (node.get("refdomain"), node.get("reftype")) == ("py", "obj") else None
 
 
+def without_requests(app: Any, what: str, name: str, obj: Any, skip: bool, options: Any) -> Any:
+    """Leave out what scikit-learn adds to its estimators: its text links to pages of its own."""
+    return True if re.fullmatch(r"set_\w+_request", name) else None
+
+
 def setup(app: Any) -> None:
     """Called by Sphinx."""
+    app.connect("autodoc-skip-member", without_requests)
     app.connect("source-read", to_pages)
     app.connect("missing-reference", plain)

@@ -114,7 +114,8 @@ def cases():
         add("fista", "fista", _wishing(noisy, "squares"), 5, 3)
         near = b - 0.06, b + 0.06
         add("fista ends", "fista", _wishing(noisy, "squares", *near), 10, 9)
-        few = _problem(*_random(25, 6, c) if c else _random(18, 8, c), 1.0, target=False)
+        # As many as take conjugate gradients: fewer are made orthogonal at once.
+        few = _problem(*_random(250, 23 if c else 32, c), 1.0, target=False)
         add("fista no cone", "fista", _wishing(few, "squares", psd=False, least=1e-12), 1, 1)
         far = np.where(b > np.median(b), 1.5 * b, -np.inf), np.where(b > np.median(b), np.inf, b)
         add("fista misses", "fista", _wishing(noisy, "slack_squares", *far), 1, 4)

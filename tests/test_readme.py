@@ -65,7 +65,7 @@ def test_the_code_of_the_readme_runs_and_shows_what_is_written(tmp_path, monkeyp
     monkeypatch.chdir(tmp_path)
     names = {}
     compared = [run(code, names) for code in blocks("README.md")]
-    assert len(compared) == 4
+    assert len(compared) == 5
     assert min(compared) >= 2
     assert sum(compared) >= 13
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import time
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -123,13 +123,16 @@ def like(values: npt.ArrayLike, other: Array) -> Array:
     return own if type(other) is np.ndarray else placed(own, other)
 
 
-def placed(values: npt.ArrayLike, other: Array) -> Array:
-    """`values` in the namespace and on the device of `other`, their type kept."""
+def placed(values: npt.ArrayLike, other: Array, order: Literal["C", "K"] = "C") -> Array:
+    """`values` in the namespace and on the device of `other`, their type kept.
+
+    A tensor lies in memory in that order: "K" is that of the values.
+    """
     own = np.asarray(values)
     if isinstance(other, np.ndarray):
         return own
     if is_tensor(other):  # which wants memory of its own, and to write to it
-        return sys.modules["torch"].from_numpy(np.array(own, order="C")).to(other.device)
+        return sys.modules["torch"].from_numpy(np.array(own, order=order)).to(other.device)
     return namespace(other).asarray(own, device=device(other))
 
 

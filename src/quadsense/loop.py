@@ -6,11 +6,13 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from quadsense.arrays import Array, Vector, like, to_numpy
+from quadsense.arrays import Array, Vector, like, placed, to_numpy
+from quadsense.checkpoint import Journal, Record
+from quadsense.checkpoint.fingerprint import mark
 from quadsense.core.ends import Ends
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.progress import looked, seconds_left
@@ -60,12 +62,15 @@ class Limits:
         Show a bar with max residual against delta.
     watch : Watch
         The clock, the time limit, and whether the user wants to stop.
+    journal : Journal or None
+        Where runs are written down, and taken up from.
     """
 
     max_iter: int | None = None
     callback: Callable[[Any], Any] | None = None
     progress: bool = False
     watch: Watch = field(default_factory=Watch, compare=False)
+    journal: Journal | None = field(default=None, compare=False)
 
     @property
     def time_limit(self) -> float | None:
@@ -111,6 +116,7 @@ class _Recorder:
     def __init__(self, method: Method, problem: Problem, tolerance: Any, limits: Limits) -> None:
         self.method, self.problem, self.tolerance = method, problem, tolerance
         self.rows: list[tuple[float, ...]] = []
+        self._made = np.empty((0, 8))  # of these, as an array
         self.bar: Any = None
         self.clock = limits.watch.clock
         self.begin = self.clock()
@@ -170,6 +176,19 @@ class _Recorder:
         columns = np.array(self.rows, dtype=np.float64).reshape(-1, 8).T
         return History(columns[0].astype(np.int64), *columns[1:])
 
+    def table(self, count: int) -> Any:
+        """The first so many entries, (count, 8)."""
+        if count > len(self._made):
+            new = np.array(self.rows[len(self._made) : count], dtype=np.float64)
+            self._made = np.concatenate([self._made, new.reshape(-1, 8)])
+        return self._made[:count]
+
+    def take_up(self, table: Any) -> None:
+        """Go on from these entries, and from their time."""
+        self.rows = [tuple(row) for row in table.tolist()]
+        if self.rows:
+            self.begin = self.clock() - self.rows[-1][1]
+
     def close(self) -> None:
         """Take the bar down."""
         if self.bar is not None:
@@ -210,6 +229,7 @@ class _Run:
         self.lemma = ""
         self.corrections = self.quiet = 0
         self.mark = math.inf
+        self.kept: Record | None = None  # between the last two strides, where there is a journal
 
     @cached_property
     def ends(self) -> Ends:
@@ -224,12 +244,22 @@ class _Run:
 
     def go(self, warm: Warm) -> None:
         """Prepare and start, then advance until there is a status."""
+        journal, known = self.limits.journal, None
+        if journal is not None:
+            known = journal.begin(self.origin, self._placed, self._home())
+        if known is not None and known.state is None:
+            self._cut()
+            return
         self.watch.look()
         self.program = self.method.prepare(self.problem)
         self.limit, self.lemma = self.method.promise(self.program)
-        self.state = self.best = self.method.start(self.program, warm)
-        self.mark = self.state.max_ratio
-        self.recorder.add(self.program, self.state)
+        if known is not None:
+            self._take_up(known)
+        else:
+            self.state = self.best = self.method.start(self.program, warm)
+            self.mark = self.state.max_ratio
+            self.recorder.add(self.program, self.state)
+        self._keep()
         while self.status is None:
             self._judge()
             if self.status is None:
@@ -239,6 +269,65 @@ class _Run:
         pressed = self.watch.interrupts.pressed
         if pressed and not (self.status.success or self.status == "infeasible"):
             self.end(Status.INTERRUPTED, because("interrupted"))
+
+    @cached_property
+    def origin(self) -> str:
+        """By which a record is known to be of this run."""
+        problem, ends, asked = self.problem, self.problem.given_ends, self.problem.question
+        sides = None if ends is None else ends.sides
+        wish = None if asked is None else (asked.rows, asked.lo, asked.hi, asked.weights)
+        what = mark((problem.b, problem.delta, problem.seed, sides, wish))
+        return f"{self.method.name} {what}"
+
+    def _placed(self, values: Any) -> Array:
+        """An array of a record where the data live, as it lay in memory."""
+        return placed(values, self.problem.b, order="K")
+
+    def _home(self) -> tuple[str, ...]:
+        """The module of a method that did not come with the package, whose states it may hold."""
+        module = type(self.method).__module__
+        return () if module.split(".")[0] == "quadsense" else (module,)
+
+    def _record(self, ended: Literal["", "judged", "cut"] = "") -> Record:
+        """All that it takes to go on from here."""
+        return Record(
+            self.origin, self.state, self.best, self.claim, self.corrections, self.quiet, self.mark,
+            len(self.recorder.rows), self.watch.spent, self.found is not None, ended,
+        )  # fmt: skip
+
+    def _keep(self) -> None:
+        """Keep in mind where to go on, where there is a journal."""
+        if self.limits.journal is not None and self.status is None:
+            self.kept = self._record()
+            self.limits.journal.note(self.kept, self.recorder.table)
+
+    def _take_up(self, known: Record) -> None:
+        """Go on from a record, also where that is the end."""
+        self.state, self.best, self.claim = known.state, known.best, known.claim
+        self.corrections, self.quiet, self.mark = known.corrections, known.quiet, known.mark
+        self.recorder.take_up(known.history)
+        self.watch.take_up(known.spent)
+        if known.ended == "cut":
+            if known.checked:
+                self.check_best()
+            self._cut()
+
+    def _cut(self) -> None:
+        """End as the clock ended it before."""
+        self.watch.take_up(math.inf)
+        self.stopped()
+
+    def leave(self) -> None:
+        """Tell the journal how the run ended."""
+        journal = self.limits.journal
+        if journal is None:
+            return
+        record = self.kept
+        if self.status is Status.TIME_LIMIT and self.watch.cut:
+            record = self._record("cut")
+        elif self.status not in (Status.TIME_LIMIT, Status.INTERRUPTED) and record is not None:
+            record = replace(record, ended="judged")  # by what this state shows
+        journal.end(record, self.recorder.table)
 
     def check_best(self) -> Enclosure:
         """Residuals of the best state, recomputed from the data, however late it is."""
@@ -385,6 +474,7 @@ class _Run:
         )
         if state.iteration == before and self.method.claim(self.program, state) is None:
             self.end(Status.STALLED, self._stalled())
+        self._keep()
         if self.limits.callback is not None:
             make = partial(self.method.matrix, self.program, state)
             self.limits.callback(Intermediate(int(row[0]), row[2], row[3], row[1], make))
@@ -481,5 +571,6 @@ def _run(
             one.end(Status.INTERRUPTED, because("callback"))
         finally:
             recorder.close()
+        one.leave()
         outcome = one.outcome()
         return outcome, one.near and not one.met

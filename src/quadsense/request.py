@@ -12,6 +12,7 @@ import scipy.sparse as sp
 
 from quadsense.arrays import Array, placed, to_numpy
 from quadsense.certificate import on_rows_of
+from quadsense.checkpoint import Journal
 from quadsense.core.forms import MeasuredForm
 from quadsense.core.matrix import SensedMatrix
 from quadsense.loop import Limits
@@ -222,7 +223,12 @@ def to_allowed(allow_violations: Any, m: int, target: bool) -> int:
 
 
 def to_limits(
-    max_iter: Any, time_limit: Any, callback: Any, progress: bool, watch: Watch
+    max_iter: Any,
+    time_limit: Any,
+    callback: Any,
+    progress: bool,
+    watch: Watch,
+    journal: Journal | None = None,
 ) -> Limits:
     """Limits of a run."""
     if max_iter is not None and not (is_whole(max_iter) and max_iter >= 0):
@@ -232,7 +238,7 @@ def to_limits(
     if callback is not None and not callable(callback):
         raise ValueError(f"callback must be callable, got {callback!r}")
     watch.time_limit = time_limit
-    return Limits(max_iter, callback, progress, watch)
+    return Limits(max_iter, callback, progress, watch, journal)
 
 
 def to_seed(rng: Any, methods: tuple[str, ...]) -> int:

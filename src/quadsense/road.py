@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +12,8 @@ import numpy as np
 
 from quadsense.answer import to_result
 from quadsense.arrays import Array, like, to_numpy
+from quadsense.checkpoint import to_journal
+from quadsense.checkpoint.fingerprint import marks_of
 from quadsense.choice import check_preference, decide, to_wish
 from quadsense.interrupts import Interrupted
 from quadsense.measurements import Measurements
@@ -81,6 +84,8 @@ def travel(
     prior: Any = None,
     ridge: Any = 0.0,
     slack: Any = None,
+    checkpoint: Any = None,
+    checkpoint_every: Any = 60.0,
     clock: Callable[[], float] | None = None,
 ) -> Result:
     """Solve; the parameters are those of `quadsense.solve`, not yet checked.
@@ -88,10 +93,18 @@ def travel(
     `clock` is what time limits and timings go by.
     """
     watch = Watch(clock)
+    journal = to_journal(checkpoint, checkpoint_every, watch)
+    arguments = {
+        "psd": psd, "rank": rank, "trace": trace, "constraints": constraints, "prefer": prefer,
+        "prior": prior, "ridge": ridge, "slack": slack, "allow_violations": allow_violations,
+        "method": method, "schedule": schedule, "start": start, "rng": rng,
+        "max_iter": max_iter, "time_limit": time_limit, **options,
+    }  # fmt: skip
     with (
-        np.errstate(under="ignore"),
+        np.errstate(under="ignore"),  # what underflows is not missed
         watch.interrupts as interrupts,
-    ):  # what underflows is not missed
+        journal or nullcontext(),
+    ):
         measured = to_measurements(data, b, delta, rtol, bounds, conjugate, mix, weights)
         target = measured.tolerance is not None
         if not target:
@@ -99,7 +112,7 @@ def travel(
         if trace is not None or len(constraints):
             measured = measured.constrained(trace, constraints)
         wishes = given_options(method, schedule, options, measured.m)
-        limits = to_limits(max_iter, time_limit, callback, progress, watch)
+        limits = to_limits(max_iter, time_limit, callback, progress, watch, journal)
         check_priors(method, measured, psd, rank, target)
         allowed = to_allowed(allow_violations, measured.measured, target)
         named = method != "auto" and METHODS.traits(method).cones.isdisjoint({"symmetric"})
@@ -112,15 +125,28 @@ def travel(
             prefer, slack, prior, ridge, measured,
             target=target, positive=positive, low_rank=rank is not None,
         )  # fmt: skip
+        known = None
+        if journal is not None:
+            with watch.part("checkpoint"):
+                journal.find(marks_of(measured, arguments), environment())
+            known = journal.choice
+            if known is not None and wish.prefer == "auto" and slack is None:
+                wish = replace(wish, prefer=known["prefer"])
         preferences, reasons = decide(wish, measured, shape, method)
         if preferences[0].name != shape.prefer:
             shape = replace(shape, prefer=preferences[0].name)
         check_preference(method, shape, wish)
         plan = make_plan(shape, method)
         plan = replace(plan, reasons=(*reasons, *plan.reasons))
+        if known is not None:  # though less memory may be free, or other rates be known, by now
+            plan = known["plan"]
         check_options(plan.methods, wishes)
         refuse_what_cannot_fit(shape, plan)
         seed = to_seed(rng, plan.methods)
+        if journal is not None:
+            seed = seed if known is None else known["seed"]
+            with watch.part("checkpoint"):
+                journal.open({"plan": plan, "prefer": preferences[0].name, "seed": seed})
         scaled = measured.scaled()
         first = to_start(start, schedule, measured, scaled)
         unit, units = 1.0, scaled.delta
@@ -164,12 +190,6 @@ def travel(
             if answer.set_aside.size and answer.outcome.status is Status.MET:
                 answer = preferred_among(request, answer)
         result = to_result(request, answer)
-        arguments = {
-            "psd": psd, "rank": rank, "trace": trace, "constraints": constraints, "prefer": prefer,
-            "prior": prior, "ridge": ridge, "slack": slack, "allow_violations": allow_violations,
-            "method": method, "schedule": schedule, "start": start, "rng": rng,
-            "max_iter": max_iter, "time_limit": time_limit, **options,
-        }  # fmt: skip
         result.plan["request"] = request_of(measured, arguments)
         result.plan["environment"] = environment()
     if interrupts.pressed:

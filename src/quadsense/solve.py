@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
@@ -53,6 +54,8 @@ def solve(
     time_limit: Real | None = None,
     callback: Callable[[Intermediate], Any] | None = None,
     progress: bool = False,
+    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint_every: Real = 60.0,
     **options: Unpack[MethodOptions],
 ) -> Result:
     """Find the A that is wanted with ``|u_i* A u_i - b_i| <= delta_i`` for every i, certified.
@@ -126,12 +129,21 @@ def solve(
         Most iterations; by default only the lemma's number with the paper's schedule, and none
         otherwise: a run that no longer moves ends as STALLED.
     time_limit : float, optional
-        Most seconds, whatever takes them; what was found until then is checked and returned.
+        Most seconds from the call on, whatever takes them; what was found until then is checked
+        and returned.
     callback : callable, optional
         ``callback(intermediate_result)`` after every stride: `n_iter`, `max_residual`,
         `max_ratio`, `matrix`. StopIteration ends the run.
     progress : bool, default=False
         Show a bar with the worst residual against delta.
+    checkpoint : path-like, optional
+        A folder in which to write down where the run is, so that it survives: the same call with
+        the same folder goes on from there, bit for bit, and once the solve is over answers again
+        at once. The folder of other data or of another request is refused; remove it to begin
+        anew. `time_limit`, `callback` and `progress` may be others. See docs/how_it_works.md.
+    checkpoint_every : float, default=60.0
+        Seconds between two writings, at least: they take no more than 2% of the time. 0: after
+        every stride, whatever it takes.
     **options
         `gd` and `sgd`: `lam`, `step` or `c` = step x lam override the schedule (for unit rows);
         `sgd`: `batch_size`, `norm` ("exact" or "bound"), `failure`; `minimax`, `psd`, `conic`,
@@ -146,7 +158,8 @@ def solve(
     Raises
     ------
     ValueError
-        For bad input, naming the argument, the row and the value.
+        For bad input, naming the argument, the row and the value; for a checkpoint that is of
+        something else, naming what differs.
     TypeError
         For an unknown keyword, with the nearest one that exists.
     KeyboardInterrupt
@@ -216,5 +229,7 @@ def solve(
         prior=prior,
         ridge=ridge,
         slack=slack,
+        checkpoint=checkpoint,
+        checkpoint_every=checkpoint_every,
         options=options,
     )

@@ -93,6 +93,22 @@ class Watch:
         """Whether to stop, for whatever reason."""
         return self.interrupts.pressed or self.late
 
+    @property
+    def spent(self) -> float:
+        """Seconds of what the work at hand may take by itself that are over; 0 without such."""
+        return 0.0 if self.allotted is None else self.allotted.spent
+
+    @property
+    def cut(self) -> bool:
+        """Whether what the work at hand may take by itself, not the time limit, ended it."""
+        over = self.time_limit is not None and self.elapsed >= self.time_limit
+        return self.allotted is not None and not over and self.allotted.over
+
+    def take_up(self, spent: float) -> None:
+        """Let the work at hand have taken so many seconds by now, where it may take only some."""
+        if self.allotted is not None:
+            self.allotted.take_up(spent)
+
     def look(self, flops: float = 0.0) -> None:
         """Raise `Stop` where a limit is reached, or would be far exceeded by what is to come.
 
@@ -106,6 +122,7 @@ class Watch:
             raise Stop
         ahead = max(0.0, flops / FLOPS - GRACE) if flops else 0.0
         if self.allotted is not None and entered is None and self.allotted.left <= ahead:
+            self.allotted.stopped = True
             raise Stop
         if self.time_limit is None and not pressed:
             return
@@ -188,22 +205,38 @@ class _Heeded:
 class _Within:
     """See `Watch.within`."""
 
-    __slots__ = ("before", "begin", "seconds", "watch", "worked")
+    __slots__ = ("before", "begin", "carried", "seconds", "stopped", "watch", "worked")
 
     def __init__(self, watch: Watch, seconds: float | None) -> None:
         self.watch, self.seconds = watch, seconds
+        self.stopped = False  # whether something was, for what was to come would take longer
+
+    @property
+    def spent(self) -> float:
+        """Seconds taken; no more is counted than has passed, whatever other threads do."""
+        passed = self.watch.clock() - self.begin
+        return self.carried + min(passed, self.watch.worked() - self.worked)
 
     @property
     def left(self) -> float:
-        """Seconds left; no more is counted than has passed, whatever other threads do."""
+        """Seconds left."""
         assert self.seconds is not None
-        passed = self.watch.clock() - self.begin
-        return self.seconds - min(passed, self.watch.worked() - self.worked)
+        return self.seconds - self.spent
+
+    @property
+    def over(self) -> bool:
+        """Whether it ended what was done inside."""
+        return self.stopped or self.left <= 0.0
+
+    def take_up(self, spent: float) -> None:
+        """Count on from so many seconds."""
+        self.carried = spent
+        self.begin, self.worked = self.watch.clock(), self.watch.worked()
 
     def __enter__(self) -> None:
         self.before = self.watch.allotted
         if self.seconds is not None:
-            self.begin, self.worked = self.watch.clock(), self.watch.worked()
+            self.take_up(0.0)
             self.watch.allotted = self
 
     def __exit__(self, *exception: object) -> None:

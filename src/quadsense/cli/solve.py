@@ -52,6 +52,20 @@ from quadsense.vocabulary import Status
 @click.option("--seed", type=int, default=0, show_default=True, help="Of all randomness.")
 @click.option("--max-iter", type=int, help="Most iterations.")
 @click.option("--time-limit", type=float, help="Most seconds, from the beginning of the solve.")
+@click.option(
+    "--checkpoint",
+    type=click.Path(),
+    metavar="DIR",
+    help="Write down there where the run is, and go on from there.",
+)
+@click.option(
+    "--checkpoint-every",
+    type=float,
+    default=60.0,
+    show_default=True,
+    metavar="S",
+    help="Seconds between two writings, at least.",
+)
 @click.option("-o", "--output", type=click.Path(), help="Write the result here (.npz).")
 @click.option(
     "--dense", type=click.Path(), help="Also write A here, dense: .npy, .mat, .h5, .csv, ..."
@@ -75,6 +89,8 @@ def solve(
     seed: int,
     max_iter: int | None,
     time_limit: float | None,
+    checkpoint: str | None,
+    checkpoint_every: float,
     output: str | None,
     dense: str | None,
     as_json: bool,
@@ -94,7 +110,7 @@ def solve(
 
     FILE is .npz, .npy, .mat, HDF5, Zarr, Parquet or CSV. Without a tolerance, given here or in
     FILE, the smallest worst error is sought. Ctrl-C and SIGTERM stop at the best matrix so far and
-    write it.
+    write it. With --checkpoint, the same command goes on where one that was stopped or killed was.
 
     \b
     Examples:
@@ -109,6 +125,8 @@ def solve(
       quadsense solve data.npz --delta 0.01 --slack squares
       quadsense solve data.npz --delta 0.01 --method sgd --batch-size 32 --seed 1 --json
       quadsense solve data.npz --delta 0.1 --method gd --schedule paper --dense A.npy
+      quadsense solve data.npz --delta 0.01 --checkpoint run --checkpoint-every 600 -o result.npz
+      quadsense solve more.npz --delta 0.01 --start result.npz
     """
     others = [prior, start, *(each[0] for each in constraints)]
     check_outputs([file, readings, *(bounds or ()), shots, weights, *others], output, dense)
@@ -150,6 +168,8 @@ def solve(
             rng=seed,
             max_iter=max_iter,
             time_limit=time_limit,
+            checkpoint=checkpoint,
+            checkpoint_every=checkpoint_every,
             progress=not quiet and sys.stderr.isatty(),
             **{name: value for name, value in options.items() if value is not None},
         )

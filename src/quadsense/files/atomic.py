@@ -11,17 +11,25 @@ from pathlib import Path
 
 
 @contextmanager
-def whole(path: str | os.PathLike[str]) -> Iterator[Path]:
+def whole(path: str | os.PathLike[str], previous: Path | None = None) -> Iterator[Path]:
     """A draft beside `path` to write, which takes its place where nothing was raised.
 
-    The draft ends as `path` does, and does not exist yet, so that it may become a folder too.
+    The draft ends as `path` does, and does not exist yet, so that it may become a folder too. With
+    `previous`, what was at `path` is kept there, and all of it is on disk before anything moves:
+    whenever power fails, one of the two is there and whole.
     """
     target = Path(path).resolve()
     folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     draft = folder / target.name
     try:
         yield draft
+        if previous is not None:
+            _onto_disk(draft)
+            if target.exists():
+                os.replace(target, previous)
         _put(draft, target, folder)
+        if previous is not None:
+            _onto_disk(target.parent)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -44,6 +52,18 @@ def _put(draft: Path, target: Path, folder: Path) -> None:
     except BaseException:
         os.rename(aside, target)
         raise
+
+
+def _onto_disk(path: Path) -> None:
+    """Wait until a file, or the names in a folder, would survive a loss of power."""
+    try:
+        number = os.open(path, os.O_RDWR if path.is_file() else os.O_RDONLY)
+    except PermissionError:  # a folder, on Windows
+        return
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
 
 
 def check_place(path: str | os.PathLike[str], folder_allowed: bool = False) -> None:

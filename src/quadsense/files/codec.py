@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
@@ -19,6 +20,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from quadsense.arrays import to_numpy
+from quadsense.device import DeviceArray
 from quadsense.files.npz import read_arrays, write_arrays
 from quadsense.typing import is_number, is_whole
 
@@ -58,15 +60,21 @@ TESTS: dict[str, Callable[[Any], bool]] = {
 """What annotations mean, up to their brackets; NumPy's own are written for indices."""
 
 
-def encode(value: Any) -> tuple[dict[str, Any], Any]:
+def encode(value: Any, also: tuple[str, ...] = ()) -> tuple[dict[str, Any], Any]:
     """The arrays in a value by name, and the rest as plain data for JSON.
+
+    Parameters
+    ----------
+    value : object
+    also : tuple of str
+        Modules whose dataclasses and enumerations may be there beside those of this package.
 
     Raises
     ------
     TypeError
         For something that is none of the above.
     """
-    writer = _Writer()
+    writer = _Writer(also)
     return writer.arrays, writer.plain(value, "")
 
 
@@ -75,6 +83,7 @@ def decode(
     plain: Any,
     convert: Callable[[Any], Any] | None = None,
     kinds: tuple[type, ...] | None = None,
+    also: tuple[str, ...] = (),
 ) -> Any:
     """The value that `encode` took apart.
 
@@ -87,6 +96,8 @@ def decode(
     kinds : tuple of type, optional
         The only dataclasses and enumerations to make, with all their fields, each as annotated; a
         field of a class that is none of these is None. By default any of this package, as they are.
+    also : tuple of str
+        Modules, imported already, whose classes may be there too.
 
     Raises
     ------
@@ -94,7 +105,7 @@ def decode(
         If they are not what `encode` makes.
     """
     try:
-        return _Reader(arrays, convert, kinds).value(plain)
+        return _Reader(arrays, convert, kinds, also).value(plain)
     except (
         KeyError, TypeError, AttributeError, IndexError, ImportError, RecursionError
     ) as error:  # fmt: skip
@@ -124,7 +135,8 @@ def load_state(path: str | os.PathLike[str], convert: Callable[[Any], Any] | Non
 class _Writer:
     """Takes a value apart; an array that is met twice is written once."""
 
-    def __init__(self) -> None:
+    def __init__(self, also: tuple[str, ...] = ()) -> None:
+        self._also = also
         self.arrays: dict[str, Any] = {}
         self._names: dict[int, str] = {}
         self._kept: list[Any] = []  # so that no two arrays have the same id
@@ -134,10 +146,10 @@ class _Writer:
         if value is None or type(value) in (bool, int, float, str):
             return value
         if isinstance(value, Enum):
-            return {"enum": _name_of(type(value)), "name": value.name}
+            return {"enum": _name_of(type(value), self._also), "name": value.name}
         if is_dataclass(value) and not isinstance(value, type):
             held = {part.name: getattr(value, part.name) for part in fields(value)}
-            return {"kind": _name_of(type(value)), "fields": self._each(held, name)}
+            return {"kind": _name_of(type(value), self._also), "fields": self._each(held, name)}
         if type(value) in (tuple, list):
             each = self._each({str(i): item for i, item in enumerate(value)}, name)
             return {type(value).__name__: list(each.values())}
@@ -149,22 +161,26 @@ class _Writer:
             return {"scalar": self._array(np.asarray(value), name)}
         if isinstance(value, np.ndarray) or sp.issparse(value):
             return {"array": self._array(value, name)}
+        if isinstance(value, DeviceArray):
+            return {"device": self._array(value, name)}
         if hasattr(value, "__array_namespace__") or hasattr(value, "__dlpack__"):
-            return {"foreign": self._array(to_numpy(value), name)}
+            return {"foreign": self._array(value, name)}
         raise TypeError(f"{type(value).__name__} in a state: it holds arrays and plain data only")
 
     def _each(self, values: dict[str, Any], name: str) -> dict[str, Any]:
         return {key: self.plain(item, f"{name}.{key}".lstrip(".")) for key, item in values.items()}
 
     def _array(self, values: Any, name: str) -> str:
-        if values.dtype.hasobject:
-            raise TypeError("an array of objects in a state: it holds numbers only")
         if id(values) not in self._names:
+            own = values.tensor if isinstance(values, DeviceArray) else values
+            own = own if sp.issparse(own) else to_numpy(own)  # in memory order
+            if own.dtype.hasobject:
+                raise TypeError("an array of objects in a state: it holds numbers only")
             name = name or "value"
             while name in self.arrays or name == "metadata":
                 name += "_"
             self._names[id(values)] = name
-            self.arrays[name] = values
+            self.arrays[name] = own
             self._kept.append(values)
         return self._names[id(values)]
 
@@ -177,8 +193,10 @@ class _Reader:
         arrays: Mapping[str, Any],
         convert: Callable[[Any], Any] | None,
         kinds: tuple[type, ...] | None,
+        also: tuple[str, ...],
     ) -> None:
-        self._arrays, self._convert, self._kinds = arrays, convert, kinds
+        self._arrays, self._convert, self._kinds, self._also = arrays, convert, kinds, also
+        self._converted: dict[tuple[str, str], Any] = {}  # what is held twice stays one
 
     def value(self, plain: Any) -> Any:
         """The value that was written as this."""
@@ -203,18 +221,25 @@ class _Reader:
         array = self._arrays[held]
         if what == "scalar":
             return array[()]
-        if what == "foreign":
-            if self._convert is None:
-                raise ValueError("the state has arrays of another namespace than NumPy's")
-            return self._convert(array)
+        if what in ("foreign", "device"):
+            if (what, held) not in self._converted:
+                self._converted[what, held] = self._foreign(what, array)
+            return self._converted[what, held]
         if what != "array":
             raise ValueError(f"this is no state, or a damaged one ({what!r})")
         return array
 
+    def _foreign(self, what: str, array: Any) -> Any:
+        """An array of the namespace of the data, or on their device."""
+        if self._convert is None:
+            raise ValueError("the state has arrays of another namespace than NumPy's")
+        own = self._convert(array)
+        return own if what == "foreign" else DeviceArray(own)
+
     def _kind(self, name: str, fits: Callable[[Any], bool]) -> Any:
         """The class of that name, if it is one of those that may be there."""
         if self._kinds is None:
-            return _of_this_package(name, fits)
+            return _of_this_package(name, fits, self._also)
         found = {_name_of(kind): kind for kind in self._kinds}[name]
         if not fits(found):
             raise ValueError(f"a state cannot hold a {name!r} so")
@@ -244,18 +269,22 @@ def _is_enum(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, Enum)
 
 
-def _name_of(kind: type) -> str:
-    if kind.__module__.split(".")[0] != PACKAGE:
+def _name_of(kind: type, also: tuple[str, ...] = ()) -> str:
+    if kind.__module__.split(".")[0] != PACKAGE and kind.__module__ not in also:
         raise TypeError(f"{kind.__qualname__} in a state: it is not of this package")
     return f"{kind.__module__}:{kind.__qualname__}"
 
 
-def _of_this_package(name: str, fits: Callable[[Any], bool]) -> Any:
+def _of_this_package(name: str, fits: Callable[[Any], bool], also: tuple[str, ...] = ()) -> Any:
     """The dataclass or enumeration of that name; nothing else is looked up, let alone called."""
     module, _, kind = name.partition(":")
-    if module.split(".")[0] != PACKAGE or not all(p.isidentifier() for p in module.split(".")):
+    if module in also:
+        home = sys.modules[module]
+    elif module.split(".")[0] == PACKAGE and all(p.isidentifier() for p in module.split(".")):
+        home = importlib.import_module(module)
+    else:
         raise ValueError(f"a state cannot hold a {name!r}")
-    found = getattr(importlib.import_module(module), kind)
+    found = getattr(home, kind)
     if not (isinstance(found, type) and fits(found) and found.__module__ == module):
         raise ValueError(f"a state cannot hold a {name!r}")
     return found

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from quadsense.arrays import Array, device, to_numpy
+from quadsense.arrays import Array, device, is_numpy, to_numpy
 from quadsense.watch import look
 
 BLOCK_ELEMENTS = 2**20
@@ -281,6 +281,8 @@ class Probes(ABC):
         """The same from images of rows, (rows, k)."""
         if factors is not None:
             images = images * self.xp.astype(factors, self.dtype, copy=False)[:, None]
+        if is_numpy(images) and signs is None:
+            return np.vecdot(images, images).real
         found = self.xp.abs(images) ** 2
         return self.xp.sum(found, axis=1) if signs is None else found @ signs
 
@@ -397,6 +399,12 @@ class OnNumpy(Probes):
     def forward(self, A: Array) -> Array:
         """``u_i* A u_i``."""
         return to_numpy(self.kind.forward(self.kind.own(A)))
+
+    def squares(self, X: Array, factors: Array | None, signs: Array | None) -> Array:
+        """``sum_k s_k |f_i u_i* x_k|^2``: what is large stays where it is."""
+        scales = None if factors is None else self._vector(factors)
+        plus = None if signs is None else self._vector(signs)
+        return to_numpy(self.kind.squares(self.kind.own(X), scales, plus))
 
     def adjoint(self, y: Array) -> Array:
         """``sum_i y_i u_i u_i*``."""

@@ -315,6 +315,12 @@ class Working(Probes):
         """``sum_i y_i u_i u_i*``."""
         return DeviceArray(self.kind.adjoint(self._vector(y)))
 
+    def squares(self, X: Array, factors: Array | None, signs: Array | None) -> Array:
+        """``sum_k s_k |f_i u_i* x_k|^2``."""
+        scales = None if factors is None else self._vector(factors)
+        plus = None if signs is None else self._vector(signs)
+        return DeviceArray(self.kind.squares(self._tensor(X), scales, plus))
+
     def squared_columns(self, y: Array) -> Array:
         """``sum_i y_i |u_ij|^2`` for every j."""
         return DeviceArray(self.kind.squared_columns(self._vector(y)))

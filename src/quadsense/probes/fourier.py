@@ -48,9 +48,10 @@ def masked_fft(
 
     Parameters
     ----------
-    masks : array_like or torch.Tensor, of shape (q, *shape) or shape
+    masks : array_like or torch.Tensor, of shape ``(q, *shape)`` or ``shape``
         Real or complex; one mask may come without the first axis. With `offsets` of the shape
-        (q, *window) or window, for a window that is no larger than the image along any axis.
+        ``(q, *window)`` or ``window``, for a window that is no larger than the image along any
+        axis.
     shape : int or sequence of int
         Shape of the image x, of any number of axes; x itself is raveled, n = prod(shape).
     offsets : array_like of int, of shape (k, len(shape)), optional

@@ -26,7 +26,7 @@ KEPT_BYTES = 2**28
 
 
 def kronecker(factors: Any) -> Probes:
-    """Rows ``f_1i x f_2i x ... x f_qi``: product vectors, as local measurements of qubits give.
+    """Rows that are products ``f_1i x f_2i x f_3i``, of any number: local measurements of qubits.
 
     Parameters
     ----------

@@ -342,6 +342,8 @@ def _direct(program: Program, state: State) -> State:
     else:
         found = direct.conjugate(program, point, INNER)
         before, after = (float(np.linalg.norm(there.slope)) for there in (point, found))
+        if not np.isfinite(after):  # beyond float64's range, where inf is half of inf
+            return replace(state, verdict=Verdict.STALLED)
         state = _judged_point(program, state, found if after < before else point)
         if after <= 0.5 * before and after > 1e-15 * program.pull:
             return state

@@ -1,0 +1,152 @@
+"""Whether two solves are about the same data and ask the same: small marks of both.
+
+An array is known by its type, its shape and a hash of its bytes; of one larger than `MOST_BYTES`,
+by rows of so many bytes, evenly spaced, the first and the last among them. Probes that are not
+held are known by what they make of two fixed vectors, summed in groups of rows, to `LIKENESS`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from quadsense.arrays import is_array, is_tensor, to_numpy
+from quadsense.core.forms import FactorForm, MeasuredForm
+from quadsense.core.matrix import SensedMatrix
+from quadsense.measurements import Measurements
+from quadsense.measurements.probes import Probes
+from quadsense.measurements.stack import Stack
+from quadsense.measurements.stored import Stored
+from quadsense.typing import is_number
+
+MOST_BYTES = 2**26
+"""Bytes of an array that are hashed: a tenth of a second."""
+
+GROUPS = 8
+"""Of the rows of probes that are not held, each with a sum of its own."""
+
+LIKENESS = 1e-6
+"""Part of its size by which such a sum may differ: threads change the order of sums within."""
+
+FREE = ("time_limit",)
+"""Arguments in which a solve that goes on may differ."""
+
+DATA = ("U", "b", "mix")
+"""What is called data."""
+
+Marks = dict[str, Any]
+"""Texts by name of the argument, or lists of a text and numbers that may differ a little."""
+
+
+def marks_of(data: Measurements, arguments: Mapping[str, Any]) -> Marks:
+    """What the data and the other arguments of `solve` are known by."""
+    plain = data.plain
+    given: dict[str, Any] = {"b": plain.readings, "mix": plain.mix}
+    if plain.from_bounds:
+        given["bounds"] = (plain.lo, plain.hi)
+    else:
+        given |= {"delta": plain._delta, "rtol": plain._rtol}
+    given |= {"weights": plain.weights, "conjugate": plain.conjugate}
+    given |= {key: value for key, value in arguments.items() if key not in (*FREE, "rng")}
+    marks = {key: mark(value) for key, value in given.items()}
+    return {**_marks_of_rows(plain.unit_rows.raw.kind), **marks, "rng": _mark_of(arguments["rng"])}
+
+
+def difference(here: Marks, there: Marks) -> str | None:
+    """The first argument in which two solves differ; None where they ask the same."""
+    order = dict.fromkeys([*here, *there])
+    return next((key for key in order if not _alike(here.get(key), there.get(key))), None)
+
+
+def _alike(one: Any, two: Any) -> bool:
+    if isinstance(one, list) and isinstance(two, list) and one[0] == two[0]:
+        a, b = np.array(one[1:]), np.array(two[1:])
+        return bool(np.all(np.abs(a - b) <= LIKENESS * float(np.max(np.abs(a)))))
+    return bool(one == two)
+
+
+def _marks_of_rows(kind: Probes) -> Marks:
+    """Of the probes, part by part where there are several kinds."""
+    parts = kind.parts if isinstance(kind, Stack) else (kind,)
+    if len(parts) == 1:
+        return {"U": _mark_of_rows(parts[0])}
+    return {f"U (part {i})": _mark_of_rows(part) for i, part in enumerate(parts)}
+
+
+def _mark_of_rows(kind: Probes) -> Any:
+    if isinstance(kind, Stored):
+        return mark(kind.given)
+    rng = np.random.default_rng(0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        image = to_numpy(kind.times(kind.own(rng.standard_normal((kind.n, 2)))))
+        signed = rng.choice((-1.0, 1.0), size=(kind.m, 1)) * image
+        sums = np.array([np.sum(signed[group::GROUPS], axis=0) for group in range(GROUPS)])
+    both = np.nan_to_num(np.concatenate([np.real(sums).ravel(), np.imag(sums).ravel()]))
+    return [f"{kind.storage} {kind.m} {kind.n} {kind.is_complex}", *both.tolist()]
+
+
+def _mark_of(rng: Any) -> str:
+    """A seed is the same or not; a generator has moved on, and the journal knows its seed."""
+    if rng is None or is_number(rng) or isinstance(rng, tuple | list | np.ndarray):
+        return mark(rng)
+    return mark(str(rng.state)) if isinstance(rng, np.random.SeedSequence) else "generator"
+
+
+def mark(value: Any) -> str:
+    """A short text that tells values apart."""
+    if value is None or isinstance(value, bool | np.bool):
+        return str(bool(value))  # None and False ask for the same
+    if isinstance(value, str):
+        return repr(value)
+    if is_number(value):
+        return str(value) if abs(value) >= 2**53 else repr(float(value))
+    if isinstance(value, tuple | list):
+        return _short([mark(each) for each in value], "several")
+    if isinstance(value, Mapping):
+        return _short([f"{key} {mark(each)}" for key, each in sorted(value.items())], "several")
+    if isinstance(value, SensedMatrix):
+        return _short(_parts_of(value), "matrix")
+    if sp.issparse(value):
+        csr = sp.csr_array(value)
+        return _short([mark(part) for part in (csr.data, csr.indices, csr.indptr)], str(csr.shape))
+    if is_array(value):
+        return _mark_of_array(value)
+    inner = getattr(value, "matrix", None)  # an earlier result
+    if isinstance(inner, SensedMatrix):
+        return mark(inner)
+    return _mark_of_array(value) if hasattr(value, "__array__") else str(type(value))
+
+
+def _parts_of(matrix: SensedMatrix) -> list[str]:
+    """Marks of what a matrix is made of."""
+    form: Any = matrix.form
+    if isinstance(form, MeasuredForm):
+        rows: Any = form.rows
+        held = isinstance(rows.kind, Stored)
+        seen = rows.kind.given if held else rows.norms
+        return [mark(form.tau), mark(form.c), mark(form.base), mark(seen)]
+    if isinstance(form, FactorForm):
+        return [mark(form.factor), mark(form.signs)]
+    return [mark(form.values)]
+
+
+def _mark_of_array(values: Any) -> str:
+    """Of an array of any namespace, wherever it is: no more of it is moved than is hashed."""
+    if not is_tensor(values):
+        values = to_numpy(values)
+        if values.dtype.hasobject:
+            return mark(values.tolist())
+    step = -(-values.nbytes // MOST_BYTES)
+    found = hashlib.blake2b(digest_size=16)
+    for part in (values,) if step <= 1 else (values[::step], values[-1:]):
+        found.update(np.ascontiguousarray(to_numpy(part)).reshape(-1).view(np.uint8).data)
+    return f"{values.dtype} {tuple(values.shape)} {found.hexdigest()}"
+
+
+def _short(parts: list[str], what: str) -> str:
+    text = hashlib.blake2b("\n".join(parts).encode(), digest_size=16).hexdigest()
+    return f"{what} {text}"
