@@ -15,6 +15,7 @@ import time
 import traceback
 
 import numpy as np
+import scipy.fft
 import torch
 
 import quadsense
@@ -23,6 +24,7 @@ from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.tensors import Tensors, elsewhere
 from quadsense.methods.base import Problem
 from quadsense.methods.gradient_descent import GradientDescent
+from quadsense.probes import masked_fft
 from quadsense.request import options_of
 
 REPEATS = 5
@@ -285,6 +287,75 @@ def stream(bench):
     )
 
 
+def octanary(bench, count, side):
+    """Masks as [Candes, Li, Soltanolkotabi 2015] have them, and noise as the image behind them."""
+    generator = torch.Generator(bench.device).manual_seed(0)
+    named = {"device": bench.device, "generator": generator}
+    shape = (count, side, side)
+    turns = torch.tensor([1.0, 1j, -1.0, -1j], dtype=torch.complex128, device=bench.device)
+    masks = turns[torch.randint(4, shape, **named)]
+    masks *= torch.where(torch.rand(shape, **named) < 0.8, 0.5**0.5, 3.0**0.5)
+    return masks, torch.complex(bench.normal(side, side), bench.normal(side, side, seed=1))
+
+
+def imaged(bench, masks, image, by_torch):
+    """Seconds of a solve, its result, and the relative error up to a global phase."""
+    b = (torch.fft.fft2(masks * image).abs() ** 2).reshape(-1)
+    shape, asked = tuple(image.shape), {"rank": 1, "conjugate": True, "rng": 0}
+    if by_torch:
+        probes = masked_fft(masks, shape)
+        probes.by_torch = Tensors.by_torch
+    else:
+        probes, b = masked_fft(masks.cpu().numpy(), shape), b.cpu().numpy()
+    asked["delta"] = 5e-5 * float(b.mean())  # so that the image errs by less than 1e-5
+    quadsense.solve(probes, b, **asked, max_iter=2)
+    bench.wait()
+    begin = time.perf_counter()
+    result = quadsense.solve(probes, b, **asked)
+    bench.wait()
+    seconds = time.perf_counter() - begin
+    x = torch.as_tensor(result.matrix.factor[:, 0], device=image.device).reshape(shape)
+    turn = torch.vdot(x.reshape(-1), image.reshape(-1))
+    error = float(torch.linalg.vector_norm(x * (turn / turn.abs()) - image))
+    return seconds, result, error / float(torch.linalg.vector_norm(image))
+
+
+def diffraction(bench):
+    """Images from intensities behind masks: a million pixels, and beside the cores at fewer."""
+    seconds = {}
+    sides = bench.size(
+        [(1000, True), (320, True), (320, False)], [(64, True), (32, True), (32, False)]
+    )
+    for side, by_torch in sides:
+        if not (by_torch or bench.cpu):
+            continue
+        masks, image = octanary(bench, 12, side)
+        with scipy.fft.set_workers(-1):
+            taken, result, error = imaged(bench, masks, image, by_torch)
+        seconds[side, by_torch] = taken
+        where = "device" if by_torch else f"{os.cpu_count()} cores"
+        parts = ", ".join(
+            f"{key} {part:.2f}" for key, part in result.timings.items() if part > 5e-3
+        )
+        kept = "kept" if result.status == "met" and error <= 1e-5 else "MISSED"
+        yield (
+            f"diffraction: n = {side * side}, 12 masks, {where} {result.status}, {result.n_iter} "
+            f"steps, {taken:.3f} s in all ({parts}), relative error {error:.1e}; at most 1e-5 "
+            f"wanted: {kept}"
+        )
+        if by_torch:
+            passes = bench.least(lambda m=masks, x=image: torch.fft.fft2(m * x))
+            yield f"diffraction: n = {side * side}, all transforms once take {1e3 * passes:.2f} ms"
+        del masks, image, result
+        bench.free()
+    side = sides[-1][0]
+    if (side, False) in seconds:
+        yield (
+            f"diffraction: n = {side * side}, "
+            f"{seconds[side, False] / seconds[side, True]:.0f}x the cores"
+        )
+
+
 TASKS = {
     "ceilings": ceilings,
     "sweep": sweep,
@@ -294,6 +365,7 @@ TASKS = {
     "psd": psd,
     "minimax": minimax,
     "stream": stream,
+    "diffraction": diffraction,
 }
 
 

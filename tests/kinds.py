@@ -183,6 +183,8 @@ NAMES = [
     "stack of all conjugated",
     "integers real", "conjugated complex", "stacked conjugated complex",
     "masked fft", "masked fft conjugated", "masked fft 2-d", "masked fft offsets conjugated",
+    *(f"masked fft {name}" for name in TENSORS[:1]),
+    *(f"masked fft offsets {name} conjugated" for name in TENSORS[2:3]),
 ]  # fmt: skip
 """Of all cases."""
 
@@ -216,6 +218,13 @@ def cases(folder, *, many):
     for name, given in _fourier(rng, many):
         yield name, given, fourier_rows(given), {}
         yield f"{name} conjugated", given, fourier_rows(given).conj(), {"conjugate": True}
+        for word in TENSORS[:1] + TENSORS[2:3]:
+            held = probes.masked_fft(
+                torch.tensor(given.masks, device=DEVICE), given.shape, given.starts
+            )
+            held.by_torch = word == "torch at work"
+            yield f"{name} {word}", held, fourier_rows(given), {}
+            yield f"{name} {word} conjugated", held, fourier_rows(given).conj(), {"conjugate": True}
 
 
 def _fourier(rng, many):

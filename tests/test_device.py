@@ -30,6 +30,8 @@ SAID = {
     "numbers of NumPy": lambda A, B, x, p, mask: np.float64(2.0) * A + np.int64(3),
     "an array of the host": lambda A, B, x, p, mask: A * np.arange(4.0) + np.ones((5, 4)),
     "in place": lambda A, B, x, p, mask: _in_place(A.copy(), B),
+    "in place, of itself": lambda A, B, x, p, mask: _of_itself(A.copy(), p.copy()),
+    "where the largest is": lambda A, B, x, p, mask: np.argmax(p) + np.argmax(np.abs(A)),
     "products": lambda A, B, x, p, mask: A @ x + B @ (A.T @ (B @ x)),
     "a real matrix and a complex one": lambda A, B, x, p, mask: A @ np.eye(4) @ A.conj().T,
     "modulus": lambda A, B, x, p, mask: np.sqrt(np.abs(A)) + np.exp(-np.abs(B)) ** 2,
@@ -81,6 +83,16 @@ def _in_place(A, B):
     return A
 
 
+def _of_itself(A, p):
+    A[1:] += A[:-1]
+    A[:4] -= A[:4].T
+    A *= A
+    A /= p  # a real one, of no more digits
+    A[2] *= p > 0.8
+    p -= p[::-1]
+    return A + p
+
+
 def _set(A, mask):
     A[mask] = 0.0
     A[0] = np.arange(4.0)
@@ -115,6 +127,14 @@ def test_decompositions_are_decompositions():
 def test_what_cannot_be_decomposed_fails_as_with_numpy():
     with pytest.raises(np.linalg.LinAlgError):
         np.linalg.inv(there(np.zeros((3, 3))))
+
+
+def test_arrays_of_the_host_are_changed_in_place():
+    x = np.ones(3)
+    held = x
+    x *= there(np.arange(3.0))
+    assert x is held
+    np.testing.assert_array_equal(x, [0.0, 1.0, 2.0])
 
 
 def test_scalars_are_numbers_where_numbers_are_asked_for():

@@ -45,6 +45,13 @@ def test_windows_are_read_where_they_lie(rng):
     np.testing.assert_allclose(probes.squared_columns(y), y @ np.abs(U) ** 2, rtol=0, atol=1e-10)
 
 
+def test_products_with_nothing_are_nothing(rng):
+    probes = masked_fft(octanary(rng, 2, 3), 4, [0, 1])
+    assert probes.times(np.zeros((4, 0))).shape == (12, 0)
+    assert probes.combine(np.zeros((12, 0))).shape == (4, 0)
+    assert not probes.squares(np.zeros((4, 0)), None, None).any()
+
+
 @pytest.mark.parametrize("shape", [(64,), (127,), (211,), (12, 35), (17, 19), (9, 10, 11)], ids=str)
 @pytest.mark.parametrize("peak", [1.0, 1e3])
 def test_rounding_is_within_its_bound_of_80_bits(shape, peak, rng):

@@ -243,6 +243,8 @@ class DeviceArray(NDArrayOperatorsMixin):
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **named: Any) -> Any:
         """What a universal function is, done by torch or on the host."""
         out = named.pop("out", None)
+        if out and out[0] is inputs[0] and _in_place(ufunc.__name__, method, named, *inputs):
+            return out[0]
         own = UFUNCS.get(ufunc.__name__) if method == "__call__" and not named else None
         if own is None:
             found = getattr(ufunc, method)(*map(_on_host, inputs), **_each_on_host(named))
@@ -421,6 +423,29 @@ def _reciprocal_of(power: Callable[..., DeviceArray]) -> Callable[..., DeviceArr
     return apply
 
 
+IN_PLACE = {"add": "add_", "subtract": "sub_", "multiply": "mul_", "divide": "div_"}
+"""What torch does in place: nothing is written twice."""
+
+
+def _in_place(name: str, method: str, named: Any, target: Any, *others: Any) -> bool:
+    """Do ``target += other`` and the like where that is safe: whether it was done."""
+    if method != "__call__" or named or name not in IN_PLACE:
+        return False
+    if not isinstance(target, DeviceArray) or target.dtype.kind not in "fc":
+        return False
+    torch, own, other = _torch(), target.tensor, _beside(others[0], target.tensor)
+    if torch.is_tensor(other) and _memory(other) == _memory(own):
+        return False  # parts of one array that may overlap: NumPy takes care of that, torch not
+    if torch.result_type(own, other) != own.dtype:
+        return False
+    getattr(own, IN_PLACE[name])(other)
+    return True
+
+
+def _memory(tensor: Tensor) -> int:
+    return int(tensor.untyped_storage().data_ptr())
+
+
 UFUNCS: dict[str, Callable[..., Any]] = {
     "add": _elementwise("add"),
     "subtract": _operands("subtract"),
@@ -525,6 +550,13 @@ def _mean(a: Any, axis: Any = None) -> DeviceArray:
 @_of(np.count_nonzero)
 def _count(a: Any) -> int:
     return int(_torch().count_nonzero(a.tensor))
+
+
+@_of(np.argmax)
+def _argmax(a: Any, **rest: Any) -> int:
+    if rest or a.dtype.kind == "b":
+        raise NotOnDevice
+    return int(_torch().argmax(a.tensor))
 
 
 @_of(np.where)

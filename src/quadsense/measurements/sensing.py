@@ -232,7 +232,7 @@ class Sensing:
     def _by(self, kind: Probes, factors: Any) -> Sensing:
         """The same rows as another kind has them."""
         other = Sensing(kind, self.conjugate, factors)
-        other.has_unit_norm = self.has_unit_norm
+        other.has_unit_norm, other._is_unit = self.has_unit_norm, self._is_unit
         return other._unscaled()
 
     def _unscaled(self) -> Sensing:

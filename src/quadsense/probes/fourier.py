@@ -13,14 +13,19 @@ import scipy.fft
 
 from quadsense.arrays import Array, to_numpy
 from quadsense.core.scratch import Scratch
+from quadsense.device import DeviceArray, on_device
 from quadsense.measurements.probes import BLOCK_ELEMENTS, Probes, Weigh
 from quadsense.measurements.stored import LARGEST_NORM, SMALLEST_NORM
 from quadsense.probes.fourier_checks import checked_masks, checked_offsets, checked_shape
 from quadsense.probes.fourier_error import transform_error
+from quadsense.probes.tensors import OfTensors
 from quadsense.watch import look
 
 BATCH = 2**16
 """Entries of frames that are transformed together: they stay in a core's own cache."""
+
+DEVICE_BATCH = 2**24
+"""The same on a device, whose memory is what they share: 256 MiB."""
 
 OTHER_ROUNDINGS = 64.0
 """Roundings beside those of a transform: of the product with the mask, 3, and of sums over n
@@ -33,16 +38,17 @@ def masked_fft(
     masks: npt.ArrayLike,
     shape: int | Sequence[int],
     offsets: npt.ArrayLike | None = None,
-) -> MaskedFFT:
+) -> MaskedFFT | OfTensors:
     """Probes of coded diffraction: as an array, ``U @ x`` is ``fftn(mask * x)`` of every mask.
 
     Detectors measure intensities, ``b = |U @ x|**2``, so that ``conjugate=True`` goes with them:
     ``solve(masked_fft(masks, shape), b, rank=1, conjugate=True, ...)``. Nothing of the size of U is
-    ever formed; products with it are fast Fourier transforms, by SciPy.
+    ever formed; products with it are fast Fourier transforms, by SciPy, or by torch where the masks
+    are a tensor: on its device, where the answer then is.
 
     Parameters
     ----------
-    masks : array_like of shape ``(q, *shape)`` or ``shape``
+    masks : array_like or torch.Tensor, of shape ``(q, *shape)`` or ``shape``
         Real or complex; one mask may come without the first axis. With `offsets` of the shape
         ``(q, *window)`` or ``window``, for a window that is no larger than the image along any
         axis.
@@ -77,6 +83,10 @@ def masked_fft(
     ``10 + sqrt(2 p) (p + 4)`` for others, and 64 for what is around it; an entry errs by as much in
     units of ``||mask|| ||x||`` times ``max |mask| / rms |mask|``. Certificates count that.
 
+    The same is assumed of the transforms of torch (MKL, pocketfft, cuFFT), which are of the same
+    kind, radix by radix or chirps; cuFFT itself states no more than that its relative error grows
+    as ``log n``.
+
     The number of threads is that of ``scipy.fft.set_workers``.
 
     Examples
@@ -100,7 +110,8 @@ def masked_fft(
     size = checked_shape(shape)
     held = checked_masks(masks, size, offsets is not None)
     starts = checked_offsets(offsets, size, held.shape[1:])
-    return MaskedFFT(held, size, starts)
+    found = MaskedFFT(held, size, starts)
+    return OfTensors(found, held.tensor) if isinstance(held, DeviceArray) else found
 
 
 class Sizes(NamedTuple):
@@ -124,6 +135,7 @@ class MaskedFFT(Probes):
     Parameters
     ----------
     masks : array of shape (q, *window), float or complex of either precision
+        NumPy's, or one on a device: then so is all that comes out.
     shape : tuple of int
     starts : int array of shape (k, len(shape))
     conjugated : bool
@@ -138,7 +150,7 @@ class MaskedFFT(Probes):
 
     def __init__(
         self,
-        masks: Matrix,
+        masks: Any,
         shape: tuple[int, ...],
         starts: npt.NDArray[np.int64],
         conjugated: bool = False,
@@ -149,6 +161,7 @@ class MaskedFFT(Probes):
         self.count, self.positions, self.frame = len(masks), len(starts), math.prod(self.window)
         self.m, self.n = self.positions * self.count * self.frame, math.prod(shape)
         self.whole = self.window == shape and self.positions == 1
+        self.on_device = isinstance(masks, DeviceArray)
         self._scratch = Scratch()
         self._units: dict[bool, MaskedFFT] = {}
         self._axes = tuple(range(-len(shape), 0))
@@ -163,7 +176,7 @@ class MaskedFFT(Probes):
     def _bring_into_range(self) -> None:
         """Divide masks out of the range of safe norms by powers of two, exactly."""
         sizes = np.maximum(np.abs(self.masks.real), np.abs(self.masks.imag))
-        largest = sizes.reshape(self.count, -1).max(axis=1)
+        largest = np.asarray(sizes.reshape(self.count, -1).max(axis=1))
         self._shifts = np.frexp(largest)[1].astype(np.int64)
         half = self._shifts // 2  # in two halves: 2^-e alone may overflow
         for part in (half, self._shifts - half):
@@ -173,6 +186,47 @@ class MaskedFFT(Probes):
     def _each(self, values: Matrix) -> Matrix:
         """A number a mask, to multiply masks with."""
         return values.reshape(-1, *(1 for _ in self.shape))
+
+    # --- where the masks are -----------------------------------------------------------------
+
+    @property
+    def device(self) -> Any:
+        """Where NumPy's own arrays are."""
+        return "cpu"
+
+    def own(self, values: Any) -> Matrix:
+        """An array where the masks are, in the type of the arithmetic."""
+        return self._placed(values).astype(self.dtype, copy=False)
+
+    def own_vector(self, values: Any) -> Matrix:
+        """Numbers, one a row, where the masks are."""
+        return self._placed(values).astype(np.float64, copy=False)
+
+    def _placed(self, values: Any) -> Matrix:
+        found: Any = on_device(values, self.masks) if self.on_device else np.asarray(values)
+        return found
+
+    def _own(self, values: Array) -> Any:
+        """The same in one piece."""
+        if not self.on_device:
+            return np.ascontiguousarray(values, dtype=self.dtype)
+        found: Any = self.own(values)
+        return DeviceArray(found.tensor.contiguous())
+
+    def _empty(self, shape: tuple[int, ...], dtype: Any) -> Matrix:
+        """An array of any contents where the masks are."""
+        if self.on_device:
+            return np.empty_like(self.masks, shape=shape, dtype=dtype)
+        return self._scratch.empty(shape, dtype)
+
+    def _transformed(self, x: Matrix, forth: bool, keep: bool = False) -> Matrix:
+        """Frames transformed, or by the conjugate transform, not divided by anything."""
+        if self.on_device:
+            return _by_torch(x, self._axes, forth)
+        if forth:
+            return scipy.fft.fftn(x, axes=self._axes, overwrite_x=not keep)
+        found: Matrix = scipy.fft.ifftn(x, axes=self._axes, overwrite_x=not keep, norm="forward")
+        return found
 
     # --- facts -------------------------------------------------------------------------------
 
@@ -194,7 +248,7 @@ class MaskedFFT(Probes):
     @cached_property
     def held_norms(self) -> Array:
         """Those of the masks, whatever the frequency."""
-        return np.tile(np.repeat(self._mask_norms, self.frame), self.positions)
+        return self._placed(np.tile(np.repeat(self._mask_norms, self.frame), self.positions))
 
     @cached_property
     def norms(self) -> Array:
@@ -202,7 +256,7 @@ class MaskedFFT(Probes):
         if not self._shifts.any():
             return self.held_norms
         with np.errstate(over="ignore", under="ignore"):
-            return np.ldexp(self.held_norms, self.exponents)
+            return self._placed(np.ldexp(to_numpy(self.held_norms), self.exponents))
 
     @cached_property
     def exponents(self) -> npt.NDArray[np.int64]:
@@ -241,12 +295,23 @@ class MaskedFFT(Probes):
         masks = self.masks.astype(narrow)
         return MaskedFFT(masks, self.shape, self.starts, self.conjugated, sizes)
 
+    def on_host(self) -> MaskedFFT:
+        """The same rows for NumPy."""
+        sizes = Sizes(self._mask_norms, self._peak)
+        masks = self.masks.tensor.cpu().numpy() if self.on_device else self.masks
+        found = MaskedFFT(masks, self.shape, self.starts, self.conjugated, sizes)
+        found._shifts = self._shifts
+        return found
+
     # --- frames ------------------------------------------------------------------------------
 
     def _pieces(self, count: int) -> Iterator[Piece]:
-        """All frames, as many at a time as stay in cache, for `count` images."""
+        """All frames, as many at a time as stay in cache, for `count` images; none of none."""
+        if not count:
+            return
         flops = 5.0 * count * math.log2(self.frame + 1)
-        size = max(1, BATCH // (self.frame * max(count, 1)))
+        most = DEVICE_BATCH if self.on_device else BATCH
+        size = max(1, most // (self.frame * count))
         together = max(1, size // self.count) if size >= self.count else 1
         for first in range(0, self.positions, together):
             last = min(first + together, self.positions)
@@ -288,11 +353,14 @@ class MaskedFFT(Probes):
 
     def _seen(self, images: Matrix, piece: Piece, out: Matrix) -> None:
         """What those frames are of images, ``u_i* x``, into (k, rows)."""
-        frames = self._frames(out if out.flags.c_contiguous else np.empty_like(out), piece)
         masks = self._masks(not self.conjugated)[piece.masks]
-        np.multiply(self._windows(images, piece.positions), masks, out=frames)
-        transform = scipy.fft.fftn if self.conjugated else _inverse
-        found = transform(frames, axes=self._axes, overwrite_x=True)
+        windows = self._windows(images, piece.positions)
+        if self.on_device:
+            out[...] = self._transformed(windows * masks, self.conjugated).reshape(out.shape)
+            return
+        frames = self._frames(out if out.flags.c_contiguous else np.empty_like(out), piece)
+        np.multiply(windows, masks, out=frames)
+        found = self._transformed(frames, self.conjugated)
         if not np.may_share_memory(found, out):  # it need not have been overwritten
             out[...] = found.reshape(out.shape)
 
@@ -304,9 +372,8 @@ class MaskedFFT(Probes):
 
     def _spread(self, total: Matrix, piece: Piece, values: Matrix, keep: bool = False) -> None:
         """Add ``sum_i u_i y_i`` over those rows, y (k, rows), to images; y is used up or kept."""
-        frames = self._frames(values, piece)
-        back = _inverse if self.conjugated else scipy.fft.fftn
-        self._add(total, piece, back(frames, axes=self._axes, overwrite_x=not keep))
+        frames = self._transformed(self._frames(values, piece), not self.conjugated, keep)
+        self._add(total, piece, frames)
 
     # --- products ----------------------------------------------------------------------------
 
@@ -316,19 +383,19 @@ class MaskedFFT(Probes):
 
     def combine(self, Y: Array) -> Array:
         """``sum_i u_i y_i``."""
-        return self.sums(np.array(Y.T, order="C")).T
+        return self.sums(self._own(Y.T)).T
 
     def images(self, Y: Array) -> Array:
         """``P`` with columns ``u_i* Y^T``: (k, n) to (k, m)."""
         Y = self._own(Y)
-        P, images = self._scratch.empty((len(Y), self.m), self.dtype), self._shaped(Y)
+        P, images = self._empty((len(Y), self.m), self.dtype), self._shaped(Y)
         for piece in self._pieces(len(Y)):
             self._seen(images, piece, P[:, piece.rows])
         return P
 
     def sums(self, C: Array) -> Array:
         """``sum_i C_ki u_i``: (k, m) to (k, n)."""
-        total = np.zeros((len(C), *self.shape), dtype=self.dtype)
+        total = np.zeros_like(self.masks, shape=(len(C), *self.shape), dtype=self.dtype)
         for piece in self._pieces(len(C)):
             self._spread(total, piece, self._own(C[:, piece.rows]), keep=True)
         return total.reshape(len(C), self.n)
@@ -336,7 +403,7 @@ class MaskedFFT(Probes):
     def through(self, Y: Array, weigh: Weigh) -> tuple[Array, Array]:
         """``P`` and ``sum_i weigh(P)_i u_i``, some frames at a time: see `Probes.through`."""
         Y = self._own(Y)
-        P, images = self._scratch.empty((len(Y), self.m), self.dtype), self._shaped(Y)
+        P, images = self._empty((len(Y), self.m), self.dtype), self._shaped(Y)
         total = np.zeros_like(images)
         for piece in self._pieces(len(Y)):
             part = P[:, piece.rows]
@@ -347,9 +414,10 @@ class MaskedFFT(Probes):
     def squares(self, X: Array, factors: Array | None, signs: Array | None) -> Array:
         """``sum_k s_k |f_i u_i* x_k|^2``, some frames at a time."""
         images = self._shaped(self._own(X.T))
-        total = np.empty(self.m)
+        total = np.zeros_like(self.masks, shape=(self.m,), dtype=np.float64)
         for piece in self._pieces(len(images)):
-            part = np.empty((len(images), piece.rows.stop - piece.rows.start), dtype=self.dtype)
+            count = piece.rows.stop - piece.rows.start
+            part = np.empty_like(self.masks, shape=(len(images), count), dtype=self.dtype)
             self._seen(images, piece, part)
             if factors is not None:
                 part *= factors[piece.rows]
@@ -361,9 +429,6 @@ class MaskedFFT(Probes):
     def _shaped(self, Y: Matrix) -> Matrix:
         return Y.reshape(len(Y), *self.shape)
 
-    def _own(self, values: Array) -> Matrix:
-        return np.ascontiguousarray(values, dtype=self.dtype)
-
     # --- rows --------------------------------------------------------------------------------
 
     def take(self, index: Array) -> Array:
@@ -373,14 +438,14 @@ class MaskedFFT(Probes):
         waves = self._waves(frequency) * self._masks(self.conjugated)[masks]
         if self.whole:
             return waves.reshape(len(frames), self.n)
-        rows = np.zeros((len(frames), *self.shape), dtype=self.dtype)
+        rows = np.zeros_like(self.masks, shape=(len(frames), *self.shape), dtype=self.dtype)
         for row, wave, position in zip(rows, waves, positions, strict=True):
             row[self._at(self.starts[position])] = wave
         return rows.reshape(len(frames), self.n)
 
     @cached_property
     def _roots(self) -> list[Matrix]:
-        roots = [_roots_of_unity(size) for size in self.window]
+        roots = [self._placed(_roots_of_unity(size)) for size in self.window]
         return [values.conj() for values in roots] if self.conjugated else roots
 
     def _waves(self, index: npt.NDArray[np.int64]) -> Matrix:
@@ -411,7 +476,8 @@ class MaskedFFT(Probes):
         inside = np.moveaxis(np.where(seen[..., None], inside, 0), 2, 0)
         local: Matrix = np.asarray(np.ravel_multi_index(tuple(inside), self.window))
         values: Matrix = self._masks(not self.conjugated).reshape(self.count, self.frame)
-        rows = np.empty((self.positions, self.count, self.frame, pixels.size), dtype=self.dtype)
+        size = (self.positions, self.count, self.frame, pixels.size)
+        rows = np.empty_like(self.masks, shape=size, dtype=self.dtype)
         for position in range(self.positions):
             waves = self._waves(local[position]).reshape(pixels.size, self.frame).T.conj()
             waves *= seen[position]
@@ -432,38 +498,41 @@ class MaskedFFT(Probes):
 
     def adjoint(self, y: Array) -> Array:
         """``sum_i y_i u_i u_i*``: columns are ``sum_i u_i y_i (u_i* e_j)``."""
-        weights = np.asarray(y)[:, None]
+        weights = self._placed(y)[:, None]
         parts = [self.combine(weights * self._entries(part)) for part, _ in self._columns()]
         return np.concatenate(parts, axis=1)
 
     def squared_columns(self, y: Array) -> Array:
         """``sum_i y_i |u_ij|^2``: the squared masks, each as often as its frequencies say."""
-        weights = np.sum(np.asarray(y).reshape(self.positions, self.count, self.frame), axis=2)
-        squares = np.abs(self.masks) ** 2
-        frames = np.tensordot(weights, squares, axes=1)
-        total = np.zeros(self.shape)
+        y = self._placed(y).reshape(self.positions, self.count, self.frame)
+        squares = (np.abs(self.masks) ** 2).reshape(self.count, self.frame)
+        frames = (np.sum(y, axis=2) @ squares).reshape(self.positions, *self.window)
+        total = np.zeros_like(self.masks, shape=self.shape, dtype=np.float64)
         for frame, start in zip(frames, self.starts, strict=True):
             total[self._at(start)] += frame
         return total.reshape(self.n)
 
 
 def _sizes(masks: Matrix) -> Sizes:
+    """Of masks of any kind, for NumPy: they are few."""
     flat = masks.reshape(len(masks), -1)
     with np.errstate(over="ignore", under="ignore"):
         squares = np.square(flat.real)
         if flat.dtype.kind == "c":
             squares += np.square(flat.imag)
-        norms = np.sqrt(squares.sum(axis=1))
-        largest = np.sqrt(squares.max(axis=1))
+        norms = np.asarray(np.sqrt(squares.sum(axis=1)))
+        largest = np.asarray(np.sqrt(squares.max(axis=1)))
         with np.errstate(invalid="ignore", divide="ignore"):
             peak = float(np.max(largest / norms)) * math.sqrt(flat.shape[1])
     return Sizes(norms, peak)
 
 
-def _inverse(x: Matrix, axes: tuple[int, ...], overwrite_x: bool) -> Matrix:
-    """The conjugate transform, not divided by anything."""
-    found: Matrix = scipy.fft.ifftn(x, axes=axes, overwrite_x=overwrite_x, norm="forward")
-    return found
+def _by_torch(x: Any, axes: tuple[int, ...], forth: bool) -> Any:
+    """The transforms of arrays on a device."""
+    import torch
+
+    transform, norm = (torch.fft.fftn, "backward") if forth else (torch.fft.ifftn, "forward")
+    return DeviceArray(transform(x.tensor, dim=axes, norm=norm))
 
 
 def _roots_of_unity(size: int) -> Matrix:

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from quadsense.arrays import is_array, to_numpy
+from quadsense.arrays import check_tensor, is_array, is_tensor, to_numpy
+from quadsense.device import DeviceArray
 
 
 def checked_shape(shape: Any) -> tuple[int, ...]:
@@ -21,22 +22,33 @@ def checked_shape(shape: Any) -> tuple[int, ...]:
     return tuple(int(size) for size in sizes)
 
 
-def checked_masks(masks: Any, shape: tuple[int, ...], placed: bool) -> npt.NDArray[Any]:
-    """Masks as an array (q, *window) of float64 or complex128, or a ValueError."""
+def checked_masks(masks: Any, shape: tuple[int, ...], placed: bool) -> Any:
+    """Masks as an array (q, *window) of float64 or complex128, or a ValueError.
+
+    Those of a torch tensor stay on its device.
+    """
+    if is_tensor(masks):
+        check_tensor("masks", masks)
+        plain = masks.resolve_conj().resolve_neg().contiguous()
+        return _checked(DeviceArray(plain), masks, shape, placed)
     if isinstance(masks, np.ma.MaskedArray):
         raise ValueError("masks is a masked array: drop or fill the masked values first")
     try:
         found = to_numpy(masks) if is_array(masks) else np.asarray(masks)
     except ValueError as error:
         raise ValueError(f"masks is not a rectangular array: {error}") from None
+    return _checked(found, masks, shape, placed)
+
+
+def _checked(found: Any, masks: Any, shape: tuple[int, ...], placed: bool) -> Any:
     if found.dtype.kind not in "buifc":
         raise ValueError(f"masks must hold numbers, got an array of type {found.dtype.name}")
     if found.ndim == len(shape):
         found = found[None]
     if found.ndim != len(shape) + 1 or 0 in found.shape:
         raise ValueError(
-            f"masks has shape {np.shape(masks)}, but must hold masks of {len(shape)} axes, as the "
-            f"image of shape {shape} has"
+            f"masks has shape {tuple(np.shape(masks))}, but must hold masks of {len(shape)} axes, "
+            f"as the image of shape {shape} has"
         )
     window = found.shape[1:]
     if placed and any(w > size for w, size in zip(window, shape, strict=True)):
@@ -47,13 +59,14 @@ def checked_masks(masks: Any, shape: tuple[int, ...], placed: bool) -> npt.NDArr
             "image need offsets, which say where they lie"
         )
     found = found.astype(np.complex128 if found.dtype.kind == "c" else np.float64)
-    bad = np.argwhere(~np.isfinite(found))
-    if len(bad):
-        where = tuple(int(i) for i in bad[0])
+    wrong = ~np.isfinite(found)
+    if bool(wrong.any()):
+        where = tuple(int(i) for i in np.argwhere(np.asarray(wrong))[0])
         raise ValueError(
-            f"masks must be finite, but masks[{', '.join(map(str, where))}] is {found[where]}"
+            f"masks must be finite, but masks[{', '.join(map(str, where))}] is "
+            f"{np.asarray(found[where])[()]}"
         )
-    dark = np.flatnonzero(~found.reshape(len(found), -1).any(axis=1))
+    dark = np.flatnonzero(~np.asarray((found.reshape(len(found), -1) != 0.0).any(axis=1)))
     if dark.size:
         raise ValueError(f"masks[{dark[0]}] is 0 everywhere: nothing is seen through it")
     return found
