@@ -93,10 +93,9 @@ def _weighed(program: Program) -> tuple[Rows, Vector, Array] | None:
 def smallest(program: Program, point: Point) -> Held | None:
     """The least squares nearest to a point where rows do not see everything; None as above.
 
-    Only where there are no ends to keep within.
+    Only where that is within all ends.
     """
-    free = not (np.isfinite(program.lo).any() or np.isfinite(program.hi).any())
-    found = _weighed(program) if free else None
+    found = _weighed(program)
     if found is None or not found[0].size:
         return None
     rows, roots, J = found
@@ -106,6 +105,8 @@ def smallest(program: Program, point: Point) -> Held | None:
     for _ in range(REFINEMENTS):
         errors = roots * (point.values - program.cost.b)[rows]
         point = program.cost.point(point.x - right.T @ ((left.T @ errors) / values))
+    if np.any((point.values < program.lo) | (point.values > program.hi)):
+        return None
     return Held(point, NONE, np.empty(0), True)
 
 
