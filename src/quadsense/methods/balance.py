@@ -1,7 +1,8 @@
 """Dual vectors of questions over all symmetric matrices, for which ``C + F*(y)`` must vanish.
 
 A proof multiplies what is left of it by the largest norm that A can have, which may be a million
-times that of the answer: so nothing is to be left but rounding.
+times that of the answer: so nothing is to be left but rounding. Over the cone it must be positive
+semidefinite, and what is negative of it is multiplied by as much.
 """
 
 from __future__ import annotations
@@ -39,13 +40,17 @@ BELIEVED = 1e7
 """Norm of a matrix that a proof may have to reckon with, in units of that of the answer."""
 
 SLIGHTLY = 1e-3
-"""Share of the typical entry by which one that is 0 may be moved."""
+"""Share of the typical entry by which one that is 0 may be moved, and of the largest eigenvalue
+that a negative one may be."""
+
+LIFT = 0.1
+"""What a negative eigenvalue becomes, in units of it."""
 
 
 def balanced(F: Sensing, question: Question, y: Vector, A: Array, enough: float = 0.0) -> Vector:
     """The vector moved a little until ``C + F*(y) + 2 alpha (A - P)`` vanishes to rounding.
 
-    Where A is in the cone it need not, and y is left as it is.
+    Over the cone, until it is positive semidefinite.
 
     Parameters
     ----------
@@ -58,10 +63,10 @@ def balanced(F: Sensing, question: Question, y: Vector, A: Array, enough: float 
     enough : float
         Loss, in units of the objective, that is of no account; see `BELIEVED`.
     """
-    if question.psd or F.unknowns > MOST_UNKNOWNS:
+    if F.unknowns > MOST_UNKNOWNS or not (np.isfinite(y).all() and np.isfinite(A).all()):
         return y
-    if not (np.isfinite(y).all() and np.isfinite(A).all()):
-        return y
+    if question.psd:
+        return _lifted(F, question, y, A)
     live = to_numpy(F.nonzero) > 0.0
     C = _pull(question, A)
     least = ROUNDED * (float(np.linalg.norm(C)) + float(np.abs(y) @ to_numpy(F.masses)))
@@ -79,6 +84,26 @@ def balanced(F: Sensing, question: Question, y: Vector, A: Array, enough: float 
             break
         y, rest = moved, after
     return y
+
+
+def _lifted(F: Sensing, question: Question, y: Vector, A: Array) -> Vector:
+    """The vector moved until no eigenvalue is negative, where few are and by little."""
+    if question.alpha > 0.0 or question.log_det:
+        return y  # which make up for it
+    C = _pull(question, A)
+    T = C + to_numpy(F.adjoint(y))
+    values, vectors = np.linalg.eigh(T)
+    if not -SLIGHTLY * float(values[-1]) < float(values[0]) < 0.0:
+        return y
+    raised = np.maximum(values, -LIFT * float(values[0]))
+    rest = T - (vectors * raised) @ vectors.conj().T
+    freedom = np.where(to_numpy(F.nonzero) > 0.0, _freedom(question, y), 0.0)
+    moves = _moves(F, freedom / (float(np.max(freedom)) or 1.0))
+    if moves is None:
+        return y
+    moved = y - moves(packed.pack(0.5 * (rest + rest.conj().T)))
+    least = float(np.linalg.eigvalsh(C + to_numpy(F.adjoint(moved)))[0])
+    return moved if least > float(values[0]) else y
 
 
 def _pull(question: Question, A: Array) -> Array:

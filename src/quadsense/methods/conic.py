@@ -105,11 +105,13 @@ class Conic(ConicTraits, Stepped):
         """y of the question."""
         with LENIENT():
             y = finish.dual(program.inner, state.inner.at)
-            A, _ = finish.matrix(program.inner, state.inner.at)
-            if A is not None:
-                loss = UNNOTICED * program.problem.options.gap * abs(state.inner.value)
-                enough = loss * program.inner.cost
-                y = balanced(program.inner.given, program.inner.question, y, A, enough)
+            A, X = finish.matrix(program.inner, state.inner.at)
+            if A is None:
+                assert X is not None
+                A = X @ X.conj().T
+            loss = UNNOTICED * program.problem.options.gap * abs(state.inner.value)
+            enough = loss * program.inner.cost
+            y = balanced(program.inner.given, program.inner.question, y, A, enough)
         return y if np.isfinite(y).all() else None
 
     def matrix(self, program: ConicProgram, state: ConicState) -> SensedMatrix:
