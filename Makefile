@@ -58,7 +58,8 @@ $(OLDEST)/.installed: pyproject.toml tests/oldest.txt
 
 # A cache of compiled loops of its own: each version of Numba throws away the other's.
 # Thousands of random problems: with the versions of today they are run, and old ones solve alike.
-THOUSANDS = answers generated interval rank_more
+THOUSANDS = answers generated interval low_rank_edges low_rank_steps mix plan rank_more tampering \
+  verdicts violations
 
 test-oldest: $(OLDEST)/.installed  ## Run the tests with the oldest versions allowed of everything
 	OPENBLAS_NUM_THREADS=1 NUMBA_CACHE_DIR=$(OLDEST)/numba $(OLDEST)/bin/python -m pytest -n auto \
