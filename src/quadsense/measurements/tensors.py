@@ -45,7 +45,7 @@ class Tensors(Dense):
     def __init__(self, U: Any, device: Any = None) -> None:
         import torch
 
-        self._torch = torch
+        self._torch: Any = torch
         self._device = U.device if device is None else torch.empty(0, device=device).device
         self._host = self._device.type == "cpu" and not self.by_torch
         self.dtype = torch.complex128 if U.is_complex() else torch.float64
