@@ -68,7 +68,8 @@ def _distances(n, m, seed=4):
 
 def _sparse(m, n, density=0.2):
     rng = np.random.default_rng(2)
-    U = sp.random_array((m, n), density=density, rng=rng, format="csr") + sp.eye_array(m, n)
+    kept = rng.random((m, n)) < density
+    U = sp.csr_array(rng.random((m, n)) * kept) + sp.eye_array(m, n)
     U = sp.csr_array(U)
     X = rng.standard_normal((n, 3))
     return U, np.sum(np.asarray(U @ X) ** 2, axis=1)

@@ -153,7 +153,7 @@ def evaluate(problem: Program, Y: Matrix, theta: float) -> Point:
         return weighed
 
     P, gradient = F.through(Y, weigh)
-    gradient *= 2.0
+    gradient = 2.0 * gradient  # which another namespace may have given to be read only
     value = 0.5 * math.fsum(values)
     return Point(Y, P, z, excess, value, gradient, _worst(problem, Y, z))
 
