@@ -90,8 +90,9 @@ class Case:
 
     @property
     def positive(self) -> bool:
-        """Whether only positive semidefinite matrices are sought."""
-        return self.cone != "symmetric" and not isinstance(self.options.get("rank"), tuple)
+        """Whether only positive semidefinite matrices are sought: with rank (p, 0) too."""
+        rank = self.options.get("rank")
+        return self.cone != "symmetric" and not (isinstance(rank, tuple) and rank[1] > 0)
 
     @cached_property
     def linear(self) -> list[tuple[Linear, Any, Any]]:

@@ -189,14 +189,14 @@ class DenseForm:
 
     def norm(self) -> float:
         """Frobenius norm."""
-        if is_numpy(self.values):
-            with np.errstate(over="ignore"):
-                size = float(np.linalg.norm(self.values))
-            if size == math.inf:  # squares beyond float64: in units of the largest entry
-                largest = float(np.abs(self.values).max())
-                size = largest * float(np.linalg.norm(self.values / largest))
-            return size
-        return float(namespace(self.values).linalg.matrix_norm(self.values))
+        xp = namespace(self.values)
+        norm = np.linalg.norm if is_numpy(self.values) else xp.linalg.matrix_norm
+        with np.errstate(over="ignore"):
+            size = float(norm(self.values))
+        if size == math.inf:  # squares beyond float64: in units of the largest entry
+            largest = float(xp.max(xp.abs(self.values)))
+            size = largest * float(norm(self.values / largest))
+        return size
 
     def diagonal(self) -> Array:
         """Real diagonal."""
