@@ -128,7 +128,7 @@ def test_probes_are_copied_and_sent(rng):
     for other in (copy.deepcopy(probes), pickle.loads(pickle.dumps(probes))):
         assert probes.same_as(other) and other.same_as(probes)
     assert not probes.same_as(at_work(octanary(rng, 2, 4), 4))
-    assert not probes.same_as(probes.work)
+    assert not probes.same_as(probes.kind)
 
 
 def test_rows_of_tensors_and_of_numpy_are_not_stacked(rng):
@@ -166,7 +166,7 @@ def test_masks_of_any_size_are_brought_into_range(scale, rng):
     np.testing.assert_array_equal(probes.exponents, beside.exponents)
     unit = quadsense.Measurements(probes, np.ones(12)).unit_rows.rows()
     np.testing.assert_allclose(np.linalg.norm(unit.cpu().numpy(), axis=1), 1.0)
-    host = probes.work.on_host()
+    host = probes.kind.on_host()
     np.testing.assert_array_equal(host.exponents, beside.exponents)
     np.testing.assert_allclose(host.norms, beside.norms, rtol=1e-14)
 

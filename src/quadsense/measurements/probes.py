@@ -362,23 +362,42 @@ class Chosen(Probes):
         return self.whole.device
 
 
-class OnNumpy(Probes):
-    """Probes of another namespace, seen as NumPy's: only what goes in and comes out is copied."""
+class Around(Probes):
+    """The rows of another kind, seen otherwise: what is known of them stays what it is.
 
-    def __init__(self, kind: Probes) -> None:
+    Attributes
+    ----------
+    kind : Probes
+    """
+
+    def __init__(self, kind: Any) -> None:
         self.kind = kind
         self.m, self.n, self.is_complex = kind.m, kind.n, kind.is_complex
-        self.rounding, self.stated = kind.rounding, kind.stated
+        self.rounding, self.stated, self.storage = kind.rounding, kind.stated, kind.storage
 
     @property
     def length(self) -> int:
-        """That of the probes."""
-        return self.kind.length
+        """That of the rows."""
+        return int(self.kind.length)
 
     @property
     def row_rounding(self) -> float:
         """The same."""
-        return self.kind.row_rounding
+        return float(self.kind.row_rounding)
+
+    @property
+    def exponents(self) -> Any:
+        """The user's rows are those held times these powers of two."""
+        return self.kind.exponents
+
+    @property
+    def has_zero_rows(self) -> bool:
+        """Whether some row is zero."""
+        return bool(self.kind.has_zero_rows)
+
+
+class OnNumpy(Around):
+    """Probes of another namespace, seen as NumPy's: only what goes in and comes out is copied."""
 
     def times(self, X: Array) -> Array:
         """``u_i* x``."""
@@ -418,11 +437,6 @@ class OnNumpy(Probes):
     def held_norms(self) -> Array:
         """Norms of the rows as they are held."""
         return to_numpy(self.kind.held_norms)
-
-    @property
-    def exponents(self) -> Any:
-        """The user's rows are those held times these powers of two."""
-        return self.kind.exponents
 
     def _vector(self, y: Array) -> Array:
         return self.kind.xp.asarray(np.asarray(y, dtype=np.float64), device=self.kind.device)

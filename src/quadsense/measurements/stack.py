@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Array, to_numpy
-from quadsense.measurements.probes import Probes, Weigh
+from quadsense.measurements.probes import Around, Probes, Weigh
 
 
 class Stack(Probes):
@@ -227,14 +227,12 @@ class Stack(Probes):
         return index if self.xp is np else self.xp.asarray(index, device=self.device)
 
 
-class AsComplex(Probes):
+class AsComplex(Around):
     """Real rows that stand among complex ones; their products are those of both parts."""
 
     def __init__(self, kind: Probes) -> None:
-        self.kind = kind
-        self.m, self.n, self.is_complex = kind.m, kind.n, True
-        self.rounding, self.stated = kind.rounding, kind.stated
-        self.storage = kind.storage
+        super().__init__(kind)
+        self.is_complex = True
 
     @property
     def xp(self) -> Any:
@@ -255,21 +253,6 @@ class AsComplex(Probes):
     def norms(self) -> Array:
         """Norms of the user's rows."""
         return self.kind.norms
-
-    @property
-    def exponents(self) -> Any:
-        """The user's rows are those held times these powers of two."""
-        return self.kind.exponents
-
-    @property
-    def has_zero_rows(self) -> bool:
-        """Whether some row is zero."""
-        return self.kind.has_zero_rows
-
-    @property
-    def length(self) -> int:
-        """The same."""
-        return self.kind.length
 
     def same_as(self, other: Probes) -> bool:
         """Whether the real rows are the same."""

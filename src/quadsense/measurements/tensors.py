@@ -16,7 +16,7 @@ from quadsense.arrays import Array, is_tensor, placed, to_numpy
 from quadsense.core import products, tensor_products
 from quadsense.device import DeviceArray
 from quadsense.measurements.dense import Dense
-from quadsense.measurements.probes import Probes, Weigh
+from quadsense.measurements.probes import Around, Probes, Weigh
 from quadsense.watch import look
 
 CHUNK = 2**25
@@ -271,14 +271,11 @@ def _pinned(torch: Any, U: Any, device: Any) -> Callable[[], None] | None:
     return release
 
 
-class Working(Probes):
+class Working(Around):
     """Rows of `Tensors` as methods written for NumPy see them: by arrays on their device."""
 
-    storage = "dense"
-
     def __init__(self, kind: Tensors) -> None:
-        self.kind = kind
-        self.m, self.n, self.is_complex = kind.m, kind.n, kind.is_complex
+        super().__init__(kind)
         self.dtype = kind._numpy_type
 
     def own(self, values: Any) -> Any:
@@ -380,13 +377,3 @@ class Working(Probes):
     def norms(self) -> Array:
         """Norms of the user's rows."""
         return DeviceArray(self.kind.norms)
-
-    @property
-    def exponents(self) -> Any:
-        """The user's rows are those held times these powers of two."""
-        return self.kind.exponents
-
-    @property
-    def has_zero_rows(self) -> bool:
-        """Whether some row is zero."""
-        return self.kind.has_zero_rows
