@@ -14,6 +14,7 @@ from quadsense.files import table as tables
 from quadsense.files.contents import Arrays, Entry, Unreadable, listed
 from quadsense.files.formats import Format, by_name, format_of
 from quadsense.files.roles import NAMES, base, find_roles, named
+from quadsense.files.strips import native
 from quadsense.files.table import Table
 
 RESULT = "quadsense-result"
@@ -185,10 +186,7 @@ def _one(source: Source, entry: Entry) -> Any:
 
 def _native(values: Any) -> Any:
     """The same numbers in the byte order and one of the widths of this machine's arithmetic."""
-    kind = values.dtype.kind
-    wide = kind in "fc" and values.dtype.itemsize // (2 if kind == "c" else 1) not in (4, 8)
-    dtype = np.dtype(np.complex128 if kind == "c" else np.float64) if wide else values.dtype
-    return values.astype(dtype.newbyteorder("="), copy=False)
+    return values.astype(native(values.dtype), copy=False)
 
 
 def to_vector(values: Any, scalar: bool = False) -> Any:
