@@ -191,7 +191,7 @@ class Parted(Probes):
         return np.abs(left @ self.block(columns.start, columns.stop).T)
 
     def parts_of(self, index: Array) -> Iterator[tuple[int, Array, Array]]:
-        """Parts in which some rows are, which of their rows those are, and their places in index."""
+        """Parts where some rows are, which of theirs those are, and their places in `index`."""
         index = np.asarray(index)
         owners = np.searchsorted(self.begins, index, side="right") - 1
         for part in np.unique(owners):
