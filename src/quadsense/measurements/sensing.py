@@ -212,6 +212,12 @@ class Sensing:
         factors = 1.0 if self.factors is None else self._vector(to_numpy(self.factors)[index])
         return Sensing(self.kind.only(index), self.conjugate, factors)
 
+    def of_part(self, part: int, following: int | None = None) -> Sensing:
+        """The rows of one part, of rows that are held in parts; `following` is asked for next."""
+        assert isinstance(self.kind, Parted)
+        factors = 1.0 if self.factors is None else self.factors[self.kind.span(part)]
+        return Sensing(self.kind.part(part, following), self.conjugate, factors)
+
     def on_numpy(self) -> Sensing:
         """The same for methods: NumPy arrays go in and come out, and rows that came with unit norm
         are taken as they are, a rounding off. What is claimed is judged by the rows themselves.
