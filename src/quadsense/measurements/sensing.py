@@ -33,6 +33,9 @@ FEATURE_ROWS = 1024
 DEVICE_ENTRIES = 2**26
 """Entries of features formed together on a device: half a gigabyte."""
 
+SPANS = 32
+"""In which some rows are taken from everywhere, so that they are like all in whatever order."""
+
 SINGLE_NORMS = 1e9
 """Norms, and their inverses, up to which rows in single precision are used as they are."""
 
@@ -405,6 +408,14 @@ class Sensing:
             visit(part, values if own is None else values * (own * own), rows)
 
         return self._weighed(self.kind.visited(self._meant(self._cast(A)), inside))
+
+    def spread(self, count: int) -> npt.NDArray[np.intp]:
+        """About so many of the rows, in spans that lie evenly among all: cheap to read anywhere."""
+        if count >= self.m:
+            return np.arange(self.m)
+        width = -(-count // SPANS)
+        begins = np.linspace(0, self.m - width, SPANS).astype(np.intp)
+        return np.unique(begins[:, None] + np.arange(width))
 
     def held(self, index: npt.NDArray[np.intp]) -> Sensing:
         """Some of the rows, dense and in memory, whatever holds them all."""

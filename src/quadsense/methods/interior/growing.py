@@ -30,15 +30,12 @@ from quadsense.methods.interior.coordinates import MatrixCoordinates
 from quadsense.methods.interior.program import Program, excess, leaning
 from quadsense.methods.interior.state import State as Inner
 from quadsense.methods.interior.state import verdict
-from quadsense.methods.interior.worst import Index, Worst, spread_rows
+from quadsense.methods.interior.worst import Index, Worst
 from quadsense.watch import look
 
 FIRST, MORE, MOST = 8, 6, 16
 """Rows for each unknown: to begin with, that join at a time, and at most. Measured: with half as
 many, a pass or two more."""
-
-SPANS = 32
-"""In which the first rows lie, so that they are like all where rows are in some order."""
 
 MANY = 32
 """Rows for each unknown from which on this is quicker for rows in memory too."""
@@ -238,7 +235,7 @@ def _lowest(convex: Any) -> float:
 
 def _first_rows(F: Sensing) -> Index:
     """Rows from everywhere, and all that stand for constraints."""
-    first = spread_rows(F.m, FIRST * F.unknowns, SPANS)
+    first = F.spread(FIRST * F.unknowns)
     if isinstance(F, Mixed) and F.head is not None:
         first = np.union1d(first, np.arange(F.head.m, min(F.m, F.head.m + F.unknowns)))
     return first

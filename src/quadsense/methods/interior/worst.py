@@ -96,12 +96,3 @@ def _lots(numbers: Index, draw: int) -> Vector:
         x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         return np.asarray((x ^ (x >> np.uint64(31))) >> np.uint64(11)).astype(np.float64) / 2.0**53
-
-
-def spread_rows(m: int, count: int, spans: int) -> Index:
-    """So many of m rows, in spans evenly over all of them: cheap to read wherever they are."""
-    if count >= m:
-        return np.arange(m)
-    width = -(-count // spans)
-    begins = np.linspace(0, m - width, spans).astype(np.intp)
-    return np.unique(begins[:, None] + np.arange(width))
