@@ -31,17 +31,8 @@ from quadsense.methods.interior.program import Program, excess, leaning
 from quadsense.methods.interior.state import State as Inner
 from quadsense.methods.interior.state import verdict
 from quadsense.methods.interior.worst import Index, Worst
+from quadsense.methods.traits.minimax import FIRST, LEAST, MORE, MOST, grows
 from quadsense.watch import look
-
-FIRST, MORE, MOST = 8, 6, 16
-"""Rows for each unknown: to begin with, that join at a time, and at most. Measured: with half as
-many, a pass or two more."""
-
-MANY = 32
-"""Rows for each unknown from which on this is quicker for rows in memory too."""
-
-MUCH = 1e9
-"""Multiplications of a normal matrix of all rows from which on it is."""
 
 NEARLY = 0.98
 """Share of the lower bound from which on a row may come to matter."""
@@ -109,12 +100,9 @@ class State:
     stalled: bool
 
 
-def grows(F: Sensing) -> bool:
-    """Whether the rows are dear to read, or so many more than the unknowns that this is quicker."""
-    if isinstance(F.squares, DeviceArray) or F.m <= F.unknowns:
-        return False
-    many = F.m >= MANY * F.unknowns and float(F.m) * F.unknowns**2 >= MUCH
-    return many or not F.kind.at_hand
+def worth(F: Sensing) -> bool:
+    """Whether some rows will do: see `traits.minimax.grows`."""
+    return not isinstance(F.squares, DeviceArray) and grows(F.m, F.unknowns, F.kind.at_hand)
 
 
 def growing(problem: Program) -> GrowingProgram:
@@ -233,9 +221,14 @@ def _lowest(convex: Any) -> float:
 # --- rows ------------------------------------------------------------------------------------
 
 
+def _unit(F: Sensing) -> int:
+    """What numbers of rows go by."""
+    return max(F.unknowns, LEAST)
+
+
 def _first_rows(F: Sensing) -> Index:
     """Rows from everywhere, and all that stand for constraints."""
-    first = F.spread(FIRST * F.unknowns)
+    first = F.spread(FIRST * _unit(F))
     if isinstance(F, Mixed) and F.head is not None:
         first = np.union1d(first, np.arange(F.head.m, min(F.m, F.head.m + F.unknowns)))
     return first
@@ -252,7 +245,7 @@ def _pass_over(
 ) -> tuple[Vector, Worst]:
     """Residuals of x over tolerances, and the rows that it misses most, in one pass."""
     b, delta, sides, F = problem.b, problem.delta, problem.sides, problem.F
-    found = Worst(MORE * F.unknowns, level, known, draw)
+    found = Worst(MORE * _unit(F), level, known, draw)
 
     def visit(part: slice, values: Vector, take: Any) -> None:
         look()
@@ -265,7 +258,7 @@ def _pass_over(
 
 def _kept(problem: GrowingProgram, index: Index, z: Vector, coming: int) -> Index:
     """The rows in memory that stay, so many being to come: those that lean on their ends most."""
-    room = max(MOST * problem.F.unknowns - coming, 2 * problem.F.unknowns)
+    room = MOST * _unit(problem.F) - coming
     if index.size <= room:
         return index
     out = excess(problem, z)[index]
