@@ -268,7 +268,7 @@ def _surroundings(shape: Shape) -> int:
     block = shape.item * TEMPORARIES * min(BLOCK_ELEMENTS, shape.m * shape.n)
     started = 3 * shape.matrix_bytes if shape.started else 0
     block += 2 * shape.strip  # one used, one read
-    return block + started + (shape.row_bytes if shape.converted else 0) + 8 * 20 * shape.m
+    return block + started + (shape.row_bytes if shape.converted else 0) + 8 * 12 * shape.m
 
 
 def _seconds(work: Work, rates: Rates) -> float | None:
