@@ -34,6 +34,9 @@ from quadsense.methods.interior.worst import Index, Worst
 from quadsense.methods.traits.minimax import FIRST, LEAST, MORE, MOST, grows
 from quadsense.watch import look
 
+UNEVEN = 4.0
+"""Size of a row over its tolerance, in that of most, from which on it matters more than they."""
+
 NEARLY = 0.98
 """Share of the lower bound from which on a row may come to matter."""
 
@@ -116,7 +119,7 @@ def start(problem: GrowingProgram, near: Array | None = None) -> State:
     Without such the best so far is 0, whose readings nobody needs to compute.
     """
     F = problem.F
-    index = _first_rows(F)
+    index = _first_rows(problem)
     x, z, passes = np.zeros((F.n, F.n), dtype=F.dtype), -problem.b / problem.delta, 0
     if near is not None:
         x, passes = near, 1
@@ -226,9 +229,13 @@ def _unit(F: Sensing) -> int:
     return max(F.unknowns, LEAST)
 
 
-def _first_rows(F: Sensing) -> Index:
-    """Rows from everywhere, and all that stand for constraints."""
-    first = F.spread(FIRST * _unit(F))
+def _first_rows(problem: GrowingProgram) -> Index:
+    """Rows from everywhere, those that feel A most, and all that stand for constraints."""
+    F = problem.F
+    first, sizes = F.spread(FIRST * _unit(F)), F.sizes / problem.delta
+    if first.size < F.m and float(np.max(sizes)) > UNEVEN * float(np.median(sizes)):
+        count = min(MORE * _unit(F), F.m)
+        first = np.union1d(first, np.argpartition(-sizes, count - 1)[:count])
     if isinstance(F, Mixed) and F.head is not None:
         first = np.union1d(first, np.arange(F.head.m, min(F.m, F.head.m + F.unknowns)))
     return first
