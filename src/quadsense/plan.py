@@ -99,6 +99,11 @@ def in_words(seconds: float | None) -> str:
     return "unknown time" if seconds is None else f"{seconds:.2g} s"
 
 
+def of_memory(size: float) -> str:
+    """Bytes for people."""
+    return f"{size / 2**30:.1f} GiB" if size >= 2**29 else f"{size / 2**20:.1f} MiB"
+
+
 def shape_of(
     data: Measurements,
     *,
@@ -192,7 +197,7 @@ def _made(shape: Shape, method: str, rates: Rates, memory: int, known: tuple[str
     reasons: list[str] = []
     names: tuple[str, ...] = (method,)
     if method == "auto":
-        names = _affordable(shape, _chosen(shape, known, reasons), memory)
+        names = _affordable(shape, _chosen(shape, known, reasons), memory, reasons)
     kinds = [METHODS.traits(name) for name in names]
     first = kinds[0]
     shapes = [shape] * len(kinds)
@@ -247,15 +252,22 @@ def _chosen(shape: Shape, known: tuple[str, ...], reasons: list[str]) -> tuple[s
     raise ValueError(f"no method seeks {shape.cone} matrices like this")
 
 
-def _affordable(shape: Shape, names: tuple[str, ...], free: int) -> tuple[str, ...]:
-    """Without those that would answer the question after the first, but cannot fit.
+def _affordable(
+    shape: Shape, names: tuple[str, ...], free: int, reasons: list[str]
+) -> tuple[str, ...]:
+    """Without those after the first that cannot fit: they are seldom needed.
 
-    They are seldom needed, and any fit comes after them.
+    Where the first cannot fit either, all stay, and the plan is refused.
     """
     free -= _surroundings(shape) - _taken(shape)
-    kinds = [METHODS.traits(name) for name in names[1:]]
-    rest = [kind.name for kind in kinds if "any" in kind.preferences or kind.memory(shape) <= free]
-    return (names[0], *rest)
+    needs = {name: METHODS.traits(name).memory(shape) for name in names}
+    if needs[names[0]] > free:
+        rest = [name for name in names[1:] if "any" in METHODS.traits(name).preferences]
+        return (names[0], *rest)
+    for name in names[1:]:
+        if needs[name] > free and "any" in METHODS.traits(name).preferences:
+            reasons.append(f"{name} after it would take {of_memory(needs[name])}: left out")
+    return (names[0], *(name for name in names[1:] if needs[name] <= free))
 
 
 def _taken(shape: Shape) -> int:
@@ -314,6 +326,6 @@ def refuse_what_cannot_fit(shape: Shape, plan: Plan) -> None:
         plain = replace(shape, prefer="any")
         advice = "prefer='any' would fit" if fits(plain, make_plan(plain)) else advice
     raise MemoryError(
-        f"method {' then '.join(plan.methods)} would take {plan.memory / 2**30:.1f} GiB beside U "
-        f"and {free / 2**30:.1f} GiB are free: {advice}"
+        f"method {' then '.join(plan.methods)} would take {of_memory(plan.memory)} beside U "
+        f"and {of_memory(free)} are free: {advice}"
     )
