@@ -13,7 +13,7 @@ from quadsense.arrays import Array, to_numpy
 from quadsense.files import Strips
 from quadsense.measurements.dense import Dense
 from quadsense.measurements.parted import Parted, Work, done, rows_of
-from quadsense.measurements.probes import Probes, Weigh
+from quadsense.measurements.probes import Probes, Visit, Weigh
 from quadsense.watch import look
 
 if TYPE_CHECKING:
@@ -107,6 +107,15 @@ class OnDisk(Parted):
         if following is not None:
             self._coming = following, _readers(os.getpid()).submit(self.strips[following].read)
         return rows_of(rows, self.dtype, self.facts_of(part))
+
+    def visited(self, A: Array, visit: Visit) -> Array:
+        """See `Probes.visited`: each strip is read once, for its values and what is taken of it."""
+        values = np.empty(self.m)
+        for part, rows in self._read():
+            own, here = rows_of(rows, self.dtype, self.facts_of(part)), self.span(part)
+            values[here] = own.forward(A)
+            visit(here, values[here], own.take)
+        return values
 
     # --- some rows -----------------------------------------------------------------------------
 

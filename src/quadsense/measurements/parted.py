@@ -42,6 +42,7 @@ class Parted(Probes):
     """
 
     storage = "in parts"
+    at_hand = False
 
     def __init__(self, lengths: Sequence[int], n: int, held: Any) -> None:
         self.begins = np.cumsum([0, *lengths])
