@@ -277,6 +277,33 @@ class Probes(ABC):
         """Add ``sum_i C_ki u_i`` over some rows to total, (k, n)."""
         raise NotImplementedError
 
+    has_turns: bool = False
+
+    def in_turn(
+        self,
+        X: Array,
+        factors: Array | None,
+        b: Array,
+        delta: Array,
+        theta: float,
+        beyond: float,
+        unit: float,
+    ) -> tuple[float, float]:
+        """Move a factor X, (n, k), by one row after the other, for kinds of short rows.
+
+        Row ``v = f u`` reads ``|X^T v|^2``. Where that is farther from b than ``theta delta``, X is
+        moved along v to where it is not, the least move that does it, times `beyond` [Kaczmarz
+        1937; relaxed between 0 and 2]; with 0 nothing is moved.
+
+        Returns
+        -------
+        value : float
+            ``1/2 sum (excess / delta)^2`` of what rows read when it was their turn.
+        worst : float
+            The largest of ``(|z| + unit (|b| + ||X||_F^2)) / delta``, likewise.
+        """
+        raise NotImplementedError
+
     def squares(self, X: Array, factors: Array | None, signs: Array | None) -> Array:
         """``sum_k s_k |f_i u_i* x_k|^2`` for X of shape (n, k): to (m,).
 

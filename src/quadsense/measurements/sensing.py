@@ -509,6 +509,17 @@ class Sensing:
             C *= self.factors[part]
         self.kind.add_sums(C, part, total)
 
+    @property
+    def has_turns(self) -> bool:
+        """Whether a factor can be moved by one row after the other."""
+        return self.kind.has_turns and not self.is_complex
+
+    def in_turn(
+        self, X: Array, b: Array, delta: Array, theta: float, beyond: float, unit: float
+    ) -> tuple[float, float]:
+        """Move a factor X, (n, k), by the rows in turn: see `Probes.in_turn`."""
+        return self.kind.in_turn(X, self.factors, b, delta, theta, beyond, unit)
+
     # --- the Gram matrix K and the normal matrix ---------------------------------------------
 
     def gram_block(self, rows: slice, columns: slice) -> Array:

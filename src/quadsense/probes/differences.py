@@ -21,6 +21,8 @@ from quadsense.watch import look
 GATHERED = 2**16
 """Rows whose indices and values are gathered together: they stay in cache."""
 
+TURNS = 2**22
+"""Rows that are taken in turn between two looks at the clock."""
 
 MANY = 2**22
 """Pairs above which they are held in half the size, and widened a block at a time."""
@@ -127,6 +129,7 @@ class Differences(Sparse):
 
     storage = "differences"
     in_parts = True
+    has_turns = True
 
     def __init__(
         self,
@@ -306,6 +309,30 @@ class Differences(Sparse):
             out[nodes] -= np.bincount(j, c, self.nodes)
         if self.offsets is not None:
             total[:, self.nodes :] -= C @ self.offsets[part]
+
+    def in_turn(
+        self,
+        X: Array,
+        factors: Array | None,
+        b: Array,
+        delta: Array,
+        theta: float,
+        beyond: float,
+        unit: float,
+    ) -> tuple[float, float]:
+        """See `Probes.in_turn`."""
+        from quadsense.probes.turns import turned_in  # compiled, for those who need it
+
+        scales = np.broadcast_to(1.0, (self.m,)) if factors is None else factors
+        offsets = np.empty((self.m, 0)) if self.offsets is None else self.offsets
+        size, value, worst = float(np.vdot(X, X)), 0.0, 0.0
+        for part in self._spans(TURNS):
+            some, most = turned_in(
+                X, self.first, self.second, offsets, scales, b, delta,
+                theta, beyond, unit, size, part.start, part.stop,
+            )  # fmt: skip
+            value, worst = value + some, max(worst, most)
+        return value, worst
 
     def _pairs(self, part: slice) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
         """Both nodes of some rows, as what NumPy counts and gathers by; 0 for none."""

@@ -38,7 +38,14 @@ from quadsense.methods.factor.gauss_newton import (
     principal_axes,
     turned,
 )
-from quadsense.methods.factor.lean import is_lean, lean_evaluate, lean_step
+from quadsense.methods.factor.lean import (
+    is_lean,
+    lean_evaluate,
+    lean_start,
+    lean_step,
+    lean_turn,
+    takes_turns,
+)
 from quadsense.methods.factor.passes import Point, evaluate
 from quadsense.methods.factor.phases import (
     FIRST_DAMPING,
@@ -74,6 +81,8 @@ _SCALE_FLOOR, _SCALE_FLOOR_LIFT = 1e-3, 1.0
 _SLOW_GAIN, _SLOW_GAIN_LIFT = 1e-4, 1e-3
 # The same where least squares is to be settled, and no Newton steps are to follow.
 _SETTLED = 1e-10
+# Taking rows in turn ends after so many turns of all in a row that gain less than this share.
+_SLOW_TURN, _SLOW_TURNS = 0.02, 8
 _SLOW_STEPS_LIFT, _SLOW_STEPS_DENSE, _SLOW_STEPS = 1, 3, 5
 # Restarts without a tolerance, where rows are few.
 _LEAST_RESTARTS = 5
@@ -118,7 +127,7 @@ def start(
             Y = _padded(problem, factor, first_rank, (seed, 0))
         theta = HINGE[0] if lean else 0.0
         if lean:
-            point = lean_evaluate(problem, Y, theta)
+            point = lean_start(problem, Y, theta)
         else:
             point = evaluate(problem.levels[0], turned(problem, Y), 0.0)
         state = FactoredState(
@@ -178,9 +187,10 @@ def tightened(problem: Program, state: FactoredState, goal: float) -> FactoredSt
     with np.errstate(under="ignore"):
         if is_lean(problem, state.rank):
             theta = HINGE[0] * goal
-            point = lean_evaluate(problem, state.best, theta)
+            point = lean_start(problem, state.best, theta)
             state = replace(state, goal=goal, phase=phase, max_ratio=np.inf)
-            return noted(problem, state, point=point, theta=theta, memory=(), slow_steps=0)
+            changes = {"theta": theta, "memory": (), "slow_steps": 0, "least": np.inf}
+            return noted(problem, state, point=point, **changes)
         return begin(problem, replace(state, goal=goal), state.best, phase)
 
 
@@ -268,6 +278,8 @@ def _step(whole: Program, state: FactoredState) -> FactoredState:
 
 def _lean(problem: Program, state: FactoredState) -> FactoredState:
     """Take a step where images are not held; on a stall begin again elsewhere, or end."""
+    if takes_turns(problem, state.point):
+        return _turn(problem, state)
     before = state.point.value
     trial, memory, passes = lean_step(problem, state.point, state.theta, state.memory)
     slow = before - trial.value < _SLOW_GAIN * before
@@ -293,11 +305,31 @@ def _lean(problem: Program, state: FactoredState) -> FactoredState:
     return noted(
         problem,
         replace(state, restarts=state.restarts + 1, starts=starts),
-        point=lean_evaluate(problem, Y, state.theta),
+        point=lean_start(problem, Y, state.theta),
         memory=(),
         stage_steps=0,
         slow_steps=0,
+        least=np.inf,
     )
+
+
+def _turn(problem: Program, state: FactoredState) -> FactoredState:
+    """Take the rows in turn; where that gains little any more, descend from there."""
+    trial = lean_turn(problem, state.point, state.theta, state.goal)
+    slow = trial.value > (1.0 - _SLOW_TURN) * state.least
+    state = noted(
+        problem,
+        state,
+        point=trial,
+        iteration=state.iteration + 1,
+        slow_steps=state.slow_steps + 1 if slow else 0,
+        passes=state.passes + 1,
+        least=min(state.least, trial.value),
+    )
+    if state.finished or state.slow_steps < _SLOW_TURNS:
+        return state
+    point = lean_evaluate(problem, trial.Y, state.theta)
+    return noted(problem, state, point=point, slow_steps=0, passes=state.passes + 1)
 
 
 def _gauss_newton(

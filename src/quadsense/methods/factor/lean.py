@@ -20,6 +20,9 @@ from quadsense.methods.factor.passes import Point, inner, rounding_unit
 from quadsense.methods.factor.program import Matrix, Program
 from quadsense.methods.traits.factored import LEAN_BYTES
 
+# How far a row is moved, beside what would just do: seen 30 to 45 turns of all rows of a network of
+# 10^5 to 10^6 nodes, and 240 with 1.
+_BEYOND = 1.9
 # Lengths tried, each a quarter of the one before, before a step counts as none.
 _SHORTER = 12
 
@@ -32,8 +35,41 @@ def is_lean(problem: Program, rank: int) -> bool:
     return plain and wanted and F.in_parts and F.m * rank * 8 > LEAN_BYTES
 
 
+def lean_start(problem: Program, Y: Matrix, theta: float) -> Point:
+    """Return what there is to know of a factor before the first step."""
+    if not problem.F.has_turns:
+        return lean_evaluate(problem, Y, theta)
+    return _in_turn(problem, np.array(Y.T, order="C"), theta)
+
+
+def takes_turns(problem: Program, point: Point) -> bool:
+    """Whether the next step takes the rows in turn, and needs no slope."""
+    return problem.F.has_turns and not point.gradient.size
+
+
+def lean_turn(problem: Program, point: Point, theta: float, goal: float) -> Point:
+    """Bring one row after the other within its tolerance.
+
+    Rows that have few entries, of few nodes in common, hardly disturb each other: no step of all
+    together, whose length the worst of them sets, comes as far. Ratio and loss are those that rows
+    had in their turn; what fits by them is looked at again.
+    """
+    X = np.array(point.Y.T, order="C")
+    moved = _in_turn(problem, X, theta, _BEYOND)
+    return _in_turn(problem, X, theta) if moved.ratio <= goal else moved
+
+
+def _in_turn(problem: Program, X: Matrix, theta: float, beyond: float = 0.0) -> Point:
+    """Return the point of X, which is moved unless `beyond` is 0."""
+    unit = rounding_unit(problem, X.shape[1])
+    value, ratio = problem.F.in_turn(X, problem.b, problem.delta, theta, beyond, unit)
+    none, nothing = np.empty((X.shape[1], 0)), np.empty(0)
+    return Point(X.T, none, nothing, nothing, value, none, ratio)
+
+
 def lean_evaluate(problem: Program, Y: Matrix, theta: float) -> Point:
     """Return loss, gradient and worst ratio at a factor; nothing of the length of the readings."""
+    Y = np.ascontiguousarray(Y)
     F, k = problem.F, len(Y)
     gradient, value, worst = np.zeros_like(Y), 0.0, 0.0
     unit, size = rounding_unit(problem, k), float(np.vdot(Y, Y).real)

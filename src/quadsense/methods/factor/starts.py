@@ -204,8 +204,8 @@ def random_start(problem: Program, rank: int, rng: Draw) -> Matrix:
     Y = rng.standard_normal((rank, n))
     if problem.F.is_complex:
         Y = (Y + 1j * rng.standard_normal((rank, n))) / np.sqrt(2.0)
-    scaled: Matrix = Y * np.sqrt(level / rank)
-    return scaled
+    Y *= np.sqrt(level / rank)
+    return Y
 
 
 def descent_row(problem: Program, point: Point) -> tuple[Matrix, float, float]:
