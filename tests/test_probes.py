@@ -14,7 +14,7 @@ from scipy.sparse.linalg import LinearOperator
 import quadsense
 from quadsense import probes
 from quadsense.measurements.sensing import Sensing
-from quadsense.methods.factor.lean import lean_evaluate, lean_step
+from quadsense.methods.factor.lean import lean_evaluate, lean_step, lean_turn
 from quadsense.methods.factor.passes import evaluate
 from quadsense.methods.factor.program import prepare
 
@@ -335,3 +335,84 @@ def test_the_loss_and_its_slope_are_the_same_part_by_part(rng):
     assert two.ratio == pytest.approx(one.ratio, rel=1e-12)
     moved, memory, _ = lean_step(program, two, 0.9, ())
     assert moved.value < two.value and len(memory) == 1
+
+
+def rows_in_turn(rows, X, b, delta, theta, beyond):
+    """The same as printed: a projection of X for each row that is too far off."""
+    seen, loss = [], 0.0
+    for v, reading, width in zip(rows, b, delta, strict=True):
+        p = X.T @ v
+        read = p @ p
+        excess = max(abs(read - reading) - theta * width, 0.0)
+        seen.append(abs(read - reading) / width)
+        loss += 0.5 * (excess / width) ** 2
+        if excess > 0.0 and read > 0.0:
+            aim = max(read - np.copysign(excess, read - reading), 0.0)
+            X = X + beyond * np.outer(v, (np.sqrt(aim / read) - 1.0) * p)
+    return X, loss, max(seen)
+
+
+@pytest.mark.parametrize("known", [0, 2])
+@pytest.mark.parametrize("beyond", [0.0, 1.0, 1.9])
+def test_rows_in_turn_are_projections_one_after_the_other(monkeypatch, rng, known, beyond):
+    monkeypatch.setattr(sys.modules["quadsense.probes.differences"], "TURNS", 7)
+    n, m, k = 9, 30, 3
+    pairs = np.stack([rng.integers(0, n, m), rng.integers(-1, n, m)], axis=1)
+    pairs[3] = 4, 4  # a row of zeros, where there is no offset
+    offsets = rng.standard_normal((m, known)) if known else None
+    kind = probes.differences(pairs, n, offsets=offsets)
+    F = Sensing(kind)
+    b, delta = rng.uniform(-0.2, 2.0, m), rng.uniform(0.1, 0.5, m)
+    X = rng.standard_normal((kind.n, k))
+    rows = np.array([row / (np.linalg.norm(row) or 1.0) for row in kind.block(0, m)])
+    moved = X.copy()
+    value, worst = F.in_turn(moved, b, delta, 0.9, beyond, 0.0)
+    expected, loss, most = rows_in_turn(rows, X, b, delta, 0.9, beyond)
+    np.testing.assert_allclose(moved, expected, rtol=1e-11, atol=1e-12)
+    assert value == pytest.approx(loss, rel=1e-11) and worst == pytest.approx(most, rel=1e-11)
+    assert np.array_equal(moved, X) == (beyond == 0.0)
+
+
+def test_a_row_alone_is_met_by_its_projection_and_no_nearer_factor_meets_it():
+    kind = probes.differences([(0, 1)], 2)
+    X = np.array([[3.0, 0.0], [0.0, 1.0]])
+    before = X.copy()
+    F = Sensing(kind)
+    F.in_turn(X, np.array([2.0]), np.array([0.5]), 1.0, 1.0, 0.0)
+    p = (X[0] - X[1]) / np.sqrt(2.0)
+    assert p @ p == pytest.approx(2.5, rel=1e-14)
+    # The image moves from length sqrt(5) to sqrt(2.5), and X by no more.
+    assert np.linalg.norm(X - before) == pytest.approx(np.sqrt(5.0) - np.sqrt(2.5), rel=1e-13)
+
+
+def test_what_rows_in_turn_cannot_meet_is_left_to_descent(monkeypatch):
+    """Two readings of one pair: no fit, which is found out by descent, and only after turns."""
+    monkeypatch.setattr("quadsense.methods.factor.lean.LEAN_BYTES", 0)
+    given, pairs, b = grid(6)
+    twice = probes.differences(np.concatenate([pairs, pairs[:1]]), given.n)
+    readings = np.append(b, b[0] + 1.0)
+    took = {"turns": 0, "steps": 0}
+    home = sys.modules["quadsense.methods.factor.descent"]
+    for name, work in (("turns", home.lean_turn), ("steps", home.lean_step)):
+
+        def counted(*given, name=name, work=work):
+            took[name] += 1
+            return work(*given)
+
+        monkeypatch.setattr(home, "lean_turn" if name == "turns" else "lean_step", counted)
+    asked = {"delta": 0.25, "rank": 3, "prefer": "any", "rng": 0, "max_restarts": 1}
+    result = quadsense.solve(twice, readings, **asked)
+    assert not result.met and result.status in ("stalled", "undecided")
+    assert result.max_ratio > 1.0 and min(took.values()) > 5
+    assert quadsense.solve(given, b, **asked).met
+
+
+def test_a_turn_leaves_the_point_that_it_began_at(rng):
+    given, _, b = grid(5)
+    program = prepare(Sensing(given), b / 2.0, np.full(b.size, 0.2), 3)
+    home = sys.modules["quadsense.methods.factor.lean"]
+    point = home.lean_start(program, rng.standard_normal((3, given.n)), 0.95)
+    Y = point.Y.copy()
+    moved = lean_turn(program, point, 0.95, 1.0)
+    np.testing.assert_array_equal(point.Y, Y)
+    assert not np.array_equal(moved.Y, Y) and moved.Y.shape == Y.shape

@@ -120,7 +120,7 @@ class Values:
         """See `Ends.ratios`."""
         return self._kept(self._judging.ratios(self._z))
 
-    @cached_property
+    @property
     def upper(self) -> Vector:
         """The same, rounding included."""
         return self._kept(self._judging.ratios(self._z, self._spread))

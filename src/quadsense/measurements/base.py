@@ -370,7 +370,7 @@ class Measurements:
     def stated_tolerance(self) -> Vector:
         """Half-widths as `tolerance` has them, and 0 of equalities."""
         ends = self._known_ends()
-        return np.where(ends.exact, 0.0, ends.unit)
+        return np.asarray(compact(np.where(ends.exact, 0.0, ends.unit)))
 
     @property
     def hard(self) -> npt.NDArray[np.bool_]:
