@@ -16,6 +16,7 @@ from quadsense.checkpoint.fingerprint import mark
 from quadsense.core.ends import Ends
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.progress import looked, seconds_left
+from quadsense.device import DeviceArray, on_device
 from quadsense.interrupts import Interrupts
 from quadsense.methods import COLD, Method, Problem, State, Warm
 from quadsense.proofs.rounding import Enclosure, is_met
@@ -117,6 +118,7 @@ class _Recorder:
         self.method, self.problem, self.tolerance = method, problem, tolerance
         self.rows: list[tuple[float, ...]] = []
         self._made = np.empty((0, 8))  # of these, as an array
+        self._sent: Any = None  # the tolerances, on a device
         self.bar: Any = None
         self.clock = limits.watch.clock
         self.begin = self.clock()
@@ -132,6 +134,14 @@ class _Recorder:
         first = self.tolerance[0]
         return float(first if (self.tolerance == first).all() else np.median(self.tolerance))
 
+    def _units(self, ratios: Any) -> Any:
+        """The tolerances where the ratios are: sent to a device once."""
+        if not isinstance(ratios, DeviceArray):
+            return self.tolerance
+        if self._sent is None:
+            self._sent = on_device(self.tolerance, ratios)
+        return self._sent
+
     def add(self, program: Any, state: State) -> tuple[float, ...]:
         """Append the state's numbers."""
         trace = self.method.trace(program, state)
@@ -143,7 +153,7 @@ class _Recorder:
         else:
             delta = 0.0 if self.bar is None else float(self.tolerance[np.argmax(trace.ratios)])
             with np.errstate(over="ignore"):
-                residual = unit * float((trace.ratios * self.tolerance).max())
+                residual = unit * float((trace.ratios * self._units(trace.ratios)).max())
         seconds = self.clock() - self.begin
         row = (
             state.iteration, seconds, residual, ratio, trace.log_potential, trace.lam, trace.step,

@@ -120,7 +120,10 @@ def travel(
         positive = bool(psd) or low.positive or (named and low.order is None)
         order = low.order
         raw = None if isinstance(data, Measurements) else data
-        shape = shape_of(measured, psd=positive, rank=order, target=target, given=raw, start=start)
+        shape = shape_of(
+            measured, psd=positive, rank=order, target=target, given=raw, start=start,
+            tf32=bool(wishes.get("allow_tf32")),
+        )  # fmt: skip
         wish = to_wish(
             prefer, slack, prior, ridge, measured,
             target=target, positive=positive, low_rank=rank is not None,

@@ -39,6 +39,10 @@ class Probes(ABC):
         In a word, for people.
     by_column : bool
         Whether products cost by the column, however many are taken at once.
+    coarse : bool
+        Whether those `in_single` precision have fewer digits than that: TF32, on a GPU.
+    roundoff : float or None
+        Unit roundoff of products, where it is not that of their type.
     """
 
     m: int
@@ -48,6 +52,8 @@ class Probes(ABC):
     stated: float | None = None
     storage: str = "operator"
     by_column: bool = False
+    coarse: bool = False
+    roundoff: float | None = None
 
     # --- what a kind must write --------------------------------------------------------------
 
@@ -300,8 +306,11 @@ class Probes(ABC):
         """The same rows held by NumPy, where that takes no copy; else None."""
         return None
 
-    def at_work(self) -> Any:
-        """The same rows by arrays on their device that NumPy's functions take; else None."""
+    def at_work(self, tf32: bool = False) -> Any:
+        """The same rows by arrays on their device that NumPy's functions take; else None.
+
+        With `tf32`, those `in_single` precision may be rounded to TF32 in products.
+        """
         return None
 
 

@@ -222,11 +222,11 @@ class Sensing:
             return Sensing(OnNumpy(self.kind), self.conjugate, to_numpy(self.inverse))
         return self._by(kind, to_numpy(self.inverse))
 
-    def at_work(self) -> Sensing:
+    def at_work(self, tf32: bool = False) -> Sensing:
         """The same for the steps of methods: as `on_numpy`, or by arrays on the device of the rows
-        that NumPy's functions take (see `quadsense.device`).
+        that NumPy's functions take (see `quadsense.device`); with `tf32`, `single` may be of that.
         """
-        kind = None if self.xp is np else self.kind.at_work()
+        kind = None if self.xp is np else self.kind.at_work(tf32)
         return self.on_numpy() if kind is None else self._by(kind, DeviceArray(self.inverse))
 
     def _by(self, kind: Probes, factors: Any) -> Sensing:
@@ -265,8 +265,9 @@ class Sensing:
     @cached_property
     def single(self) -> Sensing:
         """The same in single precision, where that is quicker: half the size of U."""
-        if self.factors is None and (kind := self.kind.in_single()) is not None:
-            return Sensing(kind, self.conjugate, factors=1.0)
+        taken = self.coarse or (self.factors is None and not self.kind.coarse)
+        if taken and (kind := self.kind.in_single()) is not None:
+            return Sensing(kind, self.conjugate, 1.0 if self.factors is None else self.factors)
         if not isinstance(self.kind, Dense) or not is_numpy(self.kind.U):
             return self
         dtype = np.dtype(np.complex64 if self.is_complex else np.float32)
@@ -278,9 +279,22 @@ class Sensing:
             rows[part] = block
         return Sensing(Dense(rows, dtype, norms=np.sqrt(self.squares)), factors=1.0)
 
+    @cached_property
+    def coarse(self) -> bool:
+        """Whether `single` has fewer digits than single precision: TF32, if allowed, on a GPU."""
+        return self.kind.coarse and self._moderate
+
+    @property
+    def roundoff(self) -> float:
+        """Unit roundoff of products."""
+        own = self.kind.roundoff
+        return float(np.finfo(np.dtype(self.dtype)).eps) / 2.0 if own is None else own
+
     @property
     def single_is_copied(self) -> bool:
         """Whether `single` would be a copy."""
+        if self.coarse:
+            return True
         if not isinstance(self.kind, Dense) or not is_numpy(self.kind.U):
             return False
         return not (self.kind.U.dtype.itemsize == (8 if self.is_complex else 4) and self._moderate)
@@ -333,6 +347,13 @@ class Sensing:
         if isinstance(self.squares, DeviceArray):
             return on_device(values, self.squares)
         return placed(values, self.squares)
+
+    def nearby(self, values: npt.NDArray[Any]) -> Any:
+        """A NumPy array where products are made, though they come out as NumPy's."""
+        kind = self.kind
+        if isinstance(kind, OnNumpy) and (work := kind.kind.at_work()) is not None:
+            return on_device(values, work.held_norms)
+        return values
 
     def _vector(self, values: Any) -> Array:
         """A NumPy vector where the rows live."""

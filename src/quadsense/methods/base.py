@@ -36,6 +36,7 @@ class MethodOptions(TypedDict, total=False):
     failure: float
     gap: float
     max_restarts: int | None
+    allow_tf32: bool
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,11 @@ class Problem:
     def m(self) -> int:
         """Number of measurements."""
         return int(self.b.shape[0])
+
+    @property
+    def tf32(self) -> bool:
+        """Whether steps on a GPU may use TF32 products."""
+        return bool(getattr(self.options, "allow_tf32", False))
 
     @property
     def ends(self) -> Ends:

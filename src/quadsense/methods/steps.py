@@ -79,7 +79,7 @@ def weighed_rows(problem: Problem) -> tuple[Sensing, Vector]:
     """
     delta = at_work(problem, problem.delta)
     squares = float(delta.min()) / delta
-    rows = problem.rows.at_work()
+    rows = problem.rows.at_work(problem.tf32)
     if float(squares.min()) > 1.0 - 1e-12:  # equal but for rounding
         return rows, np.ones_like(delta)
     return rows.weighed(np.sqrt(squares)), squares

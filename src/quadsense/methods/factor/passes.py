@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from quadsense.device import numbers
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.factor.program import Matrix, Program, Vector
@@ -139,14 +140,14 @@ def evaluate(problem: Program, Y: Matrix, theta: float) -> Point:
     z, signs = problem.empty(F.m, np.float64), problem.signs_of(len(Y))
     whole = problem.is_whole(theta)
     excess = z if whole else problem.empty(F.m, np.float64)
-    values: list[float] = []
+    values: list[Any] = []
 
     def weigh(rows: slice, p: Matrix) -> Matrix:
         np.subtract(inner(p, p, signs), b[rows], out=z[rows])
         if not whole:
             excess[rows] = problem.excess(z[rows], theta, rows)
         pull = weight[rows] * excess[rows]
-        values.append(float(np.dot(pull, excess[rows])))
+        values.append(np.dot(pull, excess[rows]))  # a device is not waited for in between
         weighed: Matrix = p * pull
         if signs is not None:
             weighed *= signs[:, None]
@@ -154,7 +155,7 @@ def evaluate(problem: Program, Y: Matrix, theta: float) -> Point:
 
     P, gradient = F.through(Y, weigh)
     gradient = 2.0 * gradient  # which another namespace may have given to be read only
-    value = 0.5 * math.fsum(values)
+    value = 0.5 * math.fsum(numbers(*values))
     return Point(Y, P, z, excess, value, gradient, _worst(problem, Y, z))
 
 
