@@ -205,9 +205,6 @@ def _on_device():
         "torch psd": case(60, 12, {"delta": 1e-8, "psd": True, "prefer": "any"}, rank=2),
         "torch psd refuted": case(90, 10, {"delta": 0.01, "psd": True}, rank=2, **noisy),
         "torch factored": case(30, 12, {"delta": 1e-9, "rank": 2, "rng": 3}, rank=2),
-        "torch factored tf32": case(
-            2000, 60, {"delta": 1e-9, "rank": 3, "rng": 3, "allow_tf32": True}, rank=3
-        ),
         "torch complex": case(90, 8, {"delta": 1.0}, complex_=True, **noisy),
         "torch violations": case(
             45, 6, {"delta": 1e-3, "allow_violations": 2, "prefer": "any"}, noise=1e-4

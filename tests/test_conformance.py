@@ -145,7 +145,6 @@ ROADS = {
     "rank": {"rank": 2},
     "cg tf32": {"method": "cg", "allow_tf32": True},
     "psd tf32": {"psd": True, "prefer": "any", "allow_tf32": True},
-    "rank tf32": {"rank": 2, "prefer": "any", "allow_tf32": True},
     "rank auto": {"rank": "auto"},
     "violations": {"allow_violations": 1, "off": 3},
     "bounds": {"bounds": True},

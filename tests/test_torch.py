@@ -272,9 +272,7 @@ def test_a_step_of_cg_waits_for_the_device_once(size, tf32):
     data = Measurements(ByTorch(tensor(U)), b, delta=1e-9 * delta)
     scaled, method = data.scaled(), METHODS["cg"]()
     options = options_of("cg", {"allow_tf32": tf32})
-    program = method.prepare(
-        Problem(data.unit_rows, scaled.b, scaled.delta, 0.0, options=options)
-    )
+    program = method.prepare(Problem(data.unit_rows, scaled.b, scaled.delta, 0.0, options=options))
     if program.system.explicit:
         pytest.skip("K is formed")
     from quadsense.methods.krylov import residuals

@@ -55,7 +55,7 @@ class Factored(FactoredTraits, Stepped):
         """
         what, inner = asked(problem), None
         if what.b.size:
-            F = what.on(problem.rows, problem.tf32)
+            F = what.on(problem.rows)
             if takes_normal_equations(F, (problem.rank or 1) + LIFT):  # too small for a device
                 F = what.on(problem.rows.on_numpy())
             inner = prepare(

@@ -49,9 +49,9 @@ class Asked:
     bounds: Bounds | None = None
     wanted: Vector | None = None
 
-    def on(self, rows: Sensing, tf32: bool = False) -> Sensing:
+    def on(self, rows: Sensing) -> Sensing:
         """Those of the rows that are asked for something, as methods see them."""
-        F = rows.at_work(tf32).plain()
+        F = rows.at_work().plain()
         return F if self.index is None else F.only(self.index)
 
 

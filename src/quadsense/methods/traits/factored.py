@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from quadsense.methods.traits.base import Traits
-from quadsense.methods.traits.options import DeviceOptions, Options, option
+from quadsense.methods.traits.options import Options, option
 from quadsense.methods.traits.shape import Cone, Shape, Work
 from quadsense.typing import is_whole
 
@@ -28,14 +28,13 @@ LEAN_BYTES = 2**26
 
 
 @dataclass(frozen=True)
-class FactoredOptions(DeviceOptions):
+class FactoredOptions(Options):
     """How often to begin again."""
 
     max_restarts: int | None = option(None, "random starts, at each rank where it grows")
 
     def check(self, m: int) -> None:
         """Refuse what is no count."""
-        super().check(m)
         restarts = self.max_restarts
         if restarts is not None and not (is_whole(restarts) and restarts >= 0):
             raise ValueError(f"max_restarts must be a whole number, not negative, got {restarts!r}")
