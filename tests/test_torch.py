@@ -316,3 +316,26 @@ def test_importing_the_package_does_not_import_torch():
 def test_kinds_of_tensors_are_among_those_that_all_roads_are_asked_of(tmp_path):
     names = {name for name, *_ in cases(tmp_path, many=False)}
     assert {"torch real", "torch streamed complex", "torch at work real"} <= names
+
+
+@pytest.mark.parametrize("complex_", [False, True])
+@pytest.mark.parametrize("off", [0.0, 1e-3, -1e-3, 1.0])
+def test_an_eigenvalue_bound_holds_whatever_the_device_guesses(complex_, off, monkeypatch):
+    from quadsense.proofs import positive
+
+    U, b, delta = problem(complex_=complex_)
+    rows = Measurements(ByTorch(tensor(U)), b, delta=delta).unit_rows.on_numpy()
+    seen, guess = [], positive._least_eigenvalue
+
+    def guessed(S):
+        seen.append(type(S).__name__)
+        return guess(S) + off
+
+    monkeypatch.setattr(positive, "_least_eigenvalue", guessed)
+    monkeypatch.setattr(positive.sl, "eigh", None)  # which is for the host
+    y = np.random.default_rng(2).standard_normal(60)
+    V = U / np.linalg.norm(U, axis=1, keepdims=True)
+    least = float(np.linalg.eigvalsh(V.T @ (y[:, None] * V.conj()))[0])
+    bound = positive.smallest_eigenvalue_bound(rows, y)
+    assert seen == ["DeviceArray"]
+    assert least - max(2.0 * abs(off), 1e-11) <= bound <= least
