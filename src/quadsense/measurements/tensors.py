@@ -108,7 +108,9 @@ class Tensors(Dense):
         return rows.to(self.dtype) * factors.to(rows.device)[:, None]
 
     def own(self, values: Any) -> Array:
-        """A NumPy array on the device, in the type of the arithmetic."""
+        """A NumPy array, or what is there already, on the device, in the type of the arithmetic."""
+        if isinstance(values, DeviceArray):
+            return values.tensor.to(device=self._device, dtype=self.dtype)
         return placed(values, self.held_norms).to(self.dtype)
 
     def slices(self, width: int | None = None) -> Iterator[slice]:
