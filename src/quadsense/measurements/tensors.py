@@ -253,12 +253,8 @@ class Tensors(Dense):
     def _numpy_type(self) -> Any:
         return np.dtype(str(self.dtype).removeprefix("torch."))
 
-    def in_single(self) -> Tensors | None:
-        """The same in single precision, a copy half as large unless they are; None where they are
-        held elsewhere, for then the way here takes longer than any product.
-        """
-        if self._streamed:
-            return None
+    def narrowed(self) -> Tensors:
+        """The same in single precision, for steps: a copy half as large, unless they are so."""
         kind = self._torch.complex64 if self.is_complex else self._torch.float32
         return type(self)(self.U.to(kind), self._device, single=True, norms=self.held_norms)
 
@@ -335,13 +331,15 @@ class Working(Around):
         self.roundoff = TF32 if tf32 and kind.is_single else None
 
     def in_single(self) -> Working | None:
-        """The same rows by products of TF32, where that is allowed; they are kept."""
+        """The same rows by products of TF32, where that is allowed; they are kept.
+
+        Not those held elsewhere, whose way here takes longer than any product.
+        """
         return self._single if self.coarse else None
 
     @cached_property
-    def _single(self) -> Working | None:
-        found = self.kind.in_single()
-        return None if found is None else Working(found, tf32=True)
+    def _single(self) -> Working:
+        return Working(self.kind.narrowed(), tf32=True)
 
     def _precision(self) -> contextlib.AbstractContextManager[None]:
         """What products are made in."""
