@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Array, device, is_numpy, like, to_numpy
+from quadsense.device import DeviceArray, on_device
 from quadsense.watch import look
 
 BLOCK_ELEMENTS = 2**20
@@ -369,9 +370,10 @@ class Chosen(Probes):
 
     def adjoint(self, y: Array) -> Array:
         """``sum_i y_i u_i u_i*``, of all rows at once."""
-        spread = np.zeros(self.whole.m)
+        spread, held = np.zeros(self.whole.m), self.whole.held_norms
         spread[self.index] = to_numpy(y)
-        return self.whole.adjoint(like(spread, self.whole.held_norms))
+        there = on_device(spread, held) if isinstance(held, DeviceArray) else like(spread, held)
+        return self.whole.adjoint(there)
 
     def take(self, index: Array) -> Array:
         """Those rows, dense."""
