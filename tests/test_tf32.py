@@ -190,20 +190,6 @@ def test_the_setting_of_torch_is_left_as_it_was(before):
         held.fp32_precision = kept
 
 
-def test_older_torch_is_told_by_its_own_name():
-    class Held:
-        allow_tf32 = False
-
-    class Old:
-        class backends:
-            class cuda:
-                matmul = Held()
-
-    with tf32_allowed(Old):
-        assert Held.allow_tf32 is False and Old.backends.cuda.matmul.allow_tf32
-    assert not Old.backends.cuda.matmul.allow_tf32
-
-
 @pytest.mark.parametrize("given", [np.asarray, torch.tensor], ids=["NumPy", "a CPU"])
 def test_it_has_no_effect_elsewhere(given, coarse):
     U, b = problem(80, 12)

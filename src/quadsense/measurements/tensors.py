@@ -36,14 +36,12 @@ def tf32_allowed(torch: Any) -> Iterator[None]:
     It is torch's own, for all threads of the process.
     """
     held: Any = torch.backends.cuda.matmul
-    newer = hasattr(held, "fp32_precision")  # since torch 2.9, where the older may not be mixed in
-    name, wanted = ("fp32_precision", "tf32") if newer else ("allow_tf32", True)
-    before = getattr(held, name)
-    setattr(held, name, wanted)
+    before = held.fp32_precision
+    held.fp32_precision = "tf32"
     try:
         yield
     finally:
-        setattr(held, name, before)
+        held.fp32_precision = before
 
 
 class Tensors(Dense):
