@@ -186,11 +186,14 @@ class Sensing:
 
     def same_as(self, other: Sensing) -> bool:
         """Whether these are the same rows, seen alike."""
+        mine, theirs = self.kind, other.kind
+        if isinstance(theirs, Parted):
+            mine, theirs = theirs, mine
         return (
-            type(self.kind) is type(other.kind)
+            (type(mine) is type(theirs) or isinstance(mine, Parted))
             and self.conjugate == other.conjugate
-            and self.kind.same_as(other.kind)
             and bool(np.array_equal(to_numpy(self.norms), to_numpy(other.norms)))
+            and mine.same_as(theirs)
         )
 
     # --- other views of the same rows --------------------------------------------------------
