@@ -326,7 +326,7 @@ class Sensing:
 
     def _cast(self, y: Array) -> Array:
         """A real vector or matrix in the type of the rows, for products with them."""
-        return self.xp.astype(y, self.dtype, copy=False)
+        return y if y.dtype == self.dtype else self.xp.astype(y, self.dtype)
 
     def beside(self, values: Any) -> Array:
         """A NumPy array where the rows live, in the namespace of products with them."""

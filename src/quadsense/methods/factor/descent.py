@@ -26,6 +26,7 @@ from dataclasses import replace
 import numpy as np
 
 from quadsense.core.lbfgs import Memory
+from quadsense.core.records import changed
 from quadsense.methods.factor.balance import balanced
 from quadsense.methods.factor.choice import (
     LIFT,
@@ -285,7 +286,7 @@ def _lean(problem: Program, state: FactoredState) -> FactoredState:
         passes=state.passes + passes,
     )
     if state.finished:  # what led here is not needed any more, and large
-        return state.changed(memory=(), point=replace(trial, gradient=trial.P))
+        return changed(state, memory=(), point=replace(trial, gradient=trial.P))
     stalled = state.slow_steps >= _SLOW_STEPS or state.stage_steps >= _PHASE_STEPS
     if not stalled:
         return state
