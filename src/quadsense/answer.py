@@ -81,7 +81,7 @@ def _to_result(request: Request, answer: Answer) -> Result:
         verdict=verdict,
         matrix=answer.matrix,
         residuals=like(values.residuals[own], data.b),
-        max_residual=float(values.sizes[own].max()),
+        max_residual=verdict.worst.size,
         max_ratio=worst,
         violations=np.flatnonzero(values.ratios[own] > 1.0) if target and worst > 1.0 else NOTHING,
         n_iter=outcome.n_iter,

@@ -43,8 +43,10 @@ def is_numpy(x: Array) -> bool:
 
 def is_array(x: object) -> bool:
     """Whether `x` already is an array of some namespace."""
-    if is_numpy(x):
+    if isinstance(x, NUMPY):
         return True
+    if x is None or isinstance(x, (int, float, list, tuple)):  # of others it takes long to tell
+        return False
     import array_api_compat
 
     return bool(array_api_compat.is_array_api_obj(x))

@@ -203,10 +203,10 @@ def _direct(system: System, state: State) -> State | None:
         z, A, ratio = _measured(system, _from_coefficients(system, y, state.double))
     if not ratio <= 1.0:
         return None
-    taken = np.array([float(state.z @ state.z - z @ z)])
     return changed(
         state, base=y, iteration=1, z=z, A=A, max_ratio=ratio, verified=True, met=True,
-        ratios=np.append(state.ratios, ratio), decreases=taken,
+        ratios=np.array([state.max_ratio, ratio]),
+        decreases=np.array([state.z @ state.z - z @ z]),
     )  # fmt: skip
 
 
