@@ -15,6 +15,14 @@ from quadsense.measurements.probes import Probes
 LARGEST_NORM, SMALLEST_NORM = 1e37, 1e-37
 
 
+class NotFinite(ValueError):
+    """A row with NaN or infinity in it."""
+
+    def __init__(self, row: int) -> None:
+        super().__init__(f"U contains NaN or infinity, first in row {row}")
+        self.row = row
+
+
 class Stored(Probes):
     """Rows of an array U.
 
@@ -48,7 +56,7 @@ class Stored(Probes):
         sizes = to_numpy(self._row_maxima())
         bad = np.flatnonzero(~np.isfinite(sizes))
         if bad.size:
-            raise ValueError(f"U contains NaN or infinity, first in row {bad[0]}")
+            raise NotFinite(int(bad[0]))
         wild = (sizes > 0) & ~((found > SMALLEST_NORM) & (found < LARGEST_NORM))
         if not wild.any():
             return

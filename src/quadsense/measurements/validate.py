@@ -23,7 +23,9 @@ from quadsense.arrays import (
     namespace,
     to_numpy,
 )
+from quadsense.files import Strips
 from quadsense.measurements.dense import Dense
+from quadsense.measurements.disk import OnDisk
 from quadsense.measurements.operator import from_operator, is_operator
 from quadsense.measurements.probes import Probes
 from quadsense.measurements.sensing import Sensing
@@ -41,6 +43,9 @@ def checked_rows(U: Any, conjugate: bool) -> Sensing:
     if isinstance(U, Probes):
         _check_shape((U.m, U.n))
         return Sensing(U, conjugate)
+    if isinstance(U, Strips):
+        _check_shape(U.shape)
+        return Sensing(OnDisk(U), conjugate)
     if is_operator(U):
         return checked_rows(from_operator(U), conjugate)
     if sp.issparse(U):
