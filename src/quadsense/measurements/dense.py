@@ -172,9 +172,10 @@ class Dense(Stored):
         if not self._numpy:
             return super().through(Y, weigh)
         P = np.empty((len(Y), self.m), dtype=self.dtype)
-        total: Any = 0.0
+        total: Any = None
         for part, block in self._imaged(Y, P):
-            total = total + weigh(part, P[:, part]) @ block
+            found = weigh(part, P[:, part]) @ block
+            total = found if total is None else total + found
         return P, total
 
     def _imaged(self, Y: Array, P: Array) -> Iterator[tuple[slice, Array]]:
