@@ -304,9 +304,10 @@ def _leading_eigenvectors(
     scale = scale.astype(np.empty(0, kind).real.dtype, copy=False)
     # Rows of large readings lean towards the leading eigenvectors.
     if m >= rank:
-        largest = np.argmax(scale, keepdims=True)
         if rank > 1:
             largest = np.argpartition(scale, m - rank)[m - rank :]
+        else:
+            largest = np.array([int(np.argmax(scale))])
         image = F.take_unit(largest)
     else:
         image = random_start(problem, rank, rng).astype(kind)
