@@ -54,7 +54,7 @@ def request_of(data: Measurements, arguments: dict[str, Any]) -> dict[str, Any]:
     request: dict[str, Any] = {}
     arrays = []
     for name, value in {**given, **arguments}.items():
-        if value is None or value is False:
+        if value is None or value is False or value is DEFAULTS.get(name):
             continue
         small = _plain(value)
         if small is False or (small is not None and small == DEFAULTS.get(name)):
