@@ -27,6 +27,7 @@ import numpy as np
 from quadsense.core.packed import pack, unpack
 from quadsense.core.products import Inexact
 from quadsense.core.records import changed
+from quadsense.memory import memory_limit
 from quadsense.methods.krylov import forecast
 from quadsense.methods.krylov.preconditioner import solve_once
 from quadsense.methods.krylov.span import Span
@@ -206,7 +207,7 @@ def _direct(system: System, state: State) -> State | None:
     return changed(
         state, base=y, iteration=1, z=z, A=A, max_ratio=ratio, verified=True, met=True,
         ratios=np.array([state.max_ratio, ratio]),
-        decreases=np.array([state.z @ state.z - z @ z]),
+        decreases=np.array([float(state.z @ state.z - z @ z)]),
     )  # fmt: skip
 
 
@@ -229,7 +230,8 @@ def advance(system: System, state: State, steps: int) -> State:
         found = _direct(system, state)
         if found is not None:
             return found
-    window = max(2, min(_WINDOW, _WINDOW_BYTES // (8 * (state.base.size + state.z.size))))
+    room = int(min(_WINDOW_BYTES, memory_limit() // 16))
+    window = max(2, min(_WINDOW, room // (8 * (state.base.size + state.z.size))))
     span = state.span.with_room(min(window, state.span.size + steps))
     for _ in range(steps):
         if state.finished:
