@@ -42,6 +42,7 @@ class Parted(Probes):
     """
 
     storage = "in parts"
+    at_hand = False
 
     def __init__(self, lengths: Sequence[int], n: int, held: Any) -> None:
         self.begins = np.cumsum([0, *lengths])
@@ -74,6 +75,11 @@ class Parted(Probes):
     @abstractmethod
     def place(self, part: int, row: int) -> str:
         """Where a row of a part is, for messages."""
+
+    def part(self, part: int, following: int | None = None) -> Dense:
+        """The rows of one part; those of `following` are asked for next."""
+        here = self.span(part)
+        return Dense(self.block(here.start, here.stop))
 
     # --- facts ------------------------------------------------------------------------------
 
