@@ -18,11 +18,14 @@ from quadsense import files
 from quadsense.arrays import Array, Vector, compact, device, is_array, like, to_numpy
 from quadsense.core import products
 from quadsense.core.ends import EXACTNESS, Ends
+from quadsense.measurements.cluster import OnCluster
 from quadsense.measurements.constraints import Constraint, checked_constraints, with_constraints
 from quadsense.measurements.dense import Dense
+from quadsense.measurements.disk import OnDisk
 from quadsense.measurements.gram import ExplicitGram, Gram
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
+from quadsense.measurements.shards import Shards, is_client
 from quadsense.measurements.stored import Stored
 from quadsense.measurements.tensors import elsewhere
 from quadsense.measurements.validate import (
@@ -128,6 +131,20 @@ def _held(name: str, arrays: files.Arrays) -> Any:
     """What a file says of that, a single value as a number; None where it says nothing."""
     values = arrays.get(name)
     return float(values) if values is not None and np.ndim(values) == 0 else values
+
+
+def _on_cluster(kind: Any, client: Any) -> Any:
+    """Rows in files as those of a cluster."""
+    if isinstance(kind, OnDisk) and isinstance(kind.given, files.Strips):
+        return OnCluster(client, Shards.of_files(kind.given))
+    if isinstance(kind, OnCluster):
+        return OnCluster(client, kind.given)
+    raise ValueError(
+        "rows in memory would have to be sent to the workers: save them in files that the workers "
+        "can read, and open these"
+        if isinstance(kind, Stored)
+        else f"only rows in files can be loaded by a cluster, and these are {kind.storage}"
+    )
 
 
 class Measurements:
@@ -258,15 +275,18 @@ class Measurements:
         return other
 
     def on(self, device: Any) -> Measurements:
-        """The same measurements, with the arithmetic done on another device.
+        """The same measurements, with the arithmetic done on another device, or on a cluster.
 
-        Rows stay where they are and travel there some at a time, the next ones while these are
-        used: for data larger than the memory of a GPU. Those that fit are quicker there from the
-        start (``U.to("cuda")``). Answers are on that device.
+        Rows stay where they are and travel to a device some at a time, the next ones while these
+        are used: for data larger than the memory of a GPU. Those that fit are quicker there from
+        the start (``U.to("cuda")``). Answers are on that device.
+
+        Rows in files are loaded by the workers of a Dask cluster, each its own, and stay in their
+        memory: every one of them must have the files under the same names. Answers are NumPy's.
 
         Parameters
         ----------
-        device : str or torch.device
+        device : str, torch.device or dask.distributed.Client
             For instance ``"cuda"``.
 
         Returns
@@ -282,8 +302,11 @@ class Measurements:
         """
         if self._plain is not None:
             raise ValueError("these measurements have their constraints: use `plain`")
-        kind = self._rows.raw.kind
-        if not isinstance(kind, Dense):
+        kind: Any = self._rows.raw.kind
+        rows: Any = None
+        if is_client(device):
+            rows = _on_cluster(kind, device)
+        elif not isinstance(kind, Dense):
             raise ValueError(
                 f"only dense rows can be sent to another device, and these are {kind.storage}"
             )
@@ -292,7 +315,7 @@ class Measurements:
             named["bounds"] = (self.lo, self.hi)
         else:
             named |= {"delta": _on_host(self._delta), "rtol": self._rtol}
-        rows: Any = elsewhere(kind.given, device)
+        rows = elsewhere(kind.given, device) if rows is None else rows
         return Measurements(rows, self._readings, conjugate=self.conjugate, **named)
 
     def _take(self, other: Measurements) -> None:

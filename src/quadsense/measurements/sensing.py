@@ -19,6 +19,7 @@ from quadsense.core import packed, products
 from quadsense.core.cholesky import squared_moduli
 from quadsense.device import DeviceArray, on_device
 from quadsense.measurements.dense import Dense
+from quadsense.measurements.parted import Parted
 from quadsense.measurements.probes import BLOCK_ELEMENTS, OnNumpy, Probes, Weigh
 from quadsense.measurements.sparse import Sparse
 from quadsense.measurements.stack import Stack
@@ -536,6 +537,9 @@ class Sensing:
             return np.asarray(twin.normal(held, dtype), order="F")
         plain = (lambda values: values) if self.xp is np else to_numpy
         factors = None if weights is None else np.sqrt(np.sqrt(plain(weights)))
+        if isinstance(self.kind, Parted):
+            scales = self.inverse if factors is None else self.inverse * factors
+            return self.kind.normal(scales, self.conjugate, dtype)
         on_device = isinstance(self.squares, DeviceArray)
         size = max(1, DEVICE_ENTRIES // self.unknowns) if on_device else FEATURE_ROWS
 
