@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from quadsense.memory import free_memory
+from quadsense.memory import free_memory, memory_limit
 
 Array: TypeAlias = Any
 """An array of any namespace of the array API standard."""
@@ -159,14 +159,15 @@ def compact(values: Array) -> Array:
 def available_memory(beside: Array = None) -> int:
     """Bytes that can still be taken, as of a second ago at most: see `memory.free_memory`.
 
-    Where `beside` is a tensor on a GPU, of the memory of that.
+    No more than `memory_limit` of the solve under way. Where `beside` is a tensor on a GPU, of the
+    memory of that.
     """
     if on_gpu(beside):
         torch = sys.modules["torch"]
         free, _ = torch.cuda.mem_get_info(beside.device)
         held = torch.cuda.memory_reserved(beside.device)
         return int(free + held - torch.cuda.memory_allocated(beside.device))
-    return _memory_at(int(time.monotonic()))
+    return int(min(_memory_at(int(time.monotonic())), memory_limit()))
 
 
 @lru_cache(maxsize=1)

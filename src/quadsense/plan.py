@@ -18,11 +18,13 @@ from quadsense.core.forms import MeasuredForm
 from quadsense.core.matrix import SensedMatrix
 from quadsense.machine import Rates, known_rates
 from quadsense.measurements import Measurements
+from quadsense.measurements.disk import OnDisk
 from quadsense.measurements.gram import gram_form
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.probes import BLOCK_ELEMENTS
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.sparse import Sparse
+from quadsense.measurements.stack import Stack
 from quadsense.measurements.stored import Stored
 from quadsense.methods import METHODS, Traits
 from quadsense.methods.traits.shape import ROOM_UNIT, Shape, Work
@@ -142,9 +144,17 @@ def shape_of(
         summed=data.mix is not None,
         constrained=data.has_hard,
         in_parts=rows.in_parts and not isinstance(rows, Mixed),
+        strip=_strip_bytes(rows.raw.kind),
         room=available_memory(scaled.b) // ROOM_UNIT if on_gpu(scaled.b) else None,
         ratio=2.0 ** min(200, math.ceil(math.log2(max(ratio, 1.0)))),
     )
+
+
+def _strip_bytes(kind: Any) -> int:
+    """Bytes of the rows that are read together; 0 of rows in memory."""
+    parts = kind.parts if isinstance(kind, Stack) else (kind,)
+    strips = [part.strips for part in parts if isinstance(part, OnDisk)]
+    return max((each.largest * each.dtype.itemsize for each in strips), default=0)
 
 
 def _is_converted(rows: Sensing, given: Any) -> bool:
@@ -256,6 +266,7 @@ def _surroundings(shape: Shape) -> int:
     """Bytes of the start, of a converted U, and of the checks before and after the method."""
     block = shape.item * TEMPORARIES * min(BLOCK_ELEMENTS, shape.m * shape.n)
     started = 3 * shape.matrix_bytes if shape.started else 0
+    block += 2 * shape.strip  # one used, one read
     return block + started + (shape.row_bytes if shape.converted else 0) + 8 * 20 * shape.m
 
 

@@ -18,6 +18,7 @@ from quadsense.choice import check_preference, decide, to_wish
 from quadsense.interrupts import Interrupted
 from quadsense.measurements import Measurements
 from quadsense.measurements.base import HARMLESS
+from quadsense.memory import limited_memory, to_bytes
 from quadsense.methods import METHODS, Problem
 from quadsense.methods.base import MethodOptions
 from quadsense.plan import make_plan, refuse_what_cannot_fit, shape_of
@@ -86,6 +87,7 @@ def travel(
     slack: Any = None,
     checkpoint: Any = None,
     checkpoint_every: Any = 60.0,
+    memory_limit: Any = None,
     clock: Callable[[], float] | None = None,
 ) -> Result:
     """Solve; the parameters are those of `quadsense.solve`, not yet checked.
@@ -98,11 +100,12 @@ def travel(
         "psd": psd, "rank": rank, "trace": trace, "constraints": constraints, "prefer": prefer,
         "prior": prior, "ridge": ridge, "slack": slack, "allow_violations": allow_violations,
         "method": method, "schedule": schedule, "start": start, "rng": rng,
-        "max_iter": max_iter, "time_limit": time_limit, **options,
+        "max_iter": max_iter, "time_limit": time_limit, "memory_limit": memory_limit, **options,
     }  # fmt: skip
     with (
         np.errstate(under="ignore"),  # what underflows is not missed
         watch.interrupts as interrupts,
+        limited_memory(to_bytes(memory_limit)) if memory_limit is not None else nullcontext(),
         journal or nullcontext(),
     ):
         measured = to_measurements(data, b, delta, rtol, bounds, conjugate, mix, weights)

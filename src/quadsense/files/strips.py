@@ -89,8 +89,12 @@ class Strip:
             if out is not None:
                 target = out[: len(self) * self.width].reshape(len(self), self.width)
             values = code.read_rows(self.path, self.name, self.first, self.last, target)
+        elif hasattr(code, "read_table"):
+            from quadsense.files.table import arrays_of
+
+            values = arrays_of(self.path, code.read_table(self.path), self.name, None, True)["U"]
         else:  # whole or not at all
-            values = code.load(self.path, [self.name])[self.name][self.first : self.last]
+            values = code.load(self.path, [self.name])[self.name]
         return np.asarray(values).astype(np.dtype(self.dtype), copy=False)
 
     def row(self, i: int) -> str:
@@ -105,21 +109,14 @@ class Strips(Sequence[Strip]):
     ----------
     shape : tuple of int
     dtype : dtype
+    ndim : int
     """
+
+    ndim = 2
 
     def __init__(self, strips: Sequence[Strip]) -> None:
         self._strips = tuple(strips)
         first = self._strips[0]
-        for each in self._strips:
-            for what, here, there in (
-                ("rows of length", first.width, each.width),
-                ("numbers of type", first.dtype, each.dtype),
-            ):
-                if here != there:
-                    raise Unreadable(
-                        f"{each.path} holds {what} {there} and {first.path} {what} {here}: the "
-                        "parts of one U must be alike"
-                    )
         self.shape = sum(map(len, self._strips)), first.width
         self.dtype = np.dtype(first.dtype)
 

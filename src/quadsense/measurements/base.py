@@ -23,10 +23,11 @@ from quadsense.measurements.constraints import Constraint, checked_constraints, 
 from quadsense.measurements.dense import Dense
 from quadsense.measurements.disk import OnDisk
 from quadsense.measurements.gram import ExplicitGram, Gram
+from quadsense.measurements.joined import joined_rows
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.shards import Shards, is_client
-from quadsense.measurements.stored import Stored
+from quadsense.measurements.stored import NotFinite, Stored
 from quadsense.measurements.tensors import elsewhere
 from quadsense.measurements.validate import (
     check_beside,
@@ -37,6 +38,7 @@ from quadsense.measurements.validate import (
     checked_vector,
     checked_weights,
 )
+from quadsense.memory import room_for_rows
 from quadsense.threads import blas_threads
 from quadsense.typing import MatrixLike, Real, RealOrVector, VectorLike, is_number
 from quadsense.watch import look
@@ -127,24 +129,24 @@ def _on_host(values: Any) -> Any:
     return to_numpy(values) if is_array(values) else values
 
 
+def _extended(name: str, own: Any, given: Any, m: int, k: int) -> Any:
+    """A value for all rows, or one a row of m rows and k further ones."""
+    if given is None:
+        if own is not None and np.ndim(own) > 0:
+            raise ValueError(f"{name} is missing: each row of these measurements has its own")
+        return own
+    if own is None:
+        raise ValueError(f"{name} is given, and these measurements have none")
+    if np.ndim(own) == 0 and np.ndim(given) == 0 and own == given:
+        return own
+    further = checked_vector(name, given, k, scalar=True)
+    return np.append(np.broadcast_to(np.asarray(own, dtype=np.float64), (m,)), further)
+
+
 def _held(name: str, arrays: files.Arrays) -> Any:
     """What a file says of that, a single value as a number; None where it says nothing."""
     values = arrays.get(name)
     return float(values) if values is not None and np.ndim(values) == 0 else values
-
-
-def _on_cluster(kind: Any, client: Any) -> Any:
-    """Rows in files as those of a cluster."""
-    if isinstance(kind, OnDisk) and isinstance(kind.given, files.Strips):
-        return OnCluster(client, Shards.of_files(kind.given))
-    if isinstance(kind, OnCluster):
-        return OnCluster(client, kind.given)
-    raise ValueError(
-        "rows in memory would have to be sent to the workers: save them in files that the workers "
-        "can read, and open these"
-        if isinstance(kind, Stored)
-        else f"only rows in files can be loaded by a cluster, and these are {kind.storage}"
-    )
 
 
 class Measurements:
@@ -203,6 +205,7 @@ class Measurements:
     """
 
     notes: tuple[str, ...] = ()
+    _opened: Any = None  # path and names of arrays, where they were read from a file
 
     def __init__(
         self,
@@ -305,7 +308,7 @@ class Measurements:
         kind: Any = self._rows.raw.kind
         rows: Any = None
         if is_client(device):
-            rows = _on_cluster(kind, device)
+            rows = self._on_cluster(kind, device)
         elif not isinstance(kind, Dense):
             raise ValueError(
                 f"only dense rows can be sent to another device, and these are {kind.storage}"
@@ -317,6 +320,23 @@ class Measurements:
             named |= {"delta": _on_host(self._delta), "rtol": self._rtol}
         rows = elsewhere(kind.given, device) if rows is None else rows
         return Measurements(rows, self._readings, conjugate=self.conjugate, **named)
+
+    def _on_cluster(self, kind: Any, client: Any) -> OnCluster:
+        """Rows in files as those of a cluster."""
+        if isinstance(kind, OnCluster):
+            return OnCluster(client, kind.given)
+        strips = kind.given if isinstance(kind, OnDisk) else None
+        if self._opened is not None and not isinstance(strips, files.Strips):
+            strips = files.read_measured(*self._opened, most=0.0)["U"]
+        if not isinstance(strips, files.Strips):
+            raise ValueError(
+                f"a cluster loads dense rows from files, and these are {kind.storage}, in memory: "
+                "save them in a file that every worker can read, and open that"
+            )
+        found = OnCluster(client, Shards.of_files(strips))
+        if found.m != kind.m or not np.allclose(found.norms, to_numpy(kind.norms), rtol=1e-9):
+            raise ValueError(f"{strips[0].path} was changed since it was opened: open it again")
+        return found
 
     def _take(self, other: Measurements) -> None:
         """What was given beside rows and intervals, from other measurements."""
@@ -505,15 +525,17 @@ class Measurements:
         delta: RealOrVector | None = None,
         rtol: Real = 0.0,
         conjugate: bool | None = None,
+        memory_limit: Real | str | None = None,
     ) -> Measurements:
-        """Read measurements from a file; what is in it is never unpickled.
+        """Read measurements from a file or many; what is in it is never unpickled.
 
         Parameters
         ----------
         path : path-like
             ``.npz``, ``.npy`` or a folder of such, ``.mat``, HDF5, Zarr, Parquet or CSV: see
-            docs/files.md. `delta` and `rtol`, or `lo` and `hi`, are taken from it too where present
-            and not given here, and so are `mix` and `weights`.
+            docs/files.md; a folder of such files, or a pattern ("run7/part-*.h5"), that hold some
+            of the measurements each. `delta` and `rtol`, or `lo` and `hi`, are taken from it too
+            where present and not given here, and so are `mix` and `weights`.
         U, b : str, optional
             Names of the arrays in the file, by default those called so, or what else they can only
             be (`notes` says what was guessed). `b` may be another file, or ``FILE::NAME``; U of a
@@ -522,10 +544,76 @@ class Measurements:
             As in the constructor.
         conjugate : bool, optional
             As in the constructor; what the file says by default.
+        memory_limit : int or str, optional
+            Bytes, as a number or as "1 GiB". A dense U that would take more than half of that, or
+            of what is free, stays in its file and is read as it is used, again for each pass: see
+            docs/scaling.md. Leave the file as it is meanwhile.
         """
-        return cls.from_arrays(
-            path, files.read_measured(path, U, b), delta=delta, rtol=rtol, conjugate=conjugate
-        )
+        arrays = files.read_measured(path, U, b, room_for_rows(memory_limit))
+        found = cls.from_arrays(path, arrays, delta=delta, rtol=rtol, conjugate=conjugate)
+        found._opened = path, U, b
+        return found
+
+    def append(
+        self,
+        U: MatrixLike,
+        b: VectorLike | None = None,
+        *,
+        delta: RealOrVector | None = None,
+        bounds: tuple[RealOrVector, RealOrVector] | None = None,
+        weights: RealOrVector | None = None,
+    ) -> Measurements:
+        """These measurements and further ones after them, for data that keep arriving.
+
+        Parameters
+        ----------
+        U : array or sparse array of shape (k, n), or probes
+            Further rows, in the form of these or another.
+        b, delta, bounds, weights
+            As in the constructor, of the further rows. One `delta`, `rtol` and weight for all hold
+            for the further rows too; where each row has its own, theirs are needed.
+
+        Returns
+        -------
+        Measurements
+            Others: these stay what they are. An earlier result is a warm start of their solve.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import quadsense
+        >>> data = quadsense.Measurements(np.eye(2), [1.0, 2.0], delta=0.1)
+        >>> first = quadsense.solve(data)
+        >>> more = data.append([[1.0, 1.0]], [4.0])
+        >>> more, quadsense.solve(more, start=first).met
+        (Measurements(m=3, n=2, dense, real), True)
+        """
+        if self._plain is not None:
+            raise ValueError("these measurements have their constraints: use `plain`")
+        if self.mix is not None:
+            raise ValueError("readings that are sums of rows (mix) cannot be appended to")
+        if (bounds is not None) != self.from_bounds:
+            has, lacks = ("bounds", "delta") if self.from_bounds else ("delta", "bounds")
+            raise ValueError(f"these measurements have {has}: give {has} of the rows, not {lacks}")
+        further = checked_rows(U, self.conjugate).kind
+        rows, k = joined_rows(self._rows.kind, further), further.m
+        named: dict[str, Any] = {"weights": _extended("weights", self.weights, weights, self.m, k)}
+        if bounds is not None:
+            lo, hi = checked_bounds(bounds, k)
+            named["bounds"] = (np.append(self.lo, lo), np.append(self.hi, hi))
+        else:
+            given = _on_host(self._delta)
+            named |= {"delta": _extended("delta", given, delta, self.m, k), "rtol": self._rtol}
+        before, readings = self._readings, None
+        if (b is None) != (before is None):
+            raise ValueError(
+                "b is missing: these measurements have readings"
+                if b is None
+                else "b is given, and these measurements have no readings, but bounds alone"
+            )
+        if before is not None:
+            readings = np.append(before, checked_vector("b", b, k))
+        return Measurements(rows, readings, conjugate=self.conjugate, **named)
 
     @classmethod
     def from_arrays(
@@ -545,17 +633,19 @@ class Measurements:
         if "lo" in arrays and "hi" in arrays:
             if delta is not None or rtol != 0.0:
                 raise ValueError(f"{path} holds intervals lo and hi: delta and rtol do not apply")
-            bounds = (arrays["lo"], arrays["hi"])
-            found = cls(arrays["U"], arrays.get("b"), bounds=bounds, **named)
+            named["bounds"] = (arrays["lo"], arrays["hi"])
         elif "b" not in arrays:
             raise ValueError(
                 f"{path} holds no array named 'b', the readings; it holds {arrays.listing}: name "
                 "it with b= (--b)"
             )
         else:
-            delta = _held("delta", arrays) if delta is None else delta
-            rtol = float(arrays.get("rtol", 0.0)) if rtol == 0.0 else rtol
-            found = cls(arrays["U"], arrays["b"], delta=delta, rtol=rtol, **named)
+            named["delta"] = _held("delta", arrays) if delta is None else delta
+            named["rtol"] = float(arrays.get("rtol", 0.0)) if rtol == 0.0 else rtol
+        try:
+            found = cls(arrays["U"], arrays.get("b"), **named)
+        except NotFinite as error:
+            raise ValueError(f"{error}{arrays.place(error.row)}") from None
         found.notes = arrays.notes
         return found
 

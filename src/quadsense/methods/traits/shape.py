@@ -56,6 +56,8 @@ class Shape:
         Whether some rows by themselves cost no more than their share (see `Probes.spans`).
     room : int or None
         Memory that is free on the GPU where the rows are, in units of `ROOM_UNIT`; None: on none.
+    strip : int
+        Bytes that are read together of rows in files; 0 where they are in memory.
     """
 
     m: int
@@ -79,6 +81,7 @@ class Shape:
     constrained: bool = False
     in_parts: bool = False
     room: int | None = None
+    strip: int = 0
 
     @property
     def cone(self) -> Cone:
