@@ -327,7 +327,8 @@ class Measurements:
             return OnCluster(client, kind.given)
         strips = kind.given if isinstance(kind, OnDisk) else None
         if self._opened is not None and not isinstance(strips, files.Strips):
-            strips = files.read_measured(*self._opened, most=0.0)["U"]
+            path, U, b = self._opened
+            strips = files.read_measured(path, U, b, most=0.0)["U"]
         if not isinstance(strips, files.Strips):
             raise ValueError(
                 f"a cluster loads dense rows from files, and these are {kind.storage}, in memory: "
