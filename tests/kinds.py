@@ -198,7 +198,11 @@ OPERATORS = (
 CLUSTER = () if dask is None else ("dask",)
 TENSORS = () if torch is None else ("torch", "torch float32", "torch at work", "torch streamed")
 NAMES = [
-    *(f"{name} {word}" for word in ("real", "complex") for name in (*ARRAYS, *CLUSTER, *TENSORS, *OPERATORS)),
+    *(
+        f"{name} {word}"
+        for word in ("real", "complex")
+        for name in (*ARRAYS, *CLUSTER, *TENSORS, *OPERATORS)
+    ),
     "differences", "offsets", "kronecker conjugated", "linear operator conjugated",
     "stack of all conjugated",
     "integers real", "conjugated complex", "stacked conjugated complex",
@@ -210,6 +214,9 @@ NAMES = [
 
 SAME = ("kronecker strict", "array as operator", "operator by its looks", "operator")
 """What differs from another case in its products alone: no method sees the difference."""
+
+if not os.environ.get("QUADSENSE_CLUSTER"):
+    SAME += ("dask",)  # minutes: `make test-cluster`; tests/test_cluster.py has some of each
 
 SEEN = [name for name in NAMES if not name.startswith(SAME)]
 """Of the other cases."""

@@ -121,15 +121,16 @@ class Shards(Sequence[Any]):
     def of_files(cls, strips: Strips) -> Shards:
         """Consecutive strips together, up to a size that follows from all of them."""
         rows, n = strips.shape
-        least = part_bytes(rows, n, strips.dtype.itemsize)
+        most = part_bytes(rows, n, strips.dtype.itemsize)
         parts: list[list[Strip]] = []
-        held = least
+        held = most
         for strip in strips:
-            if held >= least:
+            size = len(strip) * n * strips.dtype.itemsize
+            if held + size > most:
                 parts.append([])
                 held = 0
             parts[-1].append(strip)
-            held += len(strip) * n * strips.dtype.itemsize
+            held += size
         return cls([Bundle(tuple(part)) for part in parts], strips.shape, strips.dtype)
 
     @classmethod
@@ -168,9 +169,11 @@ class Shards(Sequence[Any]):
         return max(self.lengths) * self.shape[1]
 
     def submit(self, client: Any, wanted: Sequence[int], attempt: int) -> list[Any]:
-        """Futures of the rows of some parts, neighbours on the same worker where that is possible.
+        """Futures of the rows of some parts.
 
-        Loaded on the workers and never sent there, so that Dask loads again what it loses.
+        Loaded on the workers and never sent there, so that Dask loads again what it loses; and by
+        whichever is free: what was to be on a worker that is gone would wait for ever, also where
+        others were allowed, if none was there meanwhile.
 
         Parameters
         ----------
@@ -182,13 +185,8 @@ class Shards(Sequence[Any]):
         if isinstance(self[0], Chunk):
             blocks = self[0].array.to_delayed().ravel()
             return list(client.compute([blocks[self[part].number] for part in wanted]))
-        found: list[Any] = []
-        for worker, some in _shared_out(client, wanted):
-            bundles = [self[part] for part in some]
-            keys = [f"{each.key}-{attempt}" for each in bundles]
-            where = {} if worker is None else {"workers": [worker], "allow_other_workers": True}
-            found += client.map(load, bundles, key=keys, **where)
-        return found
+        bundles = [self[part] for part in wanted]
+        return list(client.map(load, bundles, key=[f"{each.key}-{attempt}" for each in bundles]))
 
 
 def current_client(U: Any) -> Any:
@@ -205,20 +203,10 @@ def is_client(value: object) -> bool:
     return distributed is not None and isinstance(value, distributed.Client)
 
 
-def _shared_out(client: Any, wanted: Sequence[int]) -> Iterator[tuple[Any, Sequence[int]]]:
-    """Consecutive parts for each worker, by its threads; all for whoever comes where none is."""
-    threads = client.nthreads() or {None: 1}
-    total, done = sum(threads.values()), 0
-    for worker, count in threads.items():
-        begin, done = done * len(wanted) // total, done + count
-        if some := wanted[begin : done * len(wanted) // total]:
-            yield worker, some
-
-
 def part_bytes(rows: int, n: int, itemsize: int) -> int:
-    """Bytes of a part.
+    """Bytes of a part, at most, unless a single strip is larger.
 
-    A strip, if the sums of a part, (n, n), are not larger than its rows, and there are not too
+    As many as of a strip, if the sums of a part, (n, n), are not larger than its rows, and there are not too
     many parts.
     """
     return max(STRIP_BYTES, n * n * itemsize, rows * n * itemsize // MOST_PARTS)
