@@ -206,8 +206,8 @@ def is_client(value: object) -> bool:
 def part_bytes(rows: int, n: int, itemsize: int) -> int:
     """Bytes of a part, at most, unless a single strip is larger.
 
-    As many as of a strip, if the sums of a part, (n, n), are not larger than its rows, and there are not too
-    many parts.
+    As many as of a strip, if the sums of a part, (n, n), are not larger than its rows, and there
+    are not too many parts.
     """
     return max(STRIP_BYTES, n * n * itemsize, rows * n * itemsize // MOST_PARTS)
 
