@@ -93,6 +93,7 @@ class OnCluster(Parted):
             self._facts = self._surveyed(range(len(self.shards)))
             return self._facts
 
+        self._passes[0] += 1
         return self.crew.results(ask)
 
     # --- every part ----------------------------------------------------------------------------
@@ -139,6 +140,7 @@ class OnCluster(Parted):
 
     def each(self, work: Work, shared: Sequence[Any] = (), split: Sequence[Any] = ()) -> list[Any]:
         """What `work` makes of every part."""
+        self._passes[0] += 1
         return self._some(work, range(len(self.shards)), shared, split)
 
     def _some(
@@ -167,6 +169,7 @@ class OnCluster(Parted):
                 tasks, level = above + tasks[2 * len(above) :], level + 1
             return self._ask(tasks[0])
 
+        self._passes[0] += 1
         # What came from a worker in this process, or over the wire, may be read only.
         return np.require(self.crew.results(ask), requirements="W")
 

@@ -50,6 +50,7 @@ class Parted(Probes):
         self.held = np.dtype(held)
         self.is_complex = self.held.kind == "c"
         self.dtype = np.dtype(np.complex128 if self.is_complex else np.float64)
+        self._passes = [0]  # of these rows in every precision
         self._survey()
 
     # --- what a way of having the parts writes ------------------------------------------------
@@ -75,6 +76,11 @@ class Parted(Probes):
     @abstractmethod
     def place(self, part: int, row: int) -> str:
         """Where a row of a part is, for messages."""
+
+    @property
+    def sweeps(self) -> int:
+        """Passes over all rows so far, that of the norms among them."""
+        return self._passes[0]
 
     # --- facts ------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ import os
 import socket
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -129,7 +129,7 @@ class Shards(Sequence[Any]):
             if held + size > most:
                 parts.append([])
                 held = 0
-            parts[-1].append(strip)
+            parts[-1].append(replace(strip, path=strip.path.absolute()))  # workers are elsewhere
             held += size
         return cls([Bundle(tuple(part)) for part in parts], strips.shape, strips.dtype)
 
