@@ -311,6 +311,7 @@ def test_many_small_chunks_are_put_together(client, rng, monkeypatch):
     assert np.array_equal(OnCluster(client, found).block(3, 31), U[3:31])
 
 
+@pytest.mark.filterwarnings("ignore:Running on a single-machine scheduler")
 def test_without_a_client_chunks_are_computed_in_turn(alone, rng):
     U, b = question(rng)
     rows = da.from_array(U, chunks=(16, 3))
