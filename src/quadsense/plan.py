@@ -191,7 +191,7 @@ def _made(shape: Shape, method: str, rates: Rates, memory: int, known: tuple[str
     reasons: list[str] = []
     names: tuple[str, ...] = (method,)
     if method == "auto":
-        names = _affordable(shape, _chosen(shape, known, reasons), memory)
+        names = _affordable(shape, _chosen(shape, known, reasons), memory, reasons)
     kinds = [METHODS.traits(name) for name in names]
     first = kinds[0]
     shapes = [shape] * len(kinds)
@@ -246,15 +246,22 @@ def _chosen(shape: Shape, known: tuple[str, ...], reasons: list[str]) -> tuple[s
     raise ValueError(f"no method seeks {shape.cone} matrices like this")
 
 
-def _affordable(shape: Shape, names: tuple[str, ...], free: int) -> tuple[str, ...]:
-    """Without those that would answer the question after the first, but cannot fit.
+def _affordable(
+    shape: Shape, names: tuple[str, ...], free: int, reasons: list[str]
+) -> tuple[str, ...]:
+    """Without those after the first that cannot fit: they are seldom needed.
 
-    They are seldom needed, and any fit comes after them.
+    Where the first cannot fit either, all stay, and the plan is refused.
     """
     free -= _surroundings(shape) - _taken(shape)
-    kinds = [METHODS.traits(name) for name in names[1:]]
-    rest = [kind.name for kind in kinds if "any" in kind.preferences or kind.memory(shape) <= free]
-    return (names[0], *rest)
+    needs = {name: METHODS.traits(name).memory(shape) for name in names}
+    if needs[names[0]] > free:
+        rest = [name for name in names[1:] if "any" in METHODS.traits(name).preferences]
+        return (names[0], *rest)
+    for name in names[1:]:
+        if needs[name] > free and "any" in METHODS.traits(name).preferences:
+            reasons.append(f"{name} after it would take {needs[name] / 2**30:.1f} GiB: left out")
+    return (names[0], *(name for name in names[1:] if needs[name] <= free))
 
 
 def _taken(shape: Shape) -> int:
@@ -267,7 +274,7 @@ def _surroundings(shape: Shape) -> int:
     block = shape.item * TEMPORARIES * min(BLOCK_ELEMENTS, shape.m * shape.n)
     started = 3 * shape.matrix_bytes if shape.started else 0
     block += 2 * shape.strip  # one used, one read
-    return block + started + (shape.row_bytes if shape.converted else 0) + 8 * 20 * shape.m
+    return block + started + (shape.row_bytes if shape.converted else 0) + 8 * 12 * shape.m
 
 
 def _seconds(work: Work, rates: Rates) -> float | None:

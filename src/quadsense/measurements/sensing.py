@@ -266,8 +266,11 @@ class Sensing:
     @cached_property
     def single(self) -> Sensing:
         """The same in single precision, where that is quicker: half the size of U."""
-        if self.factors is None and (kind := self.kind.in_single()) is not None:
-            return Sensing(kind, self.conjugate, factors=1.0)
+        if (kind := self.kind.in_single()) is not None:
+            if self.factors is None:
+                return Sensing(kind, self.conjugate, factors=1.0)
+            if isinstance(kind, Parted) and self._moderate:
+                return Sensing(kind, self.conjugate, self.factors)
         if not isinstance(self.kind, Dense) or not is_numpy(self.kind.U):
             return self
         dtype = np.dtype(np.complex64 if self.is_complex else np.float32)

@@ -26,6 +26,7 @@ import numpy as np
 
 from quadsense.core.packed import pack, unpack
 from quadsense.core.products import Inexact
+from quadsense.memory import memory_limit
 from quadsense.methods.krylov import forecast
 from quadsense.methods.krylov.preconditioner import solve_once
 from quadsense.methods.krylov.span import Span
@@ -227,7 +228,8 @@ def advance(system: System, state: State, steps: int) -> State:
         found = _direct(system, state)
         if found is not None:
             return found
-    window = max(2, min(_WINDOW, _WINDOW_BYTES // (8 * (state.base.size + state.z.size))))
+    room = int(min(_WINDOW_BYTES, memory_limit() // 16))
+    window = max(2, min(_WINDOW, room // (8 * (state.base.size + state.z.size))))
     span = state.span.with_room(min(window, state.span.size + steps))
     for _ in range(steps):
         if state.finished:
