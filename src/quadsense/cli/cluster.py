@@ -59,6 +59,7 @@ def cluster(scheduler: str | None, workers: int | None, quiet: bool) -> Iterator
             threads_per_worker=1,
             dashboard_address=":0",
             silence_logs=logging.ERROR,
+            preload=["quadsense.cli.deaf"],
         ) as own,
         distributed.Client(own, direct_to_workers=True) as client,
     ):
