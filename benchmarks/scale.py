@@ -1,11 +1,15 @@
-"""Scale: what checkpoints cost.
+"""Scale: what checkpoints and a cluster cost.
 
-    python benchmarks/scale.py [--only checkpoint] [--seeds 3]
+    python benchmarks/scale.py [--only checkpoint dask killed stopped] [--seeds 3]
 
 `checkpoint` runs every method at a size that takes some seconds, with a checkpoint every second and
 without one, in turn. The share that counts is what the solve itself counts for writing
 (`result.timings`), of all its time: at most 2% is wanted. Beside it are the ratio of the smallest
 times of so many runs, the bytes of the folder, and the time in which the same call answers again.
+
+`dask` takes sweeps of 800 MB on two Dask workers of one thread and on two threads in process, in
+turn; `killed` kills one of the workers in the middle of a sweep, `stopped` stops it (SIGSTOP): see
+`cluster.py`.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import cluster
 import numpy as np
 from task_list import Tasks, run, verdict
 
@@ -87,7 +92,12 @@ def checkpoint(seeds: int) -> Iterator[str]:
         )
 
 
-TASKS: Tasks = {"checkpoint": checkpoint}
+TASKS: Tasks = {
+    "checkpoint": checkpoint,
+    "dask": cluster.dask,
+    "killed": cluster.killed,
+    "stopped": cluster.stopped,
+}
 
 
 if __name__ == "__main__":
