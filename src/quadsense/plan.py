@@ -99,6 +99,11 @@ def in_words(seconds: float | None) -> str:
     return "unknown time" if seconds is None else f"{seconds:.2g} s"
 
 
+def of_memory(size: float) -> str:
+    """Bytes for people."""
+    return f"{size / 2**30:.1f} GiB" if size >= 2**29 else f"{size / 2**20:.1f} MiB"
+
+
 def shape_of(
     data: Measurements,
     *,
@@ -260,7 +265,7 @@ def _affordable(
         return (names[0], *rest)
     for name in names[1:]:
         if needs[name] > free and "any" in METHODS.traits(name).preferences:
-            reasons.append(f"{name} after it would take {needs[name] / 2**30:.1f} GiB: left out")
+            reasons.append(f"{name} after it would take {of_memory(needs[name])}: left out")
     return (names[0], *(name for name in names[1:] if needs[name] <= free))
 
 
@@ -320,6 +325,6 @@ def refuse_what_cannot_fit(shape: Shape, plan: Plan) -> None:
         plain = replace(shape, prefer="any")
         advice = "prefer='any' would fit" if fits(plain, make_plan(plain)) else advice
     raise MemoryError(
-        f"method {' then '.join(plan.methods)} would take {plan.memory / 2**30:.1f} GiB beside U "
-        f"and {free / 2**30:.1f} GiB are free: {advice}"
+        f"method {' then '.join(plan.methods)} would take {of_memory(plan.memory)} beside U "
+        f"and {of_memory(free)} are free: {advice}"
     )

@@ -63,7 +63,7 @@ def shards_in(path: str | os.PathLike[str]) -> list[Path] | Series | None:
     formats = {_format(each, path) for each in found}
     if len(formats) > 1:
         one, two, *_ = sorted(each.title for each in formats)
-        raise Unreadable(f"{path} holds files of several formats, {one} and {two}: give one")
+        raise Unreadable(f"{path} holds files of several formats, {one} and {two}: give a pattern")
     if formats and next(iter(formats)).module == "npy":
         series = _series(found)
         return series if any(len(each) > 1 for each in series.files.values()) else _single(series)
@@ -143,7 +143,9 @@ def stacked(parts: list[tuple[Path, Any]]) -> Any:
     first_path, first = parts[0]
     for where, rows in parts:
         if rows.ndim != 2:
-            raise Unreadable(f"{where}: U has shape {rows.shape}, and must have two dimensions")
+            raise Unreadable(
+                f"{where} holds an array of shape {rows.shape}, and others of two axes"
+            )
         for what, here, there in (
             ("rows of length", first.shape[1], rows.shape[1]),
             ("numbers of type", first.dtype, rows.dtype),

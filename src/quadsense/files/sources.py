@@ -102,8 +102,8 @@ class Cut(Source):
         for name in names:
             parts = [(path, _native(code.load(path, [path.stem])[path.stem]))
                      for path in self.files[name]]  # fmt: skip
-            same = all(part.ndim == 2 for _, part in parts)
-            found[name] = stacked(parts) if same else np.concatenate([part for _, part in parts])
+            plain = all(part.ndim == 1 for _, part in parts)
+            found[name] = np.concatenate([part for _, part in parts]) if plain else stacked(parts)
         return found
 
     def places(self, name: str) -> tuple[tuple[Path, int], ...]:
