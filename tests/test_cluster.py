@@ -11,7 +11,7 @@ from kinds import strips
 
 import quadsense
 from quadsense import Measurements, Status, solve
-from quadsense.measurements import crew, shards
+from quadsense.measurements import cluster, crew, shards
 from quadsense.measurements.cluster import InChunks, OnCluster
 from quadsense.measurements.dense import Dense
 from quadsense.measurements.parted import Parted
@@ -191,6 +191,17 @@ def _lose(kind):
     kind.crew.client.cancel([*kind._rows, *kind._facts])
     while "cancelled" not in {each.status for each in kind._rows}:
         time.sleep(0.01)
+
+
+def test_how_many_sums_are_added_together_changes_no_bit(client, rng, tmp_path, monkeypatch):
+    kind = OnCluster(client, bundled(in_file(tmp_path, rng.standard_normal((95, 6)), 5)))
+    y = rng.standard_normal(95)
+    sums = [part.T * y[here] @ part for part, here in ((kind.block(i, i + 5), slice(i, i + 5))
+                                                        for i in range(0, 95, 5))]  # fmt: skip
+    eight = kind.adjoint(y)
+    np.testing.assert_allclose(eight, sum(sums), atol=1e-12)
+    monkeypatch.setattr(cluster, "LARGE", 0)
+    assert np.array_equal(kind.adjoint(y), eight)
 
 
 def test_what_is_lost_is_loaded_again(client, rng, tmp_path):
