@@ -15,6 +15,9 @@ LOST_AFTER = "30s"
 SETTINGS = {
     "distributed.scheduler.worker-ttl": LOST_AFTER,
     "distributed.worker.profile.enabled": False,  # it looks at the threads all the time
+    # Dask has workers give memory back at once: blocks of rows would get theirs anew each time.
+    "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": 2**28,
+    "distributed.nanny.pre-spawn-environ.MALLOC_MMAP_THRESHOLD_": 2**25,
 }
 """Dask's, of a cluster of our own."""
 
