@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from click.testing import CliRunner
+from helpers import gaussian_rows
 from kinds import strips
 
 import quadsense
@@ -175,6 +176,32 @@ def test_questions_of_every_kind(named, problem, tmp_path):
     path = tmp_path / "result.npz"
     here.save(path)
     assert quadsense.load_result(path).certificate.verify(U, b) == there.certificate.verify(U, b)
+
+
+@pytest.mark.parametrize("complex_", [False, True])
+def test_sgd_takes_a_strip_at_a_time(complex_, rng, tmp_path):
+    U = gaussian_rows(rng, 400, 6, complex_)
+    A = gaussian_rows(rng, 6, 6, complex_)
+    A = A + A.conj().T
+    b = np.einsum("ij,jk,ik->i", U.conj(), A, U).real
+    delta = np.geomspace(1e-3, 1e-2, 400)
+    np.save(tmp_path / "U.npy", U)
+    rows = strips(tmp_path / "U.npy", 80)
+    one, two = (quadsense.solve(rows, b, delta=delta, method="sgd", rng=3) for _ in range(2))
+    assert one.met and one.n_iter <= 5 * 5  # passes of five strips
+    np.testing.assert_array_equal(one.A, two.A)
+    assert one.certificate.verify(U, b)
+    np.testing.assert_allclose(one.A, A, atol=0.1)
+    noisy = b + 0.1 * rng.standard_normal(400)
+    found = quadsense.solve(rows, noisy, delta=0.45, method="sgd", rng=3)
+    assert found.met == quadsense.solve(U, noisy, delta=0.45, method="sgd", rng=3).met
+    never = quadsense.solve(rows, noisy, delta=0.01, method="sgd", rng=3)
+    assert never.status == "stalled" and never.max_residual < 1.0
+    kept = {"delta": delta, "method": "sgd", "rng": 3, "checkpoint": tmp_path / "run"}
+    cut_off = quadsense.solve(rows, b, max_iter=7, **{**kept, "checkpoint": tmp_path / "other"})
+    assert cut_off.n_iter == 7
+    np.testing.assert_array_equal(quadsense.solve(rows, b, **kept).A, one.A)
+    np.testing.assert_array_equal(quadsense.solve(rows, b, **kept).A, one.A)
 
 
 def test_a_checkpoint_knows_rows_in_files_again(problem, tmp_path):

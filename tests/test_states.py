@@ -76,6 +76,7 @@ def test_the_cases_reach_every_stage(taken_up):
         for name, what in (
             ("minimax", "'name': 'FAST'"),
             ("minimax careful", "'name': 'CAREFUL'"),
+            ("minimax many rows", "interior.growing"),
             ("psd symmetric", "SymmetricState"),
             ("psd nearest", "NearestState"),
             ("psd projected", "ProjectedState"),

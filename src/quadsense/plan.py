@@ -150,6 +150,7 @@ def shape_of(
         constrained=data.has_hard,
         in_parts=rows.in_parts and not isinstance(rows, Mixed),
         strip=_strip_bytes(rows.raw.kind),
+        at_hand=rows.raw.kind.at_hand,
         room=available_memory(scaled.b) // ROOM_UNIT if on_gpu(scaled.b) else None,
         ratio=2.0 ** min(200, math.ceil(math.log2(max(ratio, 1.0)))),
     )

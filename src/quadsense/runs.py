@@ -293,6 +293,8 @@ def run_method(request: Request, name: str, set_aside: Any = NONE, warm: Warm = 
 def _solver(name: str, problem: Problem) -> Method:
     """The method of that name, as this problem needs it."""
     kind = METHODS[name]
+    if hasattr(kind, "suited_to"):
+        kind = kind.suited_to(problem)
     solver: Method = kind() if problem.target else getattr(kind, "without_target", kind)()
     return solver
 

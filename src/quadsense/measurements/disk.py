@@ -11,8 +11,9 @@ import numpy as np
 
 from quadsense.arrays import Array, to_numpy
 from quadsense.files import Strips
+from quadsense.measurements.dense import Dense
 from quadsense.measurements.parted import Parted, Work, done, rows_of
-from quadsense.measurements.probes import Probes, Weigh
+from quadsense.measurements.probes import Probes, Visit, Weigh
 from quadsense.watch import look
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class OnDisk(Parted):
     """
 
     storage = "on disk"
+    _coming: Any = None  # the strip that is being read for `part`, and who reads it
 
     def __init__(self, strips: Strips) -> None:
         self.strips = strips
@@ -97,6 +99,24 @@ class OnDisk(Parted):
             P[:, here], sums = own.through(Y, weighed)
             total = total + sums
         return P, total
+
+    def part(self, part: int, following: int | None = None) -> Dense:
+        """The rows of one strip; `following` is read meanwhile."""
+        coming = self._coming
+        rows = coming[1].result() if coming and coming[0] == part else self.strips[part].read()
+        self._coming = None
+        if following is not None:
+            self._coming = following, _readers(os.getpid()).submit(self.strips[following].read)
+        return rows_of(rows, self.dtype, self.facts_of(part))
+
+    def visited(self, A: Array, visit: Visit) -> Array:
+        """See `Probes.visited`: each strip is read once, for its values and what is taken of it."""
+        values = np.empty(self.m)
+        for part, rows in self._read():
+            own, here = rows_of(rows, self.dtype, self.facts_of(part)), self.span(part)
+            values[here] = own.forward(A)
+            visit(here, values[here], own.take)
+        return values
 
     # --- some rows -----------------------------------------------------------------------------
 

@@ -43,6 +43,7 @@ class Parted(Probes):
     """
 
     storage = "in parts"
+    at_hand = False
 
     def __init__(self, lengths: Sequence[int], n: int, held: Any) -> None:
         self.begins = np.cumsum([0, *lengths])
@@ -81,6 +82,11 @@ class Parted(Probes):
     def sweeps(self) -> int:
         """Passes over all rows so far, that of the norms among them."""
         return self._passes[0]
+
+    def part(self, part: int, following: int | None = None) -> Dense:
+        """The rows of one part; those of `following` are asked for next."""
+        here = self.span(part)
+        return Dense(self.block(here.start, here.stop))
 
     # --- facts ------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from quadsense.core.cholesky import squared_moduli
 from quadsense.device import DeviceArray, on_device
 from quadsense.measurements.dense import Dense
 from quadsense.measurements.parted import Parted
-from quadsense.measurements.probes import BLOCK_ELEMENTS, OnNumpy, Probes, Weigh
+from quadsense.measurements.probes import BLOCK_ELEMENTS, OnNumpy, Probes, Visit, Weigh
 from quadsense.measurements.sparse import Sparse
 from quadsense.measurements.stack import Stack
 from quadsense.watch import BLOCK_FLOPS, look
@@ -33,6 +33,9 @@ FEATURE_ROWS = 1024
 
 DEVICE_ENTRIES = 2**26
 """Entries of features formed together on a device: half a gigabyte."""
+
+SPANS = 32
+"""In which some rows are taken from everywhere, so that they are like all in whatever order."""
 
 SINGLE_NORMS = 1e9
 """Norms, and their inverses, up to which rows in single precision are used as they are."""
@@ -212,6 +215,12 @@ class Sensing:
         factors = 1.0 if self.factors is None else self._vector(to_numpy(self.factors)[index])
         return Sensing(self.kind.only(index), self.conjugate, factors)
 
+    def of_part(self, part: int, following: int | None = None) -> Sensing:
+        """The rows of one part, of rows that are held in parts; `following` is asked for next."""
+        assert isinstance(self.kind, Parted)
+        factors = 1.0 if self.factors is None else self.factors[self.kind.span(part)]
+        return Sensing(self.kind.part(part, following), self.conjugate, factors)
+
     def on_numpy(self) -> Sensing:
         """The same for methods: NumPy arrays go in and come out, and rows that came with unit norm
         are taken as they are, a rounding off. What is claimed is judged by the rows themselves.
@@ -307,6 +316,24 @@ class Sensing:
         for part, rows in self.kind.blocks():
             yield part, self._seen(rows, None if self.factors is None else self.factors[part])
 
+    def _groups(self, size: int) -> Iterator[tuple[int, Array]]:
+        """Groups of so many dense rows ``v_i``, each with the number of its first.
+
+        Rows that are not at hand are read in turn, whatever they are read by, so that each is read
+        once; the groups are the same.
+        """
+        if self.kind.at_hand:
+            for first in range(0, self.m, size):
+                yield first, self.block(first, min(first + size, self.m))
+            return
+        first, rest = 0, None
+        for part, rows in self.blocks():
+            rows = rows if rest is None else self.xp.concat([rest, rows])
+            while len(rows) >= size or (part.stop == self.m and len(rows)):
+                yield first, rows[:size]
+                first, rows = first + size, rows[size:]
+            rest = rows
+
     def block(self, first: int, last: int) -> Array:
         """Dense rows ``v_i`` from `first` to `last`: (last - first, n)."""
         factors = None if self.factors is None else self.factors[first:last]
@@ -375,6 +402,34 @@ class Sensing:
     def _weighed(self, y: Array) -> Array:
         """A vector, (m,), times the squares of the factors."""
         return y if self.factors is None else y * (self.factors * self.factors)
+
+    def visited(self, A: Array, visit: Visit) -> Array:
+        """``F(A)`` while `visit` takes rows ``v_i``, in one pass where the kind can."""
+
+        factors = self.factors
+
+        def inside(part: slice, values: Array, take: Callable[[Array], Array] | None) -> None:
+            assert take is not None
+            own = None if factors is None else factors[part]
+
+            def rows(which: Array) -> Array:
+                return self._seen(take(which), None if own is None else own[which])
+
+            visit(part, values if own is None else values * (own * own), rows)
+
+        return self._weighed(self.kind.visited(self._meant(self._cast(A)), inside))
+
+    def spread(self, count: int) -> npt.NDArray[np.intp]:
+        """About so many of the rows, in spans that lie evenly among all: cheap to read anywhere."""
+        if count >= self.m:
+            return np.arange(self.m)
+        width = -(-count // SPANS)
+        begins = np.linspace(0, self.m - width, SPANS).astype(np.intp)
+        return np.unique(begins[:, None] + np.arange(width))
+
+    def held(self, index: npt.NDArray[np.intp]) -> Sensing:
+        """Some of the rows, dense and in memory, whatever holds them all."""
+        return Sensing.of(to_numpy(self.take_unit(self._index(index))))
 
     def sweep(self, A: Array, weigh: Callable[[Array], Array]) -> tuple[Array, Array]:
         """``z = F(A)`` and ``F*(weigh(z))``."""
@@ -547,9 +602,8 @@ class Sensing:
         size = max(1, DEVICE_ENTRIES // self.unknowns) if on_device else FEATURE_ROWS
 
         def parts() -> Iterator[Array]:
-            for first in range(0, self.m, size):
-                last = min(first + size, self.m)
-                rows = plain(self.block(first, last))
-                yield rows if factors is None else rows * factors[first:last, None]
+            for first, rows in self._groups(size):
+                rows = plain(rows)
+                yield rows if factors is None else rows * factors[first : first + len(rows), None]
 
         return packed.normal_matrix(parts(), self.unknowns, dtype)

@@ -58,6 +58,8 @@ class Shape:
         Memory that is free on the GPU where the rows are, in units of `ROOM_UNIT`; None: on none.
     strip : int
         Bytes that are read together of rows in files; 0 where they are in memory.
+    at_hand : bool
+        Whether a pass over the rows costs no more than its arithmetic (see `Probes.at_hand`).
     """
 
     m: int
@@ -82,6 +84,7 @@ class Shape:
     in_parts: bool = False
     room: int | None = None
     strip: int = 0
+    at_hand: bool = True
 
     @property
     def cone(self) -> Cone:
