@@ -128,9 +128,7 @@ def shape_of(
     """
     rows, scaled = data.unit_rows, data.scaled()
     b, delta = to_numpy(scaled.b), to_numpy(scaled.delta)
-    least = float(delta.min())
-    with np.errstate(over="ignore"):
-        ratio = float(b.max() - b.min()) / least if target else 1.0
+    ratio = (float(b.max()) - float(b.min())) / float(delta.min()) if target else 1.0
     return Shape(
         m=data.m,
         n=data.n,

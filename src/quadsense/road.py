@@ -15,6 +15,7 @@ from quadsense.arrays import Array, like, to_numpy
 from quadsense.checkpoint import to_journal
 from quadsense.checkpoint.fingerprint import marks_of
 from quadsense.choice import check_preference, decide, to_wish
+from quadsense.core.records import changed
 from quadsense.interrupts import Interrupted
 from quadsense.measurements import Measurements
 from quadsense.measurements.base import HARMLESS
@@ -140,7 +141,7 @@ def travel(
             shape = replace(shape, prefer=preferences[0].name)
         check_preference(method, shape, wish)
         plan = make_plan(shape, method)
-        plan = replace(plan, reasons=(*reasons, *plan.reasons))
+        plan = changed(plan, reasons=(*reasons, *plan.reasons))
         if known is not None:  # though less memory may be free, or other rates be known, by now
             plan = known["plan"]
         check_options(plan.methods, wishes)

@@ -164,8 +164,9 @@ class Sensing:
     @cached_property
     def has_unit_norm(self) -> bool:
         """Whether the rows came with unit norm, to rounding."""
-        slack = 4.0 * (self.n + 4) * np.finfo(np.float64).eps
-        return bool((np.abs(to_numpy(self.norms) - 1.0) <= slack).all())
+        slack, norms = 4.0 * (self.n + 4) * np.finfo(np.float64).eps, to_numpy(self.norms)
+        least, most = norms.min(initial=1.0), norms.max(initial=1.0)
+        return bool(most - 1.0 <= slack and 1.0 - least <= slack)
 
     @property
     def has_zero_rows(self) -> bool:
@@ -186,11 +187,14 @@ class Sensing:
 
     def same_as(self, other: Sensing) -> bool:
         """Whether these are the same rows, seen alike."""
+        mine, theirs = self.kind, other.kind
+        if isinstance(theirs, Parted):
+            mine, theirs = theirs, mine
         return (
-            type(self.kind) is type(other.kind)
+            (type(mine) is type(theirs) or isinstance(mine, Parted))
             and self.conjugate == other.conjugate
-            and self.kind.same_as(other.kind)
             and bool(np.array_equal(to_numpy(self.norms), to_numpy(other.norms)))
+            and mine.same_as(theirs)
         )
 
     # --- other views of the same rows --------------------------------------------------------
@@ -357,7 +361,7 @@ class Sensing:
 
     def _cast(self, y: Array) -> Array:
         """A real vector or matrix in the type of the rows, for products with them."""
-        return self.xp.astype(y, self.dtype, copy=False)
+        return y if y.dtype == self.dtype else self.xp.astype(y, self.dtype)
 
     def beside(self, values: Any) -> Array:
         """A NumPy array where the rows live, in the namespace of products with them."""
