@@ -47,6 +47,8 @@ def is_array(x: object) -> bool:
         return True
     if x is None or isinstance(x, (int, float, list, tuple)):  # of others it takes long to tell
         return False
+    if is_dask(x):  # whose namespace older versions of array-api-compat cannot import
+        return True
     import array_api_compat
 
     return bool(array_api_compat.is_array_api_obj(x))
@@ -56,6 +58,12 @@ def is_tensor(x: object) -> bool:
     """Whether `x` is a torch tensor; nobody imports torch to be told that it is not."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(x, torch.Tensor)
+
+
+def is_dask(x: object) -> bool:
+    """Whether `x` is a dask.array; nobody imports Dask to be told that it is not."""
+    dask = sys.modules.get("dask.array")
+    return dask is not None and isinstance(x, dask.Array)
 
 
 def on_gpu(x: Any) -> bool:
@@ -95,6 +103,8 @@ def to_numpy(x: Array) -> npt.NDArray[Any]:
     if is_tensor(x):
         check_tensor("this array", x)
         return x.cpu().resolve_conj().resolve_neg().numpy()
+    if is_dask(x):
+        return np.asarray(x.compute())
     if is_array(x) and hasattr(x, "__dlpack__"):
         return np.from_dlpack(x)
     return np.asarray(x)
