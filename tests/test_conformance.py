@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import workers
 from helpers import gaussian_rows, hermitian
 from kinds import NAMES, SEEN, cases, fourier_rows
 
@@ -24,6 +25,8 @@ def each(names):
     )
     def found(request, tmp_path):
         many, wanted = request.param
+        if wanted.startswith("dask"):
+            workers.client()
         return next(rest for name, *rest in cases(tmp_path, many=many) if name == wanted)
 
     return found

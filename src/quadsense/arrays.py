@@ -40,7 +40,7 @@ def is_numpy(x: Array) -> bool:
 
 def is_array(x: object) -> bool:
     """Whether `x` already is an array of some namespace."""
-    if is_numpy(x):
+    if is_numpy(x) or is_dask(x):
         return True
     import array_api_compat
 
@@ -51,6 +51,12 @@ def is_tensor(x: object) -> bool:
     """Whether `x` is a torch tensor; nobody imports torch to be told that it is not."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(x, torch.Tensor)
+
+
+def is_dask(x: object) -> bool:
+    """Whether `x` is a dask.array; nobody imports Dask to be told that it is not."""
+    dask = sys.modules.get("dask.array")
+    return dask is not None and isinstance(x, dask.Array)
 
 
 def on_gpu(x: Any) -> bool:
@@ -90,6 +96,8 @@ def to_numpy(x: Array) -> npt.NDArray[Any]:
     if is_tensor(x):
         check_tensor("this array", x)
         return x.cpu().resolve_conj().resolve_neg().numpy()
+    if is_dask(x):
+        return np.asarray(x.compute())
     if is_array(x) and hasattr(x, "__dlpack__"):
         return np.from_dlpack(x)
     return np.asarray(x)

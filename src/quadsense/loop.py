@@ -161,7 +161,9 @@ class _Recorder:
             self.bar.n = round(100 * min(1.0, max(0.0, share)))
         self.bar.set_description_str(f"iteration {int(row[0]):>8,}", refresh=False)
         against = f" against delta {delta:.3g}" if self.problem.target else ""
-        text = f"worst residual {now * delta:.3g}{against}{self._time_left()}"
+        sweeps = getattr(self.problem.rows.raw.kind, "sweeps", 0)  # of rows that are not in memory
+        passes = f", {sweeps:,} sweeps" if sweeps else ""
+        text = f"worst residual {now * delta:.3g}{against}{passes}{self._time_left()}"
         self.bar.set_postfix_str(text, refresh=True)
 
     def _time_left(self) -> str:

@@ -58,6 +58,7 @@ class OnDisk(Parted):
         buffers = [
             np.empty(self.strips.largest, self.held) for _ in range(min(2, len(self.strips)))
         ]
+        self._passes[0] += 1
         pool = _readers(os.getpid())
         coming = pool.submit(self.strips[0].read, buffers[0])
         for part in range(len(self.strips)):

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Array
+from quadsense.core import packed
 from quadsense.measurements.dense import Dense
 from quadsense.measurements.probes import Probes
 from quadsense.measurements.stored import NotFinite
@@ -50,6 +51,7 @@ class Parted(Probes):
         self.held = np.dtype(held)
         self.is_complex = self.held.kind == "c"
         self.dtype = np.dtype(np.complex128 if self.is_complex else np.float64)
+        self._passes = [0]  # of these rows in every precision
         self._survey()
 
     # --- what a way of having the parts writes ------------------------------------------------
@@ -81,12 +83,17 @@ class Parted(Probes):
         here = self.span(part)
         return Dense(self.block(here.start, here.stop))
 
+    @property
+    def sweeps(self) -> int:
+        """Passes over all rows so far, that of the norms among them."""
+        return self._passes[0]
+
     # --- facts ------------------------------------------------------------------------------
 
     def _survey(self) -> None:
         """Norms of all rows, in one pass; refuse what is not finite."""
         self.known: Any = None
-        found = self.each(survey)
+        found = self._found_facts()
         for part, facts in enumerate(found):
             if isinstance(facts, int):
                 row = int(self.begins[part]) + facts
@@ -100,6 +107,10 @@ class Parted(Probes):
             self._norms = np.ldexp(self._held_norms, self._exponents)
         self._zeros = bool((self._held_norms == 0.0).any())
         self.known = self._held_norms, self._exponents
+
+    def _found_facts(self) -> list[Any]:
+        """Norms and exponents of every part; of one that is not finite, its first such row."""
+        return self.each(survey)
 
     @property
     def held_norms(self) -> Array:
@@ -178,6 +189,10 @@ class Parted(Probes):
         """``sum_i C_ki u_i``."""
         return self.total(summed, split=(C.T,))
 
+    def normal(self, scales: Array, conjugate: bool, dtype: npt.DTypeLike) -> Array:
+        """``F* F`` on packed matrices of the rows times scales: see `Sensing.normal`."""
+        return self.total(normal_of, (conjugate, np.dtype(dtype).str), (scales,))
+
     # --- rows -------------------------------------------------------------------------------
 
     def blocks(self) -> Iterator[tuple[slice, Array]]:
@@ -241,3 +256,16 @@ def squared(rows: Dense, X: Array, signs: Array | None, factors: Array | None = 
 def summed(rows: Dense, C: Array) -> Array:
     """``sum_i C_ik u_i`` of a part."""
     return rows.sums(np.ascontiguousarray(C.T))
+
+
+def normal_of(rows: Dense, conjugate: bool, dtype: str, scales: Array) -> Array:
+    """``F* F`` on packed matrices, of a part."""
+
+    def blocks() -> Iterator[Array]:
+        for first in range(0, rows.m, packed.ROWS):
+            last = min(first + packed.ROWS, rows.m)
+            block = rows.block(first, last)
+            block = block.conj() if conjugate else block
+            yield block * scales[first:last, None]
+
+    return packed.normal_matrix(blocks(), packed.size_of(rows.n, rows.is_complex), dtype)

@@ -595,6 +595,9 @@ class Sensing:
             return np.asarray(twin.normal(held, dtype), order="F")
         plain = (lambda values: values) if self.xp is np else to_numpy
         factors = None if weights is None else np.sqrt(np.sqrt(plain(weights)))
+        if isinstance(self.kind, Parted):
+            scales = self.inverse if factors is None else self.inverse * factors
+            return self.kind.normal(scales, self.conjugate, dtype)
         on_device = isinstance(self.squares, DeviceArray)
         size = max(1, DEVICE_ENTRIES // self.unknowns) if on_device else FEATURE_ROWS
 
