@@ -51,7 +51,7 @@ class Scaling:
         computing   2 w m n^2 (1 + 70/n) / flops / min(W, P) seconds for a matrix,
                     (4 w m n N / flops + 2 m n s / memory) / min(W, P) for a factor
         the driver  sends and gets 2 (n N e + r m) / network seconds, r = 8 bytes a row, or e N
-        spreading   n N e (W - 1) / network: one worker has what all want
+        spreading   n N e W / network: the one worker that has it sends it to all others
         adding up   n N e ((P - 1) / W + log2 W) / network: a binary tree of the parts
         tasks       (3 P) / 1000 seconds: P to multiply, P to combine, P - 1 to add
 
@@ -124,15 +124,27 @@ class Scaling:
 
     @property
     def part_rows(self) -> int:
-        """Rows of a part: whole strips of one file."""
-        strip = max(1, STRIP_BYTES // (self.n * self.entry))
-        most = part_bytes(self.m, self.n, self.entry)
-        return min(self.m, strip * max(1, most // (strip * self.n * self.entry)))
+        """Rows of the largest part."""
+        return self._divided[1]
 
     @property
     def parts(self) -> int:
         """Parts of all rows: more workers than these have nothing to do."""
-        return -(-self.m // self.part_rows)
+        return self._divided[0]
+
+    @property
+    def _divided(self) -> tuple[int, int]:
+        """How many parts the strips of one file make, and rows of the largest."""
+        row = self.n * self.entry
+        strip = max(1, STRIP_BYTES // row)
+        most = part_bytes(self.m, self.n, self.entry)
+        together = max(1, most // (strip * row))
+        whole, rest = divmod(self.m, strip)
+        parts = max(1, -(-whole // together))
+        last = (whole - (parts - 1) * together) * strip + rest
+        if rest and whole and last * row > most:  # what is left is a part of its own
+            parts, last = parts + 1, rest
+        return parts, min(self.m, max(last, together * strip))
 
     @property
     def parts_a_worker(self) -> int:
@@ -185,10 +197,10 @@ class Scaling:
     @property
     def worker_bytes(self) -> float:
         """Bytes of a sweep from worker to worker, at most: what all want, and sums."""
-        if self.workers == 1:
-            return 0.0
         here = min(self.workers, self.parts)
-        return float(self.matrix_bytes) * (here - 1 + self.parts - 1)
+        if here == 1:
+            return 0.0
+        return float(self.matrix_bytes) * (here + self.parts - 1)
 
     @property
     def tasks(self) -> int:
@@ -245,7 +257,7 @@ class Scaling:
     def _communicating(self, workers: int) -> float:
         spread = added = 0.0
         if workers > 1:
-            spread = self.matrix_bytes * (workers - 1.0)
+            spread = float(self.matrix_bytes) * workers
             added = self.matrix_bytes * ((self.parts - 1.0) / workers + math.log2(workers))
         return (self.driver_bytes + spread + added) / self.network + self.task * self.tasks
 
