@@ -16,7 +16,7 @@ import numpy as np
 from task_list import verdict
 
 from quadsense import files
-from quadsense.cli.cluster import LOST_AFTER
+from quadsense.cli.cluster import own_cluster
 from quadsense.measurements.cluster import OnCluster
 from quadsense.measurements.dense import Dense
 from quadsense.measurements.sensing import Sensing
@@ -30,24 +30,9 @@ WANTED_RATIO = 1.15
 """Most of a sweep on two workers of one thread, in sweeps in process on two threads."""
 
 WANTED_STOPPED = 90.0
-"""Seconds within which a run goes on whose worker is stopped: twice `LOST_AFTER`, four seconds in
-which it might still end by itself, its shards' reload and a sweep, with room for slow machines."""
-
-
-@contextmanager
-def two_workers() -> Iterator[Any]:
-    """A client of two processes of one thread each, as the command starts them."""
-    import dask
-    import distributed
-
-    with (
-        dask.config.set({"distributed.scheduler.worker-ttl": LOST_AFTER}),
-        distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, dashboard_address=":0", silence_logs=60
-        ) as own,
-        distributed.Client(own) as client,
-    ):
-        yield client
+"""Seconds within which a run goes on whose worker is stopped: twice those after which the command
+takes a worker for lost, four in which it might still end by itself, its shards' reload and a sweep,
+with room for slow machines."""
 
 
 @contextmanager
@@ -83,7 +68,7 @@ def dask(seeds: int) -> Iterator[str]:
     yield f"{'a sweep of cg':22}{'process':>9}{'dask':>9}{'ratio':>7}{'loading':>9}{'parts':>7}" + (
         f"  at most {WANTED_RATIO} wanted; n = {N}, m = {M:,}, 2 workers"
     )
-    with rows_in_a_file() as (U, strips), two_workers() as client:
+    with rows_in_a_file() as (U, strips), own_cluster(2) as client:
         here = Sensing(Dense(U))
         taken, there = loaded(client, strips)
         with threadpool_limits(2):  # the threads that a user of two cores has
@@ -114,7 +99,7 @@ def killed(seeds: int) -> Iterator[str]:
     yield f"{'a killed worker':22}{'sweep':>9}{'with it':>9}{'cost':>9}{'reload':>9}" + (
         "  at most its reload and a sweep of the one that is left wanted; then"
     )
-    with rows_in_a_file() as (_, strips), two_workers() as client:
+    with rows_in_a_file() as (_, strips), own_cluster(2) as client:
         reload, F = loaded(client, strips)
         for _ in range(seeds):
             usual = min(sweep(F) for _ in range(3))
@@ -132,7 +117,7 @@ def killed(seeds: int) -> Iterator[str]:
 def stopped(seeds: int) -> Iterator[str]:
     """A worker that is stopped in the middle of a sweep, and never heard of again."""
     yield f"{'a stopped worker':22}{'sweep':>9}{'with it':>9}  at most {WANTED_STOPPED} s wanted"
-    with rows_in_a_file() as (_, strips), two_workers() as client:
+    with rows_in_a_file() as (_, strips), own_cluster(2) as client:
         _, F = loaded(client, strips)
         usual = min(sweep(F) for _ in range(3))
         worker = _one_worker(client)

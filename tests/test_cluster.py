@@ -11,7 +11,7 @@ from kinds import strips
 
 import quadsense
 from quadsense import Measurements, Status, solve
-from quadsense.measurements import crew, shards
+from quadsense.measurements import cluster, crew, shards
 from quadsense.measurements.cluster import InChunks, OnCluster
 from quadsense.measurements.dense import Dense
 from quadsense.measurements.parted import Parted
@@ -88,13 +88,17 @@ def question(rng, m=60, n=4, rank=None):
     ids=lambda named: " ".join(map(str, named.values())),
 )
 def test_every_method_answers_as_in_memory(client, rng, named):
-    """By the same arithmetic to 1e-10; of arrays some steps are done in single precision."""
+    """By the same arithmetic to 1e-10; of arrays some steps are done in single precision.
+
+    The smallest worst error is found from fewer rows where they are in parts, to the same gap.
+    """
     U, b = question(rng)
     b = b + 0.05 * rng.standard_normal(b.size)
+    near = 1e-2 if named.get("method") == "minimax" else 1e-5
     named = {"delta": 0.3, **named}
     found = solve(da.from_array(U, chunks=(21, 3)), b, **named)
     size = np.linalg.norm(found.A)
-    for other, off in ((OneByOne(U), 1e-10), (U, 1e-5)):
+    for other, off in ((OneByOne(U), 1e-10), (U, near)):
         truth = solve(other, b, **named)
         assert found.status is truth.status
         np.testing.assert_allclose(found.A, truth.A, rtol=0, atol=off * size)
@@ -191,6 +195,17 @@ def _lose(kind):
     kind.crew.client.cancel([*kind._rows, *kind._facts])
     while "cancelled" not in {each.status for each in kind._rows}:
         time.sleep(0.01)
+
+
+def test_how_many_sums_are_added_together_changes_no_bit(client, rng, tmp_path, monkeypatch):
+    kind = OnCluster(client, bundled(in_file(tmp_path, rng.standard_normal((95, 6)), 5)))
+    y = rng.standard_normal(95)
+    sums = [part.T * y[here] @ part for part, here in ((kind.block(i, i + 5), slice(i, i + 5))
+                                                        for i in range(0, 95, 5))]  # fmt: skip
+    eight = kind.adjoint(y)
+    np.testing.assert_allclose(eight, sum(sums), atol=1e-12)
+    monkeypatch.setattr(cluster, "LARGE", 0)
+    assert np.array_equal(kind.adjoint(y), eight)
 
 
 def test_what_is_lost_is_loaded_again(client, rng, tmp_path):

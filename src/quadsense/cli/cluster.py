@@ -12,6 +12,15 @@ import click
 LOST_AFTER = "30s"
 """Of a cluster of our own: after so long, twice at most, a worker that says nothing is replaced."""
 
+SETTINGS = {
+    "distributed.scheduler.worker-ttl": LOST_AFTER,
+    "distributed.worker.profile.enabled": False,  # it looks at the threads all the time
+    # Dask has workers give memory back at once: blocks of rows would get theirs anew each time.
+    "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": 2**28,
+    "distributed.nanny.pre-spawn-environ.MALLOC_MMAP_THRESHOLD_": 2**25,
+}
+"""Dask's, of a cluster of our own."""
+
 CONNECTING = 10.0
 """Seconds in which a scheduler must answer."""
 
@@ -35,7 +44,6 @@ def cluster(scheduler: str | None, workers: int | None, quiet: bool) -> Iterator
         yield None
         return
     try:
-        import dask
         import distributed
     except ImportError:
         raise ValueError(
@@ -52,8 +60,19 @@ def cluster(scheduler: str | None, workers: int | None, quiet: bool) -> Iterator
         return
     if workers is None or workers < 1:
         raise click.UsageError(f"--workers must be a positive number, got {workers}")
+    with own_cluster(workers) as client:
+        _say(client, quiet)
+        yield client
+
+
+@contextmanager
+def own_cluster(workers: int) -> Iterator[Any]:
+    """A client of so many processes on this machine, of one thread each."""
+    import dask
+    import distributed
+
     with (
-        dask.config.set({"distributed.scheduler.worker-ttl": LOST_AFTER}),
+        dask.config.set(SETTINGS),
         distributed.LocalCluster(
             n_workers=workers,
             threads_per_worker=1,
@@ -63,7 +82,6 @@ def cluster(scheduler: str | None, workers: int | None, quiet: bool) -> Iterator
         ) as own,
         distributed.Client(own, direct_to_workers=True) as client,
     ):
-        _say(client, quiet)
         yield client
 
 

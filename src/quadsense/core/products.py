@@ -87,6 +87,7 @@ def adjoint(U: Inexact, y: Float, dtype: DType | None = None) -> Inexact:
 
     def add_up(first: int, last: int) -> Float:
         total: Float | None = None
+        product: Float | None = None  # memory used again: to get it anew costs as much as to use it
         buffer = np.empty((min(size, last - first), n), dtype=dtype)
         signs = y[first:last]
         for sign, mine in ((1.0, signs > 0), (-1.0, signs < 0)):
@@ -101,9 +102,9 @@ def adjoint(U: Inexact, y: Float, dtype: DType | None = None) -> Inexact:
                     block[...] = U[index]
                 block *= weights[index]
                 flat = block.view(real)
-                product = flat.T @ flat  # NumPy calls syrk here
+                product = np.matmul(flat.T, flat, out=product)  # NumPy calls syrk here
                 if total is None:
-                    total = np.multiply(product, sign, out=product)
+                    total, product = np.multiply(product, sign, out=product), None
                 else:
                     (np.add if sign > 0 else np.subtract)(total, product, out=total)
         return np.zeros((width, width), dtype=real) if total is None else total

@@ -9,16 +9,25 @@ from typing import Any
 import numpy as np
 
 from quadsense.arrays import Array, to_numpy
+from quadsense.core import packed
 from quadsense.measurements.crew import Crew
 from quadsense.measurements.dense import Dense
 from quadsense.measurements.disk import OnDisk
-from quadsense.measurements.parted import Parted, Work, done, survey
+from quadsense.measurements.parted import Parted, Work, done, normal_of, survey
 from quadsense.measurements.probes import Probes
 from quadsense.measurements.shards import Shards
 from quadsense.threads import blas_threads
 
 SMALL = 2**12
 """Bytes up to which an array goes with every task rather than by a task of its own."""
+
+
+MORE, FEWER = 8, 2
+"""Sums that are added up together by one task, each of which takes Dask some milliseconds; fewer
+where they are `LARGE`."""
+
+LARGE = 2**25
+"""Bytes."""
 
 
 class OnCluster(Parted):
@@ -159,19 +168,24 @@ class OnCluster(Parted):
 
         def ask() -> Any:
             tasks = self._tasks(work, shared, split, range(len(self.shards)))
-            add, name, level = delayed(added, pure=False), f"quadsense_add-{uuid.uuid4().hex}", 0
+            add, name, together = delayed(added, pure=False), uuid.uuid4().hex, self._together(work)
+            level = 0
             while len(tasks) > 1:
-                pairs = zip(tasks[::2], tasks[1::2], strict=False)
-                above = [
-                    add(one, two, dask_key_name=f"{name}-{level}-{i}")
-                    for i, (one, two) in enumerate(pairs)
+                tasks = [
+                    add(*tasks[i : i + together], dask_key_name=f"quadsense_add-{name}-{level}-{i}")
+                    for i in range(0, len(tasks), together)
                 ]
-                tasks, level = above + tasks[2 * len(above) :], level + 1
+                level += 1
             return self._ask(tasks[0])
 
         self._passes[0] += 1
         # What came from a worker in this process, or over the wire, may be read only.
         return np.require(self.crew.results(ask), requirements="W")
+
+    def _together(self, work: Work) -> int:
+        """How many sums one task adds up: a power of two, so that it changes no bit."""
+        order = packed.size_of(self.n, self.is_complex) if work is normal_of else self.n
+        return FEWER if order * order * self.dtype.itemsize > LARGE else MORE
 
     # --- some rows -----------------------------------------------------------------------------
 
@@ -249,9 +263,12 @@ def same(value: Any) -> Any:
     return value
 
 
-def added(one: Any, two: Any) -> Any:
-    """Their sum."""
-    return one + two
+def added(*sums: Any) -> Any:
+    """Their sum: of neighbours first, and so on."""
+    while len(sums) > 1:
+        pairs = zip(sums[::2], sums[1::2], strict=False)
+        sums = (*(one + two for one, two in pairs), *sums[len(sums) // 2 * 2 :])
+    return sums[0]
 
 
 def cut(rows: Dense, ends: tuple[int, int]) -> Array:

@@ -78,15 +78,15 @@ class Parted(Probes):
     def place(self, part: int, row: int) -> str:
         """Where a row of a part is, for messages."""
 
-    def part(self, part: int, following: int | None = None) -> Dense:
-        """The rows of one part; those of `following` are asked for next."""
-        here = self.span(part)
-        return Dense(self.block(here.start, here.stop))
-
     @property
     def sweeps(self) -> int:
         """Passes over all rows so far, that of the norms among them."""
         return self._passes[0]
+
+    def part(self, part: int, following: int | None = None) -> Dense:
+        """The rows of one part; those of `following` are asked for next."""
+        here = self.span(part)
+        return Dense(self.block(here.start, here.stop))
 
     # --- facts ------------------------------------------------------------------------------
 
