@@ -27,6 +27,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy is imported
 import numpy as np
 
 from quadsense import files
+from quadsense.cli.cluster import own_cluster
 from quadsense.machine import measure_rates
 from quadsense.measurements.cluster import OnCluster
 from quadsense.measurements.dense import Dense
@@ -55,15 +56,7 @@ def least(call: Callable[[], Any], runs: int = 3) -> float:
 @contextmanager
 def clients() -> Iterator[dict[int, Any]]:
     """Clients of clusters of one and of two processes of one thread."""
-    import distributed
-
-    named = {"threads_per_worker": 1, "dashboard_address": ":0", "silence_logs": 60}
-    with (
-        distributed.LocalCluster(n_workers=1, **named) as one,
-        distributed.LocalCluster(n_workers=2, **named) as two,
-        distributed.Client(one, set_as_default=False) as first,
-        distributed.Client(two, set_as_default=False) as second,
-    ):
+    with own_cluster(1) as first, own_cluster(2) as second:
         yield {1: first, 2: second}
 
 

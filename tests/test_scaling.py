@@ -82,7 +82,7 @@ def test_what_a_worker_holds_is_the_sum_of_its_arrays():
     rows, A = np.empty((found.part_rows, 512)), np.empty((512, 512))
     facts = np.empty(found.part_rows), np.empty(found.part_rows, int)
     held = found.parts_a_worker * (rows.nbytes + sum(each.nbytes for each in facts))
-    assert found.worker_memory == held + 5 * A.nbytes
+    assert found.worker_memory == held + (1 + 2 * 8) * A.nbytes  # eight sums a thread
 
 
 # --- a sweep ----------------------------------------------------------------------------------
@@ -96,13 +96,18 @@ def test_bytes_are_those_of_every_task_of_a_sweep():
     A = 8 * 512**2
     driver = A + sum(8 * length for length in lengths)  # F(A)
     driver += sum(8 * length for length in lengths) + A  # F*(y)
-    level, added, tasks = len(lengths), 0, 2 * len(lengths)
-    while level > 1:
-        added += level // 2
-        level -= level // 2
+    held, adds = [1] * len(lengths), []  # sums, and how many each task adds up
+    while len(held) > 1:
+        held = [sum(held[i : i + 8]) for i in range(0, len(held), 8)]
+        adds += held
+    assert adds == [8, 8, 8, 1, 25]
     assert found.driver_bytes == driver
-    assert found.tasks == tasks + added
-    assert found.worker_bytes == A * (4 + added)
+    assert found.tasks == 1 + 2 * len(lengths) + len(adds)
+    assert found.worker_bytes == A * (4 + 7 + 7 + 7 + 3)  # each task lacks all but one of its sums
+    large = Scaling(200_000, 3000)
+    assert large.together == 2
+    assert large.parts == 72
+    assert large.tasks == 1 + 2 * 72 + 36 + 18 + 9 + 5 + 3 + 2 + 1
 
 
 def test_workers_send_each_other_no_more_than_the_model_says(rng, tmp_path, monkeypatch):

@@ -12,6 +12,7 @@ from typing import Any
 
 from quadsense.files.strips import STRIP_BYTES
 from quadsense.machine import Rates
+from quadsense.measurements.cluster import FEWER, LARGE, MORE
 from quadsense.measurements.shards import part_bytes
 from quadsense.memory import in_bytes
 from quadsense.methods import METHODS
@@ -35,9 +36,6 @@ VECTORS = 24
 MATRICES = 6
 """Matrices like A that the driver holds: as the plan of cg counts them."""
 
-AT_WORK = 2
-"""Matrices like A that a thread of a worker holds beside A: its sum, and one that it adds."""
-
 
 @dataclass(frozen=True)
 class Scaling:
@@ -52,8 +50,9 @@ class Scaling:
                     (4 w m n N / flops + 2 m n s / memory) / min(W, P) for a factor
         the driver  sends and gets 2 (n N e + r m) / network seconds, r = 8 bytes a row, or e N
         spreading   n N e W / network: the one worker that has it sends it to all others
-        adding up   n N e ((P - 1) / W + log2 W) / network: a binary tree of the parts
-        tasks       (3 P) / 1000 seconds: P to multiply, P to combine, P - 1 to add
+        adding up   n N e ((P - 1) / W + (k - 1) log_k W) / network: a tree of the parts, k = 8 at
+                    a time, or 2 where n^2 e is over 32 MiB
+        tasks       one to send A, P to multiply, P to combine, and those of the tree
 
     Attributes
     ----------
@@ -158,10 +157,10 @@ class Scaling:
 
     @property
     def worker_memory(self) -> int:
-        """Bytes of a worker: its rows and their norms, A, and sums for each thread."""
+        """Bytes of a worker: its rows and their norms, A, and the sums that a thread adds up."""
         rows = min(self.m, self.parts_a_worker * self.part_rows)
         return rows * (self.n * self.entry + 16) + self.matrix_bytes * (
-            1 + AT_WORK * min(self.threads, self.parts_a_worker)
+            1 + self.together * min(self.threads, self.parts_a_worker)
         )
 
     @property
@@ -203,9 +202,18 @@ class Scaling:
         return float(self.matrix_bytes) * (here + self.parts - 1)
 
     @property
+    def together(self) -> int:
+        """Sums that a task adds up."""
+        return FEWER if self.n**2 * self.shape.item > LARGE else MORE
+
+    @property
     def tasks(self) -> int:
         """Tasks of a sweep."""
-        return 3 * self.parts - 1
+        count, level = 2 * self.parts + 1, self.parts
+        while level > 1:
+            level = -(-level // self.together)
+            count += level
+        return count
 
     @property
     def computing(self) -> float:
@@ -258,7 +266,10 @@ class Scaling:
         spread = added = 0.0
         if workers > 1:
             spread = float(self.matrix_bytes) * workers
-            added = self.matrix_bytes * ((self.parts - 1.0) / workers + math.log2(workers))
+            levels = math.log(workers, self.together)
+            added = self.matrix_bytes * (
+                (self.parts - 1.0) / workers + (self.together - 1.0) * levels
+            )
         return (self.driver_bytes + spread + added) / self.network + self.task * self.tasks
 
     # --- solves ------------------------------------------------------------------------------
@@ -312,7 +323,7 @@ class Scaling:
     def _needed(self, memory: float) -> str:
         """How many workers would do."""
         part = self.part_rows * (self.n * self.entry + 16)
-        room = memory - self.matrix_bytes * (1 + AT_WORK * self.threads)
+        room = memory - self.matrix_bytes * (1 + self.together * self.threads)
         if room < part:
             return f"not even one part of {in_bytes(part)} fits"
         return f"{-(-self.parts // int(room // part)):,} workers would do"
