@@ -28,7 +28,7 @@ import numpy as np
 
 from quadsense import files
 from quadsense.cli.cluster import own_cluster
-from quadsense.machine import measure_rates
+from quadsense.machine import Rates, measure_rates
 from quadsense.measurements.cluster import OnCluster
 from quadsense.measurements.dense import Dense
 from quadsense.measurements.disk import OnDisk
@@ -40,10 +40,13 @@ from quadsense.threads import blas_threads
 ENTRIES = 2**25
 """Of U, 256 MiB, where n varies."""
 
+RUNS = 3
+"""Of each sweep, of which the shortest counts."""
+
 WAYS = ("memory", "file", "1 worker", "2 workers")
 
 
-def least(call: Callable[[], Any], runs: int = 3) -> float:
+def least(call: Callable[[], Any], runs: int = RUNS) -> float:
     """Seconds of the shortest of some runs."""
     times = []
     for _ in range(runs):
@@ -90,6 +93,12 @@ def moved(client: Any) -> float:
     return float(sum(client.run(incoming).values()))
 
 
+def rates_now() -> Rates:
+    """Of one thread: others may use this machine too."""
+    with blas_threads("one"):
+        return measure_rates()
+
+
 def measured(n: int, m: int, place: Path, own: dict[int, Any], rates: dict[str, Any]) -> Any:
     """A point: seconds by each way, and what the model says of them."""
     path = place / f"{n}-{m}" / "U.npy"
@@ -100,18 +109,21 @@ def measured(n: int, m: int, place: Path, own: dict[int, Any], rates: dict[str, 
         U[first : first + 2**16] = rng.standard_normal((min(2**16, m - first), n))
     U.flush()
     strips = files.Strips(files.strips_of(path, "U", U.shape, U.dtype))
-    with blas_threads("one"):
-        rates["rates"] = measure_rates()  # now: others use this machine too
-    rows = np.array(U)
-    disk = rows.nbytes / least(strips.load, 2)
-    found: dict[str, Any] = {"n": n, "m": m, "disk": disk, "flops": rates["rates"].flops}
-    seconds = {"memory": sweep(Sensing(Dense(rows)), n), "file": sweep(Sensing(OnDisk(strips)), n)}
+    rows, seen = np.array(U), [rates_now()]
+    disk = rows.nbytes / least(strips.load)
+    seconds = {"memory": sweep(Sensing(Dense(rows)), n)}
+    seen.append(rates_now())
+    seconds["file"] = sweep(Sensing(OnDisk(strips)), n)
+    found: dict[str, Any] = {"n": n, "m": m, "disk": disk}
     for workers, client in own.items():
+        seen.append(rates_now())
         F = Sensing(OnCluster(client, Shards.of_files(strips)))
         before = moved(client)
         seconds[WAYS[1 + workers]] = sweep(F, n)
-        found[f"moved by {workers}"] = (moved(client) - before) / 3.0  # runs
+        found[f"moved by {workers}"] = (moved(client) - before) / RUNS
         del F
+    rates["rates"] = max(seen, key=lambda each: each.flops)
+    found["flops"] = rates["rates"].flops
     said = [Scaling(m, n, workers, disk=disk, **rates) for workers in own]
     found["parts"] = said[0].parts
     found["seconds"] = seconds

@@ -77,6 +77,12 @@ def test_the_driver_takes_what_the_plan_counts(m, n):
     assert -0.1 * plan <= blocks <= 2**29 + formed
 
 
+@pytest.mark.parametrize(("m", "n"), [(10**9, 100), (2 * 10**8, 20_000)])
+def test_vectors_are_what_the_driver_holds_of_many_rows(m, n):
+    found = Scaling(m, n)
+    assert found.driver_memory == pytest.approx(make_plan(found.shape, "cg").memory, rel=0.1)
+
+
 def test_what_a_worker_holds_is_the_sum_of_its_arrays():
     found = Scaling(200_000, 512, workers=4, threads=2)
     rows, A = np.empty((found.part_rows, 512)), np.empty((512, 512))
