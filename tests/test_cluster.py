@@ -192,8 +192,9 @@ def test_a_file_that_is_changed_or_gone_is_named(client, rng, tmp_path):
 
 def _lose(kind):
     """As after `Client.restart`, or a scheduler that came back with nothing."""
-    kind.crew.client.cancel([*kind._rows, *kind._facts])
-    while "cancelled" not in {each.status for each in kind._rows}:
+    futures = [*kind._rows, *kind._facts]
+    kind.crew.client.cancel(futures)
+    while {each.status for each in futures} != {"cancelled"}:
         time.sleep(0.01)
 
 
@@ -208,9 +209,13 @@ def test_how_many_sums_are_added_together_changes_no_bit(client, rng, tmp_path, 
     assert np.array_equal(kind.adjoint(y), eight)
 
 
-def test_what_is_lost_is_loaded_again(client, rng, tmp_path):
+@pytest.mark.parametrize("of", ["files", "chunks"])
+def test_what_is_lost_is_loaded_again(client, rng, tmp_path, of):
     U = rng.standard_normal((24, 3))
-    kind = OnCluster(client, bundled(in_file(tmp_path, U, 8)))
+    held = bundled(in_file(tmp_path, U, 8))
+    if of == "chunks":
+        held = Shards.of_array(da.from_array(U, chunks=(8, 2)))
+    kind = OnCluster(client, held)
     before = kind.adjoint(np.ones(24))
     _lose(kind)
     assert np.array_equal(kind.adjoint(np.ones(24)), before)
@@ -335,6 +340,26 @@ def test_without_a_client_chunks_are_computed_in_turn(alone, rng):
     np.testing.assert_allclose(solve(data, method="gd").A, solve(U, b, delta=0.1, method="gd").A)
     assert data.unit_rows.same_as(Measurements(rows, b).unit_rows)
     assert not data.unit_rows.same_as(Measurements(rows + 1, b).unit_rows)
+
+
+def test_rows_that_are_lost_for_good_are_said(client, rng):
+    held = da.from_array(rng.standard_normal((24, 3)), chunks=(8, -1)).persist()
+    client.cancel(held)
+    with pytest.raises(ConnectionError, match="lost the same work"):
+        solve(held, np.ones(24), delta=1.0)
+
+
+def test_measurements_that_keep_arriving_and_sgd_on_a_cluster(client, rng):
+    U, b = question(rng)
+    data = Measurements(da.from_array(U[:40], chunks=(15, -1)), b[:40], delta=0.1)
+    both = data.append(U[40:], b[40:])
+    np.testing.assert_allclose(solve(both).A, solve(U, b, delta=0.1).A, rtol=1e-8)
+    assert solve(data, method="sgd", rng=0, max_iter=400).max_ratio < 1e3
+    interval = solve(data, prefer="any").interval((0, 1))
+    truth = solve(U[:40], b[:40], delta=0.1, prefer="any").interval((0, 1))
+    np.testing.assert_allclose(
+        [interval.lower, interval.upper], [truth.lower, truth.upper], rtol=1e-4
+    )
 
 
 def test_constraints_and_mixes(client, rng):

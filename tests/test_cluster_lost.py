@@ -129,3 +129,28 @@ def test_the_command_works_on_a_cluster(run, rng, tmp_path):
     assert code == 0 and "met" in out and "http" in err
     code, _, err = run("solve", tmp_path / "data.npz", "--workers", 1, "--scheduler", address)
     assert code == 2 and "--scheduler and --workers" in err
+
+
+@pytest.mark.skipif(not os.environ.get("QUADSENSE_CLUSTER"), reason="make test-cluster")
+@pytest.mark.parametrize("how", ["terminal", "terminate"])
+def test_an_interrupted_command_answers(rng, tmp_path, how):
+    U = rng.standard_normal((2000, 60))
+    np.savez(tmp_path / "data.npz", U=U, b=np.sum(U**2, axis=1) + rng.standard_normal(2000))
+    asked = ["solve", tmp_path / "data.npz", "--delta", "1e-6", "--method", "gd", "--workers", "2"]
+    command = subprocess.Popen(
+        [sys.executable, "-m", "quadsense", *asked, "-o", tmp_path / "result.npz"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert "2 workers" in command.stderr.readline()
+    time.sleep(5.0)
+    if how == "terminal":  # which sends it to the workers, too
+        os.killpg(command.pid, signal.SIGINT)
+    else:
+        command.terminate()
+    out, _ = command.communicate(timeout=60)
+    assert command.returncode == 130 and "interrupted" in out
+    assert (tmp_path / "result.npz").exists()

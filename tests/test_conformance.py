@@ -165,6 +165,8 @@ ROADS = {
     "psd no delta": {"psd": True, "delta": None, "shift": 0.3},
     "psd infeasible": {"psd": True, "shift": 1.0},
     "rank": {"rank": 2},
+    "cg tf32": {"method": "cg", "allow_tf32": True},
+    "psd tf32": {"psd": True, "prefer": "any", "allow_tf32": True},
     "rank auto": {"rank": "auto"},
     "violations": {"allow_violations": 1, "off": 3},
     "bounds": {"bounds": True},

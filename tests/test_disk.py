@@ -90,6 +90,15 @@ def test_arrays_cut_into_numbered_files(limit, problem, tmp_path):
     assert quadsense.solve(named).met
 
 
+def test_results_in_a_folder_of_shards_are_left_alone(problem, tmp_path):
+    U, b = problem
+    folder = saved(tmp_path / "shards", U, b, "npz")
+    quadsense.solve(Measurements.open(folder)).save(folder / "result.npz")
+    assert Measurements.open(folder).m == 60
+    with pytest.raises(ValueError, match=r"result\.npz is a quadsense result"):
+        Measurements.open(folder / "*.npz")
+
+
 def test_sparse_shards_are_read_whole(problem, tmp_path):
     U, b = problem
     rows = sp.csr_array(np.where(abs(U) > 0.5, U, 0.0))

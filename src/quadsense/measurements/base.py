@@ -249,7 +249,7 @@ class Measurements:
     ) -> None:
         self._rows = rows
         self.m, self.n = rows.m, rows.n
-        if ends is not None and ends.grain is None and ends.exact.any():
+        if ends is not None and ends.grain is None and ends.has_equalities:
             norms = to_numpy(rows.norms)
             masses = to_numpy(rows.masses) * norms * norms
             eps = float(np.finfo(np.float64).eps)
@@ -398,7 +398,7 @@ class Measurements:
     def stated_tolerance(self) -> Vector:
         """Half-widths as `tolerance` has them, and 0 of equalities."""
         ends = self._known_ends()
-        return np.where(ends.exact, 0.0, ends.unit)
+        return ends.unit.copy() if ends.grain is None else np.where(ends.exact, 0.0, ends.unit)
 
     @property
     def hard(self) -> npt.NDArray[np.bool_]:
@@ -409,7 +409,8 @@ class Measurements:
     @property
     def has_hard(self) -> bool:
         """Whether there are such rows."""
-        return bool(self.constraints) or (self.ends is not None and bool(self.ends.exact.any()))
+        grain = None if self.ends is None else self.ends.grain
+        return bool(self.constraints) or (grain is not None and bool((grain > 0.0).any()))
 
     @property
     def measured(self) -> int:
@@ -787,7 +788,7 @@ class Measurements:
         A wrong guess costs time, never truth: every claim is recomputed from the data.
         """
         rows = self._rows
-        live = int(np.count_nonzero(to_numpy(rows.nonzero)))
+        live = int(np.count_nonzero(to_numpy(rows.nonzero))) if rows.has_zero_rows else self.m
         mixed = isinstance(rows, Mixed)
         if live > (rows.unknowns if mixed else self.n):
             return False

@@ -59,8 +59,9 @@ class OnCluster(Parted):
         return self.shards
 
     def same_as(self, other: Probes) -> bool:
-        """Whether they are of the same files, unchanged, or of the same dask.array."""
-        return isinstance(other, OnCluster) and self.shards[:] == other.shards[:]
+        """Whether they are of the same files, unchanged, or of the same array, or else equal."""
+        same = isinstance(other, OnCluster) and self.shards[:] == other.shards[:]
+        return same or super().same_as(other)
 
     def place(self, part: int, row: int) -> str:
         """File and row."""

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from quadsense.watch import look, watched
+from quadsense.watch import Stop, look, watched
 
 POLL = 0.1
 """Seconds between two looks at limits and signals."""
@@ -62,8 +62,13 @@ class Crew:
                         f"every worker that was given this work was lost ({error}): it may take "
                         "more memory than a worker has"
                     ) from error
-            except Lost:
+            except Stop:
+                raise
+            except (Lost, *GONE):
                 pass
+            except Exception:  # of whatever kind, where the client lost its scheduler
+                if self.client.status == "running":
+                    raise
         raise ConnectionError(
             f"the cluster of {self.address} lost the same work {ATTEMPTS} times: it is restarted "
             "again and again"
@@ -81,11 +86,7 @@ class Crew:
         coming = asyncio.run_coroutine_threadsafe(gather(), client.loop.asyncio_loop)
         try:
             return self._waited(coming)
-        except (*GONE, CommClosedError) as error:
-            raise Lost from error
-        except OSError as error:
-            if client.status == "running":  # of the work itself
-                raise
+        except CommClosedError as error:
             raise Lost from error
         finally:
             coming.cancel()

@@ -44,8 +44,9 @@ class OnDisk(Parted):
         return self.strips
 
     def same_as(self, other: Probes) -> bool:
-        """Whether they are in the same files, unchanged."""
-        return isinstance(other, OnDisk) and self.strips[:] == other.strips[:]
+        """Whether these are the same rows: in the same files, unchanged, or of the same numbers."""
+        same = isinstance(other, OnDisk) and self.strips[:] == other.strips[:]
+        return same or super().same_as(other)
 
     def place(self, part: int, row: int) -> str:
         """File and row."""

@@ -25,7 +25,7 @@ from quadsense.measurements.parted import Parted
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.base import COLD, Problem, Trace, Warm
 from quadsense.methods.steps import Stepped, start_matrix
-from quadsense.vocabulary import Claim
+from quadsense.vocabulary import Claim, because
 from quadsense.watch import look
 
 INNER = 6
@@ -137,7 +137,10 @@ class BlockDescent(Stepped):
         """Met, once a whole pass has seen nothing beyond the tolerances; stalled, at no length."""
         if state.max_ratio <= state.goal:
             return Claim("met")
-        return Claim("stalled") if state.length < SHORTEST else None
+        if state.length >= SHORTEST:
+            return None
+        passes = state.iteration // state.order.size
+        return Claim("stalled", because("passes", passes=passes, ratio=state.max_ratio))
 
     def correct(self, program: BlockProgram, state: BlockState, z: Array, goal: float) -> Any:
         """The same iterate: it was judged before its last steps."""
