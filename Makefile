@@ -96,7 +96,7 @@ docs: $(VENV)/.installed-docs  ## Build the documentation, run its examples: doc
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html
 	$(BIN)/python docs/offline.py docs/_build/html
 
-figures: $(VENV)/.installed-dev  ## Remake the README's picture
+figures: $(VENV)/.installed-dev  ## Remake the pictures of the README and of docs/scaling.md
 	$(BIN)/python docs/figures.py
 
 bench-paper: $(VENV)/.installed-dev  ## Printed algorithms against ours, as ratios
