@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 OLDEST := .venv-oldest
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-gpu bench-gpu test-oldest test-deep test-kills check format docs dist test-dist figures bench-paper bench-limits bench bench-quick clean
+.PHONY: help demo test test-gpu bench-gpu test-oldest test-deep test-kills test-cluster check format docs dist test-dist figures bench-paper bench-limits bench bench-quick clean
 
 help:  ## List the tasks
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -35,10 +35,10 @@ test: $(VENV)/.installed-dev  ## Run the tests
 
 # On a machine with a GPU, by whatever python3 has torch there: nothing is installed.
 GPU_PYTHON ?= python3
-GPU_TESTS = tests/test_conformance.py tests/test_torch.py tests/test_fourier_torch.py tests/test_dense_algebra.py tests/test_device.py
+GPU_TESTS = tests/test_conformance.py tests/test_torch.py tests/test_tf32.py tests/test_fourier_torch.py tests/test_dense_algebra.py tests/test_device.py tests/test_checkpoint.py
 
 test-gpu:  ## Run the tests of tensors, and every kind of probes, on a GPU (skipped where there is none)
-	QUADSENSE_DEVICE=cuda PYTHONPATH=src:$(PYTHONPATH) $(GPU_PYTHON) -m pytest -q -p no:cacheprovider $(GPU_TESTS) -k "torch or tensor or device"
+	QUADSENSE_DEVICE=cuda PYTHONPATH=src:$(PYTHONPATH) $(GPU_PYTHON) -m pytest -q -p no:cacheprovider $(GPU_TESTS) -k "torch or tensor or device or tf32"
 
 bench-gpu:  ## A GPU against its ceilings and the cores beside it (minutes)
 	PYTHONPATH=src:$(PYTHONPATH) $(GPU_PYTHON) benchmarks/gpu.py
@@ -50,6 +50,10 @@ test-deep: $(VENV)/.installed-dev  ## Solve 44,000 generated problems, check eve
 test-kills: $(VENV)/.installed-dev  ## Kill 20 runs of every kind at random moments, take them up (minutes)
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/survival.py --kills 20
 
+test-cluster: $(VENV)/.installed-dev  ## Take every road on a Dask cluster (minutes)
+	QUADSENSE_CLUSTER=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n auto -k "dask or cluster" \
+	  tests/test_conformance.py tests/test_cluster.py tests/test_cluster_lost.py
+
 $(OLDEST)/.installed: pyproject.toml tests/oldest.txt
 	$(PYTHON) -m venv --clear $(OLDEST)
 	$(OLDEST)/bin/python -m pip install --quiet --upgrade pip
@@ -57,8 +61,9 @@ $(OLDEST)/.installed: pyproject.toml tests/oldest.txt
 	@touch $@
 
 # A cache of compiled loops of its own: each version of Numba throws away the other's.
-# Thousands of random problems: with the versions of today they are run, and old ones solve alike.
-THOUSANDS = answers generated interval low_rank_edges low_rank_steps mix plan rank_more tampering \
+# Thousands of random problems, and killed processes: with the versions of today they are run, and
+# old ones solve alike.
+THOUSANDS = answers cluster_lost generated interval low_rank_edges low_rank_steps mix plan rank_more tampering \
   verdicts violations
 
 test-oldest: $(OLDEST)/.installed  ## Run the tests with the oldest versions allowed of everything
@@ -91,7 +96,7 @@ docs: $(VENV)/.installed-docs  ## Build the documentation, run its examples: doc
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html
 	$(BIN)/python docs/offline.py docs/_build/html
 
-figures: $(VENV)/.installed-dev  ## Remake the README's picture
+figures: $(VENV)/.installed-dev  ## Remake the pictures of the README and of docs/scaling.md
 	$(BIN)/python docs/figures.py
 
 bench-paper: $(VENV)/.installed-dev  ## Printed algorithms against ours, as ratios

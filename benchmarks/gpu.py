@@ -21,9 +21,9 @@ import torch
 import quadsense
 from quadsense.measurements.gram import ExplicitGram, MatrixFreeGram
 from quadsense.measurements.sensing import Sensing
-from quadsense.measurements.tensors import Tensors, elsewhere
+from quadsense.measurements.tensors import Tensors, elsewhere, tf32_allowed
+from quadsense.methods import METHODS
 from quadsense.methods.base import Problem
-from quadsense.methods.gradient_descent import GradientDescent
 from quadsense.probes import masked_fft
 from quadsense.request import options_of
 
@@ -166,28 +166,28 @@ def sweep(bench):
     yield f"sweep: {ours / base:.3f} of the plain one; at most 0.68 wanted: {kept}"
     delta = 1e-3 * float(b.abs().max())
     data = quadsense.Measurements(U, b, delta=delta)
-    step, taken = gd_step(bench, data, MatrixFreeGram(data.unit_rows))
-    kept = "kept" if step <= 0.68 * base else "MISSED"
-    yield (
-        f"sweep: gd, K not formed, {1e3 * step:.1f} ms a step ({taken} a stride), "
-        f"{step / base:.3f} of the plain sweep; at most 0.68 wanted: {kept}"
-    )
+    for name, K in (("gd", MatrixFreeGram(data.unit_rows)), ("cg", None)):
+        step, taken = one_step(bench, name, data, K)
+        kept = "kept" if step <= 0.68 * base else "MISSED"
+        yield (
+            f"sweep: {name}, K not formed, {1e3 * step:.1f} ms a step ({taken} timed), "
+            f"{step / base:.3f} of the plain sweep; at most 0.68 wanted: {kept}"
+        )
     asked = {"delta": 1e-2 * delta, "method": "cg", "prefer": "any"}
     quadsense.solve(U, b, **asked, max_iter=2)
     result = quadsense.solve(U, b, **asked, max_iter=12)
     step = result.timings["cg"] / max(result.n_iter, 1)
-    kept = "kept" if step <= 0.68 * base else "MISSED"
     yield (
         f"sweep: cg {result.status}, {result.n_iter} steps of {1e3 * step:.1f} ms, "
-        f"{step / base:.3f} of the plain sweep; at most 0.68 wanted: {kept}"
+        f"{step / base:.3f} of the plain sweep, the check of the fit shared out among them"
     )
 
 
-def gd_step(bench, data, K):
-    """Seconds of a step of gd with that K, and how many steps make a stride."""
-    scaled, options = data.scaled(), options_of("gd", {})
-    problem = Problem(data.unit_rows, scaled.b, scaled.delta, 0.0, gram=K, options=options)
-    method = GradientDescent()
+def one_step(bench, name, data, K=None, **options):
+    """Seconds of a step of a method, with that K, and how many steps were timed."""
+    scaled, known = data.scaled(), options_of(name, options)
+    problem = Problem(data.unit_rows, scaled.b, scaled.delta, 0.0, gram=K, options=known)
+    method = METHODS[name]()
     program = method.prepare(problem)
     state = method.start(program)
     stride = max(2, method.stride(program))
@@ -211,7 +211,7 @@ def gram(bench):
     alone = bench.least(lambda: K.apply(vector))
     share = 8 * m * m / alone / rate
     yield f"gram: one product {1e3 * alone:.2f} ms, {share:.2f} of the measured bandwidth"
-    step, taken = gd_step(bench, data, K)
+    step, taken = one_step(bench, "gd", data, K)
     share = 8 * m * m / step / rate
     kept = "kept" if share >= 0.85 else "MISSED"
     yield (
@@ -240,6 +240,56 @@ def psd(bench):
     U, b = bench.rows(m, n, n // 8)
     question = {"delta": 1e-3 * float(b.abs().max()), "prefer": "any", "psd": True}
     yield from compared(bench, "psd", U, b, 20, **question)
+
+
+def tf32(bench):
+    """What `allow_tf32` gains: a product, a step and a solve, each next to itself in float64."""
+    n = bench.size(8192, 512)
+    A = bench.normal(n, n).float()
+    with tf32_allowed(torch):
+        seconds = bench.least(lambda: A @ A)
+    yield f"tf32: products, {2 * n**3 / seconds / 1e12:.0f} Tflop/s"
+    m, n = bench.size((65_536, 4096), (2048, 256))
+    U, b = bench.rows(m, n, 3)
+    data = quadsense.Measurements(U, b, delta=1e-5 * float(b.abs().max()))
+    wide = data.unit_rows.at_work(tf32=True)
+    coarse = wide.single
+    y = wide.beside(np.random.default_rng(0).standard_normal(m))
+    truth = wide.forward(wide.adjoint(y))
+    error = float(np.linalg.norm(coarse.forward(coarse.adjoint(y)) - truth))
+    double = bench.least(lambda: wide.forward(wide.adjoint(y)))
+    single = bench.least(lambda: coarse.forward(coarse.adjoint(y)))
+    yield (
+        f"tf32: sweep {1e3 * single:.1f} ms, float64 {1e3 * double:.1f}: {double / single:.1f}x; "
+        f"relative difference {error / float(np.linalg.norm(truth)):.1e}"
+    )
+    steps = [one_step(bench, "cg", data, allow_tf32=allowed)[0] for allowed in (True, False)]
+    yield (
+        f"tf32: cg step {1e3 * steps[0]:.1f} ms, float64 {1e3 * steps[1]:.1f}: "
+        f"{steps[1] / steps[0]:.1f}x"
+    )
+    for digits in (2, 3, 5, 8):
+        asked = {"method": "cg", "prefer": "any", "delta": 10.0**-digits * float(b.abs().max())}
+        yield twice(bench, f"cg to 1e-{digits}", U, b, asked)
+    # A fit well inside the cone, which the symmetric one is.
+    b = (U * U).sum(dim=1) + 0.1 * b
+    asked = {"psd": True, "prefer": "any", "delta": 1e-3 * float(b.abs().max())}
+    yield twice(bench, "psd to 1e-3", U, b, asked)
+
+
+def twice(bench, name, U, b, asked):
+    """A solve in float64 and the same with TF32: a line."""
+    parts, spent = [], []
+    for allowed in (False, True):
+        quadsense.solve(U, b, **asked, allow_tf32=allowed, max_iter=2)
+        bench.wait()
+        begin = time.perf_counter()
+        result = quadsense.solve(U, b, **asked, allow_tf32=allowed)
+        bench.wait()
+        spent.append(time.perf_counter() - begin)
+        held = "verified" if result.verify(U, b) else "NOT VERIFIED"
+        parts.append(f"{result.status}, {result.n_iter} steps, {1e3 * spent[-1]:.0f} ms, {held}")
+    return f"tf32: {name}: {parts[1]}; float64 {parts[0]}: {spent[0] / spent[1]:.1f}x"
 
 
 def minimax(bench):
@@ -363,6 +413,7 @@ TASKS = {
     "cg": cg,
     "factored": factored,
     "psd": psd,
+    "tf32": tf32,
     "minimax": minimax,
     "stream": stream,
     "diffraction": diffraction,

@@ -1,6 +1,6 @@
-"""Scale: what checkpoints cost, and how often rows in files are read.
+"""Scale: what checkpoints and a cluster cost, and how often rows in files are read.
 
-    python benchmarks/scale.py [--only checkpoint minimax] [--seeds 3]
+    python benchmarks/scale.py [--only checkpoint minimax dask killed stopped] [--seeds 3]
 
 `checkpoint` runs every method at a size that takes some seconds, with a checkpoint every second and
 without one, in turn. The share that counts is what the solve itself counts for writing
@@ -9,6 +9,10 @@ times of so many runs, the bytes of the folder, and the time in which the same c
 
 `minimax` proves the smallest worst error within 1% for 200,000 rows of length 40 in a file, and
 counts how often each row is read on the way, opening the file and proving included.
+
+`dask` takes sweeps of 800 MB on two Dask workers of one thread and on two threads in process, in
+turn; `killed` kills one of the workers in the middle of a sweep, `stopped` stops it (SIGSTOP): see
+`cluster.py`.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import cluster
 import numpy as np
 from task_list import Tasks, run, verdict
 
@@ -134,7 +139,13 @@ def minimax(seeds: int) -> Iterator[str]:
         yield f"{name:22}{read / m:9.1f}{taken:9.2f}  {result.status:12}{verdict(kept)}"
 
 
-TASKS: Tasks = {"checkpoint": checkpoint, "minimax": minimax}
+TASKS: Tasks = {
+    "checkpoint": checkpoint,
+    "minimax": minimax,
+    "dask": cluster.dask,
+    "killed": cluster.killed,
+    "stopped": cluster.stopped,
+}
 
 
 if __name__ == "__main__":

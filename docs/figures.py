@@ -1,5 +1,8 @@
-"""Remake the README's picture: ``make figures``."""
+"""Remake the pictures of the README and of docs/scaling.md: ``make figures``."""
 
+import json
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import drawing
@@ -8,9 +11,11 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import quadsense
+from quadsense.scaling import Scaling
 
 mpl.use("Agg")
 OURS, LEAST_SQUARES, TRUTH = "#1b6ca8", "#c8553d", "#333333"
+HERE = Path(__file__).parent
 
 
 def least_squares(U: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -23,9 +28,8 @@ def least_squares(U: np.ndarray, b: np.ndarray) -> np.ndarray:
     return A
 
 
-def main() -> None:
+def readings() -> None:
     """The README's readings, rounded to 0.1: residuals in their band, and certified ranges."""
-    drawing.alike()
     p = quadsense.datasets.gaussian(n=5, m=1000, seed=0)
     b = p.b.round(1)
     result = quadsense.solve(p.U, b, delta=0.05)
@@ -59,9 +63,51 @@ def main() -> None:
     right.grid(axis="x", visible=False)
     right.legend(ncols=2, loc="upper center", fontsize=8.5, columnspacing=1.0)
     right.set_title("Certified ranges: all that fits")
-    path = Path(__file__).parent / "readings.png"
-    figure.savefig(path, dpi=130)
-    print(f"wrote {path}")
+    save(figure, "readings.png")
+
+
+def scaling() -> None:
+    """Sweeps measured by ``benchmarks/scaling_model.py`` beside the model, and what it foresees."""
+    points = json.loads((HERE / "scaling.json").read_text(encoding="utf-8"))["points"]
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9.0, 3.9))
+    ways = {"memory": "o", "file": "s", "1 worker": "^", "2 workers": "D"}
+    for way, mark in ways.items():
+        said = [point["model"][way] for point in points]
+        taken = [point["seconds"][way] for point in points]
+        left.loglog(said, taken, mark, ms=6, alpha=0.85, label=way)
+    ends = np.array([0.05, 12.0])
+    left.loglog(ends, ends, color=TRUTH, lw=1.0)
+    left.fill_between(ends, ends / 2.0, 2.0 * ends, color=TRUTH, alpha=0.08, lw=0)
+    left.set(xlabel="seconds of a sweep, by the model", ylabel="measured", xlim=ends)
+    left.legend(loc="lower right")
+    left.set_title("Sizes that fit; the band is a factor of two")
+
+    counts = np.unique(np.geomspace(1, 1e5, 60).astype(int))
+    for n, m, color in ((10_000, 10**9, OURS), (512, 10**8, LEAST_SQUARES)):
+        every = [replace(Scaling(m, n), workers=int(count)) for count in counts]
+        name = f"n = {n:,}, m = {m:.0e}".replace("e+0", "e")
+        right.loglog(counts, [each.computing for each in every], color=color, label=name)
+        right.loglog(counts, [each.communicating for each in every], "--", color=color)
+        cross = replace(every[0], workers=every[0].crossing)
+        right.plot(cross.workers, cross.computing, "o", color=color, ms=7)
+    right.set(xlabel="workers", ylabel="seconds of a sweep")
+    right.legend(loc="upper right")
+    right.set_title("Arithmetic (solid) and travel (dashed)")
+    save(figure, "scaling.png")
+
+
+def save(figure: plt.Figure, name: str) -> None:
+    """Write a picture."""
+    figure.savefig(HERE / name, dpi=130)
+    print(f"wrote {HERE / name}")
+
+
+def main() -> None:
+    """Each of them, or those that are named."""
+    drawing.alike()
+    for picture in (readings, scaling):
+        if picture.__name__ in sys.argv[1:] or not sys.argv[1:]:
+            picture()
 
 
 if __name__ == "__main__":

@@ -34,6 +34,11 @@ else:
         _streamed = True
 
 
+try:
+    import dask.array as dask
+except ImportError:  # an extra
+    dask = None
+
 MOST_BYTES = 2**24
 
 DEVICE = os.environ.get("QUADSENSE_DEVICE", "cpu")
@@ -150,6 +155,8 @@ def _arrays(rng, m, n, complex_, folder):
     yield "memmap", np.load(folder / "U.npy", mmap_mode="r"), narrow.astype(U.dtype), {}
     np.save(held := folder / f"held{int(complex_)}.npy", narrow)
     yield "on disk", OnDisk(strips(held, 5)), narrow.astype(U.dtype), {}
+    if dask is not None:  # on the cluster of the client that is there (see `workers`)
+        yield "dask", dask.from_array(U, chunks=(-(-m // 3), 2)), U, {}
     yield "sparse", sp.csr_array(U), U, {}
     yield "strict", array_api_strict.asarray(U), U, {}
     yield "stacked", *_stacked(Dense, lambda rows: Sparse(sp.csr_array(rows)), U), {}
@@ -188,9 +195,14 @@ OPERATORS = (
     "kronecker", "kronecker strict", "operator", "array as operator", "linear operator",
     "operator by its looks", "stack of all",
 )  # fmt: skip
+CLUSTER = () if dask is None else ("dask",)
 TENSORS = () if torch is None else ("torch", "torch float32", "torch at work", "torch streamed")
 NAMES = [
-    *(f"{name} {word}" for word in ("real", "complex") for name in (*ARRAYS, *TENSORS, *OPERATORS)),
+    *(
+        f"{name} {word}"
+        for word in ("real", "complex")
+        for name in (*ARRAYS, *CLUSTER, *TENSORS, *OPERATORS)
+    ),
     "differences", "offsets", "kronecker conjugated", "linear operator conjugated",
     "stack of all conjugated",
     "integers real", "conjugated complex", "stacked conjugated complex",
@@ -202,6 +214,9 @@ NAMES = [
 
 SAME = ("kronecker strict", "array as operator", "operator by its looks", "operator")
 """What differs from another case in its products alone: no method sees the difference."""
+
+if not os.environ.get("QUADSENSE_CLUSTER"):
+    SAME += ("dask",)  # minutes: `make test-cluster`; tests/test_cluster.py has some of each
 
 SEEN = [name for name in NAMES if not name.startswith(SAME)]
 """Of the other cases."""

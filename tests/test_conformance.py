@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import workers
 from helpers import gaussian_rows, hermitian
 from kinds import NAMES, SEEN, cases, fourier_rows
 
@@ -24,6 +25,8 @@ def each(names):
     )
     def found(request, tmp_path):
         many, wanted = request.param
+        if wanted.startswith("dask"):
+            workers.client()
         return next(rest for name, *rest in cases(tmp_path, many=many) if name == wanted)
 
     return found
@@ -162,6 +165,8 @@ ROADS = {
     "psd no delta": {"psd": True, "delta": None, "shift": 0.3},
     "psd infeasible": {"psd": True, "shift": 1.0},
     "rank": {"rank": 2},
+    "cg tf32": {"method": "cg", "allow_tf32": True},
+    "psd tf32": {"psd": True, "prefer": "any", "allow_tf32": True},
     "rank auto": {"rank": "auto"},
     "violations": {"allow_violations": 1, "off": 3},
     "bounds": {"bounds": True},

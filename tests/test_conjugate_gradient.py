@@ -298,7 +298,7 @@ def test_a_span_holds_the_best_combination_of_its_directions() -> None:
     rng = np.random.default_rng(0)
     K = rng.standard_normal((30, 30))
     K, z = K @ K.T, rng.standard_normal(30)
-    span = Span.empty(np.zeros(30), np.zeros(30), np.float64).with_room(7)
+    span = Span.empty(np.zeros(30), np.zeros(30), np.float64, whole=True).with_room(7)
     D = rng.standard_normal((7, 30))
     left = z
     for w in D:

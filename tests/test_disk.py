@@ -90,6 +90,15 @@ def test_arrays_cut_into_numbered_files(limit, problem, tmp_path):
     assert quadsense.solve(named).met
 
 
+def test_results_in_a_folder_of_shards_are_left_alone(problem, tmp_path):
+    U, b = problem
+    folder = saved(tmp_path / "shards", U, b, "npz")
+    quadsense.solve(Measurements.open(folder)).save(folder / "result.npz")
+    assert Measurements.open(folder).m == 60
+    with pytest.raises(ValueError, match=r"result\.npz is a quadsense result"):
+        Measurements.open(folder / "*.npz")
+
+
 def test_sparse_shards_are_read_whole(problem, tmp_path):
     U, b = problem
     rows = sp.csr_array(np.where(abs(U) > 0.5, U, 0.0))
@@ -213,7 +222,7 @@ def test_a_checkpoint_knows_rows_in_files_again(problem, tmp_path):
         Measurements(strips(tmp_path / "U.npy", 7), b, delta=0.01), checkpoint=tmp_path / "run"
     )
     np.testing.assert_array_equal(first.A, again.A)
-    np.save(tmp_path / "U.npy", np.roll(U, 1, axis=0))
+    np.save(tmp_path / "U.npy", -U)  # of the same norms
     with pytest.raises(ValueError, match="is of other data, U differs"):
         quadsense.solve(
             Measurements(strips(tmp_path / "U.npy", 7), b, delta=0.01), checkpoint=tmp_path / "run"

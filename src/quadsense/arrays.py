@@ -20,13 +20,16 @@ Array: TypeAlias = Any
 
 Vector: TypeAlias = npt.NDArray[np.float64]
 
+NUMPY = (np.ndarray, np.generic)
+"""Types of NumPy's arrays and numbers: as a tuple, told in a quarter of the time of a union."""
+
 LONG = 2**22
 """Entries from which a vector is worth a look whether they are all the same."""
 
 
 def namespace(x: Array) -> Any:
     """Array namespace of `x`: NumPy, or another wrapped by array-api-compat."""
-    if isinstance(x, np.ndarray | np.generic):
+    if isinstance(x, NUMPY):
         return np
     import array_api_compat
 
@@ -35,12 +38,16 @@ def namespace(x: Array) -> Any:
 
 def is_numpy(x: Array) -> bool:
     """Whether `x` is a NumPy array, so that compiled kernels may read it."""
-    return isinstance(x, np.ndarray | np.generic)
+    return isinstance(x, NUMPY)
 
 
 def is_array(x: object) -> bool:
     """Whether `x` already is an array of some namespace."""
-    if is_numpy(x):
+    if isinstance(x, NUMPY):
+        return True
+    if x is None or isinstance(x, (int, float, list, tuple)):  # of others it takes long to tell
+        return False
+    if is_dask(x):  # whose namespace older versions of array-api-compat cannot import
         return True
     import array_api_compat
 
@@ -51,6 +58,12 @@ def is_tensor(x: object) -> bool:
     """Whether `x` is a torch tensor; nobody imports torch to be told that it is not."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(x, torch.Tensor)
+
+
+def is_dask(x: object) -> bool:
+    """Whether `x` is a dask.array; nobody imports Dask to be told that it is not."""
+    dask = sys.modules.get("dask.array")
+    return dask is not None and isinstance(x, dask.Array)
 
 
 def on_gpu(x: Any) -> bool:
@@ -90,6 +103,8 @@ def to_numpy(x: Array) -> npt.NDArray[Any]:
     if is_tensor(x):
         check_tensor("this array", x)
         return x.cpu().resolve_conj().resolve_neg().numpy()
+    if is_dask(x):
+        return np.asarray(x.compute())
     if is_array(x) and hasattr(x, "__dlpack__"):
         return np.from_dlpack(x)
     return np.asarray(x)

@@ -292,6 +292,16 @@ def on_device(values: Any, other: DeviceArray) -> DeviceArray:
     return DeviceArray(_tensor(values, other.tensor.device))
 
 
+def numbers(*values: Any) -> tuple[float, ...]:
+    """Numbers of no dimension as Python's: those on a device come over together."""
+    there = [value.tensor for value in values if isinstance(value, DeviceArray)]
+    if not there:
+        return tuple(map(float, values))
+    torch = _torch()
+    came = iter(torch.stack([each.real.to(torch.float64) for each in there]).tolist())
+    return tuple(next(came) if isinstance(value, DeviceArray) else float(value) for value in values)
+
+
 def _tensor(values: Any, device: Any) -> Tensor:
     return _torch().from_numpy(np.array(values, order="C")).to(device)
 

@@ -16,6 +16,7 @@ from quadsense.checkpoint.fingerprint import mark
 from quadsense.core.ends import Ends
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.progress import looked, seconds_left
+from quadsense.device import DeviceArray, on_device
 from quadsense.interrupts import Interrupts
 from quadsense.methods import COLD, Method, Problem, State, Warm
 from quadsense.proofs.rounding import Enclosure, is_met
@@ -117,6 +118,7 @@ class _Recorder:
         self.method, self.problem, self.tolerance = method, problem, tolerance
         self.rows: list[tuple[float, ...]] = []
         self._made = np.empty((0, 8))  # of these, as an array
+        self._sent: Any = None  # the tolerances, on a device
         self.bar: Any = None
         self.clock = limits.watch.clock
         self.begin = self.clock()
@@ -127,23 +129,36 @@ class _Recorder:
             self.bar = tqdm(total=100, bar_format=form, leave=False)
 
     @cached_property
+    def even(self) -> bool:
+        """Whether all tolerances are the same."""
+        return bool((self.tolerance == self.tolerance[0]).all())
+
+    @cached_property
     def typical_delta(self) -> float:
         """What a ratio is times, where the ratio is all that is known."""
-        first = self.tolerance[0]
-        return float(first if (self.tolerance == first).all() else np.median(self.tolerance))
+        return float(self.tolerance[0] if self.even else np.median(self.tolerance))
+
+    def _units(self, ratios: Any) -> Any:
+        """The tolerances where the ratios are: sent to a device once."""
+        if not isinstance(ratios, DeviceArray):
+            return self.tolerance
+        if self._sent is None:
+            self._sent = on_device(self.tolerance, ratios)
+        return self._sent
 
     def add(self, program: Any, state: State) -> tuple[float, ...]:
         """Append the state's numbers."""
         trace = self.method.trace(program, state)
         unit = self.problem.error_unit
         ratio = unit * state.max_ratio
-        if trace.ratios is None:  # exact where all tolerances are the same
+        if trace.ratios is None or self.even:
             delta = self.typical_delta
             residual = ratio * delta
         else:
-            delta = 0.0 if self.bar is None else float(self.tolerance[np.argmax(trace.ratios)])
+            ratios = trace.ratios()
+            delta = 0.0 if self.bar is None else float(self.tolerance[np.argmax(ratios)])
             with np.errstate(over="ignore"):
-                residual = unit * float((trace.ratios * self.tolerance).max())
+                residual = unit * float((ratios * self._units(ratios)).max())
         seconds = self.clock() - self.begin
         row = (
             state.iteration, seconds, residual, ratio, trace.log_potential, trace.lam, trace.step,
@@ -161,7 +176,9 @@ class _Recorder:
             self.bar.n = round(100 * min(1.0, max(0.0, share)))
         self.bar.set_description_str(f"iteration {int(row[0]):>8,}", refresh=False)
         against = f" against delta {delta:.3g}" if self.problem.target else ""
-        text = f"worst residual {now * delta:.3g}{against}{self._time_left()}"
+        sweeps = getattr(self.problem.rows.raw.kind, "sweeps", 0)  # of rows that are not in memory
+        passes = f", {sweeps:,} sweeps" if sweeps else ""
+        text = f"worst residual {now * delta:.3g}{against}{passes}{self._time_left()}"
         self.bar.set_postfix_str(text, refresh=True)
 
     def _time_left(self) -> str:

@@ -48,6 +48,15 @@ def to_bytes(value: Any) -> float:
     return number
 
 
+def in_bytes(count: float) -> str:
+    """A number of bytes for people."""
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if count < 999.5:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:,.4g} PB"
+
+
 @contextmanager
 def limited_memory(most: float) -> Iterator[None]:
     """Let what is done inside count on no more than so many bytes."""

@@ -112,6 +112,7 @@ def shape_of(
     target: bool,
     given: Any = None,
     start: Any = None,
+    tf32: bool = False,
 ) -> Shape:
     """Shape of measurements and wishes.
 
@@ -125,19 +126,19 @@ def shape_of(
         The U from which `data` was made, where it was made for this solve.
     start : object, optional
         As in `solve`.
+    tf32 : bool
+        Whether steps may use TF32 products, of a copy of the rows.
     """
     rows, scaled = data.unit_rows, data.scaled()
     b, delta = to_numpy(scaled.b), to_numpy(scaled.delta)
-    least = float(delta.min())
-    with np.errstate(over="ignore"):
-        ratio = float(b.max() - b.min()) / least if target else 1.0
+    ratio = (float(b.max()) - float(b.min())) / float(delta.min()) if target else 1.0
     return Shape(
         m=data.m,
         n=data.n,
         complex=rows.is_complex,
         sparse=rows.is_sparse,
         orthonormal=data.orthonormal,
-        copied=rows.single_is_copied,
+        copied=(rows.at_work(tf32) if tf32 else rows).single_is_copied,
         converted=_is_converted(rows, given),
         started=_is_dense(start),
         density=rows.kind.gram_density_bound() if isinstance(rows.kind, Sparse) else 1.0,

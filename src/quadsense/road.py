@@ -15,6 +15,7 @@ from quadsense.arrays import Array, like, to_numpy
 from quadsense.checkpoint import to_journal
 from quadsense.checkpoint.fingerprint import marks_of
 from quadsense.choice import check_preference, decide, to_wish
+from quadsense.core.records import changed
 from quadsense.interrupts import Interrupted
 from quadsense.measurements import Measurements
 from quadsense.measurements.base import HARMLESS
@@ -123,7 +124,10 @@ def travel(
         positive = bool(psd) or low.positive or (named and low.order is None)
         order = low.order
         raw = None if isinstance(data, Measurements) else data
-        shape = shape_of(measured, psd=positive, rank=order, target=target, given=raw, start=start)
+        shape = shape_of(
+            measured, psd=positive, rank=order, target=target, given=raw, start=start,
+            tf32=bool(wishes.get("allow_tf32")),
+        )  # fmt: skip
         wish = to_wish(
             prefer, slack, prior, ridge, measured,
             target=target, positive=positive, low_rank=rank is not None,
@@ -140,7 +144,7 @@ def travel(
             shape = replace(shape, prefer=preferences[0].name)
         check_preference(method, shape, wish)
         plan = make_plan(shape, method)
-        plan = replace(plan, reasons=(*reasons, *plan.reasons))
+        plan = changed(plan, reasons=(*reasons, *plan.reasons))
         if known is not None:  # though less memory may be free, or other rates be known, by now
             plan = known["plan"]
         check_options(plan.methods, wishes)

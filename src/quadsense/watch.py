@@ -51,6 +51,8 @@ class Watch:
         Seconds to leave, of up to half the limit, for checking what was found.
     allotted : _Within or None
         What the work at hand may take by itself.
+    away : float
+        Seconds in which work was done elsewhere, by a cluster.
     """
 
     def __init__(
@@ -60,7 +62,8 @@ class Watch:
         time_limit: float | None = None,
     ) -> None:
         self.clock, self.time_limit = clock or time.perf_counter, time_limit
-        self.worked = clock or time.process_time  # seconds of work: those of others do not count
+        self._own = clock or time.process_time  # seconds of work: those of others do not count
+        self.away = 0.0
         self.interrupts = Interrupts() if interrupts is None else interrupts
         self.begin = self._since = self.clock()
         self.reserve = 0.0
@@ -73,6 +76,10 @@ class Watch:
     def elapsed(self) -> float:
         """Seconds since the solve began."""
         return self.clock() - self.begin
+
+    def worked(self) -> float:
+        """Seconds of work, from any origin."""
+        return self._own() + self.away
 
     @property
     def late(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from typing import Any
 
@@ -12,9 +13,34 @@ from quadsense import files
 from quadsense.cli import question
 from quadsense.cli.shared import echo_json, to_order
 from quadsense.files.table import stem
-from quadsense.machine import known_rates, measure_rates
+from quadsense.machine import Rates, known_rates, measure_rates
+from quadsense.memory import free_memory, to_bytes
 from quadsense.plan import Plan, Shape, make_plan, shape_of
+from quadsense.scaling import Scaling
 from quadsense.view import text as view
+
+
+class Whole(click.ParamType):  # type: ignore[type-arg]
+    """A whole number, also as 1e9."""
+
+    name = "integer"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> int:
+        """Read it; refuse 1.5 and texts."""
+        try:
+            return int(value)
+        except ValueError:
+            pass
+        try:
+            number = float(value)
+        except ValueError:
+            number = 0.5
+        if not number.is_integer():
+            self.fail(f"{value!r} is not a whole number", param, ctx)
+        return int(number)
+
+
+WHOLE = Whole()
 
 SHOWN = 40
 """Entries of a file that are listed; of columns there may be thousands."""
@@ -22,9 +48,22 @@ SHOWN = 40
 
 @click.command()
 @click.argument("file", required=False, type=click.Path())
-@click.option("--n", type=int, help="Without a file: order of A.")
-@click.option("--m", type=int, help="Without a file: number of measurements.")
+@click.option("--n", type=WHOLE, help="Without a file: order of A.")
+@click.option("--m", type=WHOLE, help="Without a file: number of measurements; 1e9 too.")
 @click.option("--complex", "complex_", is_flag=True, help="Without a file: complex probes.")
+@click.option(
+    "--workers", type=WHOLE, metavar="W", help="Without a file: what W Dask workers would take."
+)
+@click.option("--single", is_flag=True, help="With --workers: rows in single precision.")
+@click.option(
+    "--network", metavar="BYTES", help="With --workers: a second, of a link; else 1.25 GB."
+)
+@click.option(
+    "--disk", metavar="BYTES", help="With --workers: a second, of its files; else 500 MB."
+)
+@click.option(
+    "--memory-limit", metavar="BYTES", help="With --workers: of a machine; else what is free here."
+)
 @click.option("--psd", is_flag=True, help="Plan for a positive semidefinite A.")
 @click.option("--rank", help="Plan for an A of this rank; 'auto' lets it grow.")
 @question.options(question.NAMING)
@@ -34,6 +73,11 @@ def inspect(
     n: int | None,
     m: int | None,
     complex_: bool,
+    workers: int | None,
+    single: bool,
+    network: str | None,
+    disk: str | None,
+    memory_limit: str | None,
     psd: bool,
     rank: str | None,
     probes: str | None,
@@ -44,7 +88,8 @@ def inspect(
     """Show what is in FILE, which of it is U and b, and how it would be solved.
 
     FILE may be of any format, and a result too. Without FILE, --n and --m show the plan for a
-    problem of that size.
+    problem of that size; with --workers what a Dask cluster of so many machines like this one takes
+    for it: memory, bytes moved, and seconds (docs/scaling.md).
 
     \b
     Examples:
@@ -52,16 +97,44 @@ def inspect(
       quadsense inspect data.mat --U probes
       quadsense inspect result.npz
       quadsense inspect --n 300 --m 15000 --psd
+      quadsense inspect --n 10000 --m 1e9 --workers 64
+      quadsense inspect --n 1e6 --m 1e9 --rank 10 --workers 64 --memory-limit "256 GiB"
     """
     if (file is None) == (n is None or m is None):
         raise click.UsageError("give a FILE, or both --n and --m")
+    if workers is None and (single or network or disk or memory_limit):
+        raise click.UsageError(
+            "--single, --network, --disk and --memory-limit go with --workers, --n and --m"
+        )
+    if workers is not None and file is not None:
+        raise click.UsageError("--workers goes with --n and --m, without a FILE")
     if file is None:
         assert n is not None and m is not None
         if n < 1 or m < 1:
             raise ValueError(f"n and m must be at least 1, got n = {n}, m = {m}")
         order = to_order(rank, n)
         shape = Shape(m=m, n=n, complex=complex_, psd=psd or order is not None, rank=order)
-        _show(as_json, {}, "", _planned(shape))
+        if workers is None:
+            _show(as_json, {}, "", _planned(shape))
+            return
+        speeds = {
+            name: _bytes_of(f"--{name}", value)
+            for name, value in (("network", network), ("disk", disk))
+            if value is not None
+        }
+        found = Scaling(
+            m, n, workers, complex_, single, order, psd, os.cpu_count() or 1, _rates(), **speeds
+        )
+        room = float(free_memory())
+        if memory_limit is not None:
+            room = _bytes_of("--memory-limit", memory_limit)
+        numbers: dict[str, Any] = {"m": m, "n": n, "complex": complex_}
+        _show(
+            as_json,
+            {**numbers, "scaling": found.describe(room)},
+            view.scaling_text(found, room),
+            None,
+        )
         return
     source = files.look_at(file)
     if source.is_result:
@@ -95,8 +168,21 @@ def _shape(data: quadsense.Measurements, psd: bool, order: int | None) -> Shape:
 
 
 def _planned(shape: Shape) -> Plan:
+    return make_plan(shape, rates=_rates())
+
+
+def _bytes_of(option: str, value: str) -> float:
+    """A number of bytes, or an error that names its option."""
+    try:
+        return to_bytes(value)
+    except ValueError as error:
+        raise ValueError(str(error).replace("memory_limit", option, 1)) from None
+
+
+def _rates() -> Rates:
+    """Of this machine, measured once."""
     rates = known_rates()
-    return make_plan(shape, rates=rates if rates.measured else measure_rates())
+    return rates if rates.measured else measure_rates()
 
 
 def _show(as_json: bool, fields: dict[str, Any], text: str, plan: Plan | None) -> None:

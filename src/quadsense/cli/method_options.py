@@ -60,11 +60,17 @@ def method_parameters() -> list[click.Parameter]:
     return [
         click.Option(
             [f"--{key.replace('_', '-')}"],
-            type=_parameter_type(described[key][0]),
             help=f"{', '.join(names)}: {described[key][1]}.",
+            **_form(described[key][0]),
         )
         for key, names in takers.items()
     ]
+
+
+def _form(hint: Any) -> dict[str, Any]:
+    """How a parameter is written: a truth value by its name alone; not given, it is None."""
+    kind = _parameter_type(hint)
+    return {"is_flag": True, "default": None} if kind is bool else {"type": kind}
 
 
 def _parameter_type(hint: Any) -> Any:

@@ -12,6 +12,8 @@ import numpy as np
 import quadsense
 from quadsense import files
 from quadsense.files.sources import APART, RESULT, Source, to_vector
+from quadsense.measurements.cluster import OnCluster
+from quadsense.measurements.shards import Shards
 from quadsense.memory import room_for_rows
 
 REFERENCE = "NAME|FILE"
@@ -86,6 +88,7 @@ def open_data(
     weights: str | None = None,
     beside: tuple[str, ...] = (),
     memory_limit: str | None = None,
+    client: Any = None,
 ) -> quadsense.Measurements:
     """The measurements that a command is about.
 
@@ -103,14 +106,18 @@ def open_data(
         What else is asked for by name: of a table no columns of U.
     memory_limit : str, optional
         As in `Measurements.open`.
+    client : distributed.Client, optional
+        Whose workers are to load the rows.
     """
     ways = {"--delta": delta, "--bounds": bounds, "--sigma": sigma, "--shots": shots}
     given = [name for name, value in ways.items() if value is not None]
     if len(given) > 1:
         raise click.UsageError(f"{' and '.join(given)} do not go together: give one of them")
     asked = (*(bounds or ()), shots or "", weights or "", *beside)
-    room = room_for_rows(memory_limit)
+    room = room_for_rows(memory_limit) if client is None else 0.0
     arrays = files.measured_in(source, probes, readings, tuple(asked), room)
+    if client is not None:
+        arrays["U"] = loaded_by(client, arrays["U"], source)
     if given and given != ["--delta"]:
         for name in ("lo", "hi", "delta"):
             arrays.pop(name, None)
@@ -132,6 +139,16 @@ def open_data(
         conjugate=conjugate,
         weights=None if weights is None else values_of(weights, source, "weights"),
     )
+
+
+def loaded_by(client: Any, rows: Any, source: Source) -> OnCluster:
+    """Rows of files as the workers of a cluster load them."""
+    if not isinstance(rows, files.Strips):
+        raise ValueError(
+            f"workers load dense rows, one a measurement vector, and U of {source.path} is sparse "
+            "or transposed: solve it without a cluster, or write it as .npy, HDF5 or Zarr"
+        )
+    return OnCluster(client, Shards.of_files(rows))
 
 
 def say_notes(source: Source, data: quadsense.Measurements) -> None:

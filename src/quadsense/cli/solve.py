@@ -10,6 +10,7 @@ import click
 import quadsense
 from quadsense import files
 from quadsense.cli import question
+from quadsense.cli.cluster import cluster
 from quadsense.cli.method_options import MethodChoice, MethodCommand
 from quadsense.cli.shared import EXIT, NOT_MET, check_outputs, echo_json, to_rank, to_trace
 from quadsense.interrupts import Interrupted
@@ -71,6 +72,10 @@ from quadsense.vocabulary import Status
     metavar="S",
     help="Seconds between two writings, at least.",
 )
+@click.option(
+    "--scheduler", metavar="ADDRESS", help="Compute on the Dask cluster of this scheduler."
+)
+@click.option("--workers", type=int, metavar="N", help="Compute on N Dask workers, started here.")
 @click.option("-o", "--output", type=click.Path(), help="Write the result here (.npz).")
 @click.option(
     "--dense", type=click.Path(), help="Also write A here, dense: .npy, .mat, .h5, .csv, ..."
@@ -97,6 +102,8 @@ def solve(
     memory_limit: str | None,
     checkpoint: str | None,
     checkpoint_every: float,
+    scheduler: str | None,
+    workers: int | None,
     output: str | None,
     dense: str | None,
     as_json: bool,
@@ -134,10 +141,12 @@ def solve(
       quadsense solve data.npz --delta 0.01 --checkpoint run --checkpoint-every 600 -o result.npz
       quadsense solve more.npz --delta 0.01 --start result.npz
       quadsense solve "run7/part-*.h5" --delta 0.01 --memory-limit "1 GiB"
+      quadsense solve "run7/part-*.h5" --delta 0.01 --scheduler tcp://10.0.0.1:8786
     """
     others = [prior, start, *(each[0] for each in constraints)]
     check_outputs([file, readings, *(bounds or ()), shots, weights, *others], output, dense)
     source = files.look_at(file)
+    client = click.get_current_context().with_resource(cluster(scheduler, workers, quiet))
     data = question.open_data(
         source,
         probes=probes,
@@ -152,6 +161,7 @@ def solve(
         weights=weights,
         beside=tuple(each for each in others if each is not None),
         memory_limit=memory_limit,
+        client=client,
     )
     if not quiet:
         question.say_notes(source, data)

@@ -8,6 +8,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from quadsense.device import numbers
+
 Array = npt.NDArray[Any]
 
 Memory: TypeAlias = tuple[tuple[Array, Array, float], ...]
@@ -25,9 +27,9 @@ def remember(memory: Memory, move: Array, change: Array, most: int, least: float
 
     A pair whose curvature is not above `least`, in units of its two norms, is left out.
     """
-    curvature = dot(move, change)
-    floor = least * float(np.linalg.norm(move) * np.linalg.norm(change)) if least else 0.0
-    if not curvature > floor:
+    size = np.linalg.norm(move) * np.linalg.norm(change) if least else 0.0
+    curvature, size = numbers(np.vdot(move, change).real, size)
+    if not curvature > least * size:
         return memory
     return (*memory[max(0, len(memory) - most + 1) :], (move, change, curvature))
 
@@ -43,13 +45,13 @@ def direction(memory: Memory, slope: Array, solve: Callable[[Array], Array]) -> 
         Applies the inverse of the Hessian on which the memory builds; may overwrite.
     """
     q = np.negative(slope)
-    coefficients: list[float] = []
+    coefficients: list[Any] = []  # left where they are: nobody waits for a device
     for move, change, curvature in reversed(memory):
-        coefficients.append(dot(move, q) / curvature)
+        coefficients.append(np.vdot(move, q).real / curvature)
         q -= coefficients[-1] * change
     D = solve(q)
     for (move, change, curvature), coefficient in zip(memory, reversed(coefficients), strict=True):
-        D += (coefficient - dot(change, D) / curvature) * move
+        D += (coefficient - np.vdot(change, D).real / curvature) * move
     return D
 
 

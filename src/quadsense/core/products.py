@@ -87,6 +87,7 @@ def adjoint(U: Inexact, y: Float, dtype: DType | None = None) -> Inexact:
 
     def add_up(first: int, last: int) -> Float:
         total: Float | None = None
+        product: Float | None = None  # memory used again: to get it anew costs as much as to use it
         buffer = np.empty((min(size, last - first), n), dtype=dtype)
         signs = y[first:last]
         for sign, mine in ((1.0, signs > 0), (-1.0, signs < 0)):
@@ -101,9 +102,9 @@ def adjoint(U: Inexact, y: Float, dtype: DType | None = None) -> Inexact:
                     block[...] = U[index]
                 block *= weights[index]
                 flat = block.view(real)
-                product = flat.T @ flat  # NumPy calls syrk here
+                product = np.matmul(flat.T, flat, out=product)  # NumPy calls syrk here
                 if total is None:
-                    total = np.multiply(product, sign, out=product)
+                    total, product = np.multiply(product, sign, out=product), None
                 else:
                     (np.add if sign > 0 else np.subtract)(total, product, out=total)
         return np.zeros((width, width), dtype=real) if total is None else total
@@ -148,8 +149,8 @@ def forward(U: Inexact, S: Inexact, dtype: DType | None = None) -> Float:
     real = _real(dtype)
     if m * n * n <= _PLAIN_FLOPS[dtype.kind]:
         U = U.astype(dtype, copy=False)
-        images = U.conj() @ S.astype(dtype, copy=False)
-        return np.asarray(np.einsum("ij,ij->i", images, U).real)
+        images = U @ S.astype(dtype, copy=False).conj()
+        return np.asarray(np.vecdot(images, U).real)
     T = np.empty((n, n), dtype=dtype, order="F")
     np.add(S, S.conj().T, out=T)  # all that u* S u sees, where S is not symmetric
     np.fill_diagonal(T, S.diagonal().real)

@@ -57,6 +57,8 @@ def shards_in(path: str | os.PathLike[str]) -> list[Path] | Series | None:
             raise Unreadable(f"{path} matches no file")
     elif place.is_dir() and by_name(path) is None and not is_store(place):
         found = [each for each in place.iterdir() if by_name(each) and each.name[0] != "."]
+        # Beside arrays in .npy files there may be all sorts of files.
+        found = [each for each in found if each.suffix.lower() == ".npy"] or found
     else:
         return None
     found = sorted(found, key=lambda each: natural(each.name))

@@ -149,6 +149,8 @@ def _look_at_all(path: Path, several: list[Path] | Series) -> Source:
     """What many files hold together."""
     if isinstance(several, list):
         parts = tuple(look_at(each) for each in several)
+        if path.is_dir():  # what was found may lie beside what it was found from
+            parts = tuple(part for part in parts if not part.is_result) or parts
         held = joined_entries([part.entries for part in parts])
         first = parts[0]
         for part in parts:

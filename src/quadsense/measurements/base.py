@@ -18,12 +18,15 @@ from quadsense import files
 from quadsense.arrays import Array, Vector, compact, device, is_array, like, to_numpy
 from quadsense.core import products
 from quadsense.core.ends import EXACTNESS, Ends
+from quadsense.measurements.cluster import OnCluster
 from quadsense.measurements.constraints import Constraint, checked_constraints, with_constraints
 from quadsense.measurements.dense import Dense
+from quadsense.measurements.disk import OnDisk
 from quadsense.measurements.gram import ExplicitGram, Gram
 from quadsense.measurements.joined import joined_rows
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
+from quadsense.measurements.shards import Shards, is_client
 from quadsense.measurements.stored import NotFinite, Stored
 from quadsense.measurements.tensors import elsewhere
 from quadsense.measurements.validate import (
@@ -202,6 +205,7 @@ class Measurements:
     """
 
     notes: tuple[str, ...] = ()
+    _opened: Any = None  # path and names of arrays, where they were read from a file
 
     def __init__(
         self,
@@ -245,7 +249,7 @@ class Measurements:
     ) -> None:
         self._rows = rows
         self.m, self.n = rows.m, rows.n
-        if ends is not None and ends.grain is None and ends.exact.any():
+        if ends is not None and ends.grain is None and ends.has_equalities:
             norms = to_numpy(rows.norms)
             masses = to_numpy(rows.masses) * norms * norms
             eps = float(np.finfo(np.float64).eps)
@@ -274,15 +278,18 @@ class Measurements:
         return other
 
     def on(self, device: Any) -> Measurements:
-        """The same measurements, with the arithmetic done on another device.
+        """The same measurements, with the arithmetic done on another device, or on a cluster.
 
-        Rows stay where they are and travel there some at a time, the next ones while these are
-        used: for data larger than the memory of a GPU. Those that fit are quicker there from the
-        start (``U.to("cuda")``). Answers are on that device.
+        Rows stay where they are and travel to a device some at a time, the next ones while these
+        are used: for data larger than the memory of a GPU. Those that fit are quicker there from
+        the start (``U.to("cuda")``). Answers are on that device.
+
+        Rows in files are loaded by the workers of a Dask cluster, each its own, and stay in their
+        memory: every one of them must have the files under the same names. Answers are NumPy's.
 
         Parameters
         ----------
-        device : str or torch.device
+        device : str, torch.device or dask.distributed.Client
             For instance ``"cuda"``.
 
         Returns
@@ -298,8 +305,11 @@ class Measurements:
         """
         if self._plain is not None:
             raise ValueError("these measurements have their constraints: use `plain`")
-        kind = self._rows.raw.kind
-        if not isinstance(kind, Dense):
+        kind: Any = self._rows.raw.kind
+        rows: Any = None
+        if is_client(device):
+            rows = self._on_cluster(kind, device)
+        elif not isinstance(kind, Dense):
             raise ValueError(
                 f"only dense rows can be sent to another device, and these are {kind.storage}"
             )
@@ -308,8 +318,26 @@ class Measurements:
             named["bounds"] = (self.lo, self.hi)
         else:
             named |= {"delta": _on_host(self._delta), "rtol": self._rtol}
-        rows: Any = elsewhere(kind.given, device)
+        rows = elsewhere(kind.given, device) if rows is None else rows
         return Measurements(rows, self._readings, conjugate=self.conjugate, **named)
+
+    def _on_cluster(self, kind: Any, client: Any) -> OnCluster:
+        """Rows in files as those of a cluster."""
+        if isinstance(kind, OnCluster):
+            return OnCluster(client, kind.given)
+        strips = kind.given if isinstance(kind, OnDisk) else None
+        if self._opened is not None and not isinstance(strips, files.Strips):
+            path, U, b = self._opened
+            strips = files.read_measured(path, U, b, most=0.0)["U"]
+        if not isinstance(strips, files.Strips):
+            raise ValueError(
+                f"a cluster loads dense rows from files, and these are {kind.storage}, in memory: "
+                "save them in a file that every worker can read, and open that"
+            )
+        found = OnCluster(client, Shards.of_files(strips))
+        if found.m != kind.m or not np.allclose(found.norms, to_numpy(kind.norms), rtol=1e-9):
+            raise ValueError(f"{strips[0].path} was changed since it was opened: open it again")
+        return found
 
     def _take(self, other: Measurements) -> None:
         """What was given beside rows and intervals, from other measurements."""
@@ -370,7 +398,8 @@ class Measurements:
     def stated_tolerance(self) -> Vector:
         """Half-widths as `tolerance` has them, and 0 of equalities."""
         ends = self._known_ends()
-        return np.asarray(compact(np.where(ends.exact, 0.0, ends.unit)))
+        stated = ends.unit.copy() if ends.grain is None else np.where(ends.exact, 0.0, ends.unit)
+        return np.asarray(compact(stated))
 
     @property
     def hard(self) -> npt.NDArray[np.bool_]:
@@ -381,7 +410,8 @@ class Measurements:
     @property
     def has_hard(self) -> bool:
         """Whether there are such rows."""
-        return bool(self.constraints) or (self.ends is not None and bool(self.ends.exact.any()))
+        grain = None if self.ends is None else self.ends.grain
+        return bool(self.constraints) or (grain is not None and bool((grain > 0.0).any()))
 
     @property
     def measured(self) -> int:
@@ -523,7 +553,9 @@ class Measurements:
             docs/scaling.md. Leave the file as it is meanwhile.
         """
         arrays = files.read_measured(path, U, b, room_for_rows(memory_limit))
-        return cls.from_arrays(path, arrays, delta=delta, rtol=rtol, conjugate=conjugate)
+        found = cls.from_arrays(path, arrays, delta=delta, rtol=rtol, conjugate=conjugate)
+        found._opened = path, U, b
+        return found
 
     def append(
         self,
@@ -757,7 +789,7 @@ class Measurements:
         A wrong guess costs time, never truth: every claim is recomputed from the data.
         """
         rows = self._rows
-        live = int(np.count_nonzero(to_numpy(rows.nonzero)))
+        live = int(np.count_nonzero(to_numpy(rows.nonzero))) if rows.has_zero_rows else self.m
         mixed = isinstance(rows, Mixed)
         if live > (rows.unknowns if mixed else self.n):
             return False

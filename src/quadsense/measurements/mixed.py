@@ -254,7 +254,7 @@ class Mixed(Sensing):
         raw = self._raw.plain()
         return self if raw is self._raw else self._with(raw, self.weights)
 
-    def at_work(self) -> Mixed:
+    def at_work(self, tf32: bool = False) -> Mixed:
         """The same: sums are made by NumPy, whatever the device of the rows."""
         return self.on_numpy()
 

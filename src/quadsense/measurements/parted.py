@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Array
+from quadsense.core import packed
 from quadsense.measurements.dense import Dense
 from quadsense.measurements.probes import Probes
 from quadsense.measurements.stored import NotFinite
@@ -50,6 +51,7 @@ class Parted(Probes):
         self.held = np.dtype(held)
         self.is_complex = self.held.kind == "c"
         self.dtype = np.dtype(np.complex128 if self.is_complex else np.float64)
+        self._passes = [0]  # of these rows in every precision
         self._survey()
 
     # --- what a way of having the parts writes ------------------------------------------------
@@ -76,6 +78,11 @@ class Parted(Probes):
     def place(self, part: int, row: int) -> str:
         """Where a row of a part is, for messages."""
 
+    @property
+    def sweeps(self) -> int:
+        """Passes over all rows so far, that of the norms among them."""
+        return self._passes[0]
+
     def part(self, part: int, following: int | None = None) -> Dense:
         """The rows of one part; those of `following` are asked for next."""
         here = self.span(part)
@@ -86,7 +93,7 @@ class Parted(Probes):
     def _survey(self) -> None:
         """Norms of all rows, in one pass; refuse what is not finite."""
         self.known: Any = None
-        found = self.each(survey)
+        found = self._found_facts()
         for part, facts in enumerate(found):
             if isinstance(facts, int):
                 row = int(self.begins[part]) + facts
@@ -100,6 +107,10 @@ class Parted(Probes):
             self._norms = np.ldexp(self._held_norms, self._exponents)
         self._zeros = bool((self._held_norms == 0.0).any())
         self.known = self._held_norms, self._exponents
+
+    def _found_facts(self) -> list[Any]:
+        """Norms and exponents of every part; of one that is not finite, its first such row."""
+        return self.each(survey)
 
     @property
     def held_norms(self) -> Array:
@@ -120,6 +131,20 @@ class Parted(Probes):
     def has_zero_rows(self) -> bool:
         """Whether some row is zero."""
         return self._zeros
+
+    def same_as(self, other: Probes) -> bool:
+        """Whether these are the same rows, to the last bit, wherever they are."""
+        if self is other:
+            return True
+        if not isinstance(other, Parted | Dense) or (self.m, self.n) != (other.m, other.n):
+            return False
+        if self.is_complex != other.is_complex or other.xp is not np:
+            return False
+        if not np.array_equal(self.exponents, other.exponents):
+            return False
+        return all(
+            np.array_equal(rows, other.block(here.start, here.stop)) for here, rows in self.blocks()
+        )
 
     def span(self, part: int) -> slice:
         """Rows of a part."""
@@ -177,6 +202,10 @@ class Parted(Probes):
     def sums(self, C: Array) -> Array:
         """``sum_i C_ki u_i``."""
         return self.total(summed, split=(C.T,))
+
+    def normal(self, scales: Array, conjugate: bool, dtype: npt.DTypeLike) -> Array:
+        """``F* F`` on packed matrices of the rows times scales: see `Sensing.normal`."""
+        return self.total(normal_of, (conjugate, np.dtype(dtype).str), (scales,))
 
     # --- rows -------------------------------------------------------------------------------
 
@@ -241,3 +270,16 @@ def squared(rows: Dense, X: Array, signs: Array | None, factors: Array | None = 
 def summed(rows: Dense, C: Array) -> Array:
     """``sum_i C_ik u_i`` of a part."""
     return rows.sums(np.ascontiguousarray(C.T))
+
+
+def normal_of(rows: Dense, conjugate: bool, dtype: str, scales: Array) -> Array:
+    """``F* F`` on packed matrices, of a part."""
+
+    def blocks() -> Iterator[Array]:
+        for first in range(0, rows.m, packed.ROWS):
+            last = min(first + packed.ROWS, rows.m)
+            block = rows.block(first, last)
+            block = block.conj() if conjugate else block
+            yield block * scales[first:last, None]
+
+    return packed.normal_matrix(blocks(), packed.size_of(rows.n, rows.is_complex), dtype)

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Array, device, is_numpy, like, to_numpy
+from quadsense.device import DeviceArray, on_device
 from quadsense.watch import look
 
 BLOCK_ELEMENTS = 2**20
@@ -43,6 +44,10 @@ class Probes(ABC):
         In a word, for people.
     by_column : bool
         Whether products cost by the column, however many are taken at once.
+    coarse : bool
+        Whether those `in_single` precision have fewer digits than that: TF32, on a GPU.
+    roundoff : float or None
+        Unit roundoff of products, where it is not that of their type.
     at_hand : bool
         Whether a pass over the rows costs no more than its arithmetic: not so of rows in files.
     """
@@ -54,6 +59,8 @@ class Probes(ABC):
     stated: float | None = None
     storage: str = "operator"
     by_column: bool = False
+    coarse: bool = False
+    roundoff: float | None = None
     at_hand: bool = True
 
     # --- what a kind must write --------------------------------------------------------------
@@ -292,8 +299,8 @@ class Probes(ABC):
         """Move a factor X, (n, k), by one row after the other, for kinds of short rows.
 
         Row ``v = f u`` reads ``|X^T v|^2``. Where that is farther from b than ``theta delta``, X is
-        moved along v to where it is not, the least move that does it, times `beyond` [Kaczmarz
-        1937; relaxed between 0 and 2]; with 0 nothing is moved.
+        moved along v to where it is not, the least move that does it [Kaczmarz 1937], times
+        `beyond`, up to 2; with 0 nothing is moved.
 
         Returns
         -------
@@ -340,8 +347,11 @@ class Probes(ABC):
         """The same rows held by NumPy, where that takes no copy; else None."""
         return None
 
-    def at_work(self) -> Any:
-        """The same rows by arrays on their device that NumPy's functions take; else None."""
+    def at_work(self, tf32: bool = False) -> Any:
+        """The same rows by arrays on their device that NumPy's functions take; else None.
+
+        With `tf32`, those `in_single` precision may be rounded to TF32 in products.
+        """
         return None
 
 
@@ -387,9 +397,10 @@ class Chosen(Probes):
 
     def adjoint(self, y: Array) -> Array:
         """``sum_i y_i u_i u_i*``, of all rows at once."""
-        spread = np.zeros(self.whole.m)
+        spread, held = np.zeros(self.whole.m), self.whole.held_norms
         spread[self.index] = to_numpy(y)
-        return self.whole.adjoint(like(spread, self.whole.held_norms))
+        there = on_device(spread, held) if isinstance(held, DeviceArray) else like(spread, held)
+        return self.whole.adjoint(there)
 
     def take(self, index: Array) -> Array:
         """Those rows, dense."""

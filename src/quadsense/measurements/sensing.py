@@ -164,8 +164,9 @@ class Sensing:
     @cached_property
     def has_unit_norm(self) -> bool:
         """Whether the rows came with unit norm, to rounding."""
-        slack = 4.0 * (self.n + 4) * np.finfo(np.float64).eps
-        return bool((np.abs(to_numpy(self.norms) - 1.0) <= slack).all())
+        slack, norms = 4.0 * (self.n + 4) * np.finfo(np.float64).eps, to_numpy(self.norms)
+        least, most = norms.min(initial=1.0), norms.max(initial=1.0)
+        return bool(most - 1.0 <= slack and 1.0 - least <= slack)
 
     @property
     def has_zero_rows(self) -> bool:
@@ -186,11 +187,14 @@ class Sensing:
 
     def same_as(self, other: Sensing) -> bool:
         """Whether these are the same rows, seen alike."""
+        mine, theirs = self.kind, other.kind
+        if isinstance(theirs, Parted):
+            mine, theirs = theirs, mine
         return (
-            type(self.kind) is type(other.kind)
+            (type(mine) is type(theirs) or isinstance(mine, Parted))
             and self.conjugate == other.conjugate
-            and self.kind.same_as(other.kind)
             and bool(np.array_equal(to_numpy(self.norms), to_numpy(other.norms)))
+            and mine.same_as(theirs)
         )
 
     # --- other views of the same rows --------------------------------------------------------
@@ -232,11 +236,11 @@ class Sensing:
             return Sensing(OnNumpy(self.kind), self.conjugate, to_numpy(self.inverse))
         return self._by(kind, to_numpy(self.inverse))
 
-    def at_work(self) -> Sensing:
+    def at_work(self, tf32: bool = False) -> Sensing:
         """The same for the steps of methods: as `on_numpy`, or by arrays on the device of the rows
-        that NumPy's functions take (see `quadsense.device`).
+        that NumPy's functions take (see `quadsense.device`); with `tf32`, `single` may be of that.
         """
-        kind = None if self.xp is np else self.kind.at_work()
+        kind = None if self.xp is np else self.kind.at_work(tf32)
         return self.on_numpy() if kind is None else self._by(kind, DeviceArray(self.inverse))
 
     def _by(self, kind: Probes, factors: Any) -> Sensing:
@@ -275,10 +279,11 @@ class Sensing:
     @cached_property
     def single(self) -> Sensing:
         """The same in single precision, where that is quicker: half the size of U."""
-        if (kind := self.kind.in_single()) is not None:
+        kind = self.kind.in_single() if self.coarse or not self.kind.coarse else None
+        if kind is not None:
             if self.factors is None:
                 return Sensing(kind, self.conjugate, factors=1.0)
-            if isinstance(kind, Parted) and self._moderate:
+            if self.coarse or (isinstance(kind, Parted) and self._moderate):
                 return Sensing(kind, self.conjugate, self.factors)
         if not isinstance(self.kind, Dense) or not is_numpy(self.kind.U):
             return self
@@ -291,9 +296,22 @@ class Sensing:
             rows[part] = block
         return Sensing(Dense(rows, dtype, norms=np.sqrt(self.squares)), factors=1.0)
 
+    @cached_property
+    def coarse(self) -> bool:
+        """Whether `single` has fewer digits than single precision: TF32, if allowed, on a GPU."""
+        return self.kind.coarse and self._moderate
+
+    @property
+    def roundoff(self) -> float:
+        """Unit roundoff of products."""
+        own = self.kind.roundoff
+        return float(np.finfo(np.dtype(self.dtype)).eps) / 2.0 if own is None else own
+
     @property
     def single_is_copied(self) -> bool:
         """Whether `single` would be a copy."""
+        if self.coarse:
+            return True
         if not isinstance(self.kind, Dense) or not is_numpy(self.kind.U):
             return False
         return not (self.kind.U.dtype.itemsize == (8 if self.is_complex else 4) and self._moderate)
@@ -357,13 +375,20 @@ class Sensing:
 
     def _cast(self, y: Array) -> Array:
         """A real vector or matrix in the type of the rows, for products with them."""
-        return self.xp.astype(y, self.dtype, copy=False)
+        return y if y.dtype == self.dtype else self.xp.astype(y, self.dtype)
 
     def beside(self, values: Any) -> Array:
         """A NumPy array where the rows live, in the namespace of products with them."""
         if isinstance(self.squares, DeviceArray):
             return on_device(values, self.squares)
         return placed(values, self.squares)
+
+    def nearby(self, values: npt.NDArray[Any]) -> Any:
+        """A NumPy array where products are made, though they come out as NumPy's."""
+        kind = self.kind
+        if isinstance(kind, OnNumpy) and (work := kind.kind.at_work()) is not None:
+            return on_device(values, work.held_norms)
+        return values
 
     def _vector(self, values: Any) -> Array:
         """A NumPy vector where the rows live."""
@@ -606,6 +631,9 @@ class Sensing:
             return np.asarray(twin.normal(held, dtype), order="F")
         plain = (lambda values: values) if self.xp is np else to_numpy
         factors = None if weights is None else np.sqrt(np.sqrt(plain(weights)))
+        if isinstance(self.kind, Parted):
+            scales = self.inverse if factors is None else self.inverse * factors
+            return self.kind.normal(scales, self.conjugate, dtype)
         on_device = isinstance(self.squares, DeviceArray)
         size = max(1, DEVICE_ENTRIES // self.unknowns) if on_device else FEATURE_ROWS
 

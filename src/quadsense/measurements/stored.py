@@ -37,14 +37,12 @@ class Stored(Probes):
     given: Any = None
     norms: Any = None
     held_norms: Any = None
-    exponents: Any = None
     has_zero_rows: bool = False
 
     def __init__(self, U: Any) -> None:
-        self.m, self.n = (int(size) for size in U.shape)
+        self.m, self.n = map(int, U.shape)
         self.given = self.U = U
         self.is_complex = self._has_complex_entries()
-        self.exponents = np.zeros(self.m, dtype=np.int64)
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             self.norms = self.held_norms = self._row_norms()
             found = to_numpy(self.norms)

@@ -22,6 +22,27 @@ from quadsense.watch import look
 CHUNK = 2**25
 """Entries of rows handled together: 256 MiB, 8192 rows of length 4096."""
 
+SINGLE_CHUNK = 2**27
+"""The same in single precision, whose products take a fourth of the time."""
+
+TF32 = 2.0**-11
+"""Unit roundoff of TF32, to which GPUs round the factors of a product of float32."""
+
+
+@contextlib.contextmanager
+def tf32_allowed(torch: Any) -> Iterator[None]:
+    """Let products of float32 on a GPU be of TF32 inside; the setting before is that after.
+
+    It is torch's own, for all threads of the process.
+    """
+    held: Any = torch.backends.cuda.matmul
+    before = held.fp32_precision
+    held.fp32_precision = "tf32"
+    try:
+        yield
+    finally:
+        held.fp32_precision = before
+
 
 class Tensors(Dense):
     """Rows of a dense (m, n) torch tensor.
@@ -33,6 +54,10 @@ class Tensors(Dense):
         arithmetic are widened and sent there some at a time, as they are used.
     device : torch.device, optional
         Where the arithmetic is done: by default, where U is.
+    single : bool
+        Whether it is in single precision, for steps.
+    norms : tensor of shape (m,), optional
+        Those of the rows, where they are known.
 
     Notes
     -----
@@ -42,15 +67,18 @@ class Tensors(Dense):
 
     by_torch: ClassVar[bool] = False
 
-    def __init__(self, U: Any, device: Any = None) -> None:
+    def __init__(self, U: Any, device: Any = None, single: bool = False, norms: Any = None) -> None:
         import torch
 
         self._torch: Any = torch
         self._device = U.device if device is None else torch.empty(0, device=device).device
         self._host = self._device.type == "cpu" and not self.by_torch
-        self.dtype = torch.complex128 if U.is_complex() else torch.float64
-        super().__init__(U)
-        self.dtype = torch.complex128 if self.is_complex else torch.float64
+        self.is_single = single
+        self._real = torch.float32 if single else torch.float64
+        pairs = torch.complex64 if single else torch.complex128
+        self.dtype = pairs if U.is_complex() else self._real
+        super().__init__(U, norms=norms)
+        self.dtype = pairs if self.is_complex else self._real
 
     @property
     def device(self) -> Any:
@@ -66,6 +94,8 @@ class Tensors(Dense):
         return rows.to(device=self._device, dtype=self.dtype)
 
     def _row_norms(self) -> Array:
+        if self._known is not None:
+            return self._known
         parts = [self._torch.linalg.vector_norm(rows, dim=1) for _, rows in self._chunks()]
         return parts[0] if len(parts) == 1 else self._torch.cat(parts)
 
@@ -76,7 +106,9 @@ class Tensors(Dense):
         return rows.to(self.dtype) * factors.to(rows.device)[:, None]
 
     def own(self, values: Any) -> Array:
-        """A NumPy array on the device, in the type of the arithmetic."""
+        """A NumPy array, or what is there already, on the device, in the type of the arithmetic."""
+        if isinstance(values, DeviceArray):
+            return values.tensor.to(device=self._device, dtype=self.dtype)
         return placed(values, self.held_norms).to(self.dtype)
 
     def slices(self, width: int | None = None) -> Iterator[slice]:
@@ -95,7 +127,8 @@ class Tensors(Dense):
         travel while these are used.
         """
         at_hand = not self._streamed and self.U.dtype == self.dtype
-        size = self.m if whole and at_hand else max(1, CHUNK // self.n)
+        chunk = SINGLE_CHUNK if self.is_single else CHUNK
+        size = self.m if whole and at_hand else max(1, chunk // self.n)
         parts = [slice(first, min(first + size, self.m)) for first in range(0, self.m, size)]
         if not self._streamed:
             for part in parts:
@@ -174,6 +207,7 @@ class Tensors(Dense):
             found = products.adjoint(to_numpy(self.U), to_numpy(y), self._numpy_type)
             return self._torch.from_numpy(found)
         total = self._torch.zeros((self.n, self.n), dtype=self.dtype, device=self._device)
+        y = y.to(self._real)
         for part, rows in self._chunks():
             tensor_products.adjoint_upper(total, rows, y[part])
         return tensor_products.mirrored(total)
@@ -181,6 +215,7 @@ class Tensors(Dense):
     def squared_columns(self, y: Array) -> Array:
         """``sum_i y_i |u_ij|^2`` for every j."""
         total: Any = 0.0
+        y = y.to(self._real)
         for part, rows in self._chunks():
             total = total + y[part] @ (rows.abs() ** 2 if self.is_complex else rows * rows)
         return total
@@ -214,7 +249,12 @@ class Tensors(Dense):
 
     @property
     def _numpy_type(self) -> Any:
-        return np.dtype(np.complex128 if self.is_complex else np.float64)
+        return np.dtype(str(self.dtype).removeprefix("torch."))
+
+    def narrowed(self) -> Tensors:
+        """The same in single precision, for steps: a copy half as large, unless they are so."""
+        kind = self._torch.complex64 if self.is_complex else self._torch.float32
+        return type(self)(self.U.to(kind), self._device, single=True, norms=self.held_norms)
 
     def on_numpy(self) -> Probes | None:
         """The same rows for NumPy, which reads their memory; None where that cannot be."""
@@ -224,9 +264,9 @@ class Tensors(Dense):
         found.norms, found.exponents = to_numpy(self.norms), self.exponents
         return found
 
-    def at_work(self) -> Working | None:
+    def at_work(self, tf32: bool = False) -> Working | None:
         """The same rows for methods written for NumPy; None where those may use NumPy itself."""
-        return None if self._host else Working(self)
+        return None if self._host else Working(self, tf32)
 
 
 def elsewhere(U: Any, device: Any) -> Tensors:
@@ -272,11 +312,41 @@ def _pinned(torch: Any, U: Any, device: Any) -> Callable[[], None] | None:
 
 
 class Working(Around):
-    """Rows of `Tensors` as methods written for NumPy see them: by arrays on their device."""
+    """Rows of `Tensors` as methods written for NumPy see them: by arrays on their device.
 
-    def __init__(self, kind: Tensors) -> None:
+    Parameters
+    ----------
+    kind : Tensors
+    tf32 : bool
+        Whether products in single precision may be of TF32. Without, steps are in double precision:
+        on a GPU products of float32 take as long.
+    """
+
+    def __init__(self, kind: Tensors, tf32: bool = False) -> None:
         super().__init__(kind)
-        self.dtype = kind._numpy_type
+        self.dtype, self.tf32 = kind._numpy_type, tf32
+        self.coarse = tf32 and not (kind.is_single or kind._streamed)
+        self.roundoff = TF32 if tf32 and kind.is_single else None
+
+    def in_single(self) -> Working | None:
+        """The same rows by products of TF32, where that is allowed; they are kept.
+
+        Not those held elsewhere, whose way here takes longer than any product.
+        """
+        return self._single if self.coarse else None
+
+    @cached_property
+    def _single(self) -> Working:
+        return Working(self.kind.narrowed(), tf32=True)
+
+    def _precision(self) -> contextlib.AbstractContextManager[None]:
+        """What products are made in."""
+        return tf32_allowed(self.kind._torch) if self.roundoff else contextlib.nullcontext()
+
+    def _done(self, product: Callable[..., Array], *given: Any) -> DeviceArray:
+        """What a product of tensors is."""
+        with self._precision():
+            return DeviceArray(product(*given))
 
     def own(self, values: Any) -> Any:
         """An array of the host, or one on the device already, in the type of the arithmetic."""
@@ -298,37 +368,37 @@ class Working(Around):
 
     def times(self, X: Array) -> Array:
         """``u_i* x``."""
-        return DeviceArray(self.kind.times(self._tensor(X)))
+        return self._done(self.kind.times, self._tensor(X))
 
     def combine(self, Y: Array) -> Array:
         """``sum_i u_i y_i``."""
-        return DeviceArray(self.kind.combine(self._tensor(Y)))
+        return self._done(self.kind.combine, self._tensor(Y))
 
     def forward(self, A: Array) -> Array:
         """``u_i* A u_i``."""
-        return DeviceArray(self.kind.forward(self._tensor(A)))
+        return self._done(self.kind.forward, self._tensor(A))
 
     def adjoint(self, y: Array) -> Array:
         """``sum_i y_i u_i u_i*``."""
-        return DeviceArray(self.kind.adjoint(self._vector(y)))
+        return self._done(self.kind.adjoint, self._vector(y))
 
     def squares(self, X: Array, factors: Array | None, signs: Array | None) -> Array:
         """``sum_k s_k |f_i u_i* x_k|^2``."""
         scales = None if factors is None else self._vector(factors)
-        plus = None if signs is None else self._vector(signs)
-        return DeviceArray(self.kind.squares(self._tensor(X), scales, plus))
+        plus = None if signs is None else self._vector(signs).to(self.kind._real)
+        return self._done(self.kind.squares, self._tensor(X), scales, plus)
 
     def squared_columns(self, y: Array) -> Array:
         """``sum_i y_i |u_ij|^2`` for every j."""
-        return DeviceArray(self.kind.squared_columns(self._vector(y)))
+        return self._done(self.kind.squared_columns, self._vector(y))
 
     def inner(self, rows: slice, columns: slice) -> Array:
         """``|<u_i, u_j>|``."""
-        return DeviceArray(self.kind.inner(rows, columns))
+        return self._done(self.kind.inner, rows, columns)
 
     def images(self, Y: Array) -> Array:
         """``P`` with columns ``u_i* Y^T``."""
-        return DeviceArray(self.kind.images(self._tensor(Y)))
+        return self._done(self.kind.images, self._tensor(Y))
 
     def through(self, Y: Array, weigh: Weigh) -> tuple[Array, Array]:
         """See `Probes.through`."""
@@ -336,12 +406,13 @@ class Working(Around):
         def inside(part: slice, images: Array) -> Array:
             return self._tensor(weigh(part, DeviceArray(images)))
 
-        P, total = self.kind.through(self._tensor(Y), inside)
+        with self._precision():
+            P, total = self.kind.through(self._tensor(Y), inside)
         return DeviceArray(P), DeviceArray(total)
 
     def sums(self, C: Array) -> Array:
         """``sum_i C_ki u_i``."""
-        return DeviceArray(self.kind.sums(self._tensor(C)))
+        return self._done(self.kind.sums, self._tensor(C))
 
     def take(self, index: Array) -> Array:
         """Those rows, dense."""
@@ -361,7 +432,7 @@ class Working(Around):
         """A copy of those rows."""
         chosen = self.kind.only(np.asarray(index))
         assert isinstance(chosen, Tensors)
-        return Working(chosen)
+        return Working(chosen, self.tf32)
 
     @property
     def device(self) -> Any:

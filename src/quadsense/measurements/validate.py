@@ -17,6 +17,7 @@ from quadsense.arrays import (
     device,
     has_type,
     is_array,
+    is_dask,
     is_numpy,
     is_tensor,
     kind_of,
@@ -24,11 +25,13 @@ from quadsense.arrays import (
     to_numpy,
 )
 from quadsense.files import Strips
+from quadsense.measurements.cluster import InChunks, OnCluster
 from quadsense.measurements.dense import Dense
 from quadsense.measurements.disk import OnDisk
 from quadsense.measurements.operator import from_operator, is_operator
 from quadsense.measurements.probes import Probes
 from quadsense.measurements.sensing import Sensing
+from quadsense.measurements.shards import Shards, current_client
 from quadsense.measurements.sparse import Sparse
 from quadsense.measurements.tensors import Tensors
 from quadsense.typing import is_number
@@ -46,6 +49,8 @@ def checked_rows(U: Any, conjugate: bool) -> Sensing:
     if isinstance(U, Strips):
         _check_shape(U.shape)
         return Sensing(OnDisk(U), conjugate)
+    if is_dask(U):
+        return Sensing(_of_dask(U), conjugate)
     if is_operator(U):
         return checked_rows(from_operator(U), conjugate)
     if sp.issparse(U):
@@ -67,15 +72,33 @@ def checked_rows(U: Any, conjugate: bool) -> Sensing:
     return Sensing(Dense(widened(U)), conjugate)
 
 
+def _of_dask(U: Any) -> Probes:
+    """Rows of a dask.array: on the cluster of the current client, where there is one."""
+    _check_kind("U", U.dtype)
+    if any(size != size for size in U.shape):  # NaN
+        raise ValueError(
+            "U is a dask.array whose chunks have unknown sizes: call U.compute_chunk_sizes() first"
+        )
+    _check_shape(U.shape)
+    if not isinstance(U._meta, np.ndarray):
+        raise ValueError(
+            f"U is a dask.array of {type(U._meta).__module__}.{type(U._meta).__name__}, but must "
+            "be one of NumPy arrays"
+        )
+    client = current_client(U)
+    shards = Shards.of_array(U)
+    return InChunks(shards) if client is None else OnCluster(client, shards)
+
+
 def check_beside(U: Any, rows: Sensing, **named: Any) -> None:
     """Refuse arrays of another namespace, or on another device, than U.
 
-    Numbers, lists and NumPy arrays go with rows of every kind.
+    Numbers, lists, NumPy arrays and those of Dask go with rows of every kind.
     """
-    own = U if is_array(U) else rows.norms
+    own = U if is_array(U) and not is_dask(U) else rows.norms
     for name, given in named.items():
         for values in given if isinstance(given, tuple) else (given,):
-            if values is None or is_numpy(values) or not is_array(values):
+            if values is None or is_numpy(values) or not is_array(values) or is_dask(values):
                 continue
             if namespace(values) is not namespace(own) or device(values) != device(own):
                 raise ValueError(
@@ -144,7 +167,7 @@ def _check_kind(name: str, dtype: Any) -> None:
 
 
 def _check_shape(shape: Any) -> None:
-    shape = tuple(int(size) for size in shape)
+    shape = tuple(map(int, shape))
     if len(shape) != 2:
         raise ValueError(
             f"U must have two dimensions, one measurement vector a row, got shape {shape}"
@@ -162,7 +185,7 @@ def checked_vector(
     _check_kind(name, array.dtype)
     if array.dtype.kind == "b":
         raise ValueError(f"{name} must hold numbers, got truth values")
-    if np.iscomplexobj(array):
+    if array.dtype.kind == "c":
         raise ValueError(f"{name} must be real, got complex numbers: u* A u is real")
     if scalar and array.ndim == 0:
         array = np.full(m, array, dtype=np.float64)
@@ -204,7 +227,7 @@ def checked_tolerance(delta: Any, rtol: Any, b: Vector, of: str = "U") -> Vector
         if delta is None
         else checked_vector("delta", delta, b.size, scalar=True, of=of)
     )
-    if (given < 0.0).any():
+    if given.min() < 0.0:
         first = int(np.argmax(given < 0.0))
         where = "delta" if np.ndim(to_numpy(delta)) == 0 else f"delta[{first}]"
         raise ValueError(f"{where} must not be negative, got {given[first]}")

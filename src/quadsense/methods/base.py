@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, TypedDict
 
@@ -36,6 +37,7 @@ class MethodOptions(TypedDict, total=False):
     failure: float
     gap: float
     max_restarts: int | None
+    allow_tf32: bool
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,11 @@ class Problem:
         return int(self.b.shape[0])
 
     @property
+    def tf32(self) -> bool:
+        """Whether steps on a GPU may use TF32 products."""
+        return bool(getattr(self.options, "allow_tf32", False))
+
+    @property
     def ends(self) -> Ends:
         """The intervals by which a fit is judged."""
         if self.given_ends is not None:
@@ -148,9 +155,12 @@ class Problem:
 
 @dataclass(frozen=True)
 class Trace:
-    """What the history keeps of a state, beside iteration and ratio; NaN: has no meaning."""
+    """What the history keeps of a state, beside iteration and ratio; NaN: has no meaning.
 
-    ratios: Vector | None = None
+    `ratios` makes those of all rows, which are asked for only where tolerances differ.
+    """
+
+    ratios: Callable[[], Vector] | None = None
     log_potential: float = float("nan")
     lam: float = float("nan")
     step: float = float("nan")

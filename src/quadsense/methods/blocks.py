@@ -25,8 +25,12 @@ from quadsense.measurements.parted import Parted
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.base import COLD, Problem, Trace, Warm
 from quadsense.methods.steps import Stepped, start_matrix
-from quadsense.vocabulary import Claim
+from quadsense.vocabulary import Claim, because
 from quadsense.watch import look
+
+AMPLE, FEW = 4, 2**20
+"""Rows an unknown from which passes by parts are few; entries of U up to which, of fewer rows, the
+paper's small steps are the surer way."""
 
 INNER = 6
 """Conjugate gradient steps on a part: more would fit its noise."""
@@ -88,9 +92,11 @@ class BlockState:
 
 
 def serves(problem: Problem) -> bool:
-    """Whether rows are in parts, and nothing was asked for that is the paper's alone."""
+    """Whether rows are in parts, ample or many, and nothing was asked for that is the paper's."""
     options: Any = problem.options
-    plain = problem.rows.raw is problem.rows and isinstance(problem.rows.kind, Parted)
+    rows = problem.rows
+    plain = rows.raw is rows and isinstance(rows.kind, Parted)
+    plain = plain and (rows.m >= AMPLE * rows.unknowns or rows.m * rows.n > FEW)
     given = (options.lam, options.step, options.c, options.batch_size, options.norm)
     return plain and options.schedule != "paper" and all(each is None for each in given)
 
@@ -137,7 +143,10 @@ class BlockDescent(Stepped):
         """Met, once a whole pass has seen nothing beyond the tolerances; stalled, at no length."""
         if state.max_ratio <= state.goal:
             return Claim("met")
-        return Claim("stalled") if state.length < SHORTEST else None
+        if state.length >= SHORTEST:
+            return None
+        passes = state.iteration // state.order.size
+        return Claim("stalled", because("passes", passes=passes, ratio=state.max_ratio))
 
     def correct(self, program: BlockProgram, state: BlockState, z: Array, goal: float) -> Any:
         """The same iterate: it was judged before its last steps."""

@@ -103,6 +103,6 @@ class OfTensors(Around):
         found: Probes | None = self.kind.on_host() if self._host else None
         return found
 
-    def at_work(self) -> Any:
+    def at_work(self, tf32: bool = False) -> Any:
         """The same rows by arrays on their device; None where methods may use NumPy itself."""
         return None if self._host else self.kind

@@ -8,9 +8,11 @@ from typing import Any
 
 from quadsense.measurements import Measurements
 from quadsense.measurements.base import LARGEST_RANK_PROBLEM
+from quadsense.memory import in_bytes
 from quadsense.methods import METHODS
 from quadsense.plan import Plan, in_words
 from quadsense.result import Result
+from quadsense.scaling import Scaling
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -147,9 +149,9 @@ def plan_text(plan: Plan) -> str:
         ("plan", f"{' then '.join(plan.methods)}, in {plan.coordinates} coordinates"),
         (
             "price",
-            f"about {_bytes(plan.memory)} beside U"
+            f"about {in_bytes(plan.memory)} beside U"
             + (
-                f" ({_bytes(plan.proof_memory)} to prove that nothing fits)"
+                f" ({in_bytes(plan.proof_memory)} to prove that nothing fits)"
                 if plan.proof_memory > plan.memory
                 else ""
             )
@@ -182,9 +184,43 @@ def methods_table() -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _bytes(count: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}"
-        count /= 1000
-    return f"{count:.1f} TB"
+def scaling_text(found: Scaling, memory: float) -> str:
+    """What a cluster takes, a sweep, and a solve: docs/scaling.md has the formulas."""
+    idle = f", and {found.parts:,} parts keep no more busy" if found.crossing > found.parts else ""
+    factor = "" if found.rank is None else ", as a factor,"
+    solves = (
+        f"{name}: {count:.3g} sweeps, {in_time(count * found.seconds)}"
+        for name, count in found.sweeps(memory).items()
+    )
+    lines = [
+        f"cluster|{_count(found.workers, 'worker')} like this machine, {in_bytes(memory)} each",
+        f"rows|{in_bytes(found.row_bytes)} in {_count(found.parts, 'part')} of "
+        f"{_count(found.part_rows, 'row')}, {found.parts_a_worker:,} a worker at most",
+        f"memory|{in_bytes(found.worker_memory)} a worker, {in_bytes(found.driver_memory)} the "
+        f"driver; A{factor} is {in_bytes(found.matrix_bytes)}",
+        f"loading|{in_time(found.loading)} at {in_bytes(found.disk)}/s a worker",
+        f"a sweep|{in_time(found.seconds)}: {in_time(found.computing)} of arithmetic "
+        f"({found.flops:.1e} flops), {in_time(found.communicating)} of travel",
+        f"travel|{in_bytes(found.driver_bytes)} to and from the driver, "
+        f"{in_bytes(found.worker_bytes)} between workers, {_count(found.tasks, 'task')}; "
+        f"{in_bytes(found.network)}/s a link",
+        f"crossing|travel takes as long as arithmetic from {_count(found.crossing, 'worker')} on"
+        f"{idle}",
+        f"one process|{in_time(found.reading)} a sweep, from a file at {in_bytes(found.disk)}/s",
+        f"solves|{'; '.join(solves)}",
+        *(f"{'' if i else 'but'}|{note}" for i, note in enumerate(found.notes(memory))),
+    ]
+    pairs = (line.split("|", 1) for line in lines)
+    return "\n".join(f"{name:<16} {text}" for name, text in pairs)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def in_time(seconds: float) -> str:
+    """Seconds for people."""
+    for unit, length in (("years", 31557600.0), ("days", 86400.0), ("h", 3600.0), ("min", 60.0)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.3g} {unit}"
+    return f"{seconds:.2g} s"

@@ -1,10 +1,12 @@
-"""Descent where the images of a factor are too many to be held: nonlinear conjugate gradients.
+"""Descent where the images of a factor are too many to be held.
 
+Rows that have few entries are taken in turn first, each brought within its tolerance, and nothing
+is held but the factor. Where that gains nothing any more, nonlinear conjugate gradients follow.
 Rows are walked part by part, and of a part only sums are kept: the loss on what exceeds the
 tolerances, its gradient, and the coefficients of the quartic that it is along a line. What is held
-beside the data are three arrays of the size of the factor: itself, its gradient and the direction.
-Least squares is left out, for a fit is all that is wanted, and so is the spectral start, which is
-for rows of all directions alike.
+beside the data are then three arrays of the size of the factor: itself, its gradient and the
+direction. Least squares is left out, for a fit is all that is wanted, and so is the spectral start,
+which is for rows of all directions alike.
 """
 
 from __future__ import annotations
@@ -103,17 +105,15 @@ def lean_step(
     point : Point
         The given one where no step descends.
     memory : Memory
-        The direction, the gradient at its beginning and that one's square; emptied in that case.
+        The direction and what share of it the next one takes along; emptied in that case.
     passes : int
     """
     slope = point.gradient
     square = dot(slope, slope)
-    share, last = 0.0, slope
+    D = -slope
     if memory:
-        last, before, old = memory[-1]
-        share = max(0.0, (square - dot(slope, before)) / old)
-    D = share * last
-    D -= slope
+        last, _, share = memory[-1]
+        D += share * last
     if not dot(D, slope) < 0.0:
         D = -slope
     length = _length(problem, point.Y, D, dot(D, slope), theta)
@@ -124,7 +124,9 @@ def lean_step(
         Y += point.Y
         moved = lean_evaluate(problem, Y, theta)
         if moved.value < point.value:
-            return moved, ((D, slope, square),), passes
+            new = moved.gradient
+            share = max(0.0, (dot(new, new) - dot(new, slope)) / square)
+            return moved, ((D, moved.P, share),), passes
         length /= 4.0
     return point, (), 2
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from quadsense.device import numbers
 from quadsense.measurements.mixed import Mixed
 from quadsense.methods.factor.line import best_length, quartic_minimum
 from quadsense.methods.factor.passes import Point, inner
@@ -38,11 +39,15 @@ def step_length(
             z1[part], z2[part] = first, second
             continue
         weighed = weight[part] * first
-        quadratic += float(np.dot(weighed, first))
-        cubic += float(np.dot(weighed, second))
+        squared, crossed = np.dot(weighed, first), np.dot(weighed, second)
         np.multiply(weight[part], second, out=weighed)
-        quadratic += 2.0 * float(np.dot(weighed, point.z[part]))
-        quartic += float(np.dot(weighed, second))
+        squared, crossed, bent, fourth = numbers(  # at once: a device is waited for
+            squared, crossed, np.dot(weighed, point.z[part]), np.dot(weighed, second)
+        )
+        quadratic += squared
+        cubic += crossed
+        quadratic += 2.0 * bent
+        quartic += fourth
     if whole:
         return quartic_minimum(along, quadratic, 3.0 * cubic, 2.0 * quartic)
     return best_length(problem, point, z1, z2, along, bend, theta)
@@ -76,11 +81,13 @@ def moved(problem: Program, point: Point, Q: Matrix, length: float, theta: float
         if not whole:
             excess[part] = problem.excess(z[part], theta, part)
         pull = weight[part] * excess[part]
-        value += float(np.dot(pull, excess[part]))
         each = F.unmixed(pull).astype(narrow, copy=False)
         pulled[:, seen] = p
         pulled[:, seen] *= each if signs is None else each * signs[:, None].astype(narrow)
-        worst = max(worst, _worst(problem, z[part], inverse[part], part))
+        lost, most = numbers(
+            np.dot(pull, excess[part]), _worst(problem, z[part], inverse[part], part)
+        )
+        value, worst = value + lost, max(worst, most)
     return Moved(P, z, excess, 0.5 * value, worst, pulled)
 
 
@@ -107,10 +114,10 @@ def _parts(problem: Program, count: int) -> list[tuple[slice, slice]]:
     return list(zip(parts, parts, strict=True))
 
 
-def _worst(problem: Program, z: Vector, inverse: Vector, part: slice) -> float:
-    """Return the largest ratio of maintained residuals."""
+def _worst(problem: Program, z: Vector, inverse: Vector, part: slice) -> Any:
+    """Return the largest ratio of maintained residuals, where it is."""
     if problem.bounds is not None:
-        return float(problem.bounds.ratios(z, np.full_like(z, _EPS), part).max())
+        return problem.bounds.ratios(z, np.full_like(z, _EPS), part).max()
     ratios = np.abs(z)
     ratios *= inverse
-    return float(ratios.max())
+    return ratios.max()

@@ -28,7 +28,7 @@ def newton_step(problem: Program, point: Point, held: Held | None) -> Matrix:
     are part of y.
     """
     counts = np.flatnonzero(point.excess)
-    J: Any = jacobian(problem, point, counts if counts.size < point.z.size else None)[0]
+    J: Any = jacobian(problem, point, counts if counts.size < point.z.size else None)
     H = np.array(J.T @ J if isinstance(J, np.ndarray) else (J.T @ J).toarray(), dtype=np.float64)
     slope, y = flat(point.gradient), problem.weight * point.excess
     signs = problem.signs_of(len(point.Y))

@@ -16,10 +16,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from quadsense.device import numbers
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.factor.program import Matrix, Program, Vector
 
+_EPS, _TINY = float(np.finfo(np.float64).eps), float(np.finfo(np.float64).tiny)
 # Rows that are judged together.
 _PART = 2**14
 
@@ -79,7 +81,7 @@ def inner(P: Matrix, Q: Matrix, signs: Vector | None = None) -> npt.NDArray[Any]
 def rounding_unit(problem: Program, k: int) -> float:
     """Return what a residual of a factor of k rows errs by, relatively: see `rounding_bound`."""
     terms = 4 * problem.F.raw.length + 2 * k + 8
-    return float(terms * np.finfo(np.float64).eps + 4.0 * problem.F.rounding)
+    return float(terms * _EPS + 4.0 * problem.F.rounding)
 
 
 def rounding_bound(problem: Program, Y: Matrix, part: slice = slice(None)) -> Vector:
@@ -99,11 +101,10 @@ def rounding_bound(problem: Program, Y: Matrix, part: slice = slice(None)) -> Ve
     size: Any = float(np.vdot(Y, Y).real)
     bound: Vector = np.abs(problem.b[part])
     if isinstance(problem.F, Mixed):
-        unit += 2 * (problem.F.longest + 8) * np.finfo(np.float64).eps
+        unit += 2 * (problem.F.longest + 8) * _EPS
         size = size * problem.F.masses[part]
-    bound += size
     bound *= unit
-    bound += np.finfo(np.float64).tiny
+    bound += size * unit + _TINY
     return bound
 
 
@@ -139,14 +140,14 @@ def evaluate(problem: Program, Y: Matrix, theta: float) -> Point:
     z, signs = problem.empty(F.m, np.float64), problem.signs_of(len(Y))
     whole = problem.is_whole(theta)
     excess = z if whole else problem.empty(F.m, np.float64)
-    values: list[float] = []
+    values: list[Any] = []
 
     def weigh(rows: slice, p: Matrix) -> Matrix:
         np.subtract(inner(p, p, signs), b[rows], out=z[rows])
         if not whole:
             excess[rows] = problem.excess(z[rows], theta, rows)
         pull = weight[rows] * excess[rows]
-        values.append(float(np.dot(pull, excess[rows])))
+        values.append(np.dot(pull, excess[rows]))  # a device is not waited for in between
         weighed: Matrix = p * pull
         if signs is not None:
             weighed *= signs[:, None]
@@ -154,7 +155,7 @@ def evaluate(problem: Program, Y: Matrix, theta: float) -> Point:
 
     P, gradient = F.through(Y, weigh)
     gradient = 2.0 * gradient  # which another namespace may have given to be read only
-    value = 0.5 * math.fsum(values)
+    value = 0.5 * math.fsum(numbers(*values))
     return Point(Y, P, z, excess, value, gradient, _worst(problem, Y, z))
 
 

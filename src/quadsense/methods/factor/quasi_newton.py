@@ -16,6 +16,7 @@ import math
 import numpy as np
 
 from quadsense.core.lbfgs import Memory, direction, dot, remember
+from quadsense.device import numbers
 from quadsense.measurements.mixed import Mixed
 from quadsense.methods.factor.line import best_length
 from quadsense.methods.factor.moves import moved, narrowed, step_length
@@ -31,7 +32,6 @@ from quadsense.methods.factor.program import Matrix, Program, Vector
 
 # Lengths are exact, so that on a quadratic two pairs make conjugate gradients; more is for bends.
 _PAIRS = 3
-_EPS = {kind: float(np.finfo(kind).eps) for kind in "fd"}
 # Renew P once the bound on its error could change the residuals by this share.
 _DRIFT = 0.2
 # Least eigenvalue of the expected Hessian, as a share of the mean one.
@@ -66,7 +66,7 @@ def quasi_newton_step(
     kind = np.dtype(F.dtype)
     slope = _slope(point, penalty)
     D = direction(memory, slope, lambda q: _scaled_solve(problem, point, penalty, q))
-    along = dot(D, slope)
+    along, size = numbers(np.vdot(D, slope).real, np.vdot(D, D).real)
     if not along < 0.0:
         return point, (), 0
     single = problem.low is not None and problem.is_whole(theta) and not isinstance(F, Mixed)
@@ -79,7 +79,7 @@ def quasi_newton_step(
         return point, (), 1
     move = length * D
     Y = point.Y + move
-    drift = point.drift + _EPS["f" if problem.low is not None else "d"] * math.sqrt(dot(move, move))
+    drift = point.drift + 2.0 * F.roundoff * length * math.sqrt(size)
     found = moved(problem, point, Q, length, theta)
     error = 2.0 * drift * (problem.steepest + math.sqrt(found.worst * problem.sharpest))
     if found.z.dtype == np.float32:
@@ -156,7 +156,7 @@ def _expected_solve(
     Y_conj = conjugate(Y)
     sigma = Y_conj @ Y.T
     diagonal = sigma.reshape(-1)[:: k + 1]
-    diagonal += _SCALE_FLOOR * float(diagonal.real.mean())
+    diagonal += _SCALE_FLOOR * diagonal.real.mean()
     signs = problem.signs_of(k)
     if penalty is not None or signs is not None:
         sigma *= unit
@@ -170,7 +170,7 @@ def _expected_solve(
     N = B @ (Y_conj @ q.T)
     NB = N @ B
     M = 0.25 * (NB + conjugate(NB).T) - NB
-    M -= (0.5 * tau / (2.0 + tau * k) * float(np.trace(N).real)) * B
+    M -= (0.5 * tau / (2.0 + tau * k) * np.trace(N).real) * B
     D: Matrix = B.T @ q
     D += M.T @ Y
     D *= 1.0 / unit

@@ -53,9 +53,9 @@ class Asked:
         """Those of the given rows (or entries) that ask for something."""
         return rows if self.index is None else rows[self.index]
 
-    def on(self, rows: Sensing) -> Sensing:
+    def on(self, rows: Sensing, tf32: bool = False) -> Sensing:
         """Those of the rows that ask for something, as methods see them."""
-        F = rows.at_work()
+        F = rows.at_work(tf32)
         return F if self.index is None else F.only(self.index)
 
     def spread(self, y: Vector, m: int) -> Vector:

@@ -13,17 +13,17 @@ Vector = npt.NDArray[np.float64]
 _STANDSTILL = 1e-10
 
 
-def distance(decreases: Vector, z: Vector) -> float:
+def distance(decreases: Vector, left: float) -> float:
     """Estimate ``||z - z_LS||_2``: the sum of the decreases to come, as a geometric series.
 
     Parameters
     ----------
     decreases : (k,) array
         What each step took from ``||z||_2^2``.
-    z : (m,) array
-        The residual now.
+    left : float
+        ``||z||_2^2`` now.
     """
-    if len(decreases) > 1 and np.max(decreases[-2:]) <= _STANDSTILL * (z @ z):
+    if len(decreases) > 1 and np.max(decreases[-2:]) <= _STANDSTILL * left:
         return float(np.sqrt(np.sum(decreases[-2:])))
     if len(decreases) < 5:
         return np.inf

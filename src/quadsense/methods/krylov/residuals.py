@@ -9,7 +9,9 @@ error: near ``m = N`` it needs a quarter of the products that textbook conjugate
 bring ``max |z_i|/delta_i`` to 1, and on inconsistent data it tends to the least-squares fit where
 the textbook method diverges. Keeping the last images costs ``O(m)`` each a step and makes the
 method indifferent to rounding: products in single precision, with a float64 residual, need no more
-steps than products in double precision.
+steps than products in double precision. Products that are coarser still (TF32, on a GPU, where the
+user allows it) come in stretches of three digits, after each of which the residual is recomputed in
+float64, as in iterative refinement.
 
 What is claimed is recomputed from the data in float64 with a rounding bound. Between such checks
 ``z`` is the recurrence's.
@@ -20,12 +22,15 @@ Departs from [QSZ24]: the direction is z, not ``sinh(lambda z)``.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from quadsense.core.packed import pack, unpack
 from quadsense.core.products import Inexact
+from quadsense.core.records import changed
+from quadsense.device import numbers
 from quadsense.memory import memory_limit
 from quadsense.methods.krylov import forecast
 from quadsense.methods.krylov.preconditioner import solve_once
@@ -57,6 +62,15 @@ _SMALL_FACTOR = 3e7
 _MOSTLY_NULL = 0.02
 # Preconditioned steps in which the largest ratio must halve.
 _PATIENCE = 64
+# Coarse products (TF32, of roundoff 2^-11): what they make of the residual that a stretch of them
+# began with, in units of it (2e-5 to 8e-5 seen); the share of it at which a stretch ends; the share
+# to which it must have fallen for another to follow; after how many steps at the latest; and the
+# relative gradient below which double precision takes over, for it is no longer seen.
+_COARSE_DRIFT = 2.0**-12
+_STRETCH = 1e-3
+_WORTH = 0.5
+_COARSE_STEPS = 16
+_COARSE_GRADIENT = 1e-2
 
 
 @dataclass(frozen=True)
@@ -152,38 +166,39 @@ def start(system: System, y: Vector | None = None, direct: bool = False) -> Stat
         x = np.zeros_like(system.b) if y is None else y.astype(np.float64)
     z, A, ratio = system.z1, None, _start_ratio(system)
     if y is not None:
-        here = _begun(system, x, z, A, np.inf, system.explicit, None, met=False)
+        here = _begun(x, z, A, np.inf, system.explicit, None, met=False, whole=False)
         z, A, ratio = _recomputed(system, here)
     plain = 0 if direct and _factor_first(system, ratio) else None
-    double = system.explicit or ratio > SINGLE_GAIN or plain is not None
+    double = system.explicit or plain is not None or (ratio > SINGLE_GAIN and not system.coarse)
     # A multiple of I that meets delta is no estimate where least squares would be one.
     guess = system.overdetermined and y is None and isinstance(system.A1, float)
     met = ratio <= 1.0 and not (guess and bool(z.any()))
-    return _begun(system, x, z, A, ratio, double, plain, met)
+    return _begun(x, z, A, ratio, double, plain, met, whole=y is None)
 
 
 def _begun(
-    system: System, x: Vector, z: Vector, A: Inexact | None, ratio: float, double: bool,
-    plain: int | None, met: bool,
+    x: Vector, z: Vector, A: Inexact | None, ratio: float, double: bool, plain: int | None,
+    met: bool, whole: bool,
 ) -> State:  # fmt: skip
-    """The state of no steps."""
+    """The state of no steps; `whole` where x is 0."""
     return State(
         iteration=0, base=x, z=z, A=A, max_ratio=ratio, verified=True, met=met, inconsistent=False,
         stalled=False, distance=np.inf, gradient=np.inf, norm=0.0, ratios=np.array([ratio]),
         decreases=np.empty(0), double=double, plain=plain,
-        span=Span.empty(x, z, np.float64 if double else np.float32),
+        span=Span.empty(x, z, np.float64 if double else np.float32, whole),
     )  # fmt: skip
 
 
 def _factor_first(system: System, ratio: float) -> bool:
     """Whether the system is so small that a factorisation is quicker than a few plain steps."""
-    if not system.factor_fits or system.factor_cost > _SMALL_FACTOR or ratio <= 1.0:
+    cost = system.factor_cost
+    if not system.factor_fits or cost > _SMALL_FACTOR or ratio <= 1.0:
         return False
     m, size = system.F.m, system.unknowns
     # Generic rows contract the residual by sqrt(m/N) a step (the edges of the spectrum of K).
     contraction = min(0.99, math.sqrt(min(m, size) / max(m, size)))
     steps = math.log(ratio) / -math.log(contraction)
-    return system.step_cost(False) * steps > system.factor_cost
+    return system.step_cost(False) * steps > cost
 
 
 def _direct(system: System, state: State) -> State | None:
@@ -197,20 +212,20 @@ def _direct(system: System, state: State) -> State | None:
     y *= scale
     A: Inexact | None
     if system.explicit:
-        z, A, ratio = _recomputed(system, replace(state, base=y))
+        z, A, ratio = _recomputed(system, changed(state, base=y))
     else:
         z, A, ratio = _measured(system, _from_coefficients(system, y, state.double))
     if not ratio <= 1.0:
         return None
-    taken = np.array([float(state.z @ state.z - z @ z)])
-    return replace(
+    return changed(
         state, base=y, iteration=1, z=z, A=A, max_ratio=ratio, verified=True, met=True,
-        ratios=np.append(state.ratios, ratio), decreases=taken,
+        ratios=np.array([state.max_ratio, ratio]),
+        decreases=np.array([float(state.z @ state.z - z @ z)]),
     )  # fmt: skip
 
 
 def _fresh_span(state: State, double: bool) -> Span:
-    return Span.empty(state.base, state.z, np.float64 if double else np.float32)
+    return Span.empty(state.base, state.z, np.float64 if double else np.float32, whole=False)
 
 
 def advance(system: System, state: State, steps: int) -> State:
@@ -237,23 +252,29 @@ def advance(system: System, state: State, steps: int) -> State:
         look()
         if span.size == window:
             base, span = state.x, span.last(int(_STAYS * window))
-            state = replace(state, base=base, span=span)
+            state = changed(state, base=base, span=span)
             span = span.with_room(window)
         elif span.size == len(span.steps):  # made anew in these very steps
             span = span.with_room(min(window, span.size + steps))
         direction = _direction(system, state)
-        w, q, scale = direction.w, direction.q, direction.scale
-        norm = max(state.norm, _quotient(np.linalg.norm(q), np.linalg.norm(w)))
-        reach = float(np.sqrt(scale) * np.sqrt(abs(float(state.z @ q))))
-        span, change = span.add(w, q, state.z, _kept(system, state, direction))
-        taken = float(change @ change)
-        steepness = np.sqrt(_quotient(max(direction.slope, 0.0), norm))
-        gradient = _quotient(steepness, np.linalg.norm(state.z))
+        w, q, roundoff = direction.w, direction.q, system.roundoff(state.double)
+        span, change = span.add(w, q, state.z, _kept(system, state, direction), roundoff)
+        z = state.z - change
+        # All numbers of a step at once, so that a device is waited for once.
+        scale, slope, of_q, of_w, of_z, along, taken, ratio, left = numbers(
+            direction.scale, direction.slope, np.linalg.norm(q), np.linalg.norm(w),
+            np.linalg.norm(state.z), state.z @ q, change @ change,
+            np.max(np.abs(z) / system.delta), z @ z,
+        )  # fmt: skip
+        norm = max(state.norm, _quotient(of_q, of_w))
+        reach = float(np.sqrt(scale) * np.sqrt(abs(along)))
+        steepness = np.sqrt(_quotient(max(scale * scale * slope, 0.0), norm))
+        gradient = _quotient(steepness, of_z)
         if not np.isfinite(taken):  # nothing is left that K can reach, in this precision
             if state.double:
                 state = _verify(system, state)
                 met, least_squares = state.max_ratio <= 1.0, gradient <= _GRADIENT
-                state = replace(
+                state = changed(
                     state, met=met, inconsistent=not met and least_squares,
                     stalled=not (met or least_squares),
                 )  # fmt: skip
@@ -261,19 +282,18 @@ def advance(system: System, state: State, steps: int) -> State:
             state = corrected(system, state)
             span = state.span
             continue
-        z = state.z - change
-        ratio = float(np.max(np.abs(z) / system.delta))
         decreases = np.append(state.decreases, taken)
-        state = replace(
+        state = changed(
             state, iteration=state.iteration + 1, span=span, z=z, A=None, max_ratio=ratio,
-            verified=False, distance=forecast.distance(decreases, z), gradient=gradient, norm=norm,
-            ratios=np.append(state.ratios, ratio), decreases=decreases,
+            verified=False, distance=forecast.distance(decreases, left), gradient=gradient,
+            norm=norm, ratios=np.append(state.ratios, ratio), decreases=decreases,
         )  # fmt: skip
         if state.preconditioned:
             # There ``z.q`` is nearly the square of what is left of z within the range of F.
-            state = replace(state, distance=max(state.distance, reach))
+            state = changed(state, distance=max(state.distance, reach))
         judged = _judge(system, state)
-        if (judged.double, judged.plain) != (state.double, state.plain):
+        refined = judged.verified and not (judged.double or judged.finished)
+        if refined or (judged.double, judged.plain) != (state.double, state.plain):
             judged = _begun_anew(judged)
             span = judged.span
         state = judged
@@ -282,7 +302,7 @@ def advance(system: System, state: State, steps: int) -> State:
 
 def corrected(system: System, state: State) -> State:
     """The state in double precision, its residual recomputed from the data."""
-    return _begun_anew(_verify(system, replace(state, double=True)))
+    return _begun_anew(_verify(system, changed(state, double=True)))
 
 
 def _begun_anew(state: State) -> State:
@@ -291,14 +311,13 @@ def _begun_anew(state: State) -> State:
     A recomputed z is not orthogonal to coarser images, and directions made orthogonal to them
     could not reach that part of it.
     """
-    return replace(state, base=state.x, span=_fresh_span(state, state.double))
+    return changed(state, base=state.x, span=_fresh_span(state, state.double))
 
 
 def _kept(system: System, state: State, direction: _Direction) -> Inexact | None:
     """``F*`` of the direction, if there is memory to keep it."""
     m, n = system.F.shape
-    fits = (state.span.size + 1) * n <= _MATRICES * m and not state.base.any()
-    return direction.S if fits else None
+    return direction.S if (state.span.size + 1) * n <= _MATRICES * m else None
 
 
 def coefficients(system: System, state: State) -> Vector | None:
@@ -313,28 +332,29 @@ def matrix(system: System, state: State) -> Inexact:
 
 @dataclass(frozen=True)
 class _Direction:
-    """A direction w, its image q, F*(w) where it was formed, and ``||F*(z)||^2``.
-
-    They are of z over `scale`, but for the last, which is infinite where it was not needed.
+    """A direction w, its image q, F*(w) where it was formed, and ``||F*(z)||^2``, all of z over
+    `scale`; the last is infinite where it was not needed. Numbers are left where they are.
     """
 
     w: Vector
     q: Vector
     S: Inexact | None
-    scale: float
-    slope: float
+    scale: Any
+    slope: Any
 
 
 def _direction(system: System, state: State) -> _Direction:
     F = system.F if state.double else system.F.single
     # Single precision has a narrow range: products are of vectors scaled to one.
-    scale = float(np.abs(state.z).max()) or 1.0
+    largest = np.abs(state.z).max()
+    scale = np.where(largest > 0.0, largest, 1.0)
     z, S = state.z / scale, None
+    slope: Any
     if system.in_matrix_coordinates:
         gradient = pack(F.adjoint(z))
         w = system.factor.solve(gradient) if state.preconditioned else gradient
         q = F.forward(unpack(w, F.n, F.dtype)).astype(np.float64)
-        slope = float(gradient @ gradient)
+        slope = gradient @ gradient
     elif state.preconditioned:
         w, slope = system.factor.solve(z), np.inf
         q, S = system.times(w, state.double)
@@ -342,14 +362,14 @@ def _direction(system: System, state: State) -> _Direction:
             # Most of z lies where K is zero or nearly so, and there the factor's inverse is large
             # and its rounding drowns the rest: remove that part first.
             image, _ = system.times(z, state.double)
-            slope = float(z @ image)
+            slope = z @ image
             w = system.factor.solve(system.factor.solve(image))
             q, S = system.times(w, state.double)
     else:
         w = z
         q, S = system.times(z, state.double)
-        slope = float(z @ q)
-    return _Direction(w, q, S, scale, scale * scale * slope)
+        slope = z @ q
+    return _Direction(w, q, S, scale, slope)
 
 
 def _judge(system: System, state: State) -> State:
@@ -361,21 +381,36 @@ def _judge(system: System, state: State) -> State:
         or _unsettled(system, state) <= 1.0
         or state.gradient <= _GRADIENT_FLOOR
     )
-    if state.max_ratio <= 1.0 and settled:
+    coarse = system.coarse and not state.double
+    begun = float(state.ratios[-1 - state.span.size]) if coarse else 0.0
+    if state.max_ratio + _COARSE_DRIFT * begun <= 1.0 and settled:
         state = _verify(system, state)
         if state.max_ratio > 1.0 and not state.double:
             # Single precision has given its all: go on from the residual of the exact sum.
-            state = _verify(system, replace(state, double=True))
-        return replace(state, met=state.max_ratio <= 1.0)
+            state = _refined(system, state, begun)
+        return changed(state, met=state.max_ratio <= 1.0)
     if state.gradient <= _GRADIENT and _beyond(system, state) > 1.0:
-        state = _verify(system, replace(state, double=True))
-        return replace(state, inconsistent=_beyond(system, state) > 1.0)
+        state = _verify(system, changed(state, double=True))
+        return changed(state, inconsistent=_beyond(system, state) > 1.0)
+    if coarse and 1.0 < _STRETCH * begun >= state.max_ratio:
+        return _refined(system, state, begun)
+    late = state.span.size >= _COARSE_STEPS and state.max_ratio > _WORTH * begun
+    if coarse and (late or state.gradient <= _COARSE_GRADIENT):
+        return _refined(system, state, 0.0)
     if _should_precondition(system, state):
-        return _verify(system, replace(state, plain=state.iteration, double=True))
+        return _verify(system, changed(state, plain=state.iteration, double=True))
     patient = state.plain is None or state.iteration - state.plain < _PATIENCE
     if not patient and state.max_ratio > 0.5 * state.ratios[-_PATIENCE]:
-        return replace(_verify(system, state), stalled=True)
+        return changed(_verify(system, state), stalled=True)
     return state
+
+
+def _refined(system: System, state: State, begun: float) -> State:
+    """The state with the residual of the exact sum, and in double precision from there on, unless
+    coarse steps have brought the ratio down by enough from where they began.
+    """
+    state = _verify(system, changed(state, double=True))
+    return changed(state, double=not state.max_ratio <= _WORTH * begun)
 
 
 def _unsettled(system: System, state: State) -> float:
@@ -412,6 +447,7 @@ def _matrix(system: System, state: State) -> Inexact:
 
     After single-precision steps ``F*(y)`` is summed in single precision too: A is verified as it
     is stored, and then differs from the exact sum by no more than the steps differ from theirs.
+    After several stretches of coarse steps it would not.
     """
     F = system.F
     if system.in_matrix_coordinates:
@@ -419,7 +455,7 @@ def _matrix(system: System, state: State) -> Inexact:
     elif state.span.matrices and state.double == state.span.double:
         A = (-state.span.matrix()).astype(F.dtype, copy=False)
     else:
-        return _from_coefficients(system, state.x, state.double)
+        return _from_coefficients(system, state.x, state.double or system.coarse)
     return _from_start(system, A)
 
 
@@ -449,7 +485,7 @@ def rounding(system: System, A: Inexact) -> Vector:
 def _verify(system: System, state: State) -> State:
     """The state with z recomputed from the data."""
     z, A, ratio = _recomputed(system, state)
-    return replace(state, z=z, A=A, max_ratio=ratio, verified=True)
+    return changed(state, z=z, A=A, max_ratio=ratio, verified=True)
 
 
 def _recomputed(system: System, state: State) -> tuple[Vector, Inexact | None, float]:

@@ -27,11 +27,11 @@ class Span:
     directions, images : (room, .) array
         D and Q, of which the first `size` rows count; single precision where products are.
     triangle : (room, room) array
-        R, upper triangular.
+        R, upper triangular; where the images are, so that no step waits for it.
     steps : (room,) array
     size : int
     matrices : tuple of (n, n) arrays, or None
-        ``F*`` of each direction, while these are few enough to be kept.
+        ``F*`` of each direction, while these are few enough to be kept and all there is.
     """
 
     directions: Float
@@ -42,17 +42,18 @@ class Span:
     matrices: tuple[Inexact, ...] | None
 
     @classmethod
-    def empty(cls, x: Vector, z: Vector, dtype: npt.DTypeLike) -> Span:
-        """Of no directions like x, and no images like z."""
+    def empty(cls, x: Vector, z: Vector, dtype: npt.DTypeLike, whole: bool) -> Span:
+        """Of no directions like x, and no images like z; `whole` where no step was before."""
         directions, images = (
             np.empty_like(each, dtype=dtype, shape=(0, each.size)) for each in (x, z)
         )
-        return cls(directions, images, np.empty((0, 0)), np.empty(0), 0, ())
+        triangle, steps = (np.empty_like(z, shape=shape) for shape in ((0, 0), (0,)))
+        return cls(directions, images, triangle, steps, 0, () if whole else None)
 
     def with_room(self, room: int) -> Span:
         """A copy that `add` may write to, with room for so many directions."""
         k = self.size
-        triangle = np.zeros((room, room))
+        triangle = np.zeros_like(self.triangle, shape=(room, room))
         triangle[:k, :k] = self.triangle[:k, :k]
         return replace(
             self,
@@ -62,7 +63,9 @@ class Span:
             steps=_grown(self.steps[:k], room),
         )
 
-    def add(self, w: Vector, q: Vector, z: Vector, S: Inexact | None) -> tuple[Span, Vector]:
+    def add(
+        self, w: Vector, q: Vector, z: Vector, S: Inexact | None, roundoff: float = 0.0
+    ) -> tuple[Span, Vector]:
         """Take the direction w with image q in; return the step along its new part too.
 
         Writes to the arrays of this span, beyond its size.
@@ -74,6 +77,8 @@ class Span:
             The residual.
         S : (n, n) array, optional
             ``F*`` of w.
+        roundoff : float
+            Of the image, where that is more than what images are kept with.
 
         Returns
         -------
@@ -82,19 +87,19 @@ class Span:
             What the step takes from z; nan where the image has no new part.
         """
         k = self.size
+        least: Any = 0.0
         if k:
-            known, whole = self.images[:k], float(np.linalg.norm(q))
+            known, whole = self.images[:k], np.linalg.norm(q)
             overlap = known @ q.astype(known.dtype)
             q = q - overlap @ known
-            self.triangle[:k, k] = np.asarray(overlap)
-            least = 4.0 * float(np.finfo(known.dtype).eps) * whole  # what rounding leaves
-        else:
-            least = 0.0
-        length = float(np.linalg.norm(q))
-        unit = q / length if length > least else np.full_like(q, np.nan)
+            self.triangle[:k, k] = overlap
+            # What rounding leaves.
+            least = 4.0 * max(float(np.finfo(known.dtype).eps), 2.0 * roundoff) * whole
+        length = np.linalg.norm(q)
+        unit = q / np.where(length > least, length, np.nan)
         self.directions[k], self.images[k] = w, unit
         self.triangle[k, k] = length
-        self.steps[k] = step = float(z @ unit)
+        self.steps[k] = step = z @ unit
         kept = None if S is None or self.matrices is None else (*self.matrices, S)
         return replace(self, size=k + 1, matrices=kept), step * unit
 
@@ -104,7 +109,7 @@ class Span:
         k = self.size
         if not k:
             return np.empty(0)
-        found, _ = lapack.dtrtrs(self.triangle[:k, :k], self.steps[:k])
+        found, _ = lapack.dtrtrs(np.asarray(self.triangle[:k, :k]), np.asarray(self.steps[:k]))
         return np.asarray(found)
 
     def combination(self) -> Vector:
@@ -129,10 +134,13 @@ class Span:
     def last(self, count: int) -> Span:
         """The last images with directions of their own; what the steps made is no longer in it."""
         k = self.size
-        inverse = lapack.dtrtri(self.triangle[:k, :k])[0][:, k - count :]
+        inverse = lapack.dtrtri(np.asarray(self.triangle[:k, :k]))[0][:, k - count :]
         directions = inverse.T.astype(self.directions.dtype) @ self.directions[:k]
         images = self.images[k - count : k].copy()
-        return Span(directions, images, np.eye(count), np.zeros(count), count, None)
+        triangle = np.zeros_like(self.triangle, shape=(count, count))
+        triangle[np.diag_indices(count)] = 1.0
+        steps = np.zeros_like(self.steps, shape=(count,))
+        return Span(directions, images, triangle, steps, count, None)
 
 
 def _grown(rows: Any, room: int) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Self
@@ -23,6 +24,9 @@ SINGLE_GAIN = 1e4
 _ENTRY = 9.0
 _STEP = 2e6
 _HALF_RATE = 70.0
+# Time of a product in single precision, and of a coarse one on a GPU, next to float64.
+_SINGLE_TIME = 0.5
+_COARSE_TIME = 0.25
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,15 @@ class System:
         return self.overdetermined and not self.explicit
 
     @property
+    def coarse(self) -> bool:
+        """Whether products that are not in double precision have fewer digits than single ones."""
+        return self.F.coarse and not self.explicit
+
+    def roundoff(self, double: bool) -> float:
+        """Unit roundoff of products, where that is more than that of double precision."""
+        return 0.0 if double or self.explicit else self.F.single.roundoff
+
+    @property
     def nothing(self) -> Vector:
         """0 as the iterate is kept."""
         size = self.unknowns if self.in_matrix_coordinates else self.F.m
@@ -119,7 +132,7 @@ class System:
 
     def step_cost(self, double: bool) -> float:
         """Float64 flops of a plain step."""
-        return _STEP + self._product_cost * (1.0 if double or self.explicit else 0.5)
+        return _STEP + self._product_cost * (1.0 if double or self.explicit else _share(self.F))
 
     @property
     def factor_cost(self) -> float:
@@ -178,9 +191,9 @@ def prepare(
     size = F.unknowns
     ratio = float((np.abs(z1) / delta).max(initial=1.0))
     # Generic rows contract the residual by sqrt(m/N) a step (the edges of the spectrum of K).
-    contraction = min(0.99, np.sqrt(min(m, size) / max(m, size)))
-    steps = 1.0 - np.log(ratio) / np.log(contraction)
-    share = 0.5 if ratio <= SINGLE_GAIN else 1.0
+    contraction = min(0.99, math.sqrt(min(m, size) / max(m, size)))
+    steps = 1.0 - math.log(ratio) / math.log(contraction)
+    share = _share(F) if ratio <= SINGLE_GAIN or F.coarse else 1.0
     explicit = _weight(F) * m * m * n + steps * _ENTRY * m * m
     # Without K, the steps and the check at the end, which makes A; with K, A is still to make.
     free = (share * steps + 1.0) * _weight(F) * 2.0 * m * n * n
@@ -192,3 +205,8 @@ def prepare(
 def _weight(F: Sensing) -> float:
     """Real multiplications in a multiplication of two entries of a row."""
     return 4.0 if F.is_complex else 1.0
+
+
+def _share(F: Sensing) -> float:
+    """Time of a product that is not in double precision, next to one that is."""
+    return _COARSE_TIME if F.coarse else _SINGLE_TIME

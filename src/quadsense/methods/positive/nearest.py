@@ -97,7 +97,7 @@ def start(
         Of a problem with the same rows: the curvature is theirs, whatever b is.
     """
     b = _readings(intervals)
-    y = np.zeros(len(b)) if y is None else y
+    y = np.zeros_like(b) if y is None else y
     value, z, X = _evaluate(F, b, origin, y)
     ratio = intervals.max_ratio(z + b)
     return NearestState(y, z, X, value, memory, ratio, 0, 1, False)

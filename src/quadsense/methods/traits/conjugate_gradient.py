@@ -13,6 +13,7 @@ from quadsense.methods.traits.descent import (
     gram_flops,
     gram_threads,
 )
+from quadsense.methods.traits.options import DeviceOptions, Options
 from quadsense.methods.traits.shape import Cone, Shape, Work
 from quadsense.threads import LITTLE_WORK, WORTH_SHARING
 
@@ -48,6 +49,7 @@ class ConjugateGradientTraits(Traits):
     random: ClassVar[bool] = False
     needs: ClassVar[frozenset[str]] = frozenset({"rows", "gram"})
     hands_over: ClassVar[tuple[str, ...]] = ("minimax",)
+    options: ClassVar[type[Options]] = DeviceOptions
 
     @classmethod
     def suits(cls, shape: Shape) -> str | None:

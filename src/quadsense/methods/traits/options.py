@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import TypeVar
 
+import numpy as np
+
 from quadsense.typing import is_number
 
 T = TypeVar("T")
@@ -37,8 +39,29 @@ class GapOptions(Options):
 
     def check(self, m: int) -> None:
         """Refuse a gap that is none."""
+        super().check(m)
         if not (is_number(self.gap) and 0 < self.gap < 1):
             raise ValueError(f"gap must lie strictly between 0 and 1, got {self.gap!r}")
+
+
+@dataclass(frozen=True)
+class DeviceOptions(Options):
+    """Of methods whose steps may be less precise than what is claimed of them."""
+
+    allow_tf32: bool = option(
+        False, "let steps on a GPU use TF32 products; what is claimed stays float64"
+    )
+
+    def check(self, m: int) -> None:
+        """Refuse what is neither yes nor no."""
+        super().check(m)
+        if not isinstance(self.allow_tf32, bool | np.bool):
+            raise ValueError(f"allow_tf32 must be True or False, got {self.allow_tf32!r}")
+
+
+@dataclass(frozen=True)
+class PsdOptions(DeviceOptions, GapOptions):
+    """Of `psd`."""
 
 
 @dataclass(frozen=True)

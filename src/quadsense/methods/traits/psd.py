@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from quadsense.methods.traits.base import Traits
-from quadsense.methods.traits.options import GapOptions, Options
+from quadsense.methods.traits.options import Options, PsdOptions
 from quadsense.methods.traits.shape import Cone, Shape, Work
 from quadsense.threads import LITTLE_WORK
 
@@ -27,7 +27,7 @@ class PsdTraits(Traits):
     needs: ClassVar[frozenset[str]] = frozenset({"rows"})
     proves: ClassVar[bool] = True
     preferences: ClassVar[frozenset[str]] = frozenset({"any", "minimax"})
-    options: ClassVar[type[Options]] = GapOptions
+    options: ClassVar[type[Options]] = PsdOptions
 
     @classmethod
     def suits(cls, shape: Shape) -> str | None:

@@ -1,0 +1,125 @@
+"""What `scale.py` measures on a Dask cluster of two workers: sweeps, killed and stopped workers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from task_list import verdict
+
+from quadsense import files
+from quadsense.cli.cluster import own_cluster
+from quadsense.measurements.cluster import OnCluster
+from quadsense.measurements.dense import Dense
+from quadsense.measurements.sensing import Sensing
+from quadsense.measurements.shards import Shards
+from quadsense.threads import blas_threads
+
+M, N = 200_000, 512
+"""Rows and columns: 800 MB in double precision."""
+
+WANTED_RATIO = 1.15
+"""Most of a sweep on two workers of one thread, in sweeps in process on two threads."""
+
+WANTED_STOPPED = 90.0
+"""Seconds within which a run goes on whose worker is stopped: twice those after which the command
+takes a worker for lost, four in which it might still end by itself, its shards' reload and a sweep,
+with room for slow machines."""
+
+
+@contextmanager
+def rows_in_a_file() -> Iterator[tuple[Any, files.Strips]]:
+    """Rows in memory, and the same in a file."""
+    U = np.random.default_rng(0).standard_normal((M, N))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "U.npy"
+        np.save(path, U)
+        yield U, files.Strips(files.strips_of(path, "U", U.shape, U.dtype))
+
+
+def loaded(client: Any, strips: files.Strips) -> tuple[float, Sensing]:
+    """Seconds until the workers have the rows, and these."""
+    begin = time.perf_counter()
+    kind = OnCluster(client, Shards.of_files(strips))
+    return time.perf_counter() - begin, Sensing(kind)
+
+
+def sweep(F: Sensing) -> float:
+    """Seconds of ``F(A)`` and ``F*(y)``, as every step of cg takes them."""
+    A = np.eye(N)
+    begin = time.perf_counter()
+    with blas_threads("rows"):
+        F.adjoint(F.forward(A) - 1.0)
+    return time.perf_counter() - begin
+
+
+def dask(seeds: int) -> Iterator[str]:
+    """In process and on two workers, in turn."""
+    from threadpoolctl import threadpool_limits
+
+    yield f"{'a sweep of cg':22}{'process':>9}{'dask':>9}{'ratio':>7}{'loading':>9}{'parts':>7}" + (
+        f"  at most {WANTED_RATIO} wanted; n = {N}, m = {M:,}, 2 workers"
+    )
+    with rows_in_a_file() as (U, strips), own_cluster(2) as client:
+        here = Sensing(Dense(U))
+        taken, there = loaded(client, strips)
+        with threadpool_limits(2):  # the threads that a user of two cores has
+            pairs = [(sweep(here), sweep(there)) for _ in range(max(3, seeds))]
+        alone, shared = (min(each) for each in zip(*pairs, strict=True))
+        parts = len(there.kind.given)
+    yield (
+        f"{'':22}{alone:9.2f}{shared:9.2f}{shared / alone:7.2f}{taken:9.2f}{parts:7}  "
+        f"{verdict(shared <= WANTED_RATIO * alone)}"
+    )
+
+
+def _while_sweeping(F: Sensing, after: float, act: Callable[[], None]) -> float:
+    """Seconds of a sweep in which something happens."""
+    happens = threading.Timer(after, act)
+    happens.start()
+    taken = sweep(F)
+    happens.join()
+    return taken
+
+
+def _one_worker(client: Any) -> int:
+    return int(next(iter(client.run(os.getpid).values())))
+
+
+def killed(seeds: int) -> Iterator[str]:
+    """A worker killed in the middle of a sweep, and the sweeps after that."""
+    yield f"{'a killed worker':22}{'sweep':>9}{'with it':>9}{'cost':>9}{'reload':>9}" + (
+        "  at most its reload and a sweep of the one that is left wanted; then"
+    )
+    with rows_in_a_file() as (_, strips), own_cluster(2) as client:
+        reload, F = loaded(client, strips)
+        for _ in range(seeds):
+            usual = min(sweep(F) for _ in range(3))
+            worker = _one_worker(client)
+            with_it = _while_sweeping(F, usual / 2, lambda pid=worker: os.kill(pid, signal.SIGKILL))
+            then = [sweep(F) for _ in range(3)]
+            # The one that is left loads half of the rows, and does the work of two meanwhile.
+            most = 2 * reload + 2 * usual
+            yield (
+                f"{'':22}{usual:9.2f}{with_it:9.2f}{with_it - usual:9.2f}{2 * reload:9.2f}  "
+                f"{verdict(with_it - usual <= most):7}{' '.join(f'{each:.2f}' for each in then)}"
+            )
+
+
+def stopped(seeds: int) -> Iterator[str]:
+    """A worker that is stopped in the middle of a sweep, and never heard of again."""
+    yield f"{'a stopped worker':22}{'sweep':>9}{'with it':>9}  at most {WANTED_STOPPED} s wanted"
+    with rows_in_a_file() as (_, strips), own_cluster(2) as client:
+        _, F = loaded(client, strips)
+        usual = min(sweep(F) for _ in range(3))
+        worker = _one_worker(client)
+        with_it = _while_sweeping(F, usual / 2, lambda: os.kill(worker, signal.SIGSTOP))
+    yield f"{'':22}{usual:9.2f}{with_it:9.2f}  {verdict(with_it <= WANTED_STOPPED)}"

@@ -1,0 +1,222 @@
+"""What a cluster loads, part by part: rows of files, or chunks of a dask.array.
+
+How rows are divided follows from the data alone, never from the workers, and sums are made part by
+part: the bits of an answer do not depend on who computes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from quadsense.files import Strip, Strips, Unreadable
+from quadsense.files.strips import STRIP_BYTES, native
+
+MOST_PARTS = 1024
+"""Parts of all rows: a scheduler hands out some thousand tasks a second."""
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """Consecutive strips of files, loaded together by whichever worker needs them."""
+
+    strips: tuple[Strip, ...]
+
+    def __len__(self) -> int:
+        """Number of rows."""
+        return sum(map(len, self.strips))
+
+    @property
+    def key(self) -> str:
+        """The same for the same rows of the same files, so that a cluster holds them once."""
+        text = hashlib.blake2b(repr(self.strips).encode(), digest_size=16).hexdigest()
+        return f"quadsense_load-{text}"
+
+    def read(self, out: Any = None) -> Any:
+        """The rows, (rows, n)."""
+        for strip in self.strips:
+            if not os.access(strip.path, os.R_OK):
+                raise Unreadable(
+                    f"{strip.path} cannot be read on {socket.gethostname()} (rows {strip.first} to "
+                    f"{strip.last - 1} were wanted): workers read the files themselves, so every "
+                    "one of them must have them under this name"
+                )
+        if len(self.strips) == 1:
+            return self.strips[0].read()
+        found = np.empty((len(self), self.strips[0].width), self.strips[0].dtype)
+        begin = 0
+        for strip in self.strips:
+            found[begin : begin + len(strip)] = strip.read()
+            begin += len(strip)
+        return found
+
+    def row(self, i: int) -> str:
+        """Row i of these, for messages."""
+        for strip in self.strips:
+            if i < len(strip):
+                return strip.row(i)
+            i -= len(strip)
+        raise IndexError(i)
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A chunk of rows of a dask.array.
+
+    Attributes
+    ----------
+    array : dask.array
+        Of whole rows.
+    number : int
+        Of the chunk.
+    """
+
+    array: Any
+    number: int
+
+    def __len__(self) -> int:
+        """Number of rows."""
+        return int(self.array.chunks[0][self.number])
+
+    def __eq__(self, other: object) -> bool:
+        """Whether they are the same chunk of the same array, which its name says."""
+        same = isinstance(other, Chunk) and self.array.name == other.array.name
+        return same and self.number == other.number  # type: ignore[attr-defined]
+
+    def __hash__(self) -> int:
+        """By name and number."""
+        return hash((self.array.name, self.number))
+
+    def read(self, out: Any = None) -> Any:
+        """The rows, (rows, n), as Dask's default scheduler computes them."""
+        return self.array.blocks[self.number].compute()
+
+    def row(self, i: int) -> str:
+        """Row i of these, for messages."""
+        return f"row {i} of chunk {self.number} of the dask.array"
+
+
+class Shards(Sequence[Any]):
+    """The parts of all rows: bundles, or chunks.
+
+    Attributes
+    ----------
+    shape : (int, int)
+    dtype : dtype
+    """
+
+    def __init__(self, parts: Sequence[Any], shape: tuple[int, int], dtype: Any) -> None:
+        self._parts = tuple(parts)
+        self.shape, self.dtype = (int(shape[0]), int(shape[1])), np.dtype(dtype)
+
+    @classmethod
+    def of_files(cls, strips: Strips) -> Shards:
+        """Consecutive strips together, up to a size that follows from all of them."""
+        rows, n = strips.shape
+        most = part_bytes(rows, n, strips.dtype.itemsize)
+        parts: list[list[Strip]] = []
+        held = most
+        for strip in strips:
+            size = len(strip) * n * strips.dtype.itemsize
+            if held + size > most:
+                parts.append([])
+                held = 0
+            parts[-1].append(replace(strip, path=strip.path.absolute()))  # workers are elsewhere
+            held += size
+        return cls([Bundle(tuple(part)) for part in parts], strips.shape, strips.dtype)
+
+    @classmethod
+    def of_array(cls, U: Any) -> Shards:
+        """The chunks of a dask.array, of whole rows; many small ones are put together."""
+        rows, n = U.shape
+        dtype = native(U.dtype)
+        columns = {1: -1} if U.numblocks[1] > 1 else {}
+        if U.numblocks[0] > MOST_PARTS:
+            columns |= {0: -(-part_bytes(rows, n, dtype.itemsize) // (n * dtype.itemsize)), 1: -1}
+        U = U.rechunk(columns) if columns else U
+        U = U.map_blocks(_plain, dtype, dtype=dtype, meta=np.empty((0, 0), dtype))
+        full = [number for number, count in enumerate(U.chunks[0]) if count]
+        return cls([Chunk(U, number) for number in full], U.shape, dtype)
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._parts)
+
+    def __getitem__(self, index: Any) -> Any:
+        """One of them, or some."""
+        return self._parts[index]
+
+    def __iter__(self) -> Iterator[Any]:
+        """Each in turn."""
+        return iter(self._parts)
+
+    @cached_property
+    def lengths(self) -> list[int]:
+        """Rows of each."""
+        return [len(part) for part in self]
+
+    @property
+    def largest(self) -> int:
+        """Entries of the largest."""
+        return max(self.lengths) * self.shape[1]
+
+    def submit(self, client: Any, wanted: Sequence[int], attempt: int) -> list[Any]:
+        """Futures of the rows of some parts.
+
+        Loaded on the workers and never sent there, so that Dask loads again what it loses; and by
+        whichever is free: what was to be on a worker that is gone would wait for ever, also where
+        others were allowed, if none was there meanwhile.
+
+        Parameters
+        ----------
+        client : distributed.Client
+        wanted : sequence of int
+        attempt : int
+            Which one: what failed before is asked for by another name.
+        """
+        if isinstance(self[0], Chunk):
+            blocks = self[0].array.to_delayed().ravel()
+            return list(client.compute([blocks[self[part].number] for part in wanted]))
+        bundles = [self[part] for part in wanted]
+        return list(client.map(load, bundles, key=[f"{each.key}-{attempt}" for each in bundles]))
+
+
+def current_client(U: Any) -> Any:
+    """The client by which Dask would compute an array now; None where none would."""
+    from dask.base import get_scheduler
+
+    client = getattr(get_scheduler(collections=[U]), "__self__", None)
+    return client if is_client(client) else None
+
+
+def is_client(value: object) -> bool:
+    """Whether that is a Dask client; nobody imports Dask to be told that it is not."""
+    distributed = sys.modules.get("distributed")
+    return distributed is not None and isinstance(value, distributed.Client)
+
+
+def part_bytes(rows: int, n: int, itemsize: int) -> int:
+    """Bytes of a part, at most, unless a single strip is larger.
+
+    As many as of a strip, if the sums of a part, (n, n), are not larger than its rows, and there
+    are not too many parts.
+    """
+    return max(STRIP_BYTES, n * n * itemsize, rows * n * itemsize // MOST_PARTS)
+
+
+def load(bundle: Bundle) -> Any:
+    """The rows of a bundle, on a worker."""
+    return bundle.read()
+
+
+def _plain(block: Any, dtype: Any) -> Any:
+    """A chunk as rows one after the other, in a type that the machine computes with."""
+    return np.ascontiguousarray(block, dtype=dtype)
