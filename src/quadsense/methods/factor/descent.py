@@ -326,14 +326,17 @@ def _turn(problem: Program, state: FactoredState) -> FactoredState:
         state,
         point=trial,
         iteration=state.iteration + 1,
+        stage_steps=state.stage_steps + 1,
         slow_steps=state.slow_steps + 1 if slow else 0,
         passes=state.passes + 1,
         least=min(state.least, trial.value),
     )
-    if state.finished or state.slow_steps < _SLOW_TURNS:
+    stalled = state.slow_steps >= _SLOW_TURNS or state.stage_steps >= _PHASE_STEPS
+    if state.finished or not stalled:
         return state
     point = lean_evaluate(problem, trial.Y, state.theta)
-    return noted(problem, state, point=point, slow_steps=0, passes=state.passes + 1)
+    changes = {"stage_steps": 0, "slow_steps": 0, "passes": state.passes + 1}
+    return noted(problem, state, point=point, **changes)
 
 
 def _gauss_newton(
