@@ -119,12 +119,11 @@ def _freedom(question: Question, y: Vector) -> Vector:
     """How far each entry may go, relatively: the less it costs, the further.
 
     A square by its weight; what leans on an end in proportion to itself, so that it does not lean
-    on one that is not there; an equality wherever it is needed.
+    on one that is not there, and a little by its price; an equality wherever it is needed.
     """
     sizes = np.abs(y)
     typical = float(np.mean(sizes)) or 1.0
-    both = np.isfinite(question.lo) & np.isfinite(question.hi)
-    freedom = sizes + SLIGHTLY * typical * both
+    freedom = sizes + SLIGHTLY * _typical(question, sizes)
     largest = float(np.max(sizes, initial=0.0))
     freedom = np.where(question.equal & ~question.soft, typical + largest, freedom)
     if question.rows == "squares":
@@ -134,6 +133,22 @@ def _freedom(question: Question, y: Vector) -> Vector:
     elif question.soft.any():
         freedom = np.where(question.soft & (question.weights == 0.0), 0.0, freedom)
     return freedom
+
+
+def _typical(question: Question, sizes: Vector) -> Vector:
+    """What an entry with two ends would be if each had cost as much: 0 for others.
+
+    The price of one is the width of its interval, or what a miss takes to cost 1: rows of uneven
+    norms are of as uneven a price.
+    """
+    width = question.hi - question.lo
+    prices = np.where(np.isfinite(width), width, 0.0)
+    if question.rows in ("slack_max", "slack_sum"):
+        priced = question.soft & np.isfinite(width) & (question.weights > 0.0)
+        prices = np.where(priced, 2.0 / np.where(priced, question.weights, 1.0), prices)
+    priced = prices > 0.0
+    spent = float(np.mean((prices * sizes)[priced])) if priced.any() else 0.0
+    return np.divide(spent, prices, where=priced, out=np.zeros_like(sizes))
 
 
 def _moves(F: Sensing, freedom: Vector) -> Callable[[Real], Vector] | None:
