@@ -102,3 +102,18 @@ def test_squares_of_rows_whose_weights_square_beyond_float64_are_bounded():
     result = quadsense.solve(u, b, prefer="least_squares")
     assert result.status == "optimal" and result.verify(u, b)
     assert result.objective == pytest.approx(np.sum((b / 1e131 - np.mean(b / 1e131)) ** 2) * 1e262)
+
+
+@pytest.mark.parametrize("exponent", [-230, -70, 70, 234])
+def test_squares_near_the_ends_of_float64_are_bounded_as_any_other(exponent):
+    rng = np.random.default_rng(5)
+    U, b = rng.standard_normal((20, 3)), rng.standard_normal(20)
+    weights, scale = rng.uniform(0.5, 20.0, 20), 2.0**exponent
+    asked = {"weights": weights, "prefer": "least_squares"}
+    plain = quadsense.solve(U, b, **asked)
+    result = quadsense.solve(scale * U, scale**2 * b, **asked)
+    assert result.status == plain.status == "optimal"
+    assert result.verify(scale * U, scale**2 * b)
+    low, high = (bound / scale**2 / scale**2 for bound in result.objective_bounds)
+    assert low == pytest.approx(plain.objective, rel=1e-6)
+    assert high == pytest.approx(plain.objective, rel=1e-6)

@@ -69,12 +69,14 @@ def balanced(F: Sensing, question: Question, y: Vector, A: Array, enough: float 
         return _lifted(F, question, y, A)
     live = to_numpy(F.nonzero) > 0.0
     C = _pull(question, A)
+    given, unit = y, _unit(C, y)  # squares of what it measures are numbers
+    C, y, enough = C / unit, y / unit, enough / unit
     least = ROUNDED * (float(np.linalg.norm(C)) + float(np.abs(y) @ to_numpy(F.masses)))
     size = BELIEVED * float(np.linalg.norm(A))
     rest = C + to_numpy(F.adjoint(y))
     if not float(np.linalg.norm(rest)) > max(least, enough / size if size > 0.0 else 0.0):
-        return y
-    freedom = np.where(live, _freedom(question, y), 0.0)
+        return given
+    freedom = np.where(live, _freedom(question, given), 0.0)
     moves = _moves(F, freedom / (float(np.max(freedom)) or 1.0))
     for _ in range(ROUNDS if moves is not None else 0):
         assert moves is not None
@@ -83,7 +85,7 @@ def balanced(F: Sensing, question: Question, y: Vector, A: Array, enough: float 
         if not float(np.linalg.norm(after)) < 0.5 * float(np.linalg.norm(rest)):
             break
         y, rest = moved, after
-    return y
+    return y * unit
 
 
 def _lifted(F: Sensing, question: Question, y: Vector, A: Array) -> Vector:
@@ -104,6 +106,12 @@ def _lifted(F: Sensing, question: Question, y: Vector, A: Array) -> Vector:
     moved = y - moves(packed.pack(0.5 * (rest + rest.conj().T)))
     least = float(np.linalg.eigvalsh(C + to_numpy(F.adjoint(moved)))[0])
     return moved if least > float(values[0]) else y
+
+
+def _unit(C: Array, y: Vector) -> float:
+    """A power of two near the largest entry of either."""
+    largest = max(float(np.max(np.abs(C))), float(np.max(np.abs(y), initial=0.0)))
+    return float(np.ldexp(1.0, max(int(np.frexp(largest)[1]), -1000)))
 
 
 def _pull(question: Question, A: Array) -> Array:
