@@ -37,6 +37,14 @@ class Held:
     goal: Vector
     side: Vector
 
+    def beside(self, other: Held) -> Held:
+        """The same and others after it."""
+        return Held(
+            np.concatenate([self.index, other.index]),
+            np.concatenate([self.goal, other.goal]),
+            np.concatenate([self.side, other.side]),
+        )
+
     def without(self, which: int) -> Held | None:
         """The same but for one; None where none is left."""
         kept = np.arange(self.index.size) != which
