@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from helpers import gaussian_rows
+from scipy.optimize import minimize
 
 import quadsense
 from quadsense.methods.factor.passes import evaluate
@@ -107,3 +108,52 @@ def test_rows_that_outweigh_all_others_leave_these_at_rest(seed):
     across = np.linalg.qr(slopes[:2].T, mode="complete")[0][:, 2:]
     parts = np.linalg.norm(slopes[2:].T * z[2:])
     assert np.linalg.norm(across.T @ pull) <= 1e-5 * parts
+
+
+def constrained(seed):
+    """Least squares of low rank under equalities, ends and intervals that some A meets."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(3, 8))
+    m, r = int(rng.integers(n, 3 * n * n)), int(rng.integers(1, 3))
+    U, b = rng.standard_normal((m, n)), rng.standard_normal(m) * n
+    X = rng.standard_normal((n, r))
+    constraints = []
+    for _ in range(int(rng.integers(1, 4))):
+        C = rng.standard_normal((n, n))
+        C = C + C.T
+        value, kind = float(np.sum(C * (X @ X.T))), rng.integers(3)
+        low = value if kind == 0 else -np.inf if kind == 1 else value - rng.uniform(0.0, 2.0)
+        constraints.append((C, low, value if kind == 0 else value + rng.uniform(0.0, 2.0)))
+    return U, b, r, constraints
+
+
+@pytest.mark.parametrize("seed", [3, 11, 69, 98])
+def test_constraints_that_are_in_the_way_are_held_and_let_go(seed):
+    U, b, r, constraints = constrained(seed)
+    result = quadsense.solve(
+        U, b, rank=r, constraints=constraints, prefer="least_squares", max_restarts=0, rng=0
+    )
+    assert result.status == "local", result.message
+    A = np.asarray(result.A)
+    values, vectors = np.linalg.eigh(A)
+    X = vectors[:, -r:] * np.sqrt(np.maximum(values[-r:], 0.0))
+
+    def loss(x):
+        return np.sum((np.sum((U @ x.reshape(X.shape)) ** 2, axis=1) - b) ** 2) / result.objective
+
+    def reads(x, C):
+        Y = x.reshape(X.shape)
+        return np.sum(C * (Y @ Y.T))
+
+    limits = []
+    for C, low, high in constraints:
+        assert low - 1e-7 <= np.sum(C * A) <= high + 1e-7
+        if low == high:
+            limits.append({"type": "eq", "fun": lambda x, C=C, v=low: reads(x, C) - v})
+            continue
+        limits.append({"type": "ineq", "fun": lambda x, C=C, v=high: v - reads(x, C)})
+        if low > -np.inf:
+            limits.append({"type": "ineq", "fun": lambda x, C=C, v=low: reads(x, C) - v})
+    on = minimize(loss, X.ravel(), method="SLSQP", constraints=limits, options={"maxiter": 5})
+    near = np.linalg.norm(on.x - X.ravel()) <= 1e-2 * np.linalg.norm(X)
+    assert not near or on.fun >= 1.0 - 1e-6

@@ -89,6 +89,15 @@ def blocking(problem: Program, point: Point, D: Matrix, held: Held | None) -> He
     return more if more is not None and more.index.size > known else None
 
 
+def pressing(problem: Program, point: Point, held: Held | None) -> Held | None:
+    """Return what is held and whatever else presses by now; None where nothing does."""
+    now = to_hold(problem, point)
+    if now is None or held is None:
+        return now
+    new = ~np.isin(now.index, held.index)
+    return held.beside(Held(now.index[new], now.goal[new], now.side[new])) if new.any() else None
+
+
 def _held(problem: Program, point: Point, z: Vector) -> Held | None:
     """Return equalities, and without a tolerance what else must hold and at z would press."""
     bounds = problem.bounds
