@@ -18,6 +18,7 @@ from quadsense.core import packed
 from quadsense.core.intervals import Array
 from quadsense.core.question import Question
 from quadsense.measurements.sensing import Sensing
+from quadsense.proofs.conjugates import conjugate_above, permitted
 from quadsense.proofs.definite import cholesky, solve
 from quadsense.watch import look
 
@@ -46,6 +47,12 @@ that a negative one may be."""
 LIFT = 0.1
 """What a negative eigenvalue becomes, in units of it."""
 
+PAID = 2.0
+"""What a negative eigenvalue costs a bound, about, in units of it and of the trace of A."""
+
+NONE = 1e-12
+"""Share of the largest eigenvalue of A below which one is 0."""
+
 
 def balanced(F: Sensing, question: Question, y: Vector, A: Array, enough: float = 0.0) -> Vector:
     """The vector moved a little until ``C + F*(y) + 2 alpha (A - P)`` vanishes to rounding.
@@ -66,7 +73,7 @@ def balanced(F: Sensing, question: Question, y: Vector, A: Array, enough: float 
     if F.unknowns > MOST_UNKNOWNS or not (np.isfinite(y).all() and np.isfinite(A).all()):
         return y
     if question.psd:
-        return _lifted(F, question, y, A)
+        return _lifted(F, question, y, A, enough)
     live = to_numpy(F.nonzero) > 0.0
     C = _pull(question, A)
     given, unit = y, _unit(C, y)  # squares of what it measures are numbers
@@ -88,24 +95,50 @@ def balanced(F: Sensing, question: Question, y: Vector, A: Array, enough: float 
     return y * unit
 
 
-def _lifted(F: Sensing, question: Question, y: Vector, A: Array) -> Vector:
-    """The vector moved until no eigenvalue is negative, where few are and by little."""
+def _lifted(F: Sensing, question: Question, y: Vector, A: Array, enough: float) -> Vector:
+    """The vector moved until no eigenvalue is negative, where few are and by little.
+
+    And, if that proves more, until nothing is left where A is: what is left there is paid for by
+    all of A, and rounding the readings alone may leave as much as small residuals cost.
+    """
     if question.alpha > 0.0 or question.log_det:
         return y  # which make up for it
     C = _pull(question, A)
     T = C + to_numpy(F.adjoint(y))
     values, vectors = np.linalg.eigh(T)
-    if not -SLIGHTLY * float(values[-1]) < float(values[0]) < 0.0:
+    least, trace = float(values[0]), float(np.trace(A).real)
+    if not least > -SLIGHTLY * float(values[-1]):
         return y
-    raised = np.maximum(values, -LIFT * float(values[0]))
-    rest = T - (vectors * raised) @ vectors.conj().T
+    if least >= 0.0 and float(np.vdot(T, A).real) <= enough:
+        return y
     freedom = np.where(to_numpy(F.nonzero) > 0.0, _freedom(question, y), 0.0)
     moves = _moves(F, freedom / (float(np.max(freedom)) or 1.0))
     if moves is None:
         return y
-    moved = y - moves(packed.pack(0.5 * (rest + rest.conj().T)))
-    least = float(np.linalg.eigvalsh(C + to_numpy(F.adjoint(moved)))[0])
-    return moved if least > float(values[0]) else y
+
+    def proves(vector: Vector) -> float:
+        lowest = float(np.linalg.eigvalsh(C + to_numpy(F.adjoint(vector)))[0])
+        bound = -conjugate_above(question, permitted(question, vector))
+        return bound + PAID * min(lowest, 0.0) * trace
+
+    best, most = y, proves(y)
+    raised = np.maximum(values, -LIFT * least)
+    for goal in ((vectors * raised) @ vectors.conj().T, _beside(T, A)):
+        rest = T - goal
+        moved = y - moves(packed.pack(0.5 * (rest + rest.conj().T)))
+        found = proves(moved)
+        if found > most:
+            best, most = moved, found
+    return best
+
+
+def _beside(T: Array, A: Array) -> Array:
+    """The positive part of T where A is 0, and nothing where it is not."""
+    sizes, axes = np.linalg.eigh(A)
+    V = axes[:, sizes <= NONE * float(sizes[-1])]
+    values, vectors = np.linalg.eigh(V.conj().T @ T @ V)
+    W = V @ vectors
+    return np.asarray((W * np.maximum(values, 0.0)) @ W.conj().T)
 
 
 def _unit(C: Array, y: Vector) -> float:
