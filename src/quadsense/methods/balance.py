@@ -50,6 +50,9 @@ LIFT = 0.1
 PAID = 2.0
 """What a negative eigenvalue costs a bound, about, in units of it and of the trace of A."""
 
+UNEVEN = 1e4
+"""The same at worst, where rows see some directions hardly: below that nothing is moved."""
+
 NONE = 1e-12
 """Share of the largest eigenvalue of A below which one is 0."""
 
@@ -109,7 +112,7 @@ def _lifted(F: Sensing, question: Question, y: Vector, A: Array, enough: float) 
     least, trace = float(values[0]), float(np.trace(A).real)
     if not least > -SLIGHTLY * float(values[-1]):
         return y
-    if least >= 0.0 and float(np.vdot(T, A).real) <= enough:
+    if float(np.vdot(T, A).real) - UNEVEN * min(least, 0.0) * trace <= enough:
         return y
     freedom = np.where(to_numpy(F.nonzero) > 0.0, _freedom(question, y), 0.0)
     moves = _moves(F, freedom / (float(np.max(freedom)) or 1.0))

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from quadsense.arrays import Vector
 from quadsense.methods.balance import PAID, balanced
 from quadsense.methods.squares.bounds import Rows
-from quadsense.methods.squares.measure import FINE, at, crossed, judge_of, margins, mass
+from quadsense.methods.squares.measure import at, crossed, judge_of, margins, mass
 from quadsense.methods.squares.program import Program, features
 from quadsense.methods.squares.quadratic import Point
 from quadsense.methods.squares.state import State
@@ -27,6 +27,9 @@ Array = npt.NDArray[Any]
 
 MOST, ENTRIES = 400, 2_000_000
 """Unknowns of a factor, and entries of all rows packed, up to which equations are formed."""
+
+NEEDED = 1e-5
+"""Relative gap that is small enough, unless a smaller one is asked for."""
 
 STEPS = 8
 """Each squares the error."""
@@ -43,7 +46,8 @@ def refined(program: Program, state: State) -> State:
     cone, point = program.cone, state.point
     if point is None or not cone.psd or cone.trace is not None:
         return state
-    if not state.judged.gap > FINE * point.cost or program.F.m * cone.size > ENTRIES:
+    enough = min(NEEDED, float(program.problem.options.gap)) * point.cost
+    if not state.judged.gap > enough or program.F.m * cone.size > ENTRIES:
         return state
     values, V = cone.eigen(point.x)
     ranks = [int(np.count_nonzero(values > share * float(values[-1]))) for share in SHARES]
@@ -54,7 +58,7 @@ def refined(program: Program, state: State) -> State:
         other = _on_face(program, state, V[:, -rank:] * np.sqrt(values[-rank:]))
         if other is not None and other.judged.gap < best.judged.gap:
             best = other
-            if other.judged.gap <= FINE * point.cost:
+            if other.judged.gap <= enough:
                 break
     return best
 
