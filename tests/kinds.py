@@ -1,6 +1,7 @@
 """Kinds of probes: arrays in every form, and those of `quadsense.probes`."""
 
 import os
+from dataclasses import replace
 
 import array_api_strict
 import numpy as np
@@ -8,8 +9,9 @@ import scipy.sparse as sp
 from helpers import gaussian_rows
 from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
-from quadsense import probes
+from quadsense import files, probes
 from quadsense.measurements.dense import Dense
+from quadsense.measurements.disk import OnDisk
 from quadsense.measurements.sparse import Sparse
 from quadsense.measurements.stack import Axes, Stack
 
@@ -128,6 +130,14 @@ def _operators(rng, m, complex_):
     yield "stack of all", probes.stack(parts), rows
 
 
+def strips(path, rows):
+    """The array in an .npy file, so many rows at a time."""
+    shape, dtype = np.load(path, mmap_mode="r").shape, np.load(path, mmap_mode="r").dtype
+    whole, *_ = files.strips_of(path, path.stem, shape, dtype)
+    begins = range(0, shape[0], rows)
+    return files.Strips([replace(whole, first=i, last=min(i + rows, shape[0])) for i in begins])
+
+
 def _arrays(rng, m, n, complex_, folder):
     U = gaussian_rows(rng, m, n, complex_) * rng.uniform(0.5, 2.0, (m, 1))
     narrow = U.astype(np.complex64 if complex_ else np.float32)
@@ -138,6 +148,8 @@ def _arrays(rng, m, n, complex_, folder):
     yield "strided", np.repeat(U, 2, axis=0)[::2], U, {}
     yield "float32", narrow, narrow.astype(U.dtype), {}
     yield "memmap", np.load(folder / "U.npy", mmap_mode="r"), narrow.astype(U.dtype), {}
+    np.save(held := folder / f"held{int(complex_)}.npy", narrow)
+    yield "on disk", OnDisk(strips(held, 5)), narrow.astype(U.dtype), {}
     yield "sparse", sp.csr_array(U), U, {}
     yield "strict", array_api_strict.asarray(U), U, {}
     yield "stacked", *_stacked(Dense, lambda rows: Sparse(sp.csr_array(rows)), U), {}
@@ -169,8 +181,8 @@ def _stacked(first, second, U):
 
 
 ARRAYS = (
-    "dense", "unit norm", "fortran", "strided", "float32", "memmap", "sparse", "strict", "stacked",
-    "stacked strict",
+    "dense", "unit norm", "fortran", "strided", "float32", "memmap", "on disk", "sparse", "strict",
+    "stacked", "stacked strict",
 )  # fmt: skip
 OPERATORS = (
     "kronecker", "kronecker strict", "operator", "array as operator", "linear operator",

@@ -96,6 +96,9 @@ def cases():
         problem = _problem(*many, 1.0, target=False, options=closely)
         add("minimax no delta", "minimax", problem, 1, 2)
 
+        growing = _random(17_000, 4, c, noise=1.0)
+        add("minimax many rows", "minimax", _problem(*growing, 1.0, target=False), 1, 8)
+
         low = _random(90, 12, c, rank=2, noise=0.3)
         add("psd symmetric", "psd", _problem(*_random(60, 12, c), 1e-7), 3, 1)
         add("psd nearest", "psd", _problem(*_random(60, 12, c, rank=2), 1e-9), 2, 2)

@@ -8,6 +8,7 @@ with the run that nobody interrupted: `make test-kills`.
 from __future__ import annotations
 
 import argparse
+import atexit
 import os
 import random
 import shutil
@@ -182,7 +183,33 @@ def cases():
         U, b, W = _mixed(40, 6, 50)
         return (U, b), {"mix": W, "delta": 1e-6}
 
-    return {**found, "mix": mixed, **(_on_device() if torch else {})}
+    return {**found, "mix": mixed, **_in_files(), **(_on_device() if torch else {})}
+
+
+def _in_files():
+    """Rows in a file, which is written once."""
+
+    def case(m, n, arguments, rows=12, **named):
+        def make():
+            U, b = rows_and_readings(m, n, **named)
+            path = Path(tempfile.gettempdir()) / f"quadsense-{os.getppid()}-{m}-{n}.npy"
+            if not path.exists() or not np.array_equal(np.load(path), U):
+                np.save(path, U)
+                atexit.register(path.unlink, missing_ok=True)
+            return (kinds.OnDisk(kinds.strips(path, rows)), b), arguments
+
+        return make
+
+    return {
+        "disk sgd": case(80, 6, {"delta": 1e-4, "method": "sgd", "rng": 5}),
+        "disk cg": case(200, 16, {"delta": 1e-9, "method": "cg"}),
+        "disk minimax": case(400, 5, {"method": "minimax"}, noise=0.3),
+        "disk psd": case(60, 8, {"delta": 1e-8, "psd": True, "prefer": "any"}, rank=2),
+        "disk factored": case(90, 9, {"delta": 1e-9, "rank": 2, "rng": 3}, rank=2),
+        "disk conic": case(
+            90, 7, {"delta": 1.0, "psd": True, "prefer": "min_trace"}, rank=2, noise=0.3
+        ),
+    }
 
 
 def _on_device():

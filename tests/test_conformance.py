@@ -8,6 +8,7 @@ from kinds import NAMES, SEEN, cases, fourier_rows
 import quadsense
 from quadsense.arrays import placed, to_numpy
 from quadsense.core.packed import features, pack
+from quadsense.measurements.dense import Dense
 from quadsense.measurements.sensing import Sensing
 from quadsense.proofs.rounding import enclosure
 
@@ -89,6 +90,24 @@ def test_a_pass_is_a_product_there_and_one_back(case, rng):
     z, back = F.sweep(A := hermitian(rng, F.n, F.is_complex), np.tanh)
     close(z, F.forward(A), 100)
     close(back, F.adjoint(np.tanh(z)), 100)
+    seen, taken = np.full(F.m, np.nan), []
+
+    def visit(part, values, take):
+        seen[part] = values
+        taken.append(take(np.arange(len(values))[::2]))
+        close(taken[-1], V[part][::2], 10)
+
+    close(F.visited(A, visit), z, 100)
+    close(seen, z, 100)
+
+
+def test_some_rows_can_be_held_in_memory(case, rng):
+    F, V = sensed(case)
+    index = F.spread(3)
+    held, A = F.held(index), hermitian(rng, F.n, F.is_complex)
+    assert index.size >= 3 and isinstance(held.kind, Dense)
+    close(held.rows(), V[index], 10)
+    close(held.forward(A), F.forward(A)[index], 100)
 
 
 def test_views_are_of_the_same_rows(case, rng):

@@ -105,8 +105,9 @@ def test_damaged_files_are_said_to_be_so(tmp_path, data):
         quadsense.Measurements.open(tmp_path / "one.npz")
     with pytest.raises(ValueError, match="does not exist"):
         quadsense.Measurements.open(tmp_path / "absent.npz")
-    with pytest.raises(ValueError, match="is a directory"):
-        quadsense.Measurements.open(tmp_path)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match="is a directory without files of measurements"):
+        quadsense.Measurements.open(tmp_path / "empty")
     with pytest.raises(ValueError, match="is not a quadsense result; it holds A_star, U, b"):
         quadsense.load_result(data)
 

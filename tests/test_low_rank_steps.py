@@ -6,7 +6,7 @@ from helpers import gaussian_rows
 
 import quadsense
 from quadsense.methods.factor.balance import balanced
-from quadsense.methods.factor.gauss_newton import gauss_newton_step
+from quadsense.methods.factor.gauss_newton import normal_equations
 from quadsense.methods.factor.newton import newton_step
 from quadsense.methods.factor.passes import evaluate
 from quadsense.methods.factor.program import prepare
@@ -65,7 +65,7 @@ def test_steps_from_next_to_nothing_stay_in_range(size, complex_):
     program = prepare(U, np.ones(6), np.ones(6), 1, target=False)
     point = evaluate(program, size * U[:1], 0.0)
     for D in (
-        gauss_newton_step(program, point, None, 1e-12, 1e-3),
+        normal_equations(program, point, None, 1e-12, 1e-3)(point.gradient),
         newton_step(program, point, None),
     ):
         assert np.abs(D).max() <= 1.001e3

@@ -21,7 +21,7 @@ from quadsense.certificate import evaluate
 from quadsense.cli import cli
 from quadsense.measurements.mixed import Mixed
 from quadsense.methods import METHODS, register
-from quadsense.methods.factor.gauss_newton import gauss_newton_step
+from quadsense.methods.factor.gauss_newton import normal_equations
 from quadsense.methods.factor.passes import evaluate as evaluate_factor
 from quadsense.methods.factor.program import prepare as prepare_factored
 from quadsense.proofs.adjoint import adjoint_norm
@@ -499,7 +499,7 @@ def test_slopes_and_steps_of_a_factor_are_those_of_the_loss(complex_, theta):
     assert (ahead - behind) / (2 * h) == pytest.approx(np.vdot(point.gradient, D).real, rel=1e-6)
     # A Gauss-Newton step solves its least squares problem.
     shift = 1e-3
-    step = gauss_newton_step(program, point, None, shift, 1e-3)
+    step = normal_equations(program, point, None, shift, 1e-3)(point.gradient)
     active = point.excess != 0.0
     G = [2.0 * np.tensordot(w, [np.outer(u, u.conj()) for u in F.raw.rows()], 1) for w in F.weights]
     J = np.stack([(Y @ g.T).reshape(-1) for g in G])[active]

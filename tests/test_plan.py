@@ -134,7 +134,10 @@ def test_what_cannot_fit_is_refused_with_a_method_that_would(monkeypatch):
     assert least < make_plan(shape).memory
     monkeypatch.setattr(planning, "available_memory", lambda: least)
     with pytest.raises(MemoryError, match="method='cg' would fit"):
-        planning.refuse_what_cannot_fit(shape, make_plan(shape))
+        planning.refuse_what_cannot_fit(shape, make_plan(shape, "minimax"))
+    plan = make_plan(shape)  # the verdict of least squares, where that is all that fits
+    assert plan.methods == ("cg",) and "minimax after it would take" in " ".join(plan.reasons)
+    planning.refuse_what_cannot_fit(shape, plan)
     monkeypatch.setattr(planning, "available_memory", lambda: 0)
     with pytest.raises(MemoryError, match="use fewer measurements"):
         planning.refuse_what_cannot_fit(shape, make_plan(shape))

@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +11,7 @@ import pytest
 from states import cases, started, strides
 
 import quadsense
+from quadsense.core.records import changed
 from quadsense.files.codec import decode, encode, load_state, save_state
 from quadsense.methods import METHODS
 
@@ -76,6 +77,7 @@ def test_the_cases_reach_every_stage(taken_up):
         for name, what in (
             ("minimax", "'name': 'FAST'"),
             ("minimax careful", "'name': 'CAREFUL'"),
+            ("minimax many rows", "interior.growing"),
             ("psd symmetric", "SymmetricState"),
             ("psd nearest", "NearestState"),
             ("psd projected", "ProjectedState"),
@@ -100,6 +102,17 @@ def test_strides_leave_the_state_they_got_alone():
         assert repr(plain) == repr(then), name
         for key, values in before.items():
             assert values.tobytes() == after[key].tobytes(), name
+
+
+@pytest.mark.parametrize("name", ["cg", "factored"])
+def test_a_changed_record_is_a_replaced_one_and_takes_no_new_names(name):
+    _, _, state = started(next(each for each in cases() if each.startswith(name)))
+    before = state.iteration
+    other = changed(state, iteration=before + 7)
+    assert same(other, replace(state, iteration=before + 7))
+    assert state.iteration == before
+    with pytest.raises(AssertionError):
+        changed(state, iterations=1)
 
 
 def test_the_same_program_and_start_come_of_the_same_problem():

@@ -124,6 +124,7 @@ NUMBERS = {
     "max_iter": {"most": 3},
     "lemma": {"most": 3, "lemma": "Lemma 5.3"},
     "time_limit": {"seconds": 0.5},
+    "passes": {"passes": 12, "ratio": 2.0},
     "slow": {"share": 1e-3, "strides": 10, "ratio": 2.0, "method": "gd"},
     "rounding": {"part": 0.7},
     "bounds_apart": {"lower": 0.5, "upper": 1.5, "of": "error"},

@@ -62,6 +62,7 @@ def _to_result(request: Request, answer: Answer) -> Result:
     status = _status(answer, certificate)
     suspects = _suspects(data, certificate)
     target, own = request.problem.target, slice(data.measured)
+    worst = float(values.ratios[own].max())
     verdict = make_verdict(
         data,
         values,
@@ -80,9 +81,9 @@ def _to_result(request: Request, answer: Answer) -> Result:
         verdict=verdict,
         matrix=answer.matrix,
         residuals=like(values.residuals[own], data.b),
-        max_residual=float(values.sizes[own].max()),
-        max_ratio=float(values.ratios[own].max()),
-        violations=np.flatnonzero(values.ratios[own] > 1.0) if target else NOTHING,
+        max_residual=verdict.worst.size,
+        max_ratio=worst,
+        violations=np.flatnonzero(values.ratios[own] > 1.0) if target and worst > 1.0 else NOTHING,
         n_iter=outcome.n_iter,
         history=outcome.history,
         timings=request.limits.watch.timings(),
@@ -304,7 +305,7 @@ def _advice(request: Request, answer: Answer, status: Status) -> tuple[Advice, .
         return ()
     A, shift = to_numpy(answer.matrix.form.dense()), 1e-6 * float(b.max())
     moved = A.copy()
-    moved.flat[:: len(A) + 1] += shift
+    moved.reshape(-1)[:: len(A) + 1] += shift
     if shift > 0.0 and cholesky(moved) is not None:
         return ()
     smallest = float(np.linalg.eigvalsh(A)[0])

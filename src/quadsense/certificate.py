@@ -451,8 +451,9 @@ class Certificate:
     def _check_met(
         self, data: Measurements, values: Values, words: str, own: bool
     ) -> Iterator[Check]:
-        met = values.met.copy()
-        met[self.set_aside] = True
+        met = values.met
+        if self.set_aside.size:
+            met[self.set_aside] = True
         over = np.flatnonzero(~met)
         text = f"against {words}"
         if over.size:

@@ -10,6 +10,7 @@ import scipy.sparse as sp
 
 from quadsense.arrays import to_numpy
 from quadsense.core.matrix import SensedMatrix
+from quadsense.core.records import changed
 from quadsense.measurements import Measurements
 from quadsense.measurements.oracle import checked_square
 from quadsense.methods import METHODS
@@ -134,7 +135,7 @@ def decide(
     found = []
     for each in names:
         tau, base = _prior(wish, each, data)
-        found.append(replace(plain, name=each, ridge=wish.ridge, tau=tau, base=base))
+        found.append(changed(plain, name=each, ridge=wish.ridge, tau=tau, base=base))
     return tuple(found), (f"prefer={name!r}: {why}",)
 
 

@@ -127,23 +127,28 @@ class _Recorder:
             self.bar = tqdm(total=100, bar_format=form, leave=False)
 
     @cached_property
+    def even(self) -> bool:
+        """Whether all tolerances are the same."""
+        return bool((self.tolerance == self.tolerance[0]).all())
+
+    @cached_property
     def typical_delta(self) -> float:
         """What a ratio is times, where the ratio is all that is known."""
-        first = self.tolerance[0]
-        return float(first if (self.tolerance == first).all() else np.median(self.tolerance))
+        return float(self.tolerance[0] if self.even else np.median(self.tolerance))
 
     def add(self, program: Any, state: State) -> tuple[float, ...]:
         """Append the state's numbers."""
         trace = self.method.trace(program, state)
         unit = self.problem.error_unit
         ratio = unit * state.max_ratio
-        if trace.ratios is None:  # exact where all tolerances are the same
+        if trace.ratios is None or self.even:
             delta = self.typical_delta
             residual = ratio * delta
         else:
-            delta = 0.0 if self.bar is None else float(self.tolerance[np.argmax(trace.ratios)])
+            ratios = trace.ratios()
+            delta = 0.0 if self.bar is None else float(self.tolerance[np.argmax(ratios)])
             with np.errstate(over="ignore"):
-                residual = unit * float((trace.ratios * self.tolerance).max())
+                residual = unit * float((ratios * self.tolerance).max())
         seconds = self.clock() - self.begin
         row = (
             state.iteration, seconds, residual, ratio, trace.log_potential, trace.lam, trace.step,

@@ -43,11 +43,7 @@ def cache_path() -> Path:
     return Path(os.path.expanduser(folder), "rates.json")
 
 
-_known: dict[tuple[str | None, ...], Rates] = {}  # by the settings that lead to the file
-
-
-def _settings() -> tuple[str | None, ...]:
-    return os.environ.get("QUADSENSE_CACHE"), os.environ.get("XDG_CACHE_HOME")
+_known: dict[str | None, Rates] = {}  # by the setting that leads to the file
 
 
 def known_rates() -> Rates:
@@ -55,7 +51,7 @@ def known_rates() -> Rates:
 
     The file is looked up once in a process: that costs more than the rest of a plan.
     """
-    where = _settings()
+    where = os.environ.get("QUADSENSE_CACHE")
     if where not in _known:
         _known[where] = _read_rates(cache_path())
     return _known[where]
@@ -78,7 +74,7 @@ def measure_rates() -> Rates:
     K = np.ones((4000, 4000))
     flops = 2.0 * 800**3 / _fastest(lambda: A @ A)
     traffic = K.nbytes / _fastest(lambda: K @ v)
-    rates = _known[_settings()] = Rates(flops, traffic, True)
+    rates = _known[os.environ.get("QUADSENSE_CACHE")] = Rates(flops, traffic, True)
     path = cache_path()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

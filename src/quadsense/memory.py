@@ -1,16 +1,71 @@
-"""How much memory can still be taken: of the machine, of the process, of its control group."""
+"""How much memory can still be taken: of the machine, the process, its control group, a solve."""
 
 from __future__ import annotations
 
+import math
 import os
+import re
 from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
+from typing import Any
 
 GUESS = 4 * 2**30
 """Bytes, where the system says nothing at all."""
 
 UNLIMITED = 2**60
 """What control groups of the first version call no limit is about 2^63: more than this is none."""
+
+UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12,
+         "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}  # fmt: skip
+"""What stands before the B of a number of bytes."""
+
+_limit: ContextVar[float] = ContextVar("memory_limit", default=math.inf)
+
+
+def to_bytes(value: Any) -> float:
+    """A number of bytes, as one or as text ("1 GiB", "500 MB"); infinity for None.
+
+    Raises
+    ------
+    ValueError
+        Where it is neither, or not positive.
+    """
+    if value is None:
+        return math.inf
+    number: float | None = None
+    if isinstance(value, str):
+        match = re.fullmatch(r"\s*(\d*\.?\d+(?:e\d+)?)\s*([kmgt]?i?)b?\s*", value.lower())
+        if match and match[2] in UNITS:
+            number = float(match[1]) * UNITS[match[2]]
+    elif not isinstance(value, bool) and hasattr(value, "__float__"):
+        number = float(value)
+    if number is None or not number > 0.0:
+        raise ValueError(
+            f"memory_limit must be a number of bytes, or as '1 GiB' or '500 MB', got {value!r}"
+        )
+    return number
+
+
+@contextmanager
+def limited_memory(most: float) -> Iterator[None]:
+    """Let what is done inside count on no more than so many bytes."""
+    token = _limit.set(min(most, _limit.get()))
+    try:
+        yield
+    finally:
+        _limit.reset(token)
+
+
+def memory_limit() -> float:
+    """Bytes that what is under way may take, whatever is free; infinity where nobody said."""
+    return _limit.get()
+
+
+def room_for_rows(limit: Any = None) -> float:
+    """Bytes up to which rows in a file are read into memory: half of what may be taken."""
+    return min(to_bytes(limit), memory_limit(), float(free_memory())) / 2.0
 
 
 def free_memory(root: str = "/") -> int:

@@ -18,11 +18,13 @@ from quadsense.core.forms import MeasuredForm
 from quadsense.core.matrix import SensedMatrix
 from quadsense.machine import Rates, known_rates
 from quadsense.measurements import Measurements
+from quadsense.measurements.disk import OnDisk
 from quadsense.measurements.gram import gram_form
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.probes import BLOCK_ELEMENTS
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.sparse import Sparse
+from quadsense.measurements.stack import Stack
 from quadsense.measurements.stored import Stored
 from quadsense.methods import METHODS, Traits
 from quadsense.methods.traits.shape import ROOM_UNIT, Shape, Work
@@ -97,6 +99,11 @@ def in_words(seconds: float | None) -> str:
     return "unknown time" if seconds is None else f"{seconds:.2g} s"
 
 
+def of_memory(size: float) -> str:
+    """Bytes for people."""
+    return f"{size / 2**30:.1f} GiB" if size >= 2**29 else f"{size / 2**20:.1f} MiB"
+
+
 def shape_of(
     data: Measurements,
     *,
@@ -121,9 +128,7 @@ def shape_of(
     """
     rows, scaled = data.unit_rows, data.scaled()
     b, delta = to_numpy(scaled.b), to_numpy(scaled.delta)
-    least = float(delta.min())
-    with np.errstate(over="ignore"):
-        ratio = float(b.max() - b.min()) / least if target else 1.0
+    ratio = (float(b.max()) - float(b.min())) / float(delta.min()) if target else 1.0
     return Shape(
         m=data.m,
         n=data.n,
@@ -142,9 +147,18 @@ def shape_of(
         summed=data.mix is not None,
         constrained=data.has_hard,
         in_parts=rows.in_parts and not isinstance(rows, Mixed),
+        strip=_strip_bytes(rows.raw.kind),
+        at_hand=rows.raw.kind.at_hand,
         room=available_memory(scaled.b) // ROOM_UNIT if on_gpu(scaled.b) else None,
         ratio=2.0 ** min(200, math.ceil(math.log2(max(ratio, 1.0)))),
     )
+
+
+def _strip_bytes(kind: Any) -> int:
+    """Bytes of the rows that are read together; 0 of rows in memory."""
+    parts = kind.parts if isinstance(kind, Stack) else (kind,)
+    strips = [part.strips for part in parts if isinstance(part, OnDisk)]
+    return max((each.largest * each.dtype.itemsize for each in strips), default=0)
 
 
 def _is_converted(rows: Sensing, given: Any) -> bool:
@@ -181,7 +195,7 @@ def _made(shape: Shape, method: str, rates: Rates, memory: int, known: tuple[str
     reasons: list[str] = []
     names: tuple[str, ...] = (method,)
     if method == "auto":
-        names = _affordable(shape, _chosen(shape, known, reasons), memory)
+        names = _affordable(shape, _chosen(shape, known, reasons), memory, reasons)
     kinds = [METHODS.traits(name) for name in names]
     first = kinds[0]
     shapes = [shape] * len(kinds)
@@ -236,15 +250,22 @@ def _chosen(shape: Shape, known: tuple[str, ...], reasons: list[str]) -> tuple[s
     raise ValueError(f"no method seeks {shape.cone} matrices like this")
 
 
-def _affordable(shape: Shape, names: tuple[str, ...], free: int) -> tuple[str, ...]:
-    """Without those that would answer the question after the first, but cannot fit.
+def _affordable(
+    shape: Shape, names: tuple[str, ...], free: int, reasons: list[str]
+) -> tuple[str, ...]:
+    """Without those after the first that cannot fit: they are seldom needed.
 
-    They are seldom needed, and any fit comes after them.
+    Where the first cannot fit either, all stay, and the plan is refused.
     """
     free -= _surroundings(shape) - _taken(shape)
-    kinds = [METHODS.traits(name) for name in names[1:]]
-    rest = [kind.name for kind in kinds if "any" in kind.preferences or kind.memory(shape) <= free]
-    return (names[0], *rest)
+    needs = {name: METHODS.traits(name).memory(shape) for name in names}
+    if needs[names[0]] > free:
+        rest = [name for name in names[1:] if "any" in METHODS.traits(name).preferences]
+        return (names[0], *rest)
+    for name in names[1:]:
+        if needs[name] > free and "any" in METHODS.traits(name).preferences:
+            reasons.append(f"{name} after it would take {of_memory(needs[name])}: left out")
+    return (names[0], *(name for name in names[1:] if needs[name] <= free))
 
 
 def _taken(shape: Shape) -> int:
@@ -256,7 +277,8 @@ def _surroundings(shape: Shape) -> int:
     """Bytes of the start, of a converted U, and of the checks before and after the method."""
     block = shape.item * TEMPORARIES * min(BLOCK_ELEMENTS, shape.m * shape.n)
     started = 3 * shape.matrix_bytes if shape.started else 0
-    return block + started + (shape.row_bytes if shape.converted else 0) + 8 * 20 * shape.m
+    block += 2 * shape.strip  # one used, one read
+    return block + started + (shape.row_bytes if shape.converted else 0) + 8 * 12 * shape.m
 
 
 def _seconds(work: Work, rates: Rates) -> float | None:
@@ -302,6 +324,6 @@ def refuse_what_cannot_fit(shape: Shape, plan: Plan) -> None:
         plain = replace(shape, prefer="any")
         advice = "prefer='any' would fit" if fits(plain, make_plan(plain)) else advice
     raise MemoryError(
-        f"method {' then '.join(plan.methods)} would take {plan.memory / 2**30:.1f} GiB beside U "
-        f"and {free / 2**30:.1f} GiB are free: {advice}"
+        f"method {' then '.join(plan.methods)} would take {of_memory(plan.memory)} beside U "
+        f"and {of_memory(free)} are free: {advice}"
     )

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import scipy
 
+from quadsense.arrays import is_numpy
 from quadsense.measurements import Measurements
 
 DEFAULTS: dict[str, Any] = {
@@ -53,7 +54,7 @@ def request_of(data: Measurements, arguments: dict[str, Any]) -> dict[str, Any]:
     request: dict[str, Any] = {}
     arrays = []
     for name, value in {**given, **arguments}.items():
-        if value is None or value is False:
+        if value is None or value is False or value is DEFAULTS.get(name):
             continue
         small = _plain(value)
         if small is False or (small is not None and small == DEFAULTS.get(name)):
@@ -67,7 +68,7 @@ def request_of(data: Measurements, arguments: dict[str, Any]) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     """A number, a text or a few numbers as a file and JSON can hold them; None for more."""
-    if isinstance(value, np.ndarray | np.generic) and np.ndim(value) == 0:
+    if is_numpy(value) and value.ndim == 0:
         value = value.item()
     if isinstance(value, bool | int | float | str):
         return value

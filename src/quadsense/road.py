@@ -15,9 +15,11 @@ from quadsense.arrays import Array, like, to_numpy
 from quadsense.checkpoint import to_journal
 from quadsense.checkpoint.fingerprint import marks_of
 from quadsense.choice import check_preference, decide, to_wish
+from quadsense.core.records import changed
 from quadsense.interrupts import Interrupted
 from quadsense.measurements import Measurements
 from quadsense.measurements.base import HARMLESS
+from quadsense.memory import limited_memory, to_bytes
 from quadsense.methods import METHODS, Problem
 from quadsense.methods.base import MethodOptions
 from quadsense.plan import make_plan, refuse_what_cannot_fit, shape_of
@@ -86,6 +88,7 @@ def travel(
     slack: Any = None,
     checkpoint: Any = None,
     checkpoint_every: Any = 60.0,
+    memory_limit: Any = None,
     clock: Callable[[], float] | None = None,
 ) -> Result:
     """Solve; the parameters are those of `quadsense.solve`, not yet checked.
@@ -98,11 +101,12 @@ def travel(
         "psd": psd, "rank": rank, "trace": trace, "constraints": constraints, "prefer": prefer,
         "prior": prior, "ridge": ridge, "slack": slack, "allow_violations": allow_violations,
         "method": method, "schedule": schedule, "start": start, "rng": rng,
-        "max_iter": max_iter, "time_limit": time_limit, **options,
+        "max_iter": max_iter, "time_limit": time_limit, "memory_limit": memory_limit, **options,
     }  # fmt: skip
     with (
         np.errstate(under="ignore"),  # what underflows is not missed
         watch.interrupts as interrupts,
+        limited_memory(to_bytes(memory_limit)) if memory_limit is not None else nullcontext(),
         journal or nullcontext(),
     ):
         measured = to_measurements(data, b, delta, rtol, bounds, conjugate, mix, weights)
@@ -137,7 +141,7 @@ def travel(
             shape = replace(shape, prefer=preferences[0].name)
         check_preference(method, shape, wish)
         plan = make_plan(shape, method)
-        plan = replace(plan, reasons=(*reasons, *plan.reasons))
+        plan = changed(plan, reasons=(*reasons, *plan.reasons))
         if known is not None:  # though less memory may be free, or other rates be known, by now
             plan = known["plan"]
         check_options(plan.methods, wishes)

@@ -15,6 +15,7 @@ from quadsense.arrays import to_numpy
 from quadsense.choice import GRACE, PATIENCE
 from quadsense.core.forms import FactorForm, MeasuredForm
 from quadsense.core.matrix import SensedMatrix
+from quadsense.core.records import changed
 from quadsense.loop import Limits, Outcome, reference, run
 from quadsense.measurements import Measurements
 from quadsense.measurements.gram import ExplicitGram, make_gram
@@ -129,7 +130,7 @@ def run_plan(request: Request) -> Answer:
             return replace(again, preference=preference, asked=True)
     first = request.preferences[0]
     least = first.name == "minimax" and not first.target  # what the road itself seeks
-    return replace(found, preference=first if request.insists or least else ANY)
+    return changed(found, preference=first if request.insists or least else ANY)
 
 
 def _to_the_end(asking: Request, questions: tuple[str, ...], answer: Answer) -> Answer:
@@ -265,7 +266,7 @@ def is_lost(answer: Answer) -> bool:
 
 def run_method(request: Request, name: str, set_aside: Any = NONE, warm: Warm = COLD) -> Answer:
     """Run one method on the request's problem."""
-    problem = replace(with_gram(request, name), options=options_of(name, request.wishes))
+    problem = changed(with_gram(request, name), options=options_of(name, request.wishes))
     if set_aside.size:
         problem = _without(request, problem, name, set_aside)
     if request.allowed and getattr(problem.options, "max_restarts", 0) is None:
@@ -293,6 +294,8 @@ def run_method(request: Request, name: str, set_aside: Any = NONE, warm: Warm = 
 def _solver(name: str, problem: Problem) -> Method:
     """The method of that name, as this problem needs it."""
     kind = METHODS[name]
+    if hasattr(kind, "suited_to"):
+        kind = kind.suited_to(problem)
     solver: Method = kind() if problem.target else getattr(kind, "without_target", kind)()
     return solver
 

@@ -52,6 +52,7 @@ def solve(
     rng: Seed | None = None,
     max_iter: Whole | None = None,
     time_limit: Real | None = None,
+    memory_limit: Real | str | None = None,
     callback: Callable[[Intermediate], Any] | None = None,
     progress: bool = False,
     checkpoint: str | os.PathLike[str] | None = None,
@@ -131,6 +132,10 @@ def solve(
     time_limit : float, optional
         Most seconds from the call on, whatever takes them; what was found until then is checked
         and returned.
+    memory_limit : int or str, optional
+        Most bytes, as a number or as "1 GiB", beside what is in memory already: what cannot keep
+        to it is refused before it begins. By default what is free. With rows in files (see
+        `Measurements.open`) it bounds all that is taken.
     callback : callable, optional
         ``callback(intermediate_result)`` after every stride: `n_iter`, `max_residual`,
         `max_ratio`, `matrix`. StopIteration ends the run.
@@ -217,6 +222,7 @@ def solve(
         allow_violations=allow_violations,
         max_iter=max_iter,
         time_limit=time_limit,
+        memory_limit=memory_limit,
         rng=rng,
         callback=callback,
         progress=progress,

@@ -80,6 +80,8 @@ def make_verdict(
     objective = certificate.objective
     rows = [int(row) for row in suspects]
     upper, lower = float(certificate.upper_bound), float(certificate.lower_bound)
+    worst, nearest = int(sizes.argmax()), int(ratios.argmax())
+    largest = _row(data, worst, sizes, target)
     exact = status is Status.OPTIMAL and upper <= EXACT * float(np.abs(to_numpy(data.b)).max())
     return Verdict(
         status=status,
@@ -91,8 +93,8 @@ def make_verdict(
         allowed=certificate.allowed,
         even=target and not bounds and bool((ends.unit[:count] == ends.unit[0]).all()),
         over=int(np.count_nonzero(ratios > 1.0)) if target else 0,
-        worst=_row(data, int(sizes.argmax()), sizes, target),
-        nearest=_row(data, int(ratios.argmax()), sizes, target),
+        worst=largest,
+        nearest=largest if nearest == worst else _row(data, nearest, sizes, target),
         missed=missed,
         contradiction=contradiction,
         lower_bound=lower,

@@ -2,7 +2,8 @@
 
 An array is known by its type, its shape and a hash of its bytes; of one larger than `MOST_BYTES`,
 by rows of so many bytes, evenly spaced, the first and the last among them. Probes that are not
-held are known by what they make of two fixed vectors, summed in groups of rows, to `LIKENESS`.
+held are known by what they make of two fixed vectors, summed in groups of rows, to `LIKENESS`; rows
+in files by their norms, every one of them.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from quadsense.arrays import is_array, is_tensor, to_numpy
 from quadsense.core.forms import FactorForm, MeasuredForm
 from quadsense.core.matrix import SensedMatrix
 from quadsense.measurements import Measurements
+from quadsense.measurements.parted import Parted
 from quadsense.measurements.probes import Probes
 from quadsense.measurements.stack import Stack
 from quadsense.measurements.stored import Stored
@@ -80,6 +82,8 @@ def _marks_of_rows(kind: Probes) -> Marks:
 def _mark_of_rows(kind: Probes) -> Any:
     if isinstance(kind, Stored):
         return mark(kind.given)
+    if isinstance(kind, Parted):  # by what the first pass found, rather than by another one
+        return f"{kind.held} {kind.m} {kind.n} {mark(kind.norms)}"
     rng = np.random.default_rng(0)
     with np.errstate(over="ignore", invalid="ignore"):
         image = to_numpy(kind.times(kind.own(rng.standard_normal((kind.n, 2)))))

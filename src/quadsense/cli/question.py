@@ -12,6 +12,7 @@ import numpy as np
 import quadsense
 from quadsense import files
 from quadsense.files.sources import APART, RESULT, Source, to_vector
+from quadsense.memory import room_for_rows
 
 REFERENCE = "NAME|FILE"
 """An array of the data file by its name, or another file, or FILE::NAME."""
@@ -84,6 +85,7 @@ def open_data(
     confidence: float = 0.95,
     weights: str | None = None,
     beside: tuple[str, ...] = (),
+    memory_limit: str | None = None,
 ) -> quadsense.Measurements:
     """The measurements that a command is about.
 
@@ -99,13 +101,16 @@ def open_data(
         A number, an array of the file, or another file.
     beside : tuple of str
         What else is asked for by name: of a table no columns of U.
+    memory_limit : str, optional
+        As in `Measurements.open`.
     """
     ways = {"--delta": delta, "--bounds": bounds, "--sigma": sigma, "--shots": shots}
     given = [name for name, value in ways.items() if value is not None]
     if len(given) > 1:
         raise click.UsageError(f"{' and '.join(given)} do not go together: give one of them")
     asked = (*(bounds or ()), shots or "", weights or "", *beside)
-    arrays = files.measured_in(source, probes, readings, tuple(asked))
+    room = room_for_rows(memory_limit)
+    arrays = files.measured_in(source, probes, readings, tuple(asked), room)
     if given and given != ["--delta"]:
         for name in ("lo", "hi", "delta"):
             arrays.pop(name, None)

@@ -53,6 +53,11 @@ from quadsense.vocabulary import Status
 @click.option("--max-iter", type=int, help="Most iterations.")
 @click.option("--time-limit", type=float, help="Most seconds, from the beginning of the solve.")
 @click.option(
+    "--memory-limit",
+    metavar="BYTES",
+    help="Most memory, as '1 GiB': a larger U is read from its file as it is used.",
+)
+@click.option(
     "--checkpoint",
     type=click.Path(),
     metavar="DIR",
@@ -89,6 +94,7 @@ def solve(
     seed: int,
     max_iter: int | None,
     time_limit: float | None,
+    memory_limit: str | None,
     checkpoint: str | None,
     checkpoint_every: float,
     output: str | None,
@@ -127,6 +133,7 @@ def solve(
       quadsense solve data.npz --delta 0.1 --method gd --schedule paper --dense A.npy
       quadsense solve data.npz --delta 0.01 --checkpoint run --checkpoint-every 600 -o result.npz
       quadsense solve more.npz --delta 0.01 --start result.npz
+      quadsense solve "run7/part-*.h5" --delta 0.01 --memory-limit "1 GiB"
     """
     others = [prior, start, *(each[0] for each in constraints)]
     check_outputs([file, readings, *(bounds or ()), shots, weights, *others], output, dense)
@@ -144,6 +151,7 @@ def solve(
         confidence=confidence,
         weights=weights,
         beside=tuple(each for each in others if each is not None),
+        memory_limit=memory_limit,
     )
     if not quiet:
         question.say_notes(source, data)
@@ -168,6 +176,7 @@ def solve(
             rng=seed,
             max_iter=max_iter,
             time_limit=time_limit,
+            memory_limit=memory_limit,
             checkpoint=checkpoint,
             checkpoint_every=checkpoint_every,
             progress=not quiet and sys.stderr.isatty(),

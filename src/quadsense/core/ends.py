@@ -150,6 +150,12 @@ class Ends:
         """Which rows are equalities."""
         return np.asarray(self.above == -self.below if self.grain is None else self.grain > 0.0)
 
+    @property
+    def has_equalities(self) -> bool:
+        """Whether there are such rows."""
+        plain = self.even and self.grain is None
+        return not self.above.all() if plain else bool(self.exact.any())
+
     def allowing(self, size: float) -> Ends:
         """The same, equalities widened to what they are met within for ``||A||_F = size``."""
         if self.grain is None:
@@ -284,9 +290,9 @@ class Ends:
 
     def over(self, norms: Vector) -> Ends:
         """The ends for rows divided by these norms; a row of norm 0 is asked for nothing."""
-        live = norms > 0
-        if live.all():
+        if norms.min(initial=1.0) > 0.0:
             return self.each(lambda values: values / norms / norms)
+        live = norms > 0
         safe = np.where(live, norms, 1.0)
         ends = self.each(lambda values: values / safe / safe)
         return replace(

@@ -148,8 +148,8 @@ def forward(U: Inexact, S: Inexact, dtype: DType | None = None) -> Float:
     real = _real(dtype)
     if m * n * n <= _PLAIN_FLOPS[dtype.kind]:
         U = U.astype(dtype, copy=False)
-        images = U.conj() @ S.astype(dtype, copy=False)
-        return np.asarray(np.einsum("ij,ij->i", images, U).real)
+        images = U @ S.astype(dtype, copy=False).conj()
+        return np.asarray(np.vecdot(images, U).real)
     T = np.empty((n, n), dtype=dtype, order="F")
     np.add(S, S.conj().T, out=T)  # all that u* S u sees, where S is not symmetric
     np.fill_diagonal(T, S.diagonal().real)

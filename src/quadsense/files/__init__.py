@@ -5,6 +5,7 @@ from quadsense.files.contents import Arrays, Entry, MissingPackage, Unreadable
 from quadsense.files.formats import FORMATS, Format, check_writable, write, writer_of
 from quadsense.files.npz import read_arrays, write_arrays
 from quadsense.files.sources import APART, Source, array_from, look_at, measured_in, read_measured
+from quadsense.files.strips import Strip, Strips, strips_of
 
 __all__ = [
     "APART",
@@ -14,6 +15,8 @@ __all__ = [
     "Format",
     "MissingPackage",
     "Source",
+    "Strip",
+    "Strips",
     "Unreadable",
     "array_from",
     "check_writable",
@@ -21,6 +24,7 @@ __all__ = [
     "measured_in",
     "read_arrays",
     "read_measured",
+    "strips_of",
     "write",
     "write_arrays",
     "write_text",

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,11 @@ class Entry:
         """Number of entries."""
         return int(np.prod(self.shape, dtype=np.float64))
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of it in memory, at most; 0 of what holds no numbers."""
+        return self.length * np.dtype(self.dtype).itemsize if self.numeric else 0
+
     def __str__(self) -> str:
         """Name and shape, for messages."""
         if not self.shape:
@@ -77,6 +83,8 @@ class Arrays(dict[str, Any]):
         What was guessed, a sentence each.
     roles : dict
         From U, b, ... to the names of the arrays or columns that were taken for it.
+    places : tuple of (Path, int)
+        Files that U was put together from, and rows in each; empty where it is in one.
     """
 
     def __init__(
@@ -86,12 +94,22 @@ class Arrays(dict[str, Any]):
         names: list[str],
         notes: tuple[str, ...] = (),
         roles: Mapping[str, tuple[str, ...]] | None = None,
+        places: tuple[tuple[Path, int], ...] = (),
     ) -> None:
         super().__init__(values)
         self.metadata = metadata
         self.names = names
         self.notes = notes
         self.roles = dict(roles or {})
+        self.places = places
+
+    def place(self, row: int) -> str:
+        """Where a row of U came from, for messages; empty where it is in one file."""
+        for path, rows in self.places:
+            if row < rows:
+                return f": row {row} of {path}"
+            row -= rows
+        return ""
 
     @property
     def listing(self) -> str:

@@ -106,7 +106,7 @@ def format_of(path: str | os.PathLike[str]) -> Format:
             return next(each for each in FORMATS if each.module == "zarr" and each.folder)
         if any(each.suffix.lower() == ".npy" for each in place.iterdir()):
             return FOLDER
-        raise Unreadable(f"{path} is a directory without .npy files")
+        raise Unreadable(f"{path} is a directory without files of measurements")
     if found is None:
         if not place.exists():
             raise Unreadable(f"{path} does not exist")

@@ -40,6 +40,33 @@ def load(path: Path, names: list[str]) -> dict[str, Any]:
         return {name: _read(node) for name, node in _walk(root, path) if name in names}
 
 
+def read_rows(path: Path, name: str, first: int, last: int, out: Any = None) -> Any:
+    """Rows of the array of that name."""
+    import h5py
+
+    with reading(path, TITLE), h5py.File(path, "r") as root:
+        node = _found(root, path, name)
+        if _is_matlab(node):
+            return np.ascontiguousarray(_as_complex(node[:, first:last]).T)
+        if out is None or out.dtype != node.dtype:
+            return _as_complex(node[first:last])
+        node.read_direct(out, np.s_[first:last])
+        return out
+
+
+def rows_together(path: Path, name: str) -> int:
+    """Rows that are packed together."""
+    import h5py
+
+    with reading(path, TITLE), h5py.File(path, "r") as root:
+        node = _found(root, path, name)
+        return 1 if node.chunks is None else int(node.chunks[-1 if _is_matlab(node) else 0])
+
+
+def _found(root: Any, path: Path, name: str) -> Any:
+    return next(node for key, node in _walk(root, path) if key == name)
+
+
 def save(path: Path, arrays: Mapping[str, Any], metadata: Mapping[str, Any]) -> None:
     """Write named arrays and metadata."""
     import h5py

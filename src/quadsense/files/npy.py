@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from quadsense.files.contents import Entry, Unreadable, reading
-from quadsense.files.npz import read_header
+from quadsense.files.npz import read_header, read_layout
 
 TITLE = "an .npy file"
 
@@ -23,6 +24,28 @@ def contents(path: Path) -> tuple[tuple[Entry, ...], dict[str, Any]]:
 def load(path: Path, names: list[str]) -> dict[str, Any]:
     """The arrays of these names."""
     return {each.stem: _load(each) for each in _files(path) if each.stem in names}
+
+
+def read_rows(path: Path, name: str, first: int, last: int, out: Any = None) -> Any:
+    """Rows of the array of that name, into `out` where it is of their type."""
+    (place,) = (each for each in _files(path) if each.stem == name)
+    with reading(place, TITLE), open(place, "rb", buffering=0) as stream:
+        shape, by_columns, dtype = read_layout(stream)
+        if by_columns:
+            return np.array(np.load(place, mmap_mode="r", allow_pickle=False)[first:last])
+        if out is None or out.dtype != dtype:
+            out = np.empty((last - first, shape[1]), dtype)
+        begin = stream.tell() + first * shape[1] * dtype.itemsize
+        stream.seek(begin)
+        view = memoryview(out.reshape(-1).view(np.uint8))
+        done = 0
+        while done < len(view):
+            taken = stream.readinto(view[done:])
+            if not taken:
+                row = first + done // (shape[1] * dtype.itemsize)
+                raise Unreadable(f"{place} is cut off: it ends in row {row} of {shape[0]}")
+            done += taken
+        return out
 
 
 def save(path: Path, arrays: Mapping[str, Any], metadata: Mapping[str, Any]) -> None:
@@ -44,6 +67,10 @@ def _entry(path: Path) -> Entry:
     with reading(path, TITLE), open(path, "rb") as stream:
         shape, dtype = read_header(stream)
         known = dtype.name if dtype.kind in "buifc" else "objects" if dtype.hasobject else "text"
+        held = math.prod(shape) * dtype.itemsize
+        if known not in ("objects", "text") and path.stat().st_size < stream.tell() + held:
+            row = (path.stat().st_size - stream.tell()) * shape[0] // held
+            raise Unreadable(f"{path} is cut off: it ends in row {row} of {shape[0]}")
         return Entry(path.stem, shape, known)
 
 

@@ -168,6 +168,12 @@ def _header(archive: Any, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
 
 def read_header(stream: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
     """Shape and type of the array in an ``.npy`` stream."""
+    shape, _, dtype = read_layout(stream)
+    return shape, dtype
+
+
+def read_layout(stream: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """The same, and between them whether it is held column by column."""
     version = np.lib.format.read_magic(stream)
     read = {
         (1, 0): np.lib.format.read_array_header_1_0,
@@ -175,8 +181,8 @@ def read_header(stream: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
     }.get(version)
     if read is None:  # names of fields that are no Latin: no numbers
         raise ValueError(f"its format {version} is unknown")
-    shape, _, dtype = read(stream)
-    return shape, dtype
+    shape, by_columns, dtype = read(stream)
+    return shape, by_columns, dtype
 
 
 def _other(dtype: np.dtype[Any]) -> str:

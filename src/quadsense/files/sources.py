@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from quadsense.files import table as tables
 from quadsense.files.contents import Arrays, Entry, Unreadable, listed
 from quadsense.files.formats import Format, by_name, format_of
 from quadsense.files.roles import NAMES, base, find_roles, named
+from quadsense.files.shards import Series, joined, joined_entries, shards_in, stacked
+from quadsense.files.strips import Strips, native, strips_of
 from quadsense.files.table import Table
 
 RESULT = "quadsense-result"
@@ -53,6 +56,74 @@ class Source:
         held = self.format.code(self.path).load(self.path, names)
         return {name: _native(values) for name, values in held.items()}
 
+    @property
+    def size(self) -> int:
+        """Bytes of all that it holds, once it is read; of a table, of what was read."""
+        return sum(entry.nbytes for entry in self.entries)
+
+    def strips(self, entry: Entry) -> Strips:
+        """A matrix that stays in its file."""
+        shape, dtype = entry.shape, np.dtype(entry.dtype)
+        return Strips(strips_of(self.path, entry.name, shape, dtype))
+
+
+@dataclass(frozen=True)
+class Shards(Source):
+    """Files that hold some of the measurements each.
+
+    Attributes
+    ----------
+    parts : tuple of Source
+    """
+
+    parts: tuple[Source, ...] = ()
+
+    def load(self, names: list[str]) -> dict[str, Any]:
+        """The arrays of these names, one file's below the other's."""
+        held = [(part.path, part.load(names)) for part in self.parts]
+        return {name: stacked([(path, each[name]) for path, each in held]) for name in names}
+
+
+@dataclass(frozen=True)
+class Cut(Source):
+    """Arrays that are cut into numbered files.
+
+    Attributes
+    ----------
+    files : dict
+        From the name of an array to its files in order.
+    """
+
+    files: dict[str, tuple[Path, ...]] = field(default_factory=dict)
+
+    def load(self, names: list[str]) -> dict[str, Any]:
+        """The arrays of these names."""
+        code, found = self.format.code(self.path), {}
+        for name in names:
+            parts = [(path, _native(code.load(path, [path.stem])[path.stem]))
+                     for path in self.files[name]]  # fmt: skip
+            plain = all(part.ndim == 1 for _, part in parts)
+            found[name] = np.concatenate([part for _, part in parts]) if plain else stacked(parts)
+        return found
+
+    def places(self, name: str) -> tuple[tuple[Path, int], ...]:
+        """Files of an array, and how many rows of it each holds."""
+        code = self.format.code(self.path)
+        return tuple((path, code.contents(path)[0][0].shape[0]) for path in self.files[name])
+
+    def strips(self, entry: Entry) -> Strips:
+        """A matrix that stays in its files."""
+        code, parts = self.format.code(self.path), []
+        for path in self.files[entry.name]:
+            (own,) = code.contents(path)[0]
+            if len(own.shape) != 2:
+                raise Unreadable(f"{path}: U has shape {own.shape}, and must have two dimensions")
+            dtype = np.dtype(own.dtype)
+            parts.append((path, Strips(strips_of(path, path.stem, own.shape, dtype))))
+        found = stacked(parts)
+        assert isinstance(found, Strips)
+        return found
+
 
 def look_at(path: str | os.PathLike[str]) -> Source:
     """What a file holds: names, shapes and types; of tables the numbers are read too.
@@ -62,6 +133,9 @@ def look_at(path: str | os.PathLike[str]) -> Source:
     ValueError
         Where it is missing, damaged, or of no known format.
     """
+    several = shards_in(path)
+    if several is not None:
+        return _look_at_all(Path(path), several)
     kind, place = format_of(path), Path(path)
     code = kind.code(path)
     if kind.table:
@@ -71,8 +145,29 @@ def look_at(path: str | os.PathLike[str]) -> Source:
     return Source(place, kind, entries, metadata)
 
 
+def _look_at_all(path: Path, several: list[Path] | Series) -> Source:
+    """What many files hold together."""
+    if isinstance(several, list):
+        parts = tuple(look_at(each) for each in several)
+        held = joined_entries([part.entries for part in parts])
+        first = parts[0]
+        for part in parts:
+            if part.is_result:
+                raise Unreadable(f"{part.path} is a quadsense result, and no measurements")
+        return Shards(path, first.format, held, first.metadata, first.table, parts)
+    kind = format_of(next(iter(several.files.values()))[0])
+    entries: tuple[Entry, ...] = ()
+    for name, files in several.files.items():
+        own = [kind.code(each).contents(each)[0][0] for each in files]
+        entries += joined_entries([(replace(each, name=name),) for each in own])
+    return Cut(path, kind, entries, {}, None, several.files)
+
+
 def read_measured(
-    path: str | os.PathLike[str], U: str | None = None, b: str | None = None
+    path: str | os.PathLike[str],
+    U: str | None = None,
+    b: str | None = None,
+    most: float = math.inf,
 ) -> Arrays:
     """The measurements in a file: arrays by the names of `Measurements`, `conjugate` among them.
 
@@ -83,12 +178,18 @@ def read_measured(
         Name of the probes in the file; of a table, names of columns or a pattern.
     b : str, optional
         Name of the readings in the file, another file, or ``FILE::NAME``.
+    most : float
+        Bytes that U may take in memory: a larger one stays in its file (`Strips`).
     """
-    return measured_in(look_at(path), U, b)
+    return measured_in(look_at(path), U, b, most=most)
 
 
 def measured_in(
-    source: Source, U: str | None = None, b: str | None = None, beside: tuple[str, ...] = ()
+    source: Source,
+    U: str | None = None,
+    b: str | None = None,
+    beside: tuple[str, ...] = (),
+    most: float = math.inf,
 ) -> Arrays:
     """The same from a file that was looked at; columns named in `beside` are not U's."""
     if source.is_result:
@@ -97,16 +198,10 @@ def measured_in(
     if b is not None and not _is_name(source, b):
         apart = to_vector(array_from(b, source, role="b"))
     inside = b if apart is None else None
-    if source.table is not None:
-        arrays = tables.arrays_of(source.path, source.table, U, inside, apart is not None, beside)
-    else:
-        arrays = _from_arrays(source, U, inside, apart)
+    arrays = _arrays(source, U, inside, apart, beside, most)
     if apart is not None:
         arrays["b"] = apart
-    for name in ("b", "lo", "hi", "delta", "weights", "rtol"):
-        if name in arrays:
-            one = name in ("lo", "hi", "delta", "weights", "rtol")
-            arrays[name] = to_vector(arrays[name], scalar=one)
+    arrays = _as_vectors(arrays)
     if "conjugate" in arrays:
         arrays["conjugate"] = bool(np.any(arrays["conjugate"]))
     elif isinstance(source.metadata, dict):
@@ -114,16 +209,48 @@ def measured_in(
     return arrays
 
 
-def _from_arrays(source: Source, U: str | None, b: str | None, apart: Any) -> Arrays:
+def _as_vectors(arrays: Arrays) -> Arrays:
+    """What has one value a row as vectors, or as a number where there is one for all."""
+    for name in ("b", "lo", "hi", "delta", "weights", "rtol"):
+        if name in arrays:
+            arrays[name] = to_vector(arrays[name], scalar=name != "b")
+    return arrays
+
+
+def _arrays(
+    source: Source, U: str | None, b: str | None, apart: Any, beside: tuple[str, ...], most: float
+) -> Arrays:
+    if isinstance(source, Shards):
+        # All of them stay where they are, or none.
+        limit = math.inf if source.size <= most else 0.0
+        found = [_arrays(part, U, b, apart, beside, limit) for part in source.parts]
+        parts = zip((part.path for part in source.parts), map(_as_vectors, found), strict=True)
+        return joined(parts)
+    if source.table is not None:
+        arrays = tables.arrays_of(source.path, source.table, U, b, apart is not None, beside)
+        if arrays["U"].nbytes > most and source.table.names is not None:
+            columns, held = ",".join(arrays.roles["U"]), arrays["U"]
+            arrays["U"] = Strips(strips_of(source.path, columns, held.shape, held.dtype))
+        return arrays
+    return _from_arrays(source, U, b, apart, most)
+
+
+def _from_arrays(source: Source, U: str | None, b: str | None, apart: Any, most: float) -> Arrays:
     count = None if apart is None else int(np.size(apart))
     roles = find_roles(source.path, source.entries, U, b, count)
-    loaded = source.load(sorted(set(roles.names.values())))
+    probes = next(entry for entry in source.entries if entry.name == roles.names["U"])
+    stays = not probes.sparse and not roles.transposed and probes.nbytes > most
+    loaded = source.load(sorted({name for role, name in roles.names.items()
+                                 if not (stays and role == "U")}))  # fmt: skip
+    if stays:
+        loaded[probes.name] = source.strips(probes)
     values = {role: loaded[name] for role, name in roles.names.items()}
     if roles.transposed:
         values["U"] = sp.csr_array(values["U"].T) if sp.issparse(values["U"]) else values["U"].T
     names = [entry.name for entry in source.entries]
     taken = {role: (name,) for role, name in roles.names.items()}
-    return Arrays(values, source.metadata, names, roles.notes, taken)
+    places = source.places(probes.name) if isinstance(source, Cut) else ()
+    return Arrays(values, source.metadata, names, roles.notes, taken, places)
 
 
 def _is_name(source: Source, name: str) -> bool:
@@ -185,10 +312,7 @@ def _one(source: Source, entry: Entry) -> Any:
 
 def _native(values: Any) -> Any:
     """The same numbers in the byte order and one of the widths of this machine's arithmetic."""
-    kind = values.dtype.kind
-    wide = kind in "fc" and values.dtype.itemsize // (2 if kind == "c" else 1) not in (4, 8)
-    dtype = np.dtype(np.complex128 if kind == "c" else np.float64) if wide else values.dtype
-    return values.astype(dtype.newbyteorder("="), copy=False)
+    return values.astype(native(values.dtype), copy=False)
 
 
 def to_vector(values: Any, scalar: bool = False) -> Any:

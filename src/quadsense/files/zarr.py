@@ -37,6 +37,22 @@ def load(path: Path, names: list[str]) -> dict[str, Any]:
         }
 
 
+def read_rows(path: Path, name: str, first: int, last: int, out: Any = None) -> Any:
+    """Rows of the array of that name."""
+    with _opened(path, whole=False) as root:
+        return np.asarray(_found(root, path, name)[first:last])
+
+
+def rows_together(path: Path, name: str) -> int:
+    """Rows that are packed together."""
+    with _opened(path, whole=False) as root:
+        return int(_found(root, path, name).chunks[0])
+
+
+def _found(root: Any, path: Path, name: str) -> Any:
+    return next(node for key, node in _walk(root, path) if key == name)
+
+
 def save(path: Path, arrays: Mapping[str, Any], metadata: Mapping[str, Any]) -> None:
     """Write named arrays and metadata."""
     import zarr
@@ -60,7 +76,8 @@ def is_store(path: Path) -> bool:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Any]:
+def _opened(path: Path, whole: bool = True) -> Iterator[Any]:
+    """The store; of a zip file, looked through for damage unless only some of it is read."""
     import zarr
 
     with reading(path, TITLE):
@@ -69,10 +86,11 @@ def _opened(path: Path) -> Iterator[Any]:
         if path.is_dir():
             yield zarr.open(path, mode="r")
             return
-        with zipfile.ZipFile(path) as archive:  # Zarr reads in the background, and complains there
-            damaged = archive.testzip()
-        if damaged is not None:
-            raise Unreadable(f"{path} is damaged ({damaged} in it)")
+        if whole:
+            with zipfile.ZipFile(path) as archive:  # Zarr reads elsewhere, and complains there
+                damaged = archive.testzip()
+            if damaged is not None:
+                raise Unreadable(f"{path} is damaged ({damaged} in it)")
         with zarr.storage.ZipStore(path, mode="r") as store:
             yield zarr.open(store, mode="r")
 

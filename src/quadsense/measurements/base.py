@@ -21,9 +21,10 @@ from quadsense.core.ends import EXACTNESS, Ends
 from quadsense.measurements.constraints import Constraint, checked_constraints, with_constraints
 from quadsense.measurements.dense import Dense
 from quadsense.measurements.gram import ExplicitGram, Gram
+from quadsense.measurements.joined import joined_rows
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
-from quadsense.measurements.stored import Stored
+from quadsense.measurements.stored import NotFinite, Stored
 from quadsense.measurements.tensors import elsewhere
 from quadsense.measurements.validate import (
     check_beside,
@@ -34,6 +35,7 @@ from quadsense.measurements.validate import (
     checked_vector,
     checked_weights,
 )
+from quadsense.memory import room_for_rows
 from quadsense.threads import blas_threads
 from quadsense.typing import MatrixLike, Real, RealOrVector, VectorLike, is_number
 from quadsense.watch import look
@@ -122,6 +124,20 @@ def _narrowed(b: Vector, delta: Vector, live: Any) -> tuple[Vector, Vector, Any]
 
 def _on_host(values: Any) -> Any:
     return to_numpy(values) if is_array(values) else values
+
+
+def _extended(name: str, own: Any, given: Any, m: int, k: int) -> Any:
+    """A value for all rows, or one a row of m rows and k further ones."""
+    if given is None:
+        if own is not None and np.ndim(own) > 0:
+            raise ValueError(f"{name} is missing: each row of these measurements has its own")
+        return own
+    if own is None:
+        raise ValueError(f"{name} is given, and these measurements have none")
+    if np.ndim(own) == 0 and np.ndim(given) == 0 and own == given:
+        return own
+    further = checked_vector(name, given, k, scalar=True)
+    return np.append(np.broadcast_to(np.asarray(own, dtype=np.float64), (m,)), further)
 
 
 def _held(name: str, arrays: files.Arrays) -> Any:
@@ -229,7 +245,7 @@ class Measurements:
     ) -> None:
         self._rows = rows
         self.m, self.n = rows.m, rows.n
-        if ends is not None and ends.grain is None and ends.exact.any():
+        if ends is not None and ends.grain is None and ends.has_equalities:
             norms = to_numpy(rows.norms)
             masses = to_numpy(rows.masses) * norms * norms
             eps = float(np.finfo(np.float64).eps)
@@ -354,7 +370,7 @@ class Measurements:
     def stated_tolerance(self) -> Vector:
         """Half-widths as `tolerance` has them, and 0 of equalities."""
         ends = self._known_ends()
-        return np.where(ends.exact, 0.0, ends.unit)
+        return ends.unit.copy() if ends.grain is None else np.where(ends.exact, 0.0, ends.unit)
 
     @property
     def hard(self) -> npt.NDArray[np.bool_]:
@@ -365,7 +381,8 @@ class Measurements:
     @property
     def has_hard(self) -> bool:
         """Whether there are such rows."""
-        return bool(self.constraints) or (self.ends is not None and bool(self.ends.exact.any()))
+        grain = None if self.ends is None else self.ends.grain
+        return bool(self.constraints) or (grain is not None and bool((grain > 0.0).any()))
 
     @property
     def measured(self) -> int:
@@ -482,15 +499,17 @@ class Measurements:
         delta: RealOrVector | None = None,
         rtol: Real = 0.0,
         conjugate: bool | None = None,
+        memory_limit: Real | str | None = None,
     ) -> Measurements:
-        """Read measurements from a file; what is in it is never unpickled.
+        """Read measurements from a file or many; what is in it is never unpickled.
 
         Parameters
         ----------
         path : path-like
             ``.npz``, ``.npy`` or a folder of such, ``.mat``, HDF5, Zarr, Parquet or CSV: see
-            docs/files.md. `delta` and `rtol`, or `lo` and `hi`, are taken from it too where present
-            and not given here, and so are `mix` and `weights`.
+            docs/files.md; a folder of such files, or a pattern ("run7/part-*.h5"), that hold some
+            of the measurements each. `delta` and `rtol`, or `lo` and `hi`, are taken from it too
+            where present and not given here, and so are `mix` and `weights`.
         U, b : str, optional
             Names of the arrays in the file, by default those called so, or what else they can only
             be (`notes` says what was guessed). `b` may be another file, or ``FILE::NAME``; U of a
@@ -499,10 +518,74 @@ class Measurements:
             As in the constructor.
         conjugate : bool, optional
             As in the constructor; what the file says by default.
+        memory_limit : int or str, optional
+            Bytes, as a number or as "1 GiB". A dense U that would take more than half of that, or
+            of what is free, stays in its file and is read as it is used, again for each pass: see
+            docs/scaling.md. Leave the file as it is meanwhile.
         """
-        return cls.from_arrays(
-            path, files.read_measured(path, U, b), delta=delta, rtol=rtol, conjugate=conjugate
-        )
+        arrays = files.read_measured(path, U, b, room_for_rows(memory_limit))
+        return cls.from_arrays(path, arrays, delta=delta, rtol=rtol, conjugate=conjugate)
+
+    def append(
+        self,
+        U: MatrixLike,
+        b: VectorLike | None = None,
+        *,
+        delta: RealOrVector | None = None,
+        bounds: tuple[RealOrVector, RealOrVector] | None = None,
+        weights: RealOrVector | None = None,
+    ) -> Measurements:
+        """These measurements and further ones after them, for data that keep arriving.
+
+        Parameters
+        ----------
+        U : array or sparse array of shape (k, n), or probes
+            Further rows, in the form of these or another.
+        b, delta, bounds, weights
+            As in the constructor, of the further rows. One `delta`, `rtol` and weight for all hold
+            for the further rows too; where each row has its own, theirs are needed.
+
+        Returns
+        -------
+        Measurements
+            Others: these stay what they are. An earlier result is a warm start of their solve.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import quadsense
+        >>> data = quadsense.Measurements(np.eye(2), [1.0, 2.0], delta=0.1)
+        >>> first = quadsense.solve(data)
+        >>> more = data.append([[1.0, 1.0]], [4.0])
+        >>> more, quadsense.solve(more, start=first).met
+        (Measurements(m=3, n=2, dense, real), True)
+        """
+        if self._plain is not None:
+            raise ValueError("these measurements have their constraints: use `plain`")
+        if self.mix is not None:
+            raise ValueError("readings that are sums of rows (mix) cannot be appended to")
+        if (bounds is not None) != self.from_bounds:
+            has, lacks = ("bounds", "delta") if self.from_bounds else ("delta", "bounds")
+            raise ValueError(f"these measurements have {has}: give {has} of the rows, not {lacks}")
+        further = checked_rows(U, self.conjugate).kind
+        rows, k = joined_rows(self._rows.kind, further), further.m
+        named: dict[str, Any] = {"weights": _extended("weights", self.weights, weights, self.m, k)}
+        if bounds is not None:
+            lo, hi = checked_bounds(bounds, k)
+            named["bounds"] = (np.append(self.lo, lo), np.append(self.hi, hi))
+        else:
+            given = _on_host(self._delta)
+            named |= {"delta": _extended("delta", given, delta, self.m, k), "rtol": self._rtol}
+        before, readings = self._readings, None
+        if (b is None) != (before is None):
+            raise ValueError(
+                "b is missing: these measurements have readings"
+                if b is None
+                else "b is given, and these measurements have no readings, but bounds alone"
+            )
+        if before is not None:
+            readings = np.append(before, checked_vector("b", b, k))
+        return Measurements(rows, readings, conjugate=self.conjugate, **named)
 
     @classmethod
     def from_arrays(
@@ -522,17 +605,19 @@ class Measurements:
         if "lo" in arrays and "hi" in arrays:
             if delta is not None or rtol != 0.0:
                 raise ValueError(f"{path} holds intervals lo and hi: delta and rtol do not apply")
-            bounds = (arrays["lo"], arrays["hi"])
-            found = cls(arrays["U"], arrays.get("b"), bounds=bounds, **named)
+            named["bounds"] = (arrays["lo"], arrays["hi"])
         elif "b" not in arrays:
             raise ValueError(
                 f"{path} holds no array named 'b', the readings; it holds {arrays.listing}: name "
                 "it with b= (--b)"
             )
         else:
-            delta = _held("delta", arrays) if delta is None else delta
-            rtol = float(arrays.get("rtol", 0.0)) if rtol == 0.0 else rtol
-            found = cls(arrays["U"], arrays["b"], delta=delta, rtol=rtol, **named)
+            named["delta"] = _held("delta", arrays) if delta is None else delta
+            named["rtol"] = float(arrays.get("rtol", 0.0)) if rtol == 0.0 else rtol
+        try:
+            found = cls(arrays["U"], arrays.get("b"), **named)
+        except NotFinite as error:
+            raise ValueError(f"{error}{arrays.place(error.row)}") from None
         found.notes = arrays.notes
         return found
 
@@ -673,7 +758,7 @@ class Measurements:
         A wrong guess costs time, never truth: every claim is recomputed from the data.
         """
         rows = self._rows
-        live = int(np.count_nonzero(to_numpy(rows.nonzero)))
+        live = int(np.count_nonzero(to_numpy(rows.nonzero))) if rows.has_zero_rows else self.m
         mixed = isinstance(rows, Mixed)
         if live > (rows.unknowns if mixed else self.n):
             return False

@@ -70,10 +70,9 @@ class Dense(Stored):
         """Squared norms of rows."""
         if not self._numpy:
             return self.xp.sum(self.xp.abs(rows) ** 2, axis=1)
-        if not rows.flags.c_contiguous:
-            return np.vecdot(rows, rows).real
-        flat = rows.view(rows.real.dtype)  # complex rows as real ones of twice the length
-        return np.einsum("ij,ij->i", flat, flat)
+        if rows.flags.c_contiguous:  # complex rows as real ones of twice the length
+            rows = rows.view(rows.real.dtype)
+        return np.vecdot(rows, rows).real
 
     def _row_maxima(self) -> Array:
         xp = self.xp
@@ -173,9 +172,10 @@ class Dense(Stored):
         if not self._numpy:
             return super().through(Y, weigh)
         P = np.empty((len(Y), self.m), dtype=self.dtype)
-        total: Any = 0.0
+        total: Any = None
         for part, block in self._imaged(Y, P):
-            total = total + weigh(part, P[:, part]) @ block
+            found = weigh(part, P[:, part]) @ block
+            total = found if total is None else total + found
         return P, total
 
     def _imaged(self, Y: Array, P: Array) -> Iterator[tuple[slice, Array]]:

@@ -17,7 +17,7 @@ import scipy.sparse as sp
 
 from quadsense.arrays import Array, Vector, is_numpy, to_numpy
 from quadsense.core import packed
-from quadsense.measurements.probes import BLOCK_ELEMENTS, Weigh
+from quadsense.measurements.probes import BLOCK_ELEMENTS, Visit, Weigh
 from quadsense.measurements.sensing import FEATURE_ROWS, Sensing
 from quadsense.measurements.sparse import Sparse
 from quadsense.watch import look
@@ -238,6 +238,12 @@ class Mixed(Sensing):
         raw, weights = self._raw.only(self.used), self.weights[:, self.used]
         return Mixed(raw, weights, self.norms, self._sizes, given)
 
+    def held(self, index: npt.NDArray[np.intp]) -> Mixed:
+        """Some of the measurements, the rows that they take in memory."""
+        some = self.only(index)
+        raw, weights = self._raw.held(some.used), some.weights[:, some.used]
+        return Mixed(raw, weights, to_numpy(some.norms), some._sizes)
+
     def on_numpy(self) -> Mixed:
         """The same for methods: NumPy arrays go in and come out."""
         raw = self._raw.on_numpy()
@@ -307,6 +313,12 @@ class Mixed(Sensing):
     def forward(self, A: Array) -> Array:
         """``F(A)``: (n, n) to (p,)."""
         return self.mixed(self._raw.forward(A))
+
+    def visited(self, A: Array, visit: Visit) -> Array:
+        """``F(A)``, and nothing to take: which rows a sum is of may be anywhere."""
+        values = self.forward(A)
+        visit(slice(0, self.m), values, None)
+        return values
 
     def adjoint(self, y: Array) -> Array:
         """``F*(y) = sum_k (W^T y)_k v_k v_k*``: (p,) to (n, n)."""

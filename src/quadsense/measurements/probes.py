@@ -14,13 +14,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from quadsense.arrays import Array, device, is_numpy, to_numpy
+from quadsense.arrays import Array, device, is_numpy, like, to_numpy
 from quadsense.watch import look
 
 BLOCK_ELEMENTS = 2**20
 """Elements of a temporary block: 8 or 16 MiB, half a last-level cache."""
 
 Weigh = Callable[[slice, Array], Array]
+
+Visit = Callable[[slice, Array, Callable[[Array], Array] | None], None]
+"""``visit(rows, values, take)``: what a slice of rows reads, and a way to have some of these rows,
+by their numbers within the slice; None where there are no single rows."""
 
 
 class Probes(ABC):
@@ -39,6 +43,8 @@ class Probes(ABC):
         In a word, for people.
     by_column : bool
         Whether products cost by the column, however many are taken at once.
+    at_hand : bool
+        Whether a pass over the rows costs no more than its arithmetic: not so of rows in files.
     """
 
     m: int
@@ -48,6 +54,7 @@ class Probes(ABC):
     stated: float | None = None
     storage: str = "operator"
     by_column: bool = False
+    at_hand: bool = True
 
     # --- what a kind must write --------------------------------------------------------------
 
@@ -206,6 +213,12 @@ class Probes(ABC):
         parts = [self.combine(weights * self.times(unit)) for _, unit in self._columns()]
         return xp.concat(parts, axis=1)
 
+    def visited(self, A: Array, visit: Visit) -> Array:
+        """``u_i* A u_i``, (n, n) to (m,), while `visit` takes rows: in one pass where possible."""
+        values = self.forward(A)
+        visit(slice(0, self.m), values, self.take)
+        return values
+
     def squared_columns(self, y: Array) -> Array:
         """``sum_i y_i |u_ij|^2`` for every j: (m,) to (n,)."""
         xp = self.xp
@@ -314,6 +327,7 @@ class Chosen(Probes):
         self.whole, self.index = whole, np.asarray(index, dtype=np.int64)
         self.m, self.n, self.is_complex = self.index.size, whole.n, whole.is_complex
         self.rounding, self.stated = whole.rounding, whole.stated
+        self.at_hand = whole.at_hand
 
     @property
     def length(self) -> int:
@@ -339,6 +353,16 @@ class Chosen(Probes):
         spread = np.zeros((self.whole.m, Y.shape[1]), dtype=to_numpy(Y).dtype)
         spread[self.index] = to_numpy(Y)
         return self.whole.combine(self.whole.own(spread))
+
+    def forward(self, A: Array) -> Array:
+        """``u_i* A u_i``, of all rows at once."""
+        return self.xp.take(self.whole.forward(A), self._positions)
+
+    def adjoint(self, y: Array) -> Array:
+        """``sum_i y_i u_i u_i*``, of all rows at once."""
+        spread = np.zeros(self.whole.m)
+        spread[self.index] = to_numpy(y)
+        return self.whole.adjoint(like(spread, self.whole.held_norms))
 
     def take(self, index: Array) -> Array:
         """Those rows, dense."""
@@ -374,6 +398,7 @@ class Around(Probes):
         self.kind = kind
         self.m, self.n, self.is_complex = kind.m, kind.n, kind.is_complex
         self.rounding, self.stated, self.storage = kind.rounding, kind.stated, kind.storage
+        self.at_hand = kind.at_hand
 
     @property
     def length(self) -> int:

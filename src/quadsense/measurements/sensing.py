@@ -19,7 +19,8 @@ from quadsense.core import packed, products
 from quadsense.core.cholesky import squared_moduli
 from quadsense.device import DeviceArray, on_device
 from quadsense.measurements.dense import Dense
-from quadsense.measurements.probes import BLOCK_ELEMENTS, OnNumpy, Probes, Weigh
+from quadsense.measurements.parted import Parted
+from quadsense.measurements.probes import BLOCK_ELEMENTS, OnNumpy, Probes, Visit, Weigh
 from quadsense.measurements.sparse import Sparse
 from quadsense.measurements.stack import Stack
 from quadsense.watch import BLOCK_FLOPS, look
@@ -32,6 +33,9 @@ FEATURE_ROWS = 1024
 
 DEVICE_ENTRIES = 2**26
 """Entries of features formed together on a device: half a gigabyte."""
+
+SPANS = 32
+"""In which some rows are taken from everywhere, so that they are like all in whatever order."""
 
 SINGLE_NORMS = 1e9
 """Norms, and their inverses, up to which rows in single precision are used as they are."""
@@ -160,8 +164,9 @@ class Sensing:
     @cached_property
     def has_unit_norm(self) -> bool:
         """Whether the rows came with unit norm, to rounding."""
-        slack = 4.0 * (self.n + 4) * np.finfo(np.float64).eps
-        return bool((np.abs(to_numpy(self.norms) - 1.0) <= slack).all())
+        slack, norms = 4.0 * (self.n + 4) * np.finfo(np.float64).eps, to_numpy(self.norms)
+        least, most = norms.min(initial=1.0), norms.max(initial=1.0)
+        return bool(most - 1.0 <= slack and 1.0 - least <= slack)
 
     @property
     def has_zero_rows(self) -> bool:
@@ -182,11 +187,14 @@ class Sensing:
 
     def same_as(self, other: Sensing) -> bool:
         """Whether these are the same rows, seen alike."""
+        mine, theirs = self.kind, other.kind
+        if isinstance(theirs, Parted):
+            mine, theirs = theirs, mine
         return (
-            type(self.kind) is type(other.kind)
+            (type(mine) is type(theirs) or isinstance(mine, Parted))
             and self.conjugate == other.conjugate
-            and self.kind.same_as(other.kind)
             and bool(np.array_equal(to_numpy(self.norms), to_numpy(other.norms)))
+            and mine.same_as(theirs)
         )
 
     # --- other views of the same rows --------------------------------------------------------
@@ -210,6 +218,12 @@ class Sensing:
         """Some of the rows."""
         factors = 1.0 if self.factors is None else self._vector(to_numpy(self.factors)[index])
         return Sensing(self.kind.only(index), self.conjugate, factors)
+
+    def of_part(self, part: int, following: int | None = None) -> Sensing:
+        """The rows of one part, of rows that are held in parts; `following` is asked for next."""
+        assert isinstance(self.kind, Parted)
+        factors = 1.0 if self.factors is None else self.factors[self.kind.span(part)]
+        return Sensing(self.kind.part(part, following), self.conjugate, factors)
 
     def on_numpy(self) -> Sensing:
         """The same for methods: NumPy arrays go in and come out, and rows that came with unit norm
@@ -265,8 +279,11 @@ class Sensing:
     @cached_property
     def single(self) -> Sensing:
         """The same in single precision, where that is quicker: half the size of U."""
-        if self.factors is None and (kind := self.kind.in_single()) is not None:
-            return Sensing(kind, self.conjugate, factors=1.0)
+        if (kind := self.kind.in_single()) is not None:
+            if self.factors is None:
+                return Sensing(kind, self.conjugate, factors=1.0)
+            if isinstance(kind, Parted) and self._moderate:
+                return Sensing(kind, self.conjugate, self.factors)
         if not isinstance(self.kind, Dense) or not is_numpy(self.kind.U):
             return self
         dtype = np.dtype(np.complex64 if self.is_complex else np.float32)
@@ -303,6 +320,24 @@ class Sensing:
         for part, rows in self.kind.blocks():
             yield part, self._seen(rows, None if self.factors is None else self.factors[part])
 
+    def _groups(self, size: int) -> Iterator[tuple[int, Array]]:
+        """Groups of so many dense rows ``v_i``, each with the number of its first.
+
+        Rows that are not at hand are read in turn, whatever they are read by, so that each is read
+        once; the groups are the same.
+        """
+        if self.kind.at_hand:
+            for first in range(0, self.m, size):
+                yield first, self.block(first, min(first + size, self.m))
+            return
+        first, rest = 0, None
+        for part, rows in self.blocks():
+            rows = rows if rest is None else self.xp.concat([rest, rows])
+            while len(rows) >= size or (part.stop == self.m and len(rows)):
+                yield first, rows[:size]
+                first, rows = first + size, rows[size:]
+            rest = rows
+
     def block(self, first: int, last: int) -> Array:
         """Dense rows ``v_i`` from `first` to `last`: (last - first, n)."""
         factors = None if self.factors is None else self.factors[first:last]
@@ -326,7 +361,7 @@ class Sensing:
 
     def _cast(self, y: Array) -> Array:
         """A real vector or matrix in the type of the rows, for products with them."""
-        return self.xp.astype(y, self.dtype, copy=False)
+        return y if y.dtype == self.dtype else self.xp.astype(y, self.dtype)
 
     def beside(self, values: Any) -> Array:
         """A NumPy array where the rows live, in the namespace of products with them."""
@@ -371,6 +406,34 @@ class Sensing:
     def _weighed(self, y: Array) -> Array:
         """A vector, (m,), times the squares of the factors."""
         return y if self.factors is None else y * (self.factors * self.factors)
+
+    def visited(self, A: Array, visit: Visit) -> Array:
+        """``F(A)`` while `visit` takes rows ``v_i``, in one pass where the kind can."""
+
+        factors = self.factors
+
+        def inside(part: slice, values: Array, take: Callable[[Array], Array] | None) -> None:
+            assert take is not None
+            own = None if factors is None else factors[part]
+
+            def rows(which: Array) -> Array:
+                return self._seen(take(which), None if own is None else own[which])
+
+            visit(part, values if own is None else values * (own * own), rows)
+
+        return self._weighed(self.kind.visited(self._meant(self._cast(A)), inside))
+
+    def spread(self, count: int) -> npt.NDArray[np.intp]:
+        """About so many of the rows, in spans that lie evenly among all: cheap to read anywhere."""
+        if count >= self.m:
+            return np.arange(self.m)
+        width = -(-count // SPANS)
+        begins = np.linspace(0, self.m - width, SPANS).astype(np.intp)
+        return np.unique(begins[:, None] + np.arange(width))
+
+    def held(self, index: npt.NDArray[np.intp]) -> Sensing:
+        """Some of the rows, dense and in memory, whatever holds them all."""
+        return Sensing.of(to_numpy(self.take_unit(self._index(index))))
 
     def sweep(self, A: Array, weigh: Callable[[Array], Array]) -> tuple[Array, Array]:
         """``z = F(A)`` and ``F*(weigh(z))``."""
@@ -540,9 +603,8 @@ class Sensing:
         size = max(1, DEVICE_ENTRIES // self.unknowns) if on_device else FEATURE_ROWS
 
         def parts() -> Iterator[Array]:
-            for first in range(0, self.m, size):
-                last = min(first + size, self.m)
-                rows = plain(self.block(first, last))
-                yield rows if factors is None else rows * factors[first:last, None]
+            for first, rows in self._groups(size):
+                rows = plain(rows)
+                yield rows if factors is None else rows * factors[first : first + len(rows), None]
 
         return packed.normal_matrix(parts(), self.unknowns, dtype)

@@ -38,6 +38,7 @@ class Stack(Probes):
         self.m = int(self.begins[-1])
         self.rounding = max(part.rounding for part in self.parts)
         self.stated = max((p.stated for p in self.parts if p.stated is not None), default=None)
+        self.at_hand = all(part.at_hand for part in self.parts)
 
     @property
     def row_rounding(self) -> float:

@@ -15,6 +15,14 @@ from quadsense.measurements.probes import Probes
 LARGEST_NORM, SMALLEST_NORM = 1e37, 1e-37
 
 
+class NotFinite(ValueError):
+    """A row with NaN or infinity in it."""
+
+    def __init__(self, row: int) -> None:
+        super().__init__(f"U contains NaN or infinity, first in row {row}")
+        self.row = row
+
+
 class Stored(Probes):
     """Rows of an array U.
 
@@ -29,14 +37,12 @@ class Stored(Probes):
     given: Any = None
     norms: Any = None
     held_norms: Any = None
-    exponents: Any = None
     has_zero_rows: bool = False
 
     def __init__(self, U: Any) -> None:
-        self.m, self.n = (int(size) for size in U.shape)
+        self.m, self.n = map(int, U.shape)
         self.given = self.U = U
         self.is_complex = self._has_complex_entries()
-        self.exponents = np.zeros(self.m, dtype=np.int64)
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             self.norms = self.held_norms = self._row_norms()
             found = to_numpy(self.norms)
@@ -50,7 +56,7 @@ class Stored(Probes):
         sizes = to_numpy(self._row_maxima())
         bad = np.flatnonzero(~np.isfinite(sizes))
         if bad.size:
-            raise ValueError(f"U contains NaN or infinity, first in row {bad[0]}")
+            raise NotFinite(int(bad[0]))
         wild = (sizes > 0) & ~((found > SMALLEST_NORM) & (found < LARGEST_NORM))
         if not wild.any():
             return

@@ -23,7 +23,9 @@ from quadsense.arrays import (
     namespace,
     to_numpy,
 )
+from quadsense.files import Strips
 from quadsense.measurements.dense import Dense
+from quadsense.measurements.disk import OnDisk
 from quadsense.measurements.operator import from_operator, is_operator
 from quadsense.measurements.probes import Probes
 from quadsense.measurements.sensing import Sensing
@@ -41,6 +43,9 @@ def checked_rows(U: Any, conjugate: bool) -> Sensing:
     if isinstance(U, Probes):
         _check_shape((U.m, U.n))
         return Sensing(U, conjugate)
+    if isinstance(U, Strips):
+        _check_shape(U.shape)
+        return Sensing(OnDisk(U), conjugate)
     if is_operator(U):
         return checked_rows(from_operator(U), conjugate)
     if sp.issparse(U):
@@ -139,7 +144,7 @@ def _check_kind(name: str, dtype: Any) -> None:
 
 
 def _check_shape(shape: Any) -> None:
-    shape = tuple(int(size) for size in shape)
+    shape = tuple(map(int, shape))
     if len(shape) != 2:
         raise ValueError(
             f"U must have two dimensions, one measurement vector a row, got shape {shape}"
@@ -157,7 +162,7 @@ def checked_vector(
     _check_kind(name, array.dtype)
     if array.dtype.kind == "b":
         raise ValueError(f"{name} must hold numbers, got truth values")
-    if np.iscomplexobj(array):
+    if array.dtype.kind == "c":
         raise ValueError(f"{name} must be real, got complex numbers: u* A u is real")
     if scalar and array.ndim == 0:
         array = np.full(m, array, dtype=np.float64)
@@ -199,7 +204,7 @@ def checked_tolerance(delta: Any, rtol: Any, b: Vector, of: str = "U") -> Vector
         if delta is None
         else checked_vector("delta", delta, b.size, scalar=True, of=of)
     )
-    if (given < 0.0).any():
+    if given.min() < 0.0:
         first = int(np.argmax(given < 0.0))
         where = "delta" if np.ndim(to_numpy(delta)) == 0 else f"delta[{first}]"
         raise ValueError(f"{where} must not be negative, got {given[first]}")

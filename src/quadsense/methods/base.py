@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, TypedDict
 
@@ -148,9 +149,12 @@ class Problem:
 
 @dataclass(frozen=True)
 class Trace:
-    """What the history keeps of a state, beside iteration and ratio; NaN: has no meaning."""
+    """What the history keeps of a state, beside iteration and ratio; NaN: has no meaning.
 
-    ratios: Vector | None = None
+    `ratios` makes those of all rows, which are asked for only where tolerances differ.
+    """
+
+    ratios: Callable[[], Vector] | None = None
     log_potential: float = float("nan")
     lam: float = float("nan")
     step: float = float("nan")

@@ -123,4 +123,4 @@ class ConjugateGradient(ConjugateGradientTraits, Stepped):
 
     def trace(self, program: CgProgram, state: residuals.State) -> Trace:
         """The ratios of all residuals."""
-        return Trace(np.abs(state.z) / program.aiming(state).delta)
+        return Trace(lambda: np.abs(state.z) / program.aiming(state).delta)

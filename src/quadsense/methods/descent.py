@@ -241,9 +241,10 @@ class Descent:
     def trace(self, program: DescentProgram, state: DescentState) -> Trace:
         """Ratios, log potential, and the paper's lambda and epsilon for the sharpest row."""
         lam = state.sharpness / program.least_delta
-        ratios = np.abs(to_numpy(state.y))
         step = program.share * state.c / lam if lam > 0.0 else math.inf  # where lam has underflowed
-        return Trace(ratios, state.log_potential, lam, step, state.sharpness)
+        return Trace(
+            lambda: np.abs(to_numpy(state.y)), state.log_potential, lam, step, state.sharpness
+        )
 
 
 def _read_by_numpy(problem: Problem) -> bool:

@@ -12,7 +12,8 @@ from quadsense.core.matrix import SensedMatrix
 from quadsense.core.question import Question
 from quadsense.methods.balance import UNNOTICED, balanced
 from quadsense.methods.base import COLD, Problem, Warm
-from quadsense.methods.interior import iteration
+from quadsense.methods.interior import growing, iteration
+from quadsense.methods.interior.growing import GrowingProgram
 from quadsense.methods.interior.program import Program, excess, prepare
 from quadsense.methods.interior.stages import Stage, Stages
 from quadsense.methods.steps import (
@@ -46,8 +47,8 @@ class State:
     Attributes
     ----------
     stage : Stage
-    inner : iteration.State or None
-        The interior-point iterate; None at the start.
+    inner : iteration.State, growing.State or None
+        The interior-point iterate, on all rows or on those that matter; None at the start.
     max_ratio, rounding : float
         Worst ratio of the best matrix of this stage, and a bound on its rounding error.
     lower : float
@@ -64,7 +65,7 @@ class State:
     """
 
     stage: Stage
-    inner: iteration.State | None
+    inner: iteration.State | growing.State | None
     max_ratio: float
     rounding: float
     lower: float
@@ -125,13 +126,17 @@ class Minimax(MinimaxTraits, Stepped):
         """The first state of a stage; bounds that an earlier one could not prove are dropped."""
         program = stages.program(stage)
         near = None if fit is None else stages.unknowns(fit)
-        inner = iteration.start(program, near)
+        inner: iteration.State | growing.State
+        if isinstance(program, GrowingProgram):
+            inner = growing.start(program, near)
+        else:
+            inner = iteration.start(program, near)
         dual = stages.dual(stage, inner.y)
         ratio, rounding, lower = inner.max_ratio, inner.rounding, inner.lower
         gap = stages.problem.options.gap if goal == 1.0 else CLOSE
         return State(stage, inner, ratio, rounding, lower, dual, goal, gap, done)
 
-    def _after(self, stages: Stages, state: State, inner: iteration.State) -> State:
+    def _after(self, stages: Stages, state: State, inner: iteration.State | growing.State) -> State:
         """The state with the interior-point iterate moved on to `inner`."""
         done = 0 if state.inner is None else inner.iteration - state.inner.iteration
         lower, dual = state.lower, state.dual
@@ -165,12 +170,18 @@ class Minimax(MinimaxTraits, Stepped):
                     if self.claim(program, state) is not None:
                         break
                     state = self._following(program, state)
-                target, linear = self._deciding(program, state), program.program(state.stage)
-                assert state.inner is not None
-                left = end - state.iteration
-                inner = iteration.advance(linear, state.inner, left, target=target, gap=state.gap)
-                state = self._after(program, state, inner)
+                state = self._after(program, state, self._inner(program, state, end))
             return state
+
+    def _inner(self, stages: Stages, state: State, end: int) -> iteration.State | growing.State:
+        """The interior-point iterate so many steps on."""
+        target, linear = self._deciding(stages, state), stages.program(state.stage)
+        left, inner = end - state.iteration, state.inner
+        if isinstance(linear, GrowingProgram):
+            assert isinstance(inner, growing.State)
+            return growing.advance(linear, inner, left, target=target, gap=state.gap)
+        assert isinstance(inner, iteration.State)
+        return iteration.advance(linear, inner, left, target=target, gap=state.gap)
 
     def _goes_on(self, stages: Stages, state: State) -> bool:
         """Whether something is left to do where a stage has ended without a claim that holds."""
@@ -214,14 +225,20 @@ class Minimax(MinimaxTraits, Stepped):
         """The dual vector with ``F*(y) = 0`` to rounding, where that is to be had."""
         if stages.balanced is not None and stages.balanced[0] is state.dual:
             return stages.balanced[1]
-        problem = stages.given
-        b, delta = to_numpy(problem.b), to_numpy(problem.delta)
-        nothing = np.zeros(problem.m, bool)
-        question = Question("slack_max", b, b, 1.0 / delta, 0.0 * b, nothing)
+        problem, rows = stages.given, stages.given.rows.on_numpy()
+        b, delta, y = to_numpy(problem.b), to_numpy(problem.delta), state.dual
+        used = np.flatnonzero(y)
+        if by_some := isinstance(stages.fast, GrowingProgram) and used.size > 0:
+            # The others stay as they are: so many rows need not be read again.
+            rows, b, delta, y = rows.held(used), b[used], delta[used], y[used]
+        question = Question("slack_max", b, b, 1.0 / delta, 0.0 * b, np.zeros(b.size, bool))
         # In units of the sum of |y_i| delta_i; the size of the readings is about that of A.
-        size = float(np.max(np.abs(b), initial=0.0)) * np.eye(problem.rows.n)
-        enough = UNNOTICED * state.gap * state.max_ratio * float(np.abs(state.dual) @ delta)
-        found = balanced(problem.rows.on_numpy(), question, state.dual, size, enough)
+        size = float(np.max(np.abs(b), initial=0.0)) * np.eye(rows.n)
+        enough = UNNOTICED * state.gap * state.max_ratio * float(np.abs(y) @ delta)
+        found = balanced(rows, question, y, size, enough)
+        if by_some:
+            whole = np.zeros(problem.m)
+            whole[used], found = found, whole
         stages.balanced = (state.dual, found)
         return found
 

@@ -78,10 +78,10 @@ def weighed_rows(problem: Problem) -> tuple[Sensing, Vector]:
     its tolerance, and weights stay within float64's range whatever the spread of the tolerances.
     """
     delta = at_work(problem, problem.delta)
-    squares = float(delta.min()) / delta
-    rows = problem.rows.at_work()
-    if float(squares.min()) > 1.0 - 1e-12:  # equal but for rounding
+    least, rows = float(delta.min()), problem.rows.at_work()
+    if least > (1.0 - 1e-12) * float(delta.max()):  # equal but for rounding
         return rows, np.ones_like(delta)
+    squares = least / delta
     return rows.weighed(np.sqrt(squares)), squares
 
 

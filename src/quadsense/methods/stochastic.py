@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.methods.base import COLD, Problem, Warm
+from quadsense.methods.blocks import BlockDescent, serves
 from quadsense.methods.descent import Descent, DescentProgram, DescentState
 from quadsense.methods.traits.stochastic import BATCH, StochasticDescentTraits
 
@@ -46,8 +47,14 @@ class StochasticDescent(StochasticDescentTraits, Descent):
     Batches are drawn without replacement.
 
     Departs from [QSZ24] with ``schedule="continuation"``: lam doubles stage by stage, and c is
-    halved or raised every four passes over the data as the potential rises or falls.
+    halved or raised every four passes over the data as the potential rises or falls. Rows that are
+    held in parts, in files or on a cluster, are taken a part at a time (see `blocks`).
     """
+
+    @classmethod
+    def suited_to(cls, problem: Problem) -> type[Any]:
+        """Itself, or where rows are held in parts, steps of a whole part."""
+        return BlockDescent if serves(problem) else cls
 
     def _batch_size(self, problem: Problem) -> int:
         wanted = problem.options.batch_size

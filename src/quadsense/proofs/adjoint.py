@@ -16,6 +16,7 @@ from quadsense.arrays import to_numpy
 from quadsense.core.ends import UNIT
 from quadsense.core.packed import Vector
 from quadsense.measurements.mixed import Mixed
+from quadsense.measurements.probes import BLOCK_ELEMENTS
 from quadsense.measurements.sensing import Sensing
 from quadsense.proofs.rounding import gamma
 from quadsense.watch import look
@@ -125,13 +126,16 @@ def _summed(
     total.high[:tall, :wide] = start.real
     if F.is_complex:
         total.high[tall:, :wide] = start.imag
-    for first in range(0, used.size, ROWS):
-        look()
-        index = used[first : first + ROWS]
-        rows = F.take_unit(index)
-        rows = np.stack([rows.real, rows.imag], axis=1) if F.is_complex else rows[:, None]
-        below, here = (rows[:, :, part].reshape(len(rows), -1) for part in (beyond, columns))
-        total.add(below, y[index, None], here)
+    # Rows that are not at hand are read many at a time.
+    together = ROWS if F.kind.at_hand else max(ROWS, BLOCK_ELEMENTS // F.n // ROWS * ROWS)
+    for first in range(0, used.size, together):
+        taken = F.take_unit(used[first : first + together])
+        for begin in range(0, len(taken), ROWS):
+            look()
+            rows, index = taken[begin : begin + ROWS], used[first + begin : first + begin + ROWS]
+            rows = np.stack([rows.real, rows.imag], axis=1) if F.is_complex else rows[:, None]
+            below, here = (rows[:, :, part].reshape(len(rows), -1) for part in (beyond, columns))
+            total.add(below, y[index, None], here)
     if not F.is_complex:
         return total.value, total.error
     high, low = (

@@ -34,6 +34,8 @@ from quadsense.proofs.definite import (
 from quadsense.proofs.rounding import gamma
 
 DENSE_UNKNOWNS = 9000  # beyond, the matrix that proves sigma would not fit in memory
+PLENTY, ENOUGH = 64, 16  # rows for each unknown: from which on some will do, and how many those are
+DEAR = 1e9  # multiplications of a normal matrix from which on that is worth while
 SHARES = (0.5, 0.05)  # of the estimated eigenvalue: each try is a factorisation
 UNEVEN = 16.0  # scales of readings beyond which they are weighed
 MOST_FOURTHS = 200  # by which a row is weighed: beyond, it counts for nothing
@@ -95,13 +97,27 @@ def smallest_singular_value(F: Sensing, squares: Vector | None = None) -> float:
     size, m = F.unknowns, F.m
     if m < size or size > DENSE_UNKNOWNS:
         return 0.0
+    if m >= PLENTY * size and float(m) * size**2 >= DEAR and not isinstance(F, Mixed):
+        # Some rows see no more than all do: ||F(A)|| is at least what it is over them.
+        index = F.spread(ENOUGH * size)
+        part = None if squares is None else squares[index]
+        found = _smallest(F.held(index), F.row_rounding, part)
+        if found > 0.0:
+            return found
+    return _smallest(F, F.row_rounding, squares)
+
+
+def _smallest(F: Sensing, row_rounding: float, squares: Vector | None) -> float:
+    """The same of these rows, which are off by that much."""
+    size, m = F.unknowns, F.m
     M = F.normal(squares)
     trace = float(np.trace(M)) * (1.0 + gamma(size + 8))
     longest = min(m, FEATURE_ROWS) + math.ceil(m / FEATURE_ROWS) + 12
     # Rows that are computed, not held, are off by `row_rounding`, their features by twice that.
-    error = (4.0 * gamma(longest) + 5.0 * F.row_rounding) * trace + factorisation_error(size, trace)
+    error = (4.0 * gamma(longest) + 5.0 * row_rounding) * trace + factorisation_error(size, trace)
     if isinstance(F, Mixed):  # its features are sums themselves, off by their masses
-        masses = math.fsum(F.masses * F.masses) * (1.0 + gamma(F.longest + 8))
+        weighed = F.masses * F.masses * (1.0 if squares is None else squares)
+        masses = math.fsum(weighed) * (1.0 + gamma(F.longest + 8))
         error += 4.0 * (gamma(F.longest + 12) + gamma(longest)) * masses
     raised = M.copy(order="F")
     raised[np.diag_indices(size)] += error

@@ -311,6 +311,10 @@ REASONS: dict[str, Any] = {
     "lemma": lambda most, lemma: f"the {most} iterations of {lemma} are over",
     "time_limit": lambda seconds: f"stopped after time_limit = {seconds} s",
     "slow": _slow,
+    "passes": lambda passes, ratio: (
+        f"the residuals fall no more after {passes} passes over the rows (worst ratio to delta "
+        f"{ratio:.3g}): whether any matrix meets delta, method='minimax' decides"
+    ),
     "still": lambda: "rounding keeps the method from moving any further: raise delta",
     "rounding": _rounding,
     "least_squares": lambda: (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -152,7 +153,7 @@ def _scaled(
         b, delta = b[index], delta[index]
         wanted = None if wanted is None else wanted[index]
     largest = float(np.max(np.abs(b), initial=0.0))
-    exponent = int(np.ceil(np.frexp(largest)[1] / 2))
+    exponent = math.ceil(math.frexp(largest)[1] / 2)
     with np.errstate(over="ignore", under="ignore"):
         b = np.ldexp(b, -2 * exponent)
         delta = compact(np.clip(np.ldexp(delta, -2 * exponent), 1.0 / _WIDEST, _WIDEST))

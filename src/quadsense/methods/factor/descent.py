@@ -26,6 +26,8 @@ from dataclasses import replace
 import numpy as np
 
 from quadsense.core.lbfgs import Memory
+from quadsense.core.records import changed
+from quadsense.methods.factor.balance import balanced
 from quadsense.methods.factor.choice import (
     LIFT,
     default_restarts,
@@ -34,12 +36,12 @@ from quadsense.methods.factor.choice import (
 )
 from quadsense.methods.factor.gauss_newton import (
     axes_of,
-    gauss_newton_step,
+    normal_equations,
     principal_axes,
     turned,
 )
 from quadsense.methods.factor.lean import is_lean, lean_evaluate, lean_step
-from quadsense.methods.factor.passes import Point, evaluate
+from quadsense.methods.factor.passes import Point, conjugate, evaluate
 from quadsense.methods.factor.phases import (
     FIRST_DAMPING,
     HINGE,
@@ -64,6 +66,8 @@ _LIFT_PENALTY, _LIFT_GROWTH = 1e-3, 3.0
 _LIFT_PENALTY_SPARSE, _LIFT_GROWTH_SPARSE = 1e-7, 10.0
 _LEAST_DAMPING, _MOST_DAMPING = 1e-12, 1e8
 _DAMPING_FACTOR = 5.0
+# A step by the factor of the one before is taken where it is to end within this share of the goal.
+_SURELY = 0.5
 # Where less than this of a step is taken, it was damped too little.
 _SHORT = 0.3
 # With damping down to this, far above single precision's rounding, it solves for the step.
@@ -282,7 +286,7 @@ def _lean(problem: Program, state: FactoredState) -> FactoredState:
         passes=state.passes + passes,
     )
     if state.finished:  # what led here is not needed any more, and large
-        return state.changed(memory=(), point=replace(trial, gradient=trial.P))
+        return changed(state, memory=(), point=replace(trial, gradient=trial.P))
     stalled = state.slow_steps >= _SLOW_STEPS or state.stage_steps >= _PHASE_STEPS
     if not stalled:
         return state
@@ -307,11 +311,22 @@ def _gauss_newton(
     point, damping, theta = state.point, state.damping, state.theta
     floor = _SCALE_FLOOR if penalty is None else _SCALE_FLOOR_LIFT
     single = problem.low is not None and penalty is None and damping >= _SINGLE_DAMPING
-    D = gauss_newton_step(problem, point, penalty, damping, floor, single)
+    slope = point.gradient if penalty is None else point.gradient + penalty[:, None] * point.Y
+    step = normal_equations(problem, point, penalty, damping, floor, single)
+    D = step(slope)
     if single and not D.any():
-        D = gauss_newton_step(problem, point, penalty, damping, floor)
-    trial = evaluate(problem, turned(problem, point.Y + D), theta)
+        step = normal_equations(problem, point, penalty, damping, floor)
+        D = step(slope)
+    moved = balanced(problem, point.Y + D)
+    axes = axes_of(problem, moved)
+    trial = evaluate(problem, axes @ moved, theta)
     if _loss(trial, penalty) < before:
+        # Of an error e Newton's step leaves C e^2, and one by the same factor then 2 C e of that.
+        ends = 2.0 * trial.ratio * trial.ratio <= _SURELY * state.goal * point.ratio
+        if ends and trial.ratio > state.goal and penalty is None and problem.signs is None:
+            D = step(conjugate(axes).T @ trial.gradient)
+            again = evaluate(problem, turned(problem, moved + D), theta)
+            trial = again if again.value < trial.value else trial
         return trial, 1.0
     # Around a bend the whole step may lead up the other side, the direction being as good.
     length = line_minimum(problem, point, D, penalty, theta)

@@ -135,5 +135,5 @@ def moved_onto(problem: Program, point: Point, held: Held, theta: float) -> Poin
 def derivative(problem: Program, point: Point, index: npt.NDArray[np.intp]) -> Matrix:
     """Return that of some residuals by the entries of Y, Re and Im side by side, dense."""
     even = problem.weighed(np.ones_like(problem.weight))
-    J: Any = jacobian(even, point, index)[0]
+    J: Any = jacobian(even, point, index)
     return np.asarray(J if isinstance(J, np.ndarray) else J.toarray(), dtype=np.float64)

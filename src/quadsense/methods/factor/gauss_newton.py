@@ -1,4 +1,4 @@
-"""One damped Gauss-Newton step on the factor, by factoring the normal equations.
+"""Damped Gauss-Newton steps on the factor, by factoring the normal equations.
 
 For small problems: it converges quadratically and, from a poor start, goes farther than
 gradient steps do.  Where forming ``J^T J`` costs too much, see `quasi_newton`.
@@ -7,12 +7,13 @@ gradient steps do.  Where forming ``J^T J`` costs too much, see `quasi_newton`.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
-from scipy.linalg.lapack import dposv, sposv
+from scipy.linalg.lapack import dpotrf, dpotrs, spotrf, spotrs
 from scipy.sparse.linalg import splu
 
 from quadsense.measurements.mixed import Mixed
@@ -80,15 +81,15 @@ def axes_of(problem: Program, Y: Matrix) -> Matrix:
     return axes
 
 
-def gauss_newton_step(
+def normal_equations(
     problem: Program,
     point: Point,
     penalty: Vector | None,
     damping: float,
     floor: float,
     single: bool = False,
-) -> Matrix:
-    """Solve ``(J^T W J + shift) D = -slope`` in principal axes.
+) -> Callable[[Matrix], Matrix]:
+    """Factor ``J^T W J + shift`` in principal axes.
 
     Parameters
     ----------
@@ -104,55 +105,49 @@ def gauss_newton_step(
         entry in the diagonal.
     floor : float
     single : bool
-        Solve in single precision, from ``problem.low``: half the time, and as good while
+        Factor in single precision, from ``problem.low``: half the time, and as good while
         the damping is far above the rounding.
 
     Returns
     -------
-    (k, n) array
-        Zero when the shift drowned in rounding, for the caller to damp more, and where no row
-        asks for a step.
+    callable
+        The step D, (k, n), with ``(J^T W J + shift) D = -slope`` of a slope (k, n). Zero when the
+        shift drowned in rounding, for the caller to damp more, and where no row asks for a step.
     """
     Y = point.Y
     asking = np.count_nonzero(point.excess)
     if not asking:
-        return np.zeros_like(Y)
+        return np.zeros_like
     everything = asking == point.excess.size
     kept = problem.uneven and penalty is None and not everything
     index = None if everything or kept else np.flatnonzero(point.excess)
-    J, P = jacobian(problem, point, index, single)
+    J = jacobian(problem, point, index, single)
     if kept:
         # Rows that are well where they are resist as the damping says: else a step throws them out.
-        resist = np.sqrt(np.where(point.excess != 0.0, 1.0, min(damping, 1.0)))
-        J, P = _rows_times(resist, J), None
+        J = _rows_times(np.sqrt(np.where(point.excess != 0.0, 1.0, min(damping, 1.0))), J)
     H = J.T @ J
-    if P is not None:
-        flat = P.view(np.float64)
-        scales = np.einsum("ki,ki->k", flat, flat) / Y.shape[1]
-    else:
-        scales = H.diagonal().reshape(len(Y), -1).sum(axis=1) / Y.shape[1]
     count = H.shape[0] // len(Y)
+    diagonal = np.asarray(H.diagonal(), dtype=np.float64)
     if problem.uneven and penalty is None:
-        diagonal = np.asarray(H.diagonal(), dtype=np.float64)
         shifts = damping * np.maximum(diagonal, _LEAST_SCALE * float(diagonal.max()))
     else:
+        scales = diagonal.reshape(len(Y), -1).sum(axis=1) / Y.shape[1]
         least = floor * float(scales.sum()) / len(scales)
         shifts = np.repeat(damping * np.maximum(scales, least), count)
-    slope = point.gradient
     if penalty is not None:
         shifts += np.repeat(penalty, count)
-        slope = slope + penalty[:, None] * Y
-    right = np.ascontiguousarray(slope).reshape(-1).view(np.float64)
-    D = _solved(H, shifts, right)
-    if D is None:
-        return np.zeros_like(Y)
-    step: Matrix = np.negative(D, dtype=np.float64).view(Y.dtype).reshape(Y.shape)
-    return shortened(Y, step)
+    solve = _factored(H, shifts)
+    if solve is None:
+        return np.zeros_like
+
+    def step(slope: Matrix) -> Matrix:
+        D = solve(np.ascontiguousarray(slope).reshape(-1).view(np.float64))
+        return shortened(Y, np.negative(D, dtype=np.float64).view(Y.dtype).reshape(Y.shape))
+
+    return step
 
 
-def jacobian(
-    problem: Program, point: Point, index: Indices | None, single: bool = False
-) -> tuple[Any, Matrix | None]:
+def jacobian(problem: Program, point: Point, index: Indices | None, single: bool = False) -> Any:
     """Return the derivative of ``sqrt(weight) z`` by the entries of Y, Re and Im side by side.
 
     Parameters
@@ -166,10 +161,8 @@ def jacobian(
 
     Returns
     -------
-    J : (q, k n) array or sparse array
+    (q, k n) array or sparse array
         ``(J D)_i = 2 sqrt(weight_i) Re sum s_k conj(p_k u_j) D_kj``.
-    P : (k, q) array or None
-        What the rows of U were multiplied by; None where readings are sums of rows.
     """
     P, root, F = point.P, problem.root, problem.F
     signs = problem.signs_of(len(point.Y))
@@ -183,35 +176,32 @@ def jacobian(
     if isinstance(F, Mixed):
         part = F if index is None else F.only(index)
         J = _products(np.ascontiguousarray(P.T, dtype=U.dtype), U)
-        if sp.issparse(J):
-            return _rows_times(root, sp.csr_array(part.weights) @ J), None
-        return _rows_times(root, part.mixed(J)), None
+        return _rows_times(
+            root, sp.csr_array(part.weights) @ J if sp.issparse(J) else part.mixed(J)
+        )
     if index is not None:
-        U, P = U[index], np.ascontiguousarray(P[:, index])
-    weighted = P * root
-    return _products(np.ascontiguousarray(weighted.T, dtype=U.dtype), U), weighted
+        U, P = U[index], P[:, index]
+    return _products(np.ascontiguousarray((P * root).T, dtype=U.dtype), U)
 
 
-def _solved(H: Any, shifts: Vector, right: Vector) -> Matrix | None:
-    """Solve ``(H + diag(shifts)) D = right``; None where rounding made it indefinite."""
+def _factored(H: Any, shifts: Vector) -> Callable[[Vector], Vector] | None:
+    """Return what solves ``(H + diag(shifts)) D = right``; None where that is not definite."""
     size = H.shape[0]
     if sp.issparse(H) and size > _SPARSE_SIZE:
         shifted = sp.csc_array(H + sp.diags_array(shifts))
         look(float(size) ** 2)
         try:
-            found = splu(shifted, permc_spec="MMD_AT_PLUS_A", options={"SymmetricMode": True})
+            return splu(shifted, permc_spec="MMD_AT_PLUS_A", options={"SymmetricMode": True}).solve
         except RuntimeError:  # it is singular
             return None
-        D: Matrix = found.solve(right)
-        return D if np.isfinite(D).all() else None
     if sp.issparse(H):
         H = H.toarray(order="C")
     H.reshape(-1)[:: size + 1] += shifts
     # H is symmetric, so its transpose is it in the order that LAPACK reads; from the lower triangle
     # it is factored the quicker.
-    solve = sposv if H.dtype == np.float32 else dposv
-    _, D, info = solve(H.T, right, lower=1, overwrite_a=1)
-    return D if info == 0 else None
+    factor, solve = (spotrf, spotrs) if H.dtype == np.float32 else (dpotrf, dpotrs)
+    L, info = factor(H.T, lower=1, clean=0, overwrite_a=1)
+    return None if info else lambda right: solve(L, right, lower=1)[0]
 
 
 def _rows_times(scales: Vector, J: Any) -> Any:

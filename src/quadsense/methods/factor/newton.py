@@ -60,7 +60,7 @@ def model_of(problem: Program, point: Point, held: Held | None) -> Model:
     are part of y.
     """
     counts = np.flatnonzero(point.excess)
-    J: Any = jacobian(problem, point, counts if counts.size < point.z.size else None)[0]
+    J: Any = jacobian(problem, point, counts if counts.size < point.z.size else None)
     H = np.array(J.T @ J if isinstance(J, np.ndarray) else (J.T @ J).toarray(), dtype=np.float64)
     slope, y = flat(point.gradient), problem.weight * point.excess
     signs = problem.signs_of(len(point.Y))

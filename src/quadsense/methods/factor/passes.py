@@ -20,6 +20,7 @@ from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.factor.program import Matrix, Program, Vector
 
+_EPS, _TINY = float(np.finfo(np.float64).eps), float(np.finfo(np.float64).tiny)
 # Rows that are judged together.
 _PART = 2**14
 
@@ -79,7 +80,7 @@ def inner(P: Matrix, Q: Matrix, signs: Vector | None = None) -> npt.NDArray[Any]
 def rounding_unit(problem: Program, k: int) -> float:
     """Return what a residual of a factor of k rows errs by, relatively: see `rounding_bound`."""
     terms = 4 * problem.F.raw.length + 2 * k + 8
-    return float(terms * np.finfo(np.float64).eps + 4.0 * problem.F.rounding)
+    return float(terms * _EPS + 4.0 * problem.F.rounding)
 
 
 def rounding_bound(problem: Program, Y: Matrix, part: slice = slice(None)) -> Vector:
@@ -99,11 +100,10 @@ def rounding_bound(problem: Program, Y: Matrix, part: slice = slice(None)) -> Ve
     size: Any = float(np.vdot(Y, Y).real)
     bound: Vector = np.abs(problem.b[part])
     if isinstance(problem.F, Mixed):
-        unit += 2 * (problem.F.longest + 8) * np.finfo(np.float64).eps
+        unit += 2 * (problem.F.longest + 8) * _EPS
         size = size * problem.F.masses[part]
-    bound += size
     bound *= unit
-    bound += np.finfo(np.float64).tiny
+    bound += size * unit + _TINY
     return bound
 
 

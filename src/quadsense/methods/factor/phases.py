@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from quadsense.core.records import changed
 from quadsense.measurements.mixed import Mixed
 from quadsense.methods.factor.balance import balanced
 from quadsense.methods.factor.choice import LIFT, rows_are_ample
@@ -68,7 +69,7 @@ def noted(problem: Program, state: FactoredState, **changes: Any) -> FactoredSta
         ahead = problem.chooses and state.phase is Phase.SQUARES
         if point.ratio <= state.goal and problem.target and not ahead:
             changes["phase"] = Phase.MET
-    return state.changed(**changes)
+    return changed(state, **changes)
 
 
 def next_phase(problem: Program, state: FactoredState) -> FactoredState:

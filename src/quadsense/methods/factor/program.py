@@ -89,10 +89,6 @@ class Program:
         The weight of a row in the loss, at most 1: ``(min(delta) / delta)**2``, but for levels.
     low : Sensing or None
         The rows in single precision, for the inner products of the iterative step.
-    inverse : (m,) float64
-        ``1 / delta``.
-    total, sharpest, steepest : float
-        ``sum weight``, ``max 1/delta`` and ``max sqrt(|b|)/delta``.
     shared : Rows
     bounds : Bounds or None
         The intervals, where they are not all ``b - delta`` to ``b + delta``.
@@ -111,16 +107,39 @@ class Program:
     delta: Vector
     weight: Vector
     low: Sensing | None
-    inverse: Vector
-    total: float
-    sharpest: float
-    steepest: float
     shared: Rows
     bounds: Bounds | None = None
     signs: tuple[int, int] | None = None
     wanted: Vector | None = field(default=None, repr=False)
     target: bool = True
     evens_out: bool = False
+
+    @cached_property
+    def level(self) -> float:
+        """The mean reading."""
+        return float(np.mean(self.b))
+
+    @cached_property
+    def inverse(self) -> Vector:
+        """``1 / delta``."""
+        with np.errstate(under="ignore"):
+            return compact(1.0 / self.delta)
+
+    @cached_property
+    def total(self) -> float:
+        """``sum weight``."""
+        return float(self.weight.sum())
+
+    @cached_property
+    def sharpest(self) -> float:
+        """``max 1/delta``."""
+        return float(self.inverse.max())
+
+    @cached_property
+    def steepest(self) -> float:
+        """``max sqrt(|b|)/delta``."""
+        with np.errstate(under="ignore"):
+            return float(np.max(np.sqrt(np.abs(self.b)) * self.inverse))
 
     @cached_property
     def root(self) -> Vector:
@@ -191,7 +210,7 @@ class Program:
         weights = self.weight if self.wanted is None else self.wanted
         found = weights_by_level(weights)
         if self.evens_out and len(found) == 1:
-            found = [weights / (np.maximum(self.b, 0.0) + _LARGE_READING * self.b.mean()), weights]
+            found = [weights / (np.maximum(self.b, 0.0) + _LARGE_READING * self.level), weights]
         return tuple(self if each is self.weight else self.weighed(each) for each in found)
 
     @cached_property
@@ -211,8 +230,7 @@ class Program:
 
     def weighed(self, weight: Vector) -> Program:
         """The same with these weights in the loss."""
-        weight = weight / float(weight.max())
-        return replace(self, weight=weight, total=float(weight.sum()))
+        return replace(self, weight=weight / float(weight.max()))
 
     def signs_of(self, count: int) -> Vector | None:
         """The signs of the rows of a factor that has so many; None: all plus.
@@ -295,8 +313,6 @@ def prepare(
     bounds = None if bounds is None else bounds.each(F.beside)
     with np.errstate(under="ignore"):
         weight = compact((float(delta.min()) / delta) ** 2)
-        inverse = compact(1.0 / delta)
-        steepest = float(np.max(np.sqrt(np.abs(b)) * inverse))
     low: Sensing | None = None
     single = low_precision and not isinstance(F, Mixed)  # sums of rows may cancel
     if single and _takes_single_steps(F, rank or 1) and F.single is not F:
@@ -305,10 +321,7 @@ def prepare(
     quasi_newton = rank == 1 and not takes_normal_equations(F, 1)
     simple = bounds is None and signs is None and wanted is None and not isinstance(F, Mixed)
     evens_out = quasi_newton and simple and target and float(np.mean(b)) > 0.0
-    return Program(
-        F, b, delta, weight, low, inverse, float(weight.sum()),
-        float(inverse.max()), steepest, Rows(F, low), bounds, signs, wanted, target, evens_out,
-    )  # fmt: skip
+    return Program(F, b, delta, weight, low, Rows(F, low), bounds, signs, wanted, target, evens_out)
 
 
 def _takes_single_steps(F: Sensing, rank: int) -> bool:

@@ -58,6 +58,8 @@ _WORTH_MORE = 0.7
 # A weight of the start is at least this share of the largest: a direction started
 # at zero would stay there, the gradient with respect to it being zero.
 _WEIGHT_FLOOR = 0.02
+# Shift of the least squares for the weights, which makes them definite: far above rounding.
+_SHARED, _TINY = 1e-12, float(np.finfo(np.float64).tiny)
 _HOUSEHOLDER = {
     "f": (lapack.sgeqrf, lapack.sorgqr),
     "d": (lapack.dgeqrf, lapack.dorgqr),
@@ -96,11 +98,10 @@ def spectral_start(problem: Program, rank: int, rng: Draw) -> Matrix:
     if not float(np.max(problem.b)) > 0.0:
         # No positive semidefinite matrix fits readings that are not positive better than zero.
         return np.zeros((rank, n), dtype=F.dtype)
-    level = float(np.mean(problem.b))
-    if level <= 0.0:
+    if problem.level <= 0.0:
         return random_start(problem, rank, rng)
     y = np.maximum(problem.readings("f" if problem.low is not None else "d").b, 0.0)
-    y /= level
+    y /= problem.level
     y -= 1.0
     shaped = np.divide(y, y + max(1.05, float(np.sqrt(beta * m / (n * rank)))), out=y)
     narrow = F.kind.by_column  # refinements would cost as much as the steps that they save
@@ -171,8 +172,11 @@ def _weighed(problem: Program, Q: Matrix, rank: int) -> _Weighed:
         last = W[-rank:].astype(Q.dtype)
         _, axes = np.linalg.eigh(conjugate(last * b) @ last.T)
         features = np.square(np.abs(axes.T @ last))
-    weights = np.linalg.lstsq(features @ features.T, features @ b, rcond=None)[0]
-    least = _WEIGHT_FLOOR * max(float(weights.max()), float(b.mean()))
+    normal = np.asarray(features @ features.T)
+    # Directions that are seen alike share what they read.
+    normal.reshape(-1)[:: rank + 1] += _SHARED * float(normal.trace()) + _TINY
+    weights = lapack.dposv(normal, np.asarray(features @ b))[1]
+    least = _WEIGHT_FLOOR * max(float(weights.max()), problem.level)
     weights = np.maximum(weights, least)
     z = weights @ features
     z -= b
@@ -300,9 +304,10 @@ def _leading_eigenvectors(
     scale = scale.astype(np.empty(0, kind).real.dtype, copy=False)
     # Rows of large readings lean towards the leading eigenvectors.
     if m >= rank:
-        largest = np.array([int(np.argmax(scale))])
         if rank > 1:
             largest = np.argpartition(scale, m - rank)[m - rank :]
+        else:
+            largest = np.array([int(np.argmax(scale))])
         image = F.take_unit(largest)
     else:
         image = random_start(problem, rank, rng).astype(kind)

@@ -39,7 +39,7 @@ LONGEST = 200  # steps after which nothing more is to be hoped for
 UNSOLVED = 0.1  # share of a right side that a solve may leave before a better factor is needed
 
 
-def _worst(problem: Program, x: Array, z: Vector) -> tuple[float, float]:
+def worst_ratio(problem: Program, x: Array, z: Vector) -> tuple[float, float]:
     """The worst ratio of x, whose residuals are z, and how much rounding may add to it."""
     out = excess(problem, z)
     # |fl(u* A u) - u* A u| <= gamma(2 n) ||A||_F for a unit u; a complex product doubles it.
@@ -60,7 +60,7 @@ def start(problem: Program, near: Array | None = None) -> State:
         fit = least_squares(coordinates, b, used, near, rounds=8, near=near is not None)
         x, system, precision = fit.x, fit.system, fit.precision
     z = residual(problem, x)
-    ratio, rounding = _worst(problem, x, z)
+    ratio, rounding = worst_ratio(problem, x, z)
     level, duals, floor = _first_multipliers(problem, z, ratio)
     state = State(
         iteration=0,
@@ -169,7 +169,7 @@ def _step(problem: Program, state: State, target: bool, gap: float) -> State:
     primal, dual = REACH * move.primal, REACH * move.dual
     center = state.center + primal * move.dx
     z = residual(problem, center)
-    ratio, rounding = _worst(problem, center, z)
+    ratio, rounding = worst_ratio(problem, center, z)
     if not np.isfinite(ratio) or max(move.primal, move.dual) < 1e-6:
         return retry
     # Rounding must not let the level touch the largest residual.

@@ -84,4 +84,9 @@ def residual(problem: Program, x: Array) -> Vector:
 
 def excess(problem: Program, z: Vector) -> Vector:
     """How far each row leans out of its interval, in tolerances; at most 1 where it is met."""
-    return np.max(np.where(problem.sides, -SIGNS * z, 0.0), axis=0)
+    return leaning(problem.sides, z)
+
+
+def leaning(sides: Mask, z: Vector) -> Vector:
+    """The same, of rows that have these ends."""
+    return np.max(np.where(sides, -SIGNS * z, 0.0), axis=0)

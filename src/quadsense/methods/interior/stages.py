@@ -15,6 +15,7 @@ from quadsense.core.packed import Array, Vector
 from quadsense.methods.base import Problem
 from quadsense.methods.interior.asked import asked
 from quadsense.methods.interior.coordinates import GramCoordinates, MatrixCoordinates
+from quadsense.methods.interior.growing import growing, worth
 from quadsense.methods.interior.program import Program, by_gram, prepare, prepare_rows
 from quadsense.methods.interior.rows import fits
 from quadsense.methods.steps import start_matrix
@@ -68,6 +69,8 @@ class Stages:
             if self.weighed:
                 self.squares, F = squares, F.weighed(F.beside(np.sqrt(squares)))
             self.fast = prepare(F, self.squares * left, self.squares * what.delta, what.sides)
+            if isinstance(self.fast.coordinates, MatrixCoordinates) and worth(F):
+                self.fast = growing(self.fast)
 
     @cached_property
     def careful(self) -> Program | None:

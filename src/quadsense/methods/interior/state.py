@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 
@@ -68,7 +68,31 @@ class State:
     stalled: bool
 
 
-def matrix(problem: Program, state: State) -> tuple[Array, bool]:
+class Bounds(Protocol):
+    """What a state says of the best ratio, on whichever rows."""
+
+    @property
+    def x(self) -> Array:
+        """Best unknowns so far."""
+
+    @property
+    def max_ratio(self) -> float:
+        """Of `x`."""
+
+    @property
+    def rounding(self) -> float:
+        """How much rounding may add to it."""
+
+    @property
+    def lower(self) -> float:
+        """Lower bound on the ratio."""
+
+    @property
+    def stalled(self) -> bool:
+        """Whether nothing more can be gained."""
+
+
+def matrix(problem: Program, state: Bounds) -> tuple[Array, bool]:
     """The fit: ``(A, True)``, or ``(c, False)`` with ``A = F*(c)`` where n by n may not fit."""
     coordinates = problem.coordinates
     if isinstance(coordinates, GramCoordinates):
@@ -86,7 +110,7 @@ def measure(problem: Program, state: State, V: Array) -> Vector:
     return np.asarray(np.abs(problem.F.times(V.T)).T ** 2 @ A)
 
 
-def verdict(state: State, *, target: bool, gap: float) -> Verdict | None:
+def verdict(state: Bounds, *, target: bool, gap: float) -> Verdict | None:
     """What the bounds say; None while they are not close enough.
 
     With a target the question is whether ratio 1 can be had; without, how small it can be. A

@@ -20,12 +20,14 @@ Departs from [QSZ24]: the direction is z, not ``sinh(lambda z)``.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from quadsense.core.packed import pack, unpack
 from quadsense.core.products import Inexact
+from quadsense.core.records import changed
+from quadsense.memory import memory_limit
 from quadsense.methods.krylov import forecast
 from quadsense.methods.krylov.preconditioner import solve_once
 from quadsense.methods.krylov.span import Span
@@ -176,13 +178,14 @@ def _begun(
 
 def _factor_first(system: System, ratio: float) -> bool:
     """Whether the system is so small that a factorisation is quicker than a few plain steps."""
-    if not system.factor_fits or system.factor_cost > _SMALL_FACTOR or ratio <= 1.0:
+    cost = system.factor_cost
+    if not system.factor_fits or cost > _SMALL_FACTOR or ratio <= 1.0:
         return False
     m, size = system.F.m, system.unknowns
     # Generic rows contract the residual by sqrt(m/N) a step (the edges of the spectrum of K).
     contraction = min(0.99, math.sqrt(min(m, size) / max(m, size)))
     steps = math.log(ratio) / -math.log(contraction)
-    return system.step_cost(False) * steps > system.factor_cost
+    return system.step_cost(False) * steps > cost
 
 
 def _direct(system: System, state: State) -> State | None:
@@ -196,15 +199,15 @@ def _direct(system: System, state: State) -> State | None:
     y *= scale
     A: Inexact | None
     if system.explicit:
-        z, A, ratio = _recomputed(system, replace(state, base=y))
+        z, A, ratio = _recomputed(system, changed(state, base=y))
     else:
         z, A, ratio = _measured(system, _from_coefficients(system, y, state.double))
     if not ratio <= 1.0:
         return None
-    taken = np.array([float(state.z @ state.z - z @ z)])
-    return replace(
+    return changed(
         state, base=y, iteration=1, z=z, A=A, max_ratio=ratio, verified=True, met=True,
-        ratios=np.append(state.ratios, ratio), decreases=taken,
+        ratios=np.array([state.max_ratio, ratio]),
+        decreases=np.array([float(state.z @ state.z - z @ z)]),
     )  # fmt: skip
 
 
@@ -227,7 +230,8 @@ def advance(system: System, state: State, steps: int) -> State:
         found = _direct(system, state)
         if found is not None:
             return found
-    window = max(2, min(_WINDOW, _WINDOW_BYTES // (8 * (state.base.size + state.z.size))))
+    room = int(min(_WINDOW_BYTES, memory_limit() // 16))
+    window = max(2, min(_WINDOW, room // (8 * (state.base.size + state.z.size))))
     span = state.span.with_room(min(window, state.span.size + steps))
     for _ in range(steps):
         if state.finished:
@@ -235,7 +239,7 @@ def advance(system: System, state: State, steps: int) -> State:
         look()
         if span.size == window:
             base, span = state.x, span.last(int(_STAYS * window))
-            state = replace(state, base=base, span=span)
+            state = changed(state, base=base, span=span)
             span = span.with_room(window)
         elif span.size == len(span.steps):  # made anew in these very steps
             span = span.with_room(min(window, span.size + steps))
@@ -251,7 +255,7 @@ def advance(system: System, state: State, steps: int) -> State:
             if state.double:
                 state = _verify(system, state)
                 met, least_squares = state.max_ratio <= 1.0, gradient <= _GRADIENT
-                state = replace(
+                state = changed(
                     state, met=met, inconsistent=not met and least_squares,
                     stalled=not (met or least_squares),
                 )  # fmt: skip
@@ -262,14 +266,14 @@ def advance(system: System, state: State, steps: int) -> State:
         z = state.z - change
         ratio = float(np.max(np.abs(z) / system.delta))
         decreases = np.append(state.decreases, taken)
-        state = replace(
+        state = changed(
             state, iteration=state.iteration + 1, span=span, z=z, A=None, max_ratio=ratio,
             verified=False, distance=forecast.distance(decreases, z), gradient=gradient, norm=norm,
             ratios=np.append(state.ratios, ratio), decreases=decreases,
         )  # fmt: skip
         if state.preconditioned:
             # There ``z.q`` is nearly the square of what is left of z within the range of F.
-            state = replace(state, distance=max(state.distance, reach))
+            state = changed(state, distance=max(state.distance, reach))
         judged = _judge(system, state)
         if (judged.double, judged.plain) != (state.double, state.plain):
             judged = _begun_anew(judged)
@@ -280,7 +284,7 @@ def advance(system: System, state: State, steps: int) -> State:
 
 def corrected(system: System, state: State) -> State:
     """The state in double precision, its residual recomputed from the data."""
-    return _begun_anew(_verify(system, replace(state, double=True)))
+    return _begun_anew(_verify(system, changed(state, double=True)))
 
 
 def _begun_anew(state: State) -> State:
@@ -289,7 +293,7 @@ def _begun_anew(state: State) -> State:
     A recomputed z is not orthogonal to coarser images, and directions made orthogonal to them
     could not reach that part of it.
     """
-    return replace(state, base=state.x, span=_fresh_span(state, state.double))
+    return changed(state, base=state.x, span=_fresh_span(state, state.double))
 
 
 def _kept(system: System, state: State, direction: _Direction) -> Inexact | None:
@@ -363,16 +367,16 @@ def _judge(system: System, state: State) -> State:
         state = _verify(system, state)
         if state.max_ratio > 1.0 and not state.double:
             # Single precision has given its all: go on from the residual of the exact sum.
-            state = _verify(system, replace(state, double=True))
-        return replace(state, met=state.max_ratio <= 1.0)
+            state = _verify(system, changed(state, double=True))
+        return changed(state, met=state.max_ratio <= 1.0)
     if state.gradient <= _GRADIENT and _beyond(system, state) > 1.0:
-        state = _verify(system, replace(state, double=True))
-        return replace(state, inconsistent=_beyond(system, state) > 1.0)
+        state = _verify(system, changed(state, double=True))
+        return changed(state, inconsistent=_beyond(system, state) > 1.0)
     if _should_precondition(system, state):
-        return _verify(system, replace(state, plain=state.iteration, double=True))
+        return _verify(system, changed(state, plain=state.iteration, double=True))
     patient = state.plain is None or state.iteration - state.plain < _PATIENCE
     if not patient and state.max_ratio > 0.5 * state.ratios[-_PATIENCE]:
-        return replace(_verify(system, state), stalled=True)
+        return changed(_verify(system, state), stalled=True)
     return state
 
 
@@ -447,7 +451,7 @@ def rounding(system: System, A: Inexact) -> Vector:
 def _verify(system: System, state: State) -> State:
     """The state with z recomputed from the data."""
     z, A, ratio = _recomputed(system, state)
-    return replace(state, z=z, A=A, max_ratio=ratio, verified=True)
+    return changed(state, z=z, A=A, max_ratio=ratio, verified=True)
 
 
 def _recomputed(system: System, state: State) -> tuple[Vector, Inexact | None, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Self
@@ -178,8 +179,8 @@ def prepare(
     size = F.unknowns
     ratio = float((np.abs(z1) / delta).max(initial=1.0))
     # Generic rows contract the residual by sqrt(m/N) a step (the edges of the spectrum of K).
-    contraction = min(0.99, np.sqrt(min(m, size) / max(m, size)))
-    steps = 1.0 - np.log(ratio) / np.log(contraction)
+    contraction = min(0.99, math.sqrt(min(m, size) / max(m, size)))
+    steps = 1.0 - math.log(ratio) / math.log(contraction)
     share = 0.5 if ratio <= SINGLE_GAIN else 1.0
     explicit = _weight(F) * m * m * n + steps * _ENTRY * m * m
     # Without K, the steps and the check at the end, which makes A; with K, A is still to make.

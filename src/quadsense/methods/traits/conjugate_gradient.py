@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
+from quadsense.memory import memory_limit
 from quadsense.methods.traits.base import Traits
 from quadsense.methods.traits.descent import (
     gram_bytes,
@@ -26,6 +27,9 @@ FIRST_FORECAST = 16
 
 SETTLED = 100.0
 """What is gained beyond delta where the least-squares fit itself is sought."""
+
+WINDOW_BYTES = 2**27
+"""Bytes of images that are kept, where that is not for want of memory; see `krylov.residuals`."""
 
 FEW_DIGITS = 1e4
 """Gain up to which products in single precision serve."""
@@ -65,7 +69,8 @@ class ConjugateGradientTraits(Traits):
     @classmethod
     def memory(cls, shape: Shape) -> int:
         """K, or the rows in single precision, and the images that are kept."""
-        images = 8 * 150 * shape.m
+        kept = min(8.0 * 150 * shape.m, WINDOW_BYTES, memory_limit() / 8)
+        images = int(kept) + 8 * 12 * shape.m
         if cls.uses_gram(shape):
             return images + gram_bytes(shape)
         formed = cls._dense_work(shape)[1]

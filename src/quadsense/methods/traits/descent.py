@@ -97,7 +97,7 @@ class WithGram(Traits):
     @classmethod
     def memory(cls, shape: Shape) -> int:
         """K, and some vectors."""
-        return 8 * 20 * shape.m + gram_bytes(shape)
+        return 8 * 16 * shape.m + gram_bytes(shape)
 
     @classmethod
     def threads(cls, shape: Shape) -> str:

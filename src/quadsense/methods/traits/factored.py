@@ -74,6 +74,8 @@ class FactoredTraits(Traits):
         rank = max(shape.rank or 1, 1)
         if shape.in_parts and shape.prefer == "any" and shape.m * rank * 8 > LEAN_BYTES:
             return 8 * (8 * shape.n * rank + 8 * shape.m)
+        if shape.strip:  # rows in files are ample, so that nothing is lifted (measured)
+            return 40 * shape.n * rank * shape.item + (8 * 10 + 3 * rank * shape.item) * shape.m
         rank += LIFT
         factors = 40 * shape.n * rank * shape.item
         return shape.single_bytes + factors + (8 * 20 + IMAGES * rank * shape.item) * shape.m

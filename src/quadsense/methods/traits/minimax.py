@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar
 
 from quadsense.methods.traits.base import Traits
@@ -29,6 +30,28 @@ BLOCK_ROWS = 1024
 
 FACTORED = 16000
 """Unknowns up to which a normal matrix is formed, as in `interior.coordinates`."""
+
+FIRST, MORE, MOST = 8, 6, 16
+"""Where only rows that matter are in memory (`interior.growing`), rows for each unknown: to begin
+with, that join at a time, and at most. Measured: with half as many, a pass or two more."""
+
+LEAST = 256
+"""Unknowns for which they are counted at least: a few rows more cost nothing."""
+
+MANY = 64
+"""Rows for each unknown from which on that is quicker for rows in memory too; and of a great many
+rows next to few unknowns, rounding stops the method on all of them."""
+
+PASSES = 6.0
+"""Typical passes over all rows then: seen 2 to 10."""
+
+VECTORS = 12
+"""Numbers a row then, as measured."""
+
+
+def grows(m: int, unknowns: int, at_hand: bool) -> bool:
+    """Whether rows are so many more than the unknowns, or dear to read, that some will do."""
+    return m > unknowns and (m >= MANY * max(unknowns, LEAST) or not at_hand)
 
 
 class MinimaxTraits(Traits):
@@ -65,7 +88,11 @@ class MinimaxTraits(Traits):
 
     @classmethod
     def memory(cls, shape: Shape) -> int:
-        """The matrices of a step."""
+        """The matrices of a step, and vectors of length m."""
+        if cls._grows(shape):
+            some = replace(shape, m=cls._rows(shape, MOST), raw=0, at_hand=True)
+            rows = cls._rows(shape, 2 * MOST) * shape.n * shape.item
+            return 8 * VECTORS * shape.m + rows + cls.memory(some)
         side = min(shape.m, shape.unknowns)
         dense = 8 * side * side if side <= FACTORED else 0
         # Few rows: K is factored, A stays implicit.
@@ -83,8 +110,21 @@ class MinimaxTraits(Traits):
     @classmethod
     def work(cls, shape: Shape) -> Work:
         """A normal matrix and its factor a step."""
+        if cls._grows(shape):
+            some = cls.work(replace(shape, m=cls._rows(shape, FIRST), raw=0, at_hand=True))
+            flops = PASSES * (some.flops + shape.product)
+            return Work(flops, 0.0, PASSES * some.passes)
         m, side = float(shape.m), float(min(shape.m, shape.unknowns))
         return Work(STEPS * (m * side * side + side**3 / 3.0), 0.0, CALLS * STEPS)
+
+    @classmethod
+    def _grows(cls, shape: Shape) -> bool:
+        return shape.room is None and grows(shape.m, shape.unknowns, shape.at_hand)
+
+    @classmethod
+    def _rows(cls, shape: Shape, count: int) -> int:
+        """So many rows for each unknown, if there are."""
+        return min(shape.m, count * max(shape.unknowns, LEAST))
 
     @classmethod
     def threads(cls, shape: Shape) -> str:

@@ -43,8 +43,10 @@ class PsdTraits(Traits):
     def memory(cls, shape: Shape) -> int:
         """Products with the rows, and matrices of the order of their span."""
         reduced = (4 if shape.n > shape.m else 2 if shape.complex else 1) * shape.row_bytes
+        if shape.strip and shape.n <= shape.m:
+            reduced = 0  # rows in files stay there
         matrices = 24 * min(shape.m, shape.n) ** 2 * shape.item
-        return shape.single_bytes + reduced + matrices + 8 * 60 * shape.m
+        return shape.single_bytes + reduced + matrices + 8 * (60 if reduced else 30) * shape.m
 
     @classmethod
     def proof_memory(cls, shape: Shape) -> int:

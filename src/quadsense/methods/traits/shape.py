@@ -56,6 +56,10 @@ class Shape:
         Whether some rows by themselves cost no more than their share (see `Probes.spans`).
     room : int or None
         Memory that is free on the GPU where the rows are, in units of `ROOM_UNIT`; None: on none.
+    strip : int
+        Bytes that are read together of rows in files; 0 where they are in memory.
+    at_hand : bool
+        Whether a pass over the rows costs no more than its arithmetic (see `Probes.at_hand`).
     """
 
     m: int
@@ -79,6 +83,8 @@ class Shape:
     constrained: bool = False
     in_parts: bool = False
     room: int | None = None
+    strip: int = 0
+    at_hand: bool = True
 
     @property
     def cone(self) -> Cone:

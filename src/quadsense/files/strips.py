@@ -1,0 +1,199 @@
+"""Rows of arrays in files, read some at a time: for data larger than memory.
+
+A `Strip` is data alone, so that it can be sent to another process, which reads the file itself.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from quadsense.files.contents import Unreadable
+from quadsense.files.formats import format_of
+
+STRIP_BYTES = 2**25
+"""Bytes of a strip: 32 MiB, some ten milliseconds of reading. Sums are made strip by strip, so
+that this, and no limit of memory, decides about the last bits of an answer."""
+
+
+@dataclass(frozen=True)
+class Strip:
+    """Some rows of an array in a file.
+
+    Attributes
+    ----------
+    path : Path
+    name : str
+        Of the array in the file.
+    first, last : int
+        Rows.
+    width : int
+        Length of a row.
+    dtype : str
+        As the numbers come out.
+    stamp : tuple
+        Of the file when it was opened: see `stamp_of`.
+    """
+
+    path: Path
+    name: str
+    first: int
+    last: int
+    width: int
+    dtype: str
+    stamp: tuple[int, ...]
+
+    def __len__(self) -> int:
+        """Number of rows."""
+        return self.last - self.first
+
+    def read(self, out: Any = None) -> Any:
+        """The rows, (rows, width); into `out`, an array of one dimension, where that is given.
+
+        Raises
+        ------
+        ValueError
+            Where the file was changed since it was opened, or ends before it should.
+        """
+        found = None
+        try:
+            if stamp_of(self.path) == self.stamp:
+                found = self._read(out)
+        except OSError:
+            pass
+        if found is None or found.shape != (len(self), self.width) or self._is_other():
+            raise Unreadable(
+                f"{self.path} was changed while it was being used (rows {self.first} to "
+                f"{self.last - 1} were read): leave it as it is until the work is done, and begin "
+                "again"
+            )
+        return found
+
+    def _is_other(self) -> bool:
+        """Whether the file was changed while it was read."""
+        try:
+            return stamp_of(self.path) != self.stamp
+        except OSError:
+            return True
+
+    def _read(self, out: Any) -> Any:
+        code = format_of(self.path).code(self.path)
+        if hasattr(code, "read_rows"):
+            target = None
+            if out is not None:
+                target = out[: len(self) * self.width].reshape(len(self), self.width)
+            values = code.read_rows(self.path, self.name, self.first, self.last, target)
+        elif hasattr(code, "read_table"):
+            from quadsense.files.table import arrays_of
+
+            values = arrays_of(self.path, code.read_table(self.path), self.name, None, True)["U"]
+        else:  # whole or not at all
+            values = code.load(self.path, [self.name])[self.name]
+        return np.asarray(values).astype(np.dtype(self.dtype), copy=False)
+
+    def row(self, i: int) -> str:
+        """Row i of these, for messages."""
+        return f"row {self.first + i} of {self.path}"
+
+
+class Strips(Sequence[Strip]):
+    """Rows of one array, or of the parts of one in several files, strip by strip.
+
+    Attributes
+    ----------
+    shape : tuple of int
+    dtype : dtype
+    ndim : int
+    """
+
+    ndim = 2
+
+    def __init__(self, strips: Sequence[Strip]) -> None:
+        self._strips = tuple(strips)
+        first = self._strips[0]
+        self.shape = sum(map(len, self._strips)), first.width
+        self.dtype = np.dtype(first.dtype)
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._strips)
+
+    def __getitem__(self, index: Any) -> Any:
+        """One of them, or some."""
+        return self._strips[index]
+
+    def __iter__(self) -> Iterator[Strip]:
+        """Each in turn."""
+        return iter(self._strips)
+
+    @cached_property
+    def begins(self) -> Any:
+        """The first row of each, and how many rows there are."""
+        return np.cumsum([0, *map(len, self._strips)])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all the rows."""
+        return int(self.shape[0]) * int(self.shape[1]) * self.dtype.itemsize
+
+    @property
+    def largest(self) -> int:
+        """Entries of the largest strip."""
+        return max(map(len, self._strips)) * int(self.shape[1])
+
+    def row(self, i: int) -> str:
+        """Where row i is, for messages."""
+        k = int(np.searchsorted(self.begins, i, side="right")) - 1
+        return self._strips[k].row(i - int(self.begins[k]))
+
+    def load(self) -> Any:
+        """All rows, in memory."""
+        found = np.empty(self.shape, self.dtype)
+        for strip, first in zip(self, self.begins, strict=False):
+            found[first : first + len(strip)] = strip.read()
+        return found
+
+
+def stamp_of(path: Path) -> tuple[int, ...]:
+    """What changes with a file: its size and when it was written; of a folder, of its marks."""
+    places = [path] if not path.is_dir() else sorted(p for p in path.iterdir() if p.is_file())
+    stats = [os.stat(place) for place in places]
+    return tuple(number for each in stats for number in (each.st_size, each.st_mtime_ns))
+
+
+def strips_of(path: Path, name: str, shape: tuple[int, ...], dtype: Any) -> list[Strip]:
+    """An array in a file, cut into strips.
+
+    Parameters
+    ----------
+    path : Path
+    name : str
+    shape : (int, int)
+    dtype : dtype
+        As it is held; one that the machine does not compute with is widened.
+    """
+    rows, width = shape
+    whole = Strip(path, name, 0, rows, width, native(np.dtype(dtype)).name, stamp_of(path))
+    code = format_of(path).code(path)
+    if not hasattr(code, "read_rows"):
+        return [whole]
+    size = max(1, STRIP_BYTES // (width * np.dtype(dtype).itemsize))
+    if hasattr(code, "rows_together"):  # those that are packed together are read together
+        unit = min(max(1, code.rows_together(path, name)), rows)
+        size = max(unit, size // unit * unit)
+    return [
+        replace(whole, first=first, last=min(first + size, rows)) for first in range(0, rows, size)
+    ]
+
+
+def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The type in the byte order and one of the widths of this machine's arithmetic."""
+    wide = dtype.kind in "fc" and dtype.itemsize // (2 if dtype.kind == "c" else 1) not in (4, 8)
+    found = np.dtype(np.complex128 if dtype.kind == "c" else np.float64) if wide else dtype
+    return found.newbyteorder("=")

@@ -1,0 +1,257 @@
+"""Rows in parts that are held elsewhere, in files or on a cluster: the work goes to the parts.
+
+Each product of the rows is that of every part, one below the other, or their sum. What is done with
+a part is a function of its rows as `Dense` has them; a way of having the parts (`OnDisk`,
+`quadsense.measurements.cluster`) says where that function runs, and nothing else.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from quadsense.arrays import Array
+from quadsense.measurements.dense import Dense
+from quadsense.measurements.probes import Probes
+from quadsense.measurements.stored import NotFinite
+
+Work = Callable[..., Any]
+"""``work(rows, *shared, *split)``: of a part, as `Dense`, of what all parts are given, and of the
+part's own share of what has one entry a row. A function of a module, so that it can be sent."""
+
+
+class Parted(Probes):
+    """Rows in parts.
+
+    Parameters
+    ----------
+    lengths : sequence of int
+        Rows of each part.
+    n : int
+    held : dtype
+        Type of the numbers as they are held.
+
+    Attributes
+    ----------
+    begins : array of shape (parts + 1,)
+        The first row of each part, and how many rows there are.
+    """
+
+    storage = "in parts"
+    at_hand = False
+
+    def __init__(self, lengths: Sequence[int], n: int, held: Any) -> None:
+        self.begins = np.cumsum([0, *lengths])
+        self.m, self.n = int(self.begins[-1]), int(n)
+        self.held = np.dtype(held)
+        self.is_complex = self.held.kind == "c"
+        self.dtype = np.dtype(np.complex128 if self.is_complex else np.float64)
+        self._survey()
+
+    # --- what a way of having the parts writes ------------------------------------------------
+
+    @abstractmethod
+    def each(self, work: Work, shared: Sequence[Any] = (), split: Sequence[Any] = ()) -> list[Any]:
+        """What `work` makes of every part, in their order.
+
+        Parameters
+        ----------
+        work : callable
+            See `Work`.
+        shared : sequence
+            What all parts are given.
+        split : sequence of arrays
+            With one entry a row on their first axis, of which each part gets its own.
+        """
+
+    @abstractmethod
+    def total(self, work: Work, shared: Sequence[Any] = (), split: Sequence[Any] = ()) -> Any:
+        """The sum of what `work` makes of every part, added up in an order of the parts alone."""
+
+    @abstractmethod
+    def place(self, part: int, row: int) -> str:
+        """Where a row of a part is, for messages."""
+
+    def part(self, part: int, following: int | None = None) -> Dense:
+        """The rows of one part; those of `following` are asked for next."""
+        here = self.span(part)
+        return Dense(self.block(here.start, here.stop))
+
+    # --- facts ------------------------------------------------------------------------------
+
+    def _survey(self) -> None:
+        """Norms of all rows, in one pass; refuse what is not finite."""
+        self.known: Any = None
+        found = self.each(survey)
+        for part, facts in enumerate(found):
+            if isinstance(facts, int):
+                row = int(self.begins[part]) + facts
+                raise ValueError(
+                    f"U contains NaN or infinity, first in row {row}: {self.place(part, facts)}"
+                )
+        self._held_norms = np.concatenate([norms for norms, _ in found])
+        self._exponents = np.concatenate([exponents for _, exponents in found])
+        self._norms = self._held_norms
+        if self._exponents.any():
+            self._norms = np.ldexp(self._held_norms, self._exponents)
+        self._zeros = bool((self._held_norms == 0.0).any())
+        self.known = self._held_norms, self._exponents
+
+    @property
+    def held_norms(self) -> Array:
+        """Norms of the rows as they are used: over powers of two where they are out of range."""
+        return self._held_norms
+
+    @property
+    def norms(self) -> Array:
+        """Norms of the user's rows."""
+        return self._norms
+
+    @property
+    def exponents(self) -> npt.NDArray[np.int64]:
+        """The user's rows are those used times these powers of two."""
+        return self._exponents
+
+    @property
+    def has_zero_rows(self) -> bool:
+        """Whether some row is zero."""
+        return self._zeros
+
+    def same_as(self, other: Probes) -> bool:
+        """Whether these are the same rows, to the last bit, wherever they are."""
+        if self is other:
+            return True
+        if not isinstance(other, Parted | Dense) or (self.m, self.n) != (other.m, other.n):
+            return False
+        if self.is_complex != other.is_complex or other.xp is not np:
+            return False
+        if not np.array_equal(self.exponents, other.exponents):
+            return False
+        return all(
+            np.array_equal(rows, other.block(here.start, here.stop)) for here, rows in self.blocks()
+        )
+
+    def span(self, part: int) -> slice:
+        """Rows of a part."""
+        return slice(int(self.begins[part]), int(self.begins[part + 1]))
+
+    def facts_of(self, part: int) -> Any:
+        """What `rows_of` is to know of a part: its norms, None before they are known.
+
+        Rows out of range are brought into it anew each time.
+        """
+        if self.known is None or self._exponents[self.span(part)].any():
+            return None
+        return self._held_norms[self.span(part)]
+
+    def in_single(self) -> Probes | None:
+        """The same rows, with products in single precision, where they are held so."""
+        if self.held not in (np.float32, np.complex64) or self._exponents.any():
+            return None
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        other.dtype = self.held
+        return other
+
+    # --- products ---------------------------------------------------------------------------
+
+    def times(self, X: Array) -> Array:
+        """``u_i* x``."""
+        return np.concatenate(self.each(Dense.times, (X,)))
+
+    def combine(self, Y: Array) -> Array:
+        """``sum_i u_i y_i``."""
+        return self.total(Dense.combine, split=(Y,))
+
+    def forward(self, A: Array) -> Array:
+        """``u_i* A u_i``."""
+        return np.concatenate(self.each(Dense.forward, (np.asarray(A),)))
+
+    def adjoint(self, y: Array) -> Array:
+        """``sum_i y_i u_i u_i*``."""
+        return self.total(Dense.adjoint, split=(y,))
+
+    def squared_columns(self, y: Array) -> Array:
+        """``sum_i y_i |u_ij|^2`` for every j."""
+        return self.total(Dense.squared_columns, split=(y,))
+
+    def squares(self, X: Array, factors: Array | None, signs: Array | None) -> Array:
+        """``sum_k s_k |f_i u_i* x_k|^2``: only one number a row leaves its part."""
+        split = () if factors is None else (factors,)
+        return np.concatenate(self.each(squared, (X, signs), split))
+
+    def images(self, Y: Array) -> Array:
+        """``P`` with columns ``u_i* Y^T``."""
+        return np.concatenate(self.each(Dense.images, (Y,)), axis=1)
+
+    def sums(self, C: Array) -> Array:
+        """``sum_i C_ki u_i``."""
+        return self.total(summed, split=(C.T,))
+
+    # --- rows -------------------------------------------------------------------------------
+
+    def blocks(self) -> Iterator[tuple[slice, Array]]:
+        """Dense rows, a part at a time."""
+        for part in range(len(self.begins) - 1):
+            here = self.span(part)
+            yield here, self.block(here.start, here.stop)
+
+    def block(self, first: int, last: int) -> Array:
+        """Dense rows `first` to `last`."""
+        return self.take(np.arange(first, last))
+
+    def inner(self, rows: slice, columns: slice) -> Array:
+        """``|<u_i, u_j>|`` for those rows and columns."""
+        left = self.block(rows.start, rows.stop)
+        left = left.conj() if self.is_complex else left
+        return np.abs(left @ self.block(columns.start, columns.stop).T)
+
+    def parts_of(self, index: Array) -> Iterator[tuple[int, Array, Array]]:
+        """Parts where some rows are, which of theirs those are, and their places in `index`."""
+        index = np.asarray(index)
+        owners = np.searchsorted(self.begins, index, side="right") - 1
+        for part in np.unique(owners):
+            places = np.flatnonzero(owners == part)
+            yield int(part), index[places] - self.begins[part], places
+
+
+def rows_of(rows: Any, dtype: Any, known: Any) -> Dense:
+    """A part as products see it.
+
+    Parameters
+    ----------
+    rows : array of shape (rows, n)
+        As they are held.
+    dtype : dtype
+        That of the arithmetic.
+    known : array of shape (rows,) or None
+        Norms, all within range; None where they are not known, or some row is out of range.
+    """
+    return Dense(rows, dtype if np.dtype(dtype).char in "fF" else None, norms=known)
+
+
+def done(work: Work, rows: Any, dtype: Any, known: Any, *arguments: Any) -> Any:
+    """What `work` makes of a part, wherever that is."""
+    try:
+        return work(rows_of(rows, dtype, known), *arguments)
+    except NotFinite as found:  # only of rows whose norms were not known
+        return found.row
+
+
+def survey(rows: Dense) -> Any:
+    """Norms and exponents of a part; of one that is not finite, `done` gives the first such row."""
+    return rows.held_norms, rows.exponents
+
+
+def squared(rows: Dense, X: Array, signs: Array | None, factors: Array | None = None) -> Array:
+    """``sum_k s_k |f_i u_i* x_k|^2`` of a part."""
+    return rows.squares(X, factors, signs)
+
+
+def summed(rows: Dense, C: Array) -> Array:
+    """``sum_i C_ik u_i`` of a part."""
+    return rows.sums(np.ascontiguousarray(C.T))

@@ -1,0 +1,463 @@
+"""Rows in files: read strip by strip, shards put together, files that are not as they should be."""
+
+import itertools
+import os
+import re
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from click.testing import CliRunner
+from helpers import gaussian_rows
+from kinds import strips
+
+import quadsense
+from quadsense import Measurements, files
+from quadsense.cli import cli
+from quadsense.files import strips as strip_module
+from quadsense.files.shards import natural
+from quadsense.memory import limited_memory, memory_limit, to_bytes
+
+N = 4
+
+
+@pytest.fixture
+def problem(rng):
+    U = rng.standard_normal((60, N)).astype(np.float32)
+    A = rng.standard_normal((N, N))
+    wide = U.astype(np.float64)
+    return U, np.einsum("ij,jk,ik->i", wide, A + A.T, wide)
+
+
+@pytest.fixture(autouse=True)
+def short_strips(monkeypatch):
+    """Seven rows of four numbers in single precision a strip."""
+    monkeypatch.setattr(strip_module, "STRIP_BYTES", 7 * N * 4)
+
+
+def saved(folder, U, b, form, parts=5):
+    """Shards of measurements in a format, and where they are."""
+    folder.mkdir()
+    edges = np.linspace(0, len(U), parts + 1).astype(int)
+    for i, (first, last) in enumerate(itertools.pairwise(edges)):
+        own = Measurements(U[first:last], b[first:last], delta=0.01)
+        own.save(folder / f"part-{i}.{form}")
+    return folder
+
+
+def cut(folder, **arrays):
+    """Arrays in numbered .npy files."""
+    folder.mkdir(exist_ok=True)
+    for name, parts in arrays.items():
+        for i, part in enumerate(parts):
+            np.save(folder / f"{name}_{i}.npy", part)
+    return folder
+
+
+# --- the same answers --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", ["npz", "h5", "zarr", "parquet", "csv", "mat"])
+def test_shards_of_every_format_are_one_set_of_measurements(form, problem, tmp_path):
+    U, b = problem
+    folder = saved(tmp_path / "shards", U, b, form, parts=11)
+    whole = quadsense.solve(U, b, delta=0.01)
+    for path in (folder, folder / f"part-*.{form}"):
+        for limit in (None, 100):
+            data = Measurements.open(path, memory_limit=limit)
+            assert ("on disk" in repr(data)) == (limit is not None)
+            assert data.notes[0] == f"11 files, part-0.{form} to part-10.{form}"
+            np.testing.assert_array_equal(data.b, b)
+            np.testing.assert_allclose(data.rows(), U, rtol=1e-14)
+            result = quadsense.solve(data)
+            np.testing.assert_allclose(result.A, whole.A, atol=1e-12)
+            assert result.certificate.verify(U, b) and result.certificate.verify(data)
+
+
+@pytest.mark.parametrize("limit", [None, 100])
+def test_arrays_cut_into_numbered_files(limit, problem, tmp_path):
+    U, b = problem
+    folder = cut(tmp_path / "cut", U=np.split(U, 12), b=np.split(b, 3))
+    data = Measurements.open(folder, delta=0.01, memory_limit=limit)
+    np.testing.assert_allclose(data.rows(), U, rtol=1e-14)
+    np.testing.assert_array_equal(data.b, b)
+    named = Measurements.open(
+        folder / "U_*.npy", b=str(folder / "b_*.npy"), delta=0.01, memory_limit=limit
+    )
+    np.testing.assert_allclose(named.rows(), U, rtol=1e-14)
+    assert quadsense.solve(named).met
+
+
+def test_sparse_shards_are_read_whole(problem, tmp_path):
+    U, b = problem
+    rows = sp.csr_array(np.where(abs(U) > 0.5, U, 0.0))
+    folder = tmp_path / "sparse"
+    folder.mkdir()
+    for i, part in enumerate((rows[:20], rows[20:])):
+        Measurements(part, b[:20] if i == 0 else b[20:], delta=0.1).save(folder / f"{i}.npz")
+    data = Measurements.open(folder, memory_limit=100)
+    assert "sparse" in repr(data)
+    np.testing.assert_allclose(data.rows(), rows.toarray(), rtol=1e-14)
+
+
+def test_numbers_in_names_are_numbers():
+    names = [f"part-{i}.npy" for i in (0, 1, 2, 10, 11, 100)]
+    mixed = [names[i] for i in (3, 5, 0, 2, 4, 1)]
+    assert sorted(mixed, key=natural) == names
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("dtype", [">f8", "<f4", "f2", "c8", "i4"])
+def test_every_type_is_read_as_numpy_reads_it(order, dtype, rng, tmp_path):
+    U = (8.0 * rng.standard_normal((20, N))).astype(dtype)
+    np.save(tmp_path / "U.npy", np.asarray(U, order=order))
+    np.save(tmp_path / "b.npy", np.ones(20))
+    data = Measurements.open(tmp_path / "U.npy", b=str(tmp_path / "b.npy"), memory_limit=10)
+    assert "on disk" in repr(data)
+    np.testing.assert_allclose(data.rows(), U.astype(complex if dtype == "c8" else float))
+    held = data.unit_rows.kind
+    assert held.held.isnative and held.held.itemsize // (2 if held.is_complex else 1) in (4, 8)
+
+
+@pytest.mark.parametrize("matlab", [False, True])
+def test_hdf5_in_chunks_and_as_matlab_has_it(matlab, rng, tmp_path):
+    h5py = pytest.importorskip("h5py")
+    U = rng.standard_normal((23, N))
+    with h5py.File(tmp_path / "data.h5", "w") as root:
+        made = root.create_dataset(
+            "U", data=U.T if matlab else U, chunks=(N, 5) if matlab else (5, N)
+        )
+        if matlab:
+            made.attrs["MATLAB_class"] = np.bytes_("double")
+        root["b"] = np.ones(23)
+    data = Measurements.open(tmp_path / "data.h5", memory_limit=10)
+    np.testing.assert_allclose(data.rows(), U, rtol=1e-14)
+    lengths = np.diff(data.unit_rows.kind.begins)
+    assert all(length == 5 for length in lengths[:-1])  # chunks are not read twice
+
+
+@pytest.mark.parametrize("exponent", [-500, 500])
+def test_rows_of_any_norm(exponent, problem, tmp_path):
+    U, b = problem
+    scales = np.ldexp(1.0, np.where(np.arange(len(U)) % 3 == 0, exponent, 0))
+    V = U * scales[:, None]
+    V[7] = 0.0
+    readings = b * scales * scales
+    readings[7] = 0.0
+    delta = 0.01 * scales * scales
+    np.save(tmp_path / "U.npy", V)
+    (tmp_path / "b").mkdir()
+    np.save(tmp_path / "b" / "b.npy", readings)
+    data = Measurements(strips(tmp_path / "U.npy", 7), readings, delta=delta)
+    whole = Measurements(V, readings, delta=delta)
+    np.testing.assert_array_equal(data.unit_rows.norms, whole.unit_rows.norms)
+    here, there = quadsense.solve(data), quadsense.solve(whole)
+    assert here.met and there.met
+    np.testing.assert_allclose(here.A, there.A, atol=1e-10)
+    assert here.certificate.verify(V, readings)
+
+
+@pytest.mark.parametrize(
+    "named",
+    [{}, {"psd": True}, {"rank": 2, "rng": 0}, {"delta": 0.1, "method": "gd"},
+     {"delta": 0.1, "psd": True, "prefer": "min_trace"}, {"delta": 0.1, "slack": "squares"},
+     {"delta": 0.1, "allow_violations": 2}, {"delta": 0.1, "trace": (-5.0, 5.0)}],
+)  # fmt: skip
+def test_questions_of_every_kind(named, problem, tmp_path):
+    U, b = problem
+    np.save(tmp_path / "U.npy", U)
+    rows = strips(tmp_path / "U.npy", 7)
+    here, there = quadsense.solve(rows, b, **named), quadsense.solve(U, b, **named)
+    assert here.status == there.status
+    np.testing.assert_allclose(here.A, there.A, atol=1e-6)
+    assert here.certificate.verify(rows, b) == there.certificate.verify(U, b)
+    path = tmp_path / "result.npz"
+    here.save(path)
+    assert quadsense.load_result(path).certificate.verify(U, b) == there.certificate.verify(U, b)
+
+
+@pytest.mark.parametrize("complex_", [False, True])
+def test_sgd_takes_a_strip_at_a_time(complex_, rng, tmp_path):
+    U = gaussian_rows(rng, 400, 6, complex_)
+    A = gaussian_rows(rng, 6, 6, complex_)
+    A = A + A.conj().T
+    b = np.einsum("ij,jk,ik->i", U.conj(), A, U).real
+    delta = np.geomspace(1e-3, 1e-2, 400)
+    np.save(tmp_path / "U.npy", U)
+    rows = strips(tmp_path / "U.npy", 80)
+    one, two = (quadsense.solve(rows, b, delta=delta, method="sgd", rng=3) for _ in range(2))
+    assert one.met and one.n_iter <= 5 * 5  # passes of five strips
+    np.testing.assert_array_equal(one.A, two.A)
+    assert one.certificate.verify(U, b)
+    np.testing.assert_allclose(one.A, A, atol=0.1)
+    noisy = b + 0.1 * rng.standard_normal(400)
+    found = quadsense.solve(rows, noisy, delta=0.45, method="sgd", rng=3)
+    assert found.met == quadsense.solve(U, noisy, delta=0.45, method="sgd", rng=3).met
+    never = quadsense.solve(rows, noisy, delta=0.01, method="sgd", rng=3)
+    assert never.status == "stalled" and never.max_residual < 1.0
+    kept = {"delta": delta, "method": "sgd", "rng": 3, "checkpoint": tmp_path / "run"}
+    cut_off = quadsense.solve(rows, b, max_iter=7, **{**kept, "checkpoint": tmp_path / "other"})
+    assert cut_off.n_iter == 7
+    np.testing.assert_array_equal(quadsense.solve(rows, b, **kept).A, one.A)
+    np.testing.assert_array_equal(quadsense.solve(rows, b, **kept).A, one.A)
+
+
+def test_a_checkpoint_knows_rows_in_files_again(problem, tmp_path):
+    U, b = problem
+    np.save(tmp_path / "U.npy", U)
+    data = Measurements(strips(tmp_path / "U.npy", 7), b, delta=0.01)
+    first = quadsense.solve(data, checkpoint=tmp_path / "run")
+    again = quadsense.solve(
+        Measurements(strips(tmp_path / "U.npy", 7), b, delta=0.01), checkpoint=tmp_path / "run"
+    )
+    np.testing.assert_array_equal(first.A, again.A)
+    np.save(tmp_path / "U.npy", np.roll(U, 1, axis=0))
+    with pytest.raises(ValueError, match="is of other data, U differs"):
+        quadsense.solve(
+            Measurements(strips(tmp_path / "U.npy", 7), b, delta=0.01), checkpoint=tmp_path / "run"
+        )
+
+
+# --- memory ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "number"),
+    [(1000, 1000), ("1 GiB", 2**30), ("1GiB", 2**30), ("500 MB", 5e8), ("1.5 kib", 1536),
+     ("2e9", 2e9), (np.int64(7), 7), ("8g", 8e9), ("12", 12)],
+)  # fmt: skip
+def test_numbers_of_bytes(value, number):
+    assert to_bytes(value) == number
+
+
+@pytest.mark.parametrize("value", ["much", 0, -1, "1 GiBit", True, "", [1], "-1 GB", float("nan")])
+def test_what_is_no_number_of_bytes(value, problem):
+    U, b = problem
+    sentence = f"memory_limit must be a number of bytes.*got {re.escape(repr(value))}"
+    with pytest.raises(ValueError, match=sentence):
+        quadsense.solve(U, b, delta=0.1, memory_limit=value)
+
+
+def test_limits_within_limits_are_the_smaller():
+    with limited_memory(100.0):
+        with limited_memory(200.0):
+            assert memory_limit() == 100.0
+        with limited_memory(50.0):
+            assert memory_limit() == 50.0
+    assert memory_limit() == float("inf")
+
+
+def test_what_does_not_fit_the_limit_is_refused(problem):
+    U, b = problem
+    with pytest.raises(MemoryError, match=r"MiB beside U and 0\.0 MiB are free"):
+        quadsense.solve(U, b, delta=0.01, memory_limit=100)
+
+
+@pytest.mark.parametrize(
+    "named",
+    [{"method": "cg", "max_iter": 2}, {"rank": 2, "rng": 0}, {"prefer": "any"},
+     {"psd": True, "prefer": "any", "max_iter": 2}],
+)  # fmt: skip
+def test_rows_in_a_file_are_never_all_in_memory(named, tmp_path, monkeypatch):
+    monkeypatch.setattr(strip_module, "STRIP_BYTES", 2**18)
+    rng = np.random.default_rng(0)
+    U = rng.standard_normal((60_000, 256), dtype=np.float32)
+    X = rng.standard_normal((256, 2))
+    b = np.sum((U @ X) ** 2, axis=1)
+    np.save(tmp_path / "U.npy", U)
+    np.save(tmp_path / "b.npy", b)
+    size, m = U.nbytes, len(U)
+    named = {**named, "start": X @ X.T} if named == {"prefer": "any"} else named
+    del U
+    quadsense.solve(np.eye(2), [1.0, 1.0], delta=0.1, method="gd")  # imports what it needs
+    limit = 0.9 * size
+    tracemalloc.start()
+    try:
+        data = Measurements.open(
+            tmp_path / "U.npy", b=str(tmp_path / "b.npy"), delta=0.1, memory_limit=limit
+        )
+        result = quadsense.solve(data, memory_limit=limit, **named)
+        taken = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert result.met or named.get("max_iter")
+    assert taken <= 1.25 * limit
+    assert taken <= 1.25 * (result.plan["memory"] + 8 * 8 * m)  # and what opening took
+
+
+# --- what is wrong with files --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("limit", [None, 100])
+@pytest.mark.parametrize(
+    ("part", "sentence"),
+    [
+        (lambda U: U.astype(np.float64), r"U_3\.npy holds numbers of type float64 and .*U_0\.npy"),
+        (lambda U: U[:, :2], r"U_3\.npy holds rows of length 2 and .*U_0\.npy"),
+        (lambda U: np.where(U[2, 1] == U, np.nan, U), r"row 17: row 2 of .*U_3\.npy"),
+        (lambda U: np.where(U[2, 1] == U, np.inf, U), r"row 17: row 2 of .*U_3\.npy"),
+        (lambda U: U[0], "U_3"),
+    ],
+)
+def test_a_bad_shard_is_named(limit, part, sentence, problem, tmp_path):
+    U, b = problem
+    parts = np.split(U, 12)
+    parts[3] = part(parts[3])
+    folder = cut(tmp_path / "cut", U=parts, b=[b])
+    with pytest.raises(ValueError, match=sentence):
+        Measurements.open(folder, delta=0.01, memory_limit=limit)
+
+
+def test_shards_that_do_not_agree(problem, tmp_path):
+    U, b = problem
+    folder = saved(tmp_path / "a", U, b, "npz")
+    Measurements(U[:5], b[:5], delta=0.02).save(folder / "part-7.npz")
+    with pytest.raises(ValueError, match=r"delta is 0\.02 in .*part-7\.npz and 0\.01 in"):
+        Measurements.open(folder)
+    Measurements(U[:5], b[:5]).save(folder / "part-7.npz")
+    with pytest.raises(ValueError, match=r"part-0\.npz holds delta and .*part-7\.npz does not"):
+        Measurements.open(folder)
+    (folder / "part-7.npz").write_bytes(b"nonsense")
+    with pytest.raises(ValueError, match=r"part-7\.npz"):
+        Measurements.open(folder)
+    (folder / "part-7.npz").unlink()
+    Measurements(U[:5], b[:5], delta=0.01).save(folder / "more.h5")
+    with pytest.raises(ValueError, match=r"files of several formats, an \.npz file and an HDF5"):
+        Measurements.open(folder)
+    with pytest.raises(ValueError, match="matches no file"):
+        Measurements.open(folder / "other-*.npz")
+
+
+def damaged(data, path, change):
+    """Solve after the file was changed, and say what came of it."""
+    change(path)
+    with pytest.raises(ValueError, match=r"U_1\.npy was changed while it was being used") as error:
+        quadsense.solve(data)
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda path: path.write_bytes(path.read_bytes()[:-8]),
+        lambda path: path.unlink(),
+        lambda path: np.save(path, np.load(path) + 1.0),
+        lambda path: os.utime(path, (1.0, 1.0)),
+    ],
+)
+def test_a_file_that_changes_meanwhile_is_named(change, problem, tmp_path):
+    U, b = problem
+    folder = cut(tmp_path / "cut", U=np.split(U, 4), b=[b])
+    data = Measurements.open(folder, delta=0.01, memory_limit=100)
+    before = sorted(os.listdir(tmp_path))
+    assert re.search(r"rows \d+ to \d+", damaged(data, folder / "U_1.npy", change))
+    assert sorted(os.listdir(tmp_path)) == before
+
+
+@pytest.mark.parametrize("limit", [None, 100])
+def test_a_file_that_is_cut_off(limit, problem, tmp_path):
+    U, b = problem
+    np.save(tmp_path / "U.npy", U)
+    np.save(tmp_path / "b.npy", b)
+    whole = (tmp_path / "U.npy").read_bytes()
+    (tmp_path / "U.npy").write_bytes(whole[: 128 + 16 * 23 + 3])
+    with pytest.raises(ValueError, match=r"U\.npy is cut off: it ends in row 23 of 60"):
+        Measurements.open(tmp_path / "U.npy", b=str(tmp_path / "b.npy"), memory_limit=limit)
+
+
+def test_an_empty_file_says_so(tmp_path):
+    (tmp_path / "U.npy").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"U\.npy"):
+        Measurements.open(tmp_path / "U.npy", memory_limit=10)
+
+
+# --- measurements that keep arriving -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", ["dense", "sparse", "strips", "float32", "complex"])
+@pytest.mark.parametrize("tolerance", ["delta", "deltas", "bounds", "none", "rtol"])
+def test_appended_measurements_are_those_given_at_once(form, tolerance, problem, tmp_path):
+    U, b = problem
+    U = U.astype(np.float64)
+    if form == "complex":
+        U = U + 1j * np.roll(U, 1, axis=0)
+        b = np.sum(np.abs(U) ** 2, axis=1)
+    held = U[:40]
+    if form == "strips":
+        np.save(tmp_path / "U.npy", held)
+        held = strips(tmp_path / "U.npy", 7)
+    held = {"sparse": sp.csr_array, "float32": np.float32}.get(form, lambda x: x)(held)
+    added = sp.csr_array(U[40:]) if form == "sparse" else U[40:]
+    per_row = np.linspace(0.1, 0.2, len(b))
+
+    def named(part):
+        return {
+            "delta": {"delta": 0.1},
+            "deltas": {"delta": per_row[part]},
+            "bounds": {"bounds": (b[part] - per_row[part], b[part] + 0.1)},
+            "none": {},
+            "rtol": {"rtol": 0.1},
+        }[tolerance]
+
+    first = Measurements(held, b[:40], weights=2.0, **named(slice(0, 40)))
+    given = named(slice(40, 60)) if tolerance in ("deltas", "bounds") else {}
+    both = first.append(added, b[40:], **given)
+    whole = Measurements(U, b, weights=2.0, **named(slice(0, 60)))
+    assert (both.m, first.m) == (60, 40)
+    np.testing.assert_allclose(both.rows(), whole.rows(), rtol=1e-6)
+    for name in ("b", "tolerance", "lo", "hi", "weights"):
+        if tolerance == "none" and name in ("tolerance", "lo", "hi"):
+            continue
+        np.testing.assert_allclose(getattr(both, name), getattr(whole, name))
+    result = quadsense.solve(both, start=quadsense.solve(first))
+    assert result.success and result.status == quadsense.solve(whole).status
+    assert result.certificate.verify(both)
+
+
+def test_what_cannot_be_appended(problem):
+    U, b = problem
+    data = Measurements(U, b, delta=0.1)
+    for arguments, sentence in (
+        ({"U": U[:, :2], "b": b}, "rows of length 2, but those before have 4"),
+        ({"U": U, "b": b[:3]}, r"b has shape \(3,\)"),
+        ({"U": U}, "b is missing"),
+        ({"U": U, "b": b, "bounds": (b, b)}, "these measurements have delta"),
+        ({"U": U, "b": b, "weights": 1.0}, "weights is given, and these measurements have none"),
+        ({"U": [[np.nan] * 4], "b": [1.0]}, "NaN"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            data.append(**arguments)
+    with pytest.raises(ValueError, match="delta is missing: each row"):
+        Measurements(U, b, delta=np.full(60, 0.1)).append(U, b)
+    with pytest.raises(ValueError, match="have bounds: give bounds"):
+        Measurements(U, bounds=(b - 1, b + 1)).append(U, b, delta=0.1)
+    with pytest.raises(ValueError, match="mix"):
+        Measurements(U, b[:1], mix=np.ones((1, 60)), delta=0.1).append(U, b)
+
+
+# --- the command -------------------------------------------------------------------------------
+
+
+def test_the_command_reads_shards_within_a_limit(problem, tmp_path):
+    U, b = problem
+    folder = saved(tmp_path / "shards", U, b, "npz")
+    for path in (str(folder), str(folder / "part-*.npz")):
+        done = CliRunner().invoke(cli, ["solve", path, "--memory-limit", "100 MB", "--json"])
+        assert done.exit_code == 0, done.output
+        done = CliRunner().invoke(cli, ["inspect", path])
+        assert done.exit_code == 0 and "60" in done.output
+    done = CliRunner().invoke(cli, ["solve", str(folder), "--memory-limit", "lots"])
+    assert "memory_limit must be a number of bytes" in str(done.exception)
+    done = CliRunner().invoke(cli, ["solve", str(folder), "--memory-limit", "10"])
+    assert isinstance(done.exception, MemoryError) and "free" in str(done.exception)
+
+
+def test_strips_are_data_that_can_be_sent(problem, tmp_path):
+    U, _ = problem
+    np.save(tmp_path / "U.npy", U)
+    rows = files.Strips(files.strips_of(Path(tmp_path / "U.npy"), "U", U.shape, U.dtype))
+    assert len(rows) == 9 and rows.shape == U.shape and rows.nbytes == U.nbytes
+    np.testing.assert_array_equal(rows.load(), U)
+    assert rows.row(20) == f"row 20 of {tmp_path / 'U.npy'}"
