@@ -3,7 +3,7 @@
 An array is known by its type, its shape and a hash of its bytes; of one larger than `MOST_BYTES`,
 by rows of so many bytes, evenly spaced, the first and the last among them. Probes that are not
 held are known by what they make of two fixed vectors, summed in groups of rows, to `LIKENESS`; rows
-in files by their norms, every one of them.
+in parts by all their bytes, which costs a pass.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from quadsense.arrays import is_array, is_tensor, to_numpy
 from quadsense.core.forms import FactorForm, MeasuredForm
 from quadsense.core.matrix import SensedMatrix
 from quadsense.measurements import Measurements
+from quadsense.measurements.dense import Dense
 from quadsense.measurements.parted import Parted
 from quadsense.measurements.probes import Probes
 from quadsense.measurements.stack import Stack
@@ -82,8 +83,8 @@ def _marks_of_rows(kind: Probes) -> Marks:
 def _mark_of_rows(kind: Probes) -> Any:
     if isinstance(kind, Stored):
         return mark(kind.given)
-    if isinstance(kind, Parted):  # by what the first pass found, rather than by another one
-        return f"{kind.held} {kind.m} {kind.n} {mark(kind.norms)}"
+    if isinstance(kind, Parted):  # where they are held: nothing of them is moved
+        return _short(kind.each(digest), f"{kind.held} {(kind.m, kind.n)}")
     rng = np.random.default_rng(0)
     with np.errstate(over="ignore", invalid="ignore"):
         image = to_numpy(kind.times(kind.own(rng.standard_normal((kind.n, 2)))))
@@ -149,6 +150,12 @@ def _mark_of_array(values: Any) -> str:
     for part in (values,) if step <= 1 else (values[::step], values[-1:]):
         found.update(np.ascontiguousarray(to_numpy(part)).reshape(-1).view(np.uint8).data)
     return f"{values.dtype} {tuple(values.shape)} {found.hexdigest()}"
+
+
+def digest(rows: Dense) -> str:
+    """A hash of the bytes of rows."""
+    held = np.ascontiguousarray(rows.given)
+    return hashlib.blake2b(held.reshape(-1).view(np.uint8).data, digest_size=16).hexdigest()
 
 
 def _short(parts: list[str], what: str) -> str:

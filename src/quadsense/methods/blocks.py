@@ -28,6 +28,10 @@ from quadsense.methods.steps import Stepped, start_matrix
 from quadsense.vocabulary import Claim, because
 from quadsense.watch import look
 
+AMPLE, FEW = 4, 2**20
+"""Rows an unknown from which passes by parts are few; entries of U up to which, of fewer rows, the
+paper's small steps are the surer way."""
+
 INNER = 6
 """Conjugate gradient steps on a part: more would fit its noise."""
 
@@ -88,9 +92,11 @@ class BlockState:
 
 
 def serves(problem: Problem) -> bool:
-    """Whether rows are in parts, and nothing was asked for that is the paper's alone."""
+    """Whether rows are in parts, ample or many, and nothing was asked for that is the paper's."""
     options: Any = problem.options
-    plain = problem.rows.raw is problem.rows and isinstance(problem.rows.kind, Parted)
+    rows = problem.rows
+    plain = rows.raw is rows and isinstance(rows.kind, Parted)
+    plain = plain and (rows.m >= AMPLE * rows.unknowns or rows.m * rows.n > FEW)
     given = (options.lam, options.step, options.c, options.batch_size, options.norm)
     return plain and options.schedule != "paper" and all(each is None for each in given)
 
