@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.optimize import linprog
 
 import quadsense
 from quadsense.core.question import Question
@@ -54,6 +55,30 @@ def test_entries_that_lean_on_an_end_keep_their_sign():
     assert np.linalg.norm(C + np.asarray(F.adjoint(moved))) <= 1e-14 * np.sum(np.abs(moved))
 
 
+@pytest.mark.parametrize("spread", [0.0, 3.0, 6.0])
+def test_rows_of_uneven_norms_are_moved_by_what_that_costs(spread):
+    rng = np.random.default_rng(8)
+    U = rows(rng, 14, 3)
+    prices = 10.0 ** rng.uniform(-spread, spread, 14)  # a tolerance in units of the row's norm
+    F, G = Sensing.of(U), np.asarray(Sensing.of(U).features())
+    b = prices * rng.standard_normal(14)
+    # min t, |G x - b| <= t prices: its multipliers are y.
+    top = np.hstack([G, -prices[:, None]])
+    below = np.hstack([-G, -prices[:, None]])
+    found = linprog(
+        np.r_[np.zeros(6), 1.0],
+        np.vstack([top, below]) / np.r_[prices, prices][:, None],
+        np.r_[b, -b] / np.r_[prices, prices],
+        bounds=(None, None),
+    )
+    forces = -found.ineqlin.marginals / np.r_[prices, prices]
+    y = (forces[:14] - forces[14:]) * (1.0 + 1e-7 * rng.standard_normal(14))
+    question = Question("slack_max", b, b, 1.0 / prices, 0.0 * b, np.zeros(14, bool))
+    moved = balanced(F, question, y, np.max(np.abs(b)) * np.eye(3))
+    assert np.linalg.norm(np.asarray(F.adjoint(moved))) <= 1e-14 * np.sum(np.abs(moved))
+    assert abs(moved @ b) >= (1.0 - 1e-8) * (np.abs(moved) @ prices) * found.fun
+
+
 def test_the_least_error_beside_a_trace_of_one_end_is_certified():
     U = np.array([[1.0, 0.4], [1.0, 0.4]])  # equal rows, readings that differ
     b = np.array([0.3, 0.4])
@@ -77,3 +102,18 @@ def test_squares_of_rows_whose_weights_square_beyond_float64_are_bounded():
     result = quadsense.solve(u, b, prefer="least_squares")
     assert result.status == "optimal" and result.verify(u, b)
     assert result.objective == pytest.approx(np.sum((b / 1e131 - np.mean(b / 1e131)) ** 2) * 1e262)
+
+
+@pytest.mark.parametrize("exponent", [-230, -70, 70, 234])
+def test_squares_near_the_ends_of_float64_are_bounded_as_any_other(exponent):
+    rng = np.random.default_rng(5)
+    U, b = rng.standard_normal((20, 3)), rng.standard_normal(20)
+    weights, scale = rng.uniform(0.5, 20.0, 20), 2.0**exponent
+    asked = {"weights": weights, "prefer": "least_squares"}
+    plain = quadsense.solve(U, b, **asked)
+    result = quadsense.solve(scale * U, scale**2 * b, **asked)
+    assert result.status == plain.status == "optimal"
+    assert result.verify(scale * U, scale**2 * b)
+    low, high = (bound / scale**2 / scale**2 for bound in result.objective_bounds)
+    assert low == pytest.approx(plain.objective, rel=1e-6)
+    assert high == pytest.approx(plain.objective, rel=1e-6)

@@ -376,3 +376,34 @@ def test_where_nothing_need_be_missed_all_is_met(rng):
     )
     result = quadsense.solve(U, bounds=(lo, hi), psd=True, slack="squares", method="fista")
     assert result.met and result.objective == 0.0
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2, 5])
+@pytest.mark.parametrize("noise", [1e-6, 1e-5, 1e-4])
+@pytest.mark.parametrize("kind", ["real", "complex", "equality", "end"])
+def test_small_noise_does_not_leave_least_squares_in_the_cone_unproved(kind, noise, seed):
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(3, 7))
+    m = int(rng.integers(n * n, 3 * n * n))
+    parts = 1j if kind == "complex" else 0.0
+    U = rng.standard_normal((m, n)) + parts * rng.standard_normal((m, n))
+    X = rng.standard_normal((n, 2)) + parts * rng.standard_normal((n, 2))
+    A = X @ X.conj().T
+    b = np.einsum("ij,jk,ik->i", U.conj(), A, U).real + noise * rng.standard_normal(m)
+    C = rng.standard_normal((n, n))
+    C = C + C.T
+    value = float(np.sum(C * A).real)
+    asked = {}
+    if kind == "equality":
+        asked["constraints"] = [(C, value, value)]
+    elif kind == "end":
+        asked["constraints"] = [(C, -np.inf, value)]
+    result = quadsense.solve(U, b, psd=True, prefer="least_squares", **asked)
+    assert result.status == "optimal", result.message
+    assert result.verify(U, b)
+    low, high = result.objective_bounds
+    planted = np.sum((np.einsum("ij,jk,ik->i", U.conj(), A, U).real - b) ** 2)
+    assert low <= planted
+    room = 1e-16 * float(np.sum(b**2))  # readings of eight digits
+    assert high - low <= max(0.01 * high, room)
+    assert result.objective <= planted * (1.0 + 1e-6)

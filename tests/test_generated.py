@@ -20,17 +20,21 @@ MENDED = [
     2163, 3852, 4304, 4477, 5186, 5218, 7229, 7285, 7588, 7917, 8709, 9146, 9323, 10204, 10712,
     13595, 14258, 15874, 17120, 18615, 20262, 20324, 20686, 20738, 23274, 23361, 23883,
     23909, 25204, 25488, 25690, 26020, 26042, 41426, 100366, 101165,
-    201019, 201850, 202188,
+    201019, 201850, 202188, 401098, 402022, 402693,
 ]  # fmt: skip
-"""Seeds that raised a floating-point flag or an exception, or came back with infinite entries."""
+"""Seeds that raised a floating-point flag or an exception, came back with infinite entries or a
+false objective, or ended the process."""
 
 CLOSED = [
     20238, 20502, 21741, 22752, 22800, 22835, 22950, 23042, 23066, 23198, 23224, 23462, 25451,
     25608, 26113, 30200, 31044, 31399, 100232, 100438, 101687, 101712,
-    103758,
+    103758, 1263, 6787, 6923, 8333, 102546, 201493, 300355, 300618,
 ]  # fmt: skip
 """Seeds without a tolerance that were once left undecided: bounds lost what rounding left of
 ``F*(y)``, or constraints contradicted each other."""
+
+RESTED = [25898, 101397, 105173, 105479, 201306, 400179]
+"""Seeds of low rank without a tolerance whose least squares once did not come to rest."""
 
 FOUND = [6762, 9168, 9951, 11764, 15598, 16065]
 """Seeds of low rank with rows set aside whose readings once spoilt the start of the others."""
@@ -47,6 +51,13 @@ def test_questions_without_a_tolerance_that_were_once_left_open_are_answered(see
     outcome = deep.run(seed)
     assert not deep.is_failure(outcome), outcome.findings
     assert outcome.status in ("optimal", "infeasible")
+
+
+@pytest.mark.parametrize("seed", RESTED)
+def test_least_squares_of_low_rank_that_once_crept_come_to_rest(seed):
+    outcome = deep.run(seed)
+    assert not deep.is_failure(outcome), outcome.findings
+    assert outcome.status == "local"
 
 
 @pytest.mark.parametrize("seed", FOUND)

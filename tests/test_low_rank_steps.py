@@ -10,7 +10,7 @@ from quadsense.methods.factor.gauss_newton import normal_equations
 from quadsense.methods.factor.newton import newton_step
 from quadsense.methods.factor.passes import evaluate
 from quadsense.methods.factor.program import prepare
-from quadsense.methods.factor.rest import is_settled
+from quadsense.methods.factor.stillness import is_settled
 
 
 @pytest.fixture(autouse=True)

@@ -10,6 +10,7 @@ import pytest
 from psd_helpers import rows, smallest_worst_miss, unknown
 from scipy.optimize import check_grad
 
+import quadsense
 from quadsense.core.products import adjoint
 from quadsense.core.products import forward as forward_dense
 from quadsense.measurements.sensing import Sensing
@@ -22,7 +23,11 @@ from quadsense.methods.positive.maps import (
 )
 from quadsense.methods.positive.phases import Verdict
 from quadsense.methods.positive.program import prepare
-from quadsense.proofs.positive import certify, smallest_eigenvalue_bound
+from quadsense.proofs.positive import (
+    certify,
+    floor_within_span,
+    smallest_eigenvalue_bound,
+)
 
 
 @pytest.fixture(params=["real", "complex"])
@@ -277,6 +282,38 @@ def test_few_rows_of_many_entries_are_bounded_within_their_span(kind, count):
     bound = smallest_eigenvalue_bound(Sensing.of(U), y)
     assert truth - 1e-10 < bound <= truth + 1e-15
     assert smallest_eigenvalue_bound(Sensing.of(U[[0, 0]]), np.array([1.0, -1.0])) > -1e-12
+
+
+@pytest.mark.parametrize("complex_", [False, True])
+def test_few_rows_are_lifted_within_their_span(complex_):
+    rng = np.random.default_rng(12)
+    for _ in range(30):
+        n = int(rng.integers(3, 9))
+        m = int(rng.integers(1, n))
+        U = rng.standard_normal((m, n)) + (1j * rng.standard_normal((m, n)) if complex_ else 0.0)
+        U /= np.linalg.norm(U, axis=1, keepdims=True)
+        if m > 1 and rng.random() < 0.3:  # nearly dependent
+            U[0] = U[1] + 10.0 ** rng.uniform(-12.0, -3.0) * U[0]
+        twice = U[np.r_[np.arange(m), rng.integers(0, m, 3)]]
+        d, F = np.ones(m + 3), Sensing.of(twice)
+        true = np.linalg.eigvalsh(U.conj() @ U.T)[0]
+        found = floor_within_span(F, d, d)
+        assert found <= max(true, 0.0) * (1.0 + 1e-9)
+        assert found >= 0.99 * true - 1e-12
+        assert floor_within_span(F, np.where(np.arange(m + 3) == 1, 0.0, d), d) == 0.0
+        full = Sensing.of(np.vstack([np.eye(n), U]))  # dependent
+        assert floor_within_span(full, np.ones(n + m), np.ones(n + m)) == 0.0
+
+
+def test_the_least_error_of_rows_that_do_not_span_the_space_is_proved_without_condition():
+    rng = np.random.default_rng(13)
+    U = rng.standard_normal((3, 6))
+    U = U[[0, 1, 2, 0, 1]]
+    b = np.array([1.0, 2.0, -1.0, 1.5, 2.0])
+    result = quadsense.solve(U, b, psd=True, prefer="minimax", gap=1e-6)
+    assert result.status == "optimal" and result.verify(U, b)
+    assert result.certificate.condition == ""
+    assert result.objective == pytest.approx(1.0, rel=1e-5)
 
 
 def test_a_vector_that_proves_nothing_is_not_believed(kind: str) -> None:

@@ -19,8 +19,9 @@ from quadsense.methods.factor.gauss_newton import jacobian, normal_equations
 from quadsense.methods.factor.newton import newton_step
 from quadsense.methods.factor.passes import evaluate
 from quadsense.methods.factor.program import prepare
-from quadsense.methods.factor.rest import is_settled, settled
+from quadsense.methods.factor.rest import settled
 from quadsense.methods.factor.starts import random_start
+from quadsense.methods.factor.stillness import is_settled
 from quadsense.proofs.rounding import enclosure
 
 INERTIAS = [(1, 0), (2, 0), (1, 1), (2, 2), (0, 1), (2, 1)]

@@ -11,6 +11,7 @@ from scipy.optimize import linprog
 
 import quadsense
 from quadsense import Status, runs, violations
+from quadsense.proofs import hitting
 from quadsense.proofs.hitting import smallest_hitting_set
 
 
@@ -196,7 +197,22 @@ def test_time_that_is_left_only_to_check_what_was_found_is_over_too(monkeypatch)
     assert "time_limit = 200" in result.message
 
 
-def test_the_smallest_hitting_set_is_that_of_brute_force():
+def test_rows_that_may_be_exchanged_for_each_other_do_not_end_the_process():
+    # HiGHS, given rows whose costs are the same, ended in a segmentation fault here.
+    lines = (
+        "11111111 10110101 11100110 11110001 11010101 01110101 10110110 11100011 01010111 "
+        "11110010 10100111 01110110 11010011 01100111 10010111 00110111 11010110 11100101 "
+        "10110011 11000111 01110011 11110100 10101101 11011010 01011101 11101010 00011111 "
+        "01101101 10111010 01011110 11101001 10011011 00111101 11101100 01011011 10101110"
+    )
+    supports = [np.array(list(line)) == "1" for line in lines.split()]
+    for find in (smallest_hitting_set, hitting._by_branch_and_bound):
+        found = find(supports)
+        assert found.size == 3 and all(support[found].any() for support in supports)
+
+
+@pytest.mark.parametrize("find", [smallest_hitting_set, hitting._by_branch_and_bound])
+def test_the_smallest_hitting_set_is_that_of_brute_force(find):
     rng = np.random.default_rng(0)
     for _ in range(50):
         m, count = int(rng.integers(2, 8)), int(rng.integers(1, 7))
@@ -208,7 +224,7 @@ def test_the_smallest_hitting_set_is_that_of_brute_force():
             for rows in itertools.combinations(range(m), size)
             if all(s[list(rows)].any() for s in supports)
         )
-        found = smallest_hitting_set(supports)
+        found = find(supports)
         assert found.size == best
         assert all(s[found].any() for s in supports)
 

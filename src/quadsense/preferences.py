@@ -36,6 +36,10 @@ TERMS: dict[str, RowTerm] = {
 """What a reading costs, by the name of the preference."""
 
 
+NORMAL = float(np.finfo(np.float64).tiny)
+"""The least number of all its digits."""
+
+
 @dataclass(frozen=True)
 class Preference:
     """Which A is wanted.
@@ -111,8 +115,8 @@ def make_question(
         Weights of squares that would overflow are all taken over the largest: for methods that
         only compare them, and have no other term beside.
     strict : bool
-        Weights of squares below float64's range are infinite, so that a sum which would leave them
-        out is known to be none.
+        Weights of squares below float64's range, or of fewer digits there, are infinite, so that a
+        sum which would leave them out is known to be none.
     """
     name = preference.name
     if name == "any":
@@ -197,7 +201,7 @@ def _squares(
         if relative and not np.isfinite(found[known]).all() and np.isfinite(most):
             found = weights * (units / most) ** 2
         if strict:
-            found = np.where((weights > 0.0) & (found == 0.0), np.inf, found)
+            found = np.where((weights > 0.0) & (found < NORMAL), np.inf, found)
         reading = reading / norms / norms
     return np.where(known, found, 0.0), np.where(known, reading, 0.0)
 

@@ -18,6 +18,7 @@ from quadsense.core import packed
 from quadsense.core.intervals import Array
 from quadsense.core.question import Question
 from quadsense.measurements.sensing import Sensing
+from quadsense.proofs.conjugates import conjugate_above, permitted
 from quadsense.proofs.definite import cholesky, solve
 from quadsense.watch import look
 
@@ -46,6 +47,15 @@ that a negative one may be."""
 LIFT = 0.1
 """What a negative eigenvalue becomes, in units of it."""
 
+PAID = 2.0
+"""What a negative eigenvalue costs a bound, about, in units of it and of the trace of A."""
+
+UNEVEN = 1e4
+"""The same at worst, where rows see some directions hardly: below that nothing is moved."""
+
+NONE = 1e-12
+"""Share of the largest eigenvalue of A below which one is 0."""
+
 
 def balanced(F: Sensing, question: Question, y: Vector, A: Array, enough: float = 0.0) -> Vector:
     """The vector moved a little until ``C + F*(y) + 2 alpha (A - P)`` vanishes to rounding.
@@ -66,15 +76,17 @@ def balanced(F: Sensing, question: Question, y: Vector, A: Array, enough: float 
     if F.unknowns > MOST_UNKNOWNS or not (np.isfinite(y).all() and np.isfinite(A).all()):
         return y
     if question.psd:
-        return _lifted(F, question, y, A)
+        return _lifted(F, question, y, A, enough)
     live = to_numpy(F.nonzero) > 0.0
     C = _pull(question, A)
+    given, unit = y, _unit(C, y)  # squares of what it measures are numbers
+    C, y, enough = C / unit, y / unit, enough / unit
     least = ROUNDED * (float(np.linalg.norm(C)) + float(np.abs(y) @ to_numpy(F.masses)))
     size = BELIEVED * float(np.linalg.norm(A))
     rest = C + to_numpy(F.adjoint(y))
     if not float(np.linalg.norm(rest)) > max(least, enough / size if size > 0.0 else 0.0):
-        return y
-    freedom = np.where(live, _freedom(question, y), 0.0)
+        return given
+    freedom = np.where(live, _freedom(question, given), 0.0)
     moves = _moves(F, freedom / (float(np.max(freedom)) or 1.0))
     for _ in range(ROUNDS if moves is not None else 0):
         assert moves is not None
@@ -83,27 +95,59 @@ def balanced(F: Sensing, question: Question, y: Vector, A: Array, enough: float 
         if not float(np.linalg.norm(after)) < 0.5 * float(np.linalg.norm(rest)):
             break
         y, rest = moved, after
-    return y
+    return y * unit
 
 
-def _lifted(F: Sensing, question: Question, y: Vector, A: Array) -> Vector:
-    """The vector moved until no eigenvalue is negative, where few are and by little."""
+def _lifted(F: Sensing, question: Question, y: Vector, A: Array, enough: float) -> Vector:
+    """The vector moved until no eigenvalue is negative, where few are and by little.
+
+    And, if that proves more, until nothing is left where A is: what is left there is paid for by
+    all of A, and rounding the readings alone may leave as much as small residuals cost.
+    """
     if question.alpha > 0.0 or question.log_det:
         return y  # which make up for it
     C = _pull(question, A)
     T = C + to_numpy(F.adjoint(y))
     values, vectors = np.linalg.eigh(T)
-    if not -SLIGHTLY * float(values[-1]) < float(values[0]) < 0.0:
+    least, trace = float(values[0]), float(np.trace(A).real)
+    if not least > -SLIGHTLY * float(values[-1]):
         return y
-    raised = np.maximum(values, -LIFT * float(values[0]))
-    rest = T - (vectors * raised) @ vectors.conj().T
+    if float(np.vdot(T, A).real) - UNEVEN * min(least, 0.0) * trace <= enough:
+        return y
     freedom = np.where(to_numpy(F.nonzero) > 0.0, _freedom(question, y), 0.0)
     moves = _moves(F, freedom / (float(np.max(freedom)) or 1.0))
     if moves is None:
         return y
-    moved = y - moves(packed.pack(0.5 * (rest + rest.conj().T)))
-    least = float(np.linalg.eigvalsh(C + to_numpy(F.adjoint(moved)))[0])
-    return moved if least > float(values[0]) else y
+
+    def proves(vector: Vector) -> float:
+        lowest = float(np.linalg.eigvalsh(C + to_numpy(F.adjoint(vector)))[0])
+        bound = -conjugate_above(question, permitted(question, vector))
+        return bound + PAID * min(lowest, 0.0) * trace
+
+    best, most = y, proves(y)
+    raised = np.maximum(values, -LIFT * least)
+    for goal in ((vectors * raised) @ vectors.conj().T, _beside(T, A)):
+        rest = T - goal
+        moved = y - moves(packed.pack(0.5 * (rest + rest.conj().T)))
+        found = proves(moved)
+        if found > most:
+            best, most = moved, found
+    return best
+
+
+def _beside(T: Array, A: Array) -> Array:
+    """The positive part of T where A is 0, and nothing where it is not."""
+    sizes, axes = np.linalg.eigh(A)
+    V = axes[:, sizes <= NONE * float(sizes[-1])]
+    values, vectors = np.linalg.eigh(V.conj().T @ T @ V)
+    W = V @ vectors
+    return np.asarray((W * np.maximum(values, 0.0)) @ W.conj().T)
+
+
+def _unit(C: Array, y: Vector) -> float:
+    """A power of two near the largest entry of either."""
+    largest = max(float(np.max(np.abs(C))), float(np.max(np.abs(y), initial=0.0)))
+    return float(np.ldexp(1.0, max(int(np.frexp(largest)[1]), -1000)))
 
 
 def _pull(question: Question, A: Array) -> Array:
@@ -119,12 +163,11 @@ def _freedom(question: Question, y: Vector) -> Vector:
     """How far each entry may go, relatively: the less it costs, the further.
 
     A square by its weight; what leans on an end in proportion to itself, so that it does not lean
-    on one that is not there; an equality wherever it is needed.
+    on one that is not there, and a little by its price; an equality wherever it is needed.
     """
     sizes = np.abs(y)
     typical = float(np.mean(sizes)) or 1.0
-    both = np.isfinite(question.lo) & np.isfinite(question.hi)
-    freedom = sizes + SLIGHTLY * typical * both
+    freedom = sizes + SLIGHTLY * _typical(question, sizes)
     largest = float(np.max(sizes, initial=0.0))
     freedom = np.where(question.equal & ~question.soft, typical + largest, freedom)
     if question.rows == "squares":
@@ -134,6 +177,22 @@ def _freedom(question: Question, y: Vector) -> Vector:
     elif question.soft.any():
         freedom = np.where(question.soft & (question.weights == 0.0), 0.0, freedom)
     return freedom
+
+
+def _typical(question: Question, sizes: Vector) -> Vector:
+    """What an entry with two ends would be if each had cost as much: 0 for others.
+
+    The price of one is the width of its interval, or what a miss takes to cost 1: rows of uneven
+    norms are of as uneven a price.
+    """
+    width = question.hi - question.lo
+    prices = np.where(np.isfinite(width), width, 0.0)
+    if question.rows in ("slack_max", "slack_sum"):
+        priced = question.soft & np.isfinite(width) & (question.weights > 0.0)
+        prices = np.where(priced, 2.0 / np.where(priced, question.weights, 1.0), prices)
+    priced = prices > 0.0
+    spent = float(np.mean((prices * sizes)[priced])) if priced.any() else 0.0
+    return np.divide(spent, prices, where=priced, out=np.zeros_like(sizes))
 
 
 def _moves(F: Sensing, freedom: Vector) -> Callable[[Real], Vector] | None:

@@ -20,7 +20,8 @@ from quadsense.methods.traits.options import GapOptions
 from quadsense.vocabulary import Claim, because
 
 ROUGH, FEW = 1e-5, 500
-"""Relative gap above which, with so few unknowns, another method is to look."""
+"""Relative gap above which, with so few unknowns, another method is to look, unless one is asked
+for."""
 
 NO_COST = 1e-16
 """Cost in units of that of A = 0 which counts as none where a claim is judged."""
@@ -114,15 +115,15 @@ class Fista(FistaTraits, Stepped):
     def _rough(self, program: FistaProgram, state: State | hinge.State) -> bool:
         """Whether the bounds are near enough, but another method would soon have them nearer."""
         small = program.problem.rows.unknowns <= FEW
-        usual = program.problem.options.gap == GapOptions().gap
+        asked = program.problem.options.gap
         if isinstance(state, hinge.State) or state.point is None or state.orthogonal:
             return False
-        if not (small and usual):
-            return False
         inner = program.squares
-        assert inner is not None
+        if not small or inner is None:
+            return False
+        enough = ROUGH if asked == GapOptions().gap else asked
         nothing = NO_COST * inner.nothing
-        return state.judged.gap > max(ROUGH * abs(state.point.cost), nothing)
+        return state.judged.gap > max(enough * abs(state.point.cost), nothing)
 
     def dual(self, program: FistaProgram, state: State | hinge.State) -> Vector | None:
         """y of the last point that was evaluated from the rows."""

@@ -20,6 +20,8 @@ from quadsense.core.question import Question
 from quadsense.proofs.adjoint import product_error
 
 TINY = 1e-300  # more than underflow takes from a sum of moderately many numbers
+NORMAL = float(np.finfo(np.float64).tiny)  # below, digits are lost
+MOST_DOUBLINGS = 400  # of a weight of 1, in either direction, that leave room for squares
 SMALL, LARGE = 1e-250, 1e280  # within, the error of a product is a number itself
 
 
@@ -127,17 +129,19 @@ def at_zero(question: Question) -> Vector:
     return np.where(np.isfinite(slope), slope, 0.0)
 
 
-def shifted(question: Question, exponents: npt.NDArray[np.int64]) -> Question:
+def shifted(question: Question, exponents: npt.NDArray[np.int64], unit: int = 0) -> Question:
     """The same question for rows over ``2^exponents``: exact but for underflow.
 
     What leaves float64's range asks for less than it did: an end is dropped, a weight made smaller.
+    The weights are of an objective in units of ``2^unit``.
     """
     power = -2 * exponents
-    per = 1 if question.rows in ("slack_max", "slack_sum") else 2
+    per = _weighs(question)
     with np.errstate(over="ignore", under="ignore"):
         lo, hi = np.ldexp(question.lo, power), np.ldexp(question.hi, power)
         reading = np.ldexp(question.reading, power)
-        weights = np.minimum(np.ldexp(question.weights, -per * power), LARGE)
+        weights = np.minimum(np.ldexp(question.weights, -per * power - unit), LARGE)
+    weights = np.where(weights < NORMAL, 0.0, weights)
     lost = ~np.isfinite(reading)
     return replace(
         question,
@@ -146,6 +150,24 @@ def shifted(question: Question, exponents: npt.NDArray[np.int64]) -> Question:
         reading=np.where(lost, 0.0, reading),
         weights=np.where(lost, 0.0, weights),
     )
+
+
+def unit_of(question: Question, exponents: npt.NDArray[np.int64]) -> int:
+    """The unit of `shifted` in which the weights of such rows are far from float64's ends.
+
+    0 where they are anyway, or a logarithm has no unit.
+    """
+    weighs = ~question.hard & (question.weights > 0.0)
+    if question.rows in ("within", "center") or question.log_det or not weighs.any():
+        return 0
+    sizes = np.frexp(question.weights)[1] + 2 * _weighs(question) * exponents
+    largest = int(np.max(sizes, where=weighs, initial=-(1 << 20)))
+    return largest if abs(largest) > MOST_DOUBLINGS else 0
+
+
+def _weighs(question: Question) -> int:
+    """Which power of a reading a weight is of."""
+    return 1 if question.rows in ("slack_max", "slack_sum") else 2
 
 
 def _is_priced(question: Question) -> npt.NDArray[np.bool_]:

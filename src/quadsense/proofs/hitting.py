@@ -15,6 +15,12 @@ from quadsense.watch import look, watched
 MOST_NODES = 100
 """Nodes of the branch and bound for a hitting set: a second at the most."""
 
+MOST_TRIED = 500
+"""Sets of rows that are looked at one by one before that: some hundredths of a second."""
+
+UNLIKE = 1e-3
+"""Cost, of all rows together, by which rows are told apart."""
+
 MOST_WORK = 2e8
 """Flops that thinning a proof may take; a proof left dense still counts."""
 
@@ -40,6 +46,73 @@ def smallest_hitting_set(
     """
     if not len(supports):
         return np.empty(0, np.int64)
+    found = _Search(np.array(supports, dtype=bool)).fewest()
+    return _by_branch_and_bound(supports) if found is None else found
+
+
+class _Search:
+    """All sets of one row, of two rows, and so on, that hit every support, as far as nodes last."""
+
+    def __init__(self, supports: npt.NDArray[np.bool_]) -> None:
+        self.shares = supports.sum(axis=0)
+        self.rows = [int(row) for row in np.argsort(-self.shares, kind="stable")]
+        # A bit a row, those in many supports first.
+        self.masks = [
+            sum(1 << place for place, row in enumerate(self.rows) if support[row])
+            for support in supports
+        ]
+        self.nodes = 0
+        self.best: tuple[int, int] = (-1, 0)  # share of all supports, and the set
+
+    def fewest(self) -> npt.NDArray[np.int64] | None:
+        """The smallest, of most shares; None where that takes too many nodes."""
+        for size in range(1, len(self.rows) + 1):
+            look()
+            if not self._look(self.masks, 0, size, 0):
+                return None
+            share, chosen = self.best
+            if share >= 0:
+                bits = [row for place, row in enumerate(self.rows) if chosen >> place & 1]
+                return np.array(sorted(bits), dtype=np.int64)
+        return None
+
+    def _look(self, left: list[int], chosen: int, size: int, share: int) -> bool:
+        """Look for sets with `size` more rows; False where nodes are spent."""
+        self.nodes += 1
+        if self.nodes > MOST_TRIED:
+            return False
+        if not left:
+            self.best = max(self.best, (share, chosen), key=lambda pair: pair[0])
+            return True
+        if size == 0 or _disjoint(left) > size:
+            return True
+        least = min(left, key=int.bit_count)
+        while least:
+            bit = least & -least
+            least ^= bit
+            further = [mask for mask in left if not mask & bit]
+            row = self.rows[bit.bit_length() - 1]
+            if not self._look(further, chosen | bit, size - 1, share + int(self.shares[row])):
+                return False
+            left = [mask & ~bit for mask in left]  # sets with it have all been seen
+            if not all(left):
+                return True
+        return True
+
+
+def _disjoint(masks: list[int]) -> int:
+    """A number of supports no two of which share a row: so many rows are needed at least."""
+    seen = count = 0
+    for mask in sorted(masks, key=int.bit_count):
+        if not mask & seen:
+            seen, count = seen | mask, count + 1
+    return count
+
+
+def _by_branch_and_bound(
+    supports: Sequence[npt.NDArray[np.bool_]],
+) -> npt.NDArray[np.int64] | None:
+    """The same by HiGHS."""
     from scipy.optimize import Bounds, LinearConstraint, milp  # dear to import, seldom needed
 
     look()
@@ -48,8 +121,10 @@ def smallest_hitting_set(
     A = np.array(supports, dtype=np.float64)
     used = np.flatnonzero(A.any(axis=0))
     share = A[:, used].sum(axis=0)
-    # Below 1 in all: the number of rows comes first.
+    # Below 1 in all: the number of rows comes first. No two are alike: where rows may be exchanged
+    # for each other, HiGHS has crashed.
     cost = 1.0 - 0.5 * share / (share.max() * (len(supports) + 1.0))
+    cost -= UNLIKE * np.arange(used.size) / (used.size * (len(supports) + 1.0))
     found = milp(
         cost,
         integrality=np.ones(used.size),

@@ -13,7 +13,7 @@ from quadsense.core.question import Question
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
 from quadsense.proofs.conjugates import excess
-from quadsense.proofs.positive import smallest_eigenvalue_bound
+from quadsense.proofs.positive import floor_within_span, smallest_eigenvalue_bound
 from quadsense.proofs.spectrum import spectrum
 
 FEW = 4  # constraints that are each tried as a direction
@@ -35,7 +35,10 @@ def lifted(F: Sensing, question: Question, y: Vector, e: float) -> Iterator[Vect
         yield y * (least / (least + e + 4.0 * UNIT * mass) * (1.0 - 8.0 * UNIT))
     done = False
     for d in directions(F, question):
-        sigma = smallest_eigenvalue_bound(F, d)
+        spans = isinstance(F, Mixed) or int(np.count_nonzero(d)) >= F.n
+        sigma = smallest_eigenvalue_bound(F, d) if spans else 0.0
+        if sigma <= 0.0 and isinstance(question.C, float) and question.C == 0.0:
+            sigma = floor_within_span(F, d, y)
         moved = _along(F, question, y, d, sigma, e) if sigma > 0.0 else None
         if moved is not None:
             done = True
@@ -52,9 +55,7 @@ def directions(F: Sensing, question: Question) -> Iterator[Vector]:
     """Yield d that no missing end forbids, ``F*(d)`` hopefully positive definite."""
     above = _allowed(question)[0]
     if not isinstance(F, Mixed):
-        d = above.astype(np.float64)
-        if int(np.count_nonzero(d)) >= F.n:
-            yield d
+        yield above.astype(np.float64)
         return
     fixed = np.flatnonzero(question.hard & above)
     for i in fixed[:FEW] if fixed.size <= FEW else ():

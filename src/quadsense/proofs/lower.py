@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from quadsense.arrays import Vector, to_numpy
-from quadsense.core.ends import Ends
+from quadsense.core.ends import UNIT, Ends
 from quadsense.measurements import Measurements
 from quadsense.proofs.exact import exactly
 
@@ -32,7 +32,7 @@ def best_error_bound(
     from quadsense.proofs.symmetric import (
         lower_bound,
         norm_limit,
-        smallest_singular_value,
+        norm_within,
     )
 
     assert data.ends is not None
@@ -59,11 +59,9 @@ def best_error_bound(
         condition = f"among matrices of trace up to {trace:.3g}"
         return (found, condition) if found > floor else (floor, "")
     y = np.ldexp(y, -int(np.frexp(largest)[1]))
-    sigma = smallest_singular_value(F)
-    norm, condition = max(norm_limit(F, Ends.around(b, upper * delta)), 10.0 * size), ""
-    if sigma > 0.0:
-        norm = float(np.linalg.norm(np.abs(b) + upper * delta)) / sigma * (1.0 + 1e-12)
-    else:
+    norm, condition = norm_within(F, (np.abs(b) + upper * delta) * (1.0 + 4.0 * UNIT)), ""
+    if norm == math.inf:
+        norm = max(norm_limit(F, Ends.around(b, upper * delta)), 10.0 * size)
         condition = f"among matrices of Frobenius norm up to {norm:.3g}"
     found = lower_bound(b, delta, y, adjoint_norm(F, y), norm)
     return (found, condition) if found > floor else (floor, "")

@@ -25,7 +25,13 @@ from quadsense.core.question import Question
 from quadsense.measurements import Measurements
 from quadsense.measurements.sensing import Sensing
 from quadsense.proofs.adjoint import adjoint_matrix
-from quadsense.proofs.conjugates import at_zero, conjugate_above, permitted, shifted
+from quadsense.proofs.conjugates import (
+    at_zero,
+    conjugate_above,
+    permitted,
+    shifted,
+    unit_of,
+)
 from quadsense.proofs.lift import lifted
 from quadsense.proofs.reach import norm_bound, norm_taken, seen_columns
 from quadsense.proofs.rounding import gamma
@@ -33,6 +39,9 @@ from quadsense.proofs.spectrum import spectrum
 
 LARGEST = float(np.finfo(np.float64).max)
 """What is proved beyond it is proved of it."""
+
+FARTHEST = 900
+"""Doublings or halvings that lead nowhere near the ends of float64's range."""
 
 LOSS = 1e-6
 """Relative loss at which a bound without condition goes before one with."""
@@ -61,6 +70,8 @@ class Asked:
         What the objective of "center" gained by the scaling, rounded up.
     seen : ndarray of bool, shape (n,)
         Coordinates that are left: rows and objective are 0 in the others.
+    unit : int
+        The objective, and y with it, is in units of ``2^unit``.
     """
 
     F: Sensing
@@ -68,6 +79,7 @@ class Asked:
     y: Vector
     gained: float
     seen: npt.NDArray[np.bool_]
+    unit: int
 
     def rows_above(self, y: Vector) -> float:
         """``sum_i phi_i*(y_i)`` of the user's rows, rounded up."""
@@ -82,8 +94,13 @@ def asked(data: Measurements, question: Question, dual: Vector) -> Asked:
     """
     F, exponents = data.unit_rows.on_numpy().exact()
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        scaled = shifted(question, exponents)
-        y = np.ldexp(np.asarray(dual, dtype=np.float64), 2 * exponents)
+        unit = _unit_of_objective(question, exponents)
+        scaled = shifted(question, exponents, unit)
+        if unit:
+            C = question.C
+            C = _shifted(C, -unit) if isinstance(C, float) else _ldexp(np.asarray(C), -unit)
+            scaled = replace(scaled, C=C, alpha=_shifted(question.alpha, -unit))
+        y = np.ldexp(np.asarray(dual, dtype=np.float64), 2 * exponents - unit)
         dead = to_numpy(data.unit_rows.nonzero) == 0
         y = permitted(scaled, np.where(dead, at_zero(scaled), y))
     gained = 0.0
@@ -98,7 +115,17 @@ def asked(data: Measurements, question: Question, dual: Vector) -> Asked:
         C = scaled.C
         if not isinstance(C, float):
             scaled = replace(scaled, C=np.ascontiguousarray(np.asarray(C)[np.ix_(keep, keep)]))
-    return Asked(F, scaled, y, gained, keep)
+    return Asked(F, scaled, y, gained, keep, unit)
+
+
+def _unit_of_objective(question: Question, exponents: npt.NDArray[np.int64]) -> int:
+    """A unit in which weights do not leave float64's range, nor do C and alpha; else 0."""
+    unit = unit_of(question, exponents)
+    if not unit:
+        return 0
+    parts = np.abs([question.alpha, *np.ravel(question.C)])
+    sizes = np.frexp(parts[parts > 0.0])[1] - unit
+    return 0 if np.any(np.abs(sizes) > FARTHEST) else unit
 
 
 def _seen_columns(F: Sensing, question: Question) -> npt.NDArray[np.bool_]:
@@ -152,7 +179,8 @@ def objective_bound(
         return Bound(math.inf, "")
     with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
         case = asked(data, question, dual)
-        found = _bound(case, size, upper, {} if kept is None else kept)
+        found = _bound(case, size, _outwards(upper, -case.unit), {} if kept is None else kept)
+        found = Bound(-_outwards(-found.value, case.unit), found.condition)
     floor = _floor(data, question)
     if not found.value > floor:  # not so for NaN
         return Bound(floor, "")
@@ -326,6 +354,11 @@ def _dense(M: Any, F: Sensing) -> npt.NDArray[Any]:
 def _shifted(value: float, exponent: int) -> float:
     """Return ``value 2^exponent``, infinite beyond float64's range."""
     return float(np.ldexp(value, exponent))
+
+
+def _outwards(value: float, exponent: int) -> float:
+    """The same, rounded up where it is rounded at all."""
+    return float(np.nextafter(np.ldexp(value, exponent), np.inf)) if exponent else value
 
 
 def _ldexp(M: npt.NDArray[Any], exponent: int) -> npt.NDArray[Any]:

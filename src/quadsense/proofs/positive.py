@@ -26,6 +26,8 @@ from quadsense.watch import BLOCK_FLOPS, look
 
 WIDE = 2  # times as many entries as rows count, from which these are looked at within their span
 NARROW = 16  # rows of a block at least
+MOST_IN_SPAN = 2000  # rows up to which it is proved that they are independent
+FEW_DOUBLINGS = 4  # of the slack there
 DOUBLINGS = 60  # of the first slack, a few roundings: one or two are enough
 
 
@@ -158,6 +160,36 @@ def lift_floor(F: Sensing, intervals: Intervals) -> float:
     return max(0.0, smallest_eigenvalue_bound(F, d))
 
 
+def floor_within_span(F: Sensing, d: Real, y: Real) -> float:
+    """Return a proved ``sigma >= 0`` with ``F*(d) >= sigma P``, P onto a span of the rows of y.
+
+    Then ``F*(y) >= -e I`` is ``F*(y) >= -e P``, and a lift along d makes up for it, however few
+    rows there are: for independent ones, equal ones taken once, sigma is that of ``U U*``.
+    """
+    index = np.flatnonzero(d)
+    if isinstance(F, Mixed) or not 0 < index.size <= MOST_IN_SPAN:
+        return 0.0
+    if bool(np.any((y != 0.0) & (d == 0.0))):
+        return 0.0
+    rows = np.unique(F.take_unit(index), axis=0)
+    k = len(rows)
+    if k > F.n:
+        return 0.0
+    G = np.asfortranarray(rows @ rows.conj().T)
+    unit = (4.0 if F.is_complex else 1.0) * EPS + F.rounding
+    trace = float(np.trace(G).real) * (1.0 + (k + F.n) * unit)
+    look(2.0 * float(k) ** 3)
+    guess = float(sl.eigh(G, eigvals_only=True, subset_by_index=(0, 0), check_finite=False)[0])
+    formed = (F.n + 8) * unit * trace
+    slack = 4.0 * (k + 2) * unit * trace
+    found = first_shift(G, (guess - slack * 2.0**j for j in range(FEW_DOUBLINGS)))
+    if found is None:
+        return 0.0
+    factored = factorisation_error(k, found.trace, unit)
+    least = float(np.min(d[index]))
+    return max(0.0, least * (found.size - factored - formed) * (1.0 - 8.0 * EPS))
+
+
 def certify(
     F: Sensing, intervals: Intervals, y: Real, floor: float | None = None
 ) -> PsdCertificate:
@@ -189,9 +221,11 @@ def certify(
         trace_bound = -(value + error) / negative * (1.0 - 4.0 * EPS) if negative else np.inf
     if negative:
         floor = lift_floor(F, intervals) if floor is None else floor
+        d = lift_direction(F, intervals)
+        floor = floor or floor_within_span(F, d, y)
         if floor == 0.0:
             return PsdCertificate(y, 0.0, trace_bound, negative)
-        d, lift = lift_direction(F, intervals), negative / floor * (1.0 + 8.0 * EPS) + 4.0 * EPS
+        lift = negative / floor * (1.0 + 8.0 * EPS) + 4.0 * EPS
         if isinstance(F, Mixed):  # the sum rounds, in proportion to its parts
             rounded = 8.0 * EPS * float(F.masses @ (np.abs(y) + 2.0 * lift * np.abs(d)))
             lift = (negative + rounded) / floor * (1.0 + 8.0 * EPS)
@@ -204,4 +238,4 @@ def certify(
         cost = float(np.abs(y) @ intervals.width)
         bound = 1.0 - above / (cost * (1.0 + (len(y) + 4) * np.copysign(EPS, -above)))
     bound = bound - 4.0 * EPS * abs(bound) if np.isfinite(cost) and np.isfinite(above) else 0.0
-    return PsdCertificate(y, max(0.0, bound), trace_bound, negative)
+    return PsdCertificate(y, max(0.0, float(bound)), trace_bound, negative)

@@ -19,7 +19,7 @@ from quadsense.proofs.definite import (
     smallest_eigenvalue,
 )
 from quadsense.proofs.rounding import gamma
-from quadsense.proofs.symmetric import SHARES, norm_limit, smallest_singular_value
+from quadsense.proofs.symmetric import SHARES, norm_limit, norm_within
 
 DENSE_ROWS = 4000
 """Rows up to which K is formed for a bound on those matrices that it sees."""
@@ -70,19 +70,18 @@ def reached(question: Question, upper: float) -> tuple[Vector, Vector]:
 def norm_bound(F: Sensing, question: Question, upper: float) -> float:
     """Bound on ``||A||_F`` for symmetric A of objective at most `upper`; infinite: none known.
 
-    ``||max(|lo|, |hi|)|| / sigma`` over the rows of two ends. Where F does not see all of A but C
-    is 0, what it does not see may be taken to be 0, and sigma is that of K.
+    That of `norm_within` over the rows of two ends. Where F does not see all of A but C is 0, what
+    it does not see may be taken to be 0: ``||max(|lo|, |hi|)|| / sigma``, sigma that of K.
     """
     lo, hi = reached(question, upper)
     scale = np.maximum(np.abs(lo), np.abs(hi))
     two = np.flatnonzero(np.isfinite(scale))
     whole = two.size == F.m
-    rows = F if whole else F.only(two)
-    sigma = smallest_singular_value(rows)
-    if sigma == 0.0 and whole and isinstance(question.C, float) and question.C == 0.0:
-        sigma = smallest_of_gram(F)
+    norm = norm_within(F if whole else F.only(two), scale[two])
+    unseen = norm == math.inf and whole and isinstance(question.C, float) and question.C == 0.0
+    sigma = smallest_of_gram(F) if unseen else 0.0
     if sigma == 0.0:
-        return math.inf
+        return norm
     largest = float(np.max(scale[two], initial=0.0))
     if largest == 0.0:
         return 0.0

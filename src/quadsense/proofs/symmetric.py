@@ -37,6 +37,8 @@ DENSE_UNKNOWNS = 9000  # beyond, the matrix that proves sigma would not fit in m
 PLENTY, ENOUGH = 64, 16  # rows for each unknown: from which on some will do, and how many those are
 DEAR = 1e9  # multiplications of a normal matrix from which on that is worth while
 SHARES = (0.5, 0.05)  # of the estimated eigenvalue: each try is a factorisation
+UNEVEN = 16.0  # scales of readings beyond which they are weighed
+MOST_FOURTHS = 200  # by which a row is weighed: beyond, it counts for nothing
 NORM_FACTOR = 1e6  # how far beyond the data's scale a fit is not believed
 
 
@@ -45,13 +47,46 @@ def data_scale(b: Vector, delta: Vector) -> float:
     return float(np.max(np.abs(b) + delta))
 
 
-def smallest_singular_value(F: Sensing) -> float:
+def norm_within(F: Sensing, scale: Vector) -> float:
+    """Proved bound on ``||A||_F`` for symmetric A with ``|F(A)_i| <= scale_i``; infinite: none.
+
+    Notes
+    -----
+    ``||D scale|| / sigma(D F)`` for every diagonal D: the identity where the scales are alike,
+    else what makes them so, but for the N smallest, N unknowns: rows of large readings, or far
+    more uncertain than others that see all of A, have no say. It is at most ``sqrt(m)`` times the
+    bound of the identity, and is often far below that.
+    """
+    size, largest = F.unknowns, float(np.max(scale, initial=0.0))
+    if F.m < size or size > DENSE_UNKNOWNS or not np.isfinite(largest):
+        return math.inf
+    level = float(np.partition(scale, size - 1)[size - 1])
+    if largest > UNEVEN * level > 0.0:
+        with np.errstate(over="ignore", under="ignore"):  # what is lost of rows is a lower bound
+            # Powers of 4: roots of their squares' roots are powers of 2, and no digit changes.
+            fourths = np.frexp(np.maximum(scale / level, 1.0))[1] // 2
+            counts = fourths <= MOST_FOURTHS
+            sigma = smallest_singular_value(F, np.where(counts, np.ldexp(1.0, -4 * fourths), 0.0))
+            length = _root_sum_of_squares(np.ldexp(scale, -2 * fourths)[counts])
+        if sigma > 0.0:
+            return length / sigma * (1.0 + 4.0 * UNIT)
+    sigma = smallest_singular_value(F)
+    return _root_sum_of_squares(scale) / sigma * (1.0 + 4.0 * UNIT) if sigma > 0.0 else math.inf
+
+
+def smallest_singular_value(F: Sensing, squares: Vector | None = None) -> float:
     """Proved lower bound on the smallest singular value of F on the symmetric matrices.
+
+    Parameters
+    ----------
+    F : Sensing
+    squares : ndarray of shape (m,), optional
+        Squares of weights ``D_i`` of the rows, at most 1, powers of 16 or 0; None: all are 1.
 
     Returns
     -------
     float
-        sigma with ``||F(A)||_2 >= sigma ||A||_F`` for every symmetric (Hermitian) A; 0.0 when
+        sigma with ``||D F(A)||_2 >= sigma ||A||_F`` for every symmetric (Hermitian) A; 0.0 when
         none could be proved (unseen directions, or too many unknowns for a dense proof).
 
     Notes
@@ -64,22 +99,25 @@ def smallest_singular_value(F: Sensing) -> float:
         return 0.0
     if m >= PLENTY * size and float(m) * size**2 >= DEAR and not isinstance(F, Mixed):
         # Some rows see no more than all do: ||F(A)|| is at least what it is over them.
-        found = _smallest(F.held(F.spread(ENOUGH * size)), F.row_rounding)
+        index = F.spread(ENOUGH * size)
+        part = None if squares is None else squares[index]
+        found = _smallest(F.held(index), F.row_rounding, part)
         if found > 0.0:
             return found
-    return _smallest(F, F.row_rounding)
+    return _smallest(F, F.row_rounding, squares)
 
 
-def _smallest(F: Sensing, row_rounding: float) -> float:
+def _smallest(F: Sensing, row_rounding: float, squares: Vector | None) -> float:
     """The same of these rows, which are off by that much."""
     size, m = F.unknowns, F.m
-    M = F.normal()
+    M = F.normal(squares)
     trace = float(np.trace(M)) * (1.0 + gamma(size + 8))
     longest = min(m, FEATURE_ROWS) + math.ceil(m / FEATURE_ROWS) + 12
     # Rows that are computed, not held, are off by `row_rounding`, their features by twice that.
     error = (4.0 * gamma(longest) + 5.0 * row_rounding) * trace + factorisation_error(size, trace)
     if isinstance(F, Mixed):  # its features are sums themselves, off by their masses
-        masses = math.fsum(F.masses * F.masses) * (1.0 + gamma(F.longest + 8))
+        weighed = F.masses * F.masses * (1.0 if squares is None else squares)
+        masses = math.fsum(weighed) * (1.0 + gamma(F.longest + 8))
         error += 4.0 * (gamma(F.longest + 12) + gamma(longest)) * masses
     raised = M.copy(order="F")
     raised[np.diag_indices(size)] += error
@@ -149,8 +187,6 @@ class InfeasibilityCheck:
         Every A that fits has at least this Frobenius norm.
     max_norm : float
         The norm that `norm_needed` had to exceed.
-    sigma : float
-        Proved lower bound on the smallest singular value of F (0.0: none).
     ratio : float
         Proved lower bound on the best worst-case ratio, under the same condition.
     """
@@ -161,7 +197,6 @@ class InfeasibilityCheck:
     adjoint_norm: float
     norm_needed: float
     max_norm: float
-    sigma: float
     ratio: float
 
 
@@ -209,21 +244,17 @@ def check_proof(
     limit = norm_limit(F, ends) if max_norm is None else float(max_norm)
     largest = float(np.max(np.abs(y), initial=0.0))
     if not (np.isfinite(largest) and largest > 0.0):
-        return InfeasibilityCheck(False, False, 0.0, 0.0, 0.0, limit, 0.0, 0.0)
+        return InfeasibilityCheck(False, False, 0.0, 0.0, 0.0, limit, 0.0)
     # A power of two: the proof is scale-free, and no digit of y changes.
     y = np.ldexp(y, -int(np.frexp(largest)[1]))
     adjoint = adjoint_norm(F, y)
     margin = _margin_below(ends, y)
     needed = max(margin, 0.0) / adjoint * (1.0 - 4.0 * UNIT) if adjoint > 0.0 else math.inf
-    sigma, norm = 0.0, limit
-    # A side without a bound leaves the norm of a fit unbounded, whatever sigma is.
+    norm = math.inf
+    # A side without a bound leaves the norm of a fit unbounded, whatever F sees.
     if margin > 0.0 and bool(np.all(lower & upper)):
-        sigma = smallest_singular_value(F)
-        if sigma > 0.0:
-            norm = _root_sum_of_squares(ends.scale) / sigma * (1.0 + 4.0 * UNIT)
-    elif adjoint == 0.0:
-        norm = math.inf
-    unconditional = margin > 0.0 and ((sigma > 0.0 and needed > norm) or adjoint == 0.0)
+        norm = norm_within(F, ends.scale)
+    unconditional = margin > 0.0 and (needed > norm or adjoint == 0.0)
     if not unconditional:
         norm = limit
     reach = 0.0 if adjoint == 0.0 else adjoint * norm * (1.0 + 4.0 * UNIT)
@@ -231,7 +262,7 @@ def check_proof(
     above = math.fsum(np.abs(y) * ends.unit) * (1.0 + math.copysign(4.0 * UNIT, gain)) + 1e-300
     ratio = max((1.0 + gain / above) * (1.0 - 8.0 * UNIT), 0.0)
     proved = margin > 0.0 and (unconditional or needed > norm)
-    return InfeasibilityCheck(proved, unconditional, margin, adjoint, needed, limit, sigma, ratio)
+    return InfeasibilityCheck(proved, unconditional, margin, adjoint, needed, limit, ratio)
 
 
 def _root_sum_of_squares(values: npt.NDArray[Any]) -> float:

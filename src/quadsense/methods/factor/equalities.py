@@ -37,6 +37,14 @@ class Held:
     goal: Vector
     side: Vector
 
+    def beside(self, other: Held) -> Held:
+        """The same and others after it."""
+        return Held(
+            np.concatenate([self.index, other.index]),
+            np.concatenate([self.goal, other.goal]),
+            np.concatenate([self.side, other.side]),
+        )
+
     def without(self, which: int) -> Held | None:
         """The same but for one; None where none is left."""
         kept = np.arange(self.index.size) != which
@@ -79,6 +87,15 @@ def blocking(problem: Program, point: Point, D: Matrix, held: Held | None) -> He
     more = _held(problem, point, ahead)
     known = 0 if held is None else held.index.size
     return more if more is not None and more.index.size > known else None
+
+
+def pressing(problem: Program, point: Point, held: Held | None) -> Held | None:
+    """Return what is held and whatever else presses by now; None where nothing does."""
+    now = to_hold(problem, point)
+    if now is None or held is None:
+        return now
+    new = ~np.isin(now.index, held.index)
+    return held.beside(Held(now.index[new], now.goal[new], now.side[new])) if new.any() else None
 
 
 def _held(problem: Program, point: Point, z: Vector) -> Held | None:

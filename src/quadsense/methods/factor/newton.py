@@ -1,7 +1,8 @@
-"""Newton's step on the least squares of a factor, along what must hold."""
+"""Least squares of a factor to second order along what must hold, and Newton's step."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,39 @@ def flat(slope: Matrix) -> Vector:
     return np.asarray(np.ascontiguousarray(slope).reshape(-1).view(np.float64))
 
 
+@dataclass(frozen=True)
+class Model:
+    """The loss near a point, ``const - right.x + x.curved x / 2``.
+
+    Attributes
+    ----------
+    right : (q,) float64
+    H, curved : (q, q) float64
+        ``J^T J``, and the second derivative itself.
+    N : (size, q) float64 or None
+        The changes of the factor are ``N x``; None: x is all of them.
+    """
+
+    right: Vector
+    H: Matrix
+    curved: Matrix
+    N: Matrix | None
+
+    def step(self, point: Point, x: Vector) -> Matrix:
+        """The change of the factor at that point."""
+        whole = np.ascontiguousarray(x if self.N is None else self.N @ x)
+        return whole.view(point.Y.dtype).reshape(point.Y.shape)
+
+
 def newton_step(problem: Program, point: Point, held: Held | None) -> Matrix:
-    """Return the Newton step that keeps what is held, to first order.
+    """Return the Newton step that keeps what is held, to first order."""
+    found = model_of(problem, point, held)
+    step = found.step(point, _definite_solve(found.curved, found.H, found.right))
+    return shortened(point.Y, step)
+
+
+def model_of(problem: Program, point: Point, held: Held | None) -> Model:
+    """Return the loss to second order along changes that keep what is held, and change A.
 
     Notes
     -----
@@ -51,10 +83,7 @@ def newton_step(problem: Program, point: Point, held: Held | None) -> Matrix:
     right = -slope
     if N is not None:
         H, curved, right = N.T @ H @ N, N.T @ curved @ N, N.T @ right
-    step = _definite_solve(curved, H, right)
-    step = step if N is None else N @ step
-    D: Matrix = np.ascontiguousarray(step).view(point.Y.dtype).reshape(point.Y.shape)
-    return shortened(point.Y, D)
+    return Model(right, H, curved, N)
 
 
 def _turns(Y: Matrix, signs: Vector | None) -> Matrix:

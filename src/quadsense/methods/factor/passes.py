@@ -21,6 +21,7 @@ from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.factor.program import Matrix, Program, Vector
 
+# Of float64: the distance of 1 from the next number, and the smallest one of all digits.
 _EPS, _TINY = float(np.finfo(np.float64).eps), float(np.finfo(np.float64).tiny)
 # Rows that are judged together.
 _PART = 2**14

@@ -15,9 +15,10 @@ from quadsense.methods.factor.equalities import corrected
 from quadsense.methods.factor.gauss_newton import turned
 from quadsense.methods.factor.passes import Point, evaluate, rounding_share, within_rounding
 from quadsense.methods.factor.program import Matrix, Program, Vector
-from quadsense.methods.factor.rest import fits_exactly, is_settled, settled
+from quadsense.methods.factor.rest import settled
 from quadsense.methods.factor.starts import descent_row, random_start
 from quadsense.methods.factor.state import FactoredState, Phase
+from quadsense.methods.factor.stillness import fits_exactly, is_settled
 from quadsense.methods.factor.throws import thrown
 
 LIFT_STAGES = 8

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.optimize import nnls
 
 from quadsense.methods.factor.equalities import (
     SINGULAR,
@@ -11,25 +10,32 @@ from quadsense.methods.factor.equalities import (
     blocking,
     derivative,
     moved_onto,
+    pressing,
     to_hold,
 )
-from quadsense.methods.factor.gauss_newton import turned
+from quadsense.methods.factor.gauss_newton import Indices
 from quadsense.methods.factor.newton import flat, newton_step
 from quadsense.methods.factor.passes import Point, evaluate, rounding_bound
 from quadsense.methods.factor.program import Program
-from quadsense.watch import look
+from quadsense.methods.factor.stillness import (
+    MOST_ENTRIES,
+    beside_held,
+    rests,
+    stillness,
+)
+from quadsense.methods.factor.walk import (
+    AIM,
+    HIDDEN,
+    after_newton,
+    after_walk,
+    next_in_the_way,
+)
 
-# Unknowns, and entries of a derivative, up to which equations are formed.
-_MOST_UNKNOWNS, _MOST_ENTRIES = 1000, 5_000_000
-# Slope of least squares, in units of what bounds it, that counts as none, and the one that is aimed
-# at.
-_FLAT, _AIM = 1e-6, 1e-9
-# Share of the loss below which rounding hides a gain: then the slope decides.
-_HIDDEN = 1e-13
-# Steps of least squares on equalities, and how short one may be.
-_STEPS, _SHORTEST = 50, 1e-3
-# Bounds on the rounding of a residual up to which it is one: the factor's own rounding beside that.
-_ROUNDINGS = 4.0
+# Unknowns up to which equations are formed.
+_MOST_UNKNOWNS = 1000
+# Residual, where readings are at most 1, that is next to none; how much more a row weighs that
+# outweighs others; and how often what it is to read is found anew.
+_NO_RESIDUAL, _HEAVIER, _HEAVY_ROUNDS = 1e-5, 1e3, 4
 # How often a constraint is held beside the others, or let go.
 _ROUNDS = 12
 
@@ -45,68 +51,107 @@ def settled(problem: Program, point: Point) -> Point:
     """
     held = to_hold(problem, point)
     size = point.Y.size * (2 if np.iscomplexobj(point.Y) else 1)
-    if size > _MOST_UNKNOWNS or size * max(problem.F.m, problem.F.raw.m) > _MOST_ENTRIES:
+    if size > _MOST_UNKNOWNS or size * max(problem.F.m, problem.F.raw.m) > MOST_ENTRIES:
         return point if held is None else moved_onto(problem, point, held, 0.0)
     best: Point | None = None
+    released: set[int] = set()
     for _ in range(_ROUNDS):
         free, loss = problem, point
         if held is not None:
-            point, free = moved_onto(problem, point, held, 0.0), _without(problem, held)
+            point, free = moved_onto(problem, point, held, 0.0), beside_held(problem, held)
             loss = evaluate(free, point.Y, 0.0)
-        point, loss, rests = _with_idle_rows_dropped(problem, free, point, loss, held)
+        point, loss, still = _with_idle_rows_dropped(problem, free, point, loss, held)
+        more = None if still else blocking(problem, point, newton_step(free, loss, held), held)
+        if more is not None and released.intersection(more.index.tolist()):
+            more = None  # a whole Newton step leads too far: they are let go for some reason
+        if not still and more is None:
+            point, loss, still, more = _further(problem, free, point, loss, held)
         best = point if best is None or point.value < best.value else best
-        if rests:
-            if held is None or _pressed_stillness(free, loss, held) <= _FLAT:
+        if more is not None:
+            held = more
+        elif still:
+            if held is None or rests(free, loss, held):
                 return point
             wrong = _wrongly_held(free, loss, held)
             if wrong is None:
                 break
+            released.add(int(held.index[wrong]))
             held = held.without(wrong)
         else:
-            more = blocking(problem, point, newton_step(free, loss, held), held)
-            if more is None:
-                break
-            held = more
+            break
     return point if best is None else best
+
+
+def _further(
+    problem: Program, free: Program, point: Point, loss: Point, held: Held | None
+) -> tuple[Point, Point, bool, Held | None]:
+    """Return where steps lead after Newton's have failed, and what is to be held by then."""
+    point, loss, still = after_walk(problem, free, point, loss, held)
+    more = pressing(problem, point, held)
+    if not still and more is None:
+        more = next_in_the_way(problem, free, point, loss, held)
+    if not still and more is None:
+        point, loss, still = _with_heavy_rows_held(problem, free, point, loss, held)
+        more = pressing(problem, point, held)
+    return point, loss, still, more
 
 
 def _with_idle_rows_dropped(
     problem: Program, free: Program, point: Point, loss: Point, held: Held | None
 ) -> tuple[Point, Point, bool]:
-    """Return what `_rested` does, rows of Y that keep it from rest being dropped one by one."""
+    """Return what `after_newton` does, rows of Y that keep it from rest dropped one by one."""
     for _ in range(len(point.Y) + 1):
-        point, loss, rests = _rested(problem, free, point, loss, held)
-        dropped = None if rests else _without_idle_rows(problem, free, point, loss, held)
+        point, loss, still = after_newton(problem, free, point, loss, held)
+        dropped = None if still else _without_idle_rows(problem, free, point, loss, held)
         if dropped is None:
             break
         point, loss = dropped
-    return point, loss, rests
+    return point, loss, still
 
 
-def _rested(
+def _with_heavy_rows_held(
     problem: Program, free: Program, point: Point, loss: Point, held: Held | None
 ) -> tuple[Point, Point, bool]:
-    """Return the point after Newton steps, what it costs beside the held, and whether it rests."""
-    for _ in range(_STEPS):
-        slope = _stillness(free, loss, held)
-        if slope <= _AIM or fits_exactly(free, loss):
-            return point, loss, True
-        look()
-        D = newton_step(free, loss, held)
-        length, better = 1.0, None
-        while better is None and length >= _SHORTEST:
-            trial = evaluate(problem, turned(problem, point.Y + length * D), 0.0)
-            if held is not None:
-                trial = moved_onto(problem, trial, held, 0.0)
-            beside = trial if held is None else evaluate(free, trial.Y, 0.0)
-            hidden = abs(beside.value - loss.value) <= _HIDDEN * loss.value
-            if _stillness(free, beside, held) < slope if hidden else beside.value < loss.value:
-                better = (trial, beside)
-            length /= 2.0
-        if better is None:
+    """Return the same, rows that outweigh all others being held at what these leave.
+
+    Their digits would drown what the others ask for: of these alone a slope is known. What their
+    pull is to balance says where the heavy ones come to rest.
+    """
+    heavy = _heavy_rows(free, loss, held)
+    goal = loss.z[heavy]
+    for _ in range(_HEAVY_ROUNDS if heavy.size else 0):
+        both = Held(heavy, goal, np.zeros(heavy.size))
+        if held is not None:
+            both = both.beside(held)
+        light = beside_held(free, both)
+        found = moved_onto(problem, point, both, 0.0)
+        beside = evaluate(light, found.Y, 0.0)
+        found, beside, still = after_newton(problem, light, found, beside, both)
+        if not still:
+            found, beside, still = after_walk(problem, light, found, beside, both)
+        after = found if held is None else evaluate(free, found.Y, 0.0)
+        if after.value > loss.value * (1.0 + HIDDEN):
             break
-        point, loss = better
+        point, loss = found, after
+        if stillness(free, loss, held) <= AIM or rests(free, loss, held):
+            return point, loss, True
+        E = derivative(problem, found, both.index)
+        forces = -np.linalg.lstsq(E.T, flat(beside.gradient), rcond=SINGULAR)[0][: heavy.size]
+        unit = float(np.max(np.delete(free.weight, both.index), initial=0.0)) or 1.0
+        goal = forces * unit / free.weight[heavy]
     return point, loss, False
+
+
+def _heavy_rows(problem: Program, loss: Point, held: Held | None) -> Indices:
+    """Return rows of next to no residual that weigh far more than all that have some."""
+    small = np.abs(loss.excess) <= _NO_RESIDUAL
+    most = float(np.max(problem.weight[~small], initial=0.0))
+    heavy = small & (problem.weight > _HEAVIER * most) & (problem.weight > 0.0)
+    if problem.bounds is not None and problem.bounds.told is not None:
+        heavy &= problem.bounds.told  # what must hold presses or does not
+    if held is not None:
+        heavy[held.index] = False
+    return np.flatnonzero(heavy) if most > 0.0 else np.flatnonzero(heavy)[:0]
 
 
 def _without_idle_rows(
@@ -133,57 +178,6 @@ def _without_idle_rows(
     return None
 
 
-def is_settled(problem: Program, point: Point) -> bool:
-    """Whether least squares is at rest: no slope, or no residual, but what is rounding.
-
-    Equalities are held by forces of their own: what of the slope these can balance is none.
-    """
-    if fits_exactly(problem, point):
-        return True
-    held = to_hold(problem, point)
-    if held is None:
-        return _stillness(problem, point, None) <= _FLAT
-    free = _without(problem, held)
-    return _pressed_stillness(free, evaluate(free, point.Y, 0.0), held) <= _FLAT
-
-
-def fits_exactly(problem: Program, point: Point) -> bool:
-    """Whether no residual is more than rounding: that of its evaluation, and of the factor."""
-    return bool(np.all(np.abs(point.excess) <= _ROUNDINGS * rounding_bound(problem, point.Y)))
-
-
-def _without(problem: Program, held: Held) -> Program:
-    """Return the problem with what is held weighing nothing."""
-    weight = problem.weight.copy()
-    weight[held.index] = 0.0
-    most = float(weight.max())
-    return problem if not most > 0.0 else problem.weighed(weight / most)
-
-
-def _stillness(problem: Program, point: Point, held: Held | None) -> float:
-    """Return the slope of the loss in units of what bounds it, by Cauchy and Schwarz.
-
-    Not of its terms alone: where a reading cannot be reached, and the factor reads next to nothing
-    there, the one term that is left vanishes with it.
-    """
-    slope = flat(point.gradient)
-    if held is not None:
-        E = derivative(problem, point, held.index)
-        slope = slope - E.T @ np.linalg.lstsq(E.T, slope, rcond=SINGULAR)[0]
-    return _in_units(problem, point, float(np.linalg.norm(slope)))
-
-
-def _in_units(problem: Program, point: Point, slope: float) -> float:
-    """Return the size of a slope in units of what bounds it, less what rounding makes of it.
-
-    Where a factor is one that no row sees, what it reads is rounding, and so is the slope.
-    """
-    pulls = 2.0 * float(np.linalg.norm(problem.F.unmixed(problem.weight * point.excess)))
-    eps = float(np.finfo(np.float64).eps)
-    blur = _ROUNDINGS * point.Y.shape[1] * eps * pulls * float(np.linalg.norm(point.Y))
-    return max(slope - blur, 0.0) / (pulls * float(np.linalg.norm(point.P)) or 1.0)
-
-
 def _wrongly_held(problem: Program, point: Point, held: Held) -> int | None:
     """Return which of the held ends the loss would rather leave inwards, most so; None: none."""
     E = derivative(problem, point, held.index)
@@ -191,20 +185,3 @@ def _wrongly_held(problem: Program, point: Point, held: Held) -> int | None:
     gains = held.side * forces * np.linalg.norm(E, axis=1)
     wrong = int(np.argmax(gains))
     return wrong if gains[wrong] > 0.0 else None
-
-
-def _pressed_stillness(problem: Program, point: Point, held: Held) -> float:
-    """Return what `_stillness` does where ends can push inwards only."""
-    ends = held.side != 0.0
-    if not ends.any():
-        return _stillness(problem, point, held)
-    E, slope = derivative(problem, point, held.index), flat(point.gradient)
-    pushes = (-held.side[ends, None] * E[ends]).T
-    if not ends.all():
-        same = E[~ends].T
-        slope = slope - same @ np.linalg.lstsq(same, slope, rcond=SINGULAR)[0]
-        pushes = pushes - same @ np.linalg.lstsq(same, pushes, rcond=SINGULAR)[0]
-    sizes = np.linalg.norm(pushes, axis=0)
-    unit = float(np.linalg.norm(slope)) or 1.0
-    left = nnls(pushes / np.where(sizes > 0.0, sizes, 1.0), slope / unit)[1]
-    return _in_units(problem, point, float(left) * unit)

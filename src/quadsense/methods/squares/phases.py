@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from quadsense.arrays import Vector
 from quadsense.core.ends import UNIT
-from quadsense.methods.squares import descent, direct, polish, splitting
+from quadsense.methods.squares import descent, direct, face, polish, splitting
 from quadsense.methods.squares.bounds import NONE
 from quadsense.methods.squares.measure import (
     TRUE,
@@ -71,7 +71,8 @@ def start(program: Program, x: Vector) -> State:
         x = direct.of_trace(program, R, direct.nearly(program, R, program.cost.point(x)))
     point = program.cost.point(cone.project(x))
     state = at(program, State(Stage.DESCENT, descent=descent.begin(point)), point)
-    return _judged_descent(program, state)
+    state = _judged_descent(program, state)
+    return state if state.verdict is Verdict.OPEN else _refined(program, state)
 
 
 def advance(program: Program, state: State, steps: int) -> State:
@@ -83,7 +84,16 @@ def advance(program: Program, state: State, steps: int) -> State:
             continue
         state = replace(state, iteration=state.iteration + 1, since=state.since + 1)
         state = (_direct if state.stage is Stage.DIRECT else _split)(program, state)
-    return state
+    return state if state.verdict is Verdict.OPEN else _refined(program, state)
+
+
+def _refined(program: Program, state: State) -> State:
+    """What the face of the last point adds to it."""
+    other = face.refined(program, state)
+    if other is state or other.point is None:
+        return state
+    taken = acceptable(program, other.judged, other.point.cost)
+    return replace(other, verdict=Verdict.OPTIMAL if taken else state.verdict)
 
 
 def tightened(program: Program, state: State) -> State:
