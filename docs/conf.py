@@ -102,7 +102,15 @@ html_theme_options = {
     "pygments_light_style": "a11y-high-contrast-light",
     "pygments_dark_style": "a11y-high-contrast-dark",
 }
-SINGLE = ("index", "how_it_works", "how_to_choose", "theory", "changelog", "contributing")
+SINGLE = (
+    "index",
+    "how_it_works",
+    "how_to_choose",
+    "scaling",
+    "theory",
+    "changelog",
+    "contributing",
+)
 html_sidebars = {name: [] for name in SINGLE}  # nothing stands beside these
 copyright = f"{author}, version {version}, BSD-3-Clause"
 

@@ -476,8 +476,12 @@ def test_commands_in_the_pages_are_commands():
 
 def test_the_code_of_the_page_on_files_runs(run):
     text = (ROOT / "docs" / "files.md").read_text("utf-8")
-    (code,) = re.findall(r"^```python\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
-    exec(compile(code, "files.md", "exec"), {})
+    blocks = re.findall(r"^```python\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
+    assert len(blocks) == 2
+    names = {}
+    for code in blocks:
+        exec(compile(code, "files.md", "exec"), names)
+    assert names["many"].m == 9
     assert {"data.mat", "result.npz", "A.csv"} <= set(os.listdir())
     assert run("verify", "data.mat", "result.npz")[0] == 0
 

@@ -247,6 +247,8 @@ def test_inspect_prints_the_model(tmp_path, monkeypatch):
         (["--n", 10, "--m", "1.5", "--workers", 2], "is not a whole number"),
         (["--n", 10, "--m", "many", "--workers", 2], "is not a whole number"),
         (["--n", 10, "--m", "1e999", "--workers", 2], "is not a whole number"),
+        (["--n", "1e200", "--m", 10, "--workers", 2], "is not a whole number up to 1e18"),
+        (["--n", "nan", "--m", 10], "is not a whole number"),
         (["--n", 10, "--m", 100, "--workers", 0], "workers must be at least 1"),
         (["--n", 10, "--m", 100, "--single"], "go with --workers"),
         (["--n", 10, "--m", 100, "--workers", 2, "--disk", "fast"], "--disk must be a number"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import replace
 from typing import Any
@@ -19,6 +20,9 @@ from quadsense.plan import Plan, Shape, make_plan, shape_of
 from quadsense.scaling import Scaling
 from quadsense.view import text as view
 
+MOST = 10**18
+"""The largest number that is a size: what is made of it must be one, too."""
+
 
 class Whole(click.ParamType):  # type: ignore[type-arg]
     """A whole number, also as 1e9."""
@@ -28,15 +32,14 @@ class Whole(click.ParamType):  # type: ignore[type-arg]
     def convert(self, value: Any, param: Any, ctx: Any) -> int:
         """Read it; refuse 1.5 and texts."""
         try:
-            return int(value)
+            number: float = int(value)
         except ValueError:
-            pass
-        try:
-            number = float(value)
-        except ValueError:
-            number = 0.5
-        if not number.is_integer():
-            self.fail(f"{value!r} is not a whole number", param, ctx)
+            try:
+                number = float(value)
+            except ValueError:
+                number = math.nan
+        if not (abs(number) <= MOST and number == int(number)):
+            self.fail(f"{value!r} is not a whole number up to 1e18", param, ctx)
         return int(number)
 
 

@@ -536,7 +536,7 @@ class Measurements:
         ----------
         path : path-like
             ``.npz``, ``.npy`` or a folder of such, ``.mat``, HDF5, Zarr, Parquet or CSV: see
-            docs/files.md; a folder of such files, or a pattern ("run7/part-*.h5"), that hold some
+            docs/files.md; a folder of such files, or a pattern (``run7/part-*.h5``), that hold some
             of the measurements each. `delta` and `rtol`, or `lo` and `hi`, are taken from it too
             where present and not given here, and so are `mix` and `weights`.
         U, b : str, optional
