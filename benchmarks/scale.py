@@ -1,11 +1,13 @@
 """Scale: what checkpoints and a cluster cost, and how often rows in files are read.
 
-    python benchmarks/scale.py [--only checkpoint minimax dask killed stopped] [--seeds 3]
+    python benchmarks/scale.py [--only checkpoint disk minimax dask killed stopped] [--seeds 3]
 
 `checkpoint` runs every method at a size that takes some seconds, with a checkpoint every second and
 without one, in turn. The share that counts is what the solve itself counts for writing
 (`result.timings`), of all its time: at most 2% is wanted. Beside it are the ratio of the smallest
 times of so many runs, the bytes of the folder, and the time in which the same call answers again.
+
+`disk` writes a file of 8 GiB and solves from it with 1 GiB of memory: see `scale_disk.py`.
 
 `minimax` proves the smallest worst error within 1% for 200,000 rows of length 40 in a file, and
 counts how often each row is read on the way, opening the file and proving included.
@@ -26,6 +28,7 @@ from typing import Any
 
 import cluster
 import numpy as np
+import scale_disk
 from task_list import Tasks, run, verdict
 
 import quadsense
@@ -141,6 +144,7 @@ def minimax(seeds: int) -> Iterator[str]:
 
 TASKS: Tasks = {
     "checkpoint": checkpoint,
+    "disk": scale_disk.disk,
     "minimax": minimax,
     "dask": cluster.dask,
     "killed": cluster.killed,
