@@ -32,7 +32,7 @@ SHARE = 0.7
 
 
 def disk(seeds: int) -> Iterator[str]:
-    """cg, the met certificate and low rank from a file of 8 GiB with 1 GiB of memory."""
+    """Least squares, the met certificate and low rank from 8 GiB with 1 GiB of memory."""
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         make(place, SIZE)
@@ -72,14 +72,14 @@ def make(place: Path, size: int) -> None:
     """A file of rows, and readings of a matrix of rank 2 with some noise."""
     place.mkdir(exist_ok=True)
     rng = np.random.default_rng(size)
-    X = rng.standard_normal((N, 2)).astype(np.float32)
+    X = rng.standard_normal((N, 2))
     rows, b = size // (4 * N), []
     U = np.lib.format.open_memmap(place / "U.npy", "w+", np.float32, (rows, N))
     for first in range(0, rows, 2**16):
         last = min(first + 2**16, rows)
         block = rng.standard_normal((last - first, N), dtype=np.float32)
         U[first:last] = block
-        b.append(np.sum((block @ X).astype(np.float64) ** 2, axis=1))
+        b.append(np.sum((block.astype(np.float64) @ X) ** 2, axis=1))
         U.flush()
     np.save(place / "b.npy", np.concatenate(b))
     np.save(place / "X.npy", X)
@@ -116,7 +116,7 @@ def measure(work: str, place: Path, memory: bool) -> dict[str, float]:
             times.append(time.perf_counter() - begin)
         found["seconds"] = times[1] - times[0]
     elif work == "verify":
-        X = np.load(place / "X.npy").astype(np.float64)
+        X = np.load(place / "X.npy")
         result = quadsense.solve(data, start=X @ X.T, prefer="any", memory_limit=limit)
         assert result.met, result.message
         begin = time.perf_counter()
