@@ -294,7 +294,7 @@ def test_the_plan_refuses_before_allocating_what_cannot_fit(monkeypatch):
 
     monkeypatch.setattr(plan, "available_memory", lambda: 10_000)
     p = quadsense.datasets.gaussian(n=20, m=300, seed=0)
-    with pytest.raises(MemoryError, match=r"psd would take .* GiB beside U"):
+    with pytest.raises(MemoryError, match=r"psd would take .* MiB beside U"):
         quadsense.solve(p.U, p.b, delta=0.1, psd=True)
 
 

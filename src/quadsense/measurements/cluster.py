@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import uuid
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -13,9 +17,20 @@ from quadsense.core import packed
 from quadsense.measurements.crew import Crew
 from quadsense.measurements.dense import Dense
 from quadsense.measurements.disk import OnDisk
-from quadsense.measurements.parted import Parted, Work, done, normal_of, survey
-from quadsense.measurements.probes import Probes
+from quadsense.measurements.parted import (
+    Parted,
+    Work,
+    done,
+    normal_of,
+    of_part,
+    rows_of,
+    squared,
+    summed,
+    survey,
+)
+from quadsense.measurements.probes import OnNumpy, Probes
 from quadsense.measurements.shards import Shards
+from quadsense.measurements.tensors import Tensors
 from quadsense.threads import blas_threads
 
 SMALL = 2**12
@@ -247,11 +262,46 @@ class InChunks(OnDisk):
 
 def at_part(work: Work, dtype: str, rows: Any, facts: Any, *arguments: Any) -> Any:
     """What `work` makes of a part."""
-    known = None
+    known: Any = None
+    seen: Callable[..., Probes] = rows_of
     if facts is not None and not facts[1].any():
         known = facts[0]
+        if work in PRODUCTS and gpu() is not None:
+            seen = rows_on_gpu
     with blas_threads("one"), np.errstate(under="ignore"):
-        return done(work, rows, np.dtype(dtype), known, *arguments)
+        return done(work, rows, np.dtype(dtype), known, *arguments, seen=seen)
+
+
+PRODUCTS = (
+    of_part.times, of_part.combine, of_part.forward, of_part.adjoint, of_part.images, squared,
+    summed,
+)  # fmt: skip
+"""What a GPU of a worker does, where it has one."""
+
+
+@cache
+def gpu() -> Any:
+    """The device of this worker's GPU, None where torch sees none.
+
+    Torch takes seconds to import, so it is asked only where there may be one.
+    """
+    if not ("torch" in sys.modules or os.path.exists("/dev/nvidiactl")):
+        return None
+    try:
+        import torch
+    except ImportError:
+        return None
+    return torch.device("cuda") if torch.cuda.is_available() else None
+
+
+def rows_on_gpu(rows: Any, dtype: Any, known: Any) -> Probes:
+    """A part that is sent to the GPU of the worker, by what NumPy's functions take and give."""
+    import torch
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of arrays that may not be written to: none is
+        held, norms = (torch.from_numpy(np.asarray(each)).to(gpu()) for each in (rows, known))
+    return OnNumpy(Tensors(held, norms=norms))
 
 
 def surveyed(rows: Any, dtype: str) -> Any:

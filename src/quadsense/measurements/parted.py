@@ -172,23 +172,23 @@ class Parted(Probes):
 
     def times(self, X: Array) -> Array:
         """``u_i* x``."""
-        return np.concatenate(self.each(Dense.times, (X,)))
+        return np.concatenate(self.each(of_part.times, (X,)))
 
     def combine(self, Y: Array) -> Array:
         """``sum_i u_i y_i``."""
-        return self.total(Dense.combine, split=(Y,))
+        return self.total(of_part.combine, split=(Y,))
 
     def forward(self, A: Array) -> Array:
         """``u_i* A u_i``."""
-        return np.concatenate(self.each(Dense.forward, (np.asarray(A),)))
+        return np.concatenate(self.each(of_part.forward, (np.asarray(A),)))
 
     def adjoint(self, y: Array) -> Array:
         """``sum_i y_i u_i u_i*``."""
-        return self.total(Dense.adjoint, split=(y,))
+        return self.total(of_part.adjoint, split=(y,))
 
     def squared_columns(self, y: Array) -> Array:
         """``sum_i y_i |u_ij|^2`` for every j."""
-        return self.total(Dense.squared_columns, split=(y,))
+        return self.total(of_part.squared_columns, split=(y,))
 
     def squares(self, X: Array, factors: Array | None, signs: Array | None) -> Array:
         """``sum_k s_k |f_i u_i* x_k|^2``: only one number a row leaves its part."""
@@ -197,7 +197,7 @@ class Parted(Probes):
 
     def images(self, Y: Array) -> Array:
         """``P`` with columns ``u_i* Y^T``."""
-        return np.concatenate(self.each(Dense.images, (Y,)), axis=1)
+        return np.concatenate(self.each(of_part.images, (Y,)), axis=1)
 
     def sums(self, C: Array) -> Array:
         """``sum_i C_ki u_i``."""
@@ -249,12 +249,48 @@ def rows_of(rows: Any, dtype: Any, known: Any) -> Dense:
     return Dense(rows, dtype if np.dtype(dtype).char in "fF" else None, norms=known)
 
 
-def done(work: Work, rows: Any, dtype: Any, known: Any, *arguments: Any) -> Any:
-    """What `work` makes of a part, wherever that is."""
+def done(
+    work: Work, rows: Any, dtype: Any, known: Any, *arguments: Any, seen: Any = rows_of
+) -> Any:
+    """What `work` makes of a part, wherever that is; `seen` makes of it what products see."""
     try:
-        return work(rows_of(rows, dtype, known), *arguments)
+        return work(seen(rows, dtype, known), *arguments)
     except NotFinite as found:  # only of rows whose norms were not known
         return found.row
+
+
+class of_part:  # a name for functions
+    """Products of a part, whatever kind has its rows: `Dense`, or one on a device."""
+
+    @staticmethod
+    def times(rows: Probes, X: Array) -> Array:
+        """``u_i* x``."""
+        return rows.times(X)
+
+    @staticmethod
+    def combine(rows: Probes, Y: Array) -> Array:
+        """``sum_i u_i y_i``."""
+        return rows.combine(Y)
+
+    @staticmethod
+    def forward(rows: Probes, A: Array) -> Array:
+        """``u_i* A u_i``."""
+        return rows.forward(A)
+
+    @staticmethod
+    def adjoint(rows: Probes, y: Array) -> Array:
+        """``sum_i y_i u_i u_i*``."""
+        return rows.adjoint(y)
+
+    @staticmethod
+    def squared_columns(rows: Probes, y: Array) -> Array:
+        """``sum_i y_i |u_ij|^2`` for every j."""
+        return rows.squared_columns(y)
+
+    @staticmethod
+    def images(rows: Probes, Y: Array) -> Array:
+        """``P`` with columns ``u_i* Y^T``."""
+        return rows.images(Y)
 
 
 def survey(rows: Dense) -> Any:
@@ -262,12 +298,12 @@ def survey(rows: Dense) -> Any:
     return rows.held_norms, rows.exponents
 
 
-def squared(rows: Dense, X: Array, signs: Array | None, factors: Array | None = None) -> Array:
+def squared(rows: Probes, X: Array, signs: Array | None, factors: Array | None = None) -> Array:
     """``sum_k s_k |f_i u_i* x_k|^2`` of a part."""
     return rows.squares(X, factors, signs)
 
 
-def summed(rows: Dense, C: Array) -> Array:
+def summed(rows: Probes, C: Array) -> Array:
     """``sum_i C_ik u_i`` of a part."""
     return rows.sums(np.ascontiguousarray(C.T))
 

@@ -50,6 +50,10 @@ LIFT = 0.1
 PAID = 2.0
 """What a negative eigenvalue costs a bound, about, in units of it and of the trace of A."""
 
+AFFORDED = 5.0
+"""What it may cost that nothing is negative, in units of the loss that is of no account: half the
+gap."""
+
 UNEVEN = 1e4
 """The same at worst, where rows see some directions hardly: below that nothing is moved."""
 
@@ -119,20 +123,23 @@ def _lifted(F: Sensing, question: Question, y: Vector, A: Array, enough: float) 
     if moves is None:
         return y
 
-    def proves(vector: Vector) -> float:
+    def measured(vector: Vector) -> tuple[float, float]:
+        """The bound but for what is negative, and the least eigenvalue."""
         lowest = float(np.linalg.eigvalsh(C + to_numpy(F.adjoint(vector)))[0])
-        bound = -conjugate_above(question, permitted(question, vector))
-        return bound + PAID * min(lowest, 0.0) * trace
+        return -conjugate_above(question, permitted(question, vector)), lowest
 
-    best, most = y, proves(y)
     raised = np.maximum(values, -LIFT * least)
+    found = [(*measured(y), y)]
     for goal in ((vectors * raised) @ vectors.conj().T, _beside(T, A)):
         rest = T - goal
         moved = y - moves(packed.pack(0.5 * (rest + rest.conj().T)))
-        found = proves(moved)
-        if found > most:
-            best, most = moved, found
-    return best
+        found.append((*measured(moved), moved))
+    # How much a negative eigenvalue costs is not known before the proof: it may be all.
+    zero, wanted = -ROUNDED * float(values[-1]), found[0][0] - AFFORDED * enough
+    without = [each for each in found if each[1] >= zero and each[0] >= wanted]
+    if without:
+        return max(without, key=lambda each: each[0])[2]
+    return max(found, key=lambda each: each[0] + PAID * min(each[1], 0.0) * trace)[2]
 
 
 def _beside(T: Array, A: Array) -> Array:
