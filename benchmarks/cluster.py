@@ -110,8 +110,9 @@ def killed(seeds: int) -> Iterator[str]:
     The cost is what that sweep took longer than the quickest of three before it; the bound is one
     of these and what one worker alone takes to load half of the parts, both measured here.
     """
-    yield f"{'a killed worker':22}{'sweep':>9}{'with it':>9}{'cost':>9}{'reload':>9}{'bound':>9}" + (
-        "  at most its parts' reload and a sweep wanted; sweeps after it"
+    yield (
+        f"{'a killed worker':22}{'sweep':>9}{'with it':>9}{'cost':>9}{'reload':>9}{'bound':>9}"
+        + ("  at most its parts' reload and a sweep wanted; sweeps after it")
     )
     with rows_in_a_file() as (_, strips):
         reload = _reload(strips)

@@ -31,10 +31,9 @@ from quadsense.measurements.shares import moves, shared_out
 SMALL = 2**12
 """Bytes up to which an array goes with every task rather than by a task of its own."""
 
-
 MORE, FEWER = 8, 2
-"""Sums that are added up together by one task, each of which takes Dask some milliseconds; fewer
-where they are `LARGE`."""
+"""Shares whose sums are added up together by one task, each of which takes Dask some milliseconds;
+fewer where sums are `LARGE`."""
 
 LARGE = 2**25
 """Bytes."""
@@ -44,9 +43,10 @@ class OnCluster(Parted):
     """Rows in parts, held by workers.
 
     Parts are loaded by tasks and known to the driver by their futures, so that Dask loads again
-    what it loses. A product is a task a part, and for sums a binary tree of them; what all parts
-    are given travels as the result of a task, and what each part has its own share of, with its
-    task. Whoever does which, the bits are the same.
+    what it loses. A product is a task for all parts that a thread of a worker has to do (see
+    `shares`), and for sums a binary tree of all parts; what all parts are given travels as the
+    result of a task, and what each part has its own share of, with its task. Whoever does which,
+    the bits are the same.
 
     Parameters
     ----------
@@ -131,8 +131,8 @@ class OnCluster(Parted):
             if worker in threads and future.status == "pending"
         ]
         if not self._moving:
-            for worker, wanted in moves(holders, threads, self._sizes).items():
-                self._moving += [(worker, self._moved(part, worker)) for part in wanted]
+            for part, worker in moves(holders, threads, self._sizes).items():
+                self._moving.append((worker, self._moved(part, worker)))
         return shared_out(parts, holders, threads, self._sizes)
 
     def _moved(self, part: int, worker: str) -> Any:

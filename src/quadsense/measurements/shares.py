@@ -35,41 +35,37 @@ def shared_out(
         if worker is None:
             shares += [[part] for part in own]
             continue
-        total = sum(sizes[part] for part in own)
-        count = min(len(own), threads[worker] * -(-total // (SHARE_BYTES * threads[worker])))
-        queues.append(_divided(own, sizes, max(count, min(len(own), threads[worker]))))
+        rounds = -(-_load(own, sizes) // (SHARE_BYTES * threads[worker]))
+        queues.append(_divided(own, sizes, min(len(own), threads[worker] * rounds)))
     # A share of every worker in turn, so that none seems to Dask to have more to do than others.
     for turn in range(max(map(len, queues), default=0)):
         shares += [queue[turn] for queue in queues if turn < len(queue)]
     return shares
 
 
-def moves(
-    holders: Holders, threads: Mapping[str, int], sizes: Sequence[int]
-) -> dict[str, list[int]]:
-    """Parts that other workers should have, by these: those that have more pass some on.
+def moves(holders: Holders, threads: Mapping[str, int], sizes: Sequence[int]) -> dict[int, str]:
+    """Parts that other workers should have, and who: those that have more pass some on.
 
-    A part is passed on only where both of them then have less to do than the one had.
+    A part is passed on only where both of them then have less to do than the one had. Nothing is
+    while some part is being loaded.
     """
     owned = _owned(range(len(sizes)), holders, threads, sizes)
     queues = {worker: owned.get(worker, []) for worker, count in threads.items() if count}
-    if owned.get(None) or len(queues) < 2:
-        return {}
+    found: dict[int, str] = {}
+    if None in owned or not queues:
+        return found
     loads = {worker: _load(own, sizes) / threads[worker] for worker, own in queues.items()}
-    found: dict[str, list[int]] = {}
     while True:
         most, least = max(loads, key=loads.__getitem__), min(loads, key=loads.__getitem__)
-        if not queues[most]:
+        room = (loads[most] - loads[least]) * threads[least]
+        part = next((part for part in reversed(queues[most]) if sizes[part] < room), None)
+        if part is None:
             return found
-        part = queues[most][-1]
-        after = loads[least] + sizes[part] / threads[least]
-        if after >= loads[most]:
-            return found
-        queues[most].pop()
-        queues[least].insert(0, part)
-        loads[most] -= sizes[part] / threads[most]
-        loads[least] = after
-        found.setdefault(least, []).append(part)
+        queues[most].remove(part)
+        queues[least].append(part)
+        for worker in (most, least):
+            loads[worker] = _load(queues[worker], sizes) / threads[worker]
+        found[part] = least
 
 
 def _load(parts: Iterable[int], sizes: Sequence[int]) -> int:
