@@ -179,10 +179,12 @@ class OnCluster(Parted):
 
     def _sent(self, value: Any) -> Any:
         """An array by a task of its own, which is done again where it is lost; others as is."""
+        from dask import delayed
+
         if getattr(value, "nbytes", 0) <= SMALL:
             return value
         key = f"quadsense_shared-{uuid.uuid4().hex}"
-        return self.crew.client.submit(same, value, key=key)
+        return delayed(same, pure=False, traverse=False)(value, dask_key_name=key)
 
     def _ask(self, tasks: Any) -> Any:
         """Futures of tasks."""
