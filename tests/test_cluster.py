@@ -14,7 +14,7 @@ from quadsense import Measurements, Status, solve
 from quadsense.measurements import cluster, crew, shards
 from quadsense.measurements.cluster import InChunks, OnCluster
 from quadsense.measurements.dense import Dense
-from quadsense.measurements.parted import Parted
+from quadsense.measurements.parted import Parted, apply
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.shards import Shards
 
@@ -44,7 +44,7 @@ class OneByOne(Parted):
 
     def each(self, work, shared=(), split=()):
         return [
-            work(Dense(rows), *shared, *(each[self.span(part)] for each in split))
+            apply(work, Dense(rows), *shared, *(each[self.span(part)] for each in split))
             for part, rows in enumerate(self.parts)
         ]
 

@@ -11,7 +11,6 @@ import numpy as np
 from quadsense.arrays import Array, to_numpy
 from quadsense.core import packed
 from quadsense.measurements.crew import Crew
-from quadsense.measurements.dense import Dense
 from quadsense.measurements.disk import OnDisk
 from quadsense.measurements.on_worker import (
     cut,
@@ -94,7 +93,7 @@ class OnCluster(Parted):
             for part, future in zip(wanted, futures, strict=True):
                 self._rows[part] = future
             self._attempt += 1
-        if self.known is not None:
+        if self._held_norms is not None:
             there = self.crew.held(self._facts)
             lacking = [part for part, held in enumerate(there) if not held]
             for part, future in zip(lacking, self._surveyed(lacking), strict=True):
@@ -157,7 +156,8 @@ class OnCluster(Parted):
         """
         from dask import delayed
 
-        name = f"quadsense_{work.__name__}-{uuid.uuid4().hex}"
+        name = work if isinstance(work, str) else work.__name__
+        name = f"quadsense_{name}-{uuid.uuid4().hex}"
         common = [self._sent(each) for each in shared]
         task = delayed(sums_of_share if summed_of else of_share, pure=False, traverse=False)
         found = []
@@ -272,7 +272,7 @@ class OnCluster(Parted):
         chosen = list(self.parts_of(index))
         if chosen:
             rows = self._some(
-                Dense.take, [part for part, _, _ in chosen], split=([own for _, own, _ in chosen],)
+                "take", [part for part, _, _ in chosen], split=([own for _, own, _ in chosen],)
             )
             for (_, _, places), values in zip(chosen, rows, strict=True):
                 found[places] = values

@@ -18,7 +18,7 @@ import numpy as np
 
 from quadsense.arrays import Array
 from quadsense.measurements.dense import Dense
-from quadsense.measurements.parted import Work, done, of_part, rows_of, squared, summed, survey
+from quadsense.measurements.parted import Work, apply_to_part, rows_of, squared, summed, survey
 from quadsense.measurements.probes import OnNumpy, Probes
 from quadsense.measurements.tensors import Tensors
 from quadsense.threads import blas_threads
@@ -111,13 +111,10 @@ def at_part(work: Work, dtype: str, rows: Any, facts: Any, *arguments: Any) -> A
         if work in PRODUCTS and gpu() is not None:
             seen = rows_on_gpu
     with blas_threads("one"), np.errstate(under="ignore"):
-        return done(work, rows, np.dtype(dtype), known, *arguments, seen=seen)
+        return apply_to_part(work, rows, np.dtype(dtype), known, *arguments, seen=seen)
 
 
-PRODUCTS = (
-    of_part.times, of_part.combine, of_part.forward, of_part.adjoint, of_part.images, squared,
-    summed,
-)  # fmt: skip
+PRODUCTS = ("times", "combine", "forward", "adjoint", "images", squared, summed)
 """What a GPU of a worker does, where it has one."""
 
 
