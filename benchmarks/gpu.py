@@ -230,7 +230,7 @@ def cg(bench):
 
 def looks(bench):
     """Steps of cg so small that waiting shows: looked at once a stride, and one by one."""
-    m, n = bench.size((4000, 256), (400, 32))
+    m, n = bench.size((4000, 256), (1000, 64))
     U, b = bench.rows(m, n, 3)
     data = quadsense.Measurements(U, b, delta=1e-12 * float(b.abs().max()))
     scaled, method = data.scaled(), METHODS["cg"]()

@@ -335,6 +335,8 @@ def _beside(value: Any, tensor: Tensor) -> Any:
 
 def _key(key: Any, tensor: Tensor) -> Any:
     """An index as torch wants it."""
+    if isinstance(key, int | slice):  # nearly always
+        return key
     if isinstance(key, tuple):
         return tuple(_key(part, tensor) for part in key)
     if isinstance(key, list):
