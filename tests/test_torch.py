@@ -252,7 +252,9 @@ class Waits(TorchDispatchMode):
         masked = name.startswith("index") and any(
             getattr(part, "dtype", None) == torch.bool for part in args[1] or ()
         )
-        known = name in ("_local_scalar_dense", "nonzero", "masked_select", "equal")
+        known = name in (
+            "_local_scalar_dense", "_linalg_check_errors", "nonzero", "masked_select", "equal"
+        )  # fmt: skip
         self.count += masked or known
         return function(*args, **(kwargs or {}))
 
@@ -370,6 +372,32 @@ def test_steps_that_a_decision_leaves_behind_change_nothing(case, tf32, memory, 
         np.testing.assert_array_equal(other.ratios, first.ratios)
         np.testing.assert_array_equal(np.asarray(other.z), np.asarray(first.z))
         np.testing.assert_array_equal(np.asarray(other.x), np.asarray(first.x))
+
+
+def waited_for(name, U, b, question, monkeypatch):
+    """Steps and waits of each stride of a method in a solve, and the result."""
+    strides, own = [], METHODS[name].advance
+
+    def advance(self, program, state, steps):
+        with Waits() as waits:
+            after = own(self, program, state, steps)
+        strides.append((after.iteration - state.iteration, waits.count))
+        return after
+
+    monkeypatch.setattr(METHODS[name], "advance", advance)
+    monkeypatch.setattr(METHODS[name], "stride", lambda *_: 3)
+    return strides, quadsense.solve(ByTorch(tensor(U)), b, **question)
+
+
+@pytest.mark.parametrize("complex_", [False, True])
+def test_a_step_of_factored_waits_for_its_length_and_for_what_it_led_to(complex_, monkeypatch):
+    U, b, delta = problem(4000, 64, complex_)
+    question = {"delta": 1e-6 * delta, "rank": 3, "prefer": "any", "rng": 0}
+    strides, result = waited_for("factored", U, b, question, monkeypatch)
+    assert result.status == "met" and len(strides) > 3
+    assert all(waits == 2 * steps for steps, waits in strides[1:-1])
+    truth = quadsense.solve(U, b, **question)
+    np.testing.assert_allclose(to_numpy(result.A), truth.A, atol=0.1 * delta)
 
 
 @pytest.mark.parametrize("road", [{"method": "cg"}, {"rank": 3, "prefer": "any"}])

@@ -302,6 +302,18 @@ def numbers(*values: Any) -> tuple[float, ...]:
     return tuple(next(came) if isinstance(value, DeviceArray) else float(value) for value in values)
 
 
+def unread(value: Any) -> Any:
+    """A number of no dimension: Python's own of NumPy's; one on a device is left there."""
+    return value if isinstance(value, DeviceArray) else float(value)
+
+
+def inverse(a: Any) -> Any:
+    """``np.linalg.inv``; on a device nobody waits to hear that there is none."""
+    if not isinstance(a, DeviceArray):
+        return np.linalg.inv(a)
+    return DeviceArray(_torch().linalg.inv_ex(a.tensor).inverse)
+
+
 def _tensor(values: Any, device: Any) -> Tensor:
     return _torch().from_numpy(np.array(values, order="C")).to(device)
 
