@@ -400,6 +400,25 @@ def test_a_step_of_factored_waits_for_its_length_and_for_what_it_led_to(complex_
     np.testing.assert_allclose(to_numpy(result.A), truth.A, atol=0.1 * delta)
 
 
+@pytest.mark.parametrize("complex_", [False, True])
+@pytest.mark.parametrize("noise", [0.0, 0.1])
+def test_a_trial_of_psd_waits_for_signs_of_eigenvalues_and_for_its_numbers(
+    noise, complex_, monkeypatch
+):
+    """Of the nearest fit: whether there is a Cholesky factor, too; then, least misses."""
+    U, b, delta = problem(500, 30, complex_)
+    rng = np.random.default_rng(4)
+    b = b + noise * np.clip(rng.standard_normal(b.size), -2.0, 2.0)
+    question = {"delta": 1e-3 * delta + 1.5 * noise, "psd": True, "prefer": "any"}
+    strides, result = waited_for("psd", U, b, question, monkeypatch)
+    truth = quadsense.solve(U, b, **question)
+    assert result.status == truth.status == "met" and result.n_iter == truth.n_iter
+    inside = strides[1:-1]
+    assert sum(steps for steps, _ in inside) >= 6
+    # Some steps are tried twice, and a new phase looks at where it begins.
+    assert sum(waits for _, waits in inside) <= 3.5 * sum(steps for steps, _ in inside) + 3
+
+
 @pytest.mark.parametrize("road", [{"method": "cg"}, {"rank": 3, "prefer": "any"}])
 def test_no_vector_of_a_step_leaves_the_device(road, monkeypatch):
     """In a solve: readings, ratios and answers come over, at the beginning, a stride, the end."""
