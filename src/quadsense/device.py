@@ -315,7 +315,8 @@ def inverse(a: Any) -> Any:
 
 
 def _tensor(values: Any, device: Any) -> Tensor:
-    return _torch().from_numpy(np.array(values, order="C")).to(device)
+    # Memory that is not pinned is read before this returns: nobody waits for what was told before.
+    return _torch().from_numpy(np.array(values, order="C")).to(device, non_blocking=True)
 
 
 def _on_host(value: Any) -> Any:
