@@ -242,6 +242,14 @@ def psd(bench):
     yield from compared(bench, "psd", U, b, 20, **question)
 
 
+def fista(bench):
+    """Least squares in the cone, of readings that are off."""
+    m, n = bench.size((50_000, 1024), (1500, 64))
+    U, b = bench.rows(m, n, n // 8, noise=0.1)
+    question = {"prefer": "least_squares", "psd": True, "method": "fista"}
+    yield from compared(bench, "fista", U, b, 20, **question)
+
+
 def tf32(bench):
     """What `allow_tf32` gains: a product, a step and a solve, each next to itself in float64."""
     n = bench.size(8192, 512)
@@ -413,6 +421,7 @@ TASKS = {
     "cg": cg,
     "factored": factored,
     "psd": psd,
+    "fista": fista,
     "tf32": tf32,
     "minimax": minimax,
     "stream": stream,

@@ -302,6 +302,18 @@ def numbers(*values: Any) -> tuple[float, ...]:
     return tuple(next(came) if isinstance(value, DeviceArray) else float(value) for value in values)
 
 
+def scalar(value: Any) -> Any:
+    """A number for a state that nothing is decided by yet: Python's, or where it is on a device."""
+    return value if isinstance(value, DeviceArray) else float(value)
+
+
+def chosen(condition: Any, a: Any, b: Any) -> Any:
+    """`a` where a condition holds, else `b`: numbers, of which none on a device is waited for."""
+    return (
+        np.where(condition, a, b) if isinstance(condition, DeviceArray) else a if condition else b
+    )
+
+
 def _tensor(values: Any, device: Any) -> Tensor:
     return _torch().from_numpy(np.array(values, order="C")).to(device)
 
@@ -492,6 +504,7 @@ UFUNCS: dict[str, Callable[..., Any]] = {
     "bitwise_xor": _operands("bitwise_xor"),
     "invert": _elementwise("bitwise_not"),
     "copysign": _operands("copysign"),
+    "hypot": _operands("hypot"),
     "clip": lambda a, low, high: _clip(a, low, high),
 }
 """Universal functions by name; those of two arrays give no warnings, as with `errstate`."""
@@ -524,10 +537,12 @@ def _sum(a: Any, axis: Any = None, **rest: Any) -> DeviceArray:
 
 
 def _extreme(word: str, pick: Any) -> Callable[..., Any]:
-    def extreme(a: Any, axis: Any = None, initial: Any = None, **rest: Any) -> Any:
+    def extreme(
+        a: Any, axis: Any = None, initial: Any = None, where: Any = None, **rest: Any
+    ) -> Any:
         if rest:
             raise NotOnDevice
-        own = a.tensor
+        own = (a if where is None else _where(where, a, float(initial))).tensor
         if initial is not None and axis is None and not own.numel():
             return initial
         found = getattr(own, word)() if axis is None else getattr(own, word)(dim=axis)
@@ -560,6 +575,23 @@ def _mean(a: Any, axis: Any = None) -> DeviceArray:
 @_of(np.count_nonzero)
 def _count(a: Any) -> int:
     return int(_torch().count_nonzero(a.tensor))
+
+
+@_of(np.flatnonzero)
+def _flatnonzero(a: Any) -> npt.NDArray[np.int64]:
+    """On the host, where numbers of rows are kept; those of `np.nonzero` stay on the device."""
+    return np.asarray(_torch().nonzero(a.tensor.reshape(-1)).reshape(-1).cpu().numpy())
+
+
+@_of(np.nonzero)
+def _nonzero(a: Any) -> tuple[DeviceArray, ...]:
+    return tuple(map(DeviceArray, _torch().nonzero(a.tensor, as_tuple=True)))
+
+
+@_of(np.array_equal)
+def _array_equal(a: Any, b: Any) -> bool:
+    left, right = _both(a, b)
+    return bool(_torch().equal(left, right))
 
 
 @_of(np.argmax)
@@ -778,6 +810,11 @@ def _eigh(a: Any) -> tuple[DeviceArray, DeviceArray]:
 @_of(np.linalg.eigvalsh)
 def _eigvalsh(a: Any) -> DeviceArray:
     return _decomposed("eigvalsh", a)
+
+
+@_of(np.linalg.cholesky)
+def _cholesky(a: Any) -> DeviceArray:
+    return _decomposed("cholesky", a)
 
 
 @_of(np.linalg.inv)

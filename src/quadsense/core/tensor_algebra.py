@@ -103,6 +103,13 @@ def solve_upper(R: DeviceArray, x: DeviceArray) -> DeviceArray:
     return DeviceArray(found[:, 0] if x.ndim == 1 else found)
 
 
+def inverse_upper(R: DeviceArray) -> DeviceArray:
+    """See `cholesky.inverse_upper`."""
+    import torch
+
+    return DeviceArray(torch.cholesky_inverse(R.tensor.contiguous(), upper=True))
+
+
 def cholesky(B: DeviceArray) -> DeviceArray | None:
     """Return L with ``B = L L*``, or None where B is not positive definite."""
     import torch

@@ -171,8 +171,8 @@ class Tensors(Dense):
 
     def only(self, index: npt.NDArray[np.int64]) -> Probes:
         """A copy of those rows."""
-        chosen = self._torch.as_tensor(np.asarray(index), device=self.U.device)
-        return type(self)(self.U[chosen], self._device)
+        chosen: Any = index if is_tensor(index) else self._torch.as_tensor(np.asarray(index))
+        return type(self)(self.U[chosen.to(self.U.device)], self._device)
 
     def take(self, index: Array) -> Array:
         """Those rows."""
@@ -430,7 +430,7 @@ class Working(Around):
 
     def only(self, index: npt.NDArray[np.int64]) -> Probes:
         """A copy of those rows."""
-        chosen = self.kind.only(np.asarray(index))
+        chosen = self.kind.only(index.tensor if isinstance(index, DeviceArray) else index)
         assert isinstance(chosen, Tensors)
         return Working(chosen, self.tf32)
 

@@ -1,0 +1,176 @@
+"""Questions on a device: their steps stay there, and answers are those of NumPy's arrays."""
+
+import numpy as np
+import pytest
+from test_fista import random_case
+
+import quadsense
+from quadsense import device
+from quadsense.arrays import to_numpy
+from quadsense.files.codec import decode, encode
+from quadsense.methods import METHODS
+
+torch = pytest.importorskip("torch")
+
+from kinds import ByTorch  # noqa: E402
+from test_torch import Waits, problem, tensor  # noqa: E402
+
+from quadsense.device import DeviceArray  # noqa: E402
+
+FEW = 16
+"""Numbers that may cross together: those of a bound, or which of a few rows."""
+
+
+class Crossings:
+    """What crosses between host and device in every stride of a method: waits, and large arrays."""
+
+    def __init__(self, monkeypatch, name):
+        self.strides, self.active = [], False
+        self.waits = Waits()
+        seen, sent = DeviceArray.__array__, device._tensor
+        advance = METHODS[name].advance
+
+        def outward(array, dtype=None, copy=None):
+            self.note("out", array.shape)
+            return seen(array, dtype, copy)
+
+        def inward(values, place):
+            self.note("in", np.shape(values))
+            return sent(values, place)
+
+        def counted(method, program, state, steps):
+            before, self.large, self.active = self.waits.count, [], True
+            after = advance(method, program, state, steps)
+            self.active = False
+            self.strides.append((state, after, self.waits.count - before, self.large))
+            return after
+
+        monkeypatch.setattr(DeviceArray, "__array__", outward)
+        monkeypatch.setattr(device, "_tensor", inward)
+        monkeypatch.setattr(METHODS[name], "advance", counted)
+
+    def note(self, way, shape):
+        if self.active and np.prod(shape, dtype=int) > FEW:
+            self.large.append((way, *shape))
+
+
+def noisy(m, n, complex_=False, seed=0):
+    """Rows, and readings of a matrix of low rank that are off."""
+    U, b, _ = problem(m, n, complex_, seed)
+    return U, b + np.random.default_rng(seed).standard_normal(m)
+
+
+def both(U, b, **asked):
+    """What comes of a solve with the rows on the host and on the device."""
+    return quadsense.solve(U, b, **asked), quadsense.solve(ByTorch(tensor(U)), b, **asked)
+
+
+def assert_same(truth, found, digits=1e-6):
+    """The same verdict and, as far as the gap determines it, the same A."""
+    assert found.status == truth.status
+    assert torch.is_tensor(found.A)
+    size = np.abs(truth.A).max()
+    np.testing.assert_allclose(to_numpy(found.A), truth.A, rtol=0.0, atol=digits * size)
+    assert found.objective == pytest.approx(truth.objective, rel=1e-6, abs=1e-9)
+
+
+# --- fista -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_least_squares_of_all_kinds_are_those_of_numpy(seed):
+    case = random_case(seed)
+    if seed % 3:  # sums of rows are NumPy's
+        case.pop("trace", None)
+        case["constraints"] = ()
+    asked = {**case, "prefer": "least_squares", "method": "fista"}
+    assert_same(*both(asked.pop("data"), asked.pop("b"), **asked), digits=1e-5)
+
+
+@pytest.mark.parametrize("complex_", [False, True])
+def test_squared_misses_are_those_of_numpy(complex_):
+    U, b = noisy(900, 6, complex_)
+    hi = np.where(np.arange(900) % 2, np.inf, b - 0.1)
+    asked = {"bounds": (b - 0.3, hi), "psd": True, "slack": "squares", "method": "fista"}
+    truth, found = both(U, None, **asked)
+    assert truth.status == "optimal" and truth.n_iter > 3
+    assert_same(truth, found)
+
+
+@pytest.mark.parametrize("complex_", [False, True])
+@pytest.mark.parametrize("size", [(400, 12), (2500, 60)])
+def test_a_stride_of_descent_waits_for_a_few_numbers(monkeypatch, size, complex_):
+    """With the normal matrix formed, and by products with the rows."""
+    if complex_ and size[1] == 60:
+        size = (1500, 42)
+    crossings = Crossings(monkeypatch, "fista")
+    U, b = noisy(*size, complex_)
+    with crossings.waits:
+        quadsense.solve(ByTorch(tensor(U)), b, psd=True, prefer="least_squares", method="fista")
+    kept = 0
+    for before, after, waits, large in crossings.strides[1:]:
+        if after.point is not before.point:
+            continue  # evaluated from the rows, or ended
+        assert isinstance(after.descent.d, DeviceArray)
+        bounds = after.since // 10 - before.since // 10
+        assert waits <= 5 * bounds and not large
+        kept += after.iteration - before.iteration
+    assert kept >= 20
+
+
+def test_a_stride_of_splitting_waits_for_a_few_numbers(monkeypatch):
+    crossings = Crossings(monkeypatch, "fista")
+    U, b = noisy(400, 12)
+    asked = {"psd": True, "prefer": "least_squares", "method": "fista", "delta": 2.4}
+    with crossings.waits:
+        quadsense.solve(ByTorch(tensor(U)), b, **asked)
+    kept = 0
+    for before, after, waits, large in crossings.strides:
+        same = before.splitting is not None and after.point is before.point
+        if not same or after.splitting.sigma != before.splitting.sigma:
+            continue
+        assert isinstance(after.splitting.d, DeviceArray)
+        assert waits <= 12 * (after.since // 10 - before.since // 10) + 1 and not large
+        kept += after.iteration - before.iteration
+    assert kept >= 20
+
+
+def test_conjugate_gradients_without_a_cone_wait_now_and_then(monkeypatch):
+    crossings = Crossings(monkeypatch, "fista")
+    U, b = noisy(4000, 60)  # so many unknowns that no normal matrix is formed
+    with crossings.waits:
+        found = quadsense.solve(ByTorch(tensor(U)), b, prefer="least_squares", method="fista")
+    truth = quadsense.solve(U, b, prefer="least_squares", method="fista")
+    assert_same(truth, found)
+    (first, *_) = crossings.strides
+    assert first[2] <= 60  # of 200 gradients, and what is evaluated from the rows
+    assert not [shape for shape in first[3] if 1830 in shape or 60 in shape]
+
+
+QUESTIONS = {
+    "descent": ("fista", {"psd": True, "prefer": "least_squares"}),
+    "splitting": ("fista", {"psd": True, "prefer": "least_squares", "delta": 2.4}),
+    "no cone": ("fista", {"prefer": "least_squares", "delta": 2.4}),
+}
+
+
+@pytest.mark.parametrize("which", QUESTIONS)
+def test_a_state_on_a_device_is_written_and_read_back(which, monkeypatch):
+    name, asked = QUESTIONS[which]
+    advance, count = METHODS[name].advance, 0
+
+    def twice(method, program, state, steps):
+        nonlocal count
+        after = advance(method, program, state, steps)
+        twin = advance(method, program, decode(*encode(state), convert=tensor), steps)
+        (one, plain), (other, again) = encode(after), encode(twin)
+        assert plain == again and one.keys() == other.keys()
+        for key in one:
+            np.testing.assert_array_equal(one[key], other[key])
+        count += "device" in str(plain)
+        return after
+
+    monkeypatch.setattr(METHODS[name], "advance", twice)
+    U, b = noisy(400, 12)
+    quadsense.solve(ByTorch(tensor(U)), b, method=name, **asked)
+    assert count
