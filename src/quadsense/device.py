@@ -245,10 +245,13 @@ class DeviceArray(NDArrayOperatorsMixin):
         out = named.pop("out", None)
         if out and out[0] is inputs[0] and _in_place(ufunc.__name__, method, named, *inputs):
             return out[0]
-        own = UFUNCS.get(ufunc.__name__) if method == "__call__" and not named else None
-        if own is None:
+        own = UFUNCS.get(ufunc.__name__) if method == "__call__" else None
+        partly = bool(out) and named.keys() == {"where"}
+        if own is None or (named and not partly):
             found = getattr(ufunc, method)(*map(_on_host, inputs), **_each_on_host(named))
             found = on_device(found, self) if isinstance(found, np.ndarray) else found
+        elif partly:
+            found = _where(named["where"], own(*inputs), out[0])
         else:
             found = own(*inputs)
         if out is None:
@@ -756,6 +759,11 @@ def _append(a: Any, b: Any) -> DeviceArray:
 def _stack(arrays: Any, axis: int = 0) -> DeviceArray:
     tensor = _first(*arrays)
     return DeviceArray(_torch().stack([_beside(each, tensor) for each in arrays], dim=axis))
+
+
+@_of(np.partition)
+def _partition(a: Any, kth: int) -> DeviceArray:
+    return DeviceArray(_torch().sort(a.tensor).values)
 
 
 @_of(np.take)

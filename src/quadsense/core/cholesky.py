@@ -17,6 +17,7 @@ from scipy.linalg import (
     get_lapack_funcs,
     lapack,
     solve_triangular,
+    svd,
 )
 from scipy.linalg import cholesky as scipy_cholesky
 
@@ -109,6 +110,13 @@ def factor_lower(S: Array) -> Array:
     return found
 
 
+def singular(M: Array) -> tuple[Array, Array, Array]:
+    """Singular vectors and values, as `scipy.linalg.svd` has them."""
+    if isinstance(M, DeviceArray):
+        return np.linalg.svd(M)
+    return svd(M, check_finite=False)
+
+
 def solve_lower(L: Array, right: Array) -> Array:
     """``L^-1 right`` for a lower triangular L."""
     if isinstance(L, DeviceArray):
@@ -137,12 +145,20 @@ def add_inner(M: Array, X: Array) -> Array:
     return blas.dsyrk(1.0, X.T, beta=1.0, c=M, lower=0, overwrite_c=1)
 
 
-def add_to_diagonal(M: Array, value: float) -> None:
-    """``M + value I``, in place."""
+def add_to_diagonal(M: Array, value: Array | float) -> None:
+    """``M + value I``, or with an entry for each, in place."""
     if isinstance(M, DeviceArray):
-        M.tensor.diagonal().add_(value)
+        M.tensor.diagonal().add_(value.tensor if isinstance(value, DeviceArray) else value)
     else:
         M.flat[:: len(M) + 1] += value
+
+
+def set_diagonal(M: Array, values: Array) -> None:
+    """Write the diagonal, in place."""
+    if isinstance(M, DeviceArray):
+        M.tensor.diagonal().copy_(values.tensor)
+    else:
+        M.flat[:: len(M) + 1] = values
 
 
 def inverse_upper(R: Array) -> Array:
@@ -150,6 +166,13 @@ def inverse_upper(R: Array) -> Array:
     if isinstance(R, DeviceArray):
         return tensor_algebra.inverse_upper(R)
     return lapack.dpotri(R, lower=0, overwrite_c=1)[0]
+
+
+def solve_lower_transposed(L: Array, right: Array) -> Array:
+    """``L^-T right`` for a real lower triangular L."""
+    if isinstance(L, DeviceArray):
+        return tensor_algebra.solve_triangular(L, right, lower=True, adjoint=True)
+    return solve_triangular(L, right, lower=True, trans=1, check_finite=False)
 
 
 def solve_upper(R: Array, x: Array) -> Array:

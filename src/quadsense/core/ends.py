@@ -279,6 +279,10 @@ class Ends:
             under = -z - error > self.below + END_ERROR * np.abs(self.below)
         return np.asarray(over | under)
 
+    def only(self, index: Any) -> Ends:
+        """Those of some rows."""
+        return self.each(lambda values: values[index])
+
     def without(self, index: Any) -> Ends:
         """The same, with the rows in `index` asked for nothing."""
         below, above = self.below.copy(), self.above.copy()

@@ -55,6 +55,15 @@ def unpack(x: DeviceArray, n: int, is_complex: bool, root: float) -> DeviceArray
     return DeviceArray(A)
 
 
+def entries(H: DeviceArray, twice: bool) -> DeviceArray:
+    """See `packed.entries`."""
+    import torch
+
+    own = H.tensor
+    above = own[_upper(len(own), own.device)]
+    return DeviceArray(torch.cat([own.diagonal(), above, *([above] if twice else [])]))
+
+
 def features(rows: DeviceArray, dtype: Any, root: float) -> DeviceArray:
     """See `packed.features`."""
     import torch
@@ -115,9 +124,8 @@ def cholesky(B: DeviceArray) -> DeviceArray | None:
     import torch
 
     lower, info = torch.linalg.cholesky_ex(B.tensor)
-    if int(info) != 0 or not bool(torch.isfinite(lower.diagonal().real).all()):
-        return None
-    return DeviceArray(lower)
+    sound = (info == 0) & torch.isfinite(lower.diagonal().real).all()
+    return DeviceArray(lower) if bool(sound) else None
 
 
 def solve_triangular(

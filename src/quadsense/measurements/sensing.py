@@ -587,6 +587,8 @@ class Sensing:
 
     def gram(self) -> npt.NDArray[Any]:
         """K whole, (m, m)."""
+        if isinstance(self.squares, DeviceArray):
+            return squared_moduli(self.rows())
         if isinstance(self.kind, Dense) and is_numpy(self.kind.U) and self.n <= self.m:
             return squared_moduli(self.rows())
         triangle = self.gram_triangle()
