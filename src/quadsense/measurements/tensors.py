@@ -128,8 +128,9 @@ class Tensors(Dense):
         """
         at_hand = not self._streamed and self.U.dtype == self.dtype
         chunk = SINGLE_CHUNK if self.is_single else CHUNK
-        size = self.m if whole and at_hand else max(1, chunk // self.n)
+        size = (self.m or 1) if whole and at_hand else max(1, chunk // self.n)
         parts = [slice(first, min(first + size, self.m)) for first in range(0, self.m, size)]
+        parts = parts or [slice(0, 0)]  # products of no rows have their shape
         if not self._streamed:
             for part in parts:
                 look()
