@@ -266,6 +266,23 @@ def psd(bench):
     yield from compared(bench, "psd", U, b, 20, **question)
 
 
+def fista(bench):
+    """Least squares in the cone, of readings that are off."""
+    m, n = bench.size((50_000, 1024), (1500, 64))
+    U, b = bench.rows(m, n, n // 8, noise=0.1)
+    question = {"prefer": "least_squares", "psd": True, "method": "fista"}
+    yield from compared(bench, "fista", U, b, 20, **question)
+
+
+def conic(bench):
+    """The least trace within intervals: as many unknowns as there are rows."""
+    m, n = bench.size((5000, 100), (300, 20))
+    U, b = bench.rows(m, n, 5)
+    question = {"prefer": "min_trace", "psd": True, "method": "conic"}
+    question["delta"] = 1e-3 * float(b.abs().max())
+    yield from compared(bench, "conic", U, b, 20, **question)
+
+
 def tf32(bench):
     """What `allow_tf32` gains: a product, a step and a solve, each next to itself in float64."""
     n = bench.size(8192, 512)
@@ -438,6 +455,8 @@ TASKS = {
     "looks": looks,
     "factored": factored,
     "psd": psd,
+    "fista": fista,
+    "conic": conic,
     "tf32": tf32,
     "minimax": minimax,
     "stream": stream,

@@ -12,12 +12,21 @@ from kinds import DEVICE, torch
 
 from quadsense.core import lbfgs, packed, products
 from quadsense.core.cholesky import (
+    add_inner,
+    add_to_diagonal,
     factor_lower,
     factor_upper,
     inner_upper,
+    inverse_upper,
+    set_diagonal,
+    singular,
+    solve_definite,
     solve_lower,
+    solve_lower_transposed,
     solve_upper,
     squared_moduli,
+    symmetric,
+    symmetric_product,
 )
 from quadsense.core.progress import looked
 from quadsense.core.tensor_products import adjoint_upper, column_blocks, mirrored
@@ -158,6 +167,49 @@ def test_factors_and_what_they_solve(place, rng, dtype):
     assert factor_upper(place(M))[1] == 8
 
 
+def test_symmetric_matrices_of_which_the_upper_triangle_counts(place, rng):
+    G, x = rng.standard_normal((50, 12)), rng.standard_normal(12)
+    M, J = G.T @ G, rng.standard_normal((5, 12))
+    held = symmetric(place(np.triu(M)))
+    np.testing.assert_allclose(np.asarray(symmetric_product(held, place(x))), M @ x, atol=1e-11)
+    narrow = symmetric(place(np.triu(M).astype(np.float32)))
+    image = symmetric_product(narrow, place(x.astype(np.float32)))
+    np.testing.assert_allclose(np.asarray(image), M @ x, rtol=1e-3, atol=1e-3)
+    held = add_inner(held, place(J))
+    add_to_diagonal(held, 0.5)
+    M = M + J.T @ J + 0.5 * np.eye(12)
+    np.testing.assert_allclose(np.triu(np.asarray(held)), np.triu(M), atol=1e-12)
+    R, info = factor_upper(held.copy(order="F"))
+    assert info == 0
+    inverse = inverse_upper(R)
+    image = np.asarray(symmetric_product(inverse, place(M @ x)))
+    np.testing.assert_allclose(image, x, atol=1e-11)
+    found = np.asarray(solve_definite(place(M), place(x)))
+    np.testing.assert_allclose(M @ found, x, atol=1e-11)
+    with pytest.raises(np.linalg.LinAlgError):
+        solve_definite(place(-M), place(x))
+    whole = place(M)
+    add_to_diagonal(whole, place(x))
+    set_diagonal(whole, whole.diagonal() * 2.0)
+    truth = M - np.diag(M.diagonal()) + 2.0 * np.diag(M.diagonal() + x)
+    np.testing.assert_allclose(np.asarray(whole), truth, atol=1e-12)
+
+
+def test_entries_are_in_the_order_of_packed_matrices(place, complex_, rng):
+    A = hermitian(rng, 6, complex_)
+    H = rng.uniform(1.0, 2.0, (6, 6))
+    H = H + H.T
+    found = np.asarray(packed.entries(place(H), complex_)) * packed.pack(A)
+    np.testing.assert_allclose(found, packed.pack(H * A), atol=1e-14)
+
+
+def test_singular_values(place, complex_, rng):
+    M = gaussian_rows(rng, 6, 6, complex_)
+    left, values, right = singular(place(M))
+    np.testing.assert_allclose(np.asarray((left * values) @ right), M, atol=1e-12)
+    assert (np.diff(np.asarray(values)) <= 0.0).all()
+
+
 def test_triangular_factors(place, complex_, rng):
     G = gaussian_rows(rng, 20, 6, complex_)
     S = G.conj().T @ G
@@ -165,6 +217,9 @@ def test_triangular_factors(place, complex_, rng):
     np.testing.assert_allclose(np.asarray(L @ L.conj().T), S, atol=1e-12)
     B = gaussian_rows(rng, 6, 3, complex_)
     np.testing.assert_allclose(np.asarray(L @ solve_lower(L, place(B))), B, atol=1e-12)
+    if not complex_:
+        back = np.asarray(L.T @ solve_lower_transposed(L, place(B[:, 0])))
+        np.testing.assert_allclose(back, B[:, 0], atol=1e-12)
     with pytest.raises(np.linalg.LinAlgError):
         factor_lower(place(-S))
 
@@ -173,6 +228,9 @@ def test_forms_and_moduli_of_rows(place, complex_, rng):
     V, A = gaussian_rows(rng, 500, 7, complex_), hermitian(rng, 7, complex_)
     truth = np.einsum("ij,jk,ik->i", V.conj(), A, V).real
     np.testing.assert_allclose(np.asarray(products.forward(place(V), place(A))), truth, atol=1e-11)
+    y = rng.standard_normal(500)
+    S = np.einsum("i,ij,ik->jk", y, V, V.conj())
+    np.testing.assert_allclose(np.asarray(products.adjoint(place(V), place(y))), S, atol=1e-11)
     K = np.asarray(squared_moduli(place(V[:20])))
     np.testing.assert_allclose(K, np.abs(V[:20].conj() @ V[:20].T) ** 2, atol=1e-12)
     y = rng.standard_normal(20)

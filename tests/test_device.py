@@ -70,6 +70,20 @@ SAID = {
     "types": lambda A, B, x, p, mask: p.astype(np.float32).astype(np.float64, copy=False),
     "of the host": lambda A, B, x, p, mask: np.median(p) + np.ldexp(p, 3) + np.log1p(p),
     "unknown reductions": lambda A, B, x, p, mask: np.add.reduce(p) + np.maximum.accumulate(p),
+    "partly": lambda A, B, x, p, mask: np.divide(p, 2.0, out=np.zeros_like(p), where=p > 1.0),
+    "partly, to the host": lambda A, B, x, p, mask: np.divide(
+        p, 2.0, out=np.zeros(4, np.asarray(p).dtype), where=p > 1.0
+    ),
+    "largest of some": lambda A, B, x, p, mask: np.max(p, where=p < 1.0, initial=0.0),
+    "smallest of some": lambda A, B, x, p, mask: np.min(p, where=p > 1.0, initial=9.0),
+    "numbers of entries": lambda A, B, x, p, mask: np.flatnonzero(mask) + np.flatnonzero(mask),
+    "numbers that stay": lambda A, B, x, p, mask: (
+        A[np.nonzero(mask)] * p[np.nonzero(p > 0.0)[0]][0]
+    ),
+    "equal": lambda A, B, x, p, mask: np.array_equal(A, A) + 2 * np.array_equal(p, 2.0 * p),
+    "hypotenuses": lambda A, B, x, p, mask: np.hypot(p, 2.0 * p) + np.hypot(p, 1.0),
+    "the smallest two": lambda A, B, x, p, mask: np.partition(p, 2)[:2].sum(),
+    "a Cholesky factor": lambda A, B, x, p, mask: np.linalg.cholesky(A.conj().T @ A),
     "signs": lambda A, B, x, p, mask: np.sign(p - 1.0) + np.maximum(p, 1.0) - np.minimum(1.0, p),
 }
 

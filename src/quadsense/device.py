@@ -245,10 +245,13 @@ class DeviceArray(NDArrayOperatorsMixin):
         out = named.pop("out", None)
         if out and out[0] is inputs[0] and _in_place(ufunc.__name__, method, named, *inputs):
             return out[0]
-        own = UFUNCS.get(ufunc.__name__) if method == "__call__" and not named else None
-        if own is None:
+        own = UFUNCS.get(ufunc.__name__) if method == "__call__" else None
+        partly = bool(out) and named.keys() == {"where"}
+        if own is None or (named and not partly):
             found = getattr(ufunc, method)(*map(_on_host, inputs), **_each_on_host(named))
             found = on_device(found, self) if isinstance(found, np.ndarray) else found
+        elif partly:
+            found = _where(named["where"], own(*inputs), out[0])
         else:
             found = own(*inputs)
         if out is None:
@@ -302,7 +305,7 @@ def numbers(*values: Any) -> tuple[float, ...]:
     return tuple(next(came) if isinstance(value, DeviceArray) else float(value) for value in values)
 
 
-def unread(value: Any) -> Any:
+def scalar(value: Any) -> Any:
     """A number of no dimension: Python's own of NumPy's; one on a device is left there."""
     return value if isinstance(value, DeviceArray) else float(value)
 
@@ -312,6 +315,13 @@ def inverse(a: Any) -> Any:
     if not isinstance(a, DeviceArray):
         return np.linalg.inv(a)
     return DeviceArray(_torch().linalg.inv_ex(a.tensor).inverse)
+
+
+def chosen(condition: Any, a: Any, b: Any) -> Any:
+    """`a` where a condition holds, else `b`: numbers, of which none on a device is waited for."""
+    return (
+        np.where(condition, a, b) if isinstance(condition, DeviceArray) else a if condition else b
+    )
 
 
 def _tensor(values: Any, device: Any) -> Tensor:
@@ -507,6 +517,7 @@ UFUNCS: dict[str, Callable[..., Any]] = {
     "bitwise_xor": _operands("bitwise_xor"),
     "invert": _elementwise("bitwise_not"),
     "copysign": _operands("copysign"),
+    "hypot": _operands("hypot"),
     "clip": lambda a, low, high: _clip(a, low, high),
 }
 """Universal functions by name; those of two arrays give no warnings, as with `errstate`."""
@@ -539,10 +550,12 @@ def _sum(a: Any, axis: Any = None, **rest: Any) -> DeviceArray:
 
 
 def _extreme(word: str, pick: Any) -> Callable[..., Any]:
-    def extreme(a: Any, axis: Any = None, initial: Any = None, **rest: Any) -> Any:
+    def extreme(
+        a: Any, axis: Any = None, initial: Any = None, where: Any = None, **rest: Any
+    ) -> Any:
         if rest:
             raise NotOnDevice
-        own = a.tensor
+        own = (a if where is None else _where(where, a, float(initial))).tensor
         if initial is not None and axis is None and not own.numel():
             return initial
         found = getattr(own, word)() if axis is None else getattr(own, word)(dim=axis)
@@ -575,6 +588,23 @@ def _mean(a: Any, axis: Any = None) -> DeviceArray:
 @_of(np.count_nonzero)
 def _count(a: Any) -> int:
     return int(_torch().count_nonzero(a.tensor))
+
+
+@_of(np.flatnonzero)
+def _flatnonzero(a: Any) -> npt.NDArray[np.int64]:
+    """On the host, where numbers of rows are kept; those of `np.nonzero` stay on the device."""
+    return np.asarray(_torch().nonzero(a.tensor.reshape(-1)).reshape(-1).cpu().numpy())
+
+
+@_of(np.nonzero)
+def _nonzero(a: Any) -> tuple[DeviceArray, ...]:
+    return tuple(map(DeviceArray, _torch().nonzero(a.tensor, as_tuple=True)))
+
+
+@_of(np.array_equal)
+def _array_equal(a: Any, b: Any) -> bool:
+    left, right = _both(a, b)
+    return bool(_torch().equal(left, right))
 
 
 @_of(np.argmax)
@@ -741,6 +771,11 @@ def _stack(arrays: Any, axis: int = 0) -> DeviceArray:
     return DeviceArray(_torch().stack([_beside(each, tensor) for each in arrays], dim=axis))
 
 
+@_of(np.partition)
+def _partition(a: Any, kth: int) -> DeviceArray:
+    return DeviceArray(_torch().sort(a.tensor).values)
+
+
 @_of(np.take)
 def _take(a: Any, index: Any, axis: int | None = None, **rest: Any) -> DeviceArray:
     if rest:
@@ -793,6 +828,11 @@ def _eigh(a: Any) -> tuple[DeviceArray, DeviceArray]:
 @_of(np.linalg.eigvalsh)
 def _eigvalsh(a: Any) -> DeviceArray:
     return _decomposed("eigvalsh", a)
+
+
+@_of(np.linalg.cholesky)
+def _cholesky(a: Any) -> DeviceArray:
+    return _decomposed("cholesky", a)
 
 
 @_of(np.linalg.inv)

@@ -9,7 +9,16 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import LinAlgError, get_lapack_funcs, lapack, solve_triangular
+from scipy.linalg import (
+    LinAlgError,
+    blas,
+    cho_factor,
+    cho_solve,
+    get_lapack_funcs,
+    lapack,
+    solve_triangular,
+    svd,
+)
 from scipy.linalg import cholesky as scipy_cholesky
 
 from quadsense.core import tensor_algebra
@@ -101,11 +110,69 @@ def factor_lower(S: Array) -> Array:
     return found
 
 
+def singular(M: Array) -> tuple[Array, Array, Array]:
+    """Singular vectors and values, as `scipy.linalg.svd` has them."""
+    if isinstance(M, DeviceArray):
+        return np.linalg.svd(M)
+    return svd(M, check_finite=False)
+
+
 def solve_lower(L: Array, right: Array) -> Array:
     """``L^-1 right`` for a lower triangular L."""
     if isinstance(L, DeviceArray):
         return tensor_algebra.solve_triangular(L, right, lower=True)
     return solve_triangular(L, right, lower=True, check_finite=False)
+
+
+def symmetric(M: Array) -> Array:
+    """M, of which the upper triangle counts, as products want it: whole on a device."""
+    if not isinstance(M, DeviceArray):
+        return M
+    return np.triu(M) + np.triu(M, 1).T
+
+
+def symmetric_product(M: Array, x: Array) -> Array:
+    """``M x`` for a real M as `symmetric` has it, in its precision."""
+    if isinstance(M, DeviceArray):
+        return M @ x
+    return (blas.ssymv if M.dtype == np.float32 else blas.dsymv)(1.0, M, x)
+
+
+def add_inner(M: Array, X: Array) -> Array:
+    """``M + X^T X``, in the place of M in Fortran order, for a real M as `symmetric` has it."""
+    if isinstance(M, DeviceArray):
+        return M + X.T @ X
+    return blas.dsyrk(1.0, X.T, beta=1.0, c=M, lower=0, overwrite_c=1)
+
+
+def add_to_diagonal(M: Array, value: Array | float) -> None:
+    """``M + value I``, or with an entry for each, in place."""
+    if isinstance(M, DeviceArray):
+        M.tensor.diagonal().add_(value.tensor if isinstance(value, DeviceArray) else value)
+    else:
+        M.flat[:: len(M) + 1] += value
+
+
+def set_diagonal(M: Array, values: Array) -> None:
+    """Write the diagonal, in place."""
+    if isinstance(M, DeviceArray):
+        M.tensor.diagonal().copy_(values.tensor)
+    else:
+        M.flat[:: len(M) + 1] = values
+
+
+def inverse_upper(R: Array) -> Array:
+    """``(R^T R)^-1`` for the real R of `factor_upper`, in its place, as `symmetric` has it."""
+    if isinstance(R, DeviceArray):
+        return tensor_algebra.inverse_upper(R)
+    return lapack.dpotri(R, lower=0, overwrite_c=1)[0]
+
+
+def solve_lower_transposed(L: Array, right: Array) -> Array:
+    """``L^-T right`` for a real lower triangular L."""
+    if isinstance(L, DeviceArray):
+        return tensor_algebra.solve_triangular(L, right, lower=True, adjoint=True)
+    return solve_triangular(L, right, lower=True, trans=1, check_finite=False)
 
 
 def solve_upper(R: Array, x: Array) -> Array:
@@ -114,6 +181,16 @@ def solve_upper(R: Array, x: Array) -> Array:
         return tensor_algebra.solve_upper(R, x)
     solve = lapack.spotrs if R.dtype == np.float32 else lapack.dpotrs
     return solve(R, x.astype(R.dtype, copy=False), lower=0)[0]
+
+
+def solve_definite(K: Array, right: Array) -> Array:
+    """``K^-1 right`` for a K that is overwritten; `LinAlgError` where it is not definite."""
+    if not isinstance(K, DeviceArray):
+        return cho_solve(cho_factor(K, overwrite_a=True, check_finite=False), right)
+    R, info = tensor_algebra.factor_upper(K)
+    if info != 0:
+        raise LinAlgError("not positive definite")
+    return tensor_algebra.solve_upper(R, right)
 
 
 def inner_upper(X: Array, out: Array | None = None) -> Array:

@@ -254,7 +254,7 @@ class Ends:
                 beyond = np.maximum(z - self.above, -self.below - z) + error
                 held = np.where(beyond > 0.0, np.maximum(1.0 + beyond / self.unit, BEYOND), 0.0)
                 two = np.where(self.grain > 0.0, held, two)
-            return np.asarray(np.where(upper & lower, two, np.where(upper | lower, one, 0.0)))
+            return np.where(upper & lower, two, np.where(upper | lower, one, 0.0))
 
     def crossing(self, z: Any) -> Vector:
         """By how much an end is crossed: positive above, negative below, 0 inside."""
@@ -278,6 +278,10 @@ class Ends:
             over = z - error > self.above + END_ERROR * np.abs(self.above)
             under = -z - error > self.below + END_ERROR * np.abs(self.below)
         return np.asarray(over | under)
+
+    def only(self, index: Any) -> Ends:
+        """Those of some rows."""
+        return self.each(lambda values: values[index])
 
     def without(self, index: Any) -> Ends:
         """The same, with the rows in `index` asked for nothing."""

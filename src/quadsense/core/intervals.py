@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from quadsense.device import unread
+from quadsense.device import scalar
 
 Real = npt.NDArray[np.float64]
 # float64 or complex128: a union of the two does not survive NumPy's own annotations.
@@ -81,7 +81,7 @@ class Intervals:
     def worst(self, values: Real, error: float = 0.0) -> Any:
         """Return the same where the values are: a device is not waited for."""
         miss = np.maximum(values - self.hi, self.lo - values)
-        return 1.0 + unread(np.max((miss + error) / self.width))
+        return 1.0 + scalar(np.max((miss + error) / self.width))
 
     def support(self, y: Real) -> tuple[float, float]:
         """Return the largest ``y.v`` over v in the intervals, and a bound on its rounding error.

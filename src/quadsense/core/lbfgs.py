@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from quadsense.device import numbers, unread
+from quadsense.device import numbers, scalar
 
 Array = npt.NDArray[Any]
 
@@ -71,5 +71,5 @@ def scaled(memory: Memory) -> Callable[[Array], Array]:
     if not memory:
         return lambda q: q
     _, change, curvature = memory[-1]
-    factor = curvature / unread(np.vdot(change, change).real)
+    factor = curvature / scalar(np.vdot(change, change).real)
     return lambda q: np.multiply(q, factor, out=q)

@@ -65,6 +65,14 @@ def unpack(x: Vector, n: int, dtype: npt.DTypeLike) -> Array:
     return A
 
 
+def entries(H: Array, twice: bool) -> Vector:
+    """Entries of a real symmetric matrix in the order of `pack`; those above twice for complex."""
+    if isinstance(H, DeviceArray):
+        return tensor_algebra.entries(H, twice)
+    above = H[upper(len(H))]
+    return np.concatenate([H.diagonal(), above, *([above] if twice else [])])
+
+
 def features(rows: Array, dtype: npt.DTypeLike | None = None, room: Array | None = None) -> Array:
     """Rows ``pack(v_i v_i*)``: the sensing map as an explicit matrix, (k, n) to (k, N).
 

@@ -71,6 +71,8 @@ def adjoint(U: Inexact, y: Float, dtype: DType | None = None) -> Inexact:
     S : (n, n) array
         Exactly symmetric (Hermitian).
     """
+    if isinstance(U, DeviceArray):
+        return DeviceArray(tensor_products.adjoint(U.tensor, y.tensor))
     m, n = U.shape
     dtype = U.dtype if dtype is None else dtype
     real = _real(dtype)

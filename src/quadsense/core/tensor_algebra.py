@@ -55,6 +55,15 @@ def unpack(x: DeviceArray, n: int, is_complex: bool, root: float) -> DeviceArray
     return DeviceArray(A)
 
 
+def entries(H: DeviceArray, twice: bool) -> DeviceArray:
+    """See `packed.entries`."""
+    import torch
+
+    own = H.tensor
+    above = own[_upper(len(own), own.device)]
+    return DeviceArray(torch.cat([own.diagonal(), above, *([above] if twice else [])]))
+
+
 def features(rows: DeviceArray, dtype: Any, root: float) -> DeviceArray:
     """See `packed.features`."""
     import torch
@@ -101,6 +110,13 @@ def solve_upper(R: DeviceArray, x: DeviceArray) -> DeviceArray:
     right = x.tensor[:, None] if x.ndim == 1 else x.tensor
     found = torch.cholesky_solve(right.to(R.tensor.dtype), R.tensor.contiguous(), upper=True)
     return DeviceArray(found[:, 0] if x.ndim == 1 else found)
+
+
+def inverse_upper(R: DeviceArray) -> DeviceArray:
+    """See `cholesky.inverse_upper`."""
+    import torch
+
+    return DeviceArray(torch.cholesky_inverse(R.tensor.contiguous(), upper=True))
 
 
 def cholesky(B: DeviceArray) -> DeviceArray | None:

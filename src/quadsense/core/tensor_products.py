@@ -52,6 +52,13 @@ def adjoint_upper(total: Tensor, rows: Tensor, weights: Tensor) -> None:
         total[:last, first:last].addmm_(left[:last], right[:, first:last])
 
 
+def adjoint(rows: Tensor, weights: Tensor) -> Tensor:
+    """``sum_i y_i u_i u_i*``."""
+    total = rows.new_zeros((rows.shape[1], rows.shape[1]))
+    adjoint_upper(total, rows, weights)
+    return mirrored(total)
+
+
 def mirrored(total: Tensor) -> Tensor:
     """The Hermitian matrix of which only the upper blocks are right; `total` is changed."""
     for first, last in _blocks_of(total):

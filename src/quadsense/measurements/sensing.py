@@ -216,7 +216,11 @@ class Sensing:
 
     def only(self, index: npt.NDArray[np.int64]) -> Sensing:
         """Some of the rows."""
-        factors = 1.0 if self.factors is None else self._vector(to_numpy(self.factors)[index])
+        factors: Any = 1.0
+        if isinstance(self.factors, DeviceArray):
+            factors = self.factors[index]
+        elif self.factors is not None:
+            factors = self._vector(to_numpy(self.factors)[index])
         return Sensing(self.kind.only(index), self.conjugate, factors)
 
     def of_part(self, part: int, following: int | None = None) -> Sensing:
@@ -583,6 +587,8 @@ class Sensing:
 
     def gram(self) -> npt.NDArray[Any]:
         """K whole, (m, m)."""
+        if isinstance(self.squares, DeviceArray):
+            return squared_moduli(self.rows())
         if isinstance(self.kind, Dense) and is_numpy(self.kind.U) and self.n <= self.m:
             return squared_moduli(self.rows())
         triangle = self.gram_triangle()
@@ -621,7 +627,10 @@ class Sensing:
 
     def features(self) -> npt.NDArray[Any]:
         """F as an explicit matrix on packed matrices, (m, N). Small problems only."""
-        return packed.features(to_numpy(self.rows()))
+        rows: Any = self.rows()
+        if not isinstance(rows, DeviceArray):
+            rows = to_numpy(rows)
+        return packed.features(rows)
 
     def normal(self, weights: Any = None, dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
         """``F* diag(weights) F`` on packed matrices, its upper triangle: N by N, Fortran order."""

@@ -128,8 +128,9 @@ class Tensors(Dense):
         """
         at_hand = not self._streamed and self.U.dtype == self.dtype
         chunk = SINGLE_CHUNK if self.is_single else CHUNK
-        size = self.m if whole and at_hand else max(1, chunk // self.n)
+        size = (self.m or 1) if whole and at_hand else max(1, chunk // self.n)
         parts = [slice(first, min(first + size, self.m)) for first in range(0, self.m, size)]
+        parts = parts or [slice(0, 0)]  # products of no rows have their shape
         if not self._streamed:
             for part in parts:
                 look()
@@ -171,8 +172,8 @@ class Tensors(Dense):
 
     def only(self, index: npt.NDArray[np.int64]) -> Probes:
         """A copy of those rows."""
-        chosen = self._torch.as_tensor(np.asarray(index), device=self.U.device)
-        return type(self)(self.U[chosen], self._device)
+        chosen: Any = index if is_tensor(index) else self._torch.as_tensor(np.asarray(index))
+        return type(self)(self.U[chosen.to(self.U.device)], self._device)
 
     def take(self, index: Array) -> Array:
         """Those rows."""
@@ -430,7 +431,7 @@ class Working(Around):
 
     def only(self, index: npt.NDArray[np.int64]) -> Probes:
         """A copy of those rows."""
-        chosen = self.kind.only(np.asarray(index))
+        chosen = self.kind.only(index.tensor if isinstance(index, DeviceArray) else index)
         assert isinstance(chosen, Tensors)
         return Working(chosen, self.tf32)
 

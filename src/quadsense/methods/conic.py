@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from quadsense.arrays import Vector
+from quadsense.core.ends import Ends
 from quadsense.core.matrix import SensedMatrix
+from quadsense.device import DeviceArray
 from quadsense.methods.balance import UNNOTICED, balanced
 from quadsense.methods.barrier import finish, steps
 from quadsense.methods.barrier.program import Program, prepare
@@ -21,10 +23,17 @@ from quadsense.vocabulary import Claim, because
 
 
 class ConicProgram:
-    """The problem, and its question in one scale."""
+    """The problem, its question in one scale, and the ends of the rows that ask."""
+
+    ends: Ends
 
     def __init__(self, problem: Problem, inner: Program) -> None:
         self.problem, self.inner = problem, inner
+        ends, index = problem.ends.opened(), inner.index
+        if index.size < problem.m:
+            ends = ends.only(index)
+        there = isinstance(inner.ends, DeviceArray)
+        self.ends = ends.each(inner.F.beside) if there else ends
 
 
 @dataclass(frozen=True)
@@ -80,12 +89,8 @@ class Conic(ConicTraits, Stepped):
         return how if is_answer(program.inner, inner, gap) else None
 
     def _state(self, program: ConicProgram, inner: steps.State) -> ConicState:
-        problem, of = program.problem, program.inner
         with LENIENT():
-            ends = problem.ends.opened()
-            z = np.zeros(problem.m)
-            z[of.index] = of.scale * inner.at.v - ends.reading[of.index]
-            ratios = ends.ratios(z)[of.index]
+            ratios = program.ends.ratios(program.inner.scale * inner.at.v - program.ends.reading)
         ratio = float(np.max(ratios, initial=0.0))
         return ConicState(inner, ratio if np.isfinite(ratio) else np.inf)
 

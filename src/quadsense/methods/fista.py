@@ -64,7 +64,8 @@ class Fista(FistaTraits, Stepped):
             if warm.fit is not None and cone.psd:
                 near = to_numpy(warm.fit.to_dense())
             try:
-                return phases.start(inner, cone.pack(np.asarray(near, cone.dtype)) / inner.scale)
+                x = cone.pack(cone.beside(np.asarray(near, cone.dtype)))
+                return phases.start(inner, x / inner.scale)
             except BEYOND:
                 return State(Stage.DIRECT, Verdict.STALLED)
 
@@ -140,7 +141,7 @@ class Fista(FistaTraits, Stepped):
             y = judge.dual(state.point.values, state.rows, state.mu, judged)
             question, rows = program.problem.question, program.problem.rows
             assert question is not None
-            A = inner.scale * inner.cone.unpack(state.point.x)
+            A = np.asarray(inner.scale * inner.cone.unpack(state.point.x))
             loss = UNNOTICED * program.problem.options.gap * abs(state.point.cost)
             return balanced(rows.on_numpy(), question, y, A, loss * inner.unit)
 

@@ -15,14 +15,22 @@ from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
-import scipy.linalg as sl
-from scipy.linalg import blas
 
 from quadsense.core import packed, products
-from quadsense.core.cholesky import SMALL, factor_upper, inner_upper, pivoted, squared_moduli
+from quadsense.core.cholesky import (
+    SMALL,
+    add_inner,
+    factor_upper,
+    inner_upper,
+    pivoted,
+    solve_lower,
+    solve_lower_transposed,
+    squared_moduli,
+)
 from quadsense.core.intervals import Array, Real
+from quadsense.device import DeviceArray
 from quadsense.measurements.mixed import Mixed
-from quadsense.measurements.sensing import FEATURE_ROWS, Sensing
+from quadsense.measurements.sensing import DEVICE_ENTRIES, FEATURE_ROWS, Sensing
 from quadsense.methods.positive.maps import project, squares
 from quadsense.watch import BLOCK_FLOPS, look
 
@@ -112,19 +120,19 @@ class Plain:
 
     def forward(self, x: Array) -> Real:
         """``F(x)``."""
-        return np.asarray(self.F.forward(x))
+        return self.F.forward(x)
 
     def adjoint(self, y: Real) -> Array:
         """``F*(y)``."""
-        return np.asarray(self.F.adjoint(y))
+        return self.F.adjoint(y)
 
     def features(self, index: Index) -> Real:
         """Some rows, packed."""
-        return np.asarray(self.F.only(index).features())
+        return self.F.only(index).features()
 
     def squared(self) -> Real:
         """Squared norms."""
-        return np.asarray(self.F.sizes) ** 2
+        return self.F.sizes**2
 
     def diagonal(self) -> Real:
         """That of ``K/h``."""
@@ -134,13 +142,13 @@ class Plain:
         """``K/h`` times the roots."""
         if "K" not in self._kept:
             self._kept["K"] = _gram(self.F)
-        M = np.asarray(self._kept["K"] * (roots[:, None] / self.hessian))
+        M: Real = self._kept["K"] * (roots[:, None] / self.hessian)
         M *= roots
         return M
 
     def normal(self, weights: Real) -> Real:
         """``F* diag(weights) F``."""
-        return np.asarray(self.F.normal(weights))
+        return self.F.normal(weights)
 
     def flops(self) -> tuple[float, float]:
         """K is formed once, so by rows it is the factorisation that counts."""
@@ -169,22 +177,21 @@ class Seen(Plain):
         """Of what is seen."""
         if self._seen is None:
             return packed.pack(x)
-        L, pivots = self._seen
-        values = self.forward(x)[pivots]
-        return np.asarray(sl.solve_triangular(L[pivots], values, lower=True, check_finite=False))
+        _, pivots, triangle = self._seen
+        return solve_lower(triangle, self.forward(x)[pivots])
 
     def unpack(self, x: Real) -> Array:
         """The smallest matrix of these coordinates."""
         if self._seen is None:
             return packed.unpack(x, self.n, self.dtype)
-        L, pivots = self._seen
-        z = np.zeros(self.m)
-        z[pivots] = sl.solve_triangular(L[pivots], x, lower=True, trans=1, check_finite=False)
+        L, pivots, triangle = self._seen
+        z = np.zeros_like(L, shape=(self.m,))
+        z[pivots] = solve_lower_transposed(triangle, x)
         return self.adjoint(z)
 
     def features(self, index: Index) -> Real:
         """Rows of L."""
-        return super().features(index) if self._seen is None else np.asarray(self._seen[0][index])
+        return super().features(index) if self._seen is None else self._seen[0][index]
 
     def normal(self, weights: Real) -> Real:
         """``L^T diag(weights) L``."""
@@ -199,25 +206,29 @@ def _squared_products(V: Array) -> Real:
     if len(V) > SMALL:
         return squared_moduli(V)
     M = V @ V.conj().T
-    return np.asarray(M.real**2 + M.imag**2 if np.iscomplexobj(M) else np.square(M, out=M))
+    return M.real**2 + M.imag**2 if np.iscomplexobj(M) else np.square(M, out=M)
 
 
 def _gram(F: Sensing) -> Real:
     """Return K, also where there are no rows."""
-    return np.asarray(F.gram()) if F.m else np.zeros((0, 0))
+    return F.gram() if F.m else np.zeros((0, 0))
 
 
-def _seen(F: Sensing) -> tuple[Real, Index] | None:
-    """Return L and its pivots; None where the rows see everything, and are at least as many."""
+def _seen(F: Sensing) -> tuple[Real, Index, Real] | None:
+    """Return L, its pivots and their rows of it; None where rows see everything, and are as many.
+
+    Pivots are found by LAPACK, wherever the rows are: once.
+    """
     if F.m >= F.unknowns:
-        upper, info = factor_upper(np.asarray(F.normal()))
+        upper, info = factor_upper(F.normal())
         pivots = np.abs(np.diagonal(upper))
         if info == 0 and bool(np.min(pivots) > CLEAR * np.max(pivots)):
             return None
     K = np.ascontiguousarray(_gram(F))
     tolerance = float(np.max(np.diagonal(K), initial=0.0)) * max(F.m, F.unknowns) * 1e-15
     L, order = pivoted(K, tolerance)
-    return L, order[: L.shape[1]]
+    pivots = order[: L.shape[1]]
+    return F.beside(L), F.beside(pivots), F.beside(L[pivots])
 
 
 class Scaled:
@@ -249,16 +260,16 @@ class Scaled:
 
     def forward(self, x: Array) -> Real:
         """``F(x)``."""
-        return np.asarray(self.F.mixed(products.forward(self.V, x)))
+        return self.F.mixed(products.forward(self.V, x))
 
     def adjoint(self, y: Real) -> Array:
         """``F*(y)``."""
-        return np.asarray(products.adjoint(self.V, self.F.unmixed(y)))
+        return products.adjoint(self.V, self.F.unmixed(y))
 
     def features(self, index: Index) -> Real:
         """Some rows, packed."""
         if not isinstance(self.F, Mixed):
-            return np.asarray(packed.features(self.V[index]))
+            return packed.features(self.V[index])
         W = self.F.weights[index]
         used = np.flatnonzero(np.asarray((W != 0).sum(axis=0)))
         total = np.zeros((index.size, self.size))
@@ -279,14 +290,12 @@ class Scaled:
         """The Hessian as a packed vector, where it is none of the identity."""
         if isinstance(self.hessian, float):
             return None
-        upper = self.hessian[np.triu_indices(self.n, 1)]
-        parts = [self.hessian.diagonal(), upper]
-        return np.concatenate([*parts, upper] if np.iscomplexobj(self.V) else parts)
+        return packed.entries(self.hessian, np.iscomplexobj(self.V))
 
     def diagonal(self) -> Real:
         """That of ``F H^-1 F*``."""
         if self._diagonal is not None:
-            return np.asarray(self._packed**2 @ (1.0 / self._diagonal))
+            return self._packed**2 @ (1.0 / self._diagonal)
         if isinstance(self.F, Mixed):
             return np.diagonal(self._mixed_gram).copy()
         return self.squared()
@@ -308,6 +317,8 @@ class Scaled:
     @cached_property
     def _packed(self) -> Real:
         """All rows, packed."""
+        if isinstance(self.V, DeviceArray):
+            return packed.features(self.V)
         return np.asfortranarray(self.features(np.arange(self.m)))
 
     def _weighed_gram(self, scales: Real, roots: Real) -> Real:
@@ -315,29 +326,33 @@ class Scaled:
 
         Entries are times `scales`.
         """
-        M = np.zeros((self.m, self.m), order="F")
+        M = np.zeros_like(self._packed, shape=(self.m, self.m), order="F")
         width = max(1, int(BLOCK_FLOPS / max(1.0, float(self.m) ** 2)))
         for first in range(0, self.size if self.m else 0, width):
             look()
             part = slice(first, first + width)
             block = self._packed[:, part] * scales[part] * roots[:, None]
-            M = blas.dsyrk(1.0, block, beta=1.0, c=M, overwrite_c=1)
-        return np.asarray(M)
+            M = add_inner(M, block.T)
+        return M
 
     def normal(self, weights: Real) -> Real:
         """``F* diag(weights) F``, some rows at a time."""
         roots = np.sqrt(weights)
+        there = isinstance(self.V, DeviceArray)
+        size = max(1, DEVICE_ENTRIES // self.size) if there else FEATURE_ROWS
 
         def parts() -> Iterator[Array]:
-            for first in range(0, self.m, FEATURE_ROWS):
+            for first in range(0, self.m, size):
                 look()
-                part = np.arange(first, min(first + FEATURE_ROWS, self.m))
+                last = min(first + size, self.m)
+                part = slice(first, last)
                 if isinstance(self.F, Mixed):
-                    yield np.asfortranarray(self.features(part) * roots[part, None])
+                    some = self.features(np.arange(first, last))
+                    yield np.asfortranarray(some * roots[part, None])
                 else:
                     yield packed.features(self.V[part] * np.sqrt(roots[part])[:, None])
 
-        return np.asarray(packed.summed_products(parts(), self.size, np.float64))
+        return packed.summed_products(parts(), self.size, np.float64)
 
     def flops(self) -> tuple[float, float]:
         """By rows with or without a quadratic term."""

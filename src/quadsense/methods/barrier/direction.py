@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-import scipy.linalg as sl
 
 from quadsense.arrays import Vector
+from quadsense.core.cholesky import factor_lower, singular, solve_lower
 from quadsense.core.intervals import Array
+from quadsense.device import numbers
 from quadsense.methods.barrier.coordinates import Coordinates, Plain, Scaled, Seen
 from quadsense.methods.barrier.point import Point, Residuals
-from quadsense.methods.barrier.program import SIGNS, Program
+from quadsense.methods.barrier.program import Program
 from quadsense.methods.barrier.system import System
 from quadsense.methods.positive.maps import cholesky
 from quadsense.watch import look
@@ -26,7 +28,7 @@ LOST = 0.5
 
 def hermitian(B: Array) -> Array:
     """Return the Hermitian part."""
-    return np.asarray(0.5 * (B + B.conj().T))
+    return 0.5 * (B + B.conj().T)
 
 
 def plain_coordinates(program: Program, weights: Vector) -> Plain:
@@ -60,8 +62,8 @@ class Cone:
         """Return the scaling of a point."""
         assert point.S is not None and point.X is not None
         look(30.0 * float(len(point.A)) ** 3)
-        lower = sl.cholesky(point.S, lower=True, check_finite=False)
-        left, d, right = sl.svd(lower.conj().T @ point.X, check_finite=False)
+        lower = factor_lower(point.S)
+        left, d, right = singular(lower.conj().T @ point.X)
         G, back = (point.X @ right.conj().T) / np.sqrt(d), (lower @ left) / np.sqrt(d)
         turn = np.linalg.eigh(hermitian(G.conj().T @ G))[1] if quadratic else None
         return cls(d, G, back, turn)
@@ -100,9 +102,8 @@ class Cone:
         scaled = hermitian(self.G.conj().T @ S @ self.G)
         if cholesky(scaled - LOST * products) is not None:
             return S
-        lower = sl.cholesky(products, lower=True, check_finite=False)
-        half = sl.solve_triangular(lower, scaled, lower=True, check_finite=False)
-        ratio = sl.solve_triangular(lower, half.conj().T, lower=True, check_finite=False)
+        lower = factor_lower(products)
+        ratio = solve_lower(lower, solve_lower(lower, scaled).conj().T)
         values, vectors = np.linalg.eigh(hermitian(ratio))
         low = values < LOST
         if not bool(np.any(low)):
@@ -110,11 +111,10 @@ class Cone:
         raised = self.back @ (lower @ (vectors[:, low] * np.sqrt(LOST - values[low])))
         return hermitian(S + raised @ raised.conj().T)
 
-    def longest(self, change: Array) -> float:
-        """Return the largest a with ``d + a change >= 0``."""
+    def share(self, change: Array) -> Any:
+        """Return the least eigenvalue of a change in units of d, of which it takes that share."""
         root = 1.0 / np.sqrt(self.d)
-        least = float(np.linalg.eigvalsh(change * root * root[:, None])[0])
-        return -1.0 / least if least < 0.0 else np.inf
+        return np.linalg.eigvalsh(change * root * root[:, None])[0]
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ class Newton:
         self.weights = np.where(finite, 1.0 / give, 0.0)  # of every end
         total = self.weights[0] + self.weights[1] + program.curve
         self.inverse = np.where(program.equal, 0.0, 1.0 / np.where(program.equal, 1.0, total))
-        self.tilt = np.sum(SIGNS * self.weights * program.share, axis=0)
+        self.tilt = np.sum(program.signs * self.weights * program.share, axis=0)
         # Where one end has most of a row's weight, its multiplier is what the others leave.
         other = self.weights[::-1]
         leads = np.stack([self.weights[0] >= other[0], self.weights[1] > other[1]])
@@ -178,7 +178,7 @@ class Newton:
         self.system = System(self.coordinates, self.inverse, program.equal, enough)
         self.border: tuple[Array, Vector, Vector] | None = None
         if program.common:
-            zero = np.zeros((program.F.n, program.F.n), dtype=program.F.dtype)
+            zero = np.zeros_like(program.C)
             x, y, image = self.system.solve(zero, self.inverse * self.tilt)
             self.border = x, y, self._ends(image, y, program.share)
 
@@ -192,7 +192,7 @@ class Newton:
         sold_less = np.where(priced, (sold - at.bought * missed.prices) / at.left, 0.0)
         per = pushed / np.where(finite, at.duals, 1.0)
         h = np.where(finite, missed.ends - per + sold_less, 0.0)
-        row = self.inverse * np.sum(SIGNS * self.weights * h, axis=0) + missed.held
+        row = self.inverse * np.sum(program.signs * self.weights * h, axis=0) + missed.held
         matrix, R = -missed.matrix, None
         if self.cone is not None:
             assert targets.cone is not None
@@ -214,9 +214,10 @@ class Newton:
 
     def _ends(self, v: Vector, y: Vector, h: Vector) -> Vector:
         """Return the change of the ends' multipliers with readings and the rows' multipliers."""
-        duals = self.weights * (SIGNS * v - h)
-        others = SIGNS[::-1] * duals[::-1] + self.program.curve * v
-        duals = np.where(self.leads, SIGNS * (y - others), duals)
+        signs = self.program.signs
+        duals = self.weights * (signs * v - h)
+        others = signs[::-1] * duals[::-1] + self.program.curve * v
+        duals = np.where(self.leads, signs * (y - others), duals)
         return np.where(self.program.finite, duals, 0.0)
 
     def _direction(
@@ -239,22 +240,20 @@ class Newton:
     def lengths(self, step: Direction) -> tuple[float, float]:
         """Return how far the primal and the dual part may go."""
         program, at = self.program, self.at
-        primal, dual = _longest(at.slacks, step.slacks), _longest(at.duals, step.duals)
+        shares = [_share(at.slacks, step.slacks), _share(at.duals, step.duals)]
         if program.question.rows == "slack_sum":  # elsewhere nothing is sold
-            primal = min(primal, _longest(at.bought, step.bought))
-            dual = min(dual, _longest(at.left, step.left))
-        if program.common:
-            primal = min(primal, -at.t / step.t if step.t < 0.0 else np.inf)
-            dual = min(dual, -at.t_dual / step.t_dual if step.t_dual < 0.0 else np.inf)
+            shares += [_share(at.bought, step.bought), _share(at.left, step.left)]
         if self.cone is not None:
             assert step.S is not None
-            primal = min(primal, self.cone.longest(step.A))
-            dual = min(dual, self.cone.longest(step.S))
-        return primal, dual
+            shares += [self.cone.share(step.A), self.cone.share(step.S)]
+        longest = [-1.0 / least if least < 0.0 else np.inf for least in numbers(*shares)]
+        if program.common:
+            longest += [-at.t / step.t if step.t < 0.0 else np.inf]
+            longest += [-at.t_dual / step.t_dual if step.t_dual < 0.0 else np.inf]
+        return min(longest[::2]), min(longest[1::2])
 
 
-def _longest(values: Vector, change: Vector) -> float:
-    """Return the largest a with ``values + a change >= 0``; both are 0 where nothing is."""
+def _share(values: Vector, change: Vector) -> Any:
+    """Return the share of `values`, below 0, that a change takes most of; both 0: nothing is."""
     shares = np.divide(change, values, out=np.zeros_like(change), where=change < 0.0)
-    least = float(np.min(shares, initial=0.0))
-    return -1.0 / least if least < 0.0 else np.inf
+    return np.min(shares, initial=0.0)

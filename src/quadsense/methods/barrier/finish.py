@@ -8,7 +8,7 @@ from quadsense.arrays import Vector, to_numpy
 from quadsense.core.intervals import Array
 from quadsense.core.question import Question
 from quadsense.methods.barrier.point import Point
-from quadsense.methods.barrier.program import SIGNS, Program
+from quadsense.methods.barrier.program import Program
 from quadsense.methods.equalities import equalities_of, held_dense, held_factor
 
 HOLDS = 3
@@ -17,7 +17,7 @@ HOLDS = 3
 
 def matrix(program: Program, at: Point) -> tuple[Array | None, Array | None]:
     """Return A, or where it is positive semidefinite a factor X of it: the other is None."""
-    scale, basis = program.scale, program.basis
+    scale, basis, program, at = program.scale, program.basis, program.on_host, at.on_host
     with np.errstate(all="ignore"):
         A, X = _held(program, at)
     if X is None:
@@ -53,7 +53,7 @@ def _held(program: Program, at: Point) -> tuple[Array | None, Array | None]:
             if found is None:
                 break
             X, v = found, np.asarray(program.F.factored(found))
-        over = (SIGNS * v > program.ends + 0.5 * program.margin) & hard
+        over = (program.signs * v > program.ends + 0.5 * program.margin) & hard
         crossed = np.any(over, axis=0) & ~rows
         if not crossed.any() or np.count_nonzero(rows | crossed) > program.F.unknowns:
             break
@@ -70,7 +70,7 @@ def _complement(basis: Array) -> Array:
 
 def dual(program: Program, at: Point) -> Vector:
     """Return y for all unit rows, in the user's units."""
-    question = program.question
+    question, program, at = program.question, program.on_host, at.on_host
     y = np.zeros(question.m)
     y[program.index] = at.y(program) * (program.cost / program.scale)
     if question.rows == "slack_sum":

@@ -11,13 +11,14 @@ a logarithm. S is 0 over all symmetric matrices.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
 from quadsense.arrays import Vector
 from quadsense.core.intervals import Array
-from quadsense.methods.barrier.program import SIGNS, Program
+from quadsense.device import DeviceArray, numbers
+from quadsense.methods.barrier.program import Program
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,16 @@ class Point:
     def y(self, program: Program) -> Vector:
         """The dual vector of the rows."""
         smooth = program.curve * (self.v - program.reading)
-        return np.asarray(self.duals[0] - self.duals[1] + smooth + self.held)
+        return self.duals[0] - self.duals[1] + smooth + self.held
+
+    @property
+    def on_host(self) -> Point:
+        """The same in arrays of NumPy's."""
+        if not isinstance(self.v, DeviceArray):
+            return self
+        held = {each.name: getattr(self, each.name) for each in fields(self)}
+        there = {key: value for key, value in held.items() if isinstance(value, DeviceArray)}
+        return replace(self, **{key: np.asarray(value) for key, value in there.items()})
 
 
 @dataclass(frozen=True)
@@ -79,13 +89,13 @@ class Residuals:
 
 def residuals(program: Program, at: Point) -> Residuals:
     """Return what a point misses of the conditions."""
-    matrix = program.C + np.asarray(program.F.adjoint(at.y(program)))
+    matrix = program.C + program.F.adjoint(at.y(program))
     if program.alpha:
         matrix = matrix + (2.0 * program.alpha) * (at.A - program.P)
     if at.S is not None:
         matrix = matrix - at.S
     soft = program.softness * at.duals + at.bought + program.share * at.t
-    ends = np.where(program.finite, program.ends - SIGNS * at.v + soft - at.slacks, 0.0)
+    ends = np.where(program.finite, program.ends - program.signs * at.v + soft - at.slacks, 0.0)
     prices = np.where(program.priced, program.price - at.duals - at.left, 0.0)
     t = 1.0 - float(np.sum(program.share * at.duals)) - at.t_dual if program.common else 0.0
     held = np.where(program.equal, program.level - at.v, 0.0)
@@ -94,21 +104,23 @@ def residuals(program: Program, at: Point) -> Residuals:
 
 def pairs(program: Program) -> int:
     """Return how many products are to reach their targets."""
-    count = int(np.count_nonzero(program.finite)) + int(np.count_nonzero(program.priced))
+    count = sum(program.counts)
     return count + int(program.common) + (program.F.n if program.psd else 0)
 
 
 def aim(program: Program) -> float:
     """Return the sum of all targets."""
-    total = program.row_target * int(np.count_nonzero(program.finite))
+    total = program.row_target * program.counts[0]
     return total + (program.cone_target * program.F.n if program.psd else 0.0)
 
 
 def products(program: Program, at: Point) -> float:
     """Return the sum of all products."""
-    total = float(np.sum(at.slacks * at.duals)) + float(np.sum(at.bought * at.left))
+    cone = 0.0 if at.S is None else np.vdot(at.A, at.S).real
+    ends, prices, cone = numbers(np.sum(at.slacks * at.duals), np.sum(at.bought * at.left), cone)
+    total = ends + prices
     total += at.t * at.t_dual if program.common else 0.0
-    return total if at.S is None else total + float(np.vdot(at.A, at.S).real)
+    return total if at.S is None else total + cone
 
 
 def gap(program: Program, at: Point, eigenvalues: Vector | None) -> float:
@@ -143,9 +155,15 @@ def objective(program: Program, at: Point) -> float:
 
     Logarithms are left out.
     """
-    value = float(np.vdot(program.C, at.A).real)
+    value, away, curved, paid, bent = numbers(
+        np.vdot(program.C, at.A).real,
+        np.linalg.norm(at.A - program.P) if program.alpha else 0.0,
+        program.curve @ (at.v - program.reading) ** 2,
+        np.sum(program.price * at.bought),
+        np.sum(program.softness * at.duals**2),
+    )
     if program.alpha:
-        value += program.alpha * float(np.linalg.norm(at.A - program.P)) ** 2
-    value += 0.5 * float(program.curve @ (at.v - program.reading) ** 2)
-    value += float(np.sum(program.price * at.bought)) + at.t + program.floor
-    return value + 0.5 * float(np.sum(program.softness * at.duals**2))
+        value += program.alpha * away**2
+    value += 0.5 * curved
+    value += paid + at.t + program.floor
+    return value + 0.5 * bent

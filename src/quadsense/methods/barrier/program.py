@@ -8,7 +8,7 @@ the common ``t >= 0`` under "slack_max". A row with equal ends is an equality.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -19,6 +19,7 @@ from quadsense.arrays import Vector, to_numpy
 from quadsense.core.basis import basis_of_span
 from quadsense.core.intervals import EPS, Array
 from quadsense.core.question import Question
+from quadsense.device import DeviceArray
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.barrier.coordinates import Seen
@@ -82,6 +83,8 @@ class Program:
     alpha : float
     contradiction : bool
         Whether some row of zeros cannot read what it must.
+    signs : ndarray, shape (2, 1)
+        `SIGNS`, where the rows are.
     kept : dict
         What was found out of the rows alone, from step to step and for every C.
     """
@@ -111,6 +114,7 @@ class Program:
     P: Array
     alpha: float
     contradiction: bool
+    signs: Vector
     kept: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -118,17 +122,27 @@ class Program:
         """Whether A is kept positive semidefinite."""
         return self.question.psd
 
-    @property
+    @cached_property
     def priced(self) -> Mask:
         """Which ends may be crossed at a price."""
-        return np.asarray(self.price > 0.0)
+        return self.price > 0.0
 
-    @property
+    @cached_property
+    def counts(self) -> tuple[int, int]:
+        """How many ends there are, and how many of them may be crossed at a price."""
+        return int(np.count_nonzero(self.finite)), int(np.count_nonzero(self.priced))
+
+    @cached_property
+    def eye(self) -> Array:
+        """The identity."""
+        return self.F.beside(np.eye(self.F.n, dtype=self.F.dtype))
+
+    @cached_property
     def common(self) -> bool:
         """Whether there is a common t."""
         return self.question.rows == "slack_max" and bool(np.any(self.share))
 
-    @property
+    @cached_property
     def tied(self) -> bool:
         """Whether multipliers follow A: then both sides take the same step."""
         return self.alpha > 0.0 or bool(np.any(self.curve)) or bool(np.any(self.softness))
@@ -141,6 +155,21 @@ class Program:
             return False
         seen = Seen(self.F, 1.0, self.kept)
         return float(np.linalg.norm(self.C - seen.unpack(seen.pack(self.C)))) > UNSEEN * size
+
+    @cached_property
+    def on_host(self) -> Program:
+        """The same for NumPy, where the rows are on a device: what a run ends in is judged so."""
+        if not isinstance(self.ends, DeviceArray):
+            return self
+        given, names = self.given, (each.name for each in fields(self))
+        held = {name: getattr(self, name) for name in names}
+        arrays = {
+            name: np.asarray(value)
+            for name, value in held.items()
+            if isinstance(value, DeviceArray)
+        }
+        F = given if self.index.size == given.m else given.only(self.index)
+        return replace(self, F=F, kept={}, **arrays)
 
     def with_linear(self, C: Array | float) -> Program:
         """The same with another C: the rows, and what was found out of them, are shared."""
@@ -176,10 +205,10 @@ def prepare(rows: Sensing, question: Question) -> Program:
         On these.
     """
     with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
-        return _prepare(rows.on_numpy(), question)
+        return _prepare(rows.on_numpy(), rows.at_work(), question)
 
 
-def _prepare(given: Sensing, question: Question) -> Program:
+def _prepare(given: Sensing, works: Sensing, question: Question) -> Program:
     soft, hard = question.soft, ~question.soft
     live = to_numpy(given.nonzero) > 0.0
     equal = question.equal & hard
@@ -193,8 +222,9 @@ def _prepare(given: Sensing, question: Question) -> Program:
         on_edge = (question.lo >= 0.0) | (question.hi <= 0.0)
         contradiction = contradiction or bool(np.any(~live & ~equal & on_edge))
     index = np.flatnonzero(asks)
-    F = given if index.size == question.m else given.only(index)
+    F = works if index.size == question.m else works.only(index)
     F, basis, elsewhere = _seen(F, question)
+    put = F.beside
     lo, hi = question.lo[index], question.hi[index]
     equal, soft, squares = equal[index], soft[index], squares[index]
     weights = question.weights[index]
@@ -219,17 +249,17 @@ def _prepare(given: Sensing, question: Question) -> Program:
     floor = floor if kind == "slack_max" else 0.0
     return Program(
         question, given, F, index, basis, elsewhere / scale, scale, cost,
-        ends=ends - margin + share * floor,
-        finite=finite,
-        margin=margin,
-        equal=equal,
-        level=np.where(equal, lo, 0.0) / scale,
-        curve=np.where(squares, 2.0 * weights * scale * unit, 0.0),
-        reading=reading / scale,
-        softness=np.where(bought, 0.5 / (safe * scale * unit), 0.0)
-        if kind == "slack_squares" else nothing,
-        share=share,
-        price=np.where(bought, safe * unit, 0.0) if kind == "slack_sum" else nothing,
+        ends=put(ends - margin + share * floor),
+        finite=put(finite),
+        margin=put(margin),
+        equal=put(equal),
+        level=put(np.where(equal, lo, 0.0) / scale),
+        curve=put(np.where(squares, 2.0 * weights * scale * unit, 0.0)),
+        reading=put(reading / scale),
+        softness=put(np.where(bought, 0.5 / (safe * scale * unit), 0.0)
+        if kind == "slack_squares" else nothing),
+        share=put(share),
+        price=put(np.where(bought, safe * unit, 0.0) if kind == "slack_sum" else nothing),
         row_target=1.0 / cost if kind == "center" else 0.0,
         cone_target=1.0 / cost if question.log_det else 0.0,
         floor=floor,
@@ -237,14 +267,15 @@ def _prepare(given: Sensing, question: Question) -> Program:
         P=_matrix(question.prior if question.alpha else 0.0, F, 1.0 / scale),
         alpha=question.alpha * scale * unit,
         contradiction=contradiction,
+        signs=put(SIGNS),
     )  # fmt: skip
 
 
 def _matrix(value: Array | float, F: Sensing, factor: float) -> Array:
     """Return a matrix of the order of the rows; a number is a multiple of the identity."""
     if isinstance(value, np.ndarray):
-        return np.asarray(value * factor, dtype=F.dtype)
-    return float(value) * factor * np.eye(F.n, dtype=F.dtype)
+        return F.beside(np.asarray(value * factor, dtype=F.dtype))
+    return F.beside(float(value) * factor * np.eye(F.n, dtype=F.dtype))
 
 
 def _seen(F: Sensing, question: Question) -> tuple[Sensing, Array | None, float]:
@@ -263,9 +294,9 @@ def _seen(F: Sensing, question: Question) -> tuple[Sensing, Array | None, float]
     if raw.n > raw.m:
         basis = basis_of_span(to_numpy(raw.rows()))
     else:
-        values, vectors = np.linalg.eigh(to_numpy(raw.adjoint(np.ones(raw.m))))
+        values, vectors = np.linalg.eigh(raw.adjoint(np.ones_like(raw.squares)))
         keep = values > raw.m * EPS * values[-1]
-        basis = None if bool(np.all(keep)) else vectors[:, keep]
+        basis = None if bool(np.all(keep)) else np.asarray(vectors[:, keep])
     if basis is None:
         return F, None, 0.0
     best = _best_elsewhere(question)

@@ -9,7 +9,7 @@ from quadsense.arrays import Vector
 from quadsense.core.intervals import Array
 from quadsense.methods.barrier.direction import plain_coordinates
 from quadsense.methods.barrier.point import Point
-from quadsense.methods.barrier.program import SIGNS, Mask, Program
+from quadsense.methods.barrier.program import Mask, Program
 from quadsense.methods.barrier.system import System
 from quadsense.methods.positive.maps import cholesky, forward
 
@@ -39,13 +39,13 @@ def start(program: Program, A: Array | None = None) -> Point:
         if A is not None:
             X = cholesky(A)
         if X is None:
-            X = np.sqrt(_size(program)) * np.eye(program.F.n, dtype=program.F.dtype)
+            X = np.sqrt(_size(program)) * program.eye
         A = X @ X.conj().T
         v = forward(program.F, X)
     else:
         fit, y = _least_squares(program)
         A = fit if A is None else A
-        v = np.asarray(program.F.forward(A))
+        v = program.F.forward(A)
     return _around(program, A, X, v, y)
 
 
@@ -65,9 +65,9 @@ def _least_squares(program: Program) -> tuple[Array, Vector]:
     The latter is the smallest y with ``F*(y) = -C``, in the same weights. Both are 0 where rounding
     leaves neither.
     """
-    zero = np.zeros((program.F.n, program.F.n), dtype=program.F.dtype)
+    zero, nothing = np.zeros_like(program.C), np.zeros_like(program.level)
     if program.F.m == 0:
-        return zero, np.zeros(0)
+        return zero, nothing
     upper, lower = program.finite
     hi, lo = program.ends[0], -program.ends[1]
     middle = np.where(upper & lower, 0.5 * (hi + lo), np.where(upper, hi, np.where(lower, lo, 0.0)))
@@ -79,17 +79,17 @@ def _least_squares(program: Program) -> tuple[Array, Vector]:
     weights = 1.0 / np.where(program.equal, 1.0, E)
     try:
         system = System(plain_coordinates(program, weights), E, program.equal)
-        fit, y = system.solve(zero, middle)[0], system.solve(-program.C, np.zeros(program.F.m))[1]
+        fit, y = system.solve(zero, middle)[0], system.solve(-program.C, nothing)[1]
     except (sl.LinAlgError, ValueError):  # the latter from SciPy, for what is no number
-        return zero, np.zeros(program.F.m)
+        return zero, nothing
     sound = np.isfinite(fit).all() and np.isfinite(y).all()
-    return (fit, y) if sound else (zero, np.zeros(program.F.m))
+    return (fit, y) if sound else (zero, nothing)
 
 
 def _around(program: Program, A: Array, X: Array | None, v: Vector, y: Vector | None) -> Point:
     """Return a point of that A: all products even, soft ends met by what is bought."""
     finite = program.finite
-    room = np.where(finite, program.ends - SIGNS * v, 1.0)
+    room = np.where(finite, program.ends - program.signs * v, 1.0)
     worst = float(np.max(-room, where=finite, initial=0.0))
     even = max(float(np.mean(np.abs(room[finite]))), LEAST) if finite.any() else 1.0
     soft = program.priced | (program.softness > 0.0) | (program.share > 0.0)
@@ -111,7 +111,7 @@ def _around(program: Program, A: Array, X: Array | None, v: Vector, y: Vector | 
         slacks = hard
     duals = np.where(finite, mu / slacks, 0.0)
     if y is not None and bool(np.any(y)):
-        apart = np.maximum(SIGNS * y, 0.0) + float(np.mean(np.abs(y)))
+        apart = np.maximum(program.signs * y, 0.0) + float(np.mean(np.abs(y)))
         duals = np.where(finite & ~soft, apart, duals)
     priced = program.priced
     left = np.where(priced, program.price - duals, 1.0)
@@ -121,7 +121,8 @@ def _around(program: Program, A: Array, X: Array | None, v: Vector, y: Vector | 
         inverse = np.linalg.inv(X)
         S = mu * (inverse.conj().T @ inverse)
     t_dual = mu / t if program.common else 1.0
-    return Point(A, X, S, v, slacks, duals, bought, left, t, t_dual, np.zeros(program.F.m))
+    held = np.zeros_like(program.level)
+    return Point(A, X, S, v, slacks, duals, bought, left, t, t_dual, held)
 
 
 def _bought(program: Program, room: Vector, mu: float) -> Vector:
@@ -150,7 +151,7 @@ def _enough(program: Program, A: Array, room: Vector, soft: Mask, mu: float, eve
     size = float(np.linalg.norm(A)) / max(1, len(A))
     for _ in range(BALANCES):
         y = np.where(soft, mu / np.where(soft, _bought(program, room, mu), 1.0), 0.0)
-        Z = program.C + np.asarray(program.F.adjoint(y[0] - y[1]))
+        Z = program.C + program.F.adjoint(y[0] - y[1])
         need = size * float(np.linalg.norm(Z))
         if need <= 2.0 * mu:
             break

@@ -8,11 +8,13 @@ import numpy as np
 import scipy.linalg as sl
 
 from quadsense.arrays import Vector
+from quadsense.core.cholesky import factor_lower
 from quadsense.core.intervals import Array
+from quadsense.device import numbers
 from quadsense.methods.barrier import point as points
 from quadsense.methods.barrier.direction import Cone, Direction, Newton, Targets, hermitian
 from quadsense.methods.barrier.point import Point, residuals
-from quadsense.methods.barrier.program import SIGNS, Program
+from quadsense.methods.barrier.program import Program
 from quadsense.methods.barrier.system import POOR, REFINED, ROUGH
 from quadsense.methods.positive.maps import forward
 
@@ -100,14 +102,16 @@ def measured(program: Program, at: Point, iteration: int, idle: int = 0) -> Stat
         values = np.vecdot(at.X.T, (at.S @ at.X).T).real
         if program.cone_target:
             values = _eigenvalues(at.X.conj().T @ at.S @ at.X)
-    off = max(
-        float(np.max(np.abs(missed.ends), initial=0.0)),
-        float(np.max(np.abs(missed.held), initial=0.0)),
+    *missing, imbalance, norm, slip, unpaid = numbers(
+        np.max(np.abs(missed.ends), initial=0.0),
+        np.max(np.abs(missed.held), initial=0.0),
+        np.linalg.norm(missed.matrix),
+        np.linalg.norm(at.A),
+        np.sum(at.duals * np.abs(missed.ends)) + np.abs(at.held) @ np.abs(missed.held),
+        np.sum(at.bought * np.abs(missed.prices)),
     )
-    imbalance = float(np.linalg.norm(missed.matrix))
-    size = max(1.0, float(np.linalg.norm(at.A)))
-    slip = float(np.sum(at.duals * np.abs(missed.ends)) + np.abs(at.held) @ np.abs(missed.held))
-    slip += float(np.sum(at.bought * np.abs(missed.prices))) + at.t * abs(missed.t)
+    off, size = max(missing), max(1.0, norm)
+    slip += unpaid + at.t * abs(missed.t)
     gap = points.gap(program, at, values)
     value = points.objective(program, at)
     return State(at, gap, slip, off, imbalance, size, value, iteration, idle, False)
@@ -221,7 +225,7 @@ def _targets(program: Program, mu: float, cone: Cone | None, second: Direction |
     prices = np.where(program.priced, mu, 0.0)
     t, matrix = mu, None
     if cone is not None:
-        matrix = (program.cone_target + mu) * np.eye(len(cone.d), dtype=cone.G.dtype)
+        matrix = (program.cone_target + mu) * program.eye
     if second is not None:
         rows = rows - second.slacks * second.duals
         prices = prices - second.bought * second.left
@@ -256,8 +260,8 @@ def _moved(newton: Newton, step: Direction, primal: float, dual: float, share: f
         assert step.S is not None
         D = np.diag(cone.d)
         A = hermitian(cone.G @ (D + primal * step.A) @ cone.G.conj().T)
-        X = sl.cholesky(A, lower=True, check_finite=False)
-        change = share * newton.missed.matrix + np.asarray(program.F.adjoint(step.y))
+        X = factor_lower(A)
+        change = share * newton.missed.matrix + program.F.adjoint(step.y)
         if program.alpha:
             change = change + (2.0 * program.alpha / primal) * (A - at.A)
         assert at.S is not None
@@ -265,13 +269,13 @@ def _moved(newton: Newton, step: Direction, primal: float, dual: float, share: f
         v = forward(program.F, X)
     else:
         A = at.A + primal * step.A
-        v = np.asarray(program.F.forward(A))
+        v = program.F.forward(A)
     duals = at.duals + dual * step.duals
     bought, t = at.bought + primal * step.bought, at.t + primal * step.t
     moved = at.slacks + primal * step.slacks
     soft = program.softness * duals + bought + program.share * t
     # Recomputed, not carried: the slack of a row near its end is a small difference.
-    fresh = np.where(program.finite, program.ends - SIGNS * v + soft, 1.0)
+    fresh = np.where(program.finite, program.ends - program.signs * v + soft, 1.0)
     rest = (1.0 - primal * share) * newton.missed.ends
     fresh = np.where(np.abs(rest) <= 0.1 * fresh, fresh, fresh - rest)
     slacks = np.where(fresh > 0.1 * moved, fresh, moved)

@@ -16,8 +16,10 @@ import scipy.linalg as sl
 from scipy.linalg import blas
 
 from quadsense.arrays import Vector
-from quadsense.core.cholesky import factor_upper
+from quadsense.core import packed
+from quadsense.core.cholesky import add_to_diagonal, factor_upper, set_diagonal, solve_upper
 from quadsense.core.intervals import Array, Real
+from quadsense.device import DeviceArray, numbers
 from quadsense.methods.barrier.coordinates import Coordinates
 from quadsense.methods.barrier.program import Mask
 from quadsense.watch import look
@@ -127,21 +129,24 @@ class System:
         through = self.E * y
         own = (self.at.hessian - self.at.added) * x
         r1, r2 = R - own - back, h - image + through
-        size1 = float(np.linalg.norm(R) + np.linalg.norm(own) + np.linalg.norm(self.sizes * y))
-        size2 = float(np.max(np.abs(h) + np.abs(image) + np.abs(through), initial=0.0))
-        error = float(np.linalg.norm(r1)) / (size1 or 1.0)
-        error = max(error, float(np.max(np.abs(r2), initial=0.0)) / (size2 or 1.0))
+        size1, size2, left1, left2 = numbers(
+            np.linalg.norm(R) + np.linalg.norm(own) + np.linalg.norm(self.sizes * y),
+            np.max(np.abs(h) + np.abs(image) + np.abs(through), initial=0.0),
+            np.linalg.norm(r1),
+            np.max(np.abs(r2), initial=0.0),
+        )
+        error = max(left1 / (size1 or 1.0), left2 / (size2 or 1.0))
         return Solved(x, y, image, r1, r2, error)
 
     # --- by rows -----------------------------------------------------------------------------
 
     def _factor_rows(self) -> None:
         diagonal = self.at.diagonal()
-        lift = LIFT * (diagonal + float(np.max(diagonal, initial=0.0)) * 1e-3)
+        lift = LIFT * (diagonal + np.max(diagonal, initial=0.0) * 1e-3)
         E = np.maximum(self.E, lift) + np.finfo(float).tiny
         self.roots = 1.0 / np.sqrt(E)
         M = self.at.gram(self.roots)
-        M[np.diag_indices(len(M))] += 1.0
+        add_to_diagonal(M, 1.0)
         look(len(M) ** 3 / 3.0)
         self.factor = _cholesky(M)
 
@@ -178,7 +183,7 @@ class System:
             apart = equal | (sizes > HEAVY * typical)
         weights = np.where(apart, np.where(equal, 1.0, HEAVY) * typical / norms, weights)
         T = at.normal(weights)
-        T[np.diag_indices(len(T))] = (np.diagonal(T) + hessian) * (1.0 + LIFT)
+        set_diagonal(T, (np.diagonal(T) + hessian) * (1.0 + LIFT))
         look(len(T) ** 3 / 3.0)
         try:
             self.factor = _cholesky(T)
@@ -187,27 +192,25 @@ class System:
                 raise
             self._factor_unknowns(split=True)
             return
-        self.weights, self.apart = weights, np.flatnonzero(apart)
+        self.weights, (self.apart,) = weights, np.nonzero(apart)
         if self.apart.size:
             self._factor_apart()
 
     def _factor_apart(self) -> None:
         k = self.apart
         self.rows = self.at.features(k)
-        images = _solve(self.factor, np.asfortranarray(self.rows.T))
+        images = _solve(self.factor, self.rows.T)
         M = self.rows @ images
-        M[np.diag_indices(k.size)] += self.E[k] / (1.0 - self.weights[k] * self.E[k])
-        M[np.diag_indices(k.size)] *= 1.0 + LIFT_APART
+        E = self.E[k]
+        set_diagonal(M, (M.diagonal() + E / (1.0 - self.weights[k] * E)) * (1.0 + LIFT_APART))
         look(k.size**3 / 3.0)
         self.outer = _cholesky(M)
 
     def _packed_hessian(self) -> Vector:
         H = self.at.hessian
         if isinstance(H, float):
-            return np.full(self.at.size, H)
-        upper = H[np.triu_indices(self.at.n, 1)]
-        twice = self.at.size > H.diagonal().size + upper.size
-        return np.concatenate([H.diagonal(), upper, *([upper] if twice else [])])
+            return np.full_like(self.E, H, shape=(self.at.size,))
+        return packed.entries(H, self.at.size > packed.size_of(self.at.n, False))
 
     def _once_by_unknowns(self, R: Array, h: Real) -> tuple[Array, Real, Real, None]:
         look()
@@ -231,7 +234,7 @@ def _cholesky(M: Real) -> Any:
 
     In Fortran order its upper triangle counts; else it is whole.
     """
-    if not M.flags.f_contiguous:
+    if not isinstance(M, DeviceArray) and not M.flags.f_contiguous:
         M = M.T if M.flags.c_contiguous else np.asfortranarray(M)
     upper, info = factor_upper(M)
     if info != 0 or not np.all(np.isfinite(np.diagonal(upper))):
@@ -240,7 +243,10 @@ def _cholesky(M: Real) -> Any:
 
 
 def _solve(upper: Real, r: Real) -> Real:
+    if isinstance(upper, DeviceArray):
+        return solve_upper(upper, r)
     if r.ndim == 1 and r.size:  # a quarter of the time of LAPACK's, which is made for many
         half = blas.dtrsv(upper, r, trans=1, lower=0)
         return np.asarray(blas.dtrsv(upper, half, lower=0, overwrite_x=1))
-    return np.asarray(sl.cho_solve((upper, False), r, check_finite=False))
+    right = np.asfortranarray(r)
+    return np.asarray(sl.cho_solve((upper, False), right, check_finite=False))

@@ -9,7 +9,7 @@ import numpy as np
 from quadsense.arrays import to_numpy
 from quadsense.methods.barrier import finish
 from quadsense.methods.barrier.bound import lower_bound
-from quadsense.methods.barrier.program import SIGNS, Program
+from quadsense.methods.barrier.program import Program
 from quadsense.methods.barrier.steps import State
 
 Ended: TypeAlias = Literal["solved", "close", "stalled", "infeasible", "unbounded"]
@@ -37,7 +37,7 @@ def inside(program: Program, state: State) -> bool:
     """Whether A is within all hard intervals, and about at the equalities."""
     at = state.at
     hard = program.finite & (program.softness == 0.0) & (program.share == 0.0) & ~program.priced
-    if bool(np.any((SIGNS * at.v > program.ends + 0.5 * program.margin) & hard)):
+    if bool(np.any((program.signs * at.v > program.ends + 0.5 * program.margin) & hard)):
         return False
     size = 1.0 + float(np.max(np.abs(program.level), initial=0.0))
     miss = float(np.max(np.abs(program.level - at.v), where=program.equal, initial=0.0))
@@ -102,7 +102,7 @@ def _contradicts(program: Program, state: State) -> bool:
     below = -float(np.sum(program.ends * duals)) - float(program.level @ at.held)
     if not below > 0.0:
         return False
-    rest = np.asarray(program.F.adjoint(duals[0] - duals[1] + at.held))
+    rest = program.F.adjoint(duals[0] - duals[1] + at.held)
     if at.S is not None:
         rest = rest - at.S
     return float(np.linalg.norm(rest)) * LARGE < below

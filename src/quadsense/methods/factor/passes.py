@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from quadsense.device import numbers, unread
+from quadsense.device import numbers, scalar
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.factor.program import Matrix, Program, Vector
@@ -99,7 +99,7 @@ def rounding_bound(problem: Program, Y: Matrix, part: slice = slice(None)) -> Ve
     as their parts together, and by the sum.
     """
     unit = rounding_unit(problem, len(Y))
-    size = unread(np.vdot(Y, Y).real)
+    size = scalar(np.vdot(Y, Y).real)
     bound: Vector = np.abs(problem.b[part])
     if isinstance(problem.F, Mixed):
         unit += 2 * (problem.F.longest + 8) * _EPS
@@ -179,7 +179,7 @@ def _worst(problem: Program, Y: Matrix, z: Vector) -> Any:
     size = _PART if isinstance(z, np.ndarray) else len(z)
     parts = (slice(first, first + size) for first in range(0, len(z), size))
     ratios = (problem.ratios(z[part], rounding_bound(problem, Y, part), part) for part in parts)
-    largest = [unread(each.max()) for each in ratios]
+    largest = [scalar(each.max()) for each in ratios]
     return largest[0] if len(largest) == 1 else max(largest)
 
 

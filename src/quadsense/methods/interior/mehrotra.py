@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.core.packed import Array, Vector
-from quadsense.device import numbers, unread
+from quadsense.device import numbers, scalar
 from quadsense.methods.interior.coordinates import Coordinates
 
 Mask = npt.NDArray[np.bool_]
@@ -137,7 +137,7 @@ def _reach(values: Vector, change: Vector) -> Any:
     # Where the quotient overflows the step is not limited.
     with np.errstate(over="ignore"):
         lengths = np.where(falling, -values / np.where(falling, change, -1.0), np.inf)
-    return unread(np.min(lengths, initial=np.inf))
+    return scalar(np.min(lengths, initial=np.inf))
 
 
 def newton(

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from quadsense.core.packed import Array, Vector
-from quadsense.device import DeviceArray, numbers, unread
+from quadsense.device import DeviceArray, numbers, scalar
 from quadsense.methods.interior.coordinates import Coordinates
 from quadsense.methods.interior.preconditioner import Preconditioner
 from quadsense.watch import look
@@ -27,7 +27,7 @@ STEPS = 2000  # conjugate-gradient steps of one solve, at most
 
 def inner(x: Array, y: Array) -> Any:
     """Real inner product of two arrays, where they are; for Hermitian matrices ``trace(x y)``."""
-    return unread(np.vdot(x, y).real)
+    return scalar(np.vdot(x, y).real)
 
 
 def norm(x: Array) -> float:
@@ -63,9 +63,9 @@ class Normal:
     def product(self, x: Array, tau: Any) -> tuple[Array, Any]:
         """Multiply ``(x, tau)`` by the normal matrix."""
         d, e = self.d1 + self.d2, self.d2 - self.d1
-        total = unread(d.sum()) + self.corner
+        total = scalar(d.sum()) + self.corner
         out, z = self.coordinates.product(x, d if self.held is None else d + self.held, tau * e)
-        return out, unread(e @ z) + tau * total
+        return out, scalar(e @ z) + tau * total
 
     def direction(
         self, wanted: Vector, push: float, pull: Vector | None, tolerance: float
@@ -77,7 +77,7 @@ class Normal:
         """
         y = wanted[1] - wanted[0]
         right = self.coordinates.adjoint(y if pull is None else y + pull)
-        return self._solve(right, unread(wanted.sum()) + push - 1.0, tolerance, STEPS)
+        return self._solve(right, scalar(wanted.sum()) + push - 1.0, tolerance, STEPS)
 
     def project(self, scaled: Vector) -> Vector:
         """Remove from a vector of multipliers what keeps ``F*(y)`` from vanishing."""

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from quadsense.core.cholesky import factor_upper, solve_upper
 from quadsense.core.packed import Array, Vector, pack, unpack
-from quadsense.device import unread
+from quadsense.device import scalar
 from quadsense.watch import look
 
 
@@ -96,6 +96,6 @@ class MomentPreconditioner:
     def __call__(self, x: Array) -> Array:
         """Apply the inverse."""
         white = self.whiten @ x @ self.whiten
-        trace = unread(np.trace(white).real) / (self.k + x.shape[0])
+        trace = scalar(np.trace(white).real) / (self.k + x.shape[0])
         white[np.diag_indices(x.shape[0])] -= trace
         return self.whiten @ white @ self.whiten / (self.k * self.total)

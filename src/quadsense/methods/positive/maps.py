@@ -16,7 +16,7 @@ from quadsense.core.intervals import EPS as EPS
 from quadsense.core.intervals import Array as Array
 from quadsense.core.intervals import Intervals as Intervals
 from quadsense.core.intervals import Real as Real
-from quadsense.device import DeviceArray, unread
+from quadsense.device import DeviceArray, scalar
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
 from quadsense.watch import look
@@ -73,9 +73,9 @@ def positive_part(B: Array) -> tuple[Array, Any]:
     """
     factor = cholesky(B)
     if factor is not None:
-        return factor, 0.5 * unread(np.vdot(B, B).real)
+        return factor, 0.5 * scalar(np.vdot(B, B).real)
     look(10.0 * float(len(B)) ** 3)
     values, vectors = np.linalg.eigh(B)
     first = len(values) - int(np.count_nonzero(values > 0))  # they come in order
     kept, columns = values[first:], vectors.T[first:].copy().T  # one after the other in memory
-    return columns * np.sqrt(kept), 0.5 * unread(np.sum(kept**2))
+    return columns * np.sqrt(kept), 0.5 * scalar(np.sum(kept**2))

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from quadsense.core.lbfgs import Memory, direction, remember, scaled
-from quadsense.device import DeviceArray, numbers, unread
+from quadsense.device import DeviceArray, numbers, scalar
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.positive.maps import (
     Array,
@@ -67,7 +67,7 @@ def _evaluate(F: Sensing, b: Real, origin: Array, y: Real) -> tuple[Any, Real, A
     X, half_norm = positive_part(origin - F.adjoint(y))
     # Both cost the same at k = n/2.
     values = forward(F, X) if 2 * X.shape[1] <= F.shape[1] else F.forward(X @ X.conj().T)
-    return half_norm + unread(b @ y), values - b, X
+    return half_norm + scalar(b @ y), values - b, X
 
 
 def _readings(intervals: Intervals) -> Real:

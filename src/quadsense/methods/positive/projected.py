@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from quadsense.device import numbers, unread
+from quadsense.device import numbers, scalar
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.positive.maps import Array, Intervals, Real, forward
 from quadsense.watch import look
@@ -98,7 +98,7 @@ def advance(F: Sensing, intervals: Intervals, state: ProjectedState, steps: int)
 
 def _value(aimed: Intervals, values: Real) -> Any:
     excess = aimed.excess(values)
-    return 0.5 * unread(excess @ excess)
+    return 0.5 * scalar(excess @ excess)
 
 
 def _step(
@@ -110,7 +110,7 @@ def _step(
     base = state.A + carry * (state.A - state.previous)
     base_values = state.values + carry * (state.values - state.previous_values)
     excess = aimed.excess(base_values)
-    at_base = 0.5 * unread(excess @ excess)
+    at_base = 0.5 * scalar(excess @ excess)
     gradient = F.adjoint(excess)
     n = len(base)
     coupling = 1.0 if F.is_complex else 0.5

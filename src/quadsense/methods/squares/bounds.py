@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from quadsense.arrays import Vector
 from quadsense.core.ends import UNIT
+from quadsense.device import numbers
 from quadsense.methods.squares.program import Program
 
 Rows = npt.NDArray[np.int64]
@@ -68,10 +69,20 @@ class Judge:
     def even(self) -> tuple[Vector, npt.NDArray[Any] | None]:
         """``E = F*(w)``, packed, and Z with ``Z* E Z = I`` on its range; None where E = 0."""
         program, cone = self.program, self.program.cone
-        E = cone.pack(np.asarray(program.F.adjoint(program.cost.w)))
+        E = cone.pack(program.F.adjoint(program.cost.w))
         values, V = cone.eigen(E)
         seen = values > 16.0 * cone.n * UNIT * values[-1]
         return E, V[:, seen] / np.sqrt(values[seen]) if seen.any() else None
+
+    @cached_property
+    def _spread(self) -> float:
+        """By how much rounding T moves the eigenvalues of ``Z* T Z`` at most, over that of T's."""
+        Z = self.even[1]
+        return 0.0 if Z is None else float(np.max(np.sum(np.abs(Z) ** 2, axis=0)))
+
+    @cached_property
+    def _total(self) -> float:
+        return float(np.sum(self.program.cost.w))
 
     def judge(self, x: Vector, cost: float, T: Vector, loose: float, mass: float) -> Judgement:
         """The gap of x.
@@ -86,18 +97,21 @@ class Judge:
         mass : float
             Sum of ``|y_i|``, to which the rounding of T is in proportion.
         """
-        found = self._judge(x, T, loose, mass)
-        noise = UNIT * (8.0 * mass + 4.0 * self._weighed) * float(np.linalg.norm(x))
+        inner, size = numbers(T @ x, np.linalg.norm(x))
+        found = self._judge(x, T, inner, size, loose, mass)
+        noise = UNIT * (8.0 * mass + 4.0 * self._weighed) * size
         found = found if found.gap <= cost else Judgement(cost, trivial=True)
         return replace(found, noise=noise)
 
-    def _judge(self, x: Vector, T: Vector, loose: float, mass: float) -> Judgement:
+    def _judge(
+        self, x: Vector, T: Vector, inner: float, size: float, loose: float, mass: float
+    ) -> Judgement:
+        """The gap of x, of that norm and inner product with T."""
         cone, alpha = self.program.cone, self.program.cost.alpha
-        inner = float(T @ x)
         if not cone.psd:
-            size = float(np.linalg.norm(T))
-            gap = size * float(np.linalg.norm(x))
-            return Judgement((min(gap, size * size / (4.0 * alpha)) if alpha else gap) + loose)
+            pull = float(np.linalg.norm(T))
+            gap = pull * size
+            return Judgement((min(gap, pull * pull / (4.0 * alpha)) if alpha else gap) + loose)
         rounding = 4.0 * (cone.n + 8) * UNIT * mass
         if cone.trace is not None:
             level = rounding - float(cone.eigenvalues(T)[0])
@@ -106,13 +120,14 @@ class Judge:
         if alpha:
             # The least of <T - 2 alpha (A - P), B> + alpha ||B - P||^2 over B >= 0.
             away = cone.project(x - T / (2.0 * alpha)) - x
-            best = Judgement(-float(T @ away) - alpha * float(away @ away) + loose)
+            along, square = numbers(T @ away, away @ away)
+            best = Judgement(-along - alpha * square + loose)
         E, Z = self.even
         if Z is not None and self._within(T, mass):
             inside = Z.conj().T @ cone.unpack(T) @ Z
-            least = float(np.linalg.eigvalsh(inside)[0])
-            shift = max(0.0, -least) + rounding * float(np.max(np.sum(np.abs(Z) ** 2, axis=0)))
-            price = shift * float(E @ x) + 0.25 * shift * shift * float(np.sum(self.program.cost.w))
+            least, reach = numbers(np.linalg.eigvalsh(inside)[0], E @ x)
+            shift = max(0.0, -least) + rounding * self._spread
+            price = shift * reach + 0.25 * shift * shift * self._total
             if not inner + price + loose >= best.gap:
                 best = Judgement(inner + price + loose, shift=shift)
         return best
@@ -143,14 +158,15 @@ class Judge:
         return float(np.sum(np.abs(left)))
 
     def dual(self, values: Vector, rows: Rows, mu: Vector, judged: Judgement) -> Vector:
-        """y for the unit rows, in the user's scale."""
+        """y for the unit rows, in the user's scale; NumPy's, for proofs."""
         program = self.program
-        w = program.cost.w
+        w, b, values, mu = map(np.asarray, (program.cost.w, program.cost.b, values, mu))
         if judged.trivial:
             return np.zeros(w.size)
-        y = 2.0 * w * (values - program.cost.b) + judged.shift * w
+        y = 2.0 * w * (values - b) + judged.shift * w
         y[w == 0.0] = 0.0
         y[rows] += mu
         if program.trace_row is not None:
-            y[program.trace_row] = judged.level * program.F.n / program.F.squares[program.trace_row]
+            square = float(program.F.squares[program.trace_row])
+            y[program.trace_row] = judged.level * program.F.n / square
         return np.asarray(program.weight * program.scale * y)

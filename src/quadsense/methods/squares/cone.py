@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -12,6 +13,7 @@ from scipy.linalg import lapack
 
 from quadsense.arrays import Vector
 from quadsense.core import packed
+from quadsense.device import DeviceArray
 from quadsense.watch import look
 
 Array = npt.NDArray[Any]
@@ -29,12 +31,15 @@ class Cone:
     is_complex, psd : bool
     trace : float or None
         What the trace must be, where it is known and `psd`.
+    beside : callable
+        Puts arrays where the rows live.
     """
 
     n: int
     is_complex: bool
     psd: bool
     trace: float | None = None
+    beside: Callable[[Any], Any] = field(default=np.asarray, compare=False)
 
     @property
     def dtype(self) -> npt.DTypeLike:
@@ -70,7 +75,7 @@ class Cone:
     @cached_property
     def identity(self) -> Vector:
         """I, packed."""
-        return np.concatenate([np.ones(self.n), np.zeros(self.size - self.n)])
+        return self.beside(np.concatenate([np.ones(self.n), np.zeros(self.size - self.n)]))
 
     @property
     def size(self) -> int:
@@ -84,11 +89,15 @@ class Cone:
 
     def pack(self, A: Array) -> Vector:
         """As `packed.pack` does."""
+        if isinstance(A, DeviceArray):
+            return packed.pack(A)
         numbers = np.ascontiguousarray(A).reshape(-1).view(np.float64)
         return np.asarray(numbers[self._places] * self._scales)
 
     def unpack(self, x: Vector) -> Array:
         """As `packed.unpack` does."""
+        if isinstance(x, DeviceArray):
+            return packed.unpack(x, self.n, self.dtype)
         A = self._triangle(x)
         A = A + A.conj().T
         A.flat[:: self.n + 1] *= 0.5
@@ -110,6 +119,8 @@ class Cone:
 
     def _decomposed(self, x: Vector, vectors: bool) -> tuple[Vector, Array]:
         look(self.flops)
+        if isinstance(x, DeviceArray):
+            return _on_device(self.unpack(x), vectors)
         solve = lapack.zheevd if self.is_complex else lapack.dsyevd
         values, V, info = solve(self._triangle(x), lower=1, compute_v=int(vectors), overwrite_a=1)
         if info != 0:  # no number among the entries
@@ -118,12 +129,16 @@ class Cone:
 
     def factor(self, x: Vector) -> Array:
         """X of ``X X*``, the nearest member of the cone."""
-        values, V = self.eigen(x)
-        kept = self._moved(values)
+        kept, V = self._kept(x)
         first = self.n - int(np.count_nonzero(kept > 0.0))  # they ascend
         if first == self.n:
-            return np.zeros((self.n, 1), self.dtype)
-        return np.asarray(V[:, first:] * np.sqrt(kept[first:]))
+            return np.zeros_like(V, shape=(self.n, 1))
+        return V[:, first:] * np.sqrt(kept[first:])
+
+    def _kept(self, x: Vector) -> tuple[Vector, Array]:
+        """Eigenvalues of the nearest member, ascending, and their vectors."""
+        values, V = self.eigen(x)
+        return self._moved(values), V
 
     def _moved(self, values: Vector) -> Vector:
         """Eigenvalues of the nearest member."""
@@ -135,13 +150,26 @@ class Cone:
         """The nearest member of the cone."""
         if not self.psd:
             return x
-        X = self.factor(x)
+        if isinstance(x, DeviceArray):  # nothing is waited for, though zeros are multiplied
+            kept, V = self._kept(x)
+            X = V * np.sqrt(kept)
+        else:
+            X = self.factor(x)
         return self.pack(X @ X.conj().T)
 
 
-def _level(values: Vector, total: float) -> float:
-    """The number whose excesses over it add up to `total`, not negative."""
-    ordered = values[::-1]
-    levels = (ordered.cumsum() - total) / np.arange(1, values.size + 1)
-    above = (ordered > levels).nonzero()[0]
-    return float(levels[above[-1]] if above.size else values[-1])
+def _on_device(A: Array, vectors: bool) -> tuple[Vector, Array]:
+    """Eigenvalues, and vectors where they are asked for; NaN where A has such entries."""
+    try:
+        return np.linalg.eigh(A) if vectors else (np.linalg.eigvalsh(A), A)
+    except np.linalg.LinAlgError:
+        return np.full_like(A, np.nan, shape=len(A), dtype=np.float64), np.full_like(A, np.nan)
+
+
+def _level(values: Vector, total: float) -> Any:
+    """The number whose excesses over it add up to `total`, not negative.
+
+    Of the largest k the level is ``(sum - total)/k``: it rises as long as the next one is above.
+    """
+    counts = np.cumsum(np.ones_like(values))
+    return ((np.cumsum(values[::-1]) - total) / counts).max()

@@ -9,10 +9,12 @@ a known condition.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from quadsense.arrays import Vector
+from quadsense.device import DeviceArray, scalar
 from quadsense.methods.squares.program import Program
 from quadsense.methods.squares.quadratic import Point
 
@@ -29,7 +31,8 @@ class Descent:
     d, before : ndarray of shape (N,)
     Hd, H_before : ndarray of shape (N,)
     leap : float
-        Share of the last step by which the next one leaps ahead: 1, or 0 after a turn.
+        Share of the last step by which the next one leaps ahead: 1, or 0 after a turn. On a device
+        it stays there.
     """
 
     about: Point
@@ -37,7 +40,7 @@ class Descent:
     before: Vector
     Hd: Vector
     H_before: Vector
-    leap: float = 0.0
+    leap: Any = 0.0
 
     @property
     def x(self) -> Vector:
@@ -64,12 +67,12 @@ def begin(point: Point) -> Descent:
 def step(program: Program, at: Descent) -> Descent:
     """One projection and one product [Beck & Teboulle 2009], [O'Donoghue & Candes 2015]."""
     about, y, Hy = at.about, at.d, at.Hd
-    if at.leap:
+    if isinstance(at.leap, DeviceArray) or at.leap:
         y = y + at.leap * (at.d - at.before)
         Hy = Hy + at.leap * (at.Hd - at.H_before)
     d = program.cone.project(about.x + y - (about.slope + Hy) / program.L) - about.x
-    turned = float((y - d) @ (d - at.d)) > 0.0
-    return Descent(about, d, at.d, program.cost.apply(d), at.Hd, 0.0 if turned else 1.0)
+    leap = scalar(1.0 - ((y - d) @ (d - at.d) > 0.0))
+    return Descent(about, d, at.d, program.cost.apply(d), at.Hd, leap)
 
 
 def anew(program: Program, at: Descent) -> Descent:

@@ -10,8 +10,9 @@ import numpy.typing as npt
 from scipy.linalg import lapack, qr, solve_triangular, svd
 
 from quadsense.arrays import Vector
-from quadsense.core.cholesky import factor_upper
+from quadsense.core.cholesky import add_to_diagonal, factor_upper, solve_upper
 from quadsense.core.ends import UNIT
+from quadsense.device import DeviceArray, chosen, scalar
 from quadsense.methods.squares.bounds import NONE, Rows
 from quadsense.methods.squares.program import Program, features
 from quadsense.methods.squares.quadratic import Point
@@ -41,6 +42,9 @@ ORTHOGONAL = 2e8
 """Operations up to which rows that hardly see some directions are made orthogonal: their normal
 equations have lost what little is seen."""
 
+LOOKS = 10
+"""Conjugate gradients on a device between two looks at whether they have come to an end."""
+
 CLEAR = {"d": 1e-8, "f": 1e-4}
 """Least pivot at which the rows surely see everything, in units of their number times the largest
 weight: with that for all, no pivot is smaller, and their sum is at most this unit."""
@@ -58,7 +62,10 @@ class Held:
 
 @dataclass(frozen=True)
 class Orthogonal:
-    """``diag(roots) F = Q R`` of the rows that count: H is ``R^T R``, of half the digits lost."""
+    """``diag(roots) F = Q R`` of the rows that count: H is ``R^T R``, of half the digits lost.
+
+    Small, and NumPy's wherever the rows are.
+    """
 
     R: Array
     Q: Array
@@ -80,14 +87,17 @@ class Orthogonal:
 
 
 def _weighed(program: Program) -> tuple[Rows, Vector, Array] | None:
-    """The rows that count, the roots of their weights, and these times F; None where too many."""
+    """The rows that count, the roots of their weights, and these times F; None where too many.
+
+    NumPy's, for SciPy.
+    """
     cost = program.cost
     rows = np.flatnonzero(cost.w)
     if cost.alpha or 4.0 * rows.size * float(cost.cone.size) ** 2 > ORTHOGONAL:
         return None
     look(ORTHOGONAL)
-    roots = np.sqrt(cost.w[rows])
-    return rows, roots, features(program.F, rows) * roots[:, None]
+    roots = np.sqrt(np.asarray(cost.w)[rows])
+    return rows, roots, np.asarray(features(program.F, rows)) * roots[:, None]
 
 
 def smallest(program: Program, point: Point) -> Held | None:
@@ -103,7 +113,7 @@ def smallest(program: Program, point: Point) -> Held | None:
     seen = values > SINGULAR * max(J.shape) * UNIT * values[0]
     left, values, right = left[:, seen], values[seen], right[seen]
     for _ in range(REFINEMENTS):
-        errors = roots * (point.values - program.cost.b)[rows]
+        errors = roots * np.asarray(point.values - program.cost.b)[rows]
         point = program.cost.point(point.x - right.T @ ((left.T @ errors) / values))
     if np.any((point.values < program.lo) | (point.values > program.hi)):
         return None
@@ -119,7 +129,7 @@ def factored(program: Program, quick: bool = False) -> Array | None:
     if not cost.formed or (cost.F.m < cost.cone.size and cost.alpha == 0.0):
         return None
     M = (cost.quick if quick else cost.H).copy(order="F")
-    M.flat[:: len(M) + 1] += cost.alpha
+    add_to_diagonal(M, cost.alpha)
     R, info = factor_upper(M)
     pivots = np.abs(R.diagonal()) ** 2
     unit = 0.5 * float(np.finfo(M.dtype).eps)
@@ -150,8 +160,11 @@ def newton(
     program: Program, by: Array | Orthogonal, point: Point, rows: Rows, targets: Vector
 ) -> Held:
     """The minimiser with those readings equal to targets."""
-    J = features(program.F, rows) if rows.size else np.zeros((0, point.x.size))
-    R = by.R if isinstance(by, Orthogonal) else by
+    J = features(program.F, rows) if rows.size else np.zeros_like(point.x, shape=(0, point.x.size))
+    if isinstance(by, Orthogonal):
+        R, J = by.R, np.asarray(J)
+    else:
+        R = by
     W = solved(R, J.T) if rows.size else J.T
     S = J @ W
     mu = np.zeros(rows.size)
@@ -159,7 +172,8 @@ def newton(
         away = _away(program, by, point, 0.5 * (J.T @ mu))
         if rows.size:
             look(20.0 * float(rows.size) ** 3)
-            change = -2.0 * np.linalg.lstsq(S, targets - point.values[rows] + J @ away)[0]
+            missing = targets - point.values[rows] + J @ away
+            change = -2.0 * np.linalg.lstsq(S, missing)[0]
             mu = mu + change
             away = away + 0.5 * (W @ change)
         point = program.cost.point(point.x - away)
@@ -170,7 +184,7 @@ def _away(program: Program, by: Array | Orthogonal, point: Point, push: Vector) 
     """``H^-1 (slope + push)``."""
     if not isinstance(by, Orthogonal):
         return solved(by, point.slope + push)
-    errors = by.roots * (point.values - program.cost.b)[by.rows]
+    errors = by.roots * np.asarray(point.values - program.cost.b)[by.rows]
     half = by.Q.T @ errors + solve_triangular(by.R, push, trans=1, check_finite=False)
     return np.asarray(solve_triangular(by.R, half, check_finite=False))
 
@@ -178,7 +192,7 @@ def _away(program: Program, by: Array | Orthogonal, point: Point, push: Vector) 
 def solved(R: Array, right: Array) -> Array:
     """``R^-1 R^-T right``."""
     if R.dtype == np.float64:
-        return np.asarray(lapack.dpotrs(R, right, lower=0)[0])
+        return solve_upper(R, right)
     size = float(np.max(np.abs(right), initial=0.0)) or 1.0
     found = lapack.spotrs(R, (right / size).astype(np.float32), lower=0)[0]
     return size * found.astype(np.float64)
@@ -201,11 +215,11 @@ def with_ends(
     The primal-dual active set method [Hintermueller et al. 2002].
     """
     equal = lo == hi
-    side = np.zeros(lo.size, np.int64)  # 1 held at the upper end, -1 at the lower, 2 equal
+    side = np.zeros_like(lo, dtype=np.int64)  # 1 held at the upper end, -1 at the lower, 2 equal
     side[equal] = 2
     held = newton(program, by, point, np.flatnonzero(equal), lo[equal])
     for _ in range(EXCHANGES):
-        pull, values = np.zeros(lo.size), held.point.values
+        pull, values = np.zeros_like(lo), held.point.values
         pull[held.rows] = held.mu
         following = np.where(side == 0, 1 * (values > hi) - 1 * (values < lo), side)
         following[(side * pull < 0.0) & ~equal] = 0
@@ -224,39 +238,50 @@ def held_at(program: Program, point: Point, rows: Rows, mu: Vector, targets: Vec
     """The minimiser with the rows that pull held at their targets, where H may be singular."""
     pulling = np.flatnonzero(mu)
     size = point.x.size
-    J = features(program.F, rows[pulling])
+    J = np.asarray(features(program.F, rows[pulling]))
     H = np.triu(program.cost.H) + np.triu(program.cost.H, 1).T
     M = np.zeros((size + pulling.size, size + pulling.size))
-    M[:size, :size] = 2.0 * (H + program.cost.alpha * np.eye(size))
+    M[:size, :size] = 2.0 * (np.asarray(H) + program.cost.alpha * np.eye(size))
     M[size:, :size], M[:size, size:] = J, J.T
+    mu = np.asarray(mu)
     found = mu[pulling]
     for _ in range(2):
-        left = -2.0 * point.slope - J.T @ found
-        right = np.concatenate([left, (targets - point.values[rows])[pulling]])
+        left = np.asarray(-2.0 * point.slope) - J.T @ found
+        right = np.concatenate([left, np.asarray(targets - point.values[rows])[pulling]])
         look(20.0 * float(len(M)) ** 3)
         change = np.linalg.lstsq(M, right, rcond=1e-13)[0]
         found = found + change[size:]
         point = program.cost.point(point.x + change[:size])
     whole = np.zeros_like(mu)
     whole[pulling] = found
-    equal = (program.lo == program.hi)[rows]
+    equal = np.asarray(program.lo == program.hi)[rows]
     return Held(point, rows, whole, bool(np.all((whole * mu >= 0.0) | equal)))
 
 
 def conjugate(program: Program, point: Point, steps: int) -> Point:
-    """Steps of conjugate gradients: the minimiser nearest to the point, where there are many."""
+    """Steps of conjugate gradients: the minimiser nearest to the point, where there are many.
+
+    On a device the end is looked for now and then: steps beyond it change nothing but rounding.
+    """
     residual = -point.slope
-    direction, size = residual, float(residual @ residual)
+    looks = LOOKS if isinstance(residual, DeviceArray) else 1
+    direction, size = residual, scalar(residual @ residual)
     first, d = size, np.zeros_like(residual)
-    for _ in range(steps):
-        if size <= (4.0 * UNIT) ** 2 * first or size == 0.0:
+    for count in range(steps):
+        if count % looks == 0 and (size <= (4.0 * UNIT) ** 2 * first or size == 0.0):
             break
         image = program.cost.apply(direction)
-        bend = float(direction @ image)
-        if not bend > 0.0:
+        bend = scalar(direction @ image)
+        if looks == 1 and not bend > 0.0:
             break
-        d = d + (size / bend) * direction
-        residual = residual - (size / bend) * image
-        size, last = float(residual @ residual), size
-        direction = residual + (size / last) * direction
+        share = _ratio(size, bend)
+        d = d + share * direction
+        residual = residual - share * image
+        size, last = scalar(residual @ residual), size
+        direction = residual + _ratio(size, last) * direction
     return program.cost.point(point.x + d)
+
+
+def _ratio(a: Any, b: Any) -> Any:
+    """``a/b``, and 0 on a device where b is not positive, for that is not waited for."""
+    return chosen(b > 0.0, a / b, 0.0) if isinstance(b, DeviceArray) else a / b

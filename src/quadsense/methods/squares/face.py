@@ -55,7 +55,8 @@ def refined(program: Program, state: State) -> State:
     for rank in dict.fromkeys(ranks):
         if not 0 < rank * cone.n * (2 if cone.is_complex else 1) <= MOST:
             continue
-        other = _on_face(program, state, V[:, -rank:] * np.sqrt(values[-rank:]))
+        X = np.asarray(V[:, -rank:] * np.sqrt(values[-rank:]))
+        other = _on_face(program, state, X)
         if other is not None and other.judged.gap < best.judged.gap:
             best = other
             if other.judged.gap <= enough:
@@ -64,18 +65,22 @@ def refined(program: Program, state: State) -> State:
 
 
 def _on_face(program: Program, state: State, X: Array) -> State | None:
-    """Where Newton's method leads on matrices of that rank; None: to none that is admitted."""
+    """Where Newton's method leads on matrices of that rank; None: to none that is admitted.
+
+    Small systems, NumPy's wherever the rows are.
+    """
+    cone = program.cone
     rows, mu, targets = _held(program, state)
-    sides = np.where((program.lo == program.hi)[rows], 0.0, np.sign(mu))
-    E = features(program.F, rows)
-    G = features(program.F, np.arange(program.F.m))
+    sides = np.where(np.asarray(program.lo == program.hi)[rows], 0.0, np.sign(mu))
+    E = np.asarray(features(program.F, rows))
+    G = np.asarray(features(program.F, np.arange(program.F.m)))
     last = np.inf
     best: tuple[Array, Vector, Point] | None = None
     for _ in range(STEPS):
-        now = program.cost.point(program.cone.pack(X @ X.conj().T))
-        T = 2.0 * now.slope + E.T @ mu
-        missing = targets - now.values[rows]
-        slope = 2.0 * _flat(program.cone.unpack(T) @ X)
+        now = program.cost.point(cone.beside(cone.pack(X @ X.conj().T)))
+        T = 2.0 * np.asarray(now.slope) + E.T @ mu
+        missing = targets - np.asarray(now.values)[rows]
+        slope = 2.0 * _flat(cone.unpack(T) @ X)
         size = float(np.linalg.norm(slope)) + float(np.linalg.norm(missing))
         if not size < last:  # NaN too
             break
@@ -89,10 +94,11 @@ def _on_face(program: Program, state: State, X: Array) -> State | None:
     X, mu, now = best
     if np.any(mu * sides < 0.0):  # an end that would be left inwards
         return None
-    state = replace(state, factor=X, rows=rows, mu=mu)
-    loose = judge_of(program).loose(rows, now.values[rows], mu, program.lo[rows], program.hi[rows])
-    T = 2.0 * now.slope + E.T @ mu
-    judged = judge_of(program).judge(now.x, now.cost, T, loose, mass(program, now.values, mu))
+    state = replace(state, factor=X, rows=rows, mu=cone.beside(mu))
+    judge, mu = judge_of(program), state.mu
+    loose = judge.loose(rows, now.values[rows], mu, program.lo[rows], program.hi[rows])
+    T = 2.0 * now.slope + cone.beside(E).T @ mu
+    judged = judge.judge(now.x, now.cost, T, loose, mass(program, now.values, mu))
     if crossed(program, now, 0.1 * state.room).size:
         return None
     # What rounding makes of T is a matter of the last bits: these are balanced before any proof.
@@ -103,7 +109,8 @@ def _on_face(program: Program, state: State, X: Array) -> State | None:
 
 def _balanced_gap(program: Program, state: State, now: Point) -> float:
     """What is left between the cost and what the dual vector proves once it is balanced."""
-    F, A = program.problem.rows.on_numpy(), program.scale * program.cone.unpack(now.x)
+    F = program.problem.rows.on_numpy()
+    A = np.asarray(program.scale * program.cone.unpack(now.x))
     y = judge_of(program).dual(now.values, state.rows, state.mu, state.judged)
     y = balanced(F, program.question, y, A)
     T = np.asarray(F.adjoint(y))
@@ -116,11 +123,11 @@ def _balanced_gap(program: Program, state: State, now: Point) -> float:
 
 def _held(program: Program, state: State) -> tuple[Rows, Vector, Vector]:
     """Rows at their ends, their multipliers, and what they are to read."""
-    equal = program.lo == program.hi
+    equal = np.asarray(program.lo == program.hi)
     mu = np.zeros(equal.size)
     mu[state.rows] = state.mu
     rows = np.flatnonzero(equal | (mu != 0.0))
-    lo, hi = margins(program, state.room)
+    lo, hi = map(np.asarray, margins(program, state.room))
     return rows, mu[rows], np.where(mu > 0.0, hi, lo)[rows]
 
 
@@ -142,7 +149,7 @@ def _step(
     L = np.stack(changes, axis=1)
     size = L.shape[1]
     look(4.0 * float(size) ** 3 + 2.0 * len(G) * float(size) * cone.size)
-    J = np.sqrt(2.0 * cost.w)[:, None] * (G @ L)
+    J = np.sqrt(2.0 * np.asarray(cost.w))[:, None] * (G @ L)
     K = np.zeros((size + len(E), size + len(E)))
     K[:size, :size] = J.T @ J + 2.0 * cost.alpha * (L.T @ L) + 2.0 * _times(cone.unpack(T), r)
     K[size:, :size] = E @ L

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from quadsense.arrays import Vector
 from quadsense.core.ends import UNIT
+from quadsense.device import chosen, numbers, scalar
 from quadsense.methods.squares.bounds import Rows
 from quadsense.methods.squares.misses import SHARE, Program, State, prepare, step_flops
 from quadsense.methods.squares.state import Verdict
@@ -59,28 +60,28 @@ MOST = 200
 
 def start(program: Program, A: Array | None = None) -> State:
     """A given positive semidefinite matrix and a little more, or the best multiple of I."""
-    eye = np.eye(program.n, dtype=np.dtype(program.F.dtype))
+    eye = program.eye.astype(np.dtype(program.F.dtype))
     if A is None:
-        ones = np.asarray(program.F.squares)
+        ones = program.F.squares
         sizes = np.geomspace(1e-6, 1e6, 200)
-        costs = [program.w @ program.misses(t * ones) ** 2 for t in sizes]
+        costs = numbers(*(program.w @ program.misses(t * ones) ** 2 for t in sizes))
         A = float(sizes[int(np.argmin(costs))]) * eye
     else:
         A = A + 1e-2 * max(float(np.trace(A).real) / program.n, 1e-6) * eye
     rows = program if program.sample is None else program.sample
     state = State(A, np.zeros(0), np.inf, np.inf, sampled=rows is not program)
-    state = _at(rows, state, np.asarray(rows.F.forward(A)))
+    state = _at(rows, state, rows.F.forward(A))
     return _judged(rows, replace(state, mu=state.cost / program.n))
 
 
 def _at(program: Program, state: State, values: Vector) -> State:
-    ends, miss = program.problem.ends, program.misses(values)
-    cost = float(program.w @ miss**2)
+    ends, miss = program.ends, program.misses(values)
     if state.sampled:
-        return replace(state, values=values, cost=cost)
+        return replace(state, values=values, cost=float(program.w @ miss**2))
     with np.errstate(all="ignore"):
         ratios = ends.ratios(program.scale * values - ends.reading)
-    worst = float(np.max(ratios, where=np.isfinite(ratios), initial=0.0))
+    largest = np.max(ratios, where=np.isfinite(ratios), initial=0.0)
+    cost, worst = numbers(program.w @ miss**2, largest)
     return replace(state, values=values, cost=cost, max_ratio=worst)
 
 
@@ -106,7 +107,7 @@ def _with_all(program: Program, state: State) -> State:
     begun = replace(begun, marked=state.iteration)
     if _root(state.A) is None:
         return replace(start(replace(program, sample=None)), iteration=state.iteration)
-    begun = _at(program, begun, np.asarray(program.F.forward(state.A)))
+    begun = _at(program, begun, program.F.forward(state.A))
     # Where the sample could be met, its mu tells nothing of what all rows leave over.
     return _judged(program, replace(begun, mu=max(mu, AGAIN * begun.cost / program.n)))
 
@@ -119,7 +120,7 @@ def tightened(state: State) -> State:
 def _pulling(program: Program, values: Vector, room: float = 0.0) -> tuple[Rows, Vector]:
     """Rows that are missed, and y there."""
     miss = program.misses(values, room)
-    rows = np.flatnonzero(miss * program.w)
+    (rows,) = np.nonzero(miss * program.w)  # which stay where the rows are
     return rows, 2.0 * program.w[rows] * miss[rows]
 
 
@@ -167,17 +168,17 @@ def _proved(program: Program, state: State, positive: bool) -> tuple[Vector, flo
     Where that of the misses is not, as much of another is added as makes it so.
     """
     rows, pull = _pulling(program, state.values, state.room)
-    y = np.zeros(program.w.size)
+    y = np.zeros_like(program.w)
     y[rows] = pull
     if not positive:
         even = program.even
         if even is None:
             return y, -np.inf
         more, Z = even
-        T = np.asarray(program.F.only(rows).adjoint(pull)) if rows.size else np.zeros_like(Z)
+        T = program.F.only(rows).adjoint(pull) if rows.size else np.zeros_like(Z)
         least = float(np.linalg.eigvalsh(Z.conj().T @ T @ Z)[0])
         y = y + max(0.0, -least) * (1.0 + 1e-9) * more
-        rows = np.flatnonzero(y)
+        (rows,) = np.nonzero(y)
     y_ = y[rows]
     ends = np.where(y_ > 0.0, program.hi[rows], program.lo[rows])
     return y, -float(np.sum(y_ * (y_ / (4.0 * program.w[rows]) + ends)))
@@ -186,7 +187,7 @@ def _proved(program: Program, state: State, positive: bool) -> tuple[Vector, flo
 def _root(A: Array) -> Array | None:
     """L of ``A = L L*``; None where rounding has spoilt A."""
     try:
-        return np.asarray(np.linalg.cholesky(A))
+        return np.linalg.cholesky(A)
     except np.linalg.LinAlgError:
         return None
 
@@ -197,7 +198,7 @@ def root_of(A: Array) -> Array:
     if L is not None:
         return L
     values, V = np.linalg.eigh(A)
-    return np.asarray(V * np.sqrt(np.maximum(values, 0.0)))
+    return V * np.sqrt(np.maximum(values, 0.0))
 
 
 def _slope(program: Program, state: State, L: Array) -> Array:
@@ -205,19 +206,19 @@ def _slope(program: Program, state: State, L: Array) -> Array:
     rows, pull = _pulling(program, state.values, state.room)
     if rows.size == 0:
         return np.zeros_like(L)
-    T = np.asarray(program.F.only(rows).adjoint(pull))
+    T = program.F.only(rows).adjoint(pull)
     inside = L.conj().T @ T @ L
     return 0.5 * (inside + inside.conj().T)
 
 
 def _step(program: Program, state: State) -> State:
     """One Newton step for this mu, or for the next where the point of this one is near."""
-    F, n = program.F, program.n
+    F, n, eye = program.F, program.n, program.eye
     look(step_flops(F))
     L = _root(state.A)
     if L is None:
         return replace(state, verdict=Verdict.STALLED)
-    slope, eye, mu = _slope(program, state, L), np.eye(n), state.mu
+    slope, mu = _slope(program, state, L), state.mu
     if float(np.linalg.norm(eye - slope / mu)) < NEAR:
         mu = min(mu, max(FALL * mu, AIM * program.gap * state.cost / n))
     rows, _ = _pulling(program, state.values, state.room)
@@ -225,32 +226,32 @@ def _step(program: Program, state: State) -> State:
     D, gradients = newton(F, rows, weights, L, eye - slope / mu, state.gradients)
     D = 0.5 * (D + D.conj().T)
     change = L @ D @ L.conj().T
-    along = np.asarray(F.forward(change))
-    t = _longest(program, state, along, np.asarray(np.linalg.eigvalsh(D), np.float64), mu)
+    along = F.forward(change)
+    t = _longest(program, state, along, np.linalg.eigvalsh(D), mu)
     A = state.A + t * change
     # Every few steps anew from A, as sums of changes round.
     iteration = state.iteration + 1
-    values = state.values + t * along if iteration % 8 else np.asarray(F.forward(A))
+    values = state.values + t * along if iteration % 8 else F.forward(A)
     state = replace(state, A=A, mu=mu, iteration=iteration, gradients=gradients)
     return _at(program, state, values)
 
 
-def _longest(
-    program: Program, state: State, along: Vector, eigenvalues: Vector, mu: float
-) -> float:
-    """The t of the least value along a direction."""
+def _longest(program: Program, state: State, along: Vector, eigenvalues: Any, mu: float) -> Any:
+    """The t of the least value along a direction; on a device it stays there."""
 
-    def slope(t: float) -> float:
+    def slope(t: Any) -> Any:
         pull = 2.0 * program.w * program.misses(state.values + t * along, state.room)
-        return float(pull @ along) / mu - float(np.sum(eigenvalues / (1.0 + t * eigenvalues)))
+        return scalar(pull @ along) / mu - scalar(np.sum(eigenvalues / (1.0 + t * eigenvalues)))
 
     least = float(eigenvalues[0])
-    low, high = 0.0, min(4.0, 0.98 / -least) if least < 0.0 else 4.0
+    low: Any = 0.0
+    high: Any = min(4.0, 0.98 / -least) if least < 0.0 else 4.0
     if slope(high) <= 0.0:
         return high
     for _ in range(SEARCH):
         middle = 0.5 * (low + high)
-        low, high = (low, middle) if slope(middle) > 0.0 else (middle, high)
+        above = slope(middle) > 0.0
+        low, high = chosen(above, low, middle), chosen(above, middle, high)
     return 0.5 * (low + high)
 
 

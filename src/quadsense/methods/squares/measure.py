@@ -36,7 +36,7 @@ def judge_of(program: Program) -> Judge:
 
 def at(program: Program, state: State, point: Point) -> State:
     """The state at a point, with its worst ratio."""
-    ends = program.problem.ends
+    ends = program.ends
     with np.errstate(all="ignore"):
         ratios = ends.ratios(program.scale * point.values - ends.reading)
     ratios = ratios[(program.lo < program.hi) & np.isfinite(ratios)]

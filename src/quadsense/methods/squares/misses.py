@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Vector, to_numpy
+from quadsense.core.ends import Ends
+from quadsense.device import DeviceArray
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.base import Problem
 from quadsense.methods.squares.program import power_of_four
@@ -42,6 +44,8 @@ class Program:
     ----------
     problem : Problem
     F : Sensing
+    ends : Ends
+        Those of the problem, where the rows live.
     lo, hi, w : ndarray of shape (m,)
     scale, weight : float
         What readings, and A, and what weights were divided by.
@@ -53,6 +57,7 @@ class Program:
 
     problem: Problem
     F: Sensing
+    ends: Ends
     lo: Vector
     hi: Vector
     w: Vector
@@ -76,19 +81,24 @@ class Program:
         if room:
             inside = room * self.half
             lo, hi = lo + inside, hi - inside
-        return np.asarray(np.maximum(v - hi, 0.0) - np.maximum(lo - v, 0.0))
+        return np.maximum(v - hi, 0.0) - np.maximum(lo - v, 0.0)
+
+    @cached_property
+    def eye(self) -> Array:
+        """The identity."""
+        return self.F.beside(np.eye(self.n))
 
     @cached_property
     def half(self) -> Vector:
         """Half-widths, 1 at most."""
         with np.errstate(invalid="ignore", over="ignore"):
-            return np.asarray(np.minimum(0.5 * (self.hi - self.lo), 1.0))
+            return np.minimum(0.5 * (self.hi - self.lo), 1.0)
 
     @cached_property
     def even(self) -> tuple[Vector, Array] | None:
         """Some ``y > 0`` and Z with ``Z* F*(y) Z = I``; None where no such y is permitted."""
         y = self.w * np.isfinite(self.hi)
-        E = np.asarray(self.F.adjoint(y))
+        E = self.F.adjoint(y)
         values, V = np.linalg.eigh(E)
         if not values[0] > 1e-9 * values[-1]:
             return None
@@ -160,20 +170,22 @@ def prepare(problem: Problem) -> Program | None:
     scale = power_of_four(float(np.median(ends[ends > 0.0])))
     w = np.where(live, question.weights, 0.0)
     weight = power_of_four(float(w.max()))
-    F = problem.rows.on_numpy()
+    F = problem.rows.at_work()
+    there = problem.ends.each(F.beside) if isinstance(F.squares, DeviceArray) else problem.ends
     asked = gap = float(getattr(problem.options, "gap", 0.01))
     if 20.0 * (step_flops(F) + min(system_flops(F, 0.5 * F.m))) <= LITTLE:
         gap = min(gap, FINE)
     lo, hi = np.where(live, question.lo, -np.inf), np.where(live, question.hi, np.inf)
-    lo, hi, w = lo / scale, hi / scale, w / weight
+    lo, hi, w = map(F.beside, (lo / scale, hi / scale, w / weight))
     sample = None
     if F.m >= SAMPLED * F.unknowns:
         some = np.random.default_rng(problem.seed).choice(F.m, F.m // SHARE, replace=False)
         some.sort()
         sample = Program(
-            problem, F.only(some), lo[some], hi[some], w[some], scale, weight, BEGINNING, BEGINNING
-        )
-    return Program(problem, F, lo, hi, w, scale, weight, 0.9 * gap, asked, sample)
+            problem, F.only(some), there, lo[some], hi[some], w[some], scale, weight, BEGINNING,
+            BEGINNING,
+        )  # fmt: skip
+    return Program(problem, F, there, lo, hi, w, scale, weight, 0.9 * gap, asked, sample)
 
 
 def step_flops(F: Sensing) -> float:

@@ -310,7 +310,7 @@ def _suffices(now: splitting.Splitting) -> Vector:
     """By how much a reading may be outside for a correction of the factor to bring it inside."""
     with np.errstate(over="ignore"):
         half = np.where(now.lo < now.hi, np.minimum(0.5 * (now.hi - now.lo), 1.0), 1.0)
-    return np.asarray(NEAR * half)
+    return NEAR * half
 
 
 def _inside(program: Program, state: State, x: Vector) -> tuple[Vector, Array | None] | None:

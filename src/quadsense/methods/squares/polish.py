@@ -33,7 +33,7 @@ def shifted(program: Program, x: Vector, rows: Rows, errors: Vector) -> Vector:
     """x changed as little as possible for its readings to change by `errors`, without a cone."""
     if rows.size == 0:
         return x
-    return np.asarray(x + np.linalg.lstsq(features(program.F, rows), errors)[0])
+    return x + np.linalg.lstsq(features(program.F, rows), errors)[0]
 
 
 def multipliers(program: Program, X: Array, slope: Vector, rows: Rows, mu: Vector) -> Vector:

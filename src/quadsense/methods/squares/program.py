@@ -10,7 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Vector, to_numpy
+from quadsense.core.ends import Ends
 from quadsense.core.question import Question
+from quadsense.device import DeviceArray
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.base import Problem
 from quadsense.methods.squares.cone import Cone
@@ -32,6 +34,8 @@ class Program:
     cost : Quadratic
     lo, hi : ndarray of shape (m,)
         Ends; infinite for the row of the trace where the cone has it.
+    ends : Ends
+        Those of the problem, where the rows live.
     trace_row : int or None
         That row.
     scale, weight : float
@@ -45,6 +49,7 @@ class Program:
     cost: Quadratic
     lo: Vector
     hi: Vector
+    ends: Ends
     trace_row: int | None
     scale: float
     weight: float
@@ -57,7 +62,7 @@ class Program:
 
     @property
     def F(self) -> Sensing:
-        """The unit rows, for NumPy."""
+        """The unit rows, for steps."""
         return self.cost.F
 
     @cached_property
@@ -84,7 +89,7 @@ class Program:
     def pull(self) -> float:
         """Half the size of the gradient there."""
         cost = self.cost
-        back = cost.cone.pack(np.asarray(cost.F.adjoint(cost.w * cost.b)))
+        back = cost.cone.pack(cost.F.adjoint(cost.w * cost.b))
         return float(np.linalg.norm(back + cost.alpha * cost.p))
 
     @property
@@ -100,7 +105,9 @@ def prepare(problem: Problem) -> Program | None:
         return None
     if question.log_det or np.any(np.asarray(question.C) != 0.0):
         return None
-    F = problem.rows.on_numpy()
+    F = problem.rows.at_work()
+    there = isinstance(F.squares, DeviceArray)
+    whole = problem.rows.on_numpy() if there else F
     weights = np.where(question.hard, 0.0, question.weights)
     weights = weights * (to_numpy(problem.rows.nonzero) > 0.0)
     alpha = float(question.alpha)
@@ -112,18 +119,20 @@ def prepare(problem: Problem) -> Program | None:
     scale = _scale(question, weights, alpha)
     b = np.where(weights > 0.0, question.reading, 0.0) / scale
     lo, hi = question.lo / scale, question.hi / scale
-    row = trace_row(F, question) if question.psd else None
+    row = trace_row(whole, question) if question.psd else None
     trace = None
     if row is not None:
-        trace = float(lo[row]) * F.n / float(F.squares[row])
+        trace = float(lo[row]) * F.n / float(whole.squares[row])
         if trace < 0.0:
             return None
         lo, hi = lo.copy(), hi.copy()
         lo[row], hi[row] = -np.inf, np.inf
-    cone = Cone(F.n, F.is_complex, question.psd, trace)
-    p = _packed(cone, question.prior) / scale if alpha else np.zeros(cone.size)
+    cone = Cone(F.n, F.is_complex, question.psd, trace, F.beside)
+    p = _packed(cone, question.prior) / scale if alpha else np.zeros_like(cone.identity)
+    weights, b, lo, hi = map(F.beside, (weights, b, lo, hi))
     cost = Quadratic(F, cone, weights, b, alpha, p)
-    return Program(problem, question, cost, lo, hi, row, scale, weight)
+    ends = problem.ends.each(F.beside) if there else problem.ends
+    return Program(problem, question, cost, lo, hi, ends, row, scale, weight)
 
 
 def power_of_four(value: float) -> float:
@@ -147,7 +156,7 @@ def _packed(cone: Cone, P: Any) -> Vector:
     """A matrix, or a number for a multiple of I, packed."""
     if np.ndim(P) == 0:
         return float(P) * cone.identity
-    return cone.pack(np.asarray(P, cone.dtype))
+    return cone.pack(cone.beside(np.asarray(P, cone.dtype)))
 
 
 def trace_row(F: Sensing, question: Question) -> int | None:
@@ -168,4 +177,5 @@ def trace_row(F: Sensing, question: Question) -> int | None:
 
 def features(F: Sensing, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
     """F of those rows on packed matrices, (k, N)."""
-    return np.ascontiguousarray(F.only(rows).features())
+    found = F.only(rows).features()
+    return found if isinstance(found, DeviceArray) else np.ascontiguousarray(found)

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import blas
 
 from quadsense.arrays import Vector
+from quadsense.core.cholesky import symmetric, symmetric_product
+from quadsense.device import DeviceArray, numbers
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.squares.cone import Cone
 from quadsense.watch import look
@@ -84,30 +85,35 @@ class Quadratic:
 
     @cached_property
     def H(self) -> Array:
-        """``F* diag(w) F``, its upper triangle."""
+        """``F* diag(w) F``, its upper triangle; whole on a device."""
         return self._normal(np.float64)
 
     @cached_property
     def quick(self) -> Array:
-        """The same for steps that are corrected later on: in single precision where that pays."""
+        """The same for steps that are corrected later on: in single precision where that pays.
+
+        On a device it does not (see `Tensors`).
+        """
         large = self.F.m * float(self.cone.size) ** 2 >= LARGE
-        return self._normal(np.float32) if large else self.H
+        single = large and not isinstance(self.w, DeviceArray)
+        return self._normal(np.float32) if single else self.H
 
     def _normal(self, dtype: npt.DTypeLike) -> Array:
         kept = np.flatnonzero(self.w)
         rows = self.F if kept.size == self.w.size else self.F.only(kept)
         rows, factors = single_rows(rows)
-        return rows.normal(self.w[kept] * factors, dtype)
+        weights = self.w if kept.size == self.w.size else self.w[kept]
+        return symmetric(rows.normal(weights * factors, dtype))
 
     def point(self, x: Vector) -> Point:
         """What x costs, and its slope, from the rows."""
-        values = np.asarray(self.F.forward(self.cone.unpack(x)))
-        errors, away = values - self.b, x - self.p
-        errors[self.w == 0.0] = 0.0
+        values = self.F.forward(self.cone.unpack(x))
+        away = x - self.p
+        errors = np.where(self.w == 0.0, 0.0, values - self.b)
         pull = self.w * errors
-        cost = float(pull @ errors) + self.alpha * float(away @ away)
-        slope = self.cone.pack(np.asarray(self.F.adjoint(pull))) + self.alpha * away
-        return Point(x, values, cost, slope)
+        missed, distance = numbers(pull @ errors, away @ away)
+        slope = self.cone.pack(self.F.adjoint(pull)) + self.alpha * away
+        return Point(x, values, missed + self.alpha * distance, slope)
 
     def apply(self, d: Vector) -> Vector:
         """Half the second derivative times d."""
@@ -115,13 +121,13 @@ class Quadratic:
             look(2.0 * d.size * d.size)
             H = self.quick
             if H.dtype == np.float64:
-                return np.asarray(blas.dsymv(1.0, H, d)) + self.alpha * d
+                return symmetric_product(H, d) + self.alpha * d
             size = float(np.max(np.abs(d), initial=0.0)) or 1.0
-            image = blas.ssymv(1.0, H, (d / size).astype(np.float32))
+            image = symmetric_product(H, (d / size).astype(np.float32))
             return size * image.astype(np.float64) + self.alpha * d
         look(2.0 * self.product_flops)
-        image = self.w * np.asarray(self.F.forward(self.cone.unpack(d)))
-        return self.cone.pack(np.asarray(self.F.adjoint(image))) + self.alpha * d
+        image = self.w * self.F.forward(self.cone.unpack(d))
+        return self.cone.pack(self.F.adjoint(image)) + self.alpha * d
 
     def ends(self) -> tuple[float, float]:
         """About the least eigenvalue that matters, and a bound on the largest one.
@@ -133,11 +139,12 @@ class Quadratic:
         def across(v: Vector) -> Vector:
             return v if flat is None else v - (flat @ v) * flat
 
-        v = across(np.random.default_rng(0).standard_normal(self.cone.size))
+        first = np.random.default_rng(0).standard_normal(self.cone.size)
+        v = across(self.cone.beside(first))
         if not v.any():
             return 0.0, 0.0
         steps = min(LANCZOS, self.cone.size)
-        basis = np.empty((steps + 1, v.size))
+        basis = np.empty_like(v, shape=(steps + 1, v.size))
         basis[0] = v / np.linalg.norm(v)
         diagonal: list[float] = []
         beside: list[float] = []

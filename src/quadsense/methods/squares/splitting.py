@@ -7,15 +7,21 @@ a clip; about a hundred steps where sigma lies between the extreme eigenvalues o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import blas, lapack
 
 from quadsense.arrays import Vector
-from quadsense.core.cholesky import factor_upper
+from quadsense.core.cholesky import (
+    add_inner,
+    add_to_diagonal,
+    factor_upper,
+    inverse_upper,
+    symmetric_product,
+)
+from quadsense.device import numbers, scalar
 from quadsense.methods.squares.bounds import Rows
 from quadsense.methods.squares.program import Program, features
 from quadsense.methods.squares.quadratic import Point
@@ -47,26 +53,30 @@ class Splitting:
         Its multiplier over ``2 sigma``.
     rows : ndarray of int, shape (k,)
         Readings with copies.
+    base : ndarray of shape (k,)
+        What they are at `about`.
     s, r : ndarray of shape (k,)
         These copies, and their multipliers over ``2 rho``.
     lo, hi : ndarray of shape (k,)
         Ends, a little inside the true ones.
     sigma : float
     apart, moved : float
-        How far A is from its copies, and how far these went in the last step.
+        How far A is from its copies, and how far these went in the last step; on a device they stay
+        there.
     """
 
     about: Point
     d: Vector
     u: Vector
     rows: Rows
+    base: Vector
     s: Vector
     r: Vector
     lo: Vector
     hi: Vector
     sigma: float
-    apart: float = np.inf
-    moved: float = np.inf
+    apart: Any = np.inf
+    moved: Any = np.inf
 
     @property
     def rho(self) -> Vector:
@@ -95,14 +105,14 @@ def begin(
     values = point.values[rows]
     if before is None:
         sigma = BESIDE * np.sqrt(max(program.least, LEAST * program.L) * program.L)
-        u, r = -point.slope / sigma, np.zeros(rows.size)
+        u, r = -point.slope / sigma, np.zeros_like(lo)
         if not program.cone.psd:  # the copy is free
             u = np.zeros_like(u)
     else:
-        sigma, u, r = before.sigma, before.u, np.zeros(rows.size)
+        sigma, u, r = before.sigma, before.u, np.zeros_like(lo)
         r[: before.rows.size] = before.r
     zero = np.zeros_like(point.x)
-    return Splitting(point, zero, u, rows, np.clip(values, lo, hi), r, lo, hi, sigma)
+    return Splitting(point, zero, u, rows, values, np.clip(values, lo, hi), r, lo, hi, sigma)
 
 
 def factor(program: Program, at: Splitting) -> Factor | None:
@@ -114,29 +124,26 @@ def factor(program: Program, at: Splitting) -> Factor | None:
     same = known is not None and known.key[0] == key[0]
     J = known.J if known is not None and same else features(program.F, at.rows)
     M = program.cost.H.copy(order="F")
-    M.flat[:: len(M) + 1] += at.sigma + program.cost.alpha
+    add_to_diagonal(M, at.sigma + program.cost.alpha)
     look(float(len(M)) ** 2 * (at.rows.size + len(M)))
     if at.rows.size:
-        weighed = np.sqrt(at.rho)[:, None] * J
-        M = blas.dsyrk(1.0, weighed.T, beta=1.0, c=M, lower=0, overwrite_c=1)
+        M = add_inner(M, np.sqrt(at.rho)[:, None] * J)
     R, info = factor_upper(M)
     if info != 0:
         return None
-    inverse, info = lapack.dpotri(R, lower=0, overwrite_c=1)
-    found = Factor(key, J, inverse)
+    found = Factor(key, J, inverse_upper(R))
     program.memory["factor"] = found
     return found
 
 
 def step(program: Program, at: Splitting, by: Factor) -> Splitting:
     """One step: A, then its copies, then the multipliers."""
-    cone, about = program.cone, at.about
-    base = about.values[at.rows]
+    cone, about, base = program.cone, at.about, at.base
     pull = at.sigma * (at.d - at.u) - about.slope
     if at.rows.size:
         pull = pull + by.J.T @ (at.rho * (at.s - base - at.r))
     look(2.0 * pull.size**2)
-    x = np.asarray(blas.dsymv(1.0, by.inverse, pull))
+    x = symmetric_product(by.inverse, pull)
     seen = by.J @ x
     leap = RELAXATION * x + (1.0 - RELAXATION) * at.d
     read = RELAXATION * (base + seen) + (1.0 - RELAXATION) * at.s
@@ -144,19 +151,16 @@ def step(program: Program, at: Splitting, by: Factor) -> Splitting:
     s = np.clip(read + at.r, at.lo, at.hi)
     apart = np.hypot(np.linalg.norm(x - d), np.linalg.norm(base + seen - s))
     moved = np.hypot(np.linalg.norm(d - at.d), np.linalg.norm(s - at.s))
-    return Splitting(
-        about, d, at.u + leap - d, at.rows, s, at.r + read - s, at.lo, at.hi, at.sigma,
-        float(apart), float(moved),
-    )  # fmt: skip
+    return replace(
+        at, d=d, u=at.u + leap - d, s=s, r=at.r + read - s, apart=scalar(apart), moved=scalar(moved)
+    )
 
 
 def tuned(at: Splitting) -> Splitting:
     """With another sigma where A is far further from its copies than these still go, or less."""
-    ratio = np.sqrt(at.apart / at.moved) if at.apart > 0.0 and at.moved > 0.0 else 1.0
+    apart, moved = numbers(at.apart, at.moved)
+    ratio = np.sqrt(apart / moved) if apart > 0.0 and moved > 0.0 else 1.0
     if 0.4 < ratio < 2.5:
         return at
     factor = float(np.clip(ratio, 0.1, 10.0))
-    return Splitting(
-        at.about, at.d, at.u / factor, at.rows, at.s, at.r / factor, at.lo, at.hi,
-        at.sigma * factor, at.apart, at.moved,
-    )  # fmt: skip
+    return replace(at, u=at.u / factor, r=at.r / factor, sigma=at.sigma * factor)

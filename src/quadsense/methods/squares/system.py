@@ -6,12 +6,17 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import cho_factor, cho_solve
 
 from quadsense.arrays import Vector, to_numpy
 from quadsense.core import packed
-from quadsense.core.cholesky import factor_upper
+from quadsense.core.cholesky import (
+    add_to_diagonal,
+    factor_upper,
+    solve_definite,
+    solve_upper,
+)
 from quadsense.core.ends import UNIT
+from quadsense.device import DeviceArray, scalar
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.squares.bounds import Rows
@@ -24,6 +29,9 @@ INEXACT = 0.2
 
 GRADIENTS = 300
 """Conjugate gradients of a step at most: then the step is what they have found."""
+
+LOOKS = 5
+"""Conjugate gradients on a device between two looks at their residual."""
 
 FEWEST, GROWTH = 10.0, 1.5
 """Conjugate gradients that are expected: so many times those of the last step, at least so many."""
@@ -54,37 +62,39 @@ def newton(
     product = (4.0 if F.is_complex else 1.0) * 4.0 * rows.size * n * n
     if isinstance(F, Mixed) or min(few, small) > expected * product:
         return _by_gradients(chosen, weights, L, R)
-    P = (to_numpy(chosen.rows()) * np.sqrt(np.sqrt(weights))[:, None]) @ L.conj()
+    held = chosen.rows()
+    held = held if isinstance(L, DeviceArray) else to_numpy(held)
+    P = (held * np.sqrt(np.sqrt(weights))[:, None]) @ L.conj()
     look(min(few, small))
     if few <= small:
         K = np.abs(P @ P.conj().T) ** 2
-        K.flat[:: len(K) + 1] += 1.0
+        add_to_diagonal(K, 1.0)
         right = np.sum(P.conj() @ R * P, axis=1).real
-        c = cho_solve(cho_factor(K, overwrite_a=True, check_finite=False), right)
+        c = solve_definite(K, right)
         return R - (P * c[:, None]).T @ P.conj(), gradients
     M = packed.normal_matrix([P[i : i + 1024] for i in range(0, len(P), 1024)], size, float)
-    M.flat[:: len(M) + 1] += 1.0
+    add_to_diagonal(M, 1.0)
     U, info = factor_upper(M)
     if info != 0:
         return _by_gradients(chosen, weights, L, R)
-    d = cho_solve((U, False), packed.pack(R), check_finite=False)
-    return packed.unpack(d, n, L.dtype), gradients
+    return packed.unpack(solve_upper(U, packed.pack(R)), n, L.dtype), gradients
 
 
 def _by_gradients(F: Sensing, weights: Vector, L: Array, R: Array) -> tuple[Array, int]:
     """The same, roughly, and in how many steps."""
     adjoint = L.conj().T
     D, left = np.zeros_like(R + 0.0 * L), R + 0.0 * L
-    direction, size = left, float(np.vdot(left, left).real)
+    looks = LOOKS if isinstance(L, DeviceArray) else 1
+    direction, size = left, scalar(np.vdot(left, left).real)
     enough = max(INEXACT**2 * size, UNIT**2)
-    for count in range(GRADIENTS):  # noqa: B007
-        if size <= enough:
+    for count in range(GRADIENTS):
+        if count % looks == 0 and size <= enough:
             break
         look()
-        image = np.asarray(F.forward(L @ direction @ adjoint))
-        curved = direction + adjoint @ np.asarray(F.adjoint(weights * image)) @ L
-        t = size / float(np.vdot(direction, curved).real)
+        image = F.forward(L @ direction @ adjoint)
+        curved = direction + adjoint @ F.adjoint(weights * image) @ L
+        t = size / scalar(np.vdot(direction, curved).real)
         D, left = D + t * direction, left - t * curved
-        size, last = float(np.vdot(left, left).real), size
+        size, last = scalar(np.vdot(left, left).real), size
         direction = left + (size / last) * direction
     return D, count
