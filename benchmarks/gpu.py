@@ -228,6 +228,30 @@ def cg(bench):
     yield from compared(bench, "cg", U, b, 40, **question, max_iter=bench.size(12, 12))
 
 
+def looks(bench):
+    """Steps of cg so small that waiting shows: looked at once a stride, and one by one."""
+    m, n = bench.size((4000, 256), (1000, 64))
+    U, b = bench.rows(m, n, 3)
+    data = quadsense.Measurements(U, b, delta=1e-12 * float(b.abs().max()))
+    scaled, method = data.scaled(), METHODS["cg"]()
+    program = method.prepare(Problem(data.unit_rows, scaled.b, scaled.delta, 0.0))
+    first = method.advance(program, method.start(program), 12)  # the rate is known by then
+
+    def steps(stride):
+        state = first
+        for _ in range(12 // stride):
+            state = method.advance(program, state, stride)
+        return state
+
+    own = method.stride(program)
+    taken = steps(own).iteration - first.iteration
+    each, one = (bench.least(lambda stride=stride: steps(stride)) / taken for stride in (own, 1))
+    yield (
+        f"looks: cg n = {n}, m = {m}, {taken} steps: {1e3 * each:.3f} ms each in strides of {own}, "
+        f"{1e3 * one:.3f} looked at one by one: {one / each:.2f}x"
+    )
+
+
 def factored(bench):
     m, n, r = bench.size((400_000, 4096, 8), (6000, 128, 3))
     U, b = bench.rows(m, n, r)
@@ -411,6 +435,7 @@ TASKS = {
     "sweep": sweep,
     "gram": gram,
     "cg": cg,
+    "looks": looks,
     "factored": factored,
     "psd": psd,
     "tf32": tf32,

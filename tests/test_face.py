@@ -25,7 +25,7 @@ def test_dir_shows_public_names_only():
 
 
 HEAVY = ("numba", "scipy.stats", "scipy.special", "scipy.optimize", "click", "tqdm",
-         "threadpoolctl", "matplotlib")  # fmt: skip
+         "threadpoolctl", "matplotlib", "asyncio")  # fmt: skip
 
 
 def loaded_after(program):

@@ -302,8 +302,21 @@ def numbers(*values: Any) -> tuple[float, ...]:
     return tuple(next(came) if isinstance(value, DeviceArray) else float(value) for value in values)
 
 
+def unread(value: Any) -> Any:
+    """A number of no dimension: Python's own of NumPy's; one on a device is left there."""
+    return value if isinstance(value, DeviceArray) else float(value)
+
+
+def inverse(a: Any) -> Any:
+    """``np.linalg.inv``; on a device nobody waits to hear that there is none."""
+    if not isinstance(a, DeviceArray):
+        return np.linalg.inv(a)
+    return DeviceArray(_torch().linalg.inv_ex(a.tensor).inverse)
+
+
 def _tensor(values: Any, device: Any) -> Tensor:
-    return _torch().from_numpy(np.array(values, order="C")).to(device)
+    # Memory that is not pinned is read before this returns: nobody waits for what was told before.
+    return _torch().from_numpy(np.array(values, order="C")).to(device, non_blocking=True)
 
 
 def _on_host(value: Any) -> Any:
@@ -335,6 +348,8 @@ def _beside(value: Any, tensor: Tensor) -> Any:
 
 def _key(key: Any, tensor: Tensor) -> Any:
     """An index as torch wants it."""
+    if isinstance(key, int | slice):  # nearly always
+        return key
     if isinstance(key, tuple):
         return tuple(_key(part, tensor) for part in key)
     if isinstance(key, list):

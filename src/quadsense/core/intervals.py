@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from quadsense.device import unread
 
 Real = npt.NDArray[np.float64]
 # float64 or complex128: a union of the two does not survive NumPy's own annotations.
@@ -59,6 +62,10 @@ class Intervals:
 
     def target(self) -> Real | None:
         """Return the middles, or None when a row has none (it is one-sided)."""
+        return self._middles
+
+    @cached_property
+    def _middles(self) -> Real | None:
         if not bool(np.all(np.isfinite(self.lo) & np.isfinite(self.hi))):
             return None
         return 0.5 * (self.lo + self.hi)
@@ -69,8 +76,12 @@ class Intervals:
 
     def max_ratio(self, values: Real, error: float = 0.0) -> float:
         """Return the largest ratio when each value is known up to ``error``."""
+        return float(self.worst(values, error))
+
+    def worst(self, values: Real, error: float = 0.0) -> Any:
+        """Return the same where the values are: a device is not waited for."""
         miss = np.maximum(values - self.hi, self.lo - values)
-        return 1.0 + float(np.max((miss + error) / self.width))
+        return 1.0 + unread(np.max((miss + error) / self.width))
 
     def support(self, y: Real) -> tuple[float, float]:
         """Return the largest ``y.v`` over v in the intervals, and a bound on its rounding error.

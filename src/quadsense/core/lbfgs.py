@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from quadsense.device import numbers
+from quadsense.device import numbers, unread
 
 Array = npt.NDArray[Any]
 
@@ -22,13 +22,24 @@ def dot(V: Array, W: Array) -> float:
     return float(np.vdot(V, W).real)
 
 
-def remember(memory: Memory, move: Array, change: Array, most: int, least: float = 0.0) -> Memory:
+def remember(
+    memory: Memory,
+    move: Array,
+    change: Array,
+    most: int,
+    least: float = 0.0,
+    known: tuple[float, ...] | None = None,
+) -> Memory:
     """Return the memory with one more pair, the oldest dropped beyond `most`.
 
-    A pair whose curvature is not above `least`, in units of its two norms, is left out.
+    A pair whose curvature is not above `least`, in units of its two norms, is left out; `known` are
+    that curvature, the inner product of the two, and the product of their norms, where they came
+    over before.
     """
-    size = np.linalg.norm(move) * np.linalg.norm(change) if least else 0.0
-    curvature, size = numbers(np.vdot(move, change).real, size)
+    if known is None:
+        size = np.linalg.norm(move) * np.linalg.norm(change) if least else 0.0
+        known = numbers(np.vdot(move, change).real, size)
+    curvature, size = known
     if not curvature > least * size:
         return memory
     return (*memory[max(0, len(memory) - most + 1) :], (move, change, curvature))
@@ -60,5 +71,5 @@ def scaled(memory: Memory) -> Callable[[Array], Array]:
     if not memory:
         return lambda q: q
     _, change, curvature = memory[-1]
-    factor = curvature / dot(change, change)
+    factor = curvature / unread(np.vdot(change, change).real)
     return lambda q: np.multiply(q, factor, out=q)

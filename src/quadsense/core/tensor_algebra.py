@@ -108,9 +108,8 @@ def cholesky(B: DeviceArray) -> DeviceArray | None:
     import torch
 
     lower, info = torch.linalg.cholesky_ex(B.tensor)
-    if int(info) != 0 or not bool(torch.isfinite(lower.diagonal().real).all()):
-        return None
-    return DeviceArray(lower)
+    definite = (info == 0) & torch.isfinite(lower.diagonal().real).all()
+    return DeviceArray(lower) if bool(definite) else None
 
 
 def solve_triangular(

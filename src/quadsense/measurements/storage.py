@@ -14,7 +14,6 @@ import scipy.sparse as sp
 
 from quadsense import files
 from quadsense.arrays import is_array, to_numpy
-from quadsense.measurements.cluster import OnCluster
 from quadsense.measurements.dense import Dense
 from quadsense.measurements.disk import OnDisk
 from quadsense.measurements.joined import joined_rows
@@ -26,6 +25,7 @@ from quadsense.typing import MatrixLike, Real, RealOrVector, VectorLike
 
 if TYPE_CHECKING:
     from quadsense.measurements.base import Measurements
+    from quadsense.measurements.cluster import OnCluster
 
 Given = tuple[Any, Any, dict[str, Any]]
 """Rows, readings or None, and what else the constructor is given by name."""
@@ -142,6 +142,8 @@ def placed_on(data: Measurements, device: Any) -> Given:
 
 def _on_cluster(data: Measurements, kind: Any, client: Any) -> OnCluster:
     """Rows in files as those of a cluster."""
+    from quadsense.measurements.cluster import OnCluster  # brings asyncio, a tenth of an import
+
     if isinstance(kind, OnCluster):
         return OnCluster(client, kind.given)
     strips = kind.given if isinstance(kind, OnDisk) else None

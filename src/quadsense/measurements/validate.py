@@ -25,7 +25,6 @@ from quadsense.arrays import (
     to_numpy,
 )
 from quadsense.files import Strips
-from quadsense.measurements.cluster import InChunks, OnCluster
 from quadsense.measurements.dense import Dense
 from quadsense.measurements.disk import OnDisk
 from quadsense.measurements.operator import from_operator, is_operator
@@ -74,6 +73,8 @@ def checked_rows(U: Any, conjugate: bool) -> Sensing:
 
 def _of_dask(U: Any) -> Probes:
     """Rows of a dask.array: on the cluster of the current client, where there is one."""
+    from quadsense.measurements.cluster import InChunks, OnCluster  # for those who need it
+
     _check_kind("U", U.dtype)
     if any(size != size for size in U.shape):  # NaN
         raise ValueError(

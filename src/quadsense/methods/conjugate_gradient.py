@@ -24,6 +24,13 @@ from quadsense.methods.traits.conjugate_gradient import ConjugateGradientTraits
 from quadsense.proofs.rounding import Enclosure, dense_error, reading_error
 from quadsense.vocabulary import Claim, because
 
+FLOPS = 1e9
+"""Float64 operations that a stride may take, some tens of milliseconds of a core."""
+
+DEVICE_FLOPS = 1e11
+"""The same on a GPU, some milliseconds of a large one: what is wasted at most where a fit is met by
+the first of the steps that nobody looks at before the last."""
+
 
 @dataclass(frozen=True)
 class CgProgram:
@@ -78,8 +85,9 @@ class ConjugateGradient(ConjugateGradientTraits, Stepped):
         return residuals.advance(program.aiming(state), state, steps)
 
     def stride(self, program: CgProgram) -> int:
-        """Steps worth a few milliseconds."""
-        return max(1, min(12, int(1e9 // max(program.system.step_cost(True), 1.0))))
+        """Steps worth a few milliseconds; of a device, too, which is waited for once in them."""
+        worth = DEVICE_FLOPS if works_on_device(program.problem) else FLOPS
+        return max(1, min(12, int(worth // max(program.system.step_cost(True), 1.0))))
 
     def patience(self, program: CgProgram) -> int:
         """Strides in which the worst residual must have fallen at all."""

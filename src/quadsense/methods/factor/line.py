@@ -6,9 +6,11 @@ Along ``Y + t D`` a residual is ``z + t z1 + t^2 z2``, so least squares is a qua
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
+from quadsense.device import numbers
 from quadsense.methods.factor.passes import Point
 from quadsense.methods.factor.program import Program, Vector
 
@@ -54,19 +56,18 @@ def best_length(
     weight, z = problem.weight, point.z
     if problem.is_whole(theta):
         w1, w2 = weight * z1, weight * z2
-        return quartic_minimum(
-            along,
-            float(np.dot(w1, z1)) + 2.0 * float(np.dot(w2, z)) + bend,
-            3.0 * float(np.dot(w1, z2)),
-            2.0 * float(np.dot(w2, z2)),
+        squared, bent, crossed, fourth = numbers(
+            np.dot(w1, z1), np.dot(w2, z), np.dot(w1, z2), np.dot(w2, z2)
         )
-    # What of the slope is the penalty's.
-    pressed = along - float(np.dot(weight * point.excess, z1))
+        return quartic_minimum(along, squared + 2.0 * bent + bend, 3.0 * crossed, 2.0 * fourth)
 
-    def loss(t: float) -> float:
+    def lost(t: float) -> Any:
         e = problem.excess(z + t * (z1 + t * z2), theta)
-        return 0.5 * float(np.dot(weight * e, e)) + t * pressed + 0.5 * t * t * bend
+        return np.dot(weight * e, e)
 
+    pull, least = numbers(np.dot(weight * point.excess, z1), lost(0.0))
+    # What of the slope is the penalty's.
+    pressed, start = along - pull, 0.5 * least
     t = 0.0
     for _ in range(_ROUNDS):
         here = z + t * (z1 + t * z2)
@@ -74,17 +75,14 @@ def best_length(
         w = weight * (e != 0.0)
         base = z - (here - e)
         w1, w2 = w * z1, w * z2
-        slope = float(np.dot(w1, base)) + pressed
+        slope, squared, bent, crossed, fourth = numbers(
+            np.dot(w1, base), np.dot(w1, z1), np.dot(w2, base), np.dot(w1, z2), np.dot(w2, z2)
+        )
+        slope += pressed
         if not slope < 0.0:
             break
-        t = quartic_minimum(
-            slope,
-            float(np.dot(w1, z1)) + 2.0 * float(np.dot(w2, base)) + bend,
-            3.0 * float(np.dot(w1, z2)),
-            2.0 * float(np.dot(w2, z2)),
-        )
-    start = loss(0.0)
-    while t > _LEAST and not loss(t) < start:
+        t = quartic_minimum(slope, squared + 2.0 * bent + bend, 3.0 * crossed, 2.0 * fourth)
+    while t > _LEAST and not 0.5 * float(lost(t)) + t * pressed + 0.5 * t * t * bend < start:
         t /= 4.0
     return t if t > _LEAST else 0.0
 

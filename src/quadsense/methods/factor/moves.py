@@ -23,14 +23,18 @@ _EPS = float(np.finfo(np.float64).eps)
 
 
 def step_length(
-    problem: Program, point: Point, Q: Matrix, along: float, bend: float, theta: float
-) -> float:
-    """Return the best length of a step with images Q, 0 where none descends: see `best_length`."""
+    problem: Program, point: Point, Q: Matrix, along: Any, bend: float, theta: float, size: Any
+) -> tuple[float, float]:
+    """Return the best length of a step with images Q, 0 where none descends, and its direction's
+    size, as given: see `best_length`.
+
+    The slope `along` it and the size may be on a device, which is waited for once.
+    """
     F, k = problem.F, len(Q)
     signs, whole = problem.signs_of(k), problem.is_whole(theta)
     z1, z2 = (problem.empty(0 if whole else F.m, np.float64) for _ in range(2))
     weight = problem.readings(point.z.dtype).weight
-    quadratic, cubic, quartic = bend, 0.0, 0.0
+    told: list[Any] = []
     for part, seen in _parts(problem, k):
         p, q = point.P[:, seen], Q[:, seen].astype(point.P.dtype, copy=False)
         first, second = F.mixed(inner(p, q, signs)), F.mixed(inner(q, q, signs))
@@ -39,29 +43,42 @@ def step_length(
             z1[part], z2[part] = first, second
             continue
         weighed = weight[part] * first
-        squared, crossed = np.dot(weighed, first), np.dot(weighed, second)
+        told += np.dot(weighed, first), np.dot(weighed, second)
         np.multiply(weight[part], second, out=weighed)
-        squared, crossed, bent, fourth = numbers(  # at once: a device is waited for
-            squared, crossed, np.dot(weighed, point.z[part]), np.dot(weighed, second)
-        )
+        told += np.dot(weighed, point.z[part]), np.dot(weighed, second)
+    along, size, *sums = numbers(along, size, *told)
+    if not along < 0.0:
+        return 0.0, size
+    if not whole:
+        return best_length(problem, point, z1, z2, along, bend, theta), size
+    quadratic, cubic, quartic = bend, 0.0, 0.0
+    for squared, crossed, bent, fourth in zip(*(sums[k::4] for k in range(4)), strict=True):
         quadratic += squared
         cubic += crossed
         quadratic += 2.0 * bent
         quartic += fourth
-    if whole:
-        return quartic_minimum(along, quadratic, 3.0 * cubic, 2.0 * quartic)
-    return best_length(problem, point, z1, z2, along, bend, theta)
+    return quartic_minimum(along, quadratic, 3.0 * cubic, 2.0 * quartic), size
 
 
 class Moved(NamedTuple):
-    """Images, residuals and loss after a step, and what half the gradient is the sum of."""
+    """Images and residuals after a step, and what half the gradient is the sum of.
+
+    Of every part of the rows `told` has twice the loss and the largest ratio, where they are.
+    """
 
     P: Matrix
     z: Vector
     excess: Vector
-    value: float
-    worst: float
+    told: list[Any]
     pulled: Matrix
+
+    def read(self, *others: Any) -> tuple[float, ...]:
+        """The loss, the largest ratio, and other numbers: a device is waited for once."""
+        found = numbers(*self.told, *others)
+        value, count = 0.0, len(self.told)
+        for lost in found[:count:2]:
+            value += lost
+        return 0.5 * value, max(0.0, *found[1:count:2]), *found[count:]
 
 
 def moved(problem: Program, point: Point, Q: Matrix, length: float, theta: float) -> Moved:
@@ -73,7 +90,7 @@ def moved(problem: Program, point: Point, Q: Matrix, length: float, theta: float
     P, pulled, z = empty(point.P.shape, point.P.dtype), empty(Q.shape, Q.dtype), empty(F.m, real)
     excess = z if whole else empty(F.m, real)
     narrow = Q.real.dtype
-    value = worst = 0.0
+    told: list[Any] = []
     for part, seen in _parts(problem, k):
         p = np.multiply(Q[:, seen], real.type(length), out=P[:, seen])
         p += point.P[:, seen]
@@ -84,11 +101,8 @@ def moved(problem: Program, point: Point, Q: Matrix, length: float, theta: float
         each = F.unmixed(pull).astype(narrow, copy=False)
         each = each if signs is None else each * signs[:, None].astype(narrow)
         np.multiply(p, each, out=pulled[:, seen], dtype=Q.dtype)
-        lost, most = numbers(
-            np.dot(pull, excess[part]), _worst(problem, z[part], inverse[part], part)
-        )
-        value, worst = value + lost, max(worst, most)
-    return Moved(P, z, excess, 0.5 * value, worst, pulled)
+        told += np.dot(pull, excess[part]), _worst(problem, z[part], inverse[part], part)
+    return Moved(P, z, excess, told, pulled)
 
 
 def _within(rows: slice, count: int) -> Iterator[slice]:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from quadsense.device import numbers
+from quadsense.device import numbers, unread
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.factor.program import Matrix, Program, Vector
@@ -99,7 +99,7 @@ def rounding_bound(problem: Program, Y: Matrix, part: slice = slice(None)) -> Ve
     as their parts together, and by the sum.
     """
     unit = rounding_unit(problem, len(Y))
-    size: Any = float(np.vdot(Y, Y).real)
+    size = unread(np.vdot(Y, Y).real)
     bound: Vector = np.abs(problem.b[part])
     if isinstance(problem.F, Mixed):
         unit += 2 * (problem.F.longest + 8) * _EPS
@@ -156,8 +156,8 @@ def evaluate(problem: Program, Y: Matrix, theta: float) -> Point:
 
     P, gradient = F.through(Y, weigh)
     gradient = 2.0 * gradient  # which another namespace may have given to be read only
-    value = 0.5 * math.fsum(numbers(*values))
-    return Point(Y, P, z, excess, value, gradient, _worst(problem, Y, z))
+    *parts, ratio = numbers(*values, _worst(problem, Y, z))
+    return Point(Y, P, z, excess, 0.5 * math.fsum(parts), gradient, ratio)
 
 
 def _evaluate_sums(problem: Program, F: Mixed, Y: Matrix, theta: float) -> Point:
@@ -171,17 +171,16 @@ def _evaluate_sums(problem: Program, F: Mixed, Y: Matrix, theta: float) -> Point
     if signs is not None:
         gradient = gradient * signs[:, None]
     value = 0.5 * float(np.dot(pulled, excess))
-    return Point(Y, P, z, excess, value, gradient, _worst(problem, Y, z))
+    return Point(Y, P, z, excess, value, gradient, float(_worst(problem, Y, z)))
 
 
-def _worst(problem: Program, Y: Matrix, z: Vector) -> float:
+def _worst(problem: Program, Y: Matrix, z: Vector) -> Any:
     """Return the largest ratio, a part of the rows at a time: that stays in cache."""
     size = _PART if isinstance(z, np.ndarray) else len(z)
     parts = (slice(first, first + size) for first in range(0, len(z), size))
-    return max(
-        float(problem.ratios(z[part], rounding_bound(problem, Y, part), part).max())
-        for part in parts
-    )
+    ratios = (problem.ratios(z[part], rounding_bound(problem, Y, part), part) for part in parts)
+    largest = [unread(each.max()) for each in ratios]
+    return largest[0] if len(largest) == 1 else max(largest)
 
 
 def project(F: Sensing, D: Matrix) -> Matrix:

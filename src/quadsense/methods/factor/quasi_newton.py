@@ -12,11 +12,13 @@ in iterative refinement.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from quadsense.core.lbfgs import Memory, direction, dot, remember
-from quadsense.device import numbers
+from quadsense.device import DeviceArray, inverse, unread
 from quadsense.measurements.mixed import Mixed
 from quadsense.methods.factor.line import best_length
 from quadsense.methods.factor.moves import moved, narrowed, step_length
@@ -66,33 +68,41 @@ def quasi_newton_step(
     kind = np.dtype(F.dtype)
     slope = _slope(point, penalty)
     D = direction(memory, slope, lambda q: _scaled_solve(problem, point, penalty, q))
-    along, size = numbers(np.vdot(D, slope).real, np.vdot(D, D).real)
-    if not along < 0.0:
-        return point, (), 0
+    along, size = (np.vdot(D, each).real for each in (slope, D))
     single = problem.low is not None and problem.is_whole(theta) and not isinstance(F, Mixed)
     double = point.z.dtype == np.float64
     if single and double and 3.0 * problem.blur <= _DRIFT * point.ratio < math.inf:
         point = narrowed(point)
     Q = project(F, D.astype(kind, copy=False))
-    length = step_length(problem, point, Q, along, _bend(D, penalty), theta)
+    length, squared = step_length(problem, point, Q, along, _bend(D, penalty), theta, size)
     if length == 0.0:
         return point, (), 1
     move = length * D
     Y = point.Y + move
-    drift = point.drift + 2.0 * F.roundoff * length * math.sqrt(size)
+    drift = point.drift + 2.0 * F.roundoff * length * math.sqrt(squared)
     found = moved(problem, point, Q, length, theta)
-    error = 2.0 * drift * (problem.steepest + math.sqrt(found.worst * problem.sharpest))
-    if found.z.dtype == np.float32:
-        error += problem.blur
-    if found.worst <= 1.0 or error > _DRIFT * found.worst:
-        there, passes = evaluate(problem, Y, theta), 2
-    else:
+
+    def maintained(value: float) -> Point:
         gradient = back_project(F, found.pulled).astype(Y.dtype, copy=False)
         gradient *= 2.0
-        there = Point(Y, found.P, found.z, found.excess, found.value, gradient, np.inf, drift)
-        passes = 1
+        return Point(Y, found.P, found.z, found.excess, value, gradient, np.inf, drift)
+
+    ahead: Point | None = None
+    curvature: Any = np.nan
+    if isinstance(found.z, DeviceArray):  # before it is known to serve, for that is waited for
+        ahead = maintained(np.nan)
+        curvature = np.vdot(move, _slope(ahead, penalty) - slope).real
+    value, worst, curvature = found.read(curvature)
+    error = 2.0 * drift * (problem.steepest + math.sqrt(worst * problem.sharpest))
+    if found.z.dtype == np.float32:
+        error += problem.blur
+    if worst <= 1.0 or error > _DRIFT * worst:
+        there, passes = evaluate(problem, Y, theta), 2
+    else:
+        there, passes = maintained(value) if ahead is None else replace(ahead, value=value), 1
+    known = None if ahead is None or passes == 2 else (curvature, 0.0)
     change = _slope(there, penalty) - slope
-    return there, remember(memory, move, change, _PAIRS), passes
+    return there, remember(memory, move, change, _PAIRS, known=known), passes
 
 
 def line_minimum(
@@ -151,7 +161,7 @@ def _expected_solve(
     beta, tau = (1.0, 2.0) if np.iscomplexobj(Y) else (2.0, 1.0)
     active = problem.total
     if point.excess is not point.z:
-        active = float(np.dot(problem.weight, point.excess != 0.0))
+        active = unread(np.dot(problem.weight, point.excess != 0.0))
     unit = 2.0 * beta * active / (n * (n + beta))
     Y_conj = conjugate(Y)
     sigma = Y_conj @ Y.T
@@ -164,9 +174,9 @@ def _expected_solve(
             sigma *= signs[:, None] * signs
         if penalty is not None:
             diagonal += penalty
-        scaled: Matrix = np.linalg.inv(sigma).T @ q
+        scaled: Matrix = inverse(sigma).T @ q
         return scaled
-    B = np.linalg.inv(sigma)
+    B = inverse(sigma)
     N = B @ (Y_conj @ q.T)
     NB = N @ B
     M = 0.25 * (NB + conjugate(NB).T) - NB

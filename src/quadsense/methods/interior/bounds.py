@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from quadsense.core.packed import Vector
-from quadsense.device import DeviceArray
+from quadsense.device import DeviceArray, numbers
 from quadsense.methods.interior.coordinates import MatrixCoordinates
 from quadsense.methods.interior.mehrotra import System
 from quadsense.methods.interior.normal import Normal, norm, normal
@@ -41,12 +41,14 @@ def with_bound(problem: Program, state: State, scaled: Vector) -> State:
     scaled = allowed(scaled, problem.sides[1], problem.sides[0])
     y = scaled / problem.delta
     # Computed, not proved: the certificate proves it once, at the end.
-    error = norm(problem.coordinates.adjoint(scaled))
+    missed = problem.coordinates.adjoint(scaled)
     if isinstance(y, DeviceArray):
-        gain = float(problem.b @ y) - error * state.norm
-        bound = max(gain / float(np.abs(y) @ problem.delta), 0.0)
+        gain, error, mass = numbers(
+            problem.b @ y, np.linalg.norm(missed), np.abs(y) @ problem.delta
+        )
+        bound = max((gain - error * state.norm) / mass, 0.0) if mass > 0.0 else 0.0
     else:
-        bound = lower_bound(problem.b, problem.delta, y, error, state.norm)
+        bound = lower_bound(problem.b, problem.delta, y, norm(missed), state.norm)
     return replace(state, lower=bound, y=y) if bound > state.lower else state
 
 
@@ -58,9 +60,9 @@ def bounded(
     after = with_bound(problem, state, scaled)
     if isinstance(problem.coordinates, RowCoordinates):  # next to no cost
         return with_bound(problem, after, system.project(scaled))
-    mass = float(np.abs(scaled).sum())
+    mass, gain = numbers(np.abs(scaled).sum(), z @ scaled)
     # The bound that y would give if F*(y) were zero: -z differs from b by a member of the range.
-    promise = -float(z @ scaled) / mass if mass > 0.0 else 0.0
+    promise = -gain / mass if mass > 0.0 else 0.0
     hidden = promise - after.lower > 0.1 * (after.max_ratio - promise)
     if not hidden or verdict(replace(after, lower=promise), target=target, gap=gap) is None:
         return after

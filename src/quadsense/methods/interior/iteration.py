@@ -18,10 +18,11 @@ import numpy as np
 from quadsense.core.ends import UNIT
 from quadsense.core.packed import Array, Vector
 from quadsense.core.progress import looked
+from quadsense.device import numbers
 from quadsense.methods.interior.bounds import bounded, largest_norm, with_bound
 from quadsense.methods.interior.coordinates import FACTOR_SIDE
 from quadsense.methods.interior.mehrotra import SIGNS, Point, System, corrected, slacks_of
-from quadsense.methods.interior.normal import least_squares, norm, normal, stronger
+from quadsense.methods.interior.normal import inner, least_squares, norm, normal, stronger
 from quadsense.methods.interior.program import Program, excess, residual
 from quadsense.methods.interior.rows import RowCoordinates, least_squares_by_rows, row_system
 from quadsense.methods.interior.state import State as State
@@ -44,9 +45,9 @@ def worst_ratio(problem: Program, x: Array, z: Vector) -> tuple[float, float]:
     out = excess(problem, z)
     # |fl(u* A u) - u* A u| <= gamma(2 n) ||A||_F for a unit u; a complex product doubles it.
     factor = 4.0 * (problem.F.n + 4) * UNIT * problem.F.amplification
-    errors = (factor * norm(x) + 2.0 * UNIT * np.abs(problem.b)) / problem.delta
-    ratio = max(0.0, float(np.max(out)))
-    return ratio, max(0.0, float(np.max(out + errors))) - ratio
+    errors = (factor * np.sqrt(inner(x, x)) + 2.0 * UNIT * np.abs(problem.b)) / problem.delta
+    ratio, most = (max(0.0, each) for each in numbers(np.max(out), np.max(out + errors)))
+    return ratio, most - ratio
 
 
 def start(problem: Program, near: Array | None = None) -> State:
@@ -134,9 +135,10 @@ def _system(problem: Program, state: State, at: Point) -> System | None:
     coordinates = problem.coordinates
     if isinstance(coordinates, RowCoordinates):
         return row_system(coordinates, at)
-    if at.weights is None:
+    weights = at.weights
+    if weights is None:
         return None
-    d1, d2 = at.weights
+    d1, d2 = weights
     return normal(coordinates, d1, d2, state.precision, at.floor / at.level, at.held)
 
 

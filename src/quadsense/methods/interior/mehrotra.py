@@ -8,12 +8,13 @@ that does not exist has slack 1 and multiplier 0, and takes part in nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from quadsense.core.packed import Array, Vector
+from quadsense.device import numbers, unread
 from quadsense.methods.interior.coordinates import Coordinates
 
 Mask = npt.NDArray[np.bool_]
@@ -34,7 +35,7 @@ class System(Protocol):
 
     def direction(
         self, wanted: Vector, push: float, pull: Vector | None, tolerance: float
-    ) -> tuple[Array, float, int, float]:
+    ) -> tuple[Array, Any, int, float]:
         """Newton step in x and t, how many steps it took, and how far it is from solving."""
 
     def project(self, scaled: Vector) -> Vector:
@@ -74,10 +75,9 @@ class Point:
     @property
     def mu(self) -> float:
         """Mean product of slack and multiplier: the duality gap over the number of ends."""
-        products = float((self.duals * self.slacks).sum()) + self.floor * self.level
-        return (products + self.rest[0]) / (
-            int(self.sides.sum()) + (self.floor > 0.0) + self.rest[1]
-        )
+        products, ends = numbers((self.duals * self.slacks).sum(), self.sides.sum())
+        products += self.floor * self.level
+        return (products + self.rest[0]) / (int(ends) + (self.floor > 0.0) + self.rest[1])
 
     @property
     def weights(self) -> Vector | None:
@@ -128,10 +128,16 @@ def slacks_of(sides: Mask, z: Vector, level: float) -> Vector:
 
 def longest(values: Vector, change: Vector) -> float:
     """Largest step at most 1 that keeps the values nonnegative."""
+    return min(1.0, float(_reach(values, change)))
+
+
+def _reach(values: Vector, change: Vector) -> Any:
+    """Largest step that keeps the values nonnegative, where they are."""
     falling = change < 0.0
     # Where the quotient overflows the step is not limited.
     with np.errstate(over="ignore"):
-        return min(1.0, float(np.min(-values[falling] / change[falling], initial=np.inf)))
+        lengths = np.where(falling, -values / np.where(falling, change, -1.0), np.inf)
+    return unread(np.min(lengths, initial=np.inf))
 
 
 def newton(
@@ -147,7 +153,9 @@ def newton(
     dx, dt, count, left = system.direction(wanted, push, pull, tolerance)
     moved = np.where(at.sides, dt + SIGNS * system.coordinates.forward(dx), 0.0)
     change = wanted - at.duals * moved / at.slacks - at.duals
-    primal, dual = longest(at.slacks, moved), longest(at.duals, change)
+    # At once, so that a device is waited for once.
+    dt, *reach = numbers(dt, _reach(at.slacks, moved), _reach(at.duals, change))
+    primal, dual = (min(1.0, each) for each in reach)
     floor = 0.0
     if at.floor > 0.0:
         floor = push - at.floor * dt / at.level - at.floor

@@ -12,10 +12,12 @@ float32 while that is accurate enough and conjugate gradients in float64 repair 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from quadsense.core.packed import Array, Vector
+from quadsense.device import DeviceArray, numbers, unread
 from quadsense.methods.interior.coordinates import Coordinates
 from quadsense.methods.interior.preconditioner import Preconditioner
 from quadsense.watch import look
@@ -23,14 +25,19 @@ from quadsense.watch import look
 STEPS = 2000  # conjugate-gradient steps of one solve, at most
 
 
-def inner(x: Array, y: Array) -> float:
-    """Real inner product of two arrays; for Hermitian matrices ``trace(x y)``."""
-    return float(np.vdot(x, y).real)
+def inner(x: Array, y: Array) -> Any:
+    """Real inner product of two arrays, where they are; for Hermitian matrices ``trace(x y)``."""
+    return unread(np.vdot(x, y).real)
 
 
 def norm(x: Array) -> float:
     """The norm that goes with `inner`."""
     return float(np.sqrt(inner(x, x)))
+
+
+def _is_sound(number: Any) -> bool:
+    """Whether a number is positive and finite, or on a device, which is not waited for."""
+    return isinstance(number, DeviceArray) or 0.0 < number < np.inf
 
 
 @dataclass(frozen=True)
@@ -47,22 +54,22 @@ class Normal:
     bordered: Array
     schur: float
 
-    def precondition(self, x: Array, tau: float) -> tuple[Array, float]:
+    def precondition(self, x: Array, tau: Any) -> tuple[Array, Any]:
         """Apply the approximate inverse to ``(x, tau)`` by block elimination."""
         out = self.inverse(x)
         tau = (tau - inner(self.bordered, x)) / self.schur
         return out - tau * self.bordered, tau
 
-    def product(self, x: Array, tau: float) -> tuple[Array, float]:
+    def product(self, x: Array, tau: Any) -> tuple[Array, Any]:
         """Multiply ``(x, tau)`` by the normal matrix."""
         d, e = self.d1 + self.d2, self.d2 - self.d1
-        total = float(d.sum()) + self.corner
+        total = unread(d.sum()) + self.corner
         out, z = self.coordinates.product(x, d if self.held is None else d + self.held, tau * e)
-        return out, float(e @ z) + tau * total
+        return out, unread(e @ z) + tau * total
 
     def direction(
         self, wanted: Vector, push: float, pull: Vector | None, tolerance: float
-    ) -> tuple[Array, float, int, float]:
+    ) -> tuple[Array, Any, int, float]:
         """Newton step in x and t towards the multipliers `wanted`, shape (2, m).
 
         `push` holds t away from a bound of its own, `pull` rows back on their open sides. Also the
@@ -70,7 +77,7 @@ class Normal:
         """
         y = wanted[1] - wanted[0]
         right = self.coordinates.adjoint(y if pull is None else y + pull)
-        return self._solve(right, float(wanted.sum()) + push - 1.0, tolerance, STEPS)
+        return self._solve(right, unread(wanted.sum()) + push - 1.0, tolerance, STEPS)
 
     def project(self, scaled: Vector) -> Vector:
         """Remove from a vector of multipliers what keeps ``F*(y)`` from vanishing."""
@@ -81,20 +88,26 @@ class Normal:
             scaled = scaled - d * self.coordinates.forward(dx) - e * dt
         return scaled
 
-    def solve(self, x: Array, tau: float, tolerance: float, limit: int) -> tuple[Array, float, int]:
+    def solve(self, x: Array, tau: Any, tolerance: float, limit: int) -> tuple[Array, Any, int]:
         """Preconditioned conjugate gradients to a relative residual; also the step count."""
         return self._solve(x, tau, tolerance, limit)[:3]
 
     def _solve(
-        self, x: Array, tau: float, tolerance: float, limit: int
-    ) -> tuple[Array, float, int, float]:
-        """`solve`, and the share of the right side that is left."""
+        self, x: Array, tau: Any, tolerance: float, limit: int
+    ) -> tuple[Array, Any, int, float]:
+        """`solve`, and the share of the right side that is left.
+
+        Scalars are left where they are: a step waits once for a device.
+        """
         size = first = float(np.sqrt(inner(x, x) + tau * tau))
         goal, smallest = tolerance * size, size
-        solution, s_tau = np.zeros_like(x), 0.0
+        solution: Any = np.zeros_like(x)
+        s_tau: Any = 0.0
         best = solution, s_tau
         rx, rt = x.copy(), tau
-        direction, d_tau, rho = np.zeros_like(x), 0.0, 1.0
+        direction: Any = np.zeros_like(x)
+        d_tau: Any = 0.0
+        rho: Any = 1.0
         count = 0
         # A preconditioner that is no inverse lets numbers run away: seen below, and left there.
         with np.errstate(over="ignore", invalid="ignore"):
@@ -103,18 +116,20 @@ class Normal:
                 look()
                 px, pt = self.precondition(rx, rt)
                 rho, previous = inner(px, rx) + pt * rt, rho
-                if not 0.0 < rho < np.inf:
+                if not _is_sound(rho):
                     break
                 beta = rho / previous if count else 0.0
                 direction, d_tau = px + beta * direction, pt + beta * d_tau
                 qx, qt = self.product(direction, d_tau)
                 curvature = inner(direction, qx) + d_tau * qt
-                if not 0.0 < curvature < np.inf:
+                if not _is_sound(curvature):
                     break
                 alpha = rho / curvature
                 solution, s_tau = solution + alpha * direction, s_tau + alpha * d_tau
                 rx, rt = rx - alpha * qx, rt - alpha * qt
-                size = float(np.sqrt(inner(rx, rx) + rt * rt))
+                size, *both = numbers(np.sqrt(inner(rx, rx) + rt * rt), rho, curvature)
+                if not all(map(_is_sound, both)):
+                    break
                 if size < smallest:
                     best, smallest = (solution, s_tau), size
                 count += 1
@@ -142,9 +157,10 @@ def normal(
         return None
     border = coordinates.adjoint(d2 - d1)
     bordered = inverse(border)
-    total = float(d.sum()) + corner
+    total, crossed = numbers(d.sum(), inner(border, bordered))
+    total += corner
     # Rounding can push a tiny Schur complement below zero; any positive value only slows CG.
-    schur = max(total - inner(border, bordered), 1e-12 * total)
+    schur = max(total - crossed, 1e-12 * total)
     if not 0.0 < schur < np.inf:
         return None
     return Normal(coordinates, d1, d2, held, corner, inverse, border, bordered, schur)
@@ -198,7 +214,7 @@ def least_squares(
                 break
             trial = coordinates.forward(x + step) - b
             with np.errstate(over="ignore"):  # beyond float64 both are as bad
-                before, after = float(weights @ z**2), float(weights @ trial**2)
+                before, after = numbers(weights @ z**2, weights @ trial**2)
             if after < before:
                 x, z = x + step, trial
             # An inconsistent fit is done once; a consistent one shrinks until rounding.

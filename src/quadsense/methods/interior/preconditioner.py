@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from quadsense.core.cholesky import factor_upper, solve_upper
 from quadsense.core.packed import Array, Vector, pack, unpack
+from quadsense.device import unread
 from quadsense.watch import look
 
 
@@ -47,9 +48,8 @@ class CholeskyPreconditioner:
         flat = x if self.n is None else pack(x)
         # Right sides span many powers of ten over a solve; float32 does not.
         scaled = self.scale * flat
-        size = float(np.abs(scaled).max())
-        if size == 0.0:
-            return np.zeros_like(x)
+        size = np.abs(scaled).max()
+        size = np.where(size > 0.0, size, 1.0)
         solution = solve_upper(self.triangle, (scaled / size).astype(self.triangle.dtype))
         flat = self.scale * solution.astype(np.float64) * size
         return flat if self.n is None else unpack(flat, self.n, self.dtype)
@@ -96,6 +96,6 @@ class MomentPreconditioner:
     def __call__(self, x: Array) -> Array:
         """Apply the inverse."""
         white = self.whiten @ x @ self.whiten
-        trace = float(np.trace(white).real) / (self.k + x.shape[0])
+        trace = unread(np.trace(white).real) / (self.k + x.shape[0])
         white[np.diag_indices(x.shape[0])] -= trace
         return self.whiten @ white @ self.whiten / (self.k * self.total)

@@ -22,15 +22,16 @@ Departs from [QSZ24]: the direction is z, not ``sinh(lambda z)``.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from quadsense.core.packed import pack, unpack
 from quadsense.core.products import Inexact
 from quadsense.core.records import changed
-from quadsense.device import numbers
+from quadsense.device import DeviceArray, numbers
 from quadsense.memory import memory_limit
 from quadsense.methods.krylov import forecast
 from quadsense.methods.krylov.preconditioner import solve_once
@@ -51,11 +52,15 @@ _MATRICES = 0.5
 _GRADIENT = 1e-4
 # Where the gradient is nothing but rounding.
 _GRADIENT_FLOOR = 1e-12
+# Room for the rounding of a few sums of ratios.
+_RELATIVE = 1e-12
 # Distance to the least-squares residual, in units of delta, at which that fit is kept.
 _SETTLED = 1e-2
 # Plain steps before the first forecast, and steps between forecasts.
 _FIRST_FORECAST = 16
 _FORECAST_EVERY = 4
+# Steps by which the rate on a device is judged.
+_RECENT = 4
 # Float64 flops of a factorisation that takes less than a millisecond.
 _SMALL_FACTOR = 3e7
 # Share of ||z||^2 that a preconditioned direction reaches, below which the rest is taken for null.
@@ -245,59 +250,114 @@ def advance(system: System, state: State, steps: int) -> State:
             return found
     room = int(min(_WINDOW_BYTES, memory_limit() // 16))
     window = max(2, min(_WINDOW, room // (8 * (state.base.size + state.z.size))))
-    span = state.span.with_room(min(window, state.span.size + steps))
-    for _ in range(steps):
-        if state.finished:
-            break
-        look()
+    span, left = state.span.with_room(min(window, state.span.size + steps)), steps
+    while left and not state.finished:
         if span.size == window:
             base, span = state.x, span.last(int(_STAYS * window))
             state = changed(state, base=base, span=span)
             span = span.with_room(window)
         elif span.size == len(span.steps):  # made anew in these very steps
             span = span.with_room(min(window, span.size + steps))
+        ahead = _ahead(system, state, min(left, len(span.steps) - span.size))
+        for taken, told in _looked_at(_taken(system, state, span, ahead)):
+            left -= 1
+            state = _after(system, state, taken, told)
+            if state.z is not taken.z:  # the steps that follow were not taken from here
+                break
+        span = state.span
+    return state
+
+
+def _ahead(system: System, state: State, most: int) -> int:
+    """Steps to take before anyone looks at the numbers of the first of them.
+
+    On a device, which has then no gaps in its work; steps that a decision leaves behind cost their
+    time and nothing else. So no more than bring the residual down to where one is due, by the rate
+    of the last steps. Those with the preconditioner gain digits each, and are looked at one by one.
+    """
+    if not isinstance(state.z, DeviceArray) or state.preconditioned:
+        return 1
+    if len(state.decreases) <= _RECENT:
+        return min(most, _RECENT)
+    before, last = float(state.decreases[-1 - _RECENT]), float(state.decreases[-1])
+    rate = 0.5 * math.log(before / last) / _RECENT if before > last > 0.0 else 0.0
+    if system.coarse and not state.double:
+        due = state.max_ratio / max(1.0, _STRETCH * float(state.ratios[-1 - state.span.size]))
+    elif system.overdetermined:
+        due = state.distance / (_SETTLED * system.narrowest)
+    else:
+        due = state.max_ratio
+    far = math.log(max(due, 1.0))
+    return most if far >= rate * most else max(1, math.ceil(far / rate))
+
+
+class _Taken(NamedTuple):
+    """A step: what is spanned with it, the residual after it, and numbers left where they are."""
+
+    span: Span
+    z: Vector
+    told: tuple[Any, ...]
+
+
+def _taken(system: System, state: State, span: Span, count: int) -> list[_Taken]:
+    """So many steps one after the other, each as if the one before had decided nothing.
+
+    Writes to the arrays of the span, beyond its size.
+    """
+    found, roundoff = [], system.roundoff(state.double)
+    for _ in range(count):
+        look()
         direction = _direction(system, state)
-        w, q, roundoff = direction.w, direction.q, system.roundoff(state.double)
+        w, q = direction.w, direction.q
         span, change = span.add(w, q, state.z, _kept(system, state, direction), roundoff)
         z = state.z - change
-        # All numbers of a step at once, so that a device is waited for once.
-        scale, slope, of_q, of_w, of_z, along, taken, ratio, left = numbers(
+        told = (
             direction.scale, direction.slope, np.linalg.norm(q), np.linalg.norm(w),
             np.linalg.norm(state.z), state.z @ q, change @ change,
             np.max(np.abs(z) / system.delta), z @ z,
         )  # fmt: skip
-        norm = max(state.norm, _quotient(of_q, of_w))
-        reach = float(np.sqrt(scale) * np.sqrt(abs(along)))
-        steepness = np.sqrt(_quotient(max(scale * scale * slope, 0.0), norm))
-        gradient = _quotient(steepness, of_z)
-        if not np.isfinite(taken):  # nothing is left that K can reach, in this precision
-            if state.double:
-                state = _verify(system, state)
-                met, least_squares = state.max_ratio <= 1.0, gradient <= _GRADIENT
-                state = changed(
-                    state, met=met, inconsistent=not met and least_squares,
-                    stalled=not (met or least_squares),
-                )  # fmt: skip
-                break
-            state = corrected(system, state)
-            span = state.span
-            continue
-        decreases = np.append(state.decreases, taken)
-        state = changed(
-            state, iteration=state.iteration + 1, span=span, z=z, A=None, max_ratio=ratio,
-            verified=False, distance=forecast.distance(decreases, left), gradient=gradient,
-            norm=norm, ratios=np.append(state.ratios, ratio), decreases=decreases,
+        found.append(_Taken(span, z, told))
+        state = changed(state, span=span, z=z)
+    return found
+
+
+def _looked_at(steps: list[_Taken]) -> Iterator[tuple[_Taken, tuple[float, ...]]]:
+    """Steps and their numbers, all at once, so that a device is waited for once."""
+    told = numbers(*(number for step in steps for number in step.told))
+    size = len(steps[0].told)
+    return ((step, told[k * size : (k + 1) * size]) for k, step in enumerate(steps))
+
+
+def _after(system: System, state: State, step: _Taken, told: tuple[float, ...]) -> State:
+    """The state after a step, judged; without its span where the next is not to go on from it."""
+    scale, slope, of_q, of_w, of_z, along, taken, ratio, left = told
+    norm = max(state.norm, _quotient(of_q, of_w))
+    reach = float(np.sqrt(scale) * np.sqrt(abs(along)))
+    steepness = np.sqrt(_quotient(max(scale * scale * slope, 0.0), norm))
+    gradient = _quotient(steepness, of_z)
+    if not np.isfinite(taken):  # nothing is left that K can reach, in this precision
+        if not state.double:
+            return corrected(system, state)
+        state = _verify(system, state)
+        met, least_squares = state.max_ratio <= 1.0, gradient <= _GRADIENT
+        return changed(
+            state, met=met, inconsistent=not met and least_squares,
+            stalled=not (met or least_squares),
         )  # fmt: skip
-        if state.preconditioned:
-            # There ``z.q`` is nearly the square of what is left of z within the range of F.
-            state = changed(state, distance=max(state.distance, reach))
-        judged = _judge(system, state)
-        refined = judged.verified and not (judged.double or judged.finished)
-        if refined or (judged.double, judged.plain) != (state.double, state.plain):
-            judged = _begun_anew(judged)
-            span = judged.span
-        state = judged
-    return state
+    decreases = np.append(state.decreases, taken)
+    state = changed(
+        state, iteration=state.iteration + 1, span=step.span, z=step.z, A=None, max_ratio=ratio,
+        verified=False, distance=forecast.distance(decreases, left), gradient=gradient,
+        norm=norm, ratios=np.append(state.ratios, ratio), decreases=decreases,
+    )  # fmt: skip
+    if state.preconditioned:
+        # There ``z.q`` is nearly the square of what is left of z within the range of F.
+        state = changed(state, distance=max(state.distance, reach))
+    judged = _judge(system, state, math.sqrt(left))
+    refined = judged.verified and not (judged.double or judged.finished)
+    if refined or (judged.double, judged.plain) != (state.double, state.plain):
+        judged = _begun_anew(judged)
+    return judged
 
 
 def corrected(system: System, state: State) -> State:
@@ -358,7 +418,8 @@ def _direction(system: System, state: State) -> _Direction:
     elif state.preconditioned:
         w, slope = system.factor.solve(z), np.inf
         q, S = system.times(w, state.double)
-        if float(z @ q) < _MOSTLY_NULL * float(z @ z):
+        along, of_z = numbers(z @ q, z @ z)
+        if along < _MOSTLY_NULL * of_z:
             # Most of z lies where K is zero or nearly so, and there the factor's inverse is large
             # and its rounding drowns the rest: remove that part first.
             image, _ = system.times(z, state.double)
@@ -372,13 +433,13 @@ def _direction(system: System, state: State) -> _Direction:
     return _Direction(w, q, S, scale, slope)
 
 
-def _judge(system: System, state: State) -> State:
-    """Decide whether to end, and whether to precondition from here on."""
+def _judge(system: System, state: State, size: float) -> State:
+    """Decide whether to end, and whether to precondition from here on; `size` is ``||z||_2``."""
     # More rows than unknowns: under noise the least-squares fit is the better estimate, so the
     # iteration goes on to it. Elsewhere least squares is any exact fit, and delta ends it.
     settled = (
         not system.overdetermined
-        or _unsettled(system, state) <= 1.0
+        or _unsettled(system, state, size) <= 1.0
         or state.gradient <= _GRADIENT_FLOOR
     )
     coarse = system.coarse and not state.double
@@ -389,7 +450,7 @@ def _judge(system: System, state: State) -> State:
             # Single precision has given its all: go on from the residual of the exact sum.
             state = _refined(system, state, begun)
         return changed(state, met=state.max_ratio <= 1.0)
-    if state.gradient <= _GRADIENT and _beyond(system, state) > 1.0:
+    if state.gradient <= _GRADIENT and _seems_beyond(system, state):
         state = _verify(system, changed(state, double=True))
         return changed(state, inconsistent=_beyond(system, state) > 1.0)
     if coarse and 1.0 < _STRETCH * begun >= state.max_ratio:
@@ -397,7 +458,7 @@ def _judge(system: System, state: State) -> State:
     late = state.span.size >= _COARSE_STEPS and state.max_ratio > _WORTH * begun
     if coarse and (late or state.gradient <= _COARSE_GRADIENT):
         return _refined(system, state, 0.0)
-    if _should_precondition(system, state):
+    if _should_precondition(system, state, size):
         return _verify(system, changed(state, plain=state.iteration, double=True))
     patient = state.plain is None or state.iteration - state.plain < _PATIENCE
     if not patient and state.max_ratio > 0.5 * state.ratios[-_PATIENCE]:
@@ -413,10 +474,15 @@ def _refined(system: System, state: State, begun: float) -> State:
     return changed(state, double=not state.max_ratio <= _WORTH * begun)
 
 
-def _unsettled(system: System, state: State) -> float:
+def _unsettled(system: System, state: State, size: float) -> float:
     """Distance to the least-squares residual over the one at which it is kept."""
-    distance = min(state.distance, float(np.linalg.norm(state.z)))
-    return distance / (_SETTLED * float(np.min(system.delta)))
+    return min(state.distance, size) / (_SETTLED * system.narrowest)
+
+
+def _seems_beyond(system: System, state: State) -> bool:
+    """Whether `_beyond` is more than one: asked of z where the widest tolerance leaves it open."""
+    most = (1.0 + _RELATIVE) * state.max_ratio - 2.0 * state.distance / system.widest
+    return most > 1.0 - _RELATIVE and _beyond(system, state) > 1.0
 
 
 def _beyond(system: System, state: State) -> float:
@@ -424,7 +490,7 @@ def _beyond(system: System, state: State) -> float:
     return float(np.max((np.abs(state.z) - 2.0 * state.distance) / system.delta))
 
 
-def _should_precondition(system: System, state: State) -> bool:
+def _should_precondition(system: System, state: State, size: float) -> bool:
     """Whether the factorisation costs less than the steps that plain directions still need.
 
     It is also made when twice its cost is spent, so that a wrong forecast costs a bounded factor.
@@ -437,7 +503,7 @@ def _should_precondition(system: System, state: State) -> bool:
     target = max(state.max_ratio, 1.0)
     if system.overdetermined:
         # To the least-squares fit, or to where it is seen not to meet delta.
-        target = max(target, min(_unsettled(system, state), 1.0 / _GRADIENT))
+        target = max(target, min(_unsettled(system, state, size), 1.0 / _GRADIENT))
     remaining = forecast.steps_left(state.decreases, float(np.log(target)))
     return system.step_cost(state.double) * max(remaining, 0.5 * k) > system.factor_cost
 

@@ -86,6 +86,16 @@ class System:
         """Unit roundoff of products, where that is more than that of double precision."""
         return 0.0 if double or self.explicit else self.F.single.roundoff
 
+    @cached_property
+    def narrowest(self) -> float:
+        """Least tolerance."""
+        return float(np.min(self.delta))
+
+    @cached_property
+    def widest(self) -> float:
+        """Largest tolerance."""
+        return float(np.max(self.delta))
+
     @property
     def nothing(self) -> Vector:
         """0 as the iterate is kept."""

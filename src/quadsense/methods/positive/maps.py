@@ -6,6 +6,8 @@ positive semidefinite whatever the rounding, and ``F(A)`` costs ``2 m n k`` flop
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from scipy.linalg import lapack
 
@@ -14,7 +16,7 @@ from quadsense.core.intervals import EPS as EPS
 from quadsense.core.intervals import Array as Array
 from quadsense.core.intervals import Intervals as Intervals
 from quadsense.core.intervals import Real as Real
-from quadsense.device import DeviceArray
+from quadsense.device import DeviceArray, unread
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
 from quadsense.watch import look
@@ -64,15 +66,16 @@ def cholesky(B: Array) -> Array | None:
     return factor if info == 0 and bool(np.all(np.isfinite(np.diagonal(factor)))) else None
 
 
-def positive_part(B: Array) -> tuple[Array, float]:
-    """Return a factor of the positive part of a Hermitian B, and half its squared norm.
+def positive_part(B: Array) -> tuple[Array, Any]:
+    """Return a factor of the positive part of a Hermitian B, and, where it is, half its square.
 
     A matrix that has a Cholesky factor is its own positive part, at a twentieth of the cost.
     """
     factor = cholesky(B)
     if factor is not None:
-        return factor, 0.5 * float(np.vdot(B, B).real)
+        return factor, 0.5 * unread(np.vdot(B, B).real)
     look(10.0 * float(len(B)) ** 3)
     values, vectors = np.linalg.eigh(B)
-    keep = values > 0
-    return vectors[:, keep] * np.sqrt(values[keep]), 0.5 * float(np.sum(values[keep] ** 2))
+    first = len(values) - int(np.count_nonzero(values > 0))  # they come in order
+    kept, columns = values[first:], vectors.T[first:].copy().T  # one after the other in memory
+    return columns * np.sqrt(kept), 0.5 * unread(np.sum(kept**2))

@@ -11,10 +11,12 @@ runs away: the caller watches the ratio.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from quadsense.core.lbfgs import Memory, direction, remember, scaled
+from quadsense.device import DeviceArray, numbers, unread
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.positive.maps import (
     Array,
@@ -60,12 +62,12 @@ class NearestState:
     stalled: bool
 
 
-def _evaluate(F: Sensing, b: Real, origin: Array, y: Real) -> tuple[float, Real, Array]:
-    """Return ``g(y)``, the residual and the factor of A."""
+def _evaluate(F: Sensing, b: Real, origin: Array, y: Real) -> tuple[Any, Real, Array]:
+    """Return ``g(y)``, where it is, the residual and the factor of A."""
     X, half_norm = positive_part(origin - F.adjoint(y))
     # Both cost the same at k = n/2.
     values = forward(F, X) if 2 * X.shape[1] <= F.shape[1] else F.forward(X @ X.conj().T)
-    return half_norm + float(b @ y), values - b, X
+    return half_norm + unread(b @ y), values - b, X
 
 
 def _readings(intervals: Intervals) -> Real:
@@ -99,7 +101,7 @@ def start(
     b = _readings(intervals)
     y = np.zeros_like(b) if y is None else y
     value, z, X = _evaluate(F, b, origin, y)
-    ratio = intervals.max_ratio(z + b)
+    value, ratio = numbers(value, intervals.worst(z + b))
     return NearestState(y, z, X, value, memory, ratio, 0, 1, False)
 
 
@@ -119,18 +121,24 @@ def _step(F: Sensing, intervals: Intervals, origin: Array, state: NearestState) 
     b = _readings(intervals)
     gradient = -state.z
     ahead = direction(state.memory, gradient, scaled(state.memory))
-    slope = float(gradient @ ahead)
+    falls = gradient @ ahead
     low, high, length = 0.0, np.inf, 1.0
     for trial in range(1, TRIALS + 1):
         y = state.y + length * ahead
         value, z, X = _evaluate(F, b, origin, y)
-        ratio = intervals.max_ratio(z + b)
-        new_slope = -float(z @ ahead)
+        move, change = length * ahead, state.z - z
+        pair: tuple[Any, ...] = ()
+        if isinstance(z, DeviceArray):  # wanted if the trial is taken: that is waited for
+            norms = np.linalg.norm(move) * np.linalg.norm(change)
+            pair = (np.vdot(move, change), norms)
+        value, ratio, slope, new_slope, *known = numbers(
+            value, intervals.worst(z + b), falls, -(z @ ahead), *pair
+        )
         enough = value <= state.value + 1e-4 * length * slope
         # Near the end the fall of g is below its rounding error; the slope is still exact.
         enough = enough or abs(new_slope) <= 0.5 * abs(slope)
         if ratio <= 1.0 or (enough and new_slope >= 0.9 * slope):
-            memory = remember(state.memory, length * ahead, state.z - z, PAIRS, CURVED)
+            memory = remember(state.memory, move, change, PAIRS, CURVED, tuple(known) or None)
             evaluations = state.evaluations + trial
             iteration = state.iteration + 1
             return NearestState(y, z, X, value, memory, ratio, iteration, evaluations, False)

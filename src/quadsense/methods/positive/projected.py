@@ -22,9 +22,11 @@ Momentum and restart: [Beck & Teboulle 2009], [O'Donoghue & Candes 2015].
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from quadsense.device import numbers, unread
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.positive.maps import Array, Intervals, Real, forward
 from quadsense.watch import look
@@ -75,8 +77,7 @@ def start(F: Sensing, intervals: Intervals, X: Array, aim: float) -> ProjectedSt
     """Return the state at X, at rest."""
     A = X @ X.conj().T
     values = forward(F, X)
-    value = _value(intervals.widened(aim), values)
-    ratio = intervals.max_ratio(values)
+    value, ratio = numbers(_value(intervals.widened(aim), values), intervals.worst(values))
     return ProjectedState(X, A, A, values, values, 1.0, 1.0, aim, value, ratio, 0)
 
 
@@ -95,9 +96,9 @@ def advance(F: Sensing, intervals: Intervals, state: ProjectedState, steps: int)
     return state
 
 
-def _value(aimed: Intervals, values: Real) -> float:
+def _value(aimed: Intervals, values: Real) -> Any:
     excess = aimed.excess(values)
-    return 0.5 * float(excess @ excess)
+    return 0.5 * unread(excess @ excess)
 
 
 def _step(
@@ -109,7 +110,7 @@ def _step(
     base = state.A + carry * (state.A - state.previous)
     base_values = state.values + carry * (state.values - state.previous_values)
     excess = aimed.excess(base_values)
-    base_value = 0.5 * float(excess @ excess)
+    at_base = 0.5 * unread(excess @ excess)
     gradient = F.adjoint(excess)
     n = len(base)
     coupling = 1.0 if F.is_complex else 0.5
@@ -118,26 +119,29 @@ def _step(
         X = _project(base, gradient / stiffness, coupling)
         A = X @ X.conj().T
         values = forward(F, X) if 2 * X.shape[1] <= n else F.forward(A)
-        value = _value(aimed, values)
         change = A - base
-        length = float(np.vdot(change, change).real + coupling * np.trace(change).real ** 2)
-        model = base_value + float(np.vdot(gradient, change).real) + 0.5 * stiffness * length
+        length = np.vdot(change, change).real + coupling * np.trace(change).real ** 2
+        # All numbers of a trial at once, so that a device is waited for once.
+        value, ratio, base_value, length, along, turn = numbers(
+            _value(aimed, values), intervals.worst(values), at_base, length,
+            np.vdot(gradient, change).real, np.vdot(base - A, A - state.A).real,
+        )  # fmt: skip
+        model = base_value + along + 0.5 * stiffness * length
         # The slack is the rounding error of the values, which the end of a long run is made of.
         if value <= model + 1e-12 * base_value:
             break
         stiffness *= 1.5
-    uphill = float(np.vdot(base - A, A - state.A).real) > 0.0
     return ProjectedState(
         X,
         A,
         state.A,
         values,
         state.values,
-        1.0 if uphill else float(momentum),
+        1.0 if turn > 0.0 else float(momentum),  # uphill
         stiffness,
         state.aim,
         value,
-        intervals.max_ratio(values),
+        ratio,
         state.iteration + 1,
     )
 
@@ -148,8 +152,8 @@ def _project(base: Array, step: Array, coupling: float) -> Array:
     values, vectors = np.linalg.eigh(base - step)
     values, vectors = values[::-1], vectors[:, ::-1]
     # With the k largest kept, tau follows; the right k is the one that keeps just those.
-    counts = np.arange(len(values) + 1)
-    sums = np.concatenate([[0.0], np.cumsum(values)])
+    sums = np.concatenate([np.zeros_like(values[:1]), np.cumsum(values)])
+    counts = np.cumsum(np.ones_like(sums)) - 1.0  # made where the values are
     shifts = coupling * (sums - np.trace(base).real) / (1.0 + coupling * counts)
     keep = int(np.count_nonzero(values > shifts[:-1]))
     # Rounding may take the last one below zero.
