@@ -94,24 +94,41 @@ def _one_worker(client: Any) -> int:
     return int(next(iter(client.run(os.getpid).values())))
 
 
+def _reload(strips: files.Strips) -> float:
+    """Seconds in which one worker, with nothing else to do, loads one of two workers' parts."""
+    parts = Shards.of_files(strips)
+    half = parts[: -(-len(parts) // 2)]
+    with own_cluster(1) as client:
+        begin = time.perf_counter()
+        OnCluster(client, Shards(half, (sum(map(len, half)), N), parts.dtype))
+        return time.perf_counter() - begin
+
+
 def killed(seeds: int) -> Iterator[str]:
-    """A worker killed in the middle of a sweep, and the sweeps after that."""
-    yield f"{'a killed worker':22}{'sweep':>9}{'with it':>9}{'cost':>9}{'reload':>9}" + (
-        "  at most its reload and a sweep of the one that is left wanted; then"
+    """A worker killed in a sweep, and the sweeps after that.
+
+    The cost is what that sweep took longer than the quickest of three before it; the bound is one
+    of these and what one worker alone takes to load half of the parts, both measured here.
+    """
+    yield (
+        f"{'a killed worker':22}{'sweep':>9}{'with it':>9}{'cost':>9}{'reload':>9}{'bound':>9}"
+        + ("  at most its parts' reload and a sweep wanted; sweeps after it")
     )
-    with rows_in_a_file() as (_, strips), own_cluster(2) as client:
-        reload, F = loaded(client, strips)
-        for _ in range(seeds):
-            usual = min(sweep(F) for _ in range(3))
-            worker = _one_worker(client)
-            with_it = _while_sweeping(F, usual / 2, lambda pid=worker: os.kill(pid, signal.SIGKILL))
-            then = [sweep(F) for _ in range(3)]
-            # The one that is left loads half of the rows, and does the work of two meanwhile.
-            most = 2 * reload + 2 * usual
-            yield (
-                f"{'':22}{usual:9.2f}{with_it:9.2f}{with_it - usual:9.2f}{2 * reload:9.2f}  "
-                f"{verdict(with_it - usual <= most):7}{' '.join(f'{each:.2f}' for each in then)}"
-            )
+    with rows_in_a_file() as (_, strips):
+        reload = _reload(strips)
+        with own_cluster(2) as client:
+            _, F = loaded(client, strips)
+            for seed in range(seeds):
+                usual = min(sweep(F) for _ in range(3))
+                worker = _one_worker(client)
+                when = usual * (seed + 1) / (seeds + 1)  # early, in the middle, late
+                with_it = _while_sweeping(F, when, lambda pid=worker: os.kill(pid, signal.SIGKILL))
+                cost, bound = with_it - usual, reload + usual
+                then = [sweep(F) for _ in range(6)]
+                yield (
+                    f"{'':22}{usual:9.2f}{with_it:9.2f}{cost:9.2f}{reload:9.2f}{bound:9.2f}  "
+                    f"{verdict(cost <= bound):7}{' '.join(f'{each:.2f}' for each in then)}"
+                )
 
 
 def stopped(seeds: int) -> Iterator[str]:

@@ -14,7 +14,7 @@ from quadsense import Measurements, Status, solve
 from quadsense.measurements import cluster, crew, shards
 from quadsense.measurements.cluster import InChunks, OnCluster
 from quadsense.measurements.dense import Dense
-from quadsense.measurements.parted import Parted
+from quadsense.measurements.parted import Parted, apply
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.shards import Shards
 
@@ -44,7 +44,7 @@ class OneByOne(Parted):
 
     def each(self, work, shared=(), split=()):
         return [
-            work(Dense(rows), *shared, *(each[self.span(part)] for each in split))
+            apply(work, Dense(rows), *shared, *(each[self.span(part)] for each in split))
             for part, rows in enumerate(self.parts)
         ]
 
@@ -207,6 +207,23 @@ def test_how_many_sums_are_added_together_changes_no_bit(client, rng, tmp_path, 
     np.testing.assert_allclose(eight, sum(sums), atol=1e-12)
     monkeypatch.setattr(cluster, "LARGE", 0)
     assert np.array_equal(kind.adjoint(y), eight)
+
+
+def test_a_worker_that_comes_later_gets_its_parts_and_changes_no_bit(rng, tmp_path):
+    held = bundled(in_file(tmp_path, rng.standard_normal((95, 6)), 5))
+    y = rng.standard_normal(95)
+    with workers.cluster(1) as client:
+        kind = OnCluster(client, held)
+        one = kind.adjoint(y)
+        client.cluster.scale(2)
+        client.wait_for_workers(2)
+        last, counts = time.monotonic() + 30.0, []
+        while min(counts, default=0) < 9 and time.monotonic() < last:
+            assert np.array_equal(kind.adjoint(y), one)
+            where, threads = kind.crew.holders(kind._rows)
+            counts = [sum(each in have for have in where) for each in threads]
+        assert len(counts) == 2 and min(counts) >= 9
+        assert np.array_equal(kind.adjoint(y), one)
 
 
 @pytest.mark.parametrize("of", ["files", "chunks"])

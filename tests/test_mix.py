@@ -17,7 +17,6 @@ from toy import Toy
 
 import quadsense
 from quadsense import Measurements, Status, solve
-from quadsense.certificate import evaluate
 from quadsense.cli import cli
 from quadsense.measurements.mixed import Mixed
 from quadsense.methods import METHODS, register
@@ -27,6 +26,7 @@ from quadsense.methods.factor.program import prepare as prepare_factored
 from quadsense.proofs.adjoint import adjoint_norm
 from quadsense.proofs.exact import exactly
 from quadsense.proofs.symmetric import smallest_singular_value
+from quadsense.values import evaluate
 
 SHAPES = [(6, 60, 50), (6, 30, 12), (12, 10, 6), (5, 80, 14)]  # n, rows, readings
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import like, to_numpy
-from quadsense.certificate import Certificate, Values, allowed_size, within_gap
+from quadsense.certificate import Certificate, within_gap
 from quadsense.measurements import Measurements
 from quadsense.methods.traits.options import GapOptions
 from quadsense.objective import Objective, is_admitted, make_objective
@@ -22,6 +22,7 @@ from quadsense.proofs.lower import best_error_bound
 from quadsense.result import Result
 from quadsense.runs import Answer, Request
 from quadsense.threads import blas_threads
+from quadsense.values import Values, allowed_size
 from quadsense.verdict import Seen, make_verdict
 from quadsense.vocabulary import Advice, Reason, Status, because, to_reason
 from quadsense.watch import Stop

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from quadsense.arrays import Array, Vector, device, is_numpy, like, placed, to_numpy
+from quadsense.arrays import Array, Vector, to_numpy
 from quadsense.core.ends import UNIT, Ends
-from quadsense.core.forms import FactorForm, MeasuredForm
 from quadsense.core.matrix import SensedMatrix
+from quadsense.core.signature import inertia_of, is_positive, rank_of
 from quadsense.measurements import Measurements
 from quadsense.measurements.constraints import Constraint
 from quadsense.measurements.mixed import Mixed
@@ -24,8 +23,8 @@ from quadsense.objective import Objective, check_objective, is_admitted, is_soun
 from quadsense.proofs.hitting import cannot_be_hit, smallest_hitting_set
 from quadsense.proofs.infeasible import check_infeasible
 from quadsense.proofs.lower import best_error_bound
-from quadsense.proofs.rounding import Enclosure, enclosure
 from quadsense.threads import for_products_of
+from quadsense.values import Values, evaluate
 from quadsense.verification import Check, Verification
 
 if TYPE_CHECKING:
@@ -42,130 +41,6 @@ def within_gap(data: Measurements, upper: float, lower: float, gap: float) -> bo
     # Constraints and equalities have no error to weigh.
     scale = float(np.max(ratios, initial=0.0, where=~data.hard))
     return upper <= 1e-8 * scale or upper - lower <= 1.001 * gap * upper
-
-
-class Values:
-    """What a matrix reads, beside the intervals; each of shape (m,), found when asked for.
-
-    Parameters
-    ----------
-    data : Measurements
-        With intervals.
-    found : Enclosure
-        Values less ``data.unit_ends.reading``.
-    set_aside : ndarray of int, optional
-        Rows asked for nothing: their residuals are still told, their ratios are 0.
-    size : float
-        ``||A||_F``, in proportion to which equalities have room.
-    """
-
-    def __init__(
-        self, data: Measurements, found: Enclosure, set_aside: Any = (), size: float = 0.0
-    ) -> None:
-        self.data, self.set_aside = data, set_aside
-        self._judging = data.unit_ends.allowing(size)
-        self._z, self._spread = to_numpy(found.z), to_numpy(found.error)
-        self._norms = to_numpy(data.unit_rows.norms)
-        # u = 0 reads 0 whatever A is
-        self._dead = self._norms == 0 if data.unit_rows.has_zero_rows else None
-        assert data.ends is not None
-        self._ends = data.ends
-
-    @cached_property
-    def _mine(self) -> Vector:
-        """Values less the readings, in the user's units."""
-        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            mine = self._z * self._norms * self._norms
-        return mine if self._dead is None else np.where(self._dead, -self._ends.reading, mine)
-
-    @property
-    def reads(self) -> Vector:
-        """``u_i* A u_i``."""
-        return np.asarray(self._mine + self._ends.reading)
-
-    @cached_property
-    def residuals(self) -> Vector:
-        """``u_i* A u_i - b_i`` (b the middle with bounds); of a row of one end, its crossing."""
-        if not (self.data.from_bounds or self.data.constraints):
-            return self._mine
-        two: npt.NDArray[np.bool_] = np.all(self._ends.sides, axis=0)
-        if not self.data.from_bounds:
-            two = two | (np.arange(self.data.m) < self.data.measured)
-        middle = self._ends.reading - to_numpy(self.data.b)
-        return np.where(two, self._mine + middle, self._ends.crossing(self._mine))
-
-    @cached_property
-    def sizes(self) -> Vector:
-        """Sizes of the residuals; 0 for rows set aside."""
-        sizes = np.abs(self.residuals)
-        if len(self.set_aside):
-            sizes[self.set_aside] = 0.0
-        return sizes
-
-    @property
-    def misses(self) -> Vector:
-        """With bounds: by how much each interval is missed; 0 for rows set aside."""
-        two = self._ends.sides.all(axis=0)
-        return np.where(two, np.maximum(self.sizes - self._ends.unit, 0.0), self.sizes)
-
-    @cached_property
-    def error(self) -> Vector:
-        """Bound on the rounding of the residuals."""
-        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            error = self._spread * self._norms * self._norms
-        return error if self._dead is None else np.where(self._dead, 0.0, error)
-
-    @cached_property
-    def ratios(self) -> Vector:
-        """See `Ends.ratios`."""
-        return self._kept(self._judging.ratios(self._z))
-
-    @property
-    def upper(self) -> Vector:
-        """The same, rounding included."""
-        return self._kept(self._judging.ratios(self._z, self._spread))
-
-    def _kept(self, ratios: Vector) -> Vector:
-        if self._dead is not None:
-            ratios = np.where(self._dead, self._ends.ratios(self._mine), ratios)
-        if len(self.set_aside):
-            ratios[self.set_aside] = 0.0
-        return ratios
-
-    @property
-    def met(self) -> npt.NDArray[np.bool_]:
-        """Rows surely within their intervals."""
-        met = self._judging.met(self._z, self._spread)
-        return met if self._dead is None else np.where(self._dead, ~self._outside, met)
-
-    @property
-    def missed(self) -> npt.NDArray[np.bool_]:
-        """Rows surely outside their intervals."""
-        missed = self._judging.missed(self._z, self._spread)
-        return missed if self._dead is None else np.where(self._dead, self._outside, missed)
-
-    @property
-    def _outside(self) -> npt.NDArray[np.bool_]:
-        outside = np.zeros(self.data.m, dtype=bool)
-        outside[self.data.contradictions()] = True
-        return outside
-
-
-def reference_of(data: Measurements) -> Array:
-    """What values at the unit rows are judged against: the readings, or 0 with bounds."""
-    return like(data.unit_ends.reading, data.unit_rows.norms)
-
-
-def evaluate(data: Measurements, matrix: SensedMatrix, set_aside: Any = ()) -> Values:
-    """What the matrix reads, recomputed from the data."""
-    matrix = on_rows_of(matrix, data)
-    found = enclosure(matrix, data.unit_rows, reference_of(data))
-    return Values(data, found, set_aside, allowed_size(data, matrix))
-
-
-def allowed_size(data: Measurements, matrix: SensedMatrix) -> float:
-    """``||A||_F`` where some row is an equality; else nobody asks."""
-    return 0.0 if data.unit_ends.grain is None else matrix.norm()
 
 
 @dataclass(frozen=True)
@@ -623,68 +498,3 @@ def _words(ends: Ends) -> str:
         return f"{ends.unit.size} intervals"
     least, most = float(ends.unit.min()), float(ends.unit.max())
     return f"delta {least:.6g}" if least == most else f"deltas {least:.6g} to {most:.6g}"
-
-
-def rank_of(matrix: SensedMatrix) -> int:
-    """Rank by its form, or the number of eigenvalues that are not rounding."""
-    if matrix.factor is not None:
-        return int(matrix.factor.shape[1])
-    values = np.abs(np.linalg.eigvalsh(np.asarray(matrix)))
-    return int(np.count_nonzero(values > 16.0 * UNIT * values.size * values.max()))
-
-
-def inertia_of(matrix: SensedMatrix) -> tuple[int, int]:
-    """Positive and negative eigenvalues: at most so many by its form, or not rounding."""
-    if isinstance(matrix.form, FactorForm):
-        return matrix.form.inertia
-    values = np.linalg.eigvalsh(np.asarray(matrix))
-    slip = 16.0 * UNIT * values.size * float(np.max(np.abs(values)))
-    return int(np.count_nonzero(values > slip)), int(np.count_nonzero(values < -slip))
-
-
-def is_positive(matrix: SensedMatrix) -> bool:
-    """Whether A is positive semidefinite: by its form, or up to rounding of its eigenvalues."""
-    if isinstance(matrix.form, FactorForm) and matrix.signs is None:
-        return True
-    values = np.linalg.eigvalsh(np.asarray(matrix))
-    return bool(values[0] >= -16.0 * UNIT * values.size * max(abs(values[0]), abs(values[-1])))
-
-
-def on_rows_of(matrix: SensedMatrix, data: Measurements) -> SensedMatrix:
-    """The same matrix held on the rows of `data`, where those are its own rows, and as they are."""
-    form = matrix.form
-    rows = data.unit_rows.raw
-    if not isinstance(form, MeasuredForm):
-        return _beside(matrix, rows)
-    if form.rows is rows:
-        return matrix
-    own: Any = form.rows
-    same = own.same_as(rows)
-    if not same:
-        return matrix if _alike(form.c, rows.norms) else _beside(matrix, rows)
-    base = form.base if form.base is None else _as(form.base, rows)
-    return SensedMatrix(replace(form, rows=rows, c=_as(form.c, rows), base=base))
-
-
-def _as(values: Array, rows: Any) -> Array:
-    """An array in the namespace and on the device of the rows."""
-    return values if _alike(values, rows.norms) else placed(to_numpy(values), rows.norms)
-
-
-def _alike(a: Array, b: Array) -> bool:
-    """Whether two arrays are of one namespace and on one device."""
-    return is_numpy(a) == is_numpy(b) and device(a) == device(b)
-
-
-def _beside(matrix: SensedMatrix, rows: Any) -> SensedMatrix:
-    """The matrix in the namespace of the rows, where it came from a file."""
-    if matrix.factor is not None:
-        factor = _as(matrix.factor, rows)
-        if factor is matrix.factor:
-            return matrix
-        return SensedMatrix.from_factor(rows._cast(factor), matrix.signs)
-    own: Any = matrix.form
-    sample = own.c if isinstance(own, MeasuredForm) else own.values
-    if _alike(sample, rows.norms):
-        return matrix
-    return SensedMatrix.from_dense(rows._cast(_as(matrix.to_dense(), rows)))

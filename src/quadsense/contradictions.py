@@ -12,7 +12,6 @@ from dataclasses import replace
 import numpy as np
 
 from quadsense.arrays import to_numpy
-from quadsense.certificate import allowed_size
 from quadsense.measurements import Measurements
 from quadsense.methods import Problem
 from quadsense.methods.base import COLD
@@ -20,6 +19,7 @@ from quadsense.plan import make_plan, shape_of
 from quadsense.proofs.infeasible import Prover
 from quadsense.request import options_of, start_value
 from quadsense.runs import ANY, Answer, Request, found_in, run_plan
+from quadsense.values import allowed_size
 from quadsense.vocabulary import Claim, Status
 
 

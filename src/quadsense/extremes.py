@@ -9,7 +9,6 @@ from functools import cached_property
 import numpy as np
 
 from quadsense.arrays import Array, Vector, to_numpy
-from quadsense.certificate import evaluate
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.question import Question
 from quadsense.measurements import Measurements
@@ -24,6 +23,7 @@ from quadsense.methods.barrier.steps import State, advance, measured
 from quadsense.methods.barrier.verdict import inside
 from quadsense.proofs.exact import user_dual
 from quadsense.proofs.lift import directions, flattest
+from quadsense.values import evaluate
 
 STEPS = 100
 """Of the kernel at most: it takes ten to twenty, and stops where rounding does."""

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Array, Vector, to_numpy
-from quadsense.certificate import AGREE, evaluate
+from quadsense.certificate import AGREE
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.question import Question
 from quadsense.extremes import Extreme, Extremes
@@ -26,6 +26,7 @@ from quadsense.measurements import Measurements
 from quadsense.proofs.infeasible import check_infeasible
 from quadsense.proofs.objective import Bound, objective_bound
 from quadsense.proofs.rays import is_ray, led_away, unseen_directions, unseen_vectors
+from quadsense.values import evaluate
 from quadsense.verification import Check, Verification
 
 FIRST_SHARE, NEXT_SHARE, LAST_SHARE = 0.1, 1e-3, 1e-8

@@ -11,7 +11,6 @@ import numpy as np
 import scipy.sparse as sp
 
 from quadsense.arrays import Array, placed, to_numpy
-from quadsense.certificate import on_rows_of
 from quadsense.checkpoint import Journal
 from quadsense.core.forms import MeasuredForm
 from quadsense.core.matrix import SensedMatrix
@@ -24,6 +23,7 @@ from quadsense.measurements.sensing import Sensing
 from quadsense.methods import COLD, METHODS, Options, Traits, Warm
 from quadsense.result import Result
 from quadsense.typing import ScheduleName, StartName, is_number, is_whole
+from quadsense.values import on_rows_of
 from quadsense.watch import Watch
 
 STARTS: tuple[StartName, ...] = get_args(StartName)

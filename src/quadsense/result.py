@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from quadsense import files
 from quadsense.arrays import Array, Vector, to_numpy
-from quadsense.certificate import AGREE, Certificate, agree, evaluate
+from quadsense.certificate import AGREE, Certificate, agree
 from quadsense.core.forms import MeasuredForm
 from quadsense.core.matrix import SensedMatrix
 from quadsense.files.codec import decode, encode
@@ -24,6 +24,7 @@ from quadsense.measurements.validate import checked_rows
 from quadsense.objective import Objective
 from quadsense.preferences import Preference
 from quadsense.typing import SupportsSparse, is_whole
+from quadsense.values import evaluate
 from quadsense.verdict import check_verdict
 from quadsense.verification import Check, Verification
 from quadsense.view import words

@@ -52,7 +52,8 @@ class Scaling:
         spreading   n N e W / network: the one worker that has it sends it to all others
         adding up   n N e ((P - 1) / W + (k - 1) log_k W) / network: a tree of the parts, k = 8 at
                     a time, or 2 where n^2 e is over 32 MiB
-        tasks       one to send A, P to multiply, P to combine, and those of the tree
+        tasks       at most one to send A, P to multiply, P to combine, and those of the tree: parts
+                    of one worker, up to 512 MiB, are one
 
     Attributes
     ----------
@@ -208,7 +209,7 @@ class Scaling:
 
     @property
     def tasks(self) -> int:
-        """Tasks of a sweep."""
+        """Tasks of a sweep, at most."""
         count, level = 2 * self.parts + 1, self.parts
         while level > 1:
             level = -(-level // self.together)

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from quadsense.arrays import to_numpy
-from quadsense.certificate import AGREE, Certificate, Values, agree
+from quadsense.certificate import AGREE, Certificate, agree
 from quadsense.measurements import Measurements
 from quadsense.typing import is_number
+from quadsense.values import Values
 from quadsense.verification import Check
 from quadsense.vocabulary import Advice, Reason, Row, Status, Verdict
 

@@ -13,6 +13,7 @@ LOST_AFTER = "30s"
 """Of a cluster of our own: after so long, twice at most, a worker that says nothing is replaced."""
 
 SETTINGS = {
+    "distributed.scheduler.worker-saturation": float("inf"),  # neighbours are loaded by one worker
     "distributed.scheduler.worker-ttl": LOST_AFTER,
     "distributed.worker.profile.enabled": False,  # it looks at the threads all the time
     # Dask has workers give memory back at once: blocks of rows would get theirs anew each time.

@@ -65,10 +65,12 @@ def unpack(x: Vector, n: int, dtype: npt.DTypeLike) -> Array:
     return A
 
 
-def features(rows: Array, dtype: npt.DTypeLike | None = None) -> Array:
+def features(rows: Array, dtype: npt.DTypeLike | None = None, room: Array | None = None) -> Array:
     """Rows ``pack(v_i v_i*)``: the sensing map as an explicit matrix, (k, n) to (k, N).
 
-    In the precision of the rows unless another real `dtype` is given, and in Fortran order.
+    In the precision of the rows unless another real `dtype` is given, and in Fortran order. What
+    an earlier call made and nobody needs any more may be given as `room`, to be written over where
+    it fits: the first touch of fresh memory takes longer than the products.
     """
     if isinstance(rows, DeviceArray):
         kind = np.dtype(np.float64 if dtype is None else dtype)
@@ -77,7 +79,10 @@ def features(rows: Array, dtype: npt.DTypeLike | None = None) -> Array:
     n, count = V.shape
     dtype = V.real.dtype if dtype is None else np.dtype(dtype)
     re = V.real.astype(dtype, copy=False)
-    out = np.empty((size_of(n, np.iscomplexobj(V)), count), dtype=dtype)
+    shape = (size_of(n, np.iscomplexobj(V)), count)
+    if room is None or room.T.shape != shape or room.dtype != dtype:
+        room = np.empty(shape, dtype=dtype).T
+    out = room.T
     pairs = n * (n - 1) // 2
     root = re * np.asarray(SQRT2, dtype=dtype)
     offset = n
@@ -118,9 +123,11 @@ def normal_matrix(blocks: Iterable[Array], size: int, dtype: npt.DTypeLike) -> A
     """
 
     def parts() -> Iterator[Array]:
+        part = None
         for rows in blocks:
             look()
-            yield features(rows, dtype)
+            part = features(rows, dtype, part)
+            yield part
 
     return summed_products(parts(), size, dtype)
 

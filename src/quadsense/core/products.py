@@ -88,13 +88,15 @@ def adjoint(U: Inexact, y: Float, dtype: DType | None = None) -> Inexact:
     def add_up(first: int, last: int) -> Float:
         total: Float | None = None
         product: Float | None = None  # memory used again: to get it anew costs as much as to use it
-        buffer = np.empty((min(size, last - first), n), dtype=dtype)
+        buffer = np.empty((min(size + size // 2, last - first), n), dtype=dtype)
         signs = y[first:last]
         for sign, mine in ((1.0, signs > 0), (-1.0, signs < 0)):
             rows = np.flatnonzero(mine) + first
-            for begin in range(0, rows.size, size):
+            # As many blocks as make them about that long: a short one costs a sum like others.
+            for index in np.array_split(rows, max(1, round(rows.size / size))):
+                if not index.size:
+                    continue
                 look()
-                index = rows[begin : begin + size]
                 block = buffer[: index.size]
                 if U.dtype == dtype:
                     np.take(U, index, axis=0, out=block, mode="clip")
@@ -151,8 +153,11 @@ def forward(U: Inexact, S: Inexact, dtype: DType | None = None) -> Float:
         U = U.astype(dtype, copy=False)
         images = U @ S.astype(dtype, copy=False).conj()
         return np.asarray(np.vecdot(images, U).real)
-    T = np.empty((n, n), dtype=dtype, order="F")
-    np.add(S, S.conj().T, out=T)  # all that u* S u sees, where S is not symmetric
+    # All that u* S u sees, where S is not symmetric. It is much quicker to copy a transpose than to
+    # add one up: some dozen parts of a cluster or a file each do so.
+    T = S.T.astype(dtype, order="C", casting="same_kind")
+    T += S.conj() if np.iscomplexobj(S) else S
+    T = T.T
     np.fill_diagonal(T, S.diagonal().real)
     size = max(256, _block_rows(n, dtype))
     values = np.empty(m, dtype=real)

@@ -11,24 +11,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 from scipy.linalg.lapack import dpotrf, dpstrf, spotrf
 
 from quadsense import files
 from quadsense.arrays import Array, Vector, compact, device, is_array, like, to_numpy
 from quadsense.core import products
 from quadsense.core.ends import EXACTNESS, Ends
-from quadsense.measurements.cluster import OnCluster
 from quadsense.measurements.constraints import Constraint, checked_constraints, with_constraints
-from quadsense.measurements.dense import Dense
-from quadsense.measurements.disk import OnDisk
 from quadsense.measurements.gram import ExplicitGram, Gram
-from quadsense.measurements.joined import joined_rows
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
-from quadsense.measurements.shards import Shards, is_client
-from quadsense.measurements.stored import NotFinite, Stored
-from quadsense.measurements.tensors import elsewhere
+from quadsense.measurements.storage import into_arrays, of_arrays, placed_on, with_further
+from quadsense.measurements.stored import NotFinite
 from quadsense.measurements.validate import (
     check_beside,
     checked_bounds,
@@ -123,30 +117,6 @@ def _narrowed(b: Vector, delta: Vector, live: Any) -> tuple[Vector, Vector, Any]
     b, delta = np.where(wide, lo / 2 + hi / 2, b), np.where(wide, hi / 2 - lo / 2, delta)
     # Far below what rounding leaves of such readings:
     return b, np.maximum(delta, most / MOST_DIGITS), live & ~wide
-
-
-def _on_host(values: Any) -> Any:
-    return to_numpy(values) if is_array(values) else values
-
-
-def _extended(name: str, own: Any, given: Any, m: int, k: int) -> Any:
-    """A value for all rows, or one a row of m rows and k further ones."""
-    if given is None:
-        if own is not None and np.ndim(own) > 0:
-            raise ValueError(f"{name} is missing: each row of these measurements has its own")
-        return own
-    if own is None:
-        raise ValueError(f"{name} is given, and these measurements have none")
-    if np.ndim(own) == 0 and np.ndim(given) == 0 and own == given:
-        return own
-    further = checked_vector(name, given, k, scalar=True)
-    return np.append(np.broadcast_to(np.asarray(own, dtype=np.float64), (m,)), further)
-
-
-def _held(name: str, arrays: files.Arrays) -> Any:
-    """What a file says of that, a single value as a number; None where it says nothing."""
-    values = arrays.get(name)
-    return float(values) if values is not None and np.ndim(values) == 0 else values
 
 
 class Measurements:
@@ -303,41 +273,8 @@ class Measurements:
         >>> quadsense.solve(data).A.device  # doctest: +SKIP
         device(type='cuda', index=0)
         """
-        if self._plain is not None:
-            raise ValueError("these measurements have their constraints: use `plain`")
-        kind: Any = self._rows.raw.kind
-        rows: Any = None
-        if is_client(device):
-            rows = self._on_cluster(kind, device)
-        elif not isinstance(kind, Dense):
-            raise ValueError(
-                f"only dense rows can be sent to another device, and these are {kind.storage}"
-            )
-        named: dict[str, Any] = {"weights": self.weights, "mix": self.mix}
-        if self.from_bounds:
-            named["bounds"] = (self.lo, self.hi)
-        else:
-            named |= {"delta": _on_host(self._delta), "rtol": self._rtol}
-        rows = elsewhere(kind.given, device) if rows is None else rows
-        return Measurements(rows, self._readings, conjugate=self.conjugate, **named)
-
-    def _on_cluster(self, kind: Any, client: Any) -> OnCluster:
-        """Rows in files as those of a cluster."""
-        if isinstance(kind, OnCluster):
-            return OnCluster(client, kind.given)
-        strips = kind.given if isinstance(kind, OnDisk) else None
-        if self._opened is not None and not isinstance(strips, files.Strips):
-            path, U, b = self._opened
-            strips = files.read_measured(path, U, b, most=0.0)["U"]
-        if not isinstance(strips, files.Strips):
-            raise ValueError(
-                f"a cluster loads dense rows from files, and these are {kind.storage}, in memory: "
-                "save them in a file that every worker can read, and open that"
-            )
-        found = OnCluster(client, Shards.of_files(strips))
-        if found.m != kind.m or not np.allclose(found.norms, to_numpy(kind.norms), rtol=1e-9):
-            raise ValueError(f"{strips[0].path} was changed since it was opened: open it again")
-        return found
+        rows, readings, named = placed_on(self, device)
+        return Measurements(rows, readings, **named)
 
     def _take(self, other: Measurements) -> None:
         """What was given beside rows and intervals, from other measurements."""
@@ -591,32 +528,8 @@ class Measurements:
         >>> more, quadsense.solve(more, start=first).met
         (Measurements(m=3, n=2, dense, real), True)
         """
-        if self._plain is not None:
-            raise ValueError("these measurements have their constraints: use `plain`")
-        if self.mix is not None:
-            raise ValueError("readings that are sums of rows (mix) cannot be appended to")
-        if (bounds is not None) != self.from_bounds:
-            has, lacks = ("bounds", "delta") if self.from_bounds else ("delta", "bounds")
-            raise ValueError(f"these measurements have {has}: give {has} of the rows, not {lacks}")
-        further = checked_rows(U, self.conjugate).kind
-        rows, k = joined_rows(self._rows.kind, further), further.m
-        named: dict[str, Any] = {"weights": _extended("weights", self.weights, weights, self.m, k)}
-        if bounds is not None:
-            lo, hi = checked_bounds(bounds, k)
-            named["bounds"] = (np.append(self.lo, lo), np.append(self.hi, hi))
-        else:
-            given = _on_host(self._delta)
-            named |= {"delta": _extended("delta", given, delta, self.m, k), "rtol": self._rtol}
-        before, readings = self._readings, None
-        if (b is None) != (before is None):
-            raise ValueError(
-                "b is missing: these measurements have readings"
-                if b is None
-                else "b is given, and these measurements have no readings, but bounds alone"
-            )
-        if before is not None:
-            readings = np.append(before, checked_vector("b", b, k))
-        return Measurements(rows, readings, conjugate=self.conjugate, **named)
+        rows, readings, named = with_further(self, U, b, delta, bounds, weights)
+        return Measurements(rows, readings, **named)
 
     @classmethod
     def from_arrays(
@@ -630,23 +543,9 @@ class Measurements:
         weights: RealOrVector | None = None,
     ) -> Measurements:
         """Measurements of what `files.read_measured` read; `weights` given here go before."""
-        named: dict[str, Any] = {"mix": arrays.get("mix")}
-        named["conjugate"] = bool(arrays.get("conjugate")) if conjugate is None else conjugate
-        named["weights"] = _held("weights", arrays) if weights is None else weights
-        if "lo" in arrays and "hi" in arrays:
-            if delta is not None or rtol != 0.0:
-                raise ValueError(f"{path} holds intervals lo and hi: delta and rtol do not apply")
-            named["bounds"] = (arrays["lo"], arrays["hi"])
-        elif "b" not in arrays:
-            raise ValueError(
-                f"{path} holds no array named 'b', the readings; it holds {arrays.listing}: name "
-                "it with b= (--b)"
-            )
-        else:
-            named["delta"] = _held("delta", arrays) if delta is None else delta
-            named["rtol"] = float(arrays.get("rtol", 0.0)) if rtol == 0.0 else rtol
+        U, b, named = of_arrays(path, arrays, delta, rtol, conjugate, weights)
         try:
-            found = cls(arrays["U"], arrays.get("b"), **named)
+            found = cls(U, b, **named)
         except NotFinite as error:
             raise ValueError(f"{error}{arrays.place(error.row)}") from None
         found.notes = arrays.notes
@@ -664,27 +563,8 @@ class Measurements:
             self._plain.save(path)
             return
         files.writer_of(path, "measurements", square=self.mix is not None)
-        if not isinstance(self._rows.kind, Stored):
-            raise ValueError(
-                f"U is made of probes that are not stored ({self._rows.kind.storage}): they cannot "
-                "be written to a file"
-            )
-        given = self._rows.kind.given
-        arrays: dict[str, Any] = {"U": given if sp.issparse(given) else to_numpy(given)}
-        if self._readings is not None:
-            arrays["b"] = to_numpy(self._readings)
-            if self._delta is not None:
-                arrays["delta"] = to_numpy(self._delta)
-            if self._rtol != 0.0:
-                arrays["rtol"] = self._rtol
-        if self.from_bounds:
-            arrays |= {"lo": self.lo, "hi": self.hi}
-        if self.weights is not None:
-            arrays["weights"] = np.asarray(self.weights)
-        if self.mix is not None:
-            arrays["mix"] = self.mix
         metadata = {"format": "quadsense-measurements", "conjugate": self.conjugate}
-        files.write(path, arrays, metadata)
+        files.write(path, into_arrays(self), metadata)
 
     # --- the sensing map, in the user's scaling ----------------------------------------------
 

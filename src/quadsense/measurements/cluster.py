@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import uuid
-import warnings
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,31 +11,28 @@ import numpy as np
 from quadsense.arrays import Array, to_numpy
 from quadsense.core import packed
 from quadsense.measurements.crew import Crew
-from quadsense.measurements.dense import Dense
 from quadsense.measurements.disk import OnDisk
-from quadsense.measurements.parted import (
-    Parted,
-    Work,
-    done,
-    normal_of,
-    of_part,
-    rows_of,
-    squared,
-    summed,
-    survey,
+from quadsense.measurements.on_worker import (
+    cut,
+    joined,
+    moduli,
+    nothing,
+    of_share,
+    same,
+    sums_of_share,
+    surveyed,
 )
-from quadsense.measurements.probes import OnNumpy, Probes
+from quadsense.measurements.parted import Parted, Work, normal_of
+from quadsense.measurements.probes import Probes
 from quadsense.measurements.shards import Shards
-from quadsense.measurements.tensors import Tensors
-from quadsense.threads import blas_threads
+from quadsense.measurements.shares import moves, shared_out
 
 SMALL = 2**12
 """Bytes up to which an array goes with every task rather than by a task of its own."""
 
-
 MORE, FEWER = 8, 2
-"""Sums that are added up together by one task, each of which takes Dask some milliseconds; fewer
-where they are `LARGE`."""
+"""Shares whose sums are added up together by one task, each of which takes Dask some milliseconds;
+fewer where sums are `LARGE`."""
 
 LARGE = 2**25
 """Bytes."""
@@ -49,9 +42,10 @@ class OnCluster(Parted):
     """Rows in parts, held by workers.
 
     Parts are loaded by tasks and known to the driver by their futures, so that Dask loads again
-    what it loses. A product is a task a part, and for sums a binary tree of them; what all parts
-    are given travels as the result of a task, and what each part has its own share of, with its
-    task. Whoever does which, the bits are the same.
+    what it loses. A product is a task for all parts that a thread of a worker has to do (see
+    `shares`), and for sums a binary tree of all parts; what all parts are given travels as the
+    result of a task, and what each part has its own share of, with its task. Whoever does which,
+    the bits are the same.
 
     Parameters
     ----------
@@ -66,6 +60,10 @@ class OnCluster(Parted):
         self._rows: list[Any] = [None] * len(shards)  # futures
         self._facts: list[Any] = [None] * len(shards)  # likewise, once they are known
         self._attempt = 0
+        self._moving: list[tuple[str, Any]] = []  # workers, and futures of what they are to get
+        self._sizes = [
+            length * shards.shape[1] * shards.dtype.itemsize for length in shards.lengths
+        ]
         super().__init__(shards.lengths, shards.shape[1], shards.dtype)
 
     @property
@@ -95,7 +93,7 @@ class OnCluster(Parted):
             for part, future in zip(wanted, futures, strict=True):
                 self._rows[part] = future
             self._attempt += 1
-        if self.known is not None:
+        if self._held_norms is not None:
             there = self.crew.held(self._facts)
             lacking = [part for part, held in enumerate(there) if not held]
             for part, future in zip(lacking, self._surveyed(lacking), strict=True):
@@ -123,37 +121,70 @@ class OnCluster(Parted):
 
     # --- every part ----------------------------------------------------------------------------
 
-    def _tasks(
-        self, work: Work, shared: Sequence[Any], split: Sequence[Any], parts: Sequence[int]
-    ) -> list[Any]:
-        """What `work` makes of some parts, not yet asked for.
+    def _shares(self, parts: Sequence[int]) -> list[list[int]]:
+        """Parts, those together that one thread of a worker has to do."""
+        holders, threads = self.crew.holders(self._rows)
+        self._moving = [
+            (worker, future)
+            for worker, future in self._moving
+            if worker in threads and future.status == "pending"
+        ]
+        if not self._moving:
+            for part, worker in moves(holders, threads, self._sizes).items():
+                self._moving.append((worker, self._moved(part, worker)))
+        return shared_out(parts, holders, threads, self._sizes)
 
-        Of arrays with an entry a row of all parts, each task gets its share; of lists, with one
-        entry a part that is wanted, its own.
+    def _moved(self, part: int, worker: str) -> Any:
+        """A future that is done when a worker has a part; nobody waits for it."""
+        held = self._rows[part], self._facts[part]
+        key = f"quadsense_move-{uuid.uuid4().hex}"
+        return self.crew.client.submit(nothing, *held, workers=[worker], key=key)
+
+    def _tasks(
+        self,
+        work: Work,
+        shared: Sequence[Any],
+        split: Sequence[Any],
+        shares: list[list[int]],
+        places: dict[int, int],
+        summed_of: int = 0,
+    ) -> list[Any]:
+        """What `work` makes of some parts, a task a share, not yet asked for.
+
+        Of arrays with an entry a row of all parts, each part gets its share; of lists, with one
+        entry a part that is wanted, its own. Sums are of a tree of `summed_of` parts.
         """
         from dask import delayed
 
-        self._hold()
-        name = f"quadsense_{work.__name__}-{uuid.uuid4().hex}"
+        name = work if isinstance(work, str) else work.__name__
+        name = f"quadsense_{name}-{uuid.uuid4().hex}"
         common = [self._sent(each) for each in shared]
-        task = delayed(at_part, pure=False, traverse=False)
+        task = delayed(sums_of_share if summed_of else of_share, pure=False, traverse=False)
         found = []
-        for place, part in enumerate(parts):
+        for number, share in enumerate(shares):
             own = [
-                each[place] if isinstance(each, list) else each[self.span(part)] for each in split
+                [
+                    each[places[part]] if isinstance(each, list) else each[self.span(part)]
+                    for each in split
+                ]
+                for part in share
             ]
+            rows, facts = ([held[part] for part in share] for held in (self._rows, self._facts))
+            first = (share, summed_of) if summed_of else ()
             found.append(
-                task(work, self.dtype.str, self._rows[part], self._facts[part],
-                     *common, *own, dask_key_name=f"{name}-{part}")
+                task(*first, work, self.dtype.str, own, *rows, *facts, *common,
+                     dask_key_name=f"{name}-{number}")
             )  # fmt: skip
         return found
 
     def _sent(self, value: Any) -> Any:
         """An array by a task of its own, which is done again where it is lost; others as is."""
+        from dask import delayed
+
         if getattr(value, "nbytes", 0) <= SMALL:
             return value
         key = f"quadsense_shared-{uuid.uuid4().hex}"
-        return self.crew.client.submit(same, value, key=key)
+        return delayed(same, pure=False, traverse=False)(value, dask_key_name=key)
 
     def _ask(self, tasks: Any) -> Any:
         """Futures of tasks."""
@@ -176,30 +207,52 @@ class OnCluster(Parted):
         split: Sequence[Any] = (),
     ) -> list[Any]:
         """What `work` makes of some parts."""
-        return self.crew.results(lambda: self._ask(self._tasks(work, shared, split, parts)))
+        places = {part: place for place, part in enumerate(parts)}
+        shares: list[list[int]] = []
+
+        def ask() -> Any:
+            self._hold()
+            shares[:] = self._shares(parts)
+            return self._ask(self._tasks(work, shared, split, shares, places))
+
+        results = self.crew.results(ask)
+        found: list[Any] = [None] * len(parts)
+        for share, values in zip(shares, results, strict=True):
+            for part, value in zip(share, values, strict=True):
+                found[places[part]] = value
+        return found
 
     def total(self, work: Work, shared: Sequence[Any] = (), split: Sequence[Any] = ()) -> Any:
         """The sum of what `work` makes of every part: of neighbours first, and so on."""
         from dask import delayed
 
+        count = len(self.shards)
+
         def ask() -> Any:
-            tasks = self._tasks(work, shared, split, range(len(self.shards)))
-            add, name, together = delayed(added, pure=False), uuid.uuid4().hex, self._together(work)
+            self._hold()
+            tasks = self._tasks(work, shared, split, self._shares(range(count)), {}, count)
+            join, name, together = (
+                delayed(joined, pure=False),
+                uuid.uuid4().hex,
+                self._together(work),
+            )
             level = 0
             while len(tasks) > 1:
                 tasks = [
-                    add(*tasks[i : i + together], dask_key_name=f"quadsense_add-{name}-{level}-{i}")
+                    join(count, *tasks[i : i + together],
+                         dask_key_name=f"quadsense_add-{name}-{level}-{i}")
                     for i in range(0, len(tasks), together)
-                ]
+                ]  # fmt: skip
                 level += 1
             return self._ask(tasks[0])
 
         self._passes[0] += 1
+        (found,) = self.crew.results(ask).values()
         # What came from a worker in this process, or over the wire, may be read only.
-        return np.require(self.crew.results(ask), requirements="W")
+        return np.require(found, requirements="W")
 
     def _together(self, work: Work) -> int:
-        """How many sums one task adds up: a power of two, so that it changes no bit."""
+        """How many sums one task adds up."""
         order = packed.size_of(self.n, self.is_complex) if work is normal_of else self.n
         return FEWER if order * order * self.dtype.itemsize > LARGE else MORE
 
@@ -219,7 +272,7 @@ class OnCluster(Parted):
         chosen = list(self.parts_of(index))
         if chosen:
             rows = self._some(
-                Dense.take, [part for part, _, _ in chosen], split=([own for _, own, _ in chosen],)
+                "take", [part for part, _, _ in chosen], split=([own for _, own, _ in chosen],)
             )
             for (_, _, places), values in zip(chosen, rows, strict=True):
                 found[places] = values
@@ -255,79 +308,3 @@ class InChunks(OnDisk):
 
     def __init__(self, shards: Shards) -> None:
         super().__init__(shards)  # type: ignore[arg-type]  # they are read alike
-
-
-# --- what runs on the workers: one thread of BLAS, whatever a worker has, for the same bits -------
-
-
-def at_part(work: Work, dtype: str, rows: Any, facts: Any, *arguments: Any) -> Any:
-    """What `work` makes of a part."""
-    known: Any = None
-    seen: Callable[..., Probes] = rows_of
-    if facts is not None and not facts[1].any():
-        known = facts[0]
-        if work in PRODUCTS and gpu() is not None:
-            seen = rows_on_gpu
-    with blas_threads("one"), np.errstate(under="ignore"):
-        return done(work, rows, np.dtype(dtype), known, *arguments, seen=seen)
-
-
-PRODUCTS = (
-    of_part.times, of_part.combine, of_part.forward, of_part.adjoint, of_part.images, squared,
-    summed,
-)  # fmt: skip
-"""What a GPU of a worker does, where it has one."""
-
-
-@cache
-def gpu() -> Any:
-    """The device of this worker's GPU, None where torch sees none.
-
-    Torch takes seconds to import, so it is asked only where there may be one.
-    """
-    if not ("torch" in sys.modules or os.path.exists("/dev/nvidiactl")):
-        return None
-    try:
-        import torch
-    except ImportError:
-        return None
-    return torch.device("cuda") if torch.cuda.is_available() else None
-
-
-def rows_on_gpu(rows: Any, dtype: Any, known: Any) -> Probes:
-    """A part that is sent to the GPU of the worker, by what NumPy's functions take and give."""
-    import torch
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of arrays that may not be written to: none is
-        held, norms = (torch.from_numpy(np.asarray(each)).to(gpu()) for each in (rows, known))
-    return OnNumpy(Tensors(held, norms=norms))
-
-
-def surveyed(rows: Any, dtype: str) -> Any:
-    """Norms and exponents of a part."""
-    return at_part(survey, dtype, rows, None)
-
-
-def same(value: Any) -> Any:
-    """What it is given."""
-    return value
-
-
-def added(*sums: Any) -> Any:
-    """Their sum: of neighbours first, and so on."""
-    while len(sums) > 1:
-        pairs = zip(sums[::2], sums[1::2], strict=False)
-        sums = (*(one + two for one, two in pairs), *sums[len(sums) // 2 * 2 :])
-    return sums[0]
-
-
-def cut(rows: Dense, ends: tuple[int, int]) -> Array:
-    """Some rows of a part."""
-    return rows.block(*ends)
-
-
-def moduli(rows: Dense, few: Array, ends: tuple[int, int]) -> Array:
-    """``|<u_i, u_j>|`` of other rows and some of a part."""
-    left = few.conj() if rows.is_complex else few
-    return np.abs(left @ rows.block(*ends).T)

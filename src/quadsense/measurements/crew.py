@@ -76,14 +76,18 @@ class Crew:
 
     def _gathered(self, futures: Any) -> Any:
         """Results of these, with an eye on limits and signals meanwhile."""
-        from distributed.comm import CommClosedError
-
         client = self.client
 
         async def gather() -> Any:
             return await client.gather(futures, asynchronous=True)
 
-        coming = asyncio.run_coroutine_threadsafe(gather(), client.loop.asyncio_loop)
+        return self._on_loop(gather())
+
+    def _on_loop(self, coroutine: Any) -> Any:
+        """What a coroutine of the client's comes to."""
+        from distributed.comm import CommClosedError
+
+        coming = asyncio.run_coroutine_threadsafe(coroutine, self.client.loop.asyncio_loop)
         try:
             return self._waited(coming)
         except CommClosedError as error:
@@ -136,3 +140,15 @@ class Crew:
         return [
             future is not None and future.status in ("pending", "finished") for future in futures
         ]
+
+    def holders(self, futures: Sequence[Any]) -> tuple[list[list[str]], dict[str, int]]:
+        """Which workers have each of these, by address, and the threads of all workers."""
+        client = self.client
+
+        async def ask() -> Any:
+            keys = [future.key for future in futures]
+            scheduler = client.scheduler
+            return await asyncio.gather(scheduler.who_has(keys=keys), scheduler.ncores())
+
+        there, threads = self._on_loop(ask())
+        return [list(there.get(future.key, ())) for future in futures], dict(threads)

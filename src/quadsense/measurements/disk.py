@@ -12,7 +12,7 @@ import numpy as np
 from quadsense.arrays import Array, to_numpy
 from quadsense.files import Strips
 from quadsense.measurements.dense import Dense
-from quadsense.measurements.parted import Parted, Work, done, rows_of
+from quadsense.measurements.parted import Parted, Work, apply_to_part, rows_of
 from quadsense.measurements.probes import Probes, Visit, Weigh
 from quadsense.watch import look
 
@@ -69,18 +69,18 @@ class OnDisk(Parted):
                 coming = pool.submit(self.strips[part + 1].read, buffers[(part + 1) % 2])
             yield part, rows
 
-    def _done(self, work: Work, shared: Sequence[Any], split: Sequence[Any]) -> Iterator[Any]:
+    def _results(self, work: Work, shared: Sequence[Any], split: Sequence[Any]) -> Iterator[Any]:
         for part, rows in self._read():
             mine = (each[self.span(part)] for each in split)
-            yield done(work, rows, self.dtype, self.facts_of(part), *shared, *mine)
+            yield apply_to_part(work, rows, self.dtype, self.facts_of(part), *shared, *mine)
 
     def each(self, work: Work, shared: Sequence[Any] = (), split: Sequence[Any] = ()) -> list[Any]:
         """What `work` makes of every strip."""
-        return list(self._done(work, shared, split))
+        return list(self._results(work, shared, split))
 
     def total(self, work: Work, shared: Sequence[Any] = (), split: Sequence[Any] = ()) -> Any:
         """The sum of what `work` makes of every strip, one after the other."""
-        found = self._done(work, shared, split)
+        found = self._results(work, shared, split)
         total = next(found)
         for each in found:
             total += each

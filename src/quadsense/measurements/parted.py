@@ -20,9 +20,10 @@ from quadsense.measurements.dense import Dense
 from quadsense.measurements.probes import Probes
 from quadsense.measurements.stored import NotFinite
 
-Work = Callable[..., Any]
+Work = str | Callable[..., Any]
 """``work(rows, *shared, *split)``: of a part, as `Dense`, of what all parts are given, and of the
-part's own share of what has one entry a row. A function of a module, so that it can be sent."""
+part's own share of what has one entry a row. A function of a module, so that it can be sent; or the
+name of a method of the rows: whatever kind has them, `Dense` or one on a device."""
 
 
 class Parted(Probes):
@@ -44,6 +45,7 @@ class Parted(Probes):
 
     storage = "in parts"
     at_hand = False
+    _held_norms: Any = None  # until all rows were surveyed
 
     def __init__(self, lengths: Sequence[int], n: int, held: Any) -> None:
         self.begins = np.cumsum([0, *lengths])
@@ -92,7 +94,6 @@ class Parted(Probes):
 
     def _survey(self) -> None:
         """Norms of all rows, in one pass; refuse what is not finite."""
-        self.known: Any = None
         found = self._found_facts()
         for part, facts in enumerate(found):
             if isinstance(facts, int):
@@ -106,7 +107,6 @@ class Parted(Probes):
         if self._exponents.any():
             self._norms = np.ldexp(self._held_norms, self._exponents)
         self._zeros = bool((self._held_norms == 0.0).any())
-        self.known = self._held_norms, self._exponents
 
     def _found_facts(self) -> list[Any]:
         """Norms and exponents of every part; of one that is not finite, its first such row."""
@@ -155,7 +155,7 @@ class Parted(Probes):
 
         Rows out of range are brought into it anew each time.
         """
-        if self.known is None or self._exponents[self.span(part)].any():
+        if self._held_norms is None or self._exponents[self.span(part)].any():
             return None
         return self._held_norms[self.span(part)]
 
@@ -172,23 +172,23 @@ class Parted(Probes):
 
     def times(self, X: Array) -> Array:
         """``u_i* x``."""
-        return np.concatenate(self.each(of_part.times, (X,)))
+        return np.concatenate(self.each("times", (X,)))
 
     def combine(self, Y: Array) -> Array:
         """``sum_i u_i y_i``."""
-        return self.total(of_part.combine, split=(Y,))
+        return self.total("combine", split=(Y,))
 
     def forward(self, A: Array) -> Array:
         """``u_i* A u_i``."""
-        return np.concatenate(self.each(of_part.forward, (np.asarray(A),)))
+        return np.concatenate(self.each("forward", (np.asarray(A),)))
 
     def adjoint(self, y: Array) -> Array:
         """``sum_i y_i u_i u_i*``."""
-        return self.total(of_part.adjoint, split=(y,))
+        return self.total("adjoint", split=(y,))
 
     def squared_columns(self, y: Array) -> Array:
         """``sum_i y_i |u_ij|^2`` for every j."""
-        return self.total(of_part.squared_columns, split=(y,))
+        return self.total("squared_columns", split=(y,))
 
     def squares(self, X: Array, factors: Array | None, signs: Array | None) -> Array:
         """``sum_k s_k |f_i u_i* x_k|^2``: only one number a row leaves its part."""
@@ -197,7 +197,7 @@ class Parted(Probes):
 
     def images(self, Y: Array) -> Array:
         """``P`` with columns ``u_i* Y^T``."""
-        return np.concatenate(self.each(of_part.images, (Y,)), axis=1)
+        return np.concatenate(self.each("images", (Y,)), axis=1)
 
     def sums(self, C: Array) -> Array:
         """``sum_i C_ki u_i``."""
@@ -249,52 +249,25 @@ def rows_of(rows: Any, dtype: Any, known: Any) -> Dense:
     return Dense(rows, dtype if np.dtype(dtype).char in "fF" else None, norms=known)
 
 
-def done(
+def apply(work: Work, rows: Probes, *arguments: Any) -> Any:
+    """What `work` makes of rows as products see them."""
+    if isinstance(work, str):
+        return getattr(rows, work)(*arguments)
+    return work(rows, *arguments)
+
+
+def apply_to_part(
     work: Work, rows: Any, dtype: Any, known: Any, *arguments: Any, seen: Any = rows_of
 ) -> Any:
-    """What `work` makes of a part, wherever that is; `seen` makes of it what products see."""
+    """What `work` makes of a part as it is held; `seen` makes of it what products see."""
     try:
-        return work(seen(rows, dtype, known), *arguments)
+        return apply(work, seen(rows, dtype, known), *arguments)
     except NotFinite as found:  # only of rows whose norms were not known
         return found.row
 
 
-class of_part:  # a name for functions
-    """Products of a part, whatever kind has its rows: `Dense`, or one on a device."""
-
-    @staticmethod
-    def times(rows: Probes, X: Array) -> Array:
-        """``u_i* x``."""
-        return rows.times(X)
-
-    @staticmethod
-    def combine(rows: Probes, Y: Array) -> Array:
-        """``sum_i u_i y_i``."""
-        return rows.combine(Y)
-
-    @staticmethod
-    def forward(rows: Probes, A: Array) -> Array:
-        """``u_i* A u_i``."""
-        return rows.forward(A)
-
-    @staticmethod
-    def adjoint(rows: Probes, y: Array) -> Array:
-        """``sum_i y_i u_i u_i*``."""
-        return rows.adjoint(y)
-
-    @staticmethod
-    def squared_columns(rows: Probes, y: Array) -> Array:
-        """``sum_i y_i |u_ij|^2`` for every j."""
-        return rows.squared_columns(y)
-
-    @staticmethod
-    def images(rows: Probes, Y: Array) -> Array:
-        """``P`` with columns ``u_i* Y^T``."""
-        return rows.images(Y)
-
-
 def survey(rows: Dense) -> Any:
-    """Norms and exponents of a part; of one that is not finite, `done` gives the first such row."""
+    """Norms and exponents of a part; of one not finite `apply_to_part` gives the first such row."""
     return rows.held_norms, rows.exponents
 
 

@@ -27,6 +27,9 @@ TURNS = 2**22
 MANY = 2**22
 """Pairs above which they are held in half the size, and widened a block at a time."""
 
+SORTED = 2**18
+"""Rows up to which they are also held by node: sums are then gathered, not scattered."""
+
 
 def differences(pairs: Any, n: int, offsets: MatrixLike | None = None) -> Probes:
     """Rows ``e_i - e_j`` for pairs (i, j): what is read of a Gram matrix is a squared distance.
@@ -286,16 +289,23 @@ class Differences(Sparse):
         i, j = self._pairs(part)
         low, high = np.searchsorted(self.alone, (part.start, part.stop))
         alone = self.alone[low:high] - part.start
+        other = np.empty(len(j))
         for y, p in zip(Y, out, strict=True):
-            np.take(y, i, out=p, mode="clip")
-            other = np.take(y, j, mode="clip")
-            other[alone] = 0.0
+            y.take(i, out=p, mode="clip")
+            y.take(j, out=other, mode="clip")
+            if alone.size:
+                other[alone] = 0.0
             p -= other
         if self.offsets is not None:
             out -= Y[:, self.nodes :] @ self.offsets[part].T
 
     def add_sums(self, C: Array, part: slice, total: Array) -> None:
         """Add ``sum_i C_ki u_i`` of some rows."""
+        if self.m <= SORTED and part == slice(0, self.m):
+            for c, out in zip(C, total, strict=True):
+                look()
+                out += self._by_node @ c
+            return
         i, j = self._pairs(part)
         low, high = np.searchsorted(self.alone, (part.start, part.stop))
         alone = self.alone[low:high] - part.start
@@ -333,6 +343,11 @@ class Differences(Sparse):
             )  # fmt: skip
             value, worst = value + some, max(worst, most)
         return value, worst
+
+    @cached_property
+    def _by_node(self) -> Any:
+        """The rows, a column each: a third quicker than two counts."""
+        return sp.csr_array(self.U.T)
 
     def _pairs(self, part: slice) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
         """Both nodes of some rows, as what NumPy counts and gathers by; 0 for none."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from quadsense.certificate import Certificate, evaluate
+from quadsense.certificate import Certificate
 from quadsense.core.matrix import SensedMatrix
 from quadsense.measurements import Measurements
 from quadsense.methods.traits.options import GapOptions
@@ -17,6 +17,7 @@ from quadsense.preferences import Preference
 from quadsense.result import Result
 from quadsense.sklearn.joint import tolerances
 from quadsense.sklearn.model import Matrix, Vector
+from quadsense.values import evaluate
 from quadsense.verdict import Seen, make_verdict
 from quadsense.vocabulary import History, Status
 

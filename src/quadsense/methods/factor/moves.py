@@ -18,7 +18,7 @@ from quadsense.methods.factor.passes import Point, inner
 from quadsense.methods.factor.program import Matrix, Program, Vector
 
 # Entries of images that are worked on together, in cache; rows of a part at least.
-_PART, _LEAST_PART = 2**15, 2**10
+_PART, _LEAST_PART = 2**16, 2**10
 _EPS = float(np.finfo(np.float64).eps)
 
 
@@ -99,8 +99,8 @@ def moved(problem: Program, point: Point, Q: Matrix, length: float, theta: float
             excess[part] = problem.excess(z[part], theta, part)
         pull = weight[part] * excess[part]
         each = F.unmixed(pull).astype(narrow, copy=False)
-        pulled[:, seen] = p
-        pulled[:, seen] *= each if signs is None else each * signs[:, None].astype(narrow)
+        each = each if signs is None else each * signs[:, None].astype(narrow)
+        np.multiply(p, each, out=pulled[:, seen], dtype=Q.dtype)
         told += np.dot(pull, excess[part]), _worst(problem, z[part], inverse[part], part)
     return Moved(P, z, excess, told, pulled)
 

@@ -1,0 +1,183 @@
+"""Measurements from files and into them, with further rows, on a device or a cluster.
+
+Each function says what the constructor of `Measurements` is given for that: the rows, the readings,
+and the rest by name.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from quadsense import files
+from quadsense.arrays import is_array, to_numpy
+from quadsense.measurements.cluster import OnCluster
+from quadsense.measurements.dense import Dense
+from quadsense.measurements.disk import OnDisk
+from quadsense.measurements.joined import joined_rows
+from quadsense.measurements.shards import Shards, is_client
+from quadsense.measurements.stored import Stored
+from quadsense.measurements.tensors import elsewhere
+from quadsense.measurements.validate import checked_bounds, checked_rows, checked_vector
+from quadsense.typing import MatrixLike, Real, RealOrVector, VectorLike
+
+if TYPE_CHECKING:
+    from quadsense.measurements.base import Measurements
+
+Given = tuple[Any, Any, dict[str, Any]]
+"""Rows, readings or None, and what else the constructor is given by name."""
+
+
+def of_arrays(
+    path: str | os.PathLike[str],
+    arrays: files.Arrays,
+    delta: RealOrVector | None,
+    rtol: Real,
+    conjugate: bool | None,
+    weights: RealOrVector | None,
+) -> Given:
+    """Those of arrays of a file; what is given beside them goes before."""
+    named: dict[str, Any] = {"mix": arrays.get("mix")}
+    named["conjugate"] = bool(arrays.get("conjugate")) if conjugate is None else conjugate
+    named["weights"] = _held("weights", arrays) if weights is None else weights
+    if "lo" in arrays and "hi" in arrays:
+        if delta is not None or rtol != 0.0:
+            raise ValueError(f"{path} holds intervals lo and hi: delta and rtol do not apply")
+        named["bounds"] = (arrays["lo"], arrays["hi"])
+    elif "b" not in arrays:
+        raise ValueError(
+            f"{path} holds no array named 'b', the readings; it holds {arrays.listing}: name "
+            "it with b= (--b)"
+        )
+    else:
+        named["delta"] = _held("delta", arrays) if delta is None else delta
+        named["rtol"] = float(arrays.get("rtol", 0.0)) if rtol == 0.0 else rtol
+    return arrays["U"], arrays.get("b"), named
+
+
+def into_arrays(data: Measurements) -> dict[str, Any]:
+    """Arrays of a file that holds measurements without constraints."""
+    if not isinstance(data.unit_rows.kind, Stored):
+        raise ValueError(
+            f"U is made of probes that are not stored ({data.unit_rows.kind.storage}): they cannot "
+            "be written to a file"
+        )
+    given = data.unit_rows.kind.given
+    arrays: dict[str, Any] = {"U": given if sp.issparse(given) else to_numpy(given)}
+    if data.readings is not None:
+        arrays["b"] = to_numpy(data.readings)
+        if data._delta is not None:
+            arrays["delta"] = to_numpy(data._delta)
+        if data._rtol != 0.0:
+            arrays["rtol"] = data._rtol
+    if data.from_bounds:
+        arrays |= {"lo": data.lo, "hi": data.hi}
+    if data.weights is not None:
+        arrays["weights"] = np.asarray(data.weights)
+    if data.mix is not None:
+        arrays["mix"] = data.mix
+    return arrays
+
+
+def with_further(
+    data: Measurements,
+    U: MatrixLike,
+    b: VectorLike | None,
+    delta: RealOrVector | None,
+    bounds: tuple[RealOrVector, RealOrVector] | None,
+    weights: RealOrVector | None,
+) -> Given:
+    """Those of measurements and of further ones after them."""
+    if data._plain is not None:
+        raise ValueError("these measurements have their constraints: use `plain`")
+    if data.mix is not None:
+        raise ValueError("readings that are sums of rows (mix) cannot be appended to")
+    if (bounds is not None) != data.from_bounds:
+        has, lacks = ("bounds", "delta") if data.from_bounds else ("delta", "bounds")
+        raise ValueError(f"these measurements have {has}: give {has} of the rows, not {lacks}")
+    further = checked_rows(U, data.conjugate).kind
+    rows, k = joined_rows(data.unit_rows.kind, further), further.m
+    named: dict[str, Any] = {"weights": _extended("weights", data.weights, weights, data.m, k)}
+    if bounds is not None:
+        lo, hi = checked_bounds(bounds, k)
+        named["bounds"] = (np.append(data.lo, lo), np.append(data.hi, hi))
+    else:
+        given = _on_host(data._delta)
+        named |= {"delta": _extended("delta", given, delta, data.m, k), "rtol": data._rtol}
+    before, readings = data.readings, None
+    if (b is None) != (before is None):
+        raise ValueError(
+            "b is missing: these measurements have readings"
+            if b is None
+            else "b is given, and these measurements have no readings, but bounds alone"
+        )
+    if before is not None:
+        readings = np.append(before, checked_vector("b", b, k))
+    return rows, readings, {"conjugate": data.conjugate, **named}
+
+
+def placed_on(data: Measurements, device: Any) -> Given:
+    """Those of the same measurements on a device, or on the cluster of a client."""
+    if data._plain is not None:
+        raise ValueError("these measurements have their constraints: use `plain`")
+    kind: Any = data.unit_rows.raw.kind
+    rows: Any = None
+    if is_client(device):
+        rows = _on_cluster(data, kind, device)
+    elif not isinstance(kind, Dense):
+        raise ValueError(
+            f"only dense rows can be sent to another device, and these are {kind.storage}"
+        )
+    named: dict[str, Any] = {"weights": data.weights, "mix": data.mix}
+    if data.from_bounds:
+        named["bounds"] = (data.lo, data.hi)
+    else:
+        named |= {"delta": _on_host(data._delta), "rtol": data._rtol}
+    rows = elsewhere(kind.given, device) if rows is None else rows
+    return rows, data.readings, {"conjugate": data.conjugate, **named}
+
+
+def _on_cluster(data: Measurements, kind: Any, client: Any) -> OnCluster:
+    """Rows in files as those of a cluster."""
+    if isinstance(kind, OnCluster):
+        return OnCluster(client, kind.given)
+    strips = kind.given if isinstance(kind, OnDisk) else None
+    if data._opened is not None and not isinstance(strips, files.Strips):
+        path, U, b = data._opened
+        strips = files.read_measured(path, U, b, most=0.0)["U"]
+    if not isinstance(strips, files.Strips):
+        raise ValueError(
+            f"a cluster loads dense rows from files, and these are {kind.storage}, in memory: "
+            "save them in a file that every worker can read, and open that"
+        )
+    found = OnCluster(client, Shards.of_files(strips))
+    if found.m != kind.m or not np.allclose(found.norms, to_numpy(kind.norms), rtol=1e-9):
+        raise ValueError(f"{strips[0].path} was changed since it was opened: open it again")
+    return found
+
+
+def _on_host(values: Any) -> Any:
+    return to_numpy(values) if is_array(values) else values
+
+
+def _extended(name: str, own: Any, given: Any, m: int, k: int) -> Any:
+    """A value for all rows, or one a row of m rows and k further ones."""
+    if given is None:
+        if own is not None and np.ndim(own) > 0:
+            raise ValueError(f"{name} is missing: each row of these measurements has its own")
+        return own
+    if own is None:
+        raise ValueError(f"{name} is given, and these measurements have none")
+    if np.ndim(own) == 0 and np.ndim(given) == 0 and own == given:
+        return own
+    further = checked_vector(name, given, k, scalar=True)
+    return np.append(np.broadcast_to(np.asarray(own, dtype=np.float64), (m,)), further)
+
+
+def _held(name: str, arrays: files.Arrays) -> Any:
+    """What a file says of that, a single value as a number; None where it says nothing."""
+    values = arrays.get(name)
+    return float(values) if values is not None and np.ndim(values) == 0 else values
