@@ -243,6 +243,8 @@ class DeviceArray(NDArrayOperatorsMixin):
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **named: Any) -> Any:
         """What a universal function is, done by torch or on the host."""
         out = named.pop("out", None)
+        if out and isinstance(out[0], DeviceArray):
+            named.pop("dtype", None)  # that of what it is written to
         if out and out[0] is inputs[0] and _in_place(ufunc.__name__, method, named, *inputs):
             return out[0]
         own = UFUNCS.get(ufunc.__name__) if method == "__call__" else None
