@@ -259,27 +259,33 @@ def held_at(program: Program, point: Point, rows: Rows, mu: Vector, targets: Vec
 
 
 def conjugate(program: Program, point: Point, steps: int) -> Point:
-    """Steps of conjugate gradients: the minimiser nearest to the point, where there are many.
+    """Conjugate gradients for least squares [Hestenes & Stiefel 1952, 10]: the nearest minimiser.
 
-    On a device the end is looked for now and then: steps beyond it change nothing but rounding.
+    Slopes are taken anew from the errors of the rows. One that is carried along gathers rounding in
+    directions that no row sees, too, and what has little curvature is walked far. On a device the
+    end is looked for now and then: steps beyond it change nothing but rounding.
     """
-    residual = -point.slope
-    looks = LOOKS if isinstance(residual, DeviceArray) else 1
-    direction, size = residual, scalar(residual @ residual)
-    first, d = size, np.zeros_like(residual)
+    cost, away = program.cost, point.x - program.cost.p
+    errors = np.where(cost.w == 0.0, 0.0, point.values - cost.b)
+    slope, d = point.slope, np.zeros_like(point.x)
+    looks = LOOKS if isinstance(slope, DeviceArray) else 1
+    direction, size = slope, scalar(slope @ slope)
+    first = size
     for count in range(steps):
         if count % looks == 0 and (size <= (4.0 * UNIT) ** 2 * first or size == 0.0):
             break
-        image = program.cost.apply(direction)
-        bend = scalar(direction @ image)
+        look(2.0 * cost.product_flops)
+        read = cost.F.forward(cost.cone.unpack(direction))
+        bend = scalar((cost.w * read) @ read) + cost.alpha * scalar(direction @ direction)
         if looks == 1 and not bend > 0.0:
             break
         share = _ratio(size, bend)
-        d = d + share * direction
-        residual = residual - share * image
-        size, last = scalar(residual @ residual), size
-        direction = residual + _ratio(size, last) * direction
-    return program.cost.point(point.x + d)
+        d = d - share * direction
+        errors = errors - share * read
+        slope = cost.cone.pack(cost.F.adjoint(cost.w * errors)) + cost.alpha * (away + d)
+        size, last = scalar(slope @ slope), size
+        direction = slope + _ratio(size, last) * direction
+    return cost.point(point.x + d)
 
 
 def _ratio(a: Any, b: Any) -> Any:
