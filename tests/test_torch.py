@@ -523,12 +523,13 @@ def test_the_gpu_of_a_worker_does_its_products(complex_, narrow, rng, monkeypatc
         summed: (Y,),
     }  # fmt: skip
     assert set(asked) == set(on_worker.PRODUCTS)
-    alone = {work: on_worker.at_part(work, dtype, U, facts, *given) for work, given in asked.items()}
+    at_part = on_worker.at_part
+    alone = {work: at_part(work, dtype, U, facts, *given) for work, given in asked.items()}
     used = []
     monkeypatch.setattr(Tensors, "by_torch", True)
     monkeypatch.setattr(on_worker, "gpu", lambda: used.append(1) or torch.device(DEVICE))
     for work, given in asked.items():
-        found = on_worker.at_part(work, dtype, U, facts, *given)
+        found = at_part(work, dtype, U, facts, *given)
         assert isinstance(found, np.ndarray)
         np.testing.assert_allclose(found, alone[work], rtol=1e-12, atol=1e-12)
     assert used
