@@ -58,9 +58,16 @@ def in_bytes(count: float) -> str:
 
 
 @contextmanager
-def limited_memory(most: float) -> Iterator[None]:
-    """Let what is done inside count on no more than so many bytes."""
-    token = _limit.set(min(most, _limit.get()))
+def limited_memory(most: float, instead: bool = False) -> Iterator[None]:
+    """Let what is done inside count on no more than so many bytes.
+
+    Parameters
+    ----------
+    most : float
+    instead : bool
+        Whether that replaces the limit under way, of which else the lower one holds.
+    """
+    token = _limit.set(most if instead else min(most, _limit.get()))
     try:
         yield
     finally:
@@ -70,6 +77,17 @@ def limited_memory(most: float) -> Iterator[None]:
 def memory_limit() -> float:
     """Bytes that what is under way may take, whatever is free; infinity where nobody said."""
     return _limit.get()
+
+
+def is_limited(free: float) -> bool:
+    """Whether what can be taken is so little for the limit, and not for the machine."""
+    return memory_limit() < free + 1.0  # whole bytes are counted
+
+
+def room_in_words(free: float) -> str:
+    """How much can be taken, and who says so, as the subject and verb of a sentence."""
+    said = in_bytes(free)
+    return f"memory_limit is {said}" if is_limited(free) else f"{said} are free"
 
 
 def room_for_rows(limit: Any = None) -> float:
