@@ -351,6 +351,13 @@ def test_psd_remembers_as_much_as_the_limit_leaves_room_for(tmp_path, monkeypatc
     assert taken <= result.plan["memory"] <= limit
 
 
+def test_an_array_is_no_number_of_bytes():
+    for value in (np.array([1, 2]), np.ones((3, 1))):
+        with pytest.raises(ValueError, match=r"number of bytes.*, got an array of shape \([23],"):
+            to_bytes(value)
+    assert to_bytes(np.array(3.0)) == 3.0
+
+
 # --- what is wrong with files --------------------------------------------------------------------
 
 

@@ -35,15 +35,17 @@ def to_bytes(value: Any) -> float:
     if value is None:
         return math.inf
     number: float | None = None
+    several = getattr(value, "ndim", 0) > 0
     if isinstance(value, str):
         match = re.fullmatch(r"\s*(\d*\.?\d+(?:e\d+)?)\s*([kmgt]?i?)b?\s*", value.lower())
         if match and match[2] in UNITS:
             number = float(match[1]) * UNITS[match[2]]
-    elif not isinstance(value, bool) and hasattr(value, "__float__"):
+    elif not isinstance(value, bool) and hasattr(value, "__float__") and not several:
         number = float(value)
     if number is None or not number > 0.0:
+        got = f"an array of shape {tuple(value.shape)}" if several else repr(value)
         raise ValueError(
-            f"memory_limit must be a number of bytes, or as '1 GiB' or '500 MB', got {value!r}"
+            f"memory_limit must be a number of bytes, or as '1 GiB' or '500 MB', got {got}"
         )
     return number
 
