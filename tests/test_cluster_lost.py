@@ -129,6 +129,8 @@ def test_the_command_works_on_a_cluster(run, rng, tmp_path):
     assert code == 0 and "met" in out and "http" in err
     code, _, err = run("solve", tmp_path / "data.npz", "--workers", 1, "--scheduler", address)
     assert code == 2 and "--scheduler and --workers" in err
+    code, _, err = run("solve", tmp_path / "data.npz", "--delta", 0.1, "--scheduler", "nonsense")
+    assert code != 0 and "--scheduler must be an address such as tcp://" in err
 
 
 @pytest.mark.skipif(not os.environ.get("QUADSENSE_CLUSTER"), reason="make test-cluster")

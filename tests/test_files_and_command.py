@@ -340,6 +340,8 @@ def test_json_has_the_verdict(run, data):
         (["generate", "--n", "3", "--m", "4", "--rho", "0.1", "-o", "x.npz"], "--rho goes with"),
         (["verify", "DATA", "DATA"], "is not a quadsense result"),
         (["inspect"], "give a FILE, or both --n and --m"),
+        (["inspect", "DATA", "--n", "5"], "a FILE says what n and m are"),
+        (["inspect", "DATA", "--m", "5"], "a FILE says what n and m are"),
         (["solve", "DATA", "--delta", "1", "-o", "DATA"], "would overwrite the input"),
         (["solve", "DATA", "--delta", "1", "-o", "r.json"], "r.json is no name for what"),
         (["solve", "DATA", "--delta", "1", "-o", "r"], "it must end in .npz"),

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -193,7 +194,9 @@ def test_what_does_not_fit_is_said_with_what_would():
     enough = int(note.split(": ")[1].split()[0].replace(",", ""))
     assert replace(tall, workers=enough).notes(2**38) == []
     assert replace(tall, workers=enough - 1).notes(2**38) != []
-    assert "not even one part" in Scaling(10**9, 10**4, 64).notes(2**34)[-1]
+    said = Scaling(10**9, 10**4, 64).notes(2**34)[-1]
+    assert re.search(r"not even one part of [\d.]+ GB fits in the 17\.2 GB of one$", said)
+    assert Scaling(1000, 10, 2).notes(1e12)[-1] == "1 part keeps no more workers busy than that"
     assert "no matrix of order n" in Scaling(10, 1000, 2).notes(2**40)[0]
     assert "no more workers busy" in Scaling(1000, 10, 2).notes(2**40)[0]
 

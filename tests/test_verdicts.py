@@ -289,6 +289,12 @@ def test_the_spectral_bound_is_there_without_an_oracle():
         assert result.certificate.spectral().unseen == 6
 
 
+def test_one_row_that_contradicts_is_one():
+    U, b = np.eye(3), np.array([1.0, -1.0, 1.0])
+    said = quadsense.solve(U, b, delta=0.1, psd=True).message
+    assert said.endswith("; row 1 carries most of the contradiction")
+
+
 def test_the_plan_refuses_before_allocating_what_cannot_fit(monkeypatch):
     from quadsense import plan
 

@@ -314,8 +314,13 @@ class Scaling:
         if self.worker_memory > memory:
             found.append(f"a worker takes {in_bytes(self.worker_memory)}: {self._needed(memory)}")
         if self.workers > self.parts:
-            found.append(f"{self.parts:,} parts keep no more workers busy than that")
+            found.append(f"{self.parts_keep} no more workers busy than that")
         return found
+
+    @property
+    def parts_keep(self) -> str:
+        """How many parts there are, as the subject and verb of a sentence."""
+        return f"{self.parts:,} part{'s keep' if self.parts != 1 else ' keeps'}"
 
     def _few(self) -> str:
         """What a machine needs where rows are fewer than their length."""
@@ -326,7 +331,7 @@ class Scaling:
         part = self.part_rows * (self.n * self.entry + 16)
         room = memory - self.matrix_bytes * (1 + self.together * self.threads)
         if room < part:
-            return f"not even one part of {in_bytes(part)} fits"
+            return f"not even one part of {in_bytes(part)} fits in the {in_bytes(memory)} of one"
         return f"{-(-self.parts // int(room // part)):,} workers would do"
 
     def describe(self, memory: float) -> dict[str, Any]:

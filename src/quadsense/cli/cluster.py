@@ -53,6 +53,11 @@ def cluster(scheduler: str | None, workers: int | None, quiet: bool) -> Iterator
     if scheduler is not None:
         try:
             client = distributed.Client(scheduler, timeout=CONNECTING)
+        except ValueError as error:  # of what is no address
+            raise ValueError(
+                f"--scheduler must be an address such as tcp://10.0.0.1:8786, got {scheduler!r} "
+                f"({error})"
+            ) from None
         except OSError as error:
             raise ValueError(f"no Dask scheduler answers at {scheduler} ({error})") from None
         with client:

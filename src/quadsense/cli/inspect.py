@@ -105,6 +105,8 @@ def inspect(
     """
     if (file is None) == (n is None or m is None):
         raise click.UsageError("give a FILE, or both --n and --m")
+    if file is not None and (n is not None or m is not None):
+        raise click.UsageError("a FILE says what n and m are: give it, or --n and --m")
     if workers is None and (single or network or disk or memory_limit):
         raise click.UsageError(
             "--single, --network, --disk and --memory-limit go with --workers, --n and --m"

@@ -186,7 +186,7 @@ def methods_table() -> str:
 
 def scaling_text(found: Scaling, memory: float) -> str:
     """What a cluster takes, a sweep, and a solve: docs/scaling.md has the formulas."""
-    idle = f", and {found.parts:,} parts keep no more busy" if found.crossing > found.parts else ""
+    idle = f", and {found.parts_keep} no more busy" if found.crossing > found.parts else ""
     factor = "" if found.rank is None else ", as a factor,"
     solves = (
         f"{name}: {count:.3g} sweeps, {in_time(count * found.seconds)}"

@@ -192,9 +192,9 @@ def _infeasible(v: Verdict) -> str:
         )
     if v.contradiction is not None:
         return f"infeasible: {_contradiction(v)}"
-    carry = "carry" if len(v.suspects) + len(v.blamed) > 1 or v.suspects else "carries"
-    rows = ", ".join(str(row) for row in v.suspects)
-    blamed = " and ".join(([f"rows {rows}"] if rows else []) + list(v.blamed))
+    carry = "carries" if len(v.suspects) + len(v.blamed) == 1 else "carry"
+    rows = "row" + "s" * (len(v.suspects) > 1) + " " + ", ".join(str(row) for row in v.suspects)
+    blamed = " and ".join([rows] * bool(v.suspects) + list(v.blamed))
     if v.hard:
         what = "constraints and equalities" if v.suspects else "constraints"
         said = f"no {which} meets the {what}{_condition(v)}"
