@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import quadsense
+from quadsense.core.packed import features, pack
 from quadsense.core.question import Question
 from quadsense.methods import METHODS, Problem
 from quadsense.methods.squares.cone import Cone
@@ -198,6 +199,25 @@ def test_of_many_minimisers_the_nearest_to_the_start_is_taken(rng):
     np.testing.assert_allclose(
         method.matrix(program, state).to_dense().ravel(), nearest, atol=1e-10
     )
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "is_complex"), [(1000, 60, False), (300, 60, False), (700, 40, True)]
+)
+def test_what_no_row_sees_is_left_as_it_was(m, n, is_complex):
+    # A slope that was carried along gathered rounding there, and A went off by its own size.
+    rng = np.random.default_rng(5)
+    U = normal(rng, m, n, is_complex=is_complex)
+    X = normal(rng, n, 3, is_complex=is_complex)
+    b = np.sum(np.abs(U.conj() @ X) ** 2, axis=1) + 0.1 * rng.standard_normal(m)
+    result = quadsense.solve(U, b, prefer="least_squares")
+    assert result.optimal
+    J = features(U)
+    off = pack(result.A) - np.linalg.lstsq(J, b)[0]
+    one = pack(np.eye(n, dtype=U.dtype))
+    away = one - np.linalg.lstsq(J, J @ one)[0]  # the start is a multiple of I
+    left = off - (off @ away) / (away @ away) * away
+    assert np.linalg.norm(left) <= 1e-9 * np.linalg.norm(pack(result.A))
 
 
 @pytest.mark.parametrize("is_complex", [False, True])
