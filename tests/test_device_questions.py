@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from test_fista import random_case
+from squares_cases import random_case
 
 import quadsense
 from quadsense import device
