@@ -296,6 +296,30 @@ def test_rows_in_a_file_are_never_all_in_memory(named, tmp_path, monkeypatch):
     assert taken <= 1.25 * (result.plan["memory"] + 8 * 8 * m)  # and what opening took
 
 
+def test_psd_remembers_as_much_as_the_limit_leaves_room_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(strip_module, "STRIP_BYTES", 2**18)
+    rng = np.random.default_rng(0)
+    m, n = 60_000, 5  # vectors of one entry a row are what takes memory
+    U = rng.standard_normal((m, n))
+    np.save(tmp_path / "U.npy", U)
+    b = np.sum((U @ rng.standard_normal((n, 2))) ** 2, axis=1) + rng.standard_normal(m)
+    np.save(tmp_path / "b.npy", b)
+    data = Measurements.open(
+        tmp_path / "U.npy", b=str(tmp_path / "b.npy"), delta=4.6, memory_limit=1e5
+    )
+    wanted = {"psd": True, "prefer": "any"}
+    whole = quadsense.solve(data, **wanted)
+    limit = whole.plan["memory"] - 16 * 16 * m  # of 20 pairs hardly any
+    tracemalloc.start()
+    try:
+        result = quadsense.solve(data, memory_limit=limit, **wanted)
+        taken = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert whole.met and result.met
+    assert taken <= result.plan["memory"] <= limit
+
+
 # --- what is wrong with files --------------------------------------------------------------------
 
 
