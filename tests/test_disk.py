@@ -339,6 +339,38 @@ def test_shards_that_do_not_agree(problem, tmp_path):
         Measurements.open(folder / "other-*.npz")
 
 
+@pytest.mark.parametrize("limit", [None, 100])
+@pytest.mark.parametrize("form", ["npz", "h5", "zarr"])
+def test_shards_that_differ_in_conjugate_are_refused(form, limit, problem, tmp_path):
+    """Each by itself says the same of A; together they would contradict each other."""
+    U, _ = problem
+    U = U + 1j * np.roll(U, 1)
+    A = np.array([[0, 1j], [-1j, 0]])
+    b = np.einsum("ij,jk,ik->i", U[:, :2].conj(), A, U[:, :2]).real
+    Measurements(U[:30], b[:30], delta=0.01).save(tmp_path / f"1.{form}")
+    for flag in (True, False):
+        rows = U[30:].conj() if flag else U[30:]
+        own = Measurements(rows, b[30:], delta=0.01, conjugate=flag)
+        own.save(tmp_path / f"2.{form}")
+        assert quadsense.solve(Measurements.open(tmp_path / f"2.{form}")).met
+        if flag:
+            with pytest.raises(ValueError, match=r"conjugate is True in .*2\..* False in .*1\."):
+                Measurements.open(tmp_path / f"*.{form}", memory_limit=limit)
+    assert quadsense.solve(Measurements.open(tmp_path / f"*.{form}", memory_limit=limit)).met
+
+
+def test_shards_are_not_shifted_against_each_other(problem, tmp_path):
+    U, b = problem
+    np.savez(tmp_path / "1.npz", U=U[:30], b=b[:29])
+    np.savez(tmp_path / "2.npz", U=U[30:], b=b[29:])
+    with pytest.raises(ValueError, match=r"1\.npz holds 30 rows of U and 29 values of b"):
+        Measurements.open(tmp_path / "*.npz", delta=0.01)
+    np.savez(tmp_path / "1.npz", U=U[:20].T, b=b[:20])
+    np.savez(tmp_path / "2.npz", U=U[20:24].T, b=b[20:24])
+    with pytest.raises(ValueError, match=r"columns of U in .*1\.npz and its rows in .*2\.npz"):
+        Measurements.open(tmp_path / "*.npz", delta=0.01)
+
+
 def damaged(data, path, change):
     """Solve after the file was changed, and say what came of it."""
     change(path)

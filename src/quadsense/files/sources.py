@@ -203,19 +203,19 @@ def measured_in(
     arrays = _arrays(source, U, inside, apart, beside, most)
     if apart is not None:
         arrays["b"] = apart
-    arrays = _as_vectors(arrays)
-    if "conjugate" in arrays:
-        arrays["conjugate"] = bool(np.any(arrays["conjugate"]))
-    elif isinstance(source.metadata, dict):
-        arrays["conjugate"] = bool(source.metadata.get("conjugate", False))
-    return arrays
+    return _settled(arrays)
 
 
-def _as_vectors(arrays: Arrays) -> Arrays:
-    """What has one value a row as vectors, or as a number where there is one for all."""
+def _settled(arrays: Arrays) -> Arrays:
+    """What has one value a row as vectors, or as a number where there is one for all.
+
+    Whether rows are given as ``u*`` is said by an array, or else by the metadata.
+    """
     for name in ("b", "lo", "hi", "delta", "weights", "rtol"):
         if name in arrays:
             arrays[name] = to_vector(arrays[name], scalar=name != "b")
+    said = arrays.get("conjugate", arrays.metadata.get("conjugate", False))
+    arrays["conjugate"] = bool(np.any(said))
     return arrays
 
 
@@ -226,7 +226,7 @@ def _arrays(
         # All of them stay where they are, or none.
         limit = math.inf if source.size <= most else 0.0
         found = [_arrays(part, U, b, apart, beside, limit) for part in source.parts]
-        parts = zip((part.path for part in source.parts), map(_as_vectors, found), strict=True)
+        parts = zip((part.path for part in source.parts), map(_settled, found), strict=True)
         return joined(parts)
     if source.table is not None:
         arrays = tables.arrays_of(source.path, source.table, U, b, apart is not None, beside)
@@ -252,7 +252,7 @@ def _from_arrays(source: Source, U: str | None, b: str | None, apart: Any, most:
     names = [entry.name for entry in source.entries]
     taken = {role: (name,) for role, name in roles.names.items()}
     places = source.places(probes.name) if isinstance(source, Cut) else ()
-    return Arrays(values, source.metadata, names, roles.notes, taken, places)
+    return Arrays(values, source.metadata, names, roles.notes, taken, places, roles.transposed)
 
 
 def _is_name(source: Source, name: str) -> bool:
