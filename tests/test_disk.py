@@ -90,6 +90,63 @@ def test_arrays_cut_into_numbered_files(limit, problem, tmp_path):
     assert quadsense.solve(named).met
 
 
+@pytest.mark.parametrize("limit", [None, 100])
+@pytest.mark.parametrize("form", ["npz", "h5", "parquet", "csv", "cut"])
+def test_what_is_given_beside_a_file_is_as_in_the_constructor(form, limit, problem, rng, tmp_path):
+    U, b = problem
+    folder = tmp_path / "data"
+    if form == "cut":
+        cut(folder, U=np.split(U, 4), b=[b])
+    else:
+        saved(folder, U, b, form)
+    lo, hi, weights = b - rng.random(60), b + rng.random(60), rng.random(60)
+    data = Measurements.open(folder, bounds=(lo, hi), weights=weights, memory_limit=limit)
+    np.testing.assert_array_equal([data.lo, data.hi], [lo, hi])
+    np.testing.assert_array_equal(data.weights, weights)
+    np.testing.assert_allclose(data.rows(), U, rtol=1e-14)
+    truth = quadsense.solve(Measurements(U, b, bounds=(lo, hi), weights=weights))
+    result = quadsense.solve(data)
+    assert result.status == truth.status
+    np.testing.assert_allclose(result.A, truth.A, atol=1e-9)
+    with pytest.raises(ValueError, match="bounds replaces delta"):
+        Measurements.open(folder, bounds=(lo, hi), delta=0.1, memory_limit=limit)
+    with pytest.raises(ValueError, match=r"weights has shape \(3,\)"):
+        Measurements.open(folder, weights=[1.0, 2.0, 3.0], memory_limit=limit)
+
+
+@pytest.mark.parametrize("limit", [None, 100])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_sums_of_rows_in_a_file_by_a_mix_that_is_given(sparse, limit, problem, tmp_path):
+    """Four readings of rows of four numbers: the rows are the vectors all the same."""
+    U, b = problem
+    W = np.kron(np.eye(4), np.ones(15))
+    np.savez(tmp_path / "data.npz", U=U, b=W @ b)
+    mix = sp.csr_array(W) if sparse else W.tolist()
+    data = Measurements.open(tmp_path / "data.npz", mix=mix, delta=0.1, memory_limit=limit)
+    assert data.m == 4 and "mixed from 60 rows" in repr(data)
+    np.testing.assert_allclose(data.rows(), U, rtol=1e-14)
+    truth = quadsense.solve(U, W @ b, mix=W, delta=0.1)
+    np.testing.assert_allclose(quadsense.solve(data).A, truth.A, atol=1e-9)
+    with pytest.raises(ValueError, match=r"mix .* shape"):
+        Measurements.open(tmp_path / "data.npz", mix=W[:, :-1], memory_limit=limit)
+
+
+@pytest.mark.parametrize("form", ["npz", "csv"])
+def test_with_bounds_given_a_file_needs_no_readings(form, problem, tmp_path):
+    U, b = problem
+    path = tmp_path / f"data.{form}"
+    if form == "npz":  # neither p nor q is taken for b
+        np.savez(path, U=U, p=b, q=b)
+    else:
+        np.savetxt(path, U, delimiter=",", header="u1,u2,u3,u4", comments="")
+    data = Measurements.open(path, bounds=(b - 0.1, np.inf))
+    assert data.readings is None and data.n == 4
+    np.testing.assert_array_equal(data.lo, b - 0.1)
+    named = ["--bounds", "-100000", "100000", "--json"]
+    done = CliRunner().invoke(cli, ["solve", str(path), *named])
+    assert done.exit_code == 0, done.output
+
+
 def test_results_in_a_folder_of_shards_are_left_alone(problem, tmp_path):
     U, b = problem
     folder = saved(tmp_path / "shards", U, b, "npz")

@@ -99,8 +99,8 @@ def _single(series: Series) -> Series | None:
     return None if len(series.files) != 1 or len(folders) != 1 else series
 
 
-def joined(parts: Iterable[tuple[Path, Arrays]]) -> Arrays:
-    """Measurements of several files as one.
+def joined(parts: Iterable[tuple[Path, Arrays]], mixed: bool = False) -> Arrays:
+    """Measurements of several files as one; `mixed` where readings are sums of their rows.
 
     Raises
     ------
@@ -118,7 +118,8 @@ def joined(parts: Iterable[tuple[Path, Arrays]]) -> Arrays:
             raise Unreadable(f"{here} holds {name} and {there} does not: shards must be alike")
         if "mix" in arrays:
             raise Unreadable(f"{where} holds a mix, which is of all rows: use one file for U and b")
-        _check_rows(where, arrays)
+        if not mixed:
+            _check_rows(where, arrays)
         if arrays.by_columns != first.by_columns:
             here, there = (where, first_path) if arrays.by_columns else (first_path, where)
             raise Unreadable(

@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from quadsense.files import table as tables
 from quadsense.files.contents import Arrays, Entry, Unreadable, listed
 from quadsense.files.formats import Format, by_name, format_of
-from quadsense.files.roles import NAMES, base, find_roles, named
+from quadsense.files.roles import NAMES, NOTHING, Given, base, find_roles, named
 from quadsense.files.shards import Series, joined, joined_entries, shards_in, stacked
 from quadsense.files.strips import Strips, native, strips_of
 from quadsense.files.table import Table
@@ -170,6 +170,7 @@ def read_measured(
     U: str | None = None,
     b: str | None = None,
     most: float = math.inf,
+    given: Given = NOTHING,
 ) -> Arrays:
     """The measurements in a file: arrays by the names of `Measurements`, `conjugate` among them.
 
@@ -182,8 +183,10 @@ def read_measured(
         Name of the readings in the file, another file, or ``FILE::NAME``.
     most : float
         Bytes that U may take in memory: a larger one stays in its file (`Strips`).
+    given : Given
+        What else is not taken from the file.
     """
-    return measured_in(look_at(path), U, b, most=most)
+    return measured_in(look_at(path), U, b, most=most, given=given)
 
 
 def measured_in(
@@ -192,6 +195,7 @@ def measured_in(
     b: str | None = None,
     beside: tuple[str, ...] = (),
     most: float = math.inf,
+    given: Given = NOTHING,
 ) -> Arrays:
     """The same from a file that was looked at; columns named in `beside` are not U's."""
     if source.is_result:
@@ -200,7 +204,7 @@ def measured_in(
     if b is not None and not _is_name(source, b):
         apart = to_vector(array_from(b, source, role="b"))
     inside = b if apart is None else None
-    arrays = _arrays(source, U, inside, apart, beside, most)
+    arrays = _arrays(source, U, inside, apart, beside, most, given)
     if apart is not None:
         arrays["b"] = apart
     return _settled(arrays)
@@ -220,26 +224,35 @@ def _settled(arrays: Arrays) -> Arrays:
 
 
 def _arrays(
-    source: Source, U: str | None, b: str | None, apart: Any, beside: tuple[str, ...], most: float
+    source: Source,
+    U: str | None,
+    b: str | None,
+    apart: Any,
+    beside: tuple[str, ...],
+    most: float,
+    given: Given,
 ) -> Arrays:
     if isinstance(source, Shards):
         # All of them stay where they are, or none.
         limit = math.inf if source.size <= most else 0.0
-        found = [_arrays(part, U, b, apart, beside, limit) for part in source.parts]
+        found = [_arrays(part, U, b, apart, beside, limit, given) for part in source.parts]
         parts = zip((part.path for part in source.parts), map(_settled, found), strict=True)
-        return joined(parts)
+        return joined(parts, mixed=given.sums is not None)
     if source.table is not None:
-        arrays = tables.arrays_of(source.path, source.table, U, b, apart is not None, beside)
+        outside, optional = apart is not None, given.bounds
+        arrays = tables.arrays_of(source.path, source.table, U, b, outside, beside, optional)
         if arrays["U"].nbytes > most and source.table.names is not None:
             columns, held = ",".join(arrays.roles["U"]), arrays["U"]
             arrays["U"] = Strips(strips_of(source.path, columns, held.shape, held.dtype))
         return arrays
-    return _from_arrays(source, U, b, apart, most)
+    return _from_arrays(source, U, b, apart, most, given)
 
 
-def _from_arrays(source: Source, U: str | None, b: str | None, apart: Any, most: float) -> Arrays:
+def _from_arrays(
+    source: Source, U: str | None, b: str | None, apart: Any, most: float, given: Given
+) -> Arrays:
     count = None if apart is None else int(np.size(apart))
-    roles = find_roles(source.path, source.entries, U, b, count)
+    roles = find_roles(source.path, source.entries, U, b, count, given)
     probes = next(entry for entry in source.entries if entry.name == roles.names["U"])
     stays = not probes.sparse and not roles.transposed and probes.nbytes > most
     loaded = source.load(sorted({name for role, name in roles.names.items()
