@@ -90,6 +90,68 @@ def test_arrays_cut_into_numbered_files(limit, problem, tmp_path):
     assert quadsense.solve(named).met
 
 
+@pytest.mark.parametrize("limit", [None, 10])
+@pytest.mark.parametrize("form", ["cut", "npz", "h5", "zarr"])
+def test_shards_without_rows_hold_none(form, limit, problem, tmp_path):
+    U, b = problem
+    edges = [0, 0, 20, 20, 20, 60, 60]
+    for i, (first, last) in enumerate(itertools.pairwise(edges)):
+        arrays = {"U": U[first:last], "b": b[first:last]}
+        if form == "cut":
+            for name, values in arrays.items():
+                np.save(tmp_path / f"{name}-{i}.npy", values)
+        else:
+            files.write(tmp_path / f"{i}.{form}", arrays, {})
+    data = Measurements.open(tmp_path, delta=0.01, memory_limit=limit)
+    assert ("on disk" in repr(data)) == (limit is not None)
+    np.testing.assert_allclose(data.rows(), U, rtol=1e-14)
+    assert quadsense.solve(data).met
+    assert data.rows([59]).shape == (1, 4)
+
+
+@pytest.mark.parametrize("limit", [None, 10])
+@pytest.mark.parametrize("shape", [(0, 4), (5, 0)])
+def test_files_without_any_row_say_so(shape, limit, tmp_path):
+    for i in range(2):
+        np.save(tmp_path / f"U-{i}.npy", np.empty(shape))
+        np.save(tmp_path / f"b-{i}.npy", np.empty(shape[0]))
+    with pytest.raises(ValueError, match=r"U is empty: its shape is"):
+        Measurements.open(tmp_path, memory_limit=limit)
+
+
+@pytest.mark.parametrize("limit", [None, 100])
+@pytest.mark.parametrize("form", ["dense", "list", "column", "path"])
+def test_readings_may_be_given_beside_probes_in_a_file(form, limit, problem, tmp_path):
+    U, b = problem
+    np.save(tmp_path / "U.npy", U)
+    np.save(tmp_path / "b.npy", b)
+    cut(tmp_path / "cut", U=np.split(U, 4))
+    given = {"dense": b, "list": b.tolist(), "column": b[:, None], "path": tmp_path / "b.npy"}[form]
+    for path in (tmp_path / "U.npy", tmp_path / "cut"):
+        data = Measurements.open(path, b=given, delta=0.01, memory_limit=limit)
+        np.testing.assert_array_equal(data.b, b)
+        np.testing.assert_allclose(data.rows(), U, rtol=1e-14)
+        assert quadsense.solve(data).met
+    for wrong, sentence in (
+        (b[:3], r"b has shape \(3,\), but must have shape \(60,\)"),
+        ([[1.0], [2.0, 3.0]], "b is not a rectangular array"),
+        (np.full(60, 1j), "b must be real"),
+        (3.0, r"b has shape \(\)"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            Measurements.open(tmp_path / "U.npy", b=wrong, memory_limit=limit)
+
+
+@pytest.mark.parametrize("limit", [None, 100])
+def test_readings_of_all_shards_say_nothing_of_the_columns_of_one(limit, problem, tmp_path):
+    """Four rows of four numbers in two files: each has as many columns as there are readings."""
+    U, b = problem
+    for i in range(2):
+        np.savez(tmp_path / f"{i}.npz", U=U[2 * i : 2 * i + 2])
+    data = Measurements.open(tmp_path / "*.npz", b=b[:4], delta=0.01, memory_limit=limit)
+    np.testing.assert_allclose(data.rows(), U[:4], rtol=1e-14)
+
+
 @pytest.mark.parametrize("limit", [None, 100])
 @pytest.mark.parametrize("form", ["npz", "h5", "parquet", "csv", "cut"])
 def test_what_is_given_beside_a_file_is_as_in_the_constructor(form, limit, problem, rng, tmp_path):

@@ -168,7 +168,7 @@ def _look_at_all(path: Path, several: list[Path] | Series) -> Source:
 def read_measured(
     path: str | os.PathLike[str],
     U: str | None = None,
-    b: str | None = None,
+    b: Any = None,
     most: float = math.inf,
     given: Given = NOTHING,
 ) -> Arrays:
@@ -179,8 +179,8 @@ def read_measured(
     path : path-like
     U : str, optional
         Name of the probes in the file; of a table, names of columns or a pattern.
-    b : str, optional
-        Name of the readings in the file, another file, or ``FILE::NAME``.
+    b : str or ndarray, optional
+        Name of the readings in the file, another file, or ``FILE::NAME``; the readings themselves.
     most : float
         Bytes that U may take in memory: a larger one stays in its file (`Strips`).
     given : Given
@@ -192,7 +192,7 @@ def read_measured(
 def measured_in(
     source: Source,
     U: str | None = None,
-    b: str | None = None,
+    b: Any = None,
     beside: tuple[str, ...] = (),
     most: float = math.inf,
     given: Given = NOTHING,
@@ -201,7 +201,9 @@ def measured_in(
     if source.is_result:
         raise Unreadable(f"{source.path} is a quadsense result, and no measurements")
     apart = None
-    if b is not None and not _is_name(source, b):
+    if isinstance(b, np.ndarray):
+        apart = to_vector(b)
+    elif b is not None and not _is_name(source, b):
         apart = to_vector(array_from(b, source, role="b"))
     inside = b if apart is None else None
     arrays = _arrays(source, U, inside, apart, beside, most, given)
@@ -233,9 +235,11 @@ def _arrays(
     given: Given,
 ) -> Arrays:
     if isinstance(source, Shards):
-        # All of them stay where they are, or none.
-        limit = math.inf if source.size <= most else 0.0
-        found = [_arrays(part, U, b, apart, beside, limit, given) for part in source.parts]
+        # All of them stay where they are, those without rows too, or none.
+        limit = math.inf if source.size <= most else -1.0
+        # Readings of all say nothing of the shape of one.
+        other = None if apart is None else np.empty(0)
+        found = [_arrays(part, U, b, other, beside, limit, given) for part in source.parts]
         parts = zip((part.path for part in source.parts), map(_settled, found), strict=True)
         return joined(parts, mixed=given.sums is not None)
     if source.table is not None:

@@ -105,6 +105,8 @@ class Strip:
 class Strips(Sequence[Strip]):
     """Rows of one array, or of the parts of one in several files, strip by strip.
 
+    Strips without rows are left out, but for the first where none has any.
+
     Attributes
     ----------
     shape : tuple of int
@@ -115,8 +117,8 @@ class Strips(Sequence[Strip]):
     ndim = 2
 
     def __init__(self, strips: Sequence[Strip]) -> None:
-        self._strips = tuple(strips)
-        first = self._strips[0]
+        first = strips[0]
+        self._strips = tuple(strip for strip in strips if len(strip)) or (first,)
         self.shape = sum(map(len, self._strips)), first.width
         self.dtype = np.dtype(first.dtype)
 
@@ -181,7 +183,7 @@ def strips_of(path: Path, name: str, shape: tuple[int, ...], dtype: Any) -> list
     rows, width = shape
     whole = Strip(path, name, 0, rows, width, native(np.dtype(dtype)).name, stamp_of(path))
     code = format_of(path).code(path)
-    if not hasattr(code, "read_rows"):
+    if not hasattr(code, "read_rows") or rows * width == 0:
         return [whole]
     size = max(1, STRIP_BYTES // (width * np.dtype(dtype).itemsize))
     if hasattr(code, "rows_together"):  # those that are packed together are read together

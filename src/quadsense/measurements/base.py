@@ -24,6 +24,7 @@ from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.storage import (
     beside_file,
     into_arrays,
+    name_or_readings,
     of_arrays,
     placed_on,
     with_further,
@@ -467,7 +468,7 @@ class Measurements:
         path: str | os.PathLike[str],
         *,
         U: str | None = None,
-        b: str | None = None,
+        b: str | os.PathLike[str] | VectorLike | None = None,
         delta: RealOrVector | None = None,
         rtol: Real = 0.0,
         bounds: tuple[RealOrVector, RealOrVector] | None = None,
@@ -487,8 +488,9 @@ class Measurements:
             where present and no tolerance is given here, and so are `mix` and `weights`.
         U, b : str, optional
             Names of the arrays in the file, by default those called so, or what else they can only
-            be (`notes` says what was guessed). `b` may be another file, or ``FILE::NAME``; U of a
-            table is names of columns with commas between, or a pattern.
+            be (`notes` says what was guessed). `b` may be another file, or ``FILE::NAME``, or the
+            readings themselves, an array; U of a table is names of columns with commas between, or
+            a pattern.
         delta, rtol, bounds, mix, weights
             As in the constructor; what the file says by default. With `bounds`, no b is needed.
         conjugate : bool, optional
@@ -498,7 +500,7 @@ class Measurements:
             of what is free, stays in its file and is read as it is used, again for each pass: see
             docs/scaling.md. Leave the file as it is meanwhile.
         """
-        given = beside_file(mix, bounds)
+        b, given = name_or_readings(b), beside_file(mix, bounds)
         arrays = files.read_measured(path, U, b, room_for_rows(memory_limit), given)
         found = cls.from_arrays(
             path,

@@ -62,6 +62,16 @@ def of_arrays(
     return arrays["U"], arrays.get("b"), named
 
 
+def name_or_readings(b: Any) -> Any:
+    """Where readings are, as a text, or an array of them; None stays None."""
+    if b is None or isinstance(b, str):
+        return b
+    if isinstance(b, os.PathLike):
+        return os.fspath(b)
+    held = is_array(b) and not isinstance(b, np.ma.MaskedArray)
+    return to_numpy(b) if held else as_numpy("b", b)
+
+
 def beside_file(mix: Any, bounds: Any) -> files.Given:
     """What is given of measurements that are read from a file."""
     if mix is None:
