@@ -152,6 +152,44 @@ def test_readings_of_all_shards_say_nothing_of_the_columns_of_one(limit, problem
     np.testing.assert_allclose(data.rows(), U[:4], rtol=1e-14)
 
 
+@pytest.mark.parametrize("complex_", [False, True])
+@pytest.mark.parametrize("form", ["npy", "npz", "mat", "h5", "zarr", "chunks", "matlab"])
+def test_vectors_that_are_columns_stay_in_their_file_too(form, complex_, rng, tmp_path):
+    h5py = pytest.importorskip("h5py")
+    U = gaussian_rows(rng, 60, 4, complex_)
+    b = np.sum(np.abs(U) ** 2, axis=1)
+    path, arrays = tmp_path / f"U.{form}", {"U": U.T, "b": b}
+    if form == "npy":
+        files.write(path, {"U": U.T}, {})
+    elif form in ("chunks", "matlab"):
+        path = tmp_path / "U.h5"
+        with h5py.File(path, "w") as root:
+            root["b"] = b
+            held = U if form == "matlab" else U.T  # MATLAB has the axes reversed
+            made = root.create_dataset("U", data=held, chunks=(3, 3))
+            if form == "matlab":
+                made.attrs["MATLAB_class"] = np.bytes_("double")
+    else:
+        files.write(path, arrays, {})
+    named = {"b": b} if form == "npy" else {}
+    data = Measurements.open(path, delta=0.01, memory_limit=100, **named)
+    assert "on disk" in repr(data) and any("columns are the vectors" in x for x in data.notes)
+    strips = data.unit_rows.kind.given
+    assert len(strips) > 1 or form in ("npz", "mat", "zarr")  # a small store is one chunk
+    np.testing.assert_allclose(data.rows(), U, rtol=1e-14)
+    result = quadsense.solve(data)
+    np.testing.assert_allclose(result.A, quadsense.solve(U, b, delta=0.01).A, atol=1e-10)
+    assert strips.row(20) == f"column 20 of {path}"
+
+
+def test_vectors_that_are_columns_cut_into_files_must_fit(rng, tmp_path):
+    U, b = rng.standard_normal((60, 4)), np.ones(60)
+    cut(tmp_path, U=np.split(U.T, 2), b=[b])
+    assert Measurements.open(tmp_path).m == 60
+    with pytest.raises(MemoryError, match="store U with a row a measurement"):
+        Measurements.open(tmp_path, memory_limit=100)
+
+
 @pytest.mark.parametrize("limit", [None, 100])
 @pytest.mark.parametrize("form", ["npz", "h5", "parquet", "csv", "cut"])
 def test_what_is_given_beside_a_file_is_as_in_the_constructor(form, limit, problem, rng, tmp_path):

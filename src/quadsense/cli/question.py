@@ -146,8 +146,8 @@ def loaded_by(client: Any, rows: Any, source: Source) -> OnCluster:
     """Rows of files as the workers of a cluster load them."""
     if not isinstance(rows, files.Strips):
         raise ValueError(
-            f"workers load dense rows, one a measurement vector, and U of {source.path} is sparse "
-            "or transposed: solve it without a cluster, or write it as .npy, HDF5 or Zarr"
+            f"workers load dense rows, and U of {source.path} is sparse: solve it without a "
+            "cluster, or write it as .npy, HDF5 or Zarr"
         )
     return OnCluster(client, Shards.of_files(rows))
 

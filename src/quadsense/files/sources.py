@@ -61,10 +61,10 @@ class Source:
         """Bytes of all that it holds, once it is read; of a table, of what was read."""
         return sum(entry.nbytes for entry in self.entries)
 
-    def strips(self, entry: Entry) -> Strips:
-        """A matrix that stays in its file."""
+    def strips(self, entry: Entry, by_columns: bool) -> Strips:
+        """A matrix that stays in its file; its rows, or its columns."""
         shape, dtype = entry.shape, np.dtype(entry.dtype)
-        return Strips(strips_of(self.path, entry.name, shape, dtype))
+        return Strips(strips_of(self.path, entry.name, shape, dtype, by_columns))
 
 
 @dataclass(frozen=True)
@@ -111,8 +111,14 @@ class Cut(Source):
         code = self.format.code(self.path)
         return tuple((path, code.contents(path)[0][0].shape[0]) for path in self.files[name])
 
-    def strips(self, entry: Entry) -> Strips:
+    def strips(self, entry: Entry, by_columns: bool) -> Strips:
         """A matrix that stays in its files."""
+        if by_columns:
+            raise MemoryError(
+                f"{self.path}: the columns of {entry} are the vectors, each cut into "
+                f"{len(self.files[entry.name])} files, and all do not fit into memory: store U "
+                "with a row a measurement"
+            )
         code, parts = self.format.code(self.path), []
         for path in self.files[entry.name]:
             (own,) = code.contents(path)[0]
@@ -258,13 +264,13 @@ def _from_arrays(
     count = None if apart is None else int(np.size(apart))
     roles = find_roles(source.path, source.entries, U, b, count, given)
     probes = next(entry for entry in source.entries if entry.name == roles.names["U"])
-    stays = not probes.sparse and not roles.transposed and probes.nbytes > most
+    stays = not probes.sparse and probes.nbytes > most
     loaded = source.load(sorted({name for role, name in roles.names.items()
                                  if not (stays and role == "U")}))  # fmt: skip
     if stays:
-        loaded[probes.name] = source.strips(probes)
+        loaded[probes.name] = source.strips(probes, roles.transposed)
     values = {role: loaded[name] for role, name in roles.names.items()}
-    if roles.transposed:
+    if roles.transposed and not stays:
         values["U"] = sp.csr_array(values["U"].T) if sp.issparse(values["U"]) else values["U"].T
     names = [entry.name for entry in source.entries]
     taken = {role: (name,) for role, name in roles.names.items()}
