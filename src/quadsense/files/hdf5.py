@@ -54,13 +54,24 @@ def read_rows(path: Path, name: str, first: int, last: int, out: Any = None) -> 
         return out
 
 
-def rows_together(path: Path, name: str) -> int:
-    """Rows that are packed together."""
+def read_columns(path: Path, name: str, first: int, last: int) -> Any:
+    """Columns of the array of that name."""
     import h5py
 
     with reading(path, TITLE), h5py.File(path, "r") as root:
         node = _found(root, path, name)
-        return 1 if node.chunks is None else int(node.chunks[-1 if _is_matlab(node) else 0])
+        if _is_matlab(node):
+            return _as_complex(node[first:last]).T
+        return _as_complex(node[:, first:last])
+
+
+def rows_together(path: Path, name: str, by_columns: bool = False) -> int:
+    """Rows, or columns, that are packed together."""
+    import h5py
+
+    with reading(path, TITLE), h5py.File(path, "r") as root:
+        node = _found(root, path, name)
+        return 1 if node.chunks is None else int(node.chunks[_is_matlab(node) != by_columns])
 
 
 def _found(root: Any, path: Path, name: str) -> Any:

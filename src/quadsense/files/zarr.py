@@ -43,10 +43,16 @@ def read_rows(path: Path, name: str, first: int, last: int, out: Any = None) -> 
         return np.asarray(_found(root, path, name)[first:last])
 
 
-def rows_together(path: Path, name: str) -> int:
-    """Rows that are packed together."""
+def read_columns(path: Path, name: str, first: int, last: int) -> Any:
+    """Columns of the array of that name."""
     with _opened(path, whole=False) as root:
-        return int(_found(root, path, name).chunks[0])
+        return np.asarray(_found(root, path, name)[:, first:last])
+
+
+def rows_together(path: Path, name: str, by_columns: bool = False) -> int:
+    """Rows, or columns, that are packed together."""
+    with _opened(path, whole=False) as root:
+        return int(_found(root, path, name).chunks[int(by_columns)])
 
 
 def _found(root: Any, path: Path, name: str) -> Any:

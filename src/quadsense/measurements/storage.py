@@ -20,7 +20,7 @@ from quadsense.measurements.joined import joined_rows
 from quadsense.measurements.shards import Shards, is_client
 from quadsense.measurements.stored import Stored
 from quadsense.measurements.tensors import elsewhere
-from quadsense.measurements.validate import checked_bounds, checked_rows, checked_vector
+from quadsense.measurements.validate import as_numpy, checked_bounds, checked_rows, checked_vector
 from quadsense.typing import MatrixLike, Real, RealOrVector, VectorLike
 
 if TYPE_CHECKING:
@@ -36,14 +36,18 @@ def of_arrays(
     arrays: files.Arrays,
     delta: RealOrVector | None,
     rtol: Real,
+    bounds: tuple[RealOrVector, RealOrVector] | None,
     conjugate: bool | None,
+    mix: MatrixLike | None,
     weights: RealOrVector | None,
 ) -> Given:
     """Those of arrays of a file; what is given beside them goes before."""
-    named: dict[str, Any] = {"mix": arrays.get("mix")}
+    named: dict[str, Any] = {"mix": arrays.get("mix") if mix is None else mix}
     named["conjugate"] = bool(arrays.get("conjugate")) if conjugate is None else conjugate
     named["weights"] = _held("weights", arrays) if weights is None else weights
-    if "lo" in arrays and "hi" in arrays:
+    if bounds is not None:
+        named |= {"bounds": bounds, "delta": delta, "rtol": rtol}
+    elif "lo" in arrays and "hi" in arrays:
         if delta is not None or rtol != 0.0:
             raise ValueError(f"{path} holds intervals lo and hi: delta and rtol do not apply")
         named["bounds"] = (arrays["lo"], arrays["hi"])
@@ -56,6 +60,24 @@ def of_arrays(
         named["delta"] = _held("delta", arrays) if delta is None else delta
         named["rtol"] = float(arrays.get("rtol", 0.0)) if rtol == 0.0 else rtol
     return arrays["U"], arrays.get("b"), named
+
+
+def name_or_readings(b: Any) -> Any:
+    """Where readings are, as a text, or an array of them; None stays None."""
+    if b is None or isinstance(b, str):
+        return b
+    if isinstance(b, os.PathLike):
+        return os.fspath(b)
+    held = is_array(b) and not isinstance(b, np.ma.MaskedArray)
+    return to_numpy(b) if held else as_numpy("b", b)
+
+
+def beside_file(mix: Any, bounds: Any) -> files.Given:
+    """What is given of measurements that are read from a file."""
+    if mix is None:
+        return files.Given(bounds=bounds is not None)
+    shape = mix.shape if sp.issparse(mix) or is_array(mix) else as_numpy("mix", mix).shape
+    return files.Given(int(shape[0]) if len(shape) == 2 else None, bounds is not None)
 
 
 def into_arrays(data: Measurements) -> dict[str, Any]:
