@@ -339,6 +339,23 @@ def test_arrays_that_are_no_rows_are_refused(client, rng):
         solve(U, da.ones(19))
 
 
+def test_what_is_no_open_client_is_refused(client, rng, tmp_path):
+    U, b = question(rng)
+    np.save(tmp_path / "U.npy", U)
+    data = Measurements(strips(tmp_path / "U.npy", 9), b, delta=0.1)
+    with workers.cluster(1) as other:
+        held = other.cluster
+        with pytest.raises(ValueError, match=r"distributed\.Client, Client\(cluster\)$"):
+            data.on(held)
+        there = data.on(other)
+    with pytest.raises(ValueError, match="the client is closed: give one that is connected"):
+        data.on(other)
+    with pytest.raises(ConnectionError, match="lost, or its client closed"):
+        there.rows()
+    with pytest.raises(ValueError, match=r"Client\('tls://10\.0\.0\.1:8786'\)$"):
+        data.on("tls://10.0.0.1:8786")
+
+
 SAYS_OTHERWISE = {
     "complex": (lambda p: np.exp(1j * p), {"dtype": float}, r"complex128 .* float64 .*dtype= or"),
     "wide": (lambda p: p / 3.0, {"dtype": "f4"}, r"float64 .* float32 .*by dtype= or meta="),

@@ -204,6 +204,18 @@ def is_client(value: object) -> bool:
     return distributed is not None and isinstance(value, distributed.Client)
 
 
+def refuse_other_than_client(value: object) -> None:
+    """Refuse what a client could be made of: whoever makes one must close it."""
+    distributed = sys.modules.get("distributed")
+    is_cluster = distributed is not None and isinstance(value, distributed.deploy.Cluster)
+    if is_cluster or (isinstance(value, str) and "://" in value):
+        given = repr(value) if isinstance(value, str) else "cluster"
+        raise ValueError(
+            f"a {'Dask cluster' if is_cluster else 'scheduler'} is no client: give a "
+            f"distributed.Client, Client({given})"
+        )
+
+
 def part_bytes(rows: int, n: int, itemsize: int) -> int:
     """Bytes of a part, at most, unless a single strip is larger.
 
