@@ -684,7 +684,7 @@ def test_measurements_are_appended_with_all_they_have(tolerance, limit, problem,
         parts.append(Measurements.open(tmp_path / f"{i}.h5", memory_limit=limit))
     both = parts[0].append(parts[1])
     np.testing.assert_allclose(both.rows(), U, rtol=1e-14)
-    np.testing.assert_array_equal(both.b, b)
+    np.testing.assert_array_equal(both.readings, b)
     np.testing.assert_array_equal(both.weights, per_row)
     if tolerance != "none":
         lo = np.concatenate([part.lo for part in parts])
