@@ -676,9 +676,97 @@ def test_appended_measurements_are_those_given_at_once(form, tolerance, problem,
     assert result.certificate.verify(both)
 
 
+@pytest.mark.parametrize("form", ["npz", "h5", "zarr", "zarr.zip", "mat", "parquet", "csv"])
+@pytest.mark.parametrize("kind", ["opened", "appended", "complex"])
+def test_rows_in_files_are_saved_as_those_in_memory(kind, form, problem, tmp_path):
+    U, b = problem
+    cut(tmp_path / "cut", U=np.split(U, 4), b=[b])
+    data = Measurements.open(tmp_path / "cut", delta=0.01, memory_limit=100)
+    if kind == "appended":
+        data = data.append(U[:9].astype(np.float64), b[:9]).append(data)
+        U, b = np.concatenate([U, U[:9], U]).astype(np.float64), np.concatenate([b, b[:9], b])
+    elif kind == "complex":
+        data = data.append(1j * U[:9], b[:9])
+        U, b = np.concatenate([U, 1j * U[:9]]), np.concatenate([b, b[:9]])
+    data.save(tmp_path / f"saved.{form}")
+    Measurements(U, b, delta=0.01).save(tmp_path / f"truth.{form}")
+    if form == "npz":
+        with np.load(tmp_path / "saved.npz") as one, np.load(tmp_path / "truth.npz") as two:
+            assert {name: one[name].dtype for name in one} == {k: two[k].dtype for k in two}
+    found, truth = (Measurements.open(tmp_path / f"{x}.{form}") for x in ("saved", "truth"))
+    np.testing.assert_array_equal(found.rows(), truth.rows())
+    np.testing.assert_array_equal(found.b, b)
+    assert found.stated_tolerance.tolist() == truth.stated_tolerance.tolist()
+    assert quadsense.solve(found).met
+
+
+def test_what_is_saved_from_files_is_never_all_in_memory(rng, tmp_path, monkeypatch):
+    monkeypatch.setattr(strip_module, "STRIP_BYTES", 2**20)
+    n, m = 20, 200_000
+    np.save(tmp_path / "U.npy", rng.standard_normal((m, n)))
+    data = Measurements.open(tmp_path / "U.npy", b=np.ones(m), memory_limit="8 MB")
+    assert "on disk" in repr(data)
+    for form in ("npz", "h5", "zarr"):
+        tracemalloc.start()
+        try:
+            data.save(tmp_path / f"saved.{form}")
+            taken = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert taken < 8 * n * m / 2
+    with limited_memory(1e6), pytest.raises(MemoryError, match=r"\.csv is a CSV file.* \.npz"):
+        data.save(tmp_path / "saved.csv")
+
+
+def test_what_cannot_be_saved_says_so(problem, tmp_path):
+    U, b = problem
+    mixed = Measurements(U, b, delta=0.1).append(sp.csr_array(U), b)
+    made = Measurements(quadsense.probes.kronecker([np.eye(2), np.eye(2)]), [1.0, 2.0])
+    for data, sentence in ((mixed, "stacked"), (made, "kronecker")):
+        with pytest.raises(ValueError, match=f"{sentence}.*cannot be written"):
+            data.save(tmp_path / "saved.npz")
+
+
+@pytest.mark.parametrize("limit", [None, 100])
+@pytest.mark.parametrize("tolerance", ["delta", "deltas", "bounds", "rtol", "none"])
+def test_measurements_are_appended_with_all_they_have(tolerance, limit, problem, tmp_path):
+    U, b = problem
+    per_row = np.linspace(0.1, 0.2, 60)
+    parts = []
+    for i, part in enumerate((slice(0, 40), slice(40, 60))):
+        named = {
+            "delta": {"delta": 0.1 * (i + 1)},
+            "deltas": {"delta": per_row[part]},
+            "bounds": {"bounds": (b[part] - per_row[part], b[part] + 0.1)},
+            "rtol": {"rtol": 0.1},
+            "none": {},
+        }[tolerance]
+        one = Measurements(U[part], b[part], weights=per_row[part], **named)
+        one.save(tmp_path / f"{i}.h5")
+        parts.append(Measurements.open(tmp_path / f"{i}.h5", memory_limit=limit))
+    both = parts[0].append(parts[1])
+    np.testing.assert_allclose(both.rows(), U, rtol=1e-14)
+    np.testing.assert_array_equal(both.readings, b)
+    np.testing.assert_array_equal(both.weights, per_row)
+    if tolerance != "none":
+        lo = np.concatenate([part.lo for part in parts])
+        np.testing.assert_array_equal(both.lo, lo)
+    assert quadsense.solve(both).success
+    with pytest.raises(ValueError, match="belong to Measurements"):
+        parts[0].append(parts[1], b[40:])
+
+
 def test_what_cannot_be_appended(problem):
     U, b = problem
     data = Measurements(U, b, delta=0.1)
+    for more, sentence in (
+        (Measurements(U, b, delta=0.1, conjugate=True), "conjugate is True in the measurements"),
+        (Measurements(U, b, delta=0.1, rtol=0.1), r"rtol is 0\.1 in the measurements"),
+        (Measurements(U, [1.0], mix=np.ones((1, 60)), delta=0.1), "mix"),
+        (data.constrained(trace=1.0), "constraints"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            data.append(more)
     for arguments, sentence in (
         ({"U": U[:, :2], "b": b}, "rows of length 2, but those before have 4"),
         ({"U": U, "b": b[:3]}, r"b has shape \(3,\)"),

@@ -17,6 +17,7 @@ import scipy.sparse as sp
 
 from quadsense.files import groups
 from quadsense.files.contents import Entry, reading, to_csr
+from quadsense.files.pieces import Pieces
 
 TITLE = "an HDF5 file"
 PAIRS = (("real", "imag"), ("r", "i"), ("re", "im"))
@@ -96,7 +97,12 @@ def _metadata(root: Any) -> dict[str, Any]:
 
 
 def _create(group: Any, name: str, values: Any) -> None:
-    group.create_dataset(name, data=values)
+    if not isinstance(values, Pieces):
+        group.create_dataset(name, data=values)
+        return
+    made = group.create_dataset(name, shape=values.shape, dtype=values.dtype)
+    for rows, part in values:
+        made[rows] = part
 
 
 def _walk(root: Any, path: Path) -> Any:

@@ -14,10 +14,14 @@ import numpy as np
 
 from quadsense.files import groups
 from quadsense.files.contents import Entry, Unreadable, reading
+from quadsense.files.pieces import Pieces
 
 TITLE = "a Zarr store"
 MARKS = ("zarr.json", ".zgroup", ".zarray")
 """Files of which one is in every store that is a folder."""
+
+CHUNK_BYTES = 2**20
+"""Bytes of rows that are packed together where they are written some at a time."""
 
 
 def contents(path: Path) -> tuple[tuple[Entry, ...], dict[str, Any]]:
@@ -118,5 +122,12 @@ def _entry(name: str, node: Any) -> Entry:
 
 
 def _create(group: Any, name: str, values: Any) -> None:
-    made = group.create_array(name, shape=values.shape, dtype=values.dtype)
-    made[...] = values
+    if not isinstance(values, Pieces):
+        made = group.create_array(name, shape=values.shape, dtype=values.dtype)
+        made[...] = values
+        return
+    m, n = values.shape
+    together = min(m, max(1, CHUNK_BYTES // (n * values.dtype.itemsize)))
+    made = group.create_array(name, shape=(m, n), dtype=values.dtype, chunks=(together, n))
+    for rows, part in values:
+        made[rows] = part

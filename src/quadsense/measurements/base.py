@@ -517,7 +517,7 @@ class Measurements:
 
     def append(
         self,
-        U: MatrixLike,
+        U: MatrixLike | Measurements,
         b: VectorLike | None = None,
         *,
         delta: RealOrVector | None = None,
@@ -528,8 +528,9 @@ class Measurements:
 
         Parameters
         ----------
-        U : array or sparse array of shape (k, n), or probes
-            Further rows, in the form of these or another.
+        U : array or sparse array of shape (k, n), probes, or Measurements
+            Further rows, in the form of these or another; or measurements, which may be in files,
+            with all that they have.
         b, delta, bounds, weights
             As in the constructor, of the further rows. One `delta`, `rtol` and weight for all hold
             for the further rows too; where each row has its own, theirs are needed.
@@ -580,7 +581,8 @@ class Measurements:
         The end of its name says the format: ``.npz``, ``.mat``, ``.h5``, ``.zarr``, and where U is
         dense and there is no mix, ``.parquet`` and ``.csv``. Arrays `U` and `b`, `delta` and `rtol`
         as given, or `lo` and `hi`, `mix` and `weights`. Constraints belong to a solve and are not
-        written.
+        written. Rows that are in files are copied strip by strip into ``.npz``, ``.h5`` and
+        ``.zarr``; for the others they must fit into memory.
         """
         if self._plain is not None:
             self._plain.save(path)

@@ -17,7 +17,14 @@ from quadsense.arrays import is_array, to_numpy
 from quadsense.measurements.dense import Dense
 from quadsense.measurements.disk import OnDisk
 from quadsense.measurements.joined import joined_rows
+<<<<<<< HEAD
 from quadsense.measurements.shards import Shards, is_client, refuse_other_than_client
+=======
+from quadsense.measurements.probes import Probes
+from quadsense.measurements.shards import Shards, is_client
+from quadsense.measurements.sparse import Sparse
+from quadsense.measurements.stack import AsComplex, Stack
+>>>>>>> files
 from quadsense.measurements.stored import Stored
 from quadsense.measurements.tensors import elsewhere
 from quadsense.measurements.validate import as_numpy, checked_bounds, checked_rows, checked_vector
@@ -82,13 +89,7 @@ def beside_file(mix: Any, bounds: Any) -> files.Given:
 
 def into_arrays(data: Measurements) -> dict[str, Any]:
     """Arrays of a file that holds measurements without constraints."""
-    if not isinstance(data.unit_rows.kind, Stored):
-        raise ValueError(
-            f"U is made of probes that are not stored ({data.unit_rows.kind.storage}): they cannot "
-            "be written to a file"
-        )
-    given = data.unit_rows.kind.given
-    arrays: dict[str, Any] = {"U": given if sp.issparse(given) else to_numpy(given)}
+    arrays: dict[str, Any] = {"U": _written(data.unit_rows.kind)}
     if data.readings is not None:
         arrays["b"] = to_numpy(data.readings)
         if data._delta is not None:
@@ -104,9 +105,36 @@ def into_arrays(data: Measurements) -> dict[str, Any]:
     return arrays
 
 
+def _written(kind: Probes) -> Any:
+    """U as a file holds it: an array, or rows that are written some at a time."""
+    if isinstance(kind, Sparse):
+        return kind.given
+    parts = _dense_parts(kind)
+    if parts is None:
+        raise ValueError(
+            f"the rows of U are not held as dense ones, nor all as sparse ones ({kind.storage}): "
+            "they cannot be written to a file"
+        )
+    return parts[0] if isinstance(kind, Stored) else files.Pieces(parts)
+
+
+def _dense_parts(kind: Probes) -> list[Any] | None:
+    """Arrays and strips of files that hold these rows as given; None where others do."""
+    if isinstance(kind, OnDisk):
+        return [kind.given]
+    if isinstance(kind, Dense):
+        return [to_numpy(kind.given)]
+    if isinstance(kind, AsComplex):
+        return _dense_parts(kind.kind)
+    if isinstance(kind, Stack):
+        found = [_dense_parts(part) for part in kind.parts]
+        return None if None in found else [each for part in found for each in part or ()]
+    return None
+
+
 def with_further(
     data: Measurements,
-    U: MatrixLike,
+    U: MatrixLike | Measurements,
     b: VectorLike | None,
     delta: RealOrVector | None,
     bounds: tuple[RealOrVector, RealOrVector] | None,
@@ -117,6 +145,10 @@ def with_further(
         raise ValueError("these measurements have their constraints: use `plain`")
     if data.mix is not None:
         raise ValueError("readings that are sums of rows (mix) cannot be appended to")
+    if isinstance(U, type(data)):
+        if any(each is not None for each in (b, delta, bounds, weights)):
+            raise ValueError("b, delta, bounds and weights belong to Measurements: give U alone")
+        U, b, delta, bounds, weights = _further(data, U)
     if (bounds is not None) != data.from_bounds:
         has, lacks = ("bounds", "delta") if data.from_bounds else ("delta", "bounds")
         raise ValueError(f"these measurements have {has}: give {has} of the rows, not {lacks}")
@@ -139,6 +171,21 @@ def with_further(
     if before is not None:
         readings = np.append(before, checked_vector("b", b, k))
     return rows, readings, {"conjugate": data.conjugate, **named}
+
+
+def _further(data: Measurements, more: Measurements) -> tuple[Any, Any, Any, Any, Any]:
+    """Rows, readings, delta, bounds and weights of measurements that come after others."""
+    if more._plain is not None or more.mix is not None:
+        raise ValueError("measurements with constraints or sums of rows (mix) cannot be appended")
+    for name, own, other in (
+        ("conjugate", data.conjugate, more.conjugate),
+        ("rtol", data._rtol, more._rtol),
+    ):
+        if own != other:
+            raise ValueError(f"{name} is {other} in the measurements appended, but {own} in these")
+    bounds = (more.lo, more.hi) if more.from_bounds else None
+    kind = more.unit_rows.kind
+    return kind, more.readings, _on_host(more._delta), bounds, more.weights
 
 
 def placed_on(data: Measurements, device: Any) -> Given:
