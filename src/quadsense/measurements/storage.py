@@ -17,14 +17,10 @@ from quadsense.arrays import is_array, to_numpy
 from quadsense.measurements.dense import Dense
 from quadsense.measurements.disk import OnDisk
 from quadsense.measurements.joined import joined_rows
-<<<<<<< HEAD
-from quadsense.measurements.shards import Shards, is_client, refuse_other_than_client
-=======
 from quadsense.measurements.probes import Probes
-from quadsense.measurements.shards import Shards, is_client
+from quadsense.measurements.shards import Shards, is_client, refuse_other_than_client
 from quadsense.measurements.sparse import Sparse
 from quadsense.measurements.stack import AsComplex, Stack
->>>>>>> files
 from quadsense.measurements.stored import Stored
 from quadsense.measurements.tensors import elsewhere
 from quadsense.measurements.validate import as_numpy, checked_bounds, checked_rows, checked_vector
