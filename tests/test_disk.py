@@ -91,6 +91,163 @@ def test_arrays_cut_into_numbered_files(limit, problem, tmp_path):
     assert quadsense.solve(named).met
 
 
+@pytest.mark.parametrize("limit", [None, 10])
+@pytest.mark.parametrize("form", ["cut", "npz", "h5", "zarr"])
+def test_shards_without_rows_hold_none(form, limit, problem, tmp_path):
+    U, b = problem
+    edges = [0, 0, 20, 20, 20, 60, 60]
+    for i, (first, last) in enumerate(itertools.pairwise(edges)):
+        arrays = {"U": U[first:last], "b": b[first:last]}
+        if form == "cut":
+            for name, values in arrays.items():
+                np.save(tmp_path / f"{name}-{i}.npy", values)
+        else:
+            files.write(tmp_path / f"{i}.{form}", arrays, {})
+    data = Measurements.open(tmp_path, delta=0.01, memory_limit=limit)
+    assert ("on disk" in repr(data)) == (limit is not None)
+    np.testing.assert_allclose(data.rows(), U, rtol=1e-14)
+    assert quadsense.solve(data).met
+    assert data.rows([59]).shape == (1, 4)
+
+
+@pytest.mark.parametrize("limit", [None, 10])
+@pytest.mark.parametrize("shape", [(0, 4), (5, 0)])
+def test_files_without_any_row_say_so(shape, limit, tmp_path):
+    for i in range(2):
+        np.save(tmp_path / f"U-{i}.npy", np.empty(shape))
+        np.save(tmp_path / f"b-{i}.npy", np.empty(shape[0]))
+    with pytest.raises(ValueError, match=r"U is empty: its shape is"):
+        Measurements.open(tmp_path, memory_limit=limit)
+
+
+@pytest.mark.parametrize("limit", [None, 100])
+@pytest.mark.parametrize("form", ["dense", "list", "column", "path"])
+def test_readings_may_be_given_beside_probes_in_a_file(form, limit, problem, tmp_path):
+    U, b = problem
+    np.save(tmp_path / "U.npy", U)
+    np.save(tmp_path / "b.npy", b)
+    cut(tmp_path / "cut", U=np.split(U, 4))
+    given = {"dense": b, "list": b.tolist(), "column": b[:, None], "path": tmp_path / "b.npy"}[form]
+    for path in (tmp_path / "U.npy", tmp_path / "cut"):
+        data = Measurements.open(path, b=given, delta=0.01, memory_limit=limit)
+        np.testing.assert_array_equal(data.b, b)
+        np.testing.assert_allclose(data.rows(), U, rtol=1e-14)
+        assert quadsense.solve(data).met
+    for wrong, sentence in (
+        (b[:3], r"b has shape \(3,\), but must have shape \(60,\)"),
+        ([[1.0], [2.0, 3.0]], "b is not a rectangular array"),
+        (np.full(60, 1j), "b must be real"),
+        (3.0, r"b has shape \(\)"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            Measurements.open(tmp_path / "U.npy", b=wrong, memory_limit=limit)
+
+
+@pytest.mark.parametrize("limit", [None, 100])
+def test_readings_of_all_shards_say_nothing_of_the_columns_of_one(limit, problem, tmp_path):
+    """Four rows of four numbers in two files: each has as many columns as there are readings."""
+    U, b = problem
+    for i in range(2):
+        np.savez(tmp_path / f"{i}.npz", U=U[2 * i : 2 * i + 2])
+    data = Measurements.open(tmp_path / "*.npz", b=b[:4], delta=0.01, memory_limit=limit)
+    np.testing.assert_allclose(data.rows(), U[:4], rtol=1e-14)
+
+
+@pytest.mark.parametrize("complex_", [False, True])
+@pytest.mark.parametrize("form", ["npy", "npz", "mat", "h5", "zarr", "chunks", "matlab"])
+def test_vectors_that_are_columns_stay_in_their_file_too(form, complex_, rng, tmp_path):
+    h5py = pytest.importorskip("h5py")
+    U = gaussian_rows(rng, 60, 4, complex_)
+    b = np.sum(np.abs(U) ** 2, axis=1)
+    path, arrays = tmp_path / f"U.{form}", {"U": U.T, "b": b}
+    if form == "npy":
+        files.write(path, {"U": U.T}, {})
+    elif form in ("chunks", "matlab"):
+        path = tmp_path / "U.h5"
+        with h5py.File(path, "w") as root:
+            root["b"] = b
+            held = U if form == "matlab" else U.T  # MATLAB has the axes reversed
+            made = root.create_dataset("U", data=held, chunks=(3, 3))
+            if form == "matlab":
+                made.attrs["MATLAB_class"] = np.bytes_("double")
+    else:
+        files.write(path, arrays, {})
+    named = {"b": b} if form == "npy" else {}
+    data = Measurements.open(path, delta=0.01, memory_limit=100, **named)
+    assert "on disk" in repr(data) and any("columns are the vectors" in x for x in data.notes)
+    strips = data.unit_rows.kind.given
+    assert len(strips) > 1 or form in ("npz", "mat", "zarr")  # a small store is one chunk
+    np.testing.assert_allclose(data.rows(), U, rtol=1e-14)
+    result = quadsense.solve(data)
+    np.testing.assert_allclose(result.A, quadsense.solve(U, b, delta=0.01).A, atol=1e-10)
+    assert strips.row(20) == f"column 20 of {path}"
+
+
+def test_vectors_that_are_columns_cut_into_files_must_fit(rng, tmp_path):
+    U, b = rng.standard_normal((60, 4)), np.ones(60)
+    cut(tmp_path, U=np.split(U.T, 2), b=[b])
+    assert Measurements.open(tmp_path).m == 60
+    with pytest.raises(MemoryError, match="store U with a row a measurement"):
+        Measurements.open(tmp_path, memory_limit=100)
+
+
+@pytest.mark.parametrize("limit", [None, 100])
+@pytest.mark.parametrize("form", ["npz", "h5", "parquet", "csv", "cut"])
+def test_what_is_given_beside_a_file_is_as_in_the_constructor(form, limit, problem, rng, tmp_path):
+    U, b = problem
+    folder = tmp_path / "data"
+    if form == "cut":
+        cut(folder, U=np.split(U, 4), b=[b])
+    else:
+        saved(folder, U, b, form)
+    lo, hi, weights = b - rng.random(60), b + rng.random(60), rng.random(60)
+    data = Measurements.open(folder, bounds=(lo, hi), weights=weights, memory_limit=limit)
+    np.testing.assert_array_equal([data.lo, data.hi], [lo, hi])
+    np.testing.assert_array_equal(data.weights, weights)
+    np.testing.assert_allclose(data.rows(), U, rtol=1e-14)
+    truth = quadsense.solve(Measurements(U, b, bounds=(lo, hi), weights=weights))
+    result = quadsense.solve(data)
+    assert result.status == truth.status
+    np.testing.assert_allclose(result.A, truth.A, atol=1e-9)
+    with pytest.raises(ValueError, match="bounds replaces delta"):
+        Measurements.open(folder, bounds=(lo, hi), delta=0.1, memory_limit=limit)
+    with pytest.raises(ValueError, match=r"weights has shape \(3,\)"):
+        Measurements.open(folder, weights=[1.0, 2.0, 3.0], memory_limit=limit)
+
+
+@pytest.mark.parametrize("limit", [None, 100])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_sums_of_rows_in_a_file_by_a_mix_that_is_given(sparse, limit, problem, tmp_path):
+    """Four readings of rows of four numbers: the rows are the vectors all the same."""
+    U, b = problem
+    W = np.kron(np.eye(4), np.ones(15))
+    np.savez(tmp_path / "data.npz", U=U, b=W @ b)
+    mix = sp.csr_array(W) if sparse else W.tolist()
+    data = Measurements.open(tmp_path / "data.npz", mix=mix, delta=0.1, memory_limit=limit)
+    assert data.m == 4 and "mixed from 60 rows" in repr(data)
+    np.testing.assert_allclose(data.rows(), U, rtol=1e-14)
+    truth = quadsense.solve(U, W @ b, mix=W, delta=0.1)
+    np.testing.assert_allclose(quadsense.solve(data).A, truth.A, atol=1e-9)
+    with pytest.raises(ValueError, match=r"mix .* shape"):
+        Measurements.open(tmp_path / "data.npz", mix=W[:, :-1], memory_limit=limit)
+
+
+@pytest.mark.parametrize("form", ["npz", "csv"])
+def test_with_bounds_given_a_file_needs_no_readings(form, problem, tmp_path):
+    U, b = problem
+    path = tmp_path / f"data.{form}"
+    if form == "npz":  # neither p nor q is taken for b
+        np.savez(path, U=U, p=b, q=b)
+    else:
+        np.savetxt(path, U, delimiter=",", header="u1,u2,u3,u4", comments="")
+    data = Measurements.open(path, bounds=(b - 0.1, np.inf))
+    assert data.readings is None and data.n == 4
+    np.testing.assert_array_equal(data.lo, b - 0.1)
+    named = ["--bounds", "-100000", "100000", "--json"]
+    done = CliRunner().invoke(cli, ["solve", str(path), *named])
+    assert done.exit_code == 0, done.output
+
+
 def test_results_in_a_folder_of_shards_are_left_alone(problem, tmp_path):
     U, b = problem
     folder = saved(tmp_path / "shards", U, b, "npz")
@@ -401,6 +558,38 @@ def test_shards_that_do_not_agree(problem, tmp_path):
         Measurements.open(folder / "other-*.npz")
 
 
+@pytest.mark.parametrize("limit", [None, 100])
+@pytest.mark.parametrize("form", ["npz", "h5", "zarr"])
+def test_shards_that_differ_in_conjugate_are_refused(form, limit, problem, tmp_path):
+    """Each by itself says the same of A; together they would contradict each other."""
+    U, _ = problem
+    U = U + 1j * np.roll(U, 1)
+    A = np.array([[0, 1j], [-1j, 0]])
+    b = np.einsum("ij,jk,ik->i", U[:, :2].conj(), A, U[:, :2]).real
+    Measurements(U[:30], b[:30], delta=0.01).save(tmp_path / f"1.{form}")
+    for flag in (True, False):
+        rows = U[30:].conj() if flag else U[30:]
+        own = Measurements(rows, b[30:], delta=0.01, conjugate=flag)
+        own.save(tmp_path / f"2.{form}")
+        assert quadsense.solve(Measurements.open(tmp_path / f"2.{form}")).met
+        if flag:
+            with pytest.raises(ValueError, match=r"conjugate is True in .*2\..* False in .*1\."):
+                Measurements.open(tmp_path / f"*.{form}", memory_limit=limit)
+    assert quadsense.solve(Measurements.open(tmp_path / f"*.{form}", memory_limit=limit)).met
+
+
+def test_shards_are_not_shifted_against_each_other(problem, tmp_path):
+    U, b = problem
+    np.savez(tmp_path / "1.npz", U=U[:30], b=b[:29])
+    np.savez(tmp_path / "2.npz", U=U[30:], b=b[29:])
+    with pytest.raises(ValueError, match=r"1\.npz holds 30 rows of U and 29 values of b"):
+        Measurements.open(tmp_path / "*.npz", delta=0.01)
+    np.savez(tmp_path / "1.npz", U=U[:20].T, b=b[:20])
+    np.savez(tmp_path / "2.npz", U=U[20:24].T, b=b[20:24])
+    with pytest.raises(ValueError, match=r"columns of U in .*1\.npz and its rows in .*2\.npz"):
+        Measurements.open(tmp_path / "*.npz", delta=0.01)
+
+
 def damaged(data, path, change):
     """Solve after the file was changed, and say what came of it."""
     change(path)
@@ -487,9 +676,97 @@ def test_appended_measurements_are_those_given_at_once(form, tolerance, problem,
     assert result.certificate.verify(both)
 
 
+@pytest.mark.parametrize("form", ["npz", "h5", "zarr", "zarr.zip", "mat", "parquet", "csv"])
+@pytest.mark.parametrize("kind", ["opened", "appended", "complex"])
+def test_rows_in_files_are_saved_as_those_in_memory(kind, form, problem, tmp_path):
+    U, b = problem
+    cut(tmp_path / "cut", U=np.split(U, 4), b=[b])
+    data = Measurements.open(tmp_path / "cut", delta=0.01, memory_limit=100)
+    if kind == "appended":
+        data = data.append(U[:9].astype(np.float64), b[:9]).append(data)
+        U, b = np.concatenate([U, U[:9], U]).astype(np.float64), np.concatenate([b, b[:9], b])
+    elif kind == "complex":
+        data = data.append(1j * U[:9], b[:9])
+        U, b = np.concatenate([U, 1j * U[:9]]), np.concatenate([b, b[:9]])
+    data.save(tmp_path / f"saved.{form}")
+    Measurements(U, b, delta=0.01).save(tmp_path / f"truth.{form}")
+    if form == "npz":
+        with np.load(tmp_path / "saved.npz") as one, np.load(tmp_path / "truth.npz") as two:
+            assert {name: one[name].dtype for name in one} == {k: two[k].dtype for k in two}
+    found, truth = (Measurements.open(tmp_path / f"{x}.{form}") for x in ("saved", "truth"))
+    np.testing.assert_array_equal(found.rows(), truth.rows())
+    np.testing.assert_array_equal(found.b, b)
+    assert found.stated_tolerance.tolist() == truth.stated_tolerance.tolist()
+    assert quadsense.solve(found).met
+
+
+def test_what_is_saved_from_files_is_never_all_in_memory(rng, tmp_path, monkeypatch):
+    monkeypatch.setattr(strip_module, "STRIP_BYTES", 2**20)
+    n, m = 20, 200_000
+    np.save(tmp_path / "U.npy", rng.standard_normal((m, n)))
+    data = Measurements.open(tmp_path / "U.npy", b=np.ones(m), memory_limit="8 MB")
+    assert "on disk" in repr(data)
+    for form in ("npz", "h5", "zarr"):
+        tracemalloc.start()
+        try:
+            data.save(tmp_path / f"saved.{form}")
+            taken = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert taken < 8 * n * m / 2
+    with limited_memory(1e6), pytest.raises(MemoryError, match=r"\.csv is a CSV file.* \.npz"):
+        data.save(tmp_path / "saved.csv")
+
+
+def test_what_cannot_be_saved_says_so(problem, tmp_path):
+    U, b = problem
+    mixed = Measurements(U, b, delta=0.1).append(sp.csr_array(U), b)
+    made = Measurements(quadsense.probes.kronecker([np.eye(2), np.eye(2)]), [1.0, 2.0])
+    for data, sentence in ((mixed, "stacked"), (made, "kronecker")):
+        with pytest.raises(ValueError, match=f"{sentence}.*cannot be written"):
+            data.save(tmp_path / "saved.npz")
+
+
+@pytest.mark.parametrize("limit", [None, 100])
+@pytest.mark.parametrize("tolerance", ["delta", "deltas", "bounds", "rtol", "none"])
+def test_measurements_are_appended_with_all_they_have(tolerance, limit, problem, tmp_path):
+    U, b = problem
+    per_row = np.linspace(0.1, 0.2, 60)
+    parts = []
+    for i, part in enumerate((slice(0, 40), slice(40, 60))):
+        named = {
+            "delta": {"delta": 0.1 * (i + 1)},
+            "deltas": {"delta": per_row[part]},
+            "bounds": {"bounds": (b[part] - per_row[part], b[part] + 0.1)},
+            "rtol": {"rtol": 0.1},
+            "none": {},
+        }[tolerance]
+        one = Measurements(U[part], b[part], weights=per_row[part], **named)
+        one.save(tmp_path / f"{i}.h5")
+        parts.append(Measurements.open(tmp_path / f"{i}.h5", memory_limit=limit))
+    both = parts[0].append(parts[1])
+    np.testing.assert_allclose(both.rows(), U, rtol=1e-14)
+    np.testing.assert_array_equal(both.readings, b)
+    np.testing.assert_array_equal(both.weights, per_row)
+    if tolerance != "none":
+        lo = np.concatenate([part.lo for part in parts])
+        np.testing.assert_array_equal(both.lo, lo)
+    assert quadsense.solve(both).success
+    with pytest.raises(ValueError, match="belong to Measurements"):
+        parts[0].append(parts[1], b[40:])
+
+
 def test_what_cannot_be_appended(problem):
     U, b = problem
     data = Measurements(U, b, delta=0.1)
+    for more, sentence in (
+        (Measurements(U, b, delta=0.1, conjugate=True), "conjugate is True in the measurements"),
+        (Measurements(U, b, delta=0.1, rtol=0.1), r"rtol is 0\.1 in the measurements"),
+        (Measurements(U, [1.0], mix=np.ones((1, 60)), delta=0.1), "mix"),
+        (data.constrained(trace=1.0), "constraints"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            data.append(more)
     for arguments, sentence in (
         ({"U": U[:, :2], "b": b}, "rows of length 2, but those before have 4"),
         ({"U": U, "b": b[:3]}, r"b has shape \(3,\)"),

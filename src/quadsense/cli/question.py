@@ -115,7 +115,8 @@ def open_data(
         raise click.UsageError(f"{' and '.join(given)} do not go together: give one of them")
     asked = (*(bounds or ()), shots or "", weights or "", *beside)
     room = room_for_rows(memory_limit) if client is None else 0.0
-    arrays = files.measured_in(source, probes, readings, tuple(asked), room)
+    beside_file = files.Given(bounds=bounds is not None)
+    arrays = files.measured_in(source, probes, readings, tuple(asked), room, beside_file)
     if client is not None:
         arrays["U"] = loaded_by(client, arrays["U"], source)
     if given and given != ["--delta"]:
@@ -153,8 +154,8 @@ def loaded_by(client: Any, rows: Any, source: Source) -> OnCluster:
     """Rows of files as the workers of a cluster load them."""
     if not isinstance(rows, files.Strips):
         raise ValueError(
-            f"workers load dense rows, one a measurement vector, and U of {source.path} is sparse "
-            "or transposed: solve it without a cluster, or write it as .npy, HDF5 or Zarr"
+            f"workers load dense rows, and U of {source.path} is sparse: solve it without a "
+            "cluster, or write it as .npy, HDF5 or Zarr"
         )
     return OnCluster(client, Shards.of_files(rows))
 

@@ -4,6 +4,8 @@ from quadsense.files.atomic import write_text
 from quadsense.files.contents import Arrays, Entry, MissingPackage, Unreadable
 from quadsense.files.formats import FORMATS, Format, check_writable, write, writer_of
 from quadsense.files.npz import read_arrays, write_arrays
+from quadsense.files.pieces import Pieces
+from quadsense.files.roles import Given
 from quadsense.files.sources import APART, Source, array_from, look_at, measured_in, read_measured
 from quadsense.files.strips import Strip, Strips, strips_of
 
@@ -13,7 +15,9 @@ __all__ = [
     "Arrays",
     "Entry",
     "Format",
+    "Given",
     "MissingPackage",
+    "Pieces",
     "Source",
     "Strip",
     "Strips",

@@ -85,6 +85,8 @@ class Arrays(dict[str, Any]):
         From U, b, ... to the names of the arrays or columns that were taken for it.
     places : tuple of (Path, int)
         Files that U was put together from, and rows in each; empty where it is in one.
+    by_columns : bool
+        Whether the file has the vectors as columns of U.
     """
 
     def __init__(
@@ -95,6 +97,7 @@ class Arrays(dict[str, Any]):
         notes: tuple[str, ...] = (),
         roles: Mapping[str, tuple[str, ...]] | None = None,
         places: tuple[tuple[Path, int], ...] = (),
+        by_columns: bool = False,
     ) -> None:
         super().__init__(values)
         self.metadata = metadata
@@ -102,6 +105,7 @@ class Arrays(dict[str, Any]):
         self.notes = notes
         self.roles = dict(roles or {})
         self.places = places
+        self.by_columns = by_columns
 
     def place(self, row: int) -> str:
         """Where a row of U came from, for messages; empty where it is in one file."""

@@ -17,6 +17,7 @@ import scipy.sparse as sp
 
 from quadsense.files.atomic import check_place, whole
 from quadsense.files.contents import MissingPackage, Unreadable
+from quadsense.memory import in_bytes, room_for_rows
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,8 @@ class Format:
         Whether it holds several arrays, or one.
     folder : bool
         Whether it is a folder rather than a file.
+    pieces : bool
+        Whether rows are written some at a time, so that they need not all be in memory.
     """
 
     title: str
@@ -48,6 +51,7 @@ class Format:
     table: bool = False
     many: bool = True
     folder: bool = False
+    pieces: bool = False
 
     def code(self, path: str | os.PathLike[str]) -> Any:
         """The module, or one sentence on what is missing for it."""
@@ -63,12 +67,12 @@ class Format:
 
 
 FORMATS = (
-    Format("an .npz file", (".npz",), "npz"),
+    Format("an .npz file", (".npz",), "npz", pieces=True),
     Format("an .npy file", (".npy",), "npy", many=False),
     Format("a MATLAB file", (".mat",), "mat"),
-    Format("an HDF5 file", (".h5", ".hdf5", ".hdf"), "hdf5", "h5py"),
-    Format("a Zarr store", (".zarr",), "zarr", "zarr", folder=True),
-    Format("a Zarr store", (".zarr.zip",), "zarr", "zarr"),
+    Format("an HDF5 file", (".h5", ".hdf5", ".hdf"), "hdf5", "h5py", pieces=True),
+    Format("a Zarr store", (".zarr",), "zarr", "zarr", folder=True, pieces=True),
+    Format("a Zarr store", (".zarr.zip",), "zarr", "zarr", pieces=True),
     Format("a Parquet file", (".parquet", ".pq"), "parquet", "pyarrow", table=True),
     Format("a CSV file", (".csv", ".tsv", ".txt"), "csv", table=True),
 )
@@ -171,6 +175,8 @@ def write(
     found = writer_of(path, " and ".join(["U", *beside]), several=len(arrays) > 1, square=square)
     if found.table and any(sp.issparse(values) for values in arrays.values()):
         raise ValueError(f"{path} cannot keep a sparse U, being {found.title}: write .npz or .h5")
+    if not found.pieces:
+        arrays = {name: _loaded(path, found, values) for name, values in arrays.items()}
     with whole(path) as draft:
         code = found.code(path)
         if found.table:
@@ -179,3 +185,16 @@ def write(
             code.write_table(draft, table.columns_of(arrays, metadata))
         else:
             code.save(draft, arrays, metadata)
+
+
+def _loaded(path: str | os.PathLike[str], kind: Format, values: Any) -> Any:
+    """An array, all of it in memory; a MemoryError where it would not fit."""
+    if not hasattr(values, "load"):
+        return values
+    if values.nbytes > 2.0 * room_for_rows():
+        able = known(tuple(each for each in FORMATS if each.pieces))
+        raise MemoryError(
+            f"{path} is {kind.title}, which is written from memory, and U takes "
+            f"{in_bytes(values.nbytes)}, more than is free: give a name that ends in {able}"
+        )
+    return values.load()

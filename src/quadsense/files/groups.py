@@ -17,6 +17,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from quadsense.files.contents import Entry, to_csr
+from quadsense.files.pieces import Pieces
 
 DEPTH = 32
 """Groups within groups that are looked into."""
@@ -87,6 +88,7 @@ def write_tree(
     ----------
     root : group
     arrays : mapping
+        Dense and sparse ones, and `Pieces`.
     create : callable
         Makes an array of a group, a name and its values.
     text : callable
@@ -94,7 +96,7 @@ def write_tree(
     """
     for name, values in arrays.items():
         if not sp.issparse(values):
-            create(root, name, np.asarray(values))
+            create(root, name, values if isinstance(values, Pieces) else np.asarray(values))
             continue
         csr, group = sp.csr_array(values), root.create_group(name)
         group.attrs["encoding-type"] = text("csr_matrix")

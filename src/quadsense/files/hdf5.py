@@ -17,6 +17,7 @@ import scipy.sparse as sp
 
 from quadsense.files import groups
 from quadsense.files.contents import Entry, reading, to_csr
+from quadsense.files.pieces import Pieces
 
 TITLE = "an HDF5 file"
 PAIRS = (("real", "imag"), ("r", "i"), ("re", "im"))
@@ -54,13 +55,24 @@ def read_rows(path: Path, name: str, first: int, last: int, out: Any = None) -> 
         return out
 
 
-def rows_together(path: Path, name: str) -> int:
-    """Rows that are packed together."""
+def read_columns(path: Path, name: str, first: int, last: int) -> Any:
+    """Columns of the array of that name."""
     import h5py
 
     with reading(path, TITLE), h5py.File(path, "r") as root:
         node = _found(root, path, name)
-        return 1 if node.chunks is None else int(node.chunks[-1 if _is_matlab(node) else 0])
+        if _is_matlab(node):
+            return _as_complex(node[first:last]).T
+        return _as_complex(node[:, first:last])
+
+
+def rows_together(path: Path, name: str, by_columns: bool = False) -> int:
+    """Rows, or columns, that are packed together."""
+    import h5py
+
+    with reading(path, TITLE), h5py.File(path, "r") as root:
+        node = _found(root, path, name)
+        return 1 if node.chunks is None else int(node.chunks[_is_matlab(node) != by_columns])
 
 
 def _found(root: Any, path: Path, name: str) -> Any:
@@ -85,7 +97,12 @@ def _metadata(root: Any) -> dict[str, Any]:
 
 
 def _create(group: Any, name: str, values: Any) -> None:
-    group.create_dataset(name, data=values)
+    if not isinstance(values, Pieces):
+        group.create_dataset(name, data=values)
+        return
+    made = group.create_dataset(name, shape=values.shape, dtype=values.dtype)
+    for rows, part in values:
+        made[rows] = part
 
 
 def _walk(root: Any, path: Path) -> Any:

@@ -48,6 +48,13 @@ def read_rows(path: Path, name: str, first: int, last: int, out: Any = None) -> 
         return out
 
 
+def read_columns(path: Path, name: str, first: int, last: int) -> Any:
+    """Columns of the array of that name."""
+    (place,) = (each for each in _files(path) if each.stem == name)
+    with reading(place, TITLE):
+        return np.array(np.load(place, mmap_mode="r", allow_pickle=False)[:, first:last])
+
+
 def save(path: Path, arrays: Mapping[str, Any], metadata: Mapping[str, Any]) -> None:
     """Write the one array."""
     (values,) = arrays.values()

@@ -20,6 +20,7 @@ import scipy.sparse as sp
 
 from quadsense.files.atomic import whole
 from quadsense.files.contents import Arrays, Entry, Unreadable, reading, to_csr
+from quadsense.files.pieces import Pieces
 
 TITLE = "an .npz file"
 PARTS = ("data", "indices", "indptr", "shape")
@@ -86,9 +87,24 @@ def save(path: Path, arrays: Mapping[str, Any], metadata: Mapping[str, Any]) -> 
             flat[name] = values
     with zipfile.ZipFile(path, "w") as archive:
         for name, values in flat.items():
-            array = np.asanyarray(values)
             with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
-                np.lib.format.write_array(entry, array, allow_pickle=False)
+                if isinstance(values, Pieces):
+                    write_pieces(entry, values)
+                else:
+                    array = np.asanyarray(values)
+                    np.lib.format.write_array(entry, array, allow_pickle=False)
+
+
+def write_pieces(stream: Any, rows: Pieces) -> None:
+    """Write rows as `numpy.lib.format.write_array` would write all of them."""
+    layout = {
+        "descr": np.lib.format.dtype_to_descr(rows.dtype),
+        "fortran_order": False,
+        "shape": rows.shape,
+    }
+    np.lib.format.write_array_header_1_0(stream, layout)
+    for _, values in rows:
+        stream.write(memoryview(values).cast("B"))
 
 
 def write_arrays(

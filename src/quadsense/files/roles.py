@@ -32,6 +32,25 @@ TRUTHS = ("a_star", "a_true", "truth")
 
 
 @dataclass(frozen=True)
+class Given:
+    """What is given beside a file, and tells what is to be found in it.
+
+    Attributes
+    ----------
+    sums : int or None
+        Number of readings, where they are sums of rows by a mix that is given.
+    bounds : bool
+        Whether intervals are given, so that there need be no readings.
+    """
+
+    sums: int | None = None
+    bounds: bool = False
+
+
+NOTHING = Given()
+
+
+@dataclass(frozen=True)
 class Roles:
     """Names of arrays by what they are, and what was guessed.
 
@@ -55,7 +74,12 @@ def base(name: str) -> str:
 
 
 def find_roles(
-    path: object, entries: tuple[Entry, ...], U: str | None, b: str | None, apart: int | None = None
+    path: object,
+    entries: tuple[Entry, ...],
+    U: str | None,
+    b: str | None,
+    apart: int | None = None,
+    given: Given = NOTHING,
 ) -> Roles:
     """Say which array is what.
 
@@ -68,7 +92,9 @@ def find_roles(
     U, b : str, optional
         Names that were given.
     apart : int, optional
-        Number of readings, where they are in another file.
+        Number of readings, where they are not in the file.
+    given : Given
+        What else is not taken from the file.
 
     Raises
     ------
@@ -77,7 +103,7 @@ def find_roles(
     """
     numbers = [entry for entry in entries if entry.numeric]
     said = None if b is None else named(path, entries, b)
-    probes = _find_probes(path, entries, U, said, apart)
+    probes = _find_probes(path, entries, U, said, apart if given.sums is None else None)
     group = probes.name.rpartition("/")[0]
     names, notes = {"U": probes.name}, []
     for role in BESIDE:
@@ -85,13 +111,14 @@ def find_roles(
         if found is not None:
             names[role] = found.name
     rest = [entry for entry in numbers if entry.name not in names.values()]
-    size = next((each.shape[0] for each in numbers if each.name == names.get("mix")), None)
+    size = next((each.shape[0] for each in numbers if each.name == names.get("mix")), given.sums)
     if said is None and apart is None:
-        said = _find_readings(path, rest, probes, size, group, "lo" in names and "hi" in names)
+        optional = given.bounds or ("lo" in names and "hi" in names)
+        said = _find_readings(path, rest, probes, given.sums or size, group, optional)
     if said is not None:
         names["b"] = said.name
-    for role, given in (("U", U), ("b", b)):
-        if role in names and given is None and names[role] != role:
+    for role, asked in (("U", U), ("b", b)):
+        if role in names and asked is None and names[role] != role:
             why = {"U": ", the only matrix that can be it", "b": ", the only vector that can be it"}
             guess = "" if base(names[role]) in NAMES[role] else why[role]
             notes.append(f"{role} is {names[role]!r}{guess}")
@@ -100,7 +127,7 @@ def find_roles(
         ends = [each for each in numbers if each.name in (names.get("lo"), names.get("hi"))]
         m = max((each.length for each in ends), default=None)
     transposed = (
-        "mix" not in names
+        size is None
         and len(probes.shape) == 2
         and m is not None
         and m > 1

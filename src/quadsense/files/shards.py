@@ -99,8 +99,8 @@ def _single(series: Series) -> Series | None:
     return None if len(series.files) != 1 or len(folders) != 1 else series
 
 
-def joined(parts: Iterable[tuple[Path, Arrays]]) -> Arrays:
-    """Measurements of several files as one.
+def joined(parts: Iterable[tuple[Path, Arrays]], mixed: bool = False) -> Arrays:
+    """Measurements of several files as one; `mixed` where readings are sums of their rows.
 
     Raises
     ------
@@ -118,12 +118,29 @@ def joined(parts: Iterable[tuple[Path, Arrays]]) -> Arrays:
             raise Unreadable(f"{here} holds {name} and {there} does not: shards must be alike")
         if "mix" in arrays:
             raise Unreadable(f"{where} holds a mix, which is of all rows: use one file for U and b")
+        if not mixed:
+            _check_rows(where, arrays)
+        if arrays.by_columns != first.by_columns:
+            here, there = (where, first_path) if arrays.by_columns else (first_path, where)
+            raise Unreadable(
+                f"the vectors are the columns of U in {here} and its rows in {there}: shards must "
+                "be alike"
+            )
     for role in first:
         values[role] = _column(role, [(where, arrays[role]) for where, arrays in found])
     notes = tuple(dict.fromkeys(note for _, arrays in found for note in arrays.notes))
     notes = (f"{len(found)} files, {first_path.name} to {found[-1][0].name}", *notes)
     places = tuple((where, int(arrays["U"].shape[0])) for where, arrays in found)
     return Arrays(values, first.metadata, first.names, notes, first.roles, places)
+
+
+def _check_rows(where: Path, arrays: Arrays) -> None:
+    """Refuse a file whose values are not one a row of its U: those of all would be shifted."""
+    rows = int(arrays["U"].shape[0])
+    for role in ("b", "lo", "hi", "delta", "weights"):
+        shape: tuple[int, ...] = np.shape(arrays[role]) if role in arrays else ()
+        if len(shape) == 1 and shape[0] != rows:
+            raise Unreadable(f"{where} holds {rows} rows of U and {shape[0]} values of {role}")
 
 
 def _column(role: str, parts: list[tuple[Path, Any]]) -> Any:

@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from quadsense.files import table as tables
 from quadsense.files.contents import Arrays, Entry, Unreadable, listed
 from quadsense.files.formats import Format, by_name, format_of
-from quadsense.files.roles import NAMES, base, find_roles, named
+from quadsense.files.roles import NAMES, NOTHING, Given, base, find_roles, named
 from quadsense.files.shards import Series, joined, joined_entries, shards_in, stacked
 from quadsense.files.strips import Strips, native, strips_of
 from quadsense.files.table import Table
@@ -61,10 +61,10 @@ class Source:
         """Bytes of all that it holds, once it is read; of a table, of what was read."""
         return sum(entry.nbytes for entry in self.entries)
 
-    def strips(self, entry: Entry) -> Strips:
-        """A matrix that stays in its file."""
+    def strips(self, entry: Entry, by_columns: bool) -> Strips:
+        """A matrix that stays in its file; its rows, or its columns."""
         shape, dtype = entry.shape, np.dtype(entry.dtype)
-        return Strips(strips_of(self.path, entry.name, shape, dtype))
+        return Strips(strips_of(self.path, entry.name, shape, dtype, by_columns))
 
 
 @dataclass(frozen=True)
@@ -111,8 +111,14 @@ class Cut(Source):
         code = self.format.code(self.path)
         return tuple((path, code.contents(path)[0][0].shape[0]) for path in self.files[name])
 
-    def strips(self, entry: Entry) -> Strips:
+    def strips(self, entry: Entry, by_columns: bool) -> Strips:
         """A matrix that stays in its files."""
+        if by_columns:
+            raise MemoryError(
+                f"{self.path}: the columns of {entry} are the vectors, each cut into "
+                f"{len(self.files[entry.name])} files, and all do not fit into memory: store U "
+                "with a row a measurement"
+            )
         code, parts = self.format.code(self.path), []
         for path in self.files[entry.name]:
             (own,) = code.contents(path)[0]
@@ -168,8 +174,9 @@ def _look_at_all(path: Path, several: list[Path] | Series) -> Source:
 def read_measured(
     path: str | os.PathLike[str],
     U: str | None = None,
-    b: str | None = None,
+    b: Any = None,
     most: float = math.inf,
+    given: Given = NOTHING,
 ) -> Arrays:
     """The measurements in a file: arrays by the names of `Measurements`, `conjugate` among them.
 
@@ -178,81 +185,97 @@ def read_measured(
     path : path-like
     U : str, optional
         Name of the probes in the file; of a table, names of columns or a pattern.
-    b : str, optional
-        Name of the readings in the file, another file, or ``FILE::NAME``.
+    b : str or ndarray, optional
+        Name of the readings in the file, another file, or ``FILE::NAME``; the readings themselves.
     most : float
         Bytes that U may take in memory: a larger one stays in its file (`Strips`).
+    given : Given
+        What else is not taken from the file.
     """
-    return measured_in(look_at(path), U, b, most=most)
+    return measured_in(look_at(path), U, b, most=most, given=given)
 
 
 def measured_in(
     source: Source,
     U: str | None = None,
-    b: str | None = None,
+    b: Any = None,
     beside: tuple[str, ...] = (),
     most: float = math.inf,
+    given: Given = NOTHING,
 ) -> Arrays:
     """The same from a file that was looked at; columns named in `beside` are not U's."""
     if source.is_result:
         raise Unreadable(f"{source.path} is a quadsense result, and no measurements")
     apart = None
-    if b is not None and not _is_name(source, b):
+    if isinstance(b, np.ndarray):
+        apart = to_vector(b)
+    elif b is not None and not _is_name(source, b):
         apart = to_vector(array_from(b, source, role="b"))
     inside = b if apart is None else None
-    arrays = _arrays(source, U, inside, apart, beside, most)
+    arrays = _arrays(source, U, inside, apart, beside, most, given)
     if apart is not None:
         arrays["b"] = apart
-    arrays = _as_vectors(arrays)
-    if "conjugate" in arrays:
-        arrays["conjugate"] = bool(np.any(arrays["conjugate"]))
-    elif isinstance(source.metadata, dict):
-        arrays["conjugate"] = bool(source.metadata.get("conjugate", False))
-    return arrays
+    return _settled(arrays)
 
 
-def _as_vectors(arrays: Arrays) -> Arrays:
-    """What has one value a row as vectors, or as a number where there is one for all."""
+def _settled(arrays: Arrays) -> Arrays:
+    """What has one value a row as vectors, or as a number where there is one for all.
+
+    Whether rows are given as ``u*`` is said by an array, or else by the metadata.
+    """
     for name in ("b", "lo", "hi", "delta", "weights", "rtol"):
         if name in arrays:
             arrays[name] = to_vector(arrays[name], scalar=name != "b")
+    said = arrays.get("conjugate", arrays.metadata.get("conjugate", False))
+    arrays["conjugate"] = bool(np.any(said))
     return arrays
 
 
 def _arrays(
-    source: Source, U: str | None, b: str | None, apart: Any, beside: tuple[str, ...], most: float
+    source: Source,
+    U: str | None,
+    b: str | None,
+    apart: Any,
+    beside: tuple[str, ...],
+    most: float,
+    given: Given,
 ) -> Arrays:
     if isinstance(source, Shards):
-        # All of them stay where they are, or none.
-        limit = math.inf if source.size <= most else 0.0
-        found = [_arrays(part, U, b, apart, beside, limit) for part in source.parts]
-        parts = zip((part.path for part in source.parts), map(_as_vectors, found), strict=True)
-        return joined(parts)
+        # All of them stay where they are, those without rows too, or none.
+        limit = math.inf if source.size <= most else -1.0
+        # Readings of all say nothing of the shape of one.
+        other = None if apart is None else np.empty(0)
+        found = [_arrays(part, U, b, other, beside, limit, given) for part in source.parts]
+        parts = zip((part.path for part in source.parts), map(_settled, found), strict=True)
+        return joined(parts, mixed=given.sums is not None)
     if source.table is not None:
-        arrays = tables.arrays_of(source.path, source.table, U, b, apart is not None, beside)
+        outside, optional = apart is not None, given.bounds
+        arrays = tables.arrays_of(source.path, source.table, U, b, outside, beside, optional)
         if arrays["U"].nbytes > most and source.table.names is not None:
             columns, held = ",".join(arrays.roles["U"]), arrays["U"]
             arrays["U"] = Strips(strips_of(source.path, columns, held.shape, held.dtype))
         return arrays
-    return _from_arrays(source, U, b, apart, most)
+    return _from_arrays(source, U, b, apart, most, given)
 
 
-def _from_arrays(source: Source, U: str | None, b: str | None, apart: Any, most: float) -> Arrays:
+def _from_arrays(
+    source: Source, U: str | None, b: str | None, apart: Any, most: float, given: Given
+) -> Arrays:
     count = None if apart is None else int(np.size(apart))
-    roles = find_roles(source.path, source.entries, U, b, count)
+    roles = find_roles(source.path, source.entries, U, b, count, given)
     probes = next(entry for entry in source.entries if entry.name == roles.names["U"])
-    stays = not probes.sparse and not roles.transposed and probes.nbytes > most
+    stays = not probes.sparse and probes.nbytes > most
     loaded = source.load(sorted({name for role, name in roles.names.items()
                                  if not (stays and role == "U")}))  # fmt: skip
     if stays:
-        loaded[probes.name] = source.strips(probes)
+        loaded[probes.name] = source.strips(probes, roles.transposed)
     values = {role: loaded[name] for role, name in roles.names.items()}
-    if roles.transposed:
+    if roles.transposed and not stays:
         values["U"] = sp.csr_array(values["U"].T) if sp.issparse(values["U"]) else values["U"].T
     names = [entry.name for entry in source.entries]
     taken = {role: (name,) for role, name in roles.names.items()}
     places = source.places(probes.name) if isinstance(source, Cut) else ()
-    return Arrays(values, source.metadata, names, roles.notes, taken, places)
+    return Arrays(values, source.metadata, names, roles.notes, taken, places, roles.transposed)
 
 
 def _is_name(source: Source, name: str) -> bool:

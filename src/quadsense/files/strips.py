@@ -39,6 +39,8 @@ class Strip:
         As the numbers come out.
     stamp : tuple
         Of the file when it was opened: see `stamp_of`.
+    by_columns : bool
+        Whether these rows are columns of the array.
     """
 
     path: Path
@@ -48,6 +50,7 @@ class Strip:
     width: int
     dtype: str
     stamp: tuple[int, ...]
+    by_columns: bool = False
 
     def __len__(self) -> int:
         """Number of rows."""
@@ -84,7 +87,9 @@ class Strip:
 
     def _read(self, out: Any) -> Any:
         code = format_of(self.path).code(self.path)
-        if hasattr(code, "read_rows"):
+        if self.by_columns and hasattr(code, "read_columns"):
+            values = code.read_columns(self.path, self.name, self.first, self.last).T
+        elif hasattr(code, "read_rows"):
             target = None
             if out is not None:
                 target = out[: len(self) * self.width].reshape(len(self), self.width)
@@ -95,15 +100,18 @@ class Strip:
             values = arrays_of(self.path, code.read_table(self.path), self.name, None, True)["U"]
         else:  # whole or not at all
             values = code.load(self.path, [self.name])[self.name]
+            values = values.T if self.by_columns else values
         return np.asarray(values).astype(np.dtype(self.dtype), copy=False)
 
     def row(self, i: int) -> str:
         """Row i of these, for messages."""
-        return f"row {self.first + i} of {self.path}"
+        return f"{'column' if self.by_columns else 'row'} {self.first + i} of {self.path}"
 
 
 class Strips(Sequence[Strip]):
     """Rows of one array, or of the parts of one in several files, strip by strip.
+
+    Strips without rows are left out, but for the first where none has any.
 
     Attributes
     ----------
@@ -115,8 +123,8 @@ class Strips(Sequence[Strip]):
     ndim = 2
 
     def __init__(self, strips: Sequence[Strip]) -> None:
-        self._strips = tuple(strips)
-        first = self._strips[0]
+        first = strips[0]
+        self._strips = tuple(strip for strip in strips if len(strip)) or (first,)
         self.shape = sum(map(len, self._strips)), first.width
         self.dtype = np.dtype(first.dtype)
 
@@ -167,7 +175,9 @@ def stamp_of(path: Path) -> tuple[int, ...]:
     return tuple(number for each in stats for number in (each.st_size, each.st_mtime_ns))
 
 
-def strips_of(path: Path, name: str, shape: tuple[int, ...], dtype: Any) -> list[Strip]:
+def strips_of(
+    path: Path, name: str, shape: tuple[int, ...], dtype: Any, by_columns: bool = False
+) -> list[Strip]:
     """An array in a file, cut into strips.
 
     Parameters
@@ -177,15 +187,18 @@ def strips_of(path: Path, name: str, shape: tuple[int, ...], dtype: Any) -> list
     shape : (int, int)
     dtype : dtype
         As it is held; one that the machine does not compute with is widened.
+    by_columns : bool
+        Whether its columns are the rows that are wanted.
     """
-    rows, width = shape
-    whole = Strip(path, name, 0, rows, width, native(np.dtype(dtype)).name, stamp_of(path))
+    rows, width = shape[::-1] if by_columns else shape
+    type_ = native(np.dtype(dtype)).name
+    whole = Strip(path, name, 0, rows, width, type_, stamp_of(path), by_columns)
     code = format_of(path).code(path)
-    if not hasattr(code, "read_rows"):
+    if not hasattr(code, "read_rows") or rows * width == 0:
         return [whole]
     size = max(1, STRIP_BYTES // (width * np.dtype(dtype).itemsize))
     if hasattr(code, "rows_together"):  # those that are packed together are read together
-        unit = min(max(1, code.rows_together(path, name)), rows)
+        unit = min(max(1, code.rows_together(path, name, by_columns)), rows)
         size = max(unit, size // unit * unit)
     return [
         replace(whole, first=first, last=min(first + size, rows)) for first in range(0, rows, size)

@@ -55,6 +55,7 @@ def arrays_of(
     b: str | None,
     apart: bool,
     beside: tuple[str, ...] = (),
+    optional: bool = False,
 ) -> Arrays:
     """U, b and what is beside them.
 
@@ -71,6 +72,8 @@ def arrays_of(
         Whether the readings are in another file.
     beside : tuple of str
         Columns that are asked for otherwise, and are not U's.
+    optional : bool
+        Whether there need be no readings.
     """
     if not table.columns:
         raise Unreadable(f"{path} has no columns of numbers")
@@ -89,7 +92,7 @@ def arrays_of(
         return _assembled(path, rest, values, roles, tuple(notes))
     columns = _paired(path, table.names, table.columns)
     said = None if b is None else _column(path, columns, b)
-    taken = _by_role(path, columns, said, apart, notes)
+    taken = _by_role(path, columns, said, apart, notes, optional)
     used, other = set(taken.values()), {name.lower() for name in beside}
     chosen = [name for name in columns if name not in used and name.lower() not in other]
     if U is not None:
@@ -184,7 +187,12 @@ def _paired(path: object, names: list[str], columns: list[Any]) -> dict[str, Any
 
 
 def _by_role(
-    path: object, columns: dict[str, Any], b: str | None, apart: bool, notes: list[str]
+    path: object,
+    columns: dict[str, Any],
+    b: str | None,
+    apart: bool,
+    notes: list[str],
+    optional: bool,
 ) -> dict[str, str]:
     """Names of the columns that are not U's."""
     lower: dict[str, str] = {}
@@ -199,7 +207,8 @@ def _by_role(
     if b is not None:
         taken["b"] = b
     elif not apart:
-        found = _readings(path, lower, "lo" in taken and "hi" in taken, list(columns))
+        optional = optional or ("lo" in taken and "hi" in taken)
+        found = _readings(path, lower, optional, list(columns))
         if found is not None:
             taken["b"] = found
             if found != "b":

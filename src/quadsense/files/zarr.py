@@ -14,10 +14,14 @@ import numpy as np
 
 from quadsense.files import groups
 from quadsense.files.contents import Entry, Unreadable, reading
+from quadsense.files.pieces import Pieces
 
 TITLE = "a Zarr store"
 MARKS = ("zarr.json", ".zgroup", ".zarray")
 """Files of which one is in every store that is a folder."""
+
+CHUNK_BYTES = 2**20
+"""Bytes of rows that are packed together where they are written some at a time."""
 
 
 def contents(path: Path) -> tuple[tuple[Entry, ...], dict[str, Any]]:
@@ -43,10 +47,16 @@ def read_rows(path: Path, name: str, first: int, last: int, out: Any = None) -> 
         return np.asarray(_found(root, path, name)[first:last])
 
 
-def rows_together(path: Path, name: str) -> int:
-    """Rows that are packed together."""
+def read_columns(path: Path, name: str, first: int, last: int) -> Any:
+    """Columns of the array of that name."""
     with _opened(path, whole=False) as root:
-        return int(_found(root, path, name).chunks[0])
+        return np.asarray(_found(root, path, name)[:, first:last])
+
+
+def rows_together(path: Path, name: str, by_columns: bool = False) -> int:
+    """Rows, or columns, that are packed together."""
+    with _opened(path, whole=False) as root:
+        return int(_found(root, path, name).chunks[int(by_columns)])
 
 
 def _found(root: Any, path: Path, name: str) -> Any:
@@ -112,5 +122,12 @@ def _entry(name: str, node: Any) -> Entry:
 
 
 def _create(group: Any, name: str, values: Any) -> None:
-    made = group.create_array(name, shape=values.shape, dtype=values.dtype)
-    made[...] = values
+    if not isinstance(values, Pieces):
+        made = group.create_array(name, shape=values.shape, dtype=values.dtype)
+        made[...] = values
+        return
+    m, n = values.shape
+    together = min(m, max(1, CHUNK_BYTES // (n * values.dtype.itemsize)))
+    made = group.create_array(name, shape=(m, n), dtype=values.dtype, chunks=(together, n))
+    for rows, part in values:
+        made[rows] = part

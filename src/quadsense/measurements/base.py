@@ -21,7 +21,14 @@ from quadsense.measurements.constraints import Constraint, checked_constraints, 
 from quadsense.measurements.gram import ExplicitGram, Gram
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
-from quadsense.measurements.storage import into_arrays, of_arrays, placed_on, with_further
+from quadsense.measurements.storage import (
+    beside_file,
+    into_arrays,
+    name_or_readings,
+    of_arrays,
+    placed_on,
+    with_further,
+)
 from quadsense.measurements.stored import NotFinite
 from quadsense.measurements.validate import (
     check_beside,
@@ -461,10 +468,13 @@ class Measurements:
         path: str | os.PathLike[str],
         *,
         U: str | None = None,
-        b: str | None = None,
+        b: str | os.PathLike[str] | VectorLike | None = None,
         delta: RealOrVector | None = None,
         rtol: Real = 0.0,
+        bounds: tuple[RealOrVector, RealOrVector] | None = None,
         conjugate: bool | None = None,
+        mix: MatrixLike | None = None,
+        weights: RealOrVector | None = None,
         memory_limit: Real | str | None = None,
     ) -> Measurements:
         """Read measurements from a file or many; what is in it is never unpickled.
@@ -475,13 +485,14 @@ class Measurements:
             ``.npz``, ``.npy`` or a folder of such, ``.mat``, HDF5, Zarr, Parquet or CSV: see
             docs/files.md; a folder of such files, or a pattern (``run7/part-*.h5``), that hold some
             of the measurements each. `delta` and `rtol`, or `lo` and `hi`, are taken from it too
-            where present and not given here, and so are `mix` and `weights`.
+            where present and no tolerance is given here, and so are `mix` and `weights`.
         U, b : str, optional
             Names of the arrays in the file, by default those called so, or what else they can only
-            be (`notes` says what was guessed). `b` may be another file, or ``FILE::NAME``; U of a
-            table is names of columns with commas between, or a pattern.
-        delta, rtol
-            As in the constructor.
+            be (`notes` says what was guessed). `b` may be another file, or ``FILE::NAME``, or the
+            readings themselves, an array; U of a table is names of columns with commas between, or
+            a pattern.
+        delta, rtol, bounds, mix, weights
+            As in the constructor; what the file says by default. With `bounds`, no b is needed.
         conjugate : bool, optional
             As in the constructor; what the file says by default.
         memory_limit : int or str, optional
@@ -489,14 +500,24 @@ class Measurements:
             of what is free, stays in its file and is read as it is used, again for each pass: see
             docs/scaling.md. Leave the file as it is meanwhile.
         """
-        arrays = files.read_measured(path, U, b, room_for_rows(memory_limit))
-        found = cls.from_arrays(path, arrays, delta=delta, rtol=rtol, conjugate=conjugate)
+        b, given = name_or_readings(b), beside_file(mix, bounds)
+        arrays = files.read_measured(path, U, b, room_for_rows(memory_limit), given)
+        found = cls.from_arrays(
+            path,
+            arrays,
+            delta=delta,
+            rtol=rtol,
+            bounds=bounds,
+            conjugate=conjugate,
+            mix=mix,
+            weights=weights,
+        )
         found._opened = path, U, b
         return found
 
     def append(
         self,
-        U: MatrixLike,
+        U: MatrixLike | Measurements,
         b: VectorLike | None = None,
         *,
         delta: RealOrVector | None = None,
@@ -507,8 +528,9 @@ class Measurements:
 
         Parameters
         ----------
-        U : array or sparse array of shape (k, n), or probes
-            Further rows, in the form of these or another.
+        U : array or sparse array of shape (k, n), probes, or Measurements
+            Further rows, in the form of these or another; or measurements, which may be in files,
+            with all that they have.
         b, delta, bounds, weights
             As in the constructor, of the further rows. One `delta`, `rtol` and weight for all hold
             for the further rows too; where each row has its own, theirs are needed.
@@ -539,11 +561,13 @@ class Measurements:
         *,
         delta: RealOrVector | None = None,
         rtol: Real = 0.0,
+        bounds: tuple[RealOrVector, RealOrVector] | None = None,
         conjugate: bool | None = None,
+        mix: MatrixLike | None = None,
         weights: RealOrVector | None = None,
     ) -> Measurements:
-        """Measurements of what `files.read_measured` read; `weights` given here go before."""
-        U, b, named = of_arrays(path, arrays, delta, rtol, conjugate, weights)
+        """Measurements of what `files.read_measured` read; what is given here goes before."""
+        U, b, named = of_arrays(path, arrays, delta, rtol, bounds, conjugate, mix, weights)
         try:
             found = cls(U, b, **named)
         except NotFinite as error:
@@ -557,7 +581,8 @@ class Measurements:
         The end of its name says the format: ``.npz``, ``.mat``, ``.h5``, ``.zarr``, and where U is
         dense and there is no mix, ``.parquet`` and ``.csv``. Arrays `U` and `b`, `delta` and `rtol`
         as given, or `lo` and `hi`, `mix` and `weights`. Constraints belong to a solve and are not
-        written.
+        written. Rows that are in files are copied strip by strip into ``.npz``, ``.h5`` and
+        ``.zarr``; for the others they must fit into memory.
         """
         if self._plain is not None:
             self._plain.save(path)

@@ -17,10 +17,13 @@ from quadsense.arrays import is_array, to_numpy
 from quadsense.measurements.dense import Dense
 from quadsense.measurements.disk import OnDisk
 from quadsense.measurements.joined import joined_rows
+from quadsense.measurements.probes import Probes
 from quadsense.measurements.shards import Shards, is_client, refuse_other_than_client
+from quadsense.measurements.sparse import Sparse
+from quadsense.measurements.stack import AsComplex, Stack
 from quadsense.measurements.stored import Stored
 from quadsense.measurements.tensors import elsewhere
-from quadsense.measurements.validate import checked_bounds, checked_rows, checked_vector
+from quadsense.measurements.validate import as_numpy, checked_bounds, checked_rows, checked_vector
 from quadsense.typing import MatrixLike, Real, RealOrVector, VectorLike
 
 if TYPE_CHECKING:
@@ -36,14 +39,18 @@ def of_arrays(
     arrays: files.Arrays,
     delta: RealOrVector | None,
     rtol: Real,
+    bounds: tuple[RealOrVector, RealOrVector] | None,
     conjugate: bool | None,
+    mix: MatrixLike | None,
     weights: RealOrVector | None,
 ) -> Given:
     """Those of arrays of a file; what is given beside them goes before."""
-    named: dict[str, Any] = {"mix": arrays.get("mix")}
+    named: dict[str, Any] = {"mix": arrays.get("mix") if mix is None else mix}
     named["conjugate"] = bool(arrays.get("conjugate")) if conjugate is None else conjugate
     named["weights"] = _held("weights", arrays) if weights is None else weights
-    if "lo" in arrays and "hi" in arrays:
+    if bounds is not None:
+        named |= {"bounds": bounds, "delta": delta, "rtol": rtol}
+    elif "lo" in arrays and "hi" in arrays:
         if delta is not None or rtol != 0.0:
             raise ValueError(f"{path} holds intervals lo and hi: delta and rtol do not apply")
         named["bounds"] = (arrays["lo"], arrays["hi"])
@@ -58,15 +65,27 @@ def of_arrays(
     return arrays["U"], arrays.get("b"), named
 
 
+def name_or_readings(b: Any) -> Any:
+    """Where readings are, as a text, or an array of them; None stays None."""
+    if b is None or isinstance(b, str):
+        return b
+    if isinstance(b, os.PathLike):
+        return os.fspath(b)
+    held = is_array(b) and not isinstance(b, np.ma.MaskedArray)
+    return to_numpy(b) if held else as_numpy("b", b)
+
+
+def beside_file(mix: Any, bounds: Any) -> files.Given:
+    """What is given of measurements that are read from a file."""
+    if mix is None:
+        return files.Given(bounds=bounds is not None)
+    shape = mix.shape if sp.issparse(mix) or is_array(mix) else as_numpy("mix", mix).shape
+    return files.Given(int(shape[0]) if len(shape) == 2 else None, bounds is not None)
+
+
 def into_arrays(data: Measurements) -> dict[str, Any]:
     """Arrays of a file that holds measurements without constraints."""
-    if not isinstance(data.unit_rows.kind, Stored):
-        raise ValueError(
-            f"U is made of probes that are not stored ({data.unit_rows.kind.storage}): they cannot "
-            "be written to a file"
-        )
-    given = data.unit_rows.kind.given
-    arrays: dict[str, Any] = {"U": given if sp.issparse(given) else to_numpy(given)}
+    arrays: dict[str, Any] = {"U": _written(data.unit_rows.kind)}
     if data.readings is not None:
         arrays["b"] = to_numpy(data.readings)
         if data._delta is not None:
@@ -82,9 +101,36 @@ def into_arrays(data: Measurements) -> dict[str, Any]:
     return arrays
 
 
+def _written(kind: Probes) -> Any:
+    """U as a file holds it: an array, or rows that are written some at a time."""
+    if isinstance(kind, Sparse):
+        return kind.given
+    parts = _dense_parts(kind)
+    if parts is None:
+        raise ValueError(
+            f"the rows of U are not held as dense ones, nor all as sparse ones ({kind.storage}): "
+            "they cannot be written to a file"
+        )
+    return parts[0] if isinstance(kind, Stored) else files.Pieces(parts)
+
+
+def _dense_parts(kind: Probes) -> list[Any] | None:
+    """Arrays and strips of files that hold these rows as given; None where others do."""
+    if isinstance(kind, OnDisk):
+        return [kind.given]
+    if isinstance(kind, Dense):
+        return [to_numpy(kind.given)]
+    if isinstance(kind, AsComplex):
+        return _dense_parts(kind.kind)
+    if isinstance(kind, Stack):
+        found = [_dense_parts(part) for part in kind.parts]
+        return None if None in found else [each for part in found for each in part or ()]
+    return None
+
+
 def with_further(
     data: Measurements,
-    U: MatrixLike,
+    U: MatrixLike | Measurements,
     b: VectorLike | None,
     delta: RealOrVector | None,
     bounds: tuple[RealOrVector, RealOrVector] | None,
@@ -95,6 +141,10 @@ def with_further(
         raise ValueError("these measurements have their constraints: use `plain`")
     if data.mix is not None:
         raise ValueError("readings that are sums of rows (mix) cannot be appended to")
+    if isinstance(U, type(data)):
+        if any(each is not None for each in (b, delta, bounds, weights)):
+            raise ValueError("b, delta, bounds and weights belong to Measurements: give U alone")
+        U, b, delta, bounds, weights = _further(data, U)
     if (bounds is not None) != data.from_bounds:
         has, lacks = ("bounds", "delta") if data.from_bounds else ("delta", "bounds")
         raise ValueError(f"these measurements have {has}: give {has} of the rows, not {lacks}")
@@ -117,6 +167,21 @@ def with_further(
     if before is not None:
         readings = np.append(before, checked_vector("b", b, k))
     return rows, readings, {"conjugate": data.conjugate, **named}
+
+
+def _further(data: Measurements, more: Measurements) -> tuple[Any, Any, Any, Any, Any]:
+    """Rows, readings, delta, bounds and weights of measurements that come after others."""
+    if more._plain is not None or more.mix is not None:
+        raise ValueError("measurements with constraints or sums of rows (mix) cannot be appended")
+    for name, own, other in (
+        ("conjugate", data.conjugate, more.conjugate),
+        ("rtol", data._rtol, more._rtol),
+    ):
+        if own != other:
+            raise ValueError(f"{name} is {other} in the measurements appended, but {own} in these")
+    bounds = (more.lo, more.hi) if more.from_bounds else None
+    kind = more.unit_rows.kind
+    return kind, more.readings, _on_host(more._delta), bounds, more.weights
 
 
 def placed_on(data: Measurements, device: Any) -> Given:

@@ -58,7 +58,7 @@ def checked_rows(U: Any, conjugate: bool) -> Sensing:
         wanted = np.complex128 if np.issubdtype(U.dtype, np.complexfloating) else np.float64
         return Sensing(Sparse(sp.csr_array(U, dtype=wanted)), conjugate)
     if not is_array(U) or isinstance(U, np.ma.MaskedArray):
-        U = _as_numpy("U", U)
+        U = as_numpy("U", U)
     if is_tensor(U):
         check_tensor("U", U)
     if isinstance(U, np.ndarray):
@@ -117,7 +117,7 @@ def checked_mix(mix: Any, m: int) -> Any:
         values = mix
     else:
         plain = is_array(mix) and not isinstance(mix, np.ma.MaskedArray)
-        values = to_numpy(mix) if plain else _as_numpy("mix", mix)
+        values = to_numpy(mix) if plain else as_numpy("mix", mix)
         _check_kind("mix", values.dtype)
     if np.issubdtype(values.dtype, np.complexfloating):
         raise ValueError("mix must be real, got complex numbers: readings are real")
@@ -153,7 +153,8 @@ def widened(values: Array) -> Array:
     return np.asarray(values, dtype=np.complex128 if np.iscomplexobj(values) else np.float64)
 
 
-def _as_numpy(name: str, values: Any) -> npt.NDArray[Any]:
+def as_numpy(name: str, values: Any) -> npt.NDArray[Any]:
+    """Lists and what else NumPy makes an array of, or a ValueError."""
     if isinstance(values, np.ma.MaskedArray):
         raise ValueError(f"{name} is a masked array: drop or fill the masked values first")
     try:
@@ -182,7 +183,7 @@ def checked_vector(
 ) -> Vector:
     """`values` as a float64 vector of length m without NaN or infinity, or a ValueError."""
     plain = is_array(values) and not isinstance(values, np.ma.MaskedArray)
-    array = to_numpy(values) if plain else _as_numpy(name, values)
+    array = to_numpy(values) if plain else as_numpy(name, values)
     _check_kind(name, array.dtype)
     if array.dtype.kind == "b":
         raise ValueError(f"{name} must hold numbers, got truth values")
