@@ -1,7 +1,9 @@
 """Rows in files: read strip by strip, shards put together, files that are not as they should be."""
 
+import copy
 import itertools
 import os
+import pickle
 import re
 import tracemalloc
 from pathlib import Path
@@ -747,3 +749,39 @@ def test_strips_are_data_that_can_be_sent(problem, tmp_path):
     assert len(rows) == 9 and rows.shape == U.shape and rows.nbytes == U.nbytes
     np.testing.assert_array_equal(rows.load(), U)
     assert rows.row(20) == f"row 20 of {tmp_path / 'U.npy'}"
+
+
+# --- copies and other processes ------------------------------------------------------------------
+
+
+def pickled(value):
+    return pickle.loads(pickle.dumps(value))
+
+
+@pytest.mark.parametrize("copied", [pickled, copy.deepcopy])
+@pytest.mark.parametrize("kind", ["dense", "sparse", "disk", "stack", "mix", "kronecker", "torch"])
+def test_measurements_and_results_are_pickled_and_copied(kind, copied, problem, tmp_path):
+    U, b = problem
+    np.save(tmp_path / "U.npy", U)
+    on_disk = Measurements.open(tmp_path / "U.npy", b=b, delta=0.01, memory_limit=100)
+    W = np.kron(np.eye(20), np.ones(3))
+    if kind == "torch":
+        data = Measurements(pytest.importorskip("torch").tensor(U), b, delta=0.01)
+    else:
+        data = {
+            "dense": lambda: Measurements(U, b, delta=0.01),
+            "sparse": lambda: Measurements(sp.csr_array(U), b, delta=0.01),
+            "disk": lambda: on_disk,
+            "stack": lambda: on_disk.append(U[:5], b[:5]),
+            "mix": lambda: Measurements(U, W @ b, mix=W, delta=0.01),
+            "kronecker": lambda: Measurements(
+                quadsense.probes.kronecker([U[:, :2], U[:, 2:]]), np.zeros(60), delta=0.01
+            ),
+        }[kind]()
+    result = quadsense.solve(data)
+    other = copied(data)
+    assert repr(other) == repr(data) and other.unit_rows.xp is data.unit_rows.xp
+    np.testing.assert_array_equal(np.asarray(quadsense.solve(other).A), np.asarray(result.A))
+    again = copied(result)
+    assert again.message == result.message and again.verify(data) and again.verify(other)
+    np.testing.assert_array_equal(np.asarray(again.A), np.asarray(result.A))
