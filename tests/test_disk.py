@@ -530,10 +530,45 @@ def test_shards_are_not_shifted_against_each_other(problem, tmp_path):
         Measurements.open(tmp_path / "*.npz", delta=0.01)
 
 
+@pytest.mark.parametrize("limit", [None, 100])
+@pytest.mark.parametrize("form", ["cut", "npz", "h5"])
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_bad_reading_is_named_with_its_file(form, bad, limit, problem, tmp_path):
+    U, b = problem
+    b[47] = bad
+    for i, (rows, readings) in enumerate(zip(np.split(U, 3), np.split(b, 3), strict=True)):
+        if form == "cut":
+            np.save(tmp_path / f"U-{i}.npy", rows)
+        else:
+            files.write(tmp_path / f"part-{i}.{form}", {"U": rows, "b": readings}, {})
+    if form == "cut":  # at other rows than U
+        cut(tmp_path, b=np.split(b, 4))
+    where = r"row 2 of .*b_3\.npy" if form == "cut" else r"row 7 of .*part-2\."
+    with pytest.raises(ValueError, match=rf"b must be finite, but b\[47\] is {bad}: {where}"):
+        Measurements.open(tmp_path, delta=0.1, memory_limit=limit)
+
+
+def test_inspect_says_which_files_arrays_were_cut_into(problem, tmp_path):
+    U, b = problem
+    cut(tmp_path, U=np.split(U, 12), b=np.split(b, 2))
+    done = CliRunner().invoke(cli, ["inspect", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    assert "numbered .npy files" in done.output
+    assert "U is in 12 files, U_0.npy to U_11.npy" in done.output
+    assert "b is in 2 files, b_0.npy to b_1.npy" in done.output
+
+
+@pytest.mark.parametrize("name", [str, Path])
+def test_a_name_in_place_of_measurements_says_what_reads_it(name):
+    with pytest.raises(ValueError, match=r"'run7'.*Measurements\.open"):
+        quadsense.solve(name("run7"))
+
+
 def damaged(data, path, change):
     """Solve after the file was changed, and say what came of it."""
     change(path)
-    with pytest.raises(ValueError, match=r"U_1\.npy was changed while it was being used") as error:
+    said = r"was changed while it was being used" if path.exists() else "is gone"
+    with pytest.raises(ValueError, match=rf"U_1\.npy {said}") as error:
         quadsense.solve(data)
     return str(error.value)
 

@@ -62,7 +62,7 @@ class Strip:
         Raises
         ------
         ValueError
-            Where the file was changed since it was opened, or ends before it should.
+            Where the file was changed or removed since it was opened, or ends before it should.
         """
         found = None
         try:
@@ -71,6 +71,11 @@ class Strip:
         except OSError:
             pass
         if found is None or found.shape != (len(self), self.width) or self._is_other():
+            if not self.path.exists():
+                raise Unreadable(
+                    f"{self.path} is gone (rows {self.first} to {self.last - 1} were read): it was "
+                    "there when it was opened, and must stay until the work is done"
+                )
             raise Unreadable(
                 f"{self.path} was changed while it was being used (rows {self.first} to "
                 f"{self.last - 1} were read): leave it as it is until the work is done, and begin "
