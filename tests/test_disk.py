@@ -184,6 +184,19 @@ def test_vectors_that_are_columns_stay_in_their_file_too(form, complex_, rng, tm
     assert strips.row(20) == f"column 20 of {path}"
 
 
+@pytest.mark.parametrize("by_columns", [False, True])
+def test_matlab_files_of_v73_are_read_by_the_row(by_columns, problem, tmp_path):
+    pytest.importorskip("h5py")
+    from matlab73 import write_matlab73
+
+    U, b = problem
+    write_matlab73(tmp_path / "data.mat", {"U": U.T if by_columns else U, "b": b[:, None]})
+    data = Measurements.open(tmp_path / "data.mat", delta=0.01, memory_limit=100)
+    assert len(data.unit_rows.kind.given) > 1
+    np.testing.assert_allclose(data.rows(), U, rtol=1e-14)
+    assert quadsense.solve(data).met
+
+
 def test_vectors_that_are_columns_cut_into_files_must_fit(rng, tmp_path):
     U, b = rng.standard_normal((60, 4)), np.ones(60)
     cut(tmp_path, U=np.split(U.T, 2), b=[b])

@@ -91,7 +91,7 @@ class Strip:
             return True
 
     def _read(self, out: Any) -> Any:
-        code = format_of(self.path).code(self.path)
+        code = _reader(self.path)
         if self.by_columns and hasattr(code, "read_columns"):
             values = code.read_columns(self.path, self.name, self.first, self.last).T
         elif hasattr(code, "read_rows"):
@@ -198,7 +198,7 @@ def strips_of(
     rows, width = shape[::-1] if by_columns else shape
     type_ = native(np.dtype(dtype)).name
     whole = Strip(path, name, 0, rows, width, type_, stamp_of(path), by_columns)
-    code = format_of(path).code(path)
+    code = _reader(path)
     if not hasattr(code, "read_rows") or rows * width == 0:
         return [whole]
     size = max(1, STRIP_BYTES // (width * np.dtype(dtype).itemsize))
@@ -208,6 +208,12 @@ def strips_of(
     return [
         replace(whole, first=first, last=min(first + size, rows)) for first in range(0, rows, size)
     ]
+
+
+def _reader(path: Path) -> Any:
+    """The module of a file's format; of MATLAB's that of its version."""
+    code = format_of(path).code(path)
+    return code.by_rows(path) if hasattr(code, "by_rows") else code
 
 
 def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
