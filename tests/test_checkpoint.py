@@ -17,6 +17,7 @@ import pytest
 import scipy.sparse as sp
 import survival
 import toy
+from kinds import strips
 from survival import bits, rows_and_readings, solved
 
 import quadsense
@@ -402,7 +403,22 @@ def test_other_data_are_refused_to_the_last_bit(tmp_path):
     other[7] = np.nextafter(other[7], 9.0)
     refused(folder, "of other data, b differs", b=other)
     refused(folder, "of other data, U differs", U=U[:-1], b=B[:-1])
-    refused(folder, "of other data, U differs", U=sp.csr_array(U))
+    refused(
+        folder,
+        r"rows held otherwise \(dense of numpy there, sparse of scipy here\): even if",
+        U=sp.csr_array(U),
+    )
+    refused(folder, "of other data, U differs", U=sp.csr_array(U[:-1]), b=B[:-1])
+
+
+def test_the_same_rows_held_elsewhere_are_told_from_other_data(tmp_path):
+    np.save(tmp_path / "U.npy", U)
+    folder, rows = tmp_path / "c", strips(tmp_path / "U.npy", 7)
+    parts = len(rows)
+    quadsense.solve(rows, B, checkpoint=folder, **GIVEN)
+    refused(folder, rf"held otherwise \(.* in {parts} parts there, dense of numpy here\)", U=U)
+    fewer = strips(tmp_path / "U.npy", 10)
+    refused(folder, rf"in {parts} parts there, .* in {len(fewer)} parts here", U=fewer)
 
 
 def other_kinds():

@@ -339,6 +339,58 @@ def test_arrays_that_are_no_rows_are_refused(client, rng):
         solve(U, da.ones(19))
 
 
+def test_what_is_no_open_client_is_refused(client, rng, tmp_path):
+    U, b = question(rng)
+    np.save(tmp_path / "U.npy", U)
+    data = Measurements(strips(tmp_path / "U.npy", 9), b, delta=0.1)
+    with workers.cluster(1) as other:
+        held = other.cluster
+        with pytest.raises(ValueError, match=r"distributed\.Client, Client\(cluster\)$"):
+            data.on(held)
+        there = data.on(other)
+    with pytest.raises(ValueError, match="the client is closed: give one that is connected"):
+        data.on(other)
+    with pytest.raises(ConnectionError, match="lost, or its client closed"):
+        there.rows()
+    with pytest.raises(ValueError, match=r"Client\('tls://10\.0\.0\.1:8786'\)$"):
+        data.on("tls://10.0.0.1:8786")
+
+
+SAYS_OTHERWISE = {
+    "complex": (lambda p: np.exp(1j * p), {"dtype": float}, r"complex128 .* float64 .*dtype= or"),
+    "wide": (lambda p: p / 3.0, {"dtype": "f4"}, r"float64 .* float32 .*by dtype= or meta="),
+    "fractions": (lambda p: p / 3.0, {"dtype": int}, r"float64 .* int64 .*dtype= or meta="),
+    "rows": (lambda p: p[:4], {"dtype": float}, r"\(4, 3\), .* \(5, 3\) is declared.*chunks="),
+    "width": (lambda p: p[:, :2], {"dtype": float}, r"\(5, 2\), .* \(5, 3\) is .*chunks="),
+    "mask": (lambda p: np.ma.masked_less(p, 0.0), {"dtype": float}, "masked numbers: fill"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Running on a single-machine scheduler")
+@pytest.mark.parametrize("where", ["client", "alone"])
+@pytest.mark.parametrize("case", SAYS_OTHERWISE)
+def test_chunks_that_are_not_what_is_declared_are_refused(request, where, case, rng):
+    request.getfixturevalue(where)
+    made, declared, said = SAYS_OTHERWISE[case]
+    U = da.from_array(rng.standard_normal((20, 3)), chunks=(5, -1)).map_blocks(made, **declared)
+    with pytest.raises(ValueError, match=rf"^chunk \d of the dask.array .*{said}"):
+        solve(U, np.ones(20), delta=1e-3)
+
+
+@pytest.mark.filterwarnings("ignore:Running on a single-machine scheduler")
+def test_which_chunk_is_not_as_declared_and_what_loses_nothing(alone, rng):
+    U = rng.integers(-9, 9, (20, 4))
+    rows = da.from_array(U, chunks=(5, 2)).map_blocks(lambda block: block, dtype=float)
+    np.testing.assert_allclose(Measurements(rows, np.ones(20)).rows(), U, atol=1e-14)
+
+    def one_of_them(block, block_id=None):
+        return block * (1j if block_id == (2, 1) else 1.0)
+
+    rows = da.from_array(U, chunks=(5, 2)).map_blocks(one_of_them, dtype=float)
+    with pytest.raises(ValueError, match=r"^chunk \(2, 1\) .* complex128 of shape \(5, 2\)"):
+        Measurements(rows, np.ones(20))
+
+
 def test_many_small_chunks_are_put_together(client, rng, monkeypatch):
     monkeypatch.setattr(shards, "MOST_PARTS", 4)
     monkeypatch.setattr(shards, "STRIP_BYTES", 1)

@@ -6,7 +6,7 @@ from kinds import DEVICE
 
 torch = pytest.importorskip("torch")
 
-from quadsense.device import FUNCTIONS, UFUNCS, DeviceArray  # noqa: E402
+from quadsense.device.array import FUNCTIONS, UFUNCS, DeviceArray  # noqa: E402
 
 
 def there(values):

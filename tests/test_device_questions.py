@@ -2,10 +2,9 @@
 
 import numpy as np
 import pytest
-from test_fista import random_case
+from squares_cases import random_case
 
 import quadsense
-from quadsense import device
 from quadsense.arrays import to_numpy
 from quadsense.files.codec import decode, encode
 from quadsense.methods import METHODS
@@ -15,7 +14,7 @@ torch = pytest.importorskip("torch")
 from kinds import ByTorch  # noqa: E402
 from test_torch import Waits, problem, tensor  # noqa: E402
 
-from quadsense.device import DeviceArray  # noqa: E402
+from quadsense.device import DeviceArray, array  # noqa: E402
 
 FEW = 16
 """Numbers that may cross together: those of a bound, or which of a few rows."""
@@ -27,7 +26,7 @@ class Crossings:
     def __init__(self, monkeypatch, name):
         self.strides, self.active = [], False
         self.waits = Waits()
-        seen, sent = DeviceArray.__array__, device._tensor
+        seen, sent = DeviceArray.__array__, array.sent
         advance = METHODS[name].advance
 
         def outward(array, dtype=None, copy=None):
@@ -46,7 +45,7 @@ class Crossings:
             return after
 
         monkeypatch.setattr(DeviceArray, "__array__", outward)
-        monkeypatch.setattr(device, "_tensor", inward)
+        monkeypatch.setattr(array, "sent", inward)
         monkeypatch.setattr(METHODS[name], "advance", counted)
 
     def note(self, way, shape):

@@ -6,6 +6,7 @@ import os
 import pickle
 import re
 import tracemalloc
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -432,8 +433,38 @@ def test_limits_within_limits_are_the_smaller():
 
 def test_what_does_not_fit_the_limit_is_refused(problem):
     U, b = problem
-    with pytest.raises(MemoryError, match=r"MiB beside U and 0\.0 MiB are free"):
+    with pytest.raises(MemoryError, match=r"[kM]B beside U and memory_limit is 100 B: raise"):
         quadsense.solve(U, b, delta=0.01, memory_limit=100)
+
+
+@pytest.mark.parametrize("limit", ["4 kB", "100 kB"])
+@pytest.mark.parametrize(
+    "named", [{}, {"prefer": "any"}, {"psd": True}, {"method": "minimax"}, {"psd": True, "rank": 1}]
+)
+def test_the_limit_that_a_refusal_names_is_enough(named, limit):
+    p = quadsense.datasets.gaussian(n=14, m=700, seed=0)
+    asked = {"delta": 0.5, "rng": 0, "max_iter": 3, **named}
+    with pytest.raises(MemoryError, match="raise memory_limit to about") as refused:
+        quadsense.solve(p.U, p.b, memory_limit=limit, **asked)
+    enough = re.findall(r"about ([\d.]+ kB|[\d.]+ MB)(?: for prefer='(\w+)')?", str(refused.value))
+    assert 1 <= len(enough) <= 2
+    for said, prefer in enough:
+        result = quadsense.solve(p.U, p.b, memory_limit=said, **asked)
+        assert result.prefer == (prefer or "any")
+        assert result.plan["memory"] <= to_bytes(said)
+        with pytest.raises(MemoryError) if said == enough[0][0] else nullcontext():
+            quadsense.solve(p.U, p.b, memory_limit=0.8 * to_bytes(said), **asked)
+
+
+def test_the_limit_that_changes_which_matrix_is_given_is_named():
+    p = quadsense.datasets.gaussian(n=12, m=700, seed=0)
+    result = quadsense.solve(p.U, p.b, delta=0.01, memory_limit="1 MB")
+    whole = quadsense.solve(p.U, p.b, delta=0.01, memory_limit="40 MB")
+    assert (result.prefer, whole.prefer) == ("any", "least_squares")
+    said = " ".join(result.plan["reasons"])
+    assert "'least_squares' would take more memory than memory_limit allows" in said
+    assert "minimax after it would take 1.2 MB: left out (memory_limit is 1 MB)" in said
+    assert "memory_limit" not in " ".join(whole.plan["reasons"])
 
 
 @pytest.mark.parametrize(
@@ -466,6 +497,37 @@ def test_rows_in_a_file_are_never_all_in_memory(named, tmp_path, monkeypatch):
     assert result.met or named.get("max_iter")
     assert taken <= 1.25 * limit
     assert taken <= 1.25 * (result.plan["memory"] + 8 * 8 * m)  # and what opening took
+
+
+def test_psd_remembers_as_much_as_the_limit_leaves_room_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(strip_module, "STRIP_BYTES", 2**18)
+    rng = np.random.default_rng(0)
+    m, n = 60_000, 5  # vectors of one entry a row are what takes memory
+    U = rng.standard_normal((m, n))
+    np.save(tmp_path / "U.npy", U)
+    b = np.sum((U @ rng.standard_normal((n, 2))) ** 2, axis=1) + rng.standard_normal(m)
+    np.save(tmp_path / "b.npy", b)
+    data = Measurements.open(
+        tmp_path / "U.npy", b=str(tmp_path / "b.npy"), delta=4.6, memory_limit=1e5
+    )
+    wanted = {"psd": True, "prefer": "any"}
+    whole = quadsense.solve(data, **wanted)
+    limit = whole.plan["memory"] - 16 * 16 * m  # of 20 pairs hardly any
+    tracemalloc.start()
+    try:
+        result = quadsense.solve(data, memory_limit=limit, **wanted)
+        taken = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert whole.met and result.met
+    assert taken <= result.plan["memory"] <= limit
+
+
+def test_an_array_is_no_number_of_bytes():
+    for value in (np.array([1, 2]), np.ones((3, 1))):
+        with pytest.raises(ValueError, match=r"number of bytes.*, got an array of shape \([23],"):
+            to_bytes(value)
+    assert to_bytes(np.array(3.0)) == 3.0
 
 
 # --- what is wrong with files --------------------------------------------------------------------
@@ -785,9 +847,10 @@ def test_the_command_reads_shards_within_a_limit(problem, tmp_path):
         done = CliRunner().invoke(cli, ["inspect", path])
         assert done.exit_code == 0 and "60" in done.output
     done = CliRunner().invoke(cli, ["solve", str(folder), "--memory-limit", "lots"])
-    assert "memory_limit must be a number of bytes" in str(done.exception)
+    assert "--memory-limit must be a number of bytes" in str(done.exception)
     done = CliRunner().invoke(cli, ["solve", str(folder), "--memory-limit", "10"])
-    assert isinstance(done.exception, MemoryError) and "free" in str(done.exception)
+    assert isinstance(done.exception, MemoryError)
+    assert "and --memory-limit is 10 B: raise --memory-limit to about" in str(done.exception)
 
 
 def test_strips_are_data_that_can_be_sent(problem, tmp_path):

@@ -5,73 +5,16 @@ from dataclasses import replace
 import cvxpy as cp
 import numpy as np
 import pytest
+from squares_cases import forward, hermitian, normal, random_case
 
 import quadsense
+from quadsense.core.packed import features, pack
 from quadsense.core.question import Question
 from quadsense.methods import METHODS, Problem
 from quadsense.methods.squares.cone import Cone
 from quadsense.methods.squares.state import Stage, Verdict
 
 CLOSE = 1e-5  # of costs, as far as an interior-point method finds them
-
-
-def normal(rng, *shape, is_complex):
-    draw = rng.standard_normal(shape)
-    return draw + 1j * rng.standard_normal(shape) if is_complex else draw
-
-
-def forward(U, A):
-    return np.einsum("ij,jk,ik->i", U.conj(), A, U).real
-
-
-def hermitian(rng, n, is_complex):
-    M = normal(rng, n, n, is_complex=is_complex)
-    return 0.5 * (M + M.conj().T)
-
-
-def random_case(seed):
-    """Arguments of `solve`: rows, readings and everything that may be asked of them."""
-    rng = np.random.default_rng([2024, seed])
-    is_complex, psd = bool(rng.integers(2)), bool(rng.integers(3))
-    n = int(rng.integers(2, 6))
-    unknowns = n * n if is_complex else n * (n + 1) // 2
-    m = int(rng.integers(unknowns, 4 * unknowns + 4))
-    U = normal(rng, m, n, is_complex=is_complex)
-    if rng.integers(2):
-        U *= 10 ** rng.uniform(-1, 1, (m, 1))
-    X = normal(rng, n, int(rng.integers(1, n + 1)), is_complex=is_complex)
-    A = X @ X.conj().T
-    if not psd:
-        A = A - rng.uniform(0.0, 3.0) * np.eye(n)
-    v, sizes = forward(U, A), np.sum(np.abs(U) ** 2, axis=1)
-    noise = float(rng.choice([0.02, 0.1, 0.5]))
-    b = v + noise * sizes * rng.standard_normal(m)
-    ends = rng.choice(["none", "wide", "binding", "lower", "upper"])
-    spread = 6.0 if ends == "wide" else rng.uniform(0.5, 1.5)
-    half = np.maximum(1.1 * np.abs(b - v), spread * noise * sizes)
-    lo, hi = b - half, b + half
-    if ends in ("lower", "upper"):
-        gone = np.arange(m) if rng.integers(2) else np.flatnonzero(rng.integers(2, size=m))
-        (hi if ends == "lower" else lo)[gone] = np.inf if ends == "lower" else -np.inf
-    weights = 1.0 / half**2
-    if rng.integers(2):
-        weights *= 10 ** rng.uniform(-1, 1, m)
-    if rng.integers(3) == 0:
-        weights[rng.integers(3, size=m) == 0] = 0.0
-    case = {"data": U, "b": b, "psd": psd, "weights": weights}
-    if ends != "none":
-        case["bounds"] = lo, hi
-    if rng.integers(2):
-        case["trace"] = float(np.trace(A).real)
-    if ends in ("none", "wide") and rng.integers(2):
-        case["ridge"] = float(rng.choice([1e-3, 0.1])) * float(np.mean(weights * sizes**2))
-        case["prior"] = [0.0, 0.3, hermitian(rng, n, is_complex)][rng.integers(3)]
-    C = hermitian(rng, n, is_complex)
-    at = float(np.vdot(C, A).real)
-    room = float(rng.uniform(0.05, 0.5))
-    kinds = [(), ((C, at, at),), ((C, at - room, at + room),), ((C, -np.inf, at + room),)]
-    case["constraints"] = kinds[rng.integers(4)]
-    return case
 
 
 def reference(case):
@@ -198,6 +141,25 @@ def test_of_many_minimisers_the_nearest_to_the_start_is_taken(rng):
     np.testing.assert_allclose(
         method.matrix(program, state).to_dense().ravel(), nearest, atol=1e-10
     )
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "is_complex"), [(1000, 60, False), (300, 60, False), (700, 40, True)]
+)
+def test_what_no_row_sees_is_left_as_it_was(m, n, is_complex):
+    # A slope that was carried along gathered rounding there, and A went off by its own size.
+    rng = np.random.default_rng(5)
+    U = normal(rng, m, n, is_complex=is_complex)
+    X = normal(rng, n, 3, is_complex=is_complex)
+    b = np.sum(np.abs(U.conj() @ X) ** 2, axis=1) + 0.1 * rng.standard_normal(m)
+    result = quadsense.solve(U, b, prefer="least_squares")
+    assert result.optimal
+    J = features(U)
+    off = pack(result.A) - np.linalg.lstsq(J, b)[0]
+    one = pack(np.eye(n, dtype=U.dtype))
+    away = one - np.linalg.lstsq(J, J @ one)[0]  # the start is a multiple of I
+    left = off - (off @ away) / (away @ away) * away
+    assert np.linalg.norm(left) <= 1e-9 * np.linalg.norm(pack(result.A))
 
 
 @pytest.mark.parametrize("is_complex", [False, True])

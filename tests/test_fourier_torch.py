@@ -9,8 +9,7 @@ from kinds import DEVICE
 from test_fourier import octanary
 
 import quadsense
-from quadsense import device
-from quadsense.device import DeviceArray
+from quadsense.device import DeviceArray, array
 from quadsense.measurements.sensing import Sensing
 from quadsense.probes import masked_fft
 
@@ -104,7 +103,7 @@ def test_no_vector_leaves_the_device_but_the_answer(rng, monkeypatch):
     masks, x = octanary(rng, 8, 32, 32), image_of(rng, 32, 32)
     b = np.abs(np.fft.fft2(masks * x)).ravel() ** 2
     probes = at_work(masks, (32, 32))
-    moved, seen, sent = [], DeviceArray.__array__, device._on_host
+    moved, seen, sent = [], DeviceArray.__array__, array.on_host
 
     def counted(self, dtype=None, copy=None):
         moved.append(self.shape)
@@ -116,7 +115,7 @@ def test_no_vector_leaves_the_device_but_the_answer(rng, monkeypatch):
         return sent(value)
 
     monkeypatch.setattr(DeviceArray, "__array__", counted)
-    monkeypatch.setattr(device, "_on_host", noted)
+    monkeypatch.setattr(array, "on_host", noted)
     readings = torch.tensor(b, device=DEVICE)
     result = quadsense.solve(probes, readings, delta=1e-6 * b.mean(), rank=1, conjugate=True)
     assert result.status == "met" and result.n_iter > 5

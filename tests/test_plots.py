@@ -5,6 +5,7 @@ import io
 import matplotlib as mpl
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from cases import CASES, solved
 from helpers import gaussian_rows
 from matplotlib import pyplot
@@ -171,6 +172,26 @@ def test_the_gram_matrix_is_that_of_unit_rows(rng, m, complex_):
     chosen = np.unique(np.linspace(0, m - 1, min(m, 200)).astype(int))
     truth = np.abs(unit.conj() @ unit.T)[np.ix_(chosen, chosen)]
     np.testing.assert_allclose(figure.axes[0].images[0].get_array(), truth, atol=1e-7)
+
+
+def test_the_gram_matrix_of_probes_that_are_not_held(rng):
+    U = gaussian_rows(rng, 12, 4, True)
+    masks = np.exp(2j * np.pi * rng.random((3, 8)))
+    for given in (
+        quadsense.probes.differences([(0, 1), (1, 2), (0, 2)], 5),
+        quadsense.probes.kronecker([U, U]),
+        quadsense.probes.masked_fft(masks, (8,)),
+        quadsense.probes.operator(
+            lambda X: U.conj() @ X, lambda Y: U.T @ Y, (12, 4), dtype=complex
+        ),
+        quadsense.probes.stack([U, quadsense.probes.differences([(0, 1)], 4)]),
+        sp.csr_array(U),
+        U.tolist(),
+    ):
+        rows = quadsense.Measurements(given, np.zeros(getattr(given, "m", None) or 12)).rows()
+        unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+        shown = plot.gram(given).axes[0].images[0].get_array()
+        np.testing.assert_allclose(shown, np.abs(unit.conj() @ unit.T), atol=1e-7)
 
 
 def test_the_gram_matrix_of_sums_is_theirs(rng):

@@ -128,6 +128,24 @@ WRONG = {
         LinearOperator((30, 6), matvec=lambda x: U @ x, rmatvec=lambda y: U.T @ y, dtype=complex),
         "rmatvec is the adjoint of matvec but for a conjugate",
     ),
+    "linear operator that fails": (
+        LinearOperator((30, 6), matvec=lambda x: 1 / 0, rmatvec=lambda y: U.T @ y, dtype=complex),
+        "a product failed: ZeroDivisionError: division by zero",
+    ),
+    "linear operator of another shape": (
+        LinearOperator((30, 6), matvec=lambda x: x, rmatvec=lambda y: U.T @ y, dtype=complex),
+        "a product failed: ValueError: .*shape",
+    ),
+    "linear operator that is not finite": (
+        LinearOperator(
+            (30, 6), matvec=lambda x: U @ x + np.nan, rmatvec=lambda y: U.T @ y, dtype=complex
+        ),
+        "matvec of finite numbers is not finite, first in row 0",
+    ),
+    "linear operator without adjoint": (
+        LinearOperator((30, 6), matvec=lambda x: U @ x, dtype=complex),
+        "a product failed: ValueError: U is an operator whose rmatvec is not implemented",
+    ),
 }
 
 
@@ -138,6 +156,7 @@ def test_what_is_wrong_with_an_operator_is_named(case):
     assert not report
     assert re.search(words, report.problems[0]), report
     assert repr(report).startswith("<ProbesReport not sound: ")
+    assert (report.m, report.n) == (30, 6)
 
 
 def test_a_take_that_is_another_row_is_named():

@@ -23,6 +23,7 @@ from quadsense.methods.positive.maps import (
 )
 from quadsense.methods.positive.phases import Verdict
 from quadsense.methods.positive.program import prepare
+from quadsense.methods.traits import psd as psd_traits
 from quadsense.proofs.positive import (
     certify,
     floor_within_span,
@@ -239,7 +240,7 @@ def test_best_ratio_brackets_that_of_clarabel(kind: str, monkeypatch: pytest.Mon
     found = best.best_ratio(U, intervals, gap=1e-4)
     assert found.lower_bound - 1e-6 <= truth <= found.upper_bound + 1e-6
     assert found.upper_bound <= (1 + 1e-4) * found.lower_bound
-    monkeypatch.setattr(phases, "NEWTON_ENTRIES", 0)
+    monkeypatch.setattr(psd_traits, "NEWTON_ENTRIES", 0)
     found = best.best_ratio(U, intervals, gap=1e-2)
     assert found.lower_bound - 1e-6 <= truth <= found.upper_bound + 1e-6
     assert found.upper_bound <= (1 + 1e-2) * found.lower_bound

@@ -505,8 +505,8 @@ def test_an_eigenvalue_bound_holds_whatever_the_device_guesses(complex_, off, mo
 @pytest.mark.parametrize("complex_", [False, True])
 @pytest.mark.parametrize("narrow", [False, True])
 def test_the_gpu_of_a_worker_does_its_products(complex_, narrow, rng, monkeypatch):
-    from quadsense.measurements import cluster
-    from quadsense.measurements.parted import of_part, squared, summed
+    from quadsense.measurements import on_worker
+    from quadsense.measurements.parted import squared, summed, survey
     from quadsense.measurements.tensors import Tensors
 
     U = gaussian_rows(rng, 40, 5, complex_)
@@ -516,19 +516,20 @@ def test_the_gpu_of_a_worker_does_its_products(complex_, narrow, rng, monkeypatc
     Y = gaussian_rows(rng, 40, 2, complex_)
     y = rng.standard_normal(40)
     dtype = np.dtype(np.complex128 if complex_ else np.float64).str
-    facts = cluster.at_part(cluster.survey, dtype, U, None)
+    facts = on_worker.at_part(survey, dtype, U, None)
     asked = {
-        of_part.times: (X,), of_part.combine: (Y,), of_part.forward: (A + A.conj().T,),
-        of_part.adjoint: (y,), of_part.images: (X.T,), squared: (X, np.array([1.0, -1.0]), y),
+        "times": (X,), "combine": (Y,), "forward": (A + A.conj().T,),
+        "adjoint": (y,), "images": (X.T,), squared: (X, np.array([1.0, -1.0]), y),
         summed: (Y,),
     }  # fmt: skip
-    assert set(asked) == set(cluster.PRODUCTS)
-    alone = {work: cluster.at_part(work, dtype, U, facts, *given) for work, given in asked.items()}
+    assert set(asked) == set(on_worker.PRODUCTS)
+    at_part = on_worker.at_part
+    alone = {work: at_part(work, dtype, U, facts, *given) for work, given in asked.items()}
     used = []
     monkeypatch.setattr(Tensors, "by_torch", True)
-    monkeypatch.setattr(cluster, "gpu", lambda: used.append(1) or torch.device(DEVICE))
+    monkeypatch.setattr(on_worker, "gpu", lambda: used.append(1) or torch.device(DEVICE))
     for work, given in asked.items():
-        found = cluster.at_part(work, dtype, U, facts, *given)
+        found = at_part(work, dtype, U, facts, *given)
         assert isinstance(found, np.ndarray)
         np.testing.assert_allclose(found, alone[work], rtol=1e-12, atol=1e-12)
     assert used

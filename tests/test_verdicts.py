@@ -294,7 +294,7 @@ def test_the_plan_refuses_before_allocating_what_cannot_fit(monkeypatch):
 
     monkeypatch.setattr(plan, "available_memory", lambda: 10_000)
     p = quadsense.datasets.gaussian(n=20, m=300, seed=0)
-    with pytest.raises(MemoryError, match=r"psd would take .* MiB beside U"):
+    with pytest.raises(MemoryError, match=r"fista would take .* MB beside U and 10 kB are free"):
         quadsense.solve(p.U, p.b, delta=0.1, psd=True)
 
 
@@ -310,7 +310,7 @@ def test_any_fit_is_taken_where_only_that_fits_in_memory(monkeypatch):
     result = quadsense.solve(p.U, p.b, **asked)
     assert (result.status, result.prefer) == (Status.MET, "any")
     assert "prefer='any': 'least_squares' would take more memory" in result.plan["reasons"][0]
-    with pytest.raises(MemoryError, match=r"fista then psd would take .*: prefer='any' would fit"):
+    with pytest.raises(MemoryError, match=r"fista would take .*: prefer='any' would fit"):
         quadsense.solve(p.U, p.b, prefer="least_squares", **asked)
 
 

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from quadsense.arrays import to_numpy
+from quadsense.arrays import available_memory, to_numpy
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.records import changed
 from quadsense.measurements import Measurements
 from quadsense.measurements.oracle import checked_square
+from quadsense.memory import is_limited
 from quadsense.methods import METHODS
 from quadsense.plan import Plan, Shape, fits, make_plan
 from quadsense.preferences import PREFERENCES, SLACKS, Preference, make_question
@@ -259,7 +260,8 @@ def _against(shape: Shape, name: str) -> str:
     shape = replace(shape, summed=False)
     easy, hard = make_plan(shape), make_plan(replace(shape, prefer=name))
     if not fits(shape, hard) and fits(shape, easy):
-        return "more memory than is free"
+        limited = is_limited(available_memory())
+        return "more memory than " + ("memory_limit allows" if limited else "is free")
     first = hard.times[hard.methods[0]]
     if first is None or first > PATIENCE * _least(easy) + GRACE:
         return f"more than {PATIENCE:g} times as long and a second"

@@ -35,15 +35,17 @@ def to_bytes(value: Any) -> float:
     if value is None:
         return math.inf
     number: float | None = None
+    several = getattr(value, "ndim", 0) > 0
     if isinstance(value, str):
         match = re.fullmatch(r"\s*(\d*\.?\d+(?:e\d+)?)\s*([kmgt]?i?)b?\s*", value.lower())
         if match and match[2] in UNITS:
             number = float(match[1]) * UNITS[match[2]]
-    elif not isinstance(value, bool) and hasattr(value, "__float__"):
+    elif not isinstance(value, bool) and hasattr(value, "__float__") and not several:
         number = float(value)
     if number is None or not number > 0.0:
+        got = f"an array of shape {tuple(value.shape)}" if several else repr(value)
         raise ValueError(
-            f"memory_limit must be a number of bytes, or as '1 GiB' or '500 MB', got {value!r}"
+            f"memory_limit must be a number of bytes, or as '1 GiB' or '500 MB', got {got}"
         )
     return number
 
@@ -58,9 +60,16 @@ def in_bytes(count: float) -> str:
 
 
 @contextmanager
-def limited_memory(most: float) -> Iterator[None]:
-    """Let what is done inside count on no more than so many bytes."""
-    token = _limit.set(min(most, _limit.get()))
+def limited_memory(most: float, instead: bool = False) -> Iterator[None]:
+    """Let what is done inside count on no more than so many bytes.
+
+    Parameters
+    ----------
+    most : float
+    instead : bool
+        Whether that replaces the limit under way, of which else the lower one holds.
+    """
+    token = _limit.set(most if instead else min(most, _limit.get()))
     try:
         yield
     finally:
@@ -70,6 +79,17 @@ def limited_memory(most: float) -> Iterator[None]:
 def memory_limit() -> float:
     """Bytes that what is under way may take, whatever is free; infinity where nobody said."""
     return _limit.get()
+
+
+def is_limited(free: float) -> bool:
+    """Whether what can be taken is so little for the limit, and not for the machine."""
+    return memory_limit() < free + 1.0  # whole bytes are counted
+
+
+def room_in_words(free: float) -> str:
+    """How much can be taken, and who says so, as the subject and verb of a sentence."""
+    said = in_bytes(free)
+    return f"memory_limit is {said}" if is_limited(free) else f"{said} are free"
 
 
 def room_for_rows(limit: Any = None) -> float:

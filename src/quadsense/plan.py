@@ -26,6 +26,7 @@ from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.sparse import Sparse
 from quadsense.measurements.stack import Stack
 from quadsense.measurements.stored import Stored
+from quadsense.memory import in_bytes, is_limited, limited_memory, memory_limit, room_in_words
 from quadsense.methods import METHODS, Traits
 from quadsense.methods.traits.shape import ROOM_UNIT, Shape, Work
 from quadsense.preferences import PREFERENCES
@@ -97,11 +98,6 @@ class Plan:
 def in_words(seconds: float | None) -> str:
     """A predicted time for people."""
     return "unknown time" if seconds is None else f"{seconds:.2g} s"
-
-
-def of_memory(size: float) -> str:
-    """Bytes for people."""
-    return f"{size / 2**30:.1f} GiB" if size >= 2**29 else f"{size / 2**20:.1f} MiB"
 
 
 def shape_of(
@@ -189,16 +185,19 @@ def _is_dense(start: Any) -> bool:
 
 def make_plan(shape: Shape, method: str = "auto", rates: Rates | None = None) -> Plan:
     """Choose for a shape; `method` other than "auto" is the user's word."""
-    return _made(shape, method, rates or known_rates(), available_memory(), tuple(METHODS))
+    memory = available_memory(), memory_limit()
+    return _made(shape, method, rates or known_rates(), memory, tuple(METHODS))
 
 
 @lru_cache(maxsize=16)  # many solves of one shape plan once
-def _made(shape: Shape, method: str, rates: Rates, memory: int, known: tuple[str, ...]) -> Plan:
-    """The plan where so much memory is free and these methods are known."""
+def _made(
+    shape: Shape, method: str, rates: Rates, memory: tuple[int, float], known: tuple[str, ...]
+) -> Plan:
+    """The plan where so much memory is free, within that limit, and these methods are known."""
     reasons: list[str] = []
     names: tuple[str, ...] = (method,)
     if method == "auto":
-        names = _affordable(shape, _chosen(shape, known, reasons), memory, reasons)
+        names = _affordable(shape, _chosen(shape, known, reasons), memory[0], reasons)
     kinds = [METHODS.traits(name) for name in names]
     first = kinds[0]
     shapes = [shape] * len(kinds)
@@ -267,7 +266,8 @@ def _affordable(
         return (names[0], *rest)
     for name in names[1:]:
         if needs[name] > free and "any" in METHODS.traits(name).preferences:
-            reasons.append(f"{name} after it would take {of_memory(needs[name])}: left out")
+            room = f" ({room_in_words(available_memory())})"
+            reasons.append(f"{name} after it would take {in_bytes(needs[name])}: left out{room}")
     return (names[0], *(name for name in names[1:] if needs[name] <= free))
 
 
@@ -316,17 +316,44 @@ def refuse_what_cannot_fit(shape: Shape, plan: Plan) -> None:
     """Raise MemoryError, before a method allocates anything, if the plan cannot fit."""
     if fits(shape, plan):
         return
-    free = available_memory()
+    first = make_plan(shape, plan.methods[0])  # alone: those after it would be left out
+    raise MemoryError(
+        f"method {first.methods[0]} would take {in_bytes(first.memory - _taken(shape))} beside U "
+        f"and {room_in_words(available_memory())}: {_advice(shape, plan)}"
+    )
+
+
+def _advice(shape: Shape, plan: Plan) -> str:
+    """What would fit instead of a plan that does not."""
     candidates = dict.fromkeys([*plan.methods, *METHODS])
     able = [name for name in candidates if METHODS.traits(name).serves(shape)]
     fitting = [name for name in able if fits(shape, make_plan(shape, name))]
-    advice = "use fewer measurements, or a smaller n"
     if fitting:
-        advice = f"method={fitting[0]!r} would fit"
-    elif shape.target and shape.prefer in PREFERENCES:
+        return f"method={fitting[0]!r} would fit"
+    asked = {f"prefer={shape.prefer!r}": (shape, plan.methods[0])}
+    if shape.target and shape.prefer != "any" and shape.prefer in PREFERENCES:
         plain = replace(shape, prefer="any")
-        advice = "prefer='any' would fit" if fits(plain, make_plan(plain)) else advice
-    raise MemoryError(
-        f"method {' then '.join(plan.methods)} would take {of_memory(plan.memory)} beside U "
-        f"and {of_memory(free)} are free: {advice}"
-    )
+        if fits(plain, make_plan(plain)):
+            return "prefer='any' would fit"
+        asked["prefer='any'"] = plain, make_plan(plain).methods[0]
+    least = {what: _least_limit(*wanted) for what, wanted in asked.items()}
+    with limited_memory(math.inf, instead=True):
+        least = {what: limit for what, limit in least.items() if limit <= available_memory()}
+    if not least or not is_limited(available_memory()):
+        return "use fewer measurements, or a smaller n"
+    lowest = min(least, key=lambda what: least[what])
+    advice = f"raise memory_limit to about {in_bytes(least[lowest])}"
+    for what, limit in least.items():
+        if what != lowest:
+            advice += f" for {lowest}, or to about {in_bytes(limit)} for {what}"
+    return advice
+
+
+def _least_limit(shape: Shape, method: str) -> float:
+    """About the least `memory_limit` that a method fits in; what it takes grows with the limit."""
+    limit, needed = 0.0, memory_limit()
+    while needed > limit:
+        limit = 1.01 * needed  # for people, who round
+        with limited_memory(limit, instead=True):
+            needed = make_plan(shape, method).memory - _taken(shape)
+    return limit

@@ -41,6 +41,9 @@ FREE = ("time_limit",)
 DATA = ("U", "b", "mix")
 """What is called data."""
 
+HELD = "held"
+"""Name of how and where the rows are held, in words: told where they differ, and no difference."""
+
 Marks = dict[str, Any]
 """Texts by name of the argument, or lists of a text and numbers that may differ a little."""
 
@@ -56,13 +59,23 @@ def marks_of(data: Measurements, arguments: Mapping[str, Any]) -> Marks:
     given |= {"weights": plain.weights, "conjugate": plain.conjugate}
     given |= {key: value for key, value in arguments.items() if key not in (*FREE, "rng")}
     marks = {key: mark(value) for key, value in given.items()}
-    return {**_marks_of_rows(plain.unit_rows.raw.kind), **marks, "rng": _mark_of(arguments["rng"])}
+    kind = plain.unit_rows.raw.kind
+    own = {"rng": _mark_of(arguments["rng"]), HELD: [_held(kind), kind.m, kind.n]}
+    return {**_marks_of_rows(kind), **marks, **own}
 
 
 def difference(here: Marks, there: Marks) -> str | None:
     """The first argument in which two solves differ; None where they ask the same."""
-    order = dict.fromkeys([*here, *there])
+    order = dict.fromkeys(key for key in (*here, *there) if key != HELD)
     return next((key for key in order if not _alike(here.get(key), there.get(key))), None)
+
+
+def held_otherwise(here: Marks, there: Marks) -> str | None:
+    """How rows of one shape are held here and there, where that differs; None where it does not."""
+    one, two = here[HELD], there.get(HELD)
+    if two is None or one[0] == two[0] or one[1:] != two[1:]:
+        return None
+    return f"{two[0]} there, {one[0]} here"
 
 
 def _alike(one: Any, two: Any) -> bool:
@@ -78,6 +91,17 @@ def _marks_of_rows(kind: Probes) -> Marks:
     if len(parts) == 1:
         return {"U": _mark_of_rows(parts[0])}
     return {f"U (part {i})": _mark_of_rows(part) for i, part in enumerate(parts)}
+
+
+def _held(kind: Probes) -> str:
+    """Where rows are, and in how many parts: sums are made accordingly, to their last bits."""
+    if isinstance(kind, Stack):
+        return " and ".join(map(_held, kind.parts))
+    if isinstance(kind, Parted):
+        return f"{kind.storage} in {len(kind.begins) - 1} parts"
+    if isinstance(kind, Stored):
+        return f"{kind.storage} of {type(kind.given).__module__.partition('.')[0]}"
+    return kind.storage
 
 
 def _mark_of_rows(kind: Probes) -> Any:

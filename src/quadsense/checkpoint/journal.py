@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from quadsense.checkpoint.fingerprint import DATA, Marks, difference
+from quadsense.checkpoint.fingerprint import DATA, Marks, difference, held_otherwise
 from quadsense.checkpoint.folder import REQUEST, Folder, Stored
 from quadsense.files.codec import encode
 from quadsense.typing import is_number
@@ -144,6 +144,13 @@ class Journal:
                 "to begin anew"
             )
         name = difference(marks, found[0].value("marks"))
+        held = held_otherwise(marks, found[0].value("marks"))
+        if name is not None and held is not None and name.partition(" ")[0] == "U":
+            raise ValueError(
+                f"checkpoint {path} is of rows held otherwise ({held}): even if they are the same "
+                "rows, sums differ in their last bits, so give another folder, or rows held as "
+                "before"
+            )
         if name is not None:
             data = name.partition(" ")[0] in DATA
             what = "of other data" if data else "of another request"

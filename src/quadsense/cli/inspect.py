@@ -15,7 +15,7 @@ from quadsense.cli import question
 from quadsense.cli.shared import echo_json, to_order
 from quadsense.files.table import stem
 from quadsense.machine import Rates, known_rates, measure_rates
-from quadsense.memory import free_memory, to_bytes
+from quadsense.memory import free_memory
 from quadsense.plan import Plan, Shape, make_plan, shape_of
 from quadsense.scaling import Scaling
 from quadsense.view import text as view
@@ -121,7 +121,7 @@ def inspect(
             _show(as_json, {}, "", _planned(shape))
             return
         speeds = {
-            name: _bytes_of(f"--{name}", value)
+            name: question.bytes_of(f"--{name}", value)
             for name, value in (("network", network), ("disk", disk))
             if value is not None
         }
@@ -130,7 +130,7 @@ def inspect(
         )
         room = float(free_memory())
         if memory_limit is not None:
-            room = _bytes_of("--memory-limit", memory_limit)
+            room = question.bytes_of("--memory-limit", memory_limit)
         numbers: dict[str, Any] = {"m": m, "n": n, "complex": complex_}
         _show(
             as_json,
@@ -172,14 +172,6 @@ def _shape(data: quadsense.Measurements, psd: bool, order: int | None) -> Shape:
 
 def _planned(shape: Shape) -> Plan:
     return make_plan(shape, rates=_rates())
-
-
-def _bytes_of(option: str, value: str) -> float:
-    """A number of bytes, or an error that names its option."""
-    try:
-        return to_bytes(value)
-    except ValueError as error:
-        raise ValueError(str(error).replace("memory_limit", option, 1)) from None
 
 
 def _rates() -> Rates:

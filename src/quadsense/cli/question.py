@@ -14,7 +14,7 @@ from quadsense import files
 from quadsense.files.sources import APART, RESULT, Source, to_vector
 from quadsense.measurements.cluster import OnCluster
 from quadsense.measurements.shards import Shards
-from quadsense.memory import room_for_rows
+from quadsense.memory import room_for_rows, to_bytes
 
 REFERENCE = "NAME|FILE"
 """An array of the data file by its name, or another file, or FILE::NAME."""
@@ -140,6 +140,14 @@ def open_data(
         conjugate=conjugate,
         weights=None if weights is None else values_of(weights, source, "weights"),
     )
+
+
+def bytes_of(option: str, value: str) -> float:
+    """A number of bytes, or an error that names its option."""
+    try:
+        return to_bytes(value)
+    except ValueError as error:
+        raise ValueError(str(error).replace("memory_limit", option, 1)) from None
 
 
 def loaded_by(client: Any, rows: Any, source: Source) -> OnCluster:

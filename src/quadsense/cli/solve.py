@@ -145,6 +145,8 @@ def solve(
     """
     others = [prior, start, *(each[0] for each in constraints)]
     check_outputs([file, readings, *(bounds or ()), shots, weights, *others], output, dense)
+    if memory_limit is not None:
+        question.bytes_of("--memory-limit", memory_limit)  # refuses what is none
     source = files.look_at(file)
     client = click.get_current_context().with_resource(cluster(scheduler, workers, quiet))
     data = question.open_data(
@@ -192,6 +194,8 @@ def solve(
             progress=not quiet and sys.stderr.isatty(),
             **{name: value for name, value in options.items() if value is not None},
         )
+    except MemoryError as error:
+        raise MemoryError(str(error).replace("memory_limit", "--memory-limit")) from None
     except KeyboardInterrupt as interrupt:
         if not isinstance(interrupt, Interrupted):
             raise

@@ -39,6 +39,8 @@ class Crew:
     def __init__(self, client: Any) -> None:
         if client.asynchronous:
             raise ValueError("the client is asynchronous: give one made with asynchronous=False")
+        if client.status in ("closing", "closed"):
+            raise ValueError("the client is closed: give one that is connected to its scheduler")
         self.client = client
         self.address = client.scheduler.address if client.scheduler is not None else "?"
 
@@ -131,8 +133,8 @@ class Crew:
             time.sleep(POLL)
         if self.client.status != "running":
             raise ConnectionError(
-                f"the Dask scheduler {self.address} was lost: where the run had a checkpoint, the "
-                "same call with a client of another cluster goes on from there"
+                f"the Dask scheduler {self.address} was lost, or its client closed: where the run "
+                "had a checkpoint, the same call with another client goes on from there"
             )
 
     def held(self, futures: Sequence[Any]) -> list[bool]:

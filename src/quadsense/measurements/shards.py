@@ -138,6 +138,7 @@ class Shards(Sequence[Any]):
         """The chunks of a dask.array, of whole rows; many small ones are put together."""
         rows, n = U.shape
         dtype = native(U.dtype)
+        U = U.map_blocks(_as_declared, U.dtype, dtype=U.dtype, meta=np.empty((0, 0), U.dtype))
         columns = {1: -1} if U.numblocks[1] > 1 else {}
         if U.numblocks[0] > MOST_PARTS:
             columns |= {0: -(-part_bytes(rows, n, dtype.itemsize) // (n * dtype.itemsize)), 1: -1}
@@ -203,6 +204,18 @@ def is_client(value: object) -> bool:
     return distributed is not None and isinstance(value, distributed.Client)
 
 
+def refuse_other_than_client(value: object) -> None:
+    """Refuse what a client could be made of: whoever makes one must close it."""
+    distributed = sys.modules.get("distributed")
+    is_cluster = distributed is not None and isinstance(value, distributed.deploy.Cluster)
+    if is_cluster or (isinstance(value, str) and "://" in value):
+        given = repr(value) if isinstance(value, str) else "cluster"
+        raise ValueError(
+            f"a {'Dask cluster' if is_cluster else 'scheduler'} is no client: give a "
+            f"distributed.Client, Client({given})"
+        )
+
+
 def part_bytes(rows: int, n: int, itemsize: int) -> int:
     """Bytes of a part, at most, unless a single strip is larger.
 
@@ -215,6 +228,26 @@ def part_bytes(rows: int, n: int, itemsize: int) -> int:
 def load(bundle: Bundle) -> Any:
     """The rows of a bundle, on a worker."""
     return bundle.read()
+
+
+def _as_declared(block: Any, dtype: Any, block_info: Any = None) -> Any:
+    """A chunk that has the type and the shape which the dask.array declares, or a ValueError.
+
+    Dask takes its word for both; what a type of the same or more numbers holds as well is let be.
+    """
+    found, shape = np.asanyarray(block), tuple(block_info[None]["chunk-shape"])
+    fits = np.can_cast(found.dtype, dtype, "safe")
+    if fits and found.shape == shape and not np.ma.is_masked(found):
+        return found
+    place = tuple(map(int, block_info[0]["chunk-location"]))
+    which = place[0] if block_info[0]["num-chunks"][1] == 1 else place
+    if np.ma.is_masked(found):
+        raise ValueError(f"chunk {which} of the dask.array has masked numbers: fill them first")
+    raise ValueError(
+        f"chunk {which} of the dask.array computes to {found.dtype} of shape {found.shape}, but "
+        f"{np.dtype(dtype)} of shape {shape} is declared: state what its chunks are by "
+        f"{'chunks=' if fits else 'dtype= or meta='} where it is made"
+    )
 
 
 def _plain(block: Any, dtype: Any) -> Any:

@@ -18,7 +18,7 @@ from quadsense.measurements.dense import Dense
 from quadsense.measurements.disk import OnDisk
 from quadsense.measurements.joined import joined_rows
 from quadsense.measurements.probes import Probes
-from quadsense.measurements.shards import Shards, is_client
+from quadsense.measurements.shards import Shards, is_client, refuse_other_than_client
 from quadsense.measurements.sparse import Sparse
 from quadsense.measurements.stack import AsComplex, Stack
 from quadsense.measurements.stored import Stored
@@ -190,6 +190,7 @@ def placed_on(data: Measurements, device: Any) -> Given:
         raise ValueError("these measurements have their constraints: use `plain`")
     kind: Any = data.unit_rows.raw.kind
     rows: Any = None
+    refuse_other_than_client(device)
     if is_client(device):
         rows = _on_cluster(data, kind, device)
     elif not isinstance(kind, Dense):

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from quadsense.measurements import Measurements
+from quadsense.measurements.validate import checked_rows
 from quadsense.plot.style import BLUE, INK, new_figure, say, tidy, whole
 from quadsense.view.pictures import coherences_of
 
@@ -16,7 +17,7 @@ def gram(data: Any, *, title: str | None = None) -> Any:
 
     Parameters
     ----------
-    data : Measurements, Result, or array of shape (m, n)
+    data : Measurements, Result, or array or probes of shape (m, n)
         A result must have its measurements: it must not come from a file.
     title : str, optional
         Heading; the coherence by default.
@@ -71,4 +72,5 @@ def _measurements(data: Any) -> Measurements:
         raise ValueError("the result was read from a file: give its measurements")
     if isinstance(kept, Measurements):
         return kept
-    return Measurements(kept, np.zeros(np.shape(kept)[0]))
+    kind: Any = checked_rows(kept, False).kind  # whatever says how many rows there are
+    return Measurements(kind, np.zeros(kind.m))

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from quadsense.arrays import to_numpy
 from quadsense.core.ends import UNIT
+from quadsense.measurements.operator import from_operator, is_operator
 from quadsense.measurements.probes import BLOCK_ELEMENTS, Probes
 from quadsense.measurements.validate import checked_rows
 
@@ -106,9 +107,21 @@ def check_probes(op: Any, *, rng: int = 0) -> ProbesReport:
     >>> quadsense.check_probes(U).sound
     True
     """
-    kind = checked_rows(op, False).kind if not isinstance(op, Probes) else op
     problems: list[str] = []
     error = float("nan")
+    kind: Any = op
+    try:
+        if is_operator(op):
+            kind = from_operator(op)
+        if not isinstance(kind, Probes):
+            kind = checked_rows(kind, False).kind
+    except Exception as failure:
+        shape = getattr(op, "shape", ())
+        if not (is_operator(op) and hasattr(op, "rmatvec") and len(shape) == 2 and all(shape)):
+            raise  # no product was tried
+        is_complex = np.dtype(getattr(op, "dtype", None) or float).kind == "c"
+        m, n = map(int, shape)
+        return ProbesReport(m, n, is_complex, (_failed(failure),), 0.0, error)
     try:
         for problem in _found(kind, np.random.default_rng(rng)):
             if isinstance(problem, float):
@@ -116,11 +129,15 @@ def check_probes(op: Any, *, rng: int = 0) -> ProbesReport:
             else:
                 problems.append(problem)
     except Exception as failure:
-        problems.append(f"a product failed: {type(failure).__name__}: {failure}")
+        problems.append(_failed(failure))
     # One cause shows in many places: the first is the one to mend.
     return ProbesReport(
         kind.m, kind.n, kind.is_complex, tuple(problems), float(kind.rounding), error
     )
+
+
+def _failed(failure: Exception) -> str:
+    return f"a product failed: {type(failure).__name__}: {failure}"
 
 
 def _found(kind: Probes, rng: Any) -> Iterator[str | float]:

@@ -25,8 +25,8 @@ from quadsense.methods.positive.maps import (
     forward,
     positive_part,
 )
+from quadsense.methods.traits.psd import kept_pairs
 
-PAIRS = 20  # of the BFGS memory; from 7 to 60 the number of steps hardly changes
 CURVED = 1e-12  # least curvature of a pair, in units of its norms
 TRIALS = 12  # evaluations of a line search before it gives up
 
@@ -138,7 +138,8 @@ def _step(F: Sensing, intervals: Intervals, origin: Array, state: NearestState) 
         # Near the end the fall of g is below its rounding error; the slope is still exact.
         enough = enough or abs(new_slope) <= 0.5 * abs(slope)
         if ratio <= 1.0 or (enough and new_slope >= 0.9 * slope):
-            memory = remember(state.memory, move, change, PAIRS, CURVED, tuple(known) or None)
+            most = kept_pairs(b.size)
+            memory = remember(state.memory, move, change, most, CURVED, tuple(known) or None)
             evaluations = state.evaluations + trial
             iteration = state.iteration + 1
             return NearestState(y, z, X, value, memory, ratio, iteration, evaluations, False)

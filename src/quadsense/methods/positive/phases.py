@@ -6,8 +6,8 @@ Five methods in turn, each handing what it has to the next when it slows down:
 2. `nearest`: the matrix nearest to the start that fits exactly; the quickest where one exists.
 3. `projected`: least misses, for data with noise in them; its misses are the proof when nothing
    fits.
-4. `newton`: an interior-point method, for the edge of feasibility; where its arrays are below
-   `NEWTON_ENTRIES` (m up to 5000, or n up to 40 and m up to 30,000).
+4. `newton`: an interior-point method, for the edge of feasibility; where its arrays are small
+   enough (m up to 5000, or n up to 40 and m up to 30,000) and keep to `memory_limit`.
 5. `careful`: the same with fewer roundings, for small data that the former loses.
 
 A start within all intervals is the answer. MET and INFEASIBLE are said only of what was recomputed
@@ -25,10 +25,9 @@ from quadsense.measurements.mixed import Mixed
 from quadsense.methods.positive import careful, nearest, newton, projected, schur, symmetric
 from quadsense.methods.positive.maps import Array, Real, forward, forward_error, positive_part
 from quadsense.methods.positive.program import Program
+from quadsense.methods.traits.psd import newton_affordable
 from quadsense.proofs.positive import PsdCertificate, certify
 
-# Entries of the largest array of the interior-point method, 200 MB; it holds a few such.
-NEWTON_ENTRIES = 25_000_000
 STRIDE = 10
 """Steps between two judgements of progress (docs/theory.md, section 10)."""
 
@@ -315,7 +314,7 @@ def _projected(
 
 def newton_fits(problem: Program) -> bool:
     """Return whether the arrays of the interior-point method are small enough."""
-    return schur.entries(problem.rows) <= NEWTON_ENTRIES
+    return newton_affordable(problem.rows.m, schur.entries(problem.rows))
 
 
 def _patience(problem: Program) -> float:

@@ -24,26 +24,19 @@ from quadsense.core.products import unknowns
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.positive.maps import Array, Real
+from quadsense.methods.traits.psd import newton_entries, newton_flops
 from quadsense.watch import look
 
 
 def flops(F: Sensing) -> float:
     """Return about what a step costs."""
-    by_rows, by_unknowns = _flops(max(F.m, F.raw.m), F.n, F.unknowns)
+    by_rows, by_unknowns = newton_flops(max(F.m, F.raw.m), F.n, F.unknowns)
     return min(by_rows, by_unknowns) + 30.0 * float(F.n) ** 3
 
 
 def entries(F: Sensing) -> int:
     """Return the size of the largest array a step makes."""
-    by_rows, by_unknowns = _flops(F.m, F.n, F.unknowns)
-    if by_rows <= by_unknowns:
-        return max(F.m, F.raw.m) ** 2
-    return F.unknowns * max(F.m, 4 * F.unknowns)
-
-
-def _flops(m: int, n: int, size: int) -> tuple[float, float]:
-    """By rows, and by unknowns: there at worst twice as many rows as unknowns are solved for."""
-    return m**3 / 3.0 + float(m) ** 2 * n, m * float(size) ** 2 + 10.0 * float(size) ** 3
+    return newton_entries(max(F.m, F.raw.m), F.n, F.unknowns)
 
 
 def solver(V: Array, E: Real, F: Sensing | None = None) -> Callable[[Real], Real]:
@@ -55,7 +48,7 @@ def solver(V: Array, E: Real, F: Sensing | None = None) -> Callable[[Real], Real
     ``I + C C'`` with the rows ``sqrt(E_i) v_i v_i*`` as real vectors.
     """
     scale = np.sqrt(E)
-    by_rows, by_unknowns = _flops(max(len(V), E.size), V.shape[1], unknowns(V))
+    by_rows, by_unknowns = newton_flops(max(len(V), E.size), V.shape[1], unknowns(V))
     if by_rows <= by_unknowns:
         if len(V) > SMALL:
             M = squared_moduli(V)

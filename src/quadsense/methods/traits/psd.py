@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import ClassVar
 
+from quadsense.memory import memory_limit
 from quadsense.methods.traits.base import Traits
 from quadsense.methods.traits.options import Options, PsdOptions
 from quadsense.methods.traits.shape import Cone, Shape, Work
@@ -11,6 +13,41 @@ from quadsense.threads import LITTLE_WORK
 
 STEPS = 18.0
 """Typical evaluations: seen 6 to 50 (docs/theory.md, section 10)."""
+
+PAIRS = 20
+"""Of vectors that the nearest fit remembers; from 7 to 60 the number of steps hardly changes."""
+
+FEWEST_PAIRS = 3
+"""Where memory is short."""
+
+
+def kept_pairs(m: int) -> int:
+    """How many pairs of vectors of length m the nearest fit remembers: an eighth of the limit."""
+    return int(max(FEWEST_PAIRS, min(PAIRS, memory_limit() // (8 * 16 * max(m, 1)))))
+
+
+NEWTON_ENTRIES = 25_000_000
+"""Of the largest array of the interior-point method, at most: 200 MB."""
+
+NEWTON_ARRAYS = 4
+"""So large, which it holds at once."""
+
+
+def newton_entries(m: int, n: int, size: int) -> int:
+    """Entries of the largest array of an interior-point step, of m rows and so many unknowns."""
+    by_rows, by_unknowns = newton_flops(m, n, size)
+    return m * m if by_rows <= by_unknowns else size * max(m, 4 * size)
+
+
+def newton_flops(m: int, n: int, size: int) -> tuple[float, float]:
+    """By rows, and by unknowns: there at worst twice as many rows as unknowns are solved for."""
+    return m**3 / 3.0 + float(m) ** 2 * n, m * float(size) ** 2 + 10.0 * float(size) ** 3
+
+
+def newton_affordable(m: int, entries: int) -> bool:
+    """Whether the interior-point method may run: beside vectors of length m, in half the limit."""
+    needed = 8 * NEWTON_ARRAYS * entries + 8 * (40 + 2 * kept_pairs(m)) * m
+    return entries <= NEWTON_ENTRIES and needed <= memory_limit() / 2
 
 
 class PsdTraits(Traits):
@@ -41,12 +78,20 @@ class PsdTraits(Traits):
 
     @classmethod
     def memory(cls, shape: Shape) -> int:
-        """Products with the rows, and matrices of the order of their span."""
+        """Products with the rows, and matrices of the order of their span.
+
+        The interior-point method is seldom needed: it is counted where a limit has room for it, and
+        left out of the run where not.
+        """
         reduced = (4 if shape.n > shape.m else 2 if shape.complex else 1) * shape.row_bytes
         if shape.strip and shape.n <= shape.m:
             reduced = 0  # rows in files stay there
         matrices = 24 * min(shape.m, shape.n) ** 2 * shape.item
-        return shape.single_bytes + reduced + matrices + 8 * (60 if reduced else 30) * shape.m
+        vectors = 22 + 2 * kept_pairs(shape.m)
+        entries = newton_entries(max(shape.m, shape.raw), shape.n, shape.unknowns)
+        if memory_limit() < inf and newton_affordable(shape.m, entries):
+            matrices += 8 * NEWTON_ARRAYS * entries
+        return shape.single_bytes + reduced + matrices + 8 * vectors * shape.m
 
     @classmethod
     def proof_memory(cls, shape: Shape) -> int:

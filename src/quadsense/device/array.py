@@ -1,0 +1,422 @@
+"""An array on a GPU as NumPy's functions take it, and what crosses to it and from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, SupportsIndex
+
+import numpy as np
+import numpy.typing as npt
+from numpy.lib.mixins import NDArrayOperatorsMixin
+
+Tensor = Any
+"""A torch tensor; torch is imported by those who make them."""
+
+
+UFUNCS: dict[str, Callable[..., Any]] = {}
+"""What torch does for universal functions, by name: see `ufuncs`."""
+
+FUNCTIONS: dict[Any, Callable[..., Any]] = {}
+"""What torch does for other functions of NumPy's: see `functions`."""
+
+
+class Flags(NamedTuple):
+    """Those of an array that methods ask for."""
+
+    writeable: bool
+    c_contiguous: bool
+    f_contiguous: bool
+
+
+class DeviceArray(NDArrayOperatorsMixin):
+    """A torch tensor that NumPy's functions take.
+
+    Parameters
+    ----------
+    tensor : torch.Tensor
+    """
+
+    __slots__ = ("tensor",)
+    __array_priority__ = 1000.0
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+
+    # --- what an array says of itself --------------------------------------------------------
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the array."""
+        return tuple(self.tensor.shape)
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return int(self.tensor.ndim)
+
+    @property
+    def size(self) -> int:
+        """Number of entries."""
+        return int(self.tensor.numel())
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """As NumPy has it."""
+        return np.dtype(str(self.tensor.dtype).removeprefix("torch."))
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an entry."""
+        return int(self.tensor.element_size())
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the array."""
+        return self.size * self.itemsize
+
+    @property
+    def T(self) -> DeviceArray:
+        """Transposed."""
+        return DeviceArray(self.tensor.T if self.ndim == 2 else self.tensor)
+
+    @property
+    def real(self) -> DeviceArray:
+        """Real part: a view."""
+        return DeviceArray(self.tensor.real)
+
+    @property
+    def imag(self) -> DeviceArray:
+        """Imaginary part; zeros of a real array."""
+        own = self.tensor
+        return DeviceArray(own.imag if own.is_complex() else torch_module().zeros_like(own))
+
+    def __len__(self) -> int:
+        """Length of the first dimension."""
+        return int(self.tensor.shape[0])
+
+    def __repr__(self) -> str:
+        """Shape, type and device."""
+        return f"DeviceArray({self.shape}, {self.dtype}, {self.tensor.device})"
+
+    @property
+    def flags(self) -> Flags:
+        """Whether it may be written to, and how it lies in memory."""
+        own = self.tensor
+        lies = bool(own.is_contiguous()), self.ndim == 2 and bool(own.T.is_contiguous())
+        return Flags(True, *lies)
+
+    # --- to the host -------------------------------------------------------------------------
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        """A copy in the memory of the host."""
+        found = self.tensor.cpu().resolve_conj().resolve_neg().numpy()
+        if copy or self.tensor.device.type == "cpu":  # as from any device: a copy
+            found = found.copy()
+        return found if dtype is None else found.astype(dtype, copy=False)
+
+    def __float__(self) -> float:
+        """Of the only entry."""
+        return float(self.tensor.item())
+
+    def __int__(self) -> int:
+        """Of the only entry."""
+        return int(self.tensor.item())
+
+    def __complex__(self) -> complex:
+        """Of the only entry."""
+        return complex(self.tensor.item())
+
+    def __bool__(self) -> bool:
+        """Of the only entry."""
+        return bool(self.tensor.item())
+
+    def __index__(self) -> int:
+        """Of a whole number, of no dimension: else NumPy would take a mask of one entry for it."""
+        if self.ndim or self.dtype.kind not in "iu":
+            raise TypeError("only a whole number is an index")
+        return int(self.tensor.item())
+
+    def item(self) -> Any:
+        """The only entry."""
+        return self.tensor.item()
+
+    def tolist(self) -> Any:
+        """As lists."""
+        return self.tensor.tolist()
+
+    def __iter__(self) -> Iterator[DeviceArray]:
+        """Rows."""
+        return (DeviceArray(part) for part in self.tensor)
+
+    # --- entries -----------------------------------------------------------------------------
+
+    def __getitem__(self, key: Any) -> DeviceArray:
+        """As NumPy: slices are views, arrays of indices and truth values make copies."""
+        key, turned = _forwards(key, self.shape)
+        found = self.tensor[_key(key, self.tensor)]
+        return DeviceArray(found.flip(turned) if turned else found)
+
+    def __setitem__(self, key: Any, values: Any) -> None:
+        """In place."""
+        self.tensor[_key(key, self.tensor)] = beside(values, self.tensor)
+
+    # --- other arrays of the same ------------------------------------------------------------
+
+    def astype(self, dtype: npt.DTypeLike, copy: bool = True, order: str = "K") -> DeviceArray:
+        """In another type."""
+        own = self.tensor
+        if own.is_complex() and np.dtype(dtype).kind != "c":
+            own = own.real
+        return DeviceArray(own.to(type_of(dtype), copy=copy))
+
+    def copy(self, order: str = "C") -> DeviceArray:
+        """A copy."""
+        return DeviceArray(self.tensor.clone())
+
+    def conj(self) -> DeviceArray:
+        """Conjugated."""
+        return DeviceArray(self.tensor.conj().resolve_conj())
+
+    conjugate = conj
+
+    def reshape(self, *shape: Any) -> DeviceArray:
+        """In another shape."""
+        return DeviceArray(self.tensor.reshape(*shape))
+
+    def ravel(self) -> DeviceArray:
+        """As a vector."""
+        return DeviceArray(self.tensor.reshape(-1))
+
+    def view(self, dtype: npt.DTypeLike) -> DeviceArray:
+        """Complex numbers as pairs of real ones."""
+        wanted = np.dtype(dtype)
+        if wanted == self.dtype:
+            return self
+        if self.dtype.kind != "c" or wanted.kind != "f":
+            raise TypeError(f"an array of {self.dtype} on a device is not seen as {wanted}")
+        pairs = torch_module().view_as_real(self.tensor.resolve_conj())
+        return DeviceArray(pairs.reshape(*self.shape[:-1], -1))
+
+    def diagonal(self) -> DeviceArray:
+        """Of a matrix: a view."""
+        return DeviceArray(self.tensor.diagonal())
+
+    def fill(self, value: Any) -> None:
+        """Every entry, in place."""
+        self.tensor.fill_(value)
+
+    # --- reductions --------------------------------------------------------------------------
+
+    def sum(self, axis: Any = None) -> DeviceArray:
+        """Sum."""
+        return FUNCTIONS[np.sum](self, axis)
+
+    def mean(self, axis: Any = None) -> DeviceArray:
+        """Mean."""
+        own = self.tensor
+        return DeviceArray(own.mean() if axis is None else own.mean(dim=axis))
+
+    def max(self, axis: Any = None, initial: Any = None) -> Any:
+        """Largest entry."""
+        return FUNCTIONS[np.max](self, axis, initial)
+
+    def min(self, axis: Any = None, initial: Any = None) -> Any:
+        """Smallest entry."""
+        return FUNCTIONS[np.min](self, axis, initial)
+
+    def any(self, axis: Any = None) -> DeviceArray:
+        """Whether some entry is not zero."""
+        own = self.tensor
+        return DeviceArray(own.any() if axis is None else own.any(dim=axis))
+
+    def all(self, axis: Any = None) -> DeviceArray:
+        """Whether no entry is zero."""
+        own = self.tensor
+        return DeviceArray(own.all() if axis is None else own.all(dim=axis))
+
+    def dot(self, other: Any) -> DeviceArray:
+        """Product."""
+        return UFUNCS["matmul"](self, other)
+
+    # --- NumPy's protocols -------------------------------------------------------------------
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **named: Any) -> Any:
+        """What a universal function is, done by torch or on the host."""
+        out = named.pop("out", None)
+        if out and isinstance(out[0], DeviceArray):
+            named.pop("dtype", None)  # that of what it is written to
+        if out and out[0] is inputs[0] and _in_place(ufunc.__name__, method, named, *inputs):
+            return out[0]
+        own = UFUNCS.get(ufunc.__name__) if method == "__call__" else None
+        partly = bool(out) and named.keys() == {"where"}
+        if own is None or (named and not partly):
+            found = getattr(ufunc, method)(*map(on_host, inputs), **_each_on_host(named))
+            found = on_device(found, self) if isinstance(found, np.ndarray) else found
+        elif partly:
+            found = FUNCTIONS[np.where](named["where"], own(*inputs), out[0])
+        else:
+            found = own(*inputs)
+        if out is None:
+            return found
+        (target,) = out
+        if isinstance(target, DeviceArray):
+            target.tensor.copy_(beside(found, target.tensor))
+        else:
+            target[...] = found
+        return target
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """What a function of NumPy's is, done by torch or on the host."""
+        own = FUNCTIONS.get(function)
+        if own is not None:
+            try:
+                return own(*args, **kwargs)
+            except NotOnDevice:
+                pass
+        return function(*map(on_host, args), **_each_on_host(kwargs))
+
+
+class NotOnDevice(TypeError):
+    """A function with arguments that are left to NumPy."""
+
+
+def torch_module() -> Any:
+    """Torch, which takes seconds to import: for those who have tensors."""
+    import torch
+
+    return torch
+
+
+def type_of(dtype: Any) -> Any:
+    """Torch's name of a type of NumPy's."""
+    return getattr(torch_module(), np.dtype(dtype).name)
+
+
+def on_device(values: Any, other: DeviceArray) -> DeviceArray:
+    """An array of the host on the device of another."""
+    if isinstance(values, DeviceArray):
+        return values
+    return DeviceArray(sent(values, other.tensor.device))
+
+
+def sent(values: Any, device: Any) -> Tensor:
+    """An array of the host on a device."""
+    # Memory that is not pinned is read before this returns: nobody waits for what was told before.
+    return torch_module().from_numpy(np.array(values, order="C")).to(device, non_blocking=True)
+
+
+def on_host(value: Any) -> Any:
+    """The same with all arrays in the memory of the host."""
+    if isinstance(value, DeviceArray):
+        found = np.asarray(value)
+        return found if found.ndim else found[()]
+    if isinstance(value, list | tuple):
+        return type(value)(map(on_host, value))
+    return value
+
+
+def _each_on_host(named: dict[str, Any]) -> dict[str, Any]:
+    return {key: on_host(value) for key, value in named.items()}
+
+
+def beside(value: Any, tensor: Tensor) -> Any:
+    """What an operation with a tensor takes: a tensor on its device, or a plain number."""
+    if isinstance(value, DeviceArray):
+        return value.tensor
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        return value.item() if value.ndim == 0 else sent(value, tensor.device)
+    if isinstance(value, list | tuple):
+        return sent(value, tensor.device)
+    return value
+
+
+def _key(key: Any, tensor: Tensor) -> Any:
+    """An index as torch wants it."""
+    if isinstance(key, int | slice):  # nearly always
+        return key
+    if isinstance(key, tuple):
+        return tuple(_key(part, tensor) for part in key)
+    if isinstance(key, list):
+        key = np.asarray(key)
+    if isinstance(key, np.ndarray | DeviceArray):
+        return beside(key, tensor)
+    return key if not isinstance(key, SupportsIndex) or isinstance(key, bool) else int(key)
+
+
+def _forwards(key: Any, shape: tuple[int, ...]) -> tuple[Any, list[int]]:
+    """An index whose slices run forwards, and the dimensions to turn round, for torch has none."""
+    parts = key if isinstance(key, tuple) else (key,)
+    if not any(isinstance(part, slice) and (part.step or 1) < 0 for part in parts):
+        return key, []
+    found: list[Any] = []
+    turned: list[int] = []
+    for part, size in zip(parts, shape, strict=False):
+        if isinstance(part, slice) and (part.step or 1) < 0:
+            taken = range(*part.indices(size))
+            turned.append(sum(isinstance(each, slice) for each in found))
+            part = slice(taken[-1], taken[0] + 1, -taken.step) if taken else slice(0, 0)
+        found.append(part)
+    return tuple(found), turned
+
+
+def _device(*values: Any) -> Any:
+    return next(value.tensor.device for value in values if isinstance(value, DeviceArray))
+
+
+def first(*values: Any) -> Tensor:
+    """The first of them that is on a device."""
+    return next(value.tensor for value in values if isinstance(value, DeviceArray))
+
+
+def both(a: Any, b: Any) -> tuple[Tensor, Tensor]:
+    """Two operands as tensors of one type."""
+    torch, device = torch_module(), _device(a, b)
+    given = first(a, b).dtype
+    left, right = (_operand(value, given, device) for value in (a, b))
+    if left.dtype != right.dtype:
+        common = torch.promote_types(left.dtype, right.dtype)
+        left, right = left.to(common), right.to(common)
+    return left, right
+
+
+def _operand(value: Any, beside: Any, device: Any) -> Tensor:
+    """An operand as a tensor; a plain number in the type of what it stands beside, as NumPy."""
+    if isinstance(value, DeviceArray):
+        return value.tensor
+    if isinstance(value, np.ndarray | list | tuple) and np.ndim(value):
+        return sent(value, device)
+    torch, number = torch_module(), value.item() if hasattr(value, "item") else value
+    if isinstance(number, bool):
+        kind = torch.bool
+    elif isinstance(number, int):
+        kind = torch.int64 if beside == torch.bool else beside
+    elif isinstance(number, float):
+        kind = beside if beside.is_floating_point or beside.is_complex else torch.float64
+    else:
+        kind = torch.complex64 if beside == torch.float32 else torch.complex128
+    return torch.tensor(number, dtype=kind)  # of no dimension: taken along, and nothing is sent
+
+
+IN_PLACE = {"add": "add_", "subtract": "sub_", "multiply": "mul_", "divide": "div_"}
+"""What torch does in place: nothing is written twice."""
+
+
+def _in_place(name: str, method: str, named: Any, target: Any, *others: Any) -> bool:
+    """Do ``target += other`` and the like where that is safe: whether it was done."""
+    if method != "__call__" or named or name not in IN_PLACE:
+        return False
+    if not isinstance(target, DeviceArray) or target.dtype.kind not in "fc":
+        return False
+    torch, own, other = torch_module(), target.tensor, beside(others[0], target.tensor)
+    if torch.is_tensor(other) and _memory(other) == _memory(own):
+        return False  # parts of one array that may overlap: NumPy takes care of that, torch not
+    if torch.result_type(own, other) != own.dtype:
+        return False
+    getattr(own, IN_PLACE[name])(other)
+    return True
+
+
+def _memory(tensor: Tensor) -> int:
+    return int(tensor.untyped_storage().data_ptr())

@@ -1,0 +1,38 @@
+"""Numbers of no dimension, wherever they are, and small choices by them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from quadsense.device.array import DeviceArray, torch_module
+
+
+def numbers(*values: Any) -> tuple[float, ...]:
+    """Numbers of no dimension as Python's: those on a device come over together."""
+    there = [value.tensor for value in values if isinstance(value, DeviceArray)]
+    if not there:
+        return tuple(map(float, values))
+    torch = torch_module()
+    came = iter(torch.stack([each.real.to(torch.float64) for each in there]).tolist())
+    return tuple(next(came) if isinstance(value, DeviceArray) else float(value) for value in values)
+
+
+def scalar(value: Any) -> Any:
+    """A number of no dimension: Python's own of NumPy's; one on a device is left there."""
+    return value if isinstance(value, DeviceArray) else float(value)
+
+
+def chosen(condition: Any, a: Any, b: Any) -> Any:
+    """`a` where a condition holds, else `b`: numbers, of which none on a device is waited for."""
+    return (
+        np.where(condition, a, b) if isinstance(condition, DeviceArray) else a if condition else b
+    )
+
+
+def inverse(a: Any) -> Any:
+    """``np.linalg.inv``; on a device nobody waits to hear that there is none."""
+    if not isinstance(a, DeviceArray):
+        return np.linalg.inv(a)
+    return DeviceArray(torch_module().linalg.inv_ex(a.tensor).inverse)
