@@ -1,7 +1,9 @@
 """Rows in files: read strip by strip, shards put together, files that are not as they should be."""
 
+import copy
 import itertools
 import os
+import pickle
 import re
 import tracemalloc
 from contextlib import nullcontext
@@ -181,6 +183,19 @@ def test_vectors_that_are_columns_stay_in_their_file_too(form, complex_, rng, tm
     result = quadsense.solve(data)
     np.testing.assert_allclose(result.A, quadsense.solve(U, b, delta=0.01).A, atol=1e-10)
     assert strips.row(20) == f"column 20 of {path}"
+
+
+@pytest.mark.parametrize("by_columns", [False, True])
+def test_matlab_files_of_v73_are_read_by_the_row(by_columns, problem, tmp_path):
+    pytest.importorskip("h5py")
+    from matlab73 import write_matlab73
+
+    U, b = problem
+    write_matlab73(tmp_path / "data.mat", {"U": U.T if by_columns else U, "b": b[:, None]})
+    data = Measurements.open(tmp_path / "data.mat", delta=0.01, memory_limit=100)
+    assert len(data.unit_rows.kind.given) > 1
+    np.testing.assert_allclose(data.rows(), U, rtol=1e-14)
+    assert quadsense.solve(data).met
 
 
 def test_vectors_that_are_columns_cut_into_files_must_fit(rng, tmp_path):
@@ -590,10 +605,45 @@ def test_shards_are_not_shifted_against_each_other(problem, tmp_path):
         Measurements.open(tmp_path / "*.npz", delta=0.01)
 
 
+@pytest.mark.parametrize("limit", [None, 100])
+@pytest.mark.parametrize("form", ["cut", "npz", "h5"])
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_bad_reading_is_named_with_its_file(form, bad, limit, problem, tmp_path):
+    U, b = problem
+    b[47] = bad
+    for i, (rows, readings) in enumerate(zip(np.split(U, 3), np.split(b, 3), strict=True)):
+        if form == "cut":
+            np.save(tmp_path / f"U-{i}.npy", rows)
+        else:
+            files.write(tmp_path / f"part-{i}.{form}", {"U": rows, "b": readings}, {})
+    if form == "cut":  # at other rows than U
+        cut(tmp_path, b=np.split(b, 4))
+    where = r"row 2 of .*b_3\.npy" if form == "cut" else r"row 7 of .*part-2\."
+    with pytest.raises(ValueError, match=rf"b must be finite, but b\[47\] is {bad}: {where}"):
+        Measurements.open(tmp_path, delta=0.1, memory_limit=limit)
+
+
+def test_inspect_says_which_files_arrays_were_cut_into(problem, tmp_path):
+    U, b = problem
+    cut(tmp_path, U=np.split(U, 12), b=np.split(b, 2))
+    done = CliRunner().invoke(cli, ["inspect", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    assert "numbered .npy files" in done.output
+    assert "U is in 12 files, U_0.npy to U_11.npy" in done.output
+    assert "b is in 2 files, b_0.npy to b_1.npy" in done.output
+
+
+@pytest.mark.parametrize("name", [str, Path])
+def test_a_name_in_place_of_measurements_says_what_reads_it(name):
+    with pytest.raises(ValueError, match=r"'run7'.*Measurements\.open"):
+        quadsense.solve(name("run7"))
+
+
 def damaged(data, path, change):
     """Solve after the file was changed, and say what came of it."""
     change(path)
-    with pytest.raises(ValueError, match=r"U_1\.npy was changed while it was being used") as error:
+    said = r"was changed while it was being used" if path.exists() else "is gone"
+    with pytest.raises(ValueError, match=rf"U_1\.npy {said}") as error:
         quadsense.solve(data)
     return str(error.value)
 
@@ -810,3 +860,39 @@ def test_strips_are_data_that_can_be_sent(problem, tmp_path):
     assert len(rows) == 9 and rows.shape == U.shape and rows.nbytes == U.nbytes
     np.testing.assert_array_equal(rows.load(), U)
     assert rows.row(20) == f"row 20 of {tmp_path / 'U.npy'}"
+
+
+# --- copies and other processes ------------------------------------------------------------------
+
+
+def pickled(value):
+    return pickle.loads(pickle.dumps(value))
+
+
+@pytest.mark.parametrize("copied", [pickled, copy.deepcopy])
+@pytest.mark.parametrize("kind", ["dense", "sparse", "disk", "stack", "mix", "kronecker", "torch"])
+def test_measurements_and_results_are_pickled_and_copied(kind, copied, problem, tmp_path):
+    U, b = problem
+    np.save(tmp_path / "U.npy", U)
+    on_disk = Measurements.open(tmp_path / "U.npy", b=b, delta=0.01, memory_limit=100)
+    W = np.kron(np.eye(20), np.ones(3))
+    if kind == "torch":
+        data = Measurements(pytest.importorskip("torch").tensor(U), b, delta=0.01)
+    else:
+        data = {
+            "dense": lambda: Measurements(U, b, delta=0.01),
+            "sparse": lambda: Measurements(sp.csr_array(U), b, delta=0.01),
+            "disk": lambda: on_disk,
+            "stack": lambda: on_disk.append(U[:5], b[:5]),
+            "mix": lambda: Measurements(U, W @ b, mix=W, delta=0.01),
+            "kronecker": lambda: Measurements(
+                quadsense.probes.kronecker([U[:, :2], U[:, 2:]]), np.zeros(60), delta=0.01
+            ),
+        }[kind]()
+    result = quadsense.solve(data)
+    other = copied(data)
+    assert repr(other) == repr(data) and other.unit_rows.xp is data.unit_rows.xp
+    np.testing.assert_array_equal(np.asarray(quadsense.solve(other).A), np.asarray(result.A))
+    again = copied(result)
+    assert again.message == result.message and again.verify(data) and again.verify(other)
+    np.testing.assert_array_equal(np.asarray(again.A), np.asarray(result.A))

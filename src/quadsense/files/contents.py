@@ -109,16 +109,21 @@ class Arrays(dict[str, Any]):
 
     def place(self, row: int) -> str:
         """Where a row of U came from, for messages; empty where it is in one file."""
-        for path, rows in self.places:
-            if row < rows:
-                return f": row {row} of {path}"
-            row -= rows
-        return ""
+        return place_in(self.places, row)
 
     @property
     def listing(self) -> str:
         """Names in the file, for messages."""
         return ", ".join(self.names) or "nothing"
+
+
+def place_in(places: tuple[tuple[Path, int], ...], row: int) -> str:
+    """Which file has a row, and where, for messages; empty where no file is said to."""
+    for path, rows in places:
+        if row < rows:
+            return f": row {row} of {path}"
+        row -= rows
+    return ""
 
 
 def to_csr(values: Any) -> Any:

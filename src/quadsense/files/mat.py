@@ -48,6 +48,13 @@ def load(path: Path, names: list[str]) -> dict[str, Any]:
         return {name: found[name] for name in names}
 
 
+def by_rows(path: Path) -> Any:
+    """The module that reads some rows of a file at a time; this one where none can."""
+    from quadsense.files import hdf5, mat
+
+    return hdf5 if _is_hdf5(path) else mat
+
+
 def save(path: Path, arrays: Mapping[str, Any], metadata: Mapping[str, Any]) -> None:
     """Write named arrays, vectors as columns; of the metadata whether rows are conjugated."""
     from scipy.io import savemat

@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from quadsense.files import table as tables
-from quadsense.files.contents import Arrays, Entry, Unreadable, listed
+from quadsense.files.contents import Arrays, Entry, Unreadable, listed, place_in
 from quadsense.files.formats import Format, by_name, format_of
 from quadsense.files.roles import NAMES, NOTHING, Given, base, find_roles, named
 from quadsense.files.shards import Series, joined, joined_entries, shards_in, stacked
@@ -111,6 +111,15 @@ class Cut(Source):
         code = self.format.code(self.path)
         return tuple((path, code.contents(path)[0][0].shape[0]) for path in self.files[name])
 
+    def notes(self, names: dict[str, str]) -> tuple[str, ...]:
+        """From which files arrays were put together, and in which order, by their roles."""
+        several = {role: self.files[name] for role, name in names.items()
+                   if len(self.files[name]) > 1}  # fmt: skip
+        return tuple(
+            f"{role} is in {len(parts)} files, {parts[0].name} to {parts[-1].name}"
+            for role, parts in several.items()
+        )
+
     def strips(self, entry: Entry, by_columns: bool) -> Strips:
         """A matrix that stays in its files."""
         if by_columns:
@@ -168,6 +177,7 @@ def _look_at_all(path: Path, several: list[Path] | Series) -> Source:
     for name, files in several.files.items():
         own = [kind.code(each).contents(each)[0][0] for each in files]
         entries += joined_entries([(replace(each, name=name),) for each in own])
+    kind = replace(kind, title="numbered .npy files")
     return Cut(path, kind, entries, {}, None, several.files)
 
 
@@ -215,7 +225,24 @@ def measured_in(
     arrays = _arrays(source, U, inside, apart, beside, most, given)
     if apart is not None:
         arrays["b"] = apart
-    return _settled(arrays)
+    arrays = _settled(arrays)
+    if apart is None and given.sums is None and "b" in arrays:
+        _check_readings(source, arrays)
+    return arrays
+
+
+def _check_readings(source: Source, arrays: Arrays) -> None:
+    """Refuse NaN and infinity among readings of several files, with file and row."""
+    b = arrays["b"]
+    sound = np.isfinite(b) if b.dtype.kind in "fc" else np.ones(1, bool)
+    if sound.all():
+        return
+    first = int(np.argmin(sound))
+    places = arrays.places
+    if isinstance(source, Cut):  # U and b need not be cut at the same rows
+        places = source.places(arrays.roles["b"][0])
+    if places:
+        raise Unreadable(f"b must be finite, but b[{first}] is {b[first]}{place_in(places, first)}")
 
 
 def _settled(arrays: Arrays) -> Arrays:
@@ -275,7 +302,9 @@ def _from_arrays(
     names = [entry.name for entry in source.entries]
     taken = {role: (name,) for role, name in roles.names.items()}
     places = source.places(probes.name) if isinstance(source, Cut) else ()
-    return Arrays(values, source.metadata, names, roles.notes, taken, places, roles.transposed)
+    notes = source.notes(roles.names) if isinstance(source, Cut) else ()
+    notes += roles.notes
+    return Arrays(values, source.metadata, names, notes, taken, places, roles.transposed)
 
 
 def _is_name(source: Source, name: str) -> bool:

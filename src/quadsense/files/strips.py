@@ -62,7 +62,7 @@ class Strip:
         Raises
         ------
         ValueError
-            Where the file was changed since it was opened, or ends before it should.
+            Where the file was changed or removed since it was opened, or ends before it should.
         """
         found = None
         try:
@@ -71,6 +71,11 @@ class Strip:
         except OSError:
             pass
         if found is None or found.shape != (len(self), self.width) or self._is_other():
+            if not self.path.exists():
+                raise Unreadable(
+                    f"{self.path} is gone (rows {self.first} to {self.last - 1} were read): it was "
+                    "there when it was opened, and must stay until the work is done"
+                )
             raise Unreadable(
                 f"{self.path} was changed while it was being used (rows {self.first} to "
                 f"{self.last - 1} were read): leave it as it is until the work is done, and begin "
@@ -86,7 +91,7 @@ class Strip:
             return True
 
     def _read(self, out: Any) -> Any:
-        code = format_of(self.path).code(self.path)
+        code = _reader(self.path)
         if self.by_columns and hasattr(code, "read_columns"):
             values = code.read_columns(self.path, self.name, self.first, self.last).T
         elif hasattr(code, "read_rows"):
@@ -193,7 +198,7 @@ def strips_of(
     rows, width = shape[::-1] if by_columns else shape
     type_ = native(np.dtype(dtype)).name
     whole = Strip(path, name, 0, rows, width, type_, stamp_of(path), by_columns)
-    code = format_of(path).code(path)
+    code = _reader(path)
     if not hasattr(code, "read_rows") or rows * width == 0:
         return [whole]
     size = max(1, STRIP_BYTES // (width * np.dtype(dtype).itemsize))
@@ -203,6 +208,12 @@ def strips_of(
     return [
         replace(whole, first=first, last=min(first + size, rows)) for first in range(0, rows, size)
     ]
+
+
+def _reader(path: Path) -> Any:
+    """The module of a file's format; of MATLAB's that of its version."""
+    code = format_of(path).code(path)
+    return code.by_rows(path) if hasattr(code, "by_rows") else code
 
 
 def native(dtype: np.dtype[Any]) -> np.dtype[Any]:

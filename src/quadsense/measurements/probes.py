@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from quadsense.arrays import Array, device, is_numpy, like, to_numpy
 from quadsense.device import DeviceArray, on_device
+from quadsense.measurements.portable import Portable
 from quadsense.watch import look
 
 BLOCK_ELEMENTS = 2**20
@@ -28,7 +29,7 @@ Visit = Callable[[slice, Array, Callable[[Array], Array] | None], None]
 by their numbers within the slice; None where there are no single rows."""
 
 
-class Probes(ABC):
+class Probes(Portable, ABC):
     """Rows ``u_i``, i = 1..m, of length n, as their kind holds them.
 
     Attributes

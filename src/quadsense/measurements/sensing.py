@@ -20,6 +20,7 @@ from quadsense.core.cholesky import squared_moduli
 from quadsense.device import DeviceArray, on_device
 from quadsense.measurements.dense import Dense
 from quadsense.measurements.parted import Parted
+from quadsense.measurements.portable import Portable
 from quadsense.measurements.probes import BLOCK_ELEMENTS, OnNumpy, Probes, Visit, Weigh
 from quadsense.measurements.sparse import Sparse
 from quadsense.measurements.stack import Stack
@@ -41,7 +42,7 @@ SINGLE_NORMS = 1e9
 """Norms, and their inverses, up to which rows in single precision are used as they are."""
 
 
-class Sensing:
+class Sensing(Portable):
     """``F(A)_i = v_i* A v_i``, v_i a row of the probes times a factor.
 
     Parameters

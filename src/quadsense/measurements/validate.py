@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,10 @@ def checked_rows(U: Any, conjugate: bool) -> Sensing:
     Namespaces without float64 (JAX unless it is switched on) cannot hold what is claimed: their
     arrays are read into NumPy.
     """
+    if isinstance(U, str | os.PathLike):
+        raise ValueError(
+            f"U is the name {os.fspath(U)!r}, and must hold numbers: Measurements.open reads files"
+        )
     if isinstance(U, Probes):
         _check_shape((U.m, U.n))
         return Sensing(U, conjugate)
