@@ -82,15 +82,20 @@ class ExplicitGram(_Operator):
 
     @cached_property
     def values(self) -> Array:
-        """K, blocks of rows at a time."""
-        rows, whole = self.rows, slice(0, self.m)
+        """K, blocks of rows at a time: of each only what the blocks before it do not have."""
+        rows, xp = self.rows, self.rows.xp
         # No block is so large that nobody could interrupt it.
         cost = (8.0 if rows.is_complex else 2.0) * self.m * rows.n
         width = max(self.m, int(BLOCK_ELEMENTS * cost / max(BLOCK_FLOPS, 64.0 * cost)))
-        parts = []
+        found: list[tuple[int, Array]] = []  # where a block begins, and K from there on
+        whole = []
         for block in rows.slices(width):
-            parts.append(rows.gram_block(block, whole))
-        return rows.xp.concat(parts, axis=0) if len(parts) > 1 else parts[0]
+            known = [right[:, block.start - at : block.stop - at].T for at, right in found]
+            right = rows.gram_block(block, slice(block.start, self.m))
+            whole.append(xp.concat([*known, right], axis=1) if known else right)
+            found.append((block.start, right))
+        del found
+        return xp.concat(whole, axis=0) if len(whole) > 1 else whole[0]
 
     def apply(self, s: Array) -> Array:
         """``K @ s`` in 2 m^2 flops."""
