@@ -90,15 +90,15 @@ def adjoint(U: Inexact, y: Float, dtype: DType | None = None) -> Inexact:
     def add_up(first: int, last: int) -> Float:
         total: Float | None = None
         product: Float | None = None  # memory used again: to get it anew costs as much as to use it
-        buffer = np.empty((min(size + size // 2, last - first), n), dtype=dtype)
+        buffer = np.empty((min(size, last - first), n), dtype=dtype)
         signs = y[first:last]
         for sign, mine in ((1.0, signs > 0), (-1.0, signs < 0)):
             rows = np.flatnonzero(mine) + first
-            # As many blocks as make them about that long: a short one costs a sum like others.
-            for index in np.array_split(rows, max(1, round(rows.size / size))):
-                if not index.size:
-                    continue
+            # Of equal length: a short one costs a sum like others.
+            step = -(-rows.size // max(1, -(-rows.size // size))) or 1
+            for begin in range(0, rows.size, step):
                 look()
+                index = rows[begin : begin + step]
                 block = buffer[: index.size]
                 if U.dtype == dtype:
                     np.take(U, index, axis=0, out=block, mode="clip")
