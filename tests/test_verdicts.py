@@ -295,6 +295,15 @@ def test_one_row_that_contradicts_is_one():
     assert said.endswith("; row 1 carries most of the contradiction")
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_of_two_rows_that_contradict_each_other_both_are_named(seed):
+    rng = np.random.default_rng(seed)
+    U, b = rng.standard_normal((8, 5)), rng.standard_normal(8)
+    U[6], b[6] = U[2], b[2] + 1.0
+    result = quadsense.solve(U, b, delta=0.1)
+    assert sorted(result.verdict.suspects) == [2, 6]
+
+
 def test_the_plan_refuses_before_allocating_what_cannot_fit(monkeypatch):
     from quadsense import plan
 

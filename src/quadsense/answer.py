@@ -27,6 +27,9 @@ from quadsense.verdict import Seen, make_verdict
 from quadsense.vocabulary import Advice, Reason, Status, because, to_reason
 from quadsense.watch import Stop
 
+MOST = 0.51
+"""Share of a contradiction that is most of it: of two rows that carry half each, both are named."""
+
 MOST_SUSPECTS = 10
 """Rows named as carrying a contradiction, at most."""
 
@@ -263,7 +266,7 @@ def _suspects(data: Measurements, certificate: Certificate) -> npt.NDArray[np.in
     weight: Any = np.abs(np.atleast_2d(certificate.dual)) * to_numpy(data.tolerance)
     weight = (weight / weight.sum(axis=1, keepdims=True)).sum(axis=0)
     order = np.argsort(-weight, kind="stable")
-    enough = int(np.searchsorted(np.cumsum(weight[order]), 0.5 * weight.sum())) + 1
+    enough = int(np.searchsorted(np.cumsum(weight[order]), MOST * weight.sum())) + 1
     return order[: min(enough, MOST_SUSPECTS)]
 
 
