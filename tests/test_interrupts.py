@@ -90,12 +90,12 @@ def test_sigterm_makes_the_command_write_the_best_so_far(tmp_path):
     U, b = _problem()
     np.savez(tmp_path / "d.npz", U=U, b=b)
     code = (
-        "import os, signal, sys, quadsense; from quadsense import cli, loop; "
-        "add = loop._Recorder.add\n"
+        "import os, signal, sys, quadsense; from quadsense import cli, recorder; "
+        "add = recorder.Recorder.add\n"
         "def press(self, program, state):\n"
         "    if len(self.rows) == 3: os.kill(os.getpid(), signal.SIGTERM)\n"
         "    return add(self, program, state)\n"
-        "loop._Recorder.add = press\n"
+        "recorder.Recorder.add = press\n"
         "sys.argv = ['quadsense', 'solve', 'd.npz', '--delta', '1e-9', '--method', 'gd', "
         "'--schedule', 'paper', '-o', 'r.npz']\n"
         "cli.main()\n"
