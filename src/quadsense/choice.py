@@ -2,34 +2,43 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
-from quadsense.arrays import available_memory, to_numpy
+from quadsense.arrays import to_numpy
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.records import changed
 from quadsense.measurements import Measurements
 from quadsense.measurements.oracle import checked_square
-from quadsense.memory import is_limited
 from quadsense.methods import METHODS
-from quadsense.plan import Plan, Shape, fits, make_plan
+from quadsense.plan import Shape
 from quadsense.preferences import PREFERENCES, SLACKS, Preference, make_question
 from quadsense.proofs.definite import cholesky
 from quadsense.result import Result
 from quadsense.typing import is_number
 
-PATIENCE, GRACE = 5.0, 1.0
-"""`auto` picks nothing that is expected to take more than so many times what any fit takes, and so
-many seconds."""
+BETA = 0.1
+"""Strength of the pull of ``ridge="auto"``; see docs/how_to_choose.md for how it was chosen."""
+
+DETERMINED = 1.5
+"""Readings per unknown from which positive semidefinite least squares needs no pull."""
+
+MAX_ENTROPY_ROWS = 20_000
+"""Readings up to which the entropy is used: its Newton steps need an m x m matrix."""
+
+FAINT = 1e-6
+"""Half-width, in units of the root mean square of the readings, that stands for "no tolerance"."""
 
 UNSEEN = 1e-9
 """Smallest eigenvalue, as a part of the mean one, of a map that sees every direction."""
 
-WITH_PRIOR = ("auto", "least_squares", "nearest")
+WITH_PRIOR = ("auto", "least_squares", "entropy", "nearest")
 WITH_TOLERANCE = ("center", "nearest", "min_trace", "any")
+WITH_CONE = ("min_trace", "entropy")
 
 
 @dataclass(frozen=True)
@@ -38,7 +47,7 @@ class Wish:
 
     prefer: str
     slack: str | None
-    ridge: float
+    ridge: float | None  # None: "auto"
     prior: Any  # None, a number, or an (n, n) array
 
 
@@ -51,8 +60,10 @@ def to_wish(
         raise ValueError(f"prefer must be one of auto, {', '.join(PREFERENCES)}, got {prefer!r}")
     if not (slack is None or (isinstance(slack, str) and slack in SLACKS)):
         raise ValueError(f"slack must be one of {', '.join(SLACKS)} or None, got {slack!r}")
-    if not (is_number(ridge) and 0.0 <= ridge < np.inf):
-        raise ValueError(f"ridge must be a number, not negative, got {ridge!r}")
+    automatic = isinstance(ridge, str) and ridge == "auto"
+    if not (automatic or (is_number(ridge) and 0.0 <= ridge < np.inf)):
+        raise ValueError(f"ridge must be 'auto' or a number that is not negative, got {ridge!r}")
+    ridge = None if automatic else float(ridge)
     if slack is not None:
         _refuse_with_slack(prefer, prior, ridge, target, low_rank)
     if prefer in WITH_TOLERANCE and not target:
@@ -60,18 +71,18 @@ def to_wish(
             f"prefer={prefer!r} needs a tolerance (delta, rtol or bounds): without one, give "
             "'least_squares' or 'minimax'"
         )
-    if prefer == "min_trace" and not positive:
-        raise ValueError("prefer='min_trace' needs psd=True: else the trace has no least value")
+    if prefer in WITH_CONE and (not positive or low_rank):
+        raise ValueError(f"prefer={prefer!r} needs psd=True")
     if low_rank and prefer not in ("auto", "any", "least_squares"):
         raise ValueError(f"prefer={prefer!r} cannot go with rank: 'any' and 'least_squares' can")
-    if ridge > 0.0 and prefer not in ("auto", "least_squares"):
+    if ridge and prefer not in ("auto", "least_squares"):
         raise ValueError(f"ridge belongs to prefer='least_squares', not to {prefer!r}")
-    if ridge > 0.0 and low_rank:
+    if ridge and low_rank:
         raise ValueError("ridge cannot go with rank: give one of them")
     if prior is not None and (prefer not in WITH_PRIOR or low_rank):
         other = "rank" if low_rank else f"prefer={prefer!r}"
         raise ValueError(f"prior says what 'nearest' and ridge are about: {other} takes none")
-    return Wish(prefer, slack, float(ridge), _to_prior(prior, data))
+    return Wish(prefer, slack, ridge, _to_prior(prior, data))
 
 
 def _refuse_with_slack(prefer: str, prior: Any, ridge: Any, target: bool, low_rank: bool) -> None:
@@ -133,11 +144,8 @@ def decide(
         free = not shape.psd and not _sees_all(data)
         names = ["nearest"] if free else ["center", "nearest"]
         why += ", but the fits are not a bounded set: the nearest" * free
-    found = []
-    for each in names:
-        tau, base = _prior(wish, each, data)
-        found.append(changed(plain, name=each, ridge=wish.ridge, tau=tau, base=base))
-    return tuple(found), (f"prefer={name!r}: {why}",)
+    found = tuple(_with_pull(replace(plain, name=each), wish, data, shape) for each in names)
+    return found, (f"prefer={name!r}: {why}",)
 
 
 def _answers(method: str, shape: Shape) -> bool:
@@ -168,15 +176,88 @@ def check_preference(method: str, shape: Shape, wish: Wish) -> None:
     raise ValueError(f"method {method!r} cannot answer {said}; {names} can: give method='auto'")
 
 
-def _prior(wish: Wish, name: str, data: Measurements) -> tuple[float, Any]:
-    """tau and base of the prior: 0 for ridge, the best multiple of I for nearest."""
+def _with_pull(
+    preference: Preference, wish: Wish, data: Measurements, shape: Shape
+) -> Preference:
+    """The preference with its prior and with the strength of the pull towards it."""
+    name = preference.name
+    if name == "nearest":
+        tau, base = _given(wish) or (_best_multiple(data.plain), None)
+        return changed(preference, tau=tau, base=base)
+    if name not in ("least_squares", "entropy") or shape.rank is not None:
+        return preference
+    if name == "least_squares" and wish.ridge is not None:
+        tau, base = _given(wish) or (0.0, None)
+        return changed(preference, ridge=wish.ridge, tau=tau, base=base)
+    if name == "least_squares" and not _pulls(data, shape, preference):
+        return preference
+    pull = _pull(data, preference, shape)
+    tau, base = _given(wish) or (pull.tau, None)
+    if name == "least_squares":
+        return changed(preference, ridge=pull.kappa * BETA / pull.v, tau=tau, base=base)
+    fixed = data.fixed_trace is not None
+    return changed(preference, ridge=2.0 * pull.kappa * BETA, tau=tau, base=base, fixed=fixed)
+
+
+def _given(wish: Wish) -> tuple[float, Any] | None:
+    """tau and base of the prior that was given."""
     if wish.prior is None:
-        if name != "nearest":
-            return 0.0, None
-        return _best_multiple(data.plain), None  # of the readings, whatever the constraints
-    if isinstance(wish.prior, float):
-        return wish.prior, None
-    return 0.0, wish.prior
+        return None
+    return (wish.prior, None) if isinstance(wish.prior, float) else (0.0, wish.prior)
+
+
+def _pulls(data: Measurements, shape: Shape, preference: Preference) -> bool:
+    """Whether least squares has a pull: with a tolerance, unless a cone and readings suffice."""
+    return shape.target and not (shape.psd and _telling(data, preference, shape) >= 1.0)
+
+
+def _telling(data: Measurements, preference: Preference, shape: Shape) -> float:
+    """Readings that say what something is, per `DETERMINED` times the unknowns."""
+    question = make_question(data, replace(preference, name="least_squares"))
+    assert question is not None
+    count = int(np.count_nonzero(question.weights)) + int(np.count_nonzero(question.equal))
+    return count / (DETERMINED * shape.unknowns)
+
+
+class Pull(NamedTuple):
+    """The multiple of I that fits best, the variance of its residuals, and the unit of the weights.
+
+    ``kappa`` is the mean of ``w_i s_i^2``, with s_i the deviation of a uniform error within the
+    tolerance: one third unless weights were given.
+    """
+
+    tau: float
+    v: float
+    kappa: float
+
+
+def _pull(data: Measurements, preference: Preference, shape: Shape) -> Pull:
+    """What the pull of ``ridge="auto"`` is made of, on the rows of unit norm."""
+    plain = replace(preference, name="least_squares")
+    question = make_question(data.plain, plain, unit=True)
+    assert question is not None
+    rows, ends = data.plain.unit_rows, data.plain.unit_ends
+    known = question.weights > 0.0
+    if not known.any():
+        return Pull(_best_multiple(data.plain), 1.0, 1.0 / 3.0)
+    w, b = question.weights[known], question.reading[known]
+    squares = to_numpy(rows.squares)[known]
+    kappa = 1.0 / 3.0
+    if preference.weights is not None and shape.target:
+        kappa = float(np.mean(w * ends.unit[known] ** 2)) / 3.0
+    w = np.minimum(w, float(np.median(w)))
+    w = w / float(w.max())
+    total = float(w @ squares**2)
+    tau = float(w @ (squares * b)) / total if total > 0.0 else 0.0
+    size = math.sqrt(float(w @ b**2) / float(np.sum(w)))
+    if shape.psd:
+        trace = data.fixed_trace
+        if trace is not None and trace > 0.0:
+            tau = trace / shape.n
+        elif not tau > 0.0:
+            tau = 1e-3 * size or 1.0
+    v = float(w @ (b - tau * squares) ** 2) / float(np.sum(w))
+    return Pull(tau, max(v, (1e-8 * size) ** 2) or 1.0, kappa)
 
 
 def _best_multiple(data: Measurements) -> float:
@@ -198,31 +279,28 @@ def _chosen(
     wish: Wish, data: Measurements, shape: Shape, method: str, plain: Preference
 ) -> tuple[str, str]:
     """What "auto" prefers, and why."""
-    asked = wish.ridge > 0.0 or wish.prior is not None
+    asked = bool(wish.ridge) or wish.prior is not None
     able = None if method == "auto" else METHODS.traits(method).preferences
     if able is not None and "any" in able and shape.target and not asked:
         return "any", f"method {method!r} takes any fit"
     if able is not None and "nearest" not in able and (asked or "any" not in able):
         return "least_squares", f"method {method!r} seeks it"
-    if not shape.target:
-        if asked or data.weights is not None or shape.rank is not None:
-            return "least_squares", "no tolerance, but ridge, prior, weights or rank were given"
-        return "minimax", "no tolerance was given"
     if shape.rank is not None:
-        return "any", "the rank is what was asked for"
-    if wish.prior is not None and wish.ridge == 0.0:
-        return "nearest", "a prior was given"
-    question = make_question(data, replace(plain, name="least_squares"))
-    assert question is not None
-    telling = int(np.count_nonzero(question.weights)) + int(np.count_nonzero(question.equal))
-    if telling >= shape.unknowns or wish.ridge > 0.0:
-        name, why = "least_squares", "the better estimate under noise"
-    elif shape.psd and _is_bounded(data):
-        name, why = "center", "fewer readings than unknowns: least squares does not choose"
-    else:
-        name, why = "nearest", "fewer readings than unknowns: least squares does not choose"
-    against = _against(shape, name) if able is None and not wish.ridge else ""
-    return ("any", f"{name!r} would take {against}") if against else (name, why)
+        return "least_squares", "the fit of that rank with the least sum of squares"
+    if shape.target and not _has_two_sided(data):
+        return "nearest", "bounds on one side only: nearest to the multiple of I that fits best"
+    few = shape.psd and _telling(data, plain, shape) < 1.0
+    if few and shape.m <= MAX_ENTROPY_ROWS and not wish.ridge and shape.target:
+        return "entropy", "least squares with a weak pull, by relative entropy, towards a multiple of I"
+    if _pulls(data, shape, plain) and wish.ridge is None:
+        return "least_squares", "with a weak pull towards a multiple of I"
+    return "least_squares", "the better estimate under noise"
+
+
+def _has_two_sided(data: Measurements) -> bool:
+    """Whether some reading has two ends, or is an equality."""
+    assert data.ends is not None
+    return bool(data.ends.sides.all(axis=0)[: data.measured].any())
 
 
 def _sees_all(data: Measurements) -> bool:
@@ -236,40 +314,3 @@ def _sees_all(data: Measurements) -> bool:
     normal = F.only(asks).normal()
     normal[np.diag_indices(len(normal))] -= UNSEEN * float(np.trace(normal)) / len(normal)
     return cholesky(normal) is not None
-
-
-def _is_bounded(data: Measurements) -> bool:
-    """Whether positive semidefinite fits are surely of bounded trace: rows with upper ends span."""
-    ends = data.ends
-    assert ends is not None
-    F = data.unit_rows.on_numpy()
-    if F.raw.m < F.n:
-        return False
-    total = F.adjoint(np.isfinite(ends.above).astype(np.float64) * to_numpy(F.nonzero))
-    size = float(np.trace(total).real) / len(total)
-    if not size > 0.0:
-        return False
-    return cholesky(np.asfortranarray(total - UNSEEN * size * np.eye(len(total)))) is not None
-
-
-def _against(shape: Shape, name: str) -> str:
-    """What a preference is expected to take where that is too much beside any fit.
-
-    The time of sums over rows is not predicted to a factor of five, but such a ratio can be.
-    """
-    shape = replace(shape, summed=False)
-    easy, hard = make_plan(shape), make_plan(replace(shape, prefer=name))
-    if not fits(shape, hard) and fits(shape, easy):
-        limited = is_limited(available_memory())
-        return "more memory than " + ("memory_limit allows" if limited else "is free")
-    first = hard.times[hard.methods[0]]
-    if first is None or first > PATIENCE * _least(easy) + GRACE:
-        return f"more than {PATIENCE:g} times as long and a second"
-    return ""
-
-
-def _least(plan: Plan) -> float:
-    """Predicted seconds, at the least where they are not known."""
-    if plan.seconds is not None:
-        return plan.seconds
-    return min((each for each in plan.times.values() if each is not None), default=0.0)

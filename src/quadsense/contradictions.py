@@ -69,7 +69,7 @@ def refuted(request: Request, answer: Answer) -> Answer:
     )
     asked = replace(
         request, data=hard, plan=plan, problem=alone, allowed=0, warm=COLD, wishes={},
-        preferences=(ANY,), insists=False, wanted="any",
+        preferences=(ANY,), wanted="any",
     )  # fmt: skip
     found = run_plan(asked)
     if found.outcome.status is not Status.INFEASIBLE:

@@ -17,7 +17,9 @@ from quadsense.core.ends import Ends
 from quadsense.core.question import Question, RowTerm
 from quadsense.measurements import Measurements
 
-PREFERENCES = ("least_squares", "nearest", "center", "min_trace", "minimax", "any")
+PREFERENCES = (
+    "least_squares", "entropy", "nearest", "center", "min_trace", "minimax", "any"
+)  # fmt: skip
 """The values of `prefer`, beside "auto"."""
 
 SLACKS = ("max", "sum", "squares")
@@ -25,6 +27,7 @@ SLACKS = ("max", "sum", "squares")
 
 TERMS: dict[str, RowTerm] = {
     "least_squares": "squares",
+    "entropy": "squares",
     "nearest": "within",
     "center": "center",
     "min_trace": "within",
@@ -53,7 +56,10 @@ class Preference:
     target : bool
         Whether there is a tolerance.
     ridge : float
-        Of "least_squares": ``ridge ||A - prior||_F^2`` is added.
+        Of "least_squares": ``ridge ||A - prior||_F^2`` is added. Of "entropy":
+        ``ridge (tr(prior^-1 A) - log det A)``, without the trace where `fixed`.
+    fixed : bool
+        Whether the trace of A is given.
     tau : float
         The prior is ``tau I + base``.
     base : ndarray of shape (n, n) or None
@@ -68,6 +74,7 @@ class Preference:
     tau: float = 0.0
     base: Array | None = None
     weights: Vector | None = None
+    fixed: bool = False
 
     @property
     def slack(self) -> bool:
@@ -90,6 +97,8 @@ class Preference:
         """What the user reads for the value of the question: a distance for its square."""
         if self.name == "nearest":
             return math.sqrt(max(cost, 0.0))
+        if self.name == "entropy":
+            return self.ridge * cost
         return -cost if self.upwards else cost
 
 
@@ -136,7 +145,7 @@ def make_question(
     # Ends that are the same by rounding alone are equal to methods, not to what is claimed.
     hard = ~measured | ((lo == hi) & (unit | ends.exact))
     weights, reading = np.zeros(m), np.zeros(m)
-    if name == "least_squares":
+    if TERMS[name] == "squares":
         weights, reading = _squares(data, preference, hard, ends, norms, relative, strict)
     elif preference.slack:
         weights[~hard] = (
@@ -156,6 +165,8 @@ def make_question(
     if unit and dead.any():
         lo[dead], hi[dead], weights[dead], reading[dead] = -np.inf, np.inf, 0.0, 0.0
         hard = hard & ~dead
+    if name == "entropy":
+        weights = weights / preference.ridge
     return Question(
         rows=TERMS[name],
         lo=lo,
@@ -163,12 +174,20 @@ def make_question(
         weights=weights,
         reading=reading,
         hard=hard,
-        C=1.0 if name == "min_trace" else 0.0,
+        C=_linear(preference),
         alpha=preference.ridge if name == "least_squares" else float(name == "nearest"),
         prior=preference.prior,
         psd=preference.psd,
-        log_det=name == "center" and preference.psd,
+        log_det=(name == "center" and preference.psd) or name == "entropy",
     )
+
+
+def _linear(preference: Preference) -> Array | float:
+    """The C of ``<C, A>`` in the objective."""
+    if preference.name == "entropy" and not preference.fixed:
+        prior = preference.prior
+        return 1.0 / prior if isinstance(prior, float) else np.linalg.inv(prior)
+    return float(preference.name == "min_trace")
 
 
 def _squares(

@@ -84,7 +84,7 @@ def travel(
     constraints: Any = (),
     prefer: Any = "auto",
     prior: Any = None,
-    ridge: Any = 0.0,
+    ridge: Any = "auto",
     slack: Any = None,
     checkpoint: Any = None,
     checkpoint_every: Any = 60.0,
@@ -137,11 +137,10 @@ def travel(
             with watch.part("checkpoint"):
                 journal.find(marks_of(measured, arguments), environment())
             known = journal.choice
-            if known is not None and wish.prefer == "auto" and slack is None:
-                wish = replace(wish, prefer=known["prefer"])
         preferences, reasons = decide(wish, measured, shape, method)
-        if preferences[0].name != shape.prefer:
-            shape = replace(shape, prefer=preferences[0].name)
+        shape = replace(
+            shape, prefer=preferences[0].name, damped=preferences[0].ridge > 0.0,
+        )  # fmt: skip
         check_preference(method, shape, wish)
         plan = make_plan(shape, method)
         plan = changed(plan, reasons=(*reasons, *plan.reasons))
@@ -178,8 +177,7 @@ def travel(
         )
         request = Request(
             measured, plan, problem, limits, positive, allowed, first.warm, wishes,
-            preferences, prefer != "auto" or slack is not None,
-            preferences[0].name if prefer in ("auto", "any") else prefer,
+            preferences, preferences[0].name if prefer in ("auto", "any") else prefer,
         )  # fmt: skip
         answer = run_plan(request)
         undone = (Status.INFEASIBLE, Status.UNDECIDED, Status.STALLED)

@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import to_numpy
-from quadsense.choice import GRACE, PATIENCE
 from quadsense.core.forms import FactorForm, MeasuredForm
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.records import changed
@@ -67,8 +66,8 @@ class Request:
 
     At most `allowed` measurements may be set aside; `warm` is what an earlier result knows;
     `wishes` are the options as given, for whichever method runs (`problem.options` are those of
-    the plan's last). `preferences` say which A is wanted, the next where one cannot be had;
-    `insists` whether the user named it, `wanted` the name of what would have been best.
+    the plan's last). `preferences` say which A is sought, the next where one does not exist;
+    `wanted` is the name of the first.
     """
 
     data: Measurements
@@ -80,7 +79,6 @@ class Request:
     warm: Warm = COLD
     wishes: Mapping[str, Any] = field(default_factory=dict)
     preferences: tuple[Preference, ...] = (ANY,)
-    insists: bool = False
     wanted: str = "any"
 
 
@@ -105,49 +103,25 @@ class Answer:
 
 
 def run_plan(request: Request) -> Answer:
-    """Ask for the A that is wanted; where none of these questions is answered, for any fit."""
-    questions, road = by_question(request.plan.methods, request.preferences[0].name)
+    """Ask for the A that is preferred; where no method finds it, for any fit or a proof of none."""
+    questions, others = by_question(request.plan.methods, request.preferences[0].name)
     answer: Answer | None = None
-    watch, cut = request.limits.watch, False
     for preference in request.preferences if questions else ():
         asking = replace(request, problem=_asking(request, preference))
-        with watch.within(None if preference.slack else _budget(request, road)):
-            answer = replace(_in_turn(asking, questions), preference=preference, asked=True)
-        cut = answer.outcome.late and not watch.late
-        if cut and answer.outcome.status is Status.MET:
-            return _to_the_end(asking, questions, answer)
-        if cut:  # longer than it is worth before it is known that anything fits
-            break
+        answer = replace(_in_turn(asking, questions), preference=preference, asked=True)
         last = preference is request.preferences[-1]
         if _is_settled(answer) and (last or not is_lost(answer)):
             return answer
-    if answer is not None and (preference.slack or not road):
-        return _fit_instead(request, road, answer)
-    found = _by_road(request, road)
-    if cut and request.insists and found.outcome.status is Status.MET:
+    if answer is not None and (preference.slack or not others):
+        return _fit_instead(request, others, answer)
+    found = changed(_by_road(request, others), preference=request.preferences[0])
+    if answer is None:
+        return found
+    if found.outcome.status is Status.MET:  # from which the preferred one may be found after all
         again = _in_turn(replace(asking, warm=found.outcome.warm), questions)
         if again.outcome.status is Status.MET:
             return replace(again, preference=preference, asked=True)
-    first = request.preferences[0]
-    least = first.name == "minimax" and not first.target  # what the road itself seeks
-    return changed(found, preference=first if request.insists or least else ANY)
-
-
-def _to_the_end(asking: Request, questions: tuple[str, ...], answer: Answer) -> Answer:
-    """The answer that the clock cut short though it fits: the user's own question is taken up."""
-    if not asking.insists:
-        return answer
-    again = _in_turn(replace(asking, warm=answer.outcome.warm), questions)
-    if again.outcome.status is not Status.MET:
-        return answer
-    return replace(again, preference=answer.preference, asked=True)
-
-
-def _budget(request: Request, road: tuple[str, ...]) -> float | None:
-    """Seconds that a question may take before any fit is looked for; None: as long as it takes."""
-    if not road:
-        return None
-    return PATIENCE * sum(request.plan.times.get(name) or 0.0 for name in road) + GRACE
+    return found
 
 
 def _is_settled(answer: Answer) -> bool:
@@ -179,8 +153,9 @@ def by_question(methods: tuple[str, ...], prefer: str) -> tuple[tuple[str, ...],
     """The methods of a plan that answer the question, and those that take any fit."""
     if prefer == "any":
         return (), methods
-    able = tuple(name for name in methods if _asks(METHODS.traits(name).preferences, prefer))
-    return able, methods[len(able) :]
+    known = {name: METHODS.traits(name).preferences for name in methods}
+    able = tuple(name for name in methods if _asks(known[name], prefer))
+    return able, tuple(name for name in methods if "any" in known[name])
 
 
 def _asks(preferences: frozenset[str], prefer: str) -> bool:

@@ -43,7 +43,7 @@ def solve(
     constraints: Sequence[tuple[MatrixLike | SensedMatrix | tuple[Any, Any], Real, Real]] = (),
     prefer: PreferName = "auto",
     prior: Real | MatrixLike | SensedMatrix | Result | None = None,
-    ridge: Real = 0.0,
+    ridge: Real | Literal["auto"] = "auto",
     slack: SlackName | None = None,
     allow_violations: Whole = 0,
     method: MethodName = "auto",

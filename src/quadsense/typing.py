@@ -62,7 +62,7 @@ MethodName: TypeAlias = Literal[
 """The methods of `solve`."""
 
 PreferName: TypeAlias = Literal[
-    "auto", "least_squares", "nearest", "center", "min_trace", "minimax", "any"
+    "auto", "least_squares", "entropy", "nearest", "center", "min_trace", "minimax", "any"
 ]
 """Which A is wanted of those that fit."""
 

@@ -334,6 +334,12 @@ class Measurements:
         return other
 
     @property
+    def fixed_trace(self) -> float | None:
+        """The trace that A must have, where one is given."""
+        ends = [(each.lo, each.hi) for each in self.constraints if each.name == "trace"]
+        return ends[0][0] if ends and ends[0][0] == ends[0][1] else None
+
+    @property
     def readings(self) -> Vector | None:
         """b as given, (measured,), which may stand beside intervals; None where it was not."""
         return self._readings

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -54,6 +55,13 @@ class ConjugateGradient(ConjugateGradientTraits, Stepped):
 
     Least squares weighs every residual by its tolerance (see `weighed_rows`).
     """
+
+    @classmethod
+    def suited_to(cls, problem: Problem) -> type[Any]:
+        """Damped least squares where that was asked for."""
+        from quadsense.methods.damped import Damped
+
+        return cls if problem.question is None else Damped
 
     def prepare(self, problem: Problem) -> CgProgram:
         """The system ``K y = z_1``."""

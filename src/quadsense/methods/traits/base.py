@@ -45,8 +45,6 @@ class Traits:
         The values of `prefer` that it answers, and "slack_max", "slack_sum", "slack_squares".
     begins_anew : bool
         Whether, where a given start leads nowhere, `solve` may begin again without it.
-    hands_over : tuple of str
-        Under "auto", the methods that take over where this one has no verdict.
     options : type of Options
         Its own keywords of `solve`.
     """
@@ -64,13 +62,17 @@ class Traits:
     proves: ClassVar[bool] = False
     preferences: ClassVar[frozenset[str]] = frozenset({"any"})
     begins_anew: ClassVar[bool] = True
-    hands_over: ClassVar[tuple[str, ...]] = ()
     options: ClassVar[type[Options]] = Options
 
     @classmethod
     def suits(cls, shape: Shape) -> str | None:
         """Why "auto" begins with this method for that shape; None where it does not."""
         return None
+
+    @classmethod
+    def hands_over(cls, shape: Shape) -> tuple[str, ...]:
+        """Under "auto", the methods that follow where this one has no verdict."""
+        return ()
 
     @classmethod
     def uses_gram(cls, shape: Shape) -> bool:

@@ -30,7 +30,7 @@ class ConicTraits(Traits):
     needs: ClassVar[frozenset[str]] = frozenset({"rows"})
     preferences: ClassVar[frozenset[str]] = frozenset(
         {
-            "least_squares", "nearest", "center", "min_trace", "minimax", "slack_max", "slack_sum",
+            "least_squares", "entropy", "nearest", "center", "min_trace", "minimax", "slack_max", "slack_sum",
             "slack_squares",
         }
     )  # fmt: skip
@@ -40,7 +40,7 @@ class ConicTraits(Traits):
     def suits(cls, shape: Shape) -> str | None:
         """Every question; but the smallest worst error has methods of its own."""
         plain = shape.prefer == "minimax" and not shape.target and not shape.constrained
-        if plain or not cls.serves(shape):
+        if plain or shape.damped_squares or not cls.serves(shape):
             return None
         return "which A is wanted is a convex problem: the interior-point method"
 

@@ -48,12 +48,26 @@ class ConjugateGradientTraits(Traits):
     without_tolerance: ClassVar[bool] = False
     random: ClassVar[bool] = False
     needs: ClassVar[frozenset[str]] = frozenset({"rows", "gram"})
-    hands_over: ClassVar[tuple[str, ...]] = ("minimax",)
+    preferences: ClassVar[frozenset[str]] = frozenset({"any", "least_squares"})
     options: ClassVar[type[Options]] = DeviceOptions
+
+    @classmethod
+    def serves(cls, shape: Shape) -> bool:
+        """Any fit, and least squares that is pulled towards a prior."""
+        if shape.damped_squares:  # ends are looked at when the minimizer is known
+            return not shape.mixed or cls.mixes
+        return shape.prefer != "least_squares" and super().serves(shape)
+
+    @classmethod
+    def hands_over(cls, shape: Shape) -> tuple[str, ...]:
+        """Least squares where intervals bind; for any fit the smallest worst error."""
+        return ("fista", "conic") if shape.prefer == "least_squares" else ("minimax",)
 
     @classmethod
     def suits(cls, shape: Shape) -> str | None:
         """A tolerance on both sides, and rows that are not orthonormal but for constraints."""
+        if cls.serves(shape) and shape.prefer == "least_squares":
+            return "least squares by conjugate gradients; others where intervals bind"
         if not cls.serves(shape) or (shape.orthonormal and not shape.constrained):
             return None
         return "least squares by conjugate gradients first; minimax where that does not fit"

@@ -50,6 +50,8 @@ class Shape:
         Form of K where the method uses one, else "none".
     prefer : str
         Which A is wanted: a value of `prefer`, or "slack_max", "slack_sum", "slack_squares".
+    damped : bool
+        Whether least squares is pulled towards a prior.
     constrained : bool
         Whether there are linear constraints or equalities.
     in_parts : bool
@@ -80,6 +82,7 @@ class Shape:
     ratio: float = 32.0
     gram: str = "none"
     prefer: str = "any"
+    damped: bool = False
     constrained: bool = False
     in_parts: bool = False
     room: int | None = None
@@ -92,6 +95,12 @@ class Shape:
         if self.rank is not None:
             return "rank"
         return "psd" if self.psd else "symmetric"
+
+    @property
+    def damped_squares(self) -> bool:
+        """Whether least squares with a pull is sought, without a cone and without constraints."""
+        plain = self.cone == "symmetric" and not self.constrained
+        return plain and self.damped and self.prefer == "least_squares"
 
     @property
     def mixed(self) -> bool:

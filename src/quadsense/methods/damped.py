@@ -1,0 +1,371 @@
+"""Damped least squares without a cone: conjugate gradients in the smaller of two coordinates.
+
+The objective is ``f(A) = sum_i w_i (F(A)_i - b_i)^2 + alpha ||A - P||_F^2`` with alpha > 0. Its
+minimizer is ``A = P + F*(c)``. With fewer rows than unknowns c is computed from
+
+    (D K D + alpha I) y = D (b - F(P)),   c = D y,   D = diag(sqrt(w)),   K = F F*,
+
+and with more rows A is computed from ``(F* W F + alpha I) (A - P) = F* W (b - F(P))``. Both systems
+are positive definite; their products are formed in single precision, and the residuals of the rows
+are recomputed in float64 [Hestenes & Stiefel 1952]. Where the system is so ill-conditioned that a
+Cholesky factorization costs less than the steps taken so far, the factor becomes the
+preconditioner.
+
+The duality gap is known at every point: with z = b - F(A), it is ``||D z - alpha y||^2`` in the
+first case and at most ``||F*(W z) - alpha (A - P)||_F^2/alpha`` in the second.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from quadsense.arrays import Array, Vector, to_numpy
+from quadsense.core.matrix import SensedMatrix
+from quadsense.core.packed import pack, unpack
+from quadsense.core.products import gram_product
+from quadsense.core.question import Question
+from quadsense.measurements.sensing import Sensing
+from quadsense.methods.base import COLD, Problem, Warm
+from quadsense.methods.krylov.preconditioner import Factor, factor
+from quadsense.methods.steps import LENIENT, Stepped, at_work, own
+from quadsense.methods.traits.conjugate_gradient import ENTRY, ConjugateGradientTraits
+from quadsense.vocabulary import Claim, because
+
+AIM = 1e-2
+"""Duality gap at which to stop, in units of the gap that was asked for."""
+
+NEAR_READINGS = 1e-4
+"""Duality gap at which to stop at the latest, in squared half-widths, if digits allow: each reading
+is then within a hundredth of its tolerance of what the minimizer reads."""
+
+MIN_PROGRESS = 0.25
+"""Reduction of the gap between two evaluations in float64 below which steps in single precision
+have reached their limit, and those in float64 theirs."""
+
+STRIDE_FLOPS = 2e7
+"""Work between two looks at the clock."""
+
+
+@dataclass(frozen=True)
+class DampedState:
+    """Where the iteration stands.
+
+    Attributes
+    ----------
+    x : ndarray
+        y of shape (m,), or ``A - P`` of shape (n, n).
+    residual, direction : ndarray, shaped as x
+    size : float
+        Squared norm of the residual in the metric of the preconditioner.
+    gap : float
+        Duality gap, as far as the recurrence knows it.
+    recomputed : float
+        The gap when it was last recomputed from the rows in float64.
+    z : ndarray of shape (m,) or None
+        ``F(A) - b`` where it was just recomputed.
+    iteration : int
+    max_ratio : float
+    double, factored, done, stalled : bool
+    """
+
+    x: Array
+    residual: Array
+    direction: Array
+    size: float
+    gap: float
+    recomputed: float
+    z: Vector | None
+    iteration: int = 0
+    max_ratio: float = np.inf
+    double: bool = False
+    factored: bool = False
+    done: bool = False
+    stalled: bool = False
+
+
+class DampedProgram:
+    """The problem on the rows that have a weight, and the products of its normal equations."""
+
+    def __init__(self, problem: Problem, question: Question) -> None:
+        self.problem, self.question = problem, question
+        rows = problem.rows.at_work(problem.tf32)
+        self.index = np.flatnonzero(question.weights > 0.0)
+        self.whole = self.index.size == question.m
+        self.all_rows = rows
+        self.F = rows if self.whole else rows.only(self.index)
+        self.w = rows.beside(question.weights if self.whole else question.weights[self.index])
+        self.root = np.sqrt(self.w)
+        self.alpha = float(question.alpha)
+        prior = question.prior
+        self.tau = float(prior) if np.ndim(prior) == 0 else 0.0
+        self.base = None if np.ndim(prior) == 0 else rows.beside(np.asarray(prior, rows.dtype))
+        self.shift = self._read(self.F, None)
+        b = question.reading if self.whole else question.reading[self.index]
+        self.r0 = rows.beside(b) - self.shift
+        self.gap = float(problem.options.gap) if hasattr(problem.options, "gap") else 1e-2
+
+    def _read(self, F: Sensing, A: Array | None) -> Vector:
+        """``F(P + A)``."""
+        values = self.tau * F.squares
+        if self.base is not None:
+            A = self.base if A is None else A + self.base
+        return values if A is None else values + F.forward(A)
+
+    @cached_property
+    def by_rows(self) -> bool:
+        """Whether the coordinates are those of the rows: the shorter vector."""
+        return self.F.m < self.F.unknowns or self.problem.gram is not None
+
+    @cached_property
+    def product_flops(self) -> float:
+        """Work of a product through the rows."""
+        weight = 4.0 if self.F.is_complex else 1.0
+        return 4.0 * weight * self.F.m * float(self.F.n) ** 2
+
+    @cached_property
+    def explicit(self) -> bool:
+        """Whether K is formed: where some dozens of products cost more without it."""
+        if not self.by_rows or self.problem.gram is not None:
+            return False
+        m, n = float(self.F.m), float(self.F.n)
+        weight = 4.0 if self.F.is_complex else 1.0
+        return weight * m * m * n + EXPECTED * ENTRY * m * m < 0.5 * EXPECTED * self.product_flops
+
+    @cached_property
+    def K(self) -> Array:
+        """``D K D + alpha I`` in single precision, upper triangle."""
+        K = self.F.gram_triangle(single=True)
+        if float(self.w.min()) < float(self.w.max()):
+            root = (self.root / self.top).astype(K.dtype)
+            K *= root
+            K *= root[:, None]
+        return K
+
+    @cached_property
+    def top(self) -> float:
+        """Largest root of a weight, the unit of K."""
+        return float(self.root.max())
+
+    @property
+    def side(self) -> int:
+        """Order of the system."""
+        return self.F.m if self.by_rows else self.F.unknowns
+
+    @property
+    def step_flops(self) -> float:
+        """Work of a step."""
+        return ENTRY * float(self.F.m) ** 2 if self.explicit else 0.5 * self.product_flops
+
+    @property
+    def factor_flops(self) -> float:
+        """Work of forming and factoring the system in single precision."""
+        side, m = float(self.side), float(self.F.m)
+        build = 0.0 if self.explicit else m * side if not self.by_rows else m * self.F.n
+        return 0.5 * side * (side * side / 3.0 + build)
+
+    def apply(self, p: Array, double: bool) -> Array:
+        """The matrix of the system times p."""
+        if not self.by_rows:
+            F = self.F if double else self.F.single
+            size = float(np.abs(p).max()) or 1.0
+            image = F.forward(p if double else p / size)
+            image = F.adjoint(self.w / self.top**2 * image)
+            scale = self.top**2 * (1.0 if double else size)
+            return scale * image.astype(p.dtype, copy=False) + self.alpha * p
+        if self.explicit and not double:
+            even = float(self.w.min()) == float(self.w.max())
+            v = p if even else p
+            return self.top**2 * gram_product(self.K, v).astype(np.float64) + self.alpha * p
+        return self.root * self._gram(self.root * p, double) + self.alpha * p
+
+    def _gram(self, y: Vector, double: bool) -> Vector:
+        """``K y``."""
+        if self.problem.gram is not None and self.whole:
+            applied = self.problem.gram.apply(own(self.problem, y))
+            return np.asarray(to_numpy(applied), dtype=np.float64)
+        if self.F.prefers_gram:
+            return np.asarray(self.F.gram_times(y))
+        F = self.F if double else self.F.single
+        return F.forward(F.adjoint(y)).astype(np.float64, copy=False)
+
+    @cached_property
+    def factor(self) -> Factor:
+        """Cholesky factor of the system in single precision."""
+        if self.by_rows:
+            M = (self.K if self.explicit else self._scaled_gram()).copy(order="F")
+        else:
+            M = self.F.normal(self.w / self.top**2, np.float32)
+        M[np.diag_indices(len(M))] += np.float32(self.alpha / self.top**2)
+        return factor(M)
+
+    def _scaled_gram(self) -> Array:
+        K = self.F.gram_triangle(single=True)
+        root = (self.root / self.top).astype(K.dtype)
+        K *= root
+        K *= root[:, None]
+        return K
+
+    def precondition(self, g: Array, factored: bool) -> Array:
+        """The preconditioner times the residual."""
+        if not factored:
+            return g
+        if self.by_rows:
+            return self.factor.solve(g)
+        n, dtype = self.F.n, g.dtype
+        return unpack(self.factor.solve(pack(g)), n, dtype)
+
+    def matrix(self, x: Array) -> Array:
+        """``A - P``, (n, n)."""
+        return self.F.adjoint(self.root * x) if self.by_rows else x
+
+
+EXPECTED = 40.0
+"""Steps that a formed K is to serve."""
+
+
+class Damped(ConjugateGradientTraits, Stepped):
+    """What `cg` does for damped least squares."""
+
+    def prepare(self, problem: Problem) -> DampedProgram:
+        """The rows that have a weight, and their readings about the prior."""
+        assert problem.question is not None
+        with LENIENT():
+            return DampedProgram(problem, problem.question)
+
+    def start(self, program: DampedProgram, warm: Warm = COLD) -> DampedState:
+        """A = P."""
+        with LENIENT():
+            z = program.root * program.r0
+            if program.by_rows:
+                x, g = np.zeros_like(z), z
+            else:
+                g = program.F.adjoint(program.root * z)
+                x = np.zeros_like(g)
+            size = _inner(g, g)
+            gap = size if program.by_rows else size / program.alpha
+            state = DampedState(x, g, g, size, gap, np.inf, None)
+            usable = program.w.size > 0 and np.isfinite(size)
+            return state if usable else replace(state, stalled=True)
+
+    def stride(self, program: DampedProgram) -> int:
+        """Some steps."""
+        return max(1, min(50, int(STRIDE_FLOPS / program.step_flops)))
+
+    def advance(self, program: DampedProgram, state: DampedState, steps: int) -> DampedState:
+        """At most so many steps on."""
+        with LENIENT():
+            for _ in range(steps):
+                if state.done or state.stalled:
+                    break
+                state = _step(program, state)
+            return state
+
+    def claim(self, program: DampedProgram, state: DampedState) -> Claim | None:
+        """Optimal within the gap and within all intervals; otherwise another method continues."""
+        if state.stalled:
+            return Claim("stalled", because("gap_open"))
+        if not state.done:
+            return None
+        if not program.problem.target:
+            return Claim("optimal", dual=self.dual(program, state))
+        if state.max_ratio > 1.0:
+            return Claim("stalled", because("least_squares"))
+        return Claim("met")
+
+    def dual(self, program: DampedProgram, state: DampedState) -> Vector | None:
+        """The multipliers of the readings: ``-2 alpha c``, or twice the weighted residuals."""
+        if state.z is None:
+            return None
+        with LENIENT():
+            if program.by_rows:
+                found = -2.0 * program.alpha * program.root * state.x
+            else:
+                z = state.z if program.whole else state.z[program.index]
+                found = 2.0 * program.w * z
+            y = np.zeros(program.question.m)
+            y[program.index] = to_numpy(found)
+        return y if np.isfinite(y).all() else None
+
+    def matrix(self, program: DampedProgram, state: DampedState) -> SensedMatrix:
+        """``P + F*(c)``: by its coefficients with n > m, else dense."""
+        problem = program.problem
+        with LENIENT():
+            if program.by_rows and problem.rows.prefers_gram:
+                c = np.zeros(program.question.m)
+                c[program.index] = -to_numpy(program.root * state.x)
+                base = None if program.base is None else own(problem, program.base)
+                start = replace(problem, tau=program.tau, base=base, c_start=None)
+                return start.matrix(own(problem, at_work(problem, c)))
+            A = program.matrix(state.x)
+            A = A + (program.tau * np.eye(len(A)) if program.base is None else program.base)
+            return SensedMatrix.from_dense(own(problem, A))
+
+
+def _inner(a: Array, b: Array) -> float:
+    return float(np.vdot(a, b).real)
+
+
+def _goal(program: DampedProgram, state: DampedState) -> float:
+    """Duality gap at which to stop."""
+    return NEAR_READINGS
+
+
+def _step(program: DampedProgram, state: DampedState) -> DampedState:
+    """One step of conjugate gradients; the end is checked in float64 from the rows."""
+    image = program.apply(state.direction, state.double)
+    bend = _inner(state.direction, image)
+    if not bend > 0.0:
+        return _recomputed(program, state)
+    share = state.size / bend
+    x = state.x + share * state.direction
+    residual = state.residual - share * image
+    plain = _inner(residual, residual)
+    gap = plain if program.by_rows else plain / program.alpha
+    count = state.iteration + 1
+    ahead = program.precondition(residual, state.factored)
+    size = plain if ahead is residual else _inner(residual, ahead)
+    direction = ahead + (size / state.size) * state.direction
+    state = replace(
+        state, x=x, residual=residual, direction=direction, size=size, gap=gap, iteration=count, z=None
+    )
+    if gap <= 0.25 * _goal(program, state):
+        return _recomputed(program, state)
+    if not state.factored and count * program.step_flops > program.factor_flops:
+        return _recomputed(program, replace(state, factored=True))
+    return state
+
+
+def _recomputed(program: DampedProgram, state: DampedState) -> DampedState:
+    """The state with its residual recomputed from the rows in float64."""
+    A = program.matrix(state.x)
+    F = program.all_rows
+    values = program._read(F, A)
+    reading = F.beside(program.question.reading)
+    z = values - reading
+    mine = -(z if program.whole else z[program.index])
+    if program.by_rows:
+        residual = program.root * mine - program.alpha * state.x
+        gap = _inner(residual, residual)
+    else:
+        residual = F.adjoint(program.w * mine) if program.whole else program.F.adjoint(program.w * mine)
+        residual = residual - program.alpha * state.x
+        gap = _inner(residual, residual) / program.alpha
+    ends = program.problem.ends
+    ratio = float(np.max(ends.ratios(to_numpy(values) - ends.reading), initial=0.0))
+    cost = _inner(mine * program.w, mine) + program.alpha * _inner(A, A)
+    done = gap <= max(_goal(program, state), 1e-12 * cost)
+    ahead = program.precondition(residual, state.factored)
+    stuck = not gap < MIN_PROGRESS * state.recomputed
+    state = replace(
+        state, residual=residual, direction=ahead, size=_inner(residual, ahead), gap=gap,
+        recomputed=gap, z=z, max_ratio=ratio if np.isfinite(ratio) else np.inf, done=done,
+    )  # fmt: skip
+    if done or not stuck:
+        return state
+    if gap <= program.gap * AIM * cost:
+        return replace(state, done=True)
+    return replace(state, stalled=True) if state.double else replace(state, double=True)
