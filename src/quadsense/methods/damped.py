@@ -17,6 +17,7 @@ first case and at most ``||F*(W z) - alpha (A - P)||_F^2/alpha`` in the second.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -32,7 +33,7 @@ from quadsense.measurements.sensing import Sensing
 from quadsense.methods.base import COLD, Problem, Warm
 from quadsense.methods.krylov.preconditioner import Factor, factor
 from quadsense.methods.steps import LENIENT, Stepped, at_work, own
-from quadsense.methods.traits.conjugate_gradient import ENTRY, ConjugateGradientTraits
+from quadsense.methods.traits.conjugate_gradient import ConjugateGradientTraits
 from quadsense.vocabulary import Claim, because
 
 AIM = 1e-2
@@ -45,6 +46,12 @@ is then within a hundredth of its tolerance of what the minimizer reads."""
 MIN_PROGRESS = 0.25
 """Reduction of the gap between two evaluations in float64 below which steps in single precision
 have reached their limit, and those in float64 theirs."""
+
+EXPECTED = 40.0
+"""Steps that a formed K is to serve."""
+
+READ = 2.0
+"""Flops in whose time a step reads an entry of K in single precision (measured)."""
 
 STRIDE_FLOPS = 2e7
 """Work between two looks at the clock."""
@@ -63,6 +70,8 @@ class DampedState:
         Squared norm of the residual in the metric of the preconditioner.
     gap : float
         Duality gap, as far as the recurrence knows it.
+    first : float
+        The gap at the start.
     recomputed : float
         The gap when it was last recomputed from the rows in float64.
     z : ndarray of shape (m,) or None
@@ -77,6 +86,7 @@ class DampedState:
     direction: Array
     size: float
     gap: float
+    first: float
     recomputed: float
     z: Vector | None
     iteration: int = 0
@@ -133,11 +143,11 @@ class DampedProgram:
             return False
         m, n = float(self.F.m), float(self.F.n)
         weight = 4.0 if self.F.is_complex else 1.0
-        return weight * m * m * n + EXPECTED * ENTRY * m * m < 0.5 * EXPECTED * self.product_flops
+        return weight * m * m * n + EXPECTED * READ * m * m < 0.5 * EXPECTED * self.product_flops
 
     @cached_property
     def K(self) -> Array:
-        """``D K D + alpha I`` in single precision, upper triangle."""
+        """``D K D`` in single precision, in units of the largest weight; its upper triangle."""
         K = self.F.gram_triangle(single=True)
         if float(self.w.min()) < float(self.w.max()):
             root = (self.root / self.top).astype(K.dtype)
@@ -158,7 +168,7 @@ class DampedProgram:
     @property
     def step_flops(self) -> float:
         """Work of a step."""
-        return ENTRY * float(self.F.m) ** 2 if self.explicit else 0.5 * self.product_flops
+        return READ * float(self.F.m) ** 2 if self.explicit else 0.5 * self.product_flops
 
     @property
     def factor_flops(self) -> float:
@@ -177,9 +187,7 @@ class DampedProgram:
             scale = self.top**2 * (1.0 if double else size)
             return scale * image.astype(p.dtype, copy=False) + self.alpha * p
         if self.explicit and not double:
-            even = float(self.w.min()) == float(self.w.max())
-            v = p if even else p
-            return self.top**2 * gram_product(self.K, v).astype(np.float64) + self.alpha * p
+            return self.top**2 * gram_product(self.K, p).astype(np.float64) + self.alpha * p
         return self.root * self._gram(self.root * p, double) + self.alpha * p
 
     def _gram(self, y: Vector, double: bool) -> Vector:
@@ -196,18 +204,11 @@ class DampedProgram:
     def factor(self) -> Factor:
         """Cholesky factor of the system in single precision."""
         if self.by_rows:
-            M = (self.K if self.explicit else self._scaled_gram()).copy(order="F")
+            M = self.K.copy(order="F")
         else:
             M = self.F.normal(self.w / self.top**2, np.float32)
         M[np.diag_indices(len(M))] += np.float32(self.alpha / self.top**2)
         return factor(M)
-
-    def _scaled_gram(self) -> Array:
-        K = self.F.gram_triangle(single=True)
-        root = (self.root / self.top).astype(K.dtype)
-        K *= root
-        K *= root[:, None]
-        return K
 
     def precondition(self, g: Array, factored: bool) -> Array:
         """The preconditioner times the residual."""
@@ -221,10 +222,6 @@ class DampedProgram:
     def matrix(self, x: Array) -> Array:
         """``A - P``, (n, n)."""
         return self.F.adjoint(self.root * x) if self.by_rows else x
-
-
-EXPECTED = 40.0
-"""Steps that a formed K is to serve."""
 
 
 class Damped(ConjugateGradientTraits, Stepped):
@@ -247,7 +244,7 @@ class Damped(ConjugateGradientTraits, Stepped):
                 x = np.zeros_like(g)
             size = _inner(g, g)
             gap = size if program.by_rows else size / program.alpha
-            state = DampedState(x, g, g, size, gap, np.inf, None)
+            state = DampedState(x, g, g, size, gap, gap, np.inf, None)
             usable = program.w.size > 0 and np.isfinite(size)
             return state if usable else replace(state, stalled=True)
 
@@ -334,9 +331,19 @@ def _step(program: DampedProgram, state: DampedState) -> DampedState:
     )
     if gap <= 0.25 * _goal(program, state):
         return _recomputed(program, state)
-    if not state.factored and count * program.step_flops > program.factor_flops:
+    if not state.factored and _worth_factoring(program, state):
         return _recomputed(program, replace(state, factored=True))
     return state
+
+
+def _worth_factoring(program: DampedProgram, state: DampedState) -> bool:
+    """Whether as much was spent as a factorization takes, and as much is expected to follow."""
+    spent = state.iteration * program.step_flops
+    if spent < program.factor_flops:
+        return False
+    gained = math.log(max(state.first / state.gap, 1.0))
+    left = math.log(max(state.gap / _goal(program, state), 1.0))
+    return left > gained
 
 
 def _recomputed(program: DampedProgram, state: DampedState) -> DampedState:

@@ -91,6 +91,17 @@ def adjoint_matrix(
     return whole, (error + 2.0 * UNIT * size) * (1.0 + gamma(4.0 * n + 64.0)) + 1e-290
 
 
+def plain_adjoint(F: Sensing, y: Vector) -> tuple[npt.NDArray[Any], float]:
+    """``F*(y)`` by one product, and an a-priori bound on its error in the Frobenius norm.
+
+    For questions in which rounding of ``sum_i |y_i| ||v_i||^2`` does no harm: a few hundred
+    roundings of it are counted.
+    """
+    mass = float(np.abs(y) @ to_numpy(F.masses)) * (1.0 + gamma(F.m + 8.0))
+    error = (4.0 * gamma(F.raw.m + F.m + 16.0) + 4.0 * F.rounding) * mass + entries_error(F, y)
+    return np.asarray(F.adjoint(y)), error + 1e-290
+
+
 def entries_error(F: Sensing, y: Vector) -> float:
     """Bound on the Frobenius norm of what rows that are computed, not held, do to ``F*(y)``.
 

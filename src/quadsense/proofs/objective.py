@@ -24,7 +24,7 @@ from quadsense.core.ends import UNIT
 from quadsense.core.question import Question
 from quadsense.measurements import Measurements
 from quadsense.measurements.sensing import Sensing
-from quadsense.proofs.adjoint import adjoint_matrix
+from quadsense.proofs.adjoint import adjoint_matrix, plain_adjoint
 from quadsense.proofs.conjugates import (
     at_zero,
     conjugate_above,
@@ -34,7 +34,7 @@ from quadsense.proofs.conjugates import (
 )
 from quadsense.proofs.lift import lifted
 from quadsense.proofs.reach import norm_bound, norm_taken, seen_columns
-from quadsense.proofs.rounding import gamma
+from quadsense.proofs.rounding import gamma, squared_length
 from quadsense.proofs.spectrum import spectrum
 
 LARGEST = float(np.finfo(np.float64).max)
@@ -45,6 +45,10 @@ FARTHEST = 900
 
 LOSS = 1e-6
 """Relative loss at which a bound without condition goes before one with."""
+
+
+CLOSE = 1e-4
+"""Relative distance from the value of A at which a lower bound needs no other, dearer one."""
 
 
 class Bound(NamedTuple):
@@ -193,12 +197,16 @@ def _bound(case: Asked, size: float, upper: float, kept: dict[bytes, float]) -> 
     if rows == math.inf:
         return Bound(-math.inf, "")
     unit = _unit(F, question, y)
+    if question.alpha > 0.0 and not question.log_det:
+        quick = Bound(_quick_bound(case, rows, unit), "")
+        if quick.value >= (1.0 - CLOSE) * upper:
+            return quick
     C = _dense(question.C, F)
     T, error = adjoint_matrix(F, np.ldexp(y, -unit), _ldexp(C, -unit))
     if question.alpha > 0.0 or question.log_det:
         inside = _infimum(question, F, T, error, unit)
         whole = Bound(_down(inside - rows, abs(inside) + abs(rows)), "")
-        if question.log_det or whole.value >= (1.0 - LOSS) * upper:
+        if question.log_det or whole.value >= (1.0 - CLOSE) * upper:
             return whole
         # A distance that hardly counts bounds next to nothing: then better none at all.
         other = _bound(replace(case, question=replace(question, alpha=0.0)), size, upper, kept)
@@ -211,6 +219,23 @@ def _bound(case: Asked, size: float, upper: float, kept: dict[bytes, float]) -> 
     if e <= 0.0 or _is_sum_of_squares(case):
         return Bound(_down(-rows, 0.0), "")
     return _positive(case, rows, _shifted(e, unit), size)
+
+
+def _quick_bound(case: Asked, rows: float, unit: int) -> float:
+    """The bound of a question with a distance, by one plain product and its a-priori error."""
+    F, question, y = case.F, case.question, np.ldexp(case.y, -unit)
+    long = F.prefers_gram and not question.psd and isinstance(question.prior, float)
+    if not (long and isinstance(question.C, float) and question.C == 0.0):
+        T, error = plain_adjoint(F, y)
+        C = _ldexp(_dense(question.C, F), -unit)
+        inside = _infimum(question, F, T + C, error + 2.0 * UNIT * float(np.linalg.norm(C)), unit)
+        return _down(inside - rows, abs(inside) + abs(rows))
+    square, error = squared_length(F, y)
+    quadratic = _shifted(square + error, 2 * unit) / (4.0 * question.alpha)
+    identity = question.prior * np.ldexp(y * to_numpy(F.squares), unit)
+    linear, size = math.fsum(identity), math.fsum(np.abs(identity))
+    slip = gamma(2.0 * F.n + 32.0) * size + 8.0 * F.rounding * size
+    return _down(linear - slip - quadratic - rows, size + 4.0 * quadratic + abs(rows))
 
 
 def _symmetric(

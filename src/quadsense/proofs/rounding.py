@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from quadsense.arrays import Array, like, namespace, to_numpy
+from quadsense.arrays import Array, Vector, like, namespace, to_numpy
 from quadsense.core.ends import UNIT, Ends
 from quadsense.core.forms import DenseForm, FactorForm, MeasuredForm, Rows
 from quadsense.core.matrix import SensedMatrix
@@ -70,6 +70,19 @@ def measured_enclosure(
         z = z + form.rows.forward(form.base)
         error = error + dense_error(form.rows, DenseForm(form.base).norm())
     return Enclosure(z, error)
+
+
+def squared_length(rows: Rows, c: Vector) -> tuple[float, float]:
+    """``||F*(c)||_F^2 = c . K c`` of rows of norm at most 2, and a bound on its rounding.
+
+    For rows longer than they are many: no n-by-n matrix is formed. An entry of K is off by
+    ``4 (n + 8) u`` times the squared norms at most, and the sums by m roundings each.
+    """
+    c = np.asarray(c, dtype=np.float64)
+    image = to_numpy(rows.gram_times(like(c, rows.nonzero)))
+    mass = 4.0 * float(np.sum(np.abs(c))) * (1.0 + gamma(c.size))
+    error = (4.0 * gamma(4.0 * rows.n + 2.0 * rows.m + 64.0) + 8.0 * rows.rounding) * mass * mass
+    return max(float(c @ image), 0.0), error
 
 
 def dense_error(rows: Rows, size: float, inner: int = 0) -> float:

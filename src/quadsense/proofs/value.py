@@ -13,7 +13,7 @@ from quadsense.core.ends import UNIT
 from quadsense.core.forms import DenseForm, FactorForm, MeasuredForm
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.question import Question
-from quadsense.proofs.rounding import gamma
+from quadsense.proofs.rounding import gamma, squared_length
 from quadsense.proofs.spectrum import spectrum
 
 
@@ -87,6 +87,11 @@ def matrix_value(question: Question, matrix: SensedMatrix) -> Value:
     trivial = isinstance(question.C, float) and question.C == 0.0
     if trivial and question.alpha == 0.0 and not question.log_det:
         return Value(0.0, 0.0)
+    form = matrix.form
+    if _is_long(question, form):
+        length, error = squared_length(form.rows, to_numpy(form.c))
+        alpha = question.alpha
+        return Value(alpha * length, alpha * error * (1.0 + 1e-9) + 4.0 * UNIT * alpha * length)
     A = to_numpy(matrix.to_dense())
     n, off = len(A), _dense_error(matrix)
     sums = 2.0 * gamma(n * n + 16.0)
@@ -115,6 +120,13 @@ def matrix_value(question: Question, matrix: SensedMatrix) -> Value:
         logs = _summed(-np.log(found.values), -np.log1p(-slip / found.values) + 4.0 * UNIT)
         value, error = value + logs.value, error + logs.error
     return Value(value, error * (1.0 + 1e-9) + 4.0 * UNIT * abs(value))
+
+
+def _is_long(question: Question, form: Any) -> bool:
+    """Whether all that A costs is its distance from ``tau I``, held by rows with n > m."""
+    plain = isinstance(question.C, float) and question.C == 0.0 and not question.log_det
+    measured = isinstance(form, MeasuredForm) and form.base is None and form.rows.prefers_gram
+    return plain and measured and isinstance(question.prior, float) and question.prior == form.tau
 
 
 def _summed(terms: Vector, errors: npt.NDArray[Any]) -> Value:
