@@ -245,8 +245,9 @@ def _pull(data: Measurements, preference: Preference, shape: Shape) -> Pull:
     kappa = 1.0 / 3.0
     if preference.weights is not None and shape.target:
         kappa = float(np.mean(w * ends.unit[known] ** 2)) / 3.0
-    w = np.minimum(w, float(np.median(w)))
-    w = w / float(w.max())
+    deviations = 1.0 / np.sqrt(w)
+    typical = float(np.median(deviations))
+    w = (typical / np.maximum(deviations, typical)) ** 2
     total = float(w @ squares**2)
     tau = float(w @ (squares * b)) / total if total > 0.0 else 0.0
     size = math.sqrt(float(w @ b**2) / float(np.sum(w)))

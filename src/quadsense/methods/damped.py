@@ -37,11 +37,11 @@ from quadsense.methods.traits.conjugate_gradient import ConjugateGradientTraits
 from quadsense.vocabulary import Claim, because
 
 AIM = 1e-2
-"""Duality gap at which to stop, in units of the gap that was asked for."""
+"""Share of the gap that was asked for which is good enough where digits do not allow more."""
 
-NEAR_READINGS = 1e-4
-"""Duality gap at which to stop at the latest, in squared half-widths, if digits allow: each reading
-is then within a hundredth of its tolerance of what the minimizer reads."""
+CLOSE = 1e-4
+"""Relative distance of A from the minimizer, both seen from P, at which to stop. It is bounded by
+the root of the gap over ``alpha ||A - P||_F^2``."""
 
 MIN_PROGRESS = 0.25
 """Reduction of the gap between two evaluations in float64 below which steps in single precision
@@ -306,9 +306,14 @@ def _inner(a: Array, b: Array) -> float:
     return float(np.vdot(a, b).real)
 
 
-def _goal(program: DampedProgram, state: DampedState) -> float:
+def _goal(program: DampedProgram, x: Array, residual: Array) -> float:
     """Duality gap at which to stop."""
-    return NEAR_READINGS
+    # By rows, ||A - P||_F^2 = x . (D K D) x, and the residual is D r_0 - (D K D + alpha I) x.
+    if program.by_rows:
+        square = _inner(x, program.root * program.r0 - residual) - program.alpha * _inner(x, x)
+    else:
+        square = _inner(x, x)
+    return CLOSE**2 * program.alpha * max(square, 0.0)
 
 
 def _step(program: DampedProgram, state: DampedState) -> DampedState:
@@ -329,7 +334,7 @@ def _step(program: DampedProgram, state: DampedState) -> DampedState:
     state = replace(
         state, x=x, residual=residual, direction=direction, size=size, gap=gap, iteration=count, z=None
     )
-    if gap <= 0.25 * _goal(program, state):
+    if gap <= 0.25 * _goal(program, x, residual):
         return _recomputed(program, state)
     if not state.factored and _worth_factoring(program, state):
         return _recomputed(program, replace(state, factored=True))
@@ -342,7 +347,8 @@ def _worth_factoring(program: DampedProgram, state: DampedState) -> bool:
     if spent < program.factor_flops:
         return False
     gained = math.log(max(state.first / state.gap, 1.0))
-    left = math.log(max(state.gap / _goal(program, state), 1.0))
+    goal = _goal(program, state.x, state.residual)
+    left = math.log(max(state.gap / goal, 1.0)) if goal > 0.0 else math.inf
     return left > gained
 
 
@@ -364,7 +370,7 @@ def _recomputed(program: DampedProgram, state: DampedState) -> DampedState:
     ends = program.problem.ends
     ratio = float(np.max(ends.ratios(to_numpy(values) - ends.reading), initial=0.0))
     cost = _inner(mine * program.w, mine) + program.alpha * _inner(A, A)
-    done = gap <= max(_goal(program, state), 1e-12 * cost)
+    done = gap <= _goal(program, state.x, residual)
     ahead = program.precondition(residual, state.factored)
     stuck = not gap < MIN_PROGRESS * state.recomputed
     state = replace(
