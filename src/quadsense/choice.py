@@ -186,15 +186,15 @@ def _with_pull(
         return changed(preference, tau=tau, base=base)
     if name not in ("least_squares", "entropy") or shape.rank is not None:
         return preference
-    if name == "least_squares" and wish.ridge is not None:
+    if name == "least_squares" and wish.ridge:
         tau, base = _given(wish) or (0.0, None)
         return changed(preference, ridge=wish.ridge, tau=tau, base=base)
-    if name == "least_squares" and not _pulls(data, shape, preference):
-        return preference
     pull = _pull(data, preference, shape)
     tau, base = _given(wish) or (pull.tau, None)
     if name == "least_squares":
-        return changed(preference, ridge=pull.kappa * BETA / pull.v, tau=tau, base=base)
+        pulls = wish.ridge is None and _pulls(data, shape, preference)
+        ridge = pull.kappa * BETA / pull.v if pulls else 0.0  # ties: the nearest to tau I
+        return changed(preference, ridge=ridge, tau=tau, base=base)
     fixed = data.fixed_trace is not None
     return changed(preference, ridge=2.0 * pull.kappa * BETA, tau=tau, base=base, fixed=fixed)
 

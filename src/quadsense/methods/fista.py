@@ -14,7 +14,7 @@ from quadsense.methods.squares import hinge, phases
 from quadsense.methods.squares.measure import judge_of
 from quadsense.methods.squares.program import Program, prepare
 from quadsense.methods.squares.state import Stage, State, Verdict
-from quadsense.methods.steps import LENIENT, Stepped, nothing, own, start_matrix
+from quadsense.methods.steps import LENIENT, Stepped, nothing, own
 from quadsense.methods.traits.fista import FistaTraits
 from quadsense.methods.traits.options import GapOptions
 from quadsense.vocabulary import Claim, because
@@ -60,7 +60,8 @@ class Fista(FistaTraits, Stepped):
                 return hinge.start(program.misses)
             if inner is None:
                 return State(Stage.DIRECT, Verdict.STALLED)
-            cone, near = inner.cone, start_matrix(program.problem)
+            cone, prior = inner.cone, inner.question.prior
+            near = prior * np.eye(cone.n) if np.ndim(prior) == 0 else prior
             if warm.fit is not None and cone.psd:
                 near = to_numpy(warm.fit.to_dense())
             try:
