@@ -53,6 +53,12 @@ EXPECTED = 40.0
 READ = 2.0
 """Flops in whose time a step reads an entry of K in single precision (measured)."""
 
+CALLS = 1e6
+"""Flops in whose time the Python calls of a step are made."""
+
+FEWEST = 15.0
+"""Steps that a system takes without a preconditioner, at least."""
+
 STRIDE_FLOPS = 2e7
 """Work between two looks at the clock."""
 
@@ -168,7 +174,13 @@ class DampedProgram:
     @property
     def step_flops(self) -> float:
         """Work of a step."""
-        return READ * float(self.F.m) ** 2 if self.explicit else 0.5 * self.product_flops
+        product = READ * float(self.F.m) ** 2 if self.explicit else 0.5 * self.product_flops
+        return product + CALLS
+
+    @property
+    def is_small(self) -> bool:
+        """Whether a factorization costs less than the few steps that any system takes."""
+        return self.factor_flops <= FEWEST * self.step_flops
 
     @property
     def factor_flops(self) -> float:
@@ -245,6 +257,9 @@ class Damped(ConjugateGradientTraits, Stepped):
             size = _inner(g, g)
             gap = size if program.by_rows else size / program.alpha
             state = DampedState(x, g, g, size, gap, gap, np.inf, None)
+            if program.is_small and program.problem.gram is None:
+                ahead = program.precondition(g, True)
+                state = replace(state, direction=ahead, size=_inner(g, ahead), factored=True)
             usable = program.w.size > 0 and np.isfinite(size)
             return state if usable else replace(state, stalled=True)
 
@@ -371,7 +386,7 @@ def _recomputed(program: DampedProgram, state: DampedState) -> DampedState:
     ratio = float(np.max(ends.ratios(to_numpy(values) - ends.reading), initial=0.0))
     cost = _inner(mine * program.w, mine) + program.alpha * _inner(A, A)
     done = gap <= _goal(program, state.x, residual)
-    ahead = program.precondition(residual, state.factored)
+    ahead = residual if done else program.precondition(residual, state.factored)
     stuck = not gap < MIN_PROGRESS * state.recomputed
     state = replace(
         state, residual=residual, direction=ahead, size=_inner(residual, ahead), gap=gap,

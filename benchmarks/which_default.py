@@ -1,0 +1,188 @@
+"""Which A the default returns: its error next to the best of a fixed list of candidates.
+
+    python benchmarks/which_default.py [--group NAME ...] [--seeds 2] [--quick]
+
+For every cell (truth, readings per unknown m/N, noise) the relative error in the Frobenius norm is
+averaged over seeds. A row of the table has the mean over all cells of the excess over the best
+candidate of the cell, and the largest. "old rule" is the default of earlier versions: least squares
+with m >= N, otherwise the center (psd) or the nearest to the best multiple of I. `held out` draws
+other kinds of rows, truths and noise than those by which the rule was chosen.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+import quadsense
+
+RATIOS = (0.1, 0.2, 0.4, 0.7, 0.95, 1.0, 1.05, 1.2, 1.5, 2.0, 5.0)
+GROUPS: dict[str, tuple[str, int]] = {
+    "symmetric, n = 10": ("symmetric", 10),
+    "symmetric, n = 30": ("symmetric", 30),
+    "psd, n = 10": ("psd", 10),
+    "psd, n = 30": ("psd", 30),
+    "psd and trace 1, n = 4": ("state", 4),
+    "psd and trace 1, n = 16": ("state", 16),
+    "held out, symmetric, n = 12": ("held out symmetric", 12),
+    "held out, psd, n = 12": ("held out psd", 12),
+}
+GOAL, HELD_OUT = 0.01, 0.02
+"""Largest mean excess, and on the held-out problems."""
+
+Truth = Callable[[int, np.random.Generator], np.ndarray]
+
+
+def wishart(n: int, rng: np.random.Generator) -> np.ndarray:
+    """Full rank, all eigenvalues of one size."""
+    G = rng.standard_normal((n, 2 * n))
+    return G @ G.T / (2 * n)
+
+
+def toeplitz(n: int, rng: np.random.Generator) -> np.ndarray:
+    """Correlations that decay."""
+    return 0.8 ** np.abs(np.subtract.outer(np.arange(n), np.arange(n)))
+
+
+def low_rank(n: int, rng: np.random.Generator) -> np.ndarray:
+    """Rank 2."""
+    G = rng.standard_normal((n, 2))
+    return G @ G.T
+
+
+def spiked(n: int, rng: np.random.Generator) -> np.ndarray:
+    """The identity and two large eigenvalues."""
+    return np.eye(n) + 5.0 * low_rank(n, rng)
+
+
+def indefinite(n: int, rng: np.random.Generator) -> np.ndarray:
+    """Eigenvalues of both signs."""
+    G = rng.standard_normal((n, n))
+    return G + G.T
+
+
+def pure(n: int, rng: np.random.Generator) -> np.ndarray:
+    """A pure state."""
+    x = rng.standard_normal((n, 1))
+    return x @ x.T
+
+
+def mixed(n: int, rng: np.random.Generator) -> np.ndarray:
+    """A mixed state of full rank."""
+    return wishart(n, rng) + 0.1 * np.eye(n)
+
+
+def decaying(n: int, rng: np.random.Generator) -> np.ndarray:
+    """Held out: eigenvalues 1/k^2 in a random basis."""
+    Q = np.linalg.qr(rng.standard_normal((n, n)))[0]
+    return (Q / np.arange(1, n + 1) ** 2) @ Q.T
+
+
+def blocks(n: int, rng: np.random.Generator) -> np.ndarray:
+    """Held out: two blocks of equal correlation."""
+    return np.kron(np.eye(2), 0.5 * np.ones((n // 2, n // 2))) + 0.5 * np.eye(n)
+
+
+TRUTHS: dict[str, tuple[Truth, ...]] = {
+    "symmetric": (wishart, toeplitz, low_rank, spiked, indefinite),
+    "psd": (wishart, toeplitz, low_rank, spiked),
+    "state": (pure, mixed, low_rank),
+    "held out symmetric": (decaying, blocks, indefinite),
+    "held out psd": (decaying, blocks),
+}
+NOISE = ("none", "uniform", "gaussian")
+OLD_BETAS = (1.0, 0.3, 0.1)
+
+
+def readings(
+    kind: str, truth: Truth, ratio: float, noise: str, n: int, seed: int
+) -> tuple[np.ndarray, np.ndarray, float, np.ndarray]:
+    """U, b, delta and the truth."""
+    rng = np.random.default_rng([seed, n, int(100 * ratio), NOISE.index(noise)])
+    A = truth(n, rng)
+    A = A / (np.trace(A) if kind == "state" else np.linalg.norm(A))
+    m = max(2, round(ratio * n * (n + 1) / 2))
+    held_out = kind.startswith("held out")
+    U = rng.choice([-1.0, 1.0], (m, n)) if held_out else rng.standard_normal((m, n))
+    if held_out:  # rows of different length
+        U = U * np.exp(0.3 * rng.standard_normal((m, 1)))
+    b = np.einsum("ij,jk,ik->i", U, A, U)
+    size = (0.1 if held_out else 0.05) * float(np.std(b))
+    if noise == "none":
+        return U, b, 1e-3 * float(np.std(b)), A
+    if noise == "uniform":
+        return U, b + rng.uniform(-size, size, m), size, A
+    return U, b + size * rng.standard_normal(m), quadsense.delta_from_sigma(size, m), A
+
+
+def candidates(kind: str, many: bool) -> dict[str, dict[str, Any]]:
+    """Keywords of `solve`: the default and its rivals."""
+    ways: dict[str, dict[str, Any]] = {
+        "default": {},
+        "least squares": {"prefer": "least_squares", "ridge": 0.0},
+        "any": {"prefer": "any"},
+        "nearest": {"prefer": "nearest"},
+    }
+    if kind.endswith("symmetric"):
+        return {**ways, "old rule": ways["least squares"] if many else ways["nearest"]}
+    ways["center"] = {"prefer": "center"}
+    ways["min_trace"] = {"prefer": "min_trace"}
+    ways["entropy"] = {"prefer": "entropy"}
+    cone = {"psd": True} | ({"trace": 1.0} if kind == "state" else {})
+    if kind == "state":
+        del ways["min_trace"]
+    ways["old rule"] = ways["least squares"] if many else ways["center"]
+    return {name: {**way, **cone} for name, way in ways.items()}
+
+
+def error(U: np.ndarray, b: np.ndarray, delta: float, A: np.ndarray, way: dict[str, Any]) -> float:
+    """Relative error of the A that a candidate returns; infinite where it finds none."""
+    result = quadsense.solve(U, b, delta=delta, **way)
+    if not (result.met or way == {}):
+        return float("inf")
+    return float(np.linalg.norm(result.A - A) / np.linalg.norm(A))
+
+
+def cells(kind: str, n: int, seeds: int, quick: bool) -> Iterator[dict[str, float]]:
+    """Mean error of each candidate, cell by cell."""
+    for truth in TRUTHS[kind]:
+        for ratio in RATIOS[1::3] if quick else RATIOS:
+            if ratio * n * (n + 1) / 2 < 2:
+                continue
+            for noise in NOISE:
+                sums: dict[str, list[float]] = {}
+                for seed in range(seeds):
+                    U, b, delta, A = readings(kind, truth, ratio, noise, n, seed)
+                    for name, way in candidates(kind, ratio >= 1.0).items():
+                        sums.setdefault(name, []).append(error(U, b, delta, A, way))
+                yield {name: float(np.mean(found)) for name, found in sums.items()}
+
+
+def main() -> int:
+    """Print a row per group and candidate; 1 where the default exceeds its goal."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--group", nargs="*", choices=GROUPS, default=list(GROUPS))
+    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--quick", action="store_true")
+    asked = parser.parse_args()
+    missed = 0
+    for group in asked.group:
+        kind, n = GROUPS[group]
+        found = list(cells(kind, n, asked.seeds, asked.quick))
+        print(f"{group}: {len(found)} cells", flush=True)
+        rivals = [name for name in found[0] if name not in ("default", "old rule")]
+        for name in found[0]:
+            # A default that is better than all rivals has no excess.
+            excess = [max(0.0, cell[name] - min(cell[each] for each in rivals)) for cell in found]
+            mean, worst = float(np.mean(excess)), float(np.max(excess))
+            print(f"  {name:14} mean excess {mean:8.4f}  worst {worst:8.3f}", flush=True)
+            goal = HELD_OUT if kind.startswith("held out") else GOAL
+            missed += name == "default" and mean > goal
+    return min(missed, 1)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
