@@ -155,21 +155,21 @@ def test_timings_name_the_parts():
 def test_psd_without_delta_is_run_by_the_loop():
     (U, b), _ = ROADS["psd, no delta"]
     seen = []
-    result = quadsense.solve(U, b, psd=True, callback=lambda at: seen.append(at.n_iter))
+    result = quadsense.solve(U, b, psd=True, prefer="minimax", callback=lambda at: seen.append(at.n_iter))
     assert result.status is Status.OPTIMAL
     assert result.n_iter == len(seen) == seen[-1] > 3
     assert result.history.iteration[-1] == result.n_iter
     assert result.history.max_residual[-1] == pytest.approx(result.max_residual, rel=1e-6)
-    none = quadsense.solve(U, b, psd=True, max_iter=0)
+    none = quadsense.solve(U, b, psd=True, prefer="minimax", max_iter=0)
     assert (none.status, none.n_iter) == (Status.MAX_ITER, 0)
-    few = quadsense.solve(U, b, psd=True, max_iter=result.n_iter - 1)
+    few = quadsense.solve(U, b, psd=True, prefer="minimax", max_iter=result.n_iter - 1)
     assert (few.status, few.n_iter) == (Status.MAX_ITER, result.n_iter - 1)
     assert 0.0 < few.certificate.lower_bound <= result.certificate.upper_bound
 
     def stop(at):
         raise StopIteration
 
-    assert quadsense.solve(U, b, psd=True, callback=stop).status is Status.INTERRUPTED
+    assert quadsense.solve(U, b, psd=True, prefer="minimax", callback=stop).status is Status.INTERRUPTED
 
 
 def test_an_exact_psd_fit_at_the_start_is_optimal_without_a_step():

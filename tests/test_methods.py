@@ -99,7 +99,7 @@ def test_auto_begins_with_exactly_one_method_and_it_can_do_what_is_asked(wish):
     suited = [name for name in METHODS if METHODS.traits(name).suits(shape) is not None]
     assert len(suited) == 1
     plan = make_plan(shape)
-    assert plan.methods == (suited[0], *METHODS.traits(suited[0]).hands_over)
+    assert plan.methods == (suited[0], *METHODS.traits(suited[0]).followers(shape))
     assert all(METHODS.traits(name).serves(shape) for name in plan.methods)
     assert plan.reasons[0] == METHODS.traits(suited[0]).suits(shape)
 

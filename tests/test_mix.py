@@ -137,7 +137,7 @@ def test_the_smallest_worst_error_is_that_of_a_linear_program(complex_):
     U, W, _, b = problem(4, 40, 30, complex_)
     b = b + 3.0 * np.random.default_rng(2).standard_normal(30)
     least = least_ratio(explicit(U, W)[0], b, 1.0)
-    result = solve(U, b, mix=W)
+    result = solve(U, b, mix=W, prefer="minimax")
     assert result.status is Status.OPTIMAL
     lower, upper = result.certificate.lower_bound, result.certificate.upper_bound
     assert lower <= least * (1 + 1e-7)

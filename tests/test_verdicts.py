@@ -95,11 +95,11 @@ def test_no_method_decides_what_auto_does_not(seed, complex_):
             assert other.status is expected or other.status not in decided, (method, delta)
 
 
-def test_without_a_delta_the_smallest_worst_error_is_found_with_both_bounds():
+def test_the_smallest_worst_error_without_a_delta_is_found_with_both_bounds():
     for seed in range(6):
         U, b = small_problem(seed, complex_=bool(seed % 2))
         truth = best_symmetric(U, b)
-        result = quadsense.solve(U, b)
+        result = quadsense.solve(U, b, prefer="minimax")
         assert result.status is Status.OPTIMAL
         assert result.certificate.lower_bound <= truth * (1 + 1e-7) + 1e-9
         assert truth <= result.max_residual * (1 + 1e-7) + 1e-9
@@ -107,7 +107,7 @@ def test_without_a_delta_the_smallest_worst_error_is_found_with_both_bounds():
         assert result.certificate.verify(U, b)
         assert result.violations.size == 0
         truth = smallest_worst_miss(U, b)
-        result = quadsense.solve(U, b, psd=True)
+        result = quadsense.solve(U, b, prefer="minimax", psd=True)
         assert result.status is Status.OPTIMAL, result.message
         assert result.certificate.lower_bound <= truth * (1 + 1e-6) + 1e-7
         assert result.max_residual <= 1.0102 * truth + 1e-6
@@ -118,7 +118,9 @@ def test_without_a_delta_the_smallest_worst_error_is_found_with_both_bounds():
 @pytest.mark.parametrize("size", [1e-60, 1e-20, 1e20, 1e60])
 def test_the_size_of_the_readings_does_not_matter(size, psd):
     U, b = small_problem(2, False)
-    plain, scaled = (quadsense.solve(U, unit * b, psd=psd) for unit in (1.0, size))
+    plain, scaled = (
+        quadsense.solve(U, unit * b, psd=psd, prefer="minimax") for unit in (1.0, size)
+    )
     assert plain.status is scaled.status is Status.OPTIMAL
     assert scaled.certificate.verify(U, size * b)
     assert scaled.max_residual / size == pytest.approx(plain.max_residual, rel=0.02)
@@ -216,10 +218,10 @@ def test_a_start_that_happens_to_meet_delta_does_not_stand_for_least_squares(rng
     b = readings(U, np.eye(6)) + rng.uniform(-0.01, 0.01, 200)
     F = features(U)
     fit = F @ np.linalg.lstsq(F, b, rcond=None)[0]
-    for prefer in ("auto", "any"):
-        result = quadsense.solve(U, b, delta=0.1, prefer=prefer)
+    for asked in ({"ridge": 0}, {"prefer": "any"}):
+        result = quadsense.solve(U, b, delta=0.1, **asked)
         np.testing.assert_allclose(readings(U, result.A), fit, atol=1e-3)
-        exact = quadsense.solve(U, readings(U, np.eye(6)), delta=0.1, prefer=prefer)
+        exact = quadsense.solve(U, readings(U, np.eye(6)), delta=0.1, **asked)
         assert exact.success
     again = quadsense.solve(U, b, delta=0.2, start=result, prefer="any")
     assert again.success and again.n_iter == 0
@@ -310,23 +312,21 @@ def test_the_plan_refuses_before_allocating_what_cannot_fit(monkeypatch):
     monkeypatch.setattr(plan, "available_memory", lambda: 10_000)
     p = quadsense.datasets.gaussian(n=20, m=300, seed=0)
     with pytest.raises(MemoryError, match=r"fista would take .* MB beside U and 10 kB are free"):
-        quadsense.solve(p.U, p.b, delta=0.1, psd=True)
+        quadsense.solve(p.U, p.b, delta=0.1, psd=True, prefer="least_squares")
 
 
-def test_any_fit_is_taken_where_only_that_fits_in_memory(monkeypatch):
+def test_free_memory_does_not_decide_which_matrix_is_given(monkeypatch):
     from quadsense import plan
 
-    p = quadsense.datasets.gaussian(n=20, m=300, seed=0)
+    p = quadsense.datasets.gaussian(n=20, m=400, seed=0)
     asked = {"delta": 0.1, "psd": True}
     least = quadsense.solve(p.U, p.b, prefer="any", **asked).plan["memory"]
-    assert quadsense.solve(p.U, p.b, **asked).prefer == "least_squares"
-    assert least < quadsense.solve(p.U, p.b, method="fista", **asked).plan["memory"]
+    whole = quadsense.solve(p.U, p.b, **asked)
+    assert whole.prefer == "least_squares"
+    assert least < whole.plan["memory"]
     monkeypatch.setattr(plan, "available_memory", lambda: least)
-    result = quadsense.solve(p.U, p.b, **asked)
-    assert (result.status, result.prefer) == (Status.MET, "any")
-    assert "prefer='any': 'least_squares' would take more memory" in result.plan["reasons"][0]
     with pytest.raises(MemoryError, match=r"fista would take .*: prefer='any' would fit"):
-        quadsense.solve(p.U, p.b, prefer="least_squares", **asked)
+        quadsense.solve(p.U, p.b, **asked)
 
 
 def test_the_plan_says_what_and_why():
@@ -335,12 +335,12 @@ def test_the_plan_says_what_and_why():
     assert plan["methods"] == ["cg", "minimax"]
     assert plan["memory"] > 0
     # Whether least squares meets delta nobody knows beforehand: both times are told, no one time.
-    assert plan["seconds"] is None and plan["times"]["minimax"] > 5 * plan["times"]["cg"] > 0
+    assert plan["seconds"] is None and plan["times"]["minimax"] > 3 * plan["times"]["cg"] > 0
     assert any("the time is unknown: about" in reason for reason in plan["reasons"])
     assert any("more than the 210 unknowns" in reason for reason in plan["reasons"])
     plan = quadsense.solve(p.U, p.b, delta=0.1).plan
-    assert plan["methods"] == ["fista", "conic", "cg", "minimax"]
-    assert plan["method"] == "fista"
+    assert plan["methods"] == ["cg", "fista", "conic", "minimax"]
+    assert plan["method"] == "cg"
     assert any(reason.startswith("prefer='least_squares': ") for reason in plan["reasons"])
 
 

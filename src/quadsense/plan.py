@@ -243,7 +243,7 @@ def _chosen(shape: Shape, known: tuple[str, ...], reasons: list[str]) -> tuple[s
         why = kind.suits(shape) if kind.mixes or not shape.mixed else None
         if why is not None:
             reasons.append(why)
-            after = kind.hands_over(shape)
+            after = kind.followers(shape)
             if shape.prefer != "any" and shape.target:
                 # Where the question is not answered, any fit, or a proof that there is none.
                 after += _chosen(replace(shape, prefer="any"), known, reasons)

@@ -61,7 +61,8 @@ def _head(v: Verdict) -> str:
 def _by_objective(v: Verdict) -> str:
     """Where there is nothing to meet but the preference: with slack, or without a tolerance."""
     if v.asked == "least":
-        rest = f"worst residual {v.worst.size:.4g}"
+        rest = "an exact fit, " if v.exact_fit else ""
+        rest += f"worst residual {v.worst.size:.4g}"
     elif v.asked == "bounds":
         rest = f"{v.over} of {v.kept} intervals missed"
         rest += f", {_worst_miss(v)}" if v.over else ""
@@ -89,6 +90,7 @@ def _value(v: Verdict) -> str:
 
 NAMES = {
     "least_squares": "sum of squares",
+    "entropy": "sum of squares and entropy",
     "nearest": "distance from the prior",
     "center": "sum of logarithms",
     "min_trace": "trace",

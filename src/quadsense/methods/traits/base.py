@@ -45,6 +45,8 @@ class Traits:
         The values of `prefer` that it answers, and "slack_max", "slack_sum", "slack_squares".
     begins_anew : bool
         Whether, where a given start leads nowhere, `solve` may begin again without it.
+    hands_over : tuple of str
+        Under "auto", the methods that follow where this one has no verdict.
     options : type of Options
         Its own keywords of `solve`.
     """
@@ -62,6 +64,7 @@ class Traits:
     proves: ClassVar[bool] = False
     preferences: ClassVar[frozenset[str]] = frozenset({"any"})
     begins_anew: ClassVar[bool] = True
+    hands_over: ClassVar[tuple[str, ...]] = ()
     options: ClassVar[type[Options]] = Options
 
     @classmethod
@@ -70,9 +73,9 @@ class Traits:
         return None
 
     @classmethod
-    def hands_over(cls, shape: Shape) -> tuple[str, ...]:
-        """Under "auto", the methods that follow where this one has no verdict."""
-        return ()
+    def followers(cls, shape: Shape) -> tuple[str, ...]:
+        """Return `hands_over`, as far as it concerns this shape."""
+        return cls.hands_over
 
     @classmethod
     def uses_gram(cls, shape: Shape) -> bool:

@@ -49,6 +49,7 @@ class ConjugateGradientTraits(Traits):
     random: ClassVar[bool] = False
     needs: ClassVar[frozenset[str]] = frozenset({"rows", "gram"})
     preferences: ClassVar[frozenset[str]] = frozenset({"any", "least_squares"})
+    hands_over: ClassVar[tuple[str, ...]] = ("minimax",)
     options: ClassVar[type[Options]] = DeviceOptions
 
     @classmethod
@@ -59,9 +60,9 @@ class ConjugateGradientTraits(Traits):
         return shape.prefer != "least_squares" and super().serves(shape)
 
     @classmethod
-    def hands_over(cls, shape: Shape) -> tuple[str, ...]:
-        """Least squares where intervals bind; for any fit the smallest worst error."""
-        return ("fista", "conic") if shape.prefer == "least_squares" else ("minimax",)
+    def followers(cls, shape: Shape) -> tuple[str, ...]:
+        """For any fit the smallest worst error; where intervals bind, least squares within them."""
+        return ("fista", "conic") if shape.damped_squares else cls.hands_over
 
     @classmethod
     def suits(cls, shape: Shape) -> str | None:

@@ -78,6 +78,8 @@ class FactoredTraits(Traits):
             return 40 * shape.n * rank * shape.item + (8 * 10 + 3 * rank * shape.item) * shape.m
         rank += LIFT
         factors = 40 * shape.n * rank * shape.item
+        if shape.sparse and shape.prefer != "any":  # the Jacobian, as sparse as the rows are
+            factors += int(1.5 * rank * shape.density**0.5 * shape.row_bytes)
         return shape.single_bytes + factors + (8 * 20 + IMAGES * rank * shape.item) * shape.m
 
     @classmethod

@@ -38,13 +38,9 @@ class FistaTraits(Traits):
     random: ClassVar[bool] = False
     needs: ClassVar[frozenset[str]] = frozenset({"rows"})
     preferences: ClassVar[frozenset[str]] = frozenset({"least_squares", "slack_squares"})
+    hands_over: ClassVar[tuple[str, ...]] = ("conic",)
     options: ClassVar[type[Options]] = GapOptions
     constraints: ClassVar[bool] = True
-
-    @classmethod
-    def hands_over(cls, shape: Shape) -> tuple[str, ...]:
-        """The interior-point method."""
-        return ("conic",)
 
     @classmethod
     def suits(cls, shape: Shape) -> str | None:
