@@ -121,50 +121,6 @@ def test_writing_changes_nothing(every, tmp_path):
         assert "checkpoint" in result.timings
 
 
-@pytest.mark.parametrize("name", ["least_squares", "center", "equalities"])
-def test_what_the_clock_decided_is_replayed_and_not_decided_again(name, tmp_path, monkeypatch):
-    """A question is cut short by a clock that ticks at each look; who goes on has all the time."""
-    (rows, b), named = {
-        "least_squares": (rows_and_readings(120, 9, rank=2, noise=0.3), {"delta": 1.5}),
-        "center": (rows_and_readings(30, 8), {"delta": 0.3}),
-        "equalities": survival.cases()["equalities"](),
-    }[name]
-    psd = name != "equalities"
-    monkeypatch.setattr(runs, "PATIENCE", 0.0)
-    whole = bits(quadsense.solve(rows, b, psd=psd, **named))
-    ends = set()
-    for ticks in (1.0, 25.0, 90.0, 110.0, 300.0, 500.0):
-        with monkeypatch.context() as changed:
-            changed.setattr(runs, "GRACE", ticks)
-            changed.setattr("quadsense.road.Watch", lambda _: Watch(itertools.count().__next__))
-            cut = quadsense.solve(
-                rows, b, psd=psd, checkpoint=tmp_path / f"{ticks}", checkpoint_every=1e12, **named
-            )
-        monkeypatch.setattr(runs, "GRACE", 1e9)
-        again = quadsense.solve(rows, b, psd=psd, checkpoint=tmp_path / f"{ticks}", **named)
-        assert bits(again) == bits(cut)
-        ends.add(bits(cut))
-    assert len(ends - {whole}) >= 2  # cut before it had a state, and after
-
-
-def test_seconds_that_a_question_has_had_are_not_given_again(tmp_path, monkeypatch, killing):
-    """By a clock that ticks at each look: with fewer ticks than it had, none of it is done on."""
-    monkeypatch.setattr(runs, "PATIENCE", 0.0)
-    monkeypatch.setattr("quadsense.road.Watch", lambda _: Watch(itertools.count().__next__))
-
-    def strides(ticks, **named):
-        monkeypatch.setattr(runs, "GRACE", ticks)
-        seen = []
-        solved("auto infeasible", callback=lambda at: seen.append(at.n_iter), **named)
-        return seen
-
-    monkeypatch.setattr(runs, "GRACE", 1e9)
-    assert killed(killing, "auto infeasible", tmp_path / "c", 40)
-    spent = Folder(tmp_path / "c").read("current")[0].value("0").spent
-    assert len(strides(0.8 * spent)) > len(strides(0.0)) + 5
-    assert strides(0.8 * spent, checkpoint=tmp_path / "c") == strides(0.0)
-
-
 # --- limits and signals ------------------------------------------------------------------------
 
 

@@ -286,6 +286,8 @@ def _chosen(
         return "any", f"method {method!r} takes any fit"
     if able is not None and "nearest" not in able and (asked or "any" not in able):
         return "least_squares", f"method {method!r} seeks it"
+    if able is not None and not shape.target and "least_squares" not in able:
+        return "minimax", f"method {method!r} seeks it"
     if shape.rank is not None:
         return "least_squares", "the fit of that rank with the least sum of squares"
     if shape.target and not _has_two_sided(data):

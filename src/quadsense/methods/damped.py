@@ -249,6 +249,8 @@ class Damped(ConjugateGradientTraits, Stepped):
         """A = P."""
         with LENIENT():
             z = program.root * program.r0
+            if not z.size:  # nothing but intervals: for other methods
+                return DampedState(z, z, z, 0.0, 0.0, 0.0, np.inf, None, stalled=True)
             if program.by_rows:
                 x, g = np.zeros_like(z), z
             else:
@@ -260,8 +262,7 @@ class Damped(ConjugateGradientTraits, Stepped):
             if program.is_small and program.problem.gram is None:
                 ahead = program.precondition(g, True)
                 state = replace(state, direction=ahead, size=_inner(g, ahead), factored=True)
-            usable = program.w.size > 0 and np.isfinite(size)
-            return state if usable else replace(state, stalled=True)
+            return state if np.isfinite(size) else replace(state, stalled=True)
 
     def stride(self, program: DampedProgram) -> int:
         """Some steps."""
