@@ -39,6 +39,7 @@ from quadsense.request import (
 )
 from quadsense.result import Result
 from quadsense.runs import Request, preferred_among, run_plan
+from quadsense.threads import one_blas_thread
 from quadsense.vocabulary import Status
 from quadsense.watch import Watch
 
@@ -106,6 +107,7 @@ def travel(
     with (
         np.errstate(under="ignore"),  # what underflows is not missed
         watch.interrupts as interrupts,
+        one_blas_thread(),
         limited_memory(to_bytes(memory_limit)) if memory_limit is not None else nullcontext(),
         journal or nullcontext(),
     ):

@@ -40,7 +40,7 @@ from quadsense.measurements.validate import (
     checked_weights,
 )
 from quadsense.memory import room_for_rows
-from quadsense.threads import blas_threads
+from quadsense.threads import one_blas_thread
 from quadsense.typing import MatrixLike, Real, RealOrVector, VectorLike, is_number
 from quadsense.watch import look
 
@@ -56,7 +56,6 @@ HARMLESS = 1e20
 MOST_DIGITS = 1e60
 """Largest size over smallest tolerance that methods are given; 1e36 is beyond float64 anyway."""
 
-FEW_ROWS = 600
 """Rows up to which a factorisation of K is quicker on one thread."""
 
 QUICK_RANK_FLOPS = 2e6
@@ -770,7 +769,7 @@ class Measurements:
             return size
         if self.m > LARGEST_RANK_PROBLEM:
             return None
-        with blas_threads("one" if self.m <= FEW_ROWS else "as set"):
+        with one_blas_thread():
             return self._factored_rank(live)
 
     def _some_rows_see_all(self, size: int) -> bool:
@@ -778,7 +777,7 @@ class Measurements:
         rows = self._rows
         live = np.flatnonzero(to_numpy(rows.nonzero))
         chosen = live[np.linspace(0, live.size - 1, size).astype(np.int64)]
-        with blas_threads("one" if size <= FEW_ROWS else "as set"):
+        with one_blas_thread():
             if isinstance(rows, Mixed):
                 K = rows.only(chosen).narrowed().gram_triangle()
             else:
