@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import time
@@ -21,7 +20,7 @@ from typing import Any
 
 import numpy as np
 from peer_solvers import Data, gaussian, low_rank
-from task_list import verdict
+from task_list import untouched_environment, verdict
 
 import quadsense
 
@@ -36,8 +35,6 @@ REST = 0.12
 
 SIZES = ((28, 190), (100, 800), (200, 1600), (60, 1500), (40, 4000))
 """n and m."""
-
-VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "GOTO_NUM_THREADS")
 
 
 def consistent(n: int, m: int) -> Data:
@@ -94,9 +91,8 @@ class Process:
     """A process that serves, in an environment of its own."""
 
     def __init__(self, **variables: str) -> None:
-        plain = {key: value for key, value in os.environ.items() if key not in VARIABLES}
         self.process = subprocess.Popen(
-            [sys.executable, __file__, "--serve"], env=plain | variables,
+            [sys.executable, __file__, "--serve"], env=untouched_environment() | variables,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
 
