@@ -204,7 +204,7 @@ def by_rows(
     if count == 1:
         return [work(0, m)]
     power = 0.5 if triangle else 1.0
-    edges = [round(m * (i / count) ** power) for i in range(count + 1)]
+    edges = [int(m * (i / count) ** power) for i in range(count)] + [m]
     pool = _pool(os.getpid())
     watch = watched()
     try:
