@@ -111,6 +111,7 @@ $(VENV)/.installed-bench: pyproject.toml | $(BIN)/python
 
 bench: $(VENV)/.installed-bench  ## Peers against ours, as ratios (an hour)
 	$(BIN)/python benchmarks/peers.py
+	$(BIN)/python benchmarks/threads.py
 	$(BIN)/python benchmarks/small.py
 	$(BIN)/python benchmarks/plans.py
 	$(BIN)/python benchmarks/answers.py
@@ -121,6 +122,7 @@ bench: $(VENV)/.installed-bench  ## Peers against ours, as ratios (an hour)
 
 bench-quick: $(VENV)/.installed-bench  ## The same on small problems (minutes)
 	$(BIN)/python benchmarks/peers.py --quick
+	$(BIN)/python benchmarks/threads.py --quick
 	$(BIN)/python benchmarks/answers.py --quick
 
 clean:  ## Remove the environment and caches

@@ -133,7 +133,7 @@ def test_a_registered_method_solves(toy):
 def test_a_registered_method_is_planned_for(toy):
     plan = make_plan(Shape(m=15, n=6), "toy")
     assert plan.methods == ("toy",) and plan.coordinates == "matrix" and plan.gram == "none"
-    assert plan.seconds > 0.0
+    assert plan.seconds > 0.0 and plan.threads == {"toy": "one"}
     assert plan.memory >= 3 * 8 * 36
 
 

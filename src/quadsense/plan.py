@@ -58,6 +58,8 @@ class Plan:
         What the first method carries: m coefficients, A, or a factor of A.
     gram : str
         Form of K, where there is one.
+    threads : dict
+        BLAS threads of each method: "one", see `quadsense.threads`.
     memory : int
         Predicted bytes beside U as it was given, conversions, copies and the start's included.
     proof_memory : int
@@ -75,6 +77,7 @@ class Plan:
     methods: tuple[str, ...]
     coordinates: str
     gram: str
+    threads: dict[str, str]
     memory: int
     proof_memory: int
     flops: float
@@ -220,6 +223,7 @@ def _made(
         methods=names,
         coordinates=first.coordinates(shape),
         gram=gram,
+        threads=dict.fromkeys(names, "one"),
         memory=needed + _surroundings(shape),
         proof_memory=max(kind.proof_memory(shape) for kind in kinds),
         flops=works[0].flops,

@@ -161,6 +161,7 @@ def solve_spectral(
         plan={
             "method": "spectral",
             "gram": "identity",
+            "threads": {},
             "reasons": ["one eigendecomposition serves every iteration"],
             "lemma": outcome.lemma and "Lemma C.1 and C.2",
         },
