@@ -155,7 +155,7 @@ def travel(
             with watch.part("checkpoint"):
                 journal.open({"plan": plan, "prefer": preferences[0].name, "seed": seed})
         scaled = measured.scaled()
-        first = to_start(start, schedule, measured, scaled)
+        first = to_start(start, schedule, measured, scaled, order is not None)
         unit, units = 1.0, scaled.delta
         if not target:
             unit, units = error_units(measured)
