@@ -24,15 +24,31 @@ def read_table(path: Path) -> Table:
         held = pq.ParquetFile(stream).read()
         if held.num_rows == 0:
             raise Unreadable(f"{path} has no rows")
-        names, columns, others = [], [], []
+        names, columns, others, texts = [], [], [], {}
         for name, column in zip(held.column_names, held.columns, strict=True):
             values = None if name.startswith(INDEX) else _numbers(column, column.type)
             if values is None:
                 others.append(Entry(name, (held.num_rows,), str(column.type)))
+                if not name.startswith(INDEX):
+                    texts[name] = _said(column)
             else:
                 names.append(name)
                 columns.append(values)
-        return Table(names, columns, tuple(others))
+        return Table(names, columns, tuple(others), texts)
+
+
+def _said(column: Any) -> str:
+    """Return the first row of a column that holds no number, for messages."""
+    import pyarrow.types as types
+
+    if not (types.is_string(column.type) or types.is_large_string(column.type)):
+        return f"its type is {column.type}"
+    for row, each in enumerate(column):
+        try:
+            float(text := each.as_py())
+        except (TypeError, ValueError):
+            return f"row {row} holds {text!r}"
+    return "its numbers are stored as text"
 
 
 def write_table(path: Path, table: Table) -> None:
