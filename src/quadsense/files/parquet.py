@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from quadsense.files.contents import Entry, Unreadable, reading
+from quadsense.files.contents import Entry, Unreadable, check_room, check_stored, reading
 from quadsense.files.hdf5 import PAIRS
 from quadsense.files.table import Table
 
@@ -21,7 +21,9 @@ def read_table(path: Path) -> Table:
     import pyarrow.parquet as pq
 
     with reading(path, TITLE), open(path, "rb") as stream:
-        held = pq.ParquetFile(stream).read()
+        source = pq.ParquetFile(stream)
+        _check(path, source.metadata)
+        held = source.read()
         if held.num_rows == 0:
             raise Unreadable(f"{path} has no rows")
         names, columns, others, texts = [], [], [], {}
@@ -35,6 +37,18 @@ def read_table(path: Path) -> Table:
                 names.append(name)
                 columns.append(values)
         return Table(names, columns, tuple(others), texts)
+
+
+def _check(path: Path, metadata: Any) -> None:
+    """Raise where the columns would take far more than what is stored, or than is free."""
+    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+    entries = [[group.column(j).num_values for group in groups]
+               for j in range(metadata.num_columns)]  # fmt: skip
+    size = path.stat().st_size
+    for j, counts in enumerate(entries):
+        name = metadata.schema.column(j).path
+        check_stored(name, (max(metadata.num_rows, sum(counts)),), 8, [size])
+    check_room(path, 8 * sum(map(sum, entries)))
 
 
 def _said(column: Any) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from quadsense.files import table as tables
-from quadsense.files.contents import Arrays, Entry, Unreadable, listed, place_in
+from quadsense.files.contents import Arrays, Entry, Unreadable, check_room, listed, place_in
 from quadsense.files.formats import Format, by_name, format_of
 from quadsense.files.roles import NAMES, NOTHING, Given, base, find_roles, named
 from quadsense.files.shards import Series, joined, joined_entries, shards_in, stacked
@@ -292,8 +292,10 @@ def _from_arrays(
     roles = find_roles(source.path, source.entries, U, b, count, given)
     probes = next(entry for entry in source.entries if entry.name == roles.names["U"])
     stays = not probes.sparse and probes.nbytes > most
-    loaded = source.load(sorted({name for role, name in roles.names.items()
-                                 if not (stays and role == "U")}))  # fmt: skip
+    wanted = {name for role, name in roles.names.items() if not (stays and role == "U")}
+    sizes = (each.nbytes for each in source.entries if each.name in wanted and not each.sparse)
+    check_room(source.path, sum(sizes))
+    loaded = source.load(sorted(wanted))
     if stays:
         loaded[probes.name] = source.strips(probes, roles.transposed)
     values = {role: loaded[name] for role, name in roles.names.items()}
