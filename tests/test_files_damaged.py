@@ -334,3 +334,16 @@ def test_numbers_in_other_files_are_never_read(tmp_path, kind):
     with h5py.File(tmp_path / "d.h5", "a") as root:
         root["V"] = np.eye(30)
     assert isinstance(outcome(tmp_path / "d.h5", U="V"), quadsense.Measurements)
+
+
+def test_two_variables_of_one_name_in_a_matlab_file_are_refused(tmp_path):
+    numbers, cell, path = (tmp_path / name for name in ("U.mat", "cell.mat", "d.mat"))
+    scipy.io.savemat(numbers, {"U": np.eye(3), "b": np.ones((3, 1))})
+    scipy.io.savemat(cell, {"U": np.array([1, "a"], dtype=object)})
+    path.write_bytes(numbers.read_bytes() + cell.read_bytes()[128:])  # after its header
+    assert "two variables named 'U'" in outcome(path)
+
+
+def test_names_with_line_breaks_make_messages_of_one_line(tmp_path):
+    np.savez(tmp_path / "d.npz", **{"U": np.eye(3), "some\nname": np.ones((2, 2))})
+    assert "some\\nname" in outcome(tmp_path / "d.npz")

@@ -127,7 +127,12 @@ class Arrays(dict[str, Any]):
     @property
     def listing(self) -> str:
         """Names in the file, for messages."""
-        return ", ".join(self.names) or "nothing"
+        return printable(", ".join(self.names)) or "nothing"
+
+
+def printable(text: str) -> str:
+    """Return a text of one line, whatever names a damaged file has given it."""
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
 
 
 def place_in(places: tuple[tuple[Path, int], ...], row: int) -> str:
@@ -207,6 +212,9 @@ def to_csr(values: Any) -> Any:
 class Unreadable(ValueError):
     """A file that is damaged, not what its name says, or not there; the message names it."""
 
+    def __init__(self, message: str) -> None:
+        super().__init__(printable(message))
+
 
 class MissingPackage(ImportError, ValueError):
     """A format needs a package that is not installed; the message says how to get it."""
@@ -233,7 +241,10 @@ def reading(path: str | os.PathLike[str], title: str) -> Iterator[None]:
     except PermissionError:
         raise Unreadable(f"{path} cannot be read: permission denied") from None
     except MemoryError as error:
-        raise MemoryError(f"{path} does not fit into memory, or is damaged ({error})") from None
+        said = str(error)
+        if not said.startswith(f"{path}:"):
+            said = f"{path} does not fit into memory, or is damaged" + (f" ({said})" if said else "")
+        raise MemoryError(said) from None
     except Exception as error:  # parsers of other packages raise anything over damaged files
         said = str(error).strip().splitlines()
         reason = said[0] if said else type(error).__name__
