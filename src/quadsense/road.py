@@ -103,10 +103,16 @@ def travel(
         "method": method, "schedule": schedule, "start": start, "rng": rng,
         "max_iter": max_iter, "time_limit": time_limit, "memory_limit": memory_limit, **options,
     }  # fmt: skip
+    limit = to_bytes(memory_limit)
+    if isinstance(data, Measurements):
+        with limited_memory(limit):
+            data = data.settled()
+        if data._read_bytes <= limit / 2.0:  # as if they were read by each solve
+            limit -= data._read_bytes
     with (
         np.errstate(under="ignore"),  # what underflows is not missed
         watch.interrupts as interrupts,
-        limited_memory(to_bytes(memory_limit)) if memory_limit is not None else nullcontext(),
+        limited_memory(limit) if memory_limit is not None else nullcontext(),
         journal or nullcontext(),
     ):
         measured = to_measurements(data, b, delta, rtol, bounds, conjugate, mix, weights)

@@ -100,7 +100,11 @@ class Arrays(dict[str, Any]):
         Files that U was put together from, and rows in each; empty where it is in one.
     by_columns : bool
         Whether the file has the vectors as columns of U.
+    room : float
+        Bytes up to which a U that stays in its file may be read into memory later.
     """
+
+    room = 0.0
 
     def __init__(
         self,
