@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from quadsense.arrays import available_memory, on_gpu, to_numpy
-from quadsense.core.forms import MeasuredForm
+from quadsense.core.forms import FactorForm, MeasuredForm
 from quadsense.core.matrix import SensedMatrix
 from quadsense.machine import Rates, known_rates
 from quadsense.measurements import Measurements
@@ -136,7 +136,7 @@ def shape_of(
         orthonormal=data.orthonormal,
         copied=(rows.at_work(tf32) if tf32 else rows).single_is_copied,
         converted=_is_converted(rows, given),
-        started=_is_dense(start),
+        started=_is_dense(start, rank is not None),
         density=rows.kind.gram_density_bound() if isinstance(rows.kind, Sparse) else 1.0,
         psd=psd,
         rank=rank,
@@ -175,12 +175,13 @@ def _shared(given: Any, rows: Any) -> bool:
     return type(given) is type(rows) and bool(given.dtype == rows.dtype)
 
 
-def _is_dense(start: Any) -> bool:
-    """Whether a start is kept as an n-by-n matrix."""
+def _is_dense(start: Any, low_rank: bool) -> bool:
+    """Return whether a start is kept as an n-by-n matrix; with a rank a factor stays a factor."""
     if start is None or isinstance(start, str):
         return False
     matrix = getattr(start, "matrix", start)
-    return not (isinstance(matrix, SensedMatrix) and isinstance(matrix.form, MeasuredForm))
+    kept = (MeasuredForm, FactorForm) if low_rank else MeasuredForm
+    return not (isinstance(matrix, SensedMatrix) and isinstance(matrix.form, kept))
 
 
 def make_plan(shape: Shape, method: str = "auto", rates: Rates | None = None) -> Plan:
