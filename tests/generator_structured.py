@@ -70,8 +70,9 @@ def fourier_rows(masks: Any, shape: tuple[int, ...], starts: Any) -> Any:
 
 
 def sums(U: Any, W: Any) -> tuple[Linear, ...]:
-    """``F_i = sum_k W_ik u_k u_k*`` for every row of W."""
-    return tuple(Linear(U[w != 0].T, w[w != 0]) for w in W)
+    """``F_i = sum_k W_ik u_k u_k*`` for every row of W, of the terms that are not zero."""
+    kept = [np.flatnonzero(w) if w.any() else np.array([0]) for w in W]
+    return tuple(Linear(U[k].T, w[k]) for w, k in zip(W, kept, strict=True))
 
 
 def weighed(W: Any, values: list[Fraction]) -> list[Fraction]:
@@ -91,24 +92,27 @@ def readings(U: Any, W: Any, A: Any, is_factor: bool) -> list[Fraction]:
 
 
 def draw(
-    rng: np.random.Generator, complex_: bool, allowed: int, notes: list[str]
+    rng: np.random.Generator, complex_: bool, allowed: int, notes: list[str], even: bool = False
 ) -> tuple[Any, Any, Any, list[Any], dict[str, str]]:
-    """U as handed over, its rows (None for arrays), W or None, pairs of equal readings, labels."""
+    """U as handed over, its rows (None for arrays), W or None, pairs of equal readings, labels.
+
+    With `even`, rows have ordinary norms, and transforms any length: dense rows are then rounded.
+    """
     kind = pick(
         rng, kronecker=0.2, masked_fft=0.15, differences=0.2, stack=0.15, operator=0.12, array=0.18
     )
-    norms = pick(rng, ordinary=0.6, uneven=0.25, extreme=0.15)
+    norms = "ordinary" if even else pick(rng, ordinary=0.6, uneven=0.25, extreme=0.15)
     if kind == "differences" and norms == "extreme":
         norms = "uneven"
-    mixed = kind == "array" or rng.random() < 0.4
+    mixed = (kind == "array" and not even) or rng.random() < 0.4
     most = 3 if allowed else 4 if complex_ else 5
     if kind == "array":
-        U, dense, storage = _array(rng, norms, complex_, most, mixed, notes)
+        U, dense, storage = _array(rng, norms, complex_, most, notes)
     else:
         make = {"kronecker": _kronecker, "masked_fft": _masked_fft, "differences": _differences,
                 "stack": _stack, "operator": _operator}[kind]  # fmt: skip
         n = int(rng.integers(1, most + 1))
-        U, dense = make(rng, n, complex_, norms, notes)
+        U, dense = make(rng, n, complex_, "even" if even else norms, notes)
         storage = kind
     meant = rows.as_read(U) if dense is None else dense
     labels = {"geometry": kind, "storage": storage, "norms": norms, "mix": ""}
@@ -119,7 +123,7 @@ def draw(
 
 
 def _choices(m: int, allowed: int) -> int:
-    return int(math.comb(m, allowed)) if allowed else 1
+    return math.comb(m, allowed) if allowed else 1
 
 
 def _equal(U: Any) -> list[Any]:
@@ -137,7 +141,7 @@ def _count(rng: np.random.Generator, n: int, complex_: bool) -> int:
 
 def _scales(rng: np.random.Generator, norms: str, count: int) -> Any:
     """Powers of two for rows."""
-    reach = {"ordinary": 0, "uneven": 10, "extreme": 200}[norms]
+    reach = {"uneven": 10, "extreme": 200}.get(norms, 0)
     if norms == "extreme" and rng.random() < 0.5:
         return np.full(count, 2.0 ** int(rng.integers(-reach, reach + 1)))
     return 2.0 ** rng.integers(-reach, reach + 1, count)
@@ -145,12 +149,11 @@ def _scales(rng: np.random.Generator, norms: str, count: int) -> Any:
 
 def _few_bits(rng: np.random.Generator, m: int, n: int, complex_: bool) -> Any:
     """Normal entries rounded to 2^-10: products of three are exact."""
-    U = np.rint(1024 * rows.gaussian(rng, m, n, complex_)) / 1024
-    return U
+    return np.rint(1024 * rows.gaussian(rng, m, n, complex_)) / 1024
 
 
 def _array(
-    rng: np.random.Generator, norms: str, complex_: bool, most: int, mixed: bool, notes: list[str]
+    rng: np.random.Generator, norms: str, complex_: bool, most: int, notes: list[str]
 ) -> tuple[Any, Any, str]:
     """An array in any form."""
     n = int(rng.integers(1, most + 1))
@@ -198,9 +201,13 @@ def _kronecker(
 def _masked_fft(
     rng: np.random.Generator, n: int, complex_: bool, norms: str, notes: list[str]
 ) -> tuple[Any, Any]:
-    """Transforms of length 1, 2 and 4 along each axis, of the whole image or of windows."""
-    shapes: list[Any] = [((2,), None), ((4,), None), ((2, 2), None), ((3,), (2,)), ((4,), (2,)),
-                         ((2, 2), (2, 1)), ((1,), None), ((3,), (1,)), ((1, 2), (1, 2))]  # fmt: skip
+    """Transforms of the whole image or of windows, of exact lengths unless norms are "even"."""
+    shapes: list[Any] = [
+        ((2,), None), ((4,), None), ((2, 2), None), ((3,), (2,)), ((4,), (2,)), ((2, 2), (2, 1)),
+        ((1,), None), ((3,), (1,)), ((1, 2), (1, 2)),
+    ]  # fmt: skip
+    if norms == "even":
+        shapes += [((3,), None), ((5,), None), ((1, 3), None), ((4,), (3,)), ((3,), None)]
     shape, window = shapes[int(rng.integers(0, len(shapes)))]
     scan = window is not None
     window = window or shape

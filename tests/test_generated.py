@@ -1,15 +1,19 @@
 """Generated problems over everything that `solve` accepts, against independent truth.
 
-Three hundred that ask for any fit here, three hundred that ask for more; ``make test-deep`` runs
-20,000 of each.
+Three hundred that ask for any fit here, three hundred that ask for more, and three hundred of
+structured probes and sums over rows; ``make test-deep`` runs 20,000 of each of the first two and
+5,000 of the last.
 """
 
 import deep
+import exact
 import fuzz
 import generator
 import generator_wishes
 import numpy as np
 import pytest
+
+import quadsense
 
 CHUNK = 15
 
@@ -66,7 +70,12 @@ def test_rows_set_aside_do_not_lead_the_start_of_a_low_rank_fit_astray(seed):
 
 
 @pytest.mark.parametrize(
-    "first", [*range(0, 300, CHUNK), *range(generator.WISHES, generator.WISHES + 300, CHUNK)]
+    "first",
+    [
+        first + step
+        for first in (0, generator.WISHES, generator.STRUCTURED)
+        for step in range(0, 300, CHUNK)
+    ],
 )
 def test_generated_problems_end_in_true_and_checkable_verdicts(first):
     outcomes = [deep.run(seed) for seed in range(first, first + CHUNK)]
@@ -100,6 +109,39 @@ def test_the_generator_reaches_every_kind_of_problem():
     }  # fmt: skip
     assert {"zero row", "duplicates", "near-duplicates"} <= {n for c in cases for n in c.notes}
     assert {case.wrapped for case in cases} == {"arrays", "Measurements", "later"}
+
+
+def test_the_generator_reaches_every_kind_of_probes_and_of_sums():
+    first = generator.STRUCTURED
+    cases = [generator.problem(seed) for seed in range(first, first + 500)]
+    names = ("geometry", "mix", "field", "storage", "norms", "violations")
+    seen = {name: {case.labels[name] for case in cases} for name in names}
+    assert seen["geometry"] == {
+        "kronecker", "masked_fft", "differences", "stack", "operator", "array"
+    }  # fmt: skip
+    assert seen["mix"] == {"", "sums", "signed", "differences", "alone", "full"}
+    assert seen["field"] == {"real", "complex", "conjugate"}
+    assert {"float32", "csr", "coo", "strict", "integer"} <= seen["storage"]
+    assert seen["norms"] == {"ordinary", "uneven", "extreme"}
+    assert seen["violations"] == {"0", "1", "2", "3"}
+    notes = {note for case in cases for note in case.notes}
+    assert {"zero row", "zero row of mix", "duplicates in mix", "duplicates"} <= notes
+    assert all(case.mix is not None or case.dense is not None for case in cases)
+    assert {case.labels.get("wish") is None for case in cases} == {True, False}
+
+
+@pytest.mark.parametrize("seed", range(generator.STRUCTURED, generator.STRUCTURED + 40))
+def test_dense_rows_and_sums_read_what_the_package_reads(seed):
+    """The definitions that the truth rests on are those that the package has."""
+    case = generator.problem(seed)
+    U, b, question = case.data()
+    if not isinstance(U, quadsense.Measurements):
+        U = quadsense.Measurements(U, b, **question)
+    A = np.diag(np.arange(1.0, case.n + 1.0)).astype(case.rows.dtype)
+    A[0, -1], A[-1, 0] = (2.0 + 0.5j, 2.0 - 0.5j) if np.iscomplexobj(A) else (2.0, 2.0)
+    expected = np.array([exact.number(value) for value in case.values(A, False)])
+    size = np.linalg.norm(A) * np.array([exact.number(value) for value in case.squares])
+    assert (np.abs(U.forward(A) - expected) <= 1e-12 * size).all()
 
 
 def test_the_generator_reaches_every_kind_of_wish():

@@ -174,8 +174,10 @@ def system(case: Case) -> System:
 
 def _shifts(case: Case) -> list[int]:
     """By which powers of four readings are divided."""
-    if case.mix is not None:
-        sizes = [np.sqrt(np.max(np.abs(F.dense))) for F in case.sums]
+    if case.mix is not None:  # of terms that cancel, not by the last bits
+        masses = [exact.number(square) for square in case.squares]
+        largest = [np.max(np.abs(F.dense)) for F in case.sums]
+        sizes = np.sqrt(np.maximum(largest, 1e-20 * np.array(masses)))
     else:
         sizes = [np.max(np.abs(np.stack([u.real, u.imag]))) for u in case.rows]
     return [int(np.frexp(size)[1]) if size > 0 else 0 for size in sizes]
