@@ -40,6 +40,8 @@ class Truth:
     verdict : {"feasible", "infeasible", "unknown"}
     clear : bool
         By 1%, for matrices of moderate size and tolerances that float64 can see.
+    well_posed : bool
+        Whether the map has no singular values that are small but not zero, as far as known.
     why : str
     slack : float
         Least slack of an exactly checked matrix (an upper bound on the true one).
@@ -55,6 +57,7 @@ class Truth:
     slack: float = math.inf
     lower: float = -math.inf
     norm: float = math.inf
+    well_posed: bool = True
 
 
 @dataclass(frozen=True)
@@ -280,6 +283,7 @@ def decide(case: Case, s: System, known: Any) -> Truth:
         believed = relaxed.slack - found.lower <= 1e-3 * (0.01 + abs(found.lower))
         if believed and best.verdict != "feasible":
             best = _bracket(case, s, best, found)
+        best = replace(best, well_posed=found.well_posed)
     if best.verdict == "unknown" and case.cone == "symmetric" and _independent(s):
         slack = best.slack if case.has_target else 0.0
         return replace(best, verdict="feasible", slack=slack, norm=math.inf, why="independent rows")
