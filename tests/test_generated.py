@@ -24,7 +24,7 @@ MENDED = [
     2163, 3852, 4304, 4477, 5186, 5218, 7229, 7285, 7588, 7917, 8709, 9146, 9323, 10204, 10712,
     13595, 14258, 15874, 17120, 18615, 20262, 20324, 20686, 20738, 23274, 23361, 23883,
     23909, 25204, 25488, 25690, 26020, 26042, 41426, 100366, 101165,
-    201019, 201850, 202188, 401098, 402022, 402693,
+    201019, 201850, 202188, 401098, 402022, 402693, 1002465, 1003272,
 ]  # fmt: skip
 """Seeds that raised a floating-point flag or an exception, came back with infinite entries or a
 false objective, or ended the process."""
@@ -32,10 +32,10 @@ false objective, or ended the process."""
 CLOSED = [
     20238, 20502, 21741, 22752, 22800, 22835, 22950, 23042, 23066, 23198, 23224, 23462, 25451,
     25608, 26113, 30200, 31044, 31399, 100232, 100438, 101687, 101712,
-    103758, 1263, 6787, 6923, 8333, 102546, 201493, 300355, 300618,
+    103758, 1263, 6787, 6923, 8333, 102546, 201493, 300355, 300618, 1002752, 1003340,
 ]  # fmt: skip
 """Seeds without a tolerance that were once left undecided: bounds lost what rounding left of
-``F*(y)``, or constraints contradicted each other."""
+``F*(y)``, constraints contradicted each other, or had no room for what transforms err by."""
 
 RESTED = [25898, 101397, 105173, 105479, 201306, 400179]
 """Seeds of low rank without a tolerance whose least squares once did not come to rest."""
