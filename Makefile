@@ -43,9 +43,11 @@ test-gpu:  ## Run the tests of tensors, and every kind of probes, on a GPU (skip
 bench-gpu:  ## A GPU against its ceilings and the cores beside it (minutes)
 	PYTHONPATH=src:$(PYTHONPATH) $(GPU_PYTHON) benchmarks/gpu.py
 
-test-deep: $(VENV)/.installed-dev  ## Solve 44,000 generated problems, check every claim
+test-deep: $(VENV)/.installed-dev  ## Solve 50,000 generated problems, check every claim
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/deep.py --count 40000 --seed 0 --jobs 2
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/deep.py --count 5000 --seed 1000000 --jobs 2
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/answers_check.py --count 4000
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/answers_check.py --count 1000 --seed 1000000
 
 test-kills: $(VENV)/.installed-dev  ## Kill 20 runs of every kind at random moments, take them up (minutes)
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/survival.py --kills 20

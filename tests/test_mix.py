@@ -536,6 +536,13 @@ def test_the_spectral_certificate_bounds_the_distance_from_sums():
         assert result.certificate.spectral(1e-9).verdict == "refuted"
 
 
+@pytest.mark.parametrize("asked", [{}, {"prefer": "minimax"}, {"allow_violations": 1}])
+def test_sums_that_all_cancel_read_zero(asked):
+    U, W, b = np.ones((2, 2)), np.array([[1.0, -1.0]] * 3), [0.5, -0.2, 0.4]
+    assert solve(U, b, delta=1.0, mix=W, **asked).status is Status.MET
+    assert solve(U, b, delta=0.1, mix=W, **asked).status is Status.INFEASIBLE
+
+
 def test_a_method_that_reads_rows_one_by_one_is_refused():
     register(Toy)
     try:

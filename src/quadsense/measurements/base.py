@@ -17,7 +17,7 @@ from scipy.linalg.lapack import dpotrf, dpstrf, spotrf
 from quadsense import files
 from quadsense.arrays import Array, Vector, compact, device, is_array, like, to_numpy
 from quadsense.core import products
-from quadsense.core.ends import EXACTNESS, Ends
+from quadsense.core.ends import EXACTNESS, KIND_EXACTNESS, Ends
 from quadsense.measurements.constraints import Constraint, checked_constraints, with_constraints
 from quadsense.measurements.gram import ExplicitGram, Gram
 from quadsense.measurements.mixed import Mixed
@@ -233,7 +233,8 @@ class Measurements:
             norms = to_numpy(rows.norms)
             masses = to_numpy(rows.masses) * norms * norms
             eps = float(np.finfo(np.float64).eps)
-            ends = ends.with_grain(EXACTNESS * eps * self.n * masses, norms)
+            relative = EXACTNESS * eps * self.n + KIND_EXACTNESS * rows.rounding
+            ends = ends.with_grain(relative * masses, norms)
         self.ends = ends
         self.from_bounds = b is None
         self._readings = readings if b is None else b
