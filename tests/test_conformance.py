@@ -231,10 +231,8 @@ def test_the_least_squares_fit_is_the_same_on_every_kind(seen):
     asked["delta"] *= 1e-5
     truth = quadsense.solve(U, **asked)
     found = to_numpy(quadsense.solve(given, **asked, **named).A)
-    if truth.unique:
-        assert np.linalg.norm(found - truth.A) <= 1e-9 * np.linalg.norm(truth.A)
-    else:  # the one nearest to the same start
-        assert np.linalg.norm(found - truth.A) <= 1e-6 * np.linalg.norm(truth.A)
+    share = 1e-9 if truth.unique else 1e-6  # otherwise the one nearest to the same start
+    assert np.linalg.norm(found - truth.A) <= share * np.linalg.norm(truth.A)
 
 
 def test_results_are_read_back_and_checked_on_every_kind(seen, tmp_path):

@@ -109,11 +109,11 @@ def test_intervals_show_their_ends(complex_):
     for each in (*found, *open_ended):
         text = facts(card(each))
         for name in ("lower", "upper"):
-            value = getattr(each, name)
-            if math.isinf(value):
-                assert "without end" in text[f"{name} end"]
-            else:
-                assert number(text[f"{name} end"].split(",")[0]) == pytest.approx(value, rel=1e-5)
+            value, end = getattr(each, name), text[f"{name} end"]
+            assert ("without end" in end) == math.isinf(value)
+            shown = value if math.isinf(value) else number(end.split(",")[0])
+            assert shown == pytest.approx(value, rel=1e-5)
+    assert math.isinf(open_ended[0].upper) and not math.isinf(open_ended[1].upper)
 
 
 def test_probes_and_noise_are_shown():
