@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 OLDEST := .venv-oldest
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-gpu bench-gpu test-oldest test-deep test-kills test-cluster check format docs dist test-dist figures bench-paper bench-limits bench bench-quick clean
+.PHONY: help demo test test-rest test-all test-gpu bench-gpu test-oldest test-deep test-kills test-cluster check format docs dist test-dist figures bench-paper bench-limits bench bench-quick clean
 
 help:  ## List the tasks
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -19,19 +19,32 @@ $(VENV)/.installed: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable .
 	@touch $@
 
-# Not among the extras of the tests: plain `torch` brings gigabytes of CUDA, this one none where an
-# index of builds for CPUs is at hand. `make TORCH= test` leaves out what needs it.
+$(VENV)/.installed-test: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable '.[test]'
+	@touch $@ $(VENV)/.installed
+
+# torch is not an extra of the tests, because the default build brings gigabytes of CUDA; pip
+# installs the small build for CPUs if its index has one. `make TORCH= test-all` leaves torch out.
 TORCH ?= torch==2.13.0
 
 $(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[dev]' $(TORCH)
-	@touch $@ $(VENV)/.installed
+	@touch $@ $(VENV)/.installed $(VENV)/.installed-test
 
 demo: $(VENV)/.installed  ## Solve a seeded problem of each kind with every method
 	$(BIN)/quadsense demo
 
-test: $(VENV)/.installed-dev  ## Run the tests
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
+# Each worker takes neighbouring tests, so that what a file prepares is prepared once.
+PYTEST = OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal --durations 15
+BEYOND_QUICK = slow or deep or gpu or cluster or browser
+
+test: $(VENV)/.installed-test  ## Run the quick tests of every feature (two minutes)
+	$(PYTEST) -m "not ($(BEYOND_QUICK))"
+
+test-rest: $(VENV)/.installed-dev  ## Run the tests that `make test` leaves out
+	$(PYTEST) -m "$(BEYOND_QUICK)"
+
+test-all: test test-rest  ## Run all tests
 
 # On a machine with a GPU, by whatever python3 has torch there: nothing is installed.
 GPU_PYTHON ?= python3

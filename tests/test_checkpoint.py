@@ -17,6 +17,7 @@ import pytest
 import scipy.sparse as sp
 import survival
 import toy
+from helpers import sampled
 from kinds import strips
 from survival import bits, rows_and_readings, solved
 
@@ -81,6 +82,7 @@ def test_every_method_has_a_run_to_kill():
     assert set(survival.METHODS) < set(survival.cases())
 
 
+@pytest.mark.deep
 def test_every_method_survives_sigkill_at_random_moments():
     """A process for all; twenty of each, and of every other case: ``make test-kills``."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **ONE_THREAD}
@@ -93,7 +95,10 @@ def test_every_method_survives_sigkill_at_random_moments():
     assert done.stdout.endswith("bit for bit\n")
 
 
-@pytest.mark.parametrize("name", [name for name in survival.cases() if name not in survival.LONG])
+SHORT = [name for name in survival.cases() if name not in survival.LONG]
+
+
+@pytest.mark.parametrize("name", sampled(SHORT))
 def test_a_run_that_is_killed_again_and_again_ends_as_if_nothing_had_been(name, tmp_path, killing):
     with np.errstate(all="raise", under="ignore"):
         whole = solved(name)

@@ -129,6 +129,7 @@ def test_ctrl_c_at_any_look_keeps_the_result(road):
     assert kept > 0
 
 
+@pytest.mark.slow
 def test_timings_add_up_to_the_wall_clock():
     for (U, b), arguments in ROADS.values():
         quadsense.solve(U, b, **arguments)

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from helpers import gaussian_rows
+from helpers import cover, gaussian_rows
 
 import quadsense
 from quadsense import Status
@@ -69,8 +69,7 @@ def solve_strictly(U, b, delta, rank, **options):
     return result
 
 
-@pytest.mark.parametrize("kind", DATA)
-@pytest.mark.parametrize("n", [2, 5])
+@pytest.mark.parametrize(("kind", "n"), cover(DATA, [2, 5]))
 def test_no_data_and_no_delta_make_a_low_rank_solve_raise_or_warn(kind, n, complex_):
     for exponent in (-16, -13, -10, -6, -2, 0):
         for i, rank in enumerate([*sorted({1, 2, n}), "auto"]):

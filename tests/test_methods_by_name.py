@@ -5,7 +5,7 @@ from contextlib import nullcontext
 
 import numpy as np
 import pytest
-from helpers import gaussian_rows, hermitian, readings
+from helpers import cover, gaussian_rows, hermitian, readings
 from test_low_rank_edges import DATA
 
 import quadsense
@@ -25,8 +25,7 @@ def solve_strictly(U, b, **options):
     return result
 
 
-@pytest.mark.parametrize("kind", DATA)
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("kind", "method"), cover(DATA, METHODS, each=2))
 def test_no_flag_and_no_warning_is_raised(method, kind, complex_):
     for i, share in enumerate(SMALL):
         n, m = [(1, 1), (2, 3), (6, 4), (5, 12), (8, 8)][i % 5]

@@ -10,6 +10,7 @@ import programs
 import pytest
 import scipy.sparse as sp
 from click.testing import CliRunner
+from helpers import cover
 from kinds import NAMES, cases
 from scipy.optimize import linprog
 from test_conformance import question
@@ -550,8 +551,7 @@ def test_a_method_that_reads_rows_one_by_one_is_refused():
 ROADS = ["consistent", "no delta", "infeasible", "psd", "psd infeasible", "rank", "bounds"]
 
 
-@pytest.mark.parametrize("road", ROADS)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "road"), cover(NAMES, ROADS))
 def test_sums_of_every_kind_of_probes_give_the_verdict_of_the_array(tmp_path, name, road):
     given, U, named = next(rest for each, *rest in cases(tmp_path, many=True) if each == name)
     m = len(U)

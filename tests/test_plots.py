@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from cases import CASES, solved
-from helpers import gaussian_rows
+from helpers import cover, gaussian_rows
 from matplotlib import pyplot
 from matplotlib.figure import Figure
 
@@ -27,8 +27,7 @@ def drawn(figure):
     return figure
 
 
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("picture", ["history", "residuals", "matrix"])
+@pytest.mark.parametrize(("name", "picture"), cover(CASES, ["history", "residuals", "matrix"]))
 def test_every_result_is_drawn(name, picture):
     with np.errstate(all="raise"):
         figure = getattr(plot, picture)(solved(name))

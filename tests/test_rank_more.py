@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import scipy.optimize
 import scipy.sparse as sp
+from helpers import sampled
 from localization import network
 
 import quadsense
@@ -197,7 +198,7 @@ def wishes(p, rng, seed):
     return given, lo, hi
 
 
-@pytest.mark.parametrize("seed", range(48))
+@pytest.mark.parametrize("seed", sampled(range(48), 12))
 def test_planted_matrices_are_met_in_every_combination(seed, tmp_path):
     rng = np.random.default_rng(seed + 1000)
     plus, minus = INERTIAS[seed % 6]

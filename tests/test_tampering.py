@@ -9,6 +9,7 @@ import json
 import numpy as np
 import pytest
 import tampering
+from helpers import sampled
 from tampering import Subject
 
 import quadsense
@@ -342,6 +343,7 @@ OF_THE_RESULT = {
 """Statements that the certificate does not hold."""
 
 
+@pytest.mark.parametrize("subject", sampled(SUBJECTS, 5), indirect=True)
 def test_no_check_passes_a_result_changed_in_memory(subject):
     measured = quadsense.Measurements(subject.U, subject.b, **subject.question)
     tried, passed = 0, []
@@ -426,6 +428,7 @@ def _changed_files(path):
             yield f"{'.'.join(keys)} {text}", arrays, _with(metadata, keys, new)
 
 
+@pytest.mark.parametrize("subject", sampled(SUBJECTS, 5), indirect=True)
 def test_no_check_passes_a_result_changed_in_its_file(subject, tmp_path):
     subject.result.save(tmp_path / "honest.npz")
     passed, tried = [], 0
