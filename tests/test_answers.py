@@ -11,7 +11,7 @@ from helpers import sampled
 from quadsense import Status
 from quadsense.core.matrix import SensedMatrix
 
-CHUNK = 20
+CHUNK = 5
 
 
 @pytest.mark.parametrize("first", sampled(range(0, 400, CHUNK), 2))

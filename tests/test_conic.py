@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import questions
 from conic_cases import drawn, normal, readings, truth, unit_rows
-from helpers import sampled
+from helpers import cover, sampled
 
 from quadsense.core.question import Question
 from quadsense.measurements.mixed import Mixed
@@ -109,8 +109,12 @@ def test_the_bound_is_that_of_any_vector():
         assert lower_bound(F, q, other, trace, norm) < best
 
 
-@pytest.mark.parametrize("scale", [1e-100, 1e-20, 1e-6, 1e6, 1e100])
-@pytest.mark.parametrize("rows", ["within", "squares", "slack_sum", "slack_max"])
+@pytest.mark.parametrize(
+    ("rows", "scale"),
+    cover(
+        ["within", "squares", "slack_sum", "slack_max"], [1e-100, 1e-20, 1e-6, 1e6, 1e100], each=2
+    ),
+)
 def test_units_do_not_matter(rows, scale, complex_):
     rng = np.random.default_rng(3)
     U = unit_rows(rng, 30, 4, complex_)

@@ -69,7 +69,9 @@ def solve_strictly(U, b, delta, rank, **options):
     return result
 
 
-@pytest.mark.parametrize(("kind", "n"), cover(DATA, [2, 5]))
+@pytest.mark.parametrize(
+    ("kind", "n", "complex_"), cover(DATA, [(2, False), (5, True), (2, True), (5, False)])
+)
 def test_no_data_and_no_delta_make_a_low_rank_solve_raise_or_warn(kind, n, complex_):
     for exponent in (-16, -13, -10, -6, -2, 0):
         for i, rank in enumerate([*sorted({1, 2, n}), "auto"]):

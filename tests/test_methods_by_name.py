@@ -25,7 +25,7 @@ def solve_strictly(U, b, **options):
     return result
 
 
-@pytest.mark.parametrize(("kind", "method"), cover(DATA, METHODS, each=2))
+@pytest.mark.parametrize(("kind", "method"), cover(DATA, METHODS))
 def test_no_flag_and_no_warning_is_raised(method, kind, complex_):
     for i, share in enumerate(SMALL):
         n, m = [(1, 1), (2, 3), (6, 4), (5, 12), (8, 8)][i % 5]

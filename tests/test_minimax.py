@@ -7,7 +7,7 @@ from fractions import Fraction
 import cvxpy as cp
 import numpy as np
 import pytest
-from helpers import features, sampled
+from helpers import deep, features, sampled
 from scipy.optimize import linprog
 
 import quadsense.methods.interior.program as lp
@@ -178,7 +178,7 @@ def test_the_verdict_equals_cvxpy(seed):
         (6, 100, True, True),
         (10, 50, False, True),
         (500, 60, False, True),
-        (70, 3000, False, False),
+        deep(70, 3000, False, False),
     ],
 )
 def test_consistent_data_end_in_the_exact_fit(n, m, is_complex, repeated):

@@ -62,8 +62,9 @@ def test_no_more_memory_is_taken_than_planned(form, road, rng):
     assert result.plan["memory"] <= 12 * taken  # nor is it far more: nothing is refused for that
 
 
-@pytest.mark.parametrize("conjugate", [False, True])
-@pytest.mark.parametrize("road", ["cg", "psd", "fista", "factored"])
+@pytest.mark.parametrize(
+    ("road", "conjugate"), cover(["cg", "psd", "fista", "factored"], [False, True])
+)
 def test_complex_rows_are_counted_as_they_are_copied(conjugate, road, rng):
     m, n = (1500, 24) if road == "fista" else (6000, 60)
     U = gaussian_rows(rng, m, n, True)

@@ -149,6 +149,7 @@ def test_a_large_matrix_is_shown_by_its_largest_entries(rng):
     drawn(plot.matrix(A))
 
 
+@pytest.mark.slow
 def test_a_matrix_too_large_to_form_is_sampled():
     p = datasets.gaussian(n=3000, m=30, seed=0, rank=2)
     result = quadsense.solve(p.U, p.b, delta=0.1, prefer="any")

@@ -3,7 +3,7 @@
 import cvxpy as cp
 import numpy as np
 import pytest
-from helpers import features, gaussian_rows, hermitian, readings, sampled
+from helpers import cover, deep, features, gaussian_rows, hermitian, readings, sampled
 from psd_helpers import smallest_worst_miss
 from scipy.optimize import linprog
 
@@ -11,6 +11,11 @@ import quadsense
 from quadsense import Status
 
 MARGIN = 2e-5
+
+SEEDS = cover(range(10), [False, True]) + [
+    deep(seed, complex_) for seed in range(10, 75) for complex_ in (False, True)
+]
+"""Seeds of problems, real and complex."""
 
 
 def best_symmetric(U, b):
@@ -57,8 +62,7 @@ def check(U, b, delta, expected, **options):
     return result
 
 
-@pytest.mark.parametrize("complex_", [False, True])
-@pytest.mark.parametrize("seed", sampled(range(75)))
+@pytest.mark.parametrize(("seed", "complex_"), SEEDS)
 def test_symmetric_verdict_equals_that_of_highs(seed, complex_):
     U, b = small_problem(seed, complex_)
     best = best_symmetric(U, b)
@@ -70,8 +74,7 @@ def test_symmetric_verdict_equals_that_of_highs(seed, complex_):
         assert upper <= 1.02 * lower or expected is Status.MET
 
 
-@pytest.mark.parametrize("complex_", [False, True])
-@pytest.mark.parametrize("seed", sampled(range(75)))
+@pytest.mark.parametrize(("seed", "complex_"), SEEDS)
 def test_positive_verdict_equals_that_of_clarabel(seed, complex_):
     U, b = small_problem(seed, complex_)
     best = smallest_worst_miss(U, b)
