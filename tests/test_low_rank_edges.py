@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from helpers import cover, gaussian_rows
+from helpers import cover, gaussian_rows, sampled
 
 import quadsense
 from quadsense import Status
@@ -69,9 +69,8 @@ def solve_strictly(U, b, delta, rank, **options):
     return result
 
 
-@pytest.mark.parametrize(
-    ("kind", "n", "complex_"), cover(DATA, [(2, False), (5, True), (2, True), (5, False)])
-)
+@pytest.mark.parametrize("n", sampled([2, 5], 1))
+@pytest.mark.parametrize(("kind", "complex_"), cover(DATA, [False, True]))
 def test_no_data_and_no_delta_make_a_low_rank_solve_raise_or_warn(kind, n, complex_):
     for exponent in (-16, -13, -10, -6, -2, 0):
         for i, rank in enumerate([*sorted({1, 2, n}), "auto"]):

@@ -27,7 +27,9 @@ def drawn(figure):
     return figure
 
 
-@pytest.mark.parametrize(("name", "picture"), cover(CASES, ["history", "residuals", "matrix"]))
+@pytest.mark.parametrize(
+    ("picture", "name"), cover(["history", "residuals", "matrix"], CASES, each=5)
+)
 def test_every_result_is_drawn(name, picture):
     with np.errstate(all="raise"):
         figure = getattr(plot, picture)(solved(name))
