@@ -51,7 +51,7 @@ GPU_PYTHON ?= python3
 GPU_TESTS = tests/test_conformance.py tests/test_torch.py tests/test_tf32.py tests/test_fourier_torch.py tests/test_dense_algebra.py tests/test_device.py tests/test_device_questions.py tests/test_checkpoint.py
 
 test-gpu:  ## Run the tests of tensors, and every kind of probes, on a GPU (skipped where there is none)
-	QUADSENSE_DEVICE=cuda PYTHONPATH=src:$(PYTHONPATH) $(GPU_PYTHON) -m pytest -q -p no:cacheprovider $(GPU_TESTS) -k "torch or tensor or device or tf32"
+	QUADSENSE_DEVICE=cuda PYTHONPATH=src:$(PYTHONPATH) $(GPU_PYTHON) -m pytest -q -p no:cacheprovider -m gpu $(GPU_TESTS)
 
 bench-gpu:  ## A GPU against its ceilings and the cores beside it (minutes)
 	PYTHONPATH=src:$(PYTHONPATH) $(GPU_PYTHON) benchmarks/gpu.py
@@ -64,8 +64,7 @@ test-kills: $(VENV)/.installed-dev  ## Kill 20 runs of every kind at random mome
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/survival.py --kills 20
 
 test-cluster: $(VENV)/.installed-dev  ## Take every road on a Dask cluster (minutes)
-	QUADSENSE_CLUSTER=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n auto -k "dask or cluster" \
-	  tests/test_conformance.py tests/test_cluster.py tests/test_cluster_lost.py
+	QUADSENSE_CLUSTER=1 $(PYTEST) -m cluster
 
 $(OLDEST)/.installed: pyproject.toml tests/oldest.txt
 	$(PYTHON) -m venv --clear $(OLDEST)
@@ -74,14 +73,11 @@ $(OLDEST)/.installed: pyproject.toml tests/oldest.txt
 	@touch $@
 
 # A cache of compiled loops of its own: each version of Numba throws away the other's.
-# Thousands of random problems, and killed processes: with the versions of today they are run, and
-# old ones solve alike.
-THOUSANDS = answers cluster_lost generated interval low_rank_edges low_rank_steps mix plan rank_more tampering \
-  verdicts violations
-
+# More seeds, more combinations and killed processes are run with the versions of today alone.
+test-oldest: BIN = $(OLDEST)/bin
+test-oldest: export NUMBA_CACHE_DIR = $(OLDEST)/numba
 test-oldest: $(OLDEST)/.installed  ## Run the tests with the oldest versions allowed of everything
-	OPENBLAS_NUM_THREADS=1 NUMBA_CACHE_DIR=$(OLDEST)/numba $(OLDEST)/bin/python -m pytest -n auto \
-	  $(addprefix --ignore=tests/test_,$(addsuffix .py,$(THOUSANDS)))
+	$(PYTEST) -m "not deep"
 
 check: $(VENV)/.installed-dev  ## Lint, types, who imports whom
 	$(BIN)/ruff check
