@@ -106,14 +106,14 @@ def constants(tree):
             yield names, node, following
 
 
-def unexplained(source):
-    """Return the names of constants without a reason: beside them, after them or above them."""
+def reasons(source):
+    """Yield the names of each constant and whether its line, the next or the one above says why."""
     tokens = tokenize.generate_tokens(io.StringIO(source).readline)
     commented = {token.start[0] for token in tokens if token.type == tokenize.COMMENT}
     found = list(constants(ast.parse(source)))
     lines = {line for _, node, _ in found for line in range(node.lineno, node.end_lineno + 1)}
     for names, node, following in found:
-        beside = any(line in commented for line in range(node.lineno, node.end_lineno + 1))
+        next_to_it = any(line in commented for line in range(node.lineno, node.end_lineno + 1))
         explained = (
             isinstance(following, ast.Expr)
             and isinstance(following.value, ast.Constant)
@@ -122,20 +122,22 @@ def unexplained(source):
         above = node.lineno - 1
         while above in lines:  # one comment may stand above several
             above -= 1
-        if not (beside or explained or above in commented):
-            yield names
+        yield names, next_to_it or explained or above in commented
 
 
 def test_every_constant_gives_its_reason():
-    sources = {path: path.read_text(encoding="utf-8") for path in FILES}
-    assert sum(len(list(constants(ast.parse(source)))) for source in sources.values()) > 300
-    found = {str(path): list(unexplained(source)) for path, source in sources.items()}
-    assert {path: names for path, names in found.items() if names} == {}
+    found = [
+        (path.stem, names, explained)
+        for path in FILES
+        for names, explained in reasons(path.read_text(encoding="utf-8"))
+    ]
+    assert len(found) > 300
+    assert [each for each in found if not each[-1]] == []
 
 
 def test_a_constant_without_a_reason_is_noticed():
-    source = 'ONE = 1  # why\nTWO = 2\n\nTHREE = 3\n"""Why."""\n'
-    assert list(unexplained(source)) == [["TWO"]]
+    source = 'ONE = 1  # why\nTWO = 2\n\nTHREE = 3\n"""Why."""\n# Why.\nFOUR = 4\nFIVE = 5\n'
+    assert [names for names, explained in reasons(source) if not explained] == [["TWO"]]
 
 
 def rows():
