@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import scipy.io
 import scipy.sparse as sp
+from helpers import cover
 from matlab73 import write_matlab73
 
 import quadsense
@@ -66,8 +67,7 @@ def test_a_file_that_was_cut_is_said_to_be_damaged(tmp_path, suffix):
         assert str(cut) in found
 
 
-@pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("suffix", [*SUFFIXES, "7.3.mat"])
+@pytest.mark.parametrize(("suffix", "sparse"), cover([*SUFFIXES, "7.3.mat"], [False, True]))
 def test_changed_bytes_never_raise_anything_else(tmp_path, suffix, sparse):
     if sparse and suffix in ("npy", "parquet", "csv"):
         pytest.skip("holds no sparse arrays")
