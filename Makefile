@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 OLDEST := .venv-oldest
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-gpu bench-gpu test-oldest test-deep test-kills test-cluster check format docs dist test-dist figures bench-paper bench-limits bench bench-quick clean
+.PHONY: help demo test test-rest test-all test-gpu bench-gpu test-oldest test-deep test-kills test-cluster check format docs dist test-dist figures bench-paper bench-limits bench bench-quick clean
 
 help:  ## List the tasks
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -19,40 +19,54 @@ $(VENV)/.installed: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable .
 	@touch $@
 
-# Not among the extras of the tests: plain `torch` brings gigabytes of CUDA, this one none where an
-# index of builds for CPUs is at hand. `make TORCH= test` leaves out what needs it.
+$(VENV)/.installed-test: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable '.[test]'
+	@touch $@ $(VENV)/.installed
+
+# torch is not an extra of the tests, because the default build brings gigabytes of CUDA; pip
+# installs the small build for CPUs if its index has one. `make TORCH= test-all` leaves torch out.
 TORCH ?= torch==2.13.0
 
 $(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[dev]' $(TORCH)
-	@touch $@ $(VENV)/.installed
+	@touch $@ $(VENV)/.installed $(VENV)/.installed-test
 
 demo: $(VENV)/.installed  ## Solve a seeded problem of each kind with every method
 	$(BIN)/quadsense demo
 
-test: $(VENV)/.installed-dev  ## Run the tests
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
+# Each worker takes neighbouring tests, so that what a file prepares is prepared once.
+PYTEST = OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal --durations 15
+BEYOND_QUICK = slow or deep or gpu or cluster or browser
+
+test: $(VENV)/.installed-test  ## Run the quick tests of every feature (two minutes)
+	$(PYTEST) -m "not ($(BEYOND_QUICK))"
+
+test-rest: $(VENV)/.installed-dev  ## Run the tests that `make test` leaves out
+	$(PYTEST) -m "$(BEYOND_QUICK)"
+
+test-all: test test-rest  ## Run all tests
 
 # On a machine with a GPU, by whatever python3 has torch there: nothing is installed.
 GPU_PYTHON ?= python3
 GPU_TESTS = tests/test_conformance.py tests/test_torch.py tests/test_tf32.py tests/test_fourier_torch.py tests/test_dense_algebra.py tests/test_device.py tests/test_device_questions.py tests/test_checkpoint.py
 
 test-gpu:  ## Run the tests of tensors, and every kind of probes, on a GPU (skipped where there is none)
-	QUADSENSE_DEVICE=cuda PYTHONPATH=src:$(PYTHONPATH) $(GPU_PYTHON) -m pytest -q -p no:cacheprovider $(GPU_TESTS) -k "torch or tensor or device or tf32"
+	QUADSENSE_DEVICE=cuda PYTHONPATH=src:$(PYTHONPATH) $(GPU_PYTHON) -m pytest -q -p no:cacheprovider -m gpu $(GPU_TESTS)
 
 bench-gpu:  ## A GPU against its ceilings and the cores beside it (minutes)
 	PYTHONPATH=src:$(PYTHONPATH) $(GPU_PYTHON) benchmarks/gpu.py
 
-test-deep: $(VENV)/.installed-dev  ## Solve 44,000 generated problems, check every claim
+test-deep: $(VENV)/.installed-dev  ## Solve 50,000 generated problems, check every claim
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/deep.py --count 40000 --seed 0 --jobs 2
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/deep.py --count 5000 --seed 1000000 --jobs 2
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/answers_check.py --count 4000
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/answers_check.py --count 1000 --seed 1000000
 
 test-kills: $(VENV)/.installed-dev  ## Kill 20 runs of every kind at random moments, take them up (minutes)
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/survival.py --kills 20
 
 test-cluster: $(VENV)/.installed-dev  ## Take every road on a Dask cluster (minutes)
-	QUADSENSE_CLUSTER=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n auto -k "dask or cluster" \
-	  tests/test_conformance.py tests/test_cluster.py tests/test_cluster_lost.py
+	QUADSENSE_CLUSTER=1 $(PYTEST) -m cluster
 
 $(OLDEST)/.installed: pyproject.toml tests/oldest.txt
 	$(PYTHON) -m venv --clear $(OLDEST)
@@ -61,14 +75,11 @@ $(OLDEST)/.installed: pyproject.toml tests/oldest.txt
 	@touch $@
 
 # A cache of compiled loops of its own: each version of Numba throws away the other's.
-# Thousands of random problems, and killed processes: with the versions of today they are run, and
-# old ones solve alike.
-THOUSANDS = answers cluster_lost generated interval low_rank_edges low_rank_steps mix plan rank_more tampering \
-  verdicts violations
-
+# More seeds, more combinations and killed processes are run with the versions of today alone.
+test-oldest: BIN = $(OLDEST)/bin
+test-oldest: export NUMBA_CACHE_DIR = $(OLDEST)/numba
 test-oldest: $(OLDEST)/.installed  ## Run the tests with the oldest versions allowed of everything
-	OPENBLAS_NUM_THREADS=1 NUMBA_CACHE_DIR=$(OLDEST)/numba $(OLDEST)/bin/python -m pytest -n auto \
-	  $(addprefix --ignore=tests/test_,$(addsuffix .py,$(THOUSANDS)))
+	$(PYTEST) -m "not deep"
 
 check: $(VENV)/.installed-dev  ## Lint, types, who imports whom
 	$(BIN)/ruff check
@@ -111,6 +122,7 @@ $(VENV)/.installed-bench: pyproject.toml | $(BIN)/python
 
 bench: $(VENV)/.installed-bench  ## Peers against ours, as ratios (an hour)
 	$(BIN)/python benchmarks/peers.py
+	$(BIN)/python benchmarks/threads.py
 	$(BIN)/python benchmarks/small.py
 	$(BIN)/python benchmarks/plans.py
 	$(BIN)/python benchmarks/answers.py
@@ -121,6 +133,7 @@ bench: $(VENV)/.installed-bench  ## Peers against ours, as ratios (an hour)
 
 bench-quick: $(VENV)/.installed-bench  ## The same on small problems (minutes)
 	$(BIN)/python benchmarks/peers.py --quick
+	$(BIN)/python benchmarks/threads.py --quick
 	$(BIN)/python benchmarks/answers.py --quick
 
 clean:  ## Remove the environment and caches

@@ -2,12 +2,12 @@
 
     python benchmarks/answers.py [--quick] [--only NAME ...] [--repeats 3] [--patience 120]
 
-Both sides run in this process with one BLAS thread, ours several times in turn with the peer's (a
-peer of more than some seconds once): smallest seconds, and their ratio. Ours counts everything, the
-certificate included; a peer counts everything too, CVXPY's compilation included, and has the
-loosest tolerance of its own whose objective is as near to our certified bounds as was asked. A peer
-whose time is over (`--patience`) is said to be so: the ratio is then a lower bound. `--quick`
-leaves out the slow peers. What is certified is printed beside each line.
+Both sides run in this process, ours in the untouched environment and several times, the peer with
+one BLAS thread (once, if it takes more than some seconds): smallest seconds, and their ratio. Ours
+counts everything, the certificate included; a peer counts everything too, CVXPY's compilation
+included, and has the loosest tolerance of its own whose objective is as near to our certified
+bounds as was asked. A peer whose time is over (`--patience`) is said to be so: the ratio is then a
+lower bound. `--quick` leaves out the slow peers. What is certified is printed beside each line.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import numpy as np
 from answer_peers import Found, cvxpy_fit, fista_slack, linear_ranges
 from peer_solvers import Data, gaussian, noisy_low_rank, positive_low_rank
 from simulate import energies, pairs, sketches, tomography
+from task_list import say_threads
 from threadpoolctl import threadpool_limits
 
 import quadsense
@@ -73,8 +74,14 @@ class Line:
         return f"{text}  {self.note}"
 
 
+def peer_seconds(call: Callable[[], Any], repeats: int) -> tuple[list[float], Any]:
+    """Return what `seconds` does, of a peer: with one BLAS thread."""
+    with threadpool_limits(1):
+        return seconds(call, repeats)
+
+
 def seconds(call: Callable[[], Any], repeats: int) -> tuple[list[float], Any]:
-    """Seconds of each run, and what the last gave."""
+    """Return the seconds of each run, and what the last gave."""
     times: list[float] = []
     found = None
     for _ in range(repeats + 1):  # the first warms up
@@ -124,7 +131,7 @@ def against(
     for label, solver, tolerance in ladder:
         if label in done:
             continue
-        spent, found = seconds(
+        spent, found = peer_seconds(
             lambda s=solver, t=tolerance: cvxpy_fit(  # type: ignore[misc]
                 solver=s, tolerance=t, seconds=rules.patience, **peer
             ),
@@ -209,7 +216,7 @@ def few_ranges(rules: Rules) -> Line:
         lambda: [quadsense.interval(U, b, C, delta=width) for C in (E, np.eye(6))],
         10 * rules.repeats,
     )
-    peer, (true, ended) = seconds(
+    peer, (true, ended) = peer_seconds(
         lambda: linear_ranges(U, b - width, b + width, [E, np.eye(6)], "highs"),
         10 * rules.repeats,
     )
@@ -229,7 +236,7 @@ def one_range(rules: Rules) -> Line:
     line.note = f"[{found.lower:.6g}, {found.upper:.6g}]"
     if rules.quick:
         return line
-    line.peer, (true, line.ended) = seconds(
+    line.peer, (true, line.ended) = peer_seconds(
         lambda: linear_ranges(
             data.U, data.b - data.delta, data.b + data.delta, [C], "highs-ipm", rules.patience
         ),
@@ -264,7 +271,9 @@ def slack_squares(count: int, rules: Rules) -> Line:
         U, bounds=(lo, hi), psd=True, slack="squares", gap=1e-4, time_limit=rules.patience
     )
     goal = best.objective * (1.0 + 1e-3)
-    line.peer, (_, line.ended) = seconds(lambda: fista_slack(U, lo, hi, goal, rules.patience), 0)
+    line.peer, (_, line.ended) = peer_seconds(
+        lambda: fista_slack(U, lo, hi, goal, rules.patience), 0
+    )
     return line
 
 
@@ -327,9 +336,9 @@ def main() -> None:
     options = parser.parse_args()
     rules = Rules(options.repeats, options.patience, options.quick)
     print("answers (smallest seconds of ours, of the best peer, their ratio; what was certified)")
-    with threadpool_limits(1):
-        for name in options.only:
-            print(WORKS[name](rules), flush=True)
+    say_threads()
+    for name in options.only:
+        print(WORKS[name](rules), flush=True)
 
 
 if __name__ == "__main__":

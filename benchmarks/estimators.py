@@ -9,7 +9,8 @@ gamma a grid search chooses, on the same features: diabetes standardised, digits
 metric that `MahalanobisLearner_Supervised` learns, in metric-learn's ITML (as it is where it runs;
 else with the one argument renamed that newer versions of scikit-learn call otherwise, and it says
 so), and in that of a projected FISTA of 20 lines on the same pairs. `pairs` learns from 50,000
-pairs of 64 features. Times are the smallest of the folds, or of two runs, on one BLAS thread.
+pairs of 64 features. Times are the smallest of the folds, or of two runs:
+ours in the untouched environment, those of the others with one BLAS thread.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, StandardScaler
 from task_list import Tasks, run, verdict
+from threadpoolctl import threadpool_limits
 
 from quadsense.sklearn import (
     MahalanobisLearner,
@@ -71,7 +73,8 @@ def regression(_: int) -> Iterator[str]:
         grid = {"kernelridge__alpha": PENALTIES, "kernelridge__gamma": GAMMAS / X.shape[1]}
         peer = GridSearchCV(kernel, grid, cv=5)
         own, seconds = fitted(ours, folds, X, y)
-        other, peers = fitted(peer, folds, X, y)
+        with threadpool_limits(1):
+            other, peers = fitted(peer, folds, X, y)
         yield (
             f"{name}, {count} folds: R^2 {own:.4f}, KernelRidge with a grid {other:.4f}: "
             f"{verdict(own >= other - 0.005)} (at least that - .005); "
@@ -186,7 +189,8 @@ def neighbours(seeds: int) -> Iterator[str]:
         tries = 1 if name == "digits" else seeds
         own, seconds = accuracy(learnt, X, y, tries)
         plain, _ = accuracy(euclidean, X, y, tries)
-        peer, slow = accuracy(simple, X, y, tries)
+        with threadpool_limits(1):
+            peer, slow = accuracy(simple, X, y, tries)
         line = (
             f"{name}, 3-NN in {10 * tries} folds: {own:.4f}; Euclidean {plain:.4f}: "
             f"{verdict(own >= plain - 0.005)} (at least that - .005); FISTA in 20 lines "
@@ -196,7 +200,8 @@ def neighbours(seeds: int) -> Iterator[str]:
         if name == "breast cancer":
             line += f": {verdict(seconds < 1.0)} (under 1 s)"
         if itml is not None and name in ("iris", "wine"):
-            other, longer = accuracy(itml, X, y, tries)
+            with threadpool_limits(1):
+                other, longer = accuracy(itml, X, y, tries)
             line += f"; ITML {other:.4f} in {longer:.2f} s: {verdict(own >= other)} (at least that)"
         yield line
 

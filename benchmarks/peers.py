@@ -4,8 +4,9 @@
 
 Every solver gets the same data and the same tolerance. A peer is called as its own users would call
 it, with the loosest stopping tolerance of its own that meets delta (found before the clock starts),
-and each solver runs with one and with two BLAS threads, of which the better counts. All runs of a
-work are interleaved in one process. The threads of OpenBLAS spin for a tenth of a second after
+with one and with two BLAS threads, of which the better counts. quadsense runs in the untouched
+environment: no thread variable set and no limit changed. All runs of a work are interleaved in one
+process. The threads of OpenBLAS spin for a tenth of a second after
 their last product and would take a core from whichever solver comes next, so each clocked run
 follows a rest and runs of its own that are not clocked (but for runs so long that neither
 matters). The table shows medians, ratios of medians, and what was met: the largest residual over
@@ -37,6 +38,7 @@ from peer_solvers import (
     noisy_low_rank,
     positive_low_rank,
 )
+from task_list import say_threads
 from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
@@ -80,17 +82,21 @@ WORKS = [
 
 @dataclass
 class Entry:
-    """A solver on a work: its tolerance, what it met, and its times by number of threads."""
+    """A solver on a work: its tolerance, what it met, and its times by number of threads.
+
+    None stands for the untouched environment.
+    """
 
     solver: Solver
     tolerance: float
     ratio: float
-    times: dict[int, list[float]] = field(default_factory=dict)
+    times: dict[int | None, list[float]] = field(default_factory=dict)
 
     @property
-    def best(self) -> tuple[float, int]:
-        """The better median and its number of threads."""
-        return min((float(np.median(times)), threads) for threads, times in self.times.items())
+    def best(self) -> tuple[float, int | None]:
+        """Return the best median and its number of threads."""
+        medians = [(float(np.median(times)), threads) for threads, times in self.times.items()]
+        return min(medians, key=lambda pair: pair[0])
 
 
 def ratio_of(data: Data, A: Array) -> float:
@@ -123,8 +129,8 @@ LONG = 0.5
 """Seconds of a run that a cold start does not change."""
 
 
-def clock(solver: Solver, data: Data, tolerance: float, threads: int) -> float:
-    """Seconds of a run, warmed up if it is short."""
+def clock(solver: Solver, data: Data, tolerance: float, threads: int | None) -> float:
+    """Return the seconds of a run, warmed up if it is short."""
     time.sleep(REST)
     with threadpool_limits(threads):
         begin = time.perf_counter()
@@ -156,7 +162,7 @@ def compare(work: Work, rounds: int, patience: float, bar: tqdm[None]) -> list[E
     for turn in range(rounds):
         for entry in entries:
             bar.set_description(f"{work.name}: {entry.solver.name}")
-            for threads in (1, 2):
+            for threads in (None,) if entry.solver.name == "quadsense" else (1, 2):
                 spent = entry.times.setdefault(threads, [])
                 # Slow solvers vary little: three runs, or one of the slowest, give the median.
                 if turn == 0 or (turn < 3 and sum(spent) < 30.0) or sum(spent) < 3.0:
@@ -174,11 +180,12 @@ def table(work: Work, entries: list[Entry]) -> tuple[str, float]:
         broken = np.isfinite(work_delta(work)) and entry.ratio > 1.0
         if entry.solver.name != "quadsense" and not broken:
             peers.append(seconds)
-        each = "/".join(f"{np.median(entry.times[t]) * 1e3:.1f}" for t in sorted(entry.times))
+        each = "/".join(f"{np.median(times) * 1e3:.1f}" for times in entry.times.values())
+        columns = "untouched" if threads is None else "1/2 threads"
         lines.append(
-            f"  {entry.solver.name:<20} {seconds * 1e3:>10.1f} ms  {threads} thread(s)"
+            f"  {entry.solver.name:<20} {seconds * 1e3:>10.1f} ms  {threads or 'as many'} thread(s)"
             f"  {seconds / own:>7.2f}x  met {entry.ratio:.4f}{' BREAKS delta' if broken else ''}"
-            f"  tol {entry.tolerance:.1e}  1/2 threads {each} ms"
+            f"  tol {entry.tolerance:.1e}  {columns} {each} ms"
         )
     return "\n".join(lines), min(peers, default=np.nan) / own
 
@@ -195,6 +202,7 @@ def main(arguments: Iterable[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, help="runs for each solver and number of threads")
     parser.add_argument("--patience", type=float, help="leave out solvers slower than this (s)")
     options = parser.parse_args(arguments)
+    say_threads()
     rounds = options.rounds or (3 if options.quick else 9)
     patience = options.patience or (1.0 if options.quick else 300.0)
     works = [w for w in WORKS if w.group in options.works and (w.quick or not options.quick)]

@@ -3,12 +3,12 @@
     python benchmarks/plans.py [--all] [--memory]
 
 The works of `peers.py`, n = 64 and m = 46,656 complex (every Pauli measurement of six qubits), and
-a line for each method that none of these uses. Rates are measured first, with one BLAS thread, and
-so is every solve: seconds of the processor, the smallest of several runs. A line is kept when
-predicted and measured are within a factor of five of each other; "unknown" promises nothing, and
-is followed by what each method would take by itself. What is predicted to take more than two
-minutes is left out unless --all is given. With --memory each work is solved once more under
-`tracemalloc`: bytes that NumPy took at most, beside U and what the interpreter holds.
+a line for each method that none of these uses. Rates are measured first, with one BLAS thread;
+solves run in the untouched environment: seconds of the processor, the smallest of several runs. A
+line is kept when predicted and measured are within a factor of five of each other; "unknown"
+promises nothing, and is followed by what each method would take by itself. What is predicted to
+take more than two minutes is left out unless --all is given. With --memory each work is solved once
+more under `tracemalloc`: bytes that NumPy took at most, beside U and what the interpreter holds.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ import numpy as np
 import scipy.sparse as sp
 from peer_solvers import Data, gaussian, low_rank, noisy
 from peers import WORKS
+from task_list import say_threads
 from threadpoolctl import threadpool_limits
 
 import quadsense
@@ -156,9 +157,11 @@ def main() -> None:
     parser.add_argument("--all", action="store_true", help="also what takes minutes")
     parser.add_argument("--memory", action="store_true", help="also the peak of memory")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder, threadpool_limits(1):
+    say_threads()
+    with tempfile.TemporaryDirectory() as folder:
         os.environ["QUADSENSE_CACHE"] = folder
-        rates = measured_rates()
+        with threadpool_limits(1):
+            rates = measured_rates()
         print(f"{rates.flops:.2g} flops and {rates.bytes:.2g} bytes a second, one thread")
         print(f"{'work':<44} {'predicted':>10} {'measured':>10} {'ratio':>8}")
         for work in works():

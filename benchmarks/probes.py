@@ -24,8 +24,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 from diffraction import coded_diffraction, photograph, small_diffraction
-from task_list import verdict
-from threadpoolctl import threadpool_limits
+from task_list import say_threads, verdict
 
 import quadsense
 from quadsense.measurements.dense import Dense
@@ -131,7 +130,7 @@ TASKS = {
 
 
 def main() -> None:
-    """Run each task in a process of its own, on one BLAS thread."""
+    """Run each task in a process of its own, in the untouched environment."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--only", nargs="*", choices=sorted(TASKS), default=list(TASKS))
     parser.add_argument("--nodes", type=int, default=10_000_000)
@@ -142,10 +141,10 @@ def main() -> None:
             sizes = ["--nodes", str(options.nodes), "--seeds", str(options.seeds)]
             subprocess.run([sys.executable, __file__, "--only", name, *sizes], check=True)
         return
-    with threadpool_limits(1):
-        for name in options.only:
-            for line in TASKS[name](options):
-                print(line, flush=True)
+    say_threads()
+    for name in options.only:
+        for line in TASKS[name](options):
+            print(line, flush=True)
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ from quadsense.measurements.disk import OnDisk
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.shards import Shards
 from quadsense.scaling import Scaling
-from quadsense.threads import blas_threads
+from quadsense.threads import one_blas_thread
 
 ENTRIES = 2**25
 """Of U, 256 MiB, where n varies."""
@@ -80,7 +80,7 @@ def task_seconds(client: Any, count: int = 1000) -> float:
 def sweep(F: Sensing, n: int) -> float:
     """Seconds of ``F(A)`` and ``F*(y)``."""
     A = np.eye(n)
-    with blas_threads("one"):
+    with one_blas_thread(share=False):
         return least(lambda: F.adjoint(F.forward(A) - 1.0))
 
 
@@ -95,7 +95,7 @@ def moved(client: Any) -> float:
 
 def rates_now() -> Rates:
     """Of one thread: others may use this machine too."""
-    with blas_threads("one"):
+    with one_blas_thread(share=False):
         return measure_rates()
 
 

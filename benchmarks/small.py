@@ -2,20 +2,19 @@
 
     python benchmarks/small.py [--repeats 200]
 
-Every line is a ratio within one run: the two sides take turns, with one BLAS thread each, and the
-smallest and the median of many repeats are compared. A peer gets the loosest tolerance of its own
-that meets delta, found before the clock starts. Three lines differ: `read` is one solve with all
-that its user reads, timed against LSQR and in milliseconds; `busy` runs it in a fresh process with
-the threads that BLAS would take by itself, alone and beside two processes that do nothing but
-count; `import` takes the smallest of several fresh processes. A line's verdict is that of its
-smallest times: the median also counts what else the machine was doing.
+Every line is a ratio within one run: the two sides take turns, ours in the untouched environment,
+the peer with one BLAS thread, and the smallest and the median of many repeats are compared. A peer
+gets the loosest tolerance of its own that meets delta, found before the clock starts. Three lines
+differ: `read` is one solve with all that its user reads, timed against LSQR and in milliseconds;
+`busy` runs it in a fresh process, alone and next to two processes that do nothing but count;
+`import` takes the smallest of several fresh processes. A line's verdict is that of its smallest
+times: the median also counts what else the machine was doing.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import time
@@ -25,12 +24,12 @@ from dataclasses import dataclass
 import numpy as np
 from peer_solvers import Data, gaussian, low_rank, ours, scipy_lbfgs, scipy_lsqr
 from peers import calibrate
-from threadpoolctl import threadpool_limits
+from task_list import say_threads, untouched_environment
+from threadpoolctl import ThreadpoolController
 
 import quadsense
 
 BUSY_PROCESSES = 2
-THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 @dataclass(frozen=True)
@@ -71,6 +70,18 @@ def take_turns(sides: list[Callable[[], object]], repeats: int) -> list[list[flo
     return times
 
 
+def on_one_thread(peer: Callable[[], object]) -> Callable[[], object]:
+    """Return the call of a peer, held to one BLAS thread."""
+
+    controller = ThreadpoolController()  # found once: that takes milliseconds
+
+    def held() -> object:
+        with controller.limit(limits=1):
+            return peer()
+
+    return held
+
+
 def low_rank_line(n: int, m: int, rank: int, repeats: int) -> Line:
     """`rank=` against SciPy's L-BFGS on the factor, from the usual spectral start."""
     from peer_solvers import SOLVERS
@@ -80,7 +91,7 @@ def low_rank_line(n: int, m: int, rank: int, repeats: int) -> Line:
     tolerance, ratio = calibrate(peer, data)
     assert ratio <= 1.0, "the peer does not meet delta"
     own, other = take_turns(
-        [lambda: ours(data, 0.0), lambda: scipy_lbfgs(data, tolerance)], repeats
+        [lambda: ours(data, 0.0), on_one_thread(lambda: scipy_lbfgs(data, tolerance))], repeats
     )
     return Line(f"n={n} m={m} rank {rank}", own, other, "SciPy L-BFGS", 1.2)
 
@@ -101,21 +112,18 @@ def read_line(repeats: int) -> Line:
     peer = next(solver for solver in SOLVERS["consistent"] if solver.run is scipy_lsqr)
     tolerance, ratio = calibrate(peer, data)
     assert ratio <= 1.0, "the peer does not meet delta"
-    own, other = take_turns([lambda: read(data), lambda: scipy_lsqr(data, tolerance)], repeats)
+    own, other = take_turns(
+        [lambda: read(data), on_one_thread(lambda: scipy_lsqr(data, tolerance))], repeats
+    )
     return Line("n=30 m=200 read", own, other, "SciPy LSQR", 1.0, in_milliseconds=True)
 
 
-def own_threads() -> dict[str, str]:
-    """The environment without limits on threads."""
-    return {key: value for key, value in os.environ.items() if key not in THREAD_VARIABLES}
-
-
 def busy_line(repeats: int) -> Line:
-    """The same in a process with BLAS's own threads, beside busy processes and alone."""
+    """Time the same in a process of its own, next to busy processes and alone."""
     command = [sys.executable, __file__, "--only-read", str(repeats)]
 
     def measure() -> list[float]:
-        done = subprocess.run(command, env=own_threads(), capture_output=True, check=True)
+        done = subprocess.run(command, env=untouched_environment(), capture_output=True, check=True)
         return list(json.loads(done.stdout))
 
     alone = measure()
@@ -159,10 +167,10 @@ def main() -> None:
         print(json.dumps(take_turns([lambda: read(data)], options.only_read)[0]))
         return
     print("small problems (ms: smallest, median; ratios of these; target for the smallest)")
-    with threadpool_limits(1):
-        print(low_rank_line(60, 600, 2, options.repeats), flush=True)
-        print(low_rank_line(80, 1600, 3, options.repeats), flush=True)
-        print(read_line(options.repeats), flush=True)
+    say_threads()
+    print(low_rank_line(60, 600, 2, options.repeats), flush=True)
+    print(low_rank_line(80, 1600, 3, options.repeats), flush=True)
+    print(read_line(options.repeats), flush=True)
     print(busy_line(options.repeats), flush=True)
     print(import_line(max(3, options.repeats // 20)), flush=True)
 

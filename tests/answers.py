@@ -1,4 +1,4 @@
-"""Random small problems that ask for one matrix of all that fit, one a seed.
+"""Random small problems that ask for one matrix of all that fit, one per seed.
 
 Every preference, slack, weight, prior and linear constraint, in all combinations taken by `solve`.
 What the arguments mean is worked out in `answers_truth.py`, without the package.
@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import generator_rows as stored
+import generator_structured as structured
 import numpy as np
 import scipy.sparse as sp
 from generator_question import pick
@@ -18,6 +20,10 @@ from quadsense.core.matrix import SensedMatrix
 PREFERENCES = ("auto", "least_squares", "nearest", "center", "min_trace", "minimax", "any")
 SLACKS = ("max", "sum", "squares")
 
+STRUCTURED = 1_000_000
+"""Seeds from here on have rows of every kind and type, sums over rows, conjugated rows, rows that
+may be set aside, and intervals of entries off the diagonal; seeds below, none of these."""
+
 
 @dataclass(frozen=True)
 class Case:
@@ -25,11 +31,14 @@ class Case:
 
     Attributes
     ----------
-    U, b : ndarray or None
+    U : ndarray
+        The rows as meant, dense.
+    b : ndarray or None
     question : dict
-        `delta`, `rtol`, `bounds`, `weights`, `trace`, `constraints` as they go to `solve`.
+        `delta`, `rtol`, `bounds`, `weights`, `trace`, `constraints`, `mix`, `conjugate` as they go
+        to `solve`.
     wish : dict
-        `psd`, `prefer`, `prior`, `ridge`, `slack` as they go to `solve`.
+        `psd`, `prefer`, `prior`, `ridge`, `slack`, `allow_violations` as they go to `solve`.
     matrices : list of ndarray
         The C of `constraints`, dense.
     asked : ndarray or None
@@ -38,6 +47,8 @@ class Case:
         Typical entry of A: truths are computed in this unit.
     labels : dict
         One word for each dimension along which cases differ.
+    given : Any
+        The rows as handed over; U where None.
     """
 
     seed: int
@@ -49,6 +60,23 @@ class Case:
     asked: tuple[Any, Any]
     size: float
     labels: dict[str, str]
+    given: Any = None
+
+    @property
+    def data(self) -> Any:
+        """What goes to `solve` as U."""
+        return self.U if self.given is None else self.given
+
+    @property
+    def mix(self) -> Any:
+        """W as an array, or None."""
+        W = self.question.get("mix")
+        return None if W is None else stored.as_read(W)
+
+    @property
+    def allowed(self) -> int:
+        """Readings that may be set aside."""
+        return int(self.wish.get("allow_violations", 0))
 
     @property
     def n(self) -> int:
@@ -64,7 +92,7 @@ class Case:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """All that goes to `solve` beside U and b."""
+        """All that goes to `solve` in addition to U and b."""
         return {**self.question, **self.wish}
 
 
@@ -81,16 +109,25 @@ def problem(seed: int) -> Case:
     U = gaussian(rng, m, n, complex_)
     if rng.random() < 0.2:
         U *= 10.0 ** rng.uniform(-1, 1, (m, 1))
+    given, more, kinds = None, {}, {}
+    if seed >= STRUCTURED:
+        U, given, more, kinds = _structured(rng, complex_)
+        n, complex_ = U.shape[1], np.iscomplexobj(U)
     truth = _truth(rng, n, complex_, cone)
     z = np.einsum("ij,jk,ik->i", U.conj(), truth, U).real
     squares = np.sum(np.abs(U) ** 2, axis=1)
+    if "mix" in more:
+        z, squares = stored.as_read(more["mix"]) @ z, sizes(U, more["mix"])
+    m = z.size
+    if seed >= STRUCTURED:
+        rows = "few" if m < (n * n if complex_ else n * (n + 1) // 2) else "many"
     task = pick(rng, prefer=0.62, slack=0.2, plain=0.18)
     often = 0.45 if rows == "many" else 0.15
     regime = pick(rng, feasible=1.0 - often, off=often) if task == "prefer" else "feasible"
     if task == "slack":
         regime = pick(rng, feasible=0.15, off=0.85)
     labels = {"field": "complex" if complex_ else "real", "cone": cone, "task": task,
-              "regime": regime, "rows": rows}  # fmt: skip
+              "regime": regime, "rows": rows, **kinds}  # fmt: skip
     b, question = _tolerances(rng, z, squares, task, regime, labels)
     matrices = _constraints(rng, truth, task, regime, question, labels)
     wish = _wish(rng, task, cone, truth, question, labels)
@@ -100,7 +137,62 @@ def problem(seed: int) -> Case:
             del question["weights"]
     labels["weights"] = str("weights" in question)
     asked = _asked(rng, n, complex_)
-    return Case(seed, U, *_scaled(size, b, question, wish), matrices, asked, size, labels)
+    if seed >= STRUCTURED:
+        question |= more
+        asked = _entry(rng, n, complex_) if rng.random() < 0.6 else asked
+        if "delta" in question and task == "prefer" and 1 < m <= 12 and rng.random() < 0.5:
+            b = _set_aside(rng, b, question, wish, regime)
+            labels["violations"] = str(wish["allow_violations"])
+    return Case(seed, U, *_scaled(size, b, question, wish), matrices, asked, size, labels, given)
+
+
+def sizes(U: Any, W: Any) -> Any:
+    """Frobenius norms of the sums over rows."""
+    W = stored.as_read(W)
+    return np.linalg.norm(np.einsum("ik,ka,kb->iab", W, U, U.conj()), axis=(1, 2))
+
+
+def _structured(
+    rng: np.random.Generator, complex_: bool
+) -> tuple[Any, Any, dict[str, Any], dict[str, str]]:
+    """Rows as meant, as handed over, `mix` and `conjugate`, labels: no reading is always zero."""
+    while True:
+        given, dense, W, _, labels = structured.draw(rng, complex_, 0, [], even=True)
+        U = stored.as_read(given) if dense is None else dense
+        least = np.sum(np.abs(U) ** 2, axis=1) if W is None else sizes(U, W)
+        if least.min() > 1e-2 and U.shape[1] <= (4 if np.iscomplexobj(U) else 6):
+            break
+    more: dict[str, Any] = {} if W is None else {"mix": W}
+    kinds = {"storage": labels["storage"], "mix": labels["mix"]}
+    if np.iscomplexobj(U) and rng.random() < 0.4:
+        more["conjugate"], U, kinds["field"] = True, U.conj(), "conjugate"
+    return U, given, more, kinds
+
+
+def _entry(rng: np.random.Generator, n: int, complex_: bool) -> tuple[Any, Any]:
+    """An entry of A, real or imaginary part, mostly off the diagonal."""
+    i, j = (int(k) for k in rng.integers(0, n, 2))
+    E = np.zeros((n, n), dtype=complex if complex_ else float)
+    if complex_ and i != j and rng.random() < 0.5:
+        E[i, j], E[j, i] = -0.5j, 0.5j
+        return E, E
+    E[i, j] += 0.5
+    E[j, i] += 0.5
+    return (i, j), E
+
+
+def _set_aside(
+    rng: np.random.Generator, b: Any, question: dict[str, Any], wish: dict[str, Any], regime: str
+) -> Any:
+    """Allow one or two readings to be missed, and put some far off; the readings."""
+    allowed = 2 if b.size <= 6 and rng.random() < 0.3 and b.size > 2 else 1
+    wish["allow_violations"] = allowed
+    off = rng.choice(b.size, int(rng.integers(0, allowed + 2)), replace=False)
+    width = np.broadcast_to(question["delta"], b.shape)[off]
+    width = np.where(width > 0.0, width, np.median(question["delta"]))
+    moved = b.copy()
+    moved[off] += rng.choice([-1.0, 1.0], off.size) * width * 10.0 ** rng.uniform(1, 2, off.size)
+    return moved
 
 
 def gaussian(rng: np.random.Generator, rows: int, columns: int, complex_: bool) -> Any:

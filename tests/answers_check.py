@@ -51,7 +51,7 @@ def solve(case: answers.Case) -> Any:
     arguments = {**case.arguments, **gap_of(case)}
     with warnings.catch_warnings(), np.errstate(all="raise", under="ignore"):
         warnings.simplefilter("error")
-        return quadsense.solve(case.U, case.b, **arguments)
+        return quadsense.solve(case.data, case.b, **arguments)
 
 
 def gap_of(case: answers.Case) -> dict[str, float]:
@@ -81,6 +81,8 @@ def _check(case: answers.Case, compared: list[str]) -> Findings:
     q = truth.model(case)
     soft = "slack" in case.wish
     fits = truth.verdict(q, soft or not case.has_tolerance)
+    if case.allowed and fits != "feasible":
+        fits = truth.verdict_of_sets(q)
     if fits == "edge":
         compared.append("edge")
         return []
@@ -101,6 +103,13 @@ def _check(case: answers.Case, compared: list[str]) -> Findings:
         return [*findings, f"feasible, said {result.status}: {result.message}"]
     if inside == "edge":
         return findings
+    if len(result.set_aside) > case.allowed:
+        return [*findings, f"set aside {result.set_aside}, {case.allowed} allowed"]
+    if case.allowed:
+        q = q.without(result.set_aside)
+        compared.append(f"set aside {len(result.set_aside)}")
+        if truth.verdict(q, False) != "feasible":
+            return findings
     findings += objective(q, result, inside == "feasible", compared)
     if case.has_tolerance and not soft and case.seed % 3 == 0:
         findings += interval(q, result, compared)
@@ -120,18 +129,20 @@ def best(q: truth.Model, result: Any, met: bool) -> tuple[str, float | None]:
 
 
 def multiple_of_identity(q: truth.Model) -> float:
-    """The mean of what rows of unit norm read, of those that read anything."""
+    """The multiple of I that fits rows of unit norm best, of those that read anything."""
     lo, hi, m = q.lo[: q.m], q.hi[: q.m], q.m
-    squares = np.sum(np.abs(q.case.U) ** 2, axis=1)
+    squares = q.sizes
+    traces = q.G[:m] @ q.coordinates(np.eye(q.case.n)) / squares
     both = np.isfinite(lo) & np.isfinite(hi)
     if q.case.b is not None:
         middle, told = q.reading[:m], np.ones(m, bool)
     else:
-        unit = truth.units(q.case.U, lo, hi)
+        unit = truth.units(squares, lo, hi)
         middle = np.where(np.isfinite(hi), hi - unit, np.where(np.isfinite(lo), lo + unit, 0.0))
         middle = np.where(both, (np.where(both, lo, 0) + np.where(both, hi, 0)) / 2, middle)
         told = np.isfinite(lo) | np.isfinite(hi)
-    return float(np.mean((middle / squares)[told])) * q.case.size if told.any() else 0.0
+    total = float(traces[told] @ traces[told])
+    return float(traces[told] @ (middle / squares)[told]) / total * q.case.size if total else 0.0
 
 
 def objective(q: truth.Model, result: Any, met: bool, compared: list[str]) -> Findings:
@@ -201,7 +212,9 @@ def interval(q: truth.Model, result: Any, compared: list[str]) -> Findings:
         if math.isfinite(true) and not abs(end - true) <= room:
             findings.append(f"interval [{lower:.9g}, {upper:.9g}], truly [{low:.9g}, {high:.9g}]")
             break
-    again = quadsense.interval(case.U, case.b, given, psd=case.psd, **case.question)
+    if case.allowed:
+        return findings
+    again = quadsense.interval(case.data, case.b, given, psd=case.psd, **case.question)
     if not (abs(again.lower - lower) <= room or again.lower == lower) or not (
         abs(again.upper - upper) <= room or again.upper == upper
     ):
@@ -214,16 +227,17 @@ def verified(case: answers.Case, result: Any) -> Findings:
     if result.status not in (Status.MET, Status.OPTIMAL, Status.INFEASIBLE):
         return []
     findings = []
-    tolerance = {k: v for k, v in case.question.items() if k in ("delta", "rtol", "bounds")}
+    names = ("delta", "rtol", "bounds", "mix", "conjugate")
+    tolerance = {k: v for k, v in case.question.items() if k in names}
     for name, held in (("certificate", result.certificate), ("result", result)):
-        if not held.verify(case.U, case.b, **tolerance):
+        if not held.verify(case.data, case.b, **tolerance):
             findings.append(f"fresh {name} not verified: {result.status}")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "r.npz"
         result.save(path)
         again = quadsense.load_result(path)
     for name, held in (("certificate", again.certificate), ("result", again)):
-        if not held.verify(case.U, case.b, **tolerance):
+        if not held.verify(case.data, case.b, **tolerance):
             findings.append(f"loaded {name} not verified: {result.status}")
     for name in ("status", "prefer", "objective", "objective_bounds", "optimal"):
         if repr(getattr(result, name)) != repr(getattr(again, name)):

@@ -6,8 +6,9 @@ matrices, and handed back in the user's units.
 
 from __future__ import annotations
 
+import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -51,7 +52,20 @@ class Model:
 
     @property
     def m(self) -> int:
-        return len(self.case.U)
+        """Number of readings."""
+        return len(self.case.U if self.case.mix is None else self.case.mix)
+
+    @property
+    def sizes(self) -> Any:
+        """Frobenius norms of what the readings are of: ``||u_i||^2`` of plain rows."""
+        return np.linalg.norm(self.G[: self.m], axis=1)
+
+    def without(self, rows: Any) -> Model:
+        """The same, those readings being asked for nothing."""
+        aside = np.isin(np.arange(self.lo.size), rows)
+        lo, hi = np.where(aside, -np.inf, self.lo), np.where(aside, np.inf, self.hi)
+        weights = np.where(aside, 0.0, self.weights)
+        return replace(self, lo=lo, hi=hi, weights=weights, hard=self.hard & ~aside)
 
     @cached_property
     def basis(self) -> Any:
@@ -83,11 +97,13 @@ class Model:
 
 def model(case: Case) -> Model:
     """What the arguments mean."""
-    size, question, m = case.size, case.question, len(case.U)
+    size, question, W = case.size, case.question, case.mix
     complex_ = np.iscomplexobj(case.U)
     basis = [E / np.linalg.norm(E) for E in programs.basis(case.n, complex_)]
     forms = [np.einsum("ij,jk,ik->i", case.U.conj(), E, case.U).real for E in basis]
     G = np.stack(forms, axis=1)
+    G = G if W is None else W @ G
+    m, squares = len(G), np.linalg.norm(G, axis=1)
     b = None if case.b is None else case.b / size
     reading = np.zeros(m) if b is None else b
     if "bounds" in question:
@@ -105,7 +121,7 @@ def model(case: Case) -> Model:
     weights = np.broadcast_to(question.get("weights", 1.0), m) * size**power
     if "slack" not in case.wish and case.has_tolerance:
         if "weights" not in question:
-            weights = 1.0 / units(case.U, lo, hi) ** 2
+            weights = 1.0 / units(squares, lo, hi) ** 2
         told = np.isfinite(lo) & np.isfinite(hi) if b is None else np.isfinite(lo) | np.isfinite(hi)
         weights = np.where(told, weights, 0.0)
     extra, ends = [], []
@@ -126,9 +142,9 @@ def model(case: Case) -> Model:
     return Model(case, G, lo, hi, reading, np.where(hard, 0.0, weights), hard)
 
 
-def units(U: Any, lo: Any, hi: Any) -> Any:
+def units(squares: Any, lo: Any, hi: Any) -> Any:
     """Half-widths; for a row of one end, of unit norm, the median of those or 1% of the ends."""
-    both, squares = np.isfinite(lo) & np.isfinite(hi) & (lo < hi), np.sum(np.abs(U) ** 2, axis=1)
+    both = np.isfinite(lo) & np.isfinite(hi) & (lo < hi)
     half = (np.where(both, hi, 2.0) - np.where(both, lo, 0.0)) / 2.0
     if both.any():
         typical = float(np.median((half / squares)[both]))
@@ -199,6 +215,15 @@ def verdict(q: Model, soft: bool) -> str:
     if least < EDGE:
         return "edge"
     return "infeasible" if slack(q, True, rows) >= EDGE else "edge"
+
+
+def verdict_of_sets(q: Model) -> str:
+    """The verdict where some readings may be set aside: every choice is tried."""
+    found = {
+        verdict(q.without(list(rows)), False)
+        for rows in itertools.combinations(range(q.m), q.case.allowed)
+    }
+    return next(name for name in ("feasible", "edge", "infeasible") if name in found)
 
 
 def bounded(q: Model) -> bool:

@@ -45,13 +45,13 @@ def halves(form: FactorForm) -> list[tuple[int, Any]]:
 def values_of(case: Case, matrix: Any) -> tuple[list[Any], list[float]]:
     """``u_i* A u_i`` exactly, and what may be wrong because A was rounded to be dense."""
     if isinstance(matrix.form, FactorForm):
-        parts = [exact.factor_quadratic(case.rows, X) for _, X in halves(matrix.form)]
+        parts = [case.values(X, True) for _, X in halves(matrix.form)]
         return [p - q for p, q in zip(*parts, strict=True)], [0.0] * case.m
     A = np.asarray(matrix)
-    values = exact.quadratic(case.rows, A)
+    values = case.values(A, False)
     if not isinstance(matrix.form, MeasuredForm):
         return values, [0.0] * case.m
-    squares = [exact.number(value) for value in exact.squared_norms(case.rows)]
+    squares = [exact.number(value) for value in case.squares]
     room = 8 * (case.n + case.m) * EPS * (exact.norm(A) + mass_of(matrix))
     return values, [room * square for square in squares]
 
@@ -78,7 +78,7 @@ def met(case: Case, result: Any) -> Findings:
 
 def equality_room(case: Case, matrix: Any, i: int) -> float:
     """What an equality may be missed by: rounding, of readings of this size."""
-    square = exact.number(exact.squared_norms(case.rows[i : i + 1])[0])
+    square = exact.number(case.squares[i])
     return EQUALITY * case.n * EPS * square * (exact.norm(np.asarray(matrix)) + mass_of(matrix))
 
 
@@ -137,7 +137,7 @@ def numbers(case: Case, result: Any) -> Findings:
     values, room = values_of(case, result.matrix)
     lo, hi = case.intervals
     size = exact.norm(np.asarray(result.matrix)) + mass_of(result.matrix)
-    squares = [exact.number(value) for value in exact.squared_norms(case.rows)]
+    squares = [exact.number(value) for value in case.squares]
     worst, doubt, over = 0.0, 0.0, {int(i) for i in result.violations}
     for i in range(case.m):
         ends = [exact.number(abs(end)) for end in (lo[i], hi[i]) if end is not None]

@@ -57,7 +57,7 @@ def witness(case: Case, name: str) -> float | None:
     if not case.known_is_factor and case.positive:
         return None
     known, is_factor = case.known, case.known_is_factor
-    values = (exact.factor_quadratic if is_factor else exact.quadratic)(case.rows, known)
+    values = case.values(known, is_factor)
     ends = list(zip(values, *case.intervals, strict=True))
     soft = name.startswith("slack") or not case.has_target
     hard = [lo == hi and case.has_target for _, lo, hi in ends] if soft else [True] * case.m
@@ -75,9 +75,8 @@ def cost(case: Case, name: str, values: Any, A: Any, factor: Any) -> float | Non
     given = case.question.get("weights")
     weights = None if given is None else exact.fractions(given)
     rows = range(case.m)
-    live = [np.any(u != 0) for u in case.rows]
     if name == "least_squares":
-        return _squares(case, values, A, weights, live)
+        return _squares(case, values, A, weights)
     if name in ("slack_max", "slack_sum", "slack_squares"):
         misses = [_miss(values[i], lo[i], hi[i]) if lo[i] != hi[i] else Fraction(0) for i in rows]
         scaled = [(Fraction(1) if weights is None else weights[i]) * misses[i] for i in rows]
@@ -97,7 +96,7 @@ def cost(case: Case, name: str, values: Any, A: Any, factor: Any) -> float | Non
     return None
 
 
-def _squares(case: Case, values: Any, A: Any, weights: Any, live: Any) -> float | None:
+def _squares(case: Case, values: Any, A: Any, weights: Any) -> float | None:
     """Least squares, exactly; None where the weights are not simply given by the intervals."""
     lo, hi = case.intervals
     total = Fraction(0)

@@ -1,7 +1,9 @@
 """Shared fixtures: every kind of array that U may be, and the command."""
 
+import os
 import signal
 import sys
+import tempfile
 
 import array_api_strict
 import numpy as np
@@ -21,10 +23,23 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_configure(config):
+    """Keep the speeds that somebody measured on this machine out of the plans that are tested."""
+    cache = tempfile.TemporaryDirectory()
+    os.environ["QUADSENSE_CACHE"] = cache.name
+    config.add_cleanup(cache.cleanup)
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Where a GPU was asked for and is not there, say so."""
-    if MISSING:
-        for item in items:
+    """Mark cases named after torch or Dask; skip all if a GPU is asked for and there is none."""
+    for item in items:
+        case = item.name.partition("[")[2]
+        if "torch" in case:
+            item.add_marker(pytest.mark.gpu)
+        if "dask" in case:
+            item.add_marker(pytest.mark.cluster)
+        if MISSING:
             item.add_marker(pytest.mark.skip(reason="there is no CUDA device here"))
 
 

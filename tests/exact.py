@@ -42,6 +42,12 @@ def power(value: int, exponent: int) -> Fraction:
     return Fraction(value, 1 << -exponent)
 
 
+def numbers(values: Any, exponent: int) -> Any:
+    """``values * 2**exponent`` of an array of integers as the nearest floats."""
+    found = [number(power(int(value), exponent)) for value in values.ravel()]
+    return np.array(found).reshape(values.shape)
+
+
 def quadratic(U: Any, A: Any) -> list[Fraction]:
     """The real part of ``u_i* A u_i`` for each row, exactly."""
     U, A = np.asarray(U), np.asarray(A)

@@ -1,4 +1,4 @@
-"""Random small problems over everything that `quadsense.solve` accepts, one a seed."""
+"""Random small problems over everything that `quadsense.solve` accepts, one per seed."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 import exact
 import generator_rows as rows
+import generator_structured as structured
 import generator_wishes as wishes
 import numpy as np
 from generator_question import ask, pick
@@ -22,6 +23,10 @@ DESCENTS = ("gd", "sgd")
 
 WISHES = 20_000
 """Seeds below ask for any fit, as they always did."""
+
+STRUCTURED = 1_000_000
+"""Seeds from here on have structured probes, sums over rows (`mix`) or both; seeds below, neither.
+Odd ones ask for any fit, even ones for more."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,8 @@ class Case:
     labels : dict
         One word for each dimension along which cases differ.
     notes : tuple of str
+    dense : ndarray or None
+        The rows of structured probes, from their definition; None where U is an array.
     """
 
     seed: int
@@ -56,16 +63,46 @@ class Case:
     known_is_factor: bool
     labels: dict[str, str]
     notes: tuple[str, ...] = field(default=())
+    dense: Any = None
 
     @cached_property
     def rows(self) -> Any:
-        """The rows ``u_i`` as meant, float64 or complex128."""
-        U = rows.as_read(self.U)
+        """The rows ``u_k`` as meant, float64 or complex128."""
+        U = rows.as_read(self.U) if self.dense is None else self.dense
         return U.conj() if self.question.get("conjugate") and np.iscomplexobj(U) else U
+
+    @cached_property
+    def mix(self) -> Any:
+        """W as a dense float64 array, or None."""
+        W = self.question.get("mix")
+        return None if W is None else rows.as_read(W)
+
+    @cached_property
+    def sums(self) -> tuple[Linear, ...]:
+        """With W: ``F_i = sum_k W_ik u_k u_k*`` of every reading."""
+        return () if self.mix is None else structured.sums(self.rows, self.mix)
+
+    def values(self, A: Any, is_factor: bool) -> list[Fraction]:
+        """What A, or ``X X*`` of a factor, reads, exactly."""
+        return structured.readings(self.rows, self.mix, A, is_factor)
+
+    @cached_property
+    def squares(self) -> list[Fraction]:
+        """``||u_i||^2``, or ``sum_k |W_ik| ||u_k||^2``: what rounding is in proportion to."""
+        found = exact.squared_norms(self.rows)
+        return found if self.mix is None else structured.weighed(abs(self.mix), found)
+
+    @cached_property
+    def live(self) -> list[bool]:
+        """Which readings depend on A."""
+        if self.mix is not None:
+            return [bool(np.any(F.dense != 0)) for F in self.sums]
+        return [bool(np.any(u != 0)) for u in self.rows]
 
     @property
     def m(self) -> int:
-        return int(self.rows.shape[0])
+        """Number of readings."""
+        return int((self.rows if self.mix is None else self.mix).shape[0])
 
     @property
     def n(self) -> int:
@@ -156,7 +193,7 @@ def _linear(C: Any) -> Linear:
 
 def problem(seed: int) -> Case:
     """The case of this seed: always the same. From `WISHES` on, one A of all that fit is asked."""
-    if seed < WISHES:
+    if seed < WISHES or (seed >= STRUCTURED and seed % 2):
         return _problem(seed)
     return wishes.add(_problem(seed), np.random.default_rng([20251, seed]))
 
@@ -167,15 +204,27 @@ def _problem(seed: int) -> Case:
     complex_ = rng.random() < 0.4
     cone = pick(rng, symmetric=0.5, psd=0.27, rank=0.23)
     allowed = int(rng.integers(1, 4)) if rng.random() < 0.12 else 0
-    U, twins, labels = _rows(rng, complex_, allowed, notes)
-    n = len(U[0]) if isinstance(U, list) else U.shape[1]
+    if seed < STRUCTURED:
+        U, twins, labels = _rows(rng, complex_, allowed, notes)
+        dense = W = None
+    else:
+        U, dense, W, twins, labels = structured.draw(rng, complex_, allowed, notes)
+    meant = rows.as_read(U) if dense is None else dense
+    n = meant.shape[1]
     conjugate = bool(rng.random() < (0.35 if complex_ else 0.05))
-    meant = rows.as_read(U)
     if conjugate:
         meant = meant.conj()
     size = 10.0 ** rng.uniform(-60, 60) if rng.random() < 0.15 else 10.0 ** rng.uniform(-2, 2)
     known, is_factor, r = _truth(rng, n, np.iscomplexobj(meant), cone, size)
-    b, question, wishes = ask(rng, meant, known, is_factor, size, cone, allowed, twins, notes)
+    mix = None if W is None else rows.as_read(W)
+    z = structured.readings(meant, mix, known, is_factor)
+    squares = exact.squared_norms(meant)
+    squares = squares if mix is None else structured.weighed(abs(mix), squares)
+    m = len(z)
+    z, squares = (np.array([exact.number(v) for v in values]) for values in (z, squares))
+    b, question, wishes = ask(rng, z, squares, size, cone, allowed, twins, notes)
+    if W is not None:
+        question["mix"] = W
     if conjugate:
         question["conjugate"] = True
     options: dict[str, Any] = {}
@@ -188,11 +237,11 @@ def _problem(seed: int) -> Case:
     elif rng.random() < 0.1:
         options["psd"] = False if rng.random() < 0.5 else None
     easy = labels["norms"] == "ordinary" and not wishes["delta"] and wishes["regime"] == "feasible"
-    if cone == "rank" and not (easy and generous(meant, r)):
+    if cone == "rank" and not (easy and generous(m, n, np.iscomplexobj(meant), r)):
         few = int(rng.integers(0, 6))  # the default of 200 takes seconds, and that at every rank
         options["max_restarts"] = few // 3 if options["rank"] == "auto" else few
     if allowed:
-        options["allow_violations"] = min(allowed, max(len(meant) - 1, 0))
+        options["allow_violations"] = min(allowed, max(m - 1, 0))
     one_sided = wishes["bounds"] in ("lower", "upper", "mixed", "free")
     options |= _method(rng, labels, cone, wishes["tolerance"] != "none", one_sided)
     options |= _limits(rng, options)
@@ -207,14 +256,14 @@ def _problem(seed: int) -> Case:
     }  # fmt: skip
     wrapped = pick(rng, arrays=0.7, Measurements=0.2, later=0.1)
     return Case(
-        seed, U, b, question, options, start, wrapped, known, is_factor, labels, tuple(notes)
-    )
+        seed, U, b, question, options, start, wrapped, known, is_factor, labels, tuple(notes),
+        dense,
+    )  # fmt: skip
 
 
-def generous(U: Any, r: int) -> bool:
-    """Whether there are so many rows that a fit of rank r should be found."""
-    m, n = U.shape
-    return m >= 4 * n * r * (2 if np.iscomplexobj(U) else 1)
+def generous(m: int, n: int, complex_: bool, r: int) -> bool:
+    """Whether there are so many readings that a fit of rank r should be found."""
+    return m >= 4 * n * r * (2 if complex_ else 1)
 
 
 def _rows(

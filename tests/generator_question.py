@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import Any
 
-import exact
 import numpy as np
 
 
@@ -17,13 +15,17 @@ def pick(rng: np.random.Generator, **weights: float) -> str:
 
 
 def ask(
-    rng: np.random.Generator, U: Any, known: Any, is_factor: bool, size: float, cone: str,
-    allowed: int, twins: list[Any], notes: list[str],
+    rng: np.random.Generator, z: Any, squares: Any, size: float, cone: str, allowed: int,
+    twins: list[Any], notes: list[str],
 ) -> tuple[Any, dict[str, Any], dict[str, str]]:  # fmt: skip
-    """Readings or None, the question's keywords, labels."""
-    m = len(U)
-    z = np.array([exact.number(value) for value in _exactly(U, known, is_factor)])
-    squares = np.array([exact.number(value) for value in exact.squared_norms(U)])
+    """Readings or None, the question's keywords, labels.
+
+    Parameters
+    ----------
+    z, squares : ndarray of shape (m,)
+        What the matrix in mind reads, and the squared norms of the rows.
+    """
+    m = len(z)
     regime = pick(
         rng, feasible=0.34, snug=0.06, edge=0.1, off=0.2, twins=0.1, random=0.12, zeros=0.04,
         negative=0.04,
@@ -90,10 +92,6 @@ def _noise(
         noise[wrong] = rng.choice([-1.0, 1.0], wrong.size) * 10.0 ** rng.uniform(0.5, 3, wrong.size)
         notes.append(f"{wrong.size} rows off")
     return noise
-
-
-def _exactly(U: Any, known: Any, is_factor: bool) -> list[Fraction]:
-    return exact.factor_quadratic(U, known) if is_factor else exact.quadratic(U, known)
 
 
 def _hand_over(rng: np.random.Generator, b: Any) -> Any:

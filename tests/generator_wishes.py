@@ -24,7 +24,7 @@ def add(case: Any, rng: np.random.Generator) -> Any:
             options.pop(name, None)
         labels["method"] = "auto"
     if case.labels["cone"] == "rank" and rng.random() < 0.2:
-        question = {"conjugate": True} if question.get("conjugate") else {}
+        question = {k: v for k, v in question.items() if k in ("conjugate", "mix")}
         labels |= {"tolerance": "none", "bounds": "-"}
         options.pop("allow_violations", None)
         b = _readings(case) if b is None else b
@@ -50,9 +50,7 @@ def add(case: Any, rng: np.random.Generator) -> Any:
 
 def _readings(case: Any) -> Any:
     """What the matrix in mind reads, rounded."""
-    values = (exact.factor_quadratic if case.known_is_factor else exact.quadratic)(
-        case.rows, case.known
-    )
+    values = case.values(case.known, case.known_is_factor)
     return np.array([exact.number(value) for value in values])
 
 

@@ -1,6 +1,7 @@
 """Small constructions used by several tests."""
 
 import numpy as np
+import pytest
 import scipy.sparse as sp
 
 import quadsense
@@ -63,3 +64,34 @@ def features(U):
                 E[j, k], E[k, j] = 1j, -1j
                 columns.append(readings(U, E))
     return np.array(columns).T
+
+
+def sampled(values, quick=10):
+    """Return parameters of a test, of which the quick tests take the first ones alone."""
+    return [value if i < quick else deep(value) for i, value in enumerate(values)]
+
+
+def cover(rows, columns, each=1):
+    """Return every pair as parameters of a test; the quick tests take some pairs of each row.
+
+    Parameters
+    ----------
+    rows, columns : iterable
+        What the pairs are made of; a column that is a tuple gives several parameters.
+    each : int
+        How many columns the quick tests take with a row: the next ones in turn, so that every
+        column has its share of the rows.
+    """
+    columns = list(columns)
+    found = []
+    for i, row in enumerate(rows):
+        kept = {(each * i + j) % len(columns) for j in range(each)}
+        for j, column in enumerate(columns):
+            pair = (row, *column) if isinstance(column, tuple) else (row, column)
+            found.append(pair if j in kept else deep(*pair))
+    return found
+
+
+def deep(*values):
+    """Return parameters of a case that the quick tests leave out."""
+    return pytest.param(*values, marks=pytest.mark.deep)

@@ -4,8 +4,10 @@ import os
 from dataclasses import replace
 
 import array_api_strict
+import generator_structured
 import numpy as np
 import scipy.sparse as sp
+from generator_structured import ByLooks, difference_rows, kronecker_rows
 from helpers import gaussian_rows
 from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
@@ -59,47 +61,7 @@ def allowed(values):
 
 def fourier_rows(probes):
     """The rows of masked transforms, one by one from the definition."""
-    image = np.arange(probes.n).reshape(probes.shape)
-    rows = np.zeros((probes.m, probes.n), dtype=complex)
-    count = 0
-    for start in probes.starts:
-        for mask in probes.masks:
-            inside = image[tuple(slice(a, a + w) for a, w in zip(start, mask.shape, strict=True))]
-            for frequency in np.ndindex(mask.shape):
-                for pixel in np.ndindex(mask.shape):
-                    turns = sum(
-                        k * j / w for k, j, w in zip(frequency, pixel, mask.shape, strict=True)
-                    )
-                    rows[count, inside[pixel]] = mask[pixel] * np.exp(-2j * np.pi * turns)
-                count += 1
-    return rows
-
-
-def product_rows(factors):
-    """Kronecker products row by row, from the definition."""
-    rows = [np.ones(1)] * len(factors[0])
-    for f in factors:
-        rows = [np.kron(row, vector) for row, vector in zip(rows, f, strict=True)]
-    return np.array(rows)
-
-
-def difference_rows(pairs, n, offsets=None):
-    """``(e_i - e_j, -o)`` row by row, from the definition."""
-    rows = [np.eye(n)[i] - (np.eye(n)[j] if j >= 0 else 0.0) for i, j in pairs]
-    return np.array(rows) if offsets is None else np.hstack([rows, -np.asarray(offsets)])
-
-
-class ByLooks:
-    """What has `shape`, `matvec` and `rmatvec`, and nothing else that an operator may have."""
-
-    def __init__(self, U):
-        self.shape, self._U = U.shape, U
-
-    def matvec(self, x):
-        return self._U @ x
-
-    def rmatvec(self, y):
-        return self._U.conj().T @ y
+    return generator_structured.fourier_rows(probes.masks, probes.shape, probes.starts)
 
 
 def _factors(m, complex_):
@@ -231,16 +193,16 @@ def cases(folder, *, many):
         for name, given, U, named in _arrays(rng, m, 4, complex_, folder):
             yield f"{name} {word}", given, U, named
         factors = _factors(m, complex_)
-        yield f"kronecker {word}", probes.kronecker(factors), product_rows(factors), {}
+        yield f"kronecker {word}", probes.kronecker(factors), kronecker_rows(factors), {}
         strict = probes.kronecker([array_api_strict.asarray(f) for f in factors])
-        yield f"kronecker strict {word}", strict, product_rows(factors), {}
+        yield f"kronecker strict {word}", strict, kronecker_rows(factors), {}
         for name, given, U in _operators(rng, m, complex_):
             yield f"{name} {word}", given, U, {}
             if complex_ and name in ("linear operator", "stack of all"):
                 yield f"{name} conjugated", given, U.conj(), {"conjugate": True}
     for name, given, U in _difference_cases(rng, 24 if many else 7):
         yield name, given, U, {}
-    turned = product_rows(factors).conj()
+    turned = kronecker_rows(factors).conj()
     yield "kronecker conjugated", probes.kronecker(factors), turned, {"conjugate": True}
     for name, given in _fourier(rng, many):
         yield name, given, fourier_rows(given), {}

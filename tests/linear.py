@@ -20,7 +20,7 @@ class Linear:
     held : ndarray
         C itself of shape (n, n), or X of ``C = X diag(signs) X*``.
     signs : ndarray or None
-        None where C itself is held.
+        Real numbers of any size; None where C itself is held.
     """
 
     held: Any
@@ -28,7 +28,27 @@ class Linear:
 
     @cached_property
     def dense(self) -> Any:
-        return self.held if self.signs is None else (self.held * self.signs) @ self.held.conj().T
+        """C, of a factor computed exactly and rounded once."""
+        if self.signs is None:
+            return self.held
+        X = self.held
+        (R, M), level = exact.integers(np.real(X), np.imag(X) + 0.0)
+        (w,), other = exact.integers(self.signs)
+        real = (R * w) @ R.T + (M * w) @ M.T
+        imaginary = (M * w) @ R.T - (R * w) @ M.T
+        C = exact.numbers(real, 2 * level + other)
+        return C + 1j * exact.numbers(imaginary, 2 * level + other) if np.iscomplexobj(X) else C
+
+    @property
+    def positive(self) -> bool:
+        """Whether C is positive semidefinite by its form; not looked for where C itself is held."""
+        return self.signs is not None and bool(np.all(self.signs >= 0))
+
+    def same_as(self, other: Linear) -> bool:
+        """Whether both are held as the same numbers."""
+        signs = (other.signs is None) if self.signs is None else (
+            other.signs is not None and np.array_equal(self.signs, other.signs))  # fmt: skip
+        return bool(signs and np.array_equal(self.held, other.held))
 
     def value(self, A: Any, is_factor: bool) -> Fraction:
         """Of A, or of ``X X*`` where A is a factor, exactly."""
@@ -51,9 +71,12 @@ class Linear:
             return exact.upper(exact.residues(R), exact.residues(M), complex_)
         X = self.held
         (R, M), _ = exact.integers(X.real, X.imag if np.iscomplexobj(X) else 0.0 * X)
+        (w,), _ = exact.integers(self.signs)
         rows = [
-            int(sign) * exact.features(exact.residues(R[:, k]), exact.residues(M[:, k]), complex_)
-            for k, sign in enumerate(self.signs)
+            int(sign)
+            * exact.features(exact.residues(R[:, k]), exact.residues(M[:, k]), complex_)
+            % exact.MODULUS
+            for k, sign in enumerate(exact.residues(w))
         ]
         return sum(rows) % exact.MODULUS
 

@@ -122,9 +122,8 @@ def test_what_a_solve_says_of_the_rank_is_what_the_data_say(is_complex, kind):
         )
         rank = quadsense.Measurements(U, b).facts.rank
         unknowns = n * n if is_complex else n * (n + 1) // 2
-        if result.verdict.exact and trace is None:
-            assert result.verdict.unseen == unknowns - rank
-        if rank == unknowns and result.verdict.unique is not None:
-            assert result.verdict.unique
-        if kind == "blind":
-            assert not result.verdict.unique
+        seen = int(trace is not None and rank < unknowns)  # the trace itself is one more direction
+        assert result.verdict.exact
+        assert result.verdict.unseen == unknowns - rank - seen
+        assert result.verdict.unique == (rank == unknowns)
+        assert (rank == unknowns) == (kind in ("all", "some unweighed"))

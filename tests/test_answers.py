@@ -1,4 +1,7 @@
-"""Four hundred random questions, each answered as CVXPY and HiGHS answer it, and certified."""
+"""Random questions, each answered as CVXPY and HiGHS answer it, and certified.
+
+Four hundred of plain rows, a hundred of rows of every kind and type and of sums over rows.
+"""
 
 import dataclasses
 
@@ -6,14 +9,21 @@ import answers
 import answers_check
 import numpy as np
 import pytest
+from helpers import sampled
 
 from quadsense import Status
 from quadsense.core.matrix import SensedMatrix
 
-CHUNK = 20
+CHUNK = 5
 
 
-@pytest.mark.parametrize("first", range(0, 400, CHUNK))
+@pytest.mark.parametrize(
+    "first",
+    [
+        *sampled(range(0, 400, CHUNK), 2),
+        *sampled(range(answers.STRUCTURED, answers.STRUCTURED + 100, CHUNK), 1),
+    ],
+)
 def test_answers_are_those_of_independent_solvers(first):
     outcomes = [answers_check.run(seed) for seed in range(first, first + CHUNK)]
     assert [(o.seed, o.kind, o.findings) for o in outcomes if o.findings] == []
@@ -25,6 +35,7 @@ def test_answers_that_were_once_amiss_are_right(seed):
     assert answers_check.run(seed).findings == ()
 
 
+@pytest.mark.slow
 def test_nearly_every_case_is_compared():
     outcomes = [answers_check.run(seed) for seed in range(60)]
     assert sum("verdict" in o.compared for o in outcomes) >= 54
@@ -42,6 +53,22 @@ def test_the_generator_reaches_every_kind_of_question():
     assert seen["b"] == {"beside bounds", "none"} and seen["weights"] == {"True", "False"}
     assert any("equalities" in c.labels for c in cases)
     assert {"ridge", "prior"} <= {name for c in cases for name in c.wish}
+
+
+def test_the_generator_reaches_every_kind_of_rows():
+    first = answers.STRUCTURED
+    cases = [answers.problem(seed) for seed in range(first, first + 300)]
+    names = ("field", "storage", "mix", "violations")
+    seen = {name: {c.labels.get(name) for c in cases} - {None} for name in names}
+    assert seen["field"] == {"real", "complex", "conjugate"}
+    assert seen["mix"] == {"", "sums", "signed", "differences", "alone", "full"}
+    assert {"kronecker", "masked_fft", "differences", "stack", "operator"} <= seen["storage"]
+    assert {"plain", "float32", "csr", "coo", "integer"} <= seen["storage"]
+    assert seen["violations"] == {"1", "2"}
+    entries = [given for given, C in (c.asked for c in cases) if isinstance(given, tuple)]
+    assert any(i != j for i, j in entries)
+    imaginary = [C for _, C in (c.asked for c in cases) if not np.any(C.real)]
+    assert any(np.count_nonzero(C) == 2 for C in imaginary)
 
 
 def _answered(wish):

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers import gaussian_rows
+from helpers import cover, gaussian_rows
 
 import quadsense
 from quadsense.core import basis
@@ -40,8 +40,9 @@ def test_rows_in_general_position_span_as_many_dimensions(m, n, complex_):
 
 @pytest.mark.usefixtures("in_blocks")
 @pytest.mark.parametrize("complex_", [False, True])
-@pytest.mark.parametrize("apart", [0.0, 1e-11, 1e-9, 1e-7, 1e-4])
-@pytest.mark.parametrize("order", ["beside", "after", "mixed"])
+@pytest.mark.parametrize(
+    ("apart", "order"), cover([0.0, 1e-11, 1e-9, 1e-7, 1e-4], ["beside", "after", "mixed"], each=1)
+)
 def test_rows_that_are_nearly_the_same_count_once_only_where_rounding_made_the_difference(
     apart, order, complex_
 ):

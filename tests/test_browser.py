@@ -12,6 +12,8 @@ from cases import solved
 
 import quadsense
 
+pytestmark = pytest.mark.browser
+
 DEMANDED = os.environ.get("QUADSENSE_BROWSER", "") not in ("", "0")
 CHROMIUM = (
     os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")

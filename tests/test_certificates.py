@@ -109,6 +109,7 @@ def test_delta_from_sigma_is_the_quantile_of_the_largest_error(m, confidence):
     assert log_share == pytest.approx(np.log(confidence), rel=1e-9)
 
 
+@pytest.mark.slow
 def test_certificates_hold_in_exact_arithmetic():
     """Constant rows, where norms round badly: the claim against Fractions."""
     for n, m, value in ((100_000, 1, 0.3), (5000, 1, 0.1), (300, 2, 0.7)):

@@ -17,6 +17,7 @@ import pytest
 import scipy.sparse as sp
 import survival
 import toy
+from helpers import deep, sampled
 from kinds import strips
 from survival import bits, rows_and_readings, solved
 
@@ -81,6 +82,7 @@ def test_every_method_has_a_run_to_kill():
     assert set(survival.METHODS) < set(survival.cases())
 
 
+@pytest.mark.deep
 def test_every_method_survives_sigkill_at_random_moments():
     """A process for all; twenty of each, and of every other case: ``make test-kills``."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **ONE_THREAD}
@@ -93,7 +95,29 @@ def test_every_method_survives_sigkill_at_random_moments():
     assert done.stdout.endswith("bit for bit\n")
 
 
-@pytest.mark.parametrize("name", [name for name in survival.cases() if name not in survival.LONG])
+KILLED = (
+    "closed_form",
+    "gd",
+    "sgd",
+    "cg",
+    "minimax",
+    "psd",
+    "factored",
+    "conic",
+    "fista",
+    "bounds",
+)
+"""Runs that the quick tests kill: one of each method."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in KILLED else deep(name)
+        for name in survival.cases()
+        if name not in survival.LONG
+    ],
+)
 def test_a_run_that_is_killed_again_and_again_ends_as_if_nothing_had_been(name, tmp_path, killing):
     with np.errstate(all="raise", under="ignore"):
         whole = solved(name)
@@ -124,7 +148,7 @@ def test_writing_changes_nothing(every, tmp_path):
 # --- limits and signals ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["gd", "psd refuted", "violations psd"])
+@pytest.mark.parametrize("name", sampled(["gd", "psd refuted", "violations psd"], 1))
 def test_a_time_limit_counts_from_the_call_and_the_next_call_goes_on(name, tmp_path):
     folder = tmp_path / "c"
     statuses = [

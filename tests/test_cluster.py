@@ -18,6 +18,8 @@ from quadsense.measurements.parted import Parted, apply
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.shards import Shards
 
+pytestmark = pytest.mark.cluster
+
 dask = pytest.importorskip("dask")
 distributed = pytest.importorskip("distributed")
 da = pytest.importorskip("dask.array")

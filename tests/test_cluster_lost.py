@@ -17,6 +17,8 @@ from quadsense import solve
 from quadsense.measurements.cluster import OnCluster
 from quadsense.measurements.shards import Bundle, Shards
 
+pytestmark = [pytest.mark.cluster, pytest.mark.deep]
+
 distributed = pytest.importorskip("distributed")
 
 SOLVE = {"delta": 1e-3, "method": "gd", "max_iter": 40}

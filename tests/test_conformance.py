@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import workers
-from helpers import gaussian_rows, hermitian
+from helpers import cover, gaussian_rows, hermitian
 from kinds import NAMES, SEEN, cases, fourier_rows
 
 import quadsense
@@ -13,27 +13,19 @@ from quadsense.measurements.dense import Dense
 from quadsense.measurements.sensing import Sensing
 from quadsense.proofs.rounding import enclosure
 
-WORDS = {False: "few rows", True: "many rows"}
+SIZES = ("few rows", "many rows")
+
+on_every_kind = pytest.mark.parametrize(("name", "size"), cover(NAMES, SIZES))
+on_kinds_that_methods_see = pytest.mark.parametrize(("name", "size"), cover(SEEN, SIZES))
 
 
-def each(names):
-    """A fixture of these cases: what is given as U, the same rows in an array, further arguments"""
-
-    @pytest.fixture(
-        params=[(many, name) for many in WORDS for name in names],
-        ids=lambda p: f"{p[1]}, {WORDS[p[0]]}",
-    )
-    def found(request, tmp_path):
-        many, wanted = request.param
-        if wanted.startswith("dask"):
-            workers.client()
-        return next(rest for name, *rest in cases(tmp_path, many=many) if name == wanted)
-
-    return found
-
-
-case = each(NAMES)
-seen = each(SEEN)
+@pytest.fixture
+def case(name, size, tmp_path):
+    """What is given as U, the same rows in an array, and further arguments of `solve`."""
+    if name.startswith("dask"):
+        workers.client()
+    found = cases(tmp_path, many=size == "many rows")
+    return next(rest for each, *rest in found if each == name)
 
 
 def sensed(case):
@@ -47,6 +39,7 @@ def close(found, truth, size=1.0):
     np.testing.assert_allclose(to_numpy(found), truth, rtol=0, atol=1e-12 * size)
 
 
+@on_every_kind
 def test_products_are_those_of_the_rows(case, rng):
     F, V = sensed(case)
     m, n = V.shape
@@ -77,6 +70,7 @@ def test_products_are_those_of_the_rows(case, rng):
     assert F.shape == V.shape and F.unknowns == (n * n if c else n * (n + 1) // 2)
 
 
+@on_every_kind
 def test_the_adjoint_is_the_adjoint(case, rng):
     F, _ = sensed(case)
     A, y = hermitian(rng, F.n, F.is_complex), rng.standard_normal(F.m)
@@ -84,6 +78,7 @@ def test_the_adjoint_is_the_adjoint(case, rng):
     assert abs(left - right) <= 1e-13 * np.linalg.norm(A) * np.sum(np.abs(y))
 
 
+@on_every_kind
 def test_a_pass_is_a_product_there_and_one_back(case, rng):
     F, V = sensed(case)
     Y, scale = gaussian_rows(rng, 2, F.n, F.is_complex), rng.standard_normal(F.m)
@@ -104,6 +99,7 @@ def test_a_pass_is_a_product_there_and_one_back(case, rng):
     close(seen, z, 100)
 
 
+@on_every_kind
 def test_some_rows_can_be_held_in_memory(case, rng):
     F, V = sensed(case)
     index = F.spread(3)
@@ -113,6 +109,7 @@ def test_some_rows_can_be_held_in_memory(case, rng):
     close(held.forward(A), F.forward(A)[index], 100)
 
 
+@on_every_kind
 def test_views_are_of_the_same_rows(case, rng):
     F, V = sensed(case)
     A, y = hermitian(rng, F.n, F.is_complex), rng.standard_normal(F.m)
@@ -133,6 +130,7 @@ def test_views_are_of_the_same_rows(case, rng):
     np.testing.assert_allclose(F.single.forward(A), F.forward(A), rtol=0, atol=1e-4)
 
 
+@on_every_kind
 def test_rounding_is_within_its_bound(case, rng):
     """Against 80-bit arithmetic, for a dense matrix and for a factor."""
     given, U, named = case
@@ -195,11 +193,12 @@ def question(U, road):
     return {"b": b, **named}
 
 
-@pytest.mark.parametrize("road", ROADS)
-def test_every_road_gives_the_verdict_of_the_array(seen, road):
-    given, U, named = seen
-    if road in ("gd", "sgd"):
-        pytest.importorskip("numba")
+@pytest.mark.parametrize(
+    ("name", "size", "road"),
+    cover(SEEN, [(size, road) for size in SIZES for road in ROADS], each=3),
+)
+def test_every_road_gives_the_verdict_of_the_array(case, road):
+    given, U, named = case
     asked = question(U, road)
     if road in ("gd", "sgd") and hasattr(given, "at_work") and given.at_work() is not None:
         asked["delta"] *= 1e4  # on a CPU, every call of torch costs as much as ten steps
@@ -225,20 +224,20 @@ def test_every_road_gives_the_verdict_of_the_array(seen, road):
         )
 
 
-def test_the_least_squares_fit_is_the_same_on_every_kind(seen):
-    given, U, named = seen
+@on_kinds_that_methods_see
+def test_the_least_squares_fit_is_the_same_on_every_kind(case):
+    given, U, named = case
     asked = question(U, "consistent")
     asked["delta"] *= 1e-5
     truth = quadsense.solve(U, **asked)
     found = to_numpy(quadsense.solve(given, **asked, **named).A)
-    if truth.unique:
-        assert np.linalg.norm(found - truth.A) <= 1e-9 * np.linalg.norm(truth.A)
-    else:  # the one nearest to the same start
-        assert np.linalg.norm(found - truth.A) <= 1e-6 * np.linalg.norm(truth.A)
+    share = 1e-9 if truth.unique else 1e-6  # otherwise the one nearest to the same start
+    assert np.linalg.norm(found - truth.A) <= share * np.linalg.norm(truth.A)
 
 
-def test_results_are_read_back_and_checked_on_every_kind(seen, tmp_path):
-    given, U, named = seen
+@on_kinds_that_methods_see
+def test_results_are_read_back_and_checked_on_every_kind(case, tmp_path):
+    given, U, named = case
     asked = question(U, "consistent")
     result = quadsense.solve(given, **asked, **named)
     result.save(tmp_path / "result.npz")

@@ -7,7 +7,7 @@ import cvxpy as cp
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from helpers import gaussian_rows, hermitian
+from helpers import gaussian_rows, hermitian, sampled
 from scipy.optimize import linprog
 
 import quadsense
@@ -307,7 +307,7 @@ def highs_margin(U, b, delta, equal, C, lo, hi):
     return found.fun if found.status == 0 else np.inf
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", sampled(range(30)))
 def test_verdicts_on_symmetric_matrices_agree_with_highs(seed):
     rng = np.random.default_rng(seed)
     n = int(rng.integers(2, 6))
@@ -343,7 +343,7 @@ def clarabel_margin(U, b, delta, C, lo, hi, trace):
     return problem.value
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", sampled(range(20)))
 def test_verdicts_on_positive_matrices_agree_with_clarabel(seed):
     rng = np.random.default_rng(seed)
     n = int(rng.integers(2, 5))

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from helpers import cover
 
 import quadsense
 
@@ -37,12 +38,12 @@ def tolerance(question):
 
 
 @pytest.mark.parametrize("psd", [False, True])
-@pytest.mark.parametrize("question", QUESTIONS.values(), ids=QUESTIONS)
-@pytest.mark.parametrize("constraints", CONSTRAINTS.values(), ids=CONSTRAINTS)
+@pytest.mark.parametrize(("contradiction", "asked"), cover(CONSTRAINTS, QUESTIONS, each=2))
 def test_contradictory_constraints_are_refuted_whatever_is_asked_of_readings(
-    constraints, question, psd, tmp_path
+    contradiction, asked, psd, tmp_path
 ):
     U, b = data()
+    constraints, question = CONSTRAINTS[contradiction], QUESTIONS[asked]
     result = quadsense.solve(U, b, psd=psd, **constraints, **question)
     assert result.status == "infeasible"
     assert "meets the constraints" in result.message

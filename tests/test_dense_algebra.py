@@ -239,6 +239,7 @@ def test_forms_and_moduli_of_rows(place, complex_, rng):
     )
 
 
+@pytest.mark.gpu
 @pytest.mark.skipif(torch is None, reason="torch is an extra")
 @pytest.mark.parametrize("n", [1, 5, 128, 129, 700])
 def test_half_the_flops_of_tensors_make_the_whole_sum(n, complex_, rng, monkeypatch):

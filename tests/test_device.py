@@ -8,6 +8,8 @@ torch = pytest.importorskip("torch")
 
 from quadsense.device.array import FUNCTIONS, UFUNCS, DeviceArray  # noqa: E402
 
+pytestmark = pytest.mark.gpu
+
 
 def there(values):
     return DeviceArray(torch.tensor(np.asarray(values), device=DEVICE))

@@ -16,6 +16,8 @@ from test_torch import Waits, problem, tensor  # noqa: E402
 
 from quadsense.device import DeviceArray, array  # noqa: E402
 
+pytestmark = pytest.mark.gpu
+
 FEW = 16
 """Numbers that may cross together: those of a bound, or which of a few rows."""
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from click.testing import CliRunner
-from helpers import gaussian_rows
+from helpers import cover, deep, gaussian_rows, sampled
 from kinds import strips
 
 import quadsense
@@ -342,7 +342,7 @@ def test_rows_of_any_norm(exponent, problem, tmp_path):
 
 @pytest.mark.parametrize(
     "named",
-    [{}, {"psd": True}, {"rank": 2, "rng": 0}, {"delta": 0.1, "method": "gd"},
+    [{}, {"psd": True}, deep({"rank": 2, "rng": 0}), {"delta": 0.1, "method": "gd"},
      {"delta": 0.1, "psd": True, "prefer": "min_trace"}, {"delta": 0.1, "slack": "squares"},
      {"delta": 0.1, "allow_violations": 2}, {"delta": 0.1, "trace": (-5.0, 5.0)}],
 )  # fmt: skip
@@ -471,8 +471,8 @@ def test_a_limit_does_not_change_which_matrix_is_given():
 
 @pytest.mark.parametrize(
     "named",
-    [{"method": "cg", "max_iter": 2}, {"rank": 2, "rng": 0}, {"prefer": "any"},
-     {"psd": True, "prefer": "any", "max_iter": 2}],
+    sampled([{"method": "cg", "max_iter": 2}, {"rank": 2, "rng": 0}, {"prefer": "any"},
+             {"psd": True, "prefer": "any", "max_iter": 2}], 1),
 )  # fmt: skip
 def test_rows_in_a_file_are_never_all_in_memory(named, tmp_path, monkeypatch):
     monkeypatch.setattr(strip_module, "STRIP_BYTES", 2**18)
@@ -688,8 +688,14 @@ def test_an_empty_file_says_so(tmp_path):
 # --- measurements that keep arriving -------------------------------------------------------------
 
 
-@pytest.mark.parametrize("form", ["dense", "sparse", "strips", "float32", "complex"])
-@pytest.mark.parametrize("tolerance", ["delta", "deltas", "bounds", "none", "rtol"])
+@pytest.mark.parametrize(
+    ("form", "tolerance"),
+    cover(
+        ["dense", "sparse", "strips", "float32", "complex"],
+        ["delta", "deltas", "bounds", "none", "rtol"],
+        each=2,
+    ),
+)
 def test_appended_measurements_are_those_given_at_once(form, tolerance, problem, tmp_path):
     U, b = problem
     U = U.astype(np.float64)

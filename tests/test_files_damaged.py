@@ -1,16 +1,21 @@
 """Damaged files of every kind are one sentence that names them, and nothing is ever unpickled."""
 
+import json
 import pickle
 import shutil
+import struct
+import zipfile
 
 import numpy as np
 import pytest
 import scipy.io
 import scipy.sparse as sp
+from helpers import cover
 from matlab73 import write_matlab73
 
 import quadsense
 from quadsense import files
+from quadsense.files import contents
 
 pytest.importorskip("h5py")
 pytest.importorskip("zarr")
@@ -62,8 +67,7 @@ def test_a_file_that_was_cut_is_said_to_be_damaged(tmp_path, suffix):
         assert str(cut) in found
 
 
-@pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("suffix", [*SUFFIXES, "7.3.mat"])
+@pytest.mark.parametrize(("suffix", "sparse"), cover([*SUFFIXES, "7.3.mat"], [False, True]))
 def test_changed_bytes_never_raise_anything_else(tmp_path, suffix, sparse):
     if sparse and suffix in ("npy", "parquet", "csv"):
         pytest.skip("holds no sparse arrays")
@@ -200,3 +204,146 @@ def test_objects_are_never_made(tmp_path):
 def test_a_hollow_array_is_said_to_be_one(tmp_path):
     scipy.io.savemat(tmp_path / "d.mat", {"U": np.zeros((0, 3)), "b": np.zeros((0, 1))})
     assert "U is empty" in outcome(tmp_path / "d.mat")
+
+
+def declared_h5(path, **layout):
+    import h5py
+
+    with h5py.File(path, "w") as root:
+        root.create_dataset("U", shape=(10**12, 10**3), dtype="f8", **layout)
+        root["b"] = np.ones(30)
+
+
+def declared_zarr(path, **changes):
+    quadsense.Measurements(np.eye(30), np.ones(30), delta=0.1).save(path)
+    place = path / "U" / "zarr.json"
+    held = json.loads(place.read_text())
+    held["shape"] = changes.get("shape", held["shape"])
+    grid = held["chunk_grid"]["configuration"]
+    grid["chunk_shape"] = changes.get("chunk", grid["chunk_shape"])
+    place.write_text(json.dumps(held))
+
+
+def declared_npy(stream, shape):
+    layout = {"descr": "<f8", "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(stream, layout)
+    stream.write(bytes(240))
+
+
+def declared_npz(path, shape):
+    with zipfile.ZipFile(path, "w") as archive:
+        with archive.open("U.npy", "w") as stream:
+            declared_npy(stream, shape)
+        with archive.open("b.npy", "w") as stream:
+            np.save(stream, np.ones(30))
+
+
+def declared_mat(path):
+    content = bytearray(whole(path.parent, "mat").read_bytes())
+    sizes = struct.pack("<II", 30, 8)
+    assert content.count(sizes) == 1
+    path.write_bytes(content.replace(sizes, struct.pack("<II", 10**9, 10**9)))
+
+
+@pytest.mark.parametrize(
+    ("name", "make", "said"),
+    [
+        ("chunks.h5", lambda path: declared_h5(path, chunks=(100, 1000)), "are stored of it"),
+        ("contiguous.h5", declared_h5, "are stored of it"),
+        ("rows.zarr", lambda path: declared_zarr(path, shape=[10**12, 1000]), "stored of it"),
+        ("chunk.zarr", lambda path: declared_zarr(path, chunk=[10**9, 10**3]), "stored of it"),
+        ("many.zarr", lambda path: declared_zarr(path, shape=[10**6, 8], chunk=[1, 1]), "stored"),
+        ("zero.zarr", lambda path: declared_zarr(path, chunk=[0, 8]), "zero.zarr"),
+        ("d.npz", lambda path: declared_npz(path, (10**12, 1000)), "is cut off"),
+        ("minus.npz", lambda path: declared_npz(path, (-1, 8)), "shape is (-1, 8)"),
+        ("d.mat", declared_mat, "fewer entries than it says"),
+    ],
+)
+def test_a_shape_that_cannot_be_is_refused_before_anything_is_read(tmp_path, name, make, said):
+    path = tmp_path / name
+    make(path)
+    found = outcome(path)
+    assert isinstance(found, str), found
+    assert str(path) in found and said in found
+
+
+def test_chunks_that_are_not_stored_are_zeros_where_they_can_be(tmp_path):
+    import h5py
+
+    with h5py.File(tmp_path / "d.h5", "w") as root:
+        made = root.create_dataset("U", shape=(1000, 4), dtype="f8", chunks=(10, 4))
+        made[:10] = 1.0
+        root.create_dataset("b", shape=(1000,), dtype="f8", chunks=(10,))
+    data = quadsense.Measurements.open(tmp_path / "d.h5")
+    assert data.m == 1000 and not np.any(data.b) and not np.any(data.rows()[10:])
+
+
+def test_a_table_that_would_take_far_more_than_is_stored_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(contents, "UNSTORED_BYTES", 2**20)
+    monkeypatch.setattr(contents, "MAX_EXPANSION", 2**8)
+    path = tmp_path / "d.parquet"
+    zeros = np.zeros(10**6)
+    pq = pytest.importorskip("pyarrow.parquet")
+    pa = pytest.importorskip("pyarrow")
+    pq.write_table(pa.table({"u1": zeros, "b": zeros}), path)
+    assert "are stored of it" in outcome(path)
+
+
+def test_what_does_not_fit_into_memory_is_refused_before_it_is_read(tmp_path, monkeypatch):
+    path = whole(tmp_path, "npz")
+    monkeypatch.setattr(contents, "free_memory", lambda: 100)
+    monkeypatch.setattr(files.npz, "load", None)
+    found = outcome(path)
+    assert str(path) in found and "100 B are free" in found
+
+
+def test_a_sparse_array_of_far_more_rows_than_entries_is_refused(tmp_path):
+    import h5py
+
+    with h5py.File(tmp_path / "d.h5", "w") as root:
+        group = root.create_group("U")
+        group.attrs["shape"] = (10**13, 1)
+        group.attrs["encoding-type"] = "csc_matrix"
+        for name, values in (("data", [1.0]), ("indices", [0]), ("indptr", [0, 1])):
+            group[name] = np.array(values)
+        root["b"] = np.ones(3)
+    assert "are stored of it" in outcome(tmp_path / "d.h5")
+
+
+@pytest.mark.parametrize("kind", ["link", "external", "virtual"])
+def test_numbers_in_other_files_are_never_read(tmp_path, kind):
+    import h5py
+
+    U = np.ones((30, 8))
+    with h5py.File(tmp_path / "other.h5", "w") as root:
+        root["U"] = U
+    (tmp_path / "other.raw").write_bytes(U.tobytes())
+    with h5py.File(tmp_path / "d.h5", "w") as root:
+        root["b"] = np.ones(30)
+        if kind == "link":
+            root["U"] = h5py.ExternalLink("other.h5", "U")
+        elif kind == "external":
+            held = [(str(tmp_path / "other.raw"), 0, U.nbytes)]
+            root.create_dataset("U", U.shape, U.dtype, external=held)
+        else:
+            layout = h5py.VirtualLayout(U.shape, U.dtype)
+            layout[:] = h5py.VirtualSource(str(tmp_path / "other.h5"), "U", U.shape)
+            root.create_virtual_dataset("U", layout)
+    said = f"{tmp_path / 'd.h5'}: U holds no numbers, but is kept in another file"
+    assert said in outcome(tmp_path / "d.h5")
+    with h5py.File(tmp_path / "d.h5", "a") as root:
+        root["V"] = np.eye(30)
+    assert isinstance(outcome(tmp_path / "d.h5", U="V"), quadsense.Measurements)
+
+
+def test_two_variables_of_one_name_in_a_matlab_file_are_refused(tmp_path):
+    numbers, cell, path = (tmp_path / name for name in ("U.mat", "cell.mat", "d.mat"))
+    scipy.io.savemat(numbers, {"U": np.eye(3), "b": np.ones((3, 1))})
+    scipy.io.savemat(cell, {"U": np.array([1, "a"], dtype=object)})
+    path.write_bytes(numbers.read_bytes() + cell.read_bytes()[128:])  # after its header
+    assert "two variables named 'U'" in outcome(path)
+
+
+def test_names_with_line_breaks_make_messages_of_one_line(tmp_path):
+    np.savez(tmp_path / "d.npz", **{"U": np.eye(3), "some\nname": np.ones((2, 2))})
+    assert "some\\nname" in outcome(tmp_path / "d.npz")

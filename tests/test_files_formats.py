@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.io
 import scipy.sparse as sp
-from helpers import gaussian_rows
+from helpers import cover, gaussian_rows
 from matlab73 import write_matlab73
 
 import quadsense
@@ -94,8 +94,7 @@ def assert_same(found, data, table):
         assert held(found).dtype == held(data).dtype
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("suffix", ALL)
+@pytest.mark.parametrize(("suffix", "kind"), cover(ALL, KINDS, each=2))
 def test_measurements_come_back_as_they_were_written(tmp_path, suffix, kind):
     for i, (name, wish) in enumerate(wishes(7).items()):
         data = quadsense.Measurements(probes(kind), **wish)

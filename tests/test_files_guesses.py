@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from helpers import cover
 
 import quadsense
 from quadsense.files.contents import Entry
@@ -23,8 +24,14 @@ def read(tmp_path):
     return call
 
 
-@pytest.mark.parametrize("probes", ["U", "u", "X", "A", "Probes", "vectors", "anything"])
-@pytest.mark.parametrize("readings", ["b", "B", "y", "Readings", "values", "whatever"])
+@pytest.mark.parametrize(
+    ("probes", "readings"),
+    cover(
+        ["U", "u", "X", "A", "Probes", "vectors", "anything"],
+        ["b", "B", "y", "Readings", "values", "whatever"],
+        each=2,
+    ),
+)
 def test_names_in_any_case_or_the_only_matrix_and_vector(read, probes, readings):
     data = read({probes: U, readings: B, "label": "text", "A_star": np.eye(3)})
     np.testing.assert_array_equal(data.unit_rows.kind.given, U)

@@ -2,13 +2,14 @@
 
 import csv
 import itertools
+import re
 
 import numpy as np
 import pytest
 from helpers import gaussian_rows
 
 import quadsense
-from quadsense import files
+from quadsense import Measurements, files
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -256,3 +257,58 @@ def test_columns_that_are_asked_for_otherwise_are_not_of_u(path, monkeypatch):
     assert '"unknowns": 3' in found.output
     expected = quadsense.solve(U[:, :2], B, bounds=(B - 1, B + 1), weights=w)
     assert f'"status": "{expected.status}"' in found.output
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "line", "said", "options"),
+    [
+        ("u0,u1,b\n1,n/a,3\n4,5,6\n", "u1", 2, "'n/a'", {}),
+        ("u0,u1,b\n1,2,3\n4,n/a,6\n", "u1", 3, "'n/a'", {}),
+        ("u0,u1,b\n1,,3\n4,5,6\n", "u1", 2, "nothing", {}),
+        ("u0;u1;b\n1,5;2;3\n4;5;6\n", "u0", 2, "'1,5'", {}),
+        ("# made on Monday\n\nu0,u1,b\n2 V,1,3\n4,5,6\n", "u0", 4, "'2 V'", {}),
+        ("u0;b\n1,5;2,5\n", "u0", 2, "'1,5'", {}),
+        ("u1_re,u1_im,b\n1,x,4\n4,5,6\n", "u1_im", 2, "'x'", {}),
+        ("x1,x2,b\n1,?,4\n4,5,6\n", "x2", 2, "'?'", {}),
+        ("u0,u1,b\n1,2,n/a\n4,5,6\n", "b", 2, "'n/a'", {}),
+        ("u0,u1,y\n1,2,n/a\n4,5,6\n", "y", 2, "'n/a'", {}),
+        ("u0,u1,b,delta\n1,2,3,small\n4,5,6,0.1\n", "delta", 2, "'small'", {}),
+        ("p,q,r\n1,n/a,4\n4,5,6\n", "q", 2, "'n/a'", {"U": "p,q", "b": "r"}),
+        ("p,q,r\n1,2,n/a\n4,5,6\n", "r", 2, "'n/a'", {"b": "r"}),
+    ],
+)
+def test_text_in_a_column_of_the_measurements_is_an_error_with_its_line(
+    tmp_path, text, column, line, said, options
+):
+    path = tmp_path / "d.csv"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=re.escape(str(path))) as caught:
+        Measurements.open(path, **options)
+    assert f"column {column!r} must hold numbers, but line {line} holds {said}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("columns", "column", "said"),
+    [
+        ({"u0": [1.0, 2.0], "u1": ["1", "n/a"], "b": [1.0, 2.0]}, "u1", "row 1 holds 'n/a'"),
+        ({"u0": [1.0, 2.0], "u1": ["1", "2"], "b": [1.0, 2.0]}, "u1", "stored as text"),
+        ({"u0": [1.0, 2.0], "u1": [1.0, 2.0], "b": ["low", "high"]}, "b", "row 0 holds 'low'"),
+    ],
+)
+def test_text_in_a_column_of_a_parquet_file_is_an_error_with_its_row(
+    tmp_path, columns, column, said
+):
+    path = tmp_path / "d.parquet"
+    pq.write_table(pa.table(columns), path)
+    with pytest.raises(ValueError, match=re.escape(str(path))) as caught:
+        Measurements.open(path)
+    assert f"column {column!r} must hold numbers" in str(caught.value)
+    assert said in str(caught.value)
+
+
+def test_text_in_other_columns_is_left_out(tmp_path):
+    path = tmp_path / "d.csv"
+    path.write_text("id,unit,u1,u2,b,y\nA7,V,1,2,3,yes\nB1,V,4,5,6,no\n")
+    data = Measurements.open(path)
+    np.testing.assert_array_equal(data.rows(), [[1.0, 2.0], [4.0, 5.0]])
+    assert all(name in data.notes[0] for name in ("id", "unit", "y"))

@@ -171,6 +171,21 @@ def test_constraints_and_weights_go_with_it(rng):
         assert found.objective == pytest.approx(truth.objective, rel=1e-3, abs=1e-6)
 
 
+@pytest.mark.parametrize("asked", [{"delta": 0.1}, {"prefer": "least_squares"}])
+def test_constraints_are_held_to_what_transforms_err_by(asked):
+    """One pixel is far brighter than the other, so that an entry errs by far more than a sum."""
+    rng = np.random.default_rng(0)
+    masks = octanary(rng, 6, 2) * [30.0, 1.0]
+    probes = masked_fft(masks, 2)
+    x = rng.standard_normal(2) + 1j * rng.standard_normal(2)
+    b = np.abs(dense(probes).conj() @ x) ** 2 + 0.05 * rng.uniform(-1.0, 1.0, 12)
+    trace = float(np.linalg.norm(x) ** 2)
+    result = quadsense.solve(probes, b, psd=True, trace=trace, **asked)
+    assert result.success, result.message
+    assert result.verify(probes, b, **{k: v for k, v in asked.items() if k == "delta"})
+    assert np.trace(result.A).real == pytest.approx(trace, rel=1e-12)
+
+
 BAD = {
     "masks have shape (4, 3), but the image has shape (3, 4): masks smaller": (
         np.ones((2, 4, 3)), (3, 4),

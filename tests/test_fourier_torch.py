@@ -13,6 +13,8 @@ from quadsense.device import DeviceArray, array
 from quadsense.measurements.sensing import Sensing
 from quadsense.probes import masked_fft
 
+pytestmark = pytest.mark.gpu
+
 torch = pytest.importorskip("torch")
 
 

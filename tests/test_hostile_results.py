@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from helpers import sampled
 
 import quadsense
 
@@ -63,7 +64,7 @@ def _changes(path):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", _cases())
+@pytest.mark.parametrize("name", sampled(_cases(), 2))
 def test_a_file_is_read_and_checked_or_refused(name, tmp_path):
     U, b, question = _cases()[name]
     quadsense.solve(U, b, **question).save(tmp_path / "r.npz")

@@ -195,6 +195,7 @@ def compare(case, counts):
     counts["problems"] += 1
 
 
+@pytest.mark.slow
 def test_ranges_over_symmetric_matrices_are_those_of_linear_programming():
     counts = dict.fromkeys(("problems", "finite", "infinite", "unproved", "infeasible"), 0)
     for seed in range(150):
@@ -205,6 +206,7 @@ def test_ranges_over_symmetric_matrices_are_those_of_linear_programming():
     assert counts["unproved"] <= 0.1 * counts["infinite"]
 
 
+@pytest.mark.slow
 def test_ranges_over_the_cone_are_those_of_semidefinite_programming():
     counts = dict.fromkeys(("problems", "finite", "infinite", "unproved", "infeasible"), 0)
     for seed in range(80):

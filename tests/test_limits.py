@@ -8,7 +8,7 @@ import time
 
 import numpy as np
 import pytest
-from helpers import gaussian_rows
+from helpers import deep, gaussian_rows
 
 import quadsense
 from quadsense import Status
@@ -58,6 +58,9 @@ ROADS = {
     ),
 }
 
+LONG = ("allow_violations", "allow_violations, psd", "rank auto")
+"""Those that the quick tests leave out."""
+
 
 class Ticking:
     """A clock that is a second later at every look, and does something at one of them."""
@@ -85,7 +88,7 @@ def sound(result, U, arguments):
     np.testing.assert_allclose(result.residuals, read - result.certificate_b, atol=1e-9 * scale)
 
 
-@pytest.mark.parametrize("road", ROADS)
+@pytest.mark.parametrize("road", [deep(road) if road in LONG else road for road in ROADS])
 def test_a_solve_may_be_stopped_at_any_look(road):
     """The time limit is over at the first look, the second, ...: there is a sound result each."""
     (U, b), arguments = ROADS[road]
@@ -107,7 +110,7 @@ def test_a_solve_may_be_stopped_at_any_look(road):
     assert stopped > 0
 
 
-@pytest.mark.parametrize("road", ROADS)
+@pytest.mark.parametrize("road", [deep(road) if road in LONG else road for road in ROADS])
 def test_ctrl_c_at_any_look_keeps_the_result(road):
     (U, b), arguments = ROADS[road]
     whole = Ticking()
@@ -129,6 +132,7 @@ def test_ctrl_c_at_any_look_keeps_the_result(road):
     assert kept > 0
 
 
+@pytest.mark.slow
 def test_timings_add_up_to_the_wall_clock():
     for (U, b), arguments in ROADS.values():
         quadsense.solve(U, b, **arguments)

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from helpers import gaussian_rows
+from helpers import cover, gaussian_rows, sampled
 
 import quadsense
 from quadsense import Status
@@ -69,8 +69,8 @@ def solve_strictly(U, b, delta, rank, **options):
     return result
 
 
-@pytest.mark.parametrize("kind", DATA)
-@pytest.mark.parametrize("n", [2, 5])
+@pytest.mark.parametrize("n", sampled([2, 5], 1))
+@pytest.mark.parametrize(("kind", "complex_"), cover(DATA, [False, True]))
 def test_no_data_and_no_delta_make_a_low_rank_solve_raise_or_warn(kind, n, complex_):
     for exponent in (-16, -13, -10, -6, -2, 0):
         for i, rank in enumerate([*sorted({1, 2, n}), "auto"]):
@@ -97,14 +97,11 @@ def test_small_deltas_end_as_met_in_exact_arithmetic_or_say_that_float64_ends_he
         _, U, b = low_rank(n, 8 * n, min(rank, 2), False, seed=n)
         delta = 10.0**exponent * b.max()
         result = solve_strictly(U, b, delta, rank)
-        if result.status is Status.MET:
-            residuals = exact_residuals(U, b, result.matrix.factor)
-            assert max(residuals) <= Fraction(delta)
-            assert exponent > -16
-        else:
-            assert result.status is Status.STALLED
-            assert "float64 cannot certify a delta this small" in result.message
-            assert exponent < -11
+        met = result.status is Status.MET
+        met_exactly = max(exact_residuals(U, b, result.matrix.factor)) <= Fraction(delta)
+        excused = "float64 cannot certify a delta this small" in result.message
+        assert met or (result.status is Status.STALLED and excused and exponent < -11)
+        assert not met or (met_exactly and exponent > -16)
 
 
 @pytest.mark.parametrize(("n", "exponent"), [(8, -14), (200, -12), (500, -11)])

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers import gaussian_rows
+from helpers import deep, gaussian_rows
 
 import quadsense
 from quadsense.methods.factor.balance import balanced
@@ -109,7 +109,7 @@ def test_a_factor_that_no_row_sees_is_at_rest(complex_):
 
 
 @pytest.mark.parametrize("binds", ["lower", "upper"])
-@pytest.mark.parametrize("rank", [4, (4, 0), (3, 1)])
+@pytest.mark.parametrize("rank", [4, deep((4, 0)), deep((3, 1))])
 def test_least_squares_rests_at_the_end_of_a_constraint_that_it_presses_on(binds, rank, complex_):
     rng = np.random.default_rng(9)
     U, _ = np.linalg.qr(gaussian_rows(rng, 4, 4, complex_))
@@ -127,7 +127,7 @@ def test_least_squares_rests_at_the_end_of_a_constraint_that_it_presses_on(binds
         np.testing.assert_allclose(readings(U, result.A), read, rtol=1e-5)
 
 
-@pytest.mark.parametrize("rank", [1, 2, (1, 1), "auto"])
+@pytest.mark.parametrize("rank", [1, deep(2), (1, 1), deep("auto")])
 @pytest.mark.parametrize("scale", [1e-150, 1.0, 1e150])
 def test_a_start_of_any_size_is_a_start(rank, scale):
     rng = np.random.default_rng(10)

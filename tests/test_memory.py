@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from helpers import sampled
 
 from quadsense.memory import free_memory
 
@@ -64,7 +65,7 @@ def test_a_group_over_its_limit_leaves_nothing(tmp_path):
     assert free_memory(machine(tmp_path, files)) == 0
 
 
-@pytest.mark.parametrize("name", ["RLIMIT_AS", "RLIMIT_DATA"])
+@pytest.mark.parametrize("name", sampled(["RLIMIT_AS", "RLIMIT_DATA"], 1))
 def test_a_limit_of_the_process_counts_and_is_not_broken(name):
     pytest.importorskip("resource")
     program = f"""

@@ -6,7 +6,7 @@ from math import comb
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from helpers import features, readings
+from helpers import cover, features, readings
 from scipy import stats
 
 import quadsense
@@ -161,9 +161,10 @@ def test_bad_counts_are_named(call, message):
 # --- Gaussian errors ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dof", [0.5, 1, 3, 30, 1e4, 1e9])
 @pytest.mark.parametrize("m", [1, 1000])
-@pytest.mark.parametrize("confidence", [0.5, 0.95, 1 - 1e-6])
+@pytest.mark.parametrize(
+    ("dof", "confidence"), cover([0.5, 1, 3, 30, 1e4, 1e9], [0.5, 0.95, 1 - 1e-6], each=1)
+)
 def test_with_degrees_of_freedom_delta_is_a_quantile_of_student(dof, m, confidence):
     delta = quadsense.delta_from_sigma(2.0, m, confidence, dof=dof)
     log_share = m * np.log1p(-2.0 * stats.t.sf(delta / 2.0, dof))
@@ -251,9 +252,10 @@ def test_independent_averages_are_covered_as_often_as_promised(rng):
     assert low <= good <= high
 
 
-@pytest.mark.parametrize("dof", [1.0, 30.0, 1e4, 1e7])
 @pytest.mark.parametrize("m", [1, 1500])
-@pytest.mark.parametrize("confidence", [0.1, 0.95, 1 - 1e-7])
+@pytest.mark.parametrize(
+    ("dof", "confidence"), cover([1.0, 30.0, 1e4, 1e7], [0.1, 0.95, 1 - 1e-7], each=1)
+)
 def test_rtol_from_dof_leaves_the_doubt_of_one_reading_outside(dof, m, confidence):
     rtol = quadsense.rtol_from_dof(dof, m, confidence)
     outside = stats.chi2.cdf(dof / (1 + rtol), dof)

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from helpers import gaussian_rows, readings, unit
+from helpers import cover, gaussian_rows, readings, unit
 
 import quadsense
 from quadsense import plan as planning
@@ -46,8 +46,7 @@ def peak(call):
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize("road", ROADS)
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("form", "road"), cover(FORMS, ROADS))
 def test_no_more_memory_is_taken_than_planned(form, road, rng):
     m, n = (600, 90) if road in ("minimax", "gd", "conic") else (8000, 90)
     if road == "fista":  # tracing takes its time where so many small arrays are made
@@ -63,8 +62,9 @@ def test_no_more_memory_is_taken_than_planned(form, road, rng):
     assert result.plan["memory"] <= 12 * taken  # nor is it far more: nothing is refused for that
 
 
-@pytest.mark.parametrize("conjugate", [False, True])
-@pytest.mark.parametrize("road", ["cg", "psd", "fista", "factored"])
+@pytest.mark.parametrize(
+    ("road", "conjugate"), cover(["cg", "psd", "fista", "factored"], [False, True])
+)
 def test_complex_rows_are_counted_as_they_are_copied(conjugate, road, rng):
     m, n = (1500, 24) if road == "fista" else (6000, 60)
     U = gaussian_rows(rng, m, n, True)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from cases import CASES, solved
-from helpers import gaussian_rows
+from helpers import cover, gaussian_rows
 from matplotlib import pyplot
 from matplotlib.figure import Figure
 
@@ -27,8 +27,9 @@ def drawn(figure):
     return figure
 
 
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("picture", ["history", "residuals", "matrix"])
+@pytest.mark.parametrize(
+    ("picture", "name"), cover(["history", "residuals", "matrix"], CASES, each=5)
+)
 def test_every_result_is_drawn(name, picture):
     with np.errstate(all="raise"):
         figure = getattr(plot, picture)(solved(name))
@@ -150,6 +151,7 @@ def test_a_large_matrix_is_shown_by_its_largest_entries(rng):
     drawn(plot.matrix(A))
 
 
+@pytest.mark.slow
 def test_a_matrix_too_large_to_form_is_sampled():
     p = datasets.gaussian(n=3000, m=30, seed=0, rank=2)
     result = quadsense.solve(p.U, p.b, delta=0.1, prefer="any")

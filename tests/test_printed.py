@@ -3,7 +3,7 @@
 import numpy as np
 import printed
 import pytest
-from helpers import build, gaussian_rows, unit
+from helpers import build, cover, gaussian_rows, unit
 
 import quadsense
 from quadsense.methods.sampling import draw_batch
@@ -60,9 +60,11 @@ def batches_of(seed, m, size):
         yield order[:size].copy()
 
 
-@pytest.mark.parametrize("product", [1.0, 100.0, 1e4])
 @pytest.mark.parametrize("size", [1, 3])
-@pytest.mark.parametrize("name", ["orthonormal", "near_orthogonal", "gaussian"])
+@pytest.mark.parametrize(
+    ("product", "name"),
+    cover([1.0, 100.0, 1e4], ["orthonormal", "near_orthogonal", "gaussian"], each=1),
+)
 def test_sgd_iterates_match_the_printed_algorithm(name, complex_, size, product):
     U, b = data_of(name, complex_)
     lam = product / np.abs(b).max()

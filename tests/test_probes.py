@@ -7,8 +7,8 @@ import array_api_strict
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from generator_structured import difference_rows, kronecker_rows
 from helpers import gaussian_rows
-from kinds import difference_rows, product_rows
 from scipy.sparse.linalg import LinearOperator
 
 import quadsense
@@ -222,7 +222,7 @@ def test_differences_of_one_node_and_rows_of_nothing(rng):
 @pytest.mark.parametrize("complex_", [False, True])
 def test_products_of_any_widths(rng, shapes, complex_):
     factors = [gaussian_rows(rng, 9, d, complex_) for d in shapes]
-    given, rows = probes.kronecker(factors), product_rows(factors)
+    given, rows = probes.kronecker(factors), kronecker_rows(factors)
     n = rows.shape[1]
     X, Y = gaussian_rows(rng, n, 2, complex_), gaussian_rows(rng, 9, 2, complex_)
     np.testing.assert_allclose(given.times(X), rows.conj() @ X, atol=1e-12)
@@ -236,7 +236,7 @@ def test_factors_beyond_the_range_of_squares_are_products_all_the_same(rng):
     factors = rng.standard_normal((3, 8, 2)) * np.array([1e-120, 1e130, 1e-140])[:, None, None]
     factors[1, 3] = 0.0
     data = quadsense.Measurements(probes.kronecker(factors), np.zeros(8), delta=1.0)
-    mild = quadsense.Measurements(product_rows(factors * [[[1e120]], [[1e-130]], [[1e140]]]),
+    mild = quadsense.Measurements(kronecker_rows(factors * [[[1e120]], [[1e-130]], [[1e140]]]),
                                   np.zeros(8), delta=1.0)  # fmt: skip
     A = np.eye(8) + 0.1
     with np.errstate(under="ignore"):

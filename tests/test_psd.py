@@ -7,6 +7,7 @@ from fractions import Fraction
 import cvxpy as cp
 import numpy as np
 import pytest
+from helpers import sampled
 from psd_helpers import rows, smallest_worst_miss, unknown
 from scipy.optimize import check_grad
 
@@ -246,7 +247,7 @@ def test_best_ratio_brackets_that_of_clarabel(kind: str, monkeypatch: pytest.Mon
     assert found.upper_bound <= (1 + 1e-2) * found.lower_bound
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", sampled(range(12), 6))
 def test_certificates_hold_in_exact_arithmetic(seed: int, kind: str) -> None:
     rng = np.random.default_rng([seed, 9])
     n, m = 3, 14

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import scipy.optimize
 import scipy.sparse as sp
+from helpers import sampled
 from localization import network
 
 import quadsense
@@ -197,7 +198,7 @@ def wishes(p, rng, seed):
     return given, lo, hi
 
 
-@pytest.mark.parametrize("seed", range(48))
+@pytest.mark.parametrize("seed", sampled(range(48), 12))
 def test_planted_matrices_are_met_in_every_combination(seed, tmp_path):
     rng = np.random.default_rng(seed + 1000)
     plus, minus = INERTIAS[seed % 6]
@@ -284,7 +285,7 @@ def test_an_upper_bound_below_zero_is_a_proof_for_semidefinite_matrices_only():
 # --- pins beside ranges ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("pin", [1e-6, 1e-4, 1e-2])
+@pytest.mark.parametrize("pin", sampled([1e-6, 1e-4, 1e-2], 1))
 @pytest.mark.parametrize("seed", [0, 1])
 def test_nodes_are_located_from_ranges_and_pins_of_any_tolerance(pin, seed):
     net = network(pin=pin, seed=seed)

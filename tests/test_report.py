@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from cases import CASES, solved
 from click.testing import CliRunner
+from helpers import sampled
 from pages import Page, assert_harmless, number
 
 import quadsense
@@ -63,7 +64,7 @@ def test_every_result_has_a_report(name):
         assert reason in [each["text"] for each in page.all("li")]
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", sampled(CASES))
 def test_pictures_and_tables_speak_to_those_who_do_not_see_them(name):
     page = opened(solved(name))
     pictures = page.pictures()
@@ -238,7 +239,7 @@ def test_ticks_are_on_the_axis_few_and_read_back(scale):
 # --- data, files, strangers ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if name != "spectral"])
+@pytest.mark.parametrize("name", sampled([name for name in CASES if name != "spectral"]))
 def test_a_result_from_a_file_is_reported_with_and_without_its_data(name, tmp_path):
     result = solved(name)
     result.save(tmp_path / "r.npz")
@@ -441,7 +442,7 @@ def test_options_of_the_command_are_there():
     assert set(FLAGS.values()) <= known
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if name != "spectral"])
+@pytest.mark.parametrize("name", sampled([name for name in CASES if name != "spectral"]))
 def test_what_was_asked_is_known_without_the_record_too(name):
     result = solved(name)
     kept = {key: value for key, value in result.plan.items() if key != "request"}

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import workers
 from click.testing import CliRunner
+from helpers import sampled
 from kinds import strips
 
 from quadsense import scaling
@@ -117,6 +118,7 @@ def test_bytes_are_those_of_every_task_of_a_sweep():
     assert large.tasks == 1 + 2 * 72 + 36 + 18 + 9 + 5 + 3 + 2 + 1
 
 
+@pytest.mark.cluster
 def test_workers_send_each_other_no_more_than_the_model_says(rng, tmp_path, monkeypatch):
     pytest.importorskip("distributed")
     from quadsense.measurements.cluster import OnCluster
@@ -143,7 +145,7 @@ def test_workers_send_each_other_no_more_than_the_model_says(rng, tmp_path, monk
     assert 2 * model.matrix_bytes <= between <= model.worker_bytes + vectors + m * n * 8
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", sampled(range(40)))
 def test_travel_overtakes_arithmetic_once_and_where_it_is_said(seed):
     found = drawn(np.random.default_rng(seed))
     shares = []
@@ -158,7 +160,7 @@ def test_travel_overtakes_arithmetic_once_and_where_it_is_said(seed):
     assert found.crossing == replace(found, workers=7 * found.workers).crossing
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", sampled(range(40)))
 def test_more_workers_never_take_more_memory_or_arithmetic_each(seed):
     found = drawn(np.random.default_rng(seed))
     more = replace(found, workers=2 * found.workers)

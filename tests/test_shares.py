@@ -4,6 +4,7 @@ import operator
 
 import numpy as np
 import pytest
+from helpers import sampled
 
 from quadsense.measurements import on_worker, shares
 
@@ -21,7 +22,7 @@ def cluster(rng):
     return holders, threads, [int(size) for size in rng.integers(1, 100, count)]
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", sampled(range(40)))
 def test_every_part_is_in_one_share_of_one_who_has_it(seed, monkeypatch):
     monkeypatch.setattr(shares, "SHARE_BYTES", 150)
     rng = np.random.default_rng(seed)
@@ -46,7 +47,7 @@ def test_few_large_shares_and_none_for_threads_without_a_part():
     assert shares.shared_out(range(2), [[], []], threads, [1, 1]) == [[0], [1]]
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", sampled(range(40)))
 def test_moves_leave_nobody_with_much_more_than_others(seed):
     rng = np.random.default_rng(seed)
     names = [f"tcp://{i}" for i in range(rng.integers(2, 6))]
@@ -85,7 +86,7 @@ def in_one(values):
     return values[0]
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", sampled(range(40)))
 def test_sums_are_those_of_one_tree_however_parts_are_shared_out(seed):
     rng = np.random.default_rng(seed)
     count = int(rng.integers(1, 30))

@@ -7,6 +7,7 @@ import pickle
 import cvxpy as cp
 import numpy as np
 import pytest
+from helpers import cover
 from sklearn.base import clone
 from sklearn.datasets import load_iris, load_wine
 from sklearn.exceptions import NotFittedError
@@ -33,13 +34,16 @@ def pairs(m=60, d=3, seed=0):
     return np.stack([first, first + step], axis=1), y
 
 
-@parametrize_with_checks(
-    [
-        MahalanobisLearner_Supervised(),
-        MahalanobisLearner_Supervised(slack="max", stretch=4.0, prior="covariance"),
-    ]
-)
+@parametrize_with_checks([MahalanobisLearner_Supervised()])
 def test_scikit_learn_finds_nothing_wrong(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.deep
+@parametrize_with_checks(
+    [MahalanobisLearner_Supervised(slack="max", stretch=4.0, prior="covariance")]
+)
+def test_scikit_learn_finds_nothing_wrong_with_other_parameters(estimator, check):
     check(estimator)
 
 
@@ -213,8 +217,9 @@ def rates(predicted, y):
     return np.mean(predicted[y > 0] > 0), np.mean(predicted[y < 0] < 0)
 
 
-@pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("strategy", ["accuracy", "f_beta", "max_tpr", "max_tnr"])
+@pytest.mark.parametrize(
+    ("strategy", "seed"), cover(["accuracy", "f_beta", "max_tpr", "max_tnr"], range(6), each=2)
+)
 def test_thresholds_are_the_best_of_all(fitted, strategy, seed):
     learner, P, _ = fitted
     rng = np.random.default_rng(seed)

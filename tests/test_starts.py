@@ -1,7 +1,10 @@
 """Starts are used: dense ones with a rank, feasible ones under psd, cg's fit by minimax."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from helpers import gaussian_rows, readings
 
 import quadsense
@@ -115,3 +118,46 @@ def test_least_squares_from_the_fit_of_cg_takes_fewer_products(monkeypatch):
     warm = iteration.start(stages.fast, stages.unknowns(fit))
     assert counts[1] < counts[0]
     assert warm.max_ratio == pytest.approx(cold.max_ratio, rel=1e-6)
+
+
+def sparse_rows(m, n, each, seed=0):
+    """Rows with a few Gaussian entries in random columns."""
+    rng = np.random.default_rng(seed)
+    values = rng.standard_normal(m * each)
+    places = np.repeat(np.arange(m), each), rng.integers(0, n, m * each)
+    return sp.csr_array((values, places), shape=(m, n))
+
+
+@pytest.mark.parametrize(
+    ("rank", "signs", "complex_"),
+    [(2, None, False), ((1, 1), [1.0, -1.0], False), (2, None, True)],
+)
+def test_a_start_given_as_a_factor_is_planned_and_held_as_one(rank, signs, complex_):
+    n, m = 65_536, 300
+    U, rng = sparse_rows(m, n, 100), np.random.default_rng(1)
+    X = gaussian_rows(rng, n, 1 if complex_ else 2, complex_)
+    images = np.abs(U @ X) ** 2
+    b = images @ (np.ones(X.shape[1]) if signs is None else np.array(signs))
+    start = quadsense.SensedMatrix.from_factor(X, signs)
+    tracemalloc.start()
+    try:
+        result = quadsense.solve(
+            U, b, delta=1e-3, rank=rank, start=start, rng=0, memory_limit="200 MB"
+        )
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert (result.status, result.n_iter) == (Status.MET, 0)
+    assert result.plan["memory"] < 200e6 and peak < 200e6  # A alone takes 34 GB
+
+
+@pytest.mark.parametrize("signs", [None, [1.0, -1.0, -1.0]])
+def test_a_factor_of_more_columns_than_asked_gives_its_outermost_eigenvalues(signs):
+    rng = np.random.default_rng(0)
+    U, X = rng.standard_normal((500, 30)), rng.standard_normal((30, 3))
+    X[:, 2] *= 1e-9
+    b = (U @ X) ** 2 @ (np.ones(3) if signs is None else np.array(signs))
+    start = quadsense.SensedMatrix.from_factor(X, signs)
+    rank = 2 if signs is None else (1, 1)
+    result = quadsense.solve(U, b, delta=1e-6, rank=rank, start=start, rng=0)
+    assert (result.status, result.n_iter) == (Status.MET, 0)

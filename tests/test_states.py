@@ -15,6 +15,8 @@ from quadsense.core.records import changed
 from quadsense.files.codec import decode, encode, load_state, save_state
 from quadsense.methods import METHODS
 
+pytestmark = pytest.mark.slow
+
 HERE = Path(__file__).parent
 
 

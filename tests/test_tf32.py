@@ -24,6 +24,8 @@ from kinds import ByTorch, Streamed  # noqa: E402
 from quadsense.measurements import tensors  # noqa: E402
 from quadsense.measurements.tensors import TF32, tf32_allowed  # noqa: E402
 
+pytestmark = pytest.mark.gpu
+
 
 def tensor(values):
     return torch.tensor(values, device=DEVICE)

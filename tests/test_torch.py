@@ -25,6 +25,8 @@ from kinds import ByTorch  # noqa: E402
 from torch.overrides import TorchFunctionMode  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
+pytestmark = pytest.mark.gpu
+
 
 def tensor(values, **named):
     return torch.tensor(values, device=DEVICE, **named)

@@ -136,6 +136,31 @@ def test_truth_of_violations_tries_every_choice(rng):
         assert truth.of(case).clear
 
 
+def test_truth_of_sums_is_that_of_rows_where_each_sum_is_one_row(rng):
+    U = rng.standard_normal((9, 2))
+    A = np.array([[1.0, 0.3], [0.3, -2.0]])
+    b = np.array([exact.number(value) for value in exact.quadratic(U, A)])
+    order, factor = rng.permutation(9), 2.0 ** rng.integers(-3, 4, 9)
+    W = factor[:, None] * np.eye(9)[order]
+    for moved in (0.0, 1.0):
+        b[3] += moved
+        rows = truth.of(_case(U, {"delta": 0.1 * b[3]}, b))
+        question = {"delta": 0.1 * b[3] * factor, "mix": W}
+        sums = truth.of(_case(U, question, factor * b[order]))
+        assert (sums.verdict, sums.clear) == (rows.verdict, rows.clear)
+        assert sums.slack == pytest.approx(rows.slack, rel=1e-6)
+
+
+def test_truth_knows_sums_that_cancel_and_sums_that_are_definite():
+    U = np.array([[1.0, 2.0], [1.0, 2.0], [0.0, 1.0]])
+    cancel, definite = np.array([[1.0, -1.0, 0.0]]), np.array([[1.0, 0.0, 2.0]])
+    assert truth.of(_case(U, {"delta": 0.5, "mix": cancel}, [1.0])).verdict == "infeasible"
+    assert truth.of(_case(U, {"delta": 0.5, "mix": cancel}, [0.4])).verdict == "feasible"
+    negative = {"delta": 0.5, "mix": definite}
+    assert truth.of(_case(U, negative, [-1.0])).verdict == "feasible"
+    assert truth.of(_case(U, negative, [-1.0], psd=True)).verdict == "infeasible"
+
+
 def test_independent_rows_always_fit_whatever_the_rounding():
     u = np.array([1.0, 1.0 / 3.0])
     nearly = u.copy()

@@ -152,6 +152,7 @@ def refused_lines(program, tmp_path):
     return {int(number): text for _, number, text in said}
 
 
+@pytest.mark.slow
 def test_mypy_refuses_wrong_calls_and_no_right_one(tmp_path):
     lines = PROGRAM.splitlines()
     boundary = lines.index("# Refused") + 1

@@ -104,19 +104,22 @@ def test_the_message_needs_nothing_but_the_verdict(data, tmp_path):
     assert words.message(again.verdict) == result.message
 
 
+def leaves(node):
+    """What dataclasses, tuples and dictionaries hold in the end."""
+    if dataclasses.is_dataclass(node):
+        node = [getattr(node, field.name) for field in dataclasses.fields(node)]
+    elif isinstance(node, dict):
+        node = list(node.values())
+    elif not isinstance(node, tuple):
+        return [node]
+    return [leaf for part in node for leaf in leaves(part)]
+
+
 def test_a_verdict_holds_no_arrays(data):
     for options in ({"delta": 0.01}, {}, {"delta": 0.5, "psd": True}, {"delta": 0.2, "rank": 3}):
         verdict = quadsense.solve(*data, **options).verdict
-        leaves = [verdict]
-        for leaf in leaves:
-            if dataclasses.is_dataclass(leaf):
-                leaves += [getattr(leaf, field.name) for field in dataclasses.fields(leaf)]
-            elif isinstance(leaf, tuple):
-                leaves += leaf
-            elif isinstance(leaf, dict):
-                leaves += leaf.values()
-            else:
-                assert type(leaf) in (Status, str, int, float, bool, type(None))
+        types = {type(leaf) for leaf in leaves(verdict)}
+        assert {Status, str, float} <= types <= {Status, str, int, float, bool, type(None)}
 
 
 NUMBERS = {

@@ -12,6 +12,7 @@ from quadsense import Measurements, Status
 from quadsense.proofs.infeasible import check_infeasible
 
 
+@pytest.mark.slow
 def test_without_a_tolerance_nothing_is_infeasible():
     p = quadsense.datasets.gaussian(n=40, m=1500, seed=0, noise=0.5)
     result = quadsense.solve(p.U, 100 * p.b, gap=1e-13)

@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 import pytest
-from helpers import features
+from helpers import features, sampled
 from scipy.optimize import linprog
 
 import quadsense
@@ -34,7 +34,7 @@ def _some_subset_works(U, lo, hi, k):
     )
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", sampled(range(60)))
 def test_the_verdict_is_that_of_all_subsets(seed):
     rng = np.random.default_rng(seed)
     n, k = int(rng.integers(1, 4)), int(rng.integers(1, 3))
@@ -92,6 +92,7 @@ def test_more_contradictory_rows_of_zeros_than_may_be_set_aside_are_infeasible()
     assert not more.verify(U, b)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_complex", [False, True])
 def test_planted_outliers_are_found(is_complex):
     """10% of m, m twice the unknowns; the choice is combinatorial, and one of 20 is missed."""
@@ -161,6 +162,7 @@ def test_a_search_of_fits_cut_short_ends_as_they_do(psd):
     assert "no such set found by fits of max_iter = 1" in result.message
 
 
+@pytest.mark.slow
 def test_a_callback_ends_the_whole_search():
     U, b = _far_off()
     kept = np.setdiff1d(np.arange(11), [1, 4, 9])

@@ -35,7 +35,6 @@ class Toy(Traits, Stepped):
     one_sided = without_tolerance = random = False
     options = ToyOptions
     coordinates = classmethod(lambda cls, shape: "matrix")
-    threads = classmethod(lambda cls, shape: "one")
     memory = classmethod(lambda cls, shape: 3 * shape.matrix_bytes)
     work = classmethod(lambda cls, shape: Work(100 * shape.product, 0.0, 100.0 * shape.m))
     prepare = staticmethod(lambda problem: problem)

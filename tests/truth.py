@@ -40,6 +40,8 @@ class Truth:
     verdict : {"feasible", "infeasible", "unknown"}
     clear : bool
         By 1%, for matrices of moderate size and tolerances that float64 can see.
+    well_posed : bool
+        Whether the map has no singular values that are small but not zero, as far as known.
     why : str
     slack : float
         Least slack of an exactly checked matrix (an upper bound on the true one).
@@ -55,6 +57,7 @@ class Truth:
     slack: float = math.inf
     lower: float = -math.inf
     norm: float = math.inf
+    well_posed: bool = True
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,7 @@ class System:
             self.V[[i for i in keep if i < len(self.V)]],
             *([part[i] for i in keep] for part in (self.lo, self.hi, self.weight)),
             self.scale,
-            self.linear,
+            tuple(self.linear[i - len(self.V)] for i in keep if i >= len(self.V)),
         )
 
     def values(self, A: Any, is_factor: bool, rows: Any = None) -> list[Fraction]:
@@ -136,21 +139,24 @@ class System:
 
 
 def system(case: Case) -> System:
-    """The case as exact intervals."""
-    U, (lo, hi) = case.rows, case.intervals
+    """The case as exact intervals; sums over rows (`mix`) are linear functions of A."""
+    U, (lo, hi), shifts = case.rows, case.intervals, _shifts(case)
+    U = U if case.mix is None else U[:0]
     V, lows, highs = np.zeros_like(U), [], []
+    for i, (low, high) in enumerate(zip(lo, hi, strict=True)):
+        four = Fraction(4) ** shifts[i]
+        lows.append(None if low is None else low / four)
+        highs.append(None if high is None else high / four)
     for i, u in enumerate(U):
-        size = float(np.max(np.abs(np.stack([u.real, u.imag]))))
-        shift = int(np.frexp(size)[1]) if size > 0 else 0
+        shift = shifts[i]
         half = shift // 2  # in two halves: the power alone may leave the range
         parts = [np.ldexp(np.ldexp(part, -half), half - shift) for part in (u.real, u.imag)]
         V[i] = parts[0] + 1j * parts[1] if np.iscomplexobj(U) else parts[0]
-        four = Fraction(4) ** shift
-        lows.append(None if lo[i] is None else lo[i] / four)
-        highs.append(None if hi[i] is None else hi[i] / four)
+    pairs = zip(case.sums, shifts, strict=False)
+    sums = [Linear(F.held, np.ldexp(F.signs, -2 * shift)) for F, shift in pairs]
     needed = [Fraction(0)]
-    for v, low, high in zip(V, lows, highs, strict=True):
-        if np.any(v != 0):
+    for live, low, high in zip(case.live, lows, highs, strict=True):
+        if live:
             needed += [low or 0, -(high or 0)]
     for _, low, high in case.linear:
         needed += [low or 0, -(high or 0)]
@@ -166,15 +172,23 @@ def system(case: Case) -> System:
         weights.append((high - low) / 2 if both and low < high else scale)
     if not case.has_target:  # plain errors, in the user's units
         weights = [_unit_of(case, i, scale) for i in range(case.m)] + weights[case.m :]
-    return System(V, lows, highs, weights, scale, tuple(C for C, _, _ in case.linear))
+    return System(V, lows, highs, weights, scale, (*sums, *(C for C, _, _ in case.linear)))
+
+
+def _shifts(case: Case) -> list[int]:
+    """By which powers of four readings are divided."""
+    if case.mix is not None:  # of terms that cancel, not by the last bits
+        masses = [exact.number(square) for square in case.squares]
+        largest = [np.max(np.abs(F.dense)) for F in case.sums]
+        sizes = np.sqrt(np.maximum(largest, 1e-20 * np.array(masses)))
+    else:
+        sizes = [np.max(np.abs(np.stack([u.real, u.imag]))) for u in case.rows]
+    return [int(np.frexp(size)[1]) if size > 0 else 0 for size in sizes]
 
 
 def _unit_of(case: Case, i: int, scale: Fraction) -> Fraction:
     """One unit of error of the reading, where no tolerance was given: that of the largest one."""
-    u = case.rows[i]
-    size = float(np.max(np.abs(np.stack([u.real, u.imag]))))
-    shift = int(np.frexp(size)[1]) if size > 0 else 0
-    return largest_reading(case) / Fraction(4) ** shift
+    return largest_reading(case) / Fraction(4) ** _shifts(case)[i]
 
 
 def largest_reading(case: Case) -> Fraction:
@@ -269,6 +283,7 @@ def decide(case: Case, s: System, known: Any) -> Truth:
         believed = relaxed.slack - found.lower <= 1e-3 * (0.01 + abs(found.lower))
         if believed and best.verdict != "feasible":
             best = _bracket(case, s, best, found)
+        best = replace(best, well_posed=found.well_posed)
     if best.verdict == "unknown" and case.cone == "symmetric" and _independent(s):
         slack = best.slack if case.has_target else 0.0
         return replace(best, verdict="feasible", slack=slack, norm=math.inf, why="independent rows")
@@ -315,16 +330,26 @@ def _independent(s: System) -> bool:
     return not bounded or s.rank(bounded) == len(bounded)
 
 
+def _same(one: Any, other: Any) -> bool:
+    """Whether two rows, or two linear functions, are given by the same numbers."""
+    if isinstance(one, Linear) or isinstance(other, Linear):
+        both = isinstance(one, Linear) and isinstance(other, Linear)
+        return both and one.same_as(other)
+    return bool(np.array_equal(one, other))
+
+
 def _contradiction(s: System, positive: bool) -> float:
     """Largest slack that one row, or two equal ones, need by themselves, exactly."""
     worst = Fraction(-1)
-    for i, v in enumerate(s.V):
-        zero = not np.any(v != 0)
+    forms = [*s.V, *s.linear]
+    for i, v in enumerate(forms):
+        zero = not np.any((v.dense if isinstance(v, Linear) else v) != 0)
+        positive_row = positive and (not isinstance(v, Linear) or v.positive)
         if s.lo[i] is not None and zero:
             worst = max(worst, s.lo[i] / s.weight[i])
-        if s.hi[i] is not None and (zero or positive):
+        if s.hi[i] is not None and (zero or positive_row):
             worst = max(worst, -s.hi[i] / s.weight[i])
-    for i, j in itertools.permutations([i for i in s.live if i < len(s.V)], 2):
-        if s.lo[i] is not None and s.hi[j] is not None and np.array_equal(s.V[i], s.V[j]):
+    for i, j in itertools.permutations(s.live, 2):
+        if s.lo[i] is not None and s.hi[j] is not None and _same(forms[i], forms[j]):
             worst = max(worst, (s.lo[i] - s.hi[j]) / (s.weight[i] + s.weight[j]))
     return exact.number(worst)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +20,6 @@ from quadsense.proofs.infeasible import check_infeasible
 from quadsense.proofs.lower import best_error_bound
 from quadsense.result import Result
 from quadsense.runs import Answer, Request
-from quadsense.threads import blas_threads
 from quadsense.values import Values, allowed_size
 from quadsense.verdict import Seen, make_verdict
 from quadsense.vocabulary import Advice, Reason, Status, because, to_reason
@@ -108,14 +106,6 @@ def _unproved(request: Request, answer: Answer) -> Answer:
     return replace(answer, outcome=outcome, proofs=None)
 
 
-@contextmanager
-def _proving(request: Request, answer: Answer) -> Iterator[None]:
-    """Proofs have a time of their own, and the threads of the method that they speak for."""
-    threads = request.plan.threads.get(answer.method, "one")
-    with request.limits.watch.part("proofs"), blas_threads(threads):
-        yield
-
-
 def _status(answer: Answer, certificate: Certificate) -> Status:
     """The status that the checked certificate bears out."""
     status, kind = answer.outcome.status, certificate.kind
@@ -139,7 +129,7 @@ def _certificate(request: Request, answer: Answer, values: Values) -> Certificat
     elif answer.hard:
         assert claim is not None and claim.dual is not None
         dual = user_dual(data, claim.dual)
-        with _proving(request, answer):
+        with request.limits.watch.part("proofs"):
             proof = check_infeasible(data.only_hard(), dual, request.positive)
         kind = "infeasible" if proof.proved else kind
         lower, condition = float(proof.proved), proof.condition
@@ -149,7 +139,7 @@ def _certificate(request: Request, answer: Answer, values: Values) -> Certificat
         if claim is not None and claim.dual is not None:
             dual = user_dual(data, claim.dual)
             size = answer.matrix.norm()
-            with _proving(request, answer):
+            with request.limits.watch.part("proofs"):
                 lower, condition = best_error_bound(data, dual, upper, request.positive, size)
         ended = outcome.status in (
             Status.OPTIMAL, Status.UNDECIDED, Status.STALLED, Status.LOCAL
@@ -160,18 +150,18 @@ def _certificate(request: Request, answer: Answer, values: Values) -> Certificat
         dual = answer.proofs
         if dual is not None:
             kind, lower = "infeasible", 1.0
-            with _proving(request, answer):
+            with request.limits.watch.part("proofs"):
                 proofs = [check_infeasible(data, y, request.positive, alone=True) for y in dual]
             condition = next((proof.condition for proof in proofs if proof.condition), "")
     else:
         if contradictions.size:
             dual = np.zeros(data.m)
             dual[contradictions[0]] = np.sign(float(data.b[int(contradictions[0])])) or 1.0
-            with _proving(request, answer):
+            with request.limits.watch.part("proofs"):
                 proof = check_infeasible(data, dual, request.positive)
         elif claim is not None and claim.dual is not None:
             assert request.problem.prove is not None
-            with _proving(request, answer):
+            with request.limits.watch.part("proofs"):
                 dual, proof = user_dual(data, claim.dual), request.problem.prove(claim.dual)
         if dual is not None:
             lower, condition = proof.lower_bound, proof.condition
@@ -179,7 +169,7 @@ def _certificate(request: Request, answer: Answer, values: Values) -> Certificat
     outright = data.from_bounds
     objective = None
     if kind != "infeasible" and _has_objective(answer):
-        with _proving(request, answer):
+        with request.limits.watch.part("proofs"):
             objective = _objective(request, answer, values)
     if kind != "met" and objective is not None and (answer.preference.slack or not target):
         # Without a tolerance to meet, or with slack, the preference is the claim.

@@ -23,7 +23,7 @@ from quadsense.objective import Objective, check_objective, is_admitted, is_soun
 from quadsense.proofs.hitting import cannot_be_hit, smallest_hitting_set
 from quadsense.proofs.infeasible import check_infeasible
 from quadsense.proofs.lower import best_error_bound
-from quadsense.threads import for_products_of
+from quadsense.threads import with_one_blas_thread
 from quadsense.values import Values, evaluate
 from quadsense.verification import Check, Verification
 
@@ -146,6 +146,7 @@ class Certificate:
         """
         return self.check(U, b, delta=delta, **options).true
 
+    @with_one_blas_thread
     def check(self, U: Any, b: Any = None, *, delta: Any = None, **options: Any) -> Verification:
         """Recompute the claim, and say statement by statement what was checked against what.
 
@@ -156,8 +157,7 @@ class Certificate:
         """
         if isinstance(U, SpectralOracle):
             return Verification((self._check_spectral(U),))
-        size = 4.0 * np.size(self.tolerance) * float(self.matrix.shape[0]) ** 2
-        with np.errstate(over="ignore", under="ignore"), for_products_of(size):
+        with np.errstate(over="ignore", under="ignore"):
             parts = [
                 self._check(data, words, own)
                 for data, words, own in self._tasks(U, b, delta, options)
@@ -393,6 +393,7 @@ class Certificate:
         text += f" {condition}" if condition else ""
         return Check("lower bound", _at_most(self.lower_bound, lower) and sound, text)
 
+    @with_one_blas_thread
     def spectral(
         self,
         noise: Any = 0.0,

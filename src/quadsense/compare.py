@@ -19,6 +19,7 @@ from quadsense.plan import shape_of
 from quadsense.preferences import Preference, make_question
 from quadsense.request import check_priors, to_measurements
 from quadsense.result import Result
+from quadsense.threads import one_blas_thread
 from quadsense.typing import (
     MatrixLike,
     PreferName,
@@ -87,7 +88,7 @@ ridge, slack
             f"rank={rank!r} is no convex question, so CVXPY cannot take it: leave it out, or give "
             "psd=True for its relaxation"
         )
-    with np.errstate(under="ignore"):
+    with np.errstate(under="ignore"), one_blas_thread():
         measured = to_measurements(data, b, delta, rtol, bounds, conjugate, mix, weights)
         target = measured.tolerance is not None
         if not target:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from quadsense.threads import with_one_blas_thread
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
     from quadsense.typing import MatrixLike, Real, RealOrVector, VectorLike
 
 
+@with_one_blas_thread
 def interval(
     data: MatrixLike | Measurements,
     b: VectorLike | None = None,
@@ -120,6 +123,7 @@ def _solved(data: Measurements, psd: bool) -> tuple[Any, Any]:
     return None, result.certificate if str(result.status) == "infeasible" else None
 
 
+@with_one_blas_thread
 def interval_of(
     result: Result, C: Any, *, data: Measurements | None = None, gap: Real = 0.01
 ) -> Any:

@@ -28,6 +28,7 @@ from quadsense.measurements.validate import checked_vector
 from quadsense.ranges import Interval, NothingFits, ranges
 from quadsense.result import Result
 from quadsense.solve import solve
+from quadsense.threads import with_one_blas_thread
 from quadsense.typing import MatrixLike, RealOrVector, Whole, is_whole
 from quadsense.vocabulary import Status
 from quadsense.watch import look
@@ -91,6 +92,7 @@ class NextProbe:
         return str(import_module("quadsense.view.html").next_probe_html(self))
 
 
+@with_one_blas_thread
 def next_probe(
     result: Result,
     candidates: MatrixLike,
@@ -170,6 +172,7 @@ def _solved(data: Measurements, psd: bool) -> tuple[SensedMatrix | None, Any]:
     return None, result.certificate if result.status is Status.INFEASIBLE else None
 
 
+@with_one_blas_thread
 def rank_probes(
     data: Measurements, candidates: Any, delta: Any, top: int, certify: Certify
 ) -> NextProbe:

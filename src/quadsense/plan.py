@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from quadsense.arrays import available_memory, on_gpu, to_numpy
-from quadsense.core.forms import MeasuredForm
+from quadsense.core.forms import FactorForm, MeasuredForm
 from quadsense.core.matrix import SensedMatrix
 from quadsense.machine import Rates, known_rates
 from quadsense.measurements import Measurements
@@ -59,7 +59,7 @@ class Plan:
     gram : str
         Form of K, where there is one.
     threads : dict
-        BLAS threads of each method: see `threads.blas_threads`.
+        BLAS threads of each method: "one", see `quadsense.threads`.
     memory : int
         Predicted bytes beside U as it was given, conversions, copies and the start's included.
     proof_memory : int
@@ -136,7 +136,7 @@ def shape_of(
         orthonormal=data.orthonormal,
         copied=(rows.at_work(tf32) if tf32 else rows).single_is_copied,
         converted=_is_converted(rows, given),
-        started=_is_dense(start),
+        started=_is_dense(start, rank is not None),
         density=rows.kind.gram_density_bound() if isinstance(rows.kind, Sparse) else 1.0,
         psd=psd,
         rank=rank,
@@ -175,12 +175,13 @@ def _shared(given: Any, rows: Any) -> bool:
     return type(given) is type(rows) and bool(given.dtype == rows.dtype)
 
 
-def _is_dense(start: Any) -> bool:
-    """Whether a start is kept as an n-by-n matrix."""
+def _is_dense(start: Any, low_rank: bool) -> bool:
+    """Return whether a start is kept as an n-by-n matrix; with a rank a factor stays a factor."""
     if start is None or isinstance(start, str):
         return False
     matrix = getattr(start, "matrix", start)
-    return not (isinstance(matrix, SensedMatrix) and isinstance(matrix.form, MeasuredForm))
+    kept = (MeasuredForm, FactorForm) if low_rank else MeasuredForm
+    return not (isinstance(matrix, SensedMatrix) and isinstance(matrix.form, kept))
 
 
 def make_plan(shape: Shape, method: str = "auto", rates: Rates | None = None) -> Plan:
@@ -223,7 +224,7 @@ def _made(
         methods=names,
         coordinates=first.coordinates(shape),
         gram=gram,
-        threads={k.name: k.threads(its) for k, its in zip(kinds, shapes, strict=True)},
+        threads=dict.fromkeys(names, "one"),
         memory=needed + _surroundings(shape),
         proof_memory=max(kind.proof_memory(shape) for kind in kinds),
         flops=works[0].flops,

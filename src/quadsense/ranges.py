@@ -26,6 +26,7 @@ from quadsense.measurements import Measurements
 from quadsense.proofs.infeasible import check_infeasible
 from quadsense.proofs.objective import Bound, objective_bound
 from quadsense.proofs.rays import is_ray, led_away, unseen_directions, unseen_vectors
+from quadsense.threads import with_one_blas_thread
 from quadsense.values import evaluate
 from quadsense.verification import Check, Verification
 
@@ -134,6 +135,7 @@ class Interval:
         """Whether all that is stated holds on these data: see `check`."""
         return self.check(U, b, **options).true
 
+    @with_one_blas_thread
     def check(self, U: Any, b: Any = None, **options: Any) -> Verification:
         """Recompute both ends from the data alone, and say what was checked.
 

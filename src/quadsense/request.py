@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from quadsense.arrays import Array, placed, to_numpy
 from quadsense.checkpoint import Journal
-from quadsense.core.forms import MeasuredForm
+from quadsense.core.forms import FactorForm, MeasuredForm
 from quadsense.core.matrix import SensedMatrix
 from quadsense.loop import Limits
 from quadsense.measurements import Measurements
@@ -272,8 +272,13 @@ class Start:
     warm: Warm = COLD
 
 
-def to_start(start: Any, schedule: str, data: Measurements, scaled: UnitReadings) -> Start:
-    """A_1 from a word, a matrix or an earlier result."""
+def to_start(
+    start: Any, schedule: str, data: Measurements, scaled: UnitReadings, low_rank: bool = False
+) -> Start:
+    """Return A_1 from a word, a matrix or an earlier result.
+
+    With `low_rank`, where methods carry a factor, a start that is held as a factor stays one.
+    """
     if start is None:
         start = "tau" if schedule == "paper" else "mean"
     if isinstance(start, str):
@@ -293,12 +298,24 @@ def to_start(start: Any, schedule: str, data: Measurements, scaled: UnitReadings
     form = on_rows_of(matrix, data).form
     if isinstance(form, MeasuredForm) and form.rows is data.unit_rows:
         return Start(form.tau, form.base, form.c, Warm(matrix))
+    if low_rank and isinstance(form, FactorForm):
+        return _factored_start(form, data, scaled)
     values, factor = np.asarray(matrix), None if matrix.signs is not None else matrix.factor
     if np.iscomplexobj(values) and not data.unit_rows.is_complex:
         # Real rows see the real part alone.
         values, factor = np.ascontiguousarray(values.real), None
     dense = data.unit_rows._cast(placed(values, scaled.b))
     return Start(0.0, dense, warm=Warm(SensedMatrix.from_dense(dense), factor))
+
+
+def _factored_start(form: FactorForm, data: Measurements, scaled: UnitReadings) -> Start:
+    """Return ``X S X*`` to start from, without its (n, n) array."""
+    rows, X, signs = data.unit_rows, to_numpy(form.factor), form.signs
+    if np.iscomplexobj(X) and not rows.is_complex:  # real rows see the real part alone
+        X = np.concatenate([np.real(X), np.imag(X)], axis=1)
+        signs = None if signs is None else np.concatenate([signs, signs])
+    X = rows._cast(placed(X, scaled.b))
+    return Start(0.0, warm=Warm(SensedMatrix.from_factor(X, signs), X if signs is None else None))
 
 
 def start_value(start: str, b: Array, telling: Array, rows: Sensing | None = None) -> float:

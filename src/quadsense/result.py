@@ -23,6 +23,7 @@ from quadsense.measurements.stored import Stored
 from quadsense.measurements.validate import checked_rows
 from quadsense.objective import Objective
 from quadsense.preferences import Preference
+from quadsense.threads import with_one_blas_thread
 from quadsense.typing import SupportsSparse, is_whole
 from quadsense.values import evaluate
 from quadsense.verdict import check_verdict
@@ -281,6 +282,7 @@ class Result:
         """
         return self.check(U, b, delta=delta, **options).true
 
+    @with_one_blas_thread
     def check(self, U: Any, b: Any = None, *, delta: Any = None, **options: Any) -> Verification:
         """Recompute all that this result states, and say what was checked against what.
 

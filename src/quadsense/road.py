@@ -39,6 +39,7 @@ from quadsense.request import (
 )
 from quadsense.result import Result
 from quadsense.runs import Request, preferred_among, run_plan
+from quadsense.threads import one_blas_thread
 from quadsense.vocabulary import Status
 from quadsense.watch import Watch
 
@@ -103,10 +104,17 @@ def travel(
         "method": method, "schedule": schedule, "start": start, "rng": rng,
         "max_iter": max_iter, "time_limit": time_limit, "memory_limit": memory_limit, **options,
     }  # fmt: skip
+    limit = to_bytes(memory_limit)
+    if isinstance(data, Measurements):
+        with limited_memory(limit):
+            data = data.settled()
+        if data._read_bytes <= limit / 2.0:  # as if they were read by each solve
+            limit -= data._read_bytes
     with (
         np.errstate(under="ignore"),  # what underflows is not missed
         watch.interrupts as interrupts,
-        limited_memory(to_bytes(memory_limit)) if memory_limit is not None else nullcontext(),
+        one_blas_thread(),
+        limited_memory(limit) if memory_limit is not None else nullcontext(),
         journal or nullcontext(),
     ):
         measured = to_measurements(data, b, delta, rtol, bounds, conjugate, mix, weights)
@@ -154,7 +162,7 @@ def travel(
             with watch.part("checkpoint"):
                 journal.open({"plan": plan, "prefer": preferences[0].name, "seed": seed})
         scaled = measured.scaled()
-        first = to_start(start, schedule, measured, scaled)
+        first = to_start(start, schedule, measured, scaled, order is not None)
         unit, units = 1.0, scaled.delta
         if not target:
             unit, units = error_units(measured)

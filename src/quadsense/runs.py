@@ -25,7 +25,6 @@ from quadsense.preferences import Preference, make_question, with_set_aside
 from quadsense.proofs.infeasible import Prover
 from quadsense.proofs.rounding import Enclosure, enclosure, is_met, measured_enclosure
 from quadsense.request import options_of, start_value
-from quadsense.threads import blas_threads
 from quadsense.vocabulary import Status
 from quadsense.watch import FLOPS, Stop, Watch
 
@@ -250,7 +249,7 @@ def run_method(request: Request, name: str, set_aside: Any = NONE, warm: Warm = 
     solver = _solver(name, problem)
     tolerance = to_numpy(request.data.tolerance)
     request.limits.watch.reserve = _seconds_to_certify(problem, name)
-    with blas_threads(request.plan.threads.get(name, "one")), _at_any_scale(problem):
+    with _at_any_scale(problem):
         outcome = run(
             solver,
             problem,
@@ -340,7 +339,7 @@ def with_gram(request: Request, name: str) -> Problem:
     data, watch = request.data, request.limits.watch
     if data.gram is None or data.gram.kind != kind:
         data.gram = make_gram(data.unit_rows, kind)
-    # Here, where BLAS has all its threads; stopped, it is for the run to say so.
+    # Where it is stopped, it is for the run to say so.
     with suppress(Stop), watch.part("K"), watch.heeded():
         data.gram.form()
     return replace(request.problem, gram=data.gram)

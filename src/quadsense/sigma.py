@@ -13,6 +13,7 @@ from quadsense.core.pseudoinverse import pseudoinverse
 from quadsense.measurements import Measurements
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.validate import checked_weights
+from quadsense.threads import with_one_blas_thread
 from quadsense.typing import MatrixLike, Real, RealOrVector, VectorLike, is_number
 from quadsense.watch import look
 
@@ -49,6 +50,7 @@ class SigmaEstimate:
         return str(import_module("quadsense.view.html").sigma_html(self))
 
 
+@with_one_blas_thread
 def estimate_sigma(
     data: MatrixLike | Measurements,
     b: VectorLike | None = None,

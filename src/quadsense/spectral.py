@@ -28,11 +28,13 @@ from quadsense.request import (
     to_limits,
 )
 from quadsense.result import Result
+from quadsense.threads import with_one_blas_thread
 from quadsense.typing import MatrixLike, Real, ScheduleName, Whole, is_number
 from quadsense.vocabulary import Row, Status, Verdict, to_reason
 from quadsense.watch import Watch
 
 
+@with_one_blas_thread
 def solve_spectral(
     oracle: SpectralOracle,
     A1: MatrixLike,

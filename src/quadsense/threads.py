@@ -1,20 +1,21 @@
-"""Threads: how many BLAS may use, and rows shared out over threads of our own.
+"""Threads: BLAS is held to one, and large work is divided over threads of our own.
 
-NumPy and SciPy bring a BLAS each, whose threads wait for work by spinning, and the rank-k update
-that we need most gains little from two of them. Rows are independent, so where it pays BLAS is
-held to one thread and each of our threads takes a range of rows.
+NumPy and SciPy bring an OpenBLAS each. After a product on several threads, those of its pool keep
+a core busy for a tenth of a second, waiting for more, while the other library runs its next
+routine. So every public function that computes runs inside `one_blas_thread`. Products of rows,
+Gram matrices and Cholesky factorizations that are large enough are divided by `by_rows` over
+threads that sleep between calls, as many as the user lets BLAS have.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import wait
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from contextvars import ContextVar
-from functools import cache, partial
-from typing import TYPE_CHECKING, TypeVar
+from contextvars import ContextVar, Token
+from functools import cache, partial, wraps
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from quadsense.watch import watched, with_watch
 
@@ -23,24 +24,23 @@ if TYPE_CHECKING:
 
     from threadpoolctl import LibController
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 WORTH_SHARING = 3e7
 """Float64 operations above which a second thread gains more than the 50 us of waking it."""
 
-LITTLE_WORK = 2e6
-"""Float64 operations of a product below which one thread is the quickest, whatever is set."""
-
 _ranges: ContextVar[int] = ContextVar("ranges", default=1)
+"""Ranges that `by_rows` may make at once in this context."""
 
-
-_lock = threading.Lock()
+_lock = threading.RLock()  # `__del__` may run while the same thread has it
 _lookup = threading.Lock()
-_holds: dict[str, tuple[int, int]] = {}  # by library: how many hold it, the threads it had
+_holders: set[int] = set()  # by id: who holds BLAS to one thread
+_given: dict[str, int] = {}  # threads that each held library had before, by its path
 
 
 def _libraries() -> tuple[LibController, ...]:
-    """The BLAS of NumPy and that of SciPy, looked up once; others wait meanwhile.
+    """Return the BLAS of NumPy and that of SciPy, looked up once; others wait meanwhile.
 
     While threadpoolctl looks, a thread that loads a library (Numba's, for the first descent) would
     wait for it and it for that thread, for ever.
@@ -51,7 +51,7 @@ def _libraries() -> tuple[LibController, ...]:
 
 @cache
 def _found_libraries() -> tuple[LibController, ...]:
-    """What `_libraries` says; takes milliseconds.
+    """Return what `_libraries` does; takes milliseconds.
 
     Wheels carry theirs in folders named after them, as other packages do; elsewhere all share one.
     """
@@ -80,90 +80,89 @@ def _set_threads(library: LibController, count: int) -> None:
 
 
 def blas_limit() -> int:
-    """Threads that the user lets BLAS have, the least of all libraries."""
+    """Return how many threads the user lets BLAS have, the smallest limit of all libraries."""
     with _lock:
-        limits = [
-            _holds[library.filepath][1] if library.filepath in _holds else library.num_threads
-            for library in _libraries()
-        ]
-    return max(1, min((limit for limit in limits if limit is not None), default=1))
+        return min(
+            (_given.get(each.filepath) or each.num_threads or 1 for each in _libraries()), default=1
+        )
 
 
-class blas_threads:
-    """Hold BLAS to what a method asks for, and put the old limit back.
+class one_blas_thread:
+    """Hold BLAS to one thread, and restore the user's limits at the end.
 
-    The last of several at once to leave puts the limit back. A plain class: it surrounds every
-    small solve, and generators would take longer than the rest of it.
+    The last of several holders at once restores them. What an interrupt in between leaves behind
+    is restored once the holder is deleted. A plain class, because it surrounds every small solve.
 
     Parameters
     ----------
-    policy : {"one", "as set", "one for NumPy", "rows"}
-        One thread; what the user has set; that for SciPy's BLAS alone, so that only one of the
-        two spins; or one thread, and as many ranges of rows in `by_rows` as BLAS had threads.
+    share : bool, default=True
+        Let `by_rows` divide large work over as many threads as the user lets BLAS have.
     """
 
-    def __init__(self, policy: str) -> None:
-        self.policy = policy
+    def __init__(self, share: bool = True) -> None:
+        self.share = share
+        self.token: Token[int] | None = None
 
     def __enter__(self) -> None:
         """Hold."""
-        policy = self.policy
-        libraries = _libraries()  # also where none is held, before anything else is loaded
-        if policy == "as set":
-            libraries = ()
-        elif policy == "one for NumPy":  # none where NumPy and SciPy share theirs
-            libraries = tuple(o for o in libraries if "numpy" in os.path.dirname(o.filepath))
-        self.libraries = libraries
-        self.token = _ranges.set(blas_limit() if policy == "rows" else 1)
-        with _lock:
-            for library in libraries:
-                count, given = _holds.get(library.filepath) or (0, library.num_threads)
-                _holds[library.filepath] = count + 1, given
-                if not count and given != 1:
-                    _set_threads(library, 1)
+        libraries = _libraries()  # before anything else is loaded
+        try:
+            with _lock:
+                _holders.add(id(self))
+                for library in libraries:
+                    if library.filepath not in _given:
+                        given = library.num_threads or 1  # None: not known, and left alone
+                        _given[library.filepath] = given
+                        if given != 1:
+                            _set_threads(library, 1)
+            self.token = _ranges.set(blas_limit() if self.share else 1)
+        except BaseException:
+            self.__exit__()
+            raise
 
     def __exit__(self, *_: object) -> None:
-        """Put back."""
+        """Restore."""
+        self._release()
+        if self.token is not None:
+            _ranges.reset(self.token)
+            self.token = None
+
+    def __del__(self) -> None:
+        """Restore, where `__exit__` was interrupted."""
+        if id(self) in _holders:
+            self._release()
+
+    def _release(self) -> None:
         with _lock:
-            for library in self.libraries:
-                count, given = _holds.pop(library.filepath)
-                if count > 1:
-                    _holds[library.filepath] = count - 1, given
-                elif given != 1:
-                    _set_threads(library, given)
-        _ranges.reset(self.token)
-
-
-def for_products_of(flops: float) -> AbstractContextManager[None]:
-    """Hold BLAS to one thread where products take no more than `LITTLE_WORK`."""
-    return blas_threads("one") if flops <= LITTLE_WORK else nullcontext()
-
-
-def all_for_blas() -> AbstractContextManager[None]:
-    """Give BLAS back the threads of policy "rows", for what is not shared out by rows."""
-    count = _ranges.get()
-    return nullcontext() if count == 1 else _given_back(count)
-
-
-@contextmanager
-def _given_back(count: int) -> Iterator[None]:
-    """Let BLAS have so many threads."""
-    token = _ranges.set(1)
-    with _lock:
-        for library in _libraries():
-            _set_threads(library, count)
-    try:
-        yield
-    finally:
-        _ranges.reset(token)
-        with _lock:
+            _holders.discard(id(self))
+            if _holders:
+                return
             for library in _libraries():
-                _set_threads(library, 1)
+                given = _given.get(library.filepath, 1)
+                if given != 1:
+                    _set_threads(library, given)
+                _given.pop(library.filepath, None)
+
+
+def with_one_blas_thread(function: Callable[P, T]) -> Callable[P, T]:
+    """Decorate a function so that it runs inside `one_blas_thread`."""
+
+    @wraps(function)
+    def held(*arguments: P.args, **options: P.kwargs) -> T:
+        with one_blas_thread():
+            return function(*arguments, **options)
+
+    return held
+
+
+def shared_by() -> int:
+    """Return how many threads large work is divided over here."""
+    return _ranges.get()
 
 
 @cache
 def _pool(process: int) -> ThreadPoolExecutor:
-    """Threads of this process: they do not survive a fork."""
+    """Return the threads of this process: they do not survive a fork."""
     from concurrent.futures import ThreadPoolExecutor  # with queues, which few programs need
 
     return ThreadPoolExecutor(
@@ -179,9 +178,14 @@ def _hold_own_thread() -> None:
 
 
 def by_rows(
-    work: Callable[[int, int], T], m: int, flops: float, most: int | None = None
+    work: Callable[[int, int], T],
+    m: int,
+    flops: float,
+    most: int | None = None,
+    *,
+    triangle: bool = False,
 ) -> list[T]:
-    """``work(first, last)`` on ranges that cover all rows, at once where that pays.
+    """Return ``work(first, last)`` of ranges that cover all rows, run at once where that pays.
 
     Parameters
     ----------
@@ -190,14 +194,17 @@ def by_rows(
     m : int
         Number of rows.
     flops : float
-        Cost of all of them.
+        Operations of all of them.
     most : int, optional
         Most ranges, for work that takes memory in each.
+    triangle : bool, default=False
+        Whether row i takes work in proportion to i, so that later ranges are shorter.
     """
     count = max(1, min(_ranges.get(), most or m, m, int(2.0 * flops / WORTH_SHARING)))
     if count == 1:
         return [work(0, m)]
-    edges = [m * i // count for i in range(count + 1)]
+    power = 0.5 if triangle else 1.0
+    edges = [int(m * (i / count) ** power) for i in range(count)] + [m]
     pool = _pool(os.getpid())
     watch = watched()
     try:

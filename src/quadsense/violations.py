@@ -29,7 +29,6 @@ from quadsense.proofs.hitting import cannot_be_hit, smallest_hitting_set, thinne
 from quadsense.proofs.infeasible import check_infeasible
 from quadsense.proofs.rounding import Enclosure
 from quadsense.runs import Answer, Request, found_in, run_method
-from quadsense.threads import blas_threads
 from quadsense.vocabulary import Reason, Status, because
 from quadsense.watch import Stop
 
@@ -181,7 +180,7 @@ class _Search:
         if claim is None or claim.dual is None or answer.outcome.status is not Status.INFEASIBLE:
             return
         rows, ends = request.problem.rows, request.problem.ends
-        with self.watch.part("proofs"), blas_threads(request.plan.threads.get(self.method, "one")):
+        with self.watch.part("proofs"):
             for dual in (thinned(rows, ends, claim.dual, request.positive), claim.dual):
                 candidate = user_dual(request.data, dual)
                 if check_infeasible(request.data, candidate, request.positive, alone=True).proved:
@@ -257,19 +256,17 @@ def _guesses(search: _Search) -> Iterator[Indices]:
     if search.over:
         return
     program, _ = equal_tolerances(_in_tolerances(search.request.problem))
-    with blas_threads("one"):
-        begun = outliers.start(program)
-        convex = _robust(search, program, begun, 1.0)
-        again = replace(convex, smoothing=1.0, settled=False)
-        sharper = _robust(search, program, again, 2.0)
+    begun = outliers.start(program)
+    convex = _robust(search, program, begun, 1.0)
+    again = replace(convex, smoothing=1.0, settled=False)
+    sharper = _robust(search, program, again, 2.0)
     yield from _suspects(search, program, (sharper, convex))
     rng = np.random.default_rng(0)
     for _ in range(RESTARTS):
         if search.over:
             return
-        with blas_threads("one"):
-            begun = outliers.start(program, rng.exponential(size=program.b.size))
-            fit = _robust(search, program, replace(begun, smoothing=1.0), 2.0)
+        begun = outliers.start(program, rng.exponential(size=program.b.size))
+        fit = _robust(search, program, replace(begun, smoothing=1.0), 2.0)
         yield from _suspects(search, program, (fit,))
 
 

@@ -1,6 +1,7 @@
-"""Large factorisations and products in blocks, between which the watch is looked at.
+"""Large factorizations and products in blocks: divided over threads, and interruptible.
 
-LAPACK's own run to their end, however long that takes; up to `SMALL` they are what is called.
+Routines of LAPACK run to their end, however long that takes. They do what is small; what is large
+is done in blocks, between which `look` is called.
 """
 
 from __future__ import annotations
@@ -22,21 +23,31 @@ from scipy.linalg import (
 from scipy.linalg import cholesky as scipy_cholesky
 
 from quadsense.core import tensor_algebra
-from quadsense.core.blas import add_product
+from quadsense.core.blas import add_product, divide_by_factor, factor_in_place
 from quadsense.device import DeviceArray
+from quadsense.threads import by_rows, shared_by
 from quadsense.watch import BLOCK_FLOPS, look
 
 Array = npt.NDArray[Any]
 
 SMALL = 3000
-"""Order up to which a factorisation takes about a third of a second."""
+"""Order up to which a factorization takes about a third of a second."""
 
 WHOLE = 6.0 * BLOCK_FLOPS
-"""Operations of a product up to which it is not divided, though that is several looks' worth: it
-runs a tenth faster whole."""
+"""Operations of a product up to which one thread does it whole, though that is several looks'
+worth: it runs a tenth faster."""
+
+SHARED = 3e8
+"""Operations of a product from which several threads do it in parts."""
 
 PANEL = 256
 """Columns of a block, for products that run at full speed."""
+
+LEAF = 2 * PANEL
+"""Order up to which a part of a matrix is factored by LAPACK."""
+
+LONGEST = 4 * PANEL
+"""Most rows that are eliminated at once, so that no product takes long."""
 
 BLOCK_ENTRIES = 2**20
 """Entries of a block that is written twice, once across."""
@@ -46,8 +57,9 @@ CLEAR = 100.0
 
 
 def divided(flops: float, dtype: npt.DTypeLike = np.float64) -> bool:
-    """Whether a product of so many operations is to be done in parts."""
-    return flops > WHOLE * (2.0 if np.dtype(dtype) == np.float32 else 1.0)
+    """Return whether a product of that many operations is to be done in parts."""
+    limit = WHOLE if shared_by() == 1 else SHARED
+    return flops > limit * (2.0 if np.dtype(dtype) == np.float32 else 1.0)
 
 
 def factor_upper(M: Array) -> tuple[Array, int]:
@@ -73,31 +85,44 @@ def factor_upper(M: Array) -> tuple[Array, int]:
     """
     if isinstance(M, DeviceArray):
         return tensor_algebra.factor_upper(M)
-    (potrf,) = get_lapack_funcs(("potrf",), (M,))
-    n = len(M)
-    if n <= SMALL or not divided(float(n) ** 3 / 3.0, M.dtype):
+    if not divided(float(len(M)) ** 3 / 3.0, M.dtype):
+        (potrf,) = get_lapack_funcs(("potrf",), (M,))
         R, info = potrf(M, lower=0, clean=0, overwrite_a=1)
         return R, int(info)
-    for first in range(0, n, PANEL):
-        last = min(first + PANEL, n)
+    return M, _factor_part(M, 0, len(M))
+
+
+def _factor_part(M: Array, first: int, last: int) -> int:
+    """Factor the part of M between these rows and columns, by halves; return LAPACK's `info`."""
+    if last - first <= LEAF:
         look()
-        corner, info = potrf(np.asfortranarray(M[first:last, first:last]), lower=0, clean=1)
-        if info != 0:
-            return M, first + int(info)
-        M[first:last, first:last] = np.triu(corner) + np.tril(M[first:last, first:last], -1)
-        if last == n:
-            break
-        rows = np.asfortranarray(M[first:last, last:])
-        rows = solve_triangular(corner, rows, trans="C", overwrite_b=True, check_finite=False)
-        rows = np.asfortranarray(rows)
-        M[first:last, last:] = rows
-        for begin in range(last, n, PANEL):
-            end = min(begin + PANEL, n)
-            if 2.0 * (end - last) * PANEL * (end - begin) > 0.1 * BLOCK_FLOPS:
-                look()
-            columns = rows[:, begin - last : end - last]
-            add_product(M[last:end, begin:end], rows[:, : end - last], columns, -1.0)
-    return M, 0
+        info = factor_in_place(M[first:last, first:last])
+        return first + info if info else 0
+    half = PANEL * max(1, (last - first) // (2 * PANEL))
+    middle = first + min(half, LONGEST)
+    info = _factor_part(M, first, middle)
+    if info:
+        return info
+    k, width = middle - first, last - middle
+    corner, rows = M[first:middle, first:middle], M[first:middle, middle:last]
+    count = -(-width // PANEL)
+
+    def divide(begin: int, end: int) -> None:
+        for block in range(begin, end):
+            look()
+            divide_by_factor(corner, rows[:, block * PANEL : (block + 1) * PANEL])
+
+    def subtract(begin: int, end: int) -> None:
+        for start in range(begin * PANEL, min(end * PANEL, width), step):
+            look()
+            stop = min(start + step, width)
+            part = M[middle : middle + stop, middle + start : middle + stop]
+            add_product(part, rows[:, :stop], rows[:, start:stop], -1.0)
+
+    step = PANEL if 2.0 * k * width * PANEL <= BLOCK_FLOPS else PANEL // 4
+    by_rows(divide, count, float(k) * k * width)
+    by_rows(subtract, count, float(k) * width * width, triangle=True)
+    return _factor_part(M, middle, last)
 
 
 def factor_lower(S: Array) -> Array:
@@ -211,10 +236,14 @@ def inner_upper(X: Array, out: Array | None = None) -> Array:
     # As wide as can be looked at in time, but not so narrow that products run slowly, nor so wide
     # that much is done below the diagonal.
     width = int(np.clip(BLOCK_FLOPS / (2.0 * max(m, 1) * max(k, 1)), PANEL // 4, PANEL))
-    for begin in range(0, k, width):
-        end = min(begin + width, k)
-        look()
-        add_product(M[:end, begin:end], X[:, :end], X[:, begin:end], 1.0)
+
+    def add(first: int, last: int) -> None:
+        for begin in range(first, last, width):
+            end = min(begin + width, last)
+            look()
+            add_product(M[:end, begin:end], X[:, :end], X[:, begin:end], 1.0)
+
+    by_rows(add, k, float(m) * k * k, triangle=True)
     return M
 
 
@@ -225,16 +254,20 @@ def squared_moduli(U: Array) -> Array:
         return np.abs(U @ U.conj().T) ** 2
     cost = (8.0 if np.iscomplexobj(U) else 2.0) * m * n
     size = int(max(PANEL // 4, min(BLOCK_FLOPS / max(cost, 1.0), BLOCK_ENTRIES / max(m, 1))))
-    if size >= m:
+    if size >= m and not divided(0.5 * cost * m):
         return np.asarray(np.abs(U @ U.conj().T) ** 2)
     K = np.empty((m, m))
-    for begin in range(0, m, size):
-        end = min(begin + size, m)
-        look()
-        block = U[begin:end] @ U[:end].conj().T
-        block = np.abs(block) ** 2 if np.iscomplexobj(block) else np.square(block, out=block)
-        K[begin:end, :end] = block
-        K[:end, begin:end] = block.T
+
+    def fill(first: int, last: int) -> None:
+        for begin in range(first, last, size):
+            end = min(begin + size, last)
+            look()
+            block = U[begin:end] @ U[:end].conj().T
+            block = np.abs(block) ** 2 if np.iscomplexobj(block) else np.square(block, out=block)
+            K[begin:end, :end] = block
+            K[:end, begin:end] = block.T
+
+    by_rows(fill, m, 0.5 * cost * m, triangle=True)
     return K
 
 

@@ -26,6 +26,10 @@ EXACTNESS = 256.0
 rounding does to a reading is bounded by a tenth of that for most A (see `proofs.rounding`), so that
 an A which meets an equality as well as float64 can is known to."""
 
+KIND_EXACTNESS = 32.0
+"""What is added to that, in units of what products with the kind of probes err by beyond inner
+products: a reading is known to a quarter of it, sums over rows included (see `proofs.rounding`)."""
+
 WIDTHS = 16.0
 """Half the width that methods are given for an equality, in units of what it is met within."""
 

@@ -18,7 +18,6 @@ from scipy.linalg import blas
 from quadsense.core import tensor_algebra
 from quadsense.core.cholesky import divided, inner_upper
 from quadsense.device import DeviceArray
-from quadsense.threads import all_for_blas
 from quadsense.watch import look
 
 Array = npt.NDArray[Any]
@@ -149,10 +148,9 @@ def summed_products(parts: Iterable[Array], size: int, dtype: npt.DTypeLike) -> 
     rank_update = blas.ssyrk if np.dtype(dtype) == np.float32 else blas.dsyrk
     M = np.zeros((size, size), dtype=dtype, order="F")
     for part in chain(first, rest):
-        with all_for_blas():
-            if divided(len(part) * float(size) ** 2, dtype):
-                M = inner_upper(part, M)
-                continue
+        if divided(len(part) * float(size) ** 2, dtype):
+            M = inner_upper(part, M)
+        else:
             M = rank_update(1.0, part, beta=1.0, c=M, trans=1, lower=0, overwrite_c=1)
     return M
 

@@ -21,8 +21,9 @@ from scipy.linalg import blas, get_blas_funcs
 
 from quadsense.core import tensor_products
 from quadsense.core.blas import multiply_triangle
+from quadsense.core.cholesky import divided
 from quadsense.device import DeviceArray
-from quadsense.threads import all_for_blas, by_rows
+from quadsense.threads import by_rows
 from quadsense.watch import BLOCK_FLOPS, look
 
 Float = npt.NDArray[Any]  # real, single or double precision
@@ -220,11 +221,10 @@ def gram(U: Inexact, lower: bool = False) -> Float:
     """
     trans = 2 if np.iscomplexobj(U) else 1
     # For complex rows this is the conjugate of U U*: the same moduli.
-    if _gram_flops(U) > 4.0 * BLOCK_FLOPS:
+    if divided(_gram_flops(U)):
         K = _gram_by_blocks(U)
         return np.asfortranarray(K.T) if lower else K
-    with all_for_blas():
-        G: Inexact = _RANK_UPDATE[U.dtype.char](1.0, U.T, trans=trans, lower=int(lower))
+    G: Inexact = _RANK_UPDATE[U.dtype.char](1.0, U.T, trans=trans, lower=int(lower))
     if np.iscomplexobj(G):
         return np.asarray(np.square(G.real) + np.square(G.imag))
     np.square(G, out=G)
@@ -241,14 +241,17 @@ def _gram_by_blocks(U: Inexact) -> Float:
     m = len(U)
     K = np.zeros((m, m), dtype=U.real.dtype, order="F")
     size = max(256, int(BLOCK_FLOPS * m / (2.0 * _gram_flops(U))))
-    with all_for_blas():
-        for begin in range(0, m, size):
+
+    def fill(first: int, last: int) -> None:
+        for begin in range(first, last, size):
             look()
-            end = min(begin + size, m)
+            end = min(begin + size, last)
             block = U[:end] @ U[begin:end].conj().T
             K[:end, begin:end] = np.square(block.real)
             if np.iscomplexobj(block):
                 K[:end, begin:end] += np.square(block.imag)
+
+    by_rows(fill, m, _gram_flops(U), triangle=True)
     return K
 
 
@@ -256,6 +259,5 @@ def gram_product(K: Float, y: Float) -> Float:
     """``K y`` from the upper triangle of K: half of K is read, but for a whole K on a device."""
     if isinstance(K, DeviceArray):
         return K @ y
-    with all_for_blas():
-        product: Float = get_blas_funcs(("symv",), (K,))[0](1.0, K, y)
+    product: Float = get_blas_funcs(("symv",), (K,))[0](1.0, K, y)
     return product

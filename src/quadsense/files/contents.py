@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,18 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+
+from quadsense.memory import free_memory, in_bytes, memory_limit, room_in_words
+
+MAX_EXPANSION = 2**15
+"""Bytes of an array for each byte that is stored of it: what zstd makes of a constant array, which
+no U is; deflate reaches 1,032."""
+
+UNSTORED_BYTES, UNSTORED_CHUNKS = 2**26, 10_000
+"""What an array may have of which nothing is stored: it is read within a second."""
+
+OUTSIDE = "kept in another file, which is not read"
+"""What an array is whose numbers are not in the file itself."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +100,11 @@ class Arrays(dict[str, Any]):
         Files that U was put together from, and rows in each; empty where it is in one.
     by_columns : bool
         Whether the file has the vectors as columns of U.
+    room : float
+        Bytes up to which a U that stays in its file may be read into memory later.
     """
+
+    room = 0.0
 
     def __init__(
         self,
@@ -114,7 +131,12 @@ class Arrays(dict[str, Any]):
     @property
     def listing(self) -> str:
         """Names in the file, for messages."""
-        return ", ".join(self.names) or "nothing"
+        return printable(", ".join(self.names)) or "nothing"
+
+
+def printable(text: str) -> str:
+    """Return a text of one line, whatever names a damaged file has given it."""
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
 
 
 def place_in(places: tuple[tuple[Path, int], ...], row: int) -> str:
@@ -126,10 +148,63 @@ def place_in(places: tuple[tuple[Path, int], ...], row: int) -> str:
     return ""
 
 
+def check_stored(
+    name: str,
+    shape: tuple[int, ...],
+    itemsize: int,
+    stored: Iterable[int],
+    chunk: tuple[int, ...] | None = None,
+) -> None:
+    """Raise ValueError for an array whose shape cannot be, going by what is stored of it.
+
+    Parameters
+    ----------
+    name : str
+    shape : tuple of int
+        As the file declares it.
+    itemsize : int
+        Bytes of an entry.
+    stored : iterable of int
+        Bytes that are stored, in parts, which are counted only as far as needed.
+    chunk : tuple of int, optional
+        Shape of the chunks in which it is stored.
+    """
+    if min(shape, default=0) < 0 or min(chunk or (1,)) < 1:
+        raise ValueError(f"array {name!r} has shape {shape} in chunks of {chunk}")
+    declared = math.prod(shape) * itemsize
+    largest, count = declared, 1
+    if chunk is not None:
+        largest = max(declared, math.prod(chunk) * itemsize)
+        count = math.prod(-(-size // step) for size, step in zip(shape, chunk, strict=True))
+    needed = largest // MAX_EXPANSION if largest > UNSTORED_BYTES else 0
+    needed, found = max(needed, count - UNSTORED_CHUNKS), 0
+    for size in stored if needed > 0 else ():
+        found += size
+        if found >= needed:
+            return
+    if needed > 0:
+        raise ValueError(
+            f"array {name!r} of shape {shape} would take {in_bytes(largest)}, and "
+            f"{in_bytes(found)} are stored of it"
+        )
+
+
+def check_room(path: object, size: float) -> None:
+    """Raise MemoryError, before anything is read, where so many bytes cannot be had."""
+    room = min(memory_limit(), float(free_memory()))
+    if size > room:
+        raise MemoryError(
+            f"{path}: what is to be read takes {in_bytes(size)} in memory, and "
+            f"{room_in_words(room)}"
+        )
+
+
 def to_csr(values: Any) -> Any:
-    """A sparse array that was read as CSR; one that cannot be must not be converted at all."""
+    """Return a sparse array that was read as CSR; one that cannot be is not converted at all."""
     if values.dtype.kind not in "buifc":
         raise ValueError("a sparse array in it holds no numbers")
+    # What a conversion allocates for the rows, however few entries there are.
+    check_stored("U", (values.shape[0] + 1,), 8, [values.data.nbytes])
     if hasattr(values, "indptr"):
         starts = np.asarray(values.indptr)  # of the last alone SciPy asks whether it can be
         if starts.size == 0 or starts[0] != 0 or np.any(np.diff(starts) < 0):
@@ -140,6 +215,9 @@ def to_csr(values: Any) -> Any:
 
 class Unreadable(ValueError):
     """A file that is damaged, not what its name says, or not there; the message names it."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(printable(message))
 
 
 class MissingPackage(ImportError, ValueError):
@@ -167,7 +245,10 @@ def reading(path: str | os.PathLike[str], title: str) -> Iterator[None]:
     except PermissionError:
         raise Unreadable(f"{path} cannot be read: permission denied") from None
     except MemoryError as error:
-        raise MemoryError(f"{path} does not fit into memory, or is damaged ({error})") from None
+        said = str(error)
+        if not said.startswith(f"{path}:"):
+            said = f"{path} does not fit into memory, or is damaged" + (f" ({said})" if said else "")
+        raise MemoryError(said) from None
     except Exception as error:  # parsers of other packages raise anything over damaged files
         said = str(error).strip().splitlines()
         reason = said[0] if said else type(error).__name__

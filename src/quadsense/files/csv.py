@@ -46,10 +46,12 @@ def read_table(path: Path) -> Table:
             )
         numeric = [i for i, text in enumerate(fields) if _is_number(text)]
         others = [i for i, text in enumerate(fields) if not _is_number(text)]
+        line = before + 1
+        texts = {names[i]: _said(line, fields[i]) for i in others} if names else {}
         if not numeric:
-            raise Unreadable(f"{path} has no columns of numbers")
-        values = _numbers(path, before, mark, numeric if others else None)
-        return _without_index(_table(names, numeric, others, values))
+            return Table(names and [], [], _left(names, others, 0), texts)
+        values = _numbers(path, before, mark, names, numeric, len(fields))
+        return _without_index(_table(names, numeric, others, values, texts))
 
 
 def write_table(path: Path, table: Table) -> None:
@@ -110,9 +112,12 @@ def _named_by(comment: str, mark: str | None, count: int) -> list[str] | None:
     return None
 
 
-def _numbers(path: Path, before: int, mark: str | None, columns: list[int] | None) -> Any:
-    """The columns as one array: real, and complex where some entry is."""
-    given: Any = {"delimiter": mark, "usecols": columns, "quotechar": '"', "ndmin": 2}
+def _numbers(
+    path: Path, before: int, mark: str | None, names: list[str] | None, columns: list[int], all_: int
+) -> Any:
+    """Return the columns as one array: real, and complex where some entry is."""
+    chosen = columns if len(columns) < all_ else None
+    given: Any = {"delimiter": mark, "usecols": chosen, "quotechar": '"', "ndmin": 2}
     try:
         with open(path, encoding="utf-8-sig", newline="") as stream:
             return np.loadtxt(itertools.islice(stream, before, None), dtype=np.float64, **given)
@@ -123,13 +128,41 @@ def _numbers(path: Path, before: int, mark: str | None, columns: list[int] | Non
                 plain = (IMAGINARY.sub("j", line) for line in lines)
                 return np.loadtxt(plain, dtype=np.complex128, **given)
         except ValueError:
+            _refuse_first_text(path, before, mark, names, columns)
             raise ValueError(str(error).partition(";")[0].rstrip(".")) from None
 
 
-def _table(names: list[str] | None, numeric: list[int], others: list[int], values: Any) -> Table:
+def _refuse_first_text(
+    path: Path, before: int, mark: str | None, names: list[str] | None, columns: list[int]
+) -> None:
+    """Raise `Unreadable` for the first entry of these columns that is no number."""
+    with open(path, encoding="utf-8-sig", newline="") as stream:
+        for line, text in enumerate(itertools.islice(stream, before, None), before + 1):
+            text = text.partition("#")[0]
+            fields = _fields(text, mark) if text.strip() else []
+            for i in columns if len(fields) > columns[-1] else ():
+                if not _is_number(fields[i]):
+                    name = repr(names[i]) if names else f"{i + 1}"
+                    raise Unreadable(
+                        f"{path}: column {name} must hold numbers, but {_said(line, fields[i])}"
+                    )
+
+
+def _said(line: int, text: str) -> str:
+    """Return what a line of the file holds, for messages."""
+    return f"line {line} holds {text!r}" if text else f"line {line} holds nothing"
+
+
+def _left(names: list[str] | None, others: list[int], rows: int) -> tuple[Entry, ...]:
+    return tuple(Entry(names[i] if names else f"column {i + 1}", (rows,), "text") for i in others)
+
+
+def _table(
+    names: list[str] | None, numeric: list[int], others: list[int], values: Any, texts: Any
+) -> Table:
     columns = [column if np.any(column.imag) else column.real for column in values.T]
-    left = [Entry(names[i] if names else f"column {i + 1}", (len(values),), "text") for i in others]
-    return Table(names and [names[i] for i in numeric], columns, tuple(left))
+    left = _left(names, others, len(values))
+    return Table(names and [names[i] for i in numeric], columns, left, texts)
 
 
 def _without_index(table: Table) -> Table:
@@ -140,4 +173,4 @@ def _without_index(table: Table) -> Table:
     if not np.array_equal(count, np.arange(count.size)):
         return table
     index = Entry("the numbers of the rows", count.shape, "index")
-    return Table(table.names[1:], table.columns[1:], (*table.others, index))
+    return Table(table.names[1:], table.columns[1:], (*table.others, index), table.texts)

@@ -22,6 +22,9 @@ from quadsense.files.pieces import Pieces
 DEPTH = 32
 """Groups within groups that are looked into."""
 
+PARTS = ("data", "indices", "indptr")
+"""Arrays of a sparse group."""
+
 METADATA = "quadsense"
 """Attribute of the root under which the metadata is, as JSON."""
 
@@ -30,7 +33,7 @@ def nodes(
     root: Any,
     is_group: Callable[[Any], bool],
     path: Path,
-    own: Callable[[Any, str], bool] = lambda group, key: True,
+    get: Callable[[Any, str], Any] = lambda group, key: group[key],
 ) -> Iterator[tuple[str, Any]]:
     """Arrays and sparse groups by their paths; the root, where it is one, is named as the file.
 
@@ -41,40 +44,43 @@ def nodes(
         Whether to look into a node.
     path : Path
         Of the file.
-    own : callable
-        Whether what a group has under a key is its own, and not a link to elsewhere.
+    get : callable
+        What a group has under a key; None where that is to be left out.
     """
     if not is_group(root) or is_sparse(root):
         return iter([(path.name.split(".")[0], root)])
-    return _walk(root, is_group, own, "")
+    return _walk(root, is_group, get, "")
 
 
-def _walk(root: Any, is_group: Any, own: Any, name: str) -> Iterator[tuple[str, Any]]:
+def _walk(root: Any, is_group: Any, get: Any, name: str) -> Iterator[tuple[str, Any]]:
     if name.count("/") > DEPTH:
         raise ValueError(f"its groups are nested more than {DEPTH} deep")
     for key in sorted(root.keys()):
-        if key.startswith("#") or not own(root, key):  # MATLAB's: what its cells refer to
+        node = None if key.startswith("#") else get(root, key)  # MATLAB's: what its cells refer to
+        if node is None:
             continue
-        node, path = root[key], f"{name}/{key}" if name else str(key)
+        path = f"{name}/{key}" if name else str(key)
         if is_group(node) and not is_sparse(node):
-            yield from _walk(node, is_group, own, path)
+            yield from _walk(node, is_group, get, path)
         else:
             yield path, node
 
 
 def is_sparse(group: Any) -> bool:
     """Whether a group is a sparse array."""
-    return {"data", "indices", "indptr"} <= set(group.keys())
+    return set(PARTS) <= set(group.keys())
 
 
-def sparse_entry(name: str, group: Any) -> Entry:
-    """What is known of a sparse group without reading it."""
+def sparse_entry(name: str, group: Any, check: Callable[[str, Any], None]) -> Entry:
+    """Return what is known of a sparse group without reading it; `check` refuses its arrays."""
+    for part in PARTS:
+        check(f"{name}/{part}", group[part])
     return Entry(name, _shape(group), np.dtype(group["data"].dtype).name, True)
 
 
 def read_sparse(group: Any, convert: Callable[[Any], Any] = lambda values: values) -> Any:
     """The CSR array of a sparse group."""
-    data, indices, indptr = (group[part][...] for part in ("data", "indices", "indptr"))
+    data, indices, indptr = (group[part][...] for part in PARTS)
     kind = sp.csc_array if _format(group).startswith("csc") else sp.csr_array
     return to_csr(kind((convert(data), indices, indptr), shape=_shape(group)))
 
@@ -102,7 +108,7 @@ def write_tree(
         group.attrs["encoding-type"] = text("csr_matrix")
         group.attrs["encoding-version"] = text("0.1.0")
         group.attrs["shape"] = [int(size) for size in csr.shape]
-        for part in ("data", "indices", "indptr"):
+        for part in PARTS:
             create(group, part, getattr(csr, part))
 
 
@@ -116,7 +122,7 @@ def _shape(group: Any) -> tuple[int, ...]:
     for name in ("shape", "h5sparse_shape"):
         if name in group.attrs:
             return tuple(int(size) for size in group.attrs[name])
-    if "shape" in group:
+    if "shape" in group and group["shape"].shape == (2,):
         return tuple(int(size) for size in group["shape"][...])
     raise ValueError("a sparse array in it has no shape")
 

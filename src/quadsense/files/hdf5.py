@@ -16,12 +16,15 @@ import numpy as np
 import scipy.sparse as sp
 
 from quadsense.files import groups
-from quadsense.files.contents import Entry, reading, to_csr
+from quadsense.files.contents import OUTSIDE, Entry, check_stored, reading, to_csr
 from quadsense.files.pieces import Pieces
 
 TITLE = "an HDF5 file"
 PAIRS = (("real", "imag"), ("r", "i"), ("re", "im"))
 """Names under which the parts of complex numbers are stored."""
+
+MAX_AXES = 64
+"""More axes than NumPy has."""
 
 
 def contents(path: Path) -> tuple[tuple[Entry, ...], dict[str, Any]]:
@@ -106,26 +109,28 @@ def _create(group: Any, name: str, values: Any) -> None:
 
 
 def _walk(root: Any, path: Path) -> Any:
-    """What is in the file itself, each group once: links may lead elsewhere, or in circles."""
+    """Yield what is in the file itself, each group once, and links that lead out of the file."""
     import h5py
 
     seen: set[int] = set()
 
-    def own(group: Any, key: str) -> bool:
-        if not isinstance(group.get(key, getlink=True), h5py.HardLink):
-            return False
-        if group.get(key, getclass=True) is not h5py.Group:
-            return True
-        address = int(h5py.h5o.get_info(group[key].id).addr)
+    def get(group: Any, key: str) -> Any:
+        link = group.get(key, getlink=True)
+        if not isinstance(link, h5py.HardLink):  # those within the file may lead in circles
+            return link if isinstance(link, h5py.ExternalLink) else None
+        node = group[key]
+        if not isinstance(node, h5py.Group):
+            return node
+        address = int(h5py.h5o.get_info(node.id).addr)
         known = address in seen
         seen.add(address)
-        return not known
+        return None if known else node
 
     def is_group(node: Any) -> bool:
         return isinstance(node, h5py.Group) and not _by_columns(node)
 
     seen.add(int(h5py.h5o.get_info(root.id).addr))
-    return groups.nodes(root, is_group, path, own)
+    return groups.nodes(root, is_group, path, get)
 
 
 def _by_columns(node: Any) -> bool:
@@ -141,15 +146,21 @@ def _is_matlab(node: Any) -> bool:
 def _entry(name: str, node: Any) -> Entry:
     if hasattr(node, "keys"):
         if not _by_columns(node):
-            return groups.sparse_entry(name, node)
+            return groups.sparse_entry(name, node, _check)
+        for part in ("data", "ir", "jc"):
+            if part in node:
+                _check(f"{name}/{part}", node[part])
         shape: tuple[int, ...] = (int(node.attrs["MATLAB_sparse"]), int(node["jc"].shape[0]) - 1)
         dtype = np.dtype("f8") if "data" not in node else _complex_type(node["data"].dtype)
         return Entry(name, shape, dtype.name, True)
+    if _is_outside(node):
+        return Entry(name, (), OUTSIDE)
     if not hasattr(node, "shape") or node.shape is None:
         return Entry(name, (), "nothing")
+    _check(name, node)
     shape = tuple(int(size) for size in node.shape)
     if _is_matlab(node):
-        shape = tuple(int(size) for size in node[...]) if _is_empty(node) else shape[::-1]
+        shape = _empty_shape(node) if _is_empty(node) else shape[::-1]
         kind = node.attrs["MATLAB_class"]
         kind = kind.decode() if isinstance(kind, bytes) else str(kind)
         if kind in ("char", "cell"):
@@ -164,7 +175,7 @@ def _read(node: Any) -> Any:
         if not _is_matlab(node):
             return values
         if _is_empty(node):
-            return np.zeros(tuple(int(size) for size in values))
+            return np.zeros(_empty_shape(node))
         return np.ascontiguousarray(values.T)
     if not _by_columns(node):
         return groups.read_sparse(node, _as_complex)
@@ -174,6 +185,29 @@ def _read(node: Any) -> Any:
     ir = node["ir"][...] if filled else np.empty(0, np.int64)
     parts = (data, ir.astype(np.int64), jc.astype(np.int64))
     return to_csr(sp.csc_array(parts, shape=(rows, jc.size - 1)))
+
+
+def _check(name: str, node: Any) -> None:
+    """Raise ValueError for a dataset whose numbers are elsewhere, or that cannot be as declared."""
+    if _is_outside(node):
+        raise ValueError(f"array {name!r} is {OUTSIDE}")
+    stored = min(int(node.id.get_storage_size()), int(node.file.id.get_filesize()))
+    check_stored(name, node.shape, node.dtype.itemsize, [stored], node.chunks)
+
+
+def _is_outside(node: Any) -> bool:
+    """Return whether this is a link to another file, or a dataset whose numbers are in others."""
+    if not hasattr(node, "id"):
+        return True
+    return bool(getattr(node, "is_virtual", False) or getattr(node, "external", None))
+
+
+def _empty_shape(node: Any) -> tuple[int, ...]:
+    """Return the shape of an array without entries, which is what MATLAB stores of it."""
+    shape = tuple(int(size) for size in node[...]) if node.size <= MAX_AXES else (1,)
+    if 0 not in shape:
+        raise ValueError(f"{node.name} is marked as empty, and is not")
+    return shape
 
 
 def _is_empty(node: Any) -> bool:

@@ -30,7 +30,9 @@ def contents(path: Path) -> tuple[tuple[Entry, ...], dict[str, Any]]:
         return hdf5.contents(path)
     with reading(path, TITLE):
         if mat5.is_mat5(path):
-            return tuple(entry for entry, _ in mat5.scan(path)), {}
+            entries = tuple(entry for entry, _ in mat5.scan(path))
+            _refuse_repeated(entries)
+            return entries, {}
         return tuple(_entry(name, values) for name, values in _read_v4(path).items()), {}
 
 
@@ -70,6 +72,14 @@ def save(path: Path, arrays: Mapping[str, Any], metadata: Mapping[str, Any]) -> 
     if metadata.get("conjugate"):
         held["conjugate"] = True
     savemat(path, held, appendmat=False, oned_as="column")
+
+
+def _refuse_repeated(entries: tuple[Entry, ...]) -> None:
+    """Raise ValueError where two variables have one name, as no program writes them."""
+    names = [entry.name for entry in entries]
+    repeated = {entry.name for entry in entries if entry.numeric and names.count(entry.name) > 1}
+    if repeated:
+        raise ValueError(f"it holds two variables named {min(repeated)!r}")
 
 
 def _is_hdf5(path: Path) -> bool:

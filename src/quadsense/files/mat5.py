@@ -177,6 +177,8 @@ def _variable(
         matrix.rest()
         yield Entry(name, shape, OTHERS.get(kind, "object")), None
         return
+    if kind != SPARSE and math.prod(shape) > matrix.left:  # each entry takes a byte at least
+        raise ValueError("an array in it has fewer entries than it says")
     dtype = "float64" if kind == SPARSE else CLASSES[kind]
     dtype = "bool" if flags & LOGICAL and kind != SPARSE else dtype
     if flags & COMPLEX:
@@ -223,8 +225,6 @@ def _numbers(matrix: _Matrix, dtype: np.dtype[Any], is_complex: bool, count: int
 
 def _dense(matrix: _Matrix, shape: tuple[int, ...], dtype: np.dtype[Any], is_complex: bool) -> Any:
     count = math.prod(shape)
-    if count > 8 * matrix.left:  # before so much is asked for
-        raise ValueError("an array in it has fewer entries than it says")
     values = _numbers(matrix, dtype, is_complex, count)
     return np.ascontiguousarray(values.reshape(shape, order="F"))
 

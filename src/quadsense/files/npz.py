@@ -8,6 +8,7 @@ array, named as the file is.
 from __future__ import annotations
 
 import json
+import math
 import os
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -19,7 +20,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from quadsense.files.atomic import whole
-from quadsense.files.contents import Arrays, Entry, Unreadable, reading, to_csr
+from quadsense.files.contents import Arrays, Entry, Unreadable, check_stored, reading, to_csr
 from quadsense.files.pieces import Pieces
 
 TITLE = "an .npz file"
@@ -52,11 +53,15 @@ def contents(path: Path) -> tuple[tuple[Entry, ...], dict[str, Any]]:
     """What the file holds, from the headers of its arrays, and its metadata."""
     with _opened(path) as archive:
         if _is_scipy_sparse(archive.files):
+            for name in archive.files:
+                _header(archive, name)
             found = sp.load_npz(path)
             return (Entry(path.stem, found.shape, found.dtype.name, True),), {}
         entries = []
         for name in _names(archive.files):
             if f"{name}.indptr" in archive.files:
+                for part in PARTS:
+                    _header(archive, f"{name}.{part}")
                 shape = tuple(int(size) for size in archive[f"{name}.shape"])
                 dtype = _header(archive, f"{name}.data")[1]
                 entries.append(Entry(name, shape, dtype.name, True))
@@ -71,6 +76,8 @@ def load(path: Path, names: list[str]) -> dict[str, Any]:
     """The arrays of these names."""
     with _opened(path) as archive:
         if _is_scipy_sparse(archive.files):
+            for name in archive.files:
+                _header(archive, name)
             return {name: to_csr(sp.load_npz(path)) for name in names}
         return {name: _read(archive, name) for name in names}
 
@@ -178,8 +185,14 @@ def _header(archive: Any, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
     """Shape and type of an array, the rest of which is not read."""
     if f"{name}.npy" not in archive.zip.namelist():
         return (), np.dtype("S")  # a member that is no array
-    with archive.zip.open(f"{name}.npy") as stream:
-        return read_header(stream)
+    info = archive.zip.getinfo(f"{name}.npy")
+    with archive.zip.open(info) as stream:
+        shape, dtype = read_header(stream)
+        held = stream.tell() + math.prod(shape) * dtype.itemsize
+    if not dtype.hasobject and info.file_size < held:
+        raise ValueError(f"array {name!r} of shape {shape} is cut off")
+    check_stored(name, shape, dtype.itemsize, [info.compress_size])
+    return shape, dtype
 
 
 def read_header(stream: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
@@ -198,6 +211,8 @@ def read_layout(stream: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     if read is None:  # names of fields that are no Latin: no numbers
         raise ValueError(f"its format {version} is unknown")
     shape, by_columns, dtype = read(stream)
+    if min(shape, default=0) < 0:
+        raise ValueError(f"its shape is {shape}")
     return shape, by_columns, dtype
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from quadsense.files.contents import Entry, Unreadable, reading
+from quadsense.files.contents import Entry, Unreadable, check_room, check_stored, reading
 from quadsense.files.hdf5 import PAIRS
 from quadsense.files.table import Table
 
@@ -21,18 +21,45 @@ def read_table(path: Path) -> Table:
     import pyarrow.parquet as pq
 
     with reading(path, TITLE), open(path, "rb") as stream:
-        held = pq.ParquetFile(stream).read()
+        source = pq.ParquetFile(stream)
+        _check(path, source.metadata)
+        held = source.read()
         if held.num_rows == 0:
             raise Unreadable(f"{path} has no rows")
-        names, columns, others = [], [], []
+        names, columns, others, texts = [], [], [], {}
         for name, column in zip(held.column_names, held.columns, strict=True):
             values = None if name.startswith(INDEX) else _numbers(column, column.type)
             if values is None:
                 others.append(Entry(name, (held.num_rows,), str(column.type)))
+                if not name.startswith(INDEX):
+                    texts[name] = _said(column)
             else:
                 names.append(name)
                 columns.append(values)
-        return Table(names, columns, tuple(others))
+        return Table(names, columns, tuple(others), texts)
+
+
+def _check(path: Path, metadata: Any) -> None:
+    """Raise where the rows would take far more than what is stored, or than is free.
+
+    Metadata of single columns are not looked at: of a damaged file they end the process.
+    """
+    check_stored("rows", (metadata.num_rows,), 8, [path.stat().st_size])
+    check_room(path, 8.0 * metadata.num_rows * metadata.num_columns)
+
+
+def _said(column: Any) -> str:
+    """Return the first row of a column that holds no number, for messages."""
+    import pyarrow.types as types
+
+    if not (types.is_string(column.type) or types.is_large_string(column.type)):
+        return f"its type is {column.type}"
+    for row, each in enumerate(column):
+        try:
+            float(text := each.as_py())
+        except (TypeError, ValueError):
+            return f"row {row} holds {text!r}"
+    return "its numbers are stored as text"
 
 
 def write_table(path: Path, table: Table) -> None:

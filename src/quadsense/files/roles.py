@@ -104,6 +104,9 @@ def find_roles(
     numbers = [entry for entry in entries if entry.numeric]
     said = None if b is None else named(path, entries, b)
     probes = _find_probes(path, entries, U, said, apart if given.sums is None else None)
+    for entry in (probes, said):
+        if entry is not None and not entry.numeric:
+            raise Unreadable(f"{path}: {entry.name} holds no numbers, but is {entry.dtype}")
     group = probes.name.rpartition("/")[0]
     names, notes = {"U": probes.name}, []
     for role in BESIDE:

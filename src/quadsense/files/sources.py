@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from quadsense.files import table as tables
-from quadsense.files.contents import Arrays, Entry, Unreadable, listed, place_in
+from quadsense.files.contents import Arrays, Entry, Unreadable, check_room, listed, place_in
 from quadsense.files.formats import Format, by_name, format_of
 from quadsense.files.roles import NAMES, NOTHING, Given, base, find_roles, named
 from quadsense.files.shards import Series, joined, joined_entries, shards_in, stacked
@@ -21,6 +21,9 @@ from quadsense.files.table import Table
 
 RESULT = "quadsense-result"
 """What the metadata of a result's file says it is."""
+
+EAGER_BYTES = 2**26
+"""Bytes of U up to which it is read when its file is opened, rather than when it is needed."""
 
 APART = "::"
 """Between a file and the name of an array in it."""
@@ -198,7 +201,8 @@ def read_measured(
     b : str or ndarray, optional
         Name of the readings in the file, another file, or ``FILE::NAME``; the readings themselves.
     most : float
-        Bytes that U may take in memory: a larger one stays in its file (`Strips`).
+        Bytes that U may take in memory: a larger one stays in its file (`Strips`), and so does one
+        of more than `EAGER_BYTES` whose rows can be read by themselves, until it is needed.
     given : Given
         What else is not taken from the file.
     """
@@ -226,6 +230,7 @@ def measured_in(
     if apart is not None:
         arrays["b"] = apart
     arrays = _settled(arrays)
+    arrays.room = most
     if apart is None and given.sums is None and "b" in arrays:
         _check_readings(source, arrays)
     return arrays
@@ -269,7 +274,7 @@ def _arrays(
 ) -> Arrays:
     if isinstance(source, Shards):
         # All of them stay where they are, those without rows too, or none.
-        limit = math.inf if source.size <= most else -1.0
+        limit = math.inf if source.size <= _eager(source.parts[0], most) else -1.0
         # Readings of all say nothing of the shape of one.
         other = None if apart is None else np.empty(0)
         found = [_arrays(part, U, b, other, beside, limit, given) for part in source.parts]
@@ -291,9 +296,12 @@ def _from_arrays(
     count = None if apart is None else int(np.size(apart))
     roles = find_roles(source.path, source.entries, U, b, count, given)
     probes = next(entry for entry in source.entries if entry.name == roles.names["U"])
+    most = most if roles.transposed else _eager(source, most)
     stays = not probes.sparse and probes.nbytes > most
-    loaded = source.load(sorted({name for role, name in roles.names.items()
-                                 if not (stays and role == "U")}))  # fmt: skip
+    wanted = {name for role, name in roles.names.items() if not (stays and role == "U")}
+    sizes = (each.nbytes for each in source.entries if each.name in wanted and not each.sparse)
+    check_room(source.path, sum(sizes))
+    loaded = source.load(sorted(wanted))
     if stays:
         loaded[probes.name] = source.strips(probes, roles.transposed)
     values = {role: loaded[name] for role, name in roles.names.items()}
@@ -305,6 +313,13 @@ def _from_arrays(
     notes = source.notes(roles.names) if isinstance(source, Cut) else ()
     notes += roles.notes
     return Arrays(values, source.metadata, names, notes, taken, places, roles.transposed)
+
+
+def _eager(source: Source, most: float) -> float:
+    """Return the bytes up to which U is read when a file is opened."""
+    code = source.format.code(source.path)
+    code = code.by_rows(source.path) if hasattr(code, "by_rows") else code
+    return min(most, EAGER_BYTES) if hasattr(code, "read_rows") else most
 
 
 def _is_name(source: Source, name: str) -> bool:

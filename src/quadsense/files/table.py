@@ -18,6 +18,7 @@ from quadsense.files.contents import Arrays, Entry, Unreadable, listed
 from quadsense.files.roles import NAMES
 
 PAIR = re.compile(r"(?:(.+)[_.](re|im|real|imag)|(re|im|real|imag)\((.+)\))", re.IGNORECASE)
+NUMBERED = re.compile(r"(.*?[^\W\d_])[\W_]*\d+\W*")
 SINGLE = ("lo", "hi", "delta", "rtol", "weights")
 """What a table may hold beside U and b, one value a row."""
 
@@ -34,11 +35,14 @@ class Table:
         Of shape (m,), or (m, k) where an entry is a list.
     others : tuple of Entry
         Columns that hold no numbers.
+    texts : dict
+        From the name of such a column to where something else was found, and what.
     """
 
     names: list[str] | None
     columns: list[Any] = field(default_factory=list)
     others: tuple[Entry, ...] = ()
+    texts: dict[str, str] = field(default_factory=dict)
 
     def entries(self) -> tuple[Entry, ...]:
         """All columns."""
@@ -75,6 +79,7 @@ def arrays_of(
     optional : bool
         Whether there need be no readings.
     """
+    _check_texts(path, table, U, b, optional)
     if not table.columns:
         raise Unreadable(f"{path} has no columns of numbers")
     notes = []
@@ -114,6 +119,40 @@ def arrays_of(
     return _assembled(path, [columns[c] for c in chosen], values, roles, tuple(notes))
 
 
+def _check_texts(
+    path: object, table: Table, U: str | None, b: str | None, optional: bool
+) -> None:
+    """Raise `Unreadable` for a column that U, b or a value per row needs, and that holds text.
+
+    That is one that was asked for by name; one called b, u or u and a number; one called as the
+    columns of U are but for the number; and the first name of a role that the file has.
+    """
+    numbers = {name.lower() for name in table.names or ()}
+    series = {_series(name) for name in numbers} - {None}
+    needed = set() if b is None else {b.lower()}
+    for role in SINGLE if optional or b is not None else ("b", *SINGLE):
+        first = next((n for n in NAMES[role] if n in numbers | {*map(str.lower, table.texts)}), "")
+        needed |= {first} - numbers
+    wanted = [] if U is None else [word.strip().lower() for word in U.split(",")]
+    for name, found in table.texts.items():
+        own = name.lower()
+        if U is None:
+            asked = own == "b" or _series(own) in {"u", *series} or stem(own) == "u"
+        else:
+            asked = any(fnmatchcase(each, word) for each in (own, stem(own)) for word in wanted)
+        if asked or own in needed:
+            raise Unreadable(
+                f"{path}: column {name!r} must hold numbers, but {found}: correct that, or rename "
+                "the column if it is not a part of the measurements"
+            )
+
+
+def _series(name: str) -> str | None:
+    """Return the name of a numbered column without its number, and None for other columns."""
+    found = NUMBERED.fullmatch(stem(name))
+    return None if found is None else found[1]
+
+
 def stem(name: str) -> str:
     """What a column is called without saying which part of complex numbers it is."""
     found = PAIR.fullmatch(name)
@@ -121,7 +160,10 @@ def stem(name: str) -> str:
 
 
 def matrix_of(path: object, table: Table) -> Any:
-    """All columns as one array: a matrix, or a vector where there is one column."""
+    """Return all columns as one array: a matrix, or a vector where there is one column."""
+    _check_texts(path, table, None, None, True)
+    if not table.columns:
+        raise Unreadable(f"{path} has no columns of numbers")
     names = table.names or [str(i) for i in range(len(table.columns))]
     found = _joined(path, list(_paired(path, names, table.columns).values()))
     return found[:, 0] if found.shape[1] == 1 else found

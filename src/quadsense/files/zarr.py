@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from quadsense.files import groups
-from quadsense.files.contents import Entry, Unreadable, reading
+from quadsense.files.contents import Entry, Unreadable, check_stored, reading
 from quadsense.files.pieces import Pieces
 
 TITLE = "a Zarr store"
@@ -27,7 +28,7 @@ CHUNK_BYTES = 2**20
 def contents(path: Path) -> tuple[tuple[Entry, ...], dict[str, Any]]:
     """What the store holds, nothing of it read, and its metadata."""
     with _opened(path) as root:
-        entries = [_entry(name, node) for name, node in _walk(root, path)]
+        entries = [_entry(path, name, node) for name, node in _walk(root, path)]
         return tuple(entries), groups.to_metadata(root.attrs.get(groups.METADATA))
 
 
@@ -113,12 +114,33 @@ def _walk(root: Any, path: Path) -> Iterator[tuple[str, Any]]:
     return groups.nodes(root, _is_group, path)
 
 
-def _entry(name: str, node: Any) -> Entry:
+def _entry(path: Path, name: str, node: Any) -> Entry:
     if _is_group(node):
-        return groups.sparse_entry(name, node)
+        return groups.sparse_entry(name, node, lambda part, each: _check(path, part, each))
+    _check(path, name, node)
     dtype = np.dtype(node.dtype)
     known = dtype.name if dtype.kind in "buifc" else "text"
     return Entry(name, tuple(int(size) for size in node.shape), known)
+
+
+def _check(path: Path, name: str, node: Any) -> None:
+    """Raise ValueError for an array that cannot be as its metadata declare it."""
+    chunk = tuple(int(size) for size in getattr(node, "shards", None) or node.chunks)
+    shape, itemsize = tuple(int(size) for size in node.shape), np.dtype(node.dtype).itemsize
+    check_stored(name, shape, itemsize, _stored(path, node.path), chunk)
+
+
+def _stored(path: Path, name: str) -> Iterator[int]:
+    """Yield the bytes of each file of an array."""
+    if path.is_dir():
+        for folder, _, files in os.walk(path / name):
+            for each in files:
+                yield os.stat(os.path.join(folder, each)).st_size
+        return
+    with zipfile.ZipFile(path) as archive:
+        for info in archive.infolist():
+            if info.filename.startswith(f"{name}/" if name else ""):
+                yield info.compress_size
 
 
 def _create(group: Any, name: str, values: Any) -> None:

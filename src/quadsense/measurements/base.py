@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
@@ -16,12 +17,13 @@ from scipy.linalg.lapack import dpotrf, dpstrf, spotrf
 from quadsense import files
 from quadsense.arrays import Array, Vector, compact, device, is_array, like, to_numpy
 from quadsense.core import products
-from quadsense.core.ends import EXACTNESS, Ends
+from quadsense.core.ends import EXACTNESS, KIND_EXACTNESS, Ends
 from quadsense.measurements.constraints import Constraint, checked_constraints, with_constraints
 from quadsense.measurements.gram import ExplicitGram, Gram
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.storage import (
+    Deferred,
     beside_file,
     into_arrays,
     name_or_readings,
@@ -40,7 +42,7 @@ from quadsense.measurements.validate import (
     checked_weights,
 )
 from quadsense.memory import room_for_rows
-from quadsense.threads import blas_threads
+from quadsense.threads import one_blas_thread
 from quadsense.typing import MatrixLike, Real, RealOrVector, VectorLike, is_number
 from quadsense.watch import look
 
@@ -56,7 +58,6 @@ HARMLESS = 1e20
 MOST_DIGITS = 1e60
 """Largest size over smallest tolerance that methods are given; 1e36 is beyond float64 anyway."""
 
-FEW_ROWS = 600
 """Rows up to which a factorisation of K is quicker on one thread."""
 
 QUICK_RANK_FLOPS = 2e6
@@ -183,6 +184,8 @@ class Measurements:
 
     notes: tuple[str, ...] = ()
     _opened: Any = None  # path and names of arrays, where they were read from a file
+    _deferred: Deferred | None = None  # rows that stay in their files until they are needed
+    _read_bytes = 0  # what such rows take in memory once they were read
 
     def __init__(
         self,
@@ -230,7 +233,8 @@ class Measurements:
             norms = to_numpy(rows.norms)
             masses = to_numpy(rows.masses) * norms * norms
             eps = float(np.finfo(np.float64).eps)
-            ends = ends.with_grain(EXACTNESS * eps * self.n * masses, norms)
+            relative = EXACTNESS * eps * self.n + KIND_EXACTNESS * rows.rounding
+            ends = ends.with_grain(relative * masses, norms)
         self.ends = ends
         self.from_bounds = b is None
         self._readings = readings if b is None else b
@@ -249,6 +253,7 @@ class Measurements:
         other = object.__new__(Measurements)
         other._fill(self._rows, None if ends.outright else to_numpy(self.b), ends)
         other._take(self)
+        other._deferred, other._read_bytes = self._deferred, self._read_bytes
         other.from_bounds = ends.outright
         other.constraints, other._plain = self.constraints, self._plain
         other.__dict__.update({key: self.__dict__[key] for key in known if key in self.__dict__})
@@ -319,6 +324,8 @@ class Measurements:
         found = checked_constraints(trace, constraints, self.n, self._rows.is_complex)
         if not found:
             return self
+        if self._deferred is not None and self.settled() is not self:
+            return self.settled().constrained(trace, constraints)
         rows = Mixed.over(*with_constraints(self._rows.raw, self.mix, found))
         lo, hi = np.array([(each.lo, each.hi) for each in found]).T
         b, norms = to_numpy(self.b), to_numpy(rows.norms)
@@ -376,7 +383,7 @@ class Measurements:
     @property
     def mix(self) -> Any:
         """W as given, None where every reading is of one row."""
-        rows = self.plain.unit_rows
+        rows = self.plain._rows
         return rows.given if isinstance(rows, Mixed) else None
 
     @property
@@ -504,7 +511,9 @@ class Measurements:
         memory_limit : int or str, optional
             Bytes, as a number or as "1 GiB". A dense U that would take more than half of that, or
             of what is free, stays in its file and is read as it is used, again for each pass: see
-            docs/scaling.md. Leave the file as it is meanwhile.
+            docs/scaling.md. One that would not, of more than 64 MiB in a format whose rows can be
+            read by themselves (``.npy``, HDF5, Zarr), is read into memory when it is needed, if
+            the limit of the solve that needs it allows. Leave the file as it is meanwhile.
         """
         b, given = name_or_readings(b), beside_file(mix, bounds)
         arrays = files.read_measured(path, U, b, room_for_rows(memory_limit), given)
@@ -579,6 +588,8 @@ class Measurements:
         except NotFinite as error:
             raise ValueError(f"{error}{arrays.place(error.row)}") from None
         found.notes = arrays.notes
+        if isinstance(U, files.Strips) and U.nbytes <= arrays.room:
+            found._deferred = Deferred(U, found.conjugate, found.mix)
         return found
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -602,7 +613,25 @@ class Measurements:
     @property
     def unit_rows(self) -> Sensing:
         """The probes scaled to unit norm, for the methods."""
+        self.settled()
         return self._rows
+
+    def settled(self) -> Measurements:
+        """Return these measurements with their rows where they are for a whole solve.
+
+        Rows that were left in their files are read into memory here if they fit there, for good;
+        otherwise these measurements may read them later, and those returned never do.
+        """
+        if self._deferred is None:
+            return self
+        rows = self._deferred.rows()
+        if rows is None:
+            other = copy(self)
+            other._deferred = None
+            return other
+        self._read_bytes = self._deferred.strips.nbytes
+        self._rows, self._deferred = rows, None
+        return self
 
     @property
     def dtype(self) -> Any:
@@ -611,12 +640,12 @@ class Measurements:
 
     def forward(self, A: Array) -> Array:
         """``F(A)_i = u_i* A u_i``, mixed where asked: (n, n) to (m,)."""
-        return self._rows.forward(A) * self._rows.norms * self._rows.norms
+        return self.unit_rows.forward(A) * self.unit_rows.norms * self.unit_rows.norms
 
     def adjoint(self, y: Array) -> Array:
         """``F*(y) = sum_i y_i u_i u_i*``: (m,) to (n, n)."""
-        y = y if is_array(y) else like(y, self._rows.norms)
-        return self._rows.adjoint(y * self._rows.norms * self._rows.norms)
+        y = y if is_array(y) else like(y, self.unit_rows.norms)
+        return self.unit_rows.adjoint(y * self.unit_rows.norms * self.unit_rows.norms)
 
     def rows(self, index: Any = slice(None)) -> Array:
         """Dense measurement vectors ``u_i``, as meant (conjugated where asked): (k, n)."""
@@ -679,7 +708,7 @@ class Measurements:
 
     def __repr__(self) -> str:
         """Sizes and storage."""
-        plain = self.plain.unit_rows
+        plain = self.plain._rows
         storage = plain.kind.storage
         kind = "complex" if self._rows.is_complex else "real"
         mixed = "" if self.mix is None else f", mixed from {plain.raw.m} rows"
@@ -699,7 +728,7 @@ class Measurements:
 
         A wrong guess costs time, never truth: every claim is recomputed from the data.
         """
-        rows = self._rows
+        rows = self.unit_rows
         live = int(np.count_nonzero(to_numpy(rows.nonzero))) if rows.has_zero_rows else self.m
         mixed = isinstance(rows, Mixed)
         if live > (rows.unknowns if mixed else self.n):
@@ -717,7 +746,7 @@ class Measurements:
     @cached_property
     def facts(self) -> Facts:
         """Orthonormality, coherence, rank: what is known of the probes."""
-        rows = self._rows
+        rows = self.unit_rows
         norms = to_numpy(rows.norms)
         costly = float(self.m) ** 2 * self.n > 1e12
         coherence = 0.0 if self.orthonormal else None if costly else self._coherence()
@@ -732,7 +761,7 @@ class Measurements:
         )
 
     def _coherence(self) -> float:
-        rows, best = self._rows, 0.0
+        rows, best = self.unit_rows, 0.0
         explicit = self.gram.values if isinstance(self.gram, ExplicitGram) else None
         for block in rows.slices(self.m):
             K = to_numpy(
@@ -749,9 +778,9 @@ class Measurements:
         """`rank` where it is known or costs no more than so many flops, else None."""
         if "rank" in self.__dict__ or self.orthonormal:
             return self.rank
-        k = float(min(self.m, self._rows.unknowns))
+        k = float(min(self.m, self.unit_rows.unknowns))
         formed = isinstance(self.gram, ExplicitGram)
-        weight = 4.0 if self._rows.is_complex else 1.0
+        weight = 4.0 if self.unit_rows.is_complex else 1.0
         cost = k**3 / 3.0 + (0.0 if formed else weight * k * k * self.n)
         if cost > max(QUICK_RANK_FLOPS, flops):
             return None
@@ -761,7 +790,7 @@ class Measurements:
     @cached_property
     def rank(self) -> int | None:
         """Numerical rank of F (that of K), None where it would cost too much to find."""
-        rows = self._rows
+        rows = self.unit_rows
         live = int(np.count_nonzero(to_numpy(rows.nonzero)))
         if self.orthonormal or live <= 1:
             return live
@@ -776,15 +805,15 @@ class Measurements:
             return size
         if self.m > LARGEST_RANK_PROBLEM:
             return None
-        with blas_threads("one" if self.m <= FEW_ROWS else "as set"):
+        with one_blas_thread():
             return self._factored_rank(live)
 
     def _some_rows_see_all(self, size: int) -> bool:
         """Whether as many rows as unknowns, spread evenly over all, determine A already."""
-        rows = self._rows
+        rows = self.unit_rows
         live = np.flatnonzero(to_numpy(rows.nonzero))
         chosen = live[np.linspace(0, live.size - 1, size).astype(np.int64)]
-        with blas_threads("one" if size <= FEW_ROWS else "as set"):
+        with one_blas_thread():
             if isinstance(rows, Mixed):
                 K = rows.only(chosen).narrowed().gram_triangle()
             else:
@@ -799,7 +828,7 @@ class Measurements:
         A pivot is the distance of ``u_i u_i*`` from the span of those before it. Without pivoting
         the factorisation is several times faster, and in single precision twice as fast again.
         """
-        rows, full = self._rows, live == self.m <= self._rows.unknowns
+        rows, full = self.unit_rows, live == self.m <= self.unit_rows.unknowns
         known = to_numpy(self.gram.values).T if isinstance(self.gram, ExplicitGram) else None
         if full:
             K = rows.gram_triangle(single=True) if known is None else known.astype(np.float32)

@@ -21,7 +21,7 @@ from quadsense.measurements.dense import Dense
 from quadsense.measurements.parted import Work, apply_to_part, rows_of, squared, summed, survey
 from quadsense.measurements.probes import OnNumpy, Probes
 from quadsense.measurements.tensors import Tensors
-from quadsense.threads import blas_threads
+from quadsense.threads import one_blas_thread
 
 Branches = dict[tuple[int, int], Any]
 """Sums of whole branches of the tree, by level and place: of part i, (0, i)."""
@@ -110,7 +110,7 @@ def at_part(work: Work, dtype: str, rows: Any, facts: Any, *arguments: Any) -> A
         known = facts[0]
         if work in PRODUCTS and gpu() is not None:
             seen = rows_on_gpu
-    with blas_threads("one"), np.errstate(under="ignore"):
+    with one_blas_thread(share=False), np.errstate(under="ignore"):
         return apply_to_part(work, rows, np.dtype(dtype), known, *arguments, seen=seen)
 
 

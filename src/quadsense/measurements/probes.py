@@ -90,10 +90,12 @@ class Probes(Portable, ABC):
     def held_norms(self) -> Array:
         """Norms of the rows as they are held, (m,)."""
         xp = self.xp
-        if self.n < self.m:  # as many products as there are columns
-            return xp.sqrt(sum(xp.sum(xp.abs(self.times(unit)) ** 2, axis=1)
-                               for _, unit in self._columns()))  # fmt: skip
-        return xp.sqrt(xp.concat([xp.sum(xp.abs(rows) ** 2, axis=1) for _, rows in self.blocks()]))
+        with np.errstate(under="ignore"):  # squares of entries that are next to nothing
+            if self.n < self.m:  # as many products as there are columns
+                return xp.sqrt(sum(xp.sum(xp.abs(self.times(unit)) ** 2, axis=1)
+                                   for _, unit in self._columns()))  # fmt: skip
+            squares = [xp.sum(xp.abs(rows) ** 2, axis=1) for _, rows in self.blocks()]
+            return xp.sqrt(xp.concat(squares))
 
     @cached_property
     def exponents(self) -> npt.NDArray[np.int64]:

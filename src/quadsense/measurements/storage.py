@@ -17,13 +17,22 @@ from quadsense.arrays import is_array, to_numpy
 from quadsense.measurements.dense import Dense
 from quadsense.measurements.disk import OnDisk
 from quadsense.measurements.joined import joined_rows
+from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.probes import Probes
+from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.shards import Shards, is_client, refuse_other_than_client
 from quadsense.measurements.sparse import Sparse
 from quadsense.measurements.stack import AsComplex, Stack
 from quadsense.measurements.stored import Stored
 from quadsense.measurements.tensors import elsewhere
-from quadsense.measurements.validate import as_numpy, checked_bounds, checked_rows, checked_vector
+from quadsense.measurements.validate import (
+    as_numpy,
+    checked_bounds,
+    checked_mix,
+    checked_rows,
+    checked_vector,
+)
+from quadsense.memory import room_for_rows
 from quadsense.typing import MatrixLike, Real, RealOrVector, VectorLike
 
 if TYPE_CHECKING:
@@ -32,6 +41,36 @@ if TYPE_CHECKING:
 
 Given = tuple[Any, Any, dict[str, Any]]
 """Rows, readings or None, and what else the constructor is given by name."""
+
+
+class Deferred:
+    """Rows in files that are read into memory when they are first needed, if they fit there then.
+
+    Measurements with other intervals share it with those they were made from.
+
+    Parameters
+    ----------
+    strips : Strips
+    conjugate : bool
+    mix : array or None
+        As in `Measurements`.
+    """
+
+    def __init__(self, strips: files.Strips, conjugate: bool, mix: Any) -> None:
+        self.strips, self.conjugate, self.mix = strips, conjugate, mix
+        self._rows: Sensing | None = None
+
+    def rows(self) -> Sensing | None:
+        """Return the rows in memory; None where half of what may be taken is too little."""
+        if self._rows is None and self.strips.nbytes <= room_for_rows():
+            self._rows = sensed(self.strips.load(), self.conjugate, self.mix)
+        return self._rows
+
+
+def sensed(U: Any, conjugate: bool, mix: Any) -> Sensing:
+    """Return the operator of rows that were given, and of sums over them where `mix` is given."""
+    rows = checked_rows(U, conjugate)
+    return rows if mix is None else Mixed.over(rows, checked_mix(mix, rows.m))
 
 
 def of_arrays(
@@ -85,7 +124,7 @@ def beside_file(mix: Any, bounds: Any) -> files.Given:
 
 def into_arrays(data: Measurements) -> dict[str, Any]:
     """Arrays of a file that holds measurements without constraints."""
-    arrays: dict[str, Any] = {"U": _written(data.unit_rows.kind)}
+    arrays: dict[str, Any] = {"U": _written(data._rows.kind)}
     if data.readings is not None:
         arrays["b"] = to_numpy(data.readings)
         if data._delta is not None:
@@ -188,9 +227,9 @@ def placed_on(data: Measurements, device: Any) -> Given:
     """Those of the same measurements on a device, or on the cluster of a client."""
     if data._plain is not None:
         raise ValueError("these measurements have their constraints: use `plain`")
-    kind: Any = data.unit_rows.raw.kind
-    rows: Any = None
     refuse_other_than_client(device)
+    kind: Any = (data._rows if is_client(device) else data.unit_rows).raw.kind
+    rows: Any = None
     if is_client(device):
         rows = _on_cluster(data, kind, device)
     elif not isinstance(kind, Dense):

@@ -14,6 +14,7 @@ from quadsense.core.ends import UNIT
 from quadsense.measurements.operator import from_operator, is_operator
 from quadsense.measurements.probes import BLOCK_ELEMENTS, Probes
 from quadsense.measurements.validate import checked_rows
+from quadsense.threads import with_one_blas_thread
 
 Values = npt.NDArray[Any]
 
@@ -71,6 +72,7 @@ class ProbesReport:
         )
 
 
+@with_one_blas_thread
 def check_probes(op: Any, *, rng: int = 0) -> ProbesReport:
     """Try whether probes are sound: what a kind, or an operator, of your own must hold.
 

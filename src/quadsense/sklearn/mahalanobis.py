@@ -14,6 +14,7 @@ from quadsense.sklearn.learning import Learned, learn
 from quadsense.sklearn.model import Matrix, Vector
 from quadsense.sklearn.runs import CallbackSupportMixin, Strides
 from quadsense.sklearn.stated import without_data
+from quadsense.threads import one_blas_thread
 from quadsense.typing import is_number
 
 
@@ -121,7 +122,7 @@ class Mahalanobis(
         """Learn from differences, and keep what was found."""
         own: Any = self
         upper, lower = (own.upper, own.lower) if bounds is None else bounds
-        with np.errstate(under="ignore"):
+        with np.errstate(under="ignore"), one_blas_thread():
             root = _root(own.prior, points)
 
             def listen(metric: Callable[[Matrix], Matrix]) -> Any:

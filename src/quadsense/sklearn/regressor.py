@@ -22,6 +22,7 @@ from quadsense.sklearn.profile import fits_in_memory, profiled, with_linear
 from quadsense.sklearn.runs import CallbackSupportMixin, Strides, with_callbacks
 from quadsense.sklearn.stated import stated, without_data
 from quadsense.solve import solve
+from quadsense.threads import one_blas_thread
 from quadsense.vocabulary import Status
 
 WELL = (Status.MET, Status.OPTIMAL, Status.LOCAL)
@@ -187,7 +188,7 @@ class QuadraticRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         if not kept.all():
             X, y, weights = X[kept], y[kept], weights[kept]
             delta = None if delta is None else delta[kept]
-        with np.errstate(under="ignore"):
+        with np.errstate(under="ignore"), one_blas_thread():
             lp = checks.to_linear_penalty(self.linear_penalty, X, weights)
             rows = Rows(X, y, weights, bool(self.fit_linear), bool(self.fit_intercept), lp)
             found, result = _Fit(self, rows, delta, strides).run()

@@ -143,8 +143,6 @@ def data_text(data: Measurements) -> str:
 
 def plan_text(plan: Plan) -> str:
     """The plan, its price, and its reasons."""
-    threads = plan.threads[plan.methods[0]]
-    threads = "one, ranges of rows at once" if threads == "rows" else threads
     lines = [
         ("plan", f"{' then '.join(plan.methods)}, in {plan.coordinates} coordinates"),
         (
@@ -156,7 +154,7 @@ def plan_text(plan: Plan) -> str:
                 else ""
             )
             + f", {plan.flops:.1e} flops, "
-            f"{in_words(plan.seconds)}; BLAS threads {threads}",
+            f"{in_words(plan.seconds)}",
         ),
         *(("because" if i == 0 else "", reason) for i, reason in enumerate(plan.reasons)),
     ]

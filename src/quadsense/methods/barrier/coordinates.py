@@ -160,7 +160,7 @@ class Seen(Plain):
     """What the rows see of the symmetric matrices, where nothing but they holds A.
 
     ``K = L L^T``, pivoted: A is ``F*(z)`` with ``L^T z`` its coordinates, so that F is L. Where
-    rows are many and see everything, the coordinates are the entries themselves.
+    rows are many and see everything, or see nothing, the coordinates are the entries themselves.
     """
 
     rowwise = False
@@ -215,9 +215,10 @@ def _gram(F: Sensing) -> Real:
 
 
 def _seen(F: Sensing) -> tuple[Real, Index, Real] | None:
-    """Return L, its pivots and their rows of it; None where rows see everything, and are as many.
+    """Return L, its pivots and their rows of it; None where rows see everything, or nothing.
 
-    Pivots are found by LAPACK, wherever the rows are: once.
+    The first is only found where there are as many rows as unknowns; the second is the case of sums
+    over rows that all cancel. Pivots are found by LAPACK, wherever the rows are: once.
     """
     if F.m >= F.unknowns:
         upper, info = factor_upper(F.normal())
@@ -227,6 +228,8 @@ def _seen(F: Sensing) -> tuple[Real, Index, Real] | None:
     K = np.ascontiguousarray(_gram(F))
     tolerance = float(np.max(np.diagonal(K), initial=0.0)) * max(F.m, F.unknowns) * 1e-15
     L, order = pivoted(K, tolerance)
+    if not L.shape[1]:
+        return None
     pivots = order[: L.shape[1]]
     return F.beside(L), F.beside(pivots), F.beside(L[pivots])
 

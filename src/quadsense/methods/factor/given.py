@@ -7,6 +7,7 @@ from scipy.linalg import eigh
 from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 
 from quadsense.arrays import to_numpy
+from quadsense.core.forms import FactorForm
 from quadsense.core.matrix import SensedMatrix
 from quadsense.methods.factor.program import Matrix, Program
 from quadsense.watch import look
@@ -46,7 +47,10 @@ def leading_factor(
     if problem.signs is not None:
         return _signed_factor(problem, fit, exponent)
     count = n if rank is None else min(rank, n)
-    if n <= _FORMED:
+    if isinstance(fit.form, FactorForm):
+        values, vectors = _spectrum(fit.form)
+        values, vectors = values[-count:], vectors[:, -count:]
+    elif n <= _FORMED:
         look(10.0 * float(n) ** 3)
         values, vectors = eigh(np.asarray(fit), subset_by_index=(n - count, n - 1))
     elif rank is None or rank >= n - 1:
@@ -84,13 +88,27 @@ def _signed_factor(problem: Program, fit: SensedMatrix, exponent: int) -> Matrix
     """Return X of ``X S X*`` for the outermost eigenvalues, plus signs first."""
     assert problem.signs is not None
     n, (plus, minus) = problem.F.n, problem.signs
-    if n > _FORMED:
+    form = fit.form
+    if isinstance(form, FactorForm) and form.factor.shape[1] >= plus + minus:
+        values, vectors = _spectrum(form)
+    elif n <= _FORMED:
+        look(10.0 * float(n) ** 3)
+        values, vectors = eigh(np.asarray(fit))
+    else:
         return None
-    look(10.0 * float(n) ** 3)
-    values, vectors = eigh(np.asarray(fit))
     if not values.any():
         return None
     return in_range(signed_part(values, vectors, plus, minus), exponent)
+
+
+def _spectrum(form: FactorForm) -> tuple[Matrix, Matrix]:
+    """Return the eigenvalues of ``X S X*`` in the span of X, in ascending order, and vectors."""
+    X = to_numpy(form.factor)
+    look(4.0 * float(X.shape[0]) * X.shape[1] ** 2)
+    Q, R = np.linalg.qr(X)
+    signs = np.ones(X.shape[1]) if form.signs is None else form.signs
+    values, vectors = np.linalg.eigh((R * signs) @ R.conj().T)
+    return values, Q @ vectors
 
 
 def signed_part(values: Matrix, vectors: Matrix, plus: int, minus: int) -> Matrix:

@@ -93,13 +93,14 @@ class RowCoordinates:
 
 
 def row_coordinates(F: Sensing, delta: Vector) -> RowCoordinates:
-    """Write the sensing map out on the directions that it sees."""
+    """Write the sensing map out on the directions that it sees; on one where it sees none."""
     G = np.ascontiguousarray(F.features())
     _look(G.shape)
     Q, R, _ = qr(G.T, mode="economic", pivoting=True, check_finite=False)
     sizes = np.abs(np.diagonal(R))
-    basis = Q[:, sizes > UNSEEN * float(np.max(sizes, initial=0.0))]
-    return RowCoordinates(G @ basis, basis, delta)
+    seen = sizes > UNSEEN * float(np.max(sizes, initial=0.0))
+    seen[:1] = True  # sums over rows that all cancel see nothing
+    return RowCoordinates(G @ Q[:, seen], Q[:, seen], delta)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@ from quadsense.core.cholesky import factor_upper, solve_upper
 from quadsense.core.products import Float
 from quadsense.device import DeviceArray
 from quadsense.measurements.sensing import Sensing
-from quadsense.threads import all_for_blas
 
 # The first shift, in units of sqrt(size) times the precision, by which rounding perturbs the
 # eigenvalues of a unit-diagonal matrix. A failed attempt costs a factorisation, a larger shift
@@ -86,8 +85,7 @@ def factor(upper: Float) -> Factor:
     shift = _FIRST_SHIFT * float(np.finfo(upper.dtype).eps * np.sqrt(len(upper)))
     while True:
         upper[index] = base + float(upper.dtype.type(shift))
-        with all_for_blas():
-            R, info = factor_upper(upper.copy(order="F"))
+        R, info = factor_upper(upper.copy(order="F"))
         if info == 0:
             return Factor(R, scale, shift)
         shift *= _SHIFT_GROWTH

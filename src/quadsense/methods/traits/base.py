@@ -12,7 +12,7 @@ NEEDS = ("rows", "gram", "orthonormal")
 STATED = ("name", "summary", "cones", "one_sided", "without_tolerance", "random", "needs")
 """Attributes that have no default: every method must think of them."""
 
-ANSWERED = ("coordinates", "memory", "work", "threads")
+ANSWERED = ("coordinates", "memory", "work")
 """Questions of the plan that have no default answer."""
 
 
@@ -100,11 +100,6 @@ class Traits:
     @classmethod
     def work(cls, shape: Shape) -> Work:
         """What a solve is expected to do, to a factor of about five."""
-        raise NotImplementedError
-
-    @classmethod
-    def threads(cls, shape: Shape) -> str:
-        """Threads of BLAS, as measured to be fastest: see `threads.blas_threads`."""
         raise NotImplementedError
 
     @classmethod

@@ -7,7 +7,6 @@ from typing import ClassVar
 from quadsense.methods.traits.base import Traits
 from quadsense.methods.traits.options import Options, QuestionOptions
 from quadsense.methods.traits.shape import Cone, Shape, Work
-from quadsense.threads import LITTLE_WORK
 
 STEPS = 14.0
 """Typical steps: seen 5 to 30 (docs/theory.md, section 10)."""
@@ -69,10 +68,3 @@ class ConicTraits(Traits):
         cone = shape.weight * 40.0 * n**3 if shape.psd else 0.0
         flops = STEPS * (formed + side**3 / 3.0 + cone + 4.0 * shape.product)
         return Work(flops, 0.0, CALLS * STEPS)
-
-    @classmethod
-    def threads(cls, shape: Shape) -> str:
-        """All for matrices of some size."""
-        if 2.0 * shape.weight * shape.m * shape.n**2 <= LITTLE_WORK:
-            return "one"
-        return "one" if shape.n <= 60 else "as set"

@@ -11,11 +11,9 @@ from quadsense.methods.traits.descent import (
     gram_bytes,
     gram_entries,
     gram_flops,
-    gram_threads,
 )
 from quadsense.methods.traits.options import DeviceOptions, Options
 from quadsense.methods.traits.shape import Cone, Shape, Work
-from quadsense.threads import LITTLE_WORK, WORTH_SHARING
 
 ENTRY = 9.0
 """Flops in whose time a product reads an entry of K from memory (measured)."""
@@ -140,13 +138,3 @@ class ConjugateGradientTraits(Traits):
     def settles(cls, shape: Shape) -> bool:
         """Where there are more rows than unknowns the noise decides."""
         return shape.m <= shape.unknowns
-
-    @classmethod
-    def threads(cls, shape: Shape) -> str:
-        """Ranges of rows where a product is large."""
-        if cls.uses_gram(shape):
-            return gram_threads(shape)
-        if 2.0 * shape.weight * shape.m * shape.n**2 <= LITTLE_WORK:
-            return "one"
-        product = shape.weight * shape.m * shape.n**2
-        return "rows" if product >= WORTH_SHARING else "one for NumPy"

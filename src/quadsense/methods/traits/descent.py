@@ -10,7 +10,6 @@ from quadsense.measurements.probes import BLOCK_ELEMENTS
 from quadsense.methods.traits.base import Traits
 from quadsense.methods.traits.options import Options, option
 from quadsense.methods.traits.shape import Cone, Shape, Work
-from quadsense.threads import LITTLE_WORK
 from quadsense.typing import NormName, ScheduleName, is_number, is_whole
 
 SCHEDULES: tuple[ScheduleName, ...] = get_args(ScheduleName)
@@ -21,9 +20,6 @@ GRAM_BLOCKS = 5
 
 SPARSE_ENTRY = 200.0
 """Flops in whose time an entry of a sparse K is found, as measured: 4 ns."""
-
-SMALL_PRODUCT = 2e7
-"""Flops of a product below which a second BLAS thread costs more than it gives."""
 
 
 @dataclass(frozen=True)
@@ -99,11 +95,6 @@ class WithGram(Traits):
         """K, and some vectors."""
         return 8 * 16 * shape.m + gram_bytes(shape)
 
-    @classmethod
-    def threads(cls, shape: Shape) -> str:
-        """All where a product with K is large."""
-        return gram_threads(shape)
-
 
 def gram_bytes(shape: Shape) -> int:
     """Bytes of K in its form, with what is held while it is made."""
@@ -137,13 +128,3 @@ def gram_work(shape: Shape, steps: float, share: float = 1.0) -> Work:
     if shape.gram in ("explicit", "sparse"):
         return Work(gram_flops(shape), share * steps * 8.0 * gram_entries(shape), steps)
     return Work(steps * 2.0 * shape.product, steps * 2.0 * shape.row_bytes, steps)
-
-
-def gram_threads(shape: Shape) -> str:
-    """One thread where products are small, else what the user has set."""
-    if 2.0 * shape.weight * shape.m * shape.n**2 <= LITTLE_WORK:
-        return "one"
-    if shape.gram == "identity":
-        return "as set"
-    product = 2.0 * shape.m**2 if shape.gram == "explicit" else 4.0 * shape.m * shape.n**2
-    return "one" if product < SMALL_PRODUCT else "as set"

@@ -88,8 +88,3 @@ class FactoredTraits(Traits):
         rank = float(max(shape.rank or 1, 1))
         flops = STEPS * shape.weight * 4.0 * shape.m * shape.n * rank
         return Work(flops, STEPS * READINGS * shape.row_bytes, STEPS, known=shape.rank != 0)
-
-    @classmethod
-    def threads(cls, shape: Shape) -> str:
-        """One: memory is the limit."""
-        return "one"

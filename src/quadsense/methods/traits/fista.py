@@ -7,7 +7,6 @@ from typing import ClassVar
 from quadsense.methods.traits.base import Traits
 from quadsense.methods.traits.options import GapOptions, Options
 from quadsense.methods.traits.shape import Cone, Shape, Work
-from quadsense.threads import LITTLE_WORK
 
 STEPS = 200.0
 """Typical steps: seen 60 to 350 (docs/theory.md, section 10)."""
@@ -96,10 +95,3 @@ class FistaTraits(Traits):
         few = shape.weight * k * k * shape.n + k**3 / 3.0
         system = min(few, k * size * size + size**3 / 3.0, 2.0 * GRADIENTS * 0.4 * shape.product)
         return Work(NEWTON * (2.0 * shape.product + system), 0.0, 4.0 * NEWTON)
-
-    @classmethod
-    def threads(cls, shape: Shape) -> str:
-        """All for the normal matrix alone."""
-        if 2.0 * shape.weight * shape.m * shape.n**2 <= LITTLE_WORK:
-            return "one"
-        return "one" if shape.n <= 60 else "as set"

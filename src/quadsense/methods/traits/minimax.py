@@ -8,7 +8,6 @@ from typing import ClassVar
 from quadsense.methods.traits.base import Traits
 from quadsense.methods.traits.options import GapOptions, Options
 from quadsense.methods.traits.shape import Cone, Shape, Work
-from quadsense.threads import LITTLE_WORK
 
 STEPS = 8.0
 """Typical factorisations: seen 1 to 15 (docs/theory.md, section 10)."""
@@ -125,10 +124,3 @@ class MinimaxTraits(Traits):
     def _rows(cls, shape: Shape, count: int) -> int:
         """So many rows for each unknown, if there are."""
         return min(shape.m, count * max(shape.unknowns, LEAST))
-
-    @classmethod
-    def threads(cls, shape: Shape) -> str:
-        """All for matrices of some size."""
-        if 2.0 * shape.weight * shape.m * shape.n**2 <= LITTLE_WORK:
-            return "one"
-        return "one" if shape.n <= 60 else "as set"

@@ -9,7 +9,6 @@ from quadsense.memory import memory_limit
 from quadsense.methods.traits.base import Traits
 from quadsense.methods.traits.options import Options, PsdOptions
 from quadsense.methods.traits.shape import Cone, Shape, Work
-from quadsense.threads import LITTLE_WORK
 
 STEPS = 18.0
 """Typical evaluations: seen 6 to 50 (docs/theory.md, section 10)."""
@@ -105,8 +104,3 @@ class PsdTraits(Traits):
         reduce = shape.weight * 4.0 * m * m * shape.n if shape.n > shape.m else 0.0
         flops = STEPS * shape.weight * (3.0 * m * k * k + 10.0 * k**3) + reduce
         return Work(flops, 0.0, STEPS, known=shape.target and not shape.one_sided)
-
-    @classmethod
-    def threads(cls, shape: Shape) -> str:
-        """Ranges of rows."""
-        return "one" if 2.0 * shape.weight * shape.m * shape.n**2 <= LITTLE_WORK else "rows"

@@ -7,7 +7,6 @@ from typing import ClassVar
 from quadsense.methods.traits.descent import StochasticOptions, WithGram, gram_work
 from quadsense.methods.traits.options import Options
 from quadsense.methods.traits.shape import Shape, Work
-from quadsense.threads import WORTH_SHARING
 
 STEPS = 1000.0
 """Typical steps: seen 60 to 1,700 (docs/theory.md, section 10)."""
@@ -23,15 +22,6 @@ class StochasticDescentTraits(WithGram):
     summary: ClassVar[str] = "the paper's stochastic descent: steps from a batch of rows"
     random: ClassVar[bool] = True
     options: ClassVar[type[Options]] = StochasticOptions
-
-    @classmethod
-    def threads(cls, shape: Shape) -> str:
-        """Of rows in files, as the products of a strip ask."""
-        if not shape.strip:
-            return super().threads(shape)
-        rows = shape.strip / (shape.n * shape.item)
-        product = shape.weight * rows * shape.n**2
-        return "rows" if product >= WORTH_SHARING else "one"
 
     @classmethod
     def work(cls, shape: Shape) -> Work:
