@@ -185,8 +185,7 @@ def measurements_of(
         raise ValueError("b and tolerances belong to Measurements: give them when making it")
     else:
         data = U
-    if trace is not None or list(constraints):
-        data = data.constrained(trace, constraints)
+    data = data.constrained(trace, constraints)
     if data.ends is None:
         raise ValueError("an interval needs a tolerance: give delta, rtol or bounds")
     return data

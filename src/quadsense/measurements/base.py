@@ -41,7 +41,14 @@ from quadsense.measurements.validate import (
 )
 from quadsense.memory import room_for_rows
 from quadsense.threads import blas_threads
-from quadsense.typing import MatrixLike, Real, RealOrVector, VectorLike, is_number
+from quadsense.typing import (
+    MatrixLike,
+    Real,
+    RealOrVector,
+    VectorLike,
+    check_path,
+    is_number,
+)
 from quadsense.watch import look
 
 ORTHONORMAL = 1e-6
@@ -314,11 +321,11 @@ class Measurements:
         >>> data.constrained(trace=3.0, constraints=[([[0, 1], [1, 0]], -1.0, 1.0)])
         Measurements(m=2, n=2, dense, real, 2 constraints)
         """
-        if self._plain is not None:
-            raise ValueError("these measurements have their constraints: use `plain`")
         found = checked_constraints(trace, constraints, self.n, self._rows.is_complex)
         if not found:
             return self
+        if self._plain is not None:
+            raise ValueError("these measurements have their constraints: use `plain`")
         rows = Mixed.over(*with_constraints(self._rows.raw, self.mix, found))
         lo, hi = np.array([(each.lo, each.hi) for each in found]).T
         b, norms = to_numpy(self.b), to_numpy(rows.norms)
@@ -501,6 +508,7 @@ class Measurements:
             docs/scaling.md. Leave the file as it is meanwhile.
         """
         b, given = name_or_readings(b), beside_file(mix, bounds)
+        check_path("path", path)
         arrays = files.read_measured(path, U, b, room_for_rows(memory_limit), given)
         found = cls.from_arrays(
             path,
