@@ -26,6 +26,7 @@ from quadsense.measurements import Measurements
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.validate import checked_vector
 from quadsense.ranges import Interval, NothingFits, ranges
+from quadsense.record import asks_rank
 from quadsense.result import Result
 from quadsense.solve import solve
 from quadsense.typing import MatrixLike, RealOrVector, Whole, is_whole
@@ -143,7 +144,7 @@ def next_probe(
     judged = data.ends is not None and data.judged
     if result.set_aside.size and judged:
         data = data.set_aside(result.set_aside)
-    psd, relaxed = claim.psd, claim.rank is not None or bool(claim.signs)
+    psd, relaxed = claim.psd, asks_rank(result)
 
     def certify(data: Measurements, probes: list[npt.NDArray[Any]]) -> Sequence[Interval]:
         matrices = [np.outer(u, u.conj()) for u in probes]

@@ -97,7 +97,7 @@ def travel(
     `clock` is what time limits and timings go by.
     """
     watch = Watch(clock)
-    constraints = to_list("constraints", constraints, "(C, lo, hi)")  # it is used more than once
+    constraints = tuple(to_list("constraints", constraints, "(C, lo, hi)"))  # used more than once
     journal = to_journal(checkpoint, checkpoint_every, watch)
     arguments = {
         "psd": psd, "rank": rank, "trace": trace, "constraints": constraints, "prefer": prefer,
