@@ -60,6 +60,10 @@ LARGEST_RANK_PROBLEM = 4000
 HARMLESS = 1e20
 """Size of a reading, in units of the largest that some row asks for, that no fit has."""
 
+LARGEST_READING = 1e290
+"""Largest reading or tolerance of a row of unit norm, and inverse of the largest that is too small:
+sums over rows, and the scales that methods bring them to, stay within float64."""
+
 MOST_DIGITS = 1e60
 """Largest size over smallest tolerance that methods are given; 1e36 is beyond float64 anyway."""
 
@@ -664,6 +668,17 @@ class Measurements:
                 f"row {i} of {self._of} has norm {norms[i]:.3g}, which takes b[{i}] = "
                 f"{float(self.b[i]):.3g} or its tolerance {float(given.unit[i]):.3g} out of "
                 "float64's range when scaled to a unit row: rescale the row"
+            )
+        sizes = np.abs(ends.reading)
+        for part in (ends.below, ends.above) if self.judged else ():
+            sizes = np.maximum(sizes, np.where(np.isfinite(part), np.abs(part), 0.0))
+        i = int(np.argmax(sizes))
+        if sizes[i] > LARGEST_READING or 0.0 < sizes[i] < 1.0 / LARGEST_READING:
+            word = "large" if sizes[i] > 1.0 else "small"
+            raise ValueError(
+                f"readings and tolerances are too {word} to compute with in float64: for a row of "
+                f"unit norm that of row {i} is {sizes[i]:.3g}; divide b and delta (or bounds) by a "
+                "common factor, and A is divided by it, too"
             )
         return ends
 
