@@ -155,3 +155,16 @@ def test_readings_near_the_ends_of_the_range_are_solved_or_refused(size, delta, 
     except ValueError as error:
         status = str(error)
     assert status == "met" or "too small to compute with" in status or "unit row" in status
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("named", [{"delta": 0.0}, {"delta": 0.1}, {}])
+@pytest.mark.parametrize(("norm", "size"), [(1e155, 1e200), (1e100, 1e-200), (1e160, 1.0)])
+def test_rows_of_extreme_norm_give_a_result_or_one_sentence(norm, size, named):
+    V = norm * np.array([[1.0, 0.5], [0.5, 1.0], [0.25, 0.25]])
+    try:
+        said = str(quadsense.solve(V, size * np.ones(3), **named).status)
+    except ValueError as error:
+        said = str(error)
+    known = ("met", "undecided", "stalled", "optimal", "to compute with", "scaled to a unit row")
+    assert any(word in said for word in known), said

@@ -239,9 +239,10 @@ class Measurements:
         self.m, self.n = rows.m, rows.n
         if ends is not None and ends.grain is None and ends.has_equalities:
             norms = to_numpy(rows.norms)
-            masses = to_numpy(rows.masses) * norms * norms
             eps = float(np.finfo(np.float64).eps)
-            ends = ends.with_grain(EXACTNESS * eps * self.n * masses, norms)
+            with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+                masses = to_numpy(rows.masses) * norms * norms
+                ends = ends.with_grain(EXACTNESS * eps * self.n * masses, norms)
         self.ends = ends
         self.from_bounds = b is None
         self._readings = readings if b is None else b
@@ -657,7 +658,7 @@ class Measurements:
         """The intervals of the unit rows: divided by the squared norms of the rows."""
         given = self._known_ends()
         norms = to_numpy(self._rows.norms)
-        with np.errstate(over="ignore", under="ignore"):
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             ends = given.over(norms)
         kept = np.isfinite(ends.reading) & np.isfinite(ends.unit) & (ends.unit > 0)
         if not ends.even:
@@ -673,7 +674,9 @@ class Measurements:
         for part in (ends.below, ends.above) if self.judged else ():
             sizes = np.maximum(sizes, np.where(np.isfinite(part), np.abs(part), 0.0))
         i = int(np.argmax(sizes))
-        if sizes[i] > LARGEST_READING or 0.0 < sizes[i] < 1.0 / LARGEST_READING:
+        something = sizes[i] > 0.0 or bool(np.any(given.reading[norms > 0] != 0.0))
+        tiny = something and sizes[i] < 1.0 / LARGEST_READING
+        if sizes[i] > LARGEST_READING or tiny:
             word = "large" if sizes[i] > 1.0 else "small"
             raise ValueError(
                 f"readings and tolerances are too {word} to compute with in float64: for a row of "
