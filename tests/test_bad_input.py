@@ -20,6 +20,13 @@ class Operator:
 
 
 B = np.array([1.0, 2.0, 3.0])
+ENDLESS = []
+ENDLESS.append(ENDLESS)
+
+
+class Unreadable:
+    def __array__(self, dtype=None, copy=None):
+        raise RuntimeError("not now")
 
 
 def bad(value, row, array):
@@ -37,10 +44,13 @@ CASES = {
     ),
     "nan in sparse U": ({"data": sp.csr_array(bad(np.nan, (1, 0), U))}, "first in row 1"),
     "complex nan": ({"data": U * (1 + 1j * np.nan)}, "U contains NaN"),
-    "nan in b": ({"b": bad(np.nan, 2, B)}, r"b must be finite, but b\[2\] is nan"),
+    "nan in b": (
+        {"b": bad(np.nan, 2, B)},
+        r"b must be finite, but b\[2\] is nan: give it infinite bounds if it was not measured",
+    ),
     "inf in b": ({"b": bad(-np.inf, 0, B)}, r"b\[0\] is -inf"),
     "b too short": ({"b": B[:2]}, r"b has shape \(2,\), but must have shape \(3,\)"),
-    "b is a matrix": ({"b": B[:, None]}, r"b has shape \(3, 1\)"),
+    "b is a matrix": ({"b": np.ones((3, 2))}, r"b has shape \(3, 2\)"),
     "b complex": ({"b": B + 1j}, "b must be real"),
     "b text": ({"b": ["a", "b", "c"]}, "b must hold numbers"),
     "b missing": ({"b": None}, "b is missing"),
@@ -155,7 +165,25 @@ CASES = {
     "max_iter fraction": ({"max_iter": 1.5}, "max_iter must be a whole number"),
     "time_limit text": ({"time_limit": "1"}, "time_limit must be a number of seconds"),
     "callback not callable": ({"callback": 3}, "callback must be callable"),
-    "rng nonsense": ({"rng": "seed"}, "rng must be a seed or a numpy.random.Generator"),
+    "rng nested without end": ({"rng": ENDLESS}, "rng must be a seed"),
+    "prior text": ({"prior": "a"}, "prior must hold numbers, got an array of type str"),
+    "constraints a number": ({"constraints": 5}, r"constraints must be a sequence of .* got int"),
+    "constraints nothing": (
+        {"constraints": None},
+        r"constraints must be a sequence of .* NoneType",
+    ),
+    "conjugate text": ({"conjugate": "a"}, "conjugate must be True or False, got 'a'"),
+    "conjugate an array": ({"conjugate": np.ones(2)}, "conjugate must be True or False"),
+    "progress text": ({"progress": "a"}, "progress must be True or False, got 'a'"),
+    "delta beyond floats": ({"delta": 10**400}, "delta must hold numbers, got .* object"),
+    "ridge beyond floats": ({"ridge": 10**400, "delta": None}, "ridge must be a number"),
+    "memory_limit beyond floats": ({"memory_limit": 10**400}, "memory_limit must be a number"),
+    "start text in a list": ({"start": [["a"]]}, "start must hold numbers"),
+    "b that cannot be read": ({"b": Unreadable()}, "b cannot be read as an array .RuntimeError"),
+    "rng nonsense": (
+        {"rng": "seed"},
+        r"rng must be a seed \(whole numbers, not negative\) or a numpy.random.Generator",
+    ),
 }
 
 
@@ -228,8 +256,32 @@ def test_measurements_carry_their_own_readings():
         (lambda: quadsense.delta_from_sigma(1.0, np.inf), "m must be a whole .* got inf"),
         (lambda: quadsense.delta_from_sigma(1.0, True), "m must be a whole .* got True"),
         (lambda: quadsense.delta_from_sigma(1.0, 5, confidence=1.0), "confidence must lie"),
+        (
+            lambda: quadsense.interval(U, B, constraints=5, delta=0.1),
+            "constraints must be a sequence",
+        ),
+        (
+            lambda: quadsense.to_cvxpy(U, B, constraints=5, delta=0.1),
+            "constraints must be a sequence",
+        ),
+        (lambda: quadsense.load_result(5), "path must be the path of a file, got 5"),
+        (lambda: quadsense.Measurements.open(5), "path must be the path of a file, got 5"),
+        (lambda: quadsense.Measurements(U, B).on([]), r"device '\[\]' is not there"),
+        (lambda: quadsense.probes.stack(5), "parts must be a sequence of probes, got int"),
+        (lambda: quadsense.probes.kronecker(5), "factors must be a sequence of arrays .* got int"),
+        (lambda: quadsense.probes.masked_fft(np.ones((1, 2)), [[2], 1]), "shape must be the shape"),
+        (lambda: quadsense.datasets.gaussian("a", 4), "n must be a whole number"),
+        (lambda: quadsense.datasets.gaussian(3, 4, complex="a"), "complex must be True or False"),
+        (lambda: quadsense.datasets.gaussian(3, 4, noise="a"), "noise must not be negative"),
+        (lambda: quadsense.datasets.gaussian(3, 4, seed="a"), "seed must be a seed"),
+        (lambda: quadsense.bounds_from_counts(3, 4, method=U), "method must be"),
+        (lambda: quadsense.delta_from_sigma(10**400, 5), "sigma must be a positive number"),
+        (
+            lambda: quadsense.solve_spectral(quadsense.SpectralOracle(U), np.eye(4)),
+            "A1 is of order 4, but A_star of order 3",
+        ),
         (lambda: quadsense.datasets.orthonormal(3, 4), "m must be at most n = 3"),
-        (lambda: quadsense.datasets.gaussian(0, 4), "n must be at least 1"),
+        (lambda: quadsense.datasets.gaussian(0, 4), "n must be a whole number, at least 1"),
         (lambda: quadsense.datasets.gaussian(3, 4, rank=4), "rank must lie between 1 and n = 3"),
         (lambda: quadsense.datasets.gaussian(3, 4, condition=0.5), "condition must be at least 1"),
         (lambda: quadsense.datasets.gaussian(3, 4, noise=-1), "noise must not be negative"),
@@ -239,3 +291,37 @@ def test_measurements_carry_their_own_readings():
 def test_other_entry_points_name_bad_input_too(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")
+@pytest.mark.parametrize("row", [False, True])
+def test_a_numpy_matrix_is_an_array_of_two_dimensions(row):
+    V = np.array([[1.0, 2.0], [0.0, 1.0], [1.0, -1.0]])
+    b = np.matrix(B) if row else np.matrix(B).T
+    result = quadsense.solve(np.matrix(V), b, delta=0.1)
+    np.testing.assert_array_equal(result.A, quadsense.solve(V, B, delta=0.1).A)
+    assert result.certificate.verify(np.matrix(V), b, delta=0.1)
+    near = quadsense.solve(V, B, delta=0.1, prefer="nearest", prior=np.matrix(np.eye(2)))
+    assert near.success
+
+
+def test_readings_may_be_a_column():
+    result = quadsense.solve(U, B[:, None], delta=np.full((3, 1), 0.1))
+    assert result.certificate.verify(U, B, delta=0.1)
+
+
+@pytest.mark.parametrize("rows", [np.eye(3), np.eye(3) + 0.1])
+@pytest.mark.parametrize("prefer", ["auto", "any", "least_squares"])
+def test_gap_is_accepted_whatever_the_rows(rows, prefer):
+    assert quadsense.solve(rows, B, delta=0.1, prefer=prefer, gap=1e-3).success
+
+
+@pytest.mark.parametrize("argument", ["U", "b"])
+@pytest.mark.filterwarnings("ignore")
+def test_quantized_and_nested_tensors_are_refused(argument):
+    torch = pytest.importorskip("torch")
+    quantized = torch.quantize_per_tensor(torch.ones(3, 3), 0.1, 0, torch.qint8)
+    nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+    for values, word in ((quantized, "quantized"), (nested, "nested")):
+        with pytest.raises(ValueError, match=f"{argument} is a {word} torch tensor"):
+            quadsense.Measurements(**{"U": torch.eye(3), "b": B, "delta": 0.1, argument: values})

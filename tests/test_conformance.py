@@ -272,3 +272,15 @@ def test_a_kind_of_its_own_norms_and_storage():
     np.testing.assert_allclose(data.rows([3]), fourier_rows(probes)[[3]], atol=1e-12)
     with pytest.raises(ValueError, match="cannot be written"):
         data.save("nowhere.npz")
+
+
+@pytest.mark.parametrize("name", ["dense real", "kronecker complex", "offsets", "masked fft"])
+@pytest.mark.parametrize("named", [{}, {"psd": True}, {"slack": "sum"}, {"prefer": "minimax"}])
+@pytest.mark.parametrize("mixed", [False, True])
+def test_rows_of_which_none_has_a_finite_bound(name, named, mixed, tmp_path):
+    given, U = next(case[1:3] for case in cases(tmp_path, many=False) if case[0] == name)
+    mix = np.ones((2, len(U))) if mixed else None
+    free = (-np.inf, np.inf)
+    result = quadsense.solve(given, bounds=free, mix=mix, **named)
+    assert result.status == "met"
+    assert result.certificate.verify(given, bounds=free, mix=mix)

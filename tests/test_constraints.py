@@ -170,7 +170,7 @@ BAD = {
     "trace of three": ({"trace": (1, 2, 3)}, r"trace must be a number or a pair \(lo, hi\)"),
     "trace free": ({"trace": (-np.inf, np.inf)}, "trace asks for nothing: both its ends are inf"),
     "a matrix alone": ({"constraints": np.eye(3)[None]}, r"constraints\[0\]: .*must be a number"),
-    "no list": ({"constraints": 3}, r"constraints must be a list of \(C, lo, hi\)"),
+    "no list": ({"constraints": 3}, r"constraints must be a sequence of \(C, lo, hi\)"),
     "two": ({"constraints": [(np.eye(3), 1)]}, r"constraints\[0\] must be \(C, lo, hi\)"),
     "end": ({"constraints": [(np.eye(3), "0", 1)]}, r"constraints\[0\]: lo must be a number, got"),
     "order": (

@@ -5,6 +5,7 @@ import pytest
 import scipy.optimize
 from helpers import sampled
 
+import quadsense
 import quadsense.methods.factor.descent as fc
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.factor.gauss_newton import normal_equations, principal_axes
@@ -365,3 +366,20 @@ def test_lines_that_are_not_quartics():
     assert quartic_minimum(-2.0, 4.0, 0.0, 0.0) == 0.5
     assert quartic_minimum(-2.0, -4.0, 0.0, 0.0) == 0.0
     assert quartic_minimum(-2.0, 4.0, 1e-170, 1e-320) == 0.5
+
+
+@pytest.mark.slow
+def test_a_step_from_a_point_within_all_bounds_is_scaled_by_all_rows():
+    # Least squares within tolerances meets such a point here; its scale was once 1 / 0.
+    size = 24
+    rng = np.random.default_rng(0)
+    masks = rng.choice([1, -1, 1j, -1j], (4, size, size))
+    masks *= rng.choice([0.7, 1.7], (4, size, size))
+    x = rng.random((size, size)) * np.exp(1j * rng.random((size, size)))
+    b = np.abs(np.fft.fft2(masks * x)).ravel() ** 2
+    b *= rng.normal(1.0, 0.02, b.size)
+    result = quadsense.solve(
+        quadsense.probes.masked_fft(masks, (size, size)), b, delta=0.06 * b + 1e-3,
+        prefer="least_squares", rank=1, rng=0, max_iter=8000,
+    )  # fmt: skip
+    assert result.status == "met"

@@ -119,3 +119,52 @@ def test_the_best_positive_semidefinite_fit_does_not_depend_on_the_unit(shape, s
             strict=True,
         ):
             assert abs(mine - other / scale) <= 1e-2 * mine + 1e-8 * float(np.abs(b).max())
+
+
+@pytest.mark.parametrize("wanted", [{}, {"psd": True}, {"prefer": "minimax"}, {"rank": 1}])
+@pytest.mark.parametrize(
+    ("size", "delta", "word"),
+    [
+        (1e300, 0.1, "large"),
+        (1e308, None, "large"),
+        (5e-324, None, "small"),
+        (1e-300, 0.0, "small"),
+    ],
+)
+def test_readings_out_of_range_are_refused_truthfully(size, delta, word, wanted):
+    U = np.array([[1.0, 0.5], [0.5, 1.0], [0.25, 0.25]])
+    with pytest.raises(ValueError, match=f"too {word} to compute with .*|scaled to a unit row"):
+        quadsense.solve(U, size * np.ones(3), delta=delta, **wanted)
+
+
+@pytest.mark.parametrize("wanted", [{"psd": True}, {"prefer": "any"}, {"rank": 1}])
+def test_one_sided_readings_out_of_range_are_refused_truthfully(wanted):
+    for size in (5e-324, 1e300):
+        with pytest.raises(ValueError, match=r"to compute with|scaled to a unit row"):
+            quadsense.solve(np.eye(2), bounds=(size * np.ones(2), np.inf), **wanted)
+
+
+@pytest.mark.parametrize(("size", "delta"), [(1e-300, 5e-324), (1e-200, 1e-100), (1e280, 1e270)])
+@pytest.mark.parametrize("wanted", [{}, {"psd": True}, {"prefer": "any"}])
+def test_readings_near_the_ends_of_the_range_are_solved_or_refused(size, delta, wanted):
+    V = np.random.default_rng(0).standard_normal((8, 3))
+    V /= np.linalg.norm(V, axis=1, keepdims=True)
+    b = size * np.sum(V * V, axis=1)
+    try:
+        status = quadsense.solve(V, b, delta=delta, **wanted).status
+    except ValueError as error:
+        status = str(error)
+    assert status == "met" or "too small to compute with" in status or "unit row" in status
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("named", [{"delta": 0.0}, {"delta": 0.1}, {}])
+@pytest.mark.parametrize(("norm", "size"), [(1e155, 1e200), (1e100, 1e-200), (1e160, 1.0)])
+def test_rows_of_extreme_norm_give_a_result_or_one_sentence(norm, size, named):
+    V = norm * np.array([[1.0, 0.5], [0.5, 1.0], [0.25, 0.25]])
+    try:
+        said = str(quadsense.solve(V, size * np.ones(3), **named).status)
+    except ValueError as error:
+        said = str(error)
+    known = ("met", "undecided", "stalled", "optimal", "to compute with", "scaled to a unit row")
+    assert any(word in said for word in known), said

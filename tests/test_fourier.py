@@ -214,7 +214,7 @@ BAD = {
         np.ones((2, 2)), (3, 3), [0, 0],
     ),
     "offsets has shape (0,), but must have one position a row": (np.ones(2), 3, []),
-    "offsets must be whole numbers, got an array of type str": (np.ones(2), 3, ["0"]),
+    "offsets must hold whole numbers, got an array of type str": (np.ones(2), 3, ["0"]),
     "offsets is not a rectangular array": (np.ones((1, 1)), (3, 3), [[0, 0], [1]]),
 }  # fmt: skip
 

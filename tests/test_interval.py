@@ -377,3 +377,36 @@ def test_ranges_do_not_depend_on_how_rows_are_held_or_scaled(psd):
     assert 0.0 in exact[1]
     assert exact[1].width < 1e-8
     assert interval(U, b, [], delta=0.1, psd=psd) == []
+
+
+@pytest.mark.parametrize("rank", [1, "auto", (1, 1)])
+def test_ranges_of_a_result_say_that_its_rank_is_not_looked_at(rank, tmp_path):
+    p = quadsense.datasets.gaussian(4, 8, rank=1)
+    result = quadsense.solve(p.U, p.b, delta=0.1, rank=rank)
+    assert result.interval("trace").relaxed
+    result.save(tmp_path / "result.npz")
+    again = quadsense.load_result(tmp_path / "result.npz")
+    data = quadsense.Measurements(p.U, p.b, delta=0.1)
+    assert again.interval("trace", data=data).relaxed
+    assert not quadsense.solve(p.U, p.b, delta=0.1, psd=True).interval("trace").relaxed
+
+
+def test_the_range_of_a_state_is_within_what_cone_and_trace_imply():
+    rng = np.random.default_rng(0)
+    U = rng.standard_normal((60, 4)) + 1j * rng.standard_normal((60, 4))
+    psi = np.ones(4) / 2.0
+    b = np.abs(U.conj() @ psi) ** 2
+    given = {"delta": 0.3, "trace": 1.0}
+    fidelity, single, other, doubled = quadsense.interval(
+        U, b, [np.outer(psi, psi), psi, (0, 1), 2.0 * np.outer(psi, psi)], psd=True, **given
+    )
+    for found in (fidelity, single):
+        assert 0.0 <= found.lower <= 1.0 and 1.0 <= found.upper <= 1.0 + 1e-12
+        assert found.verify(U, b, **given)
+    assert other.lower >= -0.5 - 1e-12 and other.upper <= 0.5 + 1e-12
+    assert doubled.upper <= 2.0 + 1e-12
+    assert doubled.verify(U, b, **given)
+    tampered = replace(fidelity, upper=0.999)
+    assert not tampered.verify(U, b, **given)
+    without = replace(fidelity, psd=False)
+    assert not without.verify(U, b, **given)

@@ -110,8 +110,39 @@ def to_numpy(x: Array) -> npt.NDArray[Any]:
     return np.asarray(x)
 
 
+def as_numbers(name: str, values: Any, kind: str = "numbers") -> npt.NDArray[Any]:
+    """Return an argument as a plain NumPy array of numbers or truth values, or raise a ValueError.
+
+    Parameters
+    ----------
+    name : str
+        The argument, for the message.
+    values : array_like
+        An array of any namespace (not sparse), or whatever NumPy makes an array of.
+    kind : str
+        What it must hold, for the message.
+    """
+    if isinstance(values, np.ma.MaskedArray):
+        raise ValueError(f"{name} is a masked array: drop or fill the masked values first")
+    if is_tensor(values):
+        check_tensor(name, values)
+    try:
+        found = to_numpy(values) if is_array(values) else np.asarray(values)
+    except ValueError as error:
+        raise ValueError(f"{name} is not a rectangular array: {error}") from None
+    except Exception as error:  # whatever an object raises that says how it becomes an array
+        raise ValueError(f"{name} cannot be read as an array ({type(error).__name__})") from error
+    if found.dtype.kind not in "buifc":
+        raise ValueError(f"{name} must hold {kind}, got an array of type {found.dtype.name}")
+    return np.asarray(found)  # no subclass: the products of `numpy.matrix` are other ones
+
+
 def check_tensor(name: str, x: Any) -> None:
-    """Refuse, in a sentence, a torch tensor that cannot be read as plain numbers."""
+    """Raise a ValueError for a torch tensor that cannot be read as plain numbers."""
+    if x.is_nested:
+        raise ValueError(f"{name} is a nested torch tensor, whose rows differ in length")
+    if x.is_quantized:
+        raise ValueError(f"{name} is a quantized torch tensor: pass it as dequantize() returns it")
     kind = str(x.dtype).removeprefix("torch.")
     if kind in ("float16", "bfloat16", "complex32") or kind.startswith("float8"):
         raise ValueError(

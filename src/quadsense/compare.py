@@ -93,8 +93,7 @@ ridge, slack
         target = measured.tolerance is not None
         if not target:
             measured = measured.without_tolerance()
-        if trace is not None or len(constraints):
-            measured = measured.constrained(trace, constraints)
+        measured = measured.constrained(trace, constraints)
         check_priors("auto", measured, psd, None, target)
         positive = bool(psd)
         wish = to_wish(

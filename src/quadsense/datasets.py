@@ -12,7 +12,7 @@ import numpy.typing as npt
 from quadsense.arrays import Vector
 from quadsense.core.matrix import SensedMatrix
 from quadsense.measurements import Measurements
-from quadsense.typing import Seed
+from quadsense.typing import Seed, check_flag, is_number, is_whole, to_generator
 
 
 @dataclass(frozen=True, repr=False)
@@ -83,8 +83,8 @@ def orthonormal(
         Complex probes and Hermitian A*.
     seed : int or numpy.random.Generator, default=0
     """
-    rng = np.random.default_rng(seed)
-    _check_sizes(n, m, most=n)
+    rng = to_generator("seed", seed)
+    _check_sizes(n, m, complex, most=n)
     U = _isometry(rng, m, n, complex)
     return _dataset("orthonormal", U, rank, condition, noise, complex, rng)
 
@@ -109,11 +109,11 @@ def near_orthogonal(
     n, m, rank, condition, noise, complex, seed
         As in `orthonormal`.
     """
-    rng = np.random.default_rng(seed)
-    _check_sizes(n, m, most=n)
+    rng = to_generator("seed", seed)
+    _check_sizes(n, m, complex, most=n)
     rho = 1.0 / (10 * m) if rho is None else rho
-    if not 0 <= rho < 1:
-        raise ValueError(f"rho must lie in [0, 1), got {rho}")
+    if not (is_number(rho) and 0 <= rho < 1):
+        raise ValueError(f"rho must lie in [0, 1), got {rho!r}")
     signs = rng.choice([-1.0, 1.0], size=m)
     gram = rho * np.outer(signs, signs)  # (1 - rho) I + rho s s^T is positive definite
     np.fill_diagonal(gram, 1.0)
@@ -138,16 +138,17 @@ def gaussian(
     n, m, rank, condition, noise, complex, seed
         As in `orthonormal`; m may exceed n.
     """
-    rng = np.random.default_rng(seed)
-    _check_sizes(n, m, most=None)
+    rng = to_generator("seed", seed)
+    _check_sizes(n, m, complex, most=None)
     U = _normal(rng, (m, n), complex) / np.sqrt(n)
     return _dataset("gaussian", U, rank, condition, noise, complex, rng)
 
 
-def _check_sizes(n: int, m: int, most: int | None) -> None:
+def _check_sizes(n: int, m: int, complex: bool, most: int | None) -> None:
+    check_flag("complex", complex)
     for name, value in (("n", n), ("m", m)):
-        if value < 1:
-            raise ValueError(f"{name} must be at least 1, got {value}")
+        if not (is_whole(value) and value >= 1):
+            raise ValueError(f"{name} must be a whole number, at least 1, got {value!r}")
     if most is not None and m > most:
         raise ValueError(f"m must be at most n = {most} for orthogonal probes, got {m}")
 
@@ -178,12 +179,12 @@ def _dataset(
     """Draw A* and read it."""
     n = U.shape[1]
     rank = n if rank is None else rank
-    if not 1 <= rank <= n:
-        raise ValueError(f"rank must lie between 1 and n = {n}, got {rank}")
-    if not (np.isfinite(condition) and condition >= 1):
-        raise ValueError(f"condition must be at least 1, got {condition}")
-    if not (np.isfinite(noise) and noise >= 0):
-        raise ValueError(f"noise must not be negative, got {noise}")
+    if not (is_whole(rank) and 1 <= rank <= n):
+        raise ValueError(f"rank must lie between 1 and n = {n}, got {rank!r}")
+    if not (is_number(condition) and 1 <= condition < np.inf):
+        raise ValueError(f"condition must be at least 1, got {condition!r}")
+    if not (is_number(noise) and 0 <= noise < np.inf):
+        raise ValueError(f"noise must not be negative, got {noise!r}")
     values = np.geomspace(1.0, 1.0 / condition, rank)
     X = _isometry(rng, rank, n, complex).T * np.sqrt(values)
     b = np.sum(np.abs(U.conj() @ X) ** 2, axis=1)

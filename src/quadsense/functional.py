@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from quadsense.arrays import Array, to_numpy
+from quadsense.arrays import Array, as_numbers
 from quadsense.core.matrix import SensedMatrix
 from quadsense.measurements import Measurements
 from quadsense.typing import is_whole
@@ -44,12 +44,8 @@ def asked_for(C: Any, data: Measurements) -> Array:
         return E
     if sp.issparse(C):
         C = C.toarray()
-    try:
-        M = to_numpy(C.to_dense() if isinstance(C, SensedMatrix) else C)
-        M = np.asarray(M)
-        M = M.astype(np.complex128 if np.iscomplexobj(M) else np.float64)
-    except (TypeError, ValueError):
-        raise ValueError("C must be an array of numbers") from None
+    M = as_numbers("C", C.to_dense() if isinstance(C, SensedMatrix) else C)
+    M = M.astype(np.complex128 if np.iscomplexobj(M) else np.float64)
     if M.shape not in ((n, n), (n,)):
         raise ValueError(f"C has shape {M.shape}, but must have shape ({n}, {n}) or ({n},)")
     if not np.isfinite(M).all():

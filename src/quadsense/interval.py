@@ -130,6 +130,7 @@ def interval_of(
     """The range of ``<C, A>`` over all that fit what a result was asked to: `Result.interval`."""
     from quadsense.functional import asked_for
     from quadsense.ranges import ranges
+    from quadsense.record import asks_rank
     from quadsense.typing import is_number
 
     claim = result.certificate
@@ -148,7 +149,7 @@ def interval_of(
         [asked_for(each, found) for each in (C if many else [C])],
         psd=claim.psd,
         gap=float(gap),
-        relaxed=claim.rank is not None,
+        relaxed=asks_rank(result),
         set_aside=claim.set_aside,
         fit=result.matrix if result.met else None,
         otherwise=lambda: (None, refuted) if refuted else _solved(found, claim.psd),

@@ -6,7 +6,7 @@ import math
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,8 @@ def to_bytes(value: Any) -> float:
         if match and match[2] in UNITS:
             number = float(match[1]) * UNITS[match[2]]
     elif not isinstance(value, bool) and hasattr(value, "__float__") and not several:
-        number = float(value)
+        with suppress(Exception):  # of what only looks like a number
+            number = float(value)
     if number is None or not number > 0.0:
         got = f"an array of shape {tuple(value.shape)}" if several else repr(value)
         raise ValueError(

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from quadsense.arrays import Vector, available_memory, is_array, to_numpy
+from quadsense.arrays import Vector, as_numbers, available_memory, to_numpy
 from quadsense.core import packed
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.pseudoinverse import pseudoinverse
@@ -26,6 +26,7 @@ from quadsense.measurements import Measurements
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.validate import checked_vector
 from quadsense.ranges import Interval, NothingFits, ranges
+from quadsense.record import asks_rank
 from quadsense.result import Result
 from quadsense.solve import solve
 from quadsense.threads import with_one_blas_thread
@@ -145,7 +146,7 @@ def next_probe(
     judged = data.ends is not None and data.judged
     if result.set_aside.size and judged:
         data = data.set_aside(result.set_aside)
-    psd, relaxed = claim.psd, claim.rank is not None or bool(claim.signs)
+    psd, relaxed = claim.psd, asks_rank(result)
 
     def certify(data: Measurements, probes: list[npt.NDArray[Any]]) -> Sequence[Interval]:
         matrices = [np.outer(u, u.conj()) for u in probes]
@@ -302,14 +303,7 @@ def _checked_candidates(candidates: Any, data: Measurements) -> npt.NDArray[Any]
     """Candidates as meant, (k, n), in the type of A; or a ValueError."""
     if sp.issparse(candidates):
         candidates = candidates.toarray()
-    if isinstance(candidates, np.ma.MaskedArray):
-        raise ValueError("candidates is a masked array: drop or fill the masked values first")
-    try:
-        rows = to_numpy(candidates) if is_array(candidates) else np.asarray(candidates)
-    except ValueError as error:
-        raise ValueError(f"candidates is not a rectangular array: {error}") from None
-    if rows.dtype.kind not in "buifc":
-        raise ValueError(f"candidates must hold numbers, got an array of type {rows.dtype.name}")
+    rows = as_numbers("candidates", candidates)
     if rows.ndim != 2 or not len(rows) or rows.shape[1] != data.n:
         raise ValueError(
             f"candidates must have shape (k, {data.n}), one probe a row, got {rows.shape}"

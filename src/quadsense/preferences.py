@@ -209,8 +209,9 @@ def _squares(
     if preference.target:
         known &= ends.sides.any(axis=0)  # else it is set aside
     known &= np.arange(m) < data.measured
-    weights, units = np.ones(m), norms * norms
+    weights = np.ones(m)
     with np.errstate(divide="ignore", over="ignore", under="ignore"):
+        units = norms * norms
         if preference.weights is not None:
             weights[: data.measured] = preference.weights
         elif preference.target:

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from quadsense.arrays import Array, Vector, to_numpy
 from quadsense.certificate import AGREE
+from quadsense.core.ends import UNIT
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.question import Question
 from quadsense.extremes import Extreme, Extremes
@@ -187,8 +188,7 @@ def measurements_of(
         raise ValueError("b and tolerances belong to Measurements: give them when making it")
     else:
         data = U
-    if trace is not None or list(constraints):
-        data = data.constrained(trace, constraints)
+    data = data.constrained(trace, constraints)
     if data.ends is None:
         raise ValueError("an interval needs a tolerance: give delta, rtol or bounds")
     return data
@@ -341,18 +341,44 @@ def _interval(
         if fit is None and finder.fit is not None:
             fit = to_numpy(finder.fit.to_dense())
         size = 0.0 if fit is None else float(np.linalg.norm(fit))
-        bound, ray = Bound(-math.inf, ""), None
-        if extreme.dual is not None:
-            bound = objective_bound(data, question, extreme.dual, size=size, kept=finder.kept)
+        bound, ray, dual = Bound(-math.inf, ""), None, extreme.dual
+        if dual is not None:
+            bound = objective_bound(data, question, dual, size=size, kept=finder.kept)
+        implied, of_trace = _implied(data, question)
+        if of_trace is not None and (implied > bound.value or bound.condition):
+            other = objective_bound(data, question, of_trace, size=size, kept=finder.kept)
+            if not other.condition and (other.value > bound.value or bound.condition):
+                bound, dual = other, of_trace
         if (bound.value == -math.inf or bound.condition) and fit is not None:
             ray = _ray(data, question, extreme, fit)
             bound = bound if ray is None else Bound(-math.inf, "")
         ends[name] = sign * bound.value
         ends[f"{name}_condition"] = bound.condition
-        ends[f"{name}_dual"] = extreme.dual if math.isfinite(bound.value) else None
+        ends[f"{name}_dual"] = dual if math.isfinite(bound.value) else None
         ends[f"{name}_ray"], ends[f"{name}_fit"] = ray, fit
         ends[f"{name}_found"] = math.nan if fit is None else float(np.vdot(C, fit).real)
     return Interval(**ends, C=C, psd=psd)
+
+
+def _implied(data: Measurements, question: Question) -> tuple[float, Vector | None]:
+    """Return what the cone and the trace alone imply of ``<C, A>``, and the vector that proves it.
+
+    With positive semidefinite A, and l the smallest eigenvalue of C, ``<C, A> >= l tr A``: the
+    vector is -l at the constraint on the trace. Where l is not negative, 0 is a bound, too.
+    """
+    y = np.zeros(data.m)
+    if not question.psd:
+        return -math.inf, None
+    values = np.linalg.eigvalsh(np.asarray(question.C))
+    slip = 8.0 * len(values) * UNIT * float(np.max(np.abs(values)))
+    least = float(values[0]) - slip  # below the true one, so that the remainder is definite
+    best, vector = (0.0, y) if float(values[0]) >= -slip else (-math.inf, None)
+    for row, constraint in enumerate(data.constraints, start=data.measured):
+        trace = constraint.lo if least >= 0.0 else constraint.hi
+        if constraint.name == "trace" and math.isfinite(trace) and least * trace > best:
+            best, vector = least * trace, y.copy()
+            vector[row] = -least
+    return best, vector
 
 
 def _ray(data: Measurements, question: Question, extreme: Extreme, fit: Array) -> Array | None:

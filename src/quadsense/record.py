@@ -8,13 +8,16 @@ from __future__ import annotations
 import platform
 from functools import lru_cache
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy
 
 from quadsense.arrays import is_numpy
 from quadsense.measurements import Measurements
+
+if TYPE_CHECKING:
+    from quadsense.result import Result
 
 DEFAULTS: dict[str, Any] = {
     "rtol": 0.0,
@@ -26,6 +29,16 @@ DEFAULTS: dict[str, Any] = {
     "schedule": "continuation",
 }
 """Of the arguments of `solve` whose default is neither None nor False."""
+
+
+def asks_rank(result: Result) -> bool:
+    """Return whether a rank was asked for, of which certified ranges take no account.
+
+    With "auto" the certificate names none: only the request tells.
+    """
+    claim = result.certificate
+    known = result.plan.get("request", {}).get("rank") is not None
+    return known or claim.rank is not None or bool(claim.signs)
 
 
 def request_of(data: Measurements, arguments: dict[str, Any]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from quadsense.measurements.oracle import checked_square
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods import COLD, METHODS, Options, Traits, Warm
 from quadsense.result import Result
-from quadsense.typing import ScheduleName, StartName, is_number, is_whole
+from quadsense.typing import ScheduleName, StartName, check_flag, is_number, is_whole, to_generator
 from quadsense.values import on_rows_of
 from quadsense.watch import Watch
 
@@ -65,6 +65,7 @@ def to_measurements(
             data, b, delta=delta, rtol=rtol, bounds=bounds, weights=weights, conjugate=conjugate,
             mix=mix,
         )  # fmt: skip
+    check_flag("conjugate", conjugate)
     if any(each is not None for each in (b, bounds, mix, weights)) or conjugate:
         raise ValueError(
             "b, bounds, weights, conjugate and mix belong to Measurements: give them when making it"
@@ -196,11 +197,17 @@ def options_of(name: str, given: Mapping[str, Any]) -> Options:
     return known(**{key: value for key, value in given.items() if key in known.names()})
 
 
-def check_options(methods: tuple[str, ...], given: Mapping[str, Any]) -> None:
-    """Refuse options that all of the chosen methods would ignore."""
+def check_options(methods: tuple[str, ...], given: Mapping[str, Any], method: str) -> None:
+    """Raise a ValueError for an option that all of the chosen methods would ignore.
+
+    With method "auto" `gap` is always accepted: whether anything is left to optimize depends on
+    the rows, and where nothing is, it has no effect.
+    """
     if not given:
         return
     known = {key for name in methods for key in METHODS.traits(name).options.names()}
+    if method == "auto":
+        known.add("gap")
     for key in sorted(given.keys() - known):
         takers = [name for name in METHODS if key in METHODS.traits(name).options.names()]
         verb = "do" if len(takers) > 1 else "does"
@@ -237,6 +244,7 @@ def to_limits(
         raise ValueError(f"time_limit must be a number of seconds, got {time_limit!r}")
     if callback is not None and not callable(callback):
         raise ValueError(f"callback must be callable, got {callback!r}")
+    check_flag("progress", progress)
     watch.time_limit = time_limit
     return Limits(max_iter, callback, progress, watch, journal)
 
@@ -246,13 +254,8 @@ def to_seed(rng: Any, methods: tuple[str, ...]) -> int:
     draws = any(METHODS.traits(name).random for name in methods)
     if rng is None:  # NumPy's own way takes ten times as long
         return int.from_bytes(os.urandom(7), "little") if draws else 0
-    try:
-        generator = np.random.default_rng(rng)
-        return int(generator.integers(2**63)) if draws else 0
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"rng must be a seed or a numpy.random.Generator, got {rng!r} ({error})"
-        ) from None
+    generator = to_generator("rng", rng)
+    return int(generator.integers(2**63)) if draws else 0
 
 
 def _nearest(name: str, known: list[str]) -> str | None:

@@ -24,7 +24,7 @@ from quadsense.measurements.validate import checked_rows
 from quadsense.objective import Objective
 from quadsense.preferences import Preference
 from quadsense.threads import with_one_blas_thread
-from quadsense.typing import SupportsSparse, is_whole
+from quadsense.typing import SupportsSparse, check_path, is_whole
 from quadsense.values import evaluate
 from quadsense.verdict import check_verdict
 from quadsense.verification import Check, Verification
@@ -433,6 +433,7 @@ def load_result(path: str | os.PathLike[str]) -> Result:
     ValueError
         If the file is missing, damaged or not a result.
     """
+    check_path("path", path)
     arrays = files.read_arrays(path)
     meta = arrays.metadata
     if not isinstance(meta, dict) or meta.get("format") != FORMAT:

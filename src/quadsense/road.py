@@ -40,6 +40,7 @@ from quadsense.request import (
 from quadsense.result import Result
 from quadsense.runs import Request, preferred_among, run_plan
 from quadsense.threads import one_blas_thread
+from quadsense.typing import to_list
 from quadsense.vocabulary import Status
 from quadsense.watch import Watch
 
@@ -97,6 +98,7 @@ def travel(
     `clock` is what time limits and timings go by.
     """
     watch = Watch(clock)
+    constraints = tuple(to_list("constraints", constraints, "(C, lo, hi)"))  # used more than once
     journal = to_journal(checkpoint, checkpoint_every, watch)
     arguments = {
         "psd": psd, "rank": rank, "trace": trace, "constraints": constraints, "prefer": prefer,
@@ -121,8 +123,7 @@ def travel(
         target = measured.tolerance is not None
         if not target:
             measured = measured.without_tolerance()
-        if trace is not None or len(constraints):
-            measured = measured.constrained(trace, constraints)
+        measured = measured.constrained(trace, constraints)
         wishes = given_options(method, schedule, options, measured.m)
         limits = to_limits(max_iter, time_limit, callback, progress, watch, journal)
         check_priors(method, measured, psd, rank, target)
@@ -154,7 +155,7 @@ def travel(
         plan = changed(plan, reasons=(*reasons, *plan.reasons))
         if known is not None:  # though less memory may be free, or other rates be known, by now
             plan = known["plan"]
-        check_options(plan.methods, wishes)
+        check_options(plan.methods, wishes, method)
         refuse_what_cannot_fit(shape, plan)
         seed = to_seed(rng, plan.methods)
         if journal is not None:

@@ -152,7 +152,8 @@ def solve(
     **options
         `gd` and `sgd`: `lam`, `step` or `c` = step x lam override the schedule (for unit rows);
         `sgd`: `batch_size`, `norm` ("exact" or "bound"), `failure`; `minimax`, `psd`, `conic`,
-        `fista`: `gap`, the relative distance of the two bounds at which to stop; `factored`:
+        `fista`: `gap`, the relative distance of the two bounds at which to stop ("auto" always
+        takes it; no effect where nothing is optimized); `factored`:
         `max_restarts`; `cg`, `psd`: `allow_tf32`, for rows on a GPU: steps may use products of
         TF32 (three digits in a fourth of the time, of a copy of U in float32), while A and all
         that is claimed of it stay float64. Without effect on a CPU.

@@ -82,10 +82,12 @@ def solve_spectral(
         raise ValueError(f"accuracy must lie strictly between 0 and 1, got {accuracy!r}")
     accuracy = float(accuracy)
     A_1 = checked_square("A1", A1)
+    if oracle.n not in (None, A_1.shape[0]):
+        raise ValueError(f"A1 is of order {A_1.shape[0]}, but A_star of order {oracle.n}")
     xp = namespace(A_1)
     n = int(A_1.shape[0])
     wishes = given_options(GradientDescent.name, schedule, options, n)
-    check_options((GradientDescent.name,), wishes)
+    check_options((GradientDescent.name,), wishes, GradientDescent.name)
     limits = to_limits(max_iter, time_limit, callback, progress, watch)
     values, vectors = xp.linalg.eigh(symmetrised(oracle.whiten(A_1)))
     problem = SpectralProblem(

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -79,11 +80,79 @@ NormName: TypeAlias = Literal["exact", "bound"]
 """How `sgd` finds the norm of the full gradient."""
 
 
+LARGEST_EXPONENT = 1023
+"""Bits of a whole number that surely does not overflow as a float."""
+
+LARGEST_WHOLE = 2**63 - 1
+"""Largest whole number that an array of integers holds."""
+
+
 def is_number(value: Any) -> bool:
-    """Whether `value` is a real number (and not a truth value)."""
-    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    """Return whether `value` is a real number that a float can hold (and not a truth value)."""
+    if isinstance(value, int):
+        return not isinstance(value, bool) and value.bit_length() <= LARGEST_EXPONENT
+    return isinstance(value, float | np.integer | np.floating)
 
 
 def is_whole(value: Any) -> bool:
-    """Whether `value` is a whole number (and not a truth value)."""
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+    """Return whether `value` is a whole number of 64 bits (and not a truth value)."""
+    if isinstance(value, int):
+        return not isinstance(value, bool) and -LARGEST_WHOLE <= value <= LARGEST_WHOLE
+    return isinstance(value, np.integer)
+
+
+def check_flag(name: str, value: Any) -> None:
+    """Raise a ValueError unless `value` is a truth value."""
+    if not isinstance(value, bool | np.bool):
+        raise ValueError(f"{name} must be True or False, got {value!r}")
+
+
+def to_list(name: str, values: Any, of: str) -> list[Any]:
+    """Return the entries of an iterable as a list, or raise a ValueError that names the argument.
+
+    Parameters
+    ----------
+    name : str
+        The argument, for the message.
+    values : iterable
+        Neither text, a dictionary nor a set.
+    of : str
+        What it must hold, for the message.
+    """
+    if not isinstance(values, str | bytes | bytearray | dict | set):
+        try:
+            return list(values)
+        except Exception:  # of what no list can be made of, each kind raises its own
+            pass
+    raise ValueError(f"{name} must be a sequence of {of}, got {type(values).__name__}")
+
+
+def check_path(name: str, value: Any, what: str = "file") -> None:
+    """Raise a ValueError unless `value` is a path: `open` would take a number for an open file."""
+    if not isinstance(value, str | os.PathLike) or not os.fspath(value):
+        raise ValueError(f"{name} must be the path of a {what}, got {value!r}")
+
+
+def to_generator(name: str, seed: Any) -> np.random.Generator:
+    """Return the generator that a seed stands for, or raise a ValueError that names the argument.
+
+    Parameters
+    ----------
+    name : str
+        The argument, for the message.
+    seed : Seed or None
+        None asks for a seed from the operating system.
+    """
+    numbers = seed.tolist() if isinstance(seed, np.ndarray) else seed
+    numbers = list(numbers) if isinstance(numbers, list | tuple | range) else [numbers]
+    objects = np.random.Generator | np.random.BitGenerator | np.random.SeedSequence
+    plain = all(
+        isinstance(each, int | np.integer) and not isinstance(each, bool) and each >= 0
+        for each in numbers
+    )
+    if not (seed is None or isinstance(seed, objects) or (numbers and plain)):
+        raise ValueError(
+            f"{name} must be a seed (whole numbers, not negative) or a numpy.random.Generator, "
+            f"got {seed!r}"
+        )
+    return np.random.default_rng(seed)

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from quadsense.checkpoint.fingerprint import DATA, Marks, difference, held_otherwise
 from quadsense.checkpoint.folder import REQUEST, Folder, Stored
 from quadsense.files.codec import encode
-from quadsense.typing import is_number
+from quadsense.typing import check_path, is_number
 from quadsense.vocabulary import Claim
 from quadsense.watch import Watch
 
@@ -316,6 +316,5 @@ def to_journal(checkpoint: Any, every: Any, watch: Watch) -> Journal | None:
         raise ValueError(f"checkpoint_every must be a number of seconds, got {every!r}")
     if checkpoint is None:
         return None
-    if not isinstance(checkpoint, str | os.PathLike) or not os.fspath(checkpoint):
-        raise ValueError(f"checkpoint must be the path of a folder, got {checkpoint!r}")
+    check_path("checkpoint", checkpoint, "folder")
     return Journal(Path(os.fsdecode(os.fspath(checkpoint))), float(every), watch)

@@ -12,9 +12,8 @@ import math
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-from quadsense.arrays import Vector, to_numpy
+from quadsense.arrays import Vector, as_numbers
 from quadsense.typing import Real, RealOrVector, Whole, is_number, is_whole
 
 # `scipy.special` is imported where it is needed: it takes a tenth of `import quadsense`.
@@ -133,7 +132,7 @@ def bounds_from_counts(
     counts = _numbers("k", k, whole=True, least=0)
     total = _numbers("shots", shots, whole=True, least=1)
     _check_confidence(confidence)
-    if method not in ("clopper-pearson", "wilson"):
+    if not (isinstance(method, str) and method in ("clopper-pearson", "wilson")):
         raise ValueError(f"method must be 'clopper-pearson' or 'wilson', got {method!r}")
     counts, total = _together("k", counts, "shots", total)
     bad = np.argwhere(counts > total)
@@ -307,12 +306,7 @@ def _numbers(
     name: str, values: Any, *, least: int, whole: bool = False, strictly: bool = False
 ) -> Vector:
     """`values` as a float64 array of finite real numbers from `least`, or a ValueError."""
-    try:
-        array: npt.NDArray[Any] = to_numpy(values)
-    except ValueError as error:
-        raise ValueError(f"{name} is not a rectangular array: {error}") from None
-    if isinstance(array, np.ma.MaskedArray):
-        raise ValueError(f"{name} is a masked array: drop or fill the masked values first")
+    array = as_numbers(name, values, kind="real numbers")
     if array.dtype.kind not in "uif":
         raise ValueError(f"{name} must hold real numbers, got {array.dtype.name}")
     if not array.size:

@@ -247,7 +247,9 @@ def reading(path: str | os.PathLike[str], title: str) -> Iterator[None]:
     except MemoryError as error:
         said = str(error)
         if not said.startswith(f"{path}:"):
-            said = f"{path} does not fit into memory, or is damaged" + (f" ({said})" if said else "")
+            said = f"{path} does not fit into memory, or is damaged" + (
+                f" ({said})" if said else ""
+            )
         raise MemoryError(said) from None
     except Exception as error:  # parsers of other packages raise anything over damaged files
         said = str(error).strip().splitlines()

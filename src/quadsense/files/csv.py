@@ -113,7 +113,12 @@ def _named_by(comment: str, mark: str | None, count: int) -> list[str] | None:
 
 
 def _numbers(
-    path: Path, before: int, mark: str | None, names: list[str] | None, columns: list[int], all_: int
+    path: Path,
+    before: int,
+    mark: str | None,
+    names: list[str] | None,
+    columns: list[int],
+    all_: int,
 ) -> Any:
     """Return the columns as one array: real, and complex where some entry is."""
     chosen = columns if len(columns) < all_ else None

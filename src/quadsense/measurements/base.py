@@ -43,7 +43,14 @@ from quadsense.measurements.validate import (
 )
 from quadsense.memory import room_for_rows
 from quadsense.threads import one_blas_thread
-from quadsense.typing import MatrixLike, Real, RealOrVector, VectorLike, is_number
+from quadsense.typing import (
+    MatrixLike,
+    Real,
+    RealOrVector,
+    VectorLike,
+    check_path,
+    is_number,
+)
 from quadsense.watch import look
 
 ORTHONORMAL = 1e-6
@@ -54,6 +61,10 @@ LARGEST_RANK_PROBLEM = 4000
 
 HARMLESS = 1e20
 """Size of a reading, in units of the largest that some row asks for, that no fit has."""
+
+LARGEST_READING = 1e290
+"""Largest reading or tolerance of a row of unit norm, and inverse of the largest that is too small:
+sums over rows, and the scales that methods bring them to, stay within float64."""
 
 MOST_DIGITS = 1e60
 """Largest size over smallest tolerance that methods are given; 1e36 is beyond float64 anyway."""
@@ -231,10 +242,11 @@ class Measurements:
         self.m, self.n = rows.m, rows.n
         if ends is not None and ends.grain is None and ends.has_equalities:
             norms = to_numpy(rows.norms)
-            masses = to_numpy(rows.masses) * norms * norms
             eps = float(np.finfo(np.float64).eps)
             relative = EXACTNESS * eps * self.n + KIND_EXACTNESS * rows.rounding
-            ends = ends.with_grain(relative * masses, norms)
+            with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+                masses = to_numpy(rows.masses) * norms * norms
+                ends = ends.with_grain(relative * masses, norms)
         self.ends = ends
         self.from_bounds = b is None
         self._readings = readings if b is None else b
@@ -319,11 +331,11 @@ class Measurements:
         >>> data.constrained(trace=3.0, constraints=[([[0, 1], [1, 0]], -1.0, 1.0)])
         Measurements(m=2, n=2, dense, real, 2 constraints)
         """
-        if self._plain is not None:
-            raise ValueError("these measurements have their constraints: use `plain`")
         found = checked_constraints(trace, constraints, self.n, self._rows.is_complex)
         if not found:
             return self
+        if self._plain is not None:
+            raise ValueError("these measurements have their constraints: use `plain`")
         if self._deferred is not None and self.settled() is not self:
             return self.settled().constrained(trace, constraints)
         rows = Mixed.over(*with_constraints(self._rows.raw, self.mix, found))
@@ -516,6 +528,7 @@ class Measurements:
             the limit of the solve that needs it allows. Leave the file as it is meanwhile.
         """
         b, given = name_or_readings(b), beside_file(mix, bounds)
+        check_path("path", path)
         arrays = files.read_measured(path, U, b, room_for_rows(memory_limit), given)
         found = cls.from_arrays(
             path,
@@ -680,7 +693,7 @@ class Measurements:
         """The intervals of the unit rows: divided by the squared norms of the rows."""
         given = self._known_ends()
         norms = to_numpy(self._rows.norms)
-        with np.errstate(over="ignore", under="ignore"):
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             ends = given.over(norms)
         kept = np.isfinite(ends.reading) & np.isfinite(ends.unit) & (ends.unit > 0)
         if not ends.even:
@@ -691,6 +704,19 @@ class Measurements:
                 f"row {i} of {self._of} has norm {norms[i]:.3g}, which takes b[{i}] = "
                 f"{float(self.b[i]):.3g} or its tolerance {float(given.unit[i]):.3g} out of "
                 "float64's range when scaled to a unit row: rescale the row"
+            )
+        sizes = np.abs(ends.reading)
+        for part in (ends.below, ends.above) if self.judged else ():
+            sizes = np.maximum(sizes, np.where(np.isfinite(part), np.abs(part), 0.0))
+        i = int(np.argmax(sizes))
+        something = sizes[i] > 0.0 or bool(np.any(given.reading[norms > 0] != 0.0))
+        tiny = something and sizes[i] < 1.0 / LARGEST_READING
+        if sizes[i] > LARGEST_READING or tiny:
+            word = "large" if sizes[i] > 1.0 else "small"
+            raise ValueError(
+                f"readings and tolerances are too {word} to compute with in float64: for a row of "
+                f"unit norm that of row {i} is {sizes[i]:.3g}; divide b and delta (or bounds) by a "
+                "common factor, and A is divided by it, too"
             )
         return ends
 

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from quadsense.arrays import Array, Vector, is_array, is_numpy, to_numpy
+from quadsense.arrays import Array, Vector, as_numbers, is_numpy
 from quadsense.core.matrix import SensedMatrix
 from quadsense.measurements.dense import Dense
 from quadsense.measurements.probes import Probes
@@ -27,7 +27,7 @@ from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.sparse import Sparse
 from quadsense.measurements.stack import Axes, Stack
 from quadsense.measurements.validate import checked_vector
-from quadsense.typing import SupportsSparse, is_number
+from quadsense.typing import SupportsSparse, is_number, to_list
 
 SKEW = 1e-8
 """Largest part of C by which it may differ from its conjugate transpose, as rounding does."""
@@ -78,9 +78,7 @@ def checked_constraints(
         lo, hi = (trace, trace) if is_number(trace) else _pair(trace)
         low, high = _checked_ends("trace", lo, hi)
         found.append(Constraint("trace", sp.csr_array(sp.eye_array(n)), low, high))
-    if isinstance(constraints, str | dict) or not hasattr(constraints, "__iter__"):
-        raise ValueError("constraints must be a list of (C, lo, hi)")
-    for i, given in enumerate(constraints):
+    for i, given in enumerate(to_list("constraints", constraints, "(C, lo, hi)")):
         name = f"constraints[{i}]"
         if isinstance(given, Constraint):  # from a certificate, checked again all the same
             name, C = given.name, given.matrix
@@ -152,13 +150,7 @@ def _numbers(name: str, values: Any, is_complex: bool) -> Any:
         found.sum_duplicates()
         data = found.data
     else:
-        if isinstance(values, np.ma.MaskedArray):
-            raise ValueError(f"{name} is a masked array: drop or fill the masked values first")
-        try:
-            found = to_numpy(values) if is_array(values) else np.asarray(values)
-        except ValueError as error:
-            raise ValueError(f"{name} is not a rectangular array: {error}") from None
-        data = found
+        data = found = as_numbers(name, values)
     if data.dtype.kind not in "buifc":
         raise ValueError(f"{name} must hold numbers, got an array of type {data.dtype.name}")
     if not np.isfinite(data).all():

@@ -7,7 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from quadsense.arrays import Array, check_tensor, is_array, is_tensor, namespace, to_numpy
+from quadsense.arrays import (
+    Array,
+    as_numbers,
+    is_array,
+    is_numpy,
+    namespace,
+)
 from quadsense.core.ends import UNIT
 from quadsense.measurements.validate import widened
 
@@ -100,14 +106,10 @@ def symmetrised(A: Array) -> Array:
 
 def checked_square(name: str, A: Any) -> Array:
     """`A` as a finite symmetric or Hermitian array of float64 or complex128, or a ValueError."""
-    A = A if is_array(A) else np.asarray(A, dtype=np.result_type(np.asarray(A), 1.0))
-    if is_tensor(A):
-        check_tensor(name, A)
+    values = as_numbers(name, A)
+    A = A if is_array(A) and not is_numpy(A) else values
     if A.ndim != 2 or A.shape[0] != A.shape[1] or A.shape[0] == 0:
         raise ValueError(f"{name} must be a square matrix, got shape {tuple(A.shape)}")
-    values = to_numpy(A)
-    if values.dtype.kind not in "fciu":
-        raise ValueError(f"{name} must hold numbers, got an array of type {values.dtype.name}")
     bad = np.flatnonzero(~np.isfinite(values).all(axis=1))
     if bad.size:
         raise ValueError(f"{name} contains NaN or infinity, first in row {bad[0]}")

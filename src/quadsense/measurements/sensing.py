@@ -21,7 +21,14 @@ from quadsense.device import DeviceArray, on_device
 from quadsense.measurements.dense import Dense
 from quadsense.measurements.parted import Parted
 from quadsense.measurements.portable import Portable
-from quadsense.measurements.probes import BLOCK_ELEMENTS, OnNumpy, Probes, Visit, Weigh
+from quadsense.measurements.probes import (
+    BLOCK_ELEMENTS,
+    Chosen,
+    OnNumpy,
+    Probes,
+    Visit,
+    Weigh,
+)
 from quadsense.measurements.sparse import Sparse
 from quadsense.measurements.stack import Stack
 from quadsense.watch import BLOCK_FLOPS, look
@@ -222,7 +229,9 @@ class Sensing(Portable):
             factors = self.factors[index]
         elif self.factors is not None:
             factors = self._vector(to_numpy(self.factors)[index])
-        return Sensing(self.kind.only(index), self.conjugate, factors)
+        # A kind need not be able to represent no rows at all: `Chosen` can.
+        kind = self.kind.only(index) if len(index) else Chosen(self.kind, index)
+        return Sensing(kind, self.conjugate, factors)
 
     def of_part(self, part: int, following: int | None = None) -> Sensing:
         """The rows of one part, of rows that are held in parts; `following` is asked for next."""

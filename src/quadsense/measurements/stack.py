@@ -133,8 +133,6 @@ class Stack(Probes):
             if own.size:
                 whole = own.size == part.m and bool(np.array_equal(own, np.arange(part.m)))
                 kept.append(part if whole else part.only(own))
-        if not kept:
-            return super().only(index)
         return kept[0] if len(kept) == 1 else Stack(*kept)
 
     # --- products ----------------------------------------------------------------------------

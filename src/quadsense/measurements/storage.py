@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from quadsense import files
-from quadsense.arrays import is_array, to_numpy
+from quadsense.arrays import as_numbers, is_array, to_numpy
 from quadsense.measurements.dense import Dense
 from quadsense.measurements.disk import OnDisk
 from quadsense.measurements.joined import joined_rows
@@ -26,7 +26,6 @@ from quadsense.measurements.stack import AsComplex, Stack
 from quadsense.measurements.stored import Stored
 from quadsense.measurements.tensors import elsewhere
 from quadsense.measurements.validate import (
-    as_numpy,
     checked_bounds,
     checked_mix,
     checked_rows,
@@ -110,15 +109,14 @@ def name_or_readings(b: Any) -> Any:
         return b
     if isinstance(b, os.PathLike):
         return os.fspath(b)
-    held = is_array(b) and not isinstance(b, np.ma.MaskedArray)
-    return to_numpy(b) if held else as_numpy("b", b)
+    return as_numbers("b", b)
 
 
 def beside_file(mix: Any, bounds: Any) -> files.Given:
     """What is given of measurements that are read from a file."""
     if mix is None:
         return files.Given(bounds=bounds is not None)
-    shape = mix.shape if sp.issparse(mix) or is_array(mix) else as_numpy("mix", mix).shape
+    shape = mix.shape if sp.issparse(mix) or is_array(mix) else as_numbers("mix", mix).shape
     return files.Given(int(shape[0]) if len(shape) == 2 else None, bounds is not None)
 
 

@@ -286,7 +286,7 @@ def elsewhere(U: Any, device: Any) -> Tensors:
             U = torch.from_numpy(np.asarray(U))
     try:
         wanted = torch.empty(0, device=device).device
-    except (RuntimeError, AssertionError, ValueError) as error:
+    except (RuntimeError, AssertionError, ValueError, TypeError) as error:
         reason = str(error).partition("\n")[0]
         raise ValueError(f"device {str(device)!r} is not there: {reason}") from None
     release = _pinned(torch, U, wanted) if wanted.type == "cuda" else None

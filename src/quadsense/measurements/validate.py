@@ -7,12 +7,12 @@ import os
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
 from quadsense.arrays import (
     Array,
     Vector,
+    as_numbers,
     check_tensor,
     compact,
     device,
@@ -34,7 +34,7 @@ from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.shards import Shards, current_client
 from quadsense.measurements.sparse import Sparse
 from quadsense.measurements.tensors import Tensors
-from quadsense.typing import is_number
+from quadsense.typing import check_flag, is_number
 
 
 def checked_rows(U: Any, conjugate: bool) -> Sensing:
@@ -43,6 +43,7 @@ def checked_rows(U: Any, conjugate: bool) -> Sensing:
     Namespaces without float64 (JAX unless it is switched on) cannot hold what is claimed: their
     arrays are read into NumPy.
     """
+    check_flag("conjugate", conjugate)
     if isinstance(U, str | os.PathLike):
         raise ValueError(
             f"U is the name {os.fspath(U)!r}, and must hold numbers: Measurements.open reads files"
@@ -62,10 +63,10 @@ def checked_rows(U: Any, conjugate: bool) -> Sensing:
         _check_shape(U.shape)
         wanted = np.complex128 if np.issubdtype(U.dtype, np.complexfloating) else np.float64
         return Sensing(Sparse(sp.csr_array(U, dtype=wanted)), conjugate)
-    if not is_array(U) or isinstance(U, np.ma.MaskedArray):
-        U = as_numpy("U", U)
     if is_tensor(U):
         check_tensor("U", U)
+    elif not is_array(U) or isinstance(U, np.ma.MaskedArray | np.matrix | np.generic):
+        U = as_numbers("U", U)
     if isinstance(U, np.ndarray):
         _check_kind("U", U.dtype)
         _check_shape(U.shape)
@@ -121,9 +122,7 @@ def checked_mix(mix: Any, m: int) -> Any:
         _check_kind("mix", mix.dtype)
         values = mix
     else:
-        plain = is_array(mix) and not isinstance(mix, np.ma.MaskedArray)
-        values = to_numpy(mix) if plain else as_numpy("mix", mix)
-        _check_kind("mix", values.dtype)
+        values = as_numbers("mix", mix)
     if np.issubdtype(values.dtype, np.complexfloating):
         raise ValueError("mix must be real, got complex numbers: readings are real")
     if values.ndim != 2:
@@ -158,16 +157,6 @@ def widened(values: Array) -> Array:
     return np.asarray(values, dtype=np.complex128 if np.iscomplexobj(values) else np.float64)
 
 
-def as_numpy(name: str, values: Any) -> npt.NDArray[Any]:
-    """Lists and what else NumPy makes an array of, or a ValueError."""
-    if isinstance(values, np.ma.MaskedArray):
-        raise ValueError(f"{name} is a masked array: drop or fill the masked values first")
-    try:
-        return np.asarray(values)
-    except ValueError as error:
-        raise ValueError(f"{name} is not a rectangular array: {error}") from None
-
-
 def _check_kind(name: str, dtype: Any) -> None:
     if np.dtype(dtype).kind not in "buifc":
         raise ValueError(f"{name} must hold numbers, got an array of type {np.dtype(dtype).name}")
@@ -187,15 +176,15 @@ def checked_vector(
     name: str, values: Any, m: int, scalar: bool = False, infinite: bool = False, of: str = "U"
 ) -> Vector:
     """`values` as a float64 vector of length m without NaN or infinity, or a ValueError."""
-    plain = is_array(values) and not isinstance(values, np.ma.MaskedArray)
-    array = to_numpy(values) if plain else as_numpy(name, values)
-    _check_kind(name, array.dtype)
+    array = as_numbers(name, values)
     if array.dtype.kind == "b":
         raise ValueError(f"{name} must hold numbers, got truth values")
     if array.dtype.kind == "c":
         raise ValueError(f"{name} must be real, got complex numbers: u* A u is real")
     if scalar and array.ndim == 0:
         array = np.full(m, array, dtype=np.float64)
+    if array.shape in ((m, 1), (1, m)):  # as MATLAB, and `numpy.matrix`, have vectors
+        array = array.reshape(m)
     if array.shape != (m,):
         wanted = f"({m},), one value a row of {of}" + (", or a single number" if scalar else "")
         raise ValueError(f"{name} has shape {array.shape}, but must have shape {wanted}")
@@ -203,7 +192,8 @@ def checked_vector(
     sound = ~np.isnan(array) if infinite else np.isfinite(array)
     if not sound.all():
         first = int(np.argmin(sound))
-        raise ValueError(f"{name} must be finite, but {name}[{first}] is {array[first]}")
+        hint = ": give it infinite bounds if it was not measured" if name == "b" else ""
+        raise ValueError(f"{name} must be finite, but {name}[{first}] is {array[first]}{hint}")
     return array
 
 

@@ -7,14 +7,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from quadsense.arrays import Array, is_array, namespace, to_numpy
+from quadsense.arrays import (
+    Array,
+    as_numbers,
+    check_tensor,
+    is_array,
+    is_tensor,
+    namespace,
+    to_numpy,
+)
 from quadsense.measurements.validate import widened
-from quadsense.typing import is_number
+from quadsense.typing import LARGEST_WHOLE, is_number
 
 
 def checked_count(name: str, value: Any) -> int:
     """A positive whole number, or a ValueError."""
-    if isinstance(value, bool) or not (is_number(value) and value == int(value) and value > 0):
+    if not (is_number(value) and 0 < value <= LARGEST_WHOLE and value == int(value)):
         raise ValueError(f"{name} must be a positive whole number, got {value!r}")
     return int(value)
 
@@ -30,7 +38,7 @@ def checked_shape(shape: Any) -> tuple[int, int]:
 
 def checked_integers(name: str, values: Any) -> npt.NDArray[Any]:
     """An array of whole numbers, also where they came as floats, or a ValueError."""
-    found = _plain(name, values)
+    found = as_numbers(name, values, kind="whole numbers")
     if found.dtype.kind == "f":
         off = np.argwhere(~(np.floor(found) == found))  # NaN among them
         if off.size:
@@ -49,8 +57,10 @@ def checked_integers(name: str, values: Any) -> npt.NDArray[Any]:
 
 def checked_matrix(name: str, values: Any, real: bool = False) -> Array:
     """A finite (m, d) array in float64 or complex128, in its own namespace, or a ValueError."""
-    if not is_array(values) or isinstance(values, np.ma.MaskedArray | np.ndarray):
-        values = _plain(name, values)
+    if is_tensor(values):
+        check_tensor(name, values)
+    elif not is_array(values) or isinstance(values, np.ma.MaskedArray | np.ndarray | np.generic):
+        values = as_numbers(name, values)
     numeric = (
         values.dtype.kind in "buifc"
         if isinstance(values, np.ndarray)
@@ -82,14 +92,3 @@ def checked_rounding(rounding: Any) -> float:
             f"rounding must be a relative error, a number from 0 to below 1, got {rounding!r}"
         )
     return float(rounding)
-
-
-def _plain(name: str, values: Any) -> npt.NDArray[Any]:
-    if isinstance(values, np.ma.MaskedArray):
-        raise ValueError(f"{name} is a masked array: drop or fill the masked values first")
-    if is_array(values):
-        return to_numpy(values)
-    try:
-        return np.asarray(values)
-    except ValueError as error:
-        raise ValueError(f"{name} is not a rectangular array: {error}") from None

@@ -15,6 +15,7 @@ from quadsense.measurements.operator import from_operator, is_operator
 from quadsense.measurements.probes import BLOCK_ELEMENTS, Probes
 from quadsense.measurements.validate import checked_rows
 from quadsense.threads import with_one_blas_thread
+from quadsense.typing import to_generator
 
 Values = npt.NDArray[Any]
 
@@ -109,6 +110,7 @@ def check_probes(op: Any, *, rng: int = 0) -> ProbesReport:
     >>> quadsense.check_probes(U).sound
     True
     """
+    generator = to_generator("rng", rng)
     problems: list[str] = []
     error = float("nan")
     kind: Any = op
@@ -125,7 +127,7 @@ def check_probes(op: Any, *, rng: int = 0) -> ProbesReport:
         m, n = map(int, shape)
         return ProbesReport(m, n, is_complex, (_failed(failure),), 0.0, error)
     try:
-        for problem in _found(kind, np.random.default_rng(rng)):
+        for problem in _found(kind, generator):
             if isinstance(problem, float):
                 error = problem
             else:

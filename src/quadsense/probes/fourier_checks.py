@@ -7,15 +7,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from quadsense.arrays import check_tensor, is_array, is_tensor, to_numpy
+from quadsense.arrays import as_numbers, check_tensor, is_tensor
 from quadsense.device import DeviceArray
+from quadsense.typing import is_whole
 
 
 def checked_shape(shape: Any) -> tuple[int, ...]:
     """The shape of an image as a tuple, or a ValueError."""
-    sizes = (shape,) if np.ndim(shape) == 0 else tuple(shape)
-    whole = [isinstance(size, int | np.integer) and not isinstance(size, bool) for size in sizes]
-    if not sizes or not all(whole) or min(sizes) < 1:
+    sizes = shape if isinstance(shape, tuple | list) else (shape,)
+    if isinstance(shape, np.ndarray):
+        sizes = shape.ravel().tolist()
+    if not sizes or not all(is_whole(size) and size >= 1 for size in sizes):
         raise ValueError(
             f"shape must be the shape of the image, positive whole numbers, got {shape!r}"
         )
@@ -31,18 +33,10 @@ def checked_masks(masks: Any, shape: tuple[int, ...], placed: bool) -> Any:
         check_tensor("masks", masks)
         plain = masks.resolve_conj().resolve_neg().contiguous()
         return _checked(DeviceArray(plain), masks, shape, placed)
-    if isinstance(masks, np.ma.MaskedArray):
-        raise ValueError("masks is a masked array: drop or fill the masked values first")
-    try:
-        found = to_numpy(masks) if is_array(masks) else np.asarray(masks)
-    except ValueError as error:
-        raise ValueError(f"masks is not a rectangular array: {error}") from None
-    return _checked(found, masks, shape, placed)
+    return _checked(as_numbers("masks", masks), masks, shape, placed)
 
 
 def _checked(found: Any, masks: Any, shape: tuple[int, ...], placed: bool) -> Any:
-    if found.dtype.kind not in "buifc":
-        raise ValueError(f"masks must hold numbers, got an array of type {found.dtype.name}")
     if found.ndim == len(shape):
         found = found[None]
     if found.ndim != len(shape) + 1 or 0 in found.shape:
@@ -78,12 +72,11 @@ def checked_offsets(
     """Offsets as whole numbers (k, d) within the image, or a ValueError."""
     if offsets is None:
         return np.zeros((1, len(shape)), dtype=np.int64)
-    try:
-        found = to_numpy(offsets) if is_array(offsets) else np.asarray(offsets)
-    except ValueError as error:
-        raise ValueError(f"offsets is not a rectangular array: {error}") from None
+    found = as_numbers("offsets", offsets, kind="whole numbers")
     if found.dtype.kind not in "uif":
-        raise ValueError(f"offsets must be whole numbers, got an array of type {found.dtype.name}")
+        raise ValueError(
+            f"offsets must hold whole numbers, got an array of type {found.dtype.name}"
+        )
     if found.ndim == 1 and len(shape) == 1:
         found = found[:, None]
     if found.ndim != 2 or found.shape[1] != len(shape) or not len(found):

@@ -18,6 +18,7 @@ from quadsense.core import products
 from quadsense.measurements.probes import Probes
 from quadsense.measurements.stored import LARGEST_NORM, SMALLEST_NORM
 from quadsense.probes.arguments import checked_matrix
+from quadsense.typing import to_list
 
 EPS = float(np.finfo(np.float64).eps)
 """Twice the unit roundoff."""
@@ -58,12 +59,7 @@ def kronecker(factors: Any) -> Probes:
     >>> bool(np.allclose(state.A, np.outer(bell, bell), atol=1e-4))
     True
     """
-    try:
-        given = list(factors)
-    except TypeError:
-        raise ValueError(
-            f"factors must be a sequence of arrays (m, d_j), got {type(factors).__name__}"
-        ) from None
+    given = to_list("factors", factors, "arrays (m, d_j)")
     if not given:
         raise ValueError("factors is empty: there must be one array at least")
     found = [checked_matrix(f"factors[{j}]", values) for j, values in enumerate(given)]

@@ -79,7 +79,7 @@ def operator(
 def _checked_type(dtype: Any) -> str:
     try:
         kind = np.dtype(dtype).kind
-    except TypeError:
+    except (TypeError, ValueError):
         kind = "?"
     if kind not in "fc":
         raise ValueError(f"dtype must be float or complex, got {dtype!r}")

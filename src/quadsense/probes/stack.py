@@ -8,6 +8,7 @@ from typing import Any
 from quadsense.measurements.probes import Probes
 from quadsense.measurements.stack import AsComplex, Stack
 from quadsense.measurements.validate import checked_rows
+from quadsense.typing import to_list
 
 
 def stack(parts: Iterable[Any]) -> Probes:
@@ -34,7 +35,7 @@ def stack(parts: Iterable[Any]) -> Probes:
     Measurements(m=3, n=3, stacked, real)
     """
     kinds: list[Probes] = []
-    for k, part in enumerate(parts):
+    for k, part in enumerate(to_list("parts", parts, "probes")):
         try:
             kinds.append(checked_rows(part, False).kind)
         except ValueError as error:

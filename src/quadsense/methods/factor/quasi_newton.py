@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from quadsense.core.lbfgs import Memory, direction, dot, remember
-from quadsense.device import DeviceArray, inverse, scalar
+from quadsense.device import DeviceArray, chosen, inverse, scalar
 from quadsense.measurements.mixed import Mixed
 from quadsense.methods.factor.line import best_length
 from quadsense.methods.factor.moves import moved, narrowed, step_length
@@ -162,6 +162,7 @@ def _expected_solve(
     active = problem.total
     if point.excess is not point.z:
         active = scalar(np.dot(problem.weight, point.excess != 0.0))
+        active = chosen(active > 0.0, active, problem.total)  # rows may all be within bounds
     unit = 2.0 * beta * active / (n * (n + beta))
     Y_conj = conjugate(Y)
     sigma = Y_conj @ Y.T

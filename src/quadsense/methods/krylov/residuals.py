@@ -476,7 +476,8 @@ def _refined(system: System, state: State, begun: float) -> State:
 
 def _unsettled(system: System, state: State, size: float) -> float:
     """Distance to the least-squares residual over the one at which it is kept."""
-    return min(state.distance, size) / (_SETTLED * system.narrowest)
+    settled = max(_SETTLED * system.narrowest, np.finfo(np.float64).tiny)
+    return min(state.distance, size) / float(settled)
 
 
 def _seems_beyond(system: System, state: State) -> bool:

@@ -114,7 +114,7 @@ def _balanced_gap(program: Program, state: State, now: Point) -> float:
     y = judge_of(program).dual(now.values, state.rows, state.mu, state.judged)
     y = balanced(F, program.question, y, A)
     T = np.asarray(F.adjoint(y))
-    if program.cost.alpha > 0.0 or not np.isfinite(T).all():
+    if program.cost.alpha > 0.0 or not np.isfinite(T).all() or program.unit == 0.0:
         return state.judged.gap
     bound = -conjugate_above(program.question, permitted(program.question, y))
     bound += PAID * min(float(np.linalg.eigvalsh(T)[0]), 0.0) * float(np.trace(A).real)
