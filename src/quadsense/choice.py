@@ -10,6 +10,7 @@ import scipy.sparse as sp
 
 from quadsense.arrays import available_memory, to_numpy
 from quadsense.core.matrix import SensedMatrix
+from quadsense.core.question import Question
 from quadsense.core.records import changed
 from quadsense.measurements import Measurements
 from quadsense.measurements.oracle import checked_square
@@ -27,6 +28,12 @@ many seconds."""
 
 UNSEEN = 1e-9
 """Smallest eigenvalue, as a part of the mean one, of a map that sees every direction."""
+
+NO_SUM = (
+    "; no row counts in the sum (each has one end only, is an equality or has weight 0), so every "
+    "A that fits is as good: give b and weights=, or prefer='nearest'"
+)
+"""Added to the reason for least squares where its sum is empty."""
 
 WITH_PRIOR = ("auto", "least_squares", "nearest")
 WITH_TOLERANCE = ("center", "nearest", "min_trace", "any")
@@ -128,6 +135,8 @@ def decide(
     name, why = wish.prefer, "asked for"
     if name == "auto":
         name, why = _chosen(wish, data, shape, method, plain)
+    elif name == "least_squares" and shape.target and wish.ridge == 0.0:
+        why += NO_SUM * (not _least_squares(data, plain).weights.any())
     names = [name]
     if name == "center":  # and the nearest where there is none, which shows on the way
         free = not shape.psd and not _sees_all(data)
@@ -212,8 +221,7 @@ def _chosen(
         return "any", "the rank is what was asked for"
     if wish.prior is not None and wish.ridge == 0.0:
         return "nearest", "a prior was given"
-    question = make_question(data, replace(plain, name="least_squares"))
-    assert question is not None
+    question = _least_squares(data, plain)
     telling = int(np.count_nonzero(question.weights)) + int(np.count_nonzero(question.equal))
     if telling >= shape.unknowns or wish.ridge > 0.0:
         name, why = "least_squares", "the better estimate under noise"
@@ -223,6 +231,13 @@ def _chosen(
         name, why = "nearest", "fewer readings than unknowns: least squares does not choose"
     against = _against(shape, name) if able is None and not wish.ridge else ""
     return ("any", f"{name!r} would take {against}") if against else (name, why)
+
+
+def _least_squares(data: Measurements, plain: Preference) -> Question:
+    """Return the question of least squares on these data."""
+    question = make_question(data, replace(plain, name="least_squares"))
+    assert question is not None
+    return question
 
 
 def _sees_all(data: Measurements) -> bool:
