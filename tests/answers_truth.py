@@ -120,10 +120,13 @@ def model(case: Case) -> Model:
     power = 1 if case.wish.get("slack") in ("max", "sum") else 2  # of the unit, in a weight
     weights = np.broadcast_to(question.get("weights", 1.0), m) * size**power
     if "slack" not in case.wish and case.has_tolerance:
+        upper, lower = np.isfinite(hi), np.isfinite(lo)
+        counts = upper & lower
         if "weights" not in question:
-            weights = 1.0 / units(squares, lo, hi) ** 2
-        told = np.isfinite(lo) & np.isfinite(hi) if b is None else np.isfinite(lo) | np.isfinite(hi)
-        weights = np.where(told, weights, 0.0)
+            weights = 4.0 / np.where(counts & (lo < hi), hi - lo, np.inf) ** 2
+        elif b is not None:
+            counts = upper | lower  # a row with one end counts where it is given a weight
+        weights = np.where(counts, weights, 0.0)
     extra, ends = [], []
     if "trace" in question:
         value = question["trace"]

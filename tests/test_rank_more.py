@@ -1,6 +1,7 @@
 """Low rank beyond the positive semidefinite and two-sided: against planted truth in plain NumPy."""
 
 import dataclasses
+import re
 from fractions import Fraction
 
 import numpy as np
@@ -137,6 +138,16 @@ def test_a_pair_without_minus_is_the_rank_alone():
     alone = quadsense.solve(p.U, p.values, delta=1e-6, rank=2, rng=0)
     assert np.array_equal(pair.A, alone.A)
     assert pair.certificate.psd and pair.matrix.signs is None
+
+
+@pytest.mark.parametrize(("seed", "is_complex"), [(3, False), (0, True), (3, True)])
+def test_attempts_that_end_alike_are_not_repeated_two_hundred_times(seed, is_complex):
+    """The readings are of a definite matrix, which no matrix with these signs has."""
+    p = Planted(3, 2, 0, 12, seed, is_complex)
+    result = quadsense.solve(p.U, p.values, delta=1e-4 * p.largest, rank=(1, 1), rng=0)
+    assert result.status == "stalled"
+    starts = int(re.search(r"no fit found from (\d+) starts", result.message)[1])
+    assert 20 < starts < 40
 
 
 def test_the_answer_to_nothing_has_the_signs_asked_for():

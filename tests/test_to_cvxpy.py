@@ -301,22 +301,55 @@ def test_without_a_tolerance_least_squares_and_minimax_are_plain(complex_):
     assert solved(problem) == pytest.approx(solved(other), rel=1e-5)
 
 
-def test_one_sided_rows_and_readings_beside_bounds(complex_):
+@pytest.mark.parametrize("weighted", [False, True])
+def test_one_sided_rows_are_in_the_sum_only_where_they_are_given_a_weight(weighted, complex_):
     p = Written(complex_, seed=11)
     lo, hi = p.b - p.delta, p.b + p.delta
     lo[::3] = -np.inf
-    p.truth = None
     b = p.b + 0.3 * p.delta
-    problem, _ = quadsense.to_cvxpy(p.U, b, bounds=(lo, hi), psd=True, prefer="least_squares",
-                                    weights=np.ones(16))  # fmt: skip
-    other, _ = p.problem(lambda A, v: (cp.Minimize, cp.sum_squares(v - b)), bounds=False)
-    finite = np.isfinite(lo)
-    A = other.variables()[0]
-    for i, u in enumerate(p.U):
-        v = cp.real(u.conj() @ A @ u) if complex_ else u @ A @ u
-        other = cp.Problem(other.objective, [*other.constraints, v <= hi[i]]
-                           + ([v >= lo[i]] if finite[i] else []))  # fmt: skip
-    assert solved(problem) == pytest.approx(solved(other), rel=1e-5)
+    given = p.weights if weighted else None
+    two = np.isfinite(lo)
+    w = p.weights if weighted else np.where(two, 1.0 / p.delta**2, 0.0)
+    question = {"bounds": (lo, hi), "psd": True, "prefer": "least_squares", "weights": given}
+    other, A = p.problem(lambda A, v: (cp.Minimize, w @ (v - b) ** 2), bounds=False)
+    part = cp.real if complex_ else (lambda each: each)
+    v = cp.hstack([part(u.conj() @ A @ u) for u in p.U])
+    other = cp.Problem(other.objective, [*other.constraints, v <= hi, v[two] >= lo[two]])
+    best = solved(other)
+    assert solved(quadsense.to_cvxpy(p.U, b, **question)[0]) == pytest.approx(best, rel=1e-5)
+    result = quadsense.solve(p.U, b, **question)
+    assert (result.status, result.optimal) == ("met", True)
+    assert result.objective == pytest.approx(best, rel=1e-5)
+    assert result.objective_bounds[0] <= best * (1 + 1e-5)
+    assert result.verify(p.U, b, bounds=(lo, hi))
+
+
+def test_the_widths_of_other_rows_do_not_weigh_a_one_sided_row(complex_):
+    p = Written(complex_, seed=12)
+    answers = []
+    for width in (1.0, 100.0):
+        lo, hi = p.b - width * p.delta, p.b + width * p.delta
+        lo[:5], hi[:5] = -np.inf, p.b[:5] + 50.0 * p.delta[:5]  # which none is at
+        asked = {"bounds": (lo, hi), "psd": True, "prefer": "least_squares"}
+        answers.append(np.asarray(quadsense.solve(p.U, p.b, **asked).A))
+        A = quadsense.solve(p.U[5:], p.b[5:], bounds=(lo[5:], hi[5:]), psd=True,
+                            prefer="least_squares").A  # fmt: skip
+        np.testing.assert_allclose(answers[-1], np.asarray(A), atol=1e-3 * np.linalg.norm(A))
+    np.testing.assert_allclose(*answers, atol=1e-3 * np.linalg.norm(answers[0]))
+
+
+def test_least_squares_without_a_row_in_the_sum_says_so(complex_):
+    p = Written(complex_, seed=13)
+    for bounds in ((p.b - p.delta, np.inf), (-np.inf, p.b + p.delta)):
+        result = quadsense.solve(p.U, p.b, bounds=bounds, prefer="least_squares")
+        assert (result.status, result.objective, result.optimal) == ("met", 0.0, True)
+        assert result.verify(p.U, p.b, bounds=bounds)
+        assert "no row counts in the sum" in result.plan["reasons"][0]
+        weighted = quadsense.solve(
+            p.U, p.b, bounds=bounds, prefer="least_squares", weights=1.0, psd=True
+        )
+        assert weighted.objective > 0.0 and weighted.optimal
+        assert "no row counts" not in " ".join(weighted.plan["reasons"])
 
 
 def test_rows_of_zeros_read_zero():

@@ -11,6 +11,7 @@ import scipy.sparse as sp
 
 from quadsense.arrays import to_numpy
 from quadsense.core.matrix import SensedMatrix
+from quadsense.core.question import Question
 from quadsense.core.records import changed
 from quadsense.measurements import Measurements
 from quadsense.measurements.oracle import checked_square
@@ -35,6 +36,12 @@ FAINT = 1e-6
 
 UNSEEN = 1e-9
 """Smallest eigenvalue, as a part of the mean one, of a map that sees every direction."""
+
+NO_SUM = (
+    "; no row counts in the sum (each has one end only, is an equality or has weight 0), so every "
+    "A that fits is as good: give b and weights=, or prefer='nearest'"
+)
+"""Added to the reason for least squares where its sum is empty."""
 
 WITH_PRIOR = ("auto", "least_squares", "entropy", "nearest")
 WITH_TOLERANCE = ("center", "nearest", "min_trace", "any")
@@ -139,6 +146,8 @@ def decide(
     name, why = wish.prefer, "asked for"
     if name == "auto":
         name, why = _chosen(wish, data, shape, method, plain)
+    elif name == "least_squares" and shape.target and wish.ridge == 0.0:
+        why += NO_SUM * (not _least_squares(data, plain).weights.any())
     names = [name]
     if name == "center":  # and the nearest where there is none, which shows on the way
         free = not shape.psd and not _sees_all(data)
@@ -213,8 +222,7 @@ def _pulls(data: Measurements, shape: Shape, preference: Preference) -> bool:
 
 def _telling(data: Measurements, preference: Preference, shape: Shape) -> float:
     """Readings that say what something is, per `DETERMINED` times the unknowns."""
-    question = make_question(data, replace(preference, name="least_squares"))
-    assert question is not None
+    question = _least_squares(data, preference)
     count = int(np.count_nonzero(question.weights)) + int(np.count_nonzero(question.equal))
     return count / (DETERMINED * shape.unknowns)
 
@@ -304,6 +312,13 @@ def _has_two_sided(data: Measurements) -> bool:
     """Whether some reading has two ends, or is an equality."""
     assert data.ends is not None
     return bool(data.ends.sides.all(axis=0)[: data.measured].any())
+
+
+def _least_squares(data: Measurements, plain: Preference) -> Question:
+    """Return the question of least squares on these data."""
+    question = make_question(data, replace(plain, name="least_squares"))
+    assert question is not None
+    return question
 
 
 def _sees_all(data: Measurements) -> bool:

@@ -199,15 +199,20 @@ def _squares(
     relative: bool,
     strict: bool,
 ) -> tuple[Vector, Vector]:
-    """Weights and readings of least squares: ``1/half-width^2`` unless given."""
+    """Return weights and readings of least squares; both are 0 where a row is not in the sum.
+
+    The weights are those given, otherwise ``1/half-width^2``. A row with one end has no half-width
+    and no middle: it is in the sum only if both a weight and a reading are given for it.
+    """
     m, known = data.m, ~hard
     reading = to_numpy(data.b).astype(np.float64)
-    if data.from_bounds and data.readings is None:
-        known &= ends.sides.all(axis=0)  # a row of one end has no middle
-    elif data.from_bounds:
+    if data.from_bounds and data.readings is not None:
         reading = np.concatenate([to_numpy(data.readings), np.zeros(m - data.measured)])
     if preference.target:
-        known &= ends.sides.any(axis=0)  # else it is set aside
+        outright = data.from_bounds and data.readings is None
+        weighted = preference.weights is not None and not outright
+        # A row without ends is set aside.
+        known &= ends.sides.any(axis=0) if weighted else ends.sides.all(axis=0)
     known &= np.arange(m) < data.measured
     weights = np.ones(m)
     with np.errstate(divide="ignore", over="ignore", under="ignore"):

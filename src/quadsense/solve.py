@@ -74,11 +74,13 @@ def solve(
     rtol : float, default=0.0
         Relative tolerance beside it: ``delta_i + rtol |b_i|``.
     bounds : (lo, hi), optional
-        Intervals in place of `delta`; an end may be infinite. `b` beside them is what least
-        squares is about; without it, their middles.
+        Intervals in place of `delta`; an end may be infinite. If `b` is given too, least squares
+        is about `b`, otherwise about their middles.
     weights : float or array_like of shape (m,), optional
-        How much each reading counts in least squares (1/half-width^2 unless given; 1 without a
-        tolerance) and in `slack` (1 unless given).
+        How much each reading counts in least squares, ``w_i (F(A)_i - b_i)^2``, and in `slack`.
+        By default 1/half-width^2 in least squares (1 without a tolerance) and 1 in `slack`. A row
+        with one end has no half-width: in least squares it bounds A, but adds nothing to the sum
+        unless `b` and a weight are given for it.
     mix : array or sparse array of shape (p, m), optional
         W, real: the p readings are ``sum_k W_ik u_k* A u_k``, sums over rows of U.
     conjugate : bool, default=False

@@ -39,9 +39,11 @@ _BLURRED = 0.5
 _FLAT = 1e-6
 # Size of the extra rows of a lift from the least squares so far, beside its own rows.
 _NUDGE = 0.01
-# Attempts from random factors that came to the same least squares as the best before: then there
-# is nothing better to be found that way. Values as near as this are the same.
-_AGAIN, _SAME = 20, 1e-6
+# Number of attempts from random factors that end at the best least-squares value so far: more of
+# them would find nothing better. Values count as the same within _SAME where least squares is
+# brought to rest, and within _SAME_UNSETTLED where an attempt ends as soon as it is slow, which
+# leaves up to a percent of the loss (measured).
+_AGAIN, _SAME, _SAME_UNSETTLED = 20, 1e-6, 1e-2
 # How many times the usual trace any fit would need before none is believed to exist.
 _TRACES = 100.0
 
@@ -92,7 +94,7 @@ def next_phase(problem: Program, state: FactoredState) -> FactoredState:
     if state.finished:
         return state
     if squares:
-        state = _with_least(state, point)
+        state = _with_least(state, point, _SAME if problem.chooses else _SAME_UNSETTLED)
     if not problem.target:
         return _after_squares(problem, state)
     if squares and problem.chooses and point.ratio <= state.goal:
@@ -112,12 +114,15 @@ def next_phase(problem: Program, state: FactoredState) -> FactoredState:
     return _grow(problem, state) if state.growing else _exhausted(problem, state)
 
 
-def _with_least(state: FactoredState, point: Point) -> FactoredState:
-    """Return the state with the least of least squares, and how often attempts came to it."""
+def _with_least(state: FactoredState, point: Point, same: float) -> FactoredState:
+    """Return the state with the least of least squares, and how often attempts came to it.
+
+    Values that differ by at most the share `same` count as one.
+    """
     if point.value >= state.least:
-        again = state.again + int(point.value <= state.least * (1.0 + _SAME))
+        again = state.again + int(point.value <= state.least * (1.0 + same))
         return replace(state, again=again)
-    again = state.again + 1 if point.value >= state.least * (1.0 - _SAME) else 0
+    again = state.again + 1 if point.value >= state.least * (1.0 - same) else 0
     return replace(state, least=point.value, anchor=point.Y, again=again)
 
 
