@@ -119,9 +119,7 @@ def arrays_of(
     return _assembled(path, [columns[c] for c in chosen], values, roles, tuple(notes))
 
 
-def _check_texts(
-    path: object, table: Table, U: str | None, b: str | None, optional: bool
-) -> None:
+def _check_texts(path: object, table: Table, U: str | None, b: str | None, optional: bool) -> None:
     """Raise `Unreadable` for a column that U, b or a value per row needs, and that holds text.
 
     That is one that was asked for by name; one called b, u or u and a number; one called as the
