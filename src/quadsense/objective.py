@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from quadsense.arrays import Vector
+from quadsense.arrays import Vector, to_numpy
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.question import Question
 from quadsense.measurements import Measurements
@@ -105,7 +105,7 @@ def make_objective(
     if squares and below <= 0.0:
         below, condition = 0.0, ""  # all its terms are squares or distances
     below = min(below, value if fits else above)
-    room = max(gap * abs(above), _nothing(question, matrix), LEAST)
+    room = max(gap * abs(above), _nothing(data, question, matrix), LEAST)
     closed = math.isfinite(above) and above - below <= room
     said = preference.reported
     ends = (said(above), said(below))
@@ -126,8 +126,8 @@ def is_admitted(
     return bool(met[asked].all())
 
 
-def _nothing(question: Question, matrix: SensedMatrix) -> float:
-    """The value at which an objective is 0 but for rounding.
+def _nothing(data: Measurements, question: Question, matrix: SensedMatrix) -> float:
+    """Return the value at which an objective is 0 but for rounding.
 
     Errors of `NOTHING` times the readings, or times A, count as none: in squares its square.
     """
@@ -152,8 +152,14 @@ def _nothing(question: Question, matrix: SensedMatrix) -> float:
             if isinstance(prior, float):
                 far *= math.sqrt(matrix.shape[0])
             size += question.alpha * (NOTHING * (norm + far)) ** 2
-        C = question.C
-        size += NOTHING * float(np.linalg.norm(C)) * norm
+        if np.any(question.C):
+            # A may be far smaller than what the data are about: the readings of a multiple of I.
+            least = np.min(np.abs(ends), axis=0)
+            squares = to_numpy(data.unit_rows.norms) ** 2
+            reads = np.isfinite(least) & (squares > 0.0)
+            about = float(np.mean(least[reads] / squares[reads])) if reads.any() else 0.0
+            norm = max(norm, math.sqrt(matrix.shape[0]) * about)
+            size += NOTHING * float(np.linalg.norm(question.C)) * norm
     return size if math.isfinite(size) else 0.0
 
 

@@ -21,12 +21,16 @@ from quadsense.measurements import Measurements
 from quadsense.measurements.gram import ExplicitGram, make_gram
 from quadsense.methods import COLD, METHODS, Method, Problem, Warm
 from quadsense.methods.steps import own
+from quadsense.objective import is_admitted, make_objective
 from quadsense.plan import Plan
 from quadsense.preferences import Preference, make_question, with_set_aside
+from quadsense.proofs.exact import user_dual
 from quadsense.proofs.infeasible import Prover
 from quadsense.proofs.rounding import Enclosure, enclosure, is_met, measured_enclosure
+from quadsense.recorder import to_history
 from quadsense.request import options_of, start_value
-from quadsense.vocabulary import Status
+from quadsense.values import Values, allowed_size
+from quadsense.vocabulary import Claim, Status
 from quadsense.watch import FLOPS, Stop, Watch
 
 NONE = np.empty(0, dtype=np.int64)
@@ -41,6 +45,9 @@ SETTLED = (
     Status.MET, Status.OPTIMAL, Status.LOCAL, Status.INTERRUPTED, Status.TIME_LIMIT, Status.MAX_ITER
 )  # fmt: skip
 """How a run ends that nothing should follow."""
+
+KNOWN_GAP = 1e-6
+"""Relative gap of the bounds at which a start is taken for the answer: methods come as close."""
 
 FEW_RESTARTS = 5
 """Starts of `factored` for each choice of what to set aside."""
@@ -110,6 +117,9 @@ def run_plan(request: Request) -> Answer:
     watch, cut = request.limits.watch, False
     for preference in request.preferences if questions else ():
         asking = replace(request, problem=_asking(request, preference))
+        answer = _known(asking, preference)
+        if answer is not None:
+            return answer
         with watch.within(None if preference.slack else _budget(request, road)):
             answer = replace(_in_turn(asking, questions), preference=preference, asked=True)
         cut = answer.outcome.late and not watch.late
@@ -130,6 +140,55 @@ def run_plan(request: Request) -> Answer:
     first = request.preferences[0]
     least = first.name == "minimax" and not first.target  # what the road itself seeks
     return changed(found, preference=first if request.insists or least else ANY)
+
+
+def _known(request: Request, preference: Preference) -> Answer | None:
+    """Return the answer that needs no step: the start, or A = 0 for the least trace, if optimal.
+
+    Optimal means that proven bounds on the objective, by the dual vector of the earlier result, are
+    as close as a method would bring them. None otherwise.
+    """
+    problem, warm = request.problem, request.warm
+    if problem.rank is not None or problem.signs is not None:
+        return None  # bounds on the objective are those of the convex relaxation
+    if preference.name == "min_trace":  # no trace is less than that of A = 0, if A = 0 fits
+        found = _proved(request, preference, _zero(request), np.zeros(problem.m))
+        if found is not None:
+            return found
+    if warm.fit is None or warm.dual is None or (request.positive and warm.factor is None):
+        return None
+    matrix = warm.fit
+    if request.positive:
+        matrix = SensedMatrix.from_factor(own(problem, to_numpy(warm.factor)))
+    return _proved(request, preference, matrix, warm.dual)
+
+
+def _proved(
+    request: Request, preference: Preference, matrix: SensedMatrix, dual: Any
+) -> Answer | None:
+    """Return that matrix as the answer, if this dual vector of the unit rows proves it optimal."""
+    data, problem, watch = request.data, request.problem, request.limits.watch
+    with suppress(Stop), watch.part("proofs"), watch.heeded():
+        found = found_in(matrix, problem)
+        values = Values(data, found, size=allowed_size(data, matrix))
+        fits = is_admitted(preference, values.met, NONE, data.measured)
+        gap = min(KNOWN_GAP, float(request.wishes.get("gap", KNOWN_GAP)))
+        y = user_dual(data, dual)
+        claim = make_objective(
+            data, preference, matrix, values.reads, values.error, y, fits=fits, gap=gap
+        )
+        if claim is None or not fits or not claim.closed:
+            return None
+        status = Status.MET if problem.target and bool(values.met.all()) else Status.OPTIMAL
+        worst, unknown = (float(np.max(each)) for each in (values.sizes, values.ratios)), np.nan
+        entry = (0.0, watch.elapsed, *worst, unknown, unknown, unknown, unknown)
+        outcome = Outcome(
+            None, matrix, found, status, None, Claim(str(status), dual=dual), to_history([entry]),
+            warm=Warm(matrix, request.warm.factor, dual), dual=dual,
+        )  # fmt: skip
+        name = request.plan.methods[0]
+        return Answer(outcome, matrix, name, "", NONE, preference=preference, asked=True)
+    return None
 
 
 def _to_the_end(asking: Request, questions: tuple[str, ...], answer: Answer) -> Answer:
