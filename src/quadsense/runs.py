@@ -27,7 +27,7 @@ from quadsense.proofs.infeasible import Prover
 from quadsense.proofs.rounding import Enclosure, enclosure, is_met, measured_enclosure
 from quadsense.request import options_of, start_value
 from quadsense.threads import blas_threads
-from quadsense.vocabulary import Status
+from quadsense.vocabulary import Claim, Status
 from quadsense.watch import FLOPS, Stop, Watch
 
 NONE = np.empty(0, dtype=np.int64)
@@ -127,6 +127,9 @@ def run_plan(request: Request) -> Answer:
             return _to_the_end(asking, questions, answer)
         if cut:  # longer than it is worth before it is known that anything fits
             break
+        refuted = _refuted(asking, answer)
+        if refuted is not None:
+            return refuted
         last = preference is request.preferences[-1]
         if _is_settled(answer) and (last or not is_lost(answer)):
             return answer
@@ -167,6 +170,27 @@ def _is_settled(answer: Answer) -> bool:
     status, preference = answer.outcome.status, answer.preference
     refuted = preference.name == "minimax" and preference.target
     return status in SETTLED and not (status is Status.OPTIMAL and (refuted or preference.slack))
+
+
+def _refuted(request: Request, answer: Answer) -> Answer | None:
+    """Return the smallest worst ratio as a proof that nothing fits; None where it is no proof."""
+    outcome, preference, prove = answer.outcome, answer.preference, request.problem.prove
+    least = preference.name == "minimax" and preference.target
+    if not least or prove is None or outcome.status is not Status.OPTIMAL or outcome.dual is None:
+        return None
+    # In questions y > 0 leans on the upper end, as in proofs about the cone, but not in others.
+    dual = outcome.dual if request.positive else -outcome.dual
+    watch = request.limits.watch
+    try:
+        with watch.part("proofs"), watch.heeded(), watch.grace():
+            proof = prove(dual)
+    except Stop:
+        return None
+    if not proof.proved:
+        return None
+    claim = Claim("infeasible", dual=dual, lower=proof.lower_bound)
+    outcome = replace(outcome, status=Status.INFEASIBLE, reason=None, claim=claim)
+    return replace(answer, outcome=outcome, asked=False)
 
 
 def _fit_instead(request: Request, road: tuple[str, ...], answer: Answer) -> Answer:
