@@ -63,6 +63,15 @@ hope to tell apart."""
 LARGEST_ENTRY = 1e220
 """Bound on entries of A below which they, over squared norms of rows too, stay finite."""
 
+PROOF_PRODUCTS = 20.0
+"""Multiplications per row and entry of A that the proof of a bound on the objective takes."""
+
+PROOF_SHARE = 0.25
+"""Share of a time limit that is left for it, at most."""
+
+PROOF_SECONDS_PER_ROW = 1e-6
+"""Seconds per row that the sums of such a proof take, each entry with its rounding error."""
+
 FORGOTTEN = 1e30
 """Tolerance, in units of the largest reading, of a measurement that is set aside."""
 
@@ -127,6 +136,9 @@ def run_plan(request: Request) -> Answer:
             return _to_the_end(asking, questions, answer)
         if cut:  # longer than it is worth before it is known that anything fits
             break
+        refuted = _refuted(asking, answer)
+        if refuted is not None:
+            return refuted
         last = preference is request.preferences[-1]
         if _is_settled(answer) and (last or not is_lost(answer)):
             return answer
@@ -216,6 +228,27 @@ def _is_settled(answer: Answer) -> bool:
     status, preference = answer.outcome.status, answer.preference
     refuted = preference.name == "minimax" and preference.target
     return status in SETTLED and not (status is Status.OPTIMAL and (refuted or preference.slack))
+
+
+def _refuted(request: Request, answer: Answer) -> Answer | None:
+    """Return the smallest worst ratio as a proof that nothing fits; None where it is no proof."""
+    outcome, preference, prove = answer.outcome, answer.preference, request.problem.prove
+    least = preference.name == "minimax" and preference.target
+    if not least or prove is None or outcome.status is not Status.OPTIMAL or outcome.dual is None:
+        return None
+    # In questions y > 0 leans on the upper end, as in proofs about the cone, but not in others.
+    dual = outcome.dual if request.positive else -outcome.dual
+    watch = request.limits.watch
+    try:
+        with watch.part("proofs"), watch.heeded(), watch.grace():
+            proof = prove(dual)
+    except Stop:
+        return None
+    if not proof.proved:
+        return None
+    claim = Claim("infeasible", dual=dual, lower=proof.lower_bound)
+    outcome = replace(outcome, status=Status.INFEASIBLE, reason=None, claim=claim)
+    return replace(answer, outcome=outcome, asked=False)
 
 
 def _fit_instead(request: Request, road: tuple[str, ...], answer: Answer) -> Answer:
@@ -332,7 +365,7 @@ def run_method(request: Request, name: str, set_aside: Any = NONE, warm: Warm = 
         problem = replace(problem, options=replace(problem.options, max_restarts=FEW_RESTARTS))
     solver = _solver(name, problem)
     tolerance = to_numpy(request.data.tolerance)
-    request.limits.watch.reserve = _seconds_to_certify(problem, name)
+    request.limits.watch.reserve = _seconds_to_finish(problem, name, request.limits.time_limit)
     with _at_any_scale(problem):
         outcome = run(
             solver,
@@ -358,14 +391,24 @@ def _solver(name: str, problem: Problem) -> Method:
     return solver
 
 
-def _seconds_to_certify(problem: Problem, name: str) -> float:
-    """About what it takes to form a matrix of many rows, or a factor, and to measure it."""
+def _seconds_to_finish(problem: Problem, name: str, limit: float | None) -> float:
+    """Return about how long it takes to form and measure a matrix, and to prove what is claimed.
+
+    Of a time limit, proofs get a share only: a fit that is not certified to be the preferred one is
+    better than none.
+    """
     rows, cones = problem.rows, METHODS.traits(name).cones
     entries = (4.0 if rows.is_complex else 1.0) * rows.m * float(rows.n)
+    products = 0.0
     if not rows.prefers_gram and "rank" not in cones:
-        return 4.0 * entries * rows.n / FLOPS
-    # A factor of long rows has at most m columns, half of them say; that of a rank a few.
-    return entries * min(rows.m, rows.n) / FLOPS if "psd" in cones else 0.0
+        products = 4.0
+    elif "psd" in cones:  # a factor of long rows has at most m columns, half of them say
+        products = min(1.0, rows.m / rows.n)
+    seconds, proofs = products * entries * rows.n / FLOPS, 0.0
+    if limit is not None and (problem.question is not None or not problem.target):
+        proofs = PROOF_PRODUCTS * entries * rows.n / FLOPS + PROOF_SECONDS_PER_ROW * rows.m
+        proofs = min(proofs, PROOF_SHARE * limit)
+    return seconds + proofs
 
 
 def _is_finite(matrix: SensedMatrix) -> bool:
