@@ -103,7 +103,7 @@ def model(case: Case) -> Model:
     forms = [np.einsum("ij,jk,ik->i", case.U.conj(), E, case.U).real for E in basis]
     G = np.stack(forms, axis=1)
     G = G if W is None else W @ G
-    m, squares = len(G), np.linalg.norm(G, axis=1)
+    m = len(G)
     b = None if case.b is None else case.b / size
     reading = np.zeros(m) if b is None else b
     if "bounds" in question:

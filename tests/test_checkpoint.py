@@ -1,7 +1,6 @@
 """Checkpoints: what is interrupted goes on bit for bit, and what is damaged or of others is not."""
 
 import errno
-import itertools
 import os
 import resource
 import shutil
@@ -22,12 +21,10 @@ from kinds import strips
 from survival import bits, rows_and_readings, solved
 
 import quadsense
-from quadsense import Status, methods, plan, road, runs
+from quadsense import Status, methods, plan, road
 from quadsense.checkpoint import fingerprint
-from quadsense.checkpoint.folder import Folder
 from quadsense.checkpoint.journal import Journal
 from quadsense.methods import METHODS
-from quadsense.watch import Watch
 
 HERE = Path(__file__).parent
 

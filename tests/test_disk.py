@@ -18,6 +18,7 @@ from kinds import strips
 import quadsense
 from quadsense import Measurements, files
 from quadsense.cli import cli
+from quadsense.files import sources
 from quadsense.files import strips as strip_module
 from quadsense.files.shards import natural
 from quadsense.memory import limited_memory, memory_limit, to_bytes
@@ -904,3 +905,98 @@ def test_measurements_and_results_are_pickled_and_copied(kind, copied, problem, 
     again = copied(result)
     assert again.message == result.message and again.verify(data) and again.verify(other)
     np.testing.assert_array_equal(np.asarray(again.A), np.asarray(result.A))
+
+
+# --- read when they are needed -----------------------------------------------------------------
+
+
+@pytest.fixture
+def opened_later(monkeypatch):
+    """Nothing but a few bytes is read when a file is opened."""
+    monkeypatch.setattr(sources, "EAGER_BYTES", 100)
+
+
+@pytest.mark.parametrize("form", ["npy", "h5", "zarr"])
+@pytest.mark.parametrize("mix", [None, np.eye(60)[:50]])
+@pytest.mark.usefixtures("opened_later")
+def test_rows_stay_in_their_file_until_a_solve_needs_them(form, mix, problem, tmp_path):
+    U, b = problem
+    b = b if mix is None else b[:50]
+    path = tmp_path / f"d.{form}"
+    if form == "npy":
+        np.save(path, U)
+    else:
+        files.write(path, {"U": U, "b": b}, {})
+    given = {"mix": mix, "delta": 0.01}
+    data = Measurements.open(path, **given, **({"b": b} if form == "npy" else {}))
+    assert "on disk" in repr(data)
+    tighter = data.with_tolerance(0.005)
+    result = quadsense.solve(data)
+    assert "on disk" not in repr(data)
+    whole = quadsense.solve(Measurements(U, b, **given))
+    assert (result.status, result.prefer) == (whole.status, whole.prefer)
+    np.testing.assert_array_equal(result.A, whole.A)
+    quadsense.solve(tighter)
+    assert tighter.unit_rows is data.unit_rows  # read once
+
+
+@pytest.mark.usefixtures("opened_later")
+def test_the_limit_of_a_solve_decides_whether_rows_are_read(problem, tmp_path):
+    U, b = problem
+    np.save(tmp_path / "U.npy", U)
+    data = Measurements.open(tmp_path / "U.npy", b=b, delta=0.01)
+    with limited_memory(2 * U.nbytes - 1):
+        assert data.settled() is not data and "on disk" in repr(data.settled())
+    with limited_memory(2 * U.nbytes):
+        assert data.settled() is data and "on disk" not in repr(data)
+
+
+@pytest.mark.parametrize("limit", [40e6, None])
+def test_a_solve_of_an_opened_file_keeps_its_limit(limit, tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    U, x = rng.standard_normal((45_000, 120)), rng.standard_normal(120)
+    np.save(tmp_path / "U.npy", U)
+    monkeypatch.setattr(sources, "EAGER_BYTES", 2**20)
+    monkeypatch.setattr(strip_module, "STRIP_BYTES", 2**20)
+    b = (U @ x) ** 2
+    size = U.nbytes
+    del U
+    tracemalloc.start()
+    try:
+        data = Measurements.open(tmp_path / "U.npy", b=b, delta=1e4)
+        opened = tracemalloc.get_traced_memory()[1]
+        result = quadsense.solve(data, prefer="any", memory_limit=limit)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert result.met
+    assert opened < size / 2
+    assert (peak < 40e6) == (limit is not None)
+
+
+@pytest.mark.usefixtures("opened_later")
+def test_what_else_needs_rows_reads_them(problem, tmp_path):
+    U, b = problem
+    np.save(tmp_path / "U.npy", U)
+    held = Measurements(U, b, delta=0.01)
+
+    def opened():
+        data = Measurements.open(tmp_path / "U.npy", b=b, delta=0.01)
+        assert "on disk" in repr(data)
+        return data
+
+    A = np.eye(N)
+    for call in (
+        lambda data: data.rank,
+        lambda data: data.forward(A),
+        lambda data: data.adjoint(b),
+        lambda data: quadsense.solve(data.append(U[:2], b[:2])).A,
+        lambda data: quadsense.solve(data.constrained(trace=(-100.0, 100.0)), prefer="any").A,
+        lambda data: data.facts.coherence,
+    ):
+        np.testing.assert_array_equal(call(opened()), call(held))
+    data = opened()
+    data.save(tmp_path / "copy.npz")
+    assert "on disk" in repr(data)
+    again = pickle.loads(pickle.dumps(data))
+    assert quadsense.solve(again).met

@@ -110,6 +110,50 @@ def test_a_solve_may_be_stopped_at_any_look(road):
     assert stopped > 0
 
 
+@pytest.mark.parametrize("prefer", ["nearest", "least_squares", "minimax"])
+def test_a_fit_is_met_whatever_limit_is_reached_during_its_proofs(prefer):
+    U, b = noisy(60, 6, noise=0.1)
+    asked = {"delta": 1.0, "prefer": prefer}
+    whole = Ticking()
+    assert by_clock(whole, U, b, **asked, time_limit=1e9).optimal
+    uncertified = 0
+    for limit in range(1, whole.count + 1):
+        result = by_clock(Ticking(), U, b, **asked, time_limit=float(limit))
+        assert (result.status is Status.MET) == (result.max_ratio <= 1.0)
+        assert "not beyond rounding" not in result.message
+        said = f"time_limit = {limit}.0 s was reached" in result.message
+        assert said == (result.status is Status.MET and not result.optimal)
+        uncertified += said
+        assert result.verify(U, b) == (result.status is Status.MET)
+    assert uncertified > 0
+
+
+def stop(*given, **named):
+    raise Stop
+
+
+def test_where_no_bound_on_the_norm_is_proved_in_time_one_is_assumed(monkeypatch):
+    U, b = noisy(90, 5)
+    with monkeypatch.context() as limited:
+        limited.setattr("quadsense.proofs.symmetric.norm_within", stop)
+        refuted = quadsense.solve(U, b, delta=0.1)
+    assert refuted.status is Status.INFEASIBLE
+    assert "among matrices of" in refuted.certificate.condition
+    assert refuted.verify(U, b)
+    assert quadsense.solve(U, b, delta=0.1).certificate.condition == ""
+
+
+def test_the_objective_is_certified_under_an_assumed_bound_where_none_is_proved_in_time(
+    monkeypatch,
+):
+    U, b = noisy(60, 6, noise=0.1)
+    with monkeypatch.context() as limited:
+        limited.setattr("quadsense.proofs.objective.norm_bound", stop)
+        result = quadsense.solve(U, b, delta=1.0)
+    assert result.optimal and "among matrices of" in result.verdict.objective_condition
+    assert result.verify(U, b)
+
+
 @pytest.mark.parametrize("road", [deep(road) if road in LONG else road for road in ROADS])
 def test_ctrl_c_at_any_look_keeps_the_result(road):
     (U, b), arguments = ROADS[road]
@@ -158,8 +202,11 @@ def test_timings_name_the_parts():
 
 def test_psd_without_delta_is_run_by_the_loop():
     (U, b), _ = ROADS["psd, no delta"]
+    asked = {"psd": True, "prefer": "minimax"}
     seen = []
-    result = quadsense.solve(U, b, psd=True, prefer="minimax", callback=lambda at: seen.append(at.n_iter))
+    result = quadsense.solve(
+        U, b, psd=True, prefer="minimax", callback=lambda at: seen.append(at.n_iter)
+    )
     assert result.status is Status.OPTIMAL
     assert result.n_iter == len(seen) == seen[-1] > 3
     assert result.history.iteration[-1] == result.n_iter
@@ -173,7 +220,10 @@ def test_psd_without_delta_is_run_by_the_loop():
     def stop(at):
         raise StopIteration
 
-    assert quadsense.solve(U, b, psd=True, prefer="minimax", callback=stop).status is Status.INTERRUPTED
+    assert (
+        quadsense.solve(U, b, psd=True, prefer="minimax", callback=stop).status
+        is Status.INTERRUPTED
+    )
 
 
 def test_an_exact_psd_fit_at_the_start_is_optimal_without_a_step():

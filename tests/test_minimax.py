@@ -10,7 +10,9 @@ import pytest
 from helpers import deep, features, sampled
 from scipy.optimize import linprog
 
+import quadsense
 import quadsense.methods.interior.program as lp
+from quadsense import Status
 from quadsense.core import packed
 from quadsense.core.ends import Ends
 from quadsense.core.products import unknowns
@@ -360,3 +362,19 @@ def test_a_wide_proof_is_unconditional_and_a_narrow_one_says_its_condition():
     assert not noise.proved
     assert not verify_infeasible(U, b, delta, np.zeros(100)).proved
     assert not verify_infeasible(U, b, delta, np.full(100, np.nan)).proved
+
+
+@pytest.mark.parametrize("psd", [False, True])
+def test_the_smallest_worst_ratio_is_bracketed_to_the_gap_where_delta_cannot_be_met(psd):
+    rng = np.random.default_rng(0)
+    U, X = rng.standard_normal((60, 5)), rng.standard_normal((5, 5))
+    b = np.sum((U @ X) ** 2, axis=1) + 2.0 * rng.standard_normal(60)
+    delta = 0.1
+    result = quadsense.solve(U, b, delta=delta, psd=psd, prefer="minimax")
+    assert result.status is Status.INFEASIBLE
+    found = result.certificate
+    assert found.upper_bound <= 1.01 * found.lower_bound
+    least = quadsense.solve(U, b, psd=psd, gap=1e-6).max_residual / delta  # without a tolerance
+    assert found.lower_bound <= least * (1.0 + 1e-6)
+    assert found.upper_bound >= least * (1.0 - 1e-6)
+    assert found.verify(U, b)

@@ -161,3 +161,101 @@ def test_a_factor_of_more_columns_than_asked_gives_its_outermost_eigenvalues(sig
     rank = 2 if signs is None else (1, 1)
     result = quadsense.solve(U, b, delta=1e-6, rank=rank, start=start, rng=0)
     assert (result.status, result.n_iter) == (Status.MET, 0)
+
+
+# --- the answer that is known before the first step ------------------------------------------
+
+
+ASKED = [
+    ({"prefer": "center", "psd": True}, 30),
+    ({"prefer": "center", "psd": True}, 120),
+    ({"prefer": "nearest", "psd": True}, 120),
+    ({"prefer": "nearest"}, 30),
+    ({"prefer": "least_squares", "psd": True}, 30),
+    ({"prefer": "least_squares", "psd": True}, 120),
+    ({"prefer": "least_squares"}, 120),
+    ({"prefer": "min_trace", "psd": True}, 120),
+    ({"prefer": "minimax", "psd": True}, 120),
+    ({"prefer": "minimax"}, 120),
+    ({"slack": "sum", "psd": True}, 120),
+    ({"prefer": "min_trace", "psd": True, "trace": (0.0, 100.0)}, 40),
+]
+
+
+def stream(m, complex_, n=8):
+    """Rows, noisy readings of a matrix and their tolerance, one more than m of them."""
+    rng = np.random.default_rng(m)
+    U, X = gaussian_rows(rng, m + 1, n, complex_), gaussian_rows(rng, n, n, complex_)
+    b = readings(U, X @ X.conj().T / n) + 0.1 * rng.uniform(-0.8, 0.8, m + 1)
+    return U, b, 0.1
+
+
+@pytest.mark.parametrize(("asked", "m"), ASKED)
+def test_the_same_question_from_its_answer_takes_no_step(asked, m, complex_):
+    U, b, delta = stream(m, complex_)
+    first = quadsense.solve(U, b, delta=delta, **asked)
+    again = quadsense.solve(U, b, delta=delta, start=first, **asked)
+    assert (again.status, again.prefer, again.n_iter) == (first.status, first.prefer, 0)
+    assert again.optimal
+    np.testing.assert_allclose(again.A, first.A, atol=1e-12 * np.abs(first.A).max())
+    assert again.objective == pytest.approx(first.objective, rel=1e-9, abs=1e-20)
+    assert again.verify(U, b, delta=delta)
+
+
+@pytest.mark.parametrize(("asked", "m"), ASKED)
+def test_one_more_reading_comes_to_the_same_answer_as_without_a_start(asked, m, complex_):
+    U, b, delta = stream(m, complex_)
+    first = quadsense.solve(U[:-1], b[:-1], delta=delta, **asked)
+    cold = quadsense.solve(U, b, delta=delta, **asked)
+    warm = quadsense.solve(U, b, delta=delta, start=first, **asked)
+    assert (warm.status, warm.optimal) == (cold.status, cold.optimal)
+    assert warm.objective == pytest.approx(cold.objective, rel=1e-4, abs=1e-12)
+    assert warm.verify(U, b, delta=delta)
+
+
+def test_a_start_that_is_another_questions_answer_is_no_answer():
+    U, b, delta = stream(120, False)
+    least = quadsense.solve(U, b, delta=delta, psd=True, prefer="min_trace")
+    for other in ("center", "nearest", "least_squares", "minimax"):
+        cold = quadsense.solve(U, b, delta=delta, psd=True, prefer=other)
+        warm = quadsense.solve(U, b, delta=delta, psd=True, prefer=other, start=least)
+        assert (warm.prefer, warm.optimal) == (cold.prefer, True)
+        assert warm.objective == pytest.approx(cold.objective, rel=1e-4)
+
+
+def test_the_center_of_many_readings_is_near_that_of_one_less():
+    U, b, delta = stream(200, False)
+    first = quadsense.solve(U[:-1], b[:-1], delta=delta, psd=True, prefer="center")
+    cold = quadsense.solve(U, b, delta=delta, psd=True, prefer="center")
+    warm = quadsense.solve(U, b, delta=delta, psd=True, prefer="center", start=first)
+    assert warm.n_iter <= 4 < cold.n_iter
+
+
+@pytest.mark.parametrize("size", [1e-6, 1.0, 1e6])
+@pytest.mark.parametrize(("lo", "hi"), [(-1.0, 1.0), (-1.0, 0.0), (0.0, 1.0), (-np.inf, 1.0)])
+def test_the_least_trace_of_nothing_is_proved(lo, hi, size):
+    U = np.random.default_rng(0).standard_normal((12, 4))
+    bounds = (np.full(12, lo * size), np.full(12, hi * size))
+    result = quadsense.solve(U, bounds=bounds, psd=True, prefer="min_trace")
+    assert (result.status, result.objective, result.optimal) == (Status.MET, 0.0, True)
+    assert result.n_iter == 0
+    assert result.verify(U, bounds=bounds)
+
+
+def test_a_least_trace_that_is_rounding_is_proved():
+    rng = np.random.default_rng(0)
+    U, b = rng.standard_normal((12, 4)), 1.0 + rng.uniform(-1, 1, 12)
+    for least in (1e-14, 1e-10):
+        asked = {"delta": float(b.max()) - least}
+        result = quadsense.solve(U, b, psd=True, prefer="min_trace", **asked)
+        assert (result.status, result.optimal) == (Status.MET, True)
+        assert result.objective < 1e-6
+        assert result.verify(U, b, **asked)
+
+
+def test_a_least_trace_above_rounding_is_not_taken_for_nothing():
+    U = np.eye(3)
+    bounds = ([1e-6, 0.0, 0.0], [np.inf] * 3)
+    result = quadsense.solve(U, bounds=bounds, psd=True, prefer="min_trace")
+    assert result.objective == pytest.approx(1e-6, rel=1e-2)
+    assert result.objective_bounds[0] == pytest.approx(1e-6, rel=1e-2)

@@ -123,6 +123,8 @@ def test_a_verdict_holds_no_arrays(data):
 
 
 NUMBERS = {
+    "no_bound": {"seconds": 0.5},
+    "no_proof": {"claimed": "infeasible", "seconds": 0.5},
     "said": {"text": "enough"},
     "max_iter": {"most": 3},
     "lemma": {"most": 3, "lemma": "Lemma 5.3"},

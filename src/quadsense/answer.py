@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from quadsense.arrays import like, to_numpy
+from quadsense.arrays import Vector, like, to_numpy
 from quadsense.certificate import Certificate, within_gap
 from quadsense.measurements import Measurements
 from quadsense.methods.traits.options import GapOptions
@@ -39,6 +39,9 @@ SMALL_ORDER = 50
 
 DEFAULT_GAP = GapOptions().gap
 
+MAY_BE_OPTIMAL = (Status.OPTIMAL, Status.UNDECIDED, Status.STALLED, Status.TIME_LIMIT)
+"""How a run may end whose answer is optimal if the proved bounds are within the gap."""
+
 NOTHING: npt.NDArray[np.int64] = np.empty(0, np.int64)
 
 
@@ -54,14 +57,12 @@ def _to_result(request: Request, answer: Answer) -> Result:
     data = request.data
     size = allowed_size(data, answer.matrix)
     values = Values(data, answer.outcome.found, answer.set_aside, size)
-    try:
-        with request.limits.watch.heeded():
-            certificate = _certificate(request, answer, values)
-    except Stop:
-        answer = _unproved(request, answer)
-        certificate = _certificate(request, answer, values)
-    outcome = answer.outcome
-    status = _status(answer, certificate)
+    watch, outcome, claimed = request.limits.watch, answer.outcome, _Claimed()
+    with suppress(Stop), watch.heeded():
+        claimed = _claimed(request, answer, float(values.upper.max()))
+    certificate = _certificate(request, answer, values, claimed)
+    stopped = watch.stopped
+    status = _status(request, answer, certificate, stopped)
     suspects = _suspects(data, certificate)
     target, own = request.problem.target, slice(data.measured)
     worst = float(values.ratios[own].max())
@@ -75,7 +76,7 @@ def _to_result(request: Request, answer: Answer) -> Result:
         prefer=_preferred(request, answer, certificate),
         wanted=_wanted(request, answer, certificate),
         suspects=suspects,
-        reason=_reason(answer, status),
+        reason=_reason(request, answer, certificate, status, stopped),
         advice=_advice(request, answer, status),
     )
     return Result(
@@ -88,7 +89,7 @@ def _to_result(request: Request, answer: Answer) -> Result:
         violations=np.flatnonzero(values.ratios[own] > 1.0) if target and worst > 1.0 else NOTHING,
         n_iter=outcome.n_iter,
         history=outcome.history,
-        timings=request.limits.watch.timings(),
+        timings=watch.timings(),
         certificate=certificate,
         plan={**request.plan.describe(), "method": answer.method, "lemma": answer.lemma},
         suspects=suspects[suspects < data.measured],
@@ -96,93 +97,107 @@ def _to_result(request: Request, answer: Answer) -> Result:
     )
 
 
-def _unproved(request: Request, answer: Answer) -> Answer:
-    """The answer where a limit was reached before its proof was checked."""
-    limits, status = request.limits, Status.TIME_LIMIT
-    reason = f"stopped after time_limit = {limits.time_limit} s"
-    if limits.interrupts.pressed:
-        status, reason = Status.INTERRUPTED, "interrupted by the user"
-    outcome = replace(answer.outcome, status=status, reason=reason, claim=None)
-    return replace(answer, outcome=outcome, proofs=None)
+def _status(request: Request, answer: Answer, certificate: Certificate, stopped: bool) -> Status:
+    """Return the status that the checked certificate supports.
 
-
-def _status(answer: Answer, certificate: Certificate) -> Status:
-    """The status that the checked certificate bears out."""
+    `stopped` tells whether a limit was reached during the proofs.
+    """
     status, kind = answer.outcome.status, certificate.kind
     if kind != "none":
         return Status(kind)
-    claims = (Status.MET, Status.OPTIMAL, Status.INFEASIBLE)
-    return Status.UNDECIDED if status in claims else status  # claimed, but it did not hold
+    if status not in (Status.MET, Status.OPTIMAL, Status.INFEASIBLE):
+        return status
+    if stopped:
+        return Status.INTERRUPTED if request.limits.interrupts.pressed else Status.TIME_LIMIT
+    return Status.UNDECIDED  # claimed, but it did not hold
 
 
-def _certificate(request: Request, answer: Answer, values: Values) -> Certificate:
-    """The claim, with every bound in it checked from the data."""
+@dataclass(frozen=True)
+class _Claimed:
+    """What is claimed of A, apart from the preference, with a proof that was checked."""
+
+    kind: str = "none"
+    lower: float = 0.0
+    dual: Vector | None = None
+    condition: str = ""
+
+
+def _claimed(request: Request, answer: Answer, upper: float) -> _Claimed:
+    """Return the claim that the data bear out; `upper` is the worst ratio of A."""
     data, outcome, claim = request.data, answer.outcome, answer.outcome.claim
-    upper = float(values.upper.max())
-    kind, lower, dual, condition = "none", 0.0, None, ""
     target = request.problem.target
     contradictions = data.contradictions() if target else NOTHING
-    gap = _gap(request)
     left = np.setdiff1d(contradictions, answer.set_aside) if contradictions.size else NOTHING
     if outcome.status is Status.MET and not left.size:
-        kind = "met"
-    elif answer.hard:
+        return _Claimed("met")
+    if answer.hard:
         assert claim is not None and claim.dual is not None
         dual = user_dual(data, claim.dual)
         with request.limits.watch.part("proofs"):
             proof = check_infeasible(data.only_hard(), dual, request.positive)
-        kind = "infeasible" if proof.proved else kind
-        lower, condition = float(proof.proved), proof.condition
-    elif answer.asked and (answer.preference.slack or not target):
-        pass  # the objective is the claim
-    elif not target:
+        kind = "infeasible" if proof.proved else "none"
+        return _Claimed(kind, float(proof.proved), dual, proof.condition)
+    if answer.asked and (answer.preference.slack or not target):
+        return _Claimed()  # the objective is the claim
+    if not target:
+        vector, lower, condition = None, 0.0, ""
         if claim is not None and claim.dual is not None:
-            dual = user_dual(data, claim.dual)
+            vector = user_dual(data, claim.dual)
             size = answer.matrix.norm()
             with request.limits.watch.part("proofs"):
-                lower, condition = best_error_bound(data, dual, upper, request.positive, size)
-        ended = outcome.status in (
-            Status.OPTIMAL, Status.UNDECIDED, Status.STALLED, Status.LOCAL
-        )  # fmt: skip
-        if ended and within_gap(data, upper, lower, gap):
-            kind = "optimal"
-    elif request.allowed:
-        dual = answer.proofs
-        if dual is not None:
-            kind, lower = "infeasible", 1.0
-            with request.limits.watch.part("proofs"):
-                proofs = [check_infeasible(data, y, request.positive, alone=True) for y in dual]
-            condition = next((proof.condition for proof in proofs if proof.condition), "")
+                lower, condition = best_error_bound(data, vector, upper, request.positive, size)
+        ended = outcome.status in (*MAY_BE_OPTIMAL, Status.LOCAL)
+        closed = ended and within_gap(data, upper, lower, _gap(request))
+        return _Claimed("optimal" if closed else "none", lower, vector, condition)
+    if request.allowed:
+        duals = answer.proofs
+        if duals is None:
+            return _Claimed()
+        with request.limits.watch.part("proofs"):
+            proofs = [check_infeasible(data, y, request.positive, alone=True) for y in duals]
+        condition = next((proof.condition for proof in proofs if proof.condition), "")
+        return _Claimed("infeasible", 1.0, duals, condition)
+    if contradictions.size:
+        dual = np.zeros(data.m)
+        dual[contradictions[0]] = np.sign(float(data.b[int(contradictions[0])])) or 1.0
+        with request.limits.watch.part("proofs"):
+            proof = check_infeasible(data, dual, request.positive)
+    elif claim is not None and claim.dual is not None:
+        assert request.problem.prove is not None
+        with request.limits.watch.part("proofs"):
+            dual, proof = user_dual(data, claim.dual), request.problem.prove(claim.dual)
     else:
-        if contradictions.size:
-            dual = np.zeros(data.m)
-            dual[contradictions[0]] = np.sign(float(data.b[int(contradictions[0])])) or 1.0
-            with request.limits.watch.part("proofs"):
-                proof = check_infeasible(data, dual, request.positive)
-        elif claim is not None and claim.dual is not None:
-            assert request.problem.prove is not None
-            with request.limits.watch.part("proofs"):
-                dual, proof = user_dual(data, claim.dual), request.problem.prove(claim.dual)
-        if dual is not None:
-            lower, condition = proof.lower_bound, proof.condition
-            kind = "infeasible" if proof.proved else kind
+        return _Claimed()
+    kind = "infeasible" if proof.proved else "none"
+    return _Claimed(kind, proof.lower_bound, dual, proof.condition)
+
+
+def _certificate(
+    request: Request, answer: Answer, values: Values, claimed: _Claimed
+) -> Certificate:
+    """Return the claim with what is proved of the preference.
+
+    The claim stands where a limit is reached before a bound on the objective is proved.
+    """
+    data, outcome, target = request.data, answer.outcome, request.problem.target
+    upper, kind, lower = float(values.upper.max()), claimed.kind, claimed.lower
     outright = data.from_bounds
     objective = None
     if kind != "infeasible" and _has_objective(answer):
-        with request.limits.watch.part("proofs"):
+        with suppress(Stop), request.limits.watch.heeded(), request.limits.watch.part("proofs"):
             objective = _objective(request, answer, values)
     if kind != "met" and objective is not None and (answer.preference.slack or not target):
         # Without a tolerance to meet, or with slack, the preference is the claim.
-        settled = outcome.status in (Status.OPTIMAL, Status.UNDECIDED, Status.STALLED)
-        kind = "optimal" if settled and objective.closed else "none"
+        kind = "optimal" if outcome.status in MAY_BE_OPTIMAL and objective.closed else "none"
         lower = 0.0
+    gap = _gap(request)
     return Certificate(
         kind=kind,
         upper_bound=upper,
         lower_bound=min(lower, upper),
         rounding=float((to_numpy(outcome.found.error) / data.unit_ends.unit).max()),
         matrix=answer.matrix,
-        dual=dual,
+        dual=claimed.dual,
         tolerance=data.plain.stated_tolerance,
         lo=data.plain.lo if outright else None,
         hi=data.plain.hi if outright else None,
@@ -193,7 +208,7 @@ def _certificate(request: Request, answer: Answer, values: Values) -> Certificat
         gap=gap if kind == "optimal" else 0.0,
         set_aside=answer.set_aside,
         allowed=request.allowed,
-        condition=condition,
+        condition=claimed.condition,
         objective=objective,
         constraints=data.constraints,
         hard=answer.hard and kind == "infeasible",
@@ -278,14 +293,23 @@ def _seen(request: Request, answer: Answer) -> Seen:
     return Seen(None, None, unknowns, False)
 
 
-def _reason(answer: Answer, status: Status) -> Reason | None:
-    """Why nothing was decided, where nothing was."""
+def _reason(
+    request: Request, answer: Answer, certificate: Certificate, status: Status, stopped: bool
+) -> Reason | None:
+    """Return why nothing was decided, or why the preference of a fit was not certified."""
+    limits, claimed, objective = request.limits, answer.outcome.status, certificate.objective
+    seconds = None if limits.interrupts.pressed else limits.time_limit
+    if status is Status.MET and answer.preference.name != "any":
+        cut = stopped or answer.outcome.late
+        proved = objective is not None and objective.closed
+        return because("no_bound", seconds=seconds) if cut and not proved else None
     if status.success or status is Status.INFEASIBLE:
         return None
-    claimed = answer.outcome.status
-    if claimed is not status:
-        return because("unproved", claimed=str(claimed))
-    return to_reason(answer.outcome.reason)
+    if claimed is status:
+        return to_reason(answer.outcome.reason)
+    if stopped:
+        return because("no_proof", claimed=str(claimed), seconds=seconds)
+    return because("unproved", claimed=str(claimed))
 
 
 def _advice(request: Request, answer: Answer, status: Status) -> tuple[Advice, ...]:

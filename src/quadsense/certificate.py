@@ -348,7 +348,9 @@ class Certificate:
         upper, lower, condition = float(values.upper.max()), 0.0, ""
         if self.dual is not None:
             size = self.matrix.norm()
-            lower, condition = best_error_bound(data, self.dual, upper, self.psd, size)
+            lower, condition = best_error_bound(
+                data, self.dual, upper, self.psd, size, conditional=bool(self.condition)
+            )
         yield self._check_lower(lower, condition)
         found = within_gap(data, upper, lower, self.gap)
         stated = within_gap(data, self.upper_bound, self.lower_bound, self.gap)
@@ -361,13 +363,14 @@ class Certificate:
         assert self.dual is not None
         which = "no positive semidefinite matrix" if self.psd else "no matrix"
         if self.hard:
-            proof = check_infeasible(data.only_hard(), self.dual, self.psd)
+            alone = data.only_hard()
+            proof = check_infeasible(alone, self.dual, self.psd, conditional=bool(self.condition))
             yield Check(f"{which} meets constraints and equalities", proof.proved)
             if own:
                 yield self._check_lower(1.0, proof.condition)
             return
         if self.dual.ndim == 1 and not self.allowed:
-            proof = check_infeasible(data, self.dual, self.psd)
+            proof = check_infeasible(data, self.dual, self.psd, conditional=bool(self.condition))
             yield Check(f"{which} is within the intervals", proof.proved, f"against {words}")
             if own:
                 yield self._check_lower(proof.lower_bound, proof.condition)

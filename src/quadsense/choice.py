@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 
 from quadsense.arrays import to_numpy
@@ -185,9 +186,7 @@ def check_preference(method: str, shape: Shape, wish: Wish) -> None:
     raise ValueError(f"method {method!r} cannot answer {said}; {names} can: give method='auto'")
 
 
-def _with_pull(
-    preference: Preference, wish: Wish, data: Measurements, shape: Shape
-) -> Preference:
+def _with_pull(preference: Preference, wish: Wish, data: Measurements, shape: Shape) -> Preference:
     """The preference with its prior and with the strength of the pull towards it."""
     name = preference.name
     if name == "nearest":
@@ -302,7 +301,10 @@ def _chosen(
         return "nearest", "bounds on one side only: nearest to the multiple of I that fits best"
     few = shape.psd and _telling(data, plain, shape) < 1.0
     if few and shape.m <= MAX_ENTROPY_ROWS and not wish.ridge and shape.target:
-        return "entropy", "least squares with a weak pull, by relative entropy, towards a multiple of I"
+        return (
+            "entropy",
+            "least squares with a weak pull, by relative entropy, towards a multiple of I",
+        )
     if _pulls(data, shape, plain) and wish.ridge is None:
         return "least_squares", "with a weak pull towards a multiple of I"
     return "least_squares", "the better estimate under noise"
@@ -311,7 +313,8 @@ def _chosen(
 def _has_two_sided(data: Measurements) -> bool:
     """Whether some reading has two ends, or is an equality."""
     assert data.ends is not None
-    return bool(data.ends.sides.all(axis=0)[: data.measured].any())
+    two: npt.NDArray[np.bool_] = np.all(data.ends.sides, axis=0)
+    return bool(two[: data.measured].any())
 
 
 def _least_squares(data: Measurements, plain: Preference) -> Question:

@@ -289,9 +289,9 @@ class _Run:
     def stopped(self) -> None:
         """Give the run the status of whatever stopped it in the middle of something."""
         if self.watch.interrupts.pressed:
-            self.end(Status.INTERRUPTED, "interrupted by the user")
+            self.end(Status.INTERRUPTED, because("interrupted"))
         else:
-            self.end(Status.TIME_LIMIT, f"stopped after time_limit = {self.limits.time_limit} s")
+            self.end(Status.TIME_LIMIT, because("time_limit", seconds=self.limits.time_limit))
 
     def _take(self, state: Any) -> None:
         """Make that state the best."""
@@ -398,7 +398,11 @@ class _Run:
             matrix = self.best_matrix()
         claim, dual = self.claim, None
         if self.state is not None:
-            dual = self.method.dual(self.program, self.state)
+            try:
+                with self.watch.heeded(), self.watch.grace():
+                    dual = self.method.dual(self.program, self.state)
+            except Stop:
+                late = True
         if claim is None and dual is not None and not self.problem.target:
             claim = Claim("undecided", self.reason, dual)  # at a limit: what is known by then
         factor = matrix.factor if matrix.signs is None else None

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from quadsense.arrays import Vector
+from quadsense.arrays import Vector, to_numpy
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.question import Question
 from quadsense.measurements import Measurements
@@ -18,6 +18,7 @@ from quadsense.preferences import TERMS, Preference, make_question
 from quadsense.proofs.objective import objective_bound
 from quadsense.proofs.value import objective_value
 from quadsense.verification import Check
+from quadsense.watch import Stop, look
 
 NOTHING = 1e-8
 """Error of a reading, as a part of it, that counts as none."""
@@ -71,6 +72,7 @@ def make_objective(
     *,
     fits: bool,
     gap: float,
+    conditional: bool = False,
 ) -> Objective | None:
     """What A costs, with bounds proved from the data; None where nothing is, or can be, said.
 
@@ -87,7 +89,15 @@ def make_objective(
     fits : bool
         Whether A is one of those that the preference is over: it meets what must be met.
     gap : float
+    conditional : bool, default=False
+        Whether to assume a bound on A without trying to prove one.
+
+    Notes
+    -----
+    Where a time limit is reached during the proof of the bound, the value is returned with the
+    bound that needs no proof, and without the dual vector.
     """
+    look()
     question = make_question(data, preference, strict=True)
     if question is None:
         return None
@@ -99,13 +109,18 @@ def make_objective(
     if dual is not None and not np.all(np.isfinite(dual)):
         dual = None  # beyond float64's range in units of the user's rows
     if dual is not None:
-        bound = objective_bound(data, question, dual, size=matrix.norm(), upper=above)
-        below, condition = bound.value, bound.condition
+        try:
+            bound = objective_bound(
+                data, question, dual, size=matrix.norm(), upper=above, conditional=conditional
+            )
+            below, condition = bound.value, bound.condition
+        except Stop:
+            dual = None
     squares = not question.log_det and not np.any(question.C) and question.rows != "center"
     if squares and below <= 0.0:
         below, condition = 0.0, ""  # all its terms are squares or distances
     below = min(below, value if fits else above)
-    room = max(gap * abs(above), _nothing(question, matrix), LEAST)
+    room = max(gap * abs(above), _nothing(data, question, matrix), LEAST)
     closed = math.isfinite(above) and above - below <= room
     said = preference.reported
     ends = (said(above), said(below))
@@ -126,8 +141,8 @@ def is_admitted(
     return bool(met[asked].all())
 
 
-def _nothing(question: Question, matrix: SensedMatrix) -> float:
-    """The value at which an objective is 0 but for rounding.
+def _nothing(data: Measurements, question: Question, matrix: SensedMatrix) -> float:
+    """Return the value at which an objective is 0 but for rounding.
 
     Errors of `NOTHING` times the readings, or times A, count as none: in squares its square.
     """
@@ -152,8 +167,14 @@ def _nothing(question: Question, matrix: SensedMatrix) -> float:
             if isinstance(prior, float):
                 far *= math.sqrt(matrix.shape[0])
             size += question.alpha * (NOTHING * (norm + far)) ** 2
-        C = question.C
-        size += NOTHING * float(np.linalg.norm(C)) * norm
+        if np.any(question.C):
+            # A may be far smaller than what the data are about: the readings of a multiple of I.
+            least = np.min(np.abs(ends), axis=0)
+            squares = to_numpy(data.unit_rows.norms) ** 2
+            reads = np.isfinite(least) & (squares > 0.0)
+            about = float(np.mean(least[reads] / squares[reads])) if reads.any() else 0.0
+            norm = max(norm, math.sqrt(matrix.shape[0]) * about)
+            size += NOTHING * float(np.linalg.norm(question.C)) * norm
     return size if math.isfinite(size) else 0.0
 
 
@@ -187,8 +208,9 @@ def check_objective(
 ) -> Iterator[Check]:
     """Recompute all that is stated of the preference, from the data alone."""
     again = make_objective(
-        data, stated.preference, matrix, reads, error, stated.dual, fits=fits, gap=stated.gap
-    )
+        data, stated.preference, matrix, reads, error, stated.dual, fits=fits, gap=stated.gap,
+        conditional=bool(stated.condition),
+    )  # fmt: skip
     if again is None:
         yield Check("objective", False, "nothing was preferred")
         return

@@ -107,8 +107,7 @@ class Recorder:
 
     def history(self) -> History:
         """All that was recorded."""
-        columns = np.array(self.rows, dtype=np.float64).reshape(-1, 8).T
-        return History(columns[0].astype(np.int64), *columns[1:])
+        return to_history(self.rows)
 
     def table(self, count: int) -> Any:
         """The first so many entries, (count, 8)."""
@@ -134,3 +133,9 @@ def _rounded(seconds: float) -> str:
     if seconds < 100:
         return f"{max(seconds, 1.0):.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+def to_history(rows: list[tuple[float, ...]]) -> History:
+    """Return the history of these entries, each with the numbers of `History` in their order."""
+    columns = np.array(rows, dtype=np.float64).reshape(-1, 8).T
+    return History(columns[0].astype(np.int64), *columns[1:])

@@ -10,7 +10,7 @@ from typing import Any, get_args
 import numpy as np
 import scipy.sparse as sp
 
-from quadsense.arrays import Array, placed, to_numpy
+from quadsense.arrays import Array, Vector, placed, to_numpy
 from quadsense.checkpoint import Journal
 from quadsense.core.forms import FactorForm, MeasuredForm
 from quadsense.core.matrix import SensedMatrix
@@ -298,9 +298,10 @@ def to_start(
         matrix = SensedMatrix.from_dense(checked_square("start", matrix))
     if matrix.shape[0] != data.n:
         raise ValueError(f"start is of order {matrix.shape[0]}, but U has n = {data.n} columns")
+    dual = _dual_of(start, data) if isinstance(start, Result) else None
     form = on_rows_of(matrix, data).form
     if isinstance(form, MeasuredForm) and form.rows is data.unit_rows:
-        return Start(form.tau, form.base, form.c, Warm(matrix))
+        return Start(form.tau, form.base, form.c, Warm(matrix, dual=dual))
     if low_rank and isinstance(form, FactorForm):
         return _factored_start(form, data, scaled)
     values, factor = np.asarray(matrix), None if matrix.signs is not None else matrix.factor
@@ -308,7 +309,27 @@ def to_start(
         # Real rows see the real part alone.
         values, factor = np.ascontiguousarray(values.real), None
     dense = data.unit_rows._cast(placed(values, scaled.b))
-    return Start(0.0, dense, warm=Warm(SensedMatrix.from_dense(dense), factor))
+    return Start(0.0, dense, warm=Warm(SensedMatrix.from_dense(dense), factor, dual))
+
+
+def _dual_of(start: Result, data: Measurements) -> Vector | None:
+    """Return the dual vector of an earlier result for these unit rows; None if it has none.
+
+    Rows are taken to be in the same order, and further ones to come last: their entries are 0. Any
+    vector gives a true bound, so that a wrong guess costs steps only.
+    """
+    claim = start.certificate.objective
+    if claim is None or claim.dual is None:
+        return None
+    y, before = np.zeros(data.m), len(start.residuals)
+    common, tied = min(before, data.measured), len(data.constraints)
+    y[:common] = claim.dual[:common]
+    if tied and tied == len(claim.dual) - before:
+        y[data.measured :] = claim.dual[before:]
+    norms = to_numpy(data.unit_rows.norms)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        y = np.where(norms > 0.0, y * norms * norms, y)
+    return y if np.isfinite(y).all() else None
 
 
 def _factored_start(form: FactorForm, data: Measurements, scaled: UnitReadings) -> Start:

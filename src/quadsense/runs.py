@@ -20,12 +20,16 @@ from quadsense.measurements import Measurements
 from quadsense.measurements.gram import ExplicitGram, make_gram
 from quadsense.methods import COLD, METHODS, Method, Problem, Warm
 from quadsense.methods.steps import own
+from quadsense.objective import is_admitted, make_objective
 from quadsense.plan import Plan
 from quadsense.preferences import Preference, make_question, with_set_aside
+from quadsense.proofs.exact import user_dual
 from quadsense.proofs.infeasible import Prover
 from quadsense.proofs.rounding import Enclosure, enclosure, is_met, measured_enclosure
+from quadsense.recorder import to_history
 from quadsense.request import options_of, start_value
-from quadsense.vocabulary import Status
+from quadsense.values import Values, allowed_size
+from quadsense.vocabulary import Claim, Status
 from quadsense.watch import FLOPS, Stop, Watch
 
 NONE = np.empty(0, dtype=np.int64)
@@ -41,6 +45,9 @@ SETTLED = (
 )  # fmt: skip
 """How a run ends that nothing should follow."""
 
+KNOWN_GAP = 1e-6
+"""Relative gap of the bounds at which a start is taken for the answer: methods come as close."""
+
 FEW_RESTARTS = 5
 """Starts of `factored` for each choice of what to set aside."""
 
@@ -54,6 +61,15 @@ hope to tell apart."""
 
 LARGEST_ENTRY = 1e220
 """Bound on entries of A below which they, over squared norms of rows too, stay finite."""
+
+PROOF_PRODUCTS = 20.0
+"""Multiplications per row and entry of A that the proof of a bound on the objective takes."""
+
+PROOF_SHARE = 0.25
+"""Share of a time limit that is left for it, at most."""
+
+PROOF_SECONDS_PER_ROW = 1e-6
+"""Seconds per row that the sums of such a proof take, each entry with its rounding error."""
 
 FORGOTTEN = 1e30
 """Tolerance, in units of the largest reading, of a measurement that is set aside."""
@@ -107,7 +123,13 @@ def run_plan(request: Request) -> Answer:
     answer: Answer | None = None
     for preference in request.preferences if questions else ():
         asking = replace(request, problem=_asking(request, preference))
+        answer = _known(asking, preference)
+        if answer is not None:
+            return answer
         answer = replace(_in_turn(asking, questions), preference=preference, asked=True)
+        refuted = _refuted(asking, answer)
+        if refuted is not None:
+            return refuted
         last = preference is request.preferences[-1]
         if _is_settled(answer) and (last or not is_lost(answer)):
             return answer
@@ -123,6 +145,55 @@ def run_plan(request: Request) -> Answer:
     return found
 
 
+def _known(request: Request, preference: Preference) -> Answer | None:
+    """Return the answer that needs no step: the start, or A = 0 for the least trace, if optimal.
+
+    Optimal means that proven bounds on the objective, by the dual vector of the earlier result, are
+    as close as a method would bring them. None otherwise.
+    """
+    problem, warm = request.problem, request.warm
+    if problem.rank is not None or problem.signs is not None:
+        return None  # bounds on the objective are those of the convex relaxation
+    if preference.name == "min_trace":  # no trace is less than that of A = 0, if A = 0 fits
+        found = _proved(request, preference, _zero(request), np.zeros(problem.m))
+        if found is not None:
+            return found
+    if warm.fit is None or warm.dual is None or (request.positive and warm.factor is None):
+        return None
+    matrix = warm.fit
+    if request.positive:
+        matrix = SensedMatrix.from_factor(own(problem, to_numpy(warm.factor)))
+    return _proved(request, preference, matrix, warm.dual)
+
+
+def _proved(
+    request: Request, preference: Preference, matrix: SensedMatrix, dual: Any
+) -> Answer | None:
+    """Return that matrix as the answer, if this dual vector of the unit rows proves it optimal."""
+    data, problem, watch = request.data, request.problem, request.limits.watch
+    with suppress(Stop), watch.part("proofs"), watch.heeded():
+        found = found_in(matrix, problem)
+        values = Values(data, found, size=allowed_size(data, matrix))
+        fits = is_admitted(preference, values.met, NONE, data.measured)
+        gap = min(KNOWN_GAP, float(request.wishes.get("gap", KNOWN_GAP)))
+        y = user_dual(data, dual)
+        claim = make_objective(
+            data, preference, matrix, values.reads, values.error, y, fits=fits, gap=gap
+        )
+        if claim is None or not fits or not claim.closed:
+            return None
+        status = Status.MET if problem.target and bool(values.met.all()) else Status.OPTIMAL
+        worst, unknown = (float(np.max(each)) for each in (values.sizes, values.ratios)), np.nan
+        entry = (0.0, watch.elapsed, *worst, unknown, unknown, unknown, unknown)
+        outcome = Outcome(
+            None, matrix, found, status, None, Claim(str(status), dual=dual), to_history([entry]),
+            warm=Warm(matrix, request.warm.factor, dual), dual=dual,
+        )  # fmt: skip
+        name = request.plan.methods[0]
+        return Answer(outcome, matrix, name, "", NONE, preference=preference, asked=True)
+    return None
+
+
 def _is_settled(answer: Answer) -> bool:
     """Whether nothing should follow.
 
@@ -131,6 +202,27 @@ def _is_settled(answer: Answer) -> bool:
     status, preference = answer.outcome.status, answer.preference
     refuted = preference.name == "minimax" and preference.target
     return status in SETTLED and not (status is Status.OPTIMAL and (refuted or preference.slack))
+
+
+def _refuted(request: Request, answer: Answer) -> Answer | None:
+    """Return the smallest worst ratio as a proof that nothing fits; None where it is no proof."""
+    outcome, preference, prove = answer.outcome, answer.preference, request.problem.prove
+    least = preference.name == "minimax" and preference.target
+    if not least or prove is None or outcome.status is not Status.OPTIMAL or outcome.dual is None:
+        return None
+    # In questions y > 0 leans on the upper end, as in proofs about the cone, but not in others.
+    dual = outcome.dual if request.positive else -outcome.dual
+    watch = request.limits.watch
+    try:
+        with watch.part("proofs"), watch.heeded(), watch.grace():
+            proof = prove(dual)
+    except Stop:
+        return None
+    if not proof.proved:
+        return None
+    claim = Claim("infeasible", dual=dual, lower=proof.lower_bound)
+    outcome = replace(outcome, status=Status.INFEASIBLE, reason=None, claim=claim)
+    return replace(answer, outcome=outcome, asked=False)
 
 
 def _fit_instead(request: Request, road: tuple[str, ...], answer: Answer) -> Answer:
@@ -248,7 +340,7 @@ def run_method(request: Request, name: str, set_aside: Any = NONE, warm: Warm = 
         problem = replace(problem, options=replace(problem.options, max_restarts=FEW_RESTARTS))
     solver = _solver(name, problem)
     tolerance = to_numpy(request.data.tolerance)
-    request.limits.watch.reserve = _seconds_to_certify(problem, name)
+    request.limits.watch.reserve = _seconds_to_finish(problem, name, request.limits.time_limit)
     with _at_any_scale(problem):
         outcome = run(
             solver,
@@ -274,14 +366,24 @@ def _solver(name: str, problem: Problem) -> Method:
     return solver
 
 
-def _seconds_to_certify(problem: Problem, name: str) -> float:
-    """About what it takes to form a matrix of many rows, or a factor, and to measure it."""
+def _seconds_to_finish(problem: Problem, name: str, limit: float | None) -> float:
+    """Return about how long it takes to form and measure a matrix, and to prove what is claimed.
+
+    Of a time limit, proofs get a share only: a fit that is not certified to be the preferred one is
+    better than none.
+    """
     rows, cones = problem.rows, METHODS.traits(name).cones
     entries = (4.0 if rows.is_complex else 1.0) * rows.m * float(rows.n)
+    products = 0.0
     if not rows.prefers_gram and "rank" not in cones:
-        return 4.0 * entries * rows.n / FLOPS
-    # A factor of long rows has at most m columns, half of them say; that of a rank a few.
-    return entries * min(rows.m, rows.n) / FLOPS if "psd" in cones else 0.0
+        products = 4.0
+    elif "psd" in cones:  # a factor of long rows has at most m columns, half of them say
+        products = min(1.0, rows.m / rows.n)
+    seconds, proofs = products * entries * rows.n / FLOPS, 0.0
+    if limit is not None and (problem.question is not None or not problem.target):
+        proofs = PROOF_PRODUCTS * entries * rows.n / FLOPS + PROOF_SECONDS_PER_ROW * rows.m
+        proofs = min(proofs, PROOF_SHARE * limit)
+    return seconds + proofs
 
 
 def _is_finite(matrix: SensedMatrix) -> bool:

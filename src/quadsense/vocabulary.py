@@ -211,7 +211,7 @@ class Verdict:
     suspects : tuple of int
         Rows that carry most of a contradiction, the heaviest first.
     reason : Reason or None
-        Why nothing was decided, where nothing was.
+        Why nothing was decided, or why the preference of a fit was not certified.
     advice : tuple of Advice
     prefer : str
         Which A was wanted: a value of `prefer`, or "slack_max", "slack_sum", "slack_squares".

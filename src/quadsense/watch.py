@@ -48,11 +48,13 @@ class Watch:
     entered : float or None
         When `grace` began, inside of it.
     reserve : float
-        Seconds to leave, of up to half the limit, for checking what was found.
+        Seconds to leave, of up to half the limit, for checking and proving what was found.
     allotted : _Within or None
         What the work at hand may take by itself.
     away : float
         Seconds in which work was done elsewhere, by a cluster.
+    stopped : bool
+        Whether `look` has raised `Stop`, inside of `grace` since that was entered.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class Watch:
         self.clock, self.time_limit = clock or time.perf_counter, time_limit
         self._own = clock or time.process_time  # seconds of work: those of others do not count
         self.away = 0.0
+        self.stopped = False
         self.interrupts = Interrupts() if interrupts is None else interrupts
         self.begin = self._since = self.clock()
         self.reserve = 0.0
@@ -82,10 +85,18 @@ class Watch:
         return self._own() + self.away
 
     @property
+    def end(self) -> float:
+        """When work must end: the time limit minus the reserve, or plus the grace period."""
+        end = math.inf if self.time_limit is None else self.begin + self.time_limit
+        if self.entered is not None:
+            return (self.entered if self.interrupts.pressed else max(end, self.entered)) + GRACE
+        return end if self.time_limit is None else end - min(self.reserve, 0.5 * self.time_limit)
+
+    @property
     def late(self) -> bool:
-        """Whether the time is over."""
-        left = self.left
-        return left is not None and left <= 0.0
+        """Whether the time is over, except what is reserved for checking and proving."""
+        within = self.allotted is None or self.allotted.left > 0.0
+        return not within or (self.time_limit is not None and self.clock() >= self.end)
 
     @property
     def left(self) -> float | None:
@@ -124,22 +135,21 @@ class Watch:
         flops : float
             Float64 operations of the next piece of work, where that cannot be interrupted.
         """
+        if self._is_over(max(0.0, flops / FLOPS - GRACE) if flops else 0.0):
+            self.stopped = True
+            raise Stop
+
+    def _is_over(self, ahead: float) -> bool:
+        """Whether a limit is reached, or will be in so many seconds."""
         pressed, entered = self.interrupts.pressed, self.entered
         if pressed and entered is None:
-            raise Stop
-        ahead = max(0.0, flops / FLOPS - GRACE) if flops else 0.0
+            return True
         if self.allotted is not None and entered is None and self.allotted.left <= ahead:
             self.allotted.stopped = True
-            raise Stop
+            return True
         if self.time_limit is None and not pressed:
-            return
-        end = math.inf if self.time_limit is None else self.begin + self.time_limit
-        if self.time_limit is not None and entered is None:
-            end -= min(self.reserve, 0.5 * self.time_limit)
-        if entered is not None:
-            end = (entered if pressed else max(end, entered)) + GRACE
-        if self.clock() + ahead >= end:
-            raise Stop
+            return False
+        return self.clock() + ahead >= self.end
 
     def grace(self) -> _Grace:
         """Let what is done inside take a little longer than the limits, so that it may be said."""
@@ -260,6 +270,7 @@ class _Grace:
 
     def __enter__(self) -> None:
         self.before, self.watch.entered = self.watch.entered, self.watch.clock()
+        self.watch.stopped = False
 
     def __exit__(self, *exception: object) -> None:
         self.watch.entered = self.before

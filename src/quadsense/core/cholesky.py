@@ -43,6 +43,9 @@ SHARED = 3e8
 PANEL = 256
 """Columns of a block, for products that run at full speed."""
 
+SHARE = PANEL // 2
+"""Columns that one thread works on at a time: few, so that threads get even parts."""
+
 LEAF = 2 * PANEL
 """Order up to which a part of a matrix is factored by LAPACK."""
 
@@ -105,21 +108,21 @@ def _factor_part(M: Array, first: int, last: int) -> int:
         return info
     k, width = middle - first, last - middle
     corner, rows = M[first:middle, first:middle], M[first:middle, middle:last]
-    count = -(-width // PANEL)
+    count = -(-width // SHARE)
 
     def divide(begin: int, end: int) -> None:
         for block in range(begin, end):
             look()
-            divide_by_factor(corner, rows[:, block * PANEL : (block + 1) * PANEL])
+            divide_by_factor(corner, rows[:, block * SHARE : (block + 1) * SHARE])
 
     def subtract(begin: int, end: int) -> None:
-        for start in range(begin * PANEL, min(end * PANEL, width), step):
+        for start in range(begin * SHARE, min(end * SHARE, width), step):
             look()
             stop = min(start + step, width)
             part = M[middle : middle + stop, middle + start : middle + stop]
             add_product(part, rows[:, :stop], rows[:, start:stop], -1.0)
 
-    step = PANEL if 2.0 * k * width * PANEL <= BLOCK_FLOPS else PANEL // 4
+    step = SHARE if 2.0 * k * width * SHARE <= BLOCK_FLOPS else SHARE // 2
     by_rows(divide, count, float(k) * k * width)
     by_rows(subtract, count, float(k) * width * width, triangle=True)
     return _factor_part(M, middle, last)

@@ -245,12 +245,11 @@ def reading(path: str | os.PathLike[str], title: str) -> Iterator[None]:
     except PermissionError:
         raise Unreadable(f"{path} cannot be read: permission denied") from None
     except MemoryError as error:
-        said = str(error)
-        if not said.startswith(f"{path}:"):
-            said = f"{path} does not fit into memory, or is damaged" + (
-                f" ({said})" if said else ""
-            )
-        raise MemoryError(said) from None
+        text = str(error)
+        if not text.startswith(f"{path}:"):
+            reason = f" ({text})" if text else ""
+            text = f"{path} does not fit into memory, or is damaged{reason}"
+        raise MemoryError(text) from None
     except Exception as error:  # parsers of other packages raise anything over damaged files
         said = str(error).strip().splitlines()
         reason = said[0] if said else type(error).__name__

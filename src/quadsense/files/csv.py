@@ -50,7 +50,7 @@ def read_table(path: Path) -> Table:
         texts = {names[i]: _said(line, fields[i]) for i in others} if names else {}
         if not numeric:
             return Table(names and [], [], _left(names, others, 0), texts)
-        values = _numbers(path, before, mark, names, numeric, len(fields))
+        values = _numbers(path, before, mark, names, numeric, not others)
         return _without_index(_table(names, numeric, others, values, texts))
 
 
@@ -118,10 +118,10 @@ def _numbers(
     mark: str | None,
     names: list[str] | None,
     columns: list[int],
-    all_: int,
+    whole: bool,
 ) -> Any:
     """Return the columns as one array: real, and complex where some entry is."""
-    chosen = columns if len(columns) < all_ else None
+    chosen = None if whole else columns  # without, rows of another length are refused
     given: Any = {"delimiter": mark, "usecols": chosen, "quotechar": '"', "ndmin": 2}
     try:
         with open(path, encoding="utf-8-sig", newline="") as stream:

@@ -13,7 +13,7 @@ from quadsense.device import DeviceArray
 from quadsense.methods.balance import UNNOTICED, balanced
 from quadsense.methods.barrier import finish, steps
 from quadsense.methods.barrier.program import Program, prepare
-from quadsense.methods.barrier.solve import LONGEST
+from quadsense.methods.barrier.solve import LONGEST, inside
 from quadsense.methods.barrier.start import start as first_point
 from quadsense.methods.barrier.verdict import IDLE, Ended, ended, is_answer
 from quadsense.methods.base import COLD, Problem, Warm
@@ -59,10 +59,15 @@ class Conic(ConicTraits, Stepped):
             return ConicProgram(problem, prepare(problem.rows, problem.question))
 
     def start(self, program: ConicProgram, warm: Warm = COLD) -> ConicState:
-        """A point inside of the cone and of all slacks, whatever it misses."""
-        inner = program.inner
+        """Return a point inside the cone and all slacks, whatever it misses.
+
+        For the analytic center it is at an earlier answer, if there is one.
+        """
+        inner, near = program.inner, None
         with LENIENT():
-            first = steps.measured(inner, first_point(inner), 0)
+            if warm.fit is not None and inner.question.rows == "center":
+                near = inside(inner, np.asarray(warm.fit))
+            first = steps.measured(inner, first_point(inner, near), 0)
             if not np.isfinite((first.gap, first.missed, first.imbalance, first.value)).all():
                 first = replace(first, stuck=True)
             return self._state(program, first)

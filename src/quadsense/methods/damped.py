@@ -20,7 +20,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -348,7 +347,14 @@ def _step(program: DampedProgram, state: DampedState) -> DampedState:
     size = plain if ahead is residual else _inner(residual, ahead)
     direction = ahead + (size / state.size) * state.direction
     state = replace(
-        state, x=x, residual=residual, direction=direction, size=size, gap=gap, iteration=count, z=None
+        state,
+        x=x,
+        residual=residual,
+        direction=direction,
+        size=size,
+        gap=gap,
+        iteration=count,
+        z=None,
     )
     if gap <= 0.25 * _goal(program, x, residual):
         return _recomputed(program, state)
@@ -380,7 +386,9 @@ def _recomputed(program: DampedProgram, state: DampedState) -> DampedState:
         residual = program.root * mine - program.alpha * state.x
         gap = _inner(residual, residual)
     else:
-        residual = F.adjoint(program.w * mine) if program.whole else program.F.adjoint(program.w * mine)
+        residual = (
+            F.adjoint(program.w * mine) if program.whole else program.F.adjoint(program.w * mine)
+        )
         residual = residual - program.alpha * state.x
         gap = _inner(residual, residual) / program.alpha
     ends = program.problem.ends

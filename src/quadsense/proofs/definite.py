@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg.lapack import dpotrf, dpotrs, dpstrf, zpotrf
+from scipy.linalg.lapack import dpotrs, dpstrf
+
+from quadsense.core.cholesky import factor_upper
 
 Matrix = npt.NDArray[Any]
 Vector = npt.NDArray[np.float64]
@@ -25,9 +27,7 @@ _LANCZOS_STEPS = 16  # an estimate to some percent, which the factorisation then
 
 def cholesky(G: Matrix, *, overwrite: bool = False) -> Matrix | None:
     """Return the upper factor of G, None where G is not positive definite."""
-    factor, info = (zpotrf if np.iscomplexobj(G) else dpotrf)(
-        G, lower=0, clean=0, overwrite_a=int(overwrite)
-    )
+    factor, info = factor_upper(np.asfortranarray(G) if overwrite else np.array(G, order="F"))
     # LAPACK may take a matrix with a NaN for definite.
     return factor if info == 0 and np.isfinite(factor.diagonal()).all() else None
 

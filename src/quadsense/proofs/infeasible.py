@@ -33,7 +33,9 @@ class Proof:
     condition: str
 
 
-def check_infeasible(data: Measurements, dual: Vector, psd: bool, *, alone: bool = False) -> Proof:
+def check_infeasible(
+    data: Measurements, dual: Vector, psd: bool, *, alone: bool = False, conditional: bool = False
+) -> Proof:
     """Check that `dual` proves the intervals of `data` impossible.
 
     Parameters
@@ -47,6 +49,8 @@ def check_infeasible(data: Measurements, dual: Vector, psd: bool, *, alone: bool
         Whether the claim is about positive semidefinite matrices only.
     alone : bool
         Whether the rows on which `dual` leans must be impossible by themselves.
+    conditional : bool, default=False
+        Whether to assume a bound on the matrix without trying to prove one.
     """
     # Here, not above: a fit needs no proof, and importing these takes longer than many a solve.
     from quadsense.core.intervals import Intervals
@@ -62,13 +66,14 @@ def check_infeasible(data: Measurements, dual: Vector, psd: bool, *, alone: bool
     if alone:
         exact = exact.on(np.flatnonzero(exact.y))
     if not psd:
-        check = check_proof(exact.F, exact.ends, exact.y)
+        check = check_proof(exact.F, exact.ends, exact.y, conditional=conditional)
         condition = f"among matrices of Frobenius norm up to {check.max_norm:.3g}"
         return Proof(
             check.proved, check.unconditional, max(check.ratio, float(check.proved)),
             "" if check.unconditional else condition,
         )  # fmt: skip
-    proof = certify(exact.F, Intervals(exact.ends.lo, exact.ends.hi, exact.ends.unit), exact.y)
+    intervals = Intervals(exact.ends.lo, exact.ends.hi, exact.ends.unit)
+    proof = certify(exact.F, intervals, exact.y, lift=not conditional)
     largest = data.n * norm_limit(exact.F, exact.ends)
     proved = proof.infeasible or (0.0 < largest < proof.trace_bound)
     condition = f"among matrices of trace up to {largest:.3g}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 
 import numpy as np
 
@@ -10,15 +11,23 @@ from quadsense.arrays import Vector, to_numpy
 from quadsense.core.ends import UNIT, Ends
 from quadsense.measurements import Measurements
 from quadsense.proofs.exact import exactly
+from quadsense.watch import Stop
 
 
 def best_error_bound(
-    data: Measurements, dual: Vector, upper: float, psd: bool, size: float
+    data: Measurements,
+    dual: Vector,
+    upper: float,
+    psd: bool,
+    size: float,
+    *,
+    conditional: bool = False,
 ) -> tuple[float, str]:
     """Proven lower bound on ``min_A max_i |z_i|/delta_i`` for fits of at most `upper`.
 
     `size` is the Frobenius norm of the fit that has this error: where a bound on the norm must be
-    taken for granted, it is not below ten times that.
+    assumed, it is not below ten times that. With `conditional`, and where a time limit is reached
+    during the proof of a bound on the norm, one is assumed.
 
     Returns
     -------
@@ -46,7 +55,7 @@ def best_error_bound(
     if psd:  # intervals as wide as the error claimed: readings are not lost beside them
         width = upper * delta
         intervals = Intervals(b - width, b + width, width)
-        proof = certify(F, intervals, y)
+        proof = certify(F, intervals, y, lift=not conditional)
         if proof.lower_bound > 0.0 or not proof.negative:
             return max(upper * proof.lower_bound, floor), ""
         # Rows that do not span the space leave y as it is: F*(y) >= -e I, so -e tr(A) enters.
@@ -59,7 +68,10 @@ def best_error_bound(
         condition = f"among matrices of trace up to {trace:.3g}"
         return (found, condition) if found > floor else (floor, "")
     y = np.ldexp(y, -int(np.frexp(largest)[1]))
-    norm, condition = norm_within(F, (np.abs(b) + upper * delta) * (1.0 + 4.0 * UNIT)), ""
+    norm, condition = math.inf, ""
+    with suppress(Stop):
+        if not conditional:
+            norm = norm_within(F, (np.abs(b) + upper * delta) * (1.0 + 4.0 * UNIT))
     if norm == math.inf:
         norm = max(norm_limit(F, Ends.around(b, upper * delta)), 10.0 * size)
         condition = f"among matrices of Frobenius norm up to {norm:.3g}"

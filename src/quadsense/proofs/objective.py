@@ -13,6 +13,7 @@ one; or y is moved a little until T is proved to be positive semidefinite.
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -36,6 +37,7 @@ from quadsense.proofs.lift import lifted
 from quadsense.proofs.reach import norm_bound, norm_taken, seen_columns
 from quadsense.proofs.rounding import gamma, squared_length
 from quadsense.proofs.spectrum import spectrum
+from quadsense.watch import Stop, look
 
 LARGEST = float(np.finfo(np.float64).max)
 """What is proved beyond it is proved of it."""
@@ -76,6 +78,8 @@ class Asked:
         Coordinates that are left: rows and objective are 0 in the others.
     unit : int
         The objective, and y with it, is in units of ``2^unit``.
+    conditional : bool
+        Whether to assume a bound on A without trying to prove one.
     """
 
     F: Sensing
@@ -84,6 +88,7 @@ class Asked:
     gained: float
     seen: npt.NDArray[np.bool_]
     unit: int
+    conditional: bool = False
 
     def rows_above(self, y: Vector) -> float:
         """``sum_i phi_i*(y_i)`` of the user's rows, rounded up."""
@@ -154,6 +159,7 @@ def objective_bound(
     size: float,
     upper: float = math.inf,
     kept: dict[bytes, float] | None = None,
+    conditional: bool = False,
 ) -> Bound:
     """Lower bound on the objective over every A in the cone that satisfies the question.
 
@@ -173,6 +179,9 @@ def objective_bound(
         far: without it such bounds are conditional.
     kept : dict, optional
         Where bounds on A are kept from call to call, for the same data and intervals.
+    conditional : bool, default=False
+        Whether to assume a bound on A without trying to prove one. One is also assumed where a time
+        limit is reached during that proof.
 
     Returns
     -------
@@ -182,7 +191,7 @@ def objective_bound(
     if _contradicts(data, question):
         return Bound(math.inf, "")
     with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
-        case = asked(data, question, dual)
+        case = replace(asked(data, question, dual), conditional=conditional)
         found = _bound(case, size, _outwards(upper, -case.unit), {} if kept is None else kept)
         found = Bound(-_outwards(-found.value, case.unit), found.condition)
     floor = _floor(data, question)
@@ -193,6 +202,7 @@ def objective_bound(
 
 def _bound(case: Asked, size: float, upper: float, kept: dict[bytes, float]) -> Bound:
     F, question, y = case.F, case.question, case.y
+    look()
     rows = case.rows_above(y)
     if rows == math.inf:
         return Bound(-math.inf, "")
@@ -244,9 +254,13 @@ def _symmetric(
     """``-sum phi* - e ||A||_F``."""
     C = case.question.C
     key = case.seen.tobytes() + bytes([isinstance(C, float) and C == 0.0])
-    if upper < math.inf or key not in kept:
-        kept[key] = norm_bound(case.F, case.question, upper)
-    norm = kept[key]
+    if upper == math.inf and key in kept:
+        norm = kept[key]
+    else:
+        norm = math.inf
+        with suppress(Stop):
+            if not case.conditional:
+                norm = kept[key] = norm_bound(case.F, case.question, upper)
     condition = ""
     if not norm < math.inf:
         norm = norm_taken(case.F, case.question, size, upper)
@@ -258,8 +272,10 @@ def _symmetric(
 def _positive(case: Asked, rows: float, e: float, size: float) -> Bound:
     """The best of y moved until T is positive semidefinite, and of ``-sum phi* - e tr A``."""
     best = -math.inf
-    for y in lifted(case.F, case.question, case.y, e):
-        best = max(best, _down(-case.rows_above(y), 0.0))
+    with suppress(Stop):
+        for y in () if case.conditional else lifted(case.F, case.question, case.y, e):
+            look()
+            best = max(best, _down(-case.rows_above(y), 0.0))
     trace = case.F.n * norm_taken(case.F, case.question, size, math.inf)
     loss = e * trace
     granted = _down(-rows - loss, abs(rows) + 4.0 * loss)

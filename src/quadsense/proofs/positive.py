@@ -22,7 +22,7 @@ from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
 from quadsense.proofs.adjoint import unmixing_error
 from quadsense.proofs.definite import factorisation_error, first_shift
-from quadsense.watch import BLOCK_FLOPS, look
+from quadsense.watch import BLOCK_FLOPS, Stop, look
 
 WIDE = 2  # times as many entries as rows count, from which these are looked at within their span
 NARROW = 16  # rows of a block at least
@@ -191,7 +191,7 @@ def floor_within_span(F: Sensing, d: Real, y: Real) -> float:
 
 
 def certify(
-    F: Sensing, intervals: Intervals, y: Real, floor: float | None = None
+    F: Sensing, intervals: Intervals, y: Real, floor: float | None = None, *, lift: bool = True
 ) -> PsdCertificate:
     """Return what y proves, every number recomputed from the data with a rounding bound.
 
@@ -204,6 +204,8 @@ def certify(
         Any vector; entries that press on an infinite end are dropped first.
     floor : float, optional
         `lift_floor` of the same data, where it is known already.
+    lift : bool, default=True
+        Whether to lift y. It is not lifted either where a time limit is reached in the attempt.
     """
     usable = np.where(y > 0, np.isfinite(intervals.hi), np.isfinite(intervals.lo)) & np.isfinite(y)
     y = np.where(usable, y, 0.0)
@@ -220,16 +222,19 @@ def certify(
     else:
         trace_bound = -(value + error) / negative * (1.0 - 4.0 * EPS) if negative else np.inf
     if negative:
-        floor = lift_floor(F, intervals) if floor is None else floor
         d = lift_direction(F, intervals)
-        floor = floor or floor_within_span(F, d, y)
+        try:
+            floor = (lift_floor(F, intervals) if floor is None else floor) if lift else 0.0
+            floor = floor or (floor_within_span(F, d, y) if lift else 0.0)
+        except Stop:
+            floor = 0.0
         if floor == 0.0:
             return PsdCertificate(y, 0.0, trace_bound, negative)
-        lift = negative / floor * (1.0 + 8.0 * EPS) + 4.0 * EPS
+        by = negative / floor * (1.0 + 8.0 * EPS) + 4.0 * EPS
         if isinstance(F, Mixed):  # the sum rounds, in proportion to its parts
-            rounded = 8.0 * EPS * float(F.masses @ (np.abs(y) + 2.0 * lift * np.abs(d)))
-            lift = (negative + rounded) / floor * (1.0 + 8.0 * EPS)
-        y = y + lift * d
+            rounded = 8.0 * EPS * float(F.masses @ (np.abs(y) + 2.0 * by * np.abs(d)))
+            by = (negative + rounded) / floor * (1.0 + 8.0 * EPS)
+        y = y + by * d
         value, error = intervals.support(y)
         if value + error < 0.0:
             trace_bound = np.inf

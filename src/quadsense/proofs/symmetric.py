@@ -14,6 +14,7 @@ quantity below is rounded in the direction that weakens the claim.
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +33,7 @@ from quadsense.proofs.definite import (
     smallest_eigenvalue,
 )
 from quadsense.proofs.rounding import gamma
+from quadsense.watch import Stop
 
 DENSE_UNKNOWNS = 9000  # beyond, the matrix that proves sigma would not fit in memory
 PLENTY, ENOUGH = 64, 16  # rows for each unknown: from which on some will do, and how many those are
@@ -220,7 +222,7 @@ def norm_limit(F: Sensing, ends: Ends) -> float:
 
 
 def check_proof(
-    F: Sensing, ends: Ends, y: Vector, *, max_norm: float | None = None
+    F: Sensing, ends: Ends, y: Vector, *, max_norm: float | None = None, conditional: bool = False
 ) -> InfeasibilityCheck:
     """Check, from the data alone, that y proves the measurements contradictory.
 
@@ -234,6 +236,9 @@ def check_proof(
         The proof; its sign matters: ``y_i > 0`` leans on the lower end.
     max_norm : float, optional
         Used only where F is not proved injective; see `norm_limit`.
+    conditional : bool, default=False
+        Whether to assume that bound without trying to prove one. It is also assumed where a time
+        limit is reached during the proof of one.
 
     Returns
     -------
@@ -252,8 +257,9 @@ def check_proof(
     needed = max(margin, 0.0) / adjoint * (1.0 - 4.0 * UNIT) if adjoint > 0.0 else math.inf
     norm = math.inf
     # A side without a bound leaves the norm of a fit unbounded, whatever F sees.
-    if margin > 0.0 and bool(np.all(lower & upper)):
-        norm = norm_within(F, ends.scale)
+    if margin > 0.0 and bool(np.all(lower & upper)) and not conditional:
+        with suppress(Stop):
+            norm = norm_within(F, ends.scale)
     unconditional = margin > 0.0 and (needed > norm or adjoint == 0.0)
     if not unconditional:
         norm = limit

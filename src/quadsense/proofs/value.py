@@ -88,7 +88,7 @@ def matrix_value(question: Question, matrix: SensedMatrix) -> Value:
     if trivial and question.alpha == 0.0 and not question.log_det:
         return Value(0.0, 0.0)
     form = matrix.form
-    if _is_long(question, form):
+    if isinstance(form, MeasuredForm) and _is_long(question, form):
         length, error = squared_length(form.rows, to_numpy(form.c))
         alpha = question.alpha
         return Value(alpha * length, alpha * error * (1.0 + 1e-9) + 4.0 * UNIT * alpha * length)
@@ -122,11 +122,11 @@ def matrix_value(question: Question, matrix: SensedMatrix) -> Value:
     return Value(value, error * (1.0 + 1e-9) + 4.0 * UNIT * abs(value))
 
 
-def _is_long(question: Question, form: Any) -> bool:
+def _is_long(question: Question, form: MeasuredForm) -> bool:
     """Whether all that A costs is its distance from ``tau I``, held by rows with n > m."""
     plain = isinstance(question.C, float) and question.C == 0.0 and not question.log_det
-    measured = isinstance(form, MeasuredForm) and form.base is None and form.rows.prefers_gram
-    return plain and measured and isinstance(question.prior, float) and question.prior == form.tau
+    distance = isinstance(question.prior, float) and question.prior == form.tau
+    return plain and distance and form.base is None and form.rows.prefers_gram
 
 
 def _summed(terms: Vector, errors: npt.NDArray[Any]) -> Value:

@@ -104,13 +104,16 @@ NAMES = {
 
 def _preferred(v: Verdict) -> str:
     """Which of all fits this is, and whether that is certified."""
+    cut = why(v.reason) if v.status is Status.MET else ""
     instead = f"instead of {v.wanted!r}, which was not to be had, " if v.wanted else ""
     if v.objective is None or v.status in (Status.OPTIMAL, Status.LOCAL):
+        if cut:
+            return f"any fit, not certified to be the preferred one: {cut}"
         return f"{instead}any fit" if instead and v.status is Status.MET else ""
     if v.optimal:
         return f"preferred: {instead}{_value(v)}"
     if v.status is Status.MET:
-        return f"not certified to be the preferred one: {_value(v)}"
+        return f"not certified to be the preferred one: {_value(v)}" + f"; {cut}" * bool(cut)
     return ""
 
 
@@ -294,6 +297,11 @@ def _no_factor(
     return f"{head}, which proves nothing: {helps} may help"
 
 
+def _reached(seconds: float | None) -> str:
+    """Return what ended the work: the limit of so many seconds, or the user where that is None."""
+    return "interrupted" if seconds is None else f"time_limit = {seconds} s was reached"
+
+
 def _no_set(allowed: int, ended: str, seconds: float | None = None, most: int | None = None) -> str:
     over = {
         "search": "no such set found",
@@ -350,6 +358,12 @@ REASONS: dict[str, Any] = {
         "starts (max_restarts), or rows and readings of less uneven sizes, may help"
     ),
     "no_set": _no_set,
+    "no_bound": lambda seconds: (
+        f"{_reached(seconds)} before the bound on the objective was proved"
+    ),
+    "no_proof": lambda claimed, seconds: (
+        f"{_reached(seconds)} before the proof that it is {claimed} was complete"
+    ),
     "unproved": lambda claimed: (
         f"that it is {claimed} could not be proved from the data, rounding included"
     ),

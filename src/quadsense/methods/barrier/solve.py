@@ -80,20 +80,22 @@ def solve_question(
         assert question is not None
         program = prepare(rows, question)
     with np.errstate(over="ignore", under="ignore"):
-        state = steps.measured(program, first_point(program, _inside(program, start)), 0)
+        state = steps.measured(
+            program, first_point(program, None if start is None else inside(program, start)), 0
+        )
         status: Ended | None = None
         while (status := ended(program, state, gap)) is None and state.iteration < max_steps:
             state = steps.advance(program, state)
         return _solution(program, state, status or "stalled")
 
 
-def _inside(program: Program, start: Array | None) -> Array | None:
-    """Return a start in units and coordinates of the program."""
-    if start is None:
-        return None
+def inside(program: Program, start: Array) -> Array:
+    """Return a start in units and coordinates of the program, where its rows are."""
     if program.basis is not None:
         start = program.basis.conj().T @ start @ program.basis
-    return np.asarray(start / program.scale, dtype=program.F.dtype)
+    if not program.F.is_complex:
+        start = start.real
+    return program.F.beside(np.asarray(start / program.scale, dtype=program.F.dtype))
 
 
 def _solution(program: Program, state: steps.State, status: Ended | Literal["stalled"]) -> Solution:

@@ -62,14 +62,19 @@ EMPTY: Vector = np.empty(0)
 
 
 def start(program: Program, x: Vector) -> State:
-    """From the member of the cone that is nearest to least squares, else to x."""
+    """Return the state at the member of the cone that costs less: nearest to least squares or to x.
+
+    Where least squares without the cone is open, it is the one nearest to x.
+    """
     cone = program.cone
     if not cone.psd:
         return at(program, State(Stage.DIRECT), program.cost.point(x))
+    given = program.cost.point(cone.project(x))
     R = direct.factored(program, quick=True)
+    point = given
     if R is not None:
         x = direct.of_trace(program, R, direct.nearly(program, R, program.cost.point(x)))
-    point = program.cost.point(cone.project(x))
+        point = min(program.cost.point(cone.project(x)), given, key=lambda one: one.cost)
     state = at(program, State(Stage.DESCENT, descent=descent.begin(point)), point)
     state = _judged_descent(program, state)
     return state if state.verdict is Verdict.OPEN else _refined(program, state)
