@@ -204,26 +204,21 @@ def test_psd_without_delta_is_run_by_the_loop():
     (U, b), _ = ROADS["psd, no delta"]
     asked = {"psd": True, "prefer": "minimax"}
     seen = []
-    result = quadsense.solve(
-        U, b, psd=True, prefer="minimax", callback=lambda at: seen.append(at.n_iter)
-    )
+    result = quadsense.solve(U, b, callback=lambda at: seen.append(at.n_iter), **asked)
     assert result.status is Status.OPTIMAL
     assert result.n_iter == len(seen) == seen[-1] > 3
     assert result.history.iteration[-1] == result.n_iter
     assert result.history.max_residual[-1] == pytest.approx(result.max_residual, rel=1e-6)
-    none = quadsense.solve(U, b, psd=True, prefer="minimax", max_iter=0)
+    none = quadsense.solve(U, b, max_iter=0, **asked)
     assert (none.status, none.n_iter) == (Status.MAX_ITER, 0)
-    few = quadsense.solve(U, b, psd=True, prefer="minimax", max_iter=result.n_iter - 1)
+    few = quadsense.solve(U, b, max_iter=result.n_iter - 1, **asked)
     assert (few.status, few.n_iter) == (Status.MAX_ITER, result.n_iter - 1)
     assert 0.0 < few.certificate.lower_bound <= result.certificate.upper_bound
 
     def stop(at):
         raise StopIteration
 
-    assert (
-        quadsense.solve(U, b, psd=True, prefer="minimax", callback=stop).status
-        is Status.INTERRUPTED
-    )
+    assert quadsense.solve(U, b, callback=stop, **asked).status is Status.INTERRUPTED
 
 
 def test_an_exact_psd_fit_at_the_start_is_optimal_without_a_step():
