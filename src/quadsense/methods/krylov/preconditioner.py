@@ -56,8 +56,8 @@ class Factor:
     def solve(self, x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """Apply the inverse of the factored matrix to x, of shape (size,)."""
         right = self.scale * x
-        largest = np.max(np.abs(right), initial=0.0)
-        largest = np.where(largest > 0.0, largest, 1.0)
+        largest = np.abs(right).max(initial=0.0)
+        largest = largest if largest > 0.0 else 1.0
         # Scaled, because x may be outside the range of single precision.
         y = solve_upper(self.upper, (right / largest).astype(self.upper.dtype))
         return self.scale * (largest * y.astype(np.float64))
