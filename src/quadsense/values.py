@@ -60,7 +60,7 @@ class Values:
         """``u_i* A u_i - b_i`` (b the middle with bounds); of a row of one end, its crossing."""
         if not (self.data.from_bounds or self.data.constraints):
             return self._mine
-        two: npt.NDArray[np.bool_] = np.all(self._ends.sides, axis=0)
+        two = self._ends.two_sided
         if not self.data.from_bounds:
             two = two | (np.arange(self.data.m) < self.data.measured)
         middle = self._ends.reading - to_numpy(self.data.b)
@@ -77,7 +77,7 @@ class Values:
     @property
     def misses(self) -> Vector:
         """With bounds: by how much each interval is missed; 0 for rows set aside."""
-        two = self._ends.sides.all(axis=0)
+        two = self._ends.two_sided
         return np.where(two, np.maximum(self.sizes - self._ends.unit, 0.0), self.sizes)
 
     @cached_property

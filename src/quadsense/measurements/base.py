@@ -821,8 +821,8 @@ class Measurements:
         if self.orthonormal or live <= 1:
             return live
         size = rows.unknowns
-        if rows.see_all:
-            return size
+        if rows.known_rank is not None:
+            return rows.known_rank
         if self._plain is not None and self.measured >= size and self._plain.rank == size:
             return size
         if min(self.m, size) > LARGEST_RANK_PROBLEM:

@@ -69,11 +69,11 @@ class Sensing(Portable):
         Norms of the user's rows.
     squares : array of shape (m,)
         Squared norms of the rows ``v_i``: F of the identity.
-    see_all : bool
-        Whether a method has found on its way that F(A) determines A, so that none need look.
+    known_rank : int or None
+        Rank of F where a method has found it on its way.
     """
 
-    see_all = False
+    known_rank: int | None = None
 
     def __init__(self, kind: Probes, conjugate: bool = False, factors: Any = None) -> None:
         self.kind = kind
@@ -284,10 +284,12 @@ class Sensing(Portable):
     def exact(self) -> tuple[Sensing, npt.NDArray[np.int64]]:
         """Rows over powers of two, so that no digit changes, of norm 1/16 to 16; the exponents."""
         inverse = to_numpy(self.inverse)
-        shifts = np.where(inverse > 0, 1 - np.frexp(inverse)[1], 0)
-        if np.all(np.abs(shifts) <= 4):
-            shifts = np.zeros_like(shifts)
-        factors = self._vector(np.ldexp(1.0, -shifts)) if shifts.any() else 1.0
+        shifts = 1 - np.frexp(inverse)[1]
+        if self.has_zero_rows:
+            shifts = np.where(inverse > 0, shifts, 0)
+        if np.abs(shifts).max(initial=0) <= 4:
+            return Sensing(self.kind, self.conjugate, 1.0), self.kind.exponents
+        factors = self._vector(np.ldexp(1.0, -shifts))
         return Sensing(self.kind, self.conjugate, factors), self.kind.exponents + shifts
 
     @cached_property

@@ -63,6 +63,10 @@ MAX_DIRECT_SIDE = 100
 """Order up to which a factorization in float64, which leaves one step, takes less time than a
 factorization in single precision and the two or three steps that it leaves (measured)."""
 
+NO_DAMPING, CLEAR_PIVOT = 1e-6, 0.1
+"""Damping below which, and pivots above which, the system shows that F is of full rank, both for a
+unit diagonal; `Measurements.rank` goes by the same pivots."""
+
 STRIDE_FLOPS = 2e7
 """Work between two looks at the clock."""
 
@@ -200,7 +204,6 @@ class DampedProgram:
 
     def apply(self, p: Array, double: bool) -> Array:
         """The matrix of the system times p."""
-        double |= self.is_direct
         if not self.by_rows:
             F = self.F if double else self.F.single
             size = float(np.abs(p).max()) or 1.0
@@ -231,16 +234,20 @@ class DampedProgram:
             dtype = np.float64 if self.is_direct else np.float32
             M = self.F.normal(self.w / self.top**2, dtype)
         M.reshape(-1, order="A")[:: len(M) + 1] += M.dtype.type(self.alpha / self.top**2)
-        return factor(M)
+        found = factor(M)
+        clear = self.is_direct and self.alpha < NO_DAMPING * self.top**2
+        if clear and self.whole and float(found.upper.diagonal().min()) > CLEAR_PIVOT:
+            self.problem.rows.known_rank = self.side
+        return found
 
     def precondition(self, g: Array, factored: bool) -> Array:
         """The preconditioner times the residual."""
         if not factored:
             return g
+        g = g / self.top**2
         if self.by_rows:
             return self.factor.solve(g)
-        n, dtype = self.F.n, g.dtype
-        return unpack(self.factor.solve(pack(g)), n, dtype)
+        return unpack(self.factor.solve(pack(g)), self.F.n, g.dtype)
 
     def matrix(self, x: Array) -> Array:
         """``A - P``, (n, n)."""
@@ -344,7 +351,13 @@ def _goal(program: DampedProgram, x: Array, residual: Array) -> float:
 
 
 def _step(program: DampedProgram, state: DampedState) -> DampedState:
-    """One step of conjugate gradients; the end is checked in float64 from the rows."""
+    """One step of conjugate gradients, or of refinement by a factor in float64.
+
+    The end is checked in float64 from the rows.
+    """
+    if program.is_direct and not state.double:  # where that does not converge, steps in float64
+        x = state.x + state.direction
+        return _recomputed(program, changed(state, x=x, iteration=state.iteration + 1))
     image = program.apply(state.direction, state.double)
     bend = _inner(state.direction, image)
     if not bend > 0.0:
@@ -354,9 +367,7 @@ def _step(program: DampedProgram, state: DampedState) -> DampedState:
     residual = state.residual - share * image
     plain = _inner(residual, residual)
     gap = plain if program.by_rows else plain / program.alpha
-    state = changed(
-        state, x=x, residual=residual, gap=gap, iteration=state.iteration + 1, z=None
-    )
+    state = changed(state, x=x, residual=residual, gap=gap, iteration=state.iteration + 1, z=None)
     if gap <= 0.25 * _goal(program, x, residual):
         return _recomputed(program, state)
     ahead = program.precondition(residual, state.factored)
