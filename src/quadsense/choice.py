@@ -137,6 +137,8 @@ def decide(
     method : str
         "auto", or the user's word.
     """
+    if wish.prefer == "any":
+        return (Preference("any", shape.psd, shape.target),), ("prefer='any': asked for",)
     weights = None
     if data.weights is not None:  # one for all is one for each
         weights = np.broadcast_to(to_numpy(data.weights), (data.measured,)).astype(np.float64)

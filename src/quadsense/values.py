@@ -92,7 +92,7 @@ class Values:
         """See `Ends.ratios`."""
         return self._kept(self._judging.ratios(self._z))
 
-    @property
+    @cached_property
     def upper(self) -> Vector:
         """The same, rounding included."""
         return self._kept(self._judging.ratios(self._z, self._spread))
@@ -104,7 +104,7 @@ class Values:
             ratios[self.set_aside] = 0.0
         return ratios
 
-    @property
+    @cached_property
     def met(self) -> npt.NDArray[np.bool_]:
         """Rows surely within their intervals."""
         met = self._judging.met(self._z, self._spread)

@@ -45,6 +45,9 @@ DEVICE_ENTRIES = 2**26
 SPANS = 32
 """In which some rows are taken from everywhere, so that they are like all in whatever order."""
 
+CLEAR_PIVOT = 0.1
+"""Cholesky pivots of K, its diagonal 1, above which single precision shows full rank."""
+
 SINGLE_NORMS = 1e9
 """Norms, and their inverses, up to which rows in single precision are used as they are."""
 
@@ -74,6 +77,11 @@ class Sensing(Portable):
     """
 
     known_rank: int | None = None
+
+    def learn_rank(self, pivots: Array, rank: int) -> None:
+        """Take the rank of F for that if these pivots, for a unit diagonal, stand clear of 0."""
+        if float(pivots.min()) > CLEAR_PIVOT:
+            self.known_rank = rank
 
     def __init__(self, kind: Probes, conjugate: bool = False, factors: Any = None) -> None:
         self.kind = kind

@@ -63,9 +63,8 @@ MAX_DIRECT_SIDE = 100
 """Order up to which a factorization in float64, which leaves one step, takes less time than a
 factorization in single precision and the two or three steps that it leaves (measured)."""
 
-NO_DAMPING, CLEAR_PIVOT = 1e-6, 0.1
-"""Damping below which, and pivots above which, the system shows that F is of full rank, both for a
-unit diagonal; `Measurements.rank` goes by the same pivots."""
+NO_DAMPING = 1e-6
+"""Damping, for a unit diagonal, below which the factor shows whether F is of full rank."""
 
 STRIDE_FLOPS = 2e7
 """Work between two looks at the clock."""
@@ -235,9 +234,8 @@ class DampedProgram:
             M = self.F.normal(self.w / self.top**2, dtype)
         M.reshape(-1, order="A")[:: len(M) + 1] += M.dtype.type(self.alpha / self.top**2)
         found = factor(M)
-        clear = self.is_direct and self.alpha < NO_DAMPING * self.top**2
-        if clear and self.whole and float(found.upper.diagonal().min()) > CLEAR_PIVOT:
-            self.problem.rows.known_rank = self.side
+        if self.is_direct and self.whole and self.alpha < NO_DAMPING * self.top**2:
+            self.problem.rows.learn_rank(found.upper.diagonal(), self.side)
         return found
 
     def precondition(self, g: Array, factored: bool) -> Array:
