@@ -309,7 +309,7 @@ def _in_turn(request: Request, methods: tuple[str, ...]) -> Answer:
 
     A fit that is not what the question asks for is kept where the others find nothing better.
     """
-    answer = run_method(request, methods[0], warm=request.warm)
+    answer = run_method(request, methods[0], warm=request.warm, followed=len(methods) > 1)
     for name in methods[1:]:
         outcome = answer.outcome
         handed_over = outcome.claim is not None and outcome.claim.kind == "inconsistent"
@@ -330,9 +330,13 @@ def is_lost(answer: Answer) -> bool:
     return claim is not None and claim.kind == "stalled"
 
 
-def run_method(request: Request, name: str, set_aside: Any = NONE, warm: Warm = COLD) -> Answer:
-    """Run one method on the request's problem."""
-    problem = changed(with_gram(request, name), options=options_of(name, request.wishes))
+def run_method(
+    request: Request, name: str, set_aside: Any = NONE, warm: Warm = COLD, followed: bool = False
+) -> Answer:
+    """Run one method on the request's problem; `followed` says whether another one is at hand."""
+    problem = changed(
+        with_gram(request, name), options=options_of(name, request.wishes), followed=followed
+    )
     if set_aside.size:
         problem = _without(request, problem, name, set_aside)
     if request.allowed and getattr(problem.options, "max_restarts", 0) is None:
