@@ -17,7 +17,7 @@ def features(U):
 
 
 def pulled(U, b, half):
-    """The minimizer without intervals, from the normal equations: tau, v and A by the definition."""
+    """Return the minimizer without intervals by the normal equations, and its objective."""
     squares = np.sum(np.abs(U) ** 2, axis=1)
     V, b, h = U / np.sqrt(squares)[:, None], b / squares, half / squares
     s = h / np.sqrt(3.0)

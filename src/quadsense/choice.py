@@ -33,7 +33,7 @@ MAX_ENTROPY_ROWS = 20_000
 """Readings up to which the entropy is used: its Newton steps need an m x m matrix."""
 
 FAINT = 1e-6
-"""Half-width, in units of the root mean square of the readings, that stands for "no tolerance"."""
+"""Deviation, in units of the root mean square of the readings, that stands for "no tolerance"."""
 
 UNSEEN = 1e-9
 """Smallest eigenvalue, as a part of the mean one, of a map that sees every direction."""
@@ -250,7 +250,9 @@ def _pull(data: Measurements, preference: Preference, shape: Shape) -> Pull:
     w, b = question.weights[known], question.reading[known]
     squares = to_numpy(rows.squares)[known]
     kappa = 1.0 / 3.0
-    if preference.weights is not None and shape.target:
+    if not shape.target:
+        kappa = FAINT**2 * float(np.mean(w * b**2)) or FAINT**2
+    elif preference.weights is not None:
         two = np.asarray(ends.sides.all(axis=0))[known]
         kappa = float(np.mean((w * ends.unit[known] ** 2)[two])) / 3.0 if two.any() else kappa
     deviations = 1.0 / np.sqrt(w)
