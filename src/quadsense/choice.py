@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
-from quadsense.arrays import to_numpy
+from quadsense.arrays import Vector, to_numpy
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.question import Question
 from quadsense.core.records import changed
@@ -138,12 +137,14 @@ def decide(
     method : str
         "auto", or the user's word.
     """
+    if wish.prefer == "any":
+        return (Preference("any", shape.psd, shape.target),), ("prefer='any': asked for",)
     weights = None
     if data.weights is not None:  # one for all is one for each
         weights = np.broadcast_to(to_numpy(data.weights), (data.measured,)).astype(np.float64)
     plain = Preference("any", shape.psd, shape.target, weights=weights)
     if wish.slack is not None:
-        return (replace(plain, name=f"slack_{wish.slack}"),), ("slack was asked for",)
+        return (changed(plain, name=f"slack_{wish.slack}"),), ("slack was asked for",)
     name, why = wish.prefer, "asked for"
     if name == "auto":
         name, why = _chosen(wish, data, shape, method, plain)
@@ -154,7 +155,7 @@ def decide(
         free = not shape.psd and not _sees_all(data)
         names = ["nearest"] if free else ["center", "nearest"]
         why += ", but the fits are not a bounded set: the nearest" * free
-    found = tuple(_with_pull(replace(plain, name=each), wish, data, shape) for each in names)
+    found = tuple(_with_pull(changed(plain, name=each), wish, data, shape) for each in names)
     return found, (f"prefer={name!r}: {why}",)
 
 
@@ -172,7 +173,7 @@ def _answers(method: str, shape: Shape) -> bool:
 def check_preference(method: str, shape: Shape, wish: Wish) -> None:
     """Refuse a method that cannot answer what is preferred, and say which can."""
     if wish.prefer == "center":  # whether or not there is one
-        shape = replace(shape, prefer=wish.prefer)
+        shape = changed(shape, prefer=wish.prefer)
     if method == "auto" or _answers(method, shape):
         return
     able = [name for name in METHODS if _answers(name, shape)]
@@ -240,7 +241,7 @@ class Pull(NamedTuple):
 
 def _pull(data: Measurements, preference: Preference, shape: Shape) -> Pull:
     """What the pull of ``ridge="auto"`` is made of, on the rows of unit norm."""
-    plain = replace(preference, name="least_squares")
+    plain = changed(preference, name="least_squares")
     question = make_question(data.plain, plain, unit=True)
     assert question is not None
     rows, ends = data.plain.unit_rows, data.plain.unit_ends
@@ -256,7 +257,7 @@ def _pull(data: Measurements, preference: Preference, shape: Shape) -> Pull:
         two = np.asarray(ends.sides.all(axis=0))[known]
         kappa = float(np.mean((w * ends.unit[known] ** 2)[two])) / 3.0 if two.any() else kappa
     deviations = 1.0 / np.sqrt(w)
-    typical = float(np.median(deviations))
+    typical = _median(deviations)
     w = (typical / np.maximum(deviations, typical)) ** 2
     total = float(w @ squares**2)
     tau = float(w @ (squares * b)) / total if total > 0.0 else 0.0
@@ -269,6 +270,12 @@ def _pull(data: Measurements, preference: Preference, shape: Shape) -> Pull:
             tau = 1e-3 * size or 1.0
     v = float(w @ (b - tau * squares) ** 2) / float(np.sum(w))
     return Pull(tau, max(v, (1e-8 * size) ** 2) or 1.0, kappa)
+
+
+def _median(values: Vector) -> float:
+    """`numpy.median` in a fifth of its calls."""
+    middle = np.sort(values)[(values.size - 1) // 2 : values.size // 2 + 1]
+    return float(middle.sum()) / middle.size
 
 
 def _best_multiple(data: Measurements) -> float:
@@ -316,13 +323,12 @@ def _chosen(
 def _has_two_sided(data: Measurements) -> bool:
     """Whether some reading has two ends, or is an equality."""
     assert data.ends is not None
-    two: npt.NDArray[np.bool_] = np.all(data.ends.sides, axis=0)
-    return bool(two[: data.measured].any())
+    return bool(data.ends.two_sided[: data.measured].any())
 
 
 def _least_squares(data: Measurements, plain: Preference) -> Question:
     """Return the question of least squares on these data."""
-    question = make_question(data, replace(plain, name="least_squares"))
+    question = make_question(data, changed(plain, name="least_squares"))
     assert question is not None
     return question
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -147,7 +146,7 @@ def travel(
                 journal.find(marks_of(measured, arguments), environment())
             known = journal.choice
         preferences, reasons = decide(wish, measured, shape, method)
-        shape = replace(
+        shape = changed(
             shape, prefer=preferences[0].name, damped=preferences[0].ridge > 0.0,
         )  # fmt: skip
         check_preference(method, shape, wish)

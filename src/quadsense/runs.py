@@ -122,11 +122,11 @@ def run_plan(request: Request) -> Answer:
     questions, others = by_question(request.plan.methods, request.preferences[0].name)
     answer: Answer | None = None
     for preference in request.preferences if questions else ():
-        asking = replace(request, problem=_asking(request, preference))
+        asking = changed(request, problem=_asking(request, preference))
         answer = _known(asking, preference)
         if answer is not None:
             return answer
-        answer = replace(_in_turn(asking, questions), preference=preference, asked=True)
+        answer = changed(_in_turn(asking, questions), preference=preference, asked=True)
         refuted = _refuted(asking, answer)
         if refuted is not None:
             return refuted
@@ -139,9 +139,9 @@ def run_plan(request: Request) -> Answer:
     if answer is None:
         return found
     if found.outcome.status is Status.MET:  # from which the preferred one may be found after all
-        again = _in_turn(replace(asking, warm=found.outcome.warm), questions)
+        again = _in_turn(changed(asking, warm=found.outcome.warm), questions)
         if again.outcome.status is Status.MET:
-            return replace(again, preference=preference, asked=True)
+            return changed(again, preference=preference, asked=True)
     return found
 
 
@@ -221,8 +221,8 @@ def _refuted(request: Request, answer: Answer) -> Answer | None:
     if not proof.proved:
         return None
     claim = Claim("infeasible", dual=dual, lower=proof.lower_bound)
-    outcome = replace(outcome, status=Status.INFEASIBLE, reason=None, claim=claim)
-    return replace(answer, outcome=outcome, asked=False)
+    outcome = changed(outcome, status=Status.INFEASIBLE, reason=None, claim=claim)
+    return changed(answer, outcome=outcome, asked=False)
 
 
 def _fit_instead(request: Request, road: tuple[str, ...], answer: Answer) -> Answer:
@@ -234,10 +234,10 @@ def _fit_instead(request: Request, road: tuple[str, ...], answer: Answer) -> Ans
     misses = np.abs(ends.crossing(to_numpy(outcome.found.z)))
     if float(np.max(misses / ends.unit)) > MISSES_NOTHING:
         return answer
-    found = _by_road(replace(request, warm=outcome.warm), road)
+    found = _by_road(changed(request, warm=outcome.warm), road)
     if found.outcome.status is not Status.MET:
         return answer
-    return replace(found, preference=preference, asked=True)
+    return changed(found, preference=preference, asked=True)
 
 
 def by_question(methods: tuple[str, ...], prefer: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -262,7 +262,7 @@ def _asking(request: Request, preference: Preference, set_aside: Any = NONE) -> 
         preference = with_set_aside(preference, set_aside)
     low = METHODS.traits(request.plan.methods[-1]).cones == {"rank"}  # which knows no bounds
     question = make_question(data, preference, unit=True, relative=low)
-    return replace(request.problem, question=question)
+    return changed(request.problem, question=question)
 
 
 def preferred_among(request: Request, answer: Answer) -> Answer:
@@ -270,12 +270,12 @@ def preferred_among(request: Request, answer: Answer) -> Answer:
     questions, _ = by_question(request.plan.methods, request.preferences[0].name)
     rows = answer.set_aside
     for preference in request.preferences if questions else ():
-        asking = replace(request, problem=_asking(request, preference, rows))
+        asking = changed(request, problem=_asking(request, preference, rows))
         for name in questions:
             found = run_method(asking, name, rows, answer.outcome.warm)
             if found.outcome.status is Status.MET and _all_missed(request, found, rows):
                 preference = with_set_aside(preference, rows)
-                return replace(found, preference=preference, asked=True)
+                return changed(found, preference=preference, asked=True)
     return answer
 
 
@@ -298,8 +298,8 @@ def _by_road(request: Request, methods: tuple[str, ...]) -> Answer:
     if plain or not undone or not METHODS.traits(methods[0]).begins_anew:
         return answer
     tau = start_value("mean", problem.b, request.data.scaled().telling, problem.rows)
-    anew = replace(problem, tau=tau, base=None, c_start=None)
-    again = _in_turn(replace(request, problem=anew, warm=COLD), methods)
+    anew = changed(problem, tau=tau, base=None, c_start=None)
+    again = _in_turn(changed(request, problem=anew, warm=COLD), methods)
     decided = again.outcome.status.success or again.outcome.status is Status.INFEASIBLE
     return again if decided else answer
 
@@ -337,7 +337,7 @@ def run_method(request: Request, name: str, set_aside: Any = NONE, warm: Warm = 
         problem = _without(request, problem, name, set_aside)
     if request.allowed and getattr(problem.options, "max_restarts", 0) is None:
         # Where the data may be wrong, another choice of rows helps more than another start.
-        problem = replace(problem, options=replace(problem.options, max_restarts=FEW_RESTARTS))
+        problem = changed(problem, options=replace(problem.options, max_restarts=FEW_RESTARTS))
     solver = _solver(name, problem)
     tolerance = to_numpy(request.data.tolerance)
     request.limits.watch.reserve = _seconds_to_finish(problem, name, request.limits.time_limit)
@@ -353,7 +353,7 @@ def run_method(request: Request, name: str, set_aside: Any = NONE, warm: Warm = 
     matrix = outcome.matrix
     if not outcome.status.success and not _is_finite(matrix):
         matrix = _zero(request)
-        outcome = replace(outcome, matrix=matrix, found=found_in(matrix, problem))
+        outcome = changed(outcome, matrix=matrix, found=found_in(matrix, problem))
     return Answer(outcome, matrix, solver.name, outcome.lemma, set_aside)
 
 
@@ -422,7 +422,7 @@ def _without(request: Request, problem: Problem, name: str, rows: Any) -> Proble
     """The problem with those measurements asked for nothing."""
     kept = request.data.set_aside(rows)
     prove = Prover(kept, request.positive)
-    problem = replace(problem, sides=kept.sides, given_ends=kept.unit_ends, prove=prove)
+    problem = changed(problem, sides=kept.sides, given_ends=kept.unit_ends, prove=prove)
     if METHODS.traits(name).one_sided:
         return problem
     # It knows readings and tolerances only: these are so wide that they weigh nothing, and such as
@@ -430,7 +430,7 @@ def _without(request: Request, problem: Problem, name: str, rows: Any) -> Proble
     b, delta = to_numpy(problem.b).copy(), to_numpy(problem.delta).copy()
     delta[rows] = FORGOTTEN * float(np.max(np.abs(b) + delta))
     b[rows] = float(np.mean(np.delete(b, rows))) if len(rows) < len(b) else 0.0
-    return replace(problem, b=own(problem, b), delta=own(problem, delta), sides=None)
+    return changed(problem, b=own(problem, b), delta=own(problem, delta), sides=None)
 
 
 def with_gram(request: Request, name: str) -> Problem:
@@ -444,7 +444,7 @@ def with_gram(request: Request, name: str) -> Problem:
     # Where it is stopped, it is for the run to say so.
     with suppress(Stop), watch.part("K"), watch.heeded():
         data.gram.form()
-    return replace(request.problem, gram=data.gram)
+    return changed(request.problem, gram=data.gram)
 
 
 def _found_by(problem: Problem, gram: Any, watch: Watch, matrix: SensedMatrix) -> Enclosure:
