@@ -79,7 +79,7 @@ def test_nothing_is_pickled_or_unpickled(tmp_path):
     np.savez(tmp_path / "bomb.npz", U=np.array([Bomb()], dtype=object), b=np.ones(1))
     (tmp_path / "bomb.pkl").write_bytes(pickle.dumps(Bomb()))
     for name in ("bomb.npz", "bomb.pkl"):
-        with pytest.raises(ValueError, match=r"pickled objects|no known format"):
+        with pytest.raises(ValueError, match=r"pickled objects|no known format|holds no numbers"):
             quadsense.Measurements.open(tmp_path / name)
         with pytest.raises(ValueError, match="bomb"):
             quadsense.load_result(tmp_path / name)

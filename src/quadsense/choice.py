@@ -257,7 +257,8 @@ def _pull(data: Measurements, preference: Preference, shape: Shape) -> Pull:
     squares = to_numpy(rows.squares)[known]
     kappa = 1.0 / 3.0
     if preference.weights is not None and shape.target:
-        kappa = float(np.mean(w * ends.unit[known] ** 2)) / 3.0
+        two = np.asarray(ends.sides.all(axis=0))[known]
+        kappa = float(np.mean((w * ends.unit[known] ** 2)[two])) / 3.0 if two.any() else kappa
     deviations = 1.0 / np.sqrt(w)
     typical = float(np.median(deviations))
     w = (typical / np.maximum(deviations, typical)) ** 2
