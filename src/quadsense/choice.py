@@ -89,7 +89,13 @@ def to_wish(
     if prior is not None and (prefer not in WITH_PRIOR or low_rank):
         other = "rank" if low_rank else f"prefer={prefer!r}"
         raise ValueError(f"prior says what 'nearest' and ridge are about: {other} takes none")
-    return Wish(prefer, slack, ridge, _to_prior(prior, data))
+    wish = Wish(prefer, slack, ridge, _to_prior(prior, data))
+    if prefer == "entropy" and not _is_definite(wish.prior):
+        raise ValueError(
+            "prefer='entropy' needs a prior that is positive definite: give another, or "
+            "prefer='least_squares'"
+        )
+    return wish
 
 
 def _refuse_with_slack(prefer: str, prior: Any, ridge: Any, target: bool, low_rank: bool) -> None:
@@ -305,19 +311,50 @@ def _chosen(
         return "least_squares", f"method {method!r} seeks it"
     if able is not None and not shape.target and "least_squares" not in able:
         return "minimax", f"method {method!r} seeks it"
+    if shape.rank is None and shape.target and not _has_two_sided(data):
+        return "nearest", "bounds on one side only: nearest to the multiple of I that fits best"
+    towards = "a multiple of I" if wish.prior is None else "prior"
+    if wish.ridge is not None:
+        return "least_squares", f"with ridge = {wish.ridge:g}" if wish.ridge else "without a pull"
+    name, why = by_shape(shape, _telling(data, plain, shape), towards)
+    if name == "entropy" and not _is_definite(wish.prior):
+        return "least_squares", "with a weak pull towards prior, which is not positive definite"
+    return name, why
+
+
+def by_shape(
+    shape: Shape, telling: float | None = None, towards: str = "a multiple of I"
+) -> tuple[str, str]:
+    """Return what "auto" prefers where no ridge was given, and why.
+
+    Parameters
+    ----------
+    shape : Shape
+    telling : float, optional
+        See `_telling`; by default as if each of the m readings had two ends.
+    towards : str
+        What the pull leads to, in words.
+    """
     if shape.rank is not None:
         return "least_squares", "the fit of that rank with the least sum of squares"
-    if shape.target and not _has_two_sided(data):
-        return "nearest", "bounds on one side only: nearest to the multiple of I that fits best"
-    few = shape.psd and _telling(data, plain, shape) < 1.0
-    if few and shape.m <= MAX_ENTROPY_ROWS and not wish.ridge and shape.target:
-        return (
-            "entropy",
-            "least squares with a weak pull, by relative entropy, towards a multiple of I",
-        )
-    if _pulls(data, shape, plain) and wish.ridge is None:
-        return "least_squares", "with a weak pull towards a multiple of I"
-    return "least_squares", "the better estimate under noise"
+    if not shape.target:
+        return "least_squares", f"there is no tolerance; ties go to the A nearest to {towards}"
+    if telling is None:
+        telling = shape.m / (DETERMINED * shape.unknowns)
+    if not shape.psd:
+        return "least_squares", f"with a weak pull towards {towards}"
+    if telling >= 1.0:
+        return "least_squares", f"without a pull, for m >= {DETERMINED:g} N"
+    if shape.m > MAX_ENTROPY_ROWS:
+        return "least_squares", f"with a weak pull towards {towards}, for m > {MAX_ENTROPY_ROWS}"
+    return "entropy", f"least squares with a weak pull, by relative entropy, towards {towards}"
+
+
+def _is_definite(prior: Any) -> bool:
+    """Return whether the pull of the entropy can lead to this prior; None is a multiple of I."""
+    if prior is None or isinstance(prior, float):
+        return prior is None or prior > 0.0
+    return cholesky(prior) is not None
 
 
 def _has_two_sided(data: Measurements) -> bool:
