@@ -12,6 +12,7 @@ from helpers import deep, gaussian_rows
 
 import quadsense
 from quadsense import Status
+from quadsense.core.packed import features
 from quadsense.road import travel
 from quadsense.watch import GRACE, Stop, Watch, look
 
@@ -238,6 +239,16 @@ def test_forming_k_can_be_stopped_and_done_again(monkeypatch):
     np.testing.assert_array_equal(result.A, tau * np.eye(12))
     assert quadsense.solve(data, method="gd").status is Status.MET
     assert "values" in vars(data.gram)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.complex128])
+def test_the_sensing_map_of_many_rows_can_be_stopped_while_it_is_formed(dtype):
+    rows = np.ones((6000, 40), dtype=dtype)
+    watch = Watch(Ticking(), time_limit=10.0)
+    with watch.heeded(), pytest.raises(Stop):
+        features(rows)
+    with watch.heeded():
+        assert features(rows[:100]).shape[0] == 100  # small parts are not watched
 
 
 def test_work_that_cannot_be_interrupted_is_not_begun_near_the_limit():
