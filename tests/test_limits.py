@@ -129,6 +129,24 @@ def test_a_fit_is_met_whatever_limit_is_reached_during_its_proofs(prefer):
     assert uncertified > 0
 
 
+@pytest.mark.parametrize("prefer", ["nearest", "least_squares", "minimax"])
+def test_no_time_is_left_for_proofs_before_there_is_a_fit(prefer, monkeypatch):
+    U, b = noisy(60, 6, noise=0.1)
+
+    def first_limit_that_is_met():
+        limits = range(1, 400)
+        asked = {"delta": 1.0, "prefer": prefer}
+        return next(
+            limit
+            for limit in limits
+            if by_clock(Ticking(), U, b, **asked, time_limit=float(limit)).status is Status.MET
+        )
+
+    found = first_limit_that_is_met()
+    monkeypatch.setattr("quadsense.runs.PROOF_SECONDS_PER_ROW", 1e9)
+    assert first_limit_that_is_met() == found
+
+
 def stop(*given, **named):
     raise Stop
 
