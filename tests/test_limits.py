@@ -168,7 +168,7 @@ def test_the_objective_is_certified_under_an_assumed_bound_where_none_is_proved_
     U, b = noisy(60, 6, noise=0.1)
     with monkeypatch.context() as limited:
         limited.setattr("quadsense.proofs.objective.norm_bound", stop)
-        result = quadsense.solve(U, b, delta=1.0)
+        result = quadsense.solve(U, b, delta=1.0, ridge=0.0)
     assert result.optimal and "among matrices of" in result.verdict.objective_condition
     assert result.verify(U, b)
 
@@ -242,7 +242,7 @@ def test_psd_without_delta_is_run_by_the_loop():
 
 def test_an_exact_psd_fit_at_the_start_is_optimal_without_a_step():
     U = np.random.default_rng(0).standard_normal((9, 3))
-    result = quadsense.solve(U, np.zeros(9), psd=True, max_iter=0)
+    result = quadsense.solve(U, np.zeros(9), psd=True, prefer="minimax", max_iter=0)
     assert result.status is Status.OPTIMAL
 
 
@@ -267,6 +267,24 @@ def test_the_sensing_map_of_many_rows_can_be_stopped_while_it_is_formed(dtype):
         features(rows)
     with watch.heeded():
         assert features(rows[:100]).shape[0] == 100  # small parts are not watched
+
+
+def test_the_check_for_a_center_can_be_stopped(monkeypatch):
+    finished = []
+
+    def slow(M):
+        for _ in range(1000):
+            look()
+        finished.append(len(M))
+        return M
+
+    monkeypatch.setattr("quadsense.choice.cholesky", slow)
+    asked = {"delta": 1.0, "prefer": "center"}
+    result = by_clock(Ticking(), *noisy(60, 6, noise=0.1), **asked, time_limit=100.0)
+    assert (result.status, result.prefer) == (Status.TIME_LIMIT, "center")
+    assert not finished
+    by_clock(Ticking(), *noisy(60, 6, noise=0.1), **asked, time_limit=1e9)
+    assert finished
 
 
 def test_work_that_cannot_be_interrupted_is_not_begun_near_the_limit():
