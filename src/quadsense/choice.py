@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -21,6 +22,7 @@ from quadsense.preferences import PREFERENCES, SLACKS, Preference, make_question
 from quadsense.proofs.definite import cholesky
 from quadsense.result import Result
 from quadsense.typing import is_number
+from quadsense.watch import Stop, Watch
 
 BETA = 0.1
 """Strength of the pull of ``ridge="auto"``; see docs/how_to_choose.md for how it was chosen."""
@@ -130,7 +132,7 @@ def _to_prior(prior: Any, data: Measurements) -> Any:
 
 
 def decide(
-    wish: Wish, data: Measurements, shape: Shape, method: str
+    wish: Wish, data: Measurements, shape: Shape, method: str, watch: Watch | None = None
 ) -> tuple[tuple[Preference, ...], tuple[str, ...]]:
     """The preferences to try in turn, the wanted one first, and why.
 
@@ -142,6 +144,8 @@ def decide(
         Of a solve that takes any fit.
     method : str
         "auto", or the user's word.
+    watch : Watch, optional
+        Whose limits bound the search for an analytic center.
     """
     if wish.prefer == "any":
         return (Preference("any", shape.psd, shape.target),), ("prefer='any': asked for",)
@@ -158,7 +162,7 @@ def decide(
         why += NO_SUM * (not _least_squares(data, plain).weights.any())
     names = [name]
     if name == "center":  # and the nearest where there is none, which shows on the way
-        free = not shape.psd and not _sees_all(data)
+        free = not shape.psd and not _sees_all(data, watch)
         names = ["nearest"] if free else ["center", "nearest"]
         why += ", but the fits are not a bounded set: the nearest" * free
     found = tuple(_with_pull(changed(plain, name=each), wish, data, shape) for each in names)
@@ -370,14 +374,19 @@ def _least_squares(data: Measurements, plain: Preference) -> Question:
     return question
 
 
-def _sees_all(data: Measurements) -> bool:
-    """Whether the readings that ask for something see every direction of A."""
+def _sees_all(data: Measurements, watch: Watch | None) -> bool:
+    """Whether the readings that ask for something see every direction of A.
+
+    True where a limit is reached before that is known: the run ends there as well.
+    """
     ends = data.ends
     assert ends is not None
     F = data.unit_rows.on_numpy()
     asks = np.flatnonzero(ends.sides.any(axis=0) & (to_numpy(F.nonzero) > 0.0))
     if asks.size < F.unknowns:
         return False
-    normal = F.only(asks).normal()
-    normal[np.diag_indices(len(normal))] -= UNSEEN * float(np.trace(normal)) / len(normal)
-    return cholesky(normal) is not None
+    with suppress(Stop), nullcontext() if watch is None else watch.heeded():
+        normal = F.only(asks).normal()
+        normal[np.diag_indices(len(normal))] -= UNSEEN * float(np.trace(normal)) / len(normal)
+        return cholesky(normal) is not None
+    return True

@@ -145,7 +145,7 @@ def travel(
             with watch.part("checkpoint"):
                 journal.find(marks_of(measured, arguments), environment())
             known = journal.choice
-        preferences, reasons = decide(wish, measured, shape, method)
+        preferences, reasons = decide(wish, measured, shape, method, watch)
         shape = changed(
             shape, prefer=preferences[0].name, damped=preferences[0].ridge > 0.0,
         )  # fmt: skip
