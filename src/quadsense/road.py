@@ -152,7 +152,7 @@ def travel(
         plan = make_plan(shape, method)
         plan = changed(plan, reasons=(*reasons, *plan.reasons))
         check_options(plan.methods, wishes, method)
-        refuse_what_cannot_fit(shape, plan)
+        refused = refuse_what_cannot_fit(shape, plan)
         seed = to_seed(rng, plan.methods)
         if journal is not None:
             with watch.part("checkpoint"):
@@ -181,7 +181,7 @@ def travel(
         )
         request = Request(
             measured, plan, problem, limits, positive, allowed, first.warm, wishes,
-            preferences, preferences[0].name if prefer in ("auto", "any") else prefer,
+            preferences, preferences[0].name if prefer in ("auto", "any") else prefer, refused,
         )  # fmt: skip
         answer = run_plan(request)
         undone = (Status.INFEASIBLE, Status.UNDECIDED, Status.STALLED)
