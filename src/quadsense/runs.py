@@ -84,7 +84,8 @@ class Request:
     At most `allowed` measurements may be set aside; `warm` is what an earlier result knows;
     `wishes` are the options as given, for whichever method runs (`problem.options` are those of
     the plan's last). `preferences` say which A is sought, the next where one does not exist;
-    `wanted` is the name of the first.
+    `wanted` is the name of the first. `refused` has, by name, why methods of the plan cannot run:
+    for want of memory.
     """
 
     data: Measurements
@@ -97,6 +98,7 @@ class Request:
     wishes: Mapping[str, Any] = field(default_factory=dict)
     preferences: tuple[Preference, ...] = (ANY,)
     wanted: str = "any"
+    refused: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -333,7 +335,15 @@ def is_lost(answer: Answer) -> bool:
 
 
 def run_method(request: Request, name: str, set_aside: Any = NONE, warm: Warm = COLD) -> Answer:
-    """Run one method on the request's problem."""
+    """Run one method on the request's problem.
+
+    Raises
+    ------
+    MemoryError
+        If it cannot fit in memory.
+    """
+    if name in request.refused:
+        raise MemoryError(request.refused[name])
     problem = changed(with_gram(request, name), options=options_of(name, request.wishes))
     if set_aside.size:
         problem = _without(request, problem, name, set_aside)

@@ -23,13 +23,14 @@ from functools import cached_property
 
 import numpy as np
 
-from quadsense.arrays import Array, Vector, to_numpy
+from quadsense.arrays import Array, Vector, require_memory, to_numpy
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.packed import pack, unpack
 from quadsense.core.products import gram_product
 from quadsense.core.question import Question
 from quadsense.core.records import changed
 from quadsense.measurements.sensing import Sensing
+from quadsense.memory import MAX_FORMED_BYTES
 from quadsense.methods.base import COLD, Problem, Warm
 from quadsense.methods.krylov.preconditioner import Factor, factor
 from quadsense.methods.steps import LENIENT, Stepped, at_work, own
@@ -65,6 +66,9 @@ factorization in single precision and the two or three steps that it leaves (mea
 
 NO_DAMPING = 1e-6
 """Damping, for a unit diagonal, below which the factor shows whether F is of full rank."""
+
+SINGLE = 4
+"""Bytes of a number in single precision."""
 
 STRIDE_FLOPS = 2e7
 """Work between two looks at the clock."""
@@ -155,6 +159,8 @@ class DampedProgram:
         if not self.by_rows or self.problem.gram is not None:
             return False
         m, n = float(self.F.m), float(self.F.n)
+        if SINGLE * m * m > MAX_FORMED_BYTES:
+            return False
         weight = 4.0 if self.F.is_complex else 1.0
         return weight * m * m * n + EXPECTED * READ * m * m < 0.5 * EXPECTED * self.product_flops
 
@@ -227,6 +233,7 @@ class DampedProgram:
     @cached_property
     def factor(self) -> Factor:
         """Cholesky factor of the system, in single precision unless `is_direct`."""
+        require_memory("method cg: the factored normal equations", 2 * SINGLE * self.side**2)
         if self.by_rows:
             M = self.K.copy(order="F")
         else:
@@ -380,7 +387,7 @@ def _step(program: DampedProgram, state: DampedState) -> DampedState:
 def _worth_factoring(program: DampedProgram, state: DampedState) -> bool:
     """Whether as much was spent as a factorization takes, and as much is expected to follow."""
     spent = state.iteration * program.step_flops
-    if spent < program.factor_flops:
+    if spent < program.factor_flops or 2 * SINGLE * program.side**2 > MAX_FORMED_BYTES:
         return False
     gained = math.log(max(state.first / state.gap, 1.0))
     goal = _goal(program, state.x, state.residual)

@@ -10,7 +10,6 @@ from typing import Any
 
 from quadsense.vocabulary import Advice, Reason, Row, Status, Verdict
 
-
 CLOSE = 1.1
 """Readings per unknown up to which least squares without a tolerance may follow the noise."""
 
