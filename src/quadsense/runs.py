@@ -62,14 +62,16 @@ hope to tell apart."""
 LARGEST_ENTRY = 1e220
 """Bound on entries of A below which they, over squared norms of rows too, stay finite."""
 
-PROOF_PRODUCTS = 20.0
-"""Multiplications per row and entry of A that the proof of a bound on the objective takes."""
+PROOF_PRODUCTS = 5.0
+"""Multiplications per row and entry of A that the proof of a bound on the objective takes (4 were
+measured at n = 300, m = 15,000)."""
 
 PROOF_SHARE = 0.25
 """Share of a time limit that is left for it, at most."""
 
-PROOF_SECONDS_PER_ROW = 1e-6
-"""Seconds per row that the sums of such a proof take, each entry with its rounding error."""
+PROOF_SECONDS_PER_ROW = 5e-7
+"""Seconds per row that the sums of such a proof take, each entry with its rounding error (measured
+at n = 3, m = 10^6)."""
 
 FORGOTTEN = 1e30
 """Tolerance, in units of the largest reading, of a measurement that is set aside."""
@@ -82,7 +84,8 @@ class Request:
     At most `allowed` measurements may be set aside; `warm` is what an earlier result knows;
     `wishes` are the options as given, for whichever method runs (`problem.options` are those of
     the plan's last). `preferences` say which A is sought, the next where one does not exist;
-    `wanted` is the name of the first.
+    `wanted` is the name of the first. `refused` has, by name, why methods of the plan cannot run:
+    for want of memory.
     """
 
     data: Measurements
@@ -95,6 +98,7 @@ class Request:
     wishes: Mapping[str, Any] = field(default_factory=dict)
     preferences: tuple[Preference, ...] = (ANY,)
     wanted: str = "any"
+    refused: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -309,7 +313,8 @@ def _in_turn(request: Request, methods: tuple[str, ...]) -> Answer:
 
     A fit that is not what the question asks for is kept where the others find nothing better.
     """
-    answer = run_method(request, methods[0], warm=request.warm, followed=len(methods) > 1)
+    followed = any(name not in request.refused for name in methods[1:])
+    answer = run_method(request, methods[0], warm=request.warm, followed=followed)
     for name in methods[1:]:
         outcome = answer.outcome
         handed_over = outcome.claim is not None and outcome.claim.kind == "inconsistent"
@@ -333,7 +338,26 @@ def is_lost(answer: Answer) -> bool:
 def run_method(
     request: Request, name: str, set_aside: Any = NONE, warm: Warm = COLD, followed: bool = False
 ) -> Answer:
-    """Run one method on the request's problem; `followed` says whether another one is at hand."""
+    """Run one method on the request's problem.
+
+    Parameters
+    ----------
+    request : Request
+    name : str
+    set_aside : ndarray of int, optional
+        Rows asked for nothing.
+    warm : Warm
+        What was found before.
+    followed : bool
+        Whether another method continues where this one gives up.
+
+    Raises
+    ------
+    MemoryError
+        If it cannot fit in memory.
+    """
+    if name in request.refused:
+        raise MemoryError(request.refused[name])
     problem = changed(
         with_gram(request, name), options=options_of(name, request.wishes), followed=followed
     )
@@ -344,12 +368,14 @@ def run_method(
         problem = changed(problem, options=replace(problem.options, max_restarts=FEW_RESTARTS))
     solver = _solver(name, problem)
     tolerance = to_numpy(request.data.tolerance)
-    request.limits.watch.reserve = _seconds_to_finish(problem, name, request.limits.time_limit)
+    watch = request.limits.watch
+    watch.reserve, watch.proof_reserve = _seconds_to_finish(problem, name, watch.time_limit)
+    watch.has_fit |= not problem.target
     with _at_any_scale(problem):
         outcome = run(
             solver,
             problem,
-            partial(_found_by, problem, request.data.gram, request.limits.watch),
+            partial(_found_by, problem, request.data.gram, watch),
             tolerance,
             request.limits,
             warm,
@@ -370,11 +396,11 @@ def _solver(name: str, problem: Problem) -> Method:
     return solver
 
 
-def _seconds_to_finish(problem: Problem, name: str, limit: float | None) -> float:
-    """Return about how long it takes to form and measure a matrix, and to prove what is claimed.
+def _seconds_to_finish(problem: Problem, name: str, limit: float | None) -> tuple[float, float]:
+    """Return about how long it takes to form and measure a matrix, and to prove a bound for it.
 
     Of a time limit, proofs get a share only: a fit that is not certified to be the preferred one is
-    better than none.
+    better than none. What takes longer than the simplest bound gives way to it at the limit.
     """
     rows, cones = problem.rows, METHODS.traits(name).cones
     entries = (4.0 if rows.is_complex else 1.0) * rows.m * float(rows.n)
@@ -387,7 +413,7 @@ def _seconds_to_finish(problem: Problem, name: str, limit: float | None) -> floa
     if limit is not None and (problem.question is not None or not problem.target):
         proofs = PROOF_PRODUCTS * entries * rows.n / FLOPS + PROOF_SECONDS_PER_ROW * rows.m
         proofs = min(proofs, PROOF_SHARE * limit)
-    return seconds + proofs
+    return seconds, proofs
 
 
 def _is_finite(matrix: SensedMatrix) -> bool:

@@ -23,13 +23,14 @@ from functools import cached_property
 
 import numpy as np
 
-from quadsense.arrays import Array, Vector, to_numpy
+from quadsense.arrays import Array, Vector, require_memory, to_numpy
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.packed import pack, unpack
 from quadsense.core.products import gram_product
 from quadsense.core.question import Question
 from quadsense.core.records import changed
 from quadsense.measurements.sensing import Sensing
+from quadsense.memory import MAX_FORMED_BYTES
 from quadsense.methods.base import COLD, Problem, Warm
 from quadsense.methods.krylov.preconditioner import Factor, factor
 from quadsense.methods.steps import LENIENT, Stepped, at_work, own
@@ -66,6 +67,12 @@ factorization in single precision and the two or three steps that it leaves (mea
 NO_DAMPING = 1e-6
 """Damping, for a unit diagonal, below which the factor shows whether F is of full rank."""
 
+SINGLE = 4
+"""Bytes of a number in single precision."""
+
+STRETCH = 300
+"""Steps after which the residual is recomputed at the latest."""
+
 STRIDE_FLOPS = 2e7
 """Work between two looks at the clock."""
 
@@ -92,6 +99,8 @@ class DampedState:
     iteration : int
     max_ratio : float
     double, factored, done, stalled : bool
+    since : int
+        Steps since the residual was recomputed.
     """
 
     x: Array
@@ -108,6 +117,7 @@ class DampedState:
     factored: bool = False
     done: bool = False
     stalled: bool = False
+    since: int = 0
 
 
 class DampedProgram:
@@ -155,6 +165,8 @@ class DampedProgram:
         if not self.by_rows or self.problem.gram is not None:
             return False
         m, n = float(self.F.m), float(self.F.n)
+        if SINGLE * m * m > MAX_FORMED_BYTES:
+            return False
         weight = 4.0 if self.F.is_complex else 1.0
         return weight * m * m * n + EXPECTED * READ * m * m < 0.5 * EXPECTED * self.product_flops
 
@@ -224,9 +236,16 @@ class DampedProgram:
         F = self.F if double else self.F.single
         return F.forward(F.adjoint(y)).astype(np.float64, copy=False)
 
+    @property
+    def may_factor(self) -> bool:
+        """Whether the system is of a size that is factored."""
+        formed = self.by_rows or not self.F.is_sparse
+        return formed and 2 * SINGLE * self.side**2 <= MAX_FORMED_BYTES
+
     @cached_property
     def factor(self) -> Factor:
         """Cholesky factor of the system, in single precision unless `is_direct`."""
+        require_memory("method cg: the factored normal equations", 2 * SINGLE * self.side**2)
         if self.by_rows:
             M = self.K.copy(order="F")
         else:
@@ -365,8 +384,11 @@ def _step(program: DampedProgram, state: DampedState) -> DampedState:
     residual = state.residual - share * image
     plain = _inner(residual, residual)
     gap = plain if program.by_rows else plain / program.alpha
-    state = changed(state, x=x, residual=residual, gap=gap, iteration=state.iteration + 1, z=None)
-    if gap <= 0.25 * _goal(program, x, residual):
+    state = changed(
+        state, x=x, residual=residual, gap=gap, z=None, iteration=state.iteration + 1,
+        since=state.since + 1,
+    )  # fmt: skip
+    if gap <= 0.25 * _goal(program, x, residual) or state.since >= STRETCH:
         return _recomputed(program, state)
     ahead = program.precondition(residual, state.factored)
     size = plain if ahead is residual else _inner(residual, ahead)
@@ -380,7 +402,7 @@ def _step(program: DampedProgram, state: DampedState) -> DampedState:
 def _worth_factoring(program: DampedProgram, state: DampedState) -> bool:
     """Whether as much was spent as a factorization takes, and as much is expected to follow."""
     spent = state.iteration * program.step_flops
-    if spent < program.factor_flops:
+    if spent < program.factor_flops or not program.may_factor:
         return False
     gained = math.log(max(state.first / state.gap, 1.0))
     goal = _goal(program, state.x, state.residual)
@@ -400,10 +422,7 @@ def _recomputed(program: DampedProgram, state: DampedState) -> DampedState:
         residual = program.root * mine - program.alpha * state.x
         gap = _inner(residual, residual)
     else:
-        residual = (
-            F.adjoint(program.w * mine) if program.whole else program.F.adjoint(program.w * mine)
-        )
-        residual = residual - program.alpha * state.x
+        residual = program.F.adjoint(program.w * mine) - program.alpha * state.x
         gap = _inner(residual, residual) / program.alpha
     ends = program.problem.ends
     ratio = float(np.max(ends.ratios(to_numpy(values) - ends.reading), initial=0.0))
@@ -413,10 +432,13 @@ def _recomputed(program: DampedProgram, state: DampedState) -> DampedState:
     stuck = not gap < MIN_PROGRESS * state.recomputed
     state = changed(
         state, residual=residual, direction=ahead, size=_inner(residual, ahead), gap=gap,
-        recomputed=gap, z=z, max_ratio=ratio if np.isfinite(ratio) else np.inf, done=done,
+        recomputed=gap, z=z, max_ratio=ratio if np.isfinite(ratio) else np.inf, done=done, since=0,
     )  # fmt: skip
     if done or not stuck:
         return state
     if gap <= program.gap * AIM * cost:
         return changed(state, done=True)
+    if not state.factored and program.may_factor:
+        ahead = program.precondition(residual, True)
+        return changed(state, direction=ahead, size=_inner(residual, ahead), factored=True)
     return changed(state, stalled=True) if state.double else changed(state, double=True)
