@@ -56,9 +56,9 @@ class State:
     gap : float
         Objective less lower bound in units of the program, but for what is missed.
     slip : float
-        What the missed parts of ends, equalities and prices amount to, by their multipliers.
+        What the missed parts of ends, levels and prices amount to, by their multipliers.
     missed : float
-        Largest residual of ends and equalities, in units of readings.
+        Largest residual of ends and levels, in units of readings.
     imbalance : float
         Norm of the matrix residual.
     size : float
@@ -107,7 +107,9 @@ def measured(program: Program, at: Point, iteration: int, idle: int = 0) -> Stat
         np.max(np.abs(missed.held), initial=0.0),
         np.linalg.norm(missed.matrix),
         np.linalg.norm(at.A),
-        np.sum(at.duals * np.abs(missed.ends)) + np.abs(at.held) @ np.abs(missed.held),
+        np.sum(at.duals * np.abs(missed.ends))
+        + np.abs(at.held) @ np.abs(missed.held)
+        + 0.5 * (program.curve @ missed.held**2),
         np.sum(at.bought * np.abs(missed.prices)),
     )
     off, size = max(missing), max(1.0, norm)

@@ -99,10 +99,11 @@ def _contradicts(program: Program, state: State) -> bool:
         return False
     hard = program.finite & (program.softness == 0.0) & (program.share == 0.0) & ~program.priced
     duals = np.where(hard, at.duals, 0.0)
-    below = -float(np.sum(program.ends * duals)) - float(program.level @ at.held)
+    held = np.where(program.equal, at.held, 0.0)
+    below = -float(np.sum(program.ends * duals)) - float(program.level @ held)
     if not below > 0.0:
         return False
-    rest = program.F.adjoint(duals[0] - duals[1] + at.held)
+    rest = program.F.adjoint(duals[0] - duals[1] + held)
     if at.S is not None:
         rest = rest - at.S
     return float(np.linalg.norm(rest)) * LARGE < below
