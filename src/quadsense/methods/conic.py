@@ -14,8 +14,7 @@ from quadsense.methods.balance import UNNOTICED, balanced
 from quadsense.methods.barrier import finish, steps
 from quadsense.methods.barrier.program import Program, prepare
 from quadsense.methods.barrier.solve import LONGEST
-from quadsense.methods.barrier.start import start as first_point
-from quadsense.methods.barrier.verdict import IDLE, Ended, ended, is_answer
+from quadsense.methods.barrier.verdict import Ended, ended, is_answer
 from quadsense.methods.base import COLD, Problem, Warm
 from quadsense.methods.steps import LENIENT, Stepped, nothing, own
 from quadsense.methods.traits.conic import ConicTraits
@@ -62,7 +61,7 @@ class Conic(ConicTraits, Stepped):
         """A point inside of the cone and of all slacks, whatever it misses."""
         inner = program.inner
         with LENIENT():
-            first = steps.measured(inner, first_point(inner), 0)
+            first = steps.first(inner)
             if not np.isfinite((first.gap, first.missed, first.imbalance, first.value)).all():
                 first = replace(first, stuck=True)
             return self._state(program, first)
@@ -84,7 +83,7 @@ class Conic(ConicTraits, Stepped):
         """
         gap = program.problem.options.gap
         how = ended(program.inner, inner, gap)
-        if how != "solved" or inner.stuck or inner.idle >= IDLE:
+        if how != "solved" or inner.stuck or inner.idle >= steps.IDLE:
             return how
         return how if is_answer(program.inner, inner, gap) else None
 

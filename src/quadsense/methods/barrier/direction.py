@@ -154,10 +154,18 @@ class Newton:
     cone : Cone or None
     enough : float
         Relative residual of the systems that will do.
+    single : bool
+        Whether to try factors in single precision.
     """
 
     def __init__(
-        self, program: Program, at: Point, missed: Residuals, cone: Cone | None, enough: float
+        self,
+        program: Program,
+        at: Point,
+        missed: Residuals,
+        cone: Cone | None,
+        enough: float,
+        single: bool,
     ) -> None:
         self.program, self.at, self.missed, self.cone = program, at, missed, cone
         finite = program.finite
@@ -175,7 +183,7 @@ class Newton:
             self.coordinates = cone.coordinates(program)
         else:
             self.coordinates = plain_coordinates(program, total)
-        self.system = System(self.coordinates, self.inverse, program.equal, enough)
+        self.system = System(self.coordinates, self.inverse, program.equal, enough, single)
         self.border: tuple[Array, Vector, Vector] | None = None
         if program.common:
             zero = np.zeros_like(program.C)

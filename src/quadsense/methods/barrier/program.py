@@ -144,6 +144,18 @@ class Program:
         return self.F.beside(np.eye(self.F.n, dtype=self.F.dtype))
 
     @cached_property
+    def relaxed(self) -> Program | None:
+        """The same without the ends of rows that have squares; None where they stay.
+
+        With logarithms, which keep A from following readings to their ends, they seldom matter, and
+        without them a few steps lead to the optimum.
+        """
+        curved = self.curve > 0.0
+        if not (self.cone_target > 0.0 and bool(np.any(self.finite & curved))):
+            return None
+        return replace(self, finite=self.finite & ~curved)
+
+    @cached_property
     def common(self) -> bool:
         """Whether there is a common t."""
         return self.question.rows == "slack_max" and bool(np.any(self.share))

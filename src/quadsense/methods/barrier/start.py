@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import scipy.linalg as sl
 
@@ -47,6 +49,12 @@ def start(program: Program, A: Array | None = None) -> Point:
         A = fit if A is None else A
         v = program.F.forward(A)
     return _around(program, A, X, v, y)
+
+
+def restored(program: Program, at: Point) -> Point:
+    """Return a point of `Program.relaxed` as one of the whole program."""
+    around = _around(program, at.A, at.X, at.v, None)
+    return replace(around, S=at.S, held=at.held)
 
 
 def _size(program: Program) -> float:

@@ -10,7 +10,7 @@ from quadsense.arrays import to_numpy
 from quadsense.methods.barrier import finish
 from quadsense.methods.barrier.bound import lower_bound
 from quadsense.methods.barrier.program import Program
-from quadsense.methods.barrier.steps import State
+from quadsense.methods.barrier.steps import IDLE, State
 
 Ended: TypeAlias = Literal["solved", "close", "stalled", "infeasible", "unbounded"]
 
@@ -25,9 +25,6 @@ HELD = 1e-7
 
 CLOSE = 1e-2
 """Relative gap up to which a state that rounding stopped is worth keeping."""
-
-IDLE = 6
-"""Steps without progress that are the end."""
 
 LARGE = 1e7
 """Size of A to the readings from which nothing is to be expected."""
@@ -48,11 +45,13 @@ def ended(program: Program, state: State, gap: float) -> Ended | None:
     """Return how it ended, if it has."""
     if program.contradiction:
         return "infeasible"
-    size = max(abs(state.value), 0.0)
+    size = abs(state.value)
     if _logarithms(program):  # the objective has constants that are of no account
-        size = max(size, program.row_target, program.cone_target)
+        size = max(program.row_target, program.cone_target)
     if state.apart <= max(gap * size, LEAST) and inside(program, state):
         return "solved"
+    if state.relaxed and not inside(program, state):
+        return None  # next come all ends
     if state.stuck or state.idle >= IDLE:
         near = state.apart <= max(CLOSE * size, NOTHING)
         return "close" if near and inside(program, state) else "stalled"
