@@ -20,6 +20,9 @@ LEAST = 1e-12
 NOTHING = 1e-6
 """The same of one that rounding stopped."""
 
+LOGARITHM = 1e-8
+"""The same of one with logarithms, in units of these."""
+
 HELD = 1e-7
 """Relative error of equalities from which a last correction brings them to rounding."""
 
@@ -78,10 +81,9 @@ def is_answer(program: Program, state: State, gap: float) -> bool:
     objective = question.matrix_cost(A) + question.row_cost(v)
     y, size = finish.dual(program, state.at), float(np.linalg.norm(A))
     bound = lower_bound(program.given, question, y, float(np.trace(A).real), size)
-    least = LEAST * program.cost
-    if _logarithms(program):
-        least = max(least, gap * program.cost * max(program.row_target, program.cone_target))
-    return bool(objective - bound <= max(gap * abs(objective), least))
+    if _logarithms(program):  # whose size is that of their units: a gap is one of a logarithm
+        return bool(objective - bound <= max(gap * min(abs(objective), 1.0), LOGARITHM))
+    return bool(objective - bound <= max(gap * abs(objective), LEAST * program.cost))
 
 
 def _logarithms(program: Program) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from quadsense.methods.traits.base import Traits
-from quadsense.methods.traits.options import Options, QuestionOptions
+from quadsense.methods.traits.options import GapOptions, Options
 from quadsense.methods.traits.shape import Cone, Shape, Work
 from quadsense.threads import LITTLE_WORK
 
@@ -34,7 +34,7 @@ class ConicTraits(Traits):
             "slack_squares",
         }
     )  # fmt: skip
-    options: ClassVar[type[Options]] = QuestionOptions
+    options: ClassVar[type[Options]] = GapOptions
 
     @classmethod
     def suits(cls, shape: Shape) -> str | None:
