@@ -205,16 +205,18 @@ class System:
             return self._once_by_unknowns(R, h)
         look()
         known = self.at.forward(R / self.at.hessian) - h
-        y, rest = self._conjugate_gradients(known, np.max(np.abs(h), initial=0.0))
+        image = None
+        if known.size < LEAST_SINGLE:
+            y = self._preconditioned(known)
+        else:
+            y, rest = self._conjugate_gradients(known, np.max(np.abs(h), initial=0.0))
+            if self.enough >= ROUGH:  # then this is as good as another pass over the rows
+                image = h + self.E * y + rest
         back = self.at.adjoint(y)
-        # Far from the end what the products say is as good as another pass over the rows.
-        image = h + self.E * y + rest if self.enough >= ROUGH else None
         return (R - back) / self.at.hessian, y, image, back
 
     def _conjugate_gradients(self, known: Real, size: float) -> tuple[Real, Real]:
         """Return y with ``(E + F H^-1 F*) y = known`` and what it leaves of that."""
-        if not known.size:
-            return known, known
         y = self._preconditioned(known)
         rest = known - self._through(y)
         p, before = np.zeros_like(y), 1.0
@@ -274,7 +276,7 @@ class System:
         try:
             self.factor = _cholesky(T)
         except sl.LinAlgError:
-            if split:
+            if split or self.single:
                 raise
             self._factor_unknowns(split=True)
             return
