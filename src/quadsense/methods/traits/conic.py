@@ -6,8 +6,12 @@ from typing import ClassVar
 
 from quadsense.methods.traits.base import Traits
 from quadsense.methods.traits.options import GapOptions, Options
+from quadsense.methods.traits.psd import NEWTON_ENTRIES, newton_entries
 from quadsense.methods.traits.shape import Cone, Shape, Work
 from quadsense.threads import LITTLE_WORK
+
+AMPLE = 2.0
+"""Rows to unknowns from which the smallest worst error over the cone is sought here (measured)."""
 
 STEPS = 14.0
 """Typical steps: seen 5 to 30 (docs/theory.md, section 10)."""
@@ -38,9 +42,14 @@ class ConicTraits(Traits):
 
     @classmethod
     def suits(cls, shape: Shape) -> str | None:
-        """Every question; but the smallest worst error has methods of its own."""
+        """Every question; but the smallest worst error has methods of its own.
+
+        Over the cone, where rows are many and a step is small, they take more steps.
+        """
         plain = shape.prefer == "minimax" and not shape.target and not shape.constrained
-        if plain or not cls.serves(shape):
+        ample = shape.psd and shape.m > AMPLE * shape.unknowns
+        few = newton_entries(shape.m, shape.n, int(shape.unknowns)) <= NEWTON_ENTRIES
+        if (plain and not (ample and few)) or not cls.serves(shape):
             return None
         return "which A is wanted is a convex problem: the interior-point method"
 
