@@ -72,7 +72,9 @@ def _by_objective(v: Verdict) -> str:
     else:
         rest = f"{v.over} of {v.kept} over, {_against(v)}"
     if v.status is Status.LOCAL:
-        return f"local: {objective_name(v)} {v.objective:.6g}, stationary; nothing is proved; {rest}"
+        return (
+            f"local: {objective_name(v)} {v.objective:.6g}, stationary; nothing is proved; {rest}"
+        )
     return f"optimal: {_value(v)}; {rest}"
 
 
