@@ -348,13 +348,19 @@ def _no_set(allowed: int, ended: str, seconds: float | None = None, most: int | 
     return f"whether the others can be met without {_measurements(allowed)} is not known: {over}"
 
 
+def _out_of_time(seconds: float | None, after: float | None = None) -> str:
+    if after is None:
+        return f"stopped after time_limit = {seconds} s"
+    return f"stopped after {after:.2g} s: the next step would exceed time_limit = {seconds} s"
+
+
 REASONS: dict[str, Any] = {
     "said": lambda text: text,
     "interrupted": lambda: "interrupted by the user",
     "callback": lambda: "stopped by the callback",
     "max_iter": lambda most: f"stopped after max_iter = {most} iterations",
     "lemma": lambda most, lemma: f"the {most} iterations of {lemma} are over",
-    "time_limit": lambda seconds: f"stopped after time_limit = {seconds} s",
+    "time_limit": _out_of_time,
     "slow": _slow,
     "passes": lambda passes, ratio: (
         f"the residuals fall no more after {passes} passes over the rows (worst ratio to delta "
