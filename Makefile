@@ -38,7 +38,7 @@ demo: $(VENV)/.installed  ## Solve a seeded problem of each kind with every meth
 PYTEST = OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal --durations 15
 BEYOND_QUICK = slow or deep or gpu or cluster or browser
 
-test: $(VENV)/.installed-test  ## Run the quick tests of every feature (two minutes)
+test: $(VENV)/.installed-test  ## Run the quick tests, of all but tensors and clusters (two minutes)
 	$(PYTEST) -m "not ($(BEYOND_QUICK))"
 
 test-rest: $(VENV)/.installed-dev  ## Run the tests that `make test` leaves out

@@ -162,7 +162,8 @@ class _Run:
         if known is not None:
             self._take_up(known)
         else:
-            self.state = self.best = self.method.start(self.program, warm)
+            self.state = self.method.start(self.program, warm)
+            self._take(self.state)
             self.mark = self.state.max_ratio
             self.recorder.add(self.program, self.state)
         self._keep()
@@ -277,6 +278,7 @@ class _Run:
     def _take(self, state: Any) -> None:
         """Make that state the best."""
         self.best, self.found, self.matrix = state, None, None
+        self.watch.has_fit |= bool(state.max_ratio <= 1.0)
 
     def _judge(self) -> None:
         """Check what the method claims, and end if it holds."""

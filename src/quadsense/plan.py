@@ -224,7 +224,7 @@ def _made(shape: Shape, method: str, rates: Rates, known: tuple[str, ...]) -> Pl
         flops=works[0].flops,
         seconds=None if seconds is None else seconds + SOLVE_SECONDS,
         times=dict(zip(names, times, strict=True)),
-        reasons=tuple(reasons),
+        reasons=tuple(dict.fromkeys(reasons)),
     )
 
 

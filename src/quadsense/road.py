@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -144,8 +143,8 @@ def travel(
         if journal is not None:
             with watch.part("checkpoint"):
                 journal.find(marks_of(measured, arguments), environment())
-        preferences, reasons = decide(wish, measured, shape, method)
-        shape = replace(
+        preferences, reasons = decide(wish, measured, shape, method, watch)
+        shape = changed(
             shape, prefer=preferences[0].name, damped=preferences[0].ridge > 0.0,
         )  # fmt: skip
         check_preference(method, shape, wish)

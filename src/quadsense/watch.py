@@ -48,7 +48,11 @@ class Watch:
     entered : float or None
         When `grace` began, inside of it.
     reserve : float
-        Seconds to leave, of up to half the limit, for checking and proving what was found.
+        Seconds to leave, of up to half the limit, for checking what was found.
+    proof_reserve : float
+        Seconds to leave in addition for proofs, once there is something to prove.
+    has_fit : bool
+        Whether there is: a fit, or, without a tolerance, any matrix.
     stopped : bool
         Whether `look` has raised `Stop`, inside of `grace` since that was entered.
     """
@@ -63,7 +67,8 @@ class Watch:
         self.stopped = False
         self.interrupts = Interrupts() if interrupts is None else interrupts
         self.begin = self._since = self.clock()
-        self.reserve = 0.0
+        self.reserve = self.proof_reserve = 0.0
+        self.has_fit = False
         self.entered: float | None = None
         self._part = "prepare"
         self._seconds: dict[str, float] = {}
@@ -79,7 +84,10 @@ class Watch:
         end = math.inf if self.time_limit is None else self.begin + self.time_limit
         if self.entered is not None:
             return (self.entered if self.interrupts.pressed else max(end, self.entered)) + GRACE
-        return end if self.time_limit is None else end - min(self.reserve, 0.5 * self.time_limit)
+        if self.time_limit is None:
+            return end
+        reserve = self.reserve + (self.proof_reserve if self.has_fit else 0.0)
+        return end - min(reserve, 0.5 * self.time_limit)
 
     @property
     def late(self) -> bool:

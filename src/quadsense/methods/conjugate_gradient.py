@@ -88,7 +88,10 @@ class ConjugateGradient(ConjugateGradientTraits, Stepped):
 
     def advance(self, program: CgProgram, state: residuals.State, steps: int) -> residuals.State:
         """At most so many products with K on."""
-        return residuals.advance(program.aiming(state), state, steps)
+        state = residuals.advance(program.aiming(state), state, steps)
+        if program.system.F.known_rank is not None:  # of the same rows, weighed
+            program.problem.rows.known_rank = program.system.F.known_rank
+        return state
 
     def stride(self, program: CgProgram) -> int:
         """Steps worth a few milliseconds; of a device, too, which is waited for once in them."""

@@ -18,7 +18,7 @@ first case and at most ``||F*(W z) - alpha (A - P)||_F^2/alpha`` in the second.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -28,6 +28,7 @@ from quadsense.core.matrix import SensedMatrix
 from quadsense.core.packed import pack, unpack
 from quadsense.core.products import gram_product
 from quadsense.core.question import Question
+from quadsense.core.records import changed
 from quadsense.measurements.sensing import Sensing
 from quadsense.memory import MAX_FORMED_BYTES
 from quadsense.methods.base import COLD, Problem, Warm
@@ -58,6 +59,13 @@ CALLS = 1e6
 
 FEWEST = 15.0
 """Steps that a system takes without a preconditioner, at least."""
+
+MAX_DIRECT_SIDE = 100
+"""Order up to which a factorization in float64, which leaves one step, takes less time than a
+factorization in single precision and the two or three steps that it leaves (measured)."""
+
+NO_DAMPING = 1e-6
+"""Damping, for a unit diagonal, below which the factor shows whether F is of full rank."""
 
 SINGLE = 4
 """Bytes of a number in single precision."""
@@ -158,8 +166,8 @@ class DampedProgram:
 
     @cached_property
     def K(self) -> Array:
-        """``D K D`` in single precision, in units of the largest weight; its upper triangle."""
-        K = self.F.gram_triangle(single=True)
+        """``D K D`` in units of the largest weight; its upper triangle."""
+        K = self.F.gram_triangle(single=not self.is_direct)
         if float(self.w.min()) < float(self.w.max()):
             root = (self.root / self.top).astype(K.dtype)
             K *= root
@@ -182,10 +190,15 @@ class DampedProgram:
         product = READ * float(self.F.m) ** 2 if self.explicit else 0.5 * self.product_flops
         return product + CALLS
 
-    @property
+    @cached_property
     def is_small(self) -> bool:
         """Whether a factorization costs less than the few steps that any system takes."""
-        return self.factor_flops <= FEWEST * self.step_flops
+        return self.problem.gram is None and self.factor_flops <= FEWEST * self.step_flops
+
+    @cached_property
+    def is_direct(self) -> bool:
+        """Whether the system is factored in float64."""
+        return self.is_small and self.side <= MAX_DIRECT_SIDE
 
     @property
     def factor_flops(self) -> float:
@@ -219,23 +232,27 @@ class DampedProgram:
 
     @cached_property
     def factor(self) -> Factor:
-        """Cholesky factor of the system in single precision."""
+        """Cholesky factor of the system, in single precision unless `is_direct`."""
         require_memory("method cg: the factored normal equations", 2 * SINGLE * self.side**2)
         if self.by_rows:
             M = self.K.copy(order="F")
         else:
-            M = self.F.normal(self.w / self.top**2, np.float32)
-        M[np.diag_indices(len(M))] += np.float32(self.alpha / self.top**2)
-        return factor(M)
+            dtype = np.float64 if self.is_direct else np.float32
+            M = self.F.normal(self.w / self.top**2, dtype)
+        M.reshape(-1, order="A")[:: len(M) + 1] += M.dtype.type(self.alpha / self.top**2)
+        found = factor(M)
+        if self.is_direct and self.whole and self.alpha < NO_DAMPING * self.top**2:
+            self.problem.rows.learn_rank(found.upper.diagonal(), self.side)
+        return found
 
     def precondition(self, g: Array, factored: bool) -> Array:
         """The preconditioner times the residual."""
         if not factored:
             return g
+        g = g / self.top**2
         if self.by_rows:
             return self.factor.solve(g)
-        n, dtype = self.F.n, g.dtype
-        return unpack(self.factor.solve(pack(g)), n, dtype)
+        return unpack(self.factor.solve(pack(g)), self.F.n, g.dtype)
 
     def matrix(self, x: Array) -> Array:
         """``A - P``, (n, n)."""
@@ -265,10 +282,10 @@ class Damped(ConjugateGradientTraits, Stepped):
             size = _inner(g, g)
             gap = size if program.by_rows else size / program.alpha
             state = DampedState(x, g, g, size, gap, gap, np.inf, None)
-            if program.is_small and program.problem.gram is None:
+            if program.is_small:
                 ahead = program.precondition(g, True)
-                state = replace(state, direction=ahead, size=_inner(g, ahead), factored=True)
-            return state if np.isfinite(size) else replace(state, stalled=True)
+                state = changed(state, direction=ahead, size=_inner(g, ahead), factored=True)
+            return state if np.isfinite(size) else changed(state, stalled=True)
 
     def stride(self, program: DampedProgram) -> int:
         """Some steps."""
@@ -317,7 +334,7 @@ class Damped(ConjugateGradientTraits, Stepped):
                 c = np.zeros(program.question.m)
                 c[program.index] = -to_numpy(program.root * state.x)
                 base = None if program.base is None else own(problem, program.base)
-                start = replace(problem, tau=program.tau, base=base, c_start=None)
+                start = changed(problem, tau=program.tau, base=base, c_start=None)
                 return start.matrix(own(problem, at_work(problem, c)))
             A = program.matrix(state.x)
             A = A + (program.tau * np.eye(len(A)) if program.base is None else program.base)
@@ -339,7 +356,13 @@ def _goal(program: DampedProgram, x: Array, residual: Array) -> float:
 
 
 def _step(program: DampedProgram, state: DampedState) -> DampedState:
-    """One step of conjugate gradients; the end is checked in float64 from the rows."""
+    """One step of conjugate gradients, or of refinement by a factor in float64.
+
+    The end is checked in float64 from the rows.
+    """
+    if program.is_direct and not state.double:  # where that does not converge, steps in float64
+        x = state.x + state.direction
+        return _recomputed(program, changed(state, x=x, iteration=state.iteration + 1))
     image = program.apply(state.direction, state.double)
     bend = _inner(state.direction, image)
     if not bend > 0.0:
@@ -349,24 +372,15 @@ def _step(program: DampedProgram, state: DampedState) -> DampedState:
     residual = state.residual - share * image
     plain = _inner(residual, residual)
     gap = plain if program.by_rows else plain / program.alpha
-    count = state.iteration + 1
+    state = changed(state, x=x, residual=residual, gap=gap, iteration=state.iteration + 1, z=None)
+    if gap <= 0.25 * _goal(program, x, residual):
+        return _recomputed(program, state)
     ahead = program.precondition(residual, state.factored)
     size = plain if ahead is residual else _inner(residual, ahead)
     direction = ahead + (size / state.size) * state.direction
-    state = replace(
-        state,
-        x=x,
-        residual=residual,
-        direction=direction,
-        size=size,
-        gap=gap,
-        iteration=count,
-        z=None,
-    )
-    if gap <= 0.25 * _goal(program, x, residual):
-        return _recomputed(program, state)
+    state = changed(state, direction=direction, size=size)
     if not state.factored and _worth_factoring(program, state):
-        return _recomputed(program, replace(state, factored=True))
+        return _recomputed(program, changed(state, factored=True))
     return state
 
 
@@ -404,12 +418,12 @@ def _recomputed(program: DampedProgram, state: DampedState) -> DampedState:
     done = gap <= _goal(program, state.x, residual)
     ahead = residual if done else program.precondition(residual, state.factored)
     stuck = not gap < MIN_PROGRESS * state.recomputed
-    state = replace(
+    state = changed(
         state, residual=residual, direction=ahead, size=_inner(residual, ahead), gap=gap,
         recomputed=gap, z=z, max_ratio=ratio if np.isfinite(ratio) else np.inf, done=done,
     )  # fmt: skip
     if done or not stuck:
         return state
     if gap <= program.gap * AIM * cost:
-        return replace(state, done=True)
-    return replace(state, stalled=True) if state.double else replace(state, double=True)
+        return changed(state, done=True)
+    return changed(state, stalled=True) if state.double else changed(state, double=True)
