@@ -1,9 +1,10 @@
-"""The same request gives the same A whatever the machine is doing: 60 requests, seven conditions.
+"""The same request gives the same A whatever the machine is doing: 61 requests, seven conditions.
 
 Each condition runs in a process of its own: alone, next to four busy processes, with a file of
 rates that is slow or fast, with an address space that is limited, with a `memory_limit` that just
-fits, and with two BLAS threads. Prefer, method and A must be the same as alone: A bit for bit; with
-another number of threads its readings within .02 delta.
+fits, with one of half as much, and with two BLAS threads. Prefer, method and A must be the same as
+alone: A bit for bit; with another number of threads its readings within .02 delta. With half the
+memory a request may be refused (MemoryError), but not answered otherwise.
 
     python benchmarks/determinism.py            # all conditions, a few minutes
     python benchmarks/determinism.py --only busy limit
@@ -33,12 +34,12 @@ NEAR = 0.02
 ADDRESS_SPACE = 4 * 2**30
 """Bytes of the limited address space: what the libraries map takes more than half of it."""
 
-ROOM = 1.001
+ROOM = {"limit": 1.001, "half limit": 0.5}
 """The memory limit in units of what the plan takes."""
 
 RATES = {"slow": {"flops": 1e6, "bytes": 1e6}, "fast": {"flops": 1e15, "bytes": 1e15}}
 
-CONDITIONS = ("busy", "slow", "fast", "address space", "limit", "threads")
+CONDITIONS = ("busy", "slow", "fast", "address space", "limit", "half limit", "threads")
 
 
 def problem(
@@ -165,7 +166,7 @@ def solve_all(folder: Path, limits: dict[str, float]) -> None:
         try:
             result = quadsense.solve(U, b, **asked, **limit)
         except MemoryError as error:
-            facts[name] = [f"MemoryError: {error}", "", "", 0.0]
+            facts[name] = [f"refused: {error}", "", "", 0.0]
             continue
         prefer, method = str(result.prefer), str(result.plan["method"])
         facts[name] = [str(result.status), prefer, method, float(result.plan["memory"])]
@@ -173,9 +174,7 @@ def solve_all(folder: Path, limits: dict[str, float]) -> None:
     (folder / "facts.json").write_text(json.dumps(facts), encoding="utf-8")
 
 
-def run(
-    condition: str, folder: Path, limits: dict[str, float], cache: Path
-) -> dict[str, list[Any]]:
+def run(condition: str, folder: Path, needs: dict[str, float], cache: Path) -> dict[str, list[Any]]:
     """Solve every request in another process under that condition; return what it wrote."""
     (folder / condition).mkdir()
     (cache / condition).mkdir()
@@ -188,7 +187,8 @@ def run(
         "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads,
     }  # fmt: skip
     command = [sys.executable, __file__, "--child", str(folder / condition)]
-    if condition == "limit":
+    if condition in ROOM:
+        limits = {name: ROOM[condition] * needed for name, needed in needs.items()}
         command.append(json.dumps(limits))
     limit = (ADDRESS_SPACE, ADDRESS_SPACE)
     lower = (lambda: resource.setrlimit(resource.RLIMIT_AS, limit)) if (
@@ -237,20 +237,25 @@ def main() -> int:
         folder.mkdir()
         cache.mkdir()
         alone = run("alone", folder, {}, cache)
-        limits = {name: ROOM * facts[3] for name, facts in alone.items()}
+        needs = {name: facts[3] for name, facts in alone.items()}
         print(f"{len(alone)} requests; statuses {_counted(facts[0] for facts in alone.values())}")
         print(f"preferences {_counted(facts[1] for facts in alone.values())}")
         print(f"methods {_counted(facts[2] for facts in alone.values())}\n")
-        print(f"{'condition':<16}{'same':>6}{'other':>7}")
+        print(f"{'condition':<16}{'same':>6}{'refused':>9}{'other':>7}")
         for condition in options.only:
-            found, lines = run(condition, folder, limits, cache), []
+            found, lines, refused = run(condition, folder, needs, cache), [], 0
             for name, facts in alone.items():
-                why = "" if found[name][:3] == facts[:3] else f"{facts[:3]} became {found[name][:3]}"
-                exact = condition != "threads"
-                why = why or difference(name, folder / "alone", folder / condition, exact)
+                if condition == "half limit" and found[name][0].startswith("refused"):
+                    refused += 1
+                    continue
+                why = f"{facts[:3]} became {found[name][:3]}"
+                if found[name][:3] == facts[:3]:
+                    exact = condition != "threads"
+                    why = difference(name, folder / "alone", folder / condition, exact)
                 lines += [f"    {name}: {why}"] if why else []
             failed |= bool(lines)
-            print(f"{condition:<16}{len(alone) - len(lines):>6}{len(lines):>7}", *lines, sep="\n")
+            same = len(alone) - len(lines) - refused
+            print(f"{condition:<16}{same:>6}{refused:>9}{len(lines):>7}", *lines, sep="\n")
     return int(failed)
 
 
