@@ -70,6 +70,9 @@ NO_DAMPING = 1e-6
 SINGLE = 4
 """Bytes of a number in single precision."""
 
+STRETCH = 300
+"""Steps after which the residual is recomputed at the latest."""
+
 STRIDE_FLOPS = 2e7
 """Work between two looks at the clock."""
 
@@ -96,6 +99,8 @@ class DampedState:
     iteration : int
     max_ratio : float
     double, factored, done, stalled : bool
+    since : int
+        Steps since the residual was recomputed.
     """
 
     x: Array
@@ -112,6 +117,7 @@ class DampedState:
     factored: bool = False
     done: bool = False
     stalled: bool = False
+    since: int = 0
 
 
 class DampedProgram:
@@ -229,6 +235,12 @@ class DampedProgram:
             return np.asarray(self.F.gram_times(y))
         F = self.F if double else self.F.single
         return F.forward(F.adjoint(y)).astype(np.float64, copy=False)
+
+    @property
+    def may_factor(self) -> bool:
+        """Whether the system is of a size that is factored."""
+        formed = self.by_rows or not self.F.is_sparse
+        return formed and 2 * SINGLE * self.side**2 <= MAX_FORMED_BYTES
 
     @cached_property
     def factor(self) -> Factor:
@@ -372,8 +384,11 @@ def _step(program: DampedProgram, state: DampedState) -> DampedState:
     residual = state.residual - share * image
     plain = _inner(residual, residual)
     gap = plain if program.by_rows else plain / program.alpha
-    state = changed(state, x=x, residual=residual, gap=gap, iteration=state.iteration + 1, z=None)
-    if gap <= 0.25 * _goal(program, x, residual):
+    state = changed(
+        state, x=x, residual=residual, gap=gap, z=None, iteration=state.iteration + 1,
+        since=state.since + 1,
+    )  # fmt: skip
+    if gap <= 0.25 * _goal(program, x, residual) or state.since >= STRETCH:
         return _recomputed(program, state)
     ahead = program.precondition(residual, state.factored)
     size = plain if ahead is residual else _inner(residual, ahead)
@@ -387,7 +402,7 @@ def _step(program: DampedProgram, state: DampedState) -> DampedState:
 def _worth_factoring(program: DampedProgram, state: DampedState) -> bool:
     """Whether as much was spent as a factorization takes, and as much is expected to follow."""
     spent = state.iteration * program.step_flops
-    if spent < program.factor_flops or 2 * SINGLE * program.side**2 > MAX_FORMED_BYTES:
+    if spent < program.factor_flops or not program.may_factor:
         return False
     gained = math.log(max(state.first / state.gap, 1.0))
     goal = _goal(program, state.x, state.residual)
@@ -407,10 +422,7 @@ def _recomputed(program: DampedProgram, state: DampedState) -> DampedState:
         residual = program.root * mine - program.alpha * state.x
         gap = _inner(residual, residual)
     else:
-        residual = (
-            F.adjoint(program.w * mine) if program.whole else program.F.adjoint(program.w * mine)
-        )
-        residual = residual - program.alpha * state.x
+        residual = program.F.adjoint(program.w * mine) - program.alpha * state.x
         gap = _inner(residual, residual) / program.alpha
     ends = program.problem.ends
     ratio = float(np.max(ends.ratios(to_numpy(values) - ends.reading), initial=0.0))
@@ -420,10 +432,13 @@ def _recomputed(program: DampedProgram, state: DampedState) -> DampedState:
     stuck = not gap < MIN_PROGRESS * state.recomputed
     state = changed(
         state, residual=residual, direction=ahead, size=_inner(residual, ahead), gap=gap,
-        recomputed=gap, z=z, max_ratio=ratio if np.isfinite(ratio) else np.inf, done=done,
+        recomputed=gap, z=z, max_ratio=ratio if np.isfinite(ratio) else np.inf, done=done, since=0,
     )  # fmt: skip
     if done or not stuck:
         return state
     if gap <= program.gap * AIM * cost:
         return changed(state, done=True)
+    if not state.factored and program.may_factor:
+        ahead = program.precondition(residual, True)
+        return changed(state, direction=ahead, size=_inner(residual, ahead), factored=True)
     return changed(state, stalled=True) if state.double else changed(state, double=True)

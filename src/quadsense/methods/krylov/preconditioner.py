@@ -106,7 +106,7 @@ def solve_once(F: Sensing, right: npt.NDArray[np.float64]) -> npt.NDArray[np.flo
     if isinstance(K, DeviceArray):  # quick enough by the factor itself
         return None
     diagonal = K.diagonal().copy()
-    if float(diagonal.min()) < _EVEN * float(diagonal.max()):
+    if float(diagonal.min()) <= _EVEN * float(diagonal.max()):
         return None
     step = len(K) + 1
     K.T.reshape(-1)[::step] += _FIRST_SHIFT * _EPS_SINGLE * math.sqrt(len(K))
