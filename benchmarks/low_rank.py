@@ -38,9 +38,7 @@ def main():
         counts = []
         for seed in range(10):
             p = quadsense.datasets.gaussian(100, 4000, rank=5, condition=condition, seed=seed)
-            result = quadsense.solve(
-                p.U, p.b, delta=1e-6 * p.b.max(), rank=5, prefer="any", rng=0
-            )
+            result = quadsense.solve(p.U, p.b, delta=1e-6 * p.b.max(), rank=5, prefer="any", rng=0)
             assert result.success, result.message
             counts.append(result.n_iter)
         steps[condition] = np.mean(counts)

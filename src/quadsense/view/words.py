@@ -10,7 +10,6 @@ from typing import Any
 
 from quadsense.vocabulary import Advice, Reason, Row, Status, Verdict
 
-
 CLOSE = 1.1
 """Readings per unknown up to which least squares without a tolerance may follow the noise."""
 
@@ -73,7 +72,9 @@ def _by_objective(v: Verdict) -> str:
     else:
         rest = f"{v.over} of {v.kept} over, {_against(v)}"
     if v.status is Status.LOCAL:
-        return f"local: {objective_name(v)} {v.objective:.6g}, stationary; nothing is proved; {rest}"
+        return (
+            f"local: {objective_name(v)} {v.objective:.6g}, stationary; nothing is proved; {rest}"
+        )
     return f"optimal: {_value(v)}; {rest}"
 
 
