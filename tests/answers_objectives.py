@@ -48,8 +48,10 @@ def _pulled(q: Model, x: Any, prefer: str) -> Any:
     size, n, wish = q.case.size, q.case.n, q.case.wish
     if "ridge" in wish and prefer == "least_squares":
         return wish["ridge"] * size**2 * cp.sum_squares(x - _prior(q))
-    if not q.case.has_tolerance or (prefer == "least_squares" and _needs_none(q)):
+    if prefer == "least_squares" and (not q.case.has_tolerance or _needs_none(q)):
         return 0.0
+    if not q.case.has_tolerance:
+        raise Unsure("a pull that vanishes")
     found = pull(q)
     identity = q.coordinates(np.eye(n))
     if prefer == "least_squares":

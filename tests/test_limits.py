@@ -12,6 +12,7 @@ from helpers import deep, gaussian_rows
 
 import quadsense
 from quadsense import Status
+from quadsense.core.packed import features
 from quadsense.road import travel
 from quadsense.watch import GRACE, Stop, Watch, look
 
@@ -128,6 +129,24 @@ def test_a_fit_is_met_whatever_limit_is_reached_during_its_proofs(prefer):
     assert uncertified > 0
 
 
+@pytest.mark.parametrize("prefer", ["nearest", "least_squares", "minimax"])
+def test_no_time_is_left_for_proofs_before_there_is_a_fit(prefer, monkeypatch):
+    U, b = noisy(60, 6, noise=0.1)
+
+    def first_limit_that_is_met():
+        limits = range(1, 400)
+        asked = {"delta": 1.0, "prefer": prefer}
+        return next(
+            limit
+            for limit in limits
+            if by_clock(Ticking(), U, b, **asked, time_limit=float(limit)).status is Status.MET
+        )
+
+    found = first_limit_that_is_met()
+    monkeypatch.setattr("quadsense.runs.PROOF_SECONDS_PER_ROW", 1e9)
+    assert first_limit_that_is_met() == found
+
+
 def stop(*given, **named):
     raise Stop
 
@@ -149,7 +168,7 @@ def test_the_objective_is_certified_under_an_assumed_bound_where_none_is_proved_
     U, b = noisy(60, 6, noise=0.1)
     with monkeypatch.context() as limited:
         limited.setattr("quadsense.proofs.objective.norm_bound", stop)
-        result = quadsense.solve(U, b, delta=1.0)
+        result = quadsense.solve(U, b, delta=1.0, ridge=0.0)
     assert result.optimal and "among matrices of" in result.verdict.objective_condition
     assert result.verify(U, b)
 
@@ -223,7 +242,7 @@ def test_psd_without_delta_is_run_by_the_loop():
 
 def test_an_exact_psd_fit_at_the_start_is_optimal_without_a_step():
     U = np.random.default_rng(0).standard_normal((9, 3))
-    result = quadsense.solve(U, np.zeros(9), psd=True, max_iter=0)
+    result = quadsense.solve(U, np.zeros(9), psd=True, prefer="minimax", max_iter=0)
     assert result.status is Status.OPTIMAL
 
 
@@ -240,15 +259,52 @@ def test_forming_k_can_be_stopped_and_done_again(monkeypatch):
     assert "values" in vars(data.gram)
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.complex128])
+def test_the_sensing_map_of_many_rows_can_be_stopped_while_it_is_formed(dtype):
+    rows = np.ones((6000, 40), dtype=dtype)
+    watch = Watch(Ticking(), time_limit=10.0)
+    with watch.heeded(), pytest.raises(Stop):
+        features(rows)
+    with watch.heeded():
+        assert features(rows[:100]).shape[0] == 100  # small parts are not watched
+
+
+def test_the_check_for_a_center_can_be_stopped(monkeypatch):
+    finished = []
+
+    def slow(M):
+        for _ in range(1000):
+            look()
+        finished.append(len(M))
+        return M
+
+    monkeypatch.setattr("quadsense.choice.cholesky", slow)
+    asked = {"delta": 1.0, "prefer": "center"}
+    result = by_clock(Ticking(), *noisy(60, 6, noise=0.1), **asked, time_limit=100.0)
+    assert (result.status, result.prefer) == (Status.TIME_LIMIT, "center")
+    assert not finished
+    by_clock(Ticking(), *noisy(60, 6, noise=0.1), **asked, time_limit=1e9)
+    assert finished
+
+
 def test_work_that_cannot_be_interrupted_is_not_begun_near_the_limit():
     now = itertools.count()
     watch = Watch(lambda: 0.001 * next(now), time_limit=1.0)
     with watch.heeded():
         look()
         look(1e9)
+        assert not watch.late
         with pytest.raises(Stop):
             look(1e12)
-    look(1e30)  # nobody watches
+    look(1e30)  # no watch is set
+
+
+def test_without_a_time_limit_no_clock_ends_any_work():
+    now = itertools.count(step=1e6)
+    watch = Watch(lambda: next(now))
+    with watch.heeded():
+        look(1e30)
+    assert watch.left is None and not watch.over
 
 
 def test_grace_lets_short_work_through_and_long_work_not():

@@ -120,8 +120,10 @@ def make_objective(
     if squares and below <= 0.0:
         below, condition = 0.0, ""  # all its terms are squares or distances
     below = min(below, value if fits else above)
-    room = max(gap * abs(above), _nothing(data, question, matrix), LEAST)
-    closed = math.isfinite(above) and above - below <= room
+    closed = math.isfinite(above) and (
+        above - below <= max(gap * abs(above), LEAST)
+        or above - below <= _nothing(data, question, matrix)
+    )
     said = preference.reported
     ends = (said(above), said(below))
     return Objective(preference, said(value), min(ends), max(ends), gap, dual, condition, closed)

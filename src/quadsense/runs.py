@@ -62,14 +62,16 @@ hope to tell apart."""
 LARGEST_ENTRY = 1e220
 """Bound on entries of A below which they, over squared norms of rows too, stay finite."""
 
-PROOF_PRODUCTS = 20.0
-"""Multiplications per row and entry of A that the proof of a bound on the objective takes."""
+PROOF_PRODUCTS = 5.0
+"""Multiplications per row and entry of A that the proof of a bound on the objective takes (4 were
+measured at n = 300, m = 15,000)."""
 
 PROOF_SHARE = 0.25
 """Share of a time limit that is left for it, at most."""
 
-PROOF_SECONDS_PER_ROW = 1e-6
-"""Seconds per row that the sums of such a proof take, each entry with its rounding error."""
+PROOF_SECONDS_PER_ROW = 5e-7
+"""Seconds per row that the sums of such a proof take, each entry with its rounding error (measured
+at n = 3, m = 10^6)."""
 
 FORGOTTEN = 1e30
 """Tolerance, in units of the largest reading, of a measurement that is set aside."""
@@ -82,7 +84,8 @@ class Request:
     At most `allowed` measurements may be set aside; `warm` is what an earlier result knows;
     `wishes` are the options as given, for whichever method runs (`problem.options` are those of
     the plan's last). `preferences` say which A is sought, the next where one does not exist;
-    `wanted` is the name of the first.
+    `wanted` is the name of the first. `refused` has, by name, why methods of the plan cannot run:
+    for want of memory.
     """
 
     data: Measurements
@@ -95,6 +98,7 @@ class Request:
     wishes: Mapping[str, Any] = field(default_factory=dict)
     preferences: tuple[Preference, ...] = (ANY,)
     wanted: str = "any"
+    refused: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -122,11 +126,11 @@ def run_plan(request: Request) -> Answer:
     questions, others = by_question(request.plan.methods, request.preferences[0].name)
     answer: Answer | None = None
     for preference in request.preferences if questions else ():
-        asking = replace(request, problem=_asking(request, preference))
+        asking = changed(request, problem=_asking(request, preference))
         answer = _known(asking, preference)
         if answer is not None:
             return answer
-        answer = replace(_in_turn(asking, questions), preference=preference, asked=True)
+        answer = changed(_in_turn(asking, questions), preference=preference, asked=True)
         refuted = _refuted(asking, answer)
         if refuted is not None:
             return refuted
@@ -139,9 +143,9 @@ def run_plan(request: Request) -> Answer:
     if answer is None:
         return found
     if found.outcome.status is Status.MET:  # from which the preferred one may be found after all
-        again = _in_turn(replace(asking, warm=found.outcome.warm), questions)
+        again = _in_turn(changed(asking, warm=found.outcome.warm), questions)
         if again.outcome.status is Status.MET:
-            return replace(again, preference=preference, asked=True)
+            return changed(again, preference=preference, asked=True)
     return found
 
 
@@ -221,8 +225,8 @@ def _refuted(request: Request, answer: Answer) -> Answer | None:
     if not proof.proved:
         return None
     claim = Claim("infeasible", dual=dual, lower=proof.lower_bound)
-    outcome = replace(outcome, status=Status.INFEASIBLE, reason=None, claim=claim)
-    return replace(answer, outcome=outcome, asked=False)
+    outcome = changed(outcome, status=Status.INFEASIBLE, reason=None, claim=claim)
+    return changed(answer, outcome=outcome, asked=False)
 
 
 def _fit_instead(request: Request, road: tuple[str, ...], answer: Answer) -> Answer:
@@ -234,10 +238,10 @@ def _fit_instead(request: Request, road: tuple[str, ...], answer: Answer) -> Ans
     misses = np.abs(ends.crossing(to_numpy(outcome.found.z)))
     if float(np.max(misses / ends.unit)) > MISSES_NOTHING:
         return answer
-    found = _by_road(replace(request, warm=outcome.warm), road)
+    found = _by_road(changed(request, warm=outcome.warm), road)
     if found.outcome.status is not Status.MET:
         return answer
-    return replace(found, preference=preference, asked=True)
+    return changed(found, preference=preference, asked=True)
 
 
 def by_question(methods: tuple[str, ...], prefer: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -262,7 +266,7 @@ def _asking(request: Request, preference: Preference, set_aside: Any = NONE) -> 
         preference = with_set_aside(preference, set_aside)
     low = METHODS.traits(request.plan.methods[-1]).cones == {"rank"}  # which knows no bounds
     question = make_question(data, preference, unit=True, relative=low)
-    return replace(request.problem, question=question)
+    return changed(request.problem, question=question)
 
 
 def preferred_among(request: Request, answer: Answer) -> Answer:
@@ -270,12 +274,12 @@ def preferred_among(request: Request, answer: Answer) -> Answer:
     questions, _ = by_question(request.plan.methods, request.preferences[0].name)
     rows = answer.set_aside
     for preference in request.preferences if questions else ():
-        asking = replace(request, problem=_asking(request, preference, rows))
+        asking = changed(request, problem=_asking(request, preference, rows))
         for name in questions:
             found = run_method(asking, name, rows, answer.outcome.warm)
             if found.outcome.status is Status.MET and _all_missed(request, found, rows):
                 preference = with_set_aside(preference, rows)
-                return replace(found, preference=preference, asked=True)
+                return changed(found, preference=preference, asked=True)
     return answer
 
 
@@ -298,8 +302,8 @@ def _by_road(request: Request, methods: tuple[str, ...]) -> Answer:
     if plain or not undone or not METHODS.traits(methods[0]).begins_anew:
         return answer
     tau = start_value("mean", problem.b, request.data.scaled().telling, problem.rows)
-    anew = replace(problem, tau=tau, base=None, c_start=None)
-    again = _in_turn(replace(request, problem=anew, warm=COLD), methods)
+    anew = changed(problem, tau=tau, base=None, c_start=None)
+    again = _in_turn(changed(request, problem=anew, warm=COLD), methods)
     decided = again.outcome.status.success or again.outcome.status is Status.INFEASIBLE
     return again if decided else answer
 
@@ -331,21 +335,31 @@ def is_lost(answer: Answer) -> bool:
 
 
 def run_method(request: Request, name: str, set_aside: Any = NONE, warm: Warm = COLD) -> Answer:
-    """Run one method on the request's problem."""
+    """Run one method on the request's problem.
+
+    Raises
+    ------
+    MemoryError
+        If it cannot fit in memory.
+    """
+    if name in request.refused:
+        raise MemoryError(request.refused[name])
     problem = changed(with_gram(request, name), options=options_of(name, request.wishes))
     if set_aside.size:
         problem = _without(request, problem, name, set_aside)
     if request.allowed and getattr(problem.options, "max_restarts", 0) is None:
         # Where the data may be wrong, another choice of rows helps more than another start.
-        problem = replace(problem, options=replace(problem.options, max_restarts=FEW_RESTARTS))
+        problem = changed(problem, options=replace(problem.options, max_restarts=FEW_RESTARTS))
     solver = _solver(name, problem)
     tolerance = to_numpy(request.data.tolerance)
-    request.limits.watch.reserve = _seconds_to_finish(problem, name, request.limits.time_limit)
+    watch = request.limits.watch
+    watch.reserve, watch.proof_reserve = _seconds_to_finish(problem, name, watch.time_limit)
+    watch.has_fit |= not problem.target
     with _at_any_scale(problem):
         outcome = run(
             solver,
             problem,
-            partial(_found_by, problem, request.data.gram, request.limits.watch),
+            partial(_found_by, problem, request.data.gram, watch),
             tolerance,
             request.limits,
             warm,
@@ -353,7 +367,7 @@ def run_method(request: Request, name: str, set_aside: Any = NONE, warm: Warm = 
     matrix = outcome.matrix
     if not outcome.status.success and not _is_finite(matrix):
         matrix = _zero(request)
-        outcome = replace(outcome, matrix=matrix, found=found_in(matrix, problem))
+        outcome = changed(outcome, matrix=matrix, found=found_in(matrix, problem))
     return Answer(outcome, matrix, solver.name, outcome.lemma, set_aside)
 
 
@@ -366,11 +380,11 @@ def _solver(name: str, problem: Problem) -> Method:
     return solver
 
 
-def _seconds_to_finish(problem: Problem, name: str, limit: float | None) -> float:
-    """Return about how long it takes to form and measure a matrix, and to prove what is claimed.
+def _seconds_to_finish(problem: Problem, name: str, limit: float | None) -> tuple[float, float]:
+    """Return about how long it takes to form and measure a matrix, and to prove a bound for it.
 
     Of a time limit, proofs get a share only: a fit that is not certified to be the preferred one is
-    better than none.
+    better than none. What takes longer than the simplest bound gives way to it at the limit.
     """
     rows, cones = problem.rows, METHODS.traits(name).cones
     entries = (4.0 if rows.is_complex else 1.0) * rows.m * float(rows.n)
@@ -383,7 +397,7 @@ def _seconds_to_finish(problem: Problem, name: str, limit: float | None) -> floa
     if limit is not None and (problem.question is not None or not problem.target):
         proofs = PROOF_PRODUCTS * entries * rows.n / FLOPS + PROOF_SECONDS_PER_ROW * rows.m
         proofs = min(proofs, PROOF_SHARE * limit)
-    return seconds + proofs
+    return seconds, proofs
 
 
 def _is_finite(matrix: SensedMatrix) -> bool:
@@ -422,7 +436,7 @@ def _without(request: Request, problem: Problem, name: str, rows: Any) -> Proble
     """The problem with those measurements asked for nothing."""
     kept = request.data.set_aside(rows)
     prove = Prover(kept, request.positive)
-    problem = replace(problem, sides=kept.sides, given_ends=kept.unit_ends, prove=prove)
+    problem = changed(problem, sides=kept.sides, given_ends=kept.unit_ends, prove=prove)
     if METHODS.traits(name).one_sided:
         return problem
     # It knows readings and tolerances only: these are so wide that they weigh nothing, and such as
@@ -430,7 +444,7 @@ def _without(request: Request, problem: Problem, name: str, rows: Any) -> Proble
     b, delta = to_numpy(problem.b).copy(), to_numpy(problem.delta).copy()
     delta[rows] = FORGOTTEN * float(np.max(np.abs(b) + delta))
     b[rows] = float(np.mean(np.delete(b, rows))) if len(rows) < len(b) else 0.0
-    return replace(problem, b=own(problem, b), delta=own(problem, delta), sides=None)
+    return changed(problem, b=own(problem, b), delta=own(problem, delta), sides=None)
 
 
 def with_gram(request: Request, name: str) -> Problem:
@@ -444,7 +458,7 @@ def with_gram(request: Request, name: str) -> Problem:
     # Where it is stopped, it is for the run to say so.
     with suppress(Stop), watch.part("K"), watch.heeded():
         data.gram.form()
-    return replace(request.problem, gram=data.gram)
+    return changed(request.problem, gram=data.gram)
 
 
 def _found_by(problem: Problem, gram: Any, watch: Watch, matrix: SensedMatrix) -> Enclosure:

@@ -147,8 +147,8 @@ def solve(
         and returned. By default there is no limit.
     memory_limit : int or str, optional
         Most bytes, as a number or as "1 GiB", added to what is in memory already: what cannot keep
-        to it is refused before it begins. By default what is free. With rows in files (see
-        `Measurements.open`) it bounds all that is taken.
+        to it is refused (MemoryError). By default what is free. It never changes which A is
+        returned. With rows in files (see `Measurements.open`) it bounds all that is taken.
     callback : callable, optional
         ``callback(intermediate_result)`` after every stride: `n_iter`, `max_residual`,
         `max_ratio`, `matrix`. StopIteration ends the run.
@@ -158,7 +158,8 @@ def solve(
         A folder in which to write down where the run is, so that it survives: the same call with
         the same folder goes on from there, bit for bit, and once the solve is over answers again
         at once. The folder of other data or of another request is refused; remove it to begin
-        anew. `time_limit`, `callback` and `progress` may be others. See docs/how_it_works.md.
+        anew. `time_limit`, `memory_limit`, `callback` and `progress` may differ. See
+        docs/how_it_works.md.
     checkpoint_every : float, default=60.0
         Seconds between two writings, at least: they take no more than 2% of the time. 0: after
         every stride, whatever it takes.

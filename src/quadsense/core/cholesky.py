@@ -55,6 +55,9 @@ LONGEST = 4 * PANEL
 BLOCK_ENTRIES = 2**20
 """Entries of a block that is written twice, once across."""
 
+PAGE_ENTRIES = 512
+"""Float64 entries of the smallest page of memory."""
+
 CLEAR = 100.0
 """Times the tolerance that the least pivot is, where no pivoting is needed."""
 
@@ -261,6 +264,13 @@ def squared_moduli(U: Array) -> Array:
         return np.asarray(np.abs(U @ U.conj().T) ** 2)
     K = np.empty((m, m))
 
+    def touch(first: int, last: int) -> None:
+        # A column of blocks touches every page of K, and the system clears each on first use: for
+        # large K that takes seconds.
+        for begin in range(first, last, size):
+            look()
+            K[begin : min(begin + size, last), ::PAGE_ENTRIES] = 0.0
+
     def fill(first: int, last: int) -> None:
         for begin in range(first, last, size):
             end = min(begin + size, last)
@@ -270,6 +280,7 @@ def squared_moduli(U: Array) -> Array:
             K[begin:end, :end] = block
             K[:end, begin:end] = block.T
 
+    by_rows(touch, m, float(m) * m)
     by_rows(fill, m, 0.5 * cost * m, triangle=True)
     return K
 

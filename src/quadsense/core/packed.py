@@ -23,6 +23,9 @@ from quadsense.watch import look
 Array = npt.NDArray[Any]
 Vector = npt.NDArray[np.float64]
 
+BLOCK_ENTRIES = 2**22
+"""Features that are written without a look at the limits."""
+
 SQRT2 = float(np.sqrt(2.0))  # off the diagonal, so that the norms agree
 
 
@@ -93,9 +96,12 @@ def features(rows: Array, dtype: npt.DTypeLike | None = None, room: Array | None
     pairs = n * (n - 1) // 2
     root = re * np.asarray(SQRT2, dtype=dtype)
     offset = n
+    large = out.size > BLOCK_ENTRIES
     if not np.iscomplexobj(V):
         np.multiply(re, re, out=out[:n])
         for j in range(n - 1):
+            if large:
+                look()
             end = offset + n - 1 - j
             np.multiply(re[j + 1 :], root[j], out=out[offset:end])
             offset = end
@@ -104,6 +110,8 @@ def features(rows: Array, dtype: npt.DTypeLike | None = None, room: Array | None
     root_im = im * np.asarray(SQRT2, dtype=dtype)
     np.add(re * re, im * im, out=out[:n])
     for j in range(n - 1):
+        if large:
+            look()
         end = offset + n - 1 - j
         np.multiply(re[j + 1 :], root[j], out=out[offset:end])
         out[offset:end] += im[j + 1 :] * root_im[j]

@@ -21,7 +21,7 @@ from quadsense.core.ends import EXACTNESS, KIND_EXACTNESS, Ends
 from quadsense.measurements.constraints import Constraint, checked_constraints, with_constraints
 from quadsense.measurements.gram import ExplicitGram, Gram
 from quadsense.measurements.mixed import Mixed
-from quadsense.measurements.sensing import Sensing
+from quadsense.measurements.sensing import CLEAR_PIVOT, Sensing
 from quadsense.measurements.storage import (
     Deferred,
     beside_file,
@@ -626,7 +626,8 @@ class Measurements:
     @property
     def unit_rows(self) -> Sensing:
         """The probes scaled to unit norm, for the methods."""
-        self.settled()
+        if self._deferred is not None:
+            self.settled()
         return self._rows
 
     def settled(self) -> Measurements:
@@ -802,7 +803,8 @@ class Measurements:
 
     def quick_rank(self, flops: float) -> int | None:
         """`rank` where it is known or costs no more than so many flops, else None."""
-        if "rank" in self.__dict__ or self.orthonormal:
+        known = self.unit_rows.known_rank is not None or "rank" in self.__dict__
+        if known or self.orthonormal:
             return self.rank
         k = float(min(self.m, self.unit_rows.unknowns))
         formed = isinstance(self.gram, ExplicitGram)
@@ -817,12 +819,12 @@ class Measurements:
     def rank(self) -> int | None:
         """Numerical rank of F (that of K), None where it would cost too much to find."""
         rows = self.unit_rows
+        if rows.known_rank is not None:
+            return rows.known_rank
         live = int(np.count_nonzero(to_numpy(rows.nonzero)))
         if self.orthonormal or live <= 1:
             return live
         size = rows.unknowns
-        if rows.see_all:
-            return size
         if self._plain is not None and self.measured >= size and self._plain.rank == size:
             return size
         if min(self.m, size) > LARGEST_RANK_PROBLEM:
@@ -859,7 +861,7 @@ class Measurements:
         if full:
             K = rows.gram_triangle(single=True) if known is None else known.astype(np.float32)
             R, info = spotrf(K, lower=0, clean=0, overwrite_a=1)
-            if info == 0 and np.diagonal(R).min() > 0.1:
+            if info == 0 and np.diagonal(R).min() > CLEAR_PIVOT:
                 return live
         if rows.unknowns < self.m:  # F* F has the rank of F F*, and is smaller
             M = rows.normal(dtype=np.float32)

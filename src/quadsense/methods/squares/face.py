@@ -16,7 +16,14 @@ import numpy.typing as npt
 from quadsense.arrays import Vector
 from quadsense.methods.balance import PAID, balanced
 from quadsense.methods.squares.bounds import Rows
-from quadsense.methods.squares.measure import at, crossed, judge_of, margins, mass
+from quadsense.methods.squares.measure import (
+    at,
+    crossed,
+    judge_of,
+    least_gap,
+    margins,
+    mass,
+)
 from quadsense.methods.squares.program import Program, features
 from quadsense.methods.squares.quadratic import Point
 from quadsense.methods.squares.state import State
@@ -47,6 +54,7 @@ def refined(program: Program, state: State) -> State:
     if point is None or not cone.psd or cone.trace is not None:
         return state
     enough = min(NEEDED, float(program.problem.options.gap)) * point.cost
+    enough = max(enough, least_gap(program))
     if not state.judged.gap > enough or program.F.m * cone.size > ENTRIES:
         return state
     values, V = cone.eigen(point.x)

@@ -66,10 +66,15 @@ def small(program: Program) -> float:
         return float(min(np.divide(FINE, program.unit), ABSOLUTE * program.nothing))
 
 
+def least_gap(program: Program) -> float:
+    """A gap that counts as none, whatever the cost."""
+    return max(small(program), NOTHING * program.nothing)
+
+
 def acceptable(program: Program, judged: Judgement, cost: float) -> bool:
     """Whether the gap is what was asked for, though not what was aimed at."""
     asked = float(getattr(program.problem.options, "gap", 0.01))
-    return judged.gap <= max(asked * cost, small(program), NOTHING * program.nothing)
+    return judged.gap <= max(asked * cost, least_gap(program))
 
 
 def rounding(program: Program) -> float:
