@@ -145,7 +145,9 @@ def _preferred(v: Verdict) -> str:
     if v.optimal:
         return f"preferred: {instead}{_value(v)}"
     if v.status is Status.MET:
-        return f"not certified to be the preferred one: {_value(v)}" + f"; {cut}" * bool(cut)
+        bounded = v.objective_lower not in (0.0, float("-inf"))  # which say nothing
+        value = _value(v) if bounded else f"{objective_name(v)} {v.objective:.6g}"
+        return f"not certified to be the preferred one: {value}" + f"; {cut}" * bool(cut)
     return ""
 
 
