@@ -314,7 +314,8 @@ def _in_turn(request: Request, methods: tuple[str, ...]) -> Answer:
 
     A fit that is not what the question asks for is kept where the others find nothing better.
     """
-    answer = run_method(request, methods[0], warm=request.warm)
+    followed = any(name not in request.refused for name in methods[1:])
+    answer = run_method(request, methods[0], warm=request.warm, followed=followed)
     for name in methods[1:]:
         outcome = answer.outcome
         handed_over = outcome.claim is not None and outcome.claim.kind == "inconsistent"
@@ -335,8 +336,21 @@ def is_lost(answer: Answer) -> bool:
     return claim is not None and claim.kind == "stalled"
 
 
-def run_method(request: Request, name: str, set_aside: Any = NONE, warm: Warm = COLD) -> Answer:
+def run_method(
+    request: Request, name: str, set_aside: Any = NONE, warm: Warm = COLD, followed: bool = False
+) -> Answer:
     """Run one method on the request's problem.
+
+    Parameters
+    ----------
+    request : Request
+    name : str
+    set_aside : ndarray of int, optional
+        Rows asked for nothing.
+    warm : Warm
+        What was found before.
+    followed : bool
+        Whether another method continues where this one gives up.
 
     Raises
     ------
@@ -345,7 +359,9 @@ def run_method(request: Request, name: str, set_aside: Any = NONE, warm: Warm = 
     """
     if name in request.refused:
         raise MemoryError(request.refused[name])
-    problem = changed(with_gram(request, name), options=options_of(name, request.wishes))
+    problem = changed(
+        with_gram(request, name), options=options_of(name, request.wishes), followed=followed
+    )
     if set_aside.size:
         problem = _without(request, problem, name, set_aside)
     if request.allowed and getattr(problem.options, "max_restarts", 0) is None:
