@@ -159,9 +159,9 @@ def test_a_later_method_that_cannot_fit_is_refused_when_it_is_reached(monkeypatc
     b = readings(U, np.eye(20)) + rng.uniform(-2.0, 2.0, 900)
     asked = {"delta": 1.9, "prefer": "any"}
     assert quadsense.solve(U, b, **asked).plan["method"] == "minimax"
-    monkeypatch.setattr(planning, "available_memory", lambda: make_plan(few, "cg").memory)
-    few = Shape(m=900, n=20)
-    with pytest.raises(MemoryError, match="method minimax would take .* because cg did not settle"):
+    few = make_plan(Shape(m=900, n=20), "cg").memory
+    monkeypatch.setattr(planning, "available_memory", lambda: few)
+    with pytest.raises(MemoryError, match=r"method minimax would take .* because cg did not settle"):
         quadsense.solve(U, b, **asked)
     assert quadsense.solve(U, b, delta=5.0, prefer="any").met
 
