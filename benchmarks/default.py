@@ -26,7 +26,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from peer_solvers import Array, Data, gaussian, measure, noisy, scipy_lsmr, scipy_lsqr
+from peer_solvers import (
+    Array,
+    Data,
+    Solver,
+    gaussian,
+    measure,
+    noisy,
+    scipy_lsmr,
+    scipy_lsqr,
+)
+from peers import calibrate
 from task_list import say_threads, untouched_environment, verdict
 
 import quadsense
@@ -149,10 +159,11 @@ def ours(data: Data, options: Options, read: bool) -> quadsense.Result:
 def krylov(data: Data, options: Options, solver: Callable[[Data, float], Array]) -> Call:
     """LSQR or LSMR with the loosest tolerance that gives our worst residual."""
     worst = float(ours(data, options, False).max_residual)
-    for tolerance in 10.0 ** -np.arange(1.0, 14.0, 0.125):
-        if np.abs(measure(data.U, solver(data, tolerance)) - data.b).max() <= worst:
-            return partial(solver, data, float(tolerance))
-    raise SystemExit("the peer does not reach the worst residual of our answer")
+    same = replace(data, delta=worst, value=worst)
+    decades = tuple(10.0**-k for k in range(1, 15))
+    tolerance, ratio = calibrate(Solver("", solver, decades, refine=True), same)
+    assert ratio <= 1.0, "the peer does not reach the worst residual of our answer"
+    return partial(solver, data, tolerance)
 
 
 def clarabel_direct(data: Data, options: Options) -> Call:

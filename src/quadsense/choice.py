@@ -320,7 +320,8 @@ def _chosen(
     towards = "a multiple of I" if wish.prior is None else "prior"
     if wish.ridge is not None:
         return "least_squares", f"with ridge = {wish.ridge:g}" if wish.ridge else "without a pull"
-    name, why = by_shape(shape, _telling(data, plain, shape), towards)
+    telling = _telling(data, plain, shape) if shape.psd else None  # of no account without a cone
+    name, why = by_shape(shape, telling, towards)
     if name == "entropy" and not _is_definite(wish.prior):
         return "least_squares", "with a weak pull towards prior, which is not positive definite"
     return name, why
