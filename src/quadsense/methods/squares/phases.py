@@ -202,8 +202,12 @@ def _progress(program: Program, state: State, left: float) -> State:
 
 
 def _is_for_others(program: Program, state: State) -> bool:
-    """Whether the methods that follow take less time than what is left, and have the digits."""
-    if not (program.problem.followed and program.cone.size <= SMALL):
+    """Whether the methods that follow take less time than what is left, and have the digits.
+
+    With a given trace they end at larger gaps.
+    """
+    cone = program.cone
+    if not program.problem.followed or cone.size > SMALL or cone.trace is not None:
         return False
     assert state.point is not None
     return state.since >= FIRST[state.stage] and state.point.cost > COSTLY * program.nothing
