@@ -307,6 +307,16 @@ def test_without_a_time_limit_no_clock_ends_any_work():
     assert watch.left is None and not watch.over
 
 
+def test_a_step_that_would_exceed_the_limit_is_named(monkeypatch):
+    monkeypatch.setattr("quadsense.watch.FLOPS", 1e-3)
+    asked = {"delta": 1.0, "prefer": "nearest", "time_limit": 100.0}
+    result = by_clock(lambda: 0.0, *noisy(60, 6, noise=0.1), **asked)
+    assert result.status is Status.TIME_LIMIT
+    assert "the next step would exceed time_limit = 100.0 s" in result.message
+    result = by_clock(Ticking(), *noisy(60, 6, noise=0.1), **{**asked, "time_limit": 3.0})
+    assert "stopped after time_limit = 3.0 s" in result.message
+
+
 def test_grace_lets_short_work_through_and_long_work_not():
     now = [0.0]
     watch = Watch(lambda: now[0], time_limit=1.0)

@@ -381,6 +381,20 @@ def test_the_default_is_least_squares_with_the_pull_that_the_formulas_say(seed):
     assert result.optimal and result.verify(p.U, p.b, delta=p.delta)
 
 
+@pytest.mark.parametrize("prior", [-1.0, 0.0, np.diag([1.0, 1.0, 0.0])])
+def test_a_prior_that_is_not_positive_definite_pulls_in_the_frobenius_norm(prior):
+    p = Written(False, seed=3, m=6)
+    asked = {"delta": p.delta, "psd": True, "prior": prior}
+    result = quadsense.solve(p.U, p.b, **asked)
+    assert result.prefer == "least_squares" and result.optimal
+    assert result.verdict.ridge > 0.0
+    assert solved(quadsense.to_cvxpy(p.U, p.b, **asked)[0]) == pytest.approx(
+        result.objective, rel=1e-5
+    )
+    with pytest.raises(ValueError, match="'entropy' needs a prior that is positive definite"):
+        quadsense.solve(p.U, p.b, prefer="entropy", **asked)
+
+
 @pytest.mark.parametrize("weighted", [False, True])
 def test_one_sided_rows_are_in_the_sum_only_where_they_are_given_a_weight(weighted, complex_):
     p = Written(complex_, seed=11)

@@ -99,7 +99,7 @@ def test_the_message_names_the_pull_where_there_is_one(data):
 
 
 @pytest.mark.parametrize(
-    "m, said", [(5, "A follows the noise"), (22, "A may follow the noise"), (30, None)]
+    ("m", "said"), [(5, "A follows the noise"), (22, "A may follow the noise"), (30, None)]
 )
 def test_readings_hardly_more_than_the_unknowns_are_warned_of(m, said):
     p = quadsense.datasets.gaussian(n=6, m=m, noise=0.1, seed=0)  # 21 unknowns

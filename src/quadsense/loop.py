@@ -272,8 +272,9 @@ class _Run:
         """Give the run the status of whatever stopped it in the middle of something."""
         if self.watch.interrupts.pressed:
             self.end(Status.INTERRUPTED, because("interrupted"))
-        else:
-            self.end(Status.TIME_LIMIT, because("time_limit", seconds=self.limits.time_limit))
+            return
+        early = {} if self.watch.late else {"after": self.watch.elapsed}
+        self.end(Status.TIME_LIMIT, because("time_limit", seconds=self.limits.time_limit, **early))
 
     def _take(self, state: Any) -> None:
         """Make that state the best."""

@@ -151,7 +151,7 @@ def _nothing(data: Measurements, question: Question, matrix: SensedMatrix) -> fl
     rows, ends = question.rows, np.stack([question.lo, question.hi])
     largest = np.max(np.abs(np.where(np.isfinite(ends), ends, 0.0)), axis=0)
     norm, weights = matrix.norm(), question.weights
-    if rows == "center":
+    if rows == "center" or question.log_det:
         return NOTHING * (1.0 + question.m)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         size = 0.0

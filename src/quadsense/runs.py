@@ -62,16 +62,16 @@ hope to tell apart."""
 LARGEST_ENTRY = 1e220
 """Bound on entries of A below which they, over squared norms of rows too, stay finite."""
 
-PROOF_PRODUCTS = 5.0
-"""Multiplications per row and entry of A that the proof of a bound on the objective takes (4 were
-measured at n = 300, m = 15,000)."""
+PROOF_PRODUCTS = 10.0
+"""Multiplications per row and entry of A that a dual vector and the proof of its bound on the
+objective take (the proof alone took 4 at n = 300, m = 15,000)."""
 
 PROOF_SHARE = 0.25
 """Share of a time limit that is left for it, at most."""
 
-PROOF_SECONDS_PER_ROW = 5e-7
-"""Seconds per row that the sums of such a proof take, each entry with its rounding error (measured
-at n = 3, m = 10^6)."""
+PROOF_SECONDS_PER_ROW = 1e-6
+"""Seconds per row that their sums take, each entry with its rounding error (the proof alone took .4
+to .7 s at n = 3, m = 10^6)."""
 
 FORGOTTEN = 1e30
 """Tolerance, in units of the largest reading, of a measurement that is set aside."""
@@ -178,13 +178,14 @@ def _proved(
     with suppress(Stop), watch.part("proofs"), watch.heeded():
         found = found_in(matrix, problem)
         values = Values(data, found, size=allowed_size(data, matrix))
-        fits = is_admitted(preference, values.met, NONE, data.measured)
+        if not is_admitted(preference, values.met, NONE, data.measured):
+            return None
         gap = min(KNOWN_GAP, float(request.wishes.get("gap", KNOWN_GAP)))
         y = user_dual(data, dual)
         claim = make_objective(
-            data, preference, matrix, values.reads, values.error, y, fits=fits, gap=gap
+            data, preference, matrix, values.reads, values.error, y, fits=True, gap=gap
         )
-        if claim is None or not fits or not claim.closed:
+        if claim is None or not claim.closed:
             return None
         status = Status.MET if problem.target and bool(values.met.all()) else Status.OPTIMAL
         worst, unknown = (float(np.max(each)) for each in (values.sizes, values.ratios)), np.nan
@@ -313,7 +314,8 @@ def _in_turn(request: Request, methods: tuple[str, ...]) -> Answer:
 
     A fit that is not what the question asks for is kept where the others find nothing better.
     """
-    answer = run_method(request, methods[0], warm=request.warm)
+    followed = any(name not in request.refused for name in methods[1:])
+    answer = run_method(request, methods[0], warm=request.warm, followed=followed)
     for name in methods[1:]:
         outcome = answer.outcome
         handed_over = outcome.claim is not None and outcome.claim.kind == "inconsistent"
@@ -334,8 +336,21 @@ def is_lost(answer: Answer) -> bool:
     return claim is not None and claim.kind == "stalled"
 
 
-def run_method(request: Request, name: str, set_aside: Any = NONE, warm: Warm = COLD) -> Answer:
+def run_method(
+    request: Request, name: str, set_aside: Any = NONE, warm: Warm = COLD, followed: bool = False
+) -> Answer:
     """Run one method on the request's problem.
+
+    Parameters
+    ----------
+    request : Request
+    name : str
+    set_aside : ndarray of int, optional
+        Rows asked for nothing.
+    warm : Warm
+        What was found before.
+    followed : bool
+        Whether another method continues where this one gives up.
 
     Raises
     ------
@@ -344,7 +359,9 @@ def run_method(request: Request, name: str, set_aside: Any = NONE, warm: Warm = 
     """
     if name in request.refused:
         raise MemoryError(request.refused[name])
-    problem = changed(with_gram(request, name), options=options_of(name, request.wishes))
+    problem = changed(
+        with_gram(request, name), options=options_of(name, request.wishes), followed=followed
+    )
     if set_aside.size:
         problem = _without(request, problem, name, set_aside)
     if request.allowed and getattr(problem.options, "max_restarts", 0) is None:

@@ -218,7 +218,7 @@ def solve(
     >>> U = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
     >>> least = quadsense.solve(U, [1.0, 2.0, 3.0], delta=0.1, psd=True, prefer="min_trace")
     >>> least.optimal, round(least.objective, 4), round(least.objective_bounds[0], 4)
-    (True, 2.8, 2.8)
+    (True, 2.8025, 2.7991)
 
     Without a tolerance, least squares:
 

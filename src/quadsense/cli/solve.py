@@ -136,8 +136,8 @@ def solve(
     """Find a matrix that meets every measurement in FILE (arrays U and b, or U, lo and hi).
 
     FILE is .npz, .npy, .mat, HDF5, Zarr, Parquet or CSV. Without a tolerance, given here or in
-    FILE, A is the least-squares fit. Ctrl-C and SIGTERM stop at the best matrix so far and write it.
-    With --checkpoint, the same command goes on where one that was stopped or killed was.
+    FILE, A is the least-squares fit. Ctrl-C and SIGTERM stop at the best matrix so far and write
+    it. With --checkpoint, the same command goes on where one that was stopped or killed was.
 
     \b
     Examples:

@@ -803,8 +803,7 @@ class Measurements:
 
     def quick_rank(self, flops: float) -> int | None:
         """`rank` where it is known or costs no more than so many flops, else None."""
-        known = self.unit_rows.known_rank is not None or "rank" in self.__dict__
-        if known or self.orthonormal:
+        if "rank" in self.__dict__ or self.orthonormal:
             return self.rank
         k = float(min(self.m, self.unit_rows.unknowns))
         formed = isinstance(self.gram, ExplicitGram)

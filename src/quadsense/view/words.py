@@ -72,7 +72,9 @@ def _by_objective(v: Verdict) -> str:
     else:
         rest = f"{v.over} of {v.kept} over, {_against(v)}"
     if v.status is Status.LOCAL:
-        return f"local: {objective_name(v)} {v.objective:.6g}, stationary; nothing is proved; {rest}"
+        return (
+            f"local: {objective_name(v)} {v.objective:.6g}, stationary; nothing is proved; {rest}"
+        )
     return f"optimal: {_value(v)}; {rest}"
 
 
@@ -143,7 +145,9 @@ def _preferred(v: Verdict) -> str:
     if v.optimal:
         return f"preferred: {instead}{_value(v)}"
     if v.status is Status.MET:
-        return f"not certified to be the preferred one: {_value(v)}" + f"; {cut}" * bool(cut)
+        bounded = v.objective_lower not in (0.0, float("-inf"))  # which say nothing
+        value = _value(v) if bounded else f"{objective_name(v)} {v.objective:.6g}"
+        return f"not certified to be the preferred one: {value}" + f"; {cut}" * bool(cut)
     return ""
 
 
@@ -346,13 +350,19 @@ def _no_set(allowed: int, ended: str, seconds: float | None = None, most: int | 
     return f"whether the others can be met without {_measurements(allowed)} is not known: {over}"
 
 
+def _out_of_time(seconds: float | None, after: float | None = None) -> str:
+    if after is None:
+        return f"stopped after time_limit = {seconds} s"
+    return f"stopped after {after:.2g} s: the next step would exceed time_limit = {seconds} s"
+
+
 REASONS: dict[str, Any] = {
     "said": lambda text: text,
     "interrupted": lambda: "interrupted by the user",
     "callback": lambda: "stopped by the callback",
     "max_iter": lambda most: f"stopped after max_iter = {most} iterations",
     "lemma": lambda most, lemma: f"the {most} iterations of {lemma} are over",
-    "time_limit": lambda seconds: f"stopped after time_limit = {seconds} s",
+    "time_limit": _out_of_time,
     "slow": _slow,
     "passes": lambda passes, ratio: (
         f"the residuals fall no more after {passes} passes over the rows (worst ratio to delta "

@@ -22,6 +22,9 @@ ABSOLUTE = 1e-10
 NOTHING = 1e-26
 """Cost in units of that of A = 0 that is rounding: readings of twelve digits and more."""
 
+NO_COST = 1e-16
+"""Cost in units of that of A = 0 which counts as none where a claim is judged."""
+
 TRUE = 10.0
 """The gap between the true ends over that between those a little inside, at most."""
 
@@ -66,15 +69,10 @@ def small(program: Program) -> float:
         return float(min(np.divide(FINE, program.unit), ABSOLUTE * program.nothing))
 
 
-def least_gap(program: Program) -> float:
-    """A gap that counts as none, whatever the cost."""
-    return max(small(program), NOTHING * program.nothing)
-
-
 def acceptable(program: Program, judged: Judgement, cost: float) -> bool:
     """Whether the gap is what was asked for, though not what was aimed at."""
     asked = float(getattr(program.problem.options, "gap", 0.01))
-    return judged.gap <= max(asked * cost, least_gap(program))
+    return judged.gap <= max(asked * cost, small(program), NOTHING * program.nothing)
 
 
 def rounding(program: Program) -> float:
