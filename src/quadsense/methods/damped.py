@@ -173,6 +173,7 @@ class DampedProgram:
     @cached_property
     def K(self) -> Array:
         """``D K D`` in units of the largest weight; its upper triangle."""
+        require_memory("method cg: the Gram matrix", 2 * SINGLE * self.F.m**2)
         K = self.F.gram_triangle(single=not self.is_direct)
         if float(self.w.min()) < float(self.w.max()):
             root = (self.root / self.top).astype(K.dtype)
