@@ -812,11 +812,16 @@ class Measurements:
         if cost > max(QUICK_RANK_FLOPS, flops):
             return None
         look(cost)
+        self.__dict__["rank"] = self._found_rank()  # in a solve, which holds BLAS to one thread
         return self.rank
 
     @cached_property
     def rank(self) -> int | None:
         """Numerical rank of F (that of K), None where it would cost too much to find."""
+        with one_blas_thread():
+            return self._found_rank()
+
+    def _found_rank(self) -> int | None:
         rows = self.unit_rows
         if rows.known_rank is not None:
             return rows.known_rank
@@ -832,22 +837,20 @@ class Measurements:
             return size
         if self.m > LARGEST_RANK_PROBLEM:
             return None
-        with one_blas_thread():
-            return self._factored_rank(live)
+        return self._factored_rank(live)
 
     def _some_rows_see_all(self, size: int) -> bool:
         """Whether as many rows as unknowns, spread evenly over all, determine A already."""
         rows = self.unit_rows
         live = np.flatnonzero(to_numpy(rows.nonzero))
         chosen = live[np.linspace(0, live.size - 1, size).astype(np.int64)]
-        with one_blas_thread():
-            if isinstance(rows, Mixed):
-                K = rows.only(chosen).narrowed().gram_triangle()
-            else:
-                index = rows.xp.asarray(chosen, device=device(rows.norms))
-                K = products.gram(np.ascontiguousarray(to_numpy(rows.take_unit(index))))
-            R, info = dpotrf(K, lower=0, clean=0)
-            return bool(info == 0 and np.diagonal(R).min() > 1e-7)
+        if isinstance(rows, Mixed):
+            K = rows.only(chosen).narrowed().gram_triangle()
+        else:
+            index = rows.xp.asarray(chosen, device=device(rows.norms))
+            K = products.gram(np.ascontiguousarray(to_numpy(rows.take_unit(index))))
+        R, info = dpotrf(K, lower=0, clean=0)
+        return bool(info == 0 and np.diagonal(R).min() > 1e-7)
 
     def _factored_rank(self, live: int) -> int:
         """Rank by a Cholesky factorisation of K; `live` rows are not zero.
