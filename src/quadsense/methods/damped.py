@@ -394,7 +394,7 @@ def _step(program: DampedProgram, state: DampedState) -> DampedState:
         return _recomputed(program, changed(state, x=x, iteration=state.iteration + 1))
     image = program.apply(state.direction, state.double)
     bend = _inner(state.direction, image)
-    if not bend > 0.0:
+    if not (bend > 0.0 and state.size > 0.0):
         return _recomputed(program, state)
     share = state.size / bend
     x = state.x + share * state.direction
