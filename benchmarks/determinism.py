@@ -6,7 +6,7 @@ fits, with one of half as much, and with two BLAS threads. Prefer, method and A 
 alone: A bit for bit; with another number of threads its readings within .02 delta. With half the
 memory a request may be refused (MemoryError), but not answered otherwise.
 
-    python benchmarks/determinism.py            # all conditions, a few minutes
+    python benchmarks/determinism.py            # all conditions, half a minute
     python benchmarks/determinism.py --only busy limit
 """
 

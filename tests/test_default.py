@@ -91,3 +91,12 @@ def test_no_other_process_changes_what_is_returned():
     command = [sys.executable, str(BENCHMARK), "--only", "busy", "threads"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("psd", [False, True])
+def test_inspect_prints_the_sentence_of_the_plan(psd, tmp_path, run):
+    rows, b, _ = REQUESTS["few rows"]
+    np.savez(tmp_path / "d.npz", U=rows, b=b, delta=0.1)
+    why = quadsense.solve(rows, b, delta=0.1, psd=psd).plan["reasons"][0]
+    code, out, _ = run("inspect", tmp_path / "d.npz", *(["--psd"] if psd else []))
+    assert code == 0 and why in out

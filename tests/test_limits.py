@@ -147,6 +147,23 @@ def test_no_time_is_left_for_proofs_before_there_is_a_fit(prefer, monkeypatch):
     assert first_limit_that_is_met() == found
 
 
+def test_no_dual_vector_is_made_past_the_limit_where_there_is_no_fit(monkeypatch):
+    calls = []
+
+    def slow(self, program, state):
+        calls.append(state.max_ratio)
+        for _ in range(1000):
+            look()
+
+    monkeypatch.setattr("quadsense.methods.conic.Conic.dual", slow)
+    ticks = itertools.count()
+    asked = {"delta": 0.3, "prefer": "nearest", "time_limit": 0.02}
+    result = by_clock(lambda: 0.001 * next(ticks), *noisy(60, 6, noise=0.1), **asked)
+    assert result.status is Status.TIME_LIMIT
+    assert min(calls) > 1.0
+    assert next(ticks) < 100
+
+
 def stop(*given, **named):
     raise Stop
 

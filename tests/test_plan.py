@@ -161,7 +161,9 @@ def test_a_later_method_that_cannot_fit_is_refused_when_it_is_reached(monkeypatc
     assert quadsense.solve(U, b, **asked).plan["method"] == "minimax"
     few = make_plan(Shape(m=900, n=20), "cg").memory
     monkeypatch.setattr(planning, "available_memory", lambda: few)
-    with pytest.raises(MemoryError, match=r"method minimax would take .* because cg did not settle"):
+    with pytest.raises(
+        MemoryError, match=r"method minimax would take .* because cg did not settle"
+    ):
         quadsense.solve(U, b, **asked)
     assert quadsense.solve(U, b, delta=5.0, prefer="any").met
 

@@ -17,6 +17,7 @@ from quadsense.core.records import changed
 from quadsense.measurements import Measurements
 from quadsense.measurements.oracle import checked_square
 from quadsense.methods import METHODS
+from quadsense.methods.traits.factored import is_lean
 from quadsense.plan import Shape
 from quadsense.preferences import PREFERENCES, SLACKS, Preference, make_question
 from quadsense.proofs.definite import cholesky
@@ -33,8 +34,8 @@ DETERMINED = 1.5
 MAX_ENTROPY_ROWS = 20_000
 """Readings up to which the entropy is used: its Newton steps need an m x m matrix."""
 
-FAINT = 1e-6
-"""Deviation, in units of the root mean square of the readings, that stands for "no tolerance"."""
+MAX_WIDE = 1000
+"""Columns up to which the entropy is used with fewer rows than columns: A is formed."""
 
 UNSEEN = 1e-9
 """Smallest eigenvalue, as a part of the mean one, of a map that sees every direction."""
@@ -257,13 +258,12 @@ def _pull(data: Measurements, preference: Preference, shape: Shape) -> Pull:
     rows, ends = data.plain.unit_rows, data.plain.unit_ends
     known = question.weights > 0.0
     if not known.any():
-        return Pull(_best_multiple(data.plain), 1.0, 1.0 / 3.0)
+        multiple = _best_multiple(data.plain)
+        return Pull(1.0 if shape.psd and multiple <= 0.0 else multiple, 1.0, 1.0 / 3.0)
     w, b = question.weights[known], question.reading[known]
     squares = to_numpy(rows.squares)[known]
     kappa = 1.0 / 3.0
-    if not shape.target:
-        kappa = FAINT**2 * float(np.mean(w * b**2)) or FAINT**2
-    elif preference.weights is not None:
+    if preference.weights is not None and shape.target:
         two = np.asarray(ends.sides.all(axis=0))[known]
         kappa = float(np.mean((w * ends.unit[known] ** 2)[two])) / 3.0 if two.any() else kappa
     deviations = 1.0 / np.sqrt(w)
@@ -341,6 +341,8 @@ def by_shape(
         What the pull leads to, in words.
     """
     if shape.rank is not None:
+        if shape.target and is_lean(shape):
+            return "any", "for so many rows with a rank, the first fit"
         return "least_squares", "the fit of that rank with the least sum of squares"
     if not shape.target:
         return "least_squares", f"there is no tolerance; ties go to the A nearest to {towards}"
@@ -350,6 +352,8 @@ def by_shape(
         return "least_squares", f"with a weak pull towards {towards}"
     if telling >= 1.0:
         return "least_squares", f"without a pull, for m >= {DETERMINED:g} N"
+    if shape.n > max(shape.rows, MAX_WIDE):
+        return "any", f"for n > m and n > {MAX_WIDE}, where A is sought in the span of the rows"
     if shape.m > MAX_ENTROPY_ROWS:
         return "least_squares", f"with a weak pull towards {towards}, for m > {MAX_ENTROPY_ROWS}"
     return "entropy", f"least squares with a weak pull, by relative entropy, towards {towards}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
@@ -383,7 +384,9 @@ class _Run:
         claim, dual = self.claim, None
         if self.state is not None:
             try:
-                with self.watch.heeded(), self.watch.grace():
+                # Past the limit a bound on the preference is worth time only where there is a fit.
+                proves = not late or self.met or not self.problem.target
+                with self.watch.heeded(), self.watch.grace() if proves else nullcontext():
                     dual = self.method.dual(self.program, self.state)
             except Stop:
                 late = True

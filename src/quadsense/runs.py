@@ -314,7 +314,7 @@ def _in_turn(request: Request, methods: tuple[str, ...]) -> Answer:
 
     A fit that is not what the question asks for is kept where the others find nothing better.
     """
-    followed = any(name not in request.refused for name in methods[1:])
+    followed = len(methods) > 1  # whether or not they fit: memory does not change the steps
     answer = run_method(request, methods[0], warm=request.warm, followed=followed)
     for name in methods[1:]:
         outcome = answer.outcome

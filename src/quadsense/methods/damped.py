@@ -173,6 +173,7 @@ class DampedProgram:
     @cached_property
     def K(self) -> Array:
         """``D K D`` in units of the largest weight; its upper triangle."""
+        require_memory("method cg: the Gram matrix", 2 * SINGLE * self.F.m**2)
         K = self.F.gram_triangle(single=not self.is_direct)
         if float(self.w.min()) < float(self.w.max()):
             root = (self.root / self.top).astype(K.dtype)
@@ -266,6 +267,19 @@ class DampedProgram:
             return self.factor.solve(g)
         return unpack(self.factor.solve(pack(g)), self.F.n, g.dtype)
 
+    def read_by_gram(self, x: Vector) -> Vector:
+        """``F(A - P)`` of all rows, through inner products of rows."""
+        c = self.root * x
+        if not self.whole:
+            whole = np.zeros_like(self.all_rows.squares)
+            whole[self.index] = c
+            c = whole
+        gram = self.problem.gram
+        if gram is None:
+            return np.asarray(self.all_rows.gram_times(c))
+        applied = gram.apply(own(self.problem, c))
+        return np.asarray(to_numpy(applied), dtype=np.float64)
+
     def matrix(self, x: Array) -> Array:
         """``A - P``, (n, n)."""
         return self.F.adjoint(self.root * x) if self.by_rows else x
@@ -357,14 +371,17 @@ def _inner(a: Array, b: Array) -> float:
     return float(np.vdot(a, b).real)
 
 
+def _squared(program: DampedProgram, x: Array, residual: Array) -> float:
+    """``||A - P||_F^2``; of y ``y . D K D y``, as the residual is D r_0 - (D K D + alpha) y."""
+    if not program.by_rows:
+        return _inner(x, x)
+    square = _inner(x, program.root * program.r0 - residual) - program.alpha * _inner(x, x)
+    return max(square, 0.0)
+
+
 def _goal(program: DampedProgram, x: Array, residual: Array) -> float:
     """Duality gap at which to stop."""
-    # By rows, ||A - P||_F^2 = x . (D K D) x, and the residual is D r_0 - (D K D + alpha I) x.
-    if program.by_rows:
-        square = _inner(x, program.root * program.r0 - residual) - program.alpha * _inner(x, x)
-    else:
-        square = _inner(x, x)
-    return CLOSE**2 * program.alpha * max(square, 0.0)
+    return CLOSE**2 * program.alpha * _squared(program, x, residual)
 
 
 def _step(program: DampedProgram, state: DampedState) -> DampedState:
@@ -377,7 +394,7 @@ def _step(program: DampedProgram, state: DampedState) -> DampedState:
         return _recomputed(program, changed(state, x=x, iteration=state.iteration + 1))
     image = program.apply(state.direction, state.double)
     bend = _inner(state.direction, image)
-    if not bend > 0.0:
+    if not (bend > 0.0 and state.size > 0.0):
         return _recomputed(program, state)
     share = state.size / bend
     x = state.x + share * state.direction
@@ -412,11 +429,16 @@ def _worth_factoring(program: DampedProgram, state: DampedState) -> bool:
 
 def _recomputed(program: DampedProgram, state: DampedState) -> DampedState:
     """The state with its residual recomputed from the rows in float64."""
-    A = program.matrix(state.x)
+    long = program.by_rows and program.F.prefers_gram
+    A = None if long else program.matrix(state.x)
     F = program.all_rows
-    values = program._read(F, A)
-    reading = F.beside(program.question.reading)
-    z = values - reading
+    if A is None:  # no n-by-n matrix is formed
+        values = program.tau * F.squares + program.read_by_gram(state.x)
+        if program.base is not None:
+            values = values + F.forward(program.base)
+    else:
+        values = program._read(F, A)
+    z = values - F.beside(program.question.reading)
     mine = -(z if program.whole else z[program.index])
     if program.by_rows:
         residual = program.root * mine - program.alpha * state.x
@@ -426,7 +448,8 @@ def _recomputed(program: DampedProgram, state: DampedState) -> DampedState:
         gap = _inner(residual, residual) / program.alpha
     ends = program.problem.ends
     ratio = float(np.max(ends.ratios(to_numpy(values) - ends.reading), initial=0.0))
-    cost = _inner(mine * program.w, mine) + program.alpha * _inner(A, A)
+    cost = _inner(mine * program.w, mine)
+    cost += program.alpha * (_squared(program, state.x, residual) if A is None else _inner(A, A))
     done = gap <= _goal(program, state.x, residual)
     ahead = residual if done else program.precondition(residual, state.factored)
     stuck = not gap < MIN_PROGRESS * state.recomputed

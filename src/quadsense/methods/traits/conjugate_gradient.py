@@ -39,6 +39,9 @@ def window_bytes(row_bytes: int) -> int:
     return max(WINDOW_BYTES, row_bytes // WINDOW_SHARE)
 
 
+FEW_UNKNOWNS = 100
+"""Unknowns up to which the steps of the interior-point method cost less than those of `fista`."""
+
 FEW_DIGITS = 1e4
 """Gain up to which products in single precision serve."""
 
@@ -69,7 +72,9 @@ class ConjugateGradientTraits(Traits):
     @classmethod
     def followers(cls, shape: Shape) -> tuple[str, ...]:
         """For any fit the smallest worst error; where intervals bind, least squares within them."""
-        return ("fista", "conic") if shape.damped_squares else cls.hands_over
+        if not shape.damped_squares:
+            return cls.hands_over
+        return ("conic", "fista") if shape.unknowns <= FEW_UNKNOWNS else ("fista", "conic")
 
     @classmethod
     def suits(cls, shape: Shape) -> str | None:
