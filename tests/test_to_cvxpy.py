@@ -385,7 +385,7 @@ def test_the_default_is_least_squares_with_the_pull_that_the_formulas_say(seed):
 def test_a_prior_that_is_not_positive_definite_pulls_in_the_frobenius_norm(prior):
     p = Written(False, seed=3, m=6)
     asked = {"delta": p.delta, "psd": True, "prior": prior}
-    result = quadsense.solve(p.U, p.b, **asked)
+    result = quadsense.solve(p.U, p.b, gap=1e-7, **asked)
     assert result.prefer == "least_squares" and result.optimal
     assert result.verdict.ridge > 0.0
     assert solved(quadsense.to_cvxpy(p.U, p.b, **asked)[0]) == pytest.approx(
@@ -412,7 +412,7 @@ def test_one_sided_rows_are_in_the_sum_only_where_they_are_given_a_weight(weight
     other = cp.Problem(other.objective, [*other.constraints, v <= hi, v[two] >= lo[two]])
     best = solved(other)
     assert solved(quadsense.to_cvxpy(p.U, b, **question)[0]) == pytest.approx(best, rel=1e-5)
-    result = quadsense.solve(p.U, b, **question)
+    result = quadsense.solve(p.U, b, gap=1e-7, **question)
     assert (result.status, result.optimal) == ("met", True)
     assert result.objective == pytest.approx(best, rel=1e-5)
     assert result.objective_bounds[0] <= best * (1 + 1e-5)

@@ -217,7 +217,7 @@ def test_the_checker_catches_lost_positivity_and_rank(honest):
 def test_the_checker_catches_false_bounds(rng):
     U = rng.standard_normal((9, 2))
     b = rng.standard_normal(9)
-    case, result = _case(U, {}, b), quadsense.solve(U, b)
+    case, result = _case(U, {}, b), quadsense.solve(U, b, prefer="minimax")
     known = truth.of(case)
     assert claims.optimal(case, result, known) == []
     certificate = result.certificate

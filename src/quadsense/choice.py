@@ -213,7 +213,7 @@ def _with_pull(preference: Preference, wish: Wish, data: Measurements, shape: Sh
     tau, base = _given(wish) or (pull.tau, None)
     if name == "least_squares":
         pulls = wish.ridge is None and _pulls(data, shape, preference)
-        ridge = pull.kappa * BETA / pull.v if pulls else 0.0  # ties: the nearest to tau I
+        ridge = pull.kappa * BETA / pull.v if pulls and pull.v > 0.0 else 0.0  # else ties: tau I
         return changed(preference, ridge=ridge, tau=tau, base=base)
     fixed = data.fixed_trace is not None
     return changed(preference, ridge=2.0 * pull.kappa * BETA, tau=tau, base=base, fixed=fixed)
@@ -262,24 +262,27 @@ def _pull(data: Measurements, preference: Preference, shape: Shape) -> Pull:
         return Pull(1.0 if shape.psd and multiple <= 0.0 else multiple, 1.0, 1.0 / 3.0)
     w, b = question.weights[known], question.reading[known]
     squares = to_numpy(rows.squares)[known]
-    kappa = 1.0 / 3.0
-    if preference.weights is not None and shape.target:
-        two = np.asarray(ends.sides.all(axis=0))[known]
-        kappa = float(np.mean((w * ends.unit[known] ** 2)[two])) / 3.0 if two.any() else kappa
-    deviations = 1.0 / np.sqrt(w)
-    typical = _median(deviations)
-    w = (typical / np.maximum(deviations, typical)) ** 2
-    total = float(w @ squares**2)
-    tau = float(w @ (squares * b)) / total if total > 0.0 else 0.0
-    size = math.sqrt(float(w @ b**2) / float(np.sum(w)))
-    if shape.psd:
-        trace = data.fixed_trace
-        if trace is not None and trace > 0.0:
-            tau = trace / shape.n
-        elif not tau > 0.0:
-            tau = 1e-3 * size or 1.0
-    v = float(w @ (b - tau * squares) ** 2) / float(np.sum(w))
-    return Pull(tau, max(v, (1e-8 * size) ** 2) or 1.0, kappa)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
+        kappa = 1.0 / 3.0
+        if preference.weights is not None and shape.target:
+            two = np.asarray(ends.sides.all(axis=0))[known]
+            kappa = float(np.mean((w * ends.unit[known] ** 2)[two])) / 3.0 if two.any() else kappa
+        unit = float(np.max(np.abs(b))) or 1.0  # squares of b stay within float64's range
+        b = b / unit
+        deviations = 1.0 / np.sqrt(w)
+        typical = _median(deviations)
+        w = np.nan_to_num((typical / np.maximum(deviations, typical)) ** 2, nan=1.0)
+        mass, total = float(np.sum(w)), float(w @ squares**2)
+        tau = float(w @ (squares * b)) / total if total > 0.0 else 0.0
+        size = math.sqrt(float(w @ b**2) / mass)
+        if shape.psd:
+            trace = data.fixed_trace
+            if trace is not None and trace > 0.0:
+                tau = trace / shape.n / unit
+            elif not tau > 0.0:
+                tau = 1e-3 * size or 1.0
+        v = max(float(w @ (b - tau * squares) ** 2) / mass, (1e-8 * size) ** 2) or 1.0
+        return Pull(tau * unit, v * unit * unit, kappa)
 
 
 def _median(values: Vector) -> float:

@@ -19,7 +19,7 @@ from quadsense.loop import Limits, Outcome, reference, run
 from quadsense.measurements import Measurements
 from quadsense.measurements.gram import ExplicitGram, make_gram
 from quadsense.methods import COLD, METHODS, Method, Problem, Warm
-from quadsense.methods.steps import own
+from quadsense.methods.steps import nothing, own
 from quadsense.objective import is_admitted, make_objective
 from quadsense.plan import Plan
 from quadsense.preferences import Preference, make_question, with_set_aside
@@ -158,7 +158,9 @@ def _known(request: Request, preference: Preference) -> Answer | None:
     problem, warm = request.problem, request.warm
     if problem.rank is not None or problem.signs is not None:
         return None  # bounds on the objective are those of the convex relaxation
-    if preference.name == "min_trace":  # no trace is less than that of A = 0, if A = 0 fits
+    squares = preference.name == "least_squares" and not preference.ridge
+    # No trace is less than that of A = 0, if A = 0 fits; and it reads 0.
+    if preference.name == "min_trace" or (squares and not np.any(to_numpy(problem.b))):
         found = _proved(request, preference, _zero(request), np.zeros(problem.m))
         if found is not None:
             return found
@@ -434,7 +436,7 @@ def _zero(request: Request) -> SensedMatrix:
     """The matrix of zeros, in the form that is wanted."""
     problem, rows = request.problem, request.problem.rows
     if request.positive:
-        return SensedMatrix.from_factor(own(problem, np.zeros((rows.n, 1), np.dtype(rows.dtype))))
+        return nothing(problem)
     return SensedMatrix(MeasuredForm(0.0, rows.unmixed(0.0 * problem.b), rows.raw))
 
 
