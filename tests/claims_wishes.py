@@ -97,7 +97,9 @@ def cost(case: Case, name: str, values: Any, A: Any, factor: Any) -> float | Non
 
 
 def _squares(case: Case, values: Any, A: Any, weights: Any) -> float | None:
-    """Least squares, exactly; None where the weights are not simply given by the intervals."""
+    """Least squares, exactly; None where A is pulled (see `answers_truth`) or rows have one end."""
+    if case.has_target and "ridge" not in case.options:
+        return None
     lo, hi = case.intervals
     total = Fraction(0)
     for i in range(case.m):

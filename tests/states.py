@@ -108,7 +108,7 @@ def cases():
 
         add("conic", "conic", _asked("within", *low, 0.5, C=1.0, psd=True), 2, 2)
         add("conic nearest", "conic", _asked("within", *low, 0.5, alpha=1.0, psd=True), 2, 2)
-        add("conic symmetric", "conic", _asked("center", *many, 8.0), 1, 1)
+        add("conic symmetric", "conic", _asked("center", *many, 2.5), 1, 1)
         add("conic few rows", "conic", _asked("within", *_random(20, 8, c), 0.1, alpha=1.0), 1, 2)
         for rows in ("slack_max", "slack_sum", "slack_squares", "squares"):
             add(f"conic {rows}", "conic", _asked(rows, *many, 0.1, psd=rows != "slack_max"), 2, 2)

@@ -15,6 +15,7 @@ from quadsense.core.matrix import SensedMatrix
 from quadsense.core.question import Question
 from quadsense.measurements import Measurements
 from quadsense.preferences import TERMS, Preference, make_question
+from quadsense.proofs.definite import cholesky
 from quadsense.proofs.objective import objective_bound
 from quadsense.proofs.value import objective_value
 from quadsense.verification import Check
@@ -197,7 +198,16 @@ def is_sound(stated: Objective, m: int, measured: int, n: int) -> bool:
         )
         and (asked.weights is None or bool(np.all(asked.weights >= 0.0)))
         and (asked.name != "center" or not asked.ridge)
+        and (asked.name != "entropy" or _has_entropy(asked))
     )
+
+
+def _has_entropy(asked: Preference) -> bool:
+    """Whether what is stated of an entropy can be one: a strength, a cone and a definite prior."""
+    prior = asked.prior
+    if isinstance(prior, float):
+        return asked.psd and asked.ridge > 0.0 and (asked.fixed or prior > 0.0)
+    return asked.psd and asked.ridge > 0.0 and cholesky(prior) is not None
 
 
 def check_objective(

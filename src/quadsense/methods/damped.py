@@ -24,6 +24,7 @@ from functools import cached_property
 import numpy as np
 
 from quadsense.arrays import Array, Vector, require_memory, to_numpy
+from quadsense.core.cholesky import add_to_diagonal
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.packed import pack, unpack
 from quadsense.core.products import gram_product
@@ -33,7 +34,7 @@ from quadsense.measurements.sensing import Sensing
 from quadsense.memory import MAX_FORMED_BYTES
 from quadsense.methods.base import COLD, Problem, Warm
 from quadsense.methods.krylov.preconditioner import Factor, factor
-from quadsense.methods.steps import LENIENT, Stepped, at_work, own
+from quadsense.methods.steps import LENIENT, Stepped, own
 from quadsense.methods.traits.conjugate_gradient import ConjugateGradientTraits
 from quadsense.vocabulary import Claim, because
 
@@ -230,10 +231,9 @@ class DampedProgram:
     def _gram(self, y: Vector, double: bool) -> Vector:
         """``K y``."""
         if self.problem.gram is not None and self.whole:
-            applied = self.problem.gram.apply(own(self.problem, y))
-            return np.asarray(to_numpy(applied), dtype=np.float64)
+            return self._applied(y)
         if self.F.prefers_gram:
-            return np.asarray(self.F.gram_times(y))
+            return self.F.gram_times(y)
         F = self.F if double else self.F.single
         return F.forward(F.adjoint(y)).astype(np.float64, copy=False)
 
@@ -252,7 +252,7 @@ class DampedProgram:
         else:
             dtype = np.float64 if self.is_direct else np.float32
             M = self.F.normal(self.w / self.top**2, dtype)
-        M.reshape(-1, order="A")[:: len(M) + 1] += M.dtype.type(self.alpha / self.top**2)
+        add_to_diagonal(M, self.alpha / self.top**2)
         found = factor(M)
         if self.is_direct and self.whole and self.alpha < NO_DAMPING * self.top**2:
             self.problem.rows.learn_rank(found.upper.diagonal(), self.side)
@@ -274,11 +274,14 @@ class DampedProgram:
             whole = np.zeros_like(self.all_rows.squares)
             whole[self.index] = c
             c = whole
+        return self.all_rows.gram_times(c) if self.problem.gram is None else self._applied(c)
+
+    def _applied(self, y: Vector) -> Vector:
+        """``K y`` by the K of the problem, which may be of another array type than steps are."""
         gram = self.problem.gram
-        if gram is None:
-            return np.asarray(self.all_rows.gram_times(c))
-        applied = gram.apply(own(self.problem, c))
-        return np.asarray(to_numpy(applied), dtype=np.float64)
+        assert gram is not None
+        applied = gram.apply(own(self.problem, y))
+        return self.all_rows.beside(to_numpy(applied))
 
     def matrix(self, x: Array) -> Array:
         """``A - P``, (n, n)."""
@@ -361,7 +364,7 @@ class Damped(ConjugateGradientTraits, Stepped):
                 c[program.index] = -to_numpy(program.root * state.x)
                 base = None if program.base is None else own(problem, program.base)
                 start = changed(problem, tau=program.tau, base=base, c_start=None)
-                return start.matrix(own(problem, at_work(problem, c)))
+                return start.matrix(own(problem, c))
             A = program.matrix(state.x)
             A = A + (program.tau * np.eye(len(A)) if program.base is None else program.base)
             return SensedMatrix.from_dense(own(problem, A))
