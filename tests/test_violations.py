@@ -191,7 +191,7 @@ def test_a_callback_ends_the_whole_search():
 def test_time_that_is_left_only_to_check_what_was_found_is_over_too(monkeypatch):
     """A run stops early enough to be checked: the clock has not reached the limit by then."""
     U, b = _far_off()
-    monkeypatch.setattr(runs, "_seconds_to_certify", lambda *_: 1e3)
+    monkeypatch.setattr(runs, "_seconds_to_finish", lambda *_: (1e3, 0.0))
     ticks = itertools.count()
     monkeypatch.setattr(time, "perf_counter", lambda: float(next(ticks)))
     result = quadsense.solve(U, b, delta=1e-4, allow_violations=2, time_limit=200.0)
