@@ -38,7 +38,7 @@ demo: $(VENV)/.installed  ## Solve a seeded problem of each kind with every meth
 PYTEST = OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal --durations 15
 BEYOND_QUICK = slow or deep or gpu or cluster or browser
 
-test: $(VENV)/.installed-test  ## Run the quick tests of every feature (two minutes)
+test: $(VENV)/.installed-test  ## Run the quick tests, of all but tensors and clusters (two minutes)
 	$(PYTEST) -m "not ($(BEYOND_QUICK))"
 
 test-rest: $(VENV)/.installed-dev  ## Run the tests that `make test` leaves out
@@ -124,7 +124,9 @@ bench: $(VENV)/.installed-bench  ## Peers against ours, as ratios (an hour)
 	$(BIN)/python benchmarks/peers.py
 	$(BIN)/python benchmarks/threads.py
 	$(BIN)/python benchmarks/small.py
+	$(BIN)/python benchmarks/default.py
 	$(BIN)/python benchmarks/plans.py
+	$(BIN)/python benchmarks/determinism.py
 	$(BIN)/python benchmarks/answers.py
 	$(BIN)/python benchmarks/tasks.py
 	$(BIN)/python benchmarks/estimators.py

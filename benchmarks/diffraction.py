@@ -74,7 +74,9 @@ class Diffraction:
 
 def ours(task: Diffraction, b: npt.NDArray[np.float64], delta: float) -> Image:
     probes = masked_fft(task.masks, task.image.shape)
-    result = quadsense.solve(probes, b.ravel(), delta=delta * b.mean(), rank=1, conjugate=True)
+    result = quadsense.solve(
+        probes, b.ravel(), delta=delta * b.mean(), rank=1, prefer="any", conjugate=True
+    )
     assert result.met, result.message
     return result.matrix.factor[:, 0]
 

@@ -15,7 +15,9 @@ FACTORS = (1.5, 2.0, 2.5, 3.0)
 def recovered(n, rank, m, seed):
     p = quadsense.datasets.gaussian(n, m, rank=rank, condition=1.0, seed=seed)
     delta = 1e-8 * p.b.max()
-    result = quadsense.solve(p.U, p.b, delta=delta, rank=rank, rng=seed, max_restarts=200)
+    result = quadsense.solve(
+        p.U, p.b, delta=delta, rank=rank, prefer="any", rng=seed, max_restarts=200
+    )
     error = np.linalg.norm(result.A - p.A_star) / np.linalg.norm(p.A_star)
     return result.success and error < 1e-4
 
@@ -36,7 +38,7 @@ def main():
         counts = []
         for seed in range(10):
             p = quadsense.datasets.gaussian(100, 4000, rank=5, condition=condition, seed=seed)
-            result = quadsense.solve(p.U, p.b, delta=1e-6 * p.b.max(), rank=5, rng=0)
+            result = quadsense.solve(p.U, p.b, delta=1e-6 * p.b.max(), rank=5, prefer="any", rng=0)
             assert result.success, result.message
             counts.append(result.n_iter)
         steps[condition] = np.mean(counts)

@@ -94,6 +94,8 @@ def ours(data: Data, tolerance: float, **options: object) -> Array:
     delta = data.delta if np.isfinite(data.delta) else None
     if delta is not None:
         options = {"prefer": "any", **options}  # what the peers are asked for: to meet delta
+    elif data.rank is None:
+        options = {"prefer": "minimax", **options}
     if data.rank is not None:
         options = {"rank": data.rank, **options}
     result = quadsense.solve(data.U, data.b, delta=delta, **options)  # type: ignore[arg-type]

@@ -20,8 +20,11 @@ QUBITS, RANKS = 3, (1, 2, 8)
 """Of the states: 216 readings of 64 unknowns."""
 
 WAYS: dict[str, tuple[bool, dict[str, Any]]] = {
+    "auto": (True, {}),
     "least_squares about b": (True, {"prefer": "least_squares"}),
     "least_squares about the middles": (False, {"prefer": "least_squares"}),
+    "least_squares without a pull": (True, {"prefer": "least_squares", "ridge": 0.0}),
+    "entropy": (True, {"prefer": "entropy"}),
     "center": (True, {"prefer": "center"}),
     "nearest to a multiple of I": (True, {"prefer": "nearest"}),
     "minimax": (True, {"prefer": "minimax"}),

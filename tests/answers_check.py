@@ -30,6 +30,9 @@ CLOSE = 1e-5
 SOLVER = 1e-6
 """What the truths themselves may be wrong by, likewise."""
 
+GAP = 1e-7
+"""That is asked for, but where the smallest worst error is."""
+
 WIDER = 0.01
 """An interval is at most so much of its width wider than the true one."""
 
@@ -55,12 +58,9 @@ def solve(case: answers.Case) -> Any:
 
 
 def gap_of(case: answers.Case) -> dict[str, float]:
-    """Where the smallest worst error is asked for, which stops at the gap: one that is `CLOSE`."""
-    prefer = case.wish.get("prefer", "auto")
-    other = "ridge" in case.wish or "weights" in case.question
-    least_error = prefer == "minimax" or (prefer == "auto" and not other)
-    if case.has_tolerance or not least_error:
-        return {}
+    """A gap that is `CLOSE`, for methods stop at the one that is asked."""
+    if case.has_tolerance or case.wish.get("prefer") != "minimax":
+        return {} if case.wish.get("prefer") == "any" else {"gap": GAP}
     value = objectives.best(truth.model(case), "minimax")
     return {"gap": min(0.01, 0.5 * CLOSE * (1.0 + value) / max(value, CLOSE))}
 
@@ -179,16 +179,12 @@ def asked(q: truth.Model, result: Any) -> Findings:
         return [] if truth.bounded(q) else ["center although the fits are not a bounded set"]
     if wanted != "auto":
         return [] if used == wanted else [f"{wanted} asked for, answered {used}"]
-    ridge, given = case.wish.get("ridge", 0.0) > 0, "weights" in case.question
-    if not case.has_tolerance:
-        right = ("least_squares",) if ridge or given else ("minimax",)
-    elif ridge or int(np.count_nonzero(q.weights)) >= q.G.shape[1]:
-        right = ("least_squares",)
-    elif case.psd and truth.bounded(q):
-        right = ("center", "least_squares", "nearest")
-    else:
-        right = ("nearest", "least_squares")
-    return [] if used in right else [f"auto answered {used}, not one of {right}"]
+    two = bool(np.any(np.isfinite(q.half[: q.m])))
+    few = case.psd and truth.telling(q) < truth.DETERMINED and not case.wish.get("ridge", 0.0)
+    right = "least_squares"
+    if case.has_tolerance:
+        right = "nearest" if not two else "entropy" if few else right
+    return [] if used == right else [f"auto answered {used}, not {right}"]
 
 
 def interval(q: truth.Model, result: Any, compared: list[str]) -> Findings:

@@ -7,7 +7,7 @@ from typing import Any
 
 import cvxpy as cp
 import numpy as np
-from answers_truth import Model, Unsure, solve, within
+from answers_truth import BETA, DETERMINED, Model, Unsure, pull, solve, telling, within
 from scipy.optimize import linprog
 
 FREE = ("least_squares", "minimax")
@@ -23,13 +23,13 @@ def best(q: Model, prefer: str) -> float:
     constraints, cost = within(v, q.lo, q.hi, every), None
     if q.case.psd:
         constraints.append(q.cone(x) >> 0)
-    if prefer == "least_squares":
+    if prefer in ("least_squares", "entropy"):
         root = np.sqrt(q.weights)
-        cost = cp.sum_squares(cp.multiply(root, v) - root * q.reading)
-        ridge = q.case.wish.get("ridge", 0.0) * size**2
-        if ridge:
-            cost += ridge * cp.sum_squares(x - _prior(q))
-        return _value(cp.Minimize(cost), constraints)
+        cost = cp.sum_squares(cp.multiply(root, v) - root * q.reading) + _pulled(q, x, prefer)
+        found = _value(cp.Minimize(cost), constraints)
+        if prefer == "entropy":  # of A in its own unit
+            found -= 2.0 * BETA * pull(q).kappa * n * math.log(size)
+        return found
     if prefer == "nearest":
         if "prior" in q.case.wish:
             return size * _value(cp.Minimize(cp.norm(x - _prior(q))), constraints)
@@ -41,6 +41,33 @@ def best(q: Model, prefer: str) -> float:
     if prefer == "center":
         return _center(q, x, v, constraints)
     raise ValueError(prefer)
+
+
+def _pulled(q: Model, x: Any, prefer: str) -> Any:
+    """What least squares adds for A: a given ridge, or the pull of the default rule."""
+    size, n, wish = q.case.size, q.case.n, q.case.wish
+    if "ridge" in wish and prefer == "least_squares":
+        return wish["ridge"] * size**2 * cp.sum_squares(x - _prior(q))
+    if prefer == "least_squares" and (not q.case.has_tolerance or _needs_none(q)):
+        return 0.0
+    if not q.case.has_tolerance:
+        raise Unsure("a pull that vanishes")
+    found = pull(q)
+    identity = q.coordinates(np.eye(n))
+    if prefer == "least_squares":
+        goal = _prior(q) if "prior" in wish else found.tau * identity
+        return found.kappa * BETA / found.v * cp.sum_squares(x - goal)
+    linear = identity / found.tau
+    if "prior" in wish:
+        linear = q.coordinates(np.linalg.inv(wish["prior"] / size))
+    if isinstance(q.case.question.get("trace"), float):
+        linear = 0.0 * identity
+    A = q.cone(x)
+    return 2.0 * found.kappa * BETA * (linear @ x - cp.log_det(A) * (n / A.shape[0]))
+
+
+def _needs_none(q: Model) -> bool:
+    return q.case.psd and telling(q) >= DETERMINED
 
 
 def nearest_to(q: Model, prior: Any) -> float:

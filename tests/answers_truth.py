@@ -49,6 +49,7 @@ class Model:
     reading: Any
     weights: Any
     hard: Any
+    whole: Any = None  # before rows were set aside
 
     @property
     def m(self) -> int:
@@ -65,7 +66,8 @@ class Model:
         aside = np.isin(np.arange(self.lo.size), rows)
         lo, hi = np.where(aside, -np.inf, self.lo), np.where(aside, np.inf, self.hi)
         weights = np.where(aside, 0.0, self.weights)
-        return replace(self, lo=lo, hi=hi, weights=weights, hard=self.hard & ~aside)
+        hard = self.hard & ~aside
+        return replace(self, lo=lo, hi=hi, weights=weights, hard=hard, whole=self)
 
     @cached_property
     def basis(self) -> Any:
@@ -155,6 +157,55 @@ def units(squares: Any, lo: Any, hi: Any) -> Any:
         ends = np.where(np.isfinite(hi), hi, np.where(np.isfinite(lo), lo, 0.0))
         typical = 0.01 * float(np.max(np.abs(ends) / squares)) or 1.0
     return np.where(both, half, typical * squares)
+
+
+BETA, DETERMINED = 0.1, 1.5
+"""Strength of the pull, and readings per unknown from which a cone needs none."""
+
+
+@dataclass(frozen=True)
+class Pull:
+    """What pulls A: ``strength ||A - tau I||^2``, or that times 2v times the relative entropy."""
+
+    tau: float
+    v: float
+    kappa: float
+
+
+def telling(q: Model) -> float:
+    """Readings per unknown: those with a weight, and equalities."""
+    q = q.whole or q
+    return float(np.count_nonzero(q.weights) + np.count_nonzero(q.equal)) / q.G.shape[1]
+
+
+def pull(q: Model) -> Pull:
+    """The pull of the default rule, on readings of rows of unit norm."""
+    q = q.whole or q  # rows that are set aside had their share in it
+    known = np.flatnonzero(q.weights[: q.m] > 0.0)
+    if not known.size:
+        raise Unsure("nothing but equalities and ends")
+    sizes = np.linalg.norm(q.G[known], axis=1)
+    rows, b = q.G[known] / sizes[:, None], q.reading[known] / sizes
+    half = q.half[known]
+    given = "weights" in q.case.question
+    two = np.isfinite(half)
+    kappa = float(np.mean((q.weights[known] * half**2)[two])) / 3.0 if two.any() else 1.0 / 3.0
+    s = np.sqrt(kappa / q.weights[known]) / sizes if given else half / sizes / math.sqrt(3.0)
+    w = 1.0 / np.maximum(s, np.median(s)) ** 2
+    identity = rows @ q.coordinates(np.eye(q.case.n))
+    total = float(w @ identity**2)
+    tau = float(w @ (identity * b)) / total if total > 0.0 else 0.0
+    rms = math.sqrt(float(w @ b**2 / np.sum(w)))
+    trace = q.case.question.get("trace")
+    if q.case.psd:
+        if isinstance(trace, float) and trace > 0.0:
+            tau = trace / q.case.size / q.case.n
+        elif tau <= 0.0:
+            tau = 1e-3 * rms
+    v = float(w @ (b - tau * identity) ** 2 / np.sum(w))
+    if v <= 1e-12 * rms**2:
+        raise Unsure("a multiple of I fits: the pull has no strength")
+    return Pull(tau, v, kappa)
 
 
 def solve(objective: Any, constraints: list[Any]) -> str:

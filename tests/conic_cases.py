@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import cvxpy as cp
 import numpy as np
 
+from quadsense import Measurements
 from quadsense.core.question import Question
 
 ROWS = ("within", "squares", "center", "slack_max", "slack_sum", "slack_squares")
@@ -95,19 +96,91 @@ def _objective(
     return (G @ G.conj().T if objective == "matrix" else 0.0), 0.0, 0.0
 
 
+class Entropy(NamedTuple):
+    """Least squares with a determinant: measurements with constraints, and a question on them."""
+
+    data: Measurements
+    question: Question
+    matrices: Any
+    """What is read of A, row by row: ``<matrices[i], A>``, (m, n, n)."""
+
+
+def entropy(seed: int) -> Entropy:
+    """A question of `Entropy` that has an answer.
+
+    Real and complex; the trace free, fixed, or between ends; bands, none, one-sided, or such that
+    bind; weights of 0; equalities; constraints; a matrix for C; truths of every rank.
+    """
+    rng = np.random.default_rng([77, seed])
+    complex_, fixed, band = bool(seed % 2), seed // 2 % 3, seed // 6 % 4
+    n = int(rng.integers(2, 6))
+    unknowns = n * n if complex_ else n * (n + 1) // 2
+    m = int(rng.integers(max(2, unknowns // 3), 2 * unknowns))
+    U = normal(rng, (m, n), complex_)
+    T = normal(rng, (n, n), complex_)[:, : int(rng.integers(1, n + 1))]
+    A = T @ T.conj().T + (0.1 * np.eye(n) if band == 2 or rng.random() < 0.5 else 0.0)
+    v = readings(U, A)
+    delta = 10.0 ** rng.uniform(-1.5, 0) * rng.uniform(0.5, 2.0, m) * np.sum(np.abs(U) ** 2, axis=1)
+    noise = rng.uniform(-0.9, 0.9, m)
+    weights = 1.5 / (10.0 ** rng.uniform(-1, 0) * delta * delta)
+    if band == 3:  # the truth is next to most ends, and squares count little
+        noise = np.where(rng.random(m) < 0.7, rng.choice([-0.9, 0.9], m), noise)
+        weights = weights * 1e-3
+    b = v + noise * delta
+    lo, hi = b - delta, b + delta
+    if band == 1:
+        lo, hi = np.full(m, -np.inf), np.full(m, np.inf)
+    elif band == 2:  # rows of one end count in the band alone
+        one, up = rng.random(m) < 0.4, rng.random(m) < 0.5
+        lo = np.where(one, np.where(up, -np.inf, lo - 2.0 * delta), lo)
+        hi = np.where(one, np.where(up, hi + 2.0 * delta, np.inf), hi)
+        weights = np.where(one, 0.0, weights)
+    equal = np.zeros(m, bool)
+    equal[rng.permutation(m)[: rng.choice([0, 0, 1, 2])]] = True
+    lo, hi, weights = np.where(equal, v, lo), np.where(equal, v, hi), np.where(equal, 0.0, weights)
+    total = float(np.trace(A).real)
+    trace = [None, total, (0.9 * total, 1.02 * total)][fixed]
+    limits, matrices = [], np.einsum("ij,ik->ijk", U, U.conj())
+    if rng.random() < 0.3:
+        G = normal(rng, (n, n), complex_)
+        G = G + G.conj().T
+        value = float(np.vdot(G, A).real)
+        limits.append((G, value - 0.05, value + 0.5))
+    others = [np.eye(n)] if fixed else []
+    others += [G for G, _, _ in limits]
+    data = Measurements(U, b, delta=1.0).constrained(trace=trace, constraints=limits)
+    C: Any = 0.0 if fixed == 1 else n / total
+    if fixed == 0 and rng.random() < 0.3:
+        G = normal(rng, (n, n), complex_)
+        C = G @ G.conj().T / n + 0.1 * np.eye(n)
+    hard = data.hard.copy()
+    hard[:m] = equal
+    zeros = np.zeros(data.m - m)
+    question = Question(
+        "squares", np.append(lo, data.lo[m:]), np.append(hi, data.hi[m:]),
+        np.append(weights, zeros), np.append(np.where(weights > 0.0, b, 0.0), zeros), hard, C,
+        psd=True, log_det=True,
+    )  # fmt: skip
+    return Entropy(data, question, np.concatenate([matrices, *[G[None] for G in others]]))
+
+
 def truth(U: Any, q: Question) -> float | None:
     """The least objective by Clarabel; None where it does not get to the end of it."""
-    n = U.shape[1]
+    return least(np.einsum("ij,ik->ijk", U, U.conj()), q)
+
+
+def least(outer: Any, q: Question) -> float | None:
+    """The same, where the readings are ``<outer[i], A>``."""
+    n = outer.shape[1]
     A, S, constraints = cp.Variable((n, n), symmetric=True), None, []
-    outer = np.einsum("ij,ik->ijk", U, U.conj())
-    v = outer.real.reshape(len(U), -1) @ cp.vec(A, order="C")
+    v = outer.real.reshape(len(outer), -1) @ cp.vec(A, order="C")
     C = q.C if isinstance(q.C, np.ndarray) else q.C * np.eye(n)
     P = q.prior if isinstance(q.prior, np.ndarray) else q.prior * np.eye(n)
     cost, whole = cp.sum(cp.multiply(C.real, A)), A
-    if np.iscomplexobj(U):
+    if np.iscomplexobj(outer):
         S = cp.Variable((n, n))
         constraints.append(S == -S.T)
-        v = v + outer.imag.reshape(len(U), -1) @ cp.vec(S, order="C")
+        v = v + outer.imag.reshape(len(outer), -1) @ cp.vec(S, order="C")
         cost, whole = cost + cp.sum(cp.multiply(C.imag, S)), cp.bmat([[A, -S], [S, A]])
     if q.alpha:
         cost += q.alpha * cp.sum_squares(A - P.real)
@@ -117,11 +190,15 @@ def truth(U: Any, q: Question) -> float | None:
     if q.log_det:
         cost -= cp.log_det(whole) / (1 if S is None else 2)
     problem = cp.Problem(cp.Minimize(cost + _rows(q, v, constraints)), constraints)
-    try:
-        problem.solve(solver="CLARABEL", tol_gap_abs=1e-10, tol_gap_rel=1e-10, tol_feas=1e-10)
-    except cp.SolverError:
-        return None
-    return float(problem.value) if problem.status == "optimal" else None
+    for tolerance in (1e-10, 1e-8, 1e-7) if q.log_det and q.rows == "squares" else (1e-10,):
+        same = dict.fromkeys(("tol_gap_abs", "tol_gap_rel", "tol_feas"), tolerance)
+        try:
+            problem.solve(solver="CLARABEL", **same)
+        except cp.SolverError:
+            continue
+        if problem.status == "optimal":
+            return float(problem.value)
+    return None
 
 
 def _rows(q: Question, v: Any, constraints: list[Any]) -> Any:

@@ -29,15 +29,19 @@ class Case:
     y: Any
 
 
-def made(seed: int, *, spread: float = 0.0) -> Case:
-    """One case; rows of norm up to ``10^(spread/2)`` and down to its inverse."""
+def made(seed: int, *, spread: float = 0.0, log_det: bool = False) -> Case:
+    """One case; rows of norm up to ``10^(spread/2)`` and down to its inverse.
+
+    With a determinant in the centre of positive semidefinite matrices, and where that is asked.
+    """
     rng = np.random.default_rng(seed)
     rows = ROWS[seed % 6]
     psd, is_complex, ridge = (bool(rng.integers(2)) for _ in range(3))
+    psd = psd or log_det
     n = int(rng.integers(1, 4))
     m = int(rng.integers(n * n + 1, 3 * n * n + 3))
     U = _normal(rng, (m, n), is_complex)
-    A, S = _pair(rng, n, is_complex, psd, whole=rows == "center")
+    A, S = _pair(rng, n, is_complex, psd, whole=log_det or rows == "center")
     v = _forward(U, A)
     alpha = float(rng.uniform(0.2, 2.0)) if ridge and rows != "center" else 0.0
     hard = np.zeros(m, bool)
@@ -49,7 +53,7 @@ def made(seed: int, *, spread: float = 0.0) -> Case:
         soft = ~hard
         y *= 1.0 / float(np.sum(np.abs(y[soft]) / weights[soft]))
     C = _symmetric(_normal(rng, (n, n), is_complex))
-    log_det = psd and rows == "center"
+    log_det = log_det or (psd and rows == "center")
     T = np.linalg.inv(A) if log_det else S
     prior: Any = 0.0
     if alpha:

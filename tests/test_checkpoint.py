@@ -24,6 +24,7 @@ import quadsense
 from quadsense import Status, methods, plan, road
 from quadsense.checkpoint import fingerprint
 from quadsense.checkpoint.journal import Journal
+from quadsense.machine import Rates
 from quadsense.methods import METHODS
 
 HERE = Path(__file__).parent
@@ -470,15 +471,15 @@ def test_seeds_are_kept(tmp_path, killing):
         quadsense.solve(rows, b, rng=5, checkpoint=folder, **named)
 
 
-def test_what_free_memory_decided_stays_decided(tmp_path, killing, monkeypatch):
-    """The plan of the beginning is kept where another would be made now."""
-    whole = bits(solved("gd"))
+def test_a_run_goes_on_with_less_memory_and_other_rates(tmp_path, killing, monkeypatch):
+    whole = solved("gd")
     assert killed(killing, "gd", tmp_path / "c", 5)
-    monkeypatch.setattr("quadsense.measurements.gram.available_memory", lambda: 0)
-    plan._made.cache_clear()
-    assert solved("gd").plan["gram"] == "matrix-free"
-    plan._made.cache_clear()
-    assert bits(solved("gd", checkpoint=tmp_path / "c")) == whole
+    monkeypatch.setattr(plan, "available_memory", lambda: whole.plan["memory"])
+    monkeypatch.setattr(plan, "known_rates", lambda: Rates(1e3, 1e3, True))
+    limit = 2 * whole.plan["memory"]
+    result = solved("gd", checkpoint=tmp_path / "c", memory_limit=limit)
+    assert result.A.tobytes() == whole.A.tobytes()
+    assert result.n_iter == whole.n_iter and len(result.history) == len(whole.history)
 
 
 def test_another_version_is_refused_and_another_numpy_is_not(tmp_path, monkeypatch):

@@ -193,7 +193,21 @@ def test_weights_prior_and_start_by_name_and_by_file(run, printed):
         words = ("--delta", 0.01, "--prefer", "nearest", "--prior", prior)
         fields = printed("solve", "d.npz", *words)
         assert fields["objective"] == pytest.approx(wanted.objective, abs=1e-6)
-    assert printed("solve", "d.npz", "--delta", 0.01, "--prior", "r.npz")["prefer"] == "nearest"
+    pulled = quadsense.solve(U, b, delta=0.01, prior=A)
+    fields = printed("solve", "d.npz", "--delta", 0.01, "--prior", "P")
+    assert fields["prefer"] == "least_squares"
+    assert fields["objective"] == pytest.approx(pulled.objective, rel=1e-6)
+    assert pulled.verdict.ridge > 0.0
+    assert fields["verdict"]["ridge"] == pytest.approx(pulled.verdict.ridge)
+    fields = printed("solve", "d.npz", "--delta", 0.01, "--prior", "P", "--ridge", "auto")
+    assert fields["objective"] == pytest.approx(pulled.objective, rel=1e-6)
+    fields = printed("solve", "d.npz", "--delta", 0.01, "--prior", "P", "--ridge", 0.5)
+    assert fields["verdict"]["ridge"] == 0.5
+    fields = printed("solve", "d.npz", "--delta", 0.01, "--psd", "--prefer", "entropy")
+    assert (fields["prefer"], fields["optimal"]) == ("entropy", True)
+    code, _, err = run("solve", "d.npz", "--delta", 0.01, "--ridge", "strong")
+    assert code == 2 and "--ridge must be a number or 'auto', got 'strong'" in err
+    assert printed("solve", "d.npz", "--delta", 0.01, "--prior", "r.npz")["objective"] >= 0.0
     many = problem(n=3, m=9)
     np.savez("m.npz", U=many[0], b=many[1] + np.arange(9) % 2, w=np.arange(1.0, 10.0))
     expected = quadsense.solve(

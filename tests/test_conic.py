@@ -6,15 +6,21 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import questions
-from conic_cases import drawn, normal, readings, truth, unit_rows
+from conic_cases import drawn, entropy, least, normal, readings, truth, unit_rows
 from helpers import cover, sampled
 
+from quadsense import SensedMatrix
+from quadsense.arrays import to_numpy
 from quadsense.core.question import Question
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
+from quadsense.methods.barrier import system
 from quadsense.methods.barrier.bound import lower_bound
 from quadsense.methods.barrier.program import prepare
 from quadsense.methods.barrier.solve import solve_question
+from quadsense.proofs.exact import user_dual
+from quadsense.proofs.objective import objective_bound
+from quadsense.proofs.value import objective_value
 
 ENDED = ("solved", "close")
 SEEDS = 240
@@ -272,3 +278,115 @@ def test_sums_of_rows_are_rows(complex_):
             assert found.status in ENDED
             assert found.objective - found.bound <= 1e-6 * (1 + abs(found.objective))
             assert found.bound <= found.objective + 1e-12
+
+
+def entropy_errors(seed):
+    """How far objective and bound, both recomputed, are from Clarabel's answer, relatively.
+
+    None where Clarabel has none.
+    """
+    case = entropy(seed)
+    data, q = case.data, case.question
+    norms = to_numpy(data.unit_rows.norms)
+    with np.errstate(all="raise", under="ignore"):
+        found = solve_question(data.unit_rows.on_numpy(), q.scaled(norms**-2.0))
+    assert found.status == "solved", seed
+    v = to_numpy(data.forward(found.A))
+    room = 1e-13 * norms**2 * (1.0 + np.linalg.norm(found.A))
+    assert np.all(q.misses(v) <= room), seed
+    value = objective_value(q, SensedMatrix.from_dense(found.A), v, room)
+    size = float(np.linalg.norm(found.A))
+    bound = objective_bound(data, q, user_dual(data, found.y), size=size)
+    assert bound.condition == "", seed
+    assert bound.value <= value.value + value.error, seed
+    best = least(case.matrices, q)
+    if best is None:
+        return None
+    return np.abs(np.array([value.value, bound.value]) - best) / (1.0 + abs(best))
+
+
+def test_least_squares_with_a_determinant_end_in_the_objective_of_clarabel():
+    for seed in range(8):
+        assert np.all(entropy_errors(seed) <= 1e-6), seed
+
+
+@pytest.mark.slow
+def test_a_hundred_of_least_squares_with_a_determinant_do():
+    errors = [entropy_errors(seed) for seed in range(102)]
+    known = [error for error in errors if error is not None]
+    assert len(known) >= 100  # Clarabel gives up on few
+    assert np.max(known) <= 1e-6
+
+
+def noisy(n, m, rank, width, seed=0):
+    """Rows, and least squares with a determinant on readings of a Wishart matrix within ends."""
+    rng = np.random.default_rng(seed)
+    U, X = unit_rows(rng, m, n, False), rng.standard_normal((n, rank))
+    b = readings(U, X @ X.T / n)
+    delta = np.full(m, width * float(np.mean(b)))
+    b = b + rng.uniform(-1.0, 1.0, m) * delta
+    weights = 1.5 / (0.1 * delta * delta)
+    C = 1.0 / float(np.mean(b))
+    return U, asked(
+        "squares", b - delta, b + delta, weights, reading=b, C=C, psd=True, log_det=True
+    )
+
+
+def without_ends(q):
+    """The same question, with readings unbounded."""
+    return replace(q, lo=np.full(q.m, -np.inf), hi=np.full(q.m, np.inf))
+
+
+def test_ends_that_squares_do_not_reach_cost_no_step():
+    U, q = noisy(30, 200, 60, 1e-3)
+    with_ends, without = solved(U, q), solved(U, without_ends(q))
+    assert with_ends.iterations == without.iterations <= 4
+    np.testing.assert_array_equal(with_ends.A, without.A)
+
+
+def test_ends_that_squares_would_cross_hold():
+    U, q = noisy(6, 40, 6, 0.3)
+    q = replace(q, weights=1e-3 * q.weights)
+    free, found = solved(U, without_ends(q)), solved(U, q)
+    assert np.any(q.misses(readings(U, free.A)) > 0.0)
+    assert found.status == "solved"
+    assert_admitted(U, q, found)
+    assert found.objective == pytest.approx(truth(U, q), rel=1e-6)
+
+
+@pytest.mark.parametrize("rank", [1, 2, 5])
+def test_truths_of_low_rank_take_few_steps(rank):
+    U, q = noisy(30, 400, rank, 1e-3)
+    found = solved(U, without_ends(q), gap=0.01)
+    assert found.status == "solved"
+    assert found.iterations <= 13
+
+
+@pytest.mark.parametrize("width", [1e-7, 1e-6, 1e-5])
+def test_readings_that_are_nearly_exact_leave_digits_to_their_multipliers(width):
+    for seed in range(3):
+        U, q = noisy(12, 78, 24, width, seed)
+        found = solved(U, q, gap=0.01)
+        assert found.status == "solved"
+        assert found.objective - found.bound <= 0.01
+
+
+@pytest.mark.parametrize("named", [{"C": 1.0, "psd": True}, {"alpha": 1.0}], ids=str)
+def test_single_precision_of_the_factors_is_not_seen(named, monkeypatch):
+    rng = np.random.default_rng(9)
+    U, X = unit_rows(rng, 300, 30, False), rng.standard_normal((30, 30))
+    b = readings(U, X @ X.T)
+    U, b = np.vstack([U, U[:40]]), np.append(b, b[:40])  # K is singular
+    q = asked("within", b - 0.01, b + 0.01, **named)
+    found = solved(U, q)
+    monkeypatch.setattr(system, "LEAST_SINGLE", 10**9)
+    double = solved(U, q)
+    assert found.status in ENDED and double.status in ENDED
+    assert found.objective == pytest.approx(double.objective, rel=1e-6)
+
+
+def test_a_wider_gap_takes_fewer_steps_and_is_kept():
+    U, q = drawn(54)
+    close, wide = solved(U, q), solved(U, q, gap=0.01)
+    assert wide.iterations < close.iterations
+    assert wide.objective - wide.bound <= 0.01 * abs(wide.objective)

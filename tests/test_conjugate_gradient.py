@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
+from pathlib import Path
+from types import FrameType
 
 import numpy as np
 import numpy.typing as npt
@@ -435,3 +438,54 @@ def test_small_systems_are_solved_by_one_factorisation(complex_, m, n):
     c = np.linalg.solve(K, b)
     nearest = (U.T * c) @ U.conj()
     np.testing.assert_allclose(result.A, nearest, atol=1e-3 * np.abs(nearest).max())
+
+
+@pytest.mark.parametrize(("n", "m"), [(10, 40), (3, 64)])
+def test_a_small_damped_system_is_solved_by_its_factor(n, m):
+    p = quadsense.datasets.gaussian(n=n, m=m, seed=0)
+    result = quadsense.solve(p.U, p.b, delta=1e-3, ridge=1.0)
+    assert (result.plan["method"], result.n_iter, result.optimal) == ("cg", 1, True)
+    # The printed normal equations, on packed matrices, in units of the tolerance.
+    F = features(p.U)
+    x = np.linalg.solve(1e6 * F.T @ F + np.eye(F.shape[1]), 1e6 * F.T @ p.b)
+    np.testing.assert_allclose(result.A, unpack(x, n, np.float64), atol=1e-8)
+
+
+def test_a_small_damped_system_that_is_nearly_singular_is_solved_too():
+    p = quadsense.datasets.gaussian(n=6, m=30, seed=0)
+    U = p.U.copy()
+    U[15:] = U[:15] * (1.0 + 1e-9)  # every row twice, all but
+    b = values(U, np.eye(6))
+    result = quadsense.solve(U, b, delta=1e-2, ridge=1e-8)
+    assert result.met and result.plan["method"] == "cg"
+    assert result.verify(U, b)
+    assert result.optimal
+
+
+@pytest.mark.parametrize("options", [{}, {"prefer": "any"}])
+@pytest.mark.parametrize(("n", "m"), [(6, 10), (6, 21), (6, 40)])
+def test_the_rank_that_a_solve_reports_is_that_of_the_rows(n, m, options):
+    U = rows(m, n, seed=3)
+    U[-1] = U[0]
+    result = quadsense.solve(U, values(U, sensed(n)), delta=1e-3, **options)
+    assert result.met
+    assert result.unseen == n * (n + 1) // 2 - np.linalg.matrix_rank(features(U))
+
+
+@pytest.mark.parametrize(("options", "most"), [({}, 850), ({"prefer": "any"}, 650)])
+def test_a_small_solve_makes_few_calls(options, most):
+    """Of functions of the package, by which the time of a small solve is determined."""
+    p = quadsense.datasets.gaussian(n=10, m=40, seed=0)
+    package, count = str(Path(quadsense.__file__).parent), 0
+
+    def counted(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal count
+        count += event == "call" and frame.f_code.co_filename.startswith(package)
+
+    quadsense.solve(p.U, p.b, delta=1e-3, **options)  # modules and plans are made once
+    sys.setprofile(counted)
+    try:
+        quadsense.solve(p.U, p.b, delta=1e-3, **options)
+    finally:
+        sys.setprofile(None)
+    assert 100 < count <= most

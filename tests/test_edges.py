@@ -104,7 +104,7 @@ def test_violations_need_something_to_violate():
 def test_a_zero_row_bounds_the_best_error_from_below(noise):
     U, b = noisy(3, 40, noise=noise)
     U[3], b[3] = 0.0, -5.0
-    result = quadsense.solve(U, b)
+    result = quadsense.solve(U, b, prefer="minimax")
     assert result.status is Status.OPTIMAL
     assert result.max_residual == 5.0
     assert result.certificate.lower_bound == 5.0

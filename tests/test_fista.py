@@ -370,3 +370,30 @@ def test_small_noise_does_not_leave_least_squares_in_the_cone_unproved(kind, noi
     room = 1e-16 * float(np.sum(b**2))  # readings of eight digits
     assert high - low <= max(0.01 * high, room)
     assert result.objective <= planted * (1.0 + 1e-6)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_exact_readings_of_a_definite_matrix_need_no_newton_step(monkeypatch, seed):
+    from quadsense.methods.squares import face
+
+    monkeypatch.delattr(face, "_on_face")
+    rng = np.random.default_rng(seed)
+    X, U = rng.standard_normal((6, 6)), rng.standard_normal((60, 6))
+    b = forward(U, X @ X.T)
+    result = quadsense.solve(U, b, delta=1e-3, psd=True, prefer="least_squares")
+    assert (result.plan["method"], result.met, result.optimal) == ("fista", True, True)
+    assert result.verify(U, b)
+
+
+@pytest.mark.parametrize(("n", "m"), [(4, 20), (12, 120)])
+def test_slow_least_squares_in_the_cone_is_left_to_a_method_that_follows(n, m):
+    rng = np.random.default_rng(0)
+    x, U = rng.standard_normal((n, 1)), rng.standard_normal((m, n))
+    b = forward(U, x @ x.T) + rng.uniform(-0.1, 0.1, m)
+    asked = {"delta": 0.1, "psd": True, "prefer": "least_squares"}
+    quick = quadsense.solve(U, b, **asked)
+    alone = quadsense.solve(U, b, method="fista", **asked)
+    assert quick.optimal and alone.optimal and quick.met and alone.met
+    assert quick.n_iter < alone.n_iter
+    low, high = alone.objective_bounds
+    assert quick.objective_bounds[0] <= high and low <= quick.objective_bounds[1]

@@ -70,7 +70,7 @@ def test_psd_without_a_tolerance_keeps_its_result():
     newton._step = press
     try:
         with pytest.raises(KeyboardInterrupt) as caught:
-            quadsense.solve(p.U, p.b + rng.standard_normal(120), psd=True)
+            quadsense.solve(p.U, p.b + rng.standard_normal(120), psd=True, prefer="minimax")
     finally:
         newton._step = step
     assert caught.value.result.status is Status.INTERRUPTED

@@ -310,9 +310,18 @@ def test_work_that_cannot_be_interrupted_is_not_begun_near_the_limit():
     with watch.heeded():
         look()
         look(1e9)
+        assert not watch.late
         with pytest.raises(Stop):
             look(1e12)
-    look(1e30)  # nobody watches
+    look(1e30)  # no watch is set
+
+
+def test_without_a_time_limit_no_clock_ends_any_work():
+    now = itertools.count(step=1e6)
+    watch = Watch(lambda: next(now))
+    with watch.heeded():
+        look(1e30)
+    assert watch.left is None and not watch.over
 
 
 def test_a_step_that_would_exceed_the_limit_is_named(monkeypatch):

@@ -73,6 +73,20 @@ def test_no_vector_proves_more_than_is_true(rows):
             assert Fraction(max(bound(case, y).value, -1e300)) <= true, (seed, how)
 
 
+def test_bounds_of_squares_with_a_determinant_are_true_and_tight():
+    rng = np.random.default_rng(6)
+    for seed in range(ROWS.index("squares"), 240, 6):
+        case = made(seed, log_det=True)
+        true, m = cost(case), case.y.size
+        found = bound(case)
+        assert found.condition == "", seed
+        assert Fraction(found.value) <= true, seed
+        assert found.value >= float(true) - 1e-9 * scale_of(case), seed
+        for size in (1e-12, 1e-6, 1e-2, 1.0):
+            other = bound(case, case.y + size * rng.standard_normal(m)).value
+            assert Fraction(max(other, -1e300)) <= true, (seed, size)
+
+
 def test_a_vector_of_no_numbers_proves_nothing():
     for seed in range(12):
         case = made(seed)

@@ -135,24 +135,37 @@ def test_what_cannot_fit_is_refused_with_a_method_that_would(monkeypatch):
     monkeypatch.setattr(planning, "available_memory", lambda: least)
     with pytest.raises(MemoryError, match="method='cg' would fit"):
         planning.refuse_what_cannot_fit(shape, make_plan(shape, "minimax"))
-    plan = make_plan(shape)  # the verdict of least squares, where that is all that fits
-    assert plan.methods == ("cg",) and "minimax after it would take" in " ".join(plan.reasons)
-    planning.refuse_what_cannot_fit(shape, plan)
+    plan = make_plan(shape)  # least squares may settle it
+    assert list(planning.refuse_what_cannot_fit(shape, plan)) == ["minimax"]
     monkeypatch.setattr(planning, "available_memory", lambda: 0)
     with pytest.raises(MemoryError, match="use fewer measurements"):
         planning.refuse_what_cannot_fit(shape, make_plan(shape))
 
 
-def test_a_method_that_is_seldom_needed_is_left_out_where_it_cannot_fit(monkeypatch):
+def test_a_later_method_that_cannot_fit_stays_in_the_plan(monkeypatch):
     shape = Shape(m=8000, n=90, psd=True, prefer="least_squares")
     monkeypatch.setattr(planning, "available_memory", lambda: 2**40)
     whole = make_plan(shape)
     assert whole.methods == ("fista", "conic", "psd")
     assert make_plan(shape, "fista").memory < 2**27 < make_plan(shape, "conic").memory
     monkeypatch.setattr(planning, "available_memory", lambda: 2**27)
-    plan = make_plan(shape)
-    assert plan.methods == ("fista", "psd") and plan.memory <= 2**27 < whole.memory
-    planning.refuse_what_cannot_fit(shape, plan)
+    assert make_plan(shape) == whole
+    refused = planning.refuse_what_cannot_fit(shape, whole)
+    assert set(refused) >= {"conic"} and "fista" not in refused
+
+
+def test_a_later_method_that_cannot_fit_is_refused_when_it_is_reached(monkeypatch, rng):
+    U = gaussian_rows(rng, 900, 20, False)
+    b = readings(U, np.eye(20)) + rng.uniform(-2.0, 2.0, 900)
+    asked = {"delta": 1.9, "prefer": "any"}
+    assert quadsense.solve(U, b, **asked).plan["method"] == "minimax"
+    few = make_plan(Shape(m=900, n=20), "cg").memory
+    monkeypatch.setattr(planning, "available_memory", lambda: few)
+    with pytest.raises(
+        MemoryError, match=r"method minimax would take .* because cg did not settle"
+    ):
+        quadsense.solve(U, b, **asked)
+    assert quadsense.solve(U, b, delta=5.0, prefer="any").met
 
 
 # --- time --------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ def low_rank(n, m, rank, complex_):
 @pytest.mark.parametrize("rank", [3, "auto"])
 def test_a_dense_start_with_a_rank_that_is_the_answer_is_returned(rank, complex_):
     U, A, b = low_rank(30, 500, 3, complex_)
-    result = quadsense.solve(U, b, delta=1e-6, rank=rank, start=A, rng=0)
+    result = quadsense.solve(U, b, delta=1e-6, rank=rank, start=A, rng=0, prefer="any")
     assert (result.status, result.n_iter) == (Status.MET, 0)
     assert result.matrix.factor.shape == (30, 3)
     np.testing.assert_allclose(result.A, A, atol=1e-9 * np.abs(A).max())
@@ -36,8 +36,8 @@ def test_a_dense_start_near_the_answer_takes_few_steps():
     U, A, b = low_rank(40, 300, 3, False)
     noise = np.random.default_rng(0).standard_normal((40, 40))
     start = A + 1e-3 * (noise + noise.T)
-    cold = quadsense.solve(U, b, delta=1e-7, rank=3, rng=0)
-    warm = quadsense.solve(U, b, delta=1e-7, rank=3, start=start, rng=0)
+    cold = quadsense.solve(U, b, delta=1e-7, rank=3, rng=0, prefer="any")
+    warm = quadsense.solve(U, b, delta=1e-7, rank=3, start=start, rng=0, prefer="any")
     assert warm.status is Status.MET
     assert warm.n_iter <= 4 < cold.n_iter
 
@@ -53,7 +53,7 @@ def test_other_starts_with_a_rank_do_no_harm():
 def test_the_start_of_a_large_order_is_never_formed(monkeypatch):
     monkeypatch.setattr("quadsense.methods.factor.given._FORMED", 10)
     U, A, b = low_rank(30, 500, 3, False)
-    result = quadsense.solve(U, b, delta=1e-6, rank=3, start=A, rng=0)
+    result = quadsense.solve(U, b, delta=1e-6, rank=3, start=A, rng=0, prefer="any")
     assert (result.status, result.n_iter) == (Status.MET, 0)
 
 
@@ -142,7 +142,7 @@ def test_a_start_given_as_a_factor_is_planned_and_held_as_one(rank, signs, compl
     tracemalloc.start()
     try:
         result = quadsense.solve(
-            U, b, delta=1e-3, rank=rank, start=start, rng=0, memory_limit="200 MB"
+            U, b, delta=1e-3, rank=rank, start=start, rng=0, prefer="any", memory_limit="200 MB"
         )
         peak = tracemalloc.get_traced_memory()[1]
     finally:
@@ -159,7 +159,7 @@ def test_a_factor_of_more_columns_than_asked_gives_its_outermost_eigenvalues(sig
     b = (U @ X) ** 2 @ (np.ones(3) if signs is None else np.array(signs))
     start = quadsense.SensedMatrix.from_factor(X, signs)
     rank = 2 if signs is None else (1, 1)
-    result = quadsense.solve(U, b, delta=1e-6, rank=rank, start=start, rng=0)
+    result = quadsense.solve(U, b, delta=1e-6, rank=rank, start=start, rng=0, prefer="any")
     assert (result.status, result.n_iter) == (Status.MET, 0)
 
 
@@ -193,8 +193,8 @@ def stream(m, complex_, n=8):
 @pytest.mark.parametrize(("asked", "m"), ASKED)
 def test_the_same_question_from_its_answer_takes_no_step(asked, m, complex_):
     U, b, delta = stream(m, complex_)
-    first = quadsense.solve(U, b, delta=delta, **asked)
-    again = quadsense.solve(U, b, delta=delta, start=first, **asked)
+    first = quadsense.solve(U, b, delta=delta, gap=1e-7, **asked)
+    again = quadsense.solve(U, b, delta=delta, start=first, gap=1e-7, **asked)
     assert (again.status, again.prefer, again.n_iter) == (first.status, first.prefer, 0)
     assert again.optimal
     np.testing.assert_allclose(again.A, first.A, atol=1e-12 * np.abs(first.A).max())
@@ -205,9 +205,9 @@ def test_the_same_question_from_its_answer_takes_no_step(asked, m, complex_):
 @pytest.mark.parametrize(("asked", "m"), ASKED)
 def test_one_more_reading_comes_to_the_same_answer_as_without_a_start(asked, m, complex_):
     U, b, delta = stream(m, complex_)
-    first = quadsense.solve(U[:-1], b[:-1], delta=delta, **asked)
-    cold = quadsense.solve(U, b, delta=delta, **asked)
-    warm = quadsense.solve(U, b, delta=delta, start=first, **asked)
+    first = quadsense.solve(U[:-1], b[:-1], delta=delta, gap=1e-7, **asked)
+    cold = quadsense.solve(U, b, delta=delta, gap=1e-7, **asked)
+    warm = quadsense.solve(U, b, delta=delta, start=first, gap=1e-7, **asked)
     assert (warm.status, warm.optimal) == (cold.status, cold.optimal)
     assert warm.objective == pytest.approx(cold.objective, rel=1e-4, abs=1e-12)
     assert warm.verify(U, b, delta=delta)
@@ -215,19 +215,19 @@ def test_one_more_reading_comes_to_the_same_answer_as_without_a_start(asked, m, 
 
 def test_a_start_that_is_another_questions_answer_is_no_answer():
     U, b, delta = stream(120, False)
-    least = quadsense.solve(U, b, delta=delta, psd=True, prefer="min_trace")
+    least = quadsense.solve(U, b, delta=delta, psd=True, prefer="min_trace", gap=1e-6)
     for other in ("center", "nearest", "least_squares", "minimax"):
-        cold = quadsense.solve(U, b, delta=delta, psd=True, prefer=other)
-        warm = quadsense.solve(U, b, delta=delta, psd=True, prefer=other, start=least)
+        cold = quadsense.solve(U, b, delta=delta, psd=True, prefer=other, gap=1e-6)
+        warm = quadsense.solve(U, b, delta=delta, psd=True, prefer=other, gap=1e-6, start=least)
         assert (warm.prefer, warm.optimal) == (cold.prefer, True)
         assert warm.objective == pytest.approx(cold.objective, rel=1e-4)
 
 
 def test_the_center_of_many_readings_is_near_that_of_one_less():
     U, b, delta = stream(200, False)
-    first = quadsense.solve(U[:-1], b[:-1], delta=delta, psd=True, prefer="center")
-    cold = quadsense.solve(U, b, delta=delta, psd=True, prefer="center")
-    warm = quadsense.solve(U, b, delta=delta, psd=True, prefer="center", start=first)
+    first = quadsense.solve(U[:-1], b[:-1], delta=delta, psd=True, prefer="center", gap=1e-7)
+    cold = quadsense.solve(U, b, delta=delta, psd=True, prefer="center", gap=1e-7)
+    warm = quadsense.solve(U, b, delta=delta, psd=True, prefer="center", gap=1e-7, start=first)
     assert warm.n_iter <= 4 < cold.n_iter
 
 

@@ -63,8 +63,8 @@ def _subjects():
         U,
         bounds=(np.where(even, b - 0.05, -free), np.where(even, free, b + 0.05)),
     )
-    yield _subject("optimal", U, b)
-    yield _subject("optimal, psd", U, b, psd=True)
+    yield _subject("optimal", U, b, prefer="minimax")
+    yield _subject("optimal, psd", U, b, psd=True, prefer="minimax")
     yield _subject("infeasible", U, b, delta=0.005)
     yield _subject("infeasible, psd", U, b, delta=0.05, psd=True)
     yield _subject("infeasible, conditional", twice, clash, delta=0.1)

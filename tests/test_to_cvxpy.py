@@ -296,9 +296,103 @@ def test_without_a_tolerance_least_squares_and_minimax_are_plain(complex_):
     assert solved(problem) == pytest.approx(solved(other), rel=1e-5, abs=1e-6)
     problem, _ = quadsense.to_cvxpy(p.U, p.b)
     other, _ = p.problem(
+        lambda A, v: (cp.Minimize, cp.sum_squares(v - p.b)), bounds=False, psd=False
+    )
+    assert solved(problem) == pytest.approx(solved(other), rel=1e-5, abs=1e-6)
+    problem, _ = quadsense.to_cvxpy(p.U, p.b, prefer="minimax")
+    other, _ = p.problem(
         lambda A, v: (cp.Minimize, cp.max(cp.abs(v - p.b))), bounds=False, psd=False
     )
     assert solved(problem) == pytest.approx(solved(other), rel=1e-5)
+
+
+BETA = 0.1
+
+
+class Default:
+    """A default request by seed, and its objective from the formulas of docs/theory.md."""
+
+    def __init__(self, seed):
+        rng = np.random.default_rng(seed)
+        self.is_complex, self.psd = bool(seed % 2), bool(seed // 2 % 2)
+        n = 3
+        N = n * n if self.is_complex else n * (n + 1) // 2
+        m = int(rng.integers(2, 2 * N + 2))
+        self.written = p = Written(self.is_complex, seed=1000 + seed, n=n, m=m)
+        self.asked = {"delta": p.delta, "psd": self.psd}
+        self.few = m < 1.5 * N
+        self.trace = None
+        if seed % 5 == 1:
+            self.asked["weights"] = p.weights
+        if seed % 5 == 2 and self.psd:
+            self.trace = self.asked["trace"] = float(np.trace(p.truth).real)
+            self.few = m + 1 < 1.5 * N  # an equality is a reading too
+        self.prior = None
+        if seed % 5 == 3:
+            self.prior = p.prior @ p.prior.conj().T + np.eye(n)
+            self.asked["prior"] = self.prior
+
+    def problem(self):
+        p, n = self.written, self.written.n
+        norms = np.sum(np.abs(p.U) ** 2, axis=1)
+        weights = self.asked.get("weights", p.delta**-2.0)  # of the sum of squares
+        kappa = float(np.mean(weights * p.delta**2 / 3.0))
+        s = np.sqrt(kappa / weights) / norms  # on rows of unit norm
+        w = np.maximum(s, np.median(s)) ** -2.0
+        b = p.b / norms
+        tau = float(w @ b / np.sum(w))
+        if self.psd and self.trace is not None:
+            tau = self.trace / n
+        elif self.psd and tau <= 0.0:
+            tau = 1e-3 * float(np.sqrt(w @ b**2 / np.sum(w)))
+        v = float(w @ (b - tau) ** 2 / np.sum(w))
+        prior = tau * np.eye(n) if self.prior is None else self.prior
+
+        def objective(A, readings):
+            squares = cp.sum(cp.multiply(weights, (readings - p.b) ** 2))
+            pull = 0.0
+            if self.psd and self.few:
+                log_det = cp.log_det(A)
+                if self.is_complex:
+                    re, im = cp.real(A), cp.imag(A)
+                    log_det = 0.5 * cp.log_det(cp.bmat([[re, -im], [im, re]]))
+                towards = 0.0 if self.trace else p.inner(np.linalg.inv(prior), A)
+                pull = 2.0 * kappa * BETA * (towards - log_det)
+            elif not self.psd:
+                pull = kappa * BETA / v * cp.sum_squares(cp.abs(A - prior))
+            return cp.Minimize, squares + pull
+
+        return p.problem(objective, psd=self.psd, trace=self.trace)[0]
+
+
+@pytest.mark.parametrize(
+    "seed", [*range(8), *(pytest.param(k, marks=pytest.mark.slow) for k in range(8, 100))]
+)
+def test_the_default_is_least_squares_with_the_pull_that_the_formulas_say(seed):
+    case = Default(seed)
+    p = case.written
+    by_hand = solved(case.problem())
+    room = 1e-5 * abs(by_hand) + 1e-7
+    problem, _ = quadsense.to_cvxpy(p.U, p.b, **case.asked)
+    assert solved(problem) == pytest.approx(by_hand, abs=room)
+    result = quadsense.solve(p.U, p.b, gap=1e-7, **case.asked)
+    assert result.prefer == ("entropy" if case.psd and case.few else "least_squares")
+    assert result.objective == pytest.approx(by_hand, abs=room)
+    assert result.optimal and result.verify(p.U, p.b, delta=p.delta)
+
+
+@pytest.mark.parametrize("prior", [-1.0, 0.0, np.diag([1.0, 1.0, 0.0])])
+def test_a_prior_that_is_not_positive_definite_pulls_in_the_frobenius_norm(prior):
+    p = Written(False, seed=3, m=6)
+    asked = {"delta": p.delta, "psd": True, "prior": prior}
+    result = quadsense.solve(p.U, p.b, **asked)
+    assert result.prefer == "least_squares" and result.optimal
+    assert result.verdict.ridge > 0.0
+    assert solved(quadsense.to_cvxpy(p.U, p.b, **asked)[0]) == pytest.approx(
+        result.objective, rel=1e-5
+    )
+    with pytest.raises(ValueError, match="'entropy' needs a prior that is positive definite"):
+        quadsense.solve(p.U, p.b, prefer="entropy", **asked)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -310,7 +404,8 @@ def test_one_sided_rows_are_in_the_sum_only_where_they_are_given_a_weight(weight
     given = p.weights if weighted else None
     two = np.isfinite(lo)
     w = p.weights if weighted else np.where(two, 1.0 / p.delta**2, 0.0)
-    question = {"bounds": (lo, hi), "psd": True, "prefer": "least_squares", "weights": given}
+    question = {"bounds": (lo, hi), "psd": True, "prefer": "least_squares", "weights": given,
+                "ridge": 0.0}  # fmt: skip
     other, A = p.problem(lambda A, v: (cp.Minimize, w @ (v - b) ** 2), bounds=False)
     part = cp.real if complex_ else (lambda each: each)
     v = cp.hstack([part(u.conj() @ A @ u) for u in p.U])
@@ -330,10 +425,10 @@ def test_the_widths_of_other_rows_do_not_weigh_a_one_sided_row(complex_):
     for width in (1.0, 100.0):
         lo, hi = p.b - width * p.delta, p.b + width * p.delta
         lo[:5], hi[:5] = -np.inf, p.b[:5] + 50.0 * p.delta[:5]  # which none is at
-        asked = {"bounds": (lo, hi), "psd": True, "prefer": "least_squares"}
+        asked = {"bounds": (lo, hi), "psd": True, "prefer": "least_squares", "ridge": 0.0}
         answers.append(np.asarray(quadsense.solve(p.U, p.b, **asked).A))
         A = quadsense.solve(p.U[5:], p.b[5:], bounds=(lo[5:], hi[5:]), psd=True,
-                            prefer="least_squares").A  # fmt: skip
+                            prefer="least_squares", ridge=0.0).A  # fmt: skip
         np.testing.assert_allclose(answers[-1], np.asarray(A), atol=1e-3 * np.linalg.norm(A))
     np.testing.assert_allclose(*answers, atol=1e-3 * np.linalg.norm(answers[0]))
 
@@ -341,7 +436,7 @@ def test_the_widths_of_other_rows_do_not_weigh_a_one_sided_row(complex_):
 def test_least_squares_without_a_row_in_the_sum_says_so(complex_):
     p = Written(complex_, seed=13)
     for bounds in ((p.b - p.delta, np.inf), (-np.inf, p.b + p.delta)):
-        result = quadsense.solve(p.U, p.b, bounds=bounds, prefer="least_squares")
+        result = quadsense.solve(p.U, p.b, bounds=bounds, prefer="least_squares", ridge=0.0)
         assert (result.status, result.objective, result.optimal) == ("met", 0.0, True)
         assert result.verify(p.U, p.b, bounds=bounds)
         assert "no row counts in the sum" in result.plan["reasons"][0]

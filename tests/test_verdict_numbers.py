@@ -67,10 +67,45 @@ def test_the_interval_missed_by_most(data):
 
 def test_without_a_tolerance_none_is_told(data):
     U, b = data
-    v = quadsense.solve(U, b).verdict
-    assert (v.asked, v.claim, v.exact_fit, v.over) == ("least", "optimal", False, 0)
-    assert v.worst.tolerance is v.worst.lo is v.worst.hi is None
-    assert 0 < v.lower_bound <= v.worst.size <= v.upper_bound
+    for prefer in ("least_squares", "minimax"):
+        v = quadsense.solve(U, b, prefer=prefer).verdict
+        assert (v.asked, v.claim, v.exact_fit, v.over) == ("least", "optimal", False, 0)
+        assert v.worst.tolerance is v.worst.lo is v.worst.hi is None
+        assert v.prefer == prefer
+        assert v.lower_bound <= v.worst.size <= v.upper_bound
+    assert v.lower_bound > 0  # of the smallest worst error
+
+
+@pytest.mark.parametrize("scale", [1e-7, 1.0, 3e11])
+def test_without_a_tolerance_the_message_gives_a_delta_that_is_met(data, scale):
+    U, b = data
+    message = quadsense.solve(U, scale * b).message
+    delta = float(message.partition("this A meets delta = ")[2].partition(";")[0])
+    result = quadsense.solve(U, scale * b)
+    assert result.max_residual <= delta <= result.max_residual * 1.001
+    assert result.matrix is not None and result.verify(U, scale * b)
+    assert "prefer='minimax' finds the smallest delta of all" in message
+    least = quadsense.solve(U, scale * b, prefer="minimax")
+    assert least.max_residual < delta
+    assert "this A meets" not in least.message
+
+
+def test_the_message_names_the_pull_where_there_is_one(data):
+    U, b = data
+    assert "sum of squares and pull " in quadsense.solve(U, b, delta=0.5).message
+    assert "pull" not in quadsense.solve(U, b, delta=0.5, ridge=0).message
+    with_entropy = quadsense.solve(U[:4], U[:4, 0] ** 2 + 1.0, delta=0.5, psd=True)
+    assert "sum of squares and relative entropy " in with_entropy.message
+
+
+@pytest.mark.parametrize(
+    ("m", "said"), [(5, "A follows the noise"), (22, "A may follow the noise"), (30, None)]
+)
+def test_readings_hardly_more_than_the_unknowns_are_warned_of(m, said):
+    p = quadsense.datasets.gaussian(n=6, m=m, noise=0.1, seed=0)  # 21 unknowns
+    message = quadsense.solve(p.U, p.b).message
+    assert (said or "the measurements determine A") in message
+    assert ("follow" in message) == (said is not None)
 
 
 def test_a_contradiction_names_its_row(data):
@@ -187,10 +222,10 @@ def test_every_end_without_an_answer_has_its_sentence(how):
     assert words.why(Reason("no_answer", {"how": how}))
 
 
-@pytest.mark.parametrize("version", [1, 2, 3, 4])
+@pytest.mark.parametrize("version", [1, 2, 3, 4, 5])
 def test_earlier_formats_are_refused_in_a_sentence(tmp_path, data, version):
     path = _changed_file(tmp_path, data, lambda meta: meta.update(version=version))
-    with pytest.raises(ValueError, match=rf"format {version}, this one reads 5\): solve again$"):
+    with pytest.raises(ValueError, match=rf"format {version}, this one reads 6\): solve again$"):
         quadsense.load_result(path)
 
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from quadsense.memory import free_memory, memory_limit
+from quadsense.memory import free_memory, in_bytes, memory_limit, room_in_words
 
 Array: TypeAlias = Any
 """An array of any namespace of the array API standard."""
@@ -206,6 +206,20 @@ def available_memory(beside: Array = None) -> int:
         held = torch.cuda.memory_reserved(beside.device)
         return int(free + held - torch.cuda.memory_allocated(beside.device))
     return int(min(_memory_at(int(time.monotonic())), memory_limit()))
+
+
+def require_memory(what: str, needed: int) -> None:
+    """Raise MemoryError, before it is allocated, for what does not fit in memory.
+
+    Only what a method turns out to need on its way is looked at so: what it needs in any case is
+    part of its plan.
+    """
+    free = available_memory()
+    if needed > free:
+        raise MemoryError(
+            f"{what} would take {in_bytes(needed)} and {room_in_words(free)}: raise memory_limit, "
+            "use fewer measurements, or another method"
+        )
 
 
 @lru_cache(maxsize=1)

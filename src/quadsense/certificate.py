@@ -441,7 +441,7 @@ class Certificate:
         known[self.set_aside] = False
         if data.from_bounds:  # the interval is all that is known of a reading
             assert data.ends is not None
-            known &= data.ends.sides.all(axis=0)
+            known &= data.ends.two_sided
             levels = np.maximum(levels, to_numpy(data.tolerance))
         live = np.flatnonzero(known)
         squares = norms[live] ** 2

@@ -1,10 +1,10 @@
-"""The same question for others to answer: as a CVXPY problem."""
+"""Write the problem of a solve for CVXPY."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -46,10 +46,10 @@ def to_cvxpy(
     constraints: Sequence[tuple[MatrixLike | SensedMatrix | tuple[Any, Any], Real, Real]] = (),
     prefer: PreferName = "auto",
     prior: Real | MatrixLike | SensedMatrix | Result | None = None,
-    ridge: Real = 0.0,
+    ridge: Real | Literal["auto"] = "auto",
     slack: SlackName | None = None,
 ) -> tuple[Any, Any]:
-    """The question that `solve` would answer as a CVXPY problem, for anyone to compare.
+    """Return the problem that `solve` would solve, for CVXPY, so that anyone can compare.
 
     Parameters
     ----------
@@ -62,8 +62,9 @@ ridge, slack
     Returns
     -------
     problem : cvxpy.Problem
-        Its value, once solved, is what `solve` calls the objective: a sum of squares, a distance
-        (not its square), a sum of logarithms to maximise, a trace, a ratio or a slack.
+        Its value, once solved, is the objective of `solve`: a sum of squares (with its pull or
+        entropy), a distance (not its square), a sum of logarithms to maximise, a trace, a ratio or
+        a slack.
     A : cvxpy.Variable
         (n, n), symmetric or Hermitian.
 
@@ -124,7 +125,8 @@ def _problem(data: Measurements, preference: Preference, cp: Any) -> tuple[Any, 
         added = 2.0 * float(np.sum((ends * np.log(safe))[~question.equal]))
         objective = cp.Maximize(added - cost)
     else:
-        objective = cp.Minimize(cost)
+        unit = preference.ridge if preference.name == "entropy" else 1.0  # as `reported` has it
+        objective = cp.Minimize(unit * cost)
     return cp.Problem(objective, constraints), A
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -91,7 +91,7 @@ class Outcome:
 
     `state` is the best state, of which `matrix` is made; None where there was no time for one.
     `warm` is what the next method may begin from, `dual` the vector of the best lower bound;
-    `late` says that the clock ended the run, whatever had been found by then.
+    `late` says that the time limit ended the run, whatever had been found by then.
     """
 
     state: Any
@@ -157,9 +157,6 @@ class _Run:
         journal, known = self.limits.journal, None
         if journal is not None:
             known = journal.begin(self.origin, self._placed, self._home())
-        if known is not None and known.state is None:
-            self._cut()
-            return
         self.watch.look()
         self.program = self.method.prepare(self.problem)
         self.limit, self.lemma = self.method.promise(self.program)
@@ -199,17 +196,13 @@ class _Run:
         module = type(self.method).__module__
         return () if module.split(".")[0] == "quadsense" else (module,)
 
-    def _record(self, ended: Literal["", "judged", "cut"] = "") -> Record:
-        """All that it takes to go on from here."""
-        return Record(
-            self.origin, self.state, self.best, self.claim, self.corrections, self.quiet, self.mark,
-            len(self.recorder.rows), self.watch.spent, self.found is not None, ended,
-        )  # fmt: skip
-
     def _keep(self) -> None:
         """Keep in mind where to go on, where there is a journal."""
         if self.limits.journal is not None and self.status is None:
-            self.kept = self._record()
+            self.kept = Record(
+                self.origin, self.state, self.best, self.claim, self.corrections, self.quiet,
+                self.mark, len(self.recorder.rows),
+            )  # fmt: skip
             self.limits.journal.note(self.kept, self.recorder.table)
 
     def _take_up(self, known: Record) -> None:
@@ -217,16 +210,6 @@ class _Run:
         self.state, self.best, self.claim = known.state, known.best, known.claim
         self.corrections, self.quiet, self.mark = known.corrections, known.quiet, known.mark
         self.recorder.take_up(known.history)
-        self.watch.take_up(known.spent)
-        if known.ended == "cut":
-            if known.checked:
-                self.check_best()
-            self._cut()
-
-    def _cut(self) -> None:
-        """End as the clock ended it before."""
-        self.watch.take_up(math.inf)
-        self.stopped()
 
     def leave(self) -> None:
         """Tell the journal how the run ended."""
@@ -234,10 +217,8 @@ class _Run:
         if journal is None:
             return
         record = self.kept
-        if self.status is Status.TIME_LIMIT and self.watch.cut:
-            record = self._record("cut")
-        elif self.status not in (Status.TIME_LIMIT, Status.INTERRUPTED) and record is not None:
-            record = replace(record, ended="judged")  # by what this state shows
+        if self.status not in (Status.TIME_LIMIT, Status.INTERRUPTED) and record is not None:
+            record = replace(record, ended=True)
         journal.end(record, self.recorder.table)
 
     def check_best(self) -> Enclosure:

@@ -14,6 +14,10 @@ from typing import Any
 GUESS = 4 * 2**30
 """Bytes, where the system says nothing at all."""
 
+MAX_FORMED_BYTES = 2**31
+"""Bytes of a matrix of order m or N up to which a method forms or factors it to save time. It is a
+constant, because a bound that followed the free memory would change the steps, and with them A."""
+
 UNLIMITED = 2**60
 """What control groups of the first version call no limit is about 2^63: more than this is none."""
 

@@ -120,8 +120,10 @@ def make_objective(
     if squares and below <= 0.0:
         below, condition = 0.0, ""  # all its terms are squares or distances
     below = min(below, value if fits else above)
-    room = max(gap * abs(above), _nothing(data, question, matrix), LEAST)
-    closed = math.isfinite(above) and above - below <= room
+    closed = math.isfinite(above) and (
+        above - below <= max(gap * abs(above), LEAST)
+        or above - below <= _nothing(data, question, matrix)
+    )
     said = preference.reported
     ends = (said(above), said(below))
     return Objective(preference, said(value), min(ends), max(ends), gap, dual, condition, closed)
@@ -149,7 +151,7 @@ def _nothing(data: Measurements, question: Question, matrix: SensedMatrix) -> fl
     rows, ends = question.rows, np.stack([question.lo, question.hi])
     largest = np.max(np.abs(np.where(np.isfinite(ends), ends, 0.0)), axis=0)
     norm, weights = matrix.norm(), question.weights
-    if rows == "center":
+    if rows == "center" or question.log_det:
         return NOTHING * (1.0 + question.m)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         size = 0.0
@@ -217,14 +219,17 @@ def check_objective(
     name = stated.preference.name
     numbers = (stated.value, stated.lower, stated.upper)
     sound = not any(math.isnan(number) for number in numbers)
-    room = AGREE * max(abs(again.value), abs(stated.value))
+    # Another evaluation rounds otherwise, within its own bound.
+    edge = again.lower if stated.preference.upwards else again.upper
+    rounding = abs(edge - again.value) if math.isfinite(edge) else 0.0
+    room = AGREE * max(abs(again.value), abs(stated.value)) + rounding
     text = f"{name}: claimed {stated.value:.8g}, found {again.value:.8g}"
     near = abs(stated.value - again.value) <= room + NOTHING * 1e-3 * abs(again.upper)
     same = stated.value == again.value or near
     yield Check("objective", sound and same, text)
     slack = AGREE * max(abs(again.value), abs(again.lower), 1e-300) if sound else 0.0
     low = stated.lower <= again.lower + slack or stated.lower == again.lower
-    high = stated.upper >= again.upper - slack or stated.upper == again.upper
+    high = stated.upper >= again.upper - slack - rounding or stated.upper == again.upper
     text = (
         f"claimed {stated.lower:.8g} to {stated.upper:.8g}, proved {again.lower:.8g} to "
         f"{again.upper:.8g}"

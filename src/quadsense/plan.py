@@ -26,12 +26,12 @@ from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.sparse import Sparse
 from quadsense.measurements.stack import Stack
 from quadsense.measurements.stored import Stored
-from quadsense.memory import in_bytes, is_limited, limited_memory, memory_limit, room_in_words
+from quadsense.memory import in_bytes, is_limited, limited_memory, room_in_words
 from quadsense.methods import METHODS, Traits
-from quadsense.methods.traits.shape import ROOM_UNIT, Shape, Work
+from quadsense.methods.traits.shape import Shape, Work
 from quadsense.preferences import PREFERENCES
 
-__all__ = ["Plan", "Shape", "fits", "make_plan", "refuse_what_cannot_fit", "shape_of"]
+__all__ = ["Plan", "Shape", "make_plan", "refuse_what_cannot_fit", "shape_of"]
 
 SOLVE_SECONDS = 8e-4
 """What surrounds the iterations of the smallest solve (`benchmarks/small.py`)."""
@@ -148,7 +148,7 @@ def shape_of(
         in_parts=rows.in_parts and not isinstance(rows, Mixed),
         strip=_strip_bytes(rows.raw.kind),
         at_hand=rows.raw.kind.at_hand,
-        room=available_memory(scaled.b) // ROOM_UNIT if on_gpu(scaled.b) else None,
+        on_gpu=on_gpu(scaled.b),
         ratio=2.0 ** min(200, math.ceil(math.log2(max(ratio, 1.0)))),
     )
 
@@ -186,19 +186,14 @@ def _is_dense(start: Any, low_rank: bool) -> bool:
 
 def make_plan(shape: Shape, method: str = "auto", rates: Rates | None = None) -> Plan:
     """Choose for a shape; `method` other than "auto" is the user's word."""
-    memory = available_memory(), memory_limit()
-    return _made(shape, method, rates or known_rates(), memory, tuple(METHODS))
+    return _made(shape, method, rates or known_rates(), tuple(METHODS))
 
 
 @lru_cache(maxsize=16)  # many solves of one shape plan once
-def _made(
-    shape: Shape, method: str, rates: Rates, memory: tuple[int, float], known: tuple[str, ...]
-) -> Plan:
-    """The plan where so much memory is free, within that limit, and these methods are known."""
+def _made(shape: Shape, method: str, rates: Rates, known: tuple[str, ...]) -> Plan:
+    """Choose among these methods; the rates change the predicted seconds, and nothing else."""
     reasons: list[str] = []
-    names: tuple[str, ...] = (method,)
-    if method == "auto":
-        names = _affordable(shape, _chosen(shape, known, reasons), memory[0], reasons)
+    names = _chosen(shape, known, reasons) if method == "auto" else (method,)
     kinds = [METHODS.traits(name) for name in names]
     first = kinds[0]
     shapes = [shape] * len(kinds)
@@ -206,8 +201,7 @@ def _made(
     user = next((i for i, kind in enumerate(kinds) if kind.uses_gram(shape)), None)
     if user is not None and (user == 0 or shape.prefer != "any"):
         density = shape.density if shape.sparse else 1.0
-        room = None if shape.room is None else shape.room * ROOM_UNIT
-        gram, why = gram_form(shape.m, shape.n, shape.orthonormal, density, room)
+        gram, why = gram_form(shape.m, shape.n, shape.orthonormal, density)
         shapes[user] = replace(shape, gram=gram)
         reasons.append(why)
     if shape.cone == "symmetric" and "rows" in first.needs:  # by which they choose coordinates
@@ -230,7 +224,7 @@ def _made(
         flops=works[0].flops,
         seconds=None if seconds is None else seconds + SOLVE_SECONDS,
         times=dict(zip(names, times, strict=True)),
-        reasons=tuple(reasons),
+        reasons=tuple(dict.fromkeys(reasons)),
     )
 
 
@@ -251,25 +245,6 @@ def _chosen(shape: Shape, known: tuple[str, ...], reasons: list[str]) -> tuple[s
             return tuple(dict.fromkeys((name, *after)))
     # Only where rank goes without a tolerance, which is refused with its own words.
     raise ValueError(f"no method seeks {shape.cone} matrices like this")
-
-
-def _affordable(
-    shape: Shape, names: tuple[str, ...], free: int, reasons: list[str]
-) -> tuple[str, ...]:
-    """Without those after the first that cannot fit: they are seldom needed.
-
-    Where the first cannot fit either, all stay, and the plan is refused.
-    """
-    free -= _surroundings(shape) - _taken(shape)
-    needs = {name: METHODS.traits(name).memory(shape) for name in names}
-    if needs[names[0]] > free:
-        rest = [name for name in names[1:] if "any" in METHODS.traits(name).preferences]
-        return (names[0], *rest)
-    for name in names[1:]:
-        if needs[name] > free and "any" in METHODS.traits(name).preferences:
-            room = f" ({room_in_words(available_memory())})"
-            reasons.append(f"{name} after it would take {in_bytes(needs[name])}: left out{room}")
-    return (names[0], *(name for name in names[1:] if needs[name] <= free))
 
 
 def _taken(shape: Shape) -> int:
@@ -308,36 +283,59 @@ def _expected(
     return None
 
 
-def fits(shape: Shape, plan: Plan) -> bool:
-    """Whether what the plan takes is free."""
-    return plan.memory - _taken(shape) <= available_memory()
+def refuse_what_cannot_fit(shape: Shape, plan: Plan) -> dict[str, str]:
+    """Refuse, before anything is allocated, what cannot fit.
+
+    Returns
+    -------
+    dict
+        For each method after the first that cannot fit the words with which it is refused if it
+        is reached. Such a method is rarely needed, and it stays in the plan: without it the same
+        request would get another A on a smaller machine.
+
+    Raises
+    ------
+    MemoryError
+        If the first method cannot fit.
+    """
+    if plan.memory - _taken(shape) <= available_memory():
+        return {}
+    room = room_in_words(available_memory())
+    needs = {name: _needed(shape, name) for name in plan.methods}
+    refused = {
+        name: f"method {name} would take {in_bytes(needed)} beside U and {room}"
+        for name, needed in needs.items()
+        if needed > available_memory()
+    }
+    first = plan.methods[0]
+    if first in refused:
+        raise MemoryError(f"{refused[first]}: {_advice(shape, plan)}")
+    return {
+        name: f"{said}; it is needed because {first} did not settle the question: raise "
+        f"memory_limit, or use fewer measurements (method={first!r} stops before)"
+        for name, said in refused.items()
+    }
 
 
-def refuse_what_cannot_fit(shape: Shape, plan: Plan) -> None:
-    """Raise MemoryError, before a method allocates anything, if the plan cannot fit."""
-    if fits(shape, plan):
-        return
-    first = make_plan(shape, plan.methods[0])  # alone: those after it would be left out
-    raise MemoryError(
-        f"method {first.methods[0]} would take {in_bytes(first.memory - _taken(shape))} beside U "
-        f"and {room_in_words(available_memory())}: {_advice(shape, plan)}"
-    )
+def _needed(shape: Shape, method: str) -> int:
+    """Bytes that a method by itself takes, beside what is taken already."""
+    return make_plan(shape, method).memory - _taken(shape)
 
 
 def _advice(shape: Shape, plan: Plan) -> str:
     """What would fit instead of a plan that does not."""
     candidates = dict.fromkeys([*plan.methods, *METHODS])
     able = [name for name in candidates if METHODS.traits(name).serves(shape)]
-    fitting = [name for name in able if fits(shape, make_plan(shape, name))]
+    fitting = [name for name in able if _needed(shape, name) <= available_memory()]
     if fitting:
         return f"method={fitting[0]!r} would fit"
-    asked = {f"prefer={shape.prefer!r}": (shape, plan.methods[0])}
+    least = {f"prefer={shape.prefer!r}": 1.01 * _needed(shape, plan.methods[0])}
     if shape.target and shape.prefer != "any" and shape.prefer in PREFERENCES:
         plain = replace(shape, prefer="any")
-        if fits(plain, make_plan(plain)):
+        needed = _needed(plain, make_plan(plain).methods[0])
+        if needed <= available_memory():
             return "prefer='any' would fit"
-        asked["prefer='any'"] = plain, make_plan(plain).methods[0]
-    least = {what: _least_limit(*wanted) for what, wanted in asked.items()}
+        least["prefer='any'"] = 1.01 * needed  # for people, who round
     with limited_memory(math.inf, instead=True):
         least = {what: limit for what, limit in least.items() if limit <= available_memory()}
     if not least or not is_limited(available_memory()):
@@ -348,13 +346,3 @@ def _advice(shape: Shape, plan: Plan) -> str:
         if what != lowest:
             advice += f" for {lowest}, or to about {in_bytes(limit)} for {what}"
     return advice
-
-
-def _least_limit(shape: Shape, method: str) -> float:
-    """About the least `memory_limit` that a method fits in; what it takes grows with the limit."""
-    limit, needed = 0.0, memory_limit()
-    while needed > limit:
-        limit = 1.01 * needed  # for people, who round
-        with limited_memory(limit, instead=True):
-            needed = make_plan(shape, method).memory - _taken(shape)
-    return limit

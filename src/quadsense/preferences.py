@@ -133,17 +133,18 @@ def make_question(
     ends = data.unit_ends if unit else data.ends
     assert ends is not None
     target, m = preference.target, data.m
-    norms = np.ones(m)
+    norms, dead = np.ones(m), None
     if unit:
         norms = to_numpy(data.unit_rows.norms)
-        norms = np.where(norms > 0.0, norms, 1.0)
-    measured = np.arange(m) < data.measured
-    lo, hi = (
-        (ends.lo.copy(), ends.hi.copy()) if target else (np.full(m, -np.inf), np.full(m, np.inf))
-    )
-    lo[~measured], hi[~measured] = ends.lo[~measured], ends.hi[~measured]
+        if data.unit_rows.has_zero_rows:
+            dead = to_numpy(data.unit_rows.nonzero) == 0.0
+            norms = np.where(dead, 1.0, norms)
+    lo, hi = ends.lo, ends.hi
+    if not target:
+        lo[: data.measured], hi[: data.measured] = -np.inf, np.inf
     # Ends that are the same by rounding alone are equal to methods, not to what is claimed.
-    hard = ~measured | ((lo == hi) & (unit | ends.exact))
+    hard = lo == hi if unit else (lo == hi) & ends.exact
+    hard[data.measured :] = True
     weights, reading = np.zeros(m), np.zeros(m)
     if TERMS[name] == "squares":
         weights, reading = _squares(data, preference, hard, ends, norms, relative, strict)
@@ -161,8 +162,7 @@ def make_question(
             middle = ends.middle() if target else to_numpy(data.b) / norms / norms
             lo[two] = hi[two] = middle[two]
             weights[two] = 1.0 / ends.unit[two]
-    dead = to_numpy(data.unit_rows.nonzero) == 0.0
-    if unit and dead.any():
+    if dead is not None:
         lo[dead], hi[dead], weights[dead], reading[dead] = -np.inf, np.inf, 0.0, 0.0
         hard = hard & ~dead
     if name == "entropy":
@@ -205,15 +205,15 @@ def _squares(
     and no middle: it is in the sum only if both a weight and a reading are given for it.
     """
     m, known = data.m, ~hard
-    reading = to_numpy(data.b).astype(np.float64)
+    reading = to_numpy(data.b)
     if data.from_bounds and data.readings is not None:
         reading = np.concatenate([to_numpy(data.readings), np.zeros(m - data.measured)])
     if preference.target:
         outright = data.from_bounds and data.readings is None
         weighted = preference.weights is not None and not outright
         # A row without ends is set aside.
-        known &= ends.sides.any(axis=0) if weighted else ends.sides.all(axis=0)
-    known &= np.arange(m) < data.measured
+        known &= ends.sides.any(axis=0) if weighted else ends.two_sided
+    known[data.measured :] = False
     weights = np.ones(m)
     with np.errstate(divide="ignore", over="ignore", under="ignore"):
         units = norms * norms

@@ -23,7 +23,7 @@ DEFAULTS: dict[str, Any] = {
     "rtol": 0.0,
     "constraints": (),
     "prefer": "auto",
-    "ridge": 0.0,
+    "ridge": "auto",
     "allow_violations": 0,
     "method": "auto",
     "schedule": "continuation",

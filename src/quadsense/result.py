@@ -32,7 +32,7 @@ from quadsense.view import words
 from quadsense.vocabulary import Advice, History, Reason, Row, Status, Verdict
 
 FORMAT = "quadsense-result"
-VERSION = 5  # rises when files written before could not be read any more
+VERSION = 6  # rises when files written before could not be read any more
 KINDS = {"met": "met", "optimal": "optimal", "infeasible": "infeasible"}
 """The claim that goes with a status; without one nothing is claimed."""
 

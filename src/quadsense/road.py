@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -141,27 +140,22 @@ def travel(
             prefer, slack, prior, ridge, measured,
             target=target, positive=positive, low_rank=rank is not None,
         )  # fmt: skip
-        known = None
         if journal is not None:
             with watch.part("checkpoint"):
                 journal.find(marks_of(measured, arguments), environment())
-            known = journal.choice
         preferences, reasons = decide(wish, measured, shape, method, watch)
-        shape = replace(
+        shape = changed(
             shape, prefer=preferences[0].name, damped=preferences[0].ridge > 0.0,
         )  # fmt: skip
         check_preference(method, shape, wish)
         plan = make_plan(shape, method)
         plan = changed(plan, reasons=(*reasons, *plan.reasons))
-        if known is not None:  # though less memory may be free, or other rates be known, by now
-            plan = known["plan"]
         check_options(plan.methods, wishes, method)
-        refuse_what_cannot_fit(shape, plan)
+        refused = refuse_what_cannot_fit(shape, plan)
         seed = to_seed(rng, plan.methods)
         if journal is not None:
-            seed = seed if known is None else known["seed"]
             with watch.part("checkpoint"):
-                journal.open({"plan": plan, "prefer": preferences[0].name, "seed": seed})
+                seed = journal.open(seed)
         scaled = measured.scaled()
         first = to_start(start, schedule, measured, scaled, order is not None)
         unit, units = 1.0, scaled.delta
@@ -186,7 +180,7 @@ def travel(
         )
         request = Request(
             measured, plan, problem, limits, positive, allowed, first.warm, wishes,
-            preferences, preferences[0].name if prefer in ("auto", "any") else prefer,
+            preferences, preferences[0].name if prefer in ("auto", "any") else prefer, refused,
         )  # fmt: skip
         answer = run_plan(request)
         undone = (Status.INFEASIBLE, Status.UNDECIDED, Status.STALLED)

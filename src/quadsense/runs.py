@@ -84,7 +84,8 @@ class Request:
     At most `allowed` measurements may be set aside; `warm` is what an earlier result knows;
     `wishes` are the options as given, for whichever method runs (`problem.options` are those of
     the plan's last). `preferences` say which A is sought, the next where one does not exist;
-    `wanted` is the name of the first.
+    `wanted` is the name of the first. `refused` has, by name, why methods of the plan cannot run:
+    for want of memory.
     """
 
     data: Measurements
@@ -97,6 +98,7 @@ class Request:
     wishes: Mapping[str, Any] = field(default_factory=dict)
     preferences: tuple[Preference, ...] = (ANY,)
     wanted: str = "any"
+    refused: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -124,11 +126,11 @@ def run_plan(request: Request) -> Answer:
     questions, others = by_question(request.plan.methods, request.preferences[0].name)
     answer: Answer | None = None
     for preference in request.preferences if questions else ():
-        asking = replace(request, problem=_asking(request, preference))
+        asking = changed(request, problem=_asking(request, preference))
         answer = _known(asking, preference)
         if answer is not None:
             return answer
-        answer = replace(_in_turn(asking, questions), preference=preference, asked=True)
+        answer = changed(_in_turn(asking, questions), preference=preference, asked=True)
         refuted = _refuted(asking, answer)
         if refuted is not None:
             return refuted
@@ -141,9 +143,9 @@ def run_plan(request: Request) -> Answer:
     if answer is None:
         return found
     if found.outcome.status is Status.MET:  # from which the preferred one may be found after all
-        again = _in_turn(replace(asking, warm=found.outcome.warm), questions)
+        again = _in_turn(changed(asking, warm=found.outcome.warm), questions)
         if again.outcome.status is Status.MET:
-            return replace(again, preference=preference, asked=True)
+            return changed(again, preference=preference, asked=True)
     return found
 
 
@@ -224,8 +226,8 @@ def _refuted(request: Request, answer: Answer) -> Answer | None:
     if not proof.proved:
         return None
     claim = Claim("infeasible", dual=dual, lower=proof.lower_bound)
-    outcome = replace(outcome, status=Status.INFEASIBLE, reason=None, claim=claim)
-    return replace(answer, outcome=outcome, asked=False)
+    outcome = changed(outcome, status=Status.INFEASIBLE, reason=None, claim=claim)
+    return changed(answer, outcome=outcome, asked=False)
 
 
 def _fit_instead(request: Request, road: tuple[str, ...], answer: Answer) -> Answer:
@@ -237,10 +239,10 @@ def _fit_instead(request: Request, road: tuple[str, ...], answer: Answer) -> Ans
     misses = np.abs(ends.crossing(to_numpy(outcome.found.z)))
     if float(np.max(misses / ends.unit)) > MISSES_NOTHING:
         return answer
-    found = _by_road(replace(request, warm=outcome.warm), road)
+    found = _by_road(changed(request, warm=outcome.warm), road)
     if found.outcome.status is not Status.MET:
         return answer
-    return replace(found, preference=preference, asked=True)
+    return changed(found, preference=preference, asked=True)
 
 
 def by_question(methods: tuple[str, ...], prefer: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -265,7 +267,7 @@ def _asking(request: Request, preference: Preference, set_aside: Any = NONE) -> 
         preference = with_set_aside(preference, set_aside)
     low = METHODS.traits(request.plan.methods[-1]).cones == {"rank"}  # which knows no bounds
     question = make_question(data, preference, unit=True, relative=low)
-    return replace(request.problem, question=question)
+    return changed(request.problem, question=question)
 
 
 def preferred_among(request: Request, answer: Answer) -> Answer:
@@ -273,12 +275,12 @@ def preferred_among(request: Request, answer: Answer) -> Answer:
     questions, _ = by_question(request.plan.methods, request.preferences[0].name)
     rows = answer.set_aside
     for preference in request.preferences if questions else ():
-        asking = replace(request, problem=_asking(request, preference, rows))
+        asking = changed(request, problem=_asking(request, preference, rows))
         for name in questions:
             found = run_method(asking, name, rows, answer.outcome.warm)
             if found.outcome.status is Status.MET and _all_missed(request, found, rows):
                 preference = with_set_aside(preference, rows)
-                return replace(found, preference=preference, asked=True)
+                return changed(found, preference=preference, asked=True)
     return answer
 
 
@@ -301,8 +303,8 @@ def _by_road(request: Request, methods: tuple[str, ...]) -> Answer:
     if plain or not undone or not METHODS.traits(methods[0]).begins_anew:
         return answer
     tau = start_value("mean", problem.b, request.data.scaled().telling, problem.rows)
-    anew = replace(problem, tau=tau, base=None, c_start=None)
-    again = _in_turn(replace(request, problem=anew, warm=COLD), methods)
+    anew = changed(problem, tau=tau, base=None, c_start=None)
+    again = _in_turn(changed(request, problem=anew, warm=COLD), methods)
     decided = again.outcome.status.success or again.outcome.status is Status.INFEASIBLE
     return again if decided else answer
 
@@ -312,7 +314,8 @@ def _in_turn(request: Request, methods: tuple[str, ...]) -> Answer:
 
     A fit that is not what the question asks for is kept where the others find nothing better.
     """
-    answer = run_method(request, methods[0], warm=request.warm)
+    followed = len(methods) > 1  # whether or not they fit: memory does not change the steps
+    answer = run_method(request, methods[0], warm=request.warm, followed=followed)
     for name in methods[1:]:
         outcome = answer.outcome
         handed_over = outcome.claim is not None and outcome.claim.kind == "inconsistent"
@@ -333,14 +336,37 @@ def is_lost(answer: Answer) -> bool:
     return claim is not None and claim.kind == "stalled"
 
 
-def run_method(request: Request, name: str, set_aside: Any = NONE, warm: Warm = COLD) -> Answer:
-    """Run one method on the request's problem."""
-    problem = changed(with_gram(request, name), options=options_of(name, request.wishes))
+def run_method(
+    request: Request, name: str, set_aside: Any = NONE, warm: Warm = COLD, followed: bool = False
+) -> Answer:
+    """Run one method on the request's problem.
+
+    Parameters
+    ----------
+    request : Request
+    name : str
+    set_aside : ndarray of int, optional
+        Rows asked for nothing.
+    warm : Warm
+        What was found before.
+    followed : bool
+        Whether another method continues where this one gives up.
+
+    Raises
+    ------
+    MemoryError
+        If it cannot fit in memory.
+    """
+    if name in request.refused:
+        raise MemoryError(request.refused[name])
+    problem = changed(
+        with_gram(request, name), options=options_of(name, request.wishes), followed=followed
+    )
     if set_aside.size:
         problem = _without(request, problem, name, set_aside)
     if request.allowed and getattr(problem.options, "max_restarts", 0) is None:
         # Where the data may be wrong, another choice of rows helps more than another start.
-        problem = replace(problem, options=replace(problem.options, max_restarts=FEW_RESTARTS))
+        problem = changed(problem, options=replace(problem.options, max_restarts=FEW_RESTARTS))
     solver = _solver(name, problem)
     tolerance = to_numpy(request.data.tolerance)
     watch = request.limits.watch
@@ -358,7 +384,7 @@ def run_method(request: Request, name: str, set_aside: Any = NONE, warm: Warm = 
     matrix = outcome.matrix
     if not outcome.status.success and not _is_finite(matrix):
         matrix = _zero(request)
-        outcome = replace(outcome, matrix=matrix, found=found_in(matrix, problem))
+        outcome = changed(outcome, matrix=matrix, found=found_in(matrix, problem))
     return Answer(outcome, matrix, solver.name, outcome.lemma, set_aside)
 
 
@@ -427,7 +453,7 @@ def _without(request: Request, problem: Problem, name: str, rows: Any) -> Proble
     """The problem with those measurements asked for nothing."""
     kept = request.data.set_aside(rows)
     prove = Prover(kept, request.positive)
-    problem = replace(problem, sides=kept.sides, given_ends=kept.unit_ends, prove=prove)
+    problem = changed(problem, sides=kept.sides, given_ends=kept.unit_ends, prove=prove)
     if METHODS.traits(name).one_sided:
         return problem
     # It knows readings and tolerances only: these are so wide that they weigh nothing, and such as
@@ -435,7 +461,7 @@ def _without(request: Request, problem: Problem, name: str, rows: Any) -> Proble
     b, delta = to_numpy(problem.b).copy(), to_numpy(problem.delta).copy()
     delta[rows] = FORGOTTEN * float(np.max(np.abs(b) + delta))
     b[rows] = float(np.mean(np.delete(b, rows))) if len(rows) < len(b) else 0.0
-    return replace(problem, b=own(problem, b), delta=own(problem, delta), sides=None)
+    return changed(problem, b=own(problem, b), delta=own(problem, delta), sides=None)
 
 
 def with_gram(request: Request, name: str) -> Problem:
@@ -449,7 +475,7 @@ def with_gram(request: Request, name: str) -> Problem:
     # Where it is stopped, it is for the run to say so.
     with suppress(Stop), watch.part("K"), watch.heeded():
         data.gram.form()
-    return replace(request.problem, gram=data.gram)
+    return changed(request.problem, gram=data.gram)
 
 
 def _found_by(problem: Problem, gram: Any, watch: Watch, matrix: SensedMatrix) -> Enclosure:

@@ -59,7 +59,11 @@ def solve(
     checkpoint_every: Real = 60.0,
     **options: Unpack[MethodOptions],
 ) -> Result:
-    """Find the A that is wanted with ``|u_i* A u_i - b_i| <= delta_i`` for every i, certified.
+    """Find the A with ``|u_i* A u_i - b_i| <= delta_i`` for every i that `prefer` names, certified.
+
+    By default this is least squares in units of the tolerances, with a weak pull towards the
+    multiple of I that fits best. The rule depends on the request alone, so that the same call
+    returns the same A on every machine; ``result.plan["reasons"]`` states it.
 
     Parameters
     ----------
@@ -69,10 +73,11 @@ def solve(
         Readings.
     delta : float or array_like of shape (m,), optional
         Tolerance, one for all or one a measurement; 0 asks for equality. For Gaussian noise of
-        known sigma see `delta_from_sigma`. Without one, the smallest worst error is sought, and
-        both bounds on it.
+        known sigma see `delta_from_sigma`. Without one, A is the least-squares fit, and the
+        message gives the smallest delta that it meets; ``prefer="minimax"`` finds the smallest
+        delta that any A meets, with both bounds on it.
     rtol : float, default=0.0
-        Relative tolerance beside it: ``delta_i + rtol |b_i|``.
+        Relative tolerance, added to `delta`: ``delta_i + rtol |b_i|``.
     bounds : (lo, hi), optional
         Intervals in place of `delta`; an end may be infinite. If `b` is given too, least squares
         is about `b`, otherwise about their middles.
@@ -90,24 +95,30 @@ def solve(
     rank : int, (int, int) or "auto", optional
         Seek A among the positive semidefinite matrices of at most this rank; with (p, q) among
         those of at most p positive and q negative eigenvalues; or let the rank grow until delta
-        is met. Without a tolerance it is least squares that is sought, and the status is LOCAL:
-        at rest, with nothing proved.
+        is met. The fit is improved to least squares; without a tolerance the status is then
+        LOCAL: stationary, with nothing proved.
     trace : float or (float, float), optional
         What the trace of A must be, or between.
     constraints : sequence of (C, lo, hi), optional
         ``lo <= <C, A> <= hi``, with C dense, sparse, (X, signs) for ``X diag(signs) X*``, or a
         SensedMatrix; ``lo == hi`` asks for equality.
-    prefer : {"auto", "least_squares", "nearest", "center", "min_trace", "minimax", "any"}
-        Which A of all that fit: smallest weighted sum of squares; nearest to `prior`; the
-        analytic centre of all that fit; smallest trace; smallest worst ratio to the tolerance;
-        whichever comes first, which is quickest. "auto" is least squares where there are as many
-        readings as unknowns, else the centre (with `psd`) or the nearest; `result.plan` says why.
-        See docs/how_to_choose.md.
+    prefer : {"auto", "least_squares", "entropy", "nearest", "center", "min_trace", "minimax", \
+"any"}
+        Which A of all that fit: smallest weighted sum of squares, with the pull of `ridge`; the
+        same with the pull measured by relative entropy (`psd`); nearest to `prior`; the analytic
+        center of all that fit; smallest trace; smallest worst ratio to the tolerance; the first
+        that is found, which is quickest. "auto" is "entropy" with `psd`, a tolerance and fewer
+        than 1.5 readings per unknown, "nearest" where no reading has two ends, and
+        "least_squares" otherwise. See docs/how_to_choose.md.
     prior : float, matrix or Result, optional
-        What "nearest" and `ridge` are about; a number is that multiple of I. By default 0 for
-        `ridge`, and the multiple of I that fits best for "nearest".
-    ridge : float, default=0.0
-        Add ``ridge ||A - prior||_F^2`` to the sum of squares.
+        What A is pulled towards; a number is that multiple of I. By default the multiple of I that
+        fits best (0 where `ridge` is a number). A prior alone adds a weak pull, which the readings
+        outweigh; the A nearest to it of all that fit is ``prefer="nearest"``.
+    ridge : "auto" or float, default="auto"
+        Strength of the pull: ``ridge ||A - prior||_F^2`` is added to the sum of squares. "auto" is
+        ``0.1/(3 v)``, with v the mean square of what the multiple of I leaves of the readings (of
+        rows of unit norm); 0 without a tolerance, and with `psd` and 1.5 readings per unknown or
+        more. 0 is plain least squares.
     slack : {"max", "sum", "squares"}, optional
         Intervals may be missed, at a price: minimise the largest of ``w_i v_i``, their sum, or
         the sum of ``w_i v_i^2``, where v_i is by how much reading i misses its interval.
@@ -115,17 +126,17 @@ def solve(
         Set at most so many measurements aside if the others can be met without them.
     method : {"auto", "closed_form", "gd", "sgd", "cg", "minimax", "psd", "factored", "conic", \
 "fista"}
-        "auto" (the default) goes by what is preferred: "fista" for least squares, "conic" for the
-        others; for any fit the closed form for orthonormal rows, else least squares by "cg",
-        and where that does not meet delta "minimax", which ends in MET or INFEASIBLE; "psd" for
-        `psd`, "factored" for `rank`.
+        "auto" (the default) goes by what is preferred: "cg" for least squares with a pull,
+        "fista" for least squares without, "conic" for the others; for any fit the closed form for
+        orthonormal rows, otherwise least squares by "cg", and where that does not meet delta
+        "minimax", which ends in MET or INFEASIBLE; "psd" for `psd`, "factored" for `rank`.
     schedule : {"continuation", "paper"}, default="continuation"
         "paper" runs with the constants of the lemmas, at most as many steps as they ask for.
     start : {"mean", "tau", "zero"}, matrix or Result, optional
-        Where to begin; an earlier result makes a warm start. Where any fit will do, it is also
-        the A_1 from which the nearest fit is sought: the multiple of I that fits best, the
-        largest reading times I (the paper's, and the default of its schedule), 0 (readings
-        taken for rows of unit norm), or any matrix.
+        Where to begin; an earlier result makes a warm start. It changes which A is returned only
+        with ``prefer="any"``, where it is the A_1 from which the nearest fit is sought, and with
+        `rank`: the multiple of I that fits best, the largest reading times I (the paper's, and the
+        default of its schedule), 0 (readings taken for rows of unit norm), or any matrix.
     rng : int or numpy.random.Generator, optional
         Seed of `sgd`'s batches and of `factored`'s starts; the same seed gives the same bits.
     max_iter : int, optional
@@ -133,11 +144,11 @@ def solve(
         otherwise: a run that no longer moves ends as STALLED.
     time_limit : float, optional
         Most seconds from the call on, whatever takes them; what was found until then is checked
-        and returned.
+        and returned. By default there is no limit.
     memory_limit : int or str, optional
-        Most bytes, as a number or as "1 GiB", beside what is in memory already: what cannot keep
-        to it is refused before it begins. By default what is free. With rows in files (see
-        `Measurements.open`) it bounds all that is taken.
+        Most bytes, as a number or as "1 GiB", added to what is in memory already: what cannot keep
+        to it is refused (MemoryError). By default what is free. It never changes which A is
+        returned. With rows in files (see `Measurements.open`) it bounds all that is taken.
     callback : callable, optional
         ``callback(intermediate_result)`` after every stride: `n_iter`, `max_residual`,
         `max_ratio`, `matrix`. StopIteration ends the run.
@@ -147,7 +158,8 @@ def solve(
         A folder in which to write down where the run is, so that it survives: the same call with
         the same folder goes on from there, bit for bit, and once the solve is over answers again
         at once. The folder of other data or of another request is refused; remove it to begin
-        anew. `time_limit`, `callback` and `progress` may be others. See docs/how_it_works.md.
+        anew. `time_limit`, `memory_limit`, `callback` and `progress` may differ. See
+        docs/how_it_works.md.
     checkpoint_every : float, default=60.0
         Seconds between two writings, at least: they take no more than 2% of the time. 0: after
         every stride, whatever it takes.
@@ -180,8 +192,8 @@ def solve(
 
     Notes
     -----
-    Of all matrices that fit, `gd`, `sgd`, `cg` and the closed form tend, as delta shrinks, to the
-    one nearest to A_1 in Frobenius norm: they stay in ``A_1 + range(F*)``.
+    With ``prefer="any"``, `gd`, `sgd`, `cg` and the closed form tend, as delta shrinks, to the
+    fit nearest to A_1 in Frobenius norm: they stay in ``A_1 + range(F*)``.
 
     References
     ----------
@@ -196,14 +208,25 @@ def solve(
     >>> result.status, bool(result.certificate.verify(p.U, p.b))
     (<Status.MET: 'met'>, True)
 
-    The least trace of all that fit, and how little it can be:
+    The default, a sum of squares with its proven bounds:
+
+    >>> result.prefer, result.optimal
+    ('least_squares', True)
+
+    The least trace of all that fit, and how small it can be:
 
     >>> U = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
     >>> least = quadsense.solve(U, [1.0, 2.0, 3.0], delta=0.1, psd=True, prefer="min_trace")
     >>> least.optimal, round(least.objective, 4), round(least.objective_bounds[0], 4)
-    (True, 2.8, 2.8)
+    (True, 2.8025, 2.7991)
 
-    Intervals that contradict each other, each to be missed by as little as can be:
+    Without a tolerance, least squares:
+
+    >>> fit = quadsense.solve([[1.0], [1.0], [1.0]], [1.0, 2.0, 3.1])
+    >>> fit.message.split("; ")[1]
+    'worst residual 1.067: this A meets delta = 1.067'
+
+    Intervals that contradict each other, with the smallest possible largest miss:
 
     >>> soft = quadsense.solve([[1.0], [1.0]], [1.0, 2.0], delta=0.1, slack="max")
     >>> soft.status, round(soft.objective, 4), round(float(soft.A[0, 0]), 4)

@@ -60,7 +60,7 @@ class Values:
         """``u_i* A u_i - b_i`` (b the middle with bounds); of a row of one end, its crossing."""
         if not (self.data.from_bounds or self.data.constraints):
             return self._mine
-        two: npt.NDArray[np.bool_] = np.all(self._ends.sides, axis=0)
+        two = self._ends.two_sided
         if not self.data.from_bounds:
             two = two | (np.arange(self.data.m) < self.data.measured)
         middle = self._ends.reading - to_numpy(self.data.b)
@@ -77,7 +77,7 @@ class Values:
     @property
     def misses(self) -> Vector:
         """With bounds: by how much each interval is missed; 0 for rows set aside."""
-        two = self._ends.sides.all(axis=0)
+        two = self._ends.two_sided
         return np.where(two, np.maximum(self.sizes - self._ends.unit, 0.0), self.sizes)
 
     @cached_property
@@ -92,7 +92,7 @@ class Values:
         """See `Ends.ratios`."""
         return self._kept(self._judging.ratios(self._z))
 
-    @property
+    @cached_property
     def upper(self) -> Vector:
         """The same, rounding included."""
         return self._kept(self._judging.ratios(self._z, self._spread))
@@ -104,7 +104,7 @@ class Values:
             ratios[self.set_aside] = 0.0
         return ratios
 
-    @property
+    @cached_property
     def met(self) -> npt.NDArray[np.bool_]:
         """Rows surely within their intervals."""
         met = self._judging.met(self._z, self._spread)

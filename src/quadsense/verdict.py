@@ -112,6 +112,7 @@ def make_verdict(
         advice=advice,
         prefer=prefer if objective is None else objective.preference.name,
         wanted=wanted,
+        ridge=0.0 if objective is None else objective.preference.ridge,
         objective=None if objective is None else objective.value,
         objective_lower=None if objective is None else objective.lower,
         objective_upper=None if objective is None else objective.upper,

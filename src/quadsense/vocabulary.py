@@ -216,7 +216,9 @@ class Verdict:
     prefer : str
         Which A was wanted: a value of `prefer`, or "slack_max", "slack_sum", "slack_squares".
     wanted : str
-        What was wanted where that is not to be had, so that `prefer` is another; else empty.
+        What was asked for where it was not found, so that `prefer` is another; otherwise empty.
+    ridge : float
+        Weight of the pull in the objective, 0 without a pull: see `Preference.ridge`.
     objective, objective_lower, objective_upper : float or None
         What A costs by that, and bounds on the best value; None where any fit was wanted.
     optimal : bool or None
@@ -263,6 +265,7 @@ class Verdict:
     advice: tuple[Advice, ...] = ()
     prefer: str = "any"
     wanted: str = ""
+    ridge: float = 0.0
     objective: float | None = None
     objective_lower: float | None = None
     objective_upper: float | None = None

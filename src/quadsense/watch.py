@@ -53,10 +53,6 @@ class Watch:
         Seconds to leave in addition for proofs, once there is something to prove.
     has_fit : bool
         Whether there is: a fit, or, without a tolerance, any matrix.
-    allotted : _Within or None
-        What the work at hand may take by itself.
-    away : float
-        Seconds in which work was done elsewhere, by a cluster.
     stopped : bool
         Whether `look` has raised `Stop`, inside of `grace` since that was entered.
     """
@@ -68,15 +64,12 @@ class Watch:
         time_limit: float | None = None,
     ) -> None:
         self.clock, self.time_limit = clock or time.perf_counter, time_limit
-        self._own = clock or time.process_time  # seconds of work: those of others do not count
-        self.away = 0.0
         self.stopped = False
         self.interrupts = Interrupts() if interrupts is None else interrupts
         self.begin = self._since = self.clock()
         self.reserve = self.proof_reserve = 0.0
         self.has_fit = False
         self.entered: float | None = None
-        self.allotted: _Within | None = None
         self._part = "prepare"
         self._seconds: dict[str, float] = {}
 
@@ -84,10 +77,6 @@ class Watch:
     def elapsed(self) -> float:
         """Seconds since the solve began."""
         return self.clock() - self.begin
-
-    def worked(self) -> float:
-        """Seconds of work, from any origin."""
-        return self._own() + self.away
 
     @property
     def end(self) -> float:
@@ -103,37 +92,17 @@ class Watch:
     @property
     def late(self) -> bool:
         """Whether the time is over, except what is reserved for checking and proving."""
-        within = self.allotted is None or self.allotted.left > 0.0
-        return not within or (self.time_limit is not None and self.clock() >= self.end)
+        return self.time_limit is not None and self.clock() >= self.end
 
     @property
     def left(self) -> float | None:
         """Seconds left, at least 0; None where there is no limit."""
-        left = math.inf if self.time_limit is None else self.time_limit - self.elapsed
-        if self.allotted is not None:
-            left = min(left, self.allotted.left)
-        return None if left == math.inf else max(0.0, left)
+        return None if self.time_limit is None else max(0.0, self.time_limit - self.elapsed)
 
     @property
     def over(self) -> bool:
         """Whether to stop, for whatever reason."""
         return self.interrupts.pressed or self.late
-
-    @property
-    def spent(self) -> float:
-        """Seconds of what the work at hand may take by itself that are over; 0 without such."""
-        return 0.0 if self.allotted is None else self.allotted.spent
-
-    @property
-    def cut(self) -> bool:
-        """Whether what the work at hand may take by itself, not the time limit, ended it."""
-        over = self.time_limit is not None and self.elapsed >= self.time_limit
-        return self.allotted is not None and not over and self.allotted.over
-
-    def take_up(self, spent: float) -> None:
-        """Let the work at hand have taken so many seconds by now, where it may take only some."""
-        if self.allotted is not None:
-            self.allotted.take_up(spent)
 
     def look(self, flops: float = 0.0) -> None:
         """Raise `Stop` where a limit is reached, or would be far exceeded by what is to come.
@@ -152,9 +121,6 @@ class Watch:
         pressed, entered = self.interrupts.pressed, self.entered
         if pressed and entered is None:
             return True
-        if self.allotted is not None and entered is None and self.allotted.left <= ahead:
-            self.allotted.stopped = True
-            return True
         if self.time_limit is None and not pressed:
             return False
         return self.clock() + ahead >= self.end
@@ -162,13 +128,6 @@ class Watch:
     def grace(self) -> _Grace:
         """Let what is done inside take a little longer than the limits, so that it may be said."""
         return _Grace(self)
-
-    def within(self, seconds: float | None) -> _Within:
-        """Let what is done inside take at most so many seconds from now, as a limit of its own.
-
-        They are seconds of work: where others keep the machine busy, the answer stays the same.
-        """
-        return _Within(self, seconds)
 
     def switch(self, part: str) -> str:
         """Count time for that part from now on; return the part it was counted for."""
@@ -225,47 +184,6 @@ class _Heeded:
 
     def __exit__(self, *exception: object) -> None:
         _watch.reset(self.token)
-
-
-class _Within:
-    """See `Watch.within`."""
-
-    __slots__ = ("before", "begin", "carried", "seconds", "stopped", "watch", "worked")
-
-    def __init__(self, watch: Watch, seconds: float | None) -> None:
-        self.watch, self.seconds = watch, seconds
-        self.stopped = False  # whether something was, for what was to come would take longer
-
-    @property
-    def spent(self) -> float:
-        """Seconds taken; no more is counted than has passed, whatever other threads do."""
-        passed = self.watch.clock() - self.begin
-        return self.carried + min(passed, self.watch.worked() - self.worked)
-
-    @property
-    def left(self) -> float:
-        """Seconds left."""
-        assert self.seconds is not None
-        return self.seconds - self.spent
-
-    @property
-    def over(self) -> bool:
-        """Whether it ended what was done inside."""
-        return self.stopped or self.left <= 0.0
-
-    def take_up(self, spent: float) -> None:
-        """Count on from so many seconds."""
-        self.carried = spent
-        self.begin, self.worked = self.watch.clock(), self.watch.worked()
-
-    def __enter__(self) -> None:
-        self.before = self.watch.allotted
-        if self.seconds is not None:
-            self.take_up(0.0)
-            self.watch.allotted = self
-
-    def __exit__(self, *exception: object) -> None:
-        self.watch.allotted = self.before
 
 
 class _Grace:

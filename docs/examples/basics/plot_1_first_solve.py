@@ -27,8 +27,9 @@ U = rng.standard_normal((m, n))
 b = np.round(np.einsum("ij,jk,ik->i", U, A_true, U))
 
 # %%
-# One call. Nothing is assumed of A but that it is symmetric; `delta` is what you know of the
-# errors.
+# One call. Nothing is assumed of A except that it is symmetric; `delta` is what you know of the
+# errors. Of all matrices within it you get the one of least squares, with a weak pull towards the
+# multiple of the identity that fits best.
 
 began = time.perf_counter()
 result = quadsense.solve(U, b, delta=0.5)
@@ -47,8 +48,8 @@ result
 print(result.verify(U, b, delta=0.5))
 
 # %%
-# Beside least squares
-# --------------------
+# Compared with plain least squares
+# ---------------------------------
 # What most people would do here is linear least squares: the reading is linear in the 21 entries
 # of A.
 
@@ -67,7 +68,7 @@ print(f"quadsense:     {np.sum(np.abs(off) > 0.5)}")
 
 # %%
 # It contradicts some readings, which no rounding can explain. Does that matter? Here is the error
-# of A itself, and that of the centre of all matrices that fit (`prefer="center"`):
+# of A itself, and that of the center of all matrices that fit (`prefer="center"`):
 
 
 def error(A):
@@ -129,7 +130,7 @@ plt.show()
 # * ``result.report().open()`` shows all of it in a browser, and ``.write_html(path)`` makes a file to
 #   mail; ``quadsense.plot`` has pictures of residuals, matrices and ranges.
 # * ``result.matrix`` is a SciPy ``LinearOperator``; ``result.A`` is the array.
-# * ``quadsense.solve(U, b)`` without `delta` finds the smallest worst error that is possible, with
-#   a bound from below beside it.
+# * ``quadsense.solve(U, b)`` without `delta` is least squares and says which delta it meets;
+#   ``prefer="minimax"`` finds the smallest worst error that is possible, with a lower bound.
 # * ``psd=True``, ``rank=r``, ``trace=1`` say more of A, `bounds` gives intervals instead of one
 #   `delta`: :doc:`/how_to_choose` has the whole list.

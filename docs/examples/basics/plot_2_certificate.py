@@ -73,11 +73,11 @@ print(
 # %%
 # *Optimal*: no matrix does better
 # --------------------------------
-# Without a tolerance, the smallest worst error is sought. The lower bound comes from a vector y,
-# one number a reading: if ``sum_i y_i u_i u_i* = 0``, then ``y . F(A) = 0`` for *every* A, so that
+# Without a tolerance, ``prefer="minimax"`` finds the smallest worst error. The lower bound comes from
+# a vector y, one number per reading: if ``sum_i y_i u_i u_i* = 0``, then ``y . F(A) = 0`` for *every* A, so that
 # no A can come closer to all readings than ``y . b / sum |y_i|``.
 
-best = quadsense.solve(full.U, readings)
+best = quadsense.solve(full.U, readings, prefer="minimax")
 print(best.message)
 y = best.certificate.dual
 left = np.einsum("i,ij,ik->jk", y, full.U, full.U)

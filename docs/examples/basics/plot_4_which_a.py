@@ -2,8 +2,8 @@
 Which A?
 ========
 
-With fewer readings than unknowns, infinitely many matrices fit. Which of them do you get? Whichever
-you mean: `prefer` says it, and the choice can matter more than the noise.
+With fewer readings than unknowns, infinitely many matrices fit. Which of them do you get? One
+rule decides, `prefer` names others, and the choice can matter more than the noise.
 
 Here a covariance of order 20 (210 unknowns) is known through 147 sketches, the mean squares of
 10,000 samples along random directions.
@@ -31,10 +31,10 @@ print(
 )
 
 # %%
-# The same question with every preference. All of these matrices fit, each is certified to be what
-# was asked for, and they are not alike:
+# The same data with six preferences. All of these matrices fit, each is certified to be what was
+# asked for, and they differ:
 
-prefer = ["any", "nearest", "min_trace", "least_squares", "minimax", "center"]
+prefer = ["any", "nearest", "min_trace", "least_squares", "center", "entropy"]
 found = {}
 for name in prefer:
     found[name] = quadsense.solve(U, b, bounds=bounds, psd=True, prefer=name)
@@ -44,18 +44,18 @@ for name in prefer:
     )
 
 # %%
-# (``optimal`` is None for "any", which prefers nothing.) Left to itself, `solve` takes the centre
-# here, and says why:
+# (``optimal`` is None for "any", which prefers nothing.) By default `solve` returns that of entropy
+# here, and says so:
 
 chosen = quadsense.solve(U, b, bounds=bounds, psd=True)
-print(chosen.prefer, chosen.plan["reasons"][0], sep=": ")
+print(chosen.plan["reasons"][0])
 
 # %%
-# *Any* and *nearest* stay close to a multiple of the identity, where they begin: what no reading
-# sees, they leave empty. *The least trace* is for matrices of low rank, which this one is not. *The
-# centre* is the matrix that is as far from every edge as can be, those of the cone included:
-# a little of everything that is possible, which is what a covariance is like. *Least squares* is
-# zero for many matrices here, and does not choose between them.
+# *Any* and *nearest* stay close to a multiple of the identity, where they begin, and what no reading
+# sees becomes singular. *The least trace* is for matrices of low rank, which this one is not. The sum
+# of squares is almost zero for many matrices here, so that the pull decides: in the Frobenius norm
+# (*least squares*) it leads to singular matrices too. *Entropy* measures it by ``tr A/tau - log det A``,
+# which keeps away from them, as *the center* does, the matrix as far from every bound as possible.
 
 figure, axes = plt.subplots(2, 4, layout="constrained", figsize=(7.2, 4.3))
 shown = [("the truth", truth)] + [(name, found[name].A) for name in prefer]
@@ -72,7 +72,7 @@ spectrum = axes.flat[-1]
 for name, color in (
     ("truth", "#333333"),
     ("any", "#c8553d"),
-    ("center", "#1b6ca8"),
+    ("entropy", "#1b6ca8"),
 ):
     values = np.linalg.eigvalsh(truth if name == "truth" else found[name].A)[
         ::-1
@@ -92,10 +92,9 @@ figure.colorbar(picture, ax=axes[:, -1], shrink=0.6, label="entry of A")
 plt.show()
 
 # %%
-# With more readings than unknowns, and noise in them, it is the other way round: least squares
-# about what was read averages the noise out, and `prefer="auto"` takes that.
-# :doc:`/how_to_choose` has both tables, measured over seeds.
+# With more readings, from 1.5 times the unknowns on, the default is least squares without a pull,
+# which averages the noise out. :doc:`/how_to_choose` has both tables, measured over seeds.
 #
-# Something else may be known of A: ``prior=`` a matrix to be near to, ``trace=``, ``rank=``, or any
+# Something else may be known of A: ``prior=`` a matrix to be pulled towards, ``trace=``, ``rank=``, or any
 # linear ``constraints=``. And where the question is not about A but about a number that follows
 # from it, ask for its range over *all* that fit: :doc:`plot_6_intervals`.

@@ -121,10 +121,11 @@ print(result.status)
 # %%
 # Nothing is known
 # ----------------
-# Then ask for the smallest delta that can be met. It comes with a bound from below, so that you
-# know what no matrix at all achieves:
+# Without a tolerance A is the least-squares fit, and the message says which delta it meets. The
+# smallest delta that any matrix meets comes with a lower bound:
 
-least = quadsense.solve(problem.U, b)
+print(quadsense.solve(problem.U, b).message)
+least = quadsense.solve(problem.U, b, prefer="minimax")
 low, high = least.certificate.lower_bound, least.certificate.upper_bound
 print(f"met with {high:.5f}; with less than {low:.5f} no matrix fits")
 print(f"the largest error there truly was: {np.abs(noise[0]).max():.5f}")

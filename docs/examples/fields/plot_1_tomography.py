@@ -49,8 +49,8 @@ print(f"{len(counts)} outcomes of {counts.sum():,} shots")
 # The state
 # ---------
 # `bounds_from_counts` makes joint Clopper-Pearson intervals of them: with 95% confidence *all* 216
-# probabilities are inside. Of the states within, least squares about the frequencies is the best
-# guess, and `prefer="auto"` takes it.
+# probabilities are inside. Of the states within, the default is that of least squares about the
+# frequencies.
 
 frequencies = counts / shots
 bounds = quadsense.bounds_from_counts(counts, shots)

@@ -48,7 +48,7 @@ print("because", result.plan["reasons"][0])
 
 
 # %%
-# Beside it what is commonly done: the least-squares matrix of least norm, negative eigenvalues cut
+# For comparison what is commonly done: the least-squares matrix of least norm, negative eigenvalues cut
 # off.
 
 
@@ -61,7 +61,7 @@ plain = np.linalg.lstsq(design, b)[0].reshape(n, n)
 values, vectors = np.linalg.eigh((plain + plain.conj().T) / 2)
 cut = (vectors * values.clip(0.0)) @ vectors.conj().T
 print(
-    f"error: least squares, cut off {error(cut):.2f}; centre of all that fits {error(result.A):.2f}"
+    f"error: least squares, cut off {error(cut):.2f}; quadsense {error(result.A):.2f}"
 )
 
 # %%

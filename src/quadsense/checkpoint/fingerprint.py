@@ -35,7 +35,7 @@ GROUPS = 8
 LIKENESS = 1e-6
 """Part of its size by which such a sum may differ: threads change the order of sums within."""
 
-FREE = ("time_limit",)
+FREE = ("time_limit", "memory_limit")
 """Arguments in which a solve that goes on may differ."""
 
 DATA = ("U", "b", "mix")

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from quadsense.checkpoint.fingerprint import DATA, Marks, difference, held_otherwise
 from quadsense.checkpoint.folder import REQUEST, Folder, Stored
@@ -39,7 +39,7 @@ class Record:
     origin : str
         A mark of the method and the problem.
     state, best : State or None
-        The last and the best; None where the clock left no time for one.
+        The last and the best.
     claim : Claim or None
         The last that was checked.
     corrections, quiet : int
@@ -47,13 +47,8 @@ class Record:
         Of the stall rule, with `quiet`.
     rows : int
         Of the history, by then.
-    spent : float
-        Seconds of those that the run might take by itself.
-    checked : bool
-        Whether residuals of the best had been recomputed.
-    ended : {"", "judged", "cut"}
-        Not yet, or by a limit that counts from the call; by what its last state shows, which shows
-        again; by the clock.
+    ended : bool
+        Whether the run ended by what its last state shows, and not by a limit or an interrupt.
     history : ndarray of shape (rows, 8), optional
         As written.
     """
@@ -66,9 +61,7 @@ class Record:
     quiet: int
     mark: float
     rows: int
-    spent: float
-    checked: bool = False
-    ended: Literal["", "judged", "cut"] = ""
+    ended: bool = False
     history: Any = None
 
 
@@ -84,13 +77,13 @@ class Journal:
 
     Attributes
     ----------
-    choice : dict or None
-        What was decided by more than the data and the request, as found in the folder.
+    seed : int or None
+        Seed of the random numbers of the earlier part; None before the folder is known.
     """
 
     def __init__(self, path: Path, every: float, watch: Watch) -> None:
         self.every, self.watch = every, watch
-        self.choice: dict[str, Any] | None = None
+        self.seed: int | None = None
         self._folder = Folder(path)
         self._marks: Marks = {}
         self._versions: dict[str, str] = {}
@@ -157,7 +150,7 @@ class Journal:
             raise ValueError(
                 f"checkpoint {path} is {what}, {name} differs: give another folder, or remove it"
             )
-        self.choice = found[0].value("choice")
+        self.seed = int(found[0].value("seed"))
         self._index()
 
     def _index(self) -> None:
@@ -170,20 +163,21 @@ class Journal:
         key = str(self._known)
         self._last = next((each for each in self._folder.read(CURRENT) if key in each.keys), None)
 
-    def open(self, choice: dict[str, Any]) -> None:
-        """Begin to write; `choice` is what was decided by more than data and request."""
-        if self.choice is None:
+    def open(self, seed: int) -> int:
+        """Begin to write; return the seed of the earlier part, or this one if there is none."""
+        if self.seed is None:
             try:
                 self._folder.enter()
-                value = {"marks": self._marks, "versions": self._versions, "choice": choice}
+                value = {"marks": self._marks, "versions": self._versions, "seed": seed}
                 self._folder.write(REQUEST, value)
                 self._folder.double(REQUEST)  # never written again, it has no previous otherwise
             except OSError as error:
                 raise ValueError(
                     f"checkpoint {self._folder.path} cannot be written: {error.strerror or error}"
                 ) from None
-            self.choice = choice
+            self.seed = seed
         self._open = True
+        return self.seed
 
     # --- the runs ----------------------------------------------------------------------------
 
@@ -211,7 +205,7 @@ class Journal:
             self._forget(f"is damaged ({error})")
             return None
         if record is not None and record.origin != origin:
-            self._forget("is of another run: other methods are known now, or less memory is free")
+            self._forget("is of another run: other methods are known now")
             return None
         return record
 
@@ -282,7 +276,7 @@ class Journal:
         """Write what is not written yet; where that fails, say so, and try again later."""
         if not self._open or not (self._over or self._now):
             return
-        begin, spent = self.watch.clock(), self.watch.spent
+        begin = self.watch.clock()
         with self.watch.part("checkpoint"):
             try:
                 if self._over:
@@ -299,7 +293,6 @@ class Journal:
                     stacklevel=2,
                 )
         end = self.watch.clock()
-        self.watch.take_up(spent)  # writing is no work of the run's own
         self._due = end + (max(self.every, SHARE * (end - begin)) if self.every else 0.0)
 
     def _put(self, name: str, records: Mapping[int, tuple[Record, Table]]) -> None:

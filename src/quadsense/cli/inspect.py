@@ -11,6 +11,7 @@ import click
 
 import quadsense
 from quadsense import files
+from quadsense.choice import by_shape, decide, to_wish
 from quadsense.cli import question
 from quadsense.cli.shared import echo_json, to_order
 from quadsense.files.table import stem
@@ -154,10 +155,10 @@ def inspect(
         _show(as_json, fields, _file_text(fields["file"]), None)
         return
     data = quadsense.Measurements.from_arrays(source.path, arrays, conjugate=conjugate)
-    shape = _shape(data, psd, to_order(rank, data.n))
+    planned = _planned(_shape(data, psd, to_order(rank, data.n)), data)
     about = _file_fields(source, arrays.roles, data.notes, None)
     text = f"{_file_text(about)}\n{view.data_text(data)}\n"
-    _show(as_json, {**view.data_fields(data), "file": about}, text, _planned(shape))
+    _show(as_json, {**view.data_fields(data), "file": about}, text, planned)
 
 
 def _shape(data: quadsense.Measurements, psd: bool, order: int | None) -> Shape:
@@ -172,8 +173,21 @@ def _shape(data: quadsense.Measurements, psd: bool, order: int | None) -> Shape:
     return shape if target else replace(shape, ratio=Shape.ratio)
 
 
-def _planned(shape: Shape) -> Plan:
-    return make_plan(shape, rates=_rates())
+def _planned(shape: Shape, data: quadsense.Measurements | None = None) -> Plan:
+    """Return the plan of the default call, with the sentence that says which A it returns."""
+    if data is None or data.tolerance is None:
+        name, why = by_shape(shape)
+        damped = shape.rank is None and (name == "entropy" or not shape.psd)
+        reasons: tuple[str, ...] = (f"prefer={name!r}: {why}",)
+    else:
+        positive, low_rank = shape.psd, shape.rank is not None
+        wish = to_wish(
+            "auto", None, None, "auto", data, target=True, positive=positive, low_rank=low_rank
+        )
+        preferences, reasons = decide(wish, data, shape, "auto")
+        name, damped = preferences[0].name, preferences[0].ridge > 0.0
+    plan = make_plan(replace(shape, prefer=name, damped=damped), rates=_rates())
+    return replace(plan, reasons=(*reasons, *plan.reasons))
 
 
 def _rates() -> Rates:

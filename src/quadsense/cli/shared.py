@@ -54,6 +54,16 @@ def to_trace(text: str | None) -> float | tuple[float, float] | None:
     raise ValueError(f"--trace must be a number, or two as in 0.9,1.1, got {text!r}")
 
 
+def to_ridge(text: str) -> float | Literal["auto"]:
+    """Return what ``--ridge`` says, as `solve` takes it."""
+    if text == "auto":
+        return "auto"
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"--ridge must be a number or 'auto', got {text!r}") from None
+
+
 def to_order(text: str | None, n: int) -> int | None:
     """The plan's word for a rank, 0 where it may grow; refused where `solve` would refuse it."""
     return request.to_rank(to_rank(text), n).order

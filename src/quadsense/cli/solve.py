@@ -12,7 +12,15 @@ from quadsense import files
 from quadsense.cli import question
 from quadsense.cli.cluster import cluster
 from quadsense.cli.method_options import MethodChoice, MethodCommand
-from quadsense.cli.shared import EXIT, NOT_MET, check_outputs, echo_json, to_rank, to_trace
+from quadsense.cli.shared import (
+    EXIT,
+    NOT_MET,
+    check_outputs,
+    echo_json,
+    to_rank,
+    to_ridge,
+    to_trace,
+)
 from quadsense.interrupts import Interrupted
 from quadsense.preferences import PREFERENCES, SLACKS
 from quadsense.request import STARTS
@@ -35,9 +43,15 @@ from quadsense.vocabulary import Status
 @click.option(
     "--prior",
     metavar=f"T|{question.REFERENCE}",
-    help="nearest, ridge: to what; a number is times I.",
+    help="What A is pulled towards, or nearest to; a number is times I.",
 )
-@click.option("--ridge", type=float, default=0.0, help="least_squares: add this times ||A||_F^2.")
+@click.option(
+    "--ridge",
+    metavar="R",
+    default="auto",
+    show_default=True,
+    help="least_squares: add R times ||A - prior||_F^2; 'auto': a weak pull.",
+)
 @click.option(
     "--weights", metavar=f"W|{question.REFERENCE}", help="How much readings count in fits."
 )
@@ -91,7 +105,7 @@ def solve(
     method: MethodName,
     prefer: PreferName,
     prior: str | None,
-    ridge: float,
+    ridge: str,
     weights: str | None,
     slack: SlackName | None,
     allow_violations: int,
@@ -122,17 +136,19 @@ def solve(
     """Find a matrix that meets every measurement in FILE (arrays U and b, or U, lo and hi).
 
     FILE is .npz, .npy, .mat, HDF5, Zarr, Parquet or CSV. Without a tolerance, given here or in
-    FILE, the smallest worst error is sought. Ctrl-C and SIGTERM stop at the best matrix so far and
-    write it. With --checkpoint, the same command goes on where one that was stopped or killed was.
+    FILE, A is the least-squares fit. Ctrl-C and SIGTERM stop at the best matrix so far and write
+    it. With --checkpoint, the same command goes on where one that was stopped or killed was.
 
     \b
     Examples:
       quadsense solve data.npz --delta 0.01 -o result.npz
-      quadsense solve data.npz                       # the smallest worst error
+      quadsense solve data.npz                       # no tolerance: least squares
+      quadsense solve data.npz --prefer minimax      # the smallest worst error
       quadsense solve data.mat --U probes --b readings --delta 0.01 --dense A.mat
       quadsense solve U.npy --b b.npy --sigma 0.003
       quadsense solve counts.csv --shots 1000 --psd --trace 1
       quadsense solve data.npz --delta 0.01 --psd --prefer min_trace
+      quadsense solve data.h5 --delta 0.01 --prior A0.npy               # pulled towards A0
       quadsense solve data.h5 --delta 0.01 --prior A0.npy --prefer nearest
       quadsense solve data.npz --delta 0.01 --constraint C.npy 0 1
       quadsense solve data.npz --delta 0.01 --slack squares
@@ -181,7 +197,7 @@ def solve(
             constraints=question.constraints_of(constraints, source),
             prefer=prefer,
             prior=None if prior is None else question.matrix_of(prior, source, "prior"),
-            ridge=ridge,
+            ridge=to_ridge(ridge),
             slack=slack,
             start=begin,
             allow_violations=allow_violations,

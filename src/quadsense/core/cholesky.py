@@ -173,7 +173,8 @@ def add_inner(M: Array, X: Array) -> Array:
     """``M + X^T X``, in the place of M in Fortran order, for a real M as `symmetric` has it."""
     if isinstance(M, DeviceArray):
         return M + X.T @ X
-    return blas.dsyrk(1.0, X.T, beta=1.0, c=M, lower=0, overwrite_c=1)
+    rank_update = blas.ssyrk if M.dtype == np.float32 else blas.dsyrk
+    return rank_update(1.0, X.T, beta=1.0, c=M, lower=0, overwrite_c=1)
 
 
 def add_to_diagonal(M: Array, value: Array | float) -> None:

@@ -213,6 +213,12 @@ class Ends:
         return np.stack([np.isfinite(self.above), np.isfinite(self.below)])
 
     @property
+    def two_sided(self) -> npt.NDArray[np.bool_]:
+        """Which rows have both ends."""
+        above = np.isfinite(self.above)
+        return above if self.even else above & np.isfinite(self.below)
+
+    @property
     def scale(self) -> Vector:
         """Largest size that a value within the interval may have; infinite where one-sided."""
         return np.maximum(np.abs(self.lo), np.abs(self.hi))

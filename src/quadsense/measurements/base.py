@@ -21,7 +21,7 @@ from quadsense.core.ends import EXACTNESS, KIND_EXACTNESS, Ends
 from quadsense.measurements.constraints import Constraint, checked_constraints, with_constraints
 from quadsense.measurements.gram import ExplicitGram, Gram
 from quadsense.measurements.mixed import Mixed
-from quadsense.measurements.sensing import Sensing
+from quadsense.measurements.sensing import CLEAR_PIVOT, Sensing
 from quadsense.measurements.storage import (
     Deferred,
     beside_file,
@@ -626,7 +626,8 @@ class Measurements:
     @property
     def unit_rows(self) -> Sensing:
         """The probes scaled to unit norm, for the methods."""
-        self.settled()
+        if self._deferred is not None:
+            self.settled()
         return self._rows
 
     def settled(self) -> Measurements:
@@ -811,18 +812,23 @@ class Measurements:
         if cost > max(QUICK_RANK_FLOPS, flops):
             return None
         look(cost)
+        self.__dict__["rank"] = self._found_rank()  # in a solve, which holds BLAS to one thread
         return self.rank
 
     @cached_property
     def rank(self) -> int | None:
         """Numerical rank of F (that of K), None where it would cost too much to find."""
+        with one_blas_thread():
+            return self._found_rank()
+
+    def _found_rank(self) -> int | None:
         rows = self.unit_rows
+        if rows.known_rank is not None:
+            return rows.known_rank
         live = int(np.count_nonzero(to_numpy(rows.nonzero)))
         if self.orthonormal or live <= 1:
             return live
         size = rows.unknowns
-        if rows.see_all:
-            return size
         if self._plain is not None and self.measured >= size and self._plain.rank == size:
             return size
         if min(self.m, size) > LARGEST_RANK_PROBLEM:
@@ -831,22 +837,20 @@ class Measurements:
             return size
         if self.m > LARGEST_RANK_PROBLEM:
             return None
-        with one_blas_thread():
-            return self._factored_rank(live)
+        return self._factored_rank(live)
 
     def _some_rows_see_all(self, size: int) -> bool:
         """Whether as many rows as unknowns, spread evenly over all, determine A already."""
         rows = self.unit_rows
         live = np.flatnonzero(to_numpy(rows.nonzero))
         chosen = live[np.linspace(0, live.size - 1, size).astype(np.int64)]
-        with one_blas_thread():
-            if isinstance(rows, Mixed):
-                K = rows.only(chosen).narrowed().gram_triangle()
-            else:
-                index = rows.xp.asarray(chosen, device=device(rows.norms))
-                K = products.gram(np.ascontiguousarray(to_numpy(rows.take_unit(index))))
-            R, info = dpotrf(K, lower=0, clean=0)
-            return bool(info == 0 and np.diagonal(R).min() > 1e-7)
+        if isinstance(rows, Mixed):
+            K = rows.only(chosen).narrowed().gram_triangle()
+        else:
+            index = rows.xp.asarray(chosen, device=device(rows.norms))
+            K = products.gram(np.ascontiguousarray(to_numpy(rows.take_unit(index))))
+        R, info = dpotrf(K, lower=0, clean=0)
+        return bool(info == 0 and np.diagonal(R).min() > 1e-7)
 
     def _factored_rank(self, live: int) -> int:
         """Rank by a Cholesky factorisation of K; `live` rows are not zero.
@@ -859,7 +863,7 @@ class Measurements:
         if full:
             K = rows.gram_triangle(single=True) if known is None else known.astype(np.float32)
             R, info = spotrf(K, lower=0, clean=0, overwrite_a=1)
-            if info == 0 and np.diagonal(R).min() > 0.1:
+            if info == 0 and np.diagonal(R).min() > CLEAR_PIVOT:
                 return live
         if rows.unknowns < self.m:  # F* F has the rank of F F*, and is smaller
             M = rows.normal(dtype=np.float32)

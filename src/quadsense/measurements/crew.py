@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from quadsense.watch import Stop, look, watched
+from quadsense.watch import Stop, look
 
 POLL = 0.1
 """Seconds between two looks at limits and signals."""
@@ -98,14 +98,10 @@ class Crew:
             coming.cancel()
 
     def _waited(self, coming: Any) -> Any:
-        begin = last = time.monotonic()
-        watch, told = watched(), 0.0
+        begin, told = time.monotonic(), 0.0
         while not coming.done():
             concurrent.futures.wait([coming], POLL)
             now = time.monotonic()
-            if watch is not None:
-                watch.away += now - last  # work done elsewhere is work
-            last = now
             look()
             if now - begin > told + QUIET:
                 told = now - begin if not told else float("inf")

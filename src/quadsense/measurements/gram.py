@@ -6,10 +6,11 @@ from abc import ABC, abstractmethod
 from functools import cached_property
 from typing import Any, Protocol
 
-from quadsense.arrays import Array, available_memory
+from quadsense.arrays import Array
 from quadsense.measurements.probes import BLOCK_ELEMENTS
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.sparse import Sparse
+from quadsense.memory import MAX_FORMED_BYTES
 from quadsense.watch import BLOCK_FLOPS
 
 
@@ -157,9 +158,7 @@ APPLICATIONS = 500.0
 CACHED_BYTES = 2**25
 
 
-def gram_form(
-    m: int, n: int, orthonormal: bool, density: float = 1.0, room: int | None = None
-) -> tuple[str, str]:
+def gram_form(m: int, n: int, orthonormal: bool, density: float = 1.0) -> tuple[str, str]:
     """Cheapest form of K, and why.
 
     Parameters
@@ -170,8 +169,6 @@ def gram_form(
         Whether K was found to be the identity.
     density : float
         Bound on the share of nonzeros of K.
-    room : int, optional
-        Bytes that can be taken where the rows are; of the host by default.
 
     Returns
     -------
@@ -181,17 +178,16 @@ def gram_form(
     """
     if orthonormal:
         return "identity", "the rows are orthonormal: K is the identity"
-    if density <= 0.1 and 40.0 * density * m * m <= available_memory():
+    if density <= 0.1 and 20.0 * density * m * m <= MAX_FORMED_BYTES:
         return "sparse", "the rows share few entries: K is kept sparse"
     bytes_needed = 8 * m * m
-    free = available_memory() if room is None else room
-    fits = 3 * bytes_needed <= free  # K, and a block being built beside it
+    small = bytes_needed <= MAX_FORMED_BYTES
     explicit = m * m * (2.0 * n + APPLICATIONS * FLOPS_AN_ENTRY)
     without = APPLICATIONS * min(4.0 * m * n * n, float(m) * m * n)
-    if fits and (explicit <= without or bytes_needed <= CACHED_BYTES):
+    if small and (explicit <= without or bytes_needed <= CACHED_BYTES):
         return "explicit", f"K is formed once ({bytes_needed / 2**20:.0f} MiB)"
-    why = "it would take more time" if fits else "it would not fit in memory"
-    return "matrix-free", f"K is applied without being formed: {why} to hold it"
+    why = "it would take more time to form it" if small else "it is larger than 2 GiB"
+    return "matrix-free", f"K is applied without being formed: {why}"
 
 
 def make_gram(rows: Sensing, kind: str) -> Gram:

@@ -45,6 +45,9 @@ DEVICE_ENTRIES = 2**26
 SPANS = 32
 """In which some rows are taken from everywhere, so that they are like all in whatever order."""
 
+CLEAR_PIVOT = 0.1
+"""Cholesky pivots of K, its diagonal 1, above which single precision shows full rank."""
+
 SINGLE_NORMS = 1e9
 """Norms, and their inverses, up to which rows in single precision are used as they are."""
 
@@ -69,11 +72,16 @@ class Sensing(Portable):
         Norms of the user's rows.
     squares : array of shape (m,)
         Squared norms of the rows ``v_i``: F of the identity.
-    see_all : bool
-        Whether a method has found on its way that F(A) determines A, so that none need look.
+    known_rank : int or None
+        Rank of F where a method has found it on its way.
     """
 
-    see_all = False
+    known_rank: int | None = None
+
+    def learn_rank(self, pivots: Array, rank: int) -> None:
+        """Take the rank of F for that if these pivots, for a unit diagonal, stand clear of 0."""
+        if float(pivots.min()) > CLEAR_PIVOT:
+            self.known_rank = rank
 
     def __init__(self, kind: Probes, conjugate: bool = False, factors: Any = None) -> None:
         self.kind = kind
@@ -284,10 +292,12 @@ class Sensing(Portable):
     def exact(self) -> tuple[Sensing, npt.NDArray[np.int64]]:
         """Rows over powers of two, so that no digit changes, of norm 1/16 to 16; the exponents."""
         inverse = to_numpy(self.inverse)
-        shifts = np.where(inverse > 0, 1 - np.frexp(inverse)[1], 0)
-        if np.all(np.abs(shifts) <= 4):
-            shifts = np.zeros_like(shifts)
-        factors = self._vector(np.ldexp(1.0, -shifts)) if shifts.any() else 1.0
+        shifts = 1 - np.frexp(inverse)[1]
+        if self.has_zero_rows:
+            shifts = np.where(inverse > 0, shifts, 0)
+        if np.abs(shifts).max(initial=0) <= 4:
+            return Sensing(self.kind, self.conjugate, 1.0), self.kind.exponents
+        factors = self._vector(np.ldexp(1.0, -shifts))
         return Sensing(self.kind, self.conjugate, factors), self.kind.exponents + shifts
 
     @cached_property

@@ -79,6 +79,8 @@ class Problem:
         The user's wishes: those of the method that runs.
     seed : int
         All randomness follows from it.
+    followed : bool
+        Whether another method continues where this one gives up.
     """
 
     rows: Sensing
@@ -98,6 +100,7 @@ class Problem:
     question: Question | None = None
     options: Any = field(default_factory=Options)
     seed: int = 0
+    followed: bool = False
 
     @property
     def m(self) -> int:

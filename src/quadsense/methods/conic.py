@@ -14,8 +14,7 @@ from quadsense.methods.balance import UNNOTICED, balanced
 from quadsense.methods.barrier import finish, steps
 from quadsense.methods.barrier.program import Program, prepare
 from quadsense.methods.barrier.solve import LONGEST, inside
-from quadsense.methods.barrier.start import start as first_point
-from quadsense.methods.barrier.verdict import IDLE, Ended, ended, is_answer
+from quadsense.methods.barrier.verdict import Ended, ended, is_answer
 from quadsense.methods.base import COLD, Problem, Warm
 from quadsense.methods.steps import LENIENT, Stepped, nothing, own
 from quadsense.methods.traits.conic import ConicTraits
@@ -67,7 +66,7 @@ class Conic(ConicTraits, Stepped):
         with LENIENT():
             if warm.fit is not None and inner.question.rows == "center":
                 near = inside(inner, np.asarray(warm.fit))
-            first = steps.measured(inner, first_point(inner, near), 0)
+            first = steps.first(inner, near)
             if not np.isfinite((first.gap, first.missed, first.imbalance, first.value)).all():
                 first = replace(first, stuck=True)
             return self._state(program, first)
@@ -89,7 +88,7 @@ class Conic(ConicTraits, Stepped):
         """
         gap = program.problem.options.gap
         how = ended(program.inner, inner, gap)
-        if how != "solved" or inner.stuck or inner.idle >= IDLE:
+        if how != "solved" or inner.stuck or inner.idle >= steps.IDLE:
             return how
         return how if is_answer(program.inner, inner, gap) else None
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from quadsense.arrays import Array, Vector, available_memory, to_numpy
+from quadsense.arrays import Array, Vector, to_numpy
 from quadsense.core.matrix import SensedMatrix
 from quadsense.methods.base import COLD, Problem, Trace, Warm
 from quadsense.methods.krylov import residuals
@@ -65,15 +65,13 @@ class ConjugateGradient(ConjugateGradientTraits, Stepped):
 
     def prepare(self, problem: Problem) -> CgProgram:
         """The system ``K y = z_1``."""
-        # On a device, copies are made on the way to K.
-        memory = available_memory(problem.b) // (4 if works_on_device(problem) else 2)
         if problem.gram is not None:  # K serves, and no scaled copy of U is made
             delta = to_numpy(problem.delta)
             squares = float(delta.min()) / delta
             z1 = squares * to_numpy(problem.initial_residual())
             b = squares * to_numpy(problem.b)
             system = OperatorSystem(
-                problem.rows, b, squares * delta, problem.tau, z1, True, memory, gram=problem.gram,
+                problem.rows, b, squares * delta, problem.tau, z1, True, 0, gram=problem.gram,
                 squares=squares,
             )  # fmt: skip
             return CgProgram(problem, system, squares)
@@ -82,7 +80,7 @@ class ConjugateGradient(ConjugateGradientTraits, Stepped):
         plain = problem.base is None and problem.c_start is None
         A1 = float(problem.tau) if plain else start_matrix(problem)
         identity = squares * at_work(problem, problem.rows.squares)
-        return CgProgram(problem, prepare(rows, b, delta, A1, memory, identity), squares)
+        return CgProgram(problem, prepare(rows, b, delta, A1, squares=identity), squares)
 
     def start(self, program: CgProgram, warm: Warm = COLD) -> residuals.State:
         """State at A_1."""
@@ -90,7 +88,10 @@ class ConjugateGradient(ConjugateGradientTraits, Stepped):
 
     def advance(self, program: CgProgram, state: residuals.State, steps: int) -> residuals.State:
         """At most so many products with K on."""
-        return residuals.advance(program.aiming(state), state, steps)
+        state = residuals.advance(program.aiming(state), state, steps)
+        if program.system.F.known_rank is not None:  # of the same rows, weighed
+            program.problem.rows.known_rank = program.system.F.known_rank
+        return state
 
     def stride(self, program: CgProgram) -> int:
         """Steps worth a few milliseconds; of a device, too, which is waited for once in them."""

@@ -18,17 +18,19 @@ first case and at most ``||F*(W z) - alpha (A - P)||_F^2/alpha`` in the second.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from quadsense.arrays import Array, Vector, to_numpy
+from quadsense.arrays import Array, Vector, require_memory, to_numpy
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.packed import pack, unpack
 from quadsense.core.products import gram_product
 from quadsense.core.question import Question
+from quadsense.core.records import changed
 from quadsense.measurements.sensing import Sensing
+from quadsense.memory import MAX_FORMED_BYTES
 from quadsense.methods.base import COLD, Problem, Warm
 from quadsense.methods.krylov.preconditioner import Factor, factor
 from quadsense.methods.steps import LENIENT, Stepped, at_work, own
@@ -58,6 +60,19 @@ CALLS = 1e6
 FEWEST = 15.0
 """Steps that a system takes without a preconditioner, at least."""
 
+MAX_DIRECT_SIDE = 100
+"""Order up to which a factorization in float64, which leaves one step, takes less time than a
+factorization in single precision and the two or three steps that it leaves (measured)."""
+
+NO_DAMPING = 1e-6
+"""Damping, for a unit diagonal, below which the factor shows whether F is of full rank."""
+
+SINGLE = 4
+"""Bytes of a number in single precision."""
+
+STRETCH = 300
+"""Steps after which the residual is recomputed at the latest."""
+
 STRIDE_FLOPS = 2e7
 """Work between two looks at the clock."""
 
@@ -84,6 +99,8 @@ class DampedState:
     iteration : int
     max_ratio : float
     double, factored, done, stalled : bool
+    since : int
+        Steps since the residual was recomputed.
     """
 
     x: Array
@@ -100,6 +117,7 @@ class DampedState:
     factored: bool = False
     done: bool = False
     stalled: bool = False
+    since: int = 0
 
 
 class DampedProgram:
@@ -147,13 +165,16 @@ class DampedProgram:
         if not self.by_rows or self.problem.gram is not None:
             return False
         m, n = float(self.F.m), float(self.F.n)
+        if SINGLE * m * m > MAX_FORMED_BYTES:
+            return False
         weight = 4.0 if self.F.is_complex else 1.0
         return weight * m * m * n + EXPECTED * READ * m * m < 0.5 * EXPECTED * self.product_flops
 
     @cached_property
     def K(self) -> Array:
-        """``D K D`` in single precision, in units of the largest weight; its upper triangle."""
-        K = self.F.gram_triangle(single=True)
+        """``D K D`` in units of the largest weight; its upper triangle."""
+        require_memory("method cg: the Gram matrix", 2 * SINGLE * self.F.m**2)
+        K = self.F.gram_triangle(single=not self.is_direct)
         if float(self.w.min()) < float(self.w.max()):
             root = (self.root / self.top).astype(K.dtype)
             K *= root
@@ -176,10 +197,15 @@ class DampedProgram:
         product = READ * float(self.F.m) ** 2 if self.explicit else 0.5 * self.product_flops
         return product + CALLS
 
-    @property
+    @cached_property
     def is_small(self) -> bool:
         """Whether a factorization costs less than the few steps that any system takes."""
-        return self.factor_flops <= FEWEST * self.step_flops
+        return self.problem.gram is None and self.factor_flops <= FEWEST * self.step_flops
+
+    @cached_property
+    def is_direct(self) -> bool:
+        """Whether the system is factored in float64."""
+        return self.is_small and self.side <= MAX_DIRECT_SIDE
 
     @property
     def factor_flops(self) -> float:
@@ -211,24 +237,48 @@ class DampedProgram:
         F = self.F if double else self.F.single
         return F.forward(F.adjoint(y)).astype(np.float64, copy=False)
 
+    @property
+    def may_factor(self) -> bool:
+        """Whether the system is of a size that is factored."""
+        formed = self.by_rows or not self.F.is_sparse
+        return formed and 2 * SINGLE * self.side**2 <= MAX_FORMED_BYTES
+
     @cached_property
     def factor(self) -> Factor:
-        """Cholesky factor of the system in single precision."""
+        """Cholesky factor of the system, in single precision unless `is_direct`."""
+        require_memory("method cg: the factored normal equations", 2 * SINGLE * self.side**2)
         if self.by_rows:
             M = self.K.copy(order="F")
         else:
-            M = self.F.normal(self.w / self.top**2, np.float32)
-        M[np.diag_indices(len(M))] += np.float32(self.alpha / self.top**2)
-        return factor(M)
+            dtype = np.float64 if self.is_direct else np.float32
+            M = self.F.normal(self.w / self.top**2, dtype)
+        M.reshape(-1, order="A")[:: len(M) + 1] += M.dtype.type(self.alpha / self.top**2)
+        found = factor(M)
+        if self.is_direct and self.whole and self.alpha < NO_DAMPING * self.top**2:
+            self.problem.rows.learn_rank(found.upper.diagonal(), self.side)
+        return found
 
     def precondition(self, g: Array, factored: bool) -> Array:
         """The preconditioner times the residual."""
         if not factored:
             return g
+        g = g / self.top**2
         if self.by_rows:
             return self.factor.solve(g)
-        n, dtype = self.F.n, g.dtype
-        return unpack(self.factor.solve(pack(g)), n, dtype)
+        return unpack(self.factor.solve(pack(g)), self.F.n, g.dtype)
+
+    def read_by_gram(self, x: Vector) -> Vector:
+        """``F(A - P)`` of all rows, through inner products of rows."""
+        c = self.root * x
+        if not self.whole:
+            whole = np.zeros_like(self.all_rows.squares)
+            whole[self.index] = c
+            c = whole
+        gram = self.problem.gram
+        if gram is None:
+            return np.asarray(self.all_rows.gram_times(c))
+        applied = gram.apply(own(self.problem, c))
+        return np.asarray(to_numpy(applied), dtype=np.float64)
 
     def matrix(self, x: Array) -> Array:
         """``A - P``, (n, n)."""
@@ -258,10 +308,10 @@ class Damped(ConjugateGradientTraits, Stepped):
             size = _inner(g, g)
             gap = size if program.by_rows else size / program.alpha
             state = DampedState(x, g, g, size, gap, gap, np.inf, None)
-            if program.is_small and program.problem.gram is None:
+            if program.is_small:
                 ahead = program.precondition(g, True)
-                state = replace(state, direction=ahead, size=_inner(g, ahead), factored=True)
-            return state if np.isfinite(size) else replace(state, stalled=True)
+                state = changed(state, direction=ahead, size=_inner(g, ahead), factored=True)
+            return state if np.isfinite(size) else changed(state, stalled=True)
 
     def stride(self, program: DampedProgram) -> int:
         """Some steps."""
@@ -310,7 +360,7 @@ class Damped(ConjugateGradientTraits, Stepped):
                 c = np.zeros(program.question.m)
                 c[program.index] = -to_numpy(program.root * state.x)
                 base = None if program.base is None else own(problem, program.base)
-                start = replace(problem, tau=program.tau, base=base, c_start=None)
+                start = changed(problem, tau=program.tau, base=base, c_start=None)
                 return start.matrix(own(problem, at_work(problem, c)))
             A = program.matrix(state.x)
             A = A + (program.tau * np.eye(len(A)) if program.base is None else program.base)
@@ -321,52 +371,55 @@ def _inner(a: Array, b: Array) -> float:
     return float(np.vdot(a, b).real)
 
 
+def _squared(program: DampedProgram, x: Array, residual: Array) -> float:
+    """``||A - P||_F^2``; of y ``y . D K D y``, as the residual is D r_0 - (D K D + alpha) y."""
+    if not program.by_rows:
+        return _inner(x, x)
+    square = _inner(x, program.root * program.r0 - residual) - program.alpha * _inner(x, x)
+    return max(square, 0.0)
+
+
 def _goal(program: DampedProgram, x: Array, residual: Array) -> float:
     """Duality gap at which to stop."""
-    # By rows, ||A - P||_F^2 = x . (D K D) x, and the residual is D r_0 - (D K D + alpha I) x.
-    if program.by_rows:
-        square = _inner(x, program.root * program.r0 - residual) - program.alpha * _inner(x, x)
-    else:
-        square = _inner(x, x)
-    return CLOSE**2 * program.alpha * max(square, 0.0)
+    return CLOSE**2 * program.alpha * _squared(program, x, residual)
 
 
 def _step(program: DampedProgram, state: DampedState) -> DampedState:
-    """One step of conjugate gradients; the end is checked in float64 from the rows."""
+    """One step of conjugate gradients, or of refinement by a factor in float64.
+
+    The end is checked in float64 from the rows.
+    """
+    if program.is_direct and not state.double:  # where that does not converge, steps in float64
+        x = state.x + state.direction
+        return _recomputed(program, changed(state, x=x, iteration=state.iteration + 1))
     image = program.apply(state.direction, state.double)
     bend = _inner(state.direction, image)
-    if not bend > 0.0:
+    if not (bend > 0.0 and state.size > 0.0):
         return _recomputed(program, state)
     share = state.size / bend
     x = state.x + share * state.direction
     residual = state.residual - share * image
     plain = _inner(residual, residual)
     gap = plain if program.by_rows else plain / program.alpha
-    count = state.iteration + 1
+    state = changed(
+        state, x=x, residual=residual, gap=gap, z=None, iteration=state.iteration + 1,
+        since=state.since + 1,
+    )  # fmt: skip
+    if gap <= 0.25 * _goal(program, x, residual) or state.since >= STRETCH:
+        return _recomputed(program, state)
     ahead = program.precondition(residual, state.factored)
     size = plain if ahead is residual else _inner(residual, ahead)
     direction = ahead + (size / state.size) * state.direction
-    state = replace(
-        state,
-        x=x,
-        residual=residual,
-        direction=direction,
-        size=size,
-        gap=gap,
-        iteration=count,
-        z=None,
-    )
-    if gap <= 0.25 * _goal(program, x, residual):
-        return _recomputed(program, state)
+    state = changed(state, direction=direction, size=size)
     if not state.factored and _worth_factoring(program, state):
-        return _recomputed(program, replace(state, factored=True))
+        return _recomputed(program, changed(state, factored=True))
     return state
 
 
 def _worth_factoring(program: DampedProgram, state: DampedState) -> bool:
     """Whether as much was spent as a factorization takes, and as much is expected to follow."""
     spent = state.iteration * program.step_flops
-    if spent < program.factor_flops:
+    if spent < program.factor_flops or not program.may_factor:
         return False
     gained = math.log(max(state.first / state.gap, 1.0))
     goal = _goal(program, state.x, state.residual)
@@ -376,33 +429,39 @@ def _worth_factoring(program: DampedProgram, state: DampedState) -> bool:
 
 def _recomputed(program: DampedProgram, state: DampedState) -> DampedState:
     """The state with its residual recomputed from the rows in float64."""
-    A = program.matrix(state.x)
+    long = program.by_rows and program.F.prefers_gram
+    A = None if long else program.matrix(state.x)
     F = program.all_rows
-    values = program._read(F, A)
-    reading = F.beside(program.question.reading)
-    z = values - reading
+    if A is None:  # no n-by-n matrix is formed
+        values = program.tau * F.squares + program.read_by_gram(state.x)
+        if program.base is not None:
+            values = values + F.forward(program.base)
+    else:
+        values = program._read(F, A)
+    z = values - F.beside(program.question.reading)
     mine = -(z if program.whole else z[program.index])
     if program.by_rows:
         residual = program.root * mine - program.alpha * state.x
         gap = _inner(residual, residual)
     else:
-        residual = (
-            F.adjoint(program.w * mine) if program.whole else program.F.adjoint(program.w * mine)
-        )
-        residual = residual - program.alpha * state.x
+        residual = program.F.adjoint(program.w * mine) - program.alpha * state.x
         gap = _inner(residual, residual) / program.alpha
     ends = program.problem.ends
     ratio = float(np.max(ends.ratios(to_numpy(values) - ends.reading), initial=0.0))
-    cost = _inner(mine * program.w, mine) + program.alpha * _inner(A, A)
+    cost = _inner(mine * program.w, mine)
+    cost += program.alpha * (_squared(program, state.x, residual) if A is None else _inner(A, A))
     done = gap <= _goal(program, state.x, residual)
     ahead = residual if done else program.precondition(residual, state.factored)
     stuck = not gap < MIN_PROGRESS * state.recomputed
-    state = replace(
+    state = changed(
         state, residual=residual, direction=ahead, size=_inner(residual, ahead), gap=gap,
-        recomputed=gap, z=z, max_ratio=ratio if np.isfinite(ratio) else np.inf, done=done,
+        recomputed=gap, z=z, max_ratio=ratio if np.isfinite(ratio) else np.inf, done=done, since=0,
     )  # fmt: skip
     if done or not stuck:
         return state
     if gap <= program.gap * AIM * cost:
-        return replace(state, done=True)
-    return replace(state, stalled=True) if state.double else replace(state, double=True)
+        return changed(state, done=True)
+    if not state.factored and program.may_factor:
+        ahead = program.precondition(residual, True)
+        return changed(state, direction=ahead, size=_inner(residual, ahead), factored=True)
+    return changed(state, stalled=True) if state.double else changed(state, double=True)

@@ -11,7 +11,7 @@ from quadsense.core.matrix import SensedMatrix
 from quadsense.methods.balance import UNNOTICED, balanced
 from quadsense.methods.base import COLD, Problem, Warm
 from quadsense.methods.squares import hinge, phases
-from quadsense.methods.squares.measure import judge_of
+from quadsense.methods.squares.measure import NO_COST, judge_of
 from quadsense.methods.squares.program import Program, prepare
 from quadsense.methods.squares.state import Stage, State, Verdict
 from quadsense.methods.steps import LENIENT, Stepped, nothing, own
@@ -22,9 +22,6 @@ from quadsense.vocabulary import Claim, because
 ROUGH, FEW = 1e-5, 500
 """Relative gap above which, with so few unknowns, another method is to look, unless one is asked
 for."""
-
-NO_COST = 1e-16
-"""Cost in units of that of A = 0 which counts as none where a claim is judged."""
 
 BEYOND = (np.linalg.LinAlgError, ValueError)
 """What NumPy and SciPy raise, each where it meets what is no number any more."""

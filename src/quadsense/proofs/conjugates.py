@@ -9,7 +9,6 @@ exactly, so that readings that are large beside their residuals cancel.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +16,7 @@ import numpy.typing as npt
 from quadsense.arrays import Vector
 from quadsense.core.ends import UNIT
 from quadsense.core.question import Question
+from quadsense.core.records import changed
 from quadsense.proofs.adjoint import product_error
 
 TINY = 1e-300  # more than underflow takes from a sum of moderately many numbers
@@ -135,15 +135,19 @@ def shifted(question: Question, exponents: npt.NDArray[np.int64], unit: int = 0)
     What leaves float64's range asks for less than it did: an end is dropped, a weight made smaller.
     The weights are of an objective in units of ``2^unit``.
     """
+    weights = question.weights
+    if not (unit or exponents.any()):
+        weights = np.minimum(weights, LARGE)
+        return changed(question, weights=np.where(weights < NORMAL, 0.0, weights))
     power = -2 * exponents
     per = _weighs(question)
     with np.errstate(over="ignore", under="ignore"):
         lo, hi = np.ldexp(question.lo, power), np.ldexp(question.hi, power)
         reading = np.ldexp(question.reading, power)
-        weights = np.minimum(np.ldexp(question.weights, -per * power - unit), LARGE)
+        weights = np.minimum(np.ldexp(weights, -per * power - unit), LARGE)
     weights = np.where(weights < NORMAL, 0.0, weights)
     lost = ~np.isfinite(reading)
-    return replace(
+    return changed(
         question,
         lo=np.where(lo < np.inf, lo, -np.inf),
         hi=np.where(hi > -np.inf, hi, np.inf),

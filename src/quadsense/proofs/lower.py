@@ -50,7 +50,7 @@ def best_error_bound(
     largest = float(np.max(np.abs(y), initial=0.0))
     dead = to_numpy(data.unit_rows.nonzero) == 0
     floor = float(np.max(data.ends.ratios(-data.ends.reading), where=dead, initial=0.0))
-    if not (math.isfinite(largest) and largest > 0.0) or not exact.ends.sides.all():
+    if not (math.isfinite(largest) and largest > 0.0) or not exact.ends.two_sided.all():
         return floor, ""
     if psd:  # intervals as wide as the error claimed: readings are not lost beside them
         width = upper * delta

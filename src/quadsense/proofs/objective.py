@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +23,7 @@ import numpy.typing as npt
 from quadsense.arrays import Vector, to_numpy
 from quadsense.core.ends import UNIT
 from quadsense.core.question import Question
+from quadsense.core.records import changed
 from quadsense.measurements import Measurements
 from quadsense.measurements.sensing import Sensing
 from quadsense.proofs.adjoint import adjoint_matrix, plain_adjoint
@@ -108,10 +109,11 @@ def asked(data: Measurements, question: Question, dual: Vector) -> Asked:
         if unit:
             C = question.C
             C = _shifted(C, -unit) if isinstance(C, float) else _ldexp(np.asarray(C), -unit)
-            scaled = replace(scaled, C=C, alpha=_shifted(question.alpha, -unit))
+            scaled = changed(scaled, C=C, alpha=_shifted(question.alpha, -unit))
         y = np.ldexp(np.asarray(dual, dtype=np.float64), 2 * exponents - unit)
-        dead = to_numpy(data.unit_rows.nonzero) == 0
-        y = permitted(scaled, np.where(dead, at_zero(scaled), y))
+        if data.unit_rows.has_zero_rows:
+            y = np.where(to_numpy(data.unit_rows.nonzero) == 0, at_zero(scaled), y)
+        y = permitted(scaled, y)
     gained = 0.0
     if question.rows == "center":
         free = ~scaled.equal
@@ -123,7 +125,7 @@ def asked(data: Measurements, question: Question, dual: Vector) -> Asked:
         F = F.within(np.eye(F.n, dtype=F.dtype)[:, keep])
         C = scaled.C
         if not isinstance(C, float):
-            scaled = replace(scaled, C=np.ascontiguousarray(np.asarray(C)[np.ix_(keep, keep)]))
+            scaled = changed(scaled, C=np.ascontiguousarray(np.asarray(C)[np.ix_(keep, keep)]))
     return Asked(F, scaled, y, gained, keep, unit)
 
 
@@ -191,7 +193,7 @@ def objective_bound(
     if _contradicts(data, question):
         return Bound(math.inf, "")
     with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
-        case = replace(asked(data, question, dual), conditional=conditional)
+        case = changed(asked(data, question, dual), conditional=conditional)
         found = _bound(case, size, _outwards(upper, -case.unit), {} if kept is None else kept)
         found = Bound(-_outwards(-found.value, case.unit), found.condition)
     floor = _floor(data, question)
@@ -219,7 +221,7 @@ def _bound(case: Asked, size: float, upper: float, kept: dict[bytes, float]) -> 
         if question.log_det or whole.value >= (1.0 - CLOSE) * upper:
             return whole
         # A distance that hardly counts bounds next to nothing: then better none at all.
-        other = _bound(replace(case, question=replace(question, alpha=0.0)), size, upper, kept)
+        other = _bound(changed(case, question=changed(question, alpha=0.0)), size, upper, kept)
         return other if other.value > whole.value else whole
     if not question.psd:
         e = float(np.linalg.norm(T)) * (1.0 + gamma(F.n * F.n + 8.0)) + error
@@ -362,15 +364,17 @@ def _floor(data: Measurements, question: Question) -> float:
     )
     if not free or question.log_det or question.rows == "center":
         return -math.inf
-    dead = to_numpy(data.unit_rows.nonzero) == 0
-    if question.rows != "slack_max" or not dead.any():
+    if question.rows != "slack_max" or not data.unit_rows.has_zero_rows:
         return 0.0
+    dead = to_numpy(data.unit_rows.nonzero) == 0
     misses = question.misses(np.zeros(question.m)) * question.weights
     return float(np.max(misses, where=dead & ~question.hard, initial=0.0)) * (1.0 - 4.0 * UNIT)
 
 
 def _contradicts(data: Measurements, question: Question) -> bool:
     """Whether a row of zeros must read what it cannot."""
+    if not data.unit_rows.has_zero_rows:
+        return False
     dead = to_numpy(data.unit_rows.nonzero) == 0
     bound = dead & ~question.soft
     return bool(np.any(bound & ((question.lo > 0.0) | (question.hi < 0.0))))

@@ -24,7 +24,7 @@ from quadsense.view.pictures import (
     spectrum_of,
     value_of,
 )
-from quadsense.view.words import NAMES
+from quadsense.view.words import objective_name
 
 
 def verdict(result: Result, title: str | None, checked: Verification | None) -> Markup:
@@ -186,10 +186,8 @@ def objective(result: Result) -> Markup | None:
         return None
     pairs: list[tuple[str, object]] = []
     if result.objective is not None:
-        name = NAMES.get(found.prefer, found.prefer)
-        name = "worst error" if found.prefer == "minimax" and found.asked == "least" else name
         pairs += [
-            ("Preferred", f"{found.prefer}: the {name}"),
+            ("Preferred", f"{found.prefer}: the {objective_name(found)}"),
             ("This A has", number(result.objective, 8)),
         ]
         if result.objective_bounds is not None:
@@ -200,7 +198,7 @@ def objective(result: Result) -> Markup | None:
         state = {True: "yes, within the gap", False: "no", None: "not looked into"}[result.optimal]
         pairs.append(("Certified", state))
         if found.wanted:
-            pairs.append(("Asked for first", f"{found.wanted}, which was not to be had"))
+            pairs.append(("Asked for first", f"{found.wanted}, which was not found"))
     return section(
         "Which A",
         facts(pairs) if pairs else None,

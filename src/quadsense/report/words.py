@@ -8,7 +8,7 @@ from quadsense.arrays import to_numpy
 from quadsense.measurements import Measurements
 from quadsense.result import Result
 from quadsense.view.markup import number
-from quadsense.view.words import NAMES, why
+from quadsense.view.words import objective_name, why
 
 TITLES = {
     "met": "Every measurement is met",
@@ -100,7 +100,7 @@ def _cone(result: Result) -> list[str]:
 
 def _objective(result: Result) -> str:
     verdict = result.verdict
-    name = NAMES.get(verdict.prefer, verdict.prefer)
+    name = objective_name(verdict)
     best = verdict.objective_upper if verdict.prefer == "center" else verdict.objective_lower
     side = "more" if verdict.prefer == "center" else "less"
     text = f"Of all that fit this A was preferred: its {name} is {number(verdict.objective, 6)}"
@@ -116,7 +116,7 @@ def _objective(result: Result) -> str:
 def _optimal(result: Result, data: Measurements | None) -> list[str]:
     claim, verdict = result.certificate, result.verdict
     if claim.objective is not None:
-        name = NAMES.get(verdict.prefer, verdict.prefer)
+        name = objective_name(verdict)
         lower = number(verdict.objective_lower, 6)
         given = f" ({verdict.objective_condition})" if verdict.objective_condition else ""
         return [

@@ -29,8 +29,9 @@ def check_parameters(estimator: Any) -> None:
     _check_number("tol", tol, positive=True)
     if estimator.time_limit is not None:
         _check_number("time_limit", estimator.time_limit, "None or ")
-    if not (isinstance(prefer, str) and prefer in ("auto", *PREFERENCES)):
-        raise ValueError(f"prefer must be one of auto, {', '.join(PREFERENCES)}, got {prefer!r}")
+    known = ("auto", *(name for name in PREFERENCES if name != "entropy"))  # alpha is the pull
+    if not (isinstance(prefer, str) and prefer in known):
+        raise ValueError(f"prefer must be one of {', '.join(known)}, got {prefer!r}")
     if estimator.alphas is not None:
         alphas = np.asarray(estimator.alphas)
         usable = alphas.ndim == 1 and alphas.size and alphas.dtype.kind in "iuf"

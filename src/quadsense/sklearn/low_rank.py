@@ -77,8 +77,8 @@ def _in_turn(
             return Coefficients(A, w, c)
 
         result = run(
-            rows.X, b, parted=parted, rank=rank, start=found.A, max_restarts=RESTARTS,
-            **tolerances(b, goal), **options,
+            rows.X, b, parted=parted, rank=rank, prefer="any", start=found.A,
+            max_restarts=RESTARTS, **tolerances(b, goal), **options,
         )  # fmt: skip
         found = parted(np.asarray(result.A, np.float64))
         if result.status is Status.MET or not (rows.linear or rows.intercept):

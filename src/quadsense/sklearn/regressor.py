@@ -60,7 +60,7 @@ class QuadraticRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
     prefer : {"auto", "least_squares", "nearest", "center", "min_trace", "minimax", "any"}
         Which fit: "auto" is least squares, as above. "minimax" has the smallest worst error; the
         others need `delta`: "nearest" has the smallest ``||A||_F^2 + linear_penalty ||w||^2``,
-        "center" is the analytic centre, "any" whichever comes first. "min_trace" needs `psd`,
+        "center" is the analytic center, "any" the first that is found. "min_trace" needs `psd`,
         and neither w nor c; with those "center" goes without `psd` only. Of `alpha` and weights
         that are not 0 only least squares knows.
     linear_penalty : float or "scale", default="scale"

@@ -20,6 +20,7 @@ from quadsense.next_probe import NextProbe
 from quadsense.ranges import Interval
 from quadsense.result import Result
 from quadsense.sigma import SigmaEstimate
+from quadsense.threads import one_blas_thread
 from quadsense.view.markup import (
     Markup,
     duration,
@@ -263,7 +264,8 @@ def measurements_html(data: Measurements) -> Markup:
         pairs.append(("tolerance", _tolerance(plain)))
         for each in data.constraints:
             pairs.append((each.name, interval(each.lo, each.hi)))
-        rank = data.quick_rank(QUICK_RANK_FLOPS)
+        with one_blas_thread():
+            rank = data.quick_rank(QUICK_RANK_FLOPS)
     unknowns = rows.unknowns
     if rank is None:
         seen = f"not looked into; {unknowns:,} unknowns"

@@ -5,9 +5,13 @@ Low among the modules, for a result's own message is made here: it knows the voc
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from quadsense.vocabulary import Advice, Reason, Row, Status, Verdict
+
+CLOSE = 1.1
+"""Readings per unknown up to which least squares without a tolerance may follow the noise."""
 
 
 def message(verdict: Verdict) -> str:
@@ -61,23 +65,51 @@ def _head(v: Verdict) -> str:
 def _by_objective(v: Verdict) -> str:
     """Where there is nothing to meet but the preference: with slack, or without a tolerance."""
     if v.asked == "least":
-        rest = "an exact fit, " if v.exact_fit else ""
-        rest += f"worst residual {v.worst.size:.4g}"
+        rest = _reaches(v)
     elif v.asked == "bounds":
         rest = f"{v.over} of {v.kept} intervals missed"
         rest += f", {_worst_miss(v)}" if v.over else ""
     else:
         rest = f"{v.over} of {v.kept} over, {_against(v)}"
     if v.status is Status.LOCAL:
-        return f"local: {NAMES[v.prefer]} {v.objective:.6g}, stationary; nothing is proved; {rest}"
+        return (
+            f"local: {objective_name(v)} {v.objective:.6g}, stationary; nothing is proved; {rest}"
+        )
     return f"optimal: {_value(v)}; {rest}"
 
 
-def _value(v: Verdict) -> str:
-    """The objective beside what is proved of better ones."""
-    what = NAMES[v.prefer]
+def _reaches(v: Verdict) -> str:
+    """Return the worst residual where no tolerance was given, and which delta A meets."""
+    text = f"worst residual {v.worst.size:.4g}"
+    if v.exact_fit:
+        return f"an exact fit, {text}"
+    if v.status is Status.OPTIMAL and v.prefer != "minimax":
+        text += f": this A meets delta = {_rounded_up(v.upper_bound)}"
+        text += "; prefer='minimax' finds the smallest delta of all"
+    return text
+
+
+def _rounded_up(value: float) -> str:
+    """Return the least number of four digits that is no less."""
+    shown = f"{value:.4g}"
+    while float(shown) < value:  # at most once, for "%.4g" rounds to the nearest
+        digits = 3 - math.floor(math.log10(value))
+        shown = f"{float(shown) + 10.0**-digits:.4g}"
+    return shown
+
+
+def objective_name(v: Verdict) -> str:
+    """Return what the value of the objective is called."""
     if v.prefer == "minimax" and v.asked == "least":
-        what = "worst error"
+        return "worst error"
+    if v.prefer == "least_squares" and v.ridge:
+        return "sum of squares and pull"
+    return NAMES.get(v.prefer, v.prefer)
+
+
+def _value(v: Verdict) -> str:
+    """Return the value of the objective, and what is proved of better ones."""
+    what = objective_name(v)
     best, bound = v.objective_upper, v.objective_lower
     less = "less than"
     if v.prefer == "center":
@@ -90,7 +122,7 @@ def _value(v: Verdict) -> str:
 
 NAMES = {
     "least_squares": "sum of squares",
-    "entropy": "sum of squares and entropy",
+    "entropy": "sum of squares and relative entropy",
     "nearest": "distance from the prior",
     "center": "sum of logarithms",
     "min_trace": "trace",
@@ -99,13 +131,13 @@ NAMES = {
     "slack_sum": "sum of weighted misses",
     "slack_squares": "sum of weighted squares of misses",
 }
-"""What is told of the objective, by the name of the preference."""
+"""Names of the objective, by the name of the preference; see `objective_name`."""
 
 
 def _preferred(v: Verdict) -> str:
     """Which of all fits this is, and whether that is certified."""
     cut = why(v.reason) if v.status is Status.MET else ""
-    instead = f"instead of {v.wanted!r}, which was not to be had, " if v.wanted else ""
+    instead = f"instead of {v.wanted!r}, which was not found, " if v.wanted else ""
     if v.objective is None or v.status in (Status.OPTIMAL, Status.LOCAL):
         if cut:
             return f"any fit, not certified to be the preferred one: {cut}"
@@ -113,7 +145,9 @@ def _preferred(v: Verdict) -> str:
     if v.optimal:
         return f"preferred: {instead}{_value(v)}"
     if v.status is Status.MET:
-        return f"not certified to be the preferred one: {_value(v)}" + f"; {cut}" * bool(cut)
+        bounded = v.objective_lower not in (0.0, float("-inf"))  # which say nothing
+        value = _value(v) if bounded else f"{objective_name(v)} {v.objective:.6g}"
+        return f"not certified to be the preferred one: {value}" + f"; {cut}" * bool(cut)
     return ""
 
 
@@ -132,12 +166,15 @@ def _broken(v: Verdict) -> str:
 
 
 def _interpolates(v: Verdict) -> str:
-    """That readings without a tolerance are no more than the unknowns."""
-    if not v.interpolates:
+    """Warn that readings without a tolerance are no more, or hardly more, than the unknowns."""
+    close = v.asked == "least" and v.measurements < CLOSE * v.unknowns
+    if not (v.interpolates or close):
         return ""
+    many = "no" if v.interpolates else "hardly"
+    follows = "follows" if v.interpolates else "may follow"
     return (
-        f"{v.measurements} readings are no more than the {v.unknowns} unknowns: this interpolates, "
-        "noise and all; give delta, or ridge"
+        f"{v.measurements} readings are {many} more than the {v.unknowns} unknowns, so that A "
+        f"{follows} the noise: give delta or ridge"
     )
 
 

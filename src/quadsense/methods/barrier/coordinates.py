@@ -72,16 +72,14 @@ class Coordinates(Protocol):
     def squared(self) -> Real:
         """About the squared norms of the rows as matrices, (m,)."""
 
-    def diagonal(self) -> Real:
-        """That of ``F H^-1 F*``, (m,)."""
+    def gram(self, single: bool) -> tuple[Real, float]:
+        """``F H^-1 F*``, (m, m), over a number, and that: not to be changed.
 
-    def gram(self, roots: Real) -> Real:
-        """``diag(roots) F H^-1 F* diag(roots)``, (m, m), the caller's own.
-
-        Whole, or in Fortran order its upper half.
+        Whole, or in Fortran order its upper half; in single precision, if that is asked, where
+        forming it is what takes the time.
         """
 
-    def normal(self, weights: Real) -> Real:
+    def normal(self, weights: Real, single: bool) -> Real:
         """``F* diag(weights) F``, packed: its upper triangle, (N, N) in Fortran order."""
 
     def flops(self) -> tuple[float, float]:
@@ -134,21 +132,15 @@ class Plain:
         """Squared norms."""
         return self.F.sizes**2
 
-    def diagonal(self) -> Real:
-        """That of ``K/h``."""
-        return self.squared() / self.hessian
-
-    def gram(self, roots: Real) -> Real:
-        """``K/h`` times the roots."""
+    def gram(self, single: bool) -> tuple[Real, float]:
+        """K, which is formed once, and ``1/h``."""
         if "K" not in self._kept:
             self._kept["K"] = _gram(self.F)
-        M: Real = self._kept["K"] * (roots[:, None] / self.hessian)
-        M *= roots
-        return M
+        return self._kept["K"], 1.0 / self.hessian
 
-    def normal(self, weights: Real) -> Real:
+    def normal(self, weights: Real, single: bool) -> Real:
         """``F* diag(weights) F``."""
-        return self.F.normal(weights)
+        return self.F.normal(weights, _precision(single))
 
     def flops(self) -> tuple[float, float]:
         """K is formed once, so by rows it is the factorisation that counts."""
@@ -193,11 +185,16 @@ class Seen(Plain):
         """Rows of L."""
         return super().features(index) if self._seen is None else self._seen[0][index]
 
-    def normal(self, weights: Real) -> Real:
+    def normal(self, weights: Real, single: bool) -> Real:
         """``L^T diag(weights) L``."""
         if self._seen is None:
-            return super().normal(weights)
-        return inner_upper(self._seen[0] * np.sqrt(weights)[:, None])
+            return super().normal(weights, single)
+        L = self._seen[0] * np.sqrt(weights)[:, None]
+        return inner_upper(L.astype(_precision(single), copy=False))
+
+
+def _precision(single: bool) -> type[np.float32] | type[np.float64]:
+    return np.float32 if single else np.float64
 
 
 def _squared_products(V: Array) -> Real:
@@ -295,52 +292,35 @@ class Scaled:
             return None
         return packed.entries(self.hessian, np.iscomplexobj(self.V))
 
-    def diagonal(self) -> Real:
-        """That of ``F H^-1 F*``."""
+    def gram(self, single: bool) -> tuple[Real, float]:
+        """``F H^-1 F*``, where H is the identity ``|<v_i, v_j>|^2``."""
         if self._diagonal is not None:
-            return self._packed**2 @ (1.0 / self._diagonal)
-        if isinstance(self.F, Mixed):
-            return np.diagonal(self._mixed_gram).copy()
-        return self.squared()
-
-    def gram(self, roots: Real) -> Real:
-        """``F H^-1 F*``, where H is the identity ``|<v_i, v_j>|^2``, times the roots."""
-        if self._diagonal is not None:
-            return self._weighed_gram(1.0 / np.sqrt(self._diagonal), roots)
-        if isinstance(self.F, Mixed):
-            return np.asarray(self._mixed_gram * roots * roots[:, None])
-        return _squared_products(self.V * np.sqrt(roots)[:, None])
-
-    @cached_property
-    def _mixed_gram(self) -> Real:
-        """``F F*`` where readings are sums of rows."""
+            return self._weighed_gram(1.0 / np.sqrt(self._diagonal), single), 1.0
         M = _squared_products(self.V)
-        return np.ascontiguousarray(self.F.mixed(np.ascontiguousarray(self.F.mixed(M).T)))
+        if isinstance(self.F, Mixed):
+            M = np.ascontiguousarray(self.F.mixed(np.ascontiguousarray(self.F.mixed(M).T)))
+        return M, 1.0
 
-    @cached_property
-    def _packed(self) -> Real:
-        """All rows, packed."""
-        if isinstance(self.V, DeviceArray):
-            return packed.features(self.V)
-        return np.asfortranarray(self.features(np.arange(self.m)))
-
-    def _weighed_gram(self, scales: Real, roots: Real) -> Real:
-        """Upper triangle of the Gram matrix of packed rows times roots, some entries a time.
+    def _weighed_gram(self, scales: Real, single: bool) -> Any:
+        """Upper triangle of the Gram matrix of packed rows, some entries at a time.
 
         Entries are times `scales`.
         """
-        M = np.zeros_like(self._packed, shape=(self.m, self.m), order="F")
+        if isinstance(self.V, DeviceArray):
+            rows = packed.features(self.V)
+        else:
+            rows = np.asfortranarray(self.features(np.arange(self.m)))
+        M = np.zeros_like(rows, shape=(self.m, self.m), order="F", dtype=_precision(single))
         width = max(1, int(BLOCK_FLOPS / max(1.0, float(self.m) ** 2)))
         for first in range(0, self.size if self.m else 0, width):
             look()
             part = slice(first, first + width)
-            block = self._packed[:, part] * scales[part] * roots[:, None]
-            M = add_inner(M, block.T)
+            M = add_inner(M, (rows[:, part] * scales[part]).astype(M.dtype, copy=False).T)
         return M
 
-    def normal(self, weights: Real) -> Real:
+    def normal(self, weights: Real, single: bool) -> Real:
         """``F* diag(weights) F``, some rows at a time."""
-        roots = np.sqrt(weights)
+        roots, dtype = np.sqrt(weights), _precision(single)
         there = isinstance(self.V, DeviceArray)
         size = max(1, DEVICE_ENTRIES // self.size) if there else FEATURE_ROWS
 
@@ -350,12 +330,12 @@ class Scaled:
                 last = min(first + size, self.m)
                 part = slice(first, last)
                 if isinstance(self.F, Mixed):
-                    some = self.features(np.arange(first, last))
-                    yield np.asfortranarray(some * roots[part, None])
+                    some = self.features(np.arange(first, last)) * roots[part, None]
+                    yield np.asfortranarray(some, dtype=dtype)
                 else:
-                    yield packed.features(self.V[part] * np.sqrt(roots[part])[:, None])
+                    yield packed.features(self.V[part] * np.sqrt(roots[part])[:, None], dtype)
 
-        return packed.summed_products(parts(), self.size, np.float64)
+        return packed.summed_products(parts(), self.size, dtype)
 
     def flops(self) -> tuple[float, float]:
         """By rows with or without a quadratic term."""

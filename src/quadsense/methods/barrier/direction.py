@@ -154,10 +154,18 @@ class Newton:
     cone : Cone or None
     enough : float
         Relative residual of the systems that will do.
+    single : bool
+        Whether to try factors in single precision.
     """
 
     def __init__(
-        self, program: Program, at: Point, missed: Residuals, cone: Cone | None, enough: float
+        self,
+        program: Program,
+        at: Point,
+        missed: Residuals,
+        cone: Cone | None,
+        enough: float,
+        single: bool,
     ) -> None:
         self.program, self.at, self.missed, self.cone = program, at, missed, cone
         finite = program.finite
@@ -175,12 +183,12 @@ class Newton:
             self.coordinates = cone.coordinates(program)
         else:
             self.coordinates = plain_coordinates(program, total)
-        self.system = System(self.coordinates, self.inverse, program.equal, enough)
+        self.system = System(self.coordinates, self.inverse, program.equal, enough, single)
         self.border: tuple[Array, Vector, Vector] | None = None
         if program.common:
             zero = np.zeros_like(program.C)
             x, y, image = self.system.solve(zero, self.inverse * self.tilt)
-            self.border = x, y, self._ends(image, y, program.share)
+            self.border = x, y, self._ends(image, y, program.share, 0.0)
 
     def direction(self, targets: Targets, share: float = 1.0) -> Direction:
         """Return Newton's direction towards these products, and by that share off the residuals."""
@@ -192,7 +200,8 @@ class Newton:
         sold_less = np.where(priced, (sold - at.bought * missed.prices) / at.left, 0.0)
         per = pushed / np.where(finite, at.duals, 1.0)
         h = np.where(finite, missed.ends - per + sold_less, 0.0)
-        row = self.inverse * np.sum(program.signs * self.weights * h, axis=0) + missed.held
+        known = np.sum(program.signs * self.weights * h, axis=0) + program.curve * missed.held
+        row = np.where(program.equal, missed.held, self.inverse * known)
         matrix, R = -missed.matrix, None
         if self.cone is not None:
             assert targets.cone is not None
@@ -201,7 +210,7 @@ class Newton:
             matrix = R + hermitian(G.conj().T @ matrix @ G)
             matrix = self.cone.inward(matrix)
         x, y, image = self.system.solve(matrix, row)
-        duals = self._ends(image, y, h)
+        duals = self._ends(image, y, h, missed.held)
         dt = dt_dual = 0.0
         if self.border is not None:
             bx, by, turned = self.border
@@ -210,18 +219,22 @@ class Newton:
             dt = known / (float(np.sum(program.share * turned)) - at.t_dual / at.t)
             x, y, duals = x + dt * bx, y + dt * by, duals + dt * turned
             dt_dual = (pull - at.t_dual * dt) / at.t
-        return self._direction(x, y, duals, dt, dt_dual, pushed, sold, missed, R)
+        # Of a square that has most of its row's weight likewise; squares never share a t.
+        led = program.equal | ~np.any(self.leads, axis=0)
+        held = np.where(led, y - duals[0] + duals[1], program.curve * (image - missed.held))
+        held = np.where(program.equal | (program.curve > 0.0), held, 0.0)
+        return self._direction(x, y, held, duals, dt, dt_dual, pushed, sold, missed, R)
 
-    def _ends(self, v: Vector, y: Vector, h: Vector) -> Vector:
+    def _ends(self, v: Vector, y: Vector, h: Vector, level: Vector | float) -> Vector:
         """Return the change of the ends' multipliers with readings and the rows' multipliers."""
         signs = self.program.signs
         duals = self.weights * (signs * v - h)
-        others = signs[::-1] * duals[::-1] + self.program.curve * v
+        others = signs[::-1] * duals[::-1] + self.program.curve * (v - level)
         duals = np.where(self.leads, signs * (y - others), duals)
         return np.where(self.program.finite, duals, 0.0)
 
     def _direction(
-        self, x: Array, y: Vector, duals: Vector, dt: float, dt_dual: float,
+        self, x: Array, y: Vector, held: Vector, duals: Vector, dt: float, dt_dual: float,
         pushed: Vector, sold: Vector, missed: Residuals, R: Array | None,
     ) -> Direction:  # fmt: skip
         program, at, finite = self.program, self.at, self.program.finite
@@ -230,7 +243,6 @@ class Newton:
         )
         left = np.where(program.priced, missed.prices - duals, 0.0)
         bought = np.where(program.priced, (sold - at.bought * left) / at.left, 0.0)
-        held = np.where(program.equal, y, 0.0)
         if self.cone is None:
             return Direction(x, None, slacks, duals, bought, left, dt, dt_dual, held, y)
         assert R is not None

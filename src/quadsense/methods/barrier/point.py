@@ -2,7 +2,8 @@
 
 The conditions, with ``v = F(A)`` and a sign for every end, are
 
-    C + 2 alpha (A - P) + F*(y_upper - y_lower + y_equal + curve (v - reading)) = S,
+    C + 2 alpha (A - P) + F*(y_upper - y_lower + y_held) = S,
+    v = level + y_held/curve,
     sign v + g = end + softness y + q + share t,       price = y + z,       sum share y + z_t = 1,
 
 and ``A S``, ``g y``, ``q z`` and ``t z_t`` at their targets: 0, or above it where the objective has
@@ -39,7 +40,7 @@ class Point:
     t, t_dual : float
         0 and 1 where there is no common t.
     held : ndarray, shape (m,)
-        Multipliers of the equalities, else 0.
+        Multipliers of the equalities and the squares, else 0.
     """
 
     A: Array
@@ -56,8 +57,7 @@ class Point:
 
     def y(self, program: Program) -> Vector:
         """The dual vector of the rows."""
-        smooth = program.curve * (self.v - program.reading)
-        return self.duals[0] - self.duals[1] + smooth + self.held
+        return self.duals[0] - self.duals[1] + self.held
 
     @property
     def on_host(self) -> Point:
@@ -71,7 +71,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Residuals:
-    """What a point misses: of the matrix equation, the ends, the prices, t and the equalities."""
+    """What a point misses: of the matrix equation, the ends, the prices, t and the levels."""
 
     matrix: Array
     ends: Vector
@@ -98,7 +98,8 @@ def residuals(program: Program, at: Point) -> Residuals:
     ends = np.where(program.finite, program.ends - program.signs * at.v + soft - at.slacks, 0.0)
     prices = np.where(program.priced, program.price - at.duals - at.left, 0.0)
     t = 1.0 - float(np.sum(program.share * at.duals)) - at.t_dual if program.common else 0.0
-    held = np.where(program.equal, program.level - at.v, 0.0)
+    level = program.level + program.yielding * at.held
+    held = np.where(program.equal | (program.curve > 0.0), level - at.v, 0.0)
     return Residuals(matrix, ends, prices, t, held)
 
 
@@ -158,7 +159,7 @@ def objective(program: Program, at: Point) -> float:
     value, away, curved, paid, bent = numbers(
         np.vdot(program.C, at.A).real,
         np.linalg.norm(at.A - program.P) if program.alpha else 0.0,
-        program.curve @ (at.v - program.reading) ** 2,
+        program.yielding @ at.held**2,
         np.sum(program.price * at.bought),
         np.sum(program.softness * at.duals**2),
     )

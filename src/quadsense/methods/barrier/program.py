@@ -3,7 +3,8 @@
 Every finite end of an interval becomes an inequality ``sign v + g = end + softness``, ``g >= 0``,
 in which what may be bought of softness depends on the row term: nothing for a hard row, ``y/(2w)``
 under "slack_squares", a variable ``q >= 0`` of price w under "slack_sum", and a share ``1/w`` of
-the common ``t >= 0`` under "slack_max". A row with equal ends is an equality.
+the common ``t >= 0`` under "slack_max". A row with equal ends is an equality; a square is one that
+gives way, ``v = reading + y/(2w)``, so that no multiplier is a difference of readings.
 """
 
 from __future__ import annotations
@@ -68,9 +69,9 @@ class Program:
         How far hard ends were moved inwards.
     equal : ndarray of bool, shape (m,)
     level : ndarray, shape (m,)
-        Values of the equalities, else 0.
-    curve, reading : ndarray, shape (m,)
-        Twice the weight of a square, and its middle; else 0.
+        Values of the equalities, and middles of the squares; else 0.
+    curve : ndarray, shape (m,)
+        Twice the weight of a square; else 0.
     softness, share : ndarray, shape (2, m)
         ``1/(2w)`` of "slack_squares" and ``1/w`` of "slack_max"; else 0.
     price : ndarray, shape (2, m)
@@ -103,7 +104,6 @@ class Program:
     equal: Mask
     level: Vector
     curve: Vector
-    reading: Vector
     softness: Vector
     share: Vector
     price: Vector
@@ -128,6 +128,12 @@ class Program:
         return self.price > 0.0
 
     @cached_property
+    def yielding(self) -> Vector:
+        """How far a square gives way to its multiplier, ``1/curve``; else 0."""
+        curved = self.curve > 0.0
+        return np.where(curved, 1.0 / np.where(curved, self.curve, 1.0), 0.0)
+
+    @cached_property
     def counts(self) -> tuple[int, int]:
         """How many ends there are, and how many of them may be crossed at a price."""
         return int(np.count_nonzero(self.finite)), int(np.count_nonzero(self.priced))
@@ -136,6 +142,18 @@ class Program:
     def eye(self) -> Array:
         """The identity."""
         return self.F.beside(np.eye(self.F.n, dtype=self.F.dtype))
+
+    @cached_property
+    def relaxed(self) -> Program | None:
+        """The same without the ends of rows that have squares; None where they stay.
+
+        With logarithms, which keep A from following readings to their ends, they seldom matter, and
+        without them a few steps lead to the optimum.
+        """
+        curved = self.curve > 0.0
+        if not (self.cone_target > 0.0 and bool(np.any(self.finite & curved))):
+            return None
+        return replace(self, finite=self.finite & ~curved)
 
     @cached_property
     def common(self) -> bool:
@@ -253,9 +271,8 @@ def _prepare(given: Sensing, works: Sensing, question: Question) -> Program:
         finite=put(finite),
         margin=put(margin),
         equal=put(equal),
-        level=put(np.where(equal, lo, 0.0) / scale),
+        level=put(np.where(equal, lo, reading) / scale),
         curve=put(np.where(squares, 2.0 * weights * scale * unit, 0.0)),
-        reading=put(reading / scale),
         softness=put(np.where(bought, 0.5 / (safe * scale * unit), 0.0)
         if kind == "slack_squares" else nothing),
         share=put(share),
@@ -349,13 +366,14 @@ def _size(value: Array | float) -> float:
 def _cost_unit(question: Question, scale: float, n: int) -> float:
     """Return the size of the objective, for A of the size of the readings."""
     size = _size(question.C) * scale
-    if size == 0.0 and question.rows in ("slack_sum", "slack_max", "slack_squares", "squares"):
+    logarithms = question.rows == "center" or question.log_det
+    if size == 0.0 and question.rows not in ("within", "center") and not logarithms:
         weights = question.weights[(question.weights > 0.0) & ~question.hard]
         per = scale * scale if question.rows in ("slack_squares", "squares") else scale
         size = float(np.median(weights)) * per if weights.size else 0.0
     if size == 0.0:
         size = question.alpha * scale * scale
-    if question.rows == "center" or question.log_det:
+    if logarithms:
         size = max(size, 1.0) if size < 1e8 else size
     return _power(size)
 

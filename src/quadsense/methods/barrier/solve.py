@@ -14,7 +14,6 @@ from quadsense.measurements.sensing import Sensing
 from quadsense.methods.barrier import finish, steps
 from quadsense.methods.barrier.bound import lower_bound
 from quadsense.methods.barrier.program import Program, prepare
-from quadsense.methods.barrier.start import start as first_point
 from quadsense.methods.barrier.verdict import Ended, ended
 
 GAP = 1e-7
@@ -80,9 +79,7 @@ def solve_question(
         assert question is not None
         program = prepare(rows, question)
     with np.errstate(over="ignore", under="ignore"):
-        state = steps.measured(
-            program, first_point(program, None if start is None else inside(program, start)), 0
-        )
+        state = steps.first(program, None if start is None else inside(program, start))
         status: Ended | None = None
         while (status := ended(program, state, gap)) is None and state.iteration < max_steps:
             state = steps.advance(program, state)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import scipy.linalg as sl
 
@@ -49,11 +51,16 @@ def start(program: Program, A: Array | None = None) -> Point:
     return _around(program, A, X, v, y)
 
 
+def restored(program: Program, at: Point) -> Point:
+    """Return a point of `Program.relaxed` as one of the whole program."""
+    around = _around(program, at.A, at.X, at.v, None)
+    return replace(around, S=at.S, held=at.held)
+
+
 def _size(program: Program) -> float:
     """Return a multiple of the identity of the size of the readings."""
-    ends, level = np.abs(program.ends[program.finite]), np.abs(program.level[program.equal])
-    readings = np.abs(program.reading[program.curve > 0.0])
-    known = np.concatenate([ends, level, readings])
+    levels = np.abs(program.level[program.equal | (program.curve > 0.0)])
+    known = np.concatenate([np.abs(program.ends[program.finite]), levels])
     typical = float(np.mean(np.minimum(known, 16.0))) if known.size else 1.0
     bought = program.common or program.priced.any() or program.softness.any()
     return max(typical, 1e-2) * (1.0 if program.cone_target or bought else LARGE)
@@ -73,8 +80,7 @@ def _least_squares(program: Program) -> tuple[Array, Vector]:
     middle = np.where(upper & lower, 0.5 * (hi + lo), np.where(upper, hi, np.where(lower, lo, 0.0)))
     width = np.where(upper & lower, np.maximum(0.5 * (hi - lo), 1e-6), 1.0)
     squares = program.curve > 0.0
-    middle = np.where(squares, program.reading, middle)
-    middle = np.where(program.equal, program.level, middle)
+    middle = np.where(squares | program.equal, program.level, middle)
     E = np.where(program.equal, 0.0, width / float(np.max(width, initial=1e-6)))
     weights = 1.0 / np.where(program.equal, 1.0, E)
     try:

@@ -15,7 +15,8 @@ from quadsense.methods.barrier import point as points
 from quadsense.methods.barrier.direction import Cone, Direction, Newton, Targets, hermitian
 from quadsense.methods.barrier.point import Point, residuals
 from quadsense.methods.barrier.program import Program
-from quadsense.methods.barrier.system import POOR, REFINED, ROUGH
+from quadsense.methods.barrier.start import restored, start
+from quadsense.methods.barrier.system import REFINED, ROUGH
 from quadsense.methods.positive.maps import forward
 
 SHORT, CENTRING = 0.2, ((0.5, 0.5), (0.5, 5.0), (0.1, 10.0), (0.0, 1.0))
@@ -25,6 +26,16 @@ aiming for so much of the mean product."""
 CORRECTIONS, GAIN = 2, 0.02
 """So often at most the second-order terms are taken anew, of the direction that they gave, and
 lengths are to grow by that in sum: the system is factored, and a direction costs little."""
+
+SETTLED = 1e-2
+"""Gap, in units of a logarithm, from which it is known which ends are crossed."""
+
+IDLE = 6
+"""Steps without progress that are the end."""
+
+DIRECT = 0.25
+"""A first step at least so long leads to logarithms directly; else multipliers of the cone are to
+be large first, so that A does not run into its boundary."""
 
 HOPELESS = 0.01
 """Above this, a step that takes something off the residuals goes before one that does not."""
@@ -41,9 +52,8 @@ NEAR = 1e-5
 MISSED, IMBALANCE = 1e-9, 1e-8
 """Residuals that are left alone: of readings, and of the matrix equation beside the objective."""
 
-EXACTLY, FAR = 1e-10, 1e-3
-"""Relative residual of the systems over the relative gap at which they are left alone; with a gap
-above the second, over the cone, they are with any that is not rough."""
+EXACTLY = 1e-7
+"""Relative residual of the systems over the relative gap at which they are left alone."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +66,9 @@ class State:
     gap : float
         Objective less lower bound in units of the program, but for what is missed.
     slip : float
-        What the missed parts of ends, equalities and prices amount to, by their multipliers.
+        What the missed parts of ends, levels and prices amount to, by their multipliers.
     missed : float
-        Largest residual of ends and equalities, in units of readings.
+        Largest residual of ends and levels, in units of readings.
     imbalance : float
         Norm of the matrix residual.
     size : float
@@ -72,6 +82,10 @@ class State:
         Whether rounding leaves no step to take.
     least : float
         The least `apart` so far.
+    single : bool
+        Whether factors in single precision have done so far.
+    relaxed : bool
+        Whether it is of `Program.relaxed`.
     """
 
     at: Point
@@ -85,11 +99,21 @@ class State:
     idle: int
     stuck: bool
     least: float = np.inf
+    single: bool = True
+    relaxed: bool = False
 
     @property
     def apart(self) -> float:
         """How far objective and lower bound may be apart, in units of the program."""
         return self.gap + self.slip + self.imbalance * self.size
+
+
+def first(program: Program, A: Array | None = None) -> State:
+    """Return the state to begin with, A of which is given where one well inside is known."""
+    relaxed = program.relaxed
+    if relaxed is None or A is not None:
+        return measured(program, start(program, A), 0)
+    return replace(measured(relaxed, start(relaxed), 0), relaxed=True)
 
 
 def measured(program: Program, at: Point, iteration: int, idle: int = 0) -> State:
@@ -107,7 +131,9 @@ def measured(program: Program, at: Point, iteration: int, idle: int = 0) -> Stat
         np.max(np.abs(missed.held), initial=0.0),
         np.linalg.norm(missed.matrix),
         np.linalg.norm(at.A),
-        np.sum(at.duals * np.abs(missed.ends)) + np.abs(at.held) @ np.abs(missed.held),
+        np.sum(at.duals * np.abs(missed.ends))
+        + np.abs(at.held) @ np.abs(missed.held)
+        + 0.5 * (program.curve @ missed.held**2),
         np.sum(at.bought * np.abs(missed.prices)),
     )
     off, size = max(missing), max(1.0, norm)
@@ -129,13 +155,22 @@ def _eigenvalues(M: Array) -> Vector:
 
 def advance(program: Program, state: State) -> State:
     """Return the state a step on, or the same but stuck."""
+    if state.relaxed:
+        assert program.relaxed is not None
+        known = state.stuck or state.apart <= SETTLED * program.cone_target
+        crossed = program.finite & (program.signs * state.at.v > program.ends)
+        if not (known and bool(np.any(crossed))):
+            return replace(advance(program.relaxed, replace(state, relaxed=False)), relaxed=True)
+        whole = restored(program, state.at)
+        return replace(measured(program, whole, state.iteration), single=state.single)
     if state.stuck:
         return state
+    at: Point | None
     with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
         try:
-            at = _step(program, state)
+            at, single = _step(program, state)
         except (sl.LinAlgError, ValueError):  # the latter from SciPy, for what is no number
-            at = None
+            at, single = None, False
         after = None if at is None else measured(program, at, state.iteration + 1)
     if after is None or not _sound(after) or _spoilt(state, after):
         return replace(state, stuck=True)
@@ -146,7 +181,8 @@ def advance(program: Program, state: State) -> State:
     before = state.least if near else state.apart
     better = after.apart < 0.9 * before or MISSED < after.missed < 0.9 * state.missed
     least = min(state.least, after.apart)
-    return replace(after, idle=0 if better else state.idle + 1, least=least)
+    idle = 0 if better else state.idle + 1
+    return replace(after, idle=idle, least=least, single=single)
 
 
 def _sound(state: State) -> bool:
@@ -156,7 +192,7 @@ def _sound(state: State) -> bool:
 
 def _spoilt(before: State, after: State) -> bool:
     """Whether rounding has taken back what was reached: residuals never grow but by that."""
-    if after.apart <= before.apart:
+    if after.apart <= before.apart or before.iteration == 0:
         return False
     balanced = IMBALANCE * (1.0 + abs(before.value)) / max(after.size, 1e-3)
     return after.missed > 10.0 * max(before.missed, MISSED) or after.imbalance > 10.0 * max(
@@ -164,25 +200,28 @@ def _spoilt(before: State, after: State) -> bool:
     )
 
 
-def _step(program: Program, state: State) -> Point | None:
+def _step(program: Program, state: State) -> tuple[Point | None, bool]:
+    """Return the next point, None where there is no step, and whether single precision did."""
     at = state.at
     known = program.kept.get("missed")
     missed = known[1] if known is not None and known[0] is at else residuals(program, at)
     cone = Cone.at(at, program.alpha > 0.0) if program.psd else None
     # A system need not be solved more finely than what is left to do asks for, by far.
     left = state.apart / (1.0 + abs(state.value))
-    enough = float(np.clip(EXACTLY * left, REFINED, POOR))
-    if cone is not None and left > FAR:  # which holds A where the rows hardly do
-        enough = ROUGH
-    newton = Newton(program, at, missed, cone, enough)
+    enough = float(np.clip(EXACTLY * left, REFINED, ROUGH))
+    newton = Newton(program, at, missed, cone, enough, state.single)
     count, aim = points.pairs(program), points.aim(program)
     step = newton.direction(_targets(program, 0.0, cone, None))
     if count == 0:
-        return _moved(newton, step, 1.0, 1.0, 1.0)
+        return _moved(newton, step, 1.0, 1.0, 1.0), newton.system.single
     mean = aim / count
     mu = points.products(program, at) / count - mean
     lengths = _tied(program, *newton.lengths(step))
     primal, dual = (min(1.0, a) for a in lengths)
+    if program.cone_target and not program.row_target and state.iteration == 0 and primal < DIRECT:
+        assert at.S is not None
+        factor = float(np.sqrt(state.slip / aim)) if aim < state.slip < np.inf else 1.0
+        return replace(at, S=factor * at.S), newton.system.single
     reached = _reached(program, at, cone, step, primal, dual) / count - mean
     sigma = min(1.0, max(reached, 0.0) / mu) ** 3 if mu > 0.0 else 0.0
     # No lower than can matter: beyond that the systems only get worse.
@@ -209,8 +248,8 @@ def _step(program: Program, state: State) -> Point | None:
     backoff = 0.9 + 0.09 * min(1.0, primal, dual)
     primal, dual = min(1.0, backoff * primal), min(1.0, backoff * dual)
     if max(primal, dual) < SHORTEST:
-        return None
-    return _moved(newton, step, primal, dual, taken)
+        return None, newton.system.single
+    return _moved(newton, step, primal, dual, taken), newton.system.single
 
 
 def _tied(program: Program, primal: float, dual: float) -> tuple[float, float]:

@@ -4,7 +4,9 @@ H is the matrix part of the Hessian, diagonal in the coordinates at hand; E is t
 of every row, 0 for an equality. It is solved in the order of the rows,
 ``(E + F H^-1 F*) y = F H^-1 R - h``, or in that of the unknowns,
 ``(H + F* E^-1 F) x = R + F* E^-1 h`` with the equalities by their own Schur complement, whichever
-takes fewer flops; what rounding and a little regularisation leave is taken off by refinement.
+takes fewer flops. Factors are made in single precision where that will do, and what they,
+rounding and a little regularisation leave is taken off: by conjugate gradients in the order of the
+rows, by refinement in that of the unknowns.
 """
 
 from __future__ import annotations
@@ -17,8 +19,14 @@ from scipy.linalg import blas
 
 from quadsense.arrays import Vector
 from quadsense.core import packed
-from quadsense.core.cholesky import add_to_diagonal, factor_upper, set_diagonal, solve_upper
-from quadsense.core.intervals import Array, Real
+from quadsense.core.cholesky import (
+    add_to_diagonal,
+    factor_upper,
+    set_diagonal,
+    solve_upper,
+    symmetric_product,
+)
+from quadsense.core.intervals import EPS, Array, Real
 from quadsense.device import DeviceArray, numbers
 from quadsense.methods.barrier.coordinates import Coordinates
 from quadsense.methods.barrier.program import Mask
@@ -29,6 +37,9 @@ LIFT = 1e-14
 
 REFINED = 1e-15
 """Relative residual at which any solution is left alone."""
+
+ROUNDINGS = 2.0
+"""So many roundings of a reading are left alone."""
 
 REFINEMENTS = 4
 """At most so many."""
@@ -41,6 +52,12 @@ POOR = 1e-12
 
 ROUGH = 1e-9
 """Relative residual that will do where much is left to do."""
+
+MOST_PRODUCTS = 12
+"""Products of conjugate gradients at most: of a factor in single precision that is worth it."""
+
+LEAST_SINGLE = 200
+"""Order from which a factor in single precision gains more than what it leaves costs."""
 
 SECOND = 10.0
 """So many times the flops of one way the other may take, where the one rounds too much."""
@@ -73,10 +90,17 @@ class System:
     equal : ndarray of bool, shape (m,)
     enough : float
         Relative residual at which a solution is left alone: at most `ROUGH`.
+    single : bool
+        Whether to try factors in single precision: afterwards, whether they did.
     """
 
     def __init__(
-        self, coordinates: Coordinates, E: Real, equal: Mask, enough: float = REFINED
+        self,
+        coordinates: Coordinates,
+        E: Real,
+        equal: Mask,
+        enough: float = REFINED,
+        single: bool = False,
     ) -> None:
         self.at, self.E, self.enough = coordinates, np.where(equal, 0.0, E), enough
         self.split = False
@@ -86,14 +110,28 @@ class System:
         few = coordinates.rowwise and coordinates.m <= coordinates.size
         self.by_rows = few and by_rows <= by_unknowns
         self.second = by_unknowns <= SECOND * by_rows
-        if self.by_rows:
-            self._factor_rows()
-        else:
-            self._factor_unknowns()
+        side = coordinates.m if self.by_rows else coordinates.size
+        self.single = single and side >= LEAST_SINGLE and not isinstance(E, DeviceArray)
+        self._factor()
+
+    def _factor(self) -> None:
+        """Factor; once more in double precision where single precision does not do."""
+        factor = self._factor_rows if self.by_rows else self._factor_unknowns
+        if self.single:
+            try:
+                factor()
+                return
+            except sl.LinAlgError:
+                self.single = False
+        factor()
 
     def solve(self, R: Array, h: Real) -> tuple[Array, Real, Real]:
         """Return x, (n, n), y, (m,), and ``F(x)``."""
         found = self._refined(R, h)
+        if self.single and not found.error <= self.enough:
+            self.single = False
+            self._factor()
+            found = self._refined(R, h)
         if (
             found.error > max(POOR, self.enough)
             and not self.split
@@ -129,23 +167,34 @@ class System:
         through = self.E * y
         own = (self.at.hessian - self.at.added) * x
         r1, r2 = R - own - back, h - image + through
-        size1, size2, left1, left2 = numbers(
+        size1, size2, left1, left2, rounded = numbers(
             np.linalg.norm(R) + np.linalg.norm(own) + np.linalg.norm(self.sizes * y),
             np.max(np.abs(h) + np.abs(image) + np.abs(through), initial=0.0),
             np.linalg.norm(r1),
             np.max(np.abs(r2), initial=0.0),
+            np.max(self.sizes, initial=0.0) * np.linalg.norm(x),
         )
+        left2 = max(0.0, left2 - ROUNDINGS * EPS * rounded)  # of F(x) alone
         error = max(left1 / (size1 or 1.0), left2 / (size2 or 1.0))
         return Solved(x, y, image, r1, r2, error)
 
     # --- by rows -----------------------------------------------------------------------------
 
     def _factor_rows(self) -> None:
-        diagonal = self.at.diagonal()
+        gram: Any
+        gram, self.per = self.at.gram(self.single)
+        device = isinstance(gram, DeviceArray)
+        self.gram = gram if device or gram.flags.f_contiguous else gram.T
+        diagonal = self.gram.diagonal() * self.per
         lift = LIFT * (diagonal + np.max(diagonal, initial=0.0) * 1e-3)
         E = np.maximum(self.E, lift) + np.finfo(float).tiny
         self.roots = 1.0 / np.sqrt(E)
-        M = self.at.gram(self.roots)
+        scales = np.sqrt(self.per) * self.roots
+        dtype = np.float32 if self.single else np.float64
+        M: Any = self.gram.T.astype(dtype)  # one of our own, in C order
+        M *= scales.astype(dtype)
+        M *= scales.astype(dtype)[:, None]
+        M = M.T
         add_to_diagonal(M, 1.0)
         look(len(M) ** 3 / 3.0)
         self.factor = _cholesky(M)
@@ -156,9 +205,48 @@ class System:
             return self._once_by_unknowns(R, h)
         look()
         known = self.at.forward(R / self.at.hessian) - h
-        y = self.roots * _solve(self.factor, self.roots * known)
+        image = None
+        if known.size < LEAST_SINGLE:
+            y = self._preconditioned(known)
+        else:
+            y, rest = self._conjugate_gradients(known, np.max(np.abs(h), initial=0.0))
+            if self.enough >= ROUGH:  # then this is as good as another pass over the rows
+                image = h + self.E * y + rest
         back = self.at.adjoint(y)
-        return (R - back) / self.at.hessian, y, None, back
+        return (R - back) / self.at.hessian, y, image, back
+
+    def _conjugate_gradients(self, known: Real, size: float) -> tuple[Real, Real]:
+        """Return y with ``(E + F H^-1 F*) y = known`` and what it leaves of that."""
+        y = self._preconditioned(known)
+        rest = known - self._through(y)
+        p, before = np.zeros_like(y), 1.0
+        best, least = (y, rest), np.inf
+        for _ in range(MOST_PRODUCTS):
+            left, through = (
+                float(np.max(np.abs(each), initial=0.0)) for each in (rest, self.E * y)
+            )
+            if left < least:
+                best, least = (y, rest), left
+            if not left > 0.5 * self.enough * (size + through):
+                break
+            z = self._preconditioned(rest)
+            after = float(rest @ z)
+            p = z + (after / before) * p
+            q = self._through(p)
+            curved = float(p @ q)
+            if not (after > 0.0 and curved > 0.0):
+                break
+            y, rest, before = y + (after / curved) * p, rest - (after / curved) * q, after
+        return best
+
+    def _preconditioned(self, r: Real) -> Real:
+        return self.roots * _solve(self.factor, self.roots * r)
+
+    def _through(self, y: Real) -> Real:
+        """``(E + F H^-1 F*) y``."""
+        if self.gram.dtype == np.float32:
+            return self.E * y + self.at.forward(self.at.adjoint(y) / self.at.hessian)
+        return self.E * y + self.per * symmetric_product(self.gram, y)
 
     # --- by unknowns -------------------------------------------------------------------------
 
@@ -182,13 +270,13 @@ class System:
         if split:
             apart = equal | (sizes > HEAVY * typical)
         weights = np.where(apart, np.where(equal, 1.0, HEAVY) * typical / norms, weights)
-        T = at.normal(weights)
+        T = at.normal(weights, self.single)
         set_diagonal(T, (np.diagonal(T) + hessian) * (1.0 + LIFT))
         look(len(T) ** 3 / 3.0)
         try:
             self.factor = _cholesky(T)
         except sl.LinAlgError:
-            if split:
+            if split or self.single:
                 raise
             self._factor_unknowns(split=True)
             return
@@ -243,10 +331,16 @@ def _cholesky(M: Real) -> Any:
 
 
 def _solve(upper: Real, r: Real) -> Real:
+    """Return the solution in double precision, whatever that of the factor is."""
     if isinstance(upper, DeviceArray):
         return solve_upper(upper, r)
     if r.ndim == 1 and r.size:  # a quarter of the time of LAPACK's, which is made for many
-        half = blas.dtrsv(upper, r, trans=1, lower=0)
-        return np.asarray(blas.dtrsv(upper, half, lower=0, overwrite_x=1))
-    right = np.asfortranarray(r)
-    return np.asarray(sl.cho_solve((upper, False), right, check_finite=False))
+        if upper.dtype == np.float64:
+            half = blas.dtrsv(upper, r, trans=1, lower=0)
+            return np.asarray(blas.dtrsv(upper, half, lower=0, overwrite_x=1))
+        unit = float(np.max(np.abs(r))) or 1.0  # so that no entry leaves the range
+        half = blas.strsv(upper, r / unit, trans=1, lower=0)
+        return unit * blas.strsv(upper, half, lower=0, overwrite_x=1).astype(np.float64)
+    right = np.asfortranarray(r, dtype=upper.dtype)
+    found = sl.cho_solve((upper, False), right, check_finite=False)
+    return np.asarray(found, dtype=np.float64)

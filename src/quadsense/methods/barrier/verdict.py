@@ -10,7 +10,7 @@ from quadsense.arrays import to_numpy
 from quadsense.methods.barrier import finish
 from quadsense.methods.barrier.bound import lower_bound
 from quadsense.methods.barrier.program import Program
-from quadsense.methods.barrier.steps import State
+from quadsense.methods.barrier.steps import IDLE, State
 
 Ended: TypeAlias = Literal["solved", "close", "stalled", "infeasible", "unbounded"]
 
@@ -20,14 +20,14 @@ LEAST = 1e-12
 NOTHING = 1e-6
 """The same of one that rounding stopped."""
 
+LOGARITHM = 1e-8
+"""The same of one with logarithms, in units of these."""
+
 HELD = 1e-7
 """Relative error of equalities from which a last correction brings them to rounding."""
 
 CLOSE = 1e-2
 """Relative gap up to which a state that rounding stopped is worth keeping."""
-
-IDLE = 6
-"""Steps without progress that are the end."""
 
 LARGE = 1e7
 """Size of A to the readings from which nothing is to be expected."""
@@ -48,11 +48,13 @@ def ended(program: Program, state: State, gap: float) -> Ended | None:
     """Return how it ended, if it has."""
     if program.contradiction:
         return "infeasible"
-    size = max(abs(state.value), 0.0)
+    size = abs(state.value)
     if _logarithms(program):  # the objective has constants that are of no account
-        size = max(size, program.row_target, program.cone_target)
+        size = max(program.row_target, program.cone_target)
     if state.apart <= max(gap * size, LEAST) and inside(program, state):
         return "solved"
+    if state.relaxed and not inside(program, state):
+        return None  # next come all ends
     if state.stuck or state.idle >= IDLE:
         near = state.apart <= max(CLOSE * size, NOTHING)
         return "close" if near and inside(program, state) else "stalled"
@@ -79,10 +81,9 @@ def is_answer(program: Program, state: State, gap: float) -> bool:
     objective = question.matrix_cost(A) + question.row_cost(v)
     y, size = finish.dual(program, state.at), float(np.linalg.norm(A))
     bound = lower_bound(program.given, question, y, float(np.trace(A).real), size)
-    least = LEAST * program.cost
-    if _logarithms(program):
-        least = max(least, gap * program.cost * max(program.row_target, program.cone_target))
-    return bool(objective - bound <= max(gap * abs(objective), least))
+    if _logarithms(program):  # whose size is that of their units: a gap is one of a logarithm
+        return bool(objective - bound <= max(gap * min(abs(objective), 1.0), LOGARITHM))
+    return bool(objective - bound <= max(gap * abs(objective), LEAST * program.cost))
 
 
 def _logarithms(program: Program) -> bool:
@@ -99,10 +100,11 @@ def _contradicts(program: Program, state: State) -> bool:
         return False
     hard = program.finite & (program.softness == 0.0) & (program.share == 0.0) & ~program.priced
     duals = np.where(hard, at.duals, 0.0)
-    below = -float(np.sum(program.ends * duals)) - float(program.level @ at.held)
+    held = np.where(program.equal, at.held, 0.0)
+    below = -float(np.sum(program.ends * duals)) - float(program.level @ held)
     if not below > 0.0:
         return False
-    rest = program.F.adjoint(duals[0] - duals[1] + at.held)
+    rest = program.F.adjoint(duals[0] - duals[1] + held)
     if at.S is not None:
         rest = rest - at.S
     return float(np.linalg.norm(rest)) * LARGE < below

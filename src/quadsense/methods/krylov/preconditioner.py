@@ -56,8 +56,8 @@ class Factor:
     def solve(self, x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """Apply the inverse of the factored matrix to x, of shape (size,)."""
         right = self.scale * x
-        largest = np.max(np.abs(right), initial=0.0)
-        largest = np.where(largest > 0.0, largest, 1.0)
+        largest = np.abs(right).max(initial=0.0)
+        largest = largest if largest > 0.0 else 1.0
         # Scaled, because x may be outside the range of single precision.
         y = solve_upper(self.upper, (right / largest).astype(self.upper.dtype))
         return self.scale * (largest * y.astype(np.float64))
@@ -105,14 +105,15 @@ def solve_once(F: Sensing, right: npt.NDArray[np.float64]) -> npt.NDArray[np.flo
     K = F.gram_triangle(single=True, lower=True)
     if isinstance(K, DeviceArray):  # quick enough by the factor itself
         return None
-    diagonal = K.diagonal()
-    if float(diagonal.min()) < _EVEN * float(diagonal.max()):
+    diagonal = K.diagonal().copy()
+    if float(diagonal.min()) <= _EVEN * float(diagonal.max()):
         return None
     step = len(K) + 1
     K.T.reshape(-1)[::step] += _FIRST_SHIFT * _EPS_SINGLE * math.sqrt(len(K))
     L, info = lapack.spotrf(K, lower=1, clean=0, overwrite_a=1)
     if info != 0:
         return None
+    F.learn_rank(L.diagonal() / math.sqrt(float(diagonal.max())), len(K))
     # For one vector quicker than potrs, which is made for many.
     y = blas.strsv(L, right.astype(K.dtype), lower=1, overwrite_x=1)
     y = blas.strsv(L, y, lower=1, trans=1, overwrite_x=1)

@@ -32,11 +32,11 @@ from quadsense.core.packed import pack, unpack
 from quadsense.core.products import Inexact
 from quadsense.core.records import changed
 from quadsense.device import DeviceArray, numbers
-from quadsense.memory import memory_limit
 from quadsense.methods.krylov import forecast
 from quadsense.methods.krylov.preconditioner import solve_once
 from quadsense.methods.krylov.span import Span
 from quadsense.methods.krylov.system import SINGLE_GAIN, System, Vector, prepare
+from quadsense.methods.traits.conjugate_gradient import window_bytes
 from quadsense.watch import look
 
 __all__ = ["State", "System", "advance", "coefficients", "matrix", "prepare", "start"]
@@ -44,7 +44,6 @@ __all__ = ["State", "System", "advance", "coefficients", "matrix", "prepare", "s
 # Images kept, in number and in bytes (directions and images together); of a full window, the share
 # that stays.
 _WINDOW = 128
-_WINDOW_BYTES = 1 << 28
 _STAYS = 0.5
 # Matrices of the directions are kept up to this share of the size of U.
 _MATRICES = 0.5
@@ -248,7 +247,8 @@ def advance(system: System, state: State, steps: int) -> State:
         found = _direct(system, state)
         if found is not None:
             return found
-    room = int(min(_WINDOW_BYTES, memory_limit() // 16))
+    F = system.F
+    room = window_bytes(F.m * F.n * (16 if F.is_complex else 8))
     window = max(2, min(_WINDOW, room // (8 * (state.base.size + state.z.size))))
     span, left = state.span.with_room(min(window, state.span.size + steps)), steps
     while left and not state.finished:

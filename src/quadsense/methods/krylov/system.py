@@ -10,8 +10,10 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
+from quadsense.arrays import require_memory
 from quadsense.core.products import Inexact, gram_product
 from quadsense.measurements.sensing import Sensing
+from quadsense.memory import MAX_FORMED_BYTES
 from quadsense.methods.krylov.preconditioner import Factor, factor, factor_normal
 
 Vector = npt.NDArray[np.float64]
@@ -46,7 +48,7 @@ class System:
     explicit : bool
         Whether K is formed; otherwise it is applied through the rows.
     memory : int
-        Bytes that K or the preconditioner may take.
+        Bytes of K or of the preconditioner up to which it is formed; `MAX_FORMED_BYTES` or less.
     """
 
     F: Sensing
@@ -105,11 +107,13 @@ class System:
     @cached_property
     def K(self) -> Vector:
         """Upper triangle of the Gram matrix."""
+        require_memory("method cg: the Gram matrix", 8 * self.F.m**2)
         return self.F.gram_triangle()
 
     @cached_property
     def factor(self) -> Factor:
         """The preconditioner."""
+        require_memory("method cg: the factored normal equations", 8 * self._factor_size**2)
         if self.in_matrix_coordinates:
             return factor_normal(self.F)
         return factor(
@@ -154,7 +158,7 @@ class System:
 
     @property
     def factor_fits(self) -> bool:
-        """Whether the preconditioner fits in `memory`, in double precision if need be."""
+        """Whether the preconditioner keeps to `memory`, in double precision if need be."""
         return 8 * self._factor_size**2 <= self.memory
 
     @property
@@ -174,7 +178,7 @@ def prepare(
     b: Vector,
     delta: Vector,
     A1: float | Inexact | None = None,
-    memory: int = 1 << 32,
+    memory: int = MAX_FORMED_BYTES,
     squares: Vector | None = None,
 ) -> System:
     """Evaluate the start, and choose the form of K by cost.

@@ -7,7 +7,7 @@ Five methods in turn, each handing what it has to the next when it slows down:
 3. `projected`: least misses, for data with noise in them; its misses are the proof when nothing
    fits.
 4. `newton`: an interior-point method, for the edge of feasibility; where its arrays are small
-   enough (m up to 5000, or n up to 40 and m up to 30,000) and keep to `memory_limit`.
+   enough (m up to 5000, or n up to 40 and m up to 30,000).
 5. `careful`: the same with fewer roundings, for small data that the former loses.
 
 A start within all intervals is the answer. MET and INFEASIBLE are said only of what was recomputed
@@ -25,7 +25,7 @@ from quadsense.measurements.mixed import Mixed
 from quadsense.methods.positive import careful, nearest, newton, projected, schur, symmetric
 from quadsense.methods.positive.maps import Array, Real, forward, forward_error, positive_part
 from quadsense.methods.positive.program import Program
-from quadsense.methods.traits.psd import newton_affordable
+from quadsense.methods.traits.psd import NEWTON_ENTRIES
 from quadsense.proofs.positive import PsdCertificate, certify
 
 STRIDE = 10
@@ -314,7 +314,7 @@ def _projected(
 
 def newton_fits(problem: Program) -> bool:
     """Return whether the arrays of the interior-point method are small enough."""
-    return newton_affordable(problem.rows.m, schur.entries(problem.rows))
+    return schur.entries(problem.rows) <= NEWTON_ENTRIES
 
 
 def _patience(problem: Program) -> float:

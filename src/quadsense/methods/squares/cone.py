@@ -88,11 +88,11 @@ class Cone:
         return (4.0 if self.is_complex else 1.0) * 12.0 * float(self.n) ** 3
 
     def pack(self, A: Array) -> Vector:
-        """As `packed.pack` does."""
+        """As `packed.pack` does; of several matrices, (..., n, n), each."""
         if isinstance(A, DeviceArray):
             return packed.pack(A)
-        numbers = np.ascontiguousarray(A).reshape(-1).view(np.float64)
-        return np.asarray(numbers[self._places] * self._scales)
+        numbers = np.ascontiguousarray(A).reshape(*A.shape[:-2], -1).view(np.float64)
+        return np.asarray(numbers[..., self._places] * self._scales)
 
     def unpack(self, x: Vector) -> Array:
         """As `packed.unpack` does."""

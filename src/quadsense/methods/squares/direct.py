@@ -137,7 +137,7 @@ def factored(program: Program, quick: bool = False) -> Array | None:
         return None
     largest = float(np.max(cost.w)) * cost.F.m
     if cost.alpha == 0.0 and float(pivots.min()) > CLEAR[M.dtype.char] * largest:
-        program.problem.rows.see_all = True
+        program.problem.rows.known_rank = program.problem.rows.unknowns
     return R
 
 

@@ -16,7 +16,8 @@ import numpy.typing as npt
 from quadsense.arrays import Vector
 from quadsense.methods.balance import PAID, balanced
 from quadsense.methods.squares.bounds import Rows
-from quadsense.methods.squares.measure import at, crossed, judge_of, margins, mass
+from quadsense.methods.squares.cone import Cone
+from quadsense.methods.squares.measure import NO_COST, at, crossed, judge_of, margins, mass
 from quadsense.methods.squares.program import Program, features
 from quadsense.methods.squares.quadratic import Point
 from quadsense.methods.squares.state import State
@@ -47,6 +48,7 @@ def refined(program: Program, state: State) -> State:
     if point is None or not cone.psd or cone.trace is not None:
         return state
     enough = min(NEEDED, float(program.problem.options.gap)) * point.cost
+    enough = max(enough, 0.1 * NO_COST * program.nothing)
     if not state.judged.gap > enough or program.F.m * cone.size > ENTRIES:
         return state
     values, V = cone.eigen(point.x)
@@ -137,16 +139,7 @@ def _step(
     """Newton's change of X and of the multipliers."""
     cone, cost = program.cone, program.cost
     n, r = X.shape
-    parts: list[Any] = [1.0, 1j] if cone.is_complex else [1.0]
-    changes = []
-    for i in range(n):
-        for k in range(r):
-            for part in parts:
-                D = np.zeros((n, r), X.dtype)
-                D[i, k] = part
-                M = D @ X.conj().T
-                changes.append(cone.pack(M + M.conj().T))
-    L = np.stack(changes, axis=1)
+    L = _changes(cone, X)
     size = L.shape[1]
     look(4.0 * float(size) ** 3 + 2.0 * len(G) * float(size) * cone.size)
     J = np.sqrt(2.0 * np.asarray(cost.w))[:, None] * (G @ L)
@@ -159,6 +152,17 @@ def _step(
         return None
     D = np.ascontiguousarray(found[:size]).view(X.dtype).reshape(n, r)
     return D, found[size:]
+
+
+def _changes(cone: Cone, X: Array) -> Array:
+    """Columns ``pack(D X* + X D*)`` for D one entry of X each, its real and its imaginary part."""
+    n, r = X.shape
+    parts = np.array([1.0, 1j] if cone.is_complex else [1.0])
+    M = np.zeros((n, r, parts.size, n, n), X.dtype)
+    for i in range(n):
+        M[i, :, :, i, :] = parts[:, None] * X.conj().T[:, None, :]
+    M += np.swapaxes(M.conj(), -1, -2)
+    return np.ascontiguousarray(cone.pack(M.reshape(-1, n, n)).T)
 
 
 def _times(T: Array, r: int) -> Array:

@@ -22,6 +22,9 @@ ABSOLUTE = 1e-10
 NOTHING = 1e-26
 """Cost in units of that of A = 0 that is rounding: readings of twelve digits and more."""
 
+NO_COST = 1e-16
+"""Cost in units of that of A = 0 which counts as none where a claim is judged."""
+
 TRUE = 10.0
 """The gap between the true ends over that between those a little inside, at most."""
 

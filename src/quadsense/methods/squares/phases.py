@@ -43,6 +43,15 @@ PATIENCE = 300
 MOST = 2000
 """Steps of a stage: some times what the slowest that came to an end took."""
 
+SMALL = 80
+"""Unknowns up to which the methods that follow take less time than many steps."""
+
+COSTLY = 1e-6
+"""Cost, in units of that of A = 0, below which an interior-point method lacks the digits."""
+
+FIRST = {Stage.DESCENT: 30, Stage.SPLITTING: 80}
+"""Steps of each stage after which so small a problem is left to them (measured)."""
+
 TUNING = (40, 80, 160, 320, 640)
 """Steps of the splitting at which sigma is looked at, each costing a factorisation at most."""
 
@@ -159,6 +168,11 @@ def _at_iterate(program: Program, state: State, point: Point) -> State:
 
 def _progress(program: Program, state: State, left: float) -> State:
     """The state with its mark, or the next stage where nothing has moved for long."""
+    if _is_for_others(program, state):
+        if state.stage is Stage.DESCENT:
+            assert state.descent is not None
+            state = _at_iterate(program, state, program.cost.point(state.descent.x))
+        return replace(state, verdict=Verdict.STALLED)
     if left < 0.5 * state.mark:
         return replace(state, mark=left, marked=state.since)
     if state.since - state.marked <= PATIENCE and state.since <= MOST:
@@ -185,6 +199,14 @@ def _progress(program: Program, state: State, left: float) -> State:
         and acceptable(program, ended.judged, ended.point.cost)
     )
     return replace(ended, verdict=Verdict.OPTIMAL if taken else Verdict.STALLED)
+
+
+def _is_for_others(program: Program, state: State) -> bool:
+    """Whether the methods that follow take less time than what is left, and have the digits."""
+    if not (program.problem.followed and program.cone.size <= SMALL):
+        return False
+    assert state.point is not None
+    return state.since >= FIRST[state.stage] and state.point.cost > COSTLY * program.nothing
 
 
 def _member(program: Program, X: Array) -> tuple[Vector, Array]:

@@ -5,8 +5,12 @@ from __future__ import annotations
 from typing import ClassVar
 
 from quadsense.methods.traits.base import Traits
-from quadsense.methods.traits.options import Options, QuestionOptions
+from quadsense.methods.traits.options import GapOptions, Options
+from quadsense.methods.traits.psd import NEWTON_ENTRIES, newton_entries
 from quadsense.methods.traits.shape import Cone, Shape, Work
+
+AMPLE = 2.0
+"""Rows to unknowns from which the smallest worst error over the cone is sought here (measured)."""
 
 STEPS = 14.0
 """Typical steps: seen 5 to 30 (docs/theory.md, section 10)."""
@@ -33,12 +37,18 @@ class ConicTraits(Traits):
             "slack_sum", "slack_squares",
         }
     )  # fmt: skip
-    options: ClassVar[type[Options]] = QuestionOptions
+    options: ClassVar[type[Options]] = GapOptions
 
     @classmethod
     def suits(cls, shape: Shape) -> str | None:
-        """Every question; but the smallest worst error has methods of its own."""
+        """Every question; but the smallest worst error has methods of its own.
+
+        Over the cone, where rows are many and a step is small, they take more steps.
+        """
         plain = shape.prefer == "minimax" and not shape.target and not shape.constrained
+        ample = shape.psd and shape.m > AMPLE * shape.unknowns
+        few = newton_entries(shape.m, shape.n, int(shape.unknowns)) <= NEWTON_ENTRIES
+        plain = plain and not (ample and few)
         if plain or shape.damped_squares or not cls.serves(shape):
             return None
         return "which A is wanted is a convex problem: the interior-point method"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
-from quadsense.memory import memory_limit
+from quadsense.memory import MAX_FORMED_BYTES
 from quadsense.methods.traits.base import Traits
 from quadsense.methods.traits.descent import (
     gram_bytes,
@@ -27,8 +27,20 @@ FIRST_FORECAST = 16
 SETTLED = 100.0
 """What is gained beyond delta where the least-squares fit itself is sought."""
 
-WINDOW_BYTES = 2**27
-"""Bytes of images that are kept, where that is not for want of memory; see `krylov.residuals`."""
+WINDOW_BYTES = 2**23
+"""Bytes of directions and images that are kept in any case; see `krylov.residuals`."""
+
+WINDOW_SHARE = 8
+"""Of larger rows their bytes are divided by this."""
+
+
+def window_bytes(row_bytes: int) -> int:
+    """Return the most bytes of the directions and images that are kept."""
+    return max(WINDOW_BYTES, row_bytes // WINDOW_SHARE)
+
+
+FEW_UNKNOWNS = 100
+"""Unknowns up to which the steps of the interior-point method cost less than those of `fista`."""
 
 FEW_DIGITS = 1e4
 """Gain up to which products in single precision serve."""
@@ -60,7 +72,9 @@ class ConjugateGradientTraits(Traits):
     @classmethod
     def followers(cls, shape: Shape) -> tuple[str, ...]:
         """For any fit the smallest worst error; where intervals bind, least squares within them."""
-        return ("fista", "conic") if shape.damped_squares else cls.hands_over
+        if not shape.damped_squares:
+            return cls.hands_over
+        return ("conic", "fista") if shape.unknowns <= FEW_UNKNOWNS else ("fista", "conic")
 
     @classmethod
     def suits(cls, shape: Shape) -> str | None:
@@ -84,7 +98,7 @@ class ConjugateGradientTraits(Traits):
     @classmethod
     def memory(cls, shape: Shape) -> int:
         """K, or the rows in single precision, and the images that are kept."""
-        kept = min(8.0 * 150 * shape.m, WINDOW_BYTES, memory_limit() / 8)
+        kept = min(8.0 * 150 * shape.m, window_bytes(shape.row_bytes))
         images = int(kept) + 8 * 12 * shape.m
         if cls.uses_gram(shape):
             return images + gram_bytes(shape)
@@ -129,9 +143,8 @@ class ConjugateGradientTraits(Traits):
         build = m * side if m > N else shape.weight * m * n
         early = min(steps, FIRST_FORECAST + 4.0)
         factored = 0.5 * side * (side * side / 3.0 + build) + (share * FIRST_FORECAST + 4.0) * both
-        flops, passes, order = min(
-            (free, steps, 0.0), (explicit, steps, m), (factored, early, side)
-        )
+        ways = [(free, steps, 0.0), (explicit, steps, m), (factored, early, side)]
+        flops, passes, order = min(way for way in ways if 8 * way[2] ** 2 <= MAX_FORMED_BYTES)
         return Work(flops, 0.0, passes), int(2 * 8 * order * order)
 
     @classmethod

@@ -40,6 +40,11 @@ class FactoredOptions(Options):
             raise ValueError(f"max_restarts must be a whole number, not negative, got {restarts!r}")
 
 
+def is_lean(shape: Shape) -> bool:
+    """Whether images of a factor are too many to be held, so that rows are taken in turn."""
+    return shape.in_parts and shape.m * max(shape.rank or 1, 1) * 8 > LEAN_BYTES
+
+
 class FactoredTraits(Traits):
     """Descent on the factor of A."""
 
@@ -72,14 +77,14 @@ class FactoredTraits(Traits):
     def memory(cls, shape: Shape) -> int:
         """Rows in single precision, some factors and their images."""
         rank = max(shape.rank or 1, 1)
-        if shape.in_parts and shape.prefer == "any" and shape.m * rank * 8 > LEAN_BYTES:
+        if shape.prefer == "any" and is_lean(shape):
             return 8 * (8 * shape.n * rank + 8 * shape.m)
         if shape.strip:  # rows in files are ample, so that nothing is lifted (measured)
             return 40 * shape.n * rank * shape.item + (8 * 10 + 3 * rank * shape.item) * shape.m
         rank += LIFT
         factors = 40 * shape.n * rank * shape.item
-        if shape.sparse and shape.prefer != "any":  # the Jacobian, as sparse as the rows are
-            factors += int(1.5 * rank * shape.density**0.5 * shape.row_bytes)
+        if shape.sparse and shape.prefer != "any" and shape.density == 1.0:  # the Jacobian
+            factors += int(1.5 * rank * shape.row_bytes)
         return shape.single_bytes + factors + (8 * 20 + IMAGES * rank * shape.item) * shape.m
 
     @classmethod

@@ -118,7 +118,7 @@ class MinimaxTraits(Traits):
 
     @classmethod
     def _grows(cls, shape: Shape) -> bool:
-        return shape.room is None and grows(shape.m, shape.unknowns, shape.at_hand)
+        return not shape.on_gpu and grows(shape.m, shape.unknowns, shape.at_hand)
 
     @classmethod
     def _rows(cls, shape: Shape, count: int) -> int:

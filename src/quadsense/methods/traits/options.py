@@ -62,10 +62,3 @@ class DeviceOptions(Options):
 @dataclass(frozen=True)
 class PsdOptions(DeviceOptions, GapOptions):
     """Of `psd`."""
-
-
-@dataclass(frozen=True)
-class QuestionOptions(GapOptions):
-    """Of methods that answer a question: some steps more bring the bounds far nearer than asked."""
-
-    gap: float = option(1e-7, "relative gap of the two bounds at which the optimum is found")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from math import inf
 from typing import ClassVar
 
-from quadsense.memory import memory_limit
 from quadsense.methods.traits.base import Traits
 from quadsense.methods.traits.options import Options, PsdOptions
 from quadsense.methods.traits.shape import Cone, Shape, Work
@@ -16,13 +14,16 @@ STEPS = 18.0
 PAIRS = 20
 """Of vectors that the nearest fit remembers; from 7 to 60 the number of steps hardly changes."""
 
-FEWEST_PAIRS = 3
-"""Where memory is short."""
+FEWEST_PAIRS = 7
+"""Of very long vectors."""
+
+PAIR_BYTES = 2**23
+"""Bytes of all these vectors, from which on fewer pairs are kept."""
 
 
 def kept_pairs(m: int) -> int:
-    """How many pairs of vectors of length m the nearest fit remembers: an eighth of the limit."""
-    return int(max(FEWEST_PAIRS, min(PAIRS, memory_limit() // (8 * 16 * max(m, 1)))))
+    """Return how many pairs of vectors of length m the nearest fit remembers."""
+    return max(FEWEST_PAIRS, min(PAIRS, PAIR_BYTES // (16 * max(m, 1))))
 
 
 NEWTON_ENTRIES = 25_000_000
@@ -41,12 +42,6 @@ def newton_entries(m: int, n: int, size: int) -> int:
 def newton_flops(m: int, n: int, size: int) -> tuple[float, float]:
     """By rows, and by unknowns: there at worst twice as many rows as unknowns are solved for."""
     return m**3 / 3.0 + float(m) ** 2 * n, m * float(size) ** 2 + 10.0 * float(size) ** 3
-
-
-def newton_affordable(m: int, entries: int) -> bool:
-    """Whether the interior-point method may run: beside vectors of length m, in half the limit."""
-    needed = 8 * NEWTON_ARRAYS * entries + 8 * (40 + 2 * kept_pairs(m)) * m
-    return entries <= NEWTON_ENTRIES and needed <= memory_limit() / 2
 
 
 class PsdTraits(Traits):
@@ -79,8 +74,7 @@ class PsdTraits(Traits):
     def memory(cls, shape: Shape) -> int:
         """Products with the rows, and matrices of the order of their span.
 
-        The interior-point method is seldom needed: it is counted where a limit has room for it, and
-        left out of the run where not.
+        Those of the interior-point method are counted wherever it may run.
         """
         reduced = (4 if shape.n > shape.m else 2 if shape.complex else 1) * shape.row_bytes
         if shape.strip and shape.n <= shape.m:
@@ -88,7 +82,7 @@ class PsdTraits(Traits):
         matrices = 24 * min(shape.m, shape.n) ** 2 * shape.item
         vectors = 22 + 2 * kept_pairs(shape.m)
         entries = newton_entries(max(shape.m, shape.raw), shape.n, shape.unknowns)
-        if memory_limit() < inf and newton_affordable(shape.m, entries):
+        if entries <= NEWTON_ENTRIES:
             matrices += 8 * NEWTON_ARRAYS * entries
         return shape.single_bytes + reduced + matrices + 8 * vectors * shape.m
 

@@ -12,10 +12,6 @@ HALF_RATE = 70.0
 """Columns at which products with blocks of U run at half the rate of large square ones."""
 
 
-ROOM_UNIT = 2**28
-"""Bytes in which the memory of a GPU is counted, so that like problems have like plans."""
-
-
 @dataclass(frozen=True)
 class Shape:
     """All of a problem that its cost depends on.
@@ -56,8 +52,8 @@ class Shape:
         Whether there are linear constraints or equalities.
     in_parts : bool
         Whether some rows by themselves cost no more than their share (see `Probes.spans`).
-    room : int or None
-        Memory that is free on the GPU where the rows are, in units of `ROOM_UNIT`; None: on none.
+    on_gpu : bool
+        Whether the rows are on a GPU.
     strip : int
         Bytes that are read together of rows in files; 0 where they are in memory.
     at_hand : bool
@@ -85,7 +81,7 @@ class Shape:
     damped: bool = False
     constrained: bool = False
     in_parts: bool = False
-    room: int | None = None
+    on_gpu: bool = False
     strip: int = 0
     at_hand: bool = True
 
