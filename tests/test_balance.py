@@ -82,7 +82,7 @@ def test_rows_of_uneven_norms_are_moved_by_what_that_costs(spread):
 def test_the_least_error_beside_a_trace_of_one_end_is_certified():
     U = np.array([[1.0, 0.4], [1.0, 0.4]])  # equal rows, readings that differ
     b = np.array([0.3, 0.4])
-    result = quadsense.solve(U, b, trace=(0.3, np.inf), gap=1e-5)
+    result = quadsense.solve(U, b, trace=(0.3, np.inf), prefer="minimax", gap=1e-5)
     assert result.status == "optimal" and result.verify(U, b)
     assert result.objective == pytest.approx(0.05, rel=1e-5)
 
