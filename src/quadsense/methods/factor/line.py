@@ -66,8 +66,9 @@ def best_length(
         return np.dot(weight * e, e)
 
     pull, least = numbers(np.dot(weight * point.excess, z1), lost(0.0))
-    # What of the slope is the penalty's.
-    pressed, start = along - pull, 0.5 * least
+    # The penalty's share of the slope; a penalty without curvature along the step has none, and
+    # the difference would be rounding, which far from all bends leads to a step that overflows.
+    pressed, start = along - pull if bend > 0.0 else 0.0, 0.5 * least
     t = 0.0
     for _ in range(_ROUNDS):
         here = z + t * (z1 + t * z2)

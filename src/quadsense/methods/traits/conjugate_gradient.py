@@ -33,10 +33,14 @@ WINDOW_BYTES = 2**23
 WINDOW_SHARE = 8
 """Of larger rows their bytes are divided by this."""
 
+MAX_WINDOW_BYTES = 2**28
+"""Bytes of directions and images that are never exceeded: rows on disk or on a cluster may be far
+larger than the memory of the machine that keeps the window."""
+
 
 def window_bytes(row_bytes: int) -> int:
     """Return the most bytes of the directions and images that are kept."""
-    return max(WINDOW_BYTES, row_bytes // WINDOW_SHARE)
+    return min(max(WINDOW_BYTES, row_bytes // WINDOW_SHARE), MAX_WINDOW_BYTES)
 
 
 FEW_UNKNOWNS = 100
