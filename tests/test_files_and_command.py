@@ -238,7 +238,7 @@ def test_inspect_shows_the_plan(run, data, tmp_path, monkeypatch):
     monkeypatch.setenv("QUADSENSE_CACHE", str(tmp_path / "cache"))
     code, out, _ = run("inspect", data)
     assert code == 0
-    assert "cg then fista then conic then minimax" in out
+    assert "cg then conic then fista then minimax" in out
     assert "prefer='least_squares': with a weak pull towards a multiple of I" in out
     assert (tmp_path / "cache" / "rates.json").exists()
     code, out, _ = run("inspect", "--n", 300, "--m", 15000, "--psd", "--json")
