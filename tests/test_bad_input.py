@@ -269,11 +269,6 @@ def test_measurements_carry_their_own_readings():
         ),
         (lambda: quadsense.load_result(5), "path must be the path of a file, got 5"),
         (lambda: quadsense.Measurements.open(5), "path must be the path of a file, got 5"),
-        pytest.param(
-            lambda: quadsense.Measurements(U, B).on([]),
-            r"device .\[\]. is not there",
-            marks=pytest.mark.gpu,
-        ),
         (lambda: quadsense.probes.stack(5), "parts must be a sequence of probes, got int"),
         (lambda: quadsense.probes.kronecker(5), "factors must be a sequence of arrays .* got int"),
         (lambda: quadsense.probes.masked_fft(np.ones((1, 2)), [[2], 1]), "shape must be the shape"),
@@ -332,3 +327,10 @@ def test_quantized_and_nested_tensors_are_refused(argument):
     for values, word in ((quantized, "quantized"), (nested, "nested")):
         with pytest.raises(ValueError, match=f"{argument} is a {word} torch tensor"):
             quadsense.Measurements(**{"U": torch.eye(3), "b": B, "delta": 0.1, argument: values})
+
+
+@pytest.mark.gpu
+def test_a_device_that_is_none_is_named():
+    pytest.importorskip("torch")
+    with pytest.raises(ValueError, match=r"device '\[\]' is not there"):
+        quadsense.Measurements(U, B).on([])
