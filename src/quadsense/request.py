@@ -321,7 +321,7 @@ def _dual_of(start: Result, data: Measurements) -> Vector | None:
     claim = start.certificate.objective
     if claim is None or claim.dual is None:
         return None
-    y, before = np.zeros(data.m), len(start.residuals)
+    y, before = np.zeros(data.m), int(to_numpy(start.residuals).size)
     common, tied = min(before, data.measured), len(data.constraints)
     y[:common] = claim.dual[:common]
     if tied and tied == len(claim.dual) - before:
