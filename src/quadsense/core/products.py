@@ -221,7 +221,7 @@ def gram(U: Inexact, lower: bool = False) -> Float:
     """
     trans = 2 if np.iscomplexobj(U) else 1
     # For complex rows this is the conjugate of U U*: the same moduli.
-    if divided(_gram_flops(U)):
+    if divided(_gram_flops(U), U.real.dtype):
         K = _gram_by_blocks(U)
         return np.asfortranarray(K.T) if lower else K
     G: Inexact = _RANK_UPDATE[U.dtype.char](1.0, U.T, trans=trans, lower=int(lower))
