@@ -345,7 +345,7 @@ def by_shape(
     """
     if shape.rank is not None:
         if shape.target and is_lean(shape):
-            return "any", "for so many rows with a rank, the first fit"
+            return "any", "images of a factor are too large to be held: the first fit"
         return "least_squares", "the fit of that rank with the least sum of squares"
     if not shape.target:
         return "least_squares", f"there is no tolerance; ties go to the A nearest to {towards}"

@@ -190,7 +190,7 @@ def check_stored(
 
 
 def check_room(path: object, size: float) -> None:
-    """Raise MemoryError, before anything is read, where so many bytes cannot be had."""
+    """Raise MemoryError, before anything is read, if that much memory is not free."""
     room = min(memory_limit(), float(free_memory()))
     if size > room:
         raise MemoryError(

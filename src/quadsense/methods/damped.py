@@ -321,7 +321,7 @@ class Damped(ConjugateGradientTraits, Stepped):
         return max(1, min(50, int(STRIDE_FLOPS / program.step_flops)))
 
     def advance(self, program: DampedProgram, state: DampedState, steps: int) -> DampedState:
-        """At most so many steps on."""
+        """Advance by at most that many steps."""
         with LENIENT():
             for _ in range(steps):
                 if state.done or state.stalled:

@@ -335,7 +335,7 @@ def _no_factor(
 
 
 def _reached(seconds: float | None) -> str:
-    """Return what ended the work: the limit of so many seconds, or the user where that is None."""
+    """Return what ended the work: that limit in seconds, or the user if it is None."""
     return "interrupted" if seconds is None else f"time_limit = {seconds} s was reached"
 
 
