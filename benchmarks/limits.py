@@ -151,6 +151,8 @@ def child(case, limit, cpu):
     (U, b), arguments = cases()[case]()
     p = quadsense.datasets.gaussian(4, 8, seed=0)
     asked = {name: value for name, value in arguments.items() if name != "delta"}
+    if "allow_violations" in asked:
+        asked["allow_violations"] = 1
     quadsense.solve(p.U, p.b, delta=0.1 if "delta" in arguments else None, max_iter=3, **asked)
     print("ready", flush=True)
     sys.stdin.readline()
