@@ -105,10 +105,6 @@ class Recorder:
         left = seconds_left([row[1] for row in self.rows], [row[3] for row in self.rows])
         return "" if left is None else f", about {_rounded(left)} left"
 
-    def history(self) -> History:
-        """All that was recorded."""
-        return to_history(self.rows)
-
     def table(self, count: int) -> Any:
         """The first so many entries, (count, 8)."""
         if count > len(self._made):

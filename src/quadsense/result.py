@@ -16,6 +16,7 @@ from quadsense.arrays import Array, Vector, to_numpy
 from quadsense.certificate import AGREE, Certificate, agree
 from quadsense.core.forms import MeasuredForm
 from quadsense.core.matrix import SensedMatrix
+from quadsense.core.records import Lazy
 from quadsense.files.codec import decode, encode
 from quadsense.measurements.constraints import Constraint
 from quadsense.measurements.oracle import SpectralOracle
@@ -38,7 +39,7 @@ KINDS = {"met": "met", "optimal": "optimal", "infeasible": "infeasible"}
 
 
 @dataclass(frozen=True)
-class Result:
+class Result(Lazy):
     """The answer to `quadsense.solve`, every field at the same A.
 
     Attributes

@@ -51,7 +51,8 @@ class _Library:
         self.is_openmp = getattr(controller, "threading_layer", "") == "openmp"
         self._controller = controller
         own = None if self.is_openmp else _openblas(getattr(controller, "dynlib", None))
-        self._get, self._set = own or (controller.get_num_threads, controller.set_num_threads)
+        self._get: Callable[[], int | None] = controller.get_num_threads if own is None else own[0]
+        self._set: Callable[[int], Any] = controller.set_num_threads if own is None else own[1]
 
     @property
     def num_threads(self) -> int | None:
