@@ -62,6 +62,7 @@ class Mixed(Sensing):
         self._raw, self.weights, self.given = raw, weights, given
         self.kind, self.conjugate, self.is_complex = raw.kind, raw.conjugate, raw.is_complex
         self.m, self.n, self.xp = int(weights.shape[0]), raw.n, raw.xp
+        self.unknowns = raw.unknowns
         self.norms, self._sizes = norms, sizes
         self.squares = raw._vector(weights @ to_numpy(raw.squares))
         self.factors = None

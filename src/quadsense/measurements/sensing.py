@@ -72,6 +72,8 @@ class Sensing(Portable):
         Norms of the user's rows.
     squares : array of shape (m,)
         Squared norms of the rows ``v_i``: F of the identity.
+    unknowns : int
+        Real dimensions of A: n(n+1)/2 symmetric, n^2 Hermitian.
     known_rank : int or None
         Rank of F where a method has found it on its way.
     """
@@ -86,6 +88,7 @@ class Sensing(Portable):
     def __init__(self, kind: Probes, conjugate: bool = False, factors: Any = None) -> None:
         self.kind = kind
         self.m, self.n, self.is_complex = kind.m, kind.n, kind.is_complex
+        self.unknowns = packed.size_of(self.n, self.is_complex)
         self.conjugate = conjugate and self.is_complex
         self.xp = xp = kind.xp
         self.norms = kind.norms
@@ -156,11 +159,6 @@ class Sensing(Portable):
     def amplification(self) -> float:
         """By how much rounding is larger, at most, than that of single rows of unit norm."""
         return 1.0
-
-    @property
-    def unknowns(self) -> int:
-        """Real dimensions of A: n(n+1)/2 symmetric, n^2 Hermitian."""
-        return packed.size_of(self.n, self.is_complex)
 
     @property
     def rounding(self) -> float:

@@ -64,6 +64,8 @@ _RECENT = 4
 _SMALL_FACTOR = 3e7
 # Share of ||z||^2 that a preconditioned direction reaches, below which the rest is taken for null.
 _MOSTLY_NULL = 0.02
+# Solutions by the factor alone of a small system that is not settled.
+_REFINEMENTS = 3
 # Preconditioned steps in which the largest ratio must halve.
 _PATIENCE = 64
 # Coarse products (TF32, of roundoff 2^-11): what they make of the residual that a stretch of them
@@ -207,6 +209,8 @@ def _factor_first(system: System, ratio: float) -> bool:
 
 def _direct(system: System, state: State) -> State | None:
     """The solution by the factor alone, where that meets delta: no image, no span."""
+    if system.in_matrix_coordinates:
+        return _direct_normal(system, state)
     if system.overdetermined:
         return None
     scale = float(np.abs(state.z).max()) or 1.0
@@ -225,6 +229,36 @@ def _direct(system: System, state: State) -> State | None:
         state, base=y, iteration=1, z=z, A=A, max_ratio=ratio, verified=True, met=True,
         ratios=np.array([state.max_ratio, ratio]),
         decreases=np.array([float(state.z @ state.z - z @ z)]),
+    )  # fmt: skip
+
+
+def _direct_normal(system: System, state: State) -> State | None:
+    """The least-squares fit by the factor alone, refined until it is settled; else None.
+
+    With N the normal matrix and ``g = F*(z)``, ``g.N^-1 g`` is the squared distance of z to the
+    least-squares residual.
+    """
+    F, x, A = system.F, state.base, state.A
+    z, ratio, ratios, decreases = state.z, state.max_ratio, [state.max_ratio], []
+    for iteration in range(_REFINEMENTS + 1):
+        scale = float(np.abs(z).max()) or 1.0
+        gradient = pack(F.adjoint(z / scale))
+        w = system.factor.solve(gradient)
+        distance = scale * math.sqrt(max(float(gradient @ w), 0.0))
+        if iteration and distance <= _SETTLED * system.narrowest:
+            break
+        x = x + scale * w
+        before = float(z @ z)
+        z, A, ratio = _measured(system, _from_start(system, unpack(-x, F.n, F.dtype)))
+        ratios.append(ratio)
+        decreases.append(before - float(z @ z))
+    else:
+        return None
+    if not ratio <= 1.0:
+        return None
+    return changed(
+        state, base=x, iteration=iteration, z=z, A=A, max_ratio=ratio, verified=True, met=True,
+        distance=distance, ratios=np.array(ratios), decreases=np.array(decreases),
     )  # fmt: skip
 
 
