@@ -18,6 +18,7 @@ from quadsense.measurements import Measurements
 from quadsense.measurements.oracle import checked_square
 from quadsense.methods import METHODS
 from quadsense.methods.traits.factored import is_lean
+from quadsense.methods.traits.shape import MAX_WIDE
 from quadsense.plan import Shape
 from quadsense.preferences import PREFERENCES, SLACKS, Preference, make_question
 from quadsense.proofs.definite import cholesky
@@ -33,9 +34,6 @@ DETERMINED = 1.5
 
 MAX_ENTROPY_ROWS = 20_000
 """Readings up to which the entropy is used: its Newton steps need an m x m matrix."""
-
-MAX_WIDE = 1000
-"""Columns up to which the entropy is used with fewer rows than columns: A is formed."""
 
 UNSEEN = 1e-9
 """Smallest eigenvalue, as a part of the mean one, of a map that sees every direction."""
@@ -355,7 +353,7 @@ def by_shape(
         return "least_squares", f"with a weak pull towards {towards}"
     if telling >= 1.0:
         return "least_squares", f"without a pull, for m >= {DETERMINED:g} N"
-    if shape.n > max(shape.rows, MAX_WIDE):
+    if shape.is_wide:
         return "any", f"for n > m and n > {MAX_WIDE}, where A is sought in the span of the rows"
     if shape.m > MAX_ENTROPY_ROWS:
         return "least_squares", f"with a weak pull towards {towards}, for m > {MAX_ENTROPY_ROWS}"

@@ -89,8 +89,7 @@ def matrix_value(question: Question, matrix: SensedMatrix) -> Value:
         return Value(0.0, 0.0)
     form = matrix.form
     if isinstance(form, MeasuredForm) and _is_long(question, form):
-        length, error = squared_length(form.rows, to_numpy(form.c))
-        alpha = question.alpha
+        alpha, (length, error) = question.alpha, _squared_distance(form, float(question.prior))
         return Value(alpha * length, alpha * error * (1.0 + 1e-9) + 4.0 * UNIT * alpha * length)
     A = to_numpy(matrix.to_dense())
     n, off = len(A), _dense_error(matrix)
@@ -123,10 +122,25 @@ def matrix_value(question: Question, matrix: SensedMatrix) -> Value:
 
 
 def _is_long(question: Question, form: MeasuredForm) -> bool:
-    """Whether all that A costs is its distance from ``tau I``, held by rows with n > m."""
+    """Whether all that A costs is its distance from a multiple of I, held by rows with n > m."""
     plain = isinstance(question.C, float) and question.C == 0.0 and not question.log_det
-    distance = isinstance(question.prior, float) and question.prior == form.tau
+    distance = isinstance(question.prior, float)
     return plain and distance and form.base is None and form.rows.prefers_gram
+
+
+def _squared_distance(form: MeasuredForm, tau: float) -> Value:
+    """``||A - tau I||_F^2`` where A is a multiple of I less a sum of unit rows."""
+    c, apart = to_numpy(form.c), form.tau - tau
+    length, error = squared_length(form.rows, c) if np.any(c) else (0.0, 0.0)
+    if apart:
+        trace = float(c @ to_numpy(form.rows.nonzero))
+        mass = float(np.sum(np.abs(c)))
+        terms = apart * apart * form.n, -2.0 * apart * trace, length
+        length = max(math.fsum(terms), 0.0)
+        error += 2.0 * abs(apart) * gamma(4.0 * form.n + 2.0 * c.size + 64.0) * mass
+        error += 8.0 * UNIT * math.fsum(abs(each) for each in terms)
+        error += 4.0 * UNIT * abs(form.tau) * (2.0 * abs(apart) * form.n + 2.0 * mass)
+    return Value(length, error)
 
 
 def _summed(terms: Vector, errors: npt.NDArray[Any]) -> Value:
