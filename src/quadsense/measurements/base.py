@@ -707,13 +707,16 @@ class Measurements:
                 "float64's range when scaled to a unit row: rescale the row"
             )
         sizes = np.abs(ends.reading)
-        for part in (ends.below, ends.above) if self.judged else ():
+        for part in (
+            () if not self.judged else (ends.above,) if ends.even else (ends.below, ends.above)
+        ):
             sizes = np.maximum(sizes, np.where(np.isfinite(part), np.abs(part), 0.0))
-        i = int(np.argmax(sizes))
-        something = sizes[i] > 0.0 or bool(np.any(given.reading[norms > 0] != 0.0))
-        tiny = something and sizes[i] < 1.0 / LARGEST_READING
-        if sizes[i] > LARGEST_READING or tiny:
-            word = "large" if sizes[i] > 1.0 else "small"
+        largest = float(sizes.max())
+        something = largest > 0.0 or bool(np.any(given.reading[norms > 0] != 0.0))
+        tiny = something and largest < 1.0 / LARGEST_READING
+        if largest > LARGEST_READING or tiny:
+            i = int(np.argmax(sizes))
+            word = "large" if largest > 1.0 else "small"
             raise ValueError(
                 f"readings and tolerances are too {word} to compute with in float64: for a row of "
                 f"unit norm that of row {i} is {sizes[i]:.3g}; divide b and delta (or bounds) by a "

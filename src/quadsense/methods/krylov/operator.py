@@ -44,4 +44,3 @@ class OperatorSystem(System):
     def factor_fits(self) -> bool:
         """Never: there is no K to factor."""
         return False
-

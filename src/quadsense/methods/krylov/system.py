@@ -71,6 +71,7 @@ class System:
     _keeps_matrix: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
+        """Sizes, which are looked at in each step."""
         F = self.F
         self.__dict__["unknowns"] = F.unknowns
         self.__dict__["overdetermined"] = F.m > F.unknowns

@@ -49,7 +49,7 @@ SMALL = 80
 COSTLY = 1e-6
 """Cost, in units of that of A = 0, below which an interior-point method lacks the digits."""
 
-FIRST = {Stage.DESCENT: 30, Stage.SPLITTING: 80}
+FIRST = {Stage.DESCENT: 30, Stage.SPLITTING: 10}
 """Steps of each stage after which so small a problem is left to them (measured)."""
 
 TUNING = (40, 80, 160, 320, 640)
