@@ -258,6 +258,7 @@ class Measurements:
         self.constraints: tuple[Constraint, ...] = ()
         self._plain: Measurements | None = None
         self.judged = True  # by these intervals; else they are a unit of error only
+        self.squares: dict[Any, Any] = {}  # what `make_question` makes of them
         self.gram: Gram | None = None  # K, once a solve has formed it: the facts reuse it
 
     def _with_ends(self, ends: Ends, known: tuple[str, ...]) -> Measurements:

@@ -196,10 +196,7 @@ def checked_vector(
         raise ValueError(f"{name} must be real, got complex numbers: u* A u is real")
     if scalar and array.ndim == 0:
         array = np.full(m, array, dtype=np.float64)
-    if array.ndim == 2 and array.shape in (
-        (m, 1),
-        (1, m),
-    ):  # as MATLAB, and `numpy.matrix`, have vectors
+    if array.ndim == 2 and array.size == m and 1 in array.shape:  # as MATLAB has vectors
         array = array.reshape(m)
     if array.shape != (m,):
         wanted = f"({m},), one value a row of {of}" + (", or a single number" if scalar else "")
