@@ -26,6 +26,9 @@ Vector = npt.NDArray[np.float64]
 BLOCK_ENTRIES = 2**22
 """Features that are written without a look at the limits."""
 
+FEW_ENTRIES = 2**14
+"""Features that are written by one product, and not by one for each column."""
+
 SQRT2 = float(np.sqrt(2.0))  # off the diagonal, so that the norms agree
 
 
@@ -99,6 +102,10 @@ def features(rows: Array, dtype: npt.DTypeLike | None = None, room: Array | None
     large = out.size > BLOCK_ENTRIES
     if not np.iscomplexobj(V):
         np.multiply(re, re, out=out[:n])
+        if out.size <= FEW_ENTRIES:
+            j, k = upper(n)
+            np.multiply(re[k], root[j], out=out[n:])
+            return out.T
         for j in range(n - 1):
             if large:
                 look()
@@ -136,6 +143,10 @@ def normal_matrix(blocks: Iterable[Array], size: int, dtype: npt.DTypeLike) -> A
         N.
     dtype : float32 or float64
     """
+
+    if isinstance(blocks, tuple) and len(blocks) == 1:
+        look()
+        return summed_products((features(blocks[0], dtype),), size, dtype)
 
     def parts() -> Iterator[Array]:
         part = None

@@ -697,6 +697,11 @@ class Measurements:
         norms = to_numpy(self._rows.norms)
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             ends = given.over(norms)
+        sizes = np.abs(ends.reading)
+        if self.judged and ends.even and ends.grain is None:  # as most are: by their extremes
+            least, largest = float(ends.unit.min()), max(float(sizes.max()), float(ends.unit.max()))
+            if least > 0.0 and 1.0 / LARGEST_READING < largest < LARGEST_READING:
+                return ends
         kept = np.isfinite(ends.reading) & np.isfinite(ends.unit) & (ends.unit > 0)
         if not ends.even:
             kept &= np.all(ends.sides == given.sides, axis=0) | (norms == 0)
@@ -707,7 +712,6 @@ class Measurements:
                 f"{float(self.b[i]):.3g} or its tolerance {float(given.unit[i]):.3g} out of "
                 "float64's range when scaled to a unit row: rescale the row"
             )
-        sizes = np.abs(ends.reading)
         for part in (
             () if not self.judged else (ends.above,) if ends.even else (ends.below, ends.above)
         ):

@@ -450,7 +450,7 @@ def _recomputed(program: DampedProgram, state: DampedState) -> DampedState:
         residual = program.F.adjoint(program.w * mine) - program.alpha * state.x
         gap = _inner(residual, residual) / program.alpha
     ends = program.problem.ends
-    ratio = float(np.max(ends.ratios(to_numpy(values) - ends.reading), initial=0.0))
+    ratio = float(ends.ratios(to_numpy(values) - ends.reading).max(initial=0.0))
     cost = _inner(mine * program.w, mine)
     cost += program.alpha * (_squared(program, state.x, residual) if A is None else _inner(A, A))
     done = gap <= _goal(program, state.x, residual)

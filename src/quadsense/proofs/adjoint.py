@@ -191,7 +191,7 @@ class _CompensatedSum:
 
 def _leading_bits(x: Vector) -> Vector:
     """Round to 22 bits below the largest entry; the remainder is exact."""
-    largest = float(np.max(np.abs(x), initial=0.0))
+    largest = float(np.abs(x).max(initial=0.0))
     if largest == 0.0:
         return x
     unit = float(np.ldexp(1.0, int(np.frexp(largest)[1]) - BITS))

@@ -80,7 +80,7 @@ def squared_length(rows: Rows, c: Vector) -> tuple[float, float]:
     """
     c = np.asarray(c, dtype=np.float64)
     image = to_numpy(rows.gram_times(like(c, rows.nonzero)))
-    mass = 4.0 * float(np.sum(np.abs(c))) * (1.0 + gamma(c.size))
+    mass = 4.0 * float(np.abs(c).sum()) * (1.0 + gamma(c.size))
     error = (4.0 * gamma(4.0 * rows.n + 2.0 * rows.m + 64.0) + 8.0 * rows.rounding) * mass * mass
     return max(float(c @ image), 0.0), error
 

@@ -53,7 +53,7 @@ class Factor:
     @property
     def resolves(self) -> bool:
         """Whether all pivots stand clear of the shift."""
-        return float(np.min(self.upper.diagonal())) ** 2 > _UNRESOLVED * self.shift
+        return float(self.upper.diagonal().min()) ** 2 > _UNRESOLVED * self.shift
 
     def solve(self, x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """Apply the inverse of the factored matrix to x, of shape (size,)."""

@@ -348,7 +348,7 @@ def _taken(system: System, state: State, span: Span, count: int) -> list[_Taken]
         told = (
             direction.scale, direction.slope, np.linalg.norm(q), np.linalg.norm(w),
             np.linalg.norm(state.z), state.z @ q, change @ change,
-            np.max(np.abs(z) / system.delta), z @ z,
+            (np.abs(z) / system.delta).max(), z @ z,
         )  # fmt: skip
         found.append(_Taken(span, z, told))
         state = changed(state, span=span, z=z)
@@ -522,7 +522,7 @@ def _seems_beyond(system: System, state: State) -> bool:
 
 def _beyond(system: System, state: State) -> float:
     """The largest ratio less what further steps can still take away, twice over."""
-    return float(np.max((np.abs(state.z) - 2.0 * state.distance) / system.delta))
+    return float(((np.abs(state.z) - 2.0 * state.distance) / system.delta).max())
 
 
 def _should_precondition(system: System, state: State, size: float) -> bool:

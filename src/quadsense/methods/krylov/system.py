@@ -96,12 +96,12 @@ class System:
     @cached_property
     def narrowest(self) -> float:
         """Least tolerance."""
-        return float(np.min(self.delta))
+        return float(self.delta.min())
 
     @cached_property
     def widest(self) -> float:
         """Largest tolerance."""
-        return float(np.max(self.delta))
+        return float(self.delta.max())
 
     @property
     def nothing(self) -> Vector:
