@@ -103,8 +103,8 @@ def features(rows: Array, dtype: npt.DTypeLike | None = None, room: Array | None
     if not np.iscomplexobj(V):
         np.multiply(re, re, out=out[:n])
         if out.size <= FEW_ENTRIES:
-            j, k = upper(n)
-            np.multiply(re[k], root[j], out=out[n:])
+            across, down = upper(n)
+            np.multiply(re[down], root[across], out=out[n:])
             return out.T
         for j in range(n - 1):
             if large:
