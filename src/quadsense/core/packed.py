@@ -43,6 +43,12 @@ def upper(n: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     return np.triu_indices(n, 1)
 
 
+@lru_cache(maxsize=16)
+def strictly_below(n: int) -> npt.NDArray[np.bool_]:
+    """Which entries are below the diagonal."""
+    return np.tri(n, k=-1, dtype=bool)
+
+
 def pack(A: Array) -> Vector:
     """Stack a symmetric or Hermitian matrix into a real vector."""
     if isinstance(A, DeviceArray):

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from quadsense.arrays import Array, compact, is_numpy, placed, to_numpy
 from quadsense.core import packed, products
 from quadsense.core.cholesky import squared_moduli
+from quadsense.core.ends import UNIT
 from quadsense.device import DeviceArray, on_device
 from quadsense.measurements.dense import Dense
 from quadsense.measurements.parted import Parted
@@ -178,7 +179,7 @@ class Sensing(Portable):
     @cached_property
     def has_unit_norm(self) -> bool:
         """Whether the rows came with unit norm, to rounding."""
-        slack, norms = 4.0 * (self.n + 4) * np.finfo(np.float64).eps, to_numpy(self.norms)
+        slack, norms = 8.0 * (self.n + 4) * UNIT, to_numpy(self.norms)
         least, most = norms.min(initial=1.0), norms.max(initial=1.0)
         return bool(most - 1.0 <= slack and 1.0 - least <= slack)
 
@@ -196,6 +197,8 @@ class Sensing(Portable):
     def prefers_gram(self) -> bool:
         """Whether ``K y`` costs less through inner products of rows than through an (n, n)."""
         kind = self.kind  # of a stack, the first part is the user's
+        if type(kind) is Dense:
+            return self.m <= 2 * self.n
         sparse = isinstance(kind, Stack) and isinstance(kind.parts[0], Sparse)
         return self.is_sparse or sparse or self.m <= 2 * self.n
 

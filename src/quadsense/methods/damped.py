@@ -127,8 +127,9 @@ class DampedProgram:
     def __init__(self, problem: Problem, question: Question) -> None:
         self.problem, self.question = problem, question
         rows = problem.rows.at_work(problem.tf32)
-        self.index = np.flatnonzero(question.weights > 0.0)
-        self.whole = self.index.size == question.m
+        counts = question.weights > 0.0
+        self.whole = bool(counts.all())
+        self.index = np.arange(question.m) if self.whole else np.flatnonzero(counts)
         self.all_rows = rows
         self.F = rows if self.whole else rows.only(self.index)
         self.w = rows.beside(question.weights if self.whole else question.weights[self.index])

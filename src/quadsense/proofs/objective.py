@@ -36,7 +36,7 @@ from quadsense.proofs.conjugates import (
 )
 from quadsense.proofs.lift import lifted
 from quadsense.proofs.reach import norm_bound, norm_taken, seen_columns
-from quadsense.proofs.rounding import gamma, squared_length
+from quadsense.proofs.rounding import frobenius, gamma, squared_length
 from quadsense.proofs.spectrum import spectrum
 from quadsense.watch import Stop, look
 
@@ -224,7 +224,7 @@ def _bound(case: Asked, size: float, upper: float, kept: dict[bytes, float]) -> 
         other = _bound(changed(case, question=changed(question, alpha=0.0)), size, upper, kept)
         return other if other.value > whole.value else whole
     if not question.psd:
-        e = float(np.linalg.norm(T)) * (1.0 + gamma(F.n * F.n + 8.0)) + error
+        e = frobenius(T) * (1.0 + gamma(F.n * F.n + 8.0)) + error
         return _symmetric(case, rows, _shifted(e, unit), size, upper, kept)
     found = spectrum(T)
     e = found.error + error - float(found.values[0])
@@ -240,7 +240,7 @@ def _quick_bound(case: Asked, rows: float, unit: int) -> float:
     if not (long and isinstance(question.C, float) and question.C == 0.0):
         T, error = plain_adjoint(F, y)
         C = _ldexp(_dense(question.C, F), -unit)
-        inside = _infimum(question, F, T + C, error + 2.0 * UNIT * float(np.linalg.norm(C)), unit)
+        inside = _infimum(question, F, T + C, error + 2.0 * UNIT * frobenius(C), unit)
         return _down(inside - rows, abs(inside) + abs(rows))
     square, error = squared_length(F, y)
     quadratic = _shifted(square + error, 2 * unit) / (4.0 * question.alpha)
@@ -312,9 +312,9 @@ def _infimum(question: Question, F: Sensing, T: npt.NDArray[Any], error: float, 
             extra, gamma(n * n + 8.0) * extra / UNIT
         )
     P = _dense(question.prior, F)
-    length = float(np.linalg.norm(T)) * (1.0 + gamma(n * n + 8.0)) + error
+    length = frobenius(T) * (1.0 + gamma(n * n + 8.0)) + error
     linear = float(np.vdot(P, T).real)
-    slip = (error + 2.0 * gamma(n * n + 8.0) * length) * float(np.linalg.norm(P)) * (1.0 + 1e-9)
+    slip = (error + 2.0 * gamma(n * n + 8.0) * length) * frobenius(P) * (1.0 + 1e-9)
     # In units of T: every term times 2^-unit.
     quadratic = _shifted(length * length, unit) / (4.0 * alpha)
     value = _down(linear - slip - quadratic, abs(linear) + slip + 4.0 * quadratic)
@@ -324,7 +324,7 @@ def _infimum(question: Question, F: Sensing, T: npt.NDArray[Any], error: float, 
         found = spectrum(G)
         rounded = 4.0 * UNIT * float(np.linalg.norm(P) + half * np.linalg.norm(T))
         outside = np.minimum(found.values, 0.0)
-        distance = float(np.linalg.norm(outside)) * (1.0 - gamma(n + 8.0))
+        distance = frobenius(outside) * (1.0 - gamma(n + 8.0))
         distance = max(0.0, distance - found.error - half * error * (1.0 + 1e-9) - rounded)
         gain = _shifted(alpha * distance * distance, -unit)
         value = _down(value + gain, abs(value) + 4.0 * gain)

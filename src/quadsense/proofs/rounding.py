@@ -8,15 +8,23 @@ are rounded up generously.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import math
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from quadsense.arrays import Array, Vector, like, namespace, to_numpy
 from quadsense.core.ends import UNIT, Ends
 from quadsense.core.forms import DenseForm, FactorForm, MeasuredForm, Rows
 from quadsense.core.matrix import SensedMatrix
 from quadsense.measurements.mixed import Mixed
+
+
+def frobenius(M: npt.NDArray[Any]) -> float:
+    """Return the norm of an array, as `numpy.linalg.norm` does in four times as many calls."""
+    x = M.ravel(order="K")
+    return math.sqrt(float(np.vdot(x, x).real))
 
 
 def gamma(k: float) -> float:

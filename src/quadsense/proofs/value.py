@@ -13,7 +13,7 @@ from quadsense.core.ends import UNIT
 from quadsense.core.forms import DenseForm, FactorForm, MeasuredForm
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.question import Question
-from quadsense.proofs.rounding import gamma, squared_length
+from quadsense.proofs.rounding import frobenius, gamma, squared_length
 from quadsense.proofs.spectrum import spectrum
 
 
@@ -95,7 +95,7 @@ def matrix_value(question: Question, matrix: SensedMatrix) -> Value:
     A = to_numpy(matrix.to_dense())
     n, off = len(A), _dense_error(matrix)
     sums = 2.0 * gamma(n * n + 16.0)
-    size = float(np.linalg.norm(A))
+    size = frobenius(A)
     value = error = 0.0
     if isinstance(question.C, float):
         value = question.C * float(np.trace(A).real)
@@ -103,11 +103,11 @@ def matrix_value(question: Question, matrix: SensedMatrix) -> Value:
     else:
         C = question.C if np.iscomplexobj(A) else question.C.real
         value = float(np.vdot(C, A).real)
-        error = float(np.linalg.norm(C)) * (sums * size + off)
+        error = frobenius(C) * (sums * size + off)
     if question.alpha:
         P = question.prior
         D = A - (P * np.eye(n) if isinstance(P, float) else P)
-        length = float(np.linalg.norm(D))
+        length = frobenius(D)
         slip = off + 2.0 * UNIT * length
         value += question.alpha * length * length
         error += question.alpha * (2.0 * length + slip) * slip

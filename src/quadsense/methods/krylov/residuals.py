@@ -41,6 +41,8 @@ from quadsense.watch import look
 
 __all__ = ["State", "System", "advance", "coefficients", "matrix", "prepare", "start"]
 
+EPS = float(np.finfo(np.float64).eps)
+
 # Images kept, in number and in bytes (directions and images together); of a full window, the share
 # that stays.
 _WINDOW = 128
@@ -578,7 +580,7 @@ def _from_start(system: System, A: Inexact) -> Inexact:
 
 def rounding(system: System, A: Inexact) -> Vector:
     """Bound on the error of evaluating ``u* A u - b``: ``|u|^T |A| |u| <= ||A||_F``."""
-    n, eps = system.F.n, np.finfo(np.float64).eps
+    n, eps = system.F.n, EPS
     size = system.F.amplification * np.linalg.norm(A)
     return 4 * (n + 8) * eps * size + 2 * eps * np.abs(system.b)
 
@@ -614,7 +616,7 @@ def _recomputed(system: System, state: State) -> tuple[Vector, Inexact | None, f
 def _start_ratio(system: System) -> float:
     """Ratio of the start, rounding included."""
     size = system.F.amplification * np.abs(system.b + system.z1)
-    bound = (system.F.n + 4) * np.finfo(np.float64).eps * size
+    bound = (system.F.n + 4) * EPS * size
     return _worst(system, system.z1, bound)
 
 
