@@ -26,7 +26,7 @@ from quadsense.result import Result
 from quadsense.typing import is_number
 from quadsense.watch import Stop, Watch
 
-BETA = 0.1
+BETA = 0.2
 """Strength of the pull of ``ridge="auto"``; see docs/how_to_choose.md for how it was chosen."""
 
 DETERMINED = 1.5

@@ -119,6 +119,14 @@ class UnitReadings(NamedTuple):
     telling: Array
 
 
+def _mix_of(rows: Sensing, mix: MatrixLike | None) -> MatrixLike | None:
+    """The sums that were given, or else come with the rows."""
+    own: MatrixLike | None = rows.kind.mix
+    if own is not None and mix is not None:
+        raise ValueError("U has its own sums over rows (U.mix): do not give mix")
+    return own if mix is None else mix
+
+
 def _of_intervals(ends: Ends) -> Vector:
     """The middles of intervals; of one with one end that end, and 0 where there is none."""
     one = np.where(np.isfinite(ends.above), ends.above, -ends.below)
@@ -211,6 +219,7 @@ class Measurements:
         weights: RealOrVector | None = None,
     ) -> None:
         rows, of = checked_rows(U, conjugate), "U"
+        mix = _mix_of(rows, mix)
         check_beside(U, rows, b=b, delta=delta, bounds=bounds, mix=mix, weights=weights)
         if mix is not None:
             rows, of = Mixed.over(rows, checked_mix(mix, rows.m)), "mix"
