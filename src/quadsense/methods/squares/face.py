@@ -15,6 +15,7 @@ import numpy.typing as npt
 from scipy.linalg import lapack
 
 from quadsense.arrays import Vector
+from quadsense.core.packed import upper
 from quadsense.methods.balance import PAID, balanced
 from quadsense.methods.squares.bounds import Rows
 from quadsense.methods.squares.cone import Cone
@@ -176,7 +177,7 @@ def _solved(K: Array, right: Vector, X: Array) -> Vector:
 def _turns(X: Array) -> Array:
     """Columns ``X S`` of unit norm for skew S, which leave ``X X*`` as it is."""
     r = X.shape[1]
-    i, j = np.triu_indices(r, 1)
+    i, j = upper(r)
     S = np.zeros((i.size, r, r), X.dtype)
     S[np.arange(i.size), i, j], S[np.arange(i.size), j, i] = 1.0, -1.0
     if np.iscomplexobj(X):
