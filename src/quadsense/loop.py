@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from quadsense.checkpoint.fingerprint import mark
 from quadsense.core.ends import Ends
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.progress import looked
+from quadsense.core.records import cached_property
 from quadsense.interrupts import Interrupts
 from quadsense.methods import COLD, Method, Problem, Warm
 from quadsense.proofs.rounding import Enclosure, is_met

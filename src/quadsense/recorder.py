@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from quadsense.core.progress import seconds_left
+from quadsense.core.records import cached_property
 from quadsense.device import DeviceArray, on_device
 from quadsense.methods import Method, Problem, State
 from quadsense.vocabulary import History

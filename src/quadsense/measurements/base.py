@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterable
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import cached_property
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -18,6 +17,7 @@ from quadsense import files
 from quadsense.arrays import Array, Vector, compact, device, is_array, like, to_numpy
 from quadsense.core import products
 from quadsense.core.ends import EXACTNESS, KIND_EXACTNESS, Ends
+from quadsense.core.records import cached_property
 from quadsense.measurements.constraints import Constraint, checked_constraints, with_constraints
 from quadsense.measurements.gram import ExplicitGram, Gram
 from quadsense.measurements.mixed import Mixed

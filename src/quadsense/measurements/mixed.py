@@ -8,7 +8,6 @@ the root of ``||F_i||_F``: "unit rows" have ``||F_i||_F = 1``, so ``|<F_i, A>| <
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cached_property
 from typing import Any, NoReturn
 
 import numpy as np
@@ -17,6 +16,7 @@ import scipy.sparse as sp
 
 from quadsense.arrays import Array, Vector, is_numpy, to_numpy
 from quadsense.core import packed
+from quadsense.core.records import cached_property
 from quadsense.measurements.probes import BLOCK_ELEMENTS, Visit, Weigh
 from quadsense.measurements.sensing import FEATURE_ROWS, Sensing
 from quadsense.measurements.sparse import Sparse

@@ -8,7 +8,6 @@ way in and out: ``K`` is the same, and ``conj(F*(y))`` of the given rows is ``F*
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -18,6 +17,7 @@ from quadsense.arrays import Array, compact, is_numpy, placed, to_numpy
 from quadsense.core import packed, products
 from quadsense.core.cholesky import squared_moduli
 from quadsense.core.ends import UNIT
+from quadsense.core.records import cached_property
 from quadsense.device import DeviceArray, on_device
 from quadsense.measurements.dense import Dense
 from quadsense.measurements.parted import Parted

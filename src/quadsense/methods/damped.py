@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
@@ -29,7 +28,7 @@ from quadsense.core.matrix import SensedMatrix
 from quadsense.core.packed import pack, unpack
 from quadsense.core.products import gram_product
 from quadsense.core.question import Question
-from quadsense.core.records import changed
+from quadsense.core.records import cached_property, changed
 from quadsense.measurements.sensing import Sensing
 from quadsense.memory import MAX_FORMED_BYTES
 from quadsense.methods.base import COLD, Problem, Warm

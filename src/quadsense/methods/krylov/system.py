@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import ClassVar, Self
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy.typing as npt
 
 from quadsense.arrays import require_memory
 from quadsense.core.products import Inexact, gram_product
+from quadsense.core.records import cached_property
 from quadsense.measurements.sensing import Sensing
 from quadsense.memory import MAX_FORMED_BYTES
 from quadsense.methods.krylov.preconditioner import Factor, factor, factor_normal

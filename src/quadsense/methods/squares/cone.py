@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +13,7 @@ from scipy.linalg import lapack
 
 from quadsense.arrays import Vector
 from quadsense.core import packed
+from quadsense.core.records import cached_property
 from quadsense.device import DeviceArray
 from quadsense.watch import look
 

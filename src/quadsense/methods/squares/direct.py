@@ -176,8 +176,17 @@ def newton(
             change = -2.0 * np.linalg.lstsq(S, missing)[0]
             mu = mu + change
             away = away + 0.5 * (W @ change)
+        elif _is_nothing(away, point.x):
+            break
         point = program.cost.point(point.x - away)
     return Held(point, rows, mu, True)
+
+
+def _is_nothing(away: Vector, x: Vector) -> bool:
+    """Whether a correction is rounding; not asked of a device, which would be waited for."""
+    if isinstance(away, DeviceArray):
+        return False
+    return float(np.abs(away).max()) <= 4.0 * UNIT * float(np.abs(x).max())
 
 
 def _away(program: Program, by: Array | Orthogonal, point: Point, push: Vector) -> Vector:

@@ -279,7 +279,9 @@ def _judged_point(program: Program, state: State, point: Point) -> State:
     T = 2.0 * point.slope
     if rows.size:
         T = T + features(program.F, rows).T @ mu
-    loose = judge.loose(rows, point.values[rows], mu, program.lo[rows], program.hi[rows])
+    loose = 0.0
+    if rows.size:
+        loose = judge.loose(rows, point.values[rows], mu, program.lo[rows], program.hi[rows])
     judged = judge.judge(point.x, point.cost, T, loose, mass(program, point.values, mu))
     return at(program, replace(state, judged=judged), point)
 
