@@ -55,9 +55,9 @@ def pack(A: Array) -> Vector:
         return tensor_algebra.pack(A, SQRT2)
     above = A[upper(len(A))]
     parts = [A.diagonal().real, SQRT2 * above.real]
-    if np.iscomplexobj(A):
+    if A.dtype.kind == "c":
         parts.append(SQRT2 * above.imag)
-    return np.asarray(np.concatenate(parts), dtype=np.float64)
+    return np.concatenate(parts, dtype=np.float64)
 
 
 def unpack(x: Vector, n: int, dtype: npt.DTypeLike) -> Array:
@@ -68,11 +68,11 @@ def unpack(x: Vector, n: int, dtype: npt.DTypeLike) -> Array:
     above = upper(n)
     count = above[0].size
     values: Array = x[n : n + count] / SQRT2
-    if np.iscomplexobj(A):
+    if A.dtype.kind == "c":
         values = values + 1j * (x[n + count :] / SQRT2)
     A[above] = values
     A += A.conj().T
-    A[np.diag_indices(n)] = x[:n]
+    A.reshape(-1)[:: n + 1] = x[:n]
     return A
 
 

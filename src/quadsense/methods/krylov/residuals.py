@@ -242,18 +242,23 @@ def _direct_normal(system: System, state: State) -> State | None:
     """
     F, x, A = system.F, state.base, state.A
     z, ratio, ratios, decreases = state.z, state.max_ratio, [state.max_ratio], []
+    enough = _SETTLED * system.narrowest
+    distance = size = math.sqrt(float(z @ z))
     for iteration in range(_REFINEMENTS + 1):
+        if iteration and size <= enough:  # the distance is no more
+            distance = size
+            break
         scale = float(np.abs(z).max()) or 1.0
         gradient = pack(F.adjoint(z / scale))
         w = system.factor.solve(gradient)
         distance = scale * math.sqrt(max(float(gradient @ w), 0.0))
-        if iteration and distance <= _SETTLED * system.narrowest:
+        if iteration and distance <= enough:
             break
         x = x + scale * w
-        before = float(z @ z)
         z, A, ratio = _measured(system, _from_start(system, unpack(-x, F.n, F.dtype)))
+        before, size = size, math.sqrt(float(z @ z))
         ratios.append(ratio)
-        decreases.append(before - float(z @ z))
+        decreases.append(before * before - size * size)
     else:
         return None
     if not ratio <= 1.0:
