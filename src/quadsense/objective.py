@@ -110,9 +110,11 @@ def make_objective(
     if dual is not None and not np.isfinite(dual).all():
         dual = None  # beyond float64's range in units of the user's rows
     size = matrix.norm()
-    nothing = _nothing(data, question, matrix, size) if fits else 0.0
+    nothing: float | None = None
     squares = not question.log_det and not np.any(question.C) and question.rows != "center"
-    if dual is not None and not (squares and above <= nothing):  # else 0 is bound enough
+    if fits and squares and not question.alpha:
+        nothing = _nothing(data, question, matrix, size)
+    if dual is not None and not (nothing is not None and above <= nothing):  # else 0 is enough
         try:
             bound = objective_bound(
                 data, question, dual, size=size, upper=above, conditional=conditional
@@ -123,7 +125,10 @@ def make_objective(
     if squares and below <= 0.0:
         below, condition = 0.0, ""  # all its terms are squares or distances
     below = min(below, value if fits else above)
-    closed = math.isfinite(above) and above - below <= max(gap * abs(above), LEAST, nothing)
+    closed = math.isfinite(above) and above - below <= max(gap * abs(above), LEAST)
+    if not closed and math.isfinite(above):
+        nothing = _nothing(data, question, matrix, size) if nothing is None else nothing
+        closed = above - below <= nothing
     said = preference.reported
     ends = (said(above), said(below))
     return Objective(preference, said(value), min(ends), max(ends), gap, dual, condition, closed)

@@ -140,6 +140,7 @@ class DampedProgram:
         self.shift = self._read(self.F, None)
         b = question.reading if self.whole else question.reading[self.index]
         self.r0 = rows.beside(b) - self.shift
+        self._last: tuple[Array, Array] | None = None  # a vector, and its matrix
         self.gap = float(problem.options.gap) if hasattr(problem.options, "gap") else 1e-2
 
     def _read(self, F: Sensing, A: Array | None) -> Vector:
@@ -284,8 +285,12 @@ class DampedProgram:
         return self.all_rows.beside(to_numpy(applied))
 
     def matrix(self, x: Array) -> Array:
-        """``A - P``, (n, n)."""
-        return self.F.adjoint(self.root * x) if self.by_rows else x
+        """``A - P``, (n, n); of the last x it is kept."""
+        if not self.by_rows:
+            return x
+        if self._last is None or self._last[0] is not x:
+            self._last = x, self.F.adjoint(self.root * x)
+        return self._last[1]
 
 
 class Damped(ConjugateGradientTraits, Stepped):
