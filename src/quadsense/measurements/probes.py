@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Array, device, is_numpy, like, to_numpy
+from quadsense.core.records import cached_property
 from quadsense.device import DeviceArray, on_device
 from quadsense.measurements.portable import Portable
 from quadsense.watch import look
