@@ -6,8 +6,8 @@ For every cell (truth, readings per unknown m/N, noise) the relative error in th
 averaged over seeds. A row of the table has the mean over all cells of the excess over the best
 candidate of the cell, and the largest. "old rule" is the default of earlier versions: least squares
 with m >= N, otherwise the center (psd) or the nearest to the best multiple of I. `held out` draws
-other kinds of rows, truths and noise than those by which the rule was chosen. With `--beta` the default
-is also tried with these strengths of its pull, which are then among the candidates.
+other kinds of rows, truths and noise than those by which the rule was chosen. With `--beta` the
+default is also tried with these strengths of its pull, which are then among the candidates.
 """
 
 from __future__ import annotations
