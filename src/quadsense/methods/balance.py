@@ -88,7 +88,10 @@ def balanced(F: Sensing, question: Question, y: Vector, A: Array, enough: float 
     least = ROUNDED * (float(np.linalg.norm(C)) + float(np.abs(y) @ to_numpy(F.masses)))
     size = BELIEVED * float(np.linalg.norm(A))
     rest = C + to_numpy(F.adjoint(y))
-    if not float(np.linalg.norm(rest)) > max(least, enough / size if size > 0.0 else 0.0):
+    left = float(np.linalg.norm(rest))
+    if not left > max(least, enough / size if size > 0.0 else 0.0):
+        return given
+    if left * left <= 4.0 * (question.alpha / unit) * enough:  # the distance pays for it
         return given
     freedom = np.where(live, _freedom(question, given), 0.0)
     moves = _moves(F, freedom / (float(freedom.max()) or 1.0))
