@@ -18,6 +18,7 @@ from quadsense.core.ends import UNIT
 from quadsense.core.question import Question
 from quadsense.core.records import changed
 from quadsense.proofs.adjoint import product_error
+from quadsense.proofs.rounding import exact_sum
 
 TINY = 1e-300  # more than underflow takes from a sum of moderately many numbers
 NORMAL = float(np.finfo(np.float64).tiny)  # below, digits are lost
@@ -58,7 +59,7 @@ class _Sum:
         total = np.concatenate(self.terms) if self.terms else np.zeros(0)
         if not np.isfinite(total).all():
             return math.inf
-        whole, slack = math.fsum(total), self.slack * (1.0 + 1e-9)
+        whole, slack = exact_sum(total), self.slack * (1.0 + 1e-9)
         return whole + slack + 2.0 * UNIT * (abs(whole) + slack) + TINY * (1.0 + total.size)
 
 

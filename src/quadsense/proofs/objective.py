@@ -36,7 +36,7 @@ from quadsense.proofs.conjugates import (
 )
 from quadsense.proofs.lift import lifted
 from quadsense.proofs.reach import norm_bound, norm_taken, seen_columns
-from quadsense.proofs.rounding import frobenius, gamma, squared_length
+from quadsense.proofs.rounding import exact_sum, frobenius, gamma, squared_length
 from quadsense.proofs.spectrum import spectrum
 from quadsense.watch import Stop, look
 
@@ -245,7 +245,7 @@ def _quick_bound(case: Asked, rows: float, unit: int) -> float:
     square, error = squared_length(F, y)
     quadratic = _shifted(square + error, 2 * unit) / (4.0 * question.alpha)
     identity = question.prior * np.ldexp(y * to_numpy(F.squares), unit)
-    linear, size = math.fsum(identity), math.fsum(np.abs(identity))
+    linear, size = exact_sum(identity), exact_sum(np.abs(identity))
     slip = gamma(2.0 * F.n + 32.0) * size + 8.0 * F.rounding * size
     return _down(linear - slip - quadratic - rows, size + 4.0 * quadratic + abs(rows))
 
@@ -347,7 +347,7 @@ def _determinant_part(values: Vector, alpha: float) -> float:
         parts, sizes = 1.0 + np.log(values), 1.0 + np.abs(np.log(values))
     if not np.isfinite(parts).all():
         return -math.inf
-    return math.fsum(parts) - 8.0 * UNIT * math.fsum(sizes)
+    return exact_sum(parts) - 8.0 * UNIT * exact_sum(sizes)
 
 
 def _is_sum_of_squares(case: Asked) -> bool:

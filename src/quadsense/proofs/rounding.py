@@ -20,6 +20,14 @@ from quadsense.core.forms import DenseForm, FactorForm, MeasuredForm, Rows
 from quadsense.core.matrix import SensedMatrix
 from quadsense.measurements.mixed import Mixed
 
+FEW = 2**10
+"""Numbers that are quickly made a list."""
+
+
+def exact_sum(values: Vector) -> float:
+    """Return the sum, rounded once: `math.fsum`, which takes few numbers more quickly as a list."""
+    return math.fsum(values.tolist() if values.size <= FEW else values)
+
 
 def frobenius(M: npt.NDArray[Any]) -> float:
     """Return the norm of an array, as `numpy.linalg.norm` does in four times as many calls."""

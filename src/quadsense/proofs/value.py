@@ -13,7 +13,7 @@ from quadsense.core.ends import UNIT
 from quadsense.core.forms import DenseForm, FactorForm, MeasuredForm
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.question import Question
-from quadsense.proofs.rounding import frobenius, gamma, squared_length
+from quadsense.proofs.rounding import exact_sum, frobenius, gamma, squared_length
 from quadsense.proofs.spectrum import spectrum
 
 
@@ -148,7 +148,7 @@ def _summed(terms: Vector, errors: npt.NDArray[Any]) -> Value:
     """The sum of terms that are right up to some roundings and these errors."""
     if not np.isfinite(terms).all():
         return Value(math.inf, math.inf)
-    total, size = math.fsum(terms), float(np.abs(terms).sum())
+    total, size = exact_sum(terms), float(np.abs(terms).sum())
     return Value(total, float(errors.sum()) * (1.0 + 1e-9) + 8.0 * UNIT * size)
 
 
