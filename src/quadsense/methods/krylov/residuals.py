@@ -41,6 +41,7 @@ from quadsense.watch import look
 
 __all__ = ["State", "System", "advance", "coefficients", "matrix", "prepare", "start"]
 
+# Of float64, twice the unit roundoff.
 EPS = float(np.finfo(np.float64).eps)
 
 # Images kept, in number and in bytes (directions and images together); of a full window, the share
