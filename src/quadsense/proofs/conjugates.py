@@ -46,12 +46,11 @@ class _Sum:
             return
         products = a * b
         rest = product_error(a, b, products)
-        plain = (products != 0.0) & (
-            (np.abs(products) < SMALL) | ~(np.abs(products) < LARGE) | ~np.isfinite(rest)
-        )
-        if plain.any():
+        sizes = np.abs(products)
+        if not (sizes.min() >= SMALL and sizes.max() < LARGE and np.isfinite(rest).all()):
+            plain = (products != 0.0) & ((sizes < SMALL) | ~(sizes < LARGE) | ~np.isfinite(rest))
             rest = np.where(plain, 0.0, rest)
-            self.slack += 2.0 * UNIT * float(np.abs(products).sum(where=plain))
+            self.slack += 2.0 * UNIT * float(sizes.sum(where=plain))
         self.terms += [products, rest]
 
     def above(self) -> float:
@@ -202,6 +201,10 @@ def _add_squares(total: _Sum, question: Question, y: Vector, rows: npt.NDArray[n
         y, b, weights, lo, hi = y[rows], b[rows], weights[rows], lo[rows], hi[rows]
     double = 2.0 * weights
     s = np.minimum(np.maximum(y, double * (lo - b)), double * (hi - b))
+    if (s == y).all():  # nothing leans on an end
+        total.add_products(y, b)
+        total.add((np.abs(y) / (2.0 * np.sqrt(weights))) ** 2, 8.0)
+        return
     z = y - s
     # y = s + rest + z, exactly [Knuth 1997, 4.2.2, Thm. B]
     back = y - z
