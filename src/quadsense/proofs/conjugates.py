@@ -172,6 +172,9 @@ def unit_of(question: Question, exponents: npt.NDArray[np.int64]) -> int:
     weighs = ~question.hard & (question.weights > 0.0)
     if question.rows in ("within", "center") or question.log_det or not weighs.any():
         return 0
+    if not exponents.any():
+        largest = math.frexp(float(question.weights.max(where=weighs, initial=0.0)))[1]
+        return largest if abs(largest) > MOST_DOUBLINGS else 0
     sizes = np.frexp(question.weights)[1] + 2 * _weighs(question) * exponents
     largest = int(sizes.max(where=weighs, initial=-(1 << 20)))
     return largest if abs(largest) > MOST_DOUBLINGS else 0
