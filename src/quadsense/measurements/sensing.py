@@ -668,7 +668,7 @@ class Sensing(Portable):
             return self.kind.normal(scales, self.conjugate, dtype)
         on_device = isinstance(self.squares, DeviceArray)
         size = max(1, DEVICE_ENTRIES // self.unknowns) if on_device else FEATURE_ROWS
-        if self.m <= size and self.kind.at_hand:  # all at once
+        if 0 < self.m <= size and self.kind.at_hand:  # all at once
             rows = plain(self.block(0, self.m))
             rows = rows if factors is None else rows * factors[:, None]
             return packed.normal_matrix((rows,), self.unknowns, dtype)
