@@ -119,6 +119,20 @@ def test_one_more_reading_does_not_make_the_answer_jump(kind, psd, ratio):
         assert np.linalg.norm(after.A - before.A) <= 0.1 * np.linalg.norm(before.A)
 
 
+@pytest.mark.parametrize("ratio", [1.2, 1.5])
+def test_entropy_is_found_where_the_band_binds(ratio):
+    n, rng = 10, np.random.default_rng(1)
+    m = round(ratio * n * (n + 1) / 2) - 1
+    A, U = truth("low rank", n, rng), rng.standard_normal((m, n))
+    clean = readings(U, A)
+    size = 0.05 * float(np.std(clean))
+    b = clean + rng.uniform(-size, size, m)
+    result = quadsense.solve(U, b, delta=size, psd=True)
+    assert result.met and result.prefer == "entropy" and result.optimal
+    assert result.max_ratio >= 0.99
+    assert result.verify(U, b)
+
+
 @pytest.mark.parametrize("psd", [False, True])
 def test_residuals_of_exact_readings_do_not_pile_up_on_the_tolerance(psd):
     rng = np.random.default_rng(2)

@@ -34,8 +34,12 @@ IDLE = 6
 """Steps without progress that are the end."""
 
 DIRECT = 0.25
-"""A first step at least so long leads to logarithms directly; else multipliers of the cone are to
-be large first, so that A does not run into its boundary."""
+"""A step at least so long leads to logarithms directly; else multipliers of the cone are to be
+large first, so that A does not run into its boundary."""
+
+LIFTED = 5e-5
+"""Products, in units of what the missed readings amount to, below which multipliers of the cone are
+made larger once more: the geometric mean of the two is aimed for."""
 
 HOPELESS = 0.01
 """Above this, a step that takes something off the residuals goes before one that does not."""
@@ -161,8 +165,8 @@ def advance(program: Program, state: State) -> State:
         crossed = program.finite & (program.signs * state.at.v > program.ends)
         if not (known and bool(np.any(crossed))):
             return replace(advance(program.relaxed, replace(state, relaxed=False)), relaxed=True)
-        whole = restored(program, state.at)
-        return replace(measured(program, whole, state.iteration), single=state.single)
+        whole = measured(program, restored(program, state.at), state.iteration)
+        state = replace(whole, single=state.single)  # and on: a run in which nothing moves is ended
     if state.stuck:
         return state
     at: Point | None
@@ -192,7 +196,8 @@ def _sound(state: State) -> bool:
 
 def _spoilt(before: State, after: State) -> bool:
     """Whether rounding has taken back what was reached: residuals never grow but by that."""
-    if after.apart <= before.apart or before.iteration == 0:
+    lifted = after.at.A is before.at.A
+    if after.apart <= before.apart or before.iteration == 0 or lifted:
         return False
     balanced = IMBALANCE * (1.0 + abs(before.value)) / max(after.size, 1e-3)
     return after.missed > 10.0 * max(before.missed, MISSED) or after.imbalance > 10.0 * max(
@@ -218,10 +223,12 @@ def _step(program: Program, state: State) -> tuple[Point | None, bool]:
     mu = points.products(program, at) / count - mean
     lengths = _tied(program, *newton.lengths(step))
     primal, dual = (min(1.0, a) for a in lengths)
-    if program.cone_target and not program.row_target and state.iteration == 0 and primal < DIRECT:
+    if primal < DIRECT and _may_lift(program, state):
         assert at.S is not None
-        factor = float(np.sqrt(state.slip / aim)) if aim < state.slip < np.inf else 1.0
-        return replace(at, S=factor * at.S), newton.system.single
+        sum_ = points.products(program, at)
+        if state.iteration == 0 or sum_ < LIFTED * state.slip:
+            factor = float(np.sqrt(state.slip / sum_)) if sum_ < state.slip < np.inf else 1.0
+            return replace(at, S=factor * at.S), newton.system.single
     reached = _reached(program, at, cone, step, primal, dual) / count - mean
     sigma = min(1.0, max(reached, 0.0) / mu) ** 3 if mu > 0.0 else 0.0
     # No lower than can matter: beyond that the systems only get worse.
@@ -250,6 +257,12 @@ def _step(program: Program, state: State) -> tuple[Point | None, bool]:
     if max(primal, dual) < SHORTEST:
         return None, newton.system.single
     return _moved(newton, step, primal, dual, taken), newton.system.single
+
+
+def _may_lift(program: Program, state: State) -> bool:
+    """Whether multipliers of the cone may be made larger: at first, or where rows have no ends."""
+    logarithm = program.cone_target > 0.0 and program.row_target == 0.0
+    return logarithm and (state.iteration == 0 or not any(program.counts))
 
 
 def _tied(program: Program, primal: float, dual: float) -> tuple[float, float]:
