@@ -37,9 +37,10 @@ DIRECT = 0.25
 """A step at least so long leads to logarithms directly; else multipliers of the cone are to be
 large first, so that A does not run into its boundary."""
 
-LIFTED = 5e-5
+LIFTED, LIFTED_LATE, LATE = 5e-5, 0.1, 2
 """Products, in units of what the missed readings amount to, below which multipliers of the cone are
-made larger once more: the geometric mean of the two is aimed for."""
+made larger once more, to the geometric mean of the two; the same after steps without progress, and
+how many."""
 
 HOPELESS = 0.01
 """Above this, a step that takes something off the residuals goes before one that does not."""
@@ -185,7 +186,7 @@ def advance(program: Program, state: State) -> State:
     before = state.least if near else state.apart
     better = after.apart < 0.9 * before or MISSED < after.missed < 0.9 * state.missed
     least = min(state.least, after.apart)
-    idle = 0 if better else state.idle + 1
+    idle = 0 if better else state.idle + int(not _lifted(state, after))
     return replace(after, idle=idle, least=least, single=single)
 
 
@@ -194,10 +195,15 @@ def _sound(state: State) -> bool:
     return all(np.isfinite(numbers)) and bool(np.all(np.isfinite(state.at.duals)))
 
 
+def _lifted(before: State, after: State) -> bool:
+    """Whether the step changed nothing but multipliers of the cone."""
+    return after.at.A is before.at.A
+
+
 def _spoilt(before: State, after: State) -> bool:
     """Whether rounding has taken back what was reached: residuals never grow but by that."""
-    lifted = after.at.A is before.at.A
-    if after.apart <= before.apart or before.iteration == 0 or lifted:
+    first = before.iteration == 0 or _lifted(before, after)
+    if after.apart <= before.apart or first:
         return False
     balanced = IMBALANCE * (1.0 + abs(before.value)) / max(after.size, 1e-3)
     return after.missed > 10.0 * max(before.missed, MISSED) or after.imbalance > 10.0 * max(
@@ -226,7 +232,8 @@ def _step(program: Program, state: State) -> tuple[Point | None, bool]:
     if primal < DIRECT and _may_lift(program, state):
         assert at.S is not None
         sum_ = points.products(program, at)
-        if state.iteration == 0 or sum_ < LIFTED * state.slip:
+        low = LIFTED_LATE if state.idle >= LATE else LIFTED
+        if state.iteration == 0 or sum_ < low * state.slip:
             factor = float(np.sqrt(state.slip / sum_)) if sum_ < state.slip < np.inf else 1.0
             return replace(at, S=factor * at.S), newton.system.single
     reached = _reached(program, at, cone, step, primal, dual) / count - mean
