@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -45,12 +45,26 @@ MAY_BE_OPTIMAL = (Status.OPTIMAL, Status.UNDECIDED, Status.STALLED, Status.TIME_
 NOTHING: npt.NDArray[np.int64] = np.empty(0, np.int64)
 
 
-def to_result(request: Request, answer: Answer) -> Result:
-    """Put together what the user sees."""
+def to_result(request: Request, answer: Answer, user: Measurements) -> Result:
+    """Put together what the user sees; `user` are the measurements with unscaled columns."""
     watch = request.limits.watch
     # A ratio or bound beyond float64 is as good as infinite.
     with np.errstate(over="ignore"), watch.part("answer"), watch.grace():
-        return _to_result(request, answer)
+        result = _to_result(request, answer)
+        return result if request.columns is None else _outside(result, request.columns, user)
+
+
+def _outside(result: Result, columns: Any, user: Measurements) -> Result:
+    """Return the result about A instead of the scaled unknown; the claim says how it was scaled."""
+    matrix = result.matrix.stretched(columns)
+    claim = replace(
+        result.certificate,
+        matrix=matrix,
+        constraints=user.constraints,
+        columns=columns,
+        data=user,
+    )
+    return replace(result, matrix=matrix, certificate=claim)
 
 
 def _to_result(request: Request, answer: Answer) -> Result:
@@ -321,7 +335,10 @@ def _advice(request: Request, answer: Answer, status: Status) -> tuple[Advice, .
     b = to_numpy(data.b)
     if b.min() < 0.0:
         return ()
-    A, shift = to_numpy(answer.matrix.form.dense()), 1e-6 * float(b.max())
+    matrix, shift = answer.matrix, 1e-6 * float(b.max())
+    if request.columns is not None:
+        matrix = matrix.stretched(request.columns)
+    A = to_numpy(matrix.form.dense())
     moved = A.copy()
     moved.reshape(-1)[:: len(A) + 1] += shift
     if shift > 0.0 and cholesky(moved) is not None:

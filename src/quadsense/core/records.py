@@ -6,6 +6,9 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+LATER = {"later": True}
+"""Metadata of a field that files written before it was introduced lack: None is not written."""
+
 
 def changed(record: T, **changes: Any) -> T:
     """`dataclasses.replace`, which for many fields takes as long as a step on a small problem.

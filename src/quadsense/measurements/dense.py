@@ -103,6 +103,10 @@ class Dense(Stored):
         """Dense rows `first` to `last`; a view where they are as wide as the arithmetic."""
         return self._wide(self.U[first:last, :])
 
+    def some_columns(self, part: slice) -> Array:
+        """Some columns of all rows, as they are held."""
+        return self.U[:, part]
+
     def take(self, index: Array) -> Array:
         """Those rows."""
         return self._wide(self.xp.take(self.U, index, axis=0))
