@@ -53,6 +53,7 @@ def columns_of(data: Measurements) -> Columns | None:
     are not held. The column of median size stays as it is, as does a column of fewer than
     `MIN_ENTRIES` entries.
     """
+    data = data.plain
     kind = data.unit_rows.raw.kind
     squares = kind.column_squares() if kind.m >= MIN_ENTRIES else None
     if squares is None:

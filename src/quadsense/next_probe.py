@@ -41,7 +41,7 @@ SEEN = 1e-6
 TOGETHER = 256
 """Candidates looked at together: packed, they stay in cache."""
 
-Certify = Callable[[list[npt.NDArray[Any]]], Sequence[Any]]
+Certify = Callable[[Measurements, list[npt.NDArray[Any]]], Sequence[Any]]
 """Certified ranges of ``u* A u``, each with `lower` and `upper`."""
 
 NONE: npt.NDArray[np.int64] = np.empty(0, np.int64)
@@ -153,7 +153,7 @@ def next_probe(
     scaled = scaled.set_aside(aside) if aside.size else scaled
     psd, relaxed = claim.psd, asks_rank(result)
 
-    def certify(probes: list[npt.NDArray[Any]]) -> Sequence[Interval]:
+    def certify(_: Measurements, probes: list[npt.NDArray[Any]]) -> Sequence[Interval]:
         matrices = [dense_in(np.outer(u, u.conj()), columns) for u in probes]
         found = ranges(
             data, matrices, psd=psd, relaxed=relaxed, set_aside=aside, fit=fit, columns=columns,
@@ -210,7 +210,7 @@ def rank_probes(
     intervals: dict[int, Any] = {}
     widths = np.full(k, np.nan)
     if chosen.size:
-        found = certify([rows[j] for j in chosen])
+        found = certify(data, [rows[j] for j in chosen])
         intervals = dict(zip(chosen.tolist(), found, strict=True))
         with np.errstate(over="ignore"):
             for j, each in intervals.items():

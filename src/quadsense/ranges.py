@@ -399,7 +399,7 @@ def _implied(data: Measurements, question: Question) -> tuple[float, Vector | No
     if trace is None:
         values = np.linalg.eigvalsh(np.asarray(question.C))
     else:  # of scaled columns the trace is ``<D^2, A>``
-        scales: Any = 1.0 / np.sqrt(trace.matrix.diagonal())  # type: ignore[union-attr]
+        scales: Any = 1.0 / np.sqrt(trace.matrix.diagonal().real)  # type: ignore[union-attr]
         values = np.linalg.eigvalsh(np.asarray(question.C) * scales * scales[:, None])
     slip = 8.0 * len(values) * UNIT * float(np.max(np.abs(values)))
     least = float(values[0]) - slip  # below the true one, so that the remainder is definite

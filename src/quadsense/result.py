@@ -316,7 +316,9 @@ class Result:
         """Residuals, ratios, violations and rows set aside, against the tolerance of the solve."""
         claim = self.certificate
         data = claim.own_data(U, b, options)
-        values = evaluate(data, claim.inside.matrix, claim.set_aside)
+        columns = claim.columns
+        matrix = self.matrix if columns is None else self.matrix.stretched(-columns)
+        values = evaluate(data, matrix, claim.set_aside)
         own = slice(data.measured)  # the constraints have checks of their own
         residuals, reads = to_numpy(self.residuals), values.residuals[own]
         sized = residuals.shape == reads.shape

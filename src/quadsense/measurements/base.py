@@ -382,7 +382,7 @@ class Measurements:
     def fixed_multiple(self) -> float | None:
         """The t of the multiple ``t I`` that has the trace that A must have, where one is given."""
         given = self._fixed_trace
-        return None if given is None else given.lo / float(np.sum(given.matrix.diagonal()))
+        return None if given is None else given.lo / float(np.sum(given.matrix.diagonal().real))
 
     @property
     def _fixed_trace(self) -> Any:
