@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from quadsense.arrays import Vector, like, to_numpy
 from quadsense.certificate import Certificate, within_gap
+from quadsense.frame import condition_outside
 from quadsense.measurements import Measurements
 from quadsense.methods.traits.options import GapOptions
 from quadsense.objective import Objective, is_admitted, make_objective
@@ -56,15 +57,25 @@ def to_result(request: Request, answer: Answer, user: Measurements) -> Result:
 
 def _outside(result: Result, columns: Any, user: Measurements) -> Result:
     """Return the result about A instead of the scaled unknown; the claim says how it was scaled."""
-    matrix = result.matrix.stretched(columns)
+    claim, verdict = result.certificate, result.verdict
+    matrix, objective = result.matrix.stretched(columns), claim.objective
+    if objective is not None:
+        objective = replace(objective, condition=condition_outside(objective.condition))
     claim = replace(
-        result.certificate,
+        claim,
         matrix=matrix,
+        condition=condition_outside(claim.condition),
+        objective=objective,
         constraints=user.constraints,
         columns=columns,
         data=user,
     )
-    return replace(result, matrix=matrix, certificate=claim)
+    verdict = replace(
+        verdict,
+        condition=condition_outside(verdict.condition),
+        objective_condition=condition_outside(verdict.objective_condition),
+    )
+    return replace(result, matrix=matrix, certificate=claim, verdict=verdict)
 
 
 def _to_result(request: Request, answer: Answer) -> Result:

@@ -15,7 +15,7 @@ from quadsense.core.ends import UNIT, Ends
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.records import LATER
 from quadsense.core.signature import inertia_of, is_positive, rank_of
-from quadsense.frame import constraints_of, is_sound
+from quadsense.frame import condition_inside, constraints_of, is_sound
 from quadsense.measurements import Measurements
 from quadsense.measurements.constraints import Constraint
 from quadsense.measurements.mixed import Mixed
@@ -180,9 +180,14 @@ class Certificate:
         """The same claim about the scaled unknown, which is what is checked."""
         if self.columns is None:
             return self
+        objective = self.objective
+        if objective is not None:
+            objective = replace(objective, condition=condition_inside(objective.condition))
         return replace(
             self,
             matrix=self.matrix.stretched(-self.columns),
+            condition=condition_inside(self.condition),
+            objective=objective,
             constraints=constraints_of(self.constraints, self.columns),
             columns=None,
             data=None,

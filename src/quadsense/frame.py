@@ -27,7 +27,7 @@ square is less than a third, or more than twice, the deviation once in a hundred
 MIN_ENTRIES = 16
 """Entries that a column must have to be compared: of fewer the root mean square says too little."""
 
-MAX_EXPONENT = 64
+MAX_EXPONENT = 128
 """Largest exponent, up or down: larger differences are scaled by so much only."""
 
 ROUNDED_AT = 0.53
@@ -36,6 +36,9 @@ the square root of 2 are not on the edge, where the order of a sum would decide.
 
 MAX_ROUNDS = 4
 """How often columns are measured: once they are scaled, rows of unit norm are others."""
+
+SCALED = " once the columns of U are scaled"
+"""What is added to a condition on the size of the scaled unknown."""
 
 TINY = float(np.finfo(np.float64).tiny)
 """Mean square of a column below which it is taken for this."""
@@ -77,6 +80,7 @@ def columns_of(data: Measurements) -> Columns | None:
         if np.array_equal(columns, before):
             break
         means = np.maximum(Framed(kind, columns).column_squares()[known] / counts[known], TINY)
+    columns[known] -= int(np.sort(columns[known])[change.size // 2])
     return columns if columns.any() else None
 
 
@@ -91,6 +95,16 @@ def described(columns: Columns) -> str:
     """The scaling in words."""
     least, most = int(columns.min()), int(columns.max())
     return f"the columns of U are scaled by powers of two, from 2^{least} to 2^{most}"
+
+
+def condition_outside(condition: str) -> str:
+    """What a proof about the scaled unknown takes for granted, said of it."""
+    return condition + SCALED if condition else ""
+
+
+def condition_inside(condition: str) -> str:
+    """The same as the proof says it."""
+    return condition.removesuffix(SCALED)
 
 
 def framed(data: Measurements, columns: Columns | None) -> Measurements:

@@ -23,7 +23,14 @@ from quadsense.core.ends import UNIT
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.question import Question
 from quadsense.extremes import Extreme, Extremes
-from quadsense.frame import dense_in, dense_out, framed, is_sound
+from quadsense.frame import (
+    condition_inside,
+    condition_outside,
+    dense_in,
+    dense_out,
+    framed,
+    is_sound,
+)
 from quadsense.measurements import Measurements
 from quadsense.proofs.infeasible import check_infeasible
 from quadsense.proofs.objective import Bound, objective_bound
@@ -167,6 +174,7 @@ class Interval:
                 part: getattr(own, f"{name}_{part}")
                 for part in ("dual", "ray", "fit", "found", "condition")
             }
+            parts["condition"] = condition_inside(parts["condition"])
             end = _End(bound=sign * getattr(self, name), **parts)
             checks += _checked(name, end, data, question_of(data, sign * own.C, self.psd), sign)
         return Verification(tuple(checks))
@@ -280,8 +288,18 @@ def ranges(
             found = _all(data, matrices, psd, gap, finder)
     found = [replace(each, relaxed=relaxed, set_aside=aside) for each in found]
     if columns is not None:
-        found = [replace(each.stretched(columns), columns=columns) for each in found]
+        found = [_outside(each, columns) for each in found]
     return found
+
+
+def _outside(found: Interval, columns: npt.NDArray[np.int64]) -> Interval:
+    """The range, found for scaled columns, as that of the user's A."""
+    return replace(
+        found.stretched(columns),
+        columns=columns,
+        lower_condition=condition_outside(found.lower_condition),
+        upper_condition=condition_outside(found.upper_condition),
+    )
 
 
 def _all(
