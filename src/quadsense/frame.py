@@ -87,7 +87,8 @@ def columns_of(data: Measurements) -> Columns | None:
 def is_sound(columns: Any, n: int) -> bool:
     """Whether these can be the exponents of a scaling of n columns."""
     return columns is None or (
-        np.shape(columns) == (n,) and bool(np.all(np.abs(columns) <= MAX_EXPONENT))
+        np.shape(columns) == (n,)
+        and bool(np.all((columns >= -MAX_EXPONENT) & (columns <= MAX_EXPONENT)))
     )
 
 

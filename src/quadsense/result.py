@@ -122,7 +122,11 @@ class Result:
 
     @property
     def objective(self) -> float | None:
-        """What A costs by the preference; None where any fit was wanted."""
+        """What A costs by the preference; None where any fit was wanted.
+
+        Where the columns of U were scaled, the pull and a determinant are those of the scaled
+        unknown: see `Certificate.columns`.
+        """
         if self._least_error:
             return self.certificate.upper_bound
         return self.verdict.objective

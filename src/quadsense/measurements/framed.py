@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
 
 from quadsense.arrays import Array, placed, to_numpy
 from quadsense.device import DeviceArray, on_device
@@ -196,9 +197,13 @@ class Framed(Around):
         """Of sparse rows, as of those held."""
         return float(self.kind.gram_density_bound())
 
+    def sparse_rows(self) -> Any:
+        """Of sparse rows, all, sparse: a copy."""
+        return sp.csr_array(self.kind.sparse_rows() @ sp.diags_array(np.ldexp(1.0, self.columns)))
+
     def sparse_gram(self, factors: Array) -> Any:
         """Of sparse rows, the matrix K of these times factors as a sparse array."""
-        return self.kind.sparse_gram(factors, np.ldexp(1.0, self.columns))
+        return Sparse(self.sparse_rows()).sparse_gram(factors)
 
     # --- other views -------------------------------------------------------------------------
 

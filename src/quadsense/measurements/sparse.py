@@ -96,10 +96,13 @@ class Sparse(Stored):
         left = left.conj() if self.is_complex else left
         return abs(left @ self.U[columns, :].T).toarray()
 
-    def sparse_gram(self, factors: Array, columns: Array | None = None) -> Any:
+    def sparse_rows(self) -> Any:
+        """All rows, sparse."""
+        return self.U
+
+    def sparse_gram(self, factors: Array) -> Any:
         """``|<u_i, u_j>|^2`` of scaled rows as a sparse array, 0 where two share no entry."""
         unit = self._scaled(self.U, factors)
-        unit = unit if columns is None else unit @ sp.diags_array(columns)
         return abs(unit @ unit.conj().T).power(2).tocsr()
 
     def gram_density_bound(self) -> float:
