@@ -88,9 +88,7 @@ def main() -> None:
                 where, seconds, said = located(m, unit, psd, arguments.repeats)
                 first = where if first is None else first
                 moved = float(np.linalg.norm(where - first))
-                print(
-                    f"{m:>6} {psd!s:>6} {name:>6} {1e3 * seconds:>8.1f} {moved:>8.4f} m   {said}"
-                )
+                print(f"{m:>6} {psd!s:>6} {name:>6} {1e3 * seconds:>8.1f} {moved:>8.4f} m   {said}")
 
 
 if __name__ == "__main__":

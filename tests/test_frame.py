@@ -324,7 +324,7 @@ def test_infeasible_in_scaled_columns_is_proved(tmp_path):
 
 
 def test_a_condition_says_that_it_is_about_scaled_columns():
-    U, sizes, b, delta, _ = _problem(80)
+    U, _sizes, b, _delta, _ = _problem(80)
     U, b = np.vstack([U[:, :4], U[:1, :4]]), np.append(b, b[0] + 10.0)
     wide = np.hstack([U[:20], _rows(20, 30, seed=9)])
     wide = np.vstack([wide, wide[:1]]) * np.ldexp(1.0, np.arange(34) % 7)
@@ -403,7 +403,7 @@ def test_certified_ranges_are_those_of_the_problem_scaled_by_hand(psd):
 
 
 def test_a_direction_that_no_row_sees_is_unbounded_in_scaled_columns():
-    U, sizes, b, delta, _ = _problem(60)
+    U, _sizes, _b, _delta, _ = _problem(60)
     rows = U * [1.0, 0.0, 64.0, 1.0, 1.0]
     readings = np.einsum("ij,ij->i", rows, rows)
     found = quadsense.interval(rows, readings, [(1, 1), (2, 2)], delta=0.1)
