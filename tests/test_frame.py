@@ -8,10 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from click.testing import CliRunner
 from helpers import deep
 
 import quadsense
 from quadsense import Measurements
+from quadsense.cli import cli
 from quadsense.core.forms import FramedForm
 from quadsense.frame import MIN_ENTRIES, MIN_SPREAD, columns_of
 
@@ -133,6 +135,15 @@ def test_the_plan_says_how_columns_are_scaled():
     assert (columns.min(), columns.max()) == (-4, 4)
     said = "the columns of U are scaled by powers of two, from 2^-4 to 2^4"
     assert said in result.plan["reasons"]
+
+
+@pytest.mark.parametrize("delta", [None, 0.1])
+def test_inspect_says_how_columns_are_scaled(delta, tmp_path):
+    U, sizes, b, _, _ = _problem(400)
+    Measurements(U * sizes, b, delta=delta).save(tmp_path / "data.npz")
+    printed = CliRunner().invoke(cli, ["inspect", str(tmp_path / "data.npz")])
+    assert printed.exit_code == 0
+    assert "scaled by powers of two, from 2^-4 to 2^4" in " ".join(printed.output.split())
 
 
 # --- the same problem, scaled by hand --------------------------------------------------------
