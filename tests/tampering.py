@@ -226,7 +226,11 @@ def _cost(subject: Subject, result: Any, lo: Any, hi: Any) -> float | None:
     D = np.ones(len(A))
     if claim.columns is not None:
         D = np.ldexp(1.0, np.broadcast_to(claim.columns, D.shape).astype(int))
-    off = A / np.outer(D, D) - wish.tau * np.eye(len(A)) - (0.0 if wish.base is None else np.asarray(wish.base))
+    off = (
+        A / np.outer(D, D)
+        - wish.tau * np.eye(len(A))
+        - (0.0 if wish.base is None else np.asarray(wish.base))
+    )
     if wish.name == "nearest":
         return float(np.linalg.norm(off))
     if wish.name != "least_squares":
