@@ -204,9 +204,7 @@ def travel(
             answer = set_violations_aside(request, answer)
             if answer.set_aside.size and answer.outcome.status is Status.MET:
                 answer = preferred_among(request, answer)
-        result = to_result(request, answer, user)
-        result.plan["request"] = request_of(user, arguments)
-        result.plan["environment"] = environment()
+        result = to_result(request, answer, request_of(user, arguments), user)
     if interrupts.pressed:
         raise Interrupted(result)
     return result

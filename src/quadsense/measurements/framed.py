@@ -7,7 +7,6 @@ that no digit changes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from quadsense.arrays import Array, placed, to_numpy
+from quadsense.core.records import cached_property
 from quadsense.device import DeviceArray, on_device
 from quadsense.measurements.dense import Dense
 from quadsense.measurements.parted import Parted
