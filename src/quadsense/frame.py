@@ -61,8 +61,10 @@ def columns_of(data: Measurements) -> Columns | None:
     squares = kind.column_squares() if kind.m >= MIN_ENTRIES else None
     if squares is None:
         return None
-    seen = squares[squares > 0.0]
-    if seen.size < 2 or float(seen.max()) < MIN_SPREAD**2 * float(seen.min()):
+    least, most = float(squares.min()), float(squares.max())
+    if least == 0.0:
+        least = float(np.min(squares, where=squares > 0.0, initial=np.inf))
+    if most < MIN_SPREAD**2 * least:
         return None
     counts = kind.column_counts()
     known = (counts >= MIN_ENTRIES) & (squares > 0.0)
