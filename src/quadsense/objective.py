@@ -112,8 +112,9 @@ def make_objective(
     if dual is not None:
         try:
             bound = objective_bound(
-                data, question, dual, size=matrix.norm(), upper=above, conditional=conditional
-            )
+                data, question, dual, size=matrix.norm(), upper=above, conditional=conditional,
+                gap=gap,
+            )  # fmt: skip
             below, condition = bound.value, bound.condition
         except Stop:
             dual = None

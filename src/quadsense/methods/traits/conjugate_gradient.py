@@ -12,6 +12,7 @@ from quadsense.methods.traits.descent import (
     gram_entries,
     gram_flops,
 )
+from quadsense.methods.traits.fista import FistaTraits
 from quadsense.methods.traits.options import DeviceOptions, Options
 from quadsense.methods.traits.shape import Cone, Shape, Work
 
@@ -81,7 +82,9 @@ class ConjugateGradientTraits(Traits):
         """
         if not shape.damped_squares or shape.is_wide:
             return cls.hands_over
-        return ("conic", "fista") if shape.unknowns <= FEW_UNKNOWNS else ("fista", "conic")
+        if shape.unknowns <= FEW_UNKNOWNS:
+            return "conic", "fista"
+        return ("fista" if FistaTraits.forms(shape) else "consensus"), "conic"
 
     @classmethod
     def suits(cls, shape: Shape) -> str | None:

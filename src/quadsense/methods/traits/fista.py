@@ -44,7 +44,8 @@ class FistaTraits(Traits):
     @classmethod
     def suits(cls, shape: Shape) -> str | None:
         """Least squares."""
-        if shape.damped_squares or not cls.serves(shape):
+        squares = shape.prefer == "least_squares"
+        if shape.damped_squares or not cls.serves(shape) or (squares and not cls.forms(shape)):
             return None
         if shape.prefer == "slack_squares":
             few = shape.psd and not shape.constrained and shape.one_sided and shape.m >= MANY
