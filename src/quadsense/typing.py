@@ -58,8 +58,17 @@ Seed: TypeAlias = (
 """What `numpy.random.default_rng` takes."""
 
 MethodName: TypeAlias = Literal[
-    "auto", "closed_form", "gd", "sgd", "cg", "minimax", "psd", "factored", "conic", "fista",
-    "consensus"
+    "auto",
+    "closed_form",
+    "gd",
+    "sgd",
+    "cg",
+    "minimax",
+    "psd",
+    "factored",
+    "conic",
+    "fista",
+    "consensus",
 ]
 """The methods of `solve`."""
 

@@ -21,6 +21,11 @@ SEEN = 1e-13
 """Eigenvalue of ``F*(lift)``, as a part of the largest, above which its direction is seen."""
 
 
+SIZE = 10.0
+"""Norm of a matrix that is reckoned with where nothing bounds it, in units of that of the best one
+known: what proofs take for granted at least."""
+
+
 class Bound(NamedTuple):
     """A lower bound, its dual vector, and the multiple of I that the trace adds to T."""
 
@@ -77,12 +82,11 @@ class Bounds:
         return self.program.cost.alpha * (away - 2.0 * along)
 
     def _infimum(self, T: Vector, x: Vector) -> float:
-        """``inf_A (<T, A> + alpha ||A - P||^2)``; without alpha what T is worth at the size of x.
-        """
+        """``inf_A (<T, A> + alpha ||A - P||^2)``; 0 only where T is, without alpha."""
         cone, alpha, p = self.program.cone, self.program.cost.alpha, self.program.cost.p
         if not alpha:
             pull, size = numbers(np.linalg.norm(T), np.linalg.norm(x))
-            return -pull * size
+            return -SIZE * pull * size
         linear, square = numbers(T @ p, T @ T)
         found = linear - square / (4.0 * alpha)
         if cone.psd:

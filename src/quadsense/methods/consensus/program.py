@@ -13,6 +13,7 @@ from quadsense.methods.consensus.bounds import Bounds
 from quadsense.methods.consensus.normal import ByGradients, Normal
 from quadsense.methods.consensus.rows import RowTerm, SquaresWithin
 from quadsense.methods.squares import program as squares
+from quadsense.methods.squares.bounds import Rows
 
 PULLED = 0.3
 """First penalty of the copy in the cone, in units of the mean curvature of the rows' penalties."""
@@ -40,7 +41,7 @@ class ConsensusProgram:
     gap: float
 
     @cached_property
-    def equal(self) -> Vector:
+    def equal(self) -> Rows:
         """Numbers of the rows that are equalities."""
         return np.flatnonzero(self.inner.lo == self.inner.hi)
 

@@ -33,8 +33,8 @@ class RowTerm(Protocol):
     def value(self, v: Vector) -> float:
         """``sum_i phi_i(v_i)`` for readings that are allowed, unchecked."""
 
-    def conjugate(self, y: Vector) -> float:
-        """``sum_i phi_i*(y_i)``."""
+    def conjugate(self, y: Vector, share: float = 0.0) -> float:
+        """``sum_i phi_i*(y_i)``, with ends moved inwards by `share`."""
 
     def permitted(self, y: Vector) -> Vector:
         """The dual vector without the entries whose conjugate is infinite."""
@@ -118,12 +118,13 @@ class SquaresWithin:
         end = np.where(y > 0.0, self.hi, self.lo)
         return np.where((self.w > 0.0) | np.isfinite(end), y, 0.0)
 
-    def conjugate(self, y: Vector) -> float:
+    def conjugate(self, y: Vector, share: float = 0.0) -> float:
         """``y v - phi(v)`` at the v between the ends where that is largest."""
         priced = self.w > 0.0
-        v = np.where(y > 0.0, self.hi, np.where(y < 0.0, self.lo, self.b))
+        lo, hi = self.ends(share)
+        v = np.where(y > 0.0, hi, np.where(y < 0.0, lo, self.b))
         v = np.where(priced, self.b + y / np.where(priced, 2.0 * self.w, 1.0), v)
-        v = np.clip(v, self.lo, self.hi)
+        v = np.clip(v, lo, hi)
         v = np.where(np.isfinite(v), v, 0.0)  # y is 0 there
         away = v - self.b
         return float(np.sum(y * v - self.w * away * away))

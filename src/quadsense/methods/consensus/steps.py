@@ -11,7 +11,7 @@ from quadsense.device import numbers
 from quadsense.methods.consensus.program import PULLED, ConsensusProgram
 from quadsense.methods.consensus.state import ConsensusState, Shown
 from quadsense.methods.squares import polish
-from quadsense.methods.squares.measure import NO_COST, crossed, worst_ratio
+from quadsense.methods.squares.measure import NO_COST, NOTHING, crossed, worst_ratio
 from quadsense.methods.squares.quadratic import Point
 from quadsense.methods.squares.state import Verdict
 
@@ -19,11 +19,14 @@ RELAXATION = 1.6
 """Over-relaxation: 1.5 to 1.8 in [Boyd et al. 2011, section 3.4.3]."""
 
 INEXACT, MOST_PRODUCTS = 0.1, 15
-"""Residual of a step in Z, relative to that before it, and products at most. One that is as exact
-as the others have come is enough [Eckstein & Bertsekas 1992]."""
+"""Residual of a step in Z, relative to that before it, and products at most. Steps in Z
+that are as exact as the others are near are enough [Boyd et al. 2011, section 3.4.4]."""
 
-FIRST_RESIDUAL, FIRST_PRODUCTS = 1e-3, 60
-"""The same where there is no iterate yet: least squares without intervals."""
+FIRST_RESIDUAL, FIRST_PRODUCTS, FIRST_ROUNDS = 1e-3, 60, 6
+"""The same where there is no iterate yet: least squares without intervals; and how often."""
+
+MAY_BE_EXACT = 100.0
+"""What readings without noise may leave of the cost, in units of the residual's square."""
 
 EVERY = 5
 """Steps between two looks at the bounds, which cost about as much as a step; penalties change
@@ -39,11 +42,17 @@ INWARDS = 0.25
 """How far ends are moved inwards, in half-widths, in units of the gap that was asked. It costs
 about as large a share of the objective, and is what readings may be off by."""
 
-AIM = 0.3
+AIM = 0.5
 """Share of the gap that was asked at which to stop: the proof loses some, and the ends another."""
 
-LEAST_SHARE = 1e-5
-"""Inward move below which the intervals leave no room for it."""
+LEAST_SHARE = 1e-4
+"""Inward move, in units of the gap that was asked, below which intervals leave no room for it."""
+
+TINY = 1e-290
+"""Cost of A = 0 where that is 0."""
+
+MOST_PRICE = 0.6
+"""What the inward move may cost at most, in units of the gap that is aimed at."""
 
 PATIENCE = 100
 """Steps in which what remains must halve."""
@@ -58,11 +67,7 @@ def start(program: ConsensusProgram, z: Vector, warm: bool, dual: Vector | None)
     share = INWARDS * program.gap
     values = inner.F.forward(inner.cone.unpack(z))
     if not warm and bool(np.any(cost.w > 0.0)):
-        pull = cost.w * (cost.b - values)
-        g = inner.cone.pack(inner.F.adjoint(pull)) + cost.alpha * (cost.p - z)
-        found = program.normal.solve(cost.w, cost.alpha, g, FIRST_RESIDUAL, FIRST_PRODUCTS)
-        z = z + found
-        values = inner.F.forward(inner.cone.unpack(z))
+        z, values = _least_squares(program, z, values)
     v = term.proximal(values, term.penalty(values, share), share)
     y = term.permitted(2.0 * cost.w * (v - cost.b) if dual is None else dual)
     rho = term.penalty(v, share)
@@ -70,6 +75,23 @@ def start(program: ConsensusProgram, z: Vector, warm: bool, dual: Vector | None)
     sigma = PULLED * program.curvature(rho) if inner.cone.psd else 0.0
     x = inner.cone.project(z)
     return looked(program, ConsensusState(z, values, v, r, x, 0.0 * z, y, rho, sigma, share))
+
+
+def _least_squares(program: ConsensusProgram, z: Vector, values: Vector) -> tuple[Vector, Vector]:
+    """Least squares without intervals and cone, and its readings.
+
+    Once where there is noise; until nothing remains where readings may be exact.
+    """
+    inner, term, cost, cone = program.inner, program.term, program.inner.cost, program.inner.cone
+    price = term.value(values)
+    for _ in range(FIRST_ROUNDS):
+        g = cone.pack(inner.F.adjoint(cost.w * (cost.b - values))) + cost.alpha * (cost.p - z)
+        z = z + program.normal.solve(cost.w, cost.alpha, g, FIRST_RESIDUAL, FIRST_PRODUCTS)
+        values = inner.F.forward(cone.unpack(z))
+        before, price = price, term.value(values)
+        if not NOTHING * inner.nothing < price < MAY_BE_EXACT * FIRST_RESIDUAL**2 * before:
+            break
+    return z, values
 
 
 def advance(program: ConsensusProgram, state: ConsensusState, steps: int) -> ConsensusState:
@@ -115,7 +137,7 @@ def _step(program: ConsensusProgram, at: ConsensusState) -> ConsensusState:
 
 
 def looked(program: ConsensusProgram, at: ConsensusState) -> ConsensusState:
-    """The state with the bounds of its matrix, a verdict where they allow one, and new penalties."""
+    """The state with its bounds, a verdict where they allow one, and new penalties."""
     shown = _shown(program, at)
     at = replace(at, shown=shown)
     inner = program.inner
@@ -126,14 +148,14 @@ def looked(program: ConsensusProgram, at: ConsensusState) -> ConsensusState:
     if fits and (gap <= AIM * program.gap * shown.cost or shown.cost <= nothing):
         return replace(at, verdict=Verdict.OPTIMAL)
     accepted = fits and gap <= program.gap * shown.cost
-    left = max(gap / max(AIM * program.gap * shown.cost, nothing), program.term.outside(shown.values) / at.share)
+    left = max(gap / max(inner.nothing, TINY), program.term.outside(shown.values))
     if left < 0.5 * at.mark:
         at = replace(at, mark=left, marked=at.iteration)
     elif at.iteration - at.marked > PATIENCE or at.iteration >= MOST or _hopeless(program, shown):
         if accepted:
             return replace(at, verdict=Verdict.OPTIMAL)
         share = 0.1 * at.share
-        if share < LEAST_SHARE or at.iteration >= MOST or _hopeless(program, shown):
+        if share < LEAST_SHARE * program.gap or at.iteration >= MOST or _hopeless(program, shown):
             return replace(at, verdict=Verdict.STALLED)
         at = replace(at, share=share, mark=np.inf, marked=at.iteration)
     return _tuned(program, at) if at.iteration <= TUNED else at
@@ -151,6 +173,8 @@ def _shown(program: ConsensusProgram, at: ConsensusState) -> Shown:
     price = program.term.value(values) + cost.alpha * numbers(away @ away)[0]
     bound = program.bounds.lower(at.y, x)
     last = at.shown
+    if last is None:  # what y = 0 proves: no cost is negative
+        bound = max(bound, program.bounds.lower(0.0 * at.y, x), key=lambda each: each.value)
     y, lower, level = bound.y, bound.value, bound.level
     if last is not None and not lower > last.lower:
         y, lower, level = last.y, last.lower, last.level
@@ -176,8 +200,17 @@ def _hopeless(program: ConsensusProgram, shown: Shown) -> bool:
 
 
 def _tuned(program: ConsensusProgram, at: ConsensusState) -> ConsensusState:
-    """With firmer penalties of the readings at ends, and that of the cone in balance."""
-    rho = program.term.penalty(at.v, at.share)
+    """With firmer penalties of the readings at ends, and that of the cone in balance.
+
+    Ends are moved inwards by less where that turns out to cost too much.
+    """
+    shown, term = at.shown, program.term
+    assert shown is not None
+    price = term.conjugate(shown.y) - term.conjugate(shown.y, at.share)
+    enough = MOST_PRICE * AIM * program.gap * shown.cost
+    share = at.share * enough / price if price > enough > 0.0 else at.share
+    at = replace(at, share=min(at.share, max(share, LEAST_SHARE * program.gap)))
+    rho = term.penalty(at.v, at.share)
     r = at.r * _over(at.rho, rho)
     sigma, u = at.sigma, at.u
     if at.apart > 0.0 and at.moved > 0.0:

@@ -24,7 +24,9 @@ class ConsensusTraits(Traits):
     """Consensus ADMM, matrix-free."""
 
     name: ClassVar[str] = "consensus"
-    summary: ClassVar[str] = "least squares within intervals for large n: no normal matrix is formed"
+    summary: ClassVar[str] = (
+        "least squares within intervals for large n: no normal matrix is formed"
+    )
     cones: ClassVar[frozenset[Cone]] = frozenset({"symmetric", "psd"})
     mixes: ClassVar[bool] = True
     one_sided: ClassVar[bool] = True
