@@ -20,6 +20,10 @@ VECTORS, MATRICES = 40, 24
 """Vectors of length m, and matrices of order n, that are held at once."""
 
 
+MOST_MOVED = 2000
+"""Unknowns up to which y is moved for the proof, as `balance.MOST_UNKNOWNS`."""
+
+
 class ConsensusTraits(Traits):
     """Consensus ADMM, matrix-free."""
 
@@ -52,8 +56,11 @@ class ConsensusTraits(Traits):
 
     @classmethod
     def memory(cls, shape: Shape) -> int:
-        """The rows in single precision, and the vectors and matrices of a step."""
-        return shape.single_bytes + MATRICES * shape.matrix_bytes + 8 * VECTORS * shape.m
+        """The rows in single precision, the vectors and matrices of a step, and what moves y."""
+        size = shape.unknowns
+        moves = 16 * min(1024, shape.m) * size + 24 * size**2 if size <= MOST_MOVED else 0
+        held = shape.single_bytes + MATRICES * shape.matrix_bytes + 8 * VECTORS * shape.m
+        return held + moves
 
     @classmethod
     def work(cls, shape: Shape) -> Work:
