@@ -7,9 +7,9 @@ The minimizer of ``||A - P||_F^2`` within ``lo <= F(A) <= hi`` is ``A = P + F*(x
 a lasso with Gram matrix K. Which rows are held at an end, and at which, is found by the primal-dual
 active set method [Hintermueller et al. 2002], all rows exchanged at once; where that goes round, x
 moves along Newton's step as far as the objective falls, through changes of sign [Lee et al. 2007].
-Held rows are brought to their ends by conjugate gradients on K in single precision, and readings are
-recomputed from the rows in float64. The gap is known at every point: ``2 sum_i |x_i|`` times the
-distance of reading i from its end.
+Held rows are brought to their ends by conjugate gradients on K in single precision, and readings
+are recomputed from the rows in float64. The gap is known at every point: ``2 sum_i |x_i|`` times
+the distance of reading i from its end.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ FLAT = 1e-6
 """Curvature, for a unit diagonal, below which a direction is left: rows that are alike."""
 
 MAX_STEPS = 30
-"""Steps at most: seen 3 to 9 where all rows are exchanged at once, and some dozens along lines, before
-which the interior-point method has come to its end."""
+"""Steps at most: seen 3 to 9 where all rows are exchanged at once; along lines, where some dozens
+may be needed, the interior-point method takes less time."""
 
 Rows = npt.NDArray[np.int64]
 
