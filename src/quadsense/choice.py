@@ -26,7 +26,7 @@ from quadsense.result import Result
 from quadsense.typing import is_number
 from quadsense.watch import Stop, Watch
 
-BETA = 0.1
+BETA = 0.2
 """Strength of the pull of ``ridge="auto"``; see docs/how_to_choose.md for how it was chosen."""
 
 DETERMINED = 1.5
@@ -265,12 +265,13 @@ def _pull(data: Measurements, preference: Preference, shape: Shape) -> Pull:
         if preference.weights is not None and shape.target:
             two = np.asarray(ends.sides.all(axis=0))[known]
             kappa = float(np.mean((w * ends.unit[known] ** 2)[two])) / 3.0 if two.any() else kappa
-        unit = float(np.max(np.abs(b))) or 1.0  # squares of b stay within float64's range
+        unit = float(np.abs(b).max()) or 1.0  # squares of b stay within float64's range
         b = b / unit
         deviations = 1.0 / np.sqrt(w)
         typical = _median(deviations)
-        w = np.nan_to_num((typical / np.maximum(deviations, typical)) ** 2, nan=1.0)
-        mass, total = float(np.sum(w)), float(w @ squares**2)
+        w = (typical / np.maximum(deviations, typical)) ** 2
+        w[np.isnan(w)] = 1.0
+        mass, total = float(w.sum()), float(w @ squares**2)
         tau = float(w @ (squares * b)) / total if total > 0.0 else 0.0
         size = math.sqrt(float(w @ b**2) / mass)
         if shape.psd:
@@ -375,7 +376,7 @@ def _has_two_sided(data: Measurements) -> bool:
 
 def _least_squares(data: Measurements, plain: Preference) -> Question:
     """Return the question of least squares on these data."""
-    question = make_question(data, changed(plain, name="least_squares"))
+    question = make_question(data, changed(plain, name="least_squares"), strict=True)
     assert question is not None
     return question
 

@@ -30,7 +30,7 @@ from quadsense.methods.traits.conjugate_gradient import ConjugateGradientTraits
 from quadsense.vocabulary import Claim, because
 from quadsense.watch import look
 
-CLOSE = 1e-6
+CLOSE = 3e-8
 """Relative gap at which to stop."""
 
 INWARDS, MOST_INWARDS = 0.3, 1e-3

@@ -30,11 +30,8 @@ TRUE = 10.0
 
 
 def judge_of(program: Program) -> Judge:
-    """The judge of a program, made once."""
-    if "judge" not in program.memory:
-        program.memory["judge"] = Judge(program)
-    judge: Judge = program.memory["judge"]
-    return judge
+    """The judge of a program."""
+    return Judge(program)
 
 
 def at(program: Program, state: State, point: Point) -> State:
@@ -48,13 +45,13 @@ def worst_ratio(program: Program, values: Vector) -> float:
     with np.errstate(all="ignore"):
         ratios = ends.ratios(program.scale * values - ends.reading)
     ratios = ratios[(program.lo < program.hi) & np.isfinite(ratios)]
-    return float(np.max(ratios, initial=0.0))
+    return float(ratios.max(initial=0.0))
 
 
 def mass(program: Program, values: Vector, mu: Vector) -> float:
     """Sum of ``|y_i|``."""
     cost = program.cost
-    return float(2.0 * cost.w @ np.abs(values - cost.b) + np.sum(np.abs(mu)))
+    return float(2.0 * cost.w @ np.abs(values - cost.b) + np.abs(mu).sum())
 
 
 def goal(program: Program, judged: Judgement, cost: float) -> float:

@@ -44,8 +44,11 @@ class ConsensusTraits(Traits):
 
     @classmethod
     def suits(cls, shape: Shape) -> str | None:
-        """Least squares, where the normal matrix costs more than it saves."""
-        if shape.damped_squares or not cls.serves(shape) or FistaTraits.forms(shape):
+        """Least squares over the cone, where the normal matrix costs more than it saves.
+
+        Without a cone others come first, and this one where intervals are active.
+        """
+        if not (shape.psd and cls.serves(shape)) or FistaTraits.forms(shape):
             return None
         return "least squares without a normal matrix: consensus ADMM"
 
