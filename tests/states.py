@@ -117,6 +117,9 @@ def cases():
         add("fista", "fista", _wishing(noisy, "squares"), 5, 3)
         near = b - 0.06, b + 0.06
         add("fista ends", "fista", _wishing(noisy, "squares", *near), 10, 9)
+        wide, finely = (b - 0.75, b + 0.75), replace(noisy, options={"gap": 1e-8})
+        add("consensus", "consensus", _wishing(finely, "squares", *wide), 2, 2)
+        add("consensus no cone", "consensus", _wishing(finely, "squares", *wide, psd=False), 2, 2)
         # As many as take conjugate gradients: fewer are made orthogonal at once.
         few = _problem(*_random(250, 23 if c else 32, c), 1.0, target=False)
         add("fista no cone", "fista", _wishing(few, "squares", psd=False, least=1e-12), 1, 1)

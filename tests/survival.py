@@ -141,6 +141,10 @@ def cases():
             rows_and_readings(120, 9, rank=2, **noisy),
             {"delta": 1.5, "psd": True, "prefer": "least_squares"},
         ),
+        "consensus": lambda: (
+            rows_and_readings(120, 9, rank=2, **noisy),
+            {"delta": 1.5, "psd": True, "prefer": "least_squares", "method": "consensus"},
+        ),
         "fista slack": lambda: (
             rows_and_readings(90, 8, **noisy), {"delta": 0.01, "slack": "squares", "psd": True},
         ),
@@ -267,6 +271,7 @@ def bits(result):
 
 METHODS = (
     "closed_form", "gd", "sgd", "cg", "minimax", "psd", "factored", "conic", "fista",
+    "consensus",
 )  # fmt: skip
 """Of the cases, one for each method."""
 

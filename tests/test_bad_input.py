@@ -71,7 +71,7 @@ CASES = {
     "delta zero for gd": (
         {"delta": [0.1, 0.0, 0.1], "method": "gd"},
         "method 'gd' cannot take equalities; 'cg' and 'minimax' and 'psd' and 'factored' and "
-        "'conic' and 'fista' can",
+        "'conic' and 'fista' and 'consensus' can",
     ),
     "rtol negative": ({"rtol": -0.1}, "rtol must be a finite number, not negative, got -0.1"),
     "rtol alone on zero": (
@@ -86,7 +86,7 @@ CASES = {
     "bounds infinite for gd": (
         {"b": None, "delta": None, "bounds": (0.0, [1, np.inf, 1]), "method": "gd"},
         "method 'gd' cannot take one-sided bounds; 'minimax' and 'psd' and 'factored' and 'conic' "
-        "and 'fista' can",
+        "and 'fista' and 'consensus' can",
     ),
     "bounds nowhere": (
         {"b": None, "delta": None, "bounds": (np.inf, np.inf)},

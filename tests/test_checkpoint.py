@@ -103,6 +103,7 @@ KILLED = (
     "factored",
     "conic",
     "fista",
+    "consensus",
     "bounds",
 )
 """Runs that the quick tests kill: one of each method."""

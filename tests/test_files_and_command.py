@@ -443,7 +443,7 @@ def test_demo_solves_and_verifies_everything(run):
     code, out, _ = run("demo")
     assert code == 0
     lines = [line for line in out.splitlines() if "verified" in line]
-    assert len(lines) == 21
-    assert sum(" met " in line for line in lines) == 20
+    assert len(lines) == 22
+    assert sum(" met " in line for line in lines) == 21
     assert sum(" infeasible " in line for line in lines) == 1
     assert "FALSE" not in out

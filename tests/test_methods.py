@@ -166,12 +166,13 @@ def test_what_a_registered_method_cannot_do_is_refused(toy):
     for wish, words in (
         (
             {"psd": True, "delta": 0.1},
-            "'toy' cannot keep A positive semidefinite; 'psd' and 'conic' and 'fista' can",
+            "'toy' cannot keep A positive semidefinite; 'psd' and 'conic' and 'fista' and "
+            "'consensus' can",
         ),
         (
             {},
             "'toy' cannot run without a delta; 'minimax' and 'psd' and 'factored' and 'conic' and "
-            "'fista' can",
+            "'fista' and 'consensus' can",
         ),
         ({"delta": 0.1, "gap": 0.1}, "method 'toy' takes no 'gap'"),
         ({"delta": 0.1, "relaxation": 3.0}, "relaxation must lie between 0 and 2"),
@@ -184,7 +185,7 @@ def test_what_a_registered_method_cannot_do_is_refused(toy):
 
 def test_the_command_knows_a_registered_method(toy, tmp_path):
     shown = re.sub(r"\s+", " ", CliRunner().invoke(cli, ["solve", "--help"]).output)
-    assert f"toy {Toy.summary}" in shown and "fista|toy]" in shown
+    assert f"toy {Toy.summary}" in shown and "consensus|toy]" in shown
     assert "--relaxation FLOAT toy: share of the way" in shown
     path = str(tmp_path / "data.npz")
     runner = CliRunner()
@@ -218,7 +219,10 @@ def test_the_command_lists_every_method_and_every_option():
         assert f"{name} {kind.summary}" in shown
         for entry in fields(kind.options):
             assert f"--{entry.name.replace('_', '-')} " in shown
-    assert "gd, sgd: step x lam" in shown and "minimax, psd, conic, fista: relative gap" in shown
+    assert (
+        "gd, sgd: step x lam" in shown
+        and "minimax, psd, conic, fista, consensus: relative gap" in shown
+    )
 
 
 def test_the_docstring_of_solve_lists_the_methods_and_their_options():

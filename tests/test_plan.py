@@ -28,6 +28,7 @@ ROADS = {
     "minimax": {"method": "minimax"},
     "psd": {"psd": True, "prefer": "any"},
     "fista": {"psd": True, "method": "fista"},
+    "consensus": {"psd": True, "method": "consensus"},
     "conic": {"psd": True, "method": "conic"},
     "factored": {"rank": 2, "max_restarts": 0},
     "gd": {"method": "gd", "max_iter": 20},
@@ -63,10 +64,10 @@ def test_no_more_memory_is_taken_than_planned(form, road, rng):
 
 
 @pytest.mark.parametrize(
-    ("road", "conjugate"), cover(["cg", "psd", "fista", "factored"], [False, True])
+    ("road", "conjugate"), cover(["cg", "psd", "fista", "consensus", "factored"], [False, True])
 )
 def test_complex_rows_are_counted_as_they_are_copied(conjugate, road, rng):
-    m, n = (1500, 24) if road == "fista" else (6000, 60)
+    m, n = (1500, 24) if road in ("fista", "consensus") else (6000, 60)
     U = gaussian_rows(rng, m, n, True)
     x = rng.standard_normal((n, 2))
     b = np.sum(np.abs(U.conj() @ x) ** 2, axis=1)
@@ -146,12 +147,12 @@ def test_a_later_method_that_cannot_fit_stays_in_the_plan(monkeypatch):
     shape = Shape(m=8000, n=90, psd=True, prefer="least_squares")
     monkeypatch.setattr(planning, "available_memory", lambda: 2**40)
     whole = make_plan(shape)
-    assert whole.methods == ("fista", "conic", "psd")
-    assert make_plan(shape, "fista").memory < 2**27 < make_plan(shape, "conic").memory
+    assert whole.methods == ("consensus", "conic", "psd")
+    assert make_plan(shape, "consensus").memory < 2**27 < make_plan(shape, "conic").memory
     monkeypatch.setattr(planning, "available_memory", lambda: 2**27)
     assert make_plan(shape) == whole
     refused = planning.refuse_what_cannot_fit(shape, whole)
-    assert set(refused) >= {"conic"} and "fista" not in refused
+    assert set(refused) >= {"conic"} and "consensus" not in refused
 
 
 def test_a_later_method_that_cannot_fit_is_refused_when_it_is_reached(monkeypatch, rng):

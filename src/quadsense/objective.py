@@ -117,7 +117,7 @@ def make_objective(
     if dual is not None and not (nothing is not None and above <= nothing):  # else 0 is enough
         try:
             bound = objective_bound(
-                data, question, dual, size=size, upper=above, conditional=conditional
+                data, question, dual, size=size, upper=above, conditional=conditional, gap=gap
             )
             below, condition = bound.value, bound.condition
         except Stop:

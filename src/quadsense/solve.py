@@ -127,9 +127,10 @@ def solve(
     allow_violations : int, default=0
         Set at most so many measurements aside if the others can be met without them.
     method : {"auto", "closed_form", "gd", "sgd", "cg", "minimax", "psd", "factored", "conic", \
-"fista"}
+"fista", "consensus"}
         "auto" (the default) goes by what is preferred: "cg" for least squares with a pull,
-        "fista" for least squares without, "conic" for the others; for any fit the closed form for
+        "fista" for least squares without, and "consensus" where its normal matrix would cost too
+        much, "conic" for the others; for any fit the closed form for
         orthonormal rows, otherwise least squares by "cg", and where that does not meet delta
         "minimax", which ends in MET or INFEASIBLE; "psd" for `psd`, "factored" for `rank`.
     schedule : {"continuation", "paper"}, default="continuation"
@@ -168,11 +169,11 @@ def solve(
     **options
         `gd` and `sgd`: `lam`, `step` or `c` = step x lam override the schedule (for unit rows);
         `sgd`: `batch_size`, `norm` ("exact" or "bound"), `failure`; `minimax`, `psd`, `conic`,
-        `fista`: `gap`, the relative distance of the two bounds at which to stop ("auto" always
-        takes it; no effect where nothing is optimized); `factored`:
-        `max_restarts`; `cg`, `psd`: `allow_tf32`, for rows on a GPU: steps may use products of
-        TF32 (three digits in a fourth of the time, of a copy of U in float32), while A and all
-        that is claimed of it stay float64. Without effect on a CPU.
+        `fista`, `consensus`: `gap`, the relative distance of the two bounds at which to stop
+        ("auto" always takes it; no effect where nothing is optimized); `factored`: `max_restarts`;
+        `cg`, `psd`: `allow_tf32`, for rows on a GPU: steps may use products of TF32 (three digits
+        in a fourth of the time, of a copy of U in float32), while A and all that is claimed of it
+        stay float64. Without effect on a CPU.
 
     Returns
     -------

@@ -58,7 +58,17 @@ Seed: TypeAlias = (
 """What `numpy.random.default_rng` takes."""
 
 MethodName: TypeAlias = Literal[
-    "auto", "closed_form", "gd", "sgd", "cg", "minimax", "psd", "factored", "conic", "fista"
+    "auto",
+    "closed_form",
+    "gd",
+    "sgd",
+    "cg",
+    "minimax",
+    "psd",
+    "factored",
+    "conic",
+    "fista",
+    "consensus",
 ]
 """The methods of `solve`."""
 

@@ -93,6 +93,7 @@ METHODS = _Methods(
         "factored": ("factored", "Factored"),
         "conic": ("conic", "Conic"),
         "fista": ("fista", "Fista"),
+        "consensus": ("consensus", "Consensus"),
     }
 )
 """Public name of each method, and where it lives."""

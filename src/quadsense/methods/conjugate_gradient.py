@@ -58,10 +58,13 @@ class ConjugateGradient(ConjugateGradientTraits, Stepped):
 
     @classmethod
     def suited_to(cls, problem: Problem) -> type[Any]:
-        """Damped least squares where that was asked for."""
+        """Damped least squares, or the nearest matrix, where that was asked for."""
+        if problem.question is None:
+            return cls
         from quadsense.methods.damped import Damped
+        from quadsense.methods.nearest import Nearest
 
-        return cls if problem.question is None else Damped
+        return Nearest if problem.question.rows == "within" else Damped
 
     def prepare(self, problem: Problem) -> CgProgram:
         """The system ``K y = z_1``."""

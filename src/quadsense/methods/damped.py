@@ -361,18 +361,23 @@ class Damped(ConjugateGradientTraits, Stepped):
         return y if np.isfinite(y).all() else None
 
     def matrix(self, program: DampedProgram, state: DampedState) -> SensedMatrix:
-        """``P + F*(c)``: by its coefficients with n > m, else dense."""
-        problem = program.problem
-        with LENIENT():
-            if program.by_rows and problem.rows.prefers_gram:
-                c = np.zeros(program.question.m)
-                c[program.index] = -to_numpy(program.root * state.x)
-                base = None if program.base is None else own(problem, program.base)
-                start = changed(problem, tau=program.tau, base=base, c_start=None)
-                return start.matrix(own(problem, c))
-            A = program.matrix(state.x)
-            A = A + (program.tau * np.eye(len(A)) if program.base is None else program.base)
-            return SensedMatrix.from_dense(own(problem, A))
+        """``P + F*(c)``."""
+        return matrix_of(program, state.x)
+
+
+def matrix_of(program: DampedProgram, x: Array) -> SensedMatrix:
+    """A of x: by its coefficients with n > m, else dense."""
+    problem = program.problem
+    with LENIENT():
+        if program.by_rows and problem.rows.prefers_gram:
+            c = np.zeros(program.question.m)
+            c[program.index] = -to_numpy(program.root * x)
+            base = None if program.base is None else own(problem, program.base)
+            start = changed(problem, tau=program.tau, base=base, c_start=None)
+            return start.matrix(own(problem, c))
+        A = program.matrix(x)
+        A = A + (program.tau * np.eye(len(A)) if program.base is None else program.base)
+        return SensedMatrix.from_dense(own(problem, A))
 
 
 def _inner(a: Array, b: Array) -> float:

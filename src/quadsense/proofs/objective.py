@@ -81,6 +81,8 @@ class Asked:
         The objective, and y with it, is in units of ``2^unit``.
     conditional : bool
         Whether to assume a bound on A without trying to prove one.
+    gap : float
+        Relative distance from the value of A at which a bound is near enough.
     """
 
     F: Sensing
@@ -90,6 +92,7 @@ class Asked:
     seen: npt.NDArray[np.bool_]
     unit: int
     conditional: bool = False
+    gap: float = 0.0
 
     def rows_above(self, y: Vector) -> float:
         """``sum_i phi_i*(y_i)`` of the user's rows, rounded up."""
@@ -162,6 +165,7 @@ def objective_bound(
     upper: float = math.inf,
     kept: dict[bytes, float] | None = None,
     conditional: bool = False,
+    gap: float = 0.0,
 ) -> Bound:
     """Lower bound on the objective over every A in the cone that satisfies the question.
 
@@ -184,6 +188,8 @@ def objective_bound(
     conditional : bool, default=False
         Whether to assume a bound on A without trying to prove one. One is also assumed where a time
         limit is reached during that proof.
+    gap : float, default=0
+        Relative distance from `upper` at which a bound needs no other, which may cost far more.
 
     Returns
     -------
@@ -193,7 +199,7 @@ def objective_bound(
     if _contradicts(data, question):
         return Bound(math.inf, "")
     with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
-        case = changed(asked(data, question, dual), conditional=conditional)
+        case = changed(asked(data, question, dual), conditional=conditional, gap=gap)
         found = _bound(case, size, _outwards(upper, -case.unit), {} if kept is None else kept)
         found = Bound(-_outwards(-found.value, case.unit), found.condition)
     floor = _floor(data, question)
@@ -218,7 +224,7 @@ def _bound(case: Asked, size: float, upper: float, kept: dict[bytes, float]) -> 
     if question.alpha > 0.0 or question.log_det:
         inside = _infimum(question, F, T, error, unit)
         whole = Bound(_down(inside - rows, abs(inside) + abs(rows)), "")
-        if question.log_det or whole.value >= (1.0 - CLOSE) * upper:
+        if question.log_det or whole.value >= (1.0 - max(CLOSE, case.gap)) * upper:
             return whole
         # A distance that hardly counts bounds next to nothing: then better none at all.
         other = _bound(changed(case, question=changed(question, alpha=0.0)), size, upper, kept)

@@ -74,6 +74,8 @@ def after_walk(
             mark = (slope, loss.value)
         if model is None:
             model = model_of(free, loss, held)
+            if not model.right.size:  # what is held leaves nothing free
+                break
             look(10.0 * len(model.right) ** 3)
             trusted = Trusted(model.right, model.curved)
         x, gain = trusted.step(radius)
@@ -97,6 +99,8 @@ def next_in_the_way(
     if problem.bounds is None:
         return None
     model = model_of(free, loss, held)
+    if not model.right.size:
+        return None
     look(10.0 * len(model.right) ** 3)
     trusted, unit = Trusted(model.right, model.curved), float(np.linalg.norm(point.Y)) or 1.0
     for radius in _RADII:

@@ -36,11 +36,16 @@ def judge_of(program: Program) -> Judge:
 
 def at(program: Program, state: State, point: Point) -> State:
     """The state at a point, with its worst ratio."""
+    return replace(state, point=point, max_ratio=worst_ratio(program, point.values))
+
+
+def worst_ratio(program: Program, values: Vector) -> float:
+    """The worst ratio of readings, equalities and rows that ask nothing apart."""
     ends = program.ends
     with np.errstate(all="ignore"):
-        ratios = ends.ratios(program.scale * point.values - ends.reading)
+        ratios = ends.ratios(program.scale * values - ends.reading)
     ratios = ratios[(program.lo < program.hi) & np.isfinite(ratios)]
-    return replace(state, point=point, max_ratio=float(ratios.max(initial=0.0)))
+    return float(ratios.max(initial=0.0))
 
 
 def mass(program: Program, values: Vector, mu: Vector) -> float:

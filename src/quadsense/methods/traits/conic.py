@@ -49,7 +49,7 @@ class ConicTraits(Traits):
         ample = shape.psd and shape.m > AMPLE * shape.unknowns
         few = newton_entries(shape.m, shape.n, int(shape.unknowns)) <= NEWTON_ENTRIES
         plain = plain and not (ample and few)
-        if plain or shape.damped_squares or not cls.serves(shape):
+        if plain or shape.damped_squares or shape.nearest_by_rows or not cls.serves(shape):
             return None
         return "which A is wanted is a convex problem: the interior-point method"
 

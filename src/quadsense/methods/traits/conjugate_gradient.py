@@ -12,6 +12,7 @@ from quadsense.methods.traits.descent import (
     gram_entries,
     gram_flops,
 )
+from quadsense.methods.traits.fista import FistaTraits
 from quadsense.methods.traits.options import DeviceOptions, Options
 from quadsense.methods.traits.shape import Cone, Shape, Work
 
@@ -62,13 +63,15 @@ class ConjugateGradientTraits(Traits):
     without_tolerance: ClassVar[bool] = False
     random: ClassVar[bool] = False
     needs: ClassVar[frozenset[str]] = frozenset({"rows", "gram"})
-    preferences: ClassVar[frozenset[str]] = frozenset({"any", "least_squares"})
+    preferences: ClassVar[frozenset[str]] = frozenset({"any", "least_squares", "nearest"})
     hands_over: ClassVar[tuple[str, ...]] = ("minimax",)
     options: ClassVar[type[Options]] = DeviceOptions
 
     @classmethod
     def serves(cls, shape: Shape) -> bool:
-        """Any fit, and least squares that is pulled towards a prior."""
+        """Any fit, least squares that is pulled towards a prior, and the nearest to one."""
+        if shape.prefer == "nearest":
+            return shape.nearest_by_rows
         if shape.damped_squares:  # ends are looked at when the minimizer is known
             return not shape.mixed or cls.mixes
         return shape.prefer != "least_squares" and super().serves(shape)
@@ -79,15 +82,21 @@ class ConjugateGradientTraits(Traits):
 
         Those form A, which rows far longer than they are many do not need.
         """
+        if shape.prefer == "nearest":
+            return ("conic",)
         if not shape.damped_squares or shape.is_wide:
             return cls.hands_over
-        return ("conic", "fista") if shape.unknowns <= FEW_UNKNOWNS else ("fista", "conic")
+        if shape.unknowns <= FEW_UNKNOWNS:
+            return "conic", "fista"
+        return ("fista" if FistaTraits.forms(shape) else "consensus"), "conic"
 
     @classmethod
     def suits(cls, shape: Shape) -> str | None:
         """A tolerance on both sides, and rows that are not orthonormal but for constraints."""
         if cls.serves(shape) and shape.prefer == "least_squares":
             return "least squares by conjugate gradients; others where intervals bind"
+        if cls.serves(shape) and shape.prefer == "nearest":
+            return "the nearest matrix by an active set of the rows"
         if not cls.serves(shape) or (shape.orthonormal and not shape.constrained):
             return None
         return "least squares by conjugate gradients first; minimax where that does not fit"
@@ -107,6 +116,8 @@ class ConjugateGradientTraits(Traits):
         """K, or the rows in single precision, and the images that are kept."""
         kept = min(8.0 * 150 * shape.m, window_bytes(shape.row_bytes))
         images = int(kept) + 8 * 12 * shape.m
+        if shape.prefer == "nearest":
+            images += 2 * 4 * shape.m**2
         if cls.uses_gram(shape):
             return images + gram_bytes(shape)
         formed = cls._dense_work(shape)[1]

@@ -44,12 +44,24 @@ class FistaTraits(Traits):
     @classmethod
     def suits(cls, shape: Shape) -> str | None:
         """Least squares."""
-        if shape.damped_squares or not cls.serves(shape):
+        if shape.damped_squares or not cls.serves(shape) or cls._is_for_consensus(shape):
             return None
         if shape.prefer == "slack_squares":
             few = shape.psd and not shape.constrained and shape.one_sided and shape.m >= MANY
             return "of many rows only those that are missed count" if few else None
         return "least squares by steps of the first order"
+
+    @classmethod
+    def _is_for_consensus(cls, shape: Shape) -> bool:
+        """Whether first-order steps over the cone would go without a normal matrix."""
+        return shape.psd and shape.prefer == "least_squares" and not cls.forms(shape)
+
+    @classmethod
+    def followers(cls, shape: Shape) -> tuple[str, ...]:
+        """Without a cone and a normal matrix, `consensus` where intervals are active."""
+        if shape.psd or shape.prefer != "least_squares" or cls.forms(shape):
+            return cls.hands_over
+        return "consensus", "conic"
 
     @classmethod
     def coordinates(cls, shape: Shape) -> str:

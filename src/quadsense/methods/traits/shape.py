@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
+from quadsense.memory import MAX_FORMED_BYTES
+
 Cone: TypeAlias = Literal["symmetric", "psd", "rank"]
 """Where A is sought: everywhere, among the positive semidefinite, among those of low rank."""
 
@@ -100,6 +102,13 @@ class Shape:
         """Whether least squares with a pull is sought, without a cone and without constraints."""
         plain = self.cone == "symmetric" and not self.constrained
         return plain and self.damped and self.prefer == "least_squares"
+
+    @property
+    def nearest_by_rows(self) -> bool:
+        """Whether the nearest matrix is sought by an active set of the rows: K is formed."""
+        plain = self.cone == "symmetric" and not (self.constrained or self.mixed)
+        formed = self.m < self.unknowns and 4 * self.m**2 <= MAX_FORMED_BYTES
+        return plain and formed and self.prefer == "nearest"
 
     @property
     def mixed(self) -> bool:

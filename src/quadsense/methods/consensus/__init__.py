@@ -1,0 +1,17 @@
+"""Least squares within intervals by consensus ADMM: no matrix of the order of A's entries.
+
+A question is ``min sum_i phi_i(v_i) + alpha ||A - P||_F^2`` over ``v = F(A)`` and A in a cone. The
+readings v and A itself get copies of their own, and Z ties them together:
+
+    Z   minimizes  alpha ||Z - P||^2 + sum_i rho_i (F(Z)_i - v_i + r_i)^2 + sigma ||Z - X + U||^2
+    v_i minimizes  phi_i(v_i) + rho_i (F(Z)_i - v_i + r_i)^2              (`rows`)
+    X   is the member of the cone that is nearest to Z + U                (`Cone`; only where psd)
+    r   += F(Z) - v,   U += Z - X
+
+`rows` knows the row terms, `normal` the step in Z, `bounds` what a dual vector proves; each of them
+can be replaced by itself. `steps` puts them together.
+"""
+
+from quadsense.methods.consensus.method import Consensus
+
+__all__ = ["Consensus"]

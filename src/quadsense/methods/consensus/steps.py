@@ -1,0 +1,225 @@
+"""The steps, how far they have come, and what their penalties are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from quadsense.arrays import Vector
+from quadsense.device import numbers
+from quadsense.methods.consensus.program import PULLED, ConsensusProgram
+from quadsense.methods.consensus.state import ConsensusState, Shown
+from quadsense.methods.squares import polish
+from quadsense.methods.squares.measure import NO_COST, NOTHING, crossed, worst_ratio
+from quadsense.methods.squares.quadratic import Point
+from quadsense.methods.squares.state import Verdict
+
+RELAXATION = 1.6
+"""Over-relaxation: 1.5 to 1.8 in [Boyd et al. 2011, section 3.4.3]."""
+
+INEXACT, MOST_PRODUCTS = 0.1, 15
+"""Residual of a step in Z, relative to that before it, and products at most. Steps in Z
+that are as exact as the others are near are enough [Boyd et al. 2011, section 3.4.4]."""
+
+FIRST_RESIDUAL, FIRST_PRODUCTS, FIRST_ROUNDS = 1e-3, 60, 6
+"""The same where there is no iterate yet: least squares without intervals; and how often."""
+
+MAY_BE_EXACT = 100.0
+"""What readings without noise may leave of the cost, in units of the residual's square."""
+
+EVERY = 5
+"""Steps between two looks at the bounds, which cost about as much as a step; penalties change
+there too."""
+
+TUNED = 300
+"""Steps in which penalties may change: with changing ones nothing converges."""
+
+BALANCED, MOST_CHANGE = 1.5, 3.0
+"""Factors of sigma that are not worth a change, and the largest change at a time."""
+
+INWARDS = 0.25
+"""How far ends are moved inwards, in half-widths, in units of the gap that was asked. It costs
+about as large a share of the objective, and is what readings may be off by."""
+
+AIM = 0.5
+"""Share of the gap that was asked at which to stop: the proof loses some, and the ends another."""
+
+LEAST_SHARE = 1e-4
+"""Inward move, in units of the gap that was asked, below which intervals leave no room for it."""
+
+TINY = 1e-290
+"""Cost of A = 0 where that is 0."""
+
+MOST_PRICE = 0.6
+"""What the inward move may cost at most, in units of the gap that is aimed at."""
+
+PATIENCE = 100
+"""Steps in which what remains must halve."""
+
+MOST = 3000
+"""Steps at most."""
+
+
+def start(program: ConsensusProgram, z: Vector, warm: bool, dual: Vector | None) -> ConsensusState:
+    """From a matrix: as it is where it is near, else from least squares about it."""
+    inner, term, cost = program.inner, program.term, program.inner.cost
+    share = INWARDS * program.gap
+    values = inner.F.forward(inner.cone.unpack(z))
+    if not warm and bool(np.any(cost.w > 0.0)):
+        z, values = _least_squares(program, z, values)
+    v = term.proximal(values, term.penalty(values, share), share)
+    y = term.permitted(2.0 * cost.w * (v - cost.b) if dual is None else dual)
+    rho = term.penalty(v, share)
+    r = _over(y, 2.0 * rho)
+    sigma = PULLED * program.curvature(rho) if inner.cone.psd else 0.0
+    x = inner.cone.project(z)
+    return looked(program, ConsensusState(z, values, v, r, x, 0.0 * z, y, rho, sigma, share))
+
+
+def _least_squares(program: ConsensusProgram, z: Vector, values: Vector) -> tuple[Vector, Vector]:
+    """Least squares without intervals and cone, and its readings.
+
+    Once where there is noise; until nothing remains where readings may be exact.
+    """
+    inner, term, cost, cone = program.inner, program.term, program.inner.cost, program.inner.cone
+    price = term.value(values)
+    for _ in range(FIRST_ROUNDS):
+        g = cone.pack(inner.F.adjoint(cost.w * (cost.b - values))) + cost.alpha * (cost.p - z)
+        z = z + program.normal.solve(cost.w, cost.alpha, g, FIRST_RESIDUAL, FIRST_PRODUCTS)
+        values = inner.F.forward(cone.unpack(z))
+        before, price = price, term.value(values)
+        if not NOTHING * inner.nothing < price < MAY_BE_EXACT * FIRST_RESIDUAL**2 * before:
+            break
+    return z, values
+
+
+def advance(program: ConsensusProgram, state: ConsensusState, steps: int) -> ConsensusState:
+    """At most so many steps on."""
+    for _ in range(steps):
+        if state.verdict is not Verdict.OPEN:
+            break
+        state = _step(program, state)
+        if state.iteration % EVERY == 0:
+            state = looked(program, state)
+    return state
+
+
+def tightened(state: ConsensusState) -> ConsensusState:
+    """On with ends further inside, where rounding spoilt what seemed to be a fit."""
+    share = min(0.5, 4.0 * state.share)
+    return replace(state, share=share, verdict=Verdict.OPEN, mark=np.inf, marked=state.iteration)
+
+
+def _step(program: ConsensusProgram, at: ConsensusState) -> ConsensusState:
+    inner, term, cost, cone = program.inner, program.term, program.inner.cost, program.inner.cone
+    pull = at.rho * (at.v - at.r - at.values)
+    g = cone.pack(inner.F.adjoint(pull)) + cost.alpha * (cost.p - at.z)
+    if cone.psd:
+        g = g + at.sigma * (at.x - at.u - at.z)
+    shift = cost.alpha + at.sigma
+    z = at.z + program.normal.solve(at.rho, shift, g, INEXACT, MOST_PRODUCTS)
+    values = inner.F.forward(cone.unpack(z))
+    y = 2.0 * at.rho * (values - at.v + at.r)
+    read = RELAXATION * values + (1.0 - RELAXATION) * at.v
+    v = term.proximal(read + at.r, at.rho, at.share)
+    r = np.where(at.rho > 0.0, at.r + read - v, 0.0)
+    x, u, apart, moved = z, at.u, 0.0, 0.0
+    if cone.psd:
+        lead = RELAXATION * z + (1.0 - RELAXATION) * at.x + at.u
+        x = cone.project(lead)
+        u = lead - x
+        apart, moved = numbers(np.linalg.norm(z - x), np.linalg.norm(x - at.x))
+    return replace(
+        at, z=z, values=values, v=v, r=r, x=x, u=u, y=y, apart=apart, moved=moved,
+        iteration=at.iteration + 1,
+    )  # fmt: skip
+
+
+def looked(program: ConsensusProgram, at: ConsensusState) -> ConsensusState:
+    """The state with its bounds, a verdict where they allow one, and new penalties."""
+    shown = _shown(program, at)
+    at = replace(at, shown=shown)
+    inner = program.inner
+    fits = crossed(inner, Point(shown.x, shown.values, shown.cost, shown.x), 0.0).size == 0
+    gap, nothing = shown.cost - shown.lower, NO_COST * inner.nothing
+    if not np.isfinite(shown.cost):
+        return replace(at, verdict=Verdict.STALLED)
+    if fits and (gap <= AIM * program.gap * shown.cost or shown.cost <= nothing):
+        return replace(at, verdict=Verdict.OPTIMAL)
+    accepted = fits and gap <= program.gap * shown.cost
+    left = max(gap / max(inner.nothing, TINY), program.term.outside(shown.values))
+    if left < 0.5 * at.mark:
+        at = replace(at, mark=left, marked=at.iteration)
+    elif at.iteration - at.marked > PATIENCE or at.iteration >= MOST or _hopeless(program, shown):
+        if accepted:
+            return replace(at, verdict=Verdict.OPTIMAL)
+        share = 0.1 * at.share
+        if share < LEAST_SHARE * program.gap or at.iteration >= MOST or _hopeless(program, shown):
+            return replace(at, verdict=Verdict.STALLED)
+        at = replace(at, share=share, mark=np.inf, marked=at.iteration)
+    return _tuned(program, at) if at.iteration <= TUNED else at
+
+
+def _shown(program: ConsensusProgram, at: ConsensusState) -> Shown:
+    """The copy in the cone, with its readings from the rows, and the better of two bounds."""
+    inner, cone, cost = program.inner, program.inner.cone, program.inner.cost
+    x, values = at.x, at.values
+    if program.equal.size:
+        x = _equalized(program, x)
+    if x is not at.z:
+        values = inner.F.forward(cone.unpack(x))
+    away = x - cost.p
+    price = program.term.value(values) + cost.alpha * numbers(away @ away)[0]
+    bound = program.bounds.lower(at.y, x)
+    last = at.shown
+    if last is None:  # what y = 0 proves: no cost is negative
+        bound = max(bound, program.bounds.lower(0.0 * at.y, x), key=lambda each: each.value)
+    y, lower, level = bound.y, bound.value, bound.level
+    if last is not None and not lower > last.lower:
+        y, lower, level = last.y, last.lower, last.level
+    return Shown(x, values, price, lower, y, level, worst_ratio(inner, values))
+
+
+def _equalized(program: ConsensusProgram, x: Vector) -> Vector:
+    """The matrix near x whose equalities hold to rounding; x where there is none."""
+    inner, cone, rows = program.inner, program.inner.cone, program.equal
+    targets = inner.lo[rows]
+    if cone.psd:
+        X = polish.moved(inner, cone.factor(x), rows, targets)
+        return x if X is None else cone.pack(X @ X.conj().T)
+    values = inner.F.forward(cone.unpack(x))
+    return polish.shifted(inner, x, rows, targets - values[rows])
+
+
+def _hopeless(program: ConsensusProgram, shown: Shown) -> bool:
+    """Whether a fit would cost more than any can."""
+    cost = program.inner.cost
+    away = shown.x - cost.p
+    return shown.lower > program.term.most + 10.0 * cost.alpha * numbers(away @ away)[0]
+
+
+def _tuned(program: ConsensusProgram, at: ConsensusState) -> ConsensusState:
+    """With firmer penalties of the readings at ends, and that of the cone in balance.
+
+    Ends are moved inwards by less where that turns out to cost too much.
+    """
+    shown, term = at.shown, program.term
+    assert shown is not None
+    price = term.conjugate(shown.y) - term.conjugate(shown.y, at.share)
+    enough = MOST_PRICE * AIM * program.gap * shown.cost
+    share = at.share * enough / price if price > enough > 0.0 else at.share
+    at = replace(at, share=min(at.share, max(share, LEAST_SHARE * program.gap)))
+    rho = term.penalty(at.v, at.share)
+    r = at.r * _over(at.rho, rho)
+    sigma, u = at.sigma, at.u
+    if at.apart > 0.0 and at.moved > 0.0:
+        factor = float(np.clip(np.sqrt(at.apart / at.moved), 1.0 / MOST_CHANGE, MOST_CHANGE))
+        if not 1.0 / BALANCED < factor < BALANCED:
+            sigma, u = sigma * factor, u / factor
+    return replace(at, rho=rho, r=r, sigma=sigma, u=u)
+
+
+def _over(a: Vector, b: Vector) -> Vector:
+    """``a/b``, and 0 where b is 0."""
+    return np.where(b > 0.0, a / np.where(b > 0.0, b, 1.0), 0.0)
