@@ -162,7 +162,7 @@ def gram_coordinates(F: Sensing, delta: Vector) -> GramCoordinates:
     """
     K = F.gram()
     m = K.shape[0]
-    squares = np.sqrt(K.diagonal())
+    squares = np.sqrt(np.maximum(K.diagonal(), 0.0))  # of sums that cancel, rounding alone
     even = bool(np.all(np.abs(squares - 1.0) <= 1e-12))
     if not even:
         squares = np.where(squares > 0.0, squares, 1.0)
