@@ -284,8 +284,9 @@ def _pull(data: Measurements, preference: Preference, shape: Shape) -> Pull:
     if not known.any():
         multiple = _best_multiple(data.plain)
         return Pull(1.0 if shape.psd and multiple <= 0.0 else multiple, 1.0, 1.0 / 3.0)
-    w, b = question.weights[known], question.reading[known]
-    squares = to_numpy(rows.squares)[known]
+    w, b, squares = question.weights, question.reading, to_numpy(rows.squares)
+    if not known.all():
+        w, b, squares = w[known], b[known], squares[known]
     with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
         kappa = 1.0 / 3.0
         if preference.weights is not None and shape.target:
