@@ -125,6 +125,7 @@ bench: $(VENV)/.installed-bench  ## Peers against ours, as ratios (an hour)
 	$(BIN)/python benchmarks/threads.py
 	$(BIN)/python benchmarks/small.py
 	$(BIN)/python benchmarks/default.py
+	$(BIN)/python benchmarks/columns.py
 	$(BIN)/python benchmarks/plans.py
 	$(BIN)/python benchmarks/determinism.py
 	$(BIN)/python benchmarks/answers.py

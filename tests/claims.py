@@ -11,12 +11,14 @@ from fractions import Fraction
 from typing import Any
 
 import exact
+import generator_structured as structured
 import numpy as np
 import truth
 from generator import Case
 from generator_rows import plain
 
-from quadsense.core.forms import FactorForm, MeasuredForm
+from quadsense.core.forms import FactorForm, FramedForm, MeasuredForm
+from quadsense.core.matrix import SensedMatrix
 
 EPS = 2.0**-52
 EQUALITY = 1e3
@@ -47,12 +49,19 @@ def values_of(case: Case, matrix: Any) -> tuple[list[Any], list[float]]:
     if isinstance(matrix.form, FactorForm):
         parts = [case.values(X, True) for _, X in halves(matrix.form)]
         return [p - q for p, q in zip(*parts, strict=True)], [0.0] * case.m
-    A = np.asarray(matrix)
+    A, form = np.asarray(matrix), matrix.form
     values = case.values(A, False)
-    if not isinstance(matrix.form, MeasuredForm):
+    if not isinstance(form, MeasuredForm | FramedForm):
         return values, [0.0] * case.m
     squares = [exact.number(value) for value in case.squares]
-    room = 8 * (case.n + case.m) * EPS * (exact.norm(A) + mass_of(matrix))
+    size = exact.norm(A) + mass_of(matrix)
+    if isinstance(form, FramedForm):  # rounded in scaled columns
+        D = np.ldexp(1.0, form.columns)
+        squares = exact.squared_norms(np.asarray(case.rows) * D)
+        squares = squares if case.mix is None else structured.weighed(abs(case.mix), squares)
+        squares = [exact.number(value) for value in squares]
+        size = exact.norm(A / np.outer(D, D)) + mass_of(SensedMatrix(form.inner))
+    room = 8 * (case.n + case.m) * EPS * size
     return values, [room * square for square in squares]
 
 
@@ -212,6 +221,8 @@ def optimal(case: Case, result: Any, known: truth.Truth) -> Findings:
     errors = [abs(exact.number(v - b)) for v, b in zip(values, case.readings, strict=True)]
     reached = max(e - r for e, r in zip(errors, room, strict=True))
     upper, lower = certificate.upper_bound, certificate.lower_bound
+    if certificate.objective is not None:  # where a preference is the claim, its bounds are
+        lower, upper = result.objective_bounds
     if reached > upper * (1.0 + 4 * EPS):
         findings.append(("wrong verdict", f"worst error {reached:.6g} above upper {upper:.6g}"))
     best = known.slack * unit

@@ -13,6 +13,7 @@ import generator_rows as rows
 import generator_structured as structured
 import generator_wishes as wishes
 import numpy as np
+import scipy.sparse as sp
 from generator_question import ask, pick
 from linear import Linear
 
@@ -27,6 +28,10 @@ WISHES = 20_000
 STRUCTURED = 1_000_000
 """Seeds from here on have structured probes, sums over rows (`mix`) or both; seeds below, neither.
 Odd ones ask for any fit, even ones for more."""
+
+COLUMNS = 2_000_000
+"""Seeds from here on have columns of different sizes, of more rows; every fourth may have sums over
+rows. Odd ones ask for any fit, even ones for more."""
 
 
 @dataclass(frozen=True)
@@ -204,11 +209,15 @@ def _problem(seed: int) -> Case:
     complex_ = rng.random() < 0.4
     cone = pick(rng, symmetric=0.5, psd=0.27, rank=0.23)
     allowed = int(rng.integers(1, 4)) if rng.random() < 0.12 else 0
-    if seed < STRUCTURED:
-        U, twins, labels = _rows(rng, complex_, allowed, notes)
+    sizes = None
+    if seed < STRUCTURED or (seed >= COLUMNS and seed % 4):
+        more = 16 if seed >= COLUMNS and not allowed else 0
+        U, twins, labels = _rows(rng, complex_, allowed, notes, more)
         dense = W = None
     else:
         U, dense, W, twins, labels = structured.draw(rng, complex_, allowed, notes)
+    if seed >= COLUMNS and dense is None:
+        U, sizes = _with_columns(rng, U, labels)
     meant = rows.as_read(U) if dense is None else dense
     n = meant.shape[1]
     conjugate = bool(rng.random() < (0.35 if complex_ else 0.05))
@@ -216,6 +225,8 @@ def _problem(seed: int) -> Case:
         meant = meant.conj()
     size = 10.0 ** rng.uniform(-60, 60) if rng.random() < 0.15 else 10.0 ** rng.uniform(-2, 2)
     known, is_factor, r = _truth(rng, n, np.iscomplexobj(meant), cone, size)
+    if sizes is not None:
+        known = known / sizes[:, None] if is_factor else known / np.outer(sizes, sizes)
     mix = None if W is None else rows.as_read(W)
     z = structured.readings(meant, mix, known, is_factor)
     squares = exact.squared_norms(meant)
@@ -266,10 +277,30 @@ def generous(m: int, n: int, complex_: bool, r: int) -> bool:
     return m >= 4 * n * r * (2 if complex_ else 1)
 
 
+def _with_columns(rng: np.random.Generator, U: Any, labels: dict[str, str]) -> tuple[Any, Any]:
+    """U with its columns times powers of two, or numbers near them, and these numbers."""
+    n = np.shape(U)[1]
+    most = {"slight": 2, "ordinary": 8, "extreme": 40}
+    kind = pick(rng, slight=0.15, ordinary=0.7, extreme=0.15)
+    if labels["storage"] in ("integer", "list", "strict") or (
+        labels["storage"] == "float32" and kind == "extreme"
+    ):
+        kind = "slight" if labels["storage"] == "float32" else "none"
+    labels["columns"] = kind
+    if kind == "none":
+        return U, None
+    exponents = rng.integers(-most[kind], most[kind] + 1, n)
+    sizes = np.ldexp(1.0, exponents) * (rng.choice([1.0, 1.25, 1.5]) if n else 1.0)
+    if sp.issparse(U):
+        scaled = type(U)(U @ sp.diags_array(sizes))
+        return scaled.asformat(U.format), sizes
+    return (U * sizes).astype(U.dtype), sizes
+
+
 def _rows(
-    rng: np.random.Generator, complex_: bool, allowed: int, notes: list[str]
+    rng: np.random.Generator, complex_: bool, allowed: int, notes: list[str], more: int = 0
 ) -> tuple[Any, list[Any], dict[str, str]]:
-    """U as stored, pairs of twin rows, labels."""
+    """U as stored, of so many rows more, pairs of twin rows, labels."""
     most = 5 if complex_ else 8
     n = int(rng.choice(np.arange(1, 9), p=[0.1, 0.2, 0.25, 0.15, 0.12, 0.08, 0.05, 0.05]))
     n = min(n, most)
@@ -279,6 +310,7 @@ def _rows(
     m = 1 + int(3 * unknowns * rng.random() ** 1.1)
     if allowed:  # few enough choices to try them all
         m = min(max(m, allowed + 1), {1: 20, 2: 11, 3: 8}[allowed])
+    m += more
     geometry = pick(
         rng, gaussian=0.55, whole=0.1, basis=0.08, sparse=0.08, orthonormal=0.08, subspace=0.06,
         coherent=0.05,

@@ -223,7 +223,14 @@ def _cost(subject: Subject, result: Any, lo: Any, hi: Any) -> float | None:
     """Sum of squares, or distance from the prior."""
     claim, A = result.certificate, np.asarray(result.certificate.matrix)
     wish = claim.objective.preference
-    off = A - wish.tau * np.eye(len(A)) - (0.0 if wish.base is None else np.asarray(wish.base))
+    D = np.ones(len(A))
+    if claim.columns is not None:
+        D = np.ldexp(1.0, np.broadcast_to(claim.columns, D.shape).astype(int))
+    off = (
+        A / np.outer(D, D)
+        - wish.tau * np.eye(len(A))
+        - (0.0 if wish.base is None else np.asarray(wish.base))
+    )
     if wish.name == "nearest":
         return float(np.linalg.norm(off))
     if wish.name != "least_squares":

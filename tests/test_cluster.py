@@ -107,6 +107,19 @@ def test_every_method_answers_as_in_memory(client, rng, named):
     assert type(found.A) is np.ndarray
 
 
+def test_columns_are_scaled_on_the_workers_as_in_memory(client, rng):
+    U, b = question(rng, m=120)
+    U = U * [1.0, 64.0, 0.125, 1.0]
+    b = np.sum((U / [1.0, 64.0, 0.125, 1.0]) ** 2, axis=1) + 0.1 * rng.uniform(-1, 1, b.size)
+    rows = da.from_array(U, chunks=(21, 3))
+    for named in ({}, {"psd": True}, {"prefer": "minimax"}):
+        found, truth = solve(rows, b, delta=0.1, **named), solve(U, b, delta=0.1, **named)
+        assert np.array_equal(found.certificate.columns, truth.certificate.columns)
+        assert truth.certificate.columns[1] < 0 < truth.certificate.columns[2]
+        np.testing.assert_allclose(found.residuals, truth.residuals, rtol=0, atol=1e-2)
+        assert found.verify(U, b) and truth.verify(rows, b)
+
+
 def test_vectors_of_dask_and_checks_of_results(client, rng, tmp_path):
     U, b = question(rng)
     rows, readings = da.from_array(U, chunks=(25, -1)), da.from_array(b, chunks=7)

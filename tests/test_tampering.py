@@ -50,12 +50,16 @@ def _subjects():
     x = rng.standard_normal(3) + 1j * rng.standard_normal(3)
     noisy = np.abs(C @ x) ** 2 + rng.uniform(-0.04, 0.04, 12)
     free = np.full(12, np.inf)
+    apart = rng.standard_normal((18, 3)) * [1.0, 32.0, 0.25]
+    spread = np.sum((apart / [1.0, 32.0, 0.25] @ rng.standard_normal((3, 2))) ** 2, axis=1)
+    spread += rng.uniform(-0.05, 0.05, 18)
     yield _subject("met, dense", U, b, delta=0.05, method="minimax")
     yield _subject("met, a tolerance a row", U, b, delta=np.linspace(0.05, 0.2, 12))
     yield _subject("met, implicit", wide, few, delta=0.1, method="gd", max_iter=1000)
     yield _subject("met, factor", W, low, delta=0.02, psd=True)
     yield _subject("met, rank", W, low, delta=0.02, rank=2)
     yield _subject("met, conjugate", C, noisy, delta=0.05, rank=1, conjugate=True)
+    yield _subject("met, scaled columns", apart, spread, delta=0.05)
     yield _subject("met, set aside", U, off, delta=0.05, allow_violations=1)
     yield _subject("met, bounds", U, bounds=(b - 0.05, b + 0.06))
     yield _subject(
@@ -164,6 +168,8 @@ def _changed_arrays(values):
         (0, [("3", 3.0), ("nan", np.nan)]),
     ):
         for name, new in changes:
+            if flat.dtype.kind == "i" and not abs(new) < 2.0**63:
+                continue
             one = flat.copy()
             one[index] = new
             yield f"entry {index}: {name}", one.reshape(values.shape)

@@ -535,3 +535,27 @@ def test_the_gpu_of_a_worker_does_its_products(complex_, narrow, rng, monkeypatc
         assert isinstance(found, np.ndarray)
         np.testing.assert_allclose(found, alone[work], rtol=1e-12, atol=1e-12)
     assert used
+
+
+@pytest.mark.parametrize("by_torch", [False, True])
+@pytest.mark.parametrize("name", ["float64", "complex128"])
+@pytest.mark.parametrize(
+    "options", [{}, {"psd": True}, {"prefer": "any"}, {"prefer": "minimax"}], ids=str
+)
+def test_columns_are_scaled_as_in_memory_of_numpy(by_torch, name, options, rng):
+    U = rng.standard_normal((60, 5)).astype(name)
+    if name == "complex128":
+        U += 1j * rng.standard_normal((60, 5))
+    sizes = np.array([1.0, 32.0, 0.25, 4.0, 1.0])
+    b = np.sum(np.abs(U) ** 2, axis=1) + 0.1 * rng.uniform(-1, 1, 60)
+    rows = torch.from_numpy(U * sizes)
+    truth = quadsense.solve(U * sizes, b, delta=0.1, **options)
+    given = ByTorch(rows) if by_torch else rows
+    found = quadsense.solve(given, torch.from_numpy(b), delta=0.1, **options)
+    assert truth.certificate.columns is not None
+    assert np.array_equal(found.certificate.columns, truth.certificate.columns)
+    scale = np.outer(sizes, sizes)
+    assert np.linalg.norm((found.A.numpy() - truth.A) * scale) < 1e-3 * np.linalg.norm(
+        truth.A * scale
+    )
+    assert found.verify(U * sizes, b) and truth.verify(rows, torch.from_numpy(b))

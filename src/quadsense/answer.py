@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -14,6 +14,7 @@ import numpy.typing as npt
 from quadsense.arrays import Vector, like, to_numpy
 from quadsense.certificate import Certificate, within_gap
 from quadsense.core.matrix import SensedMatrix
+from quadsense.frame import condition_outside
 from quadsense.measurements import Measurements
 from quadsense.methods.traits.options import GapOptions
 from quadsense.objective import Objective, is_admitted, make_objective
@@ -55,18 +56,39 @@ MAY_BE_OPTIMAL = (Status.OPTIMAL, Status.UNDECIDED, Status.STALLED, Status.TIME_
 NOTHING: npt.NDArray[np.int64] = np.empty(0, np.int64)
 
 
-def to_result(request: Request, answer: Answer, asked: dict[str, Any]) -> Result:
+def to_result(
+    request: Request, answer: Answer, asked: dict[str, Any], user: Measurements
+) -> Result:
     """Put together what the user sees; `asked` is what `record.request_of` says.
 
-    The verdict, the plan and the history are made when they are read.
+    `user` are the measurements with unscaled columns. The verdict, the plan and the history are
+    made when they are read.
     """
     watch = request.limits.watch
     # A ratio or bound beyond float64 is as good as infinite.
     with np.errstate(over="ignore"), watch.part("answer"), watch.grace():
-        return _to_result(request, answer, asked)
+        return _to_result(request, answer, asked, user)
 
 
-def _to_result(request: Request, answer: Answer, asked: dict[str, Any]) -> Result:
+def _outside(claim: Certificate, columns: Any, user: Measurements) -> Certificate:
+    """Return the claim about the scaled unknown as one about A, which says how it was scaled."""
+    objective = claim.objective
+    if objective is not None:
+        objective = replace(objective, condition=condition_outside(objective.condition))
+    return replace(
+        claim,
+        matrix=claim.matrix.stretched(columns),
+        condition=condition_outside(claim.condition),
+        objective=objective,
+        constraints=user.constraints,
+        columns=columns,
+        data=user,
+    )
+
+
+def _to_result(
+    request: Request, answer: Answer, asked: dict[str, Any], user: Measurements
+) -> Result:
     data = request.data
     size = allowed_size(data, answer.matrix)
     values = Values(data, answer.outcome.found, answer.set_aside, size)
@@ -77,6 +99,8 @@ def _to_result(request: Request, answer: Answer, asked: dict[str, Any]) -> Resul
     stopped = watch.stopped
     status = _status(request, answer, certificate, stopped)
     suspects = _suspects(data, certificate)
+    if request.columns is not None:
+        certificate = _outside(certificate, request.columns, user)
     target, count = request.problem.target, data.measured
     sizes, ratios, residuals = values.sizes, values.ratios, values.residuals
     if count < data.m:
@@ -104,7 +128,7 @@ def _to_result(request: Request, answer: Answer, asked: dict[str, Any]) -> Resul
     result: Result = Result.of(
         later,
         status=status,
-        matrix=answer.matrix,
+        matrix=certificate.matrix,
         residuals=like(residuals, data.b),
         max_residual=float(sizes.max()),
         max_ratio=worst,

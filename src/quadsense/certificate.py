@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,13 +13,16 @@ import numpy.typing as npt
 from quadsense.arrays import Array, Vector, to_numpy
 from quadsense.core.ends import UNIT, Ends
 from quadsense.core.matrix import SensedMatrix
+from quadsense.core.records import LATER
 from quadsense.core.signature import inertia_of, is_positive, rank_of
+from quadsense.frame import condition_inside, constraints_of, is_sound
 from quadsense.measurements import Measurements
 from quadsense.measurements.constraints import Constraint
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.oracle import SpectralOracle
 from quadsense.measurements.validate import checked_vector
-from quadsense.objective import Objective, check_objective, is_admitted, is_sound
+from quadsense.objective import Objective, check_objective, is_admitted
+from quadsense.objective import is_sound as is_sound_objective
 from quadsense.proofs.hitting import cannot_be_hit, smallest_hitting_set
 from quadsense.proofs.infeasible import check_infeasible
 from quadsense.proofs.lower import best_error_bound
@@ -88,6 +91,10 @@ class Certificate:
         What A costs by the preference and bounds on it; None where any fit was wanted.
     constraints : tuple of Constraint
         Linear constraints of the solve, the last entries of `dual`.
+    columns : ndarray of int, shape (n,), or None
+        Exponents of ``D = diag(2^columns)`` where the columns of U were scaled (see
+        docs/theory.md): what is stated, the objective among it, is about the probes ``D u_i`` and
+        ``D^-1 A D^-1``.
     hard : bool
         With "infeasible": whether constraints and equalities contradict each other by themselves,
         so that the other readings are left out of the claim.
@@ -115,6 +122,7 @@ class Certificate:
     objective: Objective | None = None
     constraints: tuple[Constraint, ...] = ()
     hard: bool = False
+    columns: npt.NDArray[np.int64] | None = field(default=None, metadata=LATER)
     data: Measurements | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:
@@ -158,11 +166,32 @@ class Certificate:
         if isinstance(U, SpectralOracle):
             return Verification((self._check_spectral(U),))
         with np.errstate(over="ignore", under="ignore"):
+            if not is_sound(self.columns, self.matrix.shape[0]):
+                return Verification((Check("scaling of columns", False, "it cannot be one"),))
+            claim = self.inside
             parts = [
-                self._check(data, words, own)
+                claim._check(data, words, own)
                 for data, words, own in self._tasks(U, b, delta, options)
             ]
         return sum(parts[1:], parts[0])
+
+    @property
+    def inside(self) -> Certificate:
+        """The same claim about the scaled unknown, which is what is checked."""
+        if self.columns is None:
+            return self
+        objective = self.objective
+        if objective is not None:
+            objective = replace(objective, condition=condition_inside(objective.condition))
+        return replace(
+            self,
+            matrix=self.matrix.stretched(-self.columns),
+            condition=condition_inside(self.condition),
+            objective=objective,
+            constraints=constraints_of(self.constraints, self.columns),
+            columns=None,
+            data=None,
+        )
 
     def _tasks(
         self, U: Any, b: Any, delta: Any, options: dict[str, Any]
@@ -214,11 +243,16 @@ class Certificate:
         return self.objective is not None and self.objective.preference.slack
 
     def _constrained(self, data: Measurements) -> Measurements:
-        """The data with the constraints of the solve."""
-        return data.constrained(None, self.constraints) if self.constraints else data
+        """The data with the constraints of the solve, their columns scaled as there."""
+        data = data if self.columns is None else data.framed(self.columns)
+        constraints = constraints_of(self.constraints, self.columns)
+        return data.constrained(None, constraints) if constraints else data
 
     def own_data(self, U: Any, b: Any, options: dict[str, Any]) -> Measurements:
-        """The measurements with the intervals of the solve, whatever else they come with."""
+        """The measurements with the intervals of the solve, whatever else they come with.
+
+        Their columns are scaled as in the solve: what they are compared with is `inside`.
+        """
         conjugate, mix = options.get("conjugate", self.conjugate), options.get("mix")
         if isinstance(U, Measurements):
             data = U
@@ -309,7 +343,7 @@ class Certificate:
     def _preference_fits(self, data: Measurements) -> bool:
         if self.objective is None:
             return True
-        return self.objective.preference.psd == self.psd and is_sound(
+        return self.objective.preference.psd == self.psd and is_sound_objective(
             self.objective, data.m, data.measured, data.n
         )
 

@@ -14,6 +14,7 @@ from quadsense.arrays import Vector, to_numpy
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.question import Question
 from quadsense.core.records import changed
+from quadsense.frame import Columns, columns_of, dense_in
 from quadsense.measurements import Measurements
 from quadsense.measurements.oracle import checked_square
 from quadsense.methods import METHODS
@@ -51,6 +52,9 @@ NO_SUM = (
     "A that fits is as good: give b and weights=, or prefer='nearest'"
 )
 """Added to the reason for least squares where its sum is empty."""
+
+PAPER = ("gd", "sgd", "closed_form")
+"""Methods of the paper, whose steps are those that it prints."""
 
 TIES = "there is no tolerance; ties go to the A nearest to {}"
 """Why least squares, where nothing else is asked."""
@@ -108,6 +112,29 @@ def to_wish(
             "prefer='least_squares'"
         )
     return wish
+
+
+def frame_for(wish: Wish, data: Measurements, method: Any, schedule: Any) -> Columns | None:
+    """Return the exponents by which columns of U are scaled for this request, None for none.
+
+    They are not scaled where the user names a norm of A, by ``prefer="nearest"``, ``"min_trace"``
+    or a number for `ridge`, nor for the methods of the paper. Everywhere else what is asked for
+    is the same for scaled columns, or is defined for them.
+    """
+    named = wish.prefer in ("nearest", "min_trace") or wish.ridge is not None
+    if named or method in PAPER or schedule == "paper":
+        return None
+    return columns_of(data)
+
+
+def wish_in(wish: Wish, columns: Columns) -> Wish:
+    """Return what was asked, the prior that of the scaled unknown."""
+    prior = wish.prior
+    if prior is None:
+        return wish
+    if isinstance(prior, float):
+        prior = prior * np.eye(len(columns))
+    return changed(wish, prior=dense_in(prior, columns))
 
 
 def _refuse_with_slack(prefer: str, prior: Any, ridge: Any, target: bool, low_rank: bool) -> None:
@@ -302,9 +329,9 @@ def _pull(data: Measurements, preference: Preference, shape: Shape) -> Pull:
         tau = float(w @ (squares * b)) / total if total > 0.0 else 0.0
         size = math.sqrt(float(w @ b**2) / mass)
         if shape.psd:
-            trace = data.fixed_trace
-            if trace is not None and trace > 0.0:
-                tau = trace / shape.n / unit
+            multiple = data.fixed_multiple or 0.0
+            if multiple > 0.0:
+                tau = multiple / unit
             elif not tau > 0.0:
                 tau = 1e-3 * size or 1.0
         v = max(float(w @ (b - tau * squares) ** 2) / mass, (1e-8 * size) ** 2) or 1.0

@@ -10,10 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import to_numpy
-from quadsense.choice import decide, to_wish
+from quadsense.choice import decide, frame_for, to_wish, wish_in
 from quadsense.core import packed
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.question import Question
+from quadsense.frame import framed
 from quadsense.measurements import Measurements
 from quadsense.plan import shape_of
 from quadsense.preferences import Preference, make_question
@@ -65,8 +66,9 @@ ridge, slack
         Its value, once solved, is the objective of `solve`: a sum of squares (with its pull or
         entropy), a distance (not its square), a sum of logarithms to maximise, a trace, a ratio or
         a slack.
-    A : cvxpy.Variable
-        (n, n), symmetric or Hermitian.
+    A : cvxpy.Variable or cvxpy.Expression
+        (n, n), symmetric or Hermitian: the unknown, or, where the columns of U are scaled as in
+        `solve`, ``D X D`` of the unknown X.
 
     Raises
     ------
@@ -101,9 +103,16 @@ ridge, slack
             prefer, slack, prior, ridge, measured,
             target=target, positive=positive, low_rank=False,
         )  # fmt: skip
+        columns = frame_for(wish, measured, "auto", "continuation")
+        if columns is not None:
+            measured, wish = framed(measured, columns), wish_in(wish, columns)
         shape = shape_of(measured, psd=positive, rank=None, target=target)
         preferences, _ = decide(wish, measured, shape, "auto")
-        return _problem(measured, preferences[0], cp)
+        problem, A = _problem(measured, preferences[0], cp)
+        if columns is not None:
+            D = np.ldexp(1.0, columns)
+            A = cp.multiply(np.outer(D, D), A)
+        return problem, A
 
 
 def _problem(data: Measurements, preference: Preference, cp: Any) -> tuple[Any, Any]:

@@ -78,6 +78,7 @@ def interval(
     >>> seen[0].verify(U[:2], [1.0, 2.0], delta=0.1), seen[1].lower
     (True, -inf)
     """
+    from quadsense.frame import columns_of
     from quadsense.functional import asked_for
     from quadsense.ranges import measurements_of, ranges
     from quadsense.request import check_rank
@@ -103,6 +104,7 @@ def interval(
         psd=psd or (rank is not None and not pair),
         gap=float(gap),
         relaxed=rank is not None,
+        columns=columns_of(found),
         otherwise=lambda: _solved(found, psd or (rank is not None and not pair)),
     )
     return intervals if many else intervals[0]
@@ -128,6 +130,9 @@ def interval_of(
     result: Result, C: Any, *, data: Measurements | None = None, gap: Real = 0.01
 ) -> Any:
     """The range of ``<C, A>`` over all that fit what a result was asked to: `Result.interval`."""
+    from dataclasses import replace
+
+    from quadsense.frame import columns_of
     from quadsense.functional import asked_for
     from quadsense.ranges import ranges
     from quadsense.record import asks_rank
@@ -140,7 +145,7 @@ def interval_of(
         raise ValueError("an interval needs a tolerance: solve with delta, rtol or bounds")
     if not (is_number(gap) and gap > 0):
         raise ValueError(f"gap must be a positive number, got {gap!r}")
-    found = claim.data if data is None else claim.own_data(data, None, {})
+    found = claim.data if data is None else replace(claim, columns=None).own_data(data, None, {})
     assert found is not None
     refuted = claim if str(result.status) == "infeasible" else None
     many = isinstance(C, list) and not _is_nested(C)
@@ -152,6 +157,7 @@ def interval_of(
         relaxed=asks_rank(result),
         set_aside=claim.set_aside,
         fit=result.matrix if result.met else None,
+        columns=columns_of(found),
         otherwise=lambda: (None, refuted) if refuted else _solved(found, claim.psd),
     )
     return intervals if many else intervals[0]

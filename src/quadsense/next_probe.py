@@ -22,6 +22,7 @@ from quadsense.arrays import Vector, as_numbers, available_memory, to_numpy
 from quadsense.core import packed
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.pseudoinverse import pseudoinverse
+from quadsense.frame import columns_of, dense_in, framed
 from quadsense.measurements import Measurements
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.validate import checked_vector
@@ -42,6 +43,8 @@ TOGETHER = 256
 
 Certify = Callable[[Measurements, list[npt.NDArray[Any]]], Sequence[Any]]
 """Certified ranges of ``u* A u``, each with `lower` and `upper`."""
+
+NONE: npt.NDArray[np.int64] = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True)
@@ -144,15 +147,18 @@ def next_probe(
     if not (is_whole(top) and top >= 0):
         raise ValueError(f"top must be a whole number, not negative, got {top!r}")
     judged = data.ends is not None and data.judged
-    if result.set_aside.size and judged:
-        data = data.set_aside(result.set_aside)
+    columns, aside = columns_of(data), result.set_aside if judged else NONE
+    known = data.set_aside(aside) if aside.size else data
+    scaled = framed(data, columns)
+    scaled = scaled.set_aside(aside) if aside.size else scaled
     psd, relaxed = claim.psd, asks_rank(result)
 
-    def certify(data: Measurements, probes: list[npt.NDArray[Any]]) -> Sequence[Interval]:
-        matrices = [np.outer(u, u.conj()) for u in probes]
+    def certify(_: Measurements, probes: list[npt.NDArray[Any]]) -> Sequence[Interval]:
+        matrices = [dense_in(np.outer(u, u.conj()), columns) for u in probes]
         found = ranges(
-            data, matrices, psd=psd, relaxed=relaxed, fit=fit, otherwise=lambda: _solved(data, psd)
-        )
+            data, matrices, psd=psd, relaxed=relaxed, set_aside=aside, fit=fit, columns=columns,
+            otherwise=lambda: _solved(known, psd),
+        )  # fmt: skip
         if any(each.lower > each.upper for each in found):
             raise NothingFits("nothing fits: a range is empty")
         return found
@@ -160,9 +166,9 @@ def next_probe(
     fits = judged and result.status is not Status.INFEASIBLE
     with np.errstate(under="ignore"):
         try:
-            return rank_probes(data, candidates, delta, int(top) if fits else 0, certify)
+            return rank_probes(scaled, candidates, delta, int(top) if fits else 0, certify, columns)
         except NothingFits:  # as with slack: there are no ranges, but there is what is unseen
-            return rank_probes(data, candidates, delta, 0, certify)
+            return rank_probes(scaled, candidates, delta, 0, certify, columns)
 
 
 def _solved(data: Measurements, psd: bool) -> tuple[SensedMatrix | None, Any]:
@@ -175,10 +181,20 @@ def _solved(data: Measurements, psd: bool) -> tuple[SensedMatrix | None, Any]:
 
 @with_one_blas_thread
 def rank_probes(
-    data: Measurements, candidates: Any, delta: Any, top: int, certify: Certify
+    data: Measurements,
+    candidates: Any,
+    delta: Any,
+    top: int,
+    certify: Certify,
+    columns: npt.NDArray[np.int64] | None = None,
 ) -> NextProbe:
-    """Put candidates in order; `certify` finds the ranges of the `top` most promising."""
+    """Put candidates in order; `certify` finds the ranges of the `top` most promising.
+
+    `columns` are the exponents by which the columns of the data, but not of the candidates, are
+    scaled.
+    """
     rows = _checked_candidates(candidates, data)
+    rows = rows if columns is None else rows * np.ldexp(1.0, columns)
     k = len(rows)
     norms = np.linalg.norm(rows, axis=1)
     units = rows / norms[:, None]

@@ -14,17 +14,17 @@ from typing import Any
 import numpy as np
 
 from quadsense.arrays import available_memory, on_gpu, to_numpy
-from quadsense.core.forms import FactorForm, MeasuredForm
+from quadsense.core.forms import FactorForm, FramedForm, MeasuredForm
 from quadsense.core.matrix import SensedMatrix
 from quadsense.machine import Rates, known_rates
 from quadsense.measurements import Measurements
 from quadsense.measurements.dense import Dense
 from quadsense.measurements.disk import OnDisk
+from quadsense.measurements.framed import beneath, is_sparse
 from quadsense.measurements.gram import gram_form
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.probes import BLOCK_ELEMENTS
 from quadsense.measurements.sensing import Sensing
-from quadsense.measurements.sparse import Sparse
 from quadsense.measurements.stack import Stack
 from quadsense.measurements.stored import Stored
 from quadsense.memory import in_bytes, is_limited, limited_memory, room_in_words
@@ -127,7 +127,8 @@ def shape_of(
         Whether steps may use TF32 products, of a copy of the rows.
     """
     rows, scaled = data.unit_rows, data.scaled()
-    kind, ratio = rows.kind, 1.0
+    kind: Any = rows.kind
+    ratio = 1.0
     if target:
         b, delta = to_numpy(scaled.b), to_numpy(scaled.delta)
         ratio = (float(b.max()) - float(b.min())) / float(delta.min())
@@ -141,7 +142,7 @@ def shape_of(
         copied=(rows.at_work(tf32) if tf32 else rows).single_is_copied,
         converted=_is_converted(rows, given),
         started=_is_dense(start, rank is not None),
-        density=1.0 if plain or not isinstance(kind, Sparse) else kind.gram_density_bound(),
+        density=1.0 if plain or not is_sparse(kind) else kind.gram_density_bound(),
         psd=psd,
         rank=rank,
         target=target,
@@ -159,14 +160,15 @@ def shape_of(
 
 def _strip_bytes(kind: Any) -> int:
     """Bytes of the rows that are read together; 0 of rows in memory."""
+    kind = beneath(kind)
     parts = kind.parts if isinstance(kind, Stack) else (kind,)
-    strips = [part.strips for part in parts if isinstance(part, OnDisk)]
+    strips = [part.strips for part in map(beneath, parts) if isinstance(part, OnDisk)]
     return max((each.largest * each.dtype.itemsize for each in strips), default=0)
 
 
 def _is_converted(rows: Sensing, given: Any) -> bool:
     """Whether a copy of U was made, for its type or for the range of its norms."""
-    kind = rows.kind
+    kind = beneath(rows.kind)
     if not isinstance(kind, Stored) or given is kind:  # what was given, rows and all
         return False
     return kind.U is not kind.given or (given is not None and not _shared(given, kind.U))
@@ -184,7 +186,7 @@ def _is_dense(start: Any, low_rank: bool) -> bool:
     if start is None or isinstance(start, str):
         return False
     matrix = getattr(start, "matrix", start)
-    kept = (MeasuredForm, FactorForm) if low_rank else MeasuredForm
+    kept = (MeasuredForm, FramedForm, FactorForm) if low_rank else (MeasuredForm, FramedForm)
     return not (isinstance(matrix, SensedMatrix) and isinstance(matrix.form, kept))
 
 

@@ -23,6 +23,14 @@ from quadsense.core.ends import UNIT
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.question import Question
 from quadsense.extremes import Extreme, Extremes
+from quadsense.frame import (
+    condition_inside,
+    condition_outside,
+    dense_in,
+    dense_out,
+    framed,
+    is_sound,
+)
 from quadsense.measurements import Measurements
 from quadsense.proofs.infeasible import check_infeasible
 from quadsense.proofs.objective import Bound, objective_bound
@@ -83,6 +91,8 @@ class Interval:
         Whether a rank was asked for, which is not looked at here.
     set_aside : ndarray of int
         Rows that were left out.
+    columns : ndarray of int, shape (n,), or None
+        Exponents by which the columns of U were scaled for the proofs (see docs/theory.md).
     """
 
     lower: float
@@ -103,6 +113,7 @@ class Interval:
     set_aside: npt.NDArray[np.int64] = field(
         default_factory=lambda: np.empty(0, np.int64), repr=False
     )
+    columns: npt.NDArray[np.int64] | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:
         """The ends, and what they take for granted."""
@@ -150,18 +161,30 @@ class Interval:
             `delta`, `rtol`, `bounds`, `conjugate`, `mix`, `trace`, `constraints` as they were
             given for the interval.
         """
-        data = measurements_of(U, b, **options)
+        data, own = measurements_of(U, b, **options), self
+        if self.columns is not None:
+            if not is_sound(self.columns, data.n):
+                return Verification((Check("scaling of columns", False, "it cannot be one"),))
+            data, own = framed(data, self.columns), self.stretched(-self.columns)
         if self.set_aside.size:
             data = data.set_aside(self.set_aside)
         checks = []
         for name, sign in (("lower", 1.0), ("upper", -1.0)):
             parts = {
-                part: getattr(self, f"{name}_{part}")
+                part: getattr(own, f"{name}_{part}")
                 for part in ("dual", "ray", "fit", "found", "condition")
             }
+            parts["condition"] = condition_inside(parts["condition"])
             end = _End(bound=sign * getattr(self, name), **parts)
-            checks += _checked(name, end, data, question_of(data, sign * self.C, self.psd), sign)
+            checks += _checked(name, end, data, question_of(data, sign * own.C, self.psd), sign)
         return Verification(tuple(checks))
+
+    def stretched(self, columns: npt.NDArray[np.int64]) -> Interval:
+        """Return the same range with its matrices for ``D A D`` in place of A."""
+        matrices = ("lower_ray", "upper_ray", "lower_fit", "upper_fit")
+        held = {name: getattr(self, name) for name in matrices}
+        changes = {name: dense_out(M, columns) for name, M in held.items() if M is not None}
+        return replace(self, C=dense_in(self.C, columns), **changes)
 
 
 @dataclass(frozen=True)
@@ -216,6 +239,7 @@ def ranges(
     relaxed: bool = False,
     set_aside: Any = (),
     fit: SensedMatrix | None = None,
+    columns: npt.NDArray[np.int64] | None = None,
     otherwise: Callable[[], tuple[SensedMatrix | None, Any]] | None = None,
 ) -> list[Interval]:
     """The certified range of every ``<C, A>``.
@@ -236,10 +260,15 @@ def ranges(
         Rows that are asked for nothing.
     fit : SensedMatrix, optional
         A matrix that fits, where one is known.
+    columns : ndarray of int, optional
+        Exponents by which the columns of U are scaled for this.
     otherwise : callable, optional
         What finds a fit, or the certificate that there is none, where the kernel does neither.
     """
     aside = np.asarray(set_aside, dtype=np.int64)
+    if columns is not None:
+        data, matrices = framed(data, columns), [dense_out(C, columns) for C in matrices]
+        fit = None if fit is None else fit.stretched(-columns)
     if aside.size:
         data = data.set_aside(aside)
     suspects = data.contradictions()
@@ -254,8 +283,23 @@ def ranges(
     if finder.fit is None:
         _refuse(data, psd, finder, otherwise)
         if finder.fit is not None:  # found after all: some proofs need one
+            if columns is not None:
+                finder.fit = finder.fit.stretched(-columns)
             found = _all(data, matrices, psd, gap, finder)
-    return [replace(each, relaxed=relaxed, set_aside=aside) for each in found]
+    found = [replace(each, relaxed=relaxed, set_aside=aside) for each in found]
+    if columns is not None:
+        found = [_outside(each, columns) for each in found]
+    return found
+
+
+def _outside(found: Interval, columns: npt.NDArray[np.int64]) -> Interval:
+    """The range, found for scaled columns, as that of the user's A."""
+    return replace(
+        found.stretched(columns),
+        columns=columns,
+        lower_condition=condition_outside(found.lower_condition),
+        upper_condition=condition_outside(found.upper_condition),
+    )
 
 
 def _all(
@@ -369,14 +413,19 @@ def _implied(data: Measurements, question: Question) -> tuple[float, Vector | No
     y = np.zeros(data.m)
     if not question.psd:
         return -math.inf, None
-    values = np.linalg.eigvalsh(np.asarray(question.C))
+    trace = next((each for each in data.constraints if each.name == "trace"), None)
+    if trace is None:
+        values = np.linalg.eigvalsh(np.asarray(question.C))
+    else:  # of scaled columns the trace is ``<D^2, A>``
+        scales: Any = 1.0 / np.sqrt(trace.matrix.diagonal().real)  # type: ignore[union-attr]
+        values = np.linalg.eigvalsh(np.asarray(question.C) * scales * scales[:, None])
     slip = 8.0 * len(values) * UNIT * float(np.max(np.abs(values)))
     least = float(values[0]) - slip  # below the true one, so that the remainder is definite
     best, vector = (0.0, y) if float(values[0]) >= -slip else (-math.inf, None)
     for row, constraint in enumerate(data.constraints, start=data.measured):
-        trace = constraint.lo if least >= 0.0 else constraint.hi
-        if constraint.name == "trace" and math.isfinite(trace) and least * trace > best:
-            best, vector = least * trace, y.copy()
+        end = constraint.lo if least >= 0.0 else constraint.hi
+        if constraint.name == "trace" and math.isfinite(end) and least * end > best:
+            best, vector = least * end, y.copy()
             vector[row] = -least
     return best, vector
 

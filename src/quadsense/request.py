@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 
 from quadsense.arrays import Array, Vector, placed, to_numpy
@@ -280,11 +281,14 @@ class Start:
 
 
 def to_start(
-    start: Any, schedule: str, data: Measurements, scaled: UnitReadings, low_rank: bool = False
-) -> Start:
+    start: Any, schedule: str, data: Measurements, scaled: UnitReadings, low_rank: bool = False,
+    columns: npt.NDArray[np.int64] | None = None,
+) -> Start:  # fmt: skip
     """Return A_1 from a word, a matrix or an earlier result.
 
     With `low_rank`, where methods carry a factor, a start that is held as a factor stays one.
+    `columns` are the exponents by which the columns of the data are scaled: the start is of the
+    unscaled ones.
     """
     if start is None:
         start = "tau" if schedule == "paper" else "mean"
@@ -303,6 +307,8 @@ def to_start(
     if matrix.shape[0] != data.n:
         raise ValueError(f"start is of order {matrix.shape[0]}, but U has n = {data.n} columns")
     dual = _dual_of(start, data) if isinstance(start, Result) else None
+    if columns is not None:
+        matrix = matrix.stretched(-columns)
     form = on_rows_of(matrix, data).form
     if isinstance(form, MeasuredForm) and form.rows is data.unit_rows:
         return Start(form.tau, form.base, form.c, Warm(matrix, dual=dual))

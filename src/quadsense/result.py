@@ -13,11 +13,13 @@ import numpy.typing as npt
 from quadsense import files
 from quadsense.arrays import Array, Vector, to_numpy
 from quadsense.certificate import AGREE, Certificate, agree
-from quadsense.core.forms import MeasuredForm
+from quadsense.core.forms import FramedForm, MeasuredForm
 from quadsense.core.matrix import SensedMatrix
-from quadsense.core.records import Lazy, cached_property
+from quadsense.core.records import LATER, Lazy, cached_property
 from quadsense.files.codec import decode, encode
+from quadsense.frame import is_sound
 from quadsense.measurements.constraints import Constraint
+from quadsense.measurements.framed import Framed
 from quadsense.measurements.oracle import SpectralOracle
 from quadsense.measurements.stored import Stored
 from quadsense.measurements.validate import checked_rows
@@ -121,7 +123,11 @@ class Result(Lazy):
 
     @property
     def objective(self) -> float | None:
-        """What A costs by the preference; None where any fit was wanted."""
+        """What A costs by the preference; None where any fit was wanted.
+
+        Where the columns of U were scaled, the pull and a determinant are those of the scaled
+        unknown: see `Certificate.columns`.
+        """
         if self._least_error:
             return self.certificate.upper_bound
         return self.verdict.objective
@@ -315,7 +321,9 @@ class Result(Lazy):
         """Residuals, ratios, violations and rows set aside, against the tolerance of the solve."""
         claim = self.certificate
         data = claim.own_data(U, b, options)
-        values = evaluate(data, self.matrix, claim.set_aside)
+        columns = claim.columns
+        matrix = self.matrix if columns is None else self.matrix.stretched(-columns)
+        values = evaluate(data, matrix, claim.set_aside)
         own = slice(data.measured)  # the constraints have checks of their own
         residuals, reads = to_numpy(self.residuals), values.residuals[own]
         sized = residuals.shape == reads.shape
@@ -377,7 +385,10 @@ class Result(Lazy):
 
 @dataclass(frozen=True)
 class Held:
-    """A as it is held: dense, by a factor, or by its coefficients (see `MeasuredForm`) and U."""
+    """A as it is held: dense, by a factor, or by its coefficients (see `MeasuredForm`) and U.
+
+    With `columns` the coefficients are those of rows whose columns are scaled (see `FramedForm`).
+    """
 
     A: Array | None = None
     factor: Array | None = None
@@ -388,19 +399,25 @@ class Held:
     U: Array | SupportsSparse | None = None
     norms: Vector | None = None
     conjugate: bool = False
+    columns: npt.NDArray[np.int64] | None = field(default=None, metadata=LATER)
 
 
 def _held(matrix: SensedMatrix) -> Held:
     """The matrix as it is: what was certified is what is written."""
-    form = matrix.form
+    form: Any = matrix.form
+    columns = form.columns if isinstance(form, FramedForm) else None
+    form = form if columns is None else form.inner
     kind = getattr(getattr(form, "rows", None), "kind", None)
+    if columns is not None and isinstance(kind, Framed):
+        kind = kind.kind if np.array_equal(kind.columns, columns) else None
     if isinstance(form, MeasuredForm) and isinstance(kind, Stored):
         rows: Any = form.rows
         U = kind.U if rows.is_sparse else to_numpy(kind.U)
         base = None if form.base is None else to_numpy(form.base)
         c, norms = to_numpy(form.c), to_numpy(rows.norms)
         return Held(
-            tau=form.tau, c=c, base=base, U=U, norms=norms, conjugate=rows.conjugate
+            tau=form.tau, c=c, base=base, U=U, norms=norms, conjugate=rows.conjugate,
+            columns=columns,
         )  # fmt: skip
     if matrix.factor is not None:
         return Held(factor=to_numpy(matrix.factor), signs=matrix.signs)
@@ -413,8 +430,13 @@ def _matrix(held: Held) -> SensedMatrix:
         rows = checked_rows(held.U, held.conjugate)
         if held.norms is None or not (rows.m,) == held.norms.shape == held.c.shape:
             raise ValueError("coefficients and rows do not go together")
+        if held.columns is not None:
+            if not is_sound(held.columns, rows.n):
+                raise ValueError("columns are scaled by what cannot be")
+            rows = rows.framed(held.columns)
         rows.norms = held.norms
-        return SensedMatrix(MeasuredForm(held.tau, held.c, rows, held.base))
+        matrix = SensedMatrix(MeasuredForm(held.tau, held.c, rows, held.base))
+        return matrix if held.columns is None else matrix.stretched(held.columns)
     if held.factor is not None:
         return SensedMatrix.from_factor(held.factor, held.signs)
     return SensedMatrix.from_dense(held.A)

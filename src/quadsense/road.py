@@ -13,8 +13,9 @@ from quadsense.answer import to_result
 from quadsense.arrays import Array, like, to_numpy
 from quadsense.checkpoint import to_journal
 from quadsense.checkpoint.fingerprint import marks_of
-from quadsense.choice import check_preference, decide, to_wish
+from quadsense.choice import check_preference, decide, frame_for, to_wish, wish_in
 from quadsense.core.records import changed
+from quadsense.frame import described, framed, shown_outside
 from quadsense.interrupts import Interrupted
 from quadsense.measurements import Measurements
 from quadsense.measurements.base import HARMLESS
@@ -132,24 +133,29 @@ def travel(
         positive = bool(psd) or low.positive or (named and low.order is None)
         order = low.order
         raw = None if isinstance(data, Measurements) else data
-        shape = shape_of(
-            measured, psd=positive, rank=order, target=target, given=raw, start=start,
-            tf32=bool(wishes.get("allow_tf32")),
-        )  # fmt: skip
         wish = to_wish(
             prefer, slack, prior, ridge, measured,
             target=target, positive=positive, low_rank=rank is not None,
         )  # fmt: skip
+        user, columns = measured, frame_for(wish, measured, method, schedule)
+        if columns is not None:
+            measured, wish = framed(user, columns), wish_in(wish, columns)
+            limits = changed(limits, callback=shown_outside(callback, columns))
+        shape = shape_of(
+            measured, psd=positive, rank=order, target=target, given=raw, start=start,
+            tf32=bool(wishes.get("allow_tf32")),
+        )  # fmt: skip
         if journal is not None:
             with watch.part("checkpoint"):
-                journal.find(marks_of(measured, arguments), environment())
+                journal.find(marks_of(user, arguments), environment())
         preferences, reasons = decide(wish, measured, shape, method, watch)
         shape = changed(
             shape, prefer=preferences[0].name, damped=preferences[0].ridge > 0.0,
         )  # fmt: skip
         check_preference(method, shape, wish)
         plan = make_plan(shape, method)
-        plan = changed(plan, reasons=(*reasons, *plan.reasons))
+        scaling = () if columns is None else (described(columns),)
+        plan = changed(plan, reasons=(*reasons, *scaling, *plan.reasons))
         check_options(plan.methods, wishes, method)
         refused = refuse_what_cannot_fit(shape, plan)
         seed = to_seed(rng, plan.methods)
@@ -157,7 +163,7 @@ def travel(
             with watch.part("checkpoint"):
                 seed = journal.open(seed)
         scaled = measured.scaled()
-        first = to_start(start, schedule, measured, scaled, order is not None)
+        first = to_start(start, schedule, measured, scaled, order is not None, columns)
         unit, units = 1.0, scaled.delta
         if not target:
             unit, units = error_units(measured)
@@ -181,6 +187,7 @@ def travel(
         request = Request(
             measured, plan, problem, limits, positive, allowed, first.warm, wishes,
             preferences, preferences[0].name if prefer in ("auto", "any") else prefer, refused,
+            columns,
         )  # fmt: skip
         answer = run_plan(request)
         undone = (Status.INFEASIBLE, Status.UNDECIDED, Status.STALLED)
@@ -197,7 +204,7 @@ def travel(
             answer = set_violations_aside(request, answer)
             if answer.set_aside.size and answer.outcome.status is Status.MET:
                 answer = preferred_among(request, answer)
-        result = to_result(request, answer, request_of(measured, arguments))
+        result = to_result(request, answer, request_of(user, arguments), user)
     if interrupts.pressed:
         raise Interrupted(result)
     return result

@@ -84,7 +84,8 @@ class Request:
     `wishes` are the options as given, for whichever method runs (`problem.options` are those of
     the plan's last). `preferences` say which A is sought, the next where one does not exist;
     `wanted` is the name of the first. `refused` has, by name, why methods of the plan cannot run:
-    for want of memory.
+    for want of memory. `columns` are the exponents by which the columns of U are scaled: all this
+    is about the scaled unknown.
     """
 
     data: Measurements
@@ -98,6 +99,7 @@ class Request:
     preferences: tuple[Preference, ...] = (ANY,)
     wanted: str = "any"
     refused: Mapping[str, str] = field(default_factory=dict)
+    columns: npt.NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True)

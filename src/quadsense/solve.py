@@ -62,8 +62,10 @@ def solve(
     """Find the A with ``|u_i* A u_i - b_i| <= delta_i`` for every i that `prefer` names, certified.
 
     By default this is least squares in units of the tolerances, with a weak pull towards the
-    multiple of I that fits best. The rule depends on the request alone, so that the same call
-    returns the same A on every machine; ``result.plan["reasons"]`` states it.
+    multiple of I that fits best. Where the columns of U differ in size by a factor of 8 or more
+    they are scaled by powers of two for it (see docs/theory.md). The rule depends on the request
+    alone, so that the same call returns the same A on every machine; ``result.plan["reasons"]``
+    states it.
 
     Parameters
     ----------
@@ -193,7 +195,8 @@ def solve(
     Notes
     -----
     With ``prefer="any"``, `gd`, `sgd`, `cg` and the closed form tend, as delta shrinks, to the
-    fit nearest to A_1 in Frobenius norm: they stay in ``A_1 + range(F*)``.
+    fit nearest to A_1 in Frobenius norm: they stay in ``A_1 + range(F*)`` (`cg` in scaled columns,
+    where columns are scaled).
 
     References
     ----------

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Array, Vector, device, is_numpy, like, placed, to_numpy
-from quadsense.core.forms import MeasuredForm
+from quadsense.core.forms import FramedForm, MeasuredForm
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.records import cached_property
 from quadsense.measurements import Measurements
@@ -174,7 +174,7 @@ def _beside(matrix: SensedMatrix, rows: Any) -> SensedMatrix:
             return matrix
         return SensedMatrix.from_factor(rows._cast(factor), matrix.signs)
     own: Any = matrix.form
-    sample = own.c if isinstance(own, MeasuredForm) else own.values
+    sample = own.c if isinstance(own, MeasuredForm | FramedForm) else own.values
     if _alike(sample, rows.norms):
         return matrix
     return SensedMatrix.from_dense(rows._cast(_as(matrix.to_dense(), rows)))

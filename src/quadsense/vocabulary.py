@@ -218,7 +218,8 @@ class Verdict:
     wanted : str
         What was asked for where it was not found, so that `prefer` is another; otherwise empty.
     ridge : float
-        Weight of the pull in the objective, 0 without a pull: see `Preference.ridge`.
+        Weight of the pull in the objective, 0 without a pull: see `Preference.ridge`. Where columns
+        of U are scaled it is that of the scaled unknown.
     objective, objective_lower, objective_upper : float or None
         What A costs by that, and bounds on the best value; None where any fit was wanted.
     optimal : bool or None

@@ -16,10 +16,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from quadsense.arrays import is_array, is_tensor, to_numpy
-from quadsense.core.forms import FactorForm, MeasuredForm
+from quadsense.core.forms import FactorForm, FramedForm, MeasuredForm
 from quadsense.core.matrix import SensedMatrix
 from quadsense.measurements import Measurements
 from quadsense.measurements.dense import Dense
+from quadsense.measurements.framed import beneath
 from quadsense.measurements.parted import Parted
 from quadsense.measurements.probes import Probes
 from quadsense.measurements.stack import Stack
@@ -153,10 +154,13 @@ def mark(value: Any) -> str:
 def _parts_of(matrix: SensedMatrix) -> list[str]:
     """Marks of what a matrix is made of."""
     form: Any = matrix.form
+    if isinstance(form, FramedForm):
+        return [*_parts_of(SensedMatrix(form.inner)), mark(form.columns)]
     if isinstance(form, MeasuredForm):
         rows: Any = form.rows
-        held = isinstance(rows.kind, Stored)
-        seen = rows.kind.given if held else rows.norms
+        kind = beneath(rows.kind)
+        held = isinstance(kind, Stored)
+        seen = kind.given if held else rows.norms
         return [mark(form.tau), mark(form.c), mark(form.base), mark(seen)]
     if isinstance(form, FactorForm):
         return [mark(form.factor), mark(form.signs)]

@@ -15,6 +15,7 @@ from quadsense.choice import by_shape, decide, to_wish
 from quadsense.cli import question
 from quadsense.cli.shared import echo_json, to_order
 from quadsense.files.table import stem
+from quadsense.frame import columns_of, described, framed
 from quadsense.machine import Rates, known_rates, measure_rates
 from quadsense.memory import free_memory
 from quadsense.plan import Plan, Shape, make_plan, shape_of
@@ -175,6 +176,7 @@ def _shape(data: quadsense.Measurements, psd: bool, order: int | None) -> Shape:
 
 def _planned(shape: Shape, data: quadsense.Measurements | None = None) -> Plan:
     """Return the plan of the default call, with the sentence that says which A it returns."""
+    columns = None if data is None else columns_of(data)
     if data is None or data.tolerance is None:
         name, why = by_shape(shape)
         damped = shape.rank is None and (name == "entropy" or not shape.psd)
@@ -184,8 +186,9 @@ def _planned(shape: Shape, data: quadsense.Measurements | None = None) -> Plan:
         wish = to_wish(
             "auto", None, None, "auto", data, target=True, positive=positive, low_rank=low_rank
         )
-        preferences, reasons = decide(wish, data, shape, "auto")
+        preferences, reasons = decide(wish, framed(data, columns), shape, "auto")
         name, damped = preferences[0].name, preferences[0].ridge > 0.0
+    reasons += () if columns is None else (described(columns),)
     plan = make_plan(replace(shape, prefer=name, damped=damped), rates=_rates())
     return replace(plan, reasons=(*reasons, *plan.reasons))
 

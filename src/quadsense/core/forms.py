@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from quadsense.arrays import Array, device, is_numpy, namespace, to_numpy
+from quadsense.arrays import Array, device, is_numpy, namespace, placed, to_numpy
 
 
 class Rows(Protocol):
@@ -67,6 +67,13 @@ class Rows(Protocol):
 
     def factored(self, X: Array, signs: Array | None = None) -> Array:
         """``u_i* X S X* u_i``, S the signs, all plus if None: (n, k) to (m,)."""
+
+    def stretched(self, columns: npt.NDArray[np.int64]) -> Rows:
+        """The rows with their columns times ``2^columns``, of whatever norm."""
+
+    @property
+    def squares(self) -> Array:
+        """(m,) squared norms of the rows."""
 
 
 class Form(Protocol):
@@ -304,3 +311,87 @@ class FactorForm:
     def dense(self) -> Array:
         """(n, n) array."""
         return self._right @ self._conj().T
+
+
+@dataclass(frozen=True)
+class FramedForm:
+    """``D A D`` for ``D = diag(2^e)`` and an A that is known by coefficients of rows.
+
+    Attributes
+    ----------
+    inner : MeasuredForm
+        A.
+    columns : ndarray of int, shape (n,)
+        The exponents e.
+    """
+
+    inner: MeasuredForm
+    columns: npt.NDArray[np.int64]
+
+    @property
+    def n(self) -> int:
+        """Order of the matrix."""
+        return self.inner.n
+
+    @property
+    def dtype(self) -> Any:
+        """Type of the entries."""
+        return self.inner.dtype
+
+    @property
+    def c(self) -> Array:
+        """The coefficients."""
+        return self.inner.c
+
+    @property
+    def _scales(self) -> Array:
+        return placed(np.ldexp(1.0, self.columns), self.inner.c)
+
+    def times(self, X: Array) -> Array:
+        """``D A D @ X`` in O(mn) per column."""
+        D = self._scales[:, None]
+        return D * self.inner.times(D * X)
+
+    def trace(self) -> float:
+        """Sum of the eigenvalues, in O(mn)."""
+        values = self.diagonal()
+        return float(namespace(values).sum(values))
+
+    def norm(self) -> float:
+        """Frobenius norm; with n > m no n-by-n matrix is formed."""
+        inner = self.inner
+        if inner.n <= inner.rows.m or inner.base is not None:
+            return DenseForm(self.dense()).norm()
+        xp, c = namespace(inner.c), inner.c
+        seen = inner.rows.stretched(self.columns)  # A is tau D^2 minus these with coefficients c
+        square = float(xp.sum(c * seen.gram_times(c)))
+        cross = float(xp.sum(c * inner.rows.stretched(2 * self.columns).squares))
+        own = inner.tau**2 * float(np.sum(np.ldexp(1.0, 4 * self.columns)))
+        return math.sqrt(max(0.0, own - 2.0 * inner.tau * cross + square))
+
+    def diagonal(self) -> Array:
+        """Real diagonal, in O(mn)."""
+        D = self._scales
+        return D * D * self.inner.diagonal()
+
+    def dense(self) -> Array:
+        """(n, n) array, in O(mn^2)."""
+        D = self._scales
+        return (self.inner.dense() * D) * D[:, None]
+
+
+def stretched(form: Form, columns: npt.NDArray[np.int64]) -> Form:
+    """``D A D`` for ``D = diag(2^columns)``, held as A is: no digit changes."""
+    if not columns.any():
+        return form
+    if isinstance(form, FramedForm):
+        total = form.columns + columns
+        return FramedForm(form.inner, total) if total.any() else form.inner
+    if isinstance(form, MeasuredForm):
+        return FramedForm(form, columns)
+    D = np.ldexp(1.0, columns)
+    if isinstance(form, FactorForm):
+        return FactorForm(form.factor * placed(D, form.factor)[:, None], form.signs)
+    values = form.dense()
+    scales = placed(D, values)
+    return DenseForm((values * scales) * scales[:, None])

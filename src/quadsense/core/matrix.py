@@ -20,7 +20,7 @@ from quadsense.arrays import (
     placed,
     to_numpy,
 )
-from quadsense.core.forms import DenseForm, FactorForm, Form
+from quadsense.core.forms import DenseForm, FactorForm, Form, stretched
 
 
 class SensedMatrix(LinearOperator):
@@ -76,6 +76,11 @@ class SensedMatrix(LinearOperator):
                 f"got {signs!r}"
             )
         return cls(FactorForm(X, None if bool(np.all(marks > 0.0)) else marks))
+
+    def stretched(self, columns: npt.NDArray[np.int64]) -> SensedMatrix:
+        """``D A D`` for ``D = diag(2^columns)``, held as A is."""
+        form = stretched(self.form, columns)
+        return self if form is self.form else SensedMatrix(form)
 
     @property
     def factor(self) -> Array | None:

@@ -24,9 +24,12 @@ else:
             return value
 
 
-__all__ = ["Lazy", "cached_property", "changed"]
+__all__ = ["LATER", "Lazy", "cached_property", "changed"]
 
 T = TypeVar("T")
+
+LATER = {"later": True}
+"""Metadata of a field that files written before it was introduced lack: None is not written."""
 
 
 class Lazy:

@@ -149,6 +149,9 @@ class _Writer:
             return {"enum": _name_of(type(value), self._also), "name": value.name}
         if is_dataclass(value) and not isinstance(value, type):
             held = {part.name: getattr(value, part.name) for part in fields(value)}
+            for part in _later(value):
+                if held[part] is None:
+                    del held[part]
             return {"kind": _name_of(type(value), self._also), "fields": self._each(held, name)}
         if type(value) in (tuple, list):
             each = self._each({str(i): item for i, item in enumerate(value)}, name)
@@ -206,7 +209,8 @@ class _Reader:
             return plain
         if "kind" in plain:
             kind = self._kind(plain["kind"], is_dataclass)
-            held = {name: self.value(item) for name, item in plain["fields"].items()}
+            held = dict.fromkeys(_later(kind))
+            held |= {name: self.value(item) for name, item in plain["fields"].items()}
             if self._kinds is not None:
                 self._check(kind, held)
             return kind(**held)
@@ -263,6 +267,11 @@ class _Reader:
             if isinstance(value, made[0]) if made else TESTS.get(name, TESTS["None"])(value):
                 return True
         return False
+
+
+def _later(kind: Any) -> list[str]:
+    """Fields that a file need not have (see `LATER`)."""
+    return [part.name for part in fields(kind) if "later" in part.metadata]
 
 
 def _is_enum(kind: Any) -> bool:

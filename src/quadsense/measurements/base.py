@@ -362,11 +362,43 @@ class Measurements:
         other.constraints, other._plain, other.judged = found, self, self.judged
         return other
 
+    def framed(self, columns: npt.NDArray[np.int64]) -> Measurements:
+        """The same readings of probes whose columns are multiplied by ``2^columns``.
+
+        Nothing is copied, and the unknown becomes ``D^-1 A D^-1`` for ``D = diag(2^columns)``.
+        """
+        if self._plain is not None:
+            raise ValueError("these measurements have constraints: use plain.framed(columns)")
+        rows = self.unit_rows
+        raw = rows.raw.framed(columns)
+        other = object.__new__(Measurements)
+        ends = None if self.ends is None else replace(self.ends, grain=None)
+        other._fill(
+            Mixed.over(raw, rows.given) if isinstance(rows, Mixed) else raw,
+            None if self.from_bounds else to_numpy(self.b),
+            ends,
+        )
+        other._take(self)
+        other.from_bounds, other.judged = self.from_bounds, self.judged
+        return other
+
     @property
     def fixed_trace(self) -> float | None:
         """The trace that A must have, where one is given."""
-        ends = [(each.lo, each.hi) for each in self.constraints if each.name == "trace"]
-        return ends[0][0] if ends and ends[0][0] == ends[0][1] else None
+        given = self._fixed_trace
+        return None if given is None or np.any(given.matrix.diagonal() != 1.0) else given.lo
+
+    @property
+    def fixed_multiple(self) -> float | None:
+        """The t of the multiple ``t I`` that has the trace that A must have, where one is given."""
+        given = self._fixed_trace
+        return None if given is None else given.lo / float(np.sum(given.matrix.diagonal().real))
+
+    @property
+    def _fixed_trace(self) -> Any:
+        """The constraint on the trace, where it is an equality; with scaled columns ``D^2``."""
+        found = [each for each in self.constraints if each.name == "trace"]
+        return found[0] if found and found[0].lo == found[0].hi else None
 
     @property
     def readings(self) -> Vector | None:

@@ -105,6 +105,18 @@ class Dense(Stored):
         """Dense rows `first` to `last`; a view where they are as wide as the arithmetic."""
         return self._wide(self.U[first:last, :])
 
+    def column_squares(self) -> Any:
+        """``sum_i |u_ij|^2`` for every j over rows of unit norm."""
+        if not self._numpy or self.has_zero_rows or self.m * self.n > BLOCK_ELEMENTS:
+            return super().column_squares()
+        rows, norms = self._wide(self.U), self.held_norms
+        squares = rows.real**2 + rows.imag**2 if self.is_complex else rows * rows
+        return (1.0 / (norms * norms)) @ squares
+
+    def some_columns(self, part: slice) -> Array:
+        """Some columns of all rows, as they are held."""
+        return self.U[:, part]
+
     def take(self, index: Array) -> Array:
         """Those rows."""
         return self._wide(self.xp.take(self.U, index, axis=0))

@@ -9,7 +9,6 @@ from quadsense.arrays import Array
 from quadsense.core.records import cached_property
 from quadsense.measurements.probes import BLOCK_ELEMENTS
 from quadsense.measurements.sensing import Sensing
-from quadsense.measurements.sparse import Sparse
 from quadsense.memory import MAX_FORMED_BYTES
 from quadsense.watch import BLOCK_FLOPS
 
@@ -119,8 +118,8 @@ class SparseGram(_Operator):
     @cached_property
     def values(self) -> Any:
         """K, sparse."""
-        assert isinstance(self.rows.kind, Sparse)
-        return self.rows.kind.sparse_gram(self.rows.inverse)
+        kind: Any = self.rows.kind
+        return kind.sparse_gram(self.rows.inverse)
 
     def apply(self, s: Array) -> Array:
         """``K @ s`` in 2 nnz(K) flops."""

@@ -17,9 +17,9 @@ import scipy.sparse as sp
 from quadsense.arrays import Array, Vector, is_numpy, to_numpy
 from quadsense.core import packed
 from quadsense.core.records import cached_property
+from quadsense.measurements.framed import is_sparse
 from quadsense.measurements.probes import BLOCK_ELEMENTS, Visit, Weigh
 from quadsense.measurements.sensing import FEATURE_ROWS, Sensing
-from quadsense.measurements.sparse import Sparse
 from quadsense.watch import look
 
 CANCELLED = 1e-7
@@ -385,11 +385,10 @@ class Mixed(Sensing):
     def _sparse(self) -> Any:
         """K of `head`, where its rows are sparse and share few entries."""
         head = self.head
-        if head is None or not isinstance(head.kind, Sparse):
+        kind: Any = None if head is None else head.kind
+        if head is None or not is_sparse(kind) or kind.gram_density_bound() > SPARSE_SHARE:
             return None
-        if head.kind.gram_density_bound() > SPARSE_SHARE:
-            return None
-        return head.kind.sparse_gram(head.inverse)
+        return kind.sparse_gram(head.inverse)
 
     @cached_property
     def _border(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:

@@ -101,8 +101,9 @@ class Parted(Probes):
                 raise ValueError(
                     f"U contains NaN or infinity, first in row {row}: {self.place(part, facts)}"
                 )
-        self._held_norms = np.concatenate([norms for norms, _ in found])
-        self._exponents = np.concatenate([exponents for _, exponents in found])
+        self._held_norms = np.concatenate([norms for norms, _, _ in found])
+        self._exponents = np.concatenate([exponents for _, exponents, _ in found])
+        self._column_facts = sum((columns for _, _, columns in found[1:]), start=found[0][2])
         self._norms = self._held_norms
         if self._exponents.any():
             self._norms = np.ldexp(self._held_norms, self._exponents)
@@ -131,6 +132,14 @@ class Parted(Probes):
     def has_zero_rows(self) -> bool:
         """Whether some row is zero."""
         return self._zeros
+
+    def column_squares(self) -> Any:
+        """``sum_i |u_ij|^2`` for every j over rows of unit norm."""
+        return self._column_facts[0]
+
+    def column_counts(self) -> Any:
+        """How many entries of each column are not 0."""
+        return self._column_facts[1].astype(np.int64)
 
     def same_as(self, other: Probes) -> bool:
         """Whether these are the same rows, to the last bit, wherever they are."""
@@ -203,9 +212,11 @@ class Parted(Probes):
         """``sum_i C_ki u_i``."""
         return self.total(summed, split=(C.T,))
 
-    def normal(self, scales: Array, conjugate: bool, dtype: npt.DTypeLike) -> Array:
+    def normal(
+        self, scales: Array, conjugate: bool, dtype: npt.DTypeLike, columns: Array | None = None
+    ) -> Array:
         """``F* F`` on packed matrices of the rows times scales: see `Sensing.normal`."""
-        return self.total(normal_of, (conjugate, np.dtype(dtype).str), (scales,))
+        return self.total(normal_of, (conjugate, np.dtype(dtype).str, columns), (scales,))
 
     # --- rows -------------------------------------------------------------------------------
 
@@ -267,8 +278,12 @@ def apply_to_part(
 
 
 def survey(rows: Dense) -> Any:
-    """Norms and exponents of a part; of one not finite `apply_to_part` gives the first such row."""
-    return rows.held_norms, rows.exponents
+    """Norms and exponents of a part, and sums of squares and counts of entries by column.
+
+    Of a part that is not finite `apply_to_part` gives the first such row.
+    """
+    columns = np.stack([rows.column_squares(), rows.column_counts()])
+    return rows.held_norms, rows.exponents, columns
 
 
 def squared(rows: Probes, X: Array, signs: Array | None, factors: Array | None = None) -> Array:
@@ -281,14 +296,17 @@ def summed(rows: Probes, C: Array) -> Array:
     return rows.sums(np.ascontiguousarray(C.T))
 
 
-def normal_of(rows: Dense, conjugate: bool, dtype: str, scales: Array) -> Array:
-    """``F* F`` on packed matrices, of a part."""
+def normal_of(
+    rows: Dense, conjugate: bool, dtype: str, columns: Array | None, scales: Array
+) -> Array:
+    """``F* F`` on packed matrices, of a part, its columns scaled where asked."""
 
     def blocks() -> Iterator[Array]:
         for first in range(0, rows.m, packed.ROWS):
             last = min(first + packed.ROWS, rows.m)
             block = rows.block(first, last)
             block = block.conj() if conjugate else block
+            block = block if columns is None else block * columns
             yield block * scales[first:last, None]
 
     return packed.normal_matrix(blocks(), packed.size_of(rows.n, rows.is_complex), dtype)

@@ -130,6 +130,21 @@ class Probes(Portable, ABC):
         """What the user gave."""
         return self
 
+    def column_squares(self) -> npt.NDArray[np.float64] | None:
+        """``sum_i |u_ij|^2`` for every j over rows of unit norm, where entries are held."""
+        return None
+
+    def _inverse_squares(self) -> Array:
+        """Inverse squared norms of the rows as they are held, 0 of rows of zeros."""
+        held = to_numpy(self.held_norms)
+        with np.errstate(divide="ignore"):
+            found = 1.0 / (held * held)
+        return like(np.where(held > 0.0, found, 0.0), self.held_norms)
+
+    def column_counts(self) -> npt.NDArray[np.int64]:
+        """How many entries of each column are not 0, where `column_squares` is known."""
+        raise NotImplementedError
+
     def unit(self, conjugate: bool) -> Probes | None:
         """The same rows of unit norm, conjugated where asked, if that costs nothing; else None.
 

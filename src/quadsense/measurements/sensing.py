@@ -13,13 +13,20 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from quadsense.arrays import Array, compact, is_numpy, placed, to_numpy
+from quadsense.arrays import Array, compact, placed, to_numpy
 from quadsense.core import packed, products
 from quadsense.core.cholesky import squared_moduli
 from quadsense.core.ends import UNIT
 from quadsense.core.records import cached_property
 from quadsense.device import DeviceArray, on_device
 from quadsense.measurements.dense import Dense
+from quadsense.measurements.framed import (
+    Framed,
+    beneath,
+    is_dense,
+    is_in_parts,
+    is_sparse,
+)
 from quadsense.measurements.parted import Parted
 from quadsense.measurements.portable import Portable
 from quadsense.measurements.probes import (
@@ -30,7 +37,6 @@ from quadsense.measurements.probes import (
     Visit,
     Weigh,
 )
-from quadsense.measurements.sparse import Sparse
 from quadsense.measurements.stack import Stack
 from quadsense.watch import BLOCK_FLOPS, look
 
@@ -191,15 +197,15 @@ class Sensing(Portable):
     @property
     def is_sparse(self) -> bool:
         """Whether the rows are held sparse."""
-        return isinstance(self.kind, Sparse)
+        return is_sparse(self.kind)
 
     @property
     def prefers_gram(self) -> bool:
         """Whether ``K y`` costs less through inner products of rows than through an (n, n)."""
-        kind = self.kind  # of a stack, the first part is the user's
-        if type(kind) is Dense:
+        if type(self.kind) is Dense:
             return self.m <= 2 * self.n
-        sparse = isinstance(kind, Stack) and isinstance(kind.parts[0], Sparse)
+        kind = beneath(self.kind)  # of a stack, the first part is the user's
+        sparse = isinstance(kind, Stack) and is_sparse(kind.parts[0])
         return self.is_sparse or sparse or self.m <= 2 * self.n
 
     def same_as(self, other: Sensing) -> bool:
@@ -279,6 +285,20 @@ class Sensing(Portable):
         other.factors = None
         return other
 
+    def framed(self, columns: npt.NDArray[np.int64]) -> Sensing:
+        """The user's rows with their columns times ``2^columns``, of unit norm again."""
+        known = self.__dict__.get("_framed")
+        if known is None or not np.array_equal(known.kind.columns, columns):
+            known = self.__dict__["_framed"] = Sensing(Framed(self.kind, columns), self.conjugate)
+        return known
+
+    def stretched(self, columns: npt.NDArray[np.int64]) -> Sensing:
+        """Rows ``v_i`` with their columns times ``2^columns``, of whatever norm."""
+        kind = self.kind
+        if isinstance(kind, Framed):
+            kind, columns = kind.kind, kind.columns + columns
+        return Sensing(Framed(kind, columns), self.conjugate, self.inverse)
+
     def plain(self) -> Sensing:
         """The same for steps, a rounding off: with no factors and nothing to conjugate, where the
         kind can take that on itself.
@@ -310,12 +330,12 @@ class Sensing(Portable):
         if kind is not None:
             if self.factors is None:
                 return Sensing(kind, self.conjugate, factors=1.0)
-            if self.coarse or (isinstance(kind, Parted) and self._moderate):
+            if self.coarse or (is_in_parts(kind) and self._moderate):
                 return Sensing(kind, self.conjugate, self.factors)
-        if not isinstance(self.kind, Dense) or not is_numpy(self.kind.U):
+        if not is_dense(self.kind):
             return self
         dtype = np.dtype(np.complex64 if self.is_complex else np.float32)
-        if self.kind.U.dtype == dtype and self._moderate:
+        if isinstance(self.kind, Dense) and self.kind.U.dtype == dtype and self._moderate:
             factors = 1.0 if self.factors is None else self.factors
             return Sensing(Dense(self.kind.U, dtype), self.conjugate, factors)
         rows = np.empty(self.shape, dtype)
@@ -339,9 +359,12 @@ class Sensing(Portable):
         """Whether `single` would be a copy."""
         if self.coarse:
             return True
-        if not isinstance(self.kind, Dense) or not is_numpy(self.kind.U):
+        kind: Any = self.kind
+        if not is_dense(kind):
             return False
-        return not (self.kind.U.dtype.itemsize == (8 if self.is_complex else 4) and self._moderate)
+        if isinstance(kind, Framed):
+            return True
+        return not (kind.U.dtype.itemsize == (8 if self.is_complex else 4) and self._moderate)
 
     @property
     def _moderate(self) -> bool:
@@ -584,8 +607,8 @@ class Sensing(Portable):
 
     def gram_triangle(self, single: bool = False, lower: bool = False) -> npt.NDArray[Any]:
         """K in Fortran order, in single or double precision; its upper (lower) triangle counts."""
-        kind = self.kind
-        if not (isinstance(kind, Dense) and is_numpy(kind.U)):
+        kind: Any = self.kind
+        if not is_dense(kind):
             whole = slice(0, self.m)
             blocks = [self.gram_block(part, whole) for part in self.slices(self.m)]
             if self.xp is not np:
@@ -596,7 +619,7 @@ class Sensing(Portable):
         # A copy of U is no larger than K where n <= m; else columns at a time.
         width = self.n if self.n <= self.m else max(NARROW, BLOCK_ELEMENTS // self.m)
         for first in range(0, self.n, width):
-            block = kind.U[:, first : first + width]
+            block = kind.some_columns(slice(first, first + width))
             if self.factors is not None:
                 block = block * self.factors[:, None]
             block = np.ascontiguousarray(block, dtype=dtype)
@@ -612,7 +635,7 @@ class Sensing(Portable):
         """K whole, (m, m)."""
         if isinstance(self.squares, DeviceArray):
             return squared_moduli(self.rows())
-        if isinstance(self.kind, Dense) and is_numpy(self.kind.U) and self.n <= self.m:
+        if is_dense(self.kind) and self.n <= self.m:
             return squared_moduli(self.rows())
         triangle = self.gram_triangle()
         return np.maximum(triangle, triangle.T, order="C")  # zero on one side, or the same
@@ -657,15 +680,16 @@ class Sensing(Portable):
 
     def normal(self, weights: Any = None, dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
         """``F* diag(weights) F`` on packed matrices, its upper triangle: N by N, Fortran order."""
-        if isinstance(self.kind, OnNumpy) and (kind := self.kind.kind.at_work()) is not None:
-            twin = Sensing(kind, self.conjugate, kind.own_vector(self.inverse))
-            held = None if weights is None else kind.own_vector(to_numpy(weights))
+        if isinstance(self.kind, OnNumpy) and (work := self.kind.kind.at_work()) is not None:
+            twin = Sensing(work, self.conjugate, work.own_vector(self.inverse))
+            held = None if weights is None else work.own_vector(to_numpy(weights))
             return np.asarray(twin.normal(held, dtype), order="F")
         plain = (lambda values: values) if self.xp is np else to_numpy
         factors = None if weights is None else np.sqrt(np.sqrt(plain(weights)))
-        if isinstance(self.kind, Parted):
+        kind: Any = self.kind
+        if is_in_parts(kind):
             scales = self.inverse if factors is None else self.inverse * factors
-            return self.kind.normal(scales, self.conjugate, dtype)
+            return kind.normal(scales, self.conjugate, dtype)
         on_device = isinstance(self.squares, DeviceArray)
         size = max(1, DEVICE_ENTRIES // self.unknowns) if on_device else FEATURE_ROWS
         if 0 < self.m <= size and self.kind.at_hand:  # all at once

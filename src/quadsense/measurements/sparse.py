@@ -86,11 +86,19 @@ class Sparse(Stored):
         """``sum_i y_i |u_ij|^2`` for every j."""
         return abs(self.U).power(2).T @ y
 
+    def column_counts(self) -> Any:
+        """How many entries of each column are not 0."""
+        return np.bincount(self.U.indices[self.U.data != 0.0], minlength=self.n)
+
     def inner(self, rows: slice, columns: slice) -> Array:
         """``|<u_i, u_j>|`` for those rows and columns."""
         left = self.U[rows, :]
         left = left.conj() if self.is_complex else left
         return abs(left @ self.U[columns, :].T).toarray()
+
+    def sparse_rows(self) -> Any:
+        """All rows, sparse."""
+        return self.U
 
     def sparse_gram(self, factors: Array) -> Any:
         """``|<u_i, u_j>|^2`` of scaled rows as a sparse array, 0 where two share no entry."""

@@ -91,6 +91,15 @@ class Stack(Probes):
             )
         )
 
+    def column_squares(self) -> Any:
+        """Those of all parts together, where every part knows its own."""
+        found = [part.column_squares() for part in self.parts]
+        return None if any(each is None for each in found) else sum(found)
+
+    def column_counts(self) -> Any:
+        """How many entries of each column are not 0."""
+        return sum(part.column_counts() for part in self.parts)
+
     # --- rows --------------------------------------------------------------------------------
 
     def blocks(self) -> Iterator[tuple[slice, Array]]:
@@ -260,6 +269,14 @@ class AsComplex(Around):
             and type(self.kind) is type(other.kind)
             and self.kind.same_as(other.kind)
         )
+
+    def column_squares(self) -> Any:
+        """Those of the real rows."""
+        return self.kind.column_squares()
+
+    def column_counts(self) -> Any:
+        """Those of the real rows."""
+        return self.kind.column_counts()
 
     def only(self, index: npt.NDArray[np.int64]) -> Probes:
         """Those rows alone."""

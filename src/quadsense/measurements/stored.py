@@ -69,6 +69,16 @@ class Stored(Probes):
         self.has_zero_rows = bool((to_numpy(self.held_norms) == 0.0).any())
         self.norms = like(np.ldexp(to_numpy(self.held_norms), exponents), self.held_norms)
 
+    def column_squares(self) -> Any:
+        """``sum_i |u_ij|^2`` for every j over rows of unit norm."""
+        return to_numpy(self.squared_columns(self._inverse_squares()))
+
+    def column_counts(self) -> Any:
+        """How many entries of each column are not 0."""
+        return sum(
+            np.count_nonzero(to_numpy(rows), axis=0) for _, rows in self.blocks()
+        ) + np.zeros(self.n, np.int64)
+
     @abstractmethod
     def _has_complex_entries(self) -> bool: ...
 

@@ -314,7 +314,7 @@ class Damped(ConjugateGradientTraits, Stepped):
                 g = program.F.adjoint(program.root * z)
                 x = np.zeros_like(g)
             size = _inner(g, g)
-            gap = size if program.by_rows else size / program.alpha
+            gap = size if program.by_rows else float(np.divide(size, program.alpha))
             state = DampedState(x, g, g, size, gap, gap, np.inf, None)
             if program.is_small:
                 ahead = program.precondition(g, True)

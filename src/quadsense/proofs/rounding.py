@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from quadsense.arrays import Array, Vector, like, namespace, to_numpy
 from quadsense.core.ends import UNIT, Ends
-from quadsense.core.forms import DenseForm, FactorForm, MeasuredForm, Rows
+from quadsense.core.forms import DenseForm, FactorForm, FramedForm, MeasuredForm, Rows
 from quadsense.core.matrix import SensedMatrix
 from quadsense.measurements.mixed import Mixed
 
@@ -140,18 +140,19 @@ def enclosure(matrix: SensedMatrix, rows: Rows, b: Array) -> Enclosure:
         return measured_enclosure(form, b, image, bound, rows.m + 2 * rows.n)
     if isinstance(form, FactorForm):
         z = form.seen_by(rows) - b
-        size = form.mass
+        size, inner = form.mass, int(form.factor.shape[1])
     elif isinstance(form, DenseForm):
         z = rows.forward(form.values) - b
-        size = form.norm()
+        size, inner = form.norm(), 0
     else:  # an implicit matrix, measured by other rows than its own
         z = rows.quadratic(matrix.times) - b
-        assert isinstance(form, MeasuredForm)
-        size = abs(form.tau) + float(namespace(form.c).sum(namespace(form.c).abs(form.c)))
-        size += 0.0 if form.base is None else DenseForm(form.base).norm()
-    inner = form.rows.m if isinstance(form, MeasuredForm) else 0
-    if isinstance(form, FactorForm):
-        inner = int(form.factor.shape[1])
+        held, size = form, 1.0
+        if isinstance(form, FramedForm):
+            held, size = form.inner, float(np.ldexp(1.0, 2 * int(form.columns.max())))
+        assert isinstance(held, MeasuredForm)
+        length = abs(held.tau) + float(namespace(held.c).sum(namespace(held.c).abs(held.c)))
+        length += 0.0 if held.base is None else DenseForm(held.base).norm()
+        size, inner = size * length, held.rows.m
     return Enclosure(z, dense_error(rows, size, inner) + reading_error(b))
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from quadsense.arrays import to_numpy
-from quadsense.core.forms import FactorForm, MeasuredForm
+from quadsense.core.forms import FactorForm, FramedForm, MeasuredForm
 from quadsense.core.matrix import SensedMatrix
 from quadsense.measurements import Measurements
 from quadsense.measurements.base import QUICK_RANK_FLOPS
@@ -190,6 +190,7 @@ def _kind(matrix: SensedMatrix) -> str:
 def _held(matrix: SensedMatrix) -> str:
     """In which form, in words."""
     form = matrix.form
+    form = form.inner if isinstance(form, FramedForm) else form
     if isinstance(form, FactorForm):
         signed = "" if form.signs is None else ", signed"
         return f"a factor of {form.factor.shape[1]:,} columns{signed}"

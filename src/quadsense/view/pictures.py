@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Vector, is_array, to_numpy
-from quadsense.core.forms import DenseForm, FactorForm, MeasuredForm
+from quadsense.core.forms import DenseForm, FactorForm, FramedForm, MeasuredForm
 from quadsense.core.matrix import SensedMatrix
 from quadsense.measurements import Measurements
 from quadsense.measurements.mixed import Mixed
@@ -133,6 +133,7 @@ def _work(matrix: SensedMatrix) -> float:
         return n
     if isinstance(form, FactorForm):
         return 2.0 * n * form.factor.shape[1]
+    form = form.inner if isinstance(form, FramedForm) else form
     return 2.0 * n * form.rows.m if isinstance(form, MeasuredForm) else n * n
 
 

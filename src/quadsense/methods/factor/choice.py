@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from quadsense.measurements.framed import beneath
 from quadsense.measurements.sensing import Sensing
 
 LIFT = 2
@@ -49,7 +50,7 @@ def takes_normal_equations(F: Sensing, rank: int) -> bool:
 
 def _row_length(F: Sensing) -> float:
     """Return the nonzeros of a sparse row, on average."""
-    kind: Any = F.raw.kind
+    kind: Any = beneath(F.raw.kind)
     return float(kind.U.nnz) / max(F.raw.m, 1)
 
 

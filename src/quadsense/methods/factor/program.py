@@ -12,6 +12,7 @@ import scipy.sparse as sp
 from quadsense.arrays import compact
 from quadsense.core.records import cached_property
 from quadsense.core.scratch import Scratch
+from quadsense.measurements.framed import beneath
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.factor.choice import LIFT, rows_are_ample, takes_normal_equations
@@ -61,9 +62,10 @@ class Rows:
         if not raw.is_sparse:
             return None
         held: Any = raw.kind
-        if held.U.nnz > _SPARSE_SHARE * raw.m * raw.n:
+        if beneath(held).U.nnz > _SPARSE_SHARE * raw.m * raw.n:
             return None
-        U = sp.csr_array(held.U if raw.factors is None else sp.diags_array(raw.factors) @ held.U)
+        U = held.sparse_rows()
+        U = sp.csr_array(U if raw.factors is None else sp.diags_array(raw.factors) @ U)
         return sp.csr_array(U.conj()) if raw.conjugate else U
 
 
