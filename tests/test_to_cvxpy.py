@@ -289,6 +289,19 @@ def test_trace_constraints_mixes_and_conjugation_are_what_one_writes_by_hand(com
     assert solved(quadsense.to_cvxpy(made, **options)[0]) == pytest.approx(value, rel=1e-6)
 
 
+@pytest.mark.parametrize("trace", [None, 1.0])
+def test_the_entropy_without_a_tolerance_is_the_question_that_is_written(trace):
+    rng = np.random.default_rng(0)
+    X, U = (rng.standard_normal((k, 4)) + 1j * rng.standard_normal((k, 4)) for k in (4, 20))
+    A = X @ X.conj().T / np.sum(np.abs(X) ** 2)
+    b = np.einsum("ij,jk,ik->i", U.conj(), A, U).real + 0.1 * rng.standard_normal(20)
+    result = quadsense.solve(U, b, psd=True, trace=trace, gap=1e-6)
+    problem, variable = quadsense.to_cvxpy(U, b, psd=True, trace=trace)
+    assert result.prefer == "entropy" and result.optimal
+    assert solved(problem) == pytest.approx(result.objective, rel=1e-5)
+    np.testing.assert_allclose(variable.value, result.A, atol=1e-4)
+
+
 def test_without_a_tolerance_least_squares_and_minimax_are_plain(complex_):
     p = Written(complex_, seed=9)
     problem, _ = quadsense.to_cvxpy(p.U, p.b, psd=True, prefer="least_squares")
