@@ -244,10 +244,10 @@ def _objective(request: Request, answer: Answer, values: Values) -> Objective | 
 
 
 def _preferred(request: Request, answer: Answer, certificate: Certificate) -> str:
-    """Which A this is: any fit where nothing can be said of the preference."""
-    name = answer.preference.name
-    silent = certificate.kind == "met" and certificate.objective is None
-    return "any" if silent and request.problem.target else name
+    """Which A this is: where nothing can be said of the preference, what the claim alone says."""
+    if certificate.objective is None and certificate.kind in ("met", "optimal"):
+        return "any" if request.problem.target else "minimax"
+    return answer.preference.name
 
 
 def _wanted(request: Request, answer: Answer, certificate: Certificate) -> str:

@@ -389,17 +389,21 @@ class Held:
 
 
 def _held(matrix: SensedMatrix) -> Held:
-    """The matrix as it is: what was certified is what is written."""
+    """The matrix as it is: what was certified is what is written.
+
+    Coefficients stay coefficients also where the rows are not held in an array: where they cancel,
+    a dense A has fewer digits than the certificate relies on.
+    """
     form = matrix.form
-    kind = getattr(getattr(form, "rows", None), "kind", None)
-    if isinstance(form, MeasuredForm) and isinstance(kind, Stored):
+    if isinstance(form, MeasuredForm):
         rows: Any = form.rows
-        U = kind.U if rows.is_sparse else to_numpy(kind.U)
         base = None if form.base is None else to_numpy(form.base)
-        c, norms = to_numpy(form.c), to_numpy(rows.norms)
-        return Held(
-            tau=form.tau, c=c, base=base, U=U, norms=norms, conjugate=rows.conjugate
-        )  # fmt: skip
+        held = Held(tau=form.tau, c=to_numpy(form.c), base=base)
+        if isinstance(rows.kind, Stored):
+            U = rows.kind.U if rows.is_sparse else to_numpy(rows.kind.U)
+            return replace(held, U=U, norms=to_numpy(rows.norms), conjugate=rows.conjugate)
+        if rows.prefers_gram:
+            return replace(held, U=to_numpy(rows.rows()), norms=to_numpy(rows.nonzero))
     if matrix.factor is not None:
         return Held(factor=to_numpy(matrix.factor), signs=matrix.signs)
     return Held(np.asarray(matrix))
