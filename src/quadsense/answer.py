@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from quadsense.arrays import Vector, like, to_numpy
 from quadsense.certificate import Certificate, within_gap
+from quadsense.core.records import changed
 from quadsense.measurements import Measurements
 from quadsense.methods.traits.options import GapOptions
 from quadsense.objective import Objective, is_admitted, make_objective
@@ -18,8 +19,10 @@ from quadsense.proofs.definite import cholesky
 from quadsense.proofs.exact import user_dual
 from quadsense.proofs.infeasible import check_infeasible
 from quadsense.proofs.lower import best_error_bound
+from quadsense.proofs.rounding import Enclosure
 from quadsense.result import Result
 from quadsense.runs import Answer, Request
+from quadsense.unbanded import least_squares_fit
 from quadsense.values import Values, allowed_size
 from quadsense.verdict import Seen, make_verdict
 from quadsense.vocabulary import Advice, Reason, Status, because, to_reason
@@ -65,6 +68,18 @@ def _to_result(request: Request, answer: Answer) -> Result:
     status = _status(request, answer, certificate, stopped)
     suspects = _suspects(data, certificate)
     target, own = request.problem.target, slice(data.measured)
+    matrix, fit = answer.matrix, None
+    if certificate.kind == "infeasible" and _comes_with_a_fit(request, answer):
+        fit = least_squares_fit(request)
+    if fit is not None:
+        matrix, values = fit.matrix, fit.values
+        upper = float(values.upper.max())
+        if upper < certificate.upper_bound:  # the better of the two is what is achieved
+            rounding = _rounding(data, fit.found)
+            certificate = changed(
+                certificate, matrix=matrix, upper_bound=upper, rounding=rounding,
+                lower_bound=min(certificate.lower_bound, upper),
+            )  # fmt: skip
     worst = float(values.ratios[own].max())
     verdict = make_verdict(
         data,
@@ -78,11 +93,12 @@ def _to_result(request: Request, answer: Answer) -> Result:
         suspects=suspects,
         reason=_reason(request, answer, certificate, status, stopped),
         advice=_advice(request, answer, status),
+        fitted="" if fit is None else "optimal" if fit.cost.closed else "local",
     )
     return Result(
         status=status,
         verdict=verdict,
-        matrix=answer.matrix,
+        matrix=matrix,
         residuals=like(values.residuals[own], data.b),
         max_residual=verdict.worst.size,
         max_ratio=worst,
@@ -94,7 +110,13 @@ def _to_result(request: Request, answer: Answer) -> Result:
         plan={**request.plan.describe(), "method": answer.method, "lemma": answer.lemma},
         suspects=suspects[suspects < data.measured],
         set_aside=answer.set_aside,
+        fit=None if fit is None else fit.cost,
     )
+
+
+def _comes_with_a_fit(request: Request, answer: Answer) -> bool:
+    """Whether A is the least-squares fit where nothing fits, not the one of the proof."""
+    return not answer.hard and not answer.set_aside.size and request.wanted != "minimax"
 
 
 def _status(request: Request, answer: Answer, certificate: Certificate, stopped: bool) -> Status:
@@ -195,7 +217,7 @@ def _certificate(
         kind=kind,
         upper_bound=upper,
         lower_bound=min(lower, upper),
-        rounding=float((to_numpy(outcome.found.error) / data.unit_ends.unit).max()),
+        rounding=_rounding(data, outcome.found),
         matrix=answer.matrix,
         dual=claimed.dual,
         tolerance=data.plain.stated_tolerance,
@@ -214,6 +236,11 @@ def _certificate(
         hard=answer.hard and kind == "infeasible",
         data=data,
     )
+
+
+def _rounding(data: Measurements, found: Enclosure) -> float:
+    """Return the largest rounding bound, as a part of the tolerance."""
+    return float((to_numpy(found.error) / data.unit_ends.unit).max())
 
 
 def _has_objective(answer: Answer) -> bool:

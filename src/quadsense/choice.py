@@ -92,7 +92,9 @@ def to_wish(
     if prior is not None and (prefer not in WITH_PRIOR or low_rank):
         other = "rank" if low_rank else f"prefer={prefer!r}"
         raise ValueError(f"prior says what 'nearest' and ridge are about: {other} takes none")
-    wish = Wish(prefer, slack, ridge, _to_prior(prior, data))
+    # Strings of NumPy's type count as strings, which a file holds.
+    slack = None if slack is None else str(slack)
+    wish = Wish(str(prefer), slack, ridge, _to_prior(prior, data))
     if prefer == "entropy" and not _is_definite(wish.prior):
         raise ValueError(
             "prefer='entropy' needs a prior that is positive definite: give another, or "
@@ -150,10 +152,7 @@ def decide(
     """
     if wish.prefer == "any":
         return (Preference("any", shape.psd, shape.target),), ("prefer='any': asked for",)
-    weights = None
-    if data.weights is not None:  # one for all is one for each
-        weights = np.broadcast_to(to_numpy(data.weights), (data.measured,)).astype(np.float64)
-    plain = Preference("any", shape.psd, shape.target, weights=weights)
+    plain = Preference("any", shape.psd, shape.target, weights=_weights_of(data))
     if wish.slack is not None:
         return (changed(plain, name=f"slack_{wish.slack}"),), ("slack was asked for",)
     name, why = wish.prefer, "asked for"
@@ -217,6 +216,19 @@ def _with_pull(preference: Preference, wish: Wish, data: Measurements, shape: Sh
         return changed(preference, ridge=ridge, tau=tau, base=base)
     fixed = data.fixed_trace is not None
     return changed(preference, ridge=2.0 * pull.kappa * BETA, tau=tau, base=base, fixed=fixed)
+
+
+def least_squares_of(wish: Wish, data: Measurements, shape: Shape) -> Preference:
+    """Return least squares with the pull that was asked for, whatever else was preferred."""
+    plain = Preference("least_squares", shape.psd, shape.target, weights=_weights_of(data))
+    return _with_pull(plain, wish, data, shape)
+
+
+def _weights_of(data: Measurements) -> Vector | None:
+    """Return one weight per reading, as given; None where none were."""
+    if data.weights is None:
+        return None
+    return np.broadcast_to(to_numpy(data.weights), (data.measured,)).astype(np.float64)
 
 
 def _given(wish: Wish) -> tuple[float, Any] | None:

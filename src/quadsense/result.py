@@ -16,16 +16,18 @@ from quadsense.arrays import Array, Vector, to_numpy
 from quadsense.certificate import AGREE, Certificate, agree
 from quadsense.core.forms import MeasuredForm
 from quadsense.core.matrix import SensedMatrix
+from quadsense.core.signature import inertia_of, is_positive, rank_of
 from quadsense.files.codec import decode, encode
+from quadsense.measurements import Measurements
 from quadsense.measurements.constraints import Constraint
 from quadsense.measurements.oracle import SpectralOracle
 from quadsense.measurements.stored import Stored
 from quadsense.measurements.validate import checked_rows
-from quadsense.objective import Objective
+from quadsense.objective import Objective, check_objective, is_admitted, is_sound
 from quadsense.preferences import Preference
 from quadsense.threads import with_one_blas_thread
 from quadsense.typing import SupportsSparse, check_path, is_whole
-from quadsense.values import evaluate
+from quadsense.values import Values, evaluate
 from quadsense.verdict import check_verdict
 from quadsense.verification import Check, Verification
 from quadsense.view import words
@@ -67,6 +69,10 @@ class Result:
         Method, form of K and the reasons for both.
     suspects, set_aside : ndarray of int
         Measurements that carry a contradiction; measurements left out on request.
+    fit : Objective or None
+        Where nothing fits, what the A that comes along costs: by default it is the least-squares
+        fit without the bands, with proven bounds on its cost, and ``certificate.matrix`` is the A
+        with the smallest worst miss. None where `matrix` is that one, and wherever something fits.
     """
 
     status: Status
@@ -83,6 +89,7 @@ class Result:
     plan: dict[str, Any]
     suspects: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     set_aside: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    fit: Objective | None = None
 
     @property
     def success(self) -> bool:
@@ -331,6 +338,8 @@ class Result:
             surely[:] = perhaps[:] = False  # nothing is violated where there is no tolerance
         listed = np.zeros_like(surely)
         listed[self.violations[(self.violations >= 0) & (self.violations < listed.size)]] = True
+        fit = [] if self.fit is None else self._check_fit(data, values)
+        stated = "" if self.fit is None else "optimal" if self.fit.closed else "local"
         violations = (
             not np.any(surely & ~listed)
             and not np.any(listed & ~perhaps)
@@ -347,8 +356,37 @@ class Result:
             Check("largest ratio", close, f"claimed {self.max_ratio:.6g}, found {found:.6g}"),
             Check("violations", violations, f"{self.violations.size} listed"),
             Check("rows set aside", aside, f"{self.set_aside.size} listed"),
+            Check("which A it is", self.verdict.fitted == stated),
+            *fit,
             *check_verdict(self.verdict, data, values, claim, self.status),
         ]
+
+    def _check_fit(self, data: Measurements, values: Values) -> list[Check]:
+        """Check what is stated of a fit that comes with a proof that nothing fits."""
+        claim, fit = self.certificate, self.fit
+        assert fit is not None
+        preference = fit.preference
+        sound = (
+            claim.kind == "infeasible"
+            and not claim.hard
+            and preference.name == "least_squares"
+            and not preference.target
+            and preference.psd == claim.psd
+            and is_sound(fit, data.m, data.measured, data.n)
+        )
+        checks = [Check("claim: a least-squares fit", sound)]
+        if not sound:
+            return checks
+        if claim.psd:
+            checks.append(Check("positive semidefinite", is_positive(self.matrix)))
+        if claim.rank is not None:
+            checks.append(Check("rank", rank_of(self.matrix) <= claim.rank))
+        if claim.signs:
+            pairs = zip(inertia_of(self.matrix), claim.signs, strict=False)
+            checks.append(Check("eigenvalues", all(found <= most for found, most in pairs)))
+        plain, reads, error = data.without_tolerance(), values.reads, values.error
+        held = is_admitted(preference, values.met, claim.set_aside, data.measured)
+        return checks + list(check_objective(plain, fit, self.matrix, reads, error, held))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the result to an ``.npz`` file that `load_result` reads; nothing is pickled.
@@ -360,7 +398,10 @@ class Result:
         nothing: Any = None
         claim = replace(self.certificate, matrix=nothing, data=None)
         result = replace(self, matrix=nothing, certificate=claim)
-        arrays, plain = encode({"result": result, "matrix": _held(self.matrix)})
+        whole: dict[str, Any] = {"result": result, "matrix": _held(self.matrix)}
+        if self.certificate.matrix is not self.matrix:
+            whole["claimed"] = _held(self.certificate.matrix)
+        arrays, plain = encode(whole)
         files.write_arrays(path, arrays, {"format": FORMAT, "version": VERSION, "whole": plain})
 
     def save_matrix(self, path: str | os.PathLike[str]) -> None:
@@ -455,16 +496,18 @@ def load_result(path: str | os.PathLike[str]) -> Result:
         if version != VERSION:
             raise ValueError("its format is no number")
         whole = decode(arrays, meta["whole"], lambda values: values, SAVED)
-        return _whole(whole["result"], _matrix(whole["matrix"]))
+        matrix = _matrix(whole["matrix"])
+        claimed = _matrix(whole["claimed"]) if "claimed" in whole else matrix
+        return _whole(whole["result"], matrix, claimed)
     except (LookupError, TypeError, AttributeError, ArithmeticError, ValueError) as error:
         raise ValueError(f"{path} is a damaged quadsense result ({error!r})") from None
 
 
-def _whole(result: Result, matrix: SensedMatrix) -> Result:
-    """The result with its matrix; raises where a part of it cannot be."""
+def _whole(result: Result, matrix: SensedMatrix, claimed: SensedMatrix) -> Result:
+    """The result with its matrix and that of its claim; raises where a part of it cannot be."""
     claim, m = result.certificate, result.residuals.size
     for index in (claim.set_aside, result.set_aside, result.suspects):
         if np.any((index < 0) | (index >= m)):
             raise ValueError("measurements are named that are not there")
     words.message(result.verdict)  # one that cannot be said is damaged
-    return replace(result, matrix=matrix, certificate=replace(claim, matrix=matrix))
+    return replace(result, matrix=matrix, certificate=replace(claim, matrix=claimed))

@@ -463,8 +463,11 @@ class Measurements:
 
         Constraints stay what they are.
         """
-        b = to_numpy(self.plain.b)
+        plain, given = self.plain, self.plain.readings
+        b = given if plain.from_bounds and given is not None else to_numpy(plain.b)
         other = self.with_ends(Ends.around(b, np.ones_like(b)))
+        if b is given:  # next to intervals
+            other.b = like(np.append(b, to_numpy(self.b)[self.measured :]), self.b)
         other.judged = False
         return other
 
