@@ -172,10 +172,17 @@ def _nothing(data: Measurements, question: Question, matrix: SensedMatrix) -> fl
             size += question.alpha * (NOTHING * (norm + far)) ** 2
         if np.any(question.C):
             # A may be far smaller than what the data are about: the readings of a multiple of I.
-            least = np.min(np.abs(ends), axis=0)
+            # Ends that force nothing on A say little of its size, and may be as far as one likes.
             squares = to_numpy(data.unit_rows.norms) ** 2
+            forced = np.maximum(np.maximum(question.lo, -question.hi), 0.0)
+            least = np.min(np.abs(ends), axis=0)
             reads = np.isfinite(least) & (squares > 0.0)
-            about = float(np.mean(least[reads] / squares[reads])) if reads.any() else 0.0
+            sizes = forced[reads] / squares[reads]
+            if sizes.any():
+                about = float(np.mean(sizes))
+            else:
+                about = float(np.min(least[reads] / squares[reads], initial=np.inf))
+            about = about if math.isfinite(about) else 0.0
             norm = max(norm, math.sqrt(matrix.shape[0]) * about)
             size += NOTHING * float(np.linalg.norm(question.C)) * norm
     return size if math.isfinite(size) else 0.0

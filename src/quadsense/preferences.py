@@ -39,6 +39,10 @@ TERMS: dict[str, RowTerm] = {
 """What a reading costs, by the name of the preference."""
 
 
+FAR = 1e6
+"""An end so many times as far from 0 as the largest reading that is forced binds no A that is
+sought; but the analytic center, which leans on every end."""
+
 NORMAL = float(np.finfo(np.float64).tiny)
 """The least number of all its digits."""
 
@@ -162,6 +166,8 @@ def make_question(
             middle = ends.middle() if target else to_numpy(data.b) / norms / norms
             lo[two] = hi[two] = middle[two]
             weights[two] = 1.0 / ends.unit[two]
+    if unit and name != "center":
+        _forget_far_ends(lo, hi)
     if dead is not None:
         lo[dead], hi[dead], weights[dead], reading[dead] = -np.inf, np.inf, 0.0, 0.0
         hard = hard & ~dead
@@ -180,6 +186,18 @@ def make_question(
         psd=preference.psd,
         log_det=(name == "center" and preference.psd) or name == "entropy",
     )
+
+
+def _forget_far_ends(lo: Vector, hi: Vector) -> None:
+    """Make ends infinite that are far beyond all that the others force on A.
+
+    Methods take their units from the ends; what is claimed goes by all of them as they were given.
+    """
+    forced = np.maximum(np.maximum(lo, -hi), 0.0)
+    most = FAR * float(np.max(forced, where=np.isfinite(forced), initial=0.0))
+    if most > 0.0:
+        hi[hi > most] = np.inf
+        lo[lo < -most] = -np.inf
 
 
 def _linear(preference: Preference) -> Array | float:
