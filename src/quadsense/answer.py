@@ -102,7 +102,7 @@ def _to_result(request: Request, answer: Answer) -> Result:
         residuals=like(values.residuals[own], data.b),
         max_residual=verdict.worst.size,
         max_ratio=worst,
-        violations=np.flatnonzero(values.ratios[own] > 1.0) if target and worst > 1.0 else NOTHING,
+        violations=np.flatnonzero(values.over[own]) if target and worst > 1.0 else NOTHING,
         n_iter=outcome.n_iter,
         history=outcome.history,
         timings=watch.timings(),

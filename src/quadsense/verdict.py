@@ -95,7 +95,7 @@ def make_verdict(
         set_aside=int(certificate.set_aside.size),
         allowed=certificate.allowed,
         even=target and not bounds and bool((ends.unit[:count] == ends.unit[0]).all()),
-        over=int(np.count_nonzero(ratios > 1.0)) if target else 0,
+        over=int(np.count_nonzero(values.over[:count])) if target else 0,
         worst=largest,
         nearest=largest if nearest == worst else _row(data, nearest, sizes, target),
         missed=missed,
