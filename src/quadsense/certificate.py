@@ -24,6 +24,7 @@ from quadsense.proofs.hitting import cannot_be_hit, smallest_hitting_set
 from quadsense.proofs.infeasible import check_infeasible
 from quadsense.proofs.lower import best_error_bound
 from quadsense.threads import with_one_blas_thread
+from quadsense.typing import is_number
 from quadsense.values import Values, evaluate
 from quadsense.verification import Check, Verification
 
@@ -168,11 +169,11 @@ class Certificate:
         self, U: Any, b: Any, delta: Any, options: dict[str, Any]
     ) -> Iterator[tuple[Measurements, str, bool]]:
         """The measurements with each tolerance to check against, in words, and whether its own."""
-        given = {
-            "bounds": options.get("bounds"),
-            "rtol": options.get("rtol") or None,
-            "delta": delta,
-        }
+        rtol = options.get("rtol")
+        none = rtol is None or (is_number(rtol) and rtol == 0.0)
+        given = {"bounds": options.get("bounds"), "rtol": None if none else rtol, "delta": delta}
+        if none:
+            options.pop("rtol", None)
         explicit = [name for name, value in given.items() if value is not None]
         if isinstance(U, Measurements):
             given_too = options.get("bounds") is not None or options.get("mix") is not None
@@ -431,7 +432,9 @@ class Certificate:
         data = self.data if data is None else data
         if data is None:
             raise ValueError("this certificate was read from a file: give data=Measurements(U, b)")
-        if confidence is not None and not 0 < confidence < 1:
+        if not isinstance(data, Measurements):
+            raise ValueError(f"data must be Measurements, got {type(data).__name__}")
+        if confidence is not None and not (is_number(confidence) and 0 < confidence < 1):
             raise ValueError(f"confidence must lie strictly between 0 and 1, got {confidence!r}")
         levels = checked_vector("noise", noise, data.m, scalar=True)
         if np.any(levels < 0):
@@ -445,6 +448,10 @@ class Certificate:
             levels = np.maximum(levels, to_numpy(data.tolerance))
         live = np.flatnonzero(known)
         squares = norms[live] ** 2
+        with np.errstate(over="ignore"):
+            levels = levels[live] / squares
+        if not np.isfinite(levels).all():
+            raise ValueError("noise is too large for the norms of the rows: rescale U and b")
         rows = data.unit_rows.on_numpy().only(live)
         from quadsense.proofs.spectral import spectral_certificate  # seldom asked for
 
@@ -452,7 +459,7 @@ class Certificate:
             rows.raw.rows(),
             to_numpy(data.b)[live] / squares,
             np.asarray(self.matrix),
-            levels[live] / squares,
+            levels,
             confidence=confidence,
             mix=rows.weights if isinstance(rows, Mixed) else None,
         )
