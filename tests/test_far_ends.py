@@ -46,3 +46,13 @@ def test_a_trace_that_is_not_the_least_is_not_called_so(seed):
     least = lo[0] / float(U[0] @ U[0])  # along the one row that forces something
     assert result.optimal and result.verify(U)
     assert least * (1.0 - 1e-9) <= result.objective <= 1.01 * least
+
+
+def test_an_end_that_seems_far_but_binds_is_kept():
+    """All that is forced is tiny, for the intervals nearly touch 0: the other ends bind."""
+    U = np.random.default_rng(0).standard_normal((8, 3))
+    lo, hi = np.full(8, 1e-10), np.full(8, 2.0)
+    result = quadsense.solve(U, bounds=(lo, hi), prefer="nearest", prior=5.0)
+    other = quadsense.solve(U, bounds=(np.zeros(8), hi), prefer="nearest", prior=5.0)
+    assert result.met and result.optimal and result.verify(U)
+    assert result.objective == pytest.approx(other.objective, rel=0.02)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from quadsense.arrays import Array, Vector, to_numpy
 from quadsense.core.ends import Ends
@@ -40,8 +41,7 @@ TERMS: dict[str, RowTerm] = {
 
 
 FAR = 1e6
-"""An end so many times as far from 0 as the largest reading that is forced binds no A that is
-sought; but the analytic center, which leans on every end."""
+"""An end so many times as far from 0 as all that is asked of A is seldom reached."""
 
 NORMAL = float(np.finfo(np.float64).tiny)
 """The least number of all its digits."""
@@ -166,8 +166,6 @@ def make_question(
             middle = ends.middle() if target else to_numpy(data.b) / norms / norms
             lo[two] = hi[two] = middle[two]
             weights[two] = 1.0 / ends.unit[two]
-    if unit and name != "center":
-        _forget_far_ends(lo, hi)
     if dead is not None:
         lo[dead], hi[dead], weights[dead], reading[dead] = -np.inf, np.inf, 0.0, 0.0
         hard = hard & ~dead
@@ -188,16 +186,26 @@ def make_question(
     )
 
 
-def _forget_far_ends(lo: Vector, hi: Vector) -> None:
-    """Make ends infinite that are far beyond all that the others force on A.
+def without_far_ends(question: Question) -> tuple[Question, npt.NDArray[np.bool_]]:
+    """Return the question without the ends that are far beyond all that is asked of A.
 
-    Methods take their units from the ends; what is claimed goes by all of them as they were given.
+    Methods take their units from the ends. Which rows have lost an end is told too; the analytic
+    center leans on every one.
     """
+    lo, hi = question.lo, question.hi
     forced = np.maximum(np.maximum(lo, -hi), 0.0)
-    most = FAR * float(np.max(forced, where=np.isfinite(forced), initial=0.0))
-    if most > 0.0:
-        hi[hi > most] = np.inf
-        lo[lo < -most] = -np.inf
+    most = float(np.max(forced, where=np.isfinite(forced), initial=0.0))
+    if most > 0.0 and question.rows == "squares":
+        most = max(most, float(np.max(np.abs(question.reading), initial=0.0)))
+    if most > 0.0 and (question.alpha or question.log_det):
+        most = max(most, float(np.linalg.norm(question.prior)))
+    most *= FAR
+    far = (np.isfinite(hi) & (hi > most), np.isfinite(lo) & (lo < -most))
+    rows = far[0] | far[1]
+    if most == 0.0 or question.rows == "center" or not rows.any():
+        return question, np.zeros(question.m, bool)
+    lo, hi = np.where(far[1], -np.inf, lo), np.where(far[0], np.inf, hi)
+    return replace(question, lo=lo, hi=hi), rows
 
 
 def _linear(preference: Preference) -> Array | float:

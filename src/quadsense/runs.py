@@ -23,7 +23,7 @@ from quadsense.methods import COLD, METHODS, Method, Problem, Warm
 from quadsense.methods.steps import nothing, own
 from quadsense.objective import is_admitted, make_objective
 from quadsense.plan import Plan, Shape
-from quadsense.preferences import TERMS, Preference, make_question, with_set_aside
+from quadsense.preferences import TERMS, Preference, make_question, with_set_aside, without_far_ends
 from quadsense.proofs.exact import user_dual
 from quadsense.proofs.infeasible import Prover
 from quadsense.proofs.rounding import Enclosure, enclosure, is_met, measured_enclosure
@@ -162,21 +162,27 @@ def answer_question(request: Request) -> Answer:
 
 
 def _preferred(request: Request, preference: Preference, methods: tuple[str, ...]) -> Answer:
-    """Run the methods on the question, first without the bands of rows of weight 0.
+    """Run the methods on the question, first without what seldom binds.
 
-    Such a row is not in the sum, and its band seldom binds: an A that is within it all the same is
-    the preferred one. Where it is not, the question is asked again with these bands; where nothing
-    was found without them, nothing would be with them.
+    That is the band of a row of weight 0, which is not in the sum, and an end far beyond all that
+    is forced on A. An A that is within them all the same is the preferred one. Where it is not, the
+    question is asked again with them; but where no fit of the rows that have a weight was found,
+    none would be with the others.
     """
     data = request.data
     rows = _rows_of_no_weight(data, preference)
-    if rows.size:
-        kept = changed(request, problem=_asking(request, preference, rows))
+    problem = _asking(request, preference, rows) if rows.size else request.problem
+    assert problem.question is not None
+    question, far = without_far_ends(problem.question)
+    loose = far.copy()
+    loose[rows] = True
+    if loose.any():
+        kept = changed(request, problem=changed(problem, question=question))
         answer = _in_turn(kept, methods, rows)
         matrix = answer.matrix
         found = found_in(matrix, request.problem)
-        met = Values(data, found, size=allowed_size(data, matrix)).met.all()
-        if met or answer.outcome.status is not Status.MET:
+        met = Values(data, found, size=allowed_size(data, matrix)).met[loose].all()
+        if met or (answer.outcome.status is not Status.MET and not far.any()):
             return changed(answer, outcome=changed(answer.outcome, found=found), set_aside=NONE)
     return _in_turn(request, methods)
 
