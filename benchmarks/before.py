@@ -10,14 +10,11 @@ Printed are medians and their ratio, which is to be at most 1.1.
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
-from task_list import untouched_environment, verdict
+from task_list import Server, checked_out, verdict
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -25,7 +22,7 @@ ALLOWED = 1.1
 """Times as long as before."""
 
 SERVER = """
-import contextlib, json, sys
+import json, sys
 import numpy as np
 import paper, peers
 from threadpoolctl import threadpool_limits
@@ -49,38 +46,19 @@ def sample(work, threads, held={}):
     [solver] = [each for each in peers.SOLVERS[chosen.group] if each.name == "quadsense"]
     return {work: peers.clock(solver, held[work], 0.0, threads)}
 
-answers = sys.stdout
+answers, sys.stdout = sys.stdout, sys.stderr
 for line in sys.stdin:
     asked = json.loads(line)
-    with contextlib.redirect_stdout(sys.stderr):
-        found = (
-            [f"{each.group}: {each.name}" for each in peers.WORKS]
-            if asked is None
-            else sample(**asked)
-        )
+    found = sample(*asked) if asked else [f"{each.group}: {each.name}" for each in peers.WORKS]
     print(json.dumps(found), file=answers, flush=True)
 """
+"""Of a revision's own benchmarks, which may be older than `task_list.serve`."""
 
 
-class Code:
+def served(root: Path) -> Server:
     """A process that has one revision's code and benchmarks."""
-
-    def __init__(self, root: Path) -> None:
-        paths = os.pathsep.join([str(root / "src"), str(root / "benchmarks")])
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", SERVER],
-            env={**untouched_environment(), "PYTHONPATH": paths},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def ask(self, asked: object) -> object:
-        """What it answers."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        print(json.dumps(asked), file=self.process.stdin, flush=True)
-        return json.loads(self.process.stdout.readline())
+    paths = os.pathsep.join([str(root / "src"), str(root / "benchmarks")])
+    return Server("-c", SERVER, PYTHONPATH=paths)
 
 
 def median(values: list[float]) -> float:
@@ -88,14 +66,13 @@ def median(values: list[float]) -> float:
     return sorted(values)[len(values) // 2]
 
 
-def compare(work: str, codes: tuple[Code, Code], rounds: int) -> bool:
+def compare(work: str, codes: tuple[Server, Server], rounds: int) -> bool:
     """Time one work by both, and say whether it is within what is allowed."""
     times: dict[str, tuple[dict[int | None, list[float]], ...]] = {}
     turns: list[tuple[int, int | None]] = [(0, 1), (1, None), (0, 2)]
     for turn in range(rounds):
         for side, threads in turns if turn % 2 else turns[::-1]:
-            found = codes[side].ask({"work": work, "threads": threads})
-            assert isinstance(found, dict)
+            found = codes[side].ask(work, threads)
             for name, seconds in found.items():
                 both = times.setdefault(name, ({}, {}))
                 both[side].setdefault(threads, []).append(seconds)
@@ -119,20 +96,11 @@ def main() -> None:
     parser.add_argument("--works", nargs="*", help="beginnings of their names")
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        earlier = Path(folder) / "earlier"
-        git = ["git", "-C", str(ROOT), "worktree"]
-        subprocess.run([*git, "add", "--quiet", "--detach", earlier, options.revision], check=True)
-        try:
-            codes = (Code(earlier), Code(ROOT))
-            works = codes[1].ask(None)
-            assert isinstance(works, list)
-            works += ["paper: steps", "paper: samples", "paper: solve", "paper: wide"]
-            wanted = tuple(options.works or [""])
-            rounds = [(each, options.rounds) for each in works if each.startswith(wanted)]
-            kept = [compare(each, codes, count) for each, count in rounds]
-        finally:
-            subprocess.run([*git, "remove", "--force", earlier], check=True)
+    with checked_out(options.revision) as earlier:
+        codes = (served(earlier), served(ROOT))
+        works = [*codes[1].ask(), "paper: steps", "paper: samples", "paper: solve", "paper: wide"]
+        wanted = tuple(options.works or [""])
+        kept = [compare(each, codes, options.rounds) for each in works if each.startswith(wanted)]
     sys.exit(0 if all(kept) else 1)
 
 

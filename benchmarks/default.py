@@ -14,10 +14,7 @@ compared, for machines on which other programs run.
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -37,7 +34,7 @@ from peer_solvers import (
     scipy_lsqr,
 )
 from peers import calibrate
-from task_list import say_threads, untouched_environment, verdict
+from task_list import Server, checked_out, say_threads, serve, verdict
 
 import quadsense
 
@@ -208,53 +205,33 @@ def call_of(line: Line, side: str) -> Call:
     return partial(ours, data, options, bool(line.peers) and not line.looped)
 
 
-def serve() -> None:
-    """Answer each line of the input, (name, side, threads, cpu, count), by seconds of calls."""
+HELD: dict[tuple[str, str], Call] = {}
+"""Calls, made and warm, by the line's name and the side."""
+
+
+def timed(name: str, side: str, threads: int | None, cpu: bool, count: int) -> list[float]:
+    """Return the seconds of at least so many calls."""
     from threadpoolctl import threadpool_limits
 
-    answers, sys.stdout = sys.stdout, sys.stderr
-    held: dict[tuple[str, str], Call] = {}
-    for text in sys.stdin:
-        name, side, threads, cpu, count = json.loads(text)
-        clock = time.process_time if cpu else time.perf_counter
-        with threadpool_limits(threads):
-            if (name, side) not in held:
-                held[name, side] = call_of(LINES[name], side)
-                held[name, side]()
-            times = []
-            while len(times) < count or sum(times) < ENOUGH:
-                begin = clock()
-                held[name, side]()
-                times.append(clock() - begin)
-        print(json.dumps(times), file=answers, flush=True)
+    clock = time.process_time if cpu else time.perf_counter
+    with threadpool_limits(threads):
+        if (name, side) not in HELD:
+            HELD[name, side] = call_of(LINES[name], side)
+            HELD[name, side]()
+        times: list[float] = []
+        while len(times) < count or sum(times) < ENOUGH:
+            begin = clock()
+            HELD[name, side]()
+            times.append(clock() - begin)
+    return times
 
 
-class Code:
-    """A process that runs one revision's code."""
-
-    def __init__(self, root: Path) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, __file__, "--serve"],
-            env={**untouched_environment(), "PYTHONPATH": str(root / "src")},
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
-
-    def ask(self, *asked: Any) -> list[float]:
-        """Return the seconds of so many calls."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        print(json.dumps(asked), file=self.process.stdin, flush=True)
-        found: list[float] = json.loads(self.process.stdout.readline())
-        return found
-
-
-def compare(name: str, own: Code, before: Code | None, rounds: int, cpu: bool) -> bool:
+def compare(name: str, own: Server, before: Server, rounds: int, cpu: bool) -> bool:
     """Time one line, print it, and return whether it is within what is allowed."""
     line = LINES[name]
-    assert line.peers or before is not None
-    rivals = [("before", before)] if not line.peers else [(peer, own) for peer in line.peers]
+    rivals = [(peer, own) for peer in line.peers] or [("before", before)]
     sides = [("own", own, None)]
-    sides += [(side, code, threads) for side, code in rivals if code for threads in (1, 2)]
+    sides += [(side, code, threads) for side, code in rivals for threads in (1, 2)]
     times: dict[tuple[str, int | None], list[float]] = {}
     count = max(1, LOOPED // rounds) if line.looped else 1
     for turn in range(rounds):
@@ -287,21 +264,15 @@ def main() -> None:
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
-        serve()
+        serve(timed)
         return
     say_threads()
     names = [name for name in LINES if name.startswith(tuple(options.only or [""]))]
-    own, git = Code(ROOT), ["git", "-C", str(ROOT), "worktree"]
-    with tempfile.TemporaryDirectory() as folder:
-        earlier, before = Path(folder) / "earlier", None
-        if any(not LINES[name].peers for name in names):
-            subprocess.run([*git, "add", "--quiet", "--detach", earlier, BEFORE], check=True)
-            before = Code(earlier)
-        try:
-            kept = [compare(name, own, before, options.rounds, options.cpu) for name in names]
-        finally:
-            if before is not None:
-                subprocess.run([*git, "remove", "--force", earlier], check=True)
+    arguments = (__file__, "--serve")
+    own = Server(*arguments, PYTHONPATH=str(ROOT / "src"))
+    with checked_out(BEFORE) as earlier:
+        before = Server(*arguments, PYTHONPATH=str(earlier / "src"))
+        kept = [compare(name, own, before, options.rounds, options.cpu) for name in names]
     sys.exit(0 if all(kept) else 1)
 
 

@@ -1,11 +1,19 @@
-"""Tasks of a benchmark by name: which of them to run, how often, and whether a line is kept."""
+"""What benchmarks share: tasks by name, processes in an environment of their own, verdicts."""
 
 from __future__ import annotations
 
 import argparse
+import io
+import json
 import os
+import subprocess
 import sys
+import tarfile
+import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 from threadpoolctl import threadpool_info
 
@@ -27,6 +35,43 @@ THREAD_VARIABLES = (
 def untouched_environment() -> dict[str, str]:
     """Return the environment without thread variables, as most users have it."""
     return {key: value for key, value in os.environ.items() if key not in THREAD_VARIABLES}
+
+
+class Server:
+    """A Python process that answers each line of JSON by one, in the untouched environment."""
+
+    def __init__(self, *arguments: str, **variables: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, *arguments], env=untouched_environment() | variables,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def ask(self, *asked: Any) -> Any:
+        """Return its answer."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        print(json.dumps(asked), file=self.process.stdin, flush=True)
+        return json.loads(self.process.stdout.readline())
+
+
+def serve(answer: Callable[..., Any]) -> None:
+    """Be a `Server`; what else is printed goes to the standard error."""
+    answers, sys.stdout = sys.stdout, sys.stderr
+    for line in sys.stdin:
+        print(json.dumps(answer(*json.loads(line))), file=answers, flush=True)
+
+
+@contextmanager
+def checked_out(revision: str) -> Iterator[Path]:
+    """The files of a revision, in a folder that goes away."""
+    root = Path(__file__).resolve().parent.parent
+    packed = subprocess.run(
+        ["git", "-C", str(root), "archive", revision], check=True, stdout=subprocess.PIPE
+    ).stdout
+    with tempfile.TemporaryDirectory() as folder:
+        with tarfile.open(fileobj=io.BytesIO(packed)) as files:
+            files.extractall(folder, filter="data")
+        yield Path(folder)
 
 
 def say_threads() -> None:

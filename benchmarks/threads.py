@@ -11,8 +11,6 @@ most, and a case whose runs take longer than `LONGEST` is stopped by `time_limit
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -20,7 +18,7 @@ from typing import Any
 
 import numpy as np
 from peer_solvers import Data, gaussian, low_rank
-from task_list import untouched_environment, verdict
+from task_list import Server, serve, verdict
 
 import quadsense
 
@@ -72,53 +70,36 @@ CASES: dict[str, Case] = {
 }
 
 
-def serve() -> None:
-    """Time what each line of the input names, and print seconds and outcome."""
-    answers, held = sys.stdout, {}
-    sys.stdout = sys.stderr
-    for line in sys.stdin:
-        name, n, m = json.loads(line)
-        make, run = CASES[name]
-        if (name, n, m) not in held:
-            held = {(name, n, m): make(n, m)}
-        time.sleep(REST)
-        begin = time.perf_counter()
-        outcome = run(held[name, n, m])
-        print(json.dumps([time.perf_counter() - begin, outcome]), file=answers, flush=True)
+HELD: dict[tuple[str, int, int], Data] = {}
+"""The data of the case that was timed last."""
 
 
-class Process:
-    """A process that serves, in an environment of its own."""
-
-    def __init__(self, **variables: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, __file__, "--serve"], env=untouched_environment() | variables,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
-
-    def run(self, case: tuple[str, int, int]) -> tuple[float, str]:
-        """Return the seconds and the outcome of one run."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        print(json.dumps(case), file=self.process.stdin, flush=True)
-        seconds, outcome = json.loads(self.process.stdout.readline())
-        return seconds, outcome
+def timed(name: str, n: int, m: int) -> tuple[float, str]:
+    """Return the seconds and the outcome of one run."""
+    make, run = CASES[name]
+    if (name, n, m) not in HELD:
+        HELD.clear()
+        HELD[name, n, m] = make(n, m)
+    time.sleep(REST)
+    begin = time.perf_counter()
+    outcome = run(HELD[name, n, m])
+    return time.perf_counter() - begin, outcome
 
 
 def compare(
-    case: tuple[str, int, int], sides: tuple[Process, Process], repeats: int, patience: float
+    case: tuple[str, int, int], sides: tuple[Server, Server], repeats: int, patience: float
 ) -> bool:
     """Print the line of a case, and return whether its ratio is within what is allowed."""
     times: tuple[list[float], list[float]] = ([], [])
     outcomes = set()
-    warm = [side.run(case)[0] for side in sides]
+    warm = [side.ask(*case)[0] for side in sides]
     title = f"{case[0]:<12} {case[1]:>4} x {case[2]:<5}"
     if max(warm) > LONGEST:
         print(f"{title} takes more than {LONGEST:g} s: left out", flush=True)
         return True
     for turn in range(repeats if max(warm) < patience else 2):
         for side in (0, 1) if turn % 2 else (1, 0):
-            seconds, outcome = sides[side].run(case)
+            seconds, outcome = sides[side].ask(*case)
             times[side].append(seconds)
             outcomes.add(outcome)
     untouched, one = (float(np.median(each)) for each in times)
@@ -142,12 +123,13 @@ def main() -> None:
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
-        serve()
+        serve(timed)
         return
     sizes = SIZES[:2] if options.quick else SIZES
     if options.sizes:
         sizes = tuple((int(n), int(m)) for n, m in (each.split("x") for each in options.sizes))
-    sides = (Process(), Process(OPENBLAS_NUM_THREADS="1"))
+    arguments = (__file__, "--serve")
+    sides = (Server(*arguments), Server(*arguments, OPENBLAS_NUM_THREADS="1"))
     print(f"untouched environment against one BLAS thread (medians; at most {ALLOWED}x)")
     kept = [
         compare((name, n, m), sides, options.repeats, options.patience)

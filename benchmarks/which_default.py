@@ -1,23 +1,25 @@
 """Which A the default returns: its error next to the best of a fixed list of candidates.
 
-    python benchmarks/which_default.py [--group NAME ...] [--seeds 2] [--quick]
+    python benchmarks/which_default.py [--group NAME ...] [--seeds 2] [--quick] [--beta 0.1 0.3]
 
 For every cell (truth, readings per unknown m/N, noise) the relative error in the Frobenius norm is
 averaged over seeds. A row of the table has the mean over all cells of the excess over the best
 candidate of the cell, and the largest. "old rule" is the default of earlier versions: least squares
 with m >= N, otherwise the center (psd) or the nearest to the best multiple of I. `held out` draws
-other kinds of rows, truths and noise than those by which the rule was chosen.
+other kinds of rows, truths and noise than those by which the rule was chosen. With `--beta` the
+default is also tried with these strengths of its pull, which are then among the candidates.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 import quadsense
+from quadsense import choice
 
 RATIOS = (0.1, 0.2, 0.4, 0.7, 0.95, 1.0, 1.05, 1.2, 1.5, 2.0, 5.0)
 GROUPS: dict[str, tuple[str, int]] = {
@@ -25,6 +27,7 @@ GROUPS: dict[str, tuple[str, int]] = {
     "symmetric, n = 30": ("symmetric", 30),
     "psd, n = 10": ("psd", 10),
     "psd, n = 30": ("psd", 30),
+    "psd, n = 60": ("psd", 60),
     "psd and trace 1, n = 4": ("state", 4),
     "psd and trace 1, n = 16": ("state", 16),
     "held out, symmetric, n = 12": ("held out symmetric", 12),
@@ -93,8 +96,12 @@ TRUTHS: dict[str, tuple[Truth, ...]] = {
     "held out symmetric": (decaying, blocks, indefinite),
     "held out psd": (decaying, blocks),
 }
+LARGE, FEW = 60, 0.4
+"""Order from which only few readings per unknown are tried: more take hours."""
+
 NOISE = ("none", "uniform", "gaussian")
-OLD_BETAS = (1.0, 0.3, 0.1)
+ENTROPIES = (1.0, 0.3, 0.1)
+"""Strengths of the pull of the candidates by relative entropy."""
 
 
 def readings(
@@ -118,10 +125,11 @@ def readings(
     return U, b + size * rng.standard_normal(m), quadsense.delta_from_sigma(size, m), A
 
 
-def candidates(kind: str, many: bool) -> dict[str, dict[str, Any]]:
-    """Keywords of `solve`: the default and its rivals."""
+def candidates(kind: str, many: bool, betas: Sequence[float]) -> dict[str, dict[str, Any]]:
+    """Keywords of `solve`, and `beta` for the strength of the pull: the default and its rivals."""
     ways: dict[str, dict[str, Any]] = {
         "default": {},
+        **{f"default, beta = {beta:g}": {"beta": beta} for beta in betas},
         "least squares": {"prefer": "least_squares", "ridge": 0.0},
         "any": {"prefer": "any"},
         "nearest": {"prefer": "nearest"},
@@ -130,7 +138,8 @@ def candidates(kind: str, many: bool) -> dict[str, dict[str, Any]]:
         return {**ways, "old rule": ways["least squares"] if many else ways["nearest"]}
     ways["center"] = {"prefer": "center"}
     ways["min_trace"] = {"prefer": "min_trace"}
-    ways["entropy"] = {"prefer": "entropy"}
+    for beta in ENTROPIES:
+        ways[f"entropy, beta = {beta:g}"] = {"prefer": "entropy", "beta": beta}
     cone = {"psd": True} | ({"trace": 1.0} if kind == "state" else {})
     if kind == "state":
         del ways["min_trace"]
@@ -140,23 +149,30 @@ def candidates(kind: str, many: bool) -> dict[str, dict[str, Any]]:
 
 def error(U: np.ndarray, b: np.ndarray, delta: float, A: np.ndarray, way: dict[str, Any]) -> float:
     """Relative error of the A that a candidate returns; infinite where it finds none."""
-    result = quadsense.solve(U, b, delta=delta, **way)
-    if not (result.met or way == {}):
+    asked, usual = dict(way), choice.BETA
+    try:
+        choice.BETA = asked.pop("beta", usual)
+        result = quadsense.solve(U, b, delta=delta, **asked)
+    finally:
+        choice.BETA = usual
+    if not result.met and "prefer" in asked:
         return float("inf")
     return float(np.linalg.norm(result.A - A) / np.linalg.norm(A))
 
 
-def cells(kind: str, n: int, seeds: int, quick: bool) -> Iterator[dict[str, float]]:
+def cells(
+    kind: str, n: int, seeds: int, quick: bool, betas: Sequence[float]
+) -> Iterator[dict[str, float]]:
     """Mean error of each candidate, cell by cell."""
     for truth in TRUTHS[kind]:
         for ratio in RATIOS[1::3] if quick else RATIOS:
-            if ratio * n * (n + 1) / 2 < 2:
+            if ratio * n * (n + 1) / 2 < 2 or (n >= LARGE and ratio > FEW):
                 continue
             for noise in NOISE:
                 sums: dict[str, list[float]] = {}
                 for seed in range(seeds):
                     U, b, delta, A = readings(kind, truth, ratio, noise, n, seed)
-                    for name, way in candidates(kind, ratio >= 1.0).items():
+                    for name, way in candidates(kind, ratio >= 1.0, betas).items():
                         sums.setdefault(name, []).append(error(U, b, delta, A, way))
                 yield {name: float(np.mean(found)) for name, found in sums.items()}
 
@@ -167,18 +183,19 @@ def main() -> int:
     parser.add_argument("--group", nargs="*", choices=GROUPS, default=list(GROUPS))
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--beta", type=float, nargs="*", default=[])
     asked = parser.parse_args()
     missed = 0
     for group in asked.group:
         kind, n = GROUPS[group]
-        found = list(cells(kind, n, asked.seeds, asked.quick))
+        found = list(cells(kind, n, asked.seeds, asked.quick, asked.beta))
         print(f"{group}: {len(found)} cells", flush=True)
         rivals = [name for name in found[0] if name not in ("default", "old rule")]
         for name in found[0]:
             # A default that is better than all rivals has no excess.
             excess = [max(0.0, cell[name] - min(cell[each] for each in rivals)) for cell in found]
             mean, worst = float(np.mean(excess)), float(np.max(excess))
-            print(f"  {name:14} mean excess {mean:8.4f}  worst {worst:8.3f}", flush=True)
+            print(f"  {name:21} mean excess {mean:8.4f}  worst {worst:8.3f}", flush=True)
             goal = HELD_OUT if kind.startswith("held out") else GOAL
             missed += name == "default" and mean > goal
     return min(missed, 1)

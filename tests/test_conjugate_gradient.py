@@ -472,10 +472,29 @@ def test_the_rank_that_a_solve_reports_is_that_of_the_rows(n, m, options):
     assert result.unseen == n * (n + 1) // 2 - np.linalg.matrix_rank(features(U))
 
 
-@pytest.mark.parametrize(("options", "most"), [({}, 850), ({"prefer": "any"}, 650)])
-def test_a_small_solve_makes_few_calls(options, most):
+def test_a_small_overdetermined_system_is_solved_by_its_factor():
+    """Least squares of noisy readings, to its last direction."""
+    U = rows(64, 3, seed=4)
+    U /= np.linalg.norm(U, axis=1)[:, None]
+    b = values(U, sensed(3)) + np.random.default_rng(4).uniform(-0.01, 0.01, 64)
+    result = quadsense.solve(U, b, delta=0.05, prefer="any")
+    assert (result.plan["method"], result.n_iter, result.met) == ("cg", 1, True)
+    x = np.linalg.lstsq(features(U), b)[0]
+    np.testing.assert_allclose(result.A, unpack(x, 3, np.float64), atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("n", "m", "options", "most"),
+    [
+        (10, 40, {}, 760),
+        (10, 40, {"prefer": "any"}, 500),
+        (3, 64, {"prefer": "any"}, 530),
+        (3, 64, {"psd": True}, 850),
+    ],
+)
+def test_a_small_solve_makes_few_calls(n, m, options, most):
     """Of functions of the package, by which the time of a small solve is determined."""
-    p = quadsense.datasets.gaussian(n=10, m=40, seed=0)
+    p = quadsense.datasets.gaussian(n=n, m=m, seed=0)
     package, count = str(Path(quadsense.__file__).parent), 0
 
     def counted(frame: FrameType, event: str, argument: object) -> None:

@@ -100,3 +100,13 @@ def test_inspect_prints_the_sentence_of_the_plan(psd, tmp_path, run):
     why = quadsense.solve(rows, b, delta=0.1, psd=psd).plan["reasons"][0]
     code, out, _ = run("inspect", tmp_path / "d.npz", *(["--psd"] if psd else []))
     assert code == 0 and why in out
+
+
+def test_contradictory_rows_far_longer_than_they_are_many_need_no_matrix_of_their_order():
+    rng = np.random.default_rng(0)
+    V = rng.standard_normal((30, 1500))
+    V[1] = V[2] = V[0]
+    b = readings(V, np.eye(1500)) + np.r_[0.0, 0.0, 1.9, np.zeros(27)]
+    asked = {"delta": 1.0, "memory_limit": "100 MB"}
+    assert quadsense.solve(V, b, **asked).status == "met"
+    assert quadsense.solve(V, b, **asked | {"delta": 0.5}).status == "infeasible"

@@ -8,7 +8,7 @@ from helpers import deep, gaussian_rows, hermitian, readings, sampled
 
 import quadsense
 
-BETA = 0.1
+BETA = 0.2
 
 
 def features(U):

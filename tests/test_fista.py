@@ -12,6 +12,7 @@ import quadsense
 from quadsense.core.packed import features, pack
 from quadsense.core.question import Question
 from quadsense.methods import METHODS, Problem
+from quadsense.methods.squares import face
 from quadsense.methods.squares.cone import Cone
 from quadsense.methods.squares.state import Stage, Verdict
 
@@ -375,8 +376,6 @@ def test_small_noise_does_not_leave_least_squares_in_the_cone_unproved(kind, noi
 
 @pytest.mark.parametrize("seed", range(3))
 def test_exact_readings_of_a_definite_matrix_need_no_newton_step(monkeypatch, seed):
-    from quadsense.methods.squares import face
-
     monkeypatch.delattr(face, "_on_face")
     rng = np.random.default_rng(seed)
     X, U = rng.standard_normal((6, 6)), rng.standard_normal((60, 6))
@@ -398,3 +397,23 @@ def test_slow_least_squares_in_the_cone_is_left_to_a_method_that_follows(n, m):
     assert quick.n_iter < alone.n_iter
     low, high = alone.objective_bounds
     assert quick.objective_bounds[0] <= high and low <= quick.objective_bounds[1]
+
+
+@pytest.mark.parametrize("complex_", [False, True])
+def test_turns_change_nothing_and_their_equations_are_solved_like_any(complex_, rng):
+    X = rng.standard_normal((5, 3)) + (1j * rng.standard_normal((5, 3)) if complex_ else 0.0)
+    turns = face._turns(X)
+    assert turns.shape == ((30, 9) if complex_ else (15, 3))
+    for turn in turns.T:
+        D = np.ascontiguousarray(turn).view(X.dtype).reshape(X.shape)
+        np.testing.assert_allclose(D @ X.conj().T + X @ D.conj().T, 0.0, atol=1e-13)
+    # Equations that see all but the turns, with an end held.
+    basis = np.linalg.qr(turns)[0]
+    across = np.eye(len(turns)) - basis @ basis.T
+    M = across @ rng.standard_normal((len(turns), len(turns)))
+    e = across @ rng.standard_normal(len(turns))
+    K = np.block([[M @ M.T, e[:, None]], [e[None, :], np.zeros((1, 1))]])
+    right = K @ rng.standard_normal(len(K))
+    found = face._solved(K, right, X)
+    expected = np.linalg.lstsq(K, right, rcond=1e-10)[0]
+    np.testing.assert_allclose(found, expected, atol=1e-6 * np.abs(expected).max())

@@ -295,6 +295,36 @@ def test_bad_relative_tolerances_are_named(call, message):
         quadsense.rtol_from_dof(*call)
 
 
+# --- distances
+
+
+def test_bounds_from_ranges_hold_every_square_within_the_error():
+    rng = np.random.default_rng(0)
+    true, error = rng.uniform(0.0, 3.0, 200), rng.uniform(0.0, 1.0, 200)
+    r = np.abs(true + error * rng.choice([-1.0, 1.0], 200) * (1.0 - 1e-12))
+    lo, hi = quadsense.bounds_from_ranges(r, error)
+    assert np.all(lo <= true**2)
+    assert np.all(true**2 <= hi)
+    np.testing.assert_allclose(np.sqrt(hi) - r, error, rtol=1e-12, atol=1e-15)
+    inside = r > error
+    np.testing.assert_allclose((r - np.sqrt(lo))[inside], error[inside], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (([1.0, -0.1], 1.0), r"r must hold finite numbers, at least 0, but r\[1\] is -0.1"),
+        (([1.0, 1.0], [5, -1]), r"error\[1\] is -1"),
+        (([1.0, 1.0], [5, 4, 3]), r"r has shape \(2,\) and error \(3,\)"),
+        ((1e200, 1.0), r"r = 1e\+200 is too large"),
+        ((["a"], 1.0), "r must hold real numbers"),
+    ],
+)
+def test_bad_ranges_are_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        quadsense.bounds_from_ranges(*call)
+
+
 # --- sigma from residuals -----------------------------------------------------------------------
 
 

@@ -14,6 +14,7 @@ from questions import ROWS, cost, made
 import quadsense
 from quadsense import Measurements, SensedMatrix
 from quadsense.arrays import to_numpy
+from quadsense.core.forms import MeasuredForm
 from quadsense.core.question import Question
 from quadsense.methods.barrier.solve import solve_question
 from quadsense.proofs.exact import user_dual
@@ -224,3 +225,23 @@ def test_one_weight_for_all_is_that_weight_for_each(asked, tmp_path):
     assert one.objective == each.objective
     one.save(tmp_path / "one.npz")
     assert quadsense.load_result(tmp_path / "one.npz").verify(p.U, b)
+
+
+@pytest.mark.parametrize("tau", [0.7, 0.7 + 1e-9, -3.0])
+def test_the_distance_from_a_multiple_of_I_needs_no_matrix_of_the_order_of_long_rows(tau):
+    rng = np.random.default_rng(1)
+    signs = rng.choice([-0.5, 0.5], size=(3, 4))  # of unit norm, exactly
+    data, c = Measurements(signs, np.zeros(3)), np.array([0.3, -1e-5, 2.0])
+    form = MeasuredForm(0.7, c, data.unit_rows)
+    size = np.zeros(3)
+    question = Question("within", size - 9.0, size + 9.0, size, size, size > 0.0, 0.0, 2.0, tau)
+    found = objective_value(question, SensedMatrix(form), size, size)
+    exact = [[Fraction(float(each)) for each in row] for row in signs]
+    true = Fraction(0)
+    for i in range(4):
+        for j in range(4):
+            entry = (Fraction(0.7) - Fraction(tau)) * (i == j)
+            entry -= sum(Fraction(float(c[k])) * exact[k][i] * exact[k][j] for k in range(3))
+            true += 2 * entry**2
+    assert abs(Fraction(found.value) - true) <= Fraction(found.error)
+    assert found.error <= 1e-11 * float(true)

@@ -306,7 +306,7 @@ def test_without_a_tolerance_least_squares_and_minimax_are_plain(complex_):
     assert solved(problem) == pytest.approx(solved(other), rel=1e-5)
 
 
-BETA = 0.1
+BETA = 0.2
 
 
 class Default:

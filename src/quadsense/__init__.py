@@ -28,7 +28,12 @@ if TYPE_CHECKING:
     from quadsense import datasets, probes
     from quadsense.compare import to_cvxpy
     from quadsense.core import theory
-    from quadsense.core.noise import bounds_from_averages, bounds_from_counts, rtol_from_dof
+    from quadsense.core.noise import (
+        bounds_from_averages,
+        bounds_from_counts,
+        bounds_from_ranges,
+        rtol_from_dof,
+    )
     from quadsense.probes import check_probes
     from quadsense.ranges import Interval, NothingFits
     from quadsense.sigma import SigmaEstimate, estimate_sigma
@@ -51,6 +56,7 @@ __all__ = [
     "__version__",
     "bounds_from_averages",
     "bounds_from_counts",
+    "bounds_from_ranges",
     "check_probes",
     "datasets",
     "delta_from_sigma",
@@ -70,6 +76,7 @@ _LATER = {
     "SigmaEstimate": ("quadsense.sigma", "SigmaEstimate"),
     "bounds_from_averages": ("quadsense.core.noise", "bounds_from_averages"),
     "bounds_from_counts": ("quadsense.core.noise", "bounds_from_counts"),
+    "bounds_from_ranges": ("quadsense.core.noise", "bounds_from_ranges"),
     "Interval": ("quadsense.ranges", "Interval"),
     "NothingFits": ("quadsense.ranges", "NothingFits"),
     "check_probes": ("quadsense.probes.check", "check_probes"),

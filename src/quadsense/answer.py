@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,21 +13,26 @@ import numpy.typing as npt
 
 from quadsense.arrays import Vector, like, to_numpy
 from quadsense.certificate import Certificate, within_gap
+from quadsense.core.matrix import SensedMatrix
 from quadsense.core.records import changed
 from quadsense.measurements import Measurements
 from quadsense.methods.traits.options import GapOptions
 from quadsense.objective import Objective, is_admitted, make_objective
+from quadsense.plan import Plan
 from quadsense.proofs.definite import cholesky
 from quadsense.proofs.exact import user_dual
 from quadsense.proofs.infeasible import check_infeasible
 from quadsense.proofs.lower import best_error_bound
 from quadsense.proofs.rounding import Enclosure
+from quadsense.record import environment
+from quadsense.recorder import to_history
 from quadsense.result import Result
 from quadsense.runs import Answer, Request
+from quadsense.threads import with_one_blas_thread
 from quadsense.unbanded import least_squares_fit
 from quadsense.values import Values, allowed_size
 from quadsense.verdict import Seen, make_verdict
-from quadsense.vocabulary import Advice, Reason, Status, because, to_reason
+from quadsense.vocabulary import Advice, Reason, Status, Verdict, because, to_reason
 from quadsense.watch import Stop
 
 MOST = 0.51
@@ -48,15 +55,18 @@ MAY_BE_OPTIMAL = (Status.OPTIMAL, Status.UNDECIDED, Status.STALLED, Status.TIME_
 NOTHING: npt.NDArray[np.int64] = np.empty(0, np.int64)
 
 
-def to_result(request: Request, answer: Answer) -> Result:
-    """Put together what the user sees."""
+def to_result(request: Request, answer: Answer, asked: dict[str, Any]) -> Result:
+    """Put together what the user sees; `asked` is what `record.request_of` says.
+
+    The verdict, the plan and the history are made when they are read.
+    """
     watch = request.limits.watch
     # A ratio or bound beyond float64 is as good as infinite.
     with np.errstate(over="ignore"), watch.part("answer"), watch.grace():
-        return _to_result(request, answer)
+        return _to_result(request, answer, asked)
 
 
-def _to_result(request: Request, answer: Answer) -> Result:
+def _to_result(request: Request, answer: Answer, asked: dict[str, Any]) -> Result:
     data = request.data
     size = allowed_size(data, answer.matrix)
     values = Values(data, answer.outcome.found, answer.set_aside, size)
@@ -67,7 +77,6 @@ def _to_result(request: Request, answer: Answer) -> Result:
     stopped = watch.stopped
     status = _status(request, answer, certificate, stopped)
     suspects = _suspects(data, certificate)
-    target, own = request.problem.target, slice(data.measured)
     matrix, fit = answer.matrix, None
     if certificate.kind == "infeasible" and _comes_with_a_fit(request, answer):
         fit = least_squares_fit(request)
@@ -80,38 +89,69 @@ def _to_result(request: Request, answer: Answer) -> Result:
                 certificate, matrix=matrix, upper_bound=upper, rounding=rounding,
                 lower_bound=min(certificate.lower_bound, upper),
             )  # fmt: skip
-    worst = float(values.ratios[own].max())
-    verdict = make_verdict(
+    target, count = request.problem.target, data.measured
+    sizes, ratios, residuals = values.sizes, values.ratios, values.residuals
+    if count < data.m:
+        sizes, ratios, residuals = sizes[:count], ratios[:count], residuals[:count]
+    worst = float(ratios.max())
+    verdict = partial(
+        _verdict,
         data,
         values,
         certificate,
         status,
-        _seen(request, answer),
+        RANK_SHARE * request.plan.flops,
+        advised=not (request.positive or request.problem.signs),
         target=target,
         prefer=_preferred(request, answer, certificate),
         wanted=_wanted(request, answer, certificate),
         suspects=suspects,
         reason=_reason(request, answer, certificate, status, stopped),
-        advice=_advice(request, answer, status),
         fitted="" if fit is None else "optimal" if fit.cost.closed else "local",
     )
-    return Result(
+    later: dict[str, Callable[[], Any]] = {
+        "verdict": verdict,
+        "history": partial(to_history, outcome.entries),
+        "plan": partial(_plan, request.plan, answer.method, answer.lemma, asked),
+    }
+    result: Result = Result.of(
+        later,
         status=status,
-        verdict=verdict,
         matrix=matrix,
-        residuals=like(values.residuals[own], data.b),
-        max_residual=verdict.worst.size,
+        residuals=like(residuals, data.b),
+        max_residual=float(sizes.max()),
         max_ratio=worst,
-        violations=np.flatnonzero(values.over[own]) if target and worst > 1.0 else NOTHING,
+        violations=np.flatnonzero(values.over[:count]) if target and worst > 1.0 else NOTHING,
         n_iter=outcome.n_iter,
-        history=outcome.history,
-        timings=watch.timings(),
+        timings={},
         certificate=certificate,
-        plan={**request.plan.describe(), "method": answer.method, "lemma": answer.lemma},
-        suspects=suspects[suspects < data.measured],
+        suspects=suspects[suspects < count],
         set_aside=answer.set_aside,
         fit=None if fit is None else fit.cost,
     )
+    if not data.unit_rows.raw.kind.at_hand:
+        with watch.heeded():
+            _ = result.verdict  # while the rows can be read
+    result.timings.update(watch.timings())
+    return result
+
+
+def _plan(plan: Plan, method: str, lemma: str, asked: dict[str, Any]) -> dict[str, Any]:
+    """Return what `Result.plan` says."""
+    made = {"method": method, "lemma": lemma, "request": asked, "environment": environment()}
+    return {**plan.describe(), **made}
+
+
+@with_one_blas_thread
+def _verdict(
+    data: Measurements, values: Values, certificate: Certificate, status: Status, flops: float,
+    *, advised: bool, **said: Any,
+) -> Verdict:  # fmt: skip
+    """Return the verdict; `flops` is what finding the rank of F may cost."""
+    with np.errstate(over="ignore", under="ignore"):
+        advice = _advice(data, certificate.matrix, status) if advised else ()
+        seen = _seen(data, certificate.set_aside, flops)
+        return make_verdict(data, values, certificate, status, seen, advice=advice, **said)
 
 
 def _comes_with_a_fit(request: Request, answer: Answer) -> bool:
@@ -302,17 +342,16 @@ def _suspects(data: Measurements, certificate: Certificate) -> npt.NDArray[np.in
     return order[: min(enough, MOST_SUSPECTS)]
 
 
-def _seen(request: Request, answer: Answer) -> Seen:
+def _seen(data: Measurements, set_aside: Any, flops: float) -> Seen:
     """Whether the measurements determine A, how many dimensions they do not see, and if exactly.
 
     Where something was set aside, only a bound is told: what is left was not looked at.
     """
-    data = request.data
-    unknowns, kept = data.unit_rows.unknowns, data.m - answer.set_aside.size
+    unknowns, kept = data.unit_rows.unknowns, data.m - set_aside.size
     rank = None
-    if not answer.set_aside.size:
-        with suppress(Stop), request.limits.watch.heeded():  # it can wait
-            rank = data.quick_rank(RANK_SHARE * request.plan.flops)
+    if not set_aside.size:
+        with suppress(Stop):  # it can wait
+            rank = data.quick_rank(flops)
     if rank is not None:
         return Seen(rank == unknowns, unknowns - rank, unknowns, True)
     if kept < unknowns:
@@ -339,16 +378,14 @@ def _reason(
     return because("unproved", claimed=str(claimed))
 
 
-def _advice(request: Request, answer: Answer, status: Status) -> tuple[Advice, ...]:
+def _advice(data: Measurements, matrix: SensedMatrix, status: Status) -> tuple[Advice, ...]:
     """Advice that costs next to nothing to give."""
-    data = request.data
-    indefinite = request.problem.signs is not None
-    if not status.success or request.positive or indefinite or data.n > SMALL_ORDER:
+    if not status.success or data.n > SMALL_ORDER:
         return ()
     b = to_numpy(data.b)
     if b.min() < 0.0:
         return ()
-    A, shift = to_numpy(answer.matrix.form.dense()), 1e-6 * float(b.max())
+    A, shift = to_numpy(matrix.form.dense()), 1e-6 * float(b.max())
     moved = A.copy()
     moved.reshape(-1)[:: len(A) + 1] += shift
     if shift > 0.0 and cholesky(moved) is not None:

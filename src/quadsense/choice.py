@@ -18,6 +18,7 @@ from quadsense.measurements import Measurements
 from quadsense.measurements.oracle import checked_square
 from quadsense.methods import METHODS
 from quadsense.methods.traits.factored import is_lean
+from quadsense.methods.traits.shape import MAX_WIDE
 from quadsense.plan import Shape
 from quadsense.preferences import PREFERENCES, SLACKS, Preference, make_question
 from quadsense.proofs.definite import cholesky
@@ -25,7 +26,7 @@ from quadsense.result import Result
 from quadsense.typing import is_number
 from quadsense.watch import Stop, Watch
 
-BETA = 0.1
+BETA = 0.2
 """Strength of the pull of ``ridge="auto"``; see docs/how_to_choose.md for how it was chosen."""
 
 DETERMINED = 1.5
@@ -33,9 +34,6 @@ DETERMINED = 1.5
 
 MAX_ENTROPY_ROWS = 20_000
 """Readings up to which the entropy is used: its Newton steps need an m x m matrix."""
-
-MAX_WIDE = 1000
-"""Columns up to which the entropy is used with fewer rows than columns: A is formed."""
 
 UNSEEN = 1e-9
 """Smallest eigenvalue, as a part of the mean one, of a map that sees every direction."""
@@ -279,12 +277,13 @@ def _pull(data: Measurements, preference: Preference, shape: Shape) -> Pull:
         if preference.weights is not None and shape.target:
             two = np.asarray(ends.sides.all(axis=0))[known]
             kappa = float(np.mean((w * ends.unit[known] ** 2)[two])) / 3.0 if two.any() else kappa
-        unit = float(np.max(np.abs(b))) or 1.0  # squares of b stay within float64's range
+        unit = float(np.abs(b).max()) or 1.0  # squares of b stay within float64's range
         b = b / unit
         deviations = 1.0 / np.sqrt(w)
         typical = _median(deviations)
-        w = np.nan_to_num((typical / np.maximum(deviations, typical)) ** 2, nan=1.0)
-        mass, total = float(np.sum(w)), float(w @ squares**2)
+        w = (typical / np.maximum(deviations, typical)) ** 2
+        w[np.isnan(w)] = 1.0
+        mass, total = float(w.sum()), float(w @ squares**2)
         tau = float(w @ (squares * b)) / total if total > 0.0 else 0.0
         size = math.sqrt(float(w @ b**2) / mass)
         if shape.psd:
@@ -367,7 +366,7 @@ def by_shape(
         return "least_squares", f"with a weak pull towards {towards}"
     if telling >= 1.0:
         return "least_squares", f"without a pull, for m >= {DETERMINED:g} N"
-    if shape.n > max(shape.rows, MAX_WIDE):
+    if shape.is_wide:
         return "any", f"for n > m and n > {MAX_WIDE}, where A is sought in the span of the rows"
     if shape.m > MAX_ENTROPY_ROWS:
         return "least_squares", f"with a weak pull towards {towards}, for m > {MAX_ENTROPY_ROWS}"
@@ -389,7 +388,7 @@ def _has_two_sided(data: Measurements) -> bool:
 
 def _least_squares(data: Measurements, plain: Preference) -> Question:
     """Return the question of least squares on these data."""
-    question = make_question(data, changed(plain, name="least_squares"))
+    question = make_question(data, changed(plain, name="least_squares"), strict=True)
     assert question is not None
     return question
 

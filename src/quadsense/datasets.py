@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy.typing as npt
 
 from quadsense.arrays import Vector
 from quadsense.core.matrix import SensedMatrix
+from quadsense.core.records import cached_property
 from quadsense.measurements import Measurements
 from quadsense.typing import Seed, check_flag, is_number, is_whole, to_generator
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
 from quadsense.arrays import Array, Vector, to_numpy
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.question import Question
+from quadsense.core.records import cached_property
 from quadsense.measurements import Measurements
 from quadsense.measurements.mixed import Mixed
 from quadsense.methods.barrier import finish

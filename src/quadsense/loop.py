@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,11 +17,12 @@ from quadsense.checkpoint.fingerprint import mark
 from quadsense.core.ends import Ends
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.progress import looked
+from quadsense.core.records import cached_property
 from quadsense.interrupts import Interrupts
 from quadsense.methods import COLD, Method, Problem, Warm
 from quadsense.proofs.rounding import Enclosure, is_met
 from quadsense.recorder import Recorder
-from quadsense.vocabulary import Claim, History, Reason, Status, Why, because
+from quadsense.vocabulary import Claim, Reason, Status, Why, because
 from quadsense.watch import Stop, Watch
 
 PROGRESS = 1e-3
@@ -90,8 +91,9 @@ class Outcome:
     """How a run ended: the best matrix, its recomputed residuals, and why it stopped.
 
     `state` is the best state, of which `matrix` is made; None where there was no time for one.
-    `warm` is what the next method may begin from, `dual` the vector of the best lower bound;
-    `late` says that the time limit ended the run, whatever had been found by then.
+    `entries` are those of the history (`recorder.to_history`), `warm` is what the next method may
+    begin from, `dual` the vector of the best lower bound; `late` says that the time limit ended the
+    run, whatever had been found by then.
     """
 
     state: Any
@@ -100,7 +102,7 @@ class Outcome:
     status: Status
     reason: Why
     claim: Claim | None
-    history: History
+    entries: list[tuple[float, ...]]
     lemma: str = ""
     warm: Warm = COLD
     dual: Vector | None = None
@@ -395,7 +397,7 @@ class _Run:
         factor = matrix.factor if matrix.signs is None else None
         warm = Warm(matrix, factor, dual if claim is None else claim.dual)
         return Outcome(
-            self.best, matrix, found, self.status, self.reason, claim, self.recorder.history(),
+            self.best, matrix, found, self.status, self.reason, claim, self.recorder.rows,
             self.lemma, warm, dual, late,
         )  # fmt: skip
 

@@ -107,24 +107,28 @@ def make_objective(
         return None  # beyond float64, or at the edge of a logarithm
     above = value + slip if fits else math.inf
     below, condition = -math.inf, ""
-    if dual is not None and not np.all(np.isfinite(dual)):
+    if dual is not None and not np.isfinite(dual).all():
         dual = None  # beyond float64's range in units of the user's rows
-    if dual is not None:
+    size = matrix.norm()
+    nothing: float | None = None
+    squares = not question.log_det and not np.any(question.C) and question.rows != "center"
+    if fits and squares and not question.alpha:
+        nothing = _nothing(data, question, matrix, size)
+    if dual is not None and not (nothing is not None and above <= nothing):  # else 0 is enough
         try:
             bound = objective_bound(
-                data, question, dual, size=matrix.norm(), upper=above, conditional=conditional
+                data, question, dual, size=size, upper=above, conditional=conditional
             )
             below, condition = bound.value, bound.condition
         except Stop:
             dual = None
-    squares = not question.log_det and not np.any(question.C) and question.rows != "center"
     if squares and below <= 0.0:
         below, condition = 0.0, ""  # all its terms are squares or distances
     below = min(below, value if fits else above)
-    closed = math.isfinite(above) and (
-        above - below <= max(gap * abs(above), LEAST)
-        or above - below <= _nothing(data, question, matrix)
-    )
+    closed = math.isfinite(above) and above - below <= max(gap * abs(above), LEAST)
+    if not closed and math.isfinite(above):
+        nothing = _nothing(data, question, matrix, size) if nothing is None else nothing
+        closed = above - below <= nothing
     said = preference.reported
     ends = (said(above), said(below))
     return Objective(preference, said(value), min(ends), max(ends), gap, dual, condition, closed)
@@ -144,20 +148,22 @@ def is_admitted(
     return bool(met[asked].all())
 
 
-def _nothing(data: Measurements, question: Question, matrix: SensedMatrix) -> float:
-    """Return the value at which an objective is 0 but for rounding.
+def _nothing(data: Measurements, question: Question, matrix: SensedMatrix, norm: float) -> float:
+    """Return the value at which an objective is 0 but for rounding, for A of that norm.
 
     Errors of `NOTHING` times the readings, or times A, count as none: in squares its square.
     """
-    rows, ends = question.rows, np.stack([question.lo, question.hi])
-    largest = np.max(np.abs(np.where(np.isfinite(ends), ends, 0.0)), axis=0)
-    norm, weights = matrix.norm(), question.weights
+    rows, weights = question.rows, question.weights
     if rows == "center" or question.log_det:
         return NOTHING * (1.0 + question.m)
+    linear = bool(np.any(question.C))
+    if linear or rows not in ("squares", "within"):
+        ends = np.stack([question.lo, question.hi])
+        largest = np.where(np.isfinite(ends), np.abs(ends), 0.0).max(axis=0)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         size = 0.0
         if rows == "squares":
-            size = NOTHING**2 * float(np.sum(weights * question.reading**2))
+            size = NOTHING**2 * float(weights @ question.reading**2)
         elif rows == "slack_squares":
             size = NOTHING**2 * float(np.sum(weights * largest**2))
         elif rows == "slack_sum":
@@ -170,7 +176,7 @@ def _nothing(data: Measurements, question: Question, matrix: SensedMatrix) -> fl
             if isinstance(prior, float):
                 far *= math.sqrt(matrix.shape[0])
             size += question.alpha * (NOTHING * (norm + far)) ** 2
-        if np.any(question.C):
+        if linear:
             # A may be far smaller than what the data are about: the readings of a multiple of I.
             norm = max(norm, math.sqrt(matrix.shape[0]) * _about(data, question))
             size += NOTHING * float(np.linalg.norm(question.C)) * norm

@@ -18,6 +18,7 @@ from quadsense.core.forms import FactorForm, MeasuredForm
 from quadsense.core.matrix import SensedMatrix
 from quadsense.machine import Rates, known_rates
 from quadsense.measurements import Measurements
+from quadsense.measurements.dense import Dense
 from quadsense.measurements.disk import OnDisk
 from quadsense.measurements.gram import gram_form
 from quadsense.measurements.mixed import Mixed
@@ -126,27 +127,30 @@ def shape_of(
         Whether steps may use TF32 products, of a copy of the rows.
     """
     rows, scaled = data.unit_rows, data.scaled()
-    b, delta = to_numpy(scaled.b), to_numpy(scaled.delta)
-    ratio = (float(b.max()) - float(b.min())) / float(delta.min()) if target else 1.0
+    kind, ratio = rows.kind, 1.0
+    if target:
+        b, delta = to_numpy(scaled.b), to_numpy(scaled.delta)
+        ratio = (float(b.max()) - float(b.min())) / float(delta.min())
+    plain = type(kind) is Dense and data.plain is data  # NumPy's rows, most often
     return Shape(
         m=data.m,
         n=data.n,
         complex=rows.is_complex,
-        sparse=rows.is_sparse,
+        sparse=not plain and rows.is_sparse,
         orthonormal=data.orthonormal,
         copied=(rows.at_work(tf32) if tf32 else rows).single_is_copied,
         converted=_is_converted(rows, given),
         started=_is_dense(start, rank is not None),
-        density=rows.kind.gram_density_bound() if isinstance(rows.kind, Sparse) else 1.0,
+        density=1.0 if plain or not isinstance(kind, Sparse) else kind.gram_density_bound(),
         psd=psd,
         rank=rank,
         target=target,
         one_sided=data.sides is not None,
         raw=rows.raw.m if isinstance(rows, Mixed) else 0,
-        summed=data.mix is not None,
+        summed=isinstance(rows, Mixed) and data.mix is not None,
         constrained=data.has_hard,
         in_parts=rows.in_parts and not isinstance(rows, Mixed),
-        strip=_strip_bytes(rows.raw.kind),
+        strip=0 if plain else _strip_bytes(rows.raw.kind),
         at_hand=rows.raw.kind.at_hand,
         on_gpu=on_gpu(scaled.b),
         ratio=2.0 ** min(200, math.ceil(math.log2(max(ratio, 1.0)))),
@@ -186,7 +190,7 @@ def _is_dense(start: Any, low_rank: bool) -> bool:
 
 def make_plan(shape: Shape, method: str = "auto", rates: Rates | None = None) -> Plan:
     """Choose for a shape; `method` other than "auto" is the user's word."""
-    return _made(shape, method, rates or known_rates(), tuple(METHODS))
+    return _made(shape, method, rates or known_rates(), METHODS.names())
 
 
 @lru_cache(maxsize=16)  # many solves of one shape plan once

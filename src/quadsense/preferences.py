@@ -134,10 +134,43 @@ def make_question(
     name = preference.name
     if name == "any":
         return None
+    if TERMS[name] != "squares":
+        rows = _rows_of(data, preference, unit, relative, strict)
+    else:  # each kind is made once: the same rows are asked for by the choice, the method, proofs
+        key = (unit, relative, strict, preference.target)
+        known = data.squares.get(key)
+        if known is None or known[0] is not preference.weights:
+            rows = _rows_of(data, preference, unit, relative, strict)
+            known = data.squares[key] = (preference.weights, rows)
+        rows = known[1]
+    lo, hi, weights, reading, hard = rows
+    if name == "entropy":
+        weights = weights / preference.ridge
+    return Question(
+        rows=TERMS[name],
+        lo=lo,
+        hi=hi,
+        weights=weights,
+        reading=reading,
+        hard=hard,
+        C=_linear(preference),
+        alpha=preference.ridge if name == "least_squares" else float(name == "nearest"),
+        prior=preference.prior,
+        psd=preference.psd,
+        log_det=(name == "center" and preference.psd) or name == "entropy",
+    )
+
+
+def _rows_of(
+    data: Measurements, preference: Preference, unit: bool, relative: bool, strict: bool
+) -> tuple[Vector, Vector, Vector, Vector, Any]:
+    """Return `lo`, `hi`, `weights`, `reading` and `hard` of the question."""
+    name = preference.name
     ends = data.unit_ends if unit else data.ends
     assert ends is not None
     target, m = preference.target, data.m
-    norms, dead = np.ones(m), None
+    norms: Any = None  # 1
+    dead = None
     if unit:
         norms = to_numpy(data.unit_rows.norms)
         if data.unit_rows.has_zero_rows:
@@ -157,33 +190,25 @@ def make_question(
             1.0 if preference.weights is None else preference.weights[~hard[: data.measured]]
         )
         with np.errstate(over="ignore", under="ignore"):
-            weights = weights * norms * norms
-            weights = weights * norms * norms if name == "slack_squares" else weights
+            squares = 1.0 if norms is None else norms * norms
+            weights = weights * squares
+            weights = weights * squares if name == "slack_squares" else weights
     elif name == "minimax":
         two = ~hard & (np.isfinite(lo) & np.isfinite(hi) if target else True)
         hard = hard | ~two
         with np.errstate(over="ignore", under="ignore"):
-            middle = ends.middle() if target else to_numpy(data.b) / norms / norms
+            middle = ends.middle() if target else _over(to_numpy(data.b), norms)
             lo[two] = hi[two] = middle[two]
             weights[two] = 1.0 / ends.unit[two]
     if dead is not None:
         lo[dead], hi[dead], weights[dead], reading[dead] = -np.inf, np.inf, 0.0, 0.0
         hard = hard & ~dead
-    if name == "entropy":
-        weights = weights / preference.ridge
-    return Question(
-        rows=TERMS[name],
-        lo=lo,
-        hi=hi,
-        weights=weights,
-        reading=reading,
-        hard=hard,
-        C=_linear(preference),
-        alpha=preference.ridge if name == "least_squares" else float(name == "nearest"),
-        prior=preference.prior,
-        psd=preference.psd,
-        log_det=(name == "center" and preference.psd) or name == "entropy",
-    )
+    return lo, hi, weights, reading, hard
+
+
+def _over(values: Vector, norms: Any) -> Vector:
+    """Values over squared norms, which are 1 where None."""
+    return values if norms is None else values / norms / norms
 
 
 def without_far_ends(question: Question) -> tuple[Question, npt.NDArray[np.bool_]]:
@@ -221,7 +246,7 @@ def _squares(
     preference: Preference,
     hard: Any,
     ends: Ends,
-    norms: Vector,
+    norms: Any,
     relative: bool,
     strict: bool,
 ) -> tuple[Vector, Vector]:
@@ -230,30 +255,30 @@ def _squares(
     The weights are those given, otherwise ``1/half-width^2``. A row with one end has no half-width
     and no middle: it is in the sum only if both a weight and a reading are given for it.
     """
-    m, known = data.m, ~hard
+    known = ~hard
     reading = to_numpy(data.b)
     if data.from_bounds and data.readings is not None:
-        reading = np.concatenate([to_numpy(data.readings), np.zeros(m - data.measured)])
+        reading = np.append(to_numpy(data.readings), np.zeros(data.m - data.measured))
     if preference.target:
         outright = data.from_bounds and data.readings is None
         weighted = preference.weights is not None and not outright
         # A row without ends is set aside.
         known &= ends.sides.any(axis=0) if weighted else ends.two_sided
     known[data.measured :] = False
-    weights = np.ones(m)
+    weights: Any = 1.0
+    if preference.weights is not None:
+        weights = np.append(preference.weights, np.ones(data.m - data.measured))
     with np.errstate(divide="ignore", over="ignore", under="ignore"):
-        units = norms * norms
-        if preference.weights is not None:
-            weights[: data.measured] = preference.weights
-        elif preference.target:
+        units = np.ones(data.m) if norms is None else norms * norms
+        if preference.target and preference.weights is None:
             units = 1.0 / np.where(known, ends.unit, 1.0)
         found = weights * units * units
-        most = float(np.max(np.where(known, units, 0.0), initial=0.0))
-        if relative and not np.isfinite(found[known]).all() and np.isfinite(most):
-            found = weights * (units / most) ** 2
+        if relative and not np.isfinite(found[known]).all():
+            most = float(np.max(units, where=known, initial=0.0))
+            found = weights * (units / most) ** 2 if np.isfinite(most) else found
         if strict:
-            found = np.where((weights > 0.0) & (found < NORMAL), np.inf, found)
-        reading = reading / norms / norms
+            found[(found < NORMAL) & (weights > 0.0)] = np.inf
+        reading = _over(reading, norms)
     return np.where(known, found, 0.0), np.where(known, reading, 0.0)
 
 

@@ -58,15 +58,15 @@ def request_of(data: Measurements, arguments: dict[str, Any]) -> dict[str, Any]:
         those that are more than that, "b" among them where there are readings.
     """
     plain = data.plain
-    given: dict[str, Any] = {} if plain.readings is None else {"b": plain.readings}
+    given: dict[str, Any] = {"b": plain.readings}
     if plain.from_bounds:
         given["bounds"] = (plain.lo, plain.hi)
     else:
-        given |= {"delta": plain._delta, "rtol": plain._rtol}
-    given |= {"weights": plain.weights, "mix": plain.mix, "conjugate": plain.conjugate}
+        given["delta"], given["rtol"] = plain._delta, plain._rtol
+    given["weights"], given["mix"], given["conjugate"] = plain.weights, plain.mix, plain.conjugate
     request: dict[str, Any] = {}
     arrays = []
-    for name, value in {**given, **arguments}.items():
+    for name, value in (*given.items(), *arguments.items()):
         if value is None or value is False or value is DEFAULTS.get(name):
             continue
         small = _plain(value)
@@ -76,7 +76,8 @@ def request_of(data: Measurements, arguments: dict[str, Any]) -> dict[str, Any]:
             arrays.append(name)
         elif not (name == "constraints" and small == []):
             request[name] = small
-    return {**request, "arrays": arrays}
+    request["arrays"] = arrays
+    return request
 
 
 def _plain(value: Any) -> Any:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from quadsense.core.progress import seconds_left
+from quadsense.core.records import cached_property
 from quadsense.device import DeviceArray, on_device
 from quadsense.methods import Method, Problem, State
 from quadsense.vocabulary import History
@@ -104,10 +104,6 @@ class Recorder:
             return ""
         left = seconds_left([row[1] for row in self.rows], [row[3] for row in self.rows])
         return "" if left is None else f", about {_rounded(left)} left"
-
-    def history(self) -> History:
-        """All that was recorded."""
-        return to_history(self.rows)
 
     def table(self, count: int) -> Any:
         """The first so many entries, (count, 8)."""

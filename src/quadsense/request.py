@@ -267,11 +267,15 @@ def to_limits(
 
 def to_seed(rng: Any, methods: tuple[str, ...]) -> int:
     """A whole number for these methods from a seed, a generator, which moves on, or None."""
-    draws = any(METHODS.traits(name).random for name in methods)
+    draws = any(map(_is_random, methods))
     if rng is None:  # NumPy's own way takes ten times as long
         return int.from_bytes(os.urandom(7), "little") if draws else 0
     generator = to_generator("rng", rng)
     return int(generator.integers(2**63)) if draws else 0
+
+
+def _is_random(name: str) -> bool:
+    return METHODS.traits(name).random
 
 
 def _nearest(name: str, known: list[str]) -> str | None:

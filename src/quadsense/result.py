@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from importlib import import_module
 from typing import Any
 
@@ -16,6 +15,7 @@ from quadsense.arrays import Array, Vector, to_numpy
 from quadsense.certificate import AGREE, Certificate, agree
 from quadsense.core.forms import MeasuredForm
 from quadsense.core.matrix import SensedMatrix
+from quadsense.core.records import Lazy, cached_property
 from quadsense.core.signature import inertia_of, is_positive, rank_of
 from quadsense.files.codec import decode, encode
 from quadsense.measurements import Measurements
@@ -40,7 +40,7 @@ KINDS = {"met": "met", "optimal": "optimal", "infeasible": "infeasible"}
 
 
 @dataclass(frozen=True)
-class Result:
+class Result(Lazy):
     """The answer to `quadsense.solve`, every field at the same A.
 
     Attributes

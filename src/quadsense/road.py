@@ -181,9 +181,7 @@ def travel(
             answer = set_violations_aside(request, answer)
             if answer.set_aside.size and answer.outcome.status is Status.MET:
                 answer = preferred_among(request, answer)
-        result = to_result(request, answer)
-        result.plan["request"] = request_of(measured, arguments)
-        result.plan["environment"] = environment()
+        result = to_result(request, answer, request_of(measured, arguments))
     if interrupts.pressed:
         raise Interrupted(result)
     return result

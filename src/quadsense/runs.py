@@ -27,7 +27,6 @@ from quadsense.preferences import TERMS, Preference, make_question, with_set_asi
 from quadsense.proofs.exact import user_dual
 from quadsense.proofs.infeasible import Prover
 from quadsense.proofs.rounding import Enclosure, enclosure, is_met, measured_enclosure
-from quadsense.recorder import to_history
 from quadsense.request import options_of, start_value
 from quadsense.values import Values, allowed_size
 from quadsense.vocabulary import Claim, Status
@@ -241,7 +240,7 @@ def _proved(
         worst, unknown = (float(np.max(each)) for each in (values.sizes, values.ratios)), np.nan
         entry = (0.0, watch.elapsed, *worst, unknown, unknown, unknown, unknown)
         outcome = Outcome(
-            None, matrix, found, status, None, Claim(str(status), dual=dual), to_history([entry]),
+            None, matrix, found, status, None, Claim(str(status), dual=dual), [entry],
             warm=Warm(matrix, request.warm.factor, dual), dual=dual,
         )  # fmt: skip
         name = request.plan.methods[0]

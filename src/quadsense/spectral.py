@@ -20,6 +20,7 @@ from quadsense.methods.base import MethodOptions
 from quadsense.methods.gradient_descent import GradientDescent
 from quadsense.methods.spectral import Spectral, SpectralProblem
 from quadsense.proofs.rounding import Enclosure, is_met
+from quadsense.recorder import to_history
 from quadsense.request import (
     check_options,
     given_options,
@@ -150,7 +151,7 @@ def solve_spectral(
         max_ratio=worst / accuracy,
         violations=violations,
         n_iter=outcome.n_iter,
-        history=outcome.history,
+        history=to_history(outcome.entries),
         timings=watch.timings(),
         certificate=Certificate(
             kind=kind,

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import wait
 from contextvars import ContextVar, Token
 from functools import cache, partial, wraps
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from quadsense.watch import watched, with_watch
 
@@ -39,7 +39,45 @@ _holders: set[int] = set()  # by id: who holds BLAS to one thread
 _given: dict[str, int] = {}  # threads that each held library had before, by its path
 
 
-def _libraries() -> tuple[LibController, ...]:
+class _Library:
+    """A BLAS library and its limit, by its own functions where it is OpenBLAS.
+
+    threadpoolctl looks these functions up anew in each call, and lets only the thread that first
+    set a limit of OpenBLAS, which is one for the whole process, do so again. Ours is counted.
+    """
+
+    def __init__(self, controller: LibController) -> None:
+        self.filepath = controller.filepath
+        self.is_openmp = getattr(controller, "threading_layer", "") == "openmp"
+        self._controller = controller
+        own = None if self.is_openmp else _openblas(getattr(controller, "dynlib", None))
+        self._get: Callable[[], int | None] = controller.get_num_threads if own is None else own[0]
+        self._set: Callable[[int], Any] = controller.set_num_threads if own is None else own[1]
+
+    @property
+    def num_threads(self) -> int | None:
+        """Threads that it may use; None where that is not known."""
+        return self._get()
+
+    def set_num_threads(self, count: int) -> None:
+        """Set the limit, from whichever thread."""
+        self._set(count)
+
+
+def _openblas(library: Any) -> tuple[Callable[[], int], Callable[[int], Any]] | None:
+    """Return the functions of OpenBLAS that read and set the limit; None of other libraries."""
+    for prefix in ("", "scipy_"):
+        for suffix in ("", "64_", "_64"):
+            found = [
+                getattr(library, f"{prefix}openblas_{verb}_num_threads{suffix}", None)
+                for verb in ("get", "set")
+            ]
+            if None not in found:
+                return found[0], found[1]  # type: ignore[return-value]
+    return None
+
+
+def _libraries() -> tuple[_Library, ...]:
     """Return the BLAS of NumPy and that of SciPy, looked up once; others wait meanwhile.
 
     While threadpoolctl looks, a thread that loads a library (Numba's, for the first descent) would
@@ -50,7 +88,7 @@ def _libraries() -> tuple[LibController, ...]:
 
 
 @cache
-def _found_libraries() -> tuple[LibController, ...]:
+def _found_libraries() -> tuple[_Library, ...]:
     """Return what `_libraries` does; takes milliseconds.
 
     Wheels carry theirs in folders named after them, as other packages do; elsewhere all share one.
@@ -64,27 +102,19 @@ def _found_libraries() -> tuple[LibController, ...]:
         for library, folder in zip(found, folders, strict=True)
         if "numpy" in folder or "scipy" in folder
     ]
-    return tuple(own) or found
+    return tuple(_Library(each) for each in own or found)
 
 
-def _set_threads(library: LibController, count: int) -> None:
-    """Set the limit of a library from whichever thread; the caller holds the lock.
-
-    The limit of OpenBLAS is one for the whole process, so threadpoolctl lets only the thread that
-    first set it do so again. Ours is counted, so control is taken and given back at once.
-    """
-    release = getattr(library, "clear_controlling_thread", lambda force: None)
-    release(force=True)
+def _set_threads(library: _Library, count: int) -> None:
+    """Set the limit of a library; the caller holds the lock."""
     library.set_num_threads(count)
-    release(force=True)
 
 
 def blas_limit() -> int:
     """Return how many threads the user lets BLAS have, the smallest limit of all libraries."""
     with _lock:
-        return min(
-            (_given.get(each.filepath) or each.num_threads or 1 for each in _libraries()), default=1
-        )
+        limits = [_given.get(each.filepath) or each.num_threads or 1 for each in _libraries()]
+        return min(limits, default=1)
 
 
 class one_blas_thread:
@@ -173,7 +203,7 @@ def _pool(process: int) -> ThreadPoolExecutor:
 def _hold_own_thread() -> None:
     """Hold BLAS to one thread where its limit is each thread's own (the OpenMP layer)."""
     for library in _libraries():
-        if getattr(library, "threading_layer", "") == "openmp":
+        if library.is_openmp:
             library.set_num_threads(1)
 
 

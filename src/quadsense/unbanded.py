@@ -12,13 +12,14 @@ from typing import NamedTuple
 import numpy as np
 
 from quadsense.arrays import Vector, to_numpy
-from quadsense.choice import MAX_WIDE, least_squares_of
+from quadsense.choice import least_squares_of
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.records import changed
 from quadsense.core.signature import is_positive
 from quadsense.measurements import Measurements
 from quadsense.methods import COLD, Problem
 from quadsense.methods.traits.options import GapOptions
+from quadsense.methods.traits.shape import MAX_WIDE
 from quadsense.objective import Objective, is_admitted, make_objective
 from quadsense.plan import make_plan, refuse_what_cannot_fit, shape_of
 from quadsense.preferences import Preference, make_question

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy.typing as npt
 from quadsense.arrays import Array, Vector, device, is_numpy, like, placed, to_numpy
 from quadsense.core.forms import MeasuredForm
 from quadsense.core.matrix import SensedMatrix
+from quadsense.core.records import cached_property
 from quadsense.measurements import Measurements
 from quadsense.proofs.rounding import Enclosure, enclosure
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Vector, compact
+from quadsense.core.records import cached_property
 
 UNIT = 2.0**-53
 """Unit roundoff of float64."""

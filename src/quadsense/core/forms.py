@@ -189,6 +189,11 @@ class DenseForm:
 
     def norm(self) -> float:
         """Frobenius norm."""
+        if isinstance(self.values, np.ndarray):
+            x = self.values.ravel(order="K")
+            square = float(np.vdot(x, x).real)
+            if 0.0 < square < math.inf:
+                return math.sqrt(square)
         xp = namespace(self.values)
         norm = np.linalg.norm if is_numpy(self.values) else xp.linalg.matrix_norm
         with np.errstate(over="ignore"):

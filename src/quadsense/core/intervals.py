@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from quadsense.core.records import cached_property
 from quadsense.device import scalar
 
 Real = npt.NDArray[np.float64]

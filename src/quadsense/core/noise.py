@@ -225,6 +225,51 @@ def bounds_from_averages(
         return (values * (half / most))[()], (values * (half / least))[()]
 
 
+def bounds_from_ranges(r: RealOrVector, error: RealOrVector) -> tuple[Vector, Vector]:
+    """Return intervals of squared distances from distances and the largest error of each.
+
+    For `probes.differences`, whose rows read ``|x_i - x_j|^2``: squaring an interval moves its
+    middle, so that ``b=r**2`` with one tolerance would be wrong for short or long distances.
+
+    Parameters
+    ----------
+    r : float or array_like
+        Measured distances, not negative.
+    error : float or array_like
+        Largest error of a distance, in the same unit, one for all or one for each.
+
+    Returns
+    -------
+    lo, hi : ndarray
+        ``max(r - error, 0)^2`` and ``(r + error)^2``, of the shape of `r` and `error` together:
+        ``bounds=(lo, hi)`` together with ``b=r**2``.
+
+    Notes
+    -----
+    For Gaussian errors of standard deviation sigma in m distances,
+    ``error=delta_from_sigma(sigma, m)`` covers all of them with 95% confidence.
+
+    Examples
+    --------
+    >>> import quadsense
+    >>> lo, hi = quadsense.bounds_from_ranges([0.5, 10.0], error=1.0)
+    >>> lo.tolist(), hi.tolist()
+    ([0.0, 81.0], [2.25, 121.0])
+    """
+    values = _numbers("r", r, least=0)
+    errors = _numbers("error", error, least=0)
+    values, errors = _together("r", values, "error", errors)
+    with np.errstate(over="ignore", under="ignore"):
+        lo, hi = np.maximum(values - errors, 0.0) ** 2, (values + errors) ** 2
+    bad = np.argwhere(~np.isfinite(hi))
+    if len(bad):
+        at = tuple(bad[0])
+        raise ValueError(
+            f"{_entry('r', at)} = {values[at]:g} is too large: its square is beyond float64"
+        )
+    return lo[()], hi[()]
+
+
 def rtol_from_dof(dof: Real, m: Whole, confidence: Real = 0.95) -> float:
     """Relative tolerance that covers m averages of squares of Gaussian amplitudes at once.
 

@@ -26,6 +26,9 @@ Vector = npt.NDArray[np.float64]
 BLOCK_ENTRIES = 2**22
 """Features that are written without a look at the limits."""
 
+FEW_ENTRIES = 2**14
+"""Features that are written by one product, and not by one for each column."""
+
 SQRT2 = float(np.sqrt(2.0))  # off the diagonal, so that the norms agree
 
 
@@ -40,15 +43,21 @@ def upper(n: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     return np.triu_indices(n, 1)
 
 
+@lru_cache(maxsize=16)
+def strictly_below(n: int) -> npt.NDArray[np.bool_]:
+    """Which entries are below the diagonal."""
+    return np.tri(n, k=-1, dtype=bool)
+
+
 def pack(A: Array) -> Vector:
     """Stack a symmetric or Hermitian matrix into a real vector."""
     if isinstance(A, DeviceArray):
         return tensor_algebra.pack(A, SQRT2)
     above = A[upper(len(A))]
     parts = [A.diagonal().real, SQRT2 * above.real]
-    if np.iscomplexobj(A):
+    if A.dtype.kind == "c":
         parts.append(SQRT2 * above.imag)
-    return np.asarray(np.concatenate(parts), dtype=np.float64)
+    return np.concatenate(parts, dtype=np.float64)
 
 
 def unpack(x: Vector, n: int, dtype: npt.DTypeLike) -> Array:
@@ -59,11 +68,11 @@ def unpack(x: Vector, n: int, dtype: npt.DTypeLike) -> Array:
     above = upper(n)
     count = above[0].size
     values: Array = x[n : n + count] / SQRT2
-    if np.iscomplexobj(A):
+    if A.dtype.kind == "c":
         values = values + 1j * (x[n + count :] / SQRT2)
     A[above] = values
     A += A.conj().T
-    A[np.diag_indices(n)] = x[:n]
+    A.reshape(-1)[:: n + 1] = x[:n]
     return A
 
 
@@ -99,6 +108,10 @@ def features(rows: Array, dtype: npt.DTypeLike | None = None, room: Array | None
     large = out.size > BLOCK_ENTRIES
     if not np.iscomplexobj(V):
         np.multiply(re, re, out=out[:n])
+        if out.size <= FEW_ENTRIES:
+            across, down = upper(n)
+            np.multiply(re[down], root[across], out=out[n:])
+            return out.T
         for j in range(n - 1):
             if large:
                 look()
@@ -136,6 +149,10 @@ def normal_matrix(blocks: Iterable[Array], size: int, dtype: npt.DTypeLike) -> A
         N.
     dtype : float32 or float64
     """
+
+    if isinstance(blocks, tuple) and len(blocks) == 1:
+        look()
+        return summed_products((features(blocks[0], dtype),), size, dtype)
 
     def parts() -> Iterator[Array]:
         part = None

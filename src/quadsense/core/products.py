@@ -79,7 +79,7 @@ def adjoint(U: Inexact, y: Float, dtype: DType | None = None) -> Inexact:
     real = _real(dtype)
     if m * n * n <= _PLAIN_FLOPS[dtype.kind]:
         U = U.astype(dtype, copy=False)
-        S: Inexact = (U.T * y.astype(real)) @ U.conj()
+        S: Inexact = (U.T * y.astype(real, copy=False)) @ U.conj()
         S += S.conj().T
         S *= 0.5
         return S

@@ -118,20 +118,20 @@ class Question:
         """``sum_i phi_i(v_i)`` for readings within what they must be within, unchecked."""
         if self.rows == "squares":
             free = ~self.hard
-            return float(np.sum(self.weights[free] * (v - self.reading)[free] ** 2))
+            return float((self.weights[free] * (v - self.reading)[free] ** 2).sum())
         if self.rows == "center":
             free = ~self.equal
             with np.errstate(divide="ignore", invalid="ignore"):
                 logs = np.log(np.concatenate([(v - self.lo)[free], (self.hi - v)[free]]))
-            return -float(np.sum(logs, where=logs < np.inf))
+            return -float(logs.sum(where=logs < np.inf))
         if self.rows == "within":
             return 0.0
         costs = np.where(self.hard, 0.0, self.weights * self.misses(v))
         if self.rows == "slack_max":
-            return float(np.max(costs, initial=0.0))
+            return float(costs.max(initial=0.0))
         if self.rows == "slack_squares":
             costs = costs * self.misses(v)
-        return float(np.sum(costs))
+        return float(costs.sum())
 
     def matrix_cost(self, A: Array) -> float:
         """What A itself costs, beside its readings."""

@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterable
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import cached_property
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -29,6 +28,7 @@ from quadsense.arrays import (
 )
 from quadsense.core import products
 from quadsense.core.ends import EXACTNESS, KIND_EXACTNESS, Ends
+from quadsense.core.records import cached_property
 from quadsense.measurements.constraints import Constraint, checked_constraints, with_constraints
 from quadsense.measurements.gram import ExplicitGram, Gram
 from quadsense.measurements.mixed import Mixed
@@ -131,6 +131,14 @@ class UnitReadings(NamedTuple):
     telling: Array
 
 
+def _mix_of(rows: Sensing, mix: MatrixLike | None) -> MatrixLike | None:
+    """The sums that were given, or else come with the rows."""
+    own: MatrixLike | None = rows.kind.mix
+    if own is not None and mix is not None:
+        raise ValueError("U has its own sums over rows (U.mix): do not give mix")
+    return own if mix is None else mix
+
+
 def _of_intervals(ends: Ends) -> Vector:
     """The middles of intervals; of one with one end that end, and 0 where there is none."""
     one = np.where(np.isfinite(ends.above), ends.above, -ends.below)
@@ -223,6 +231,7 @@ class Measurements:
         weights: RealOrVector | None = None,
     ) -> None:
         rows, of = checked_rows(U, conjugate), "U"
+        mix = _mix_of(rows, mix)
         check_beside(U, rows, b=b, delta=delta, bounds=bounds, mix=mix, weights=weights)
         if mix is not None:
             rows, of = Mixed.over(rows, checked_mix(mix, rows.m)), "mix"
@@ -270,6 +279,7 @@ class Measurements:
         self.constraints: tuple[Constraint, ...] = ()
         self._plain: Measurements | None = None
         self.judged = True  # by these intervals; else they are a unit of error only
+        self.squares: dict[Any, Any] = {}  # what `make_question` makes of them
         self.gram: Gram | None = None  # K, once a solve has formed it: the facts reuse it
 
     def _with_ends(self, ends: Ends, known: tuple[str, ...]) -> Measurements:
@@ -716,6 +726,11 @@ class Measurements:
         norms = to_numpy(self._rows.norms)
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             ends = given.over(norms)
+        sizes = np.abs(ends.reading)
+        if self.judged and ends.even and ends.grain is None:  # as most are: by their extremes
+            least, largest = float(ends.unit.min()), max(float(sizes.max()), float(ends.unit.max()))
+            if least > 0.0 and 1.0 / LARGEST_READING < largest < LARGEST_READING:
+                return ends
         kept = np.isfinite(ends.reading) & np.isfinite(ends.unit) & (ends.unit > 0)
         if not ends.even:
             kept &= np.all(ends.sides == given.sides, axis=0) | (norms == 0)
@@ -726,14 +741,16 @@ class Measurements:
                 f"{float(self.b[i]):.3g} or its tolerance {float(given.unit[i]):.3g} out of "
                 "float64's range when scaled to a unit row: rescale the row"
             )
-        sizes = np.abs(ends.reading)
-        for part in (ends.below, ends.above) if self.judged else ():
+        for part in (
+            () if not self.judged else (ends.above,) if ends.even else (ends.below, ends.above)
+        ):
             sizes = np.maximum(sizes, np.where(np.isfinite(part), np.abs(part), 0.0))
-        i = int(np.argmax(sizes))
-        something = sizes[i] > 0.0 or bool(np.any(given.reading[norms > 0] != 0.0))
-        tiny = something and sizes[i] < 1.0 / LARGEST_READING
-        if sizes[i] > LARGEST_READING or tiny:
-            word = "large" if sizes[i] > 1.0 else "small"
+        largest = float(sizes.max())
+        something = largest > 0.0 or bool(np.any(given.reading[norms > 0] != 0.0))
+        tiny = something and largest < 1.0 / LARGEST_READING
+        if largest > LARGEST_READING or tiny:
+            i = int(np.argmax(sizes))
+            word = "large" if largest > 1.0 else "small"
             raise ValueError(
                 f"readings and tolerances are too {word} to compute with in float64: for a row of "
                 f"unit norm that of row {i} is {sizes[i]:.3g}; divide b and delta (or bounds) by a "

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from quadsense.arrays import Array, is_numpy, namespace
 from quadsense.core import products
-from quadsense.measurements.probes import Probes, Weigh
+from quadsense.measurements.probes import BLOCK_ELEMENTS, Probes, Weigh
 from quadsense.measurements.stored import Stored
 from quadsense.watch import look
 
@@ -60,6 +60,8 @@ class Dense(Stored):
     def _row_norms(self) -> Array:
         if self._known is not None:
             return self._known
+        if self._numpy and self.m * self.n <= BLOCK_ELEMENTS:
+            return np.sqrt(self._squares_of(self._wide(self.U)))
         xp = self.xp
         parts = [self._squares_of(self._wide(self.U[part, :])) for part in self.slices()]
         if not parts:

@@ -8,7 +8,6 @@ the root of ``||F_i||_F``: "unit rows" have ``||F_i||_F = 1``, so ``|<F_i, A>| <
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cached_property
 from typing import Any, NoReturn
 
 import numpy as np
@@ -17,6 +16,7 @@ import scipy.sparse as sp
 
 from quadsense.arrays import Array, Vector, is_numpy, to_numpy
 from quadsense.core import packed
+from quadsense.core.records import cached_property
 from quadsense.measurements.probes import BLOCK_ELEMENTS, Visit, Weigh
 from quadsense.measurements.sensing import FEATURE_ROWS, Sensing
 from quadsense.measurements.sparse import Sparse
@@ -62,6 +62,7 @@ class Mixed(Sensing):
         self._raw, self.weights, self.given = raw, weights, given
         self.kind, self.conjugate, self.is_complex = raw.kind, raw.conjugate, raw.is_complex
         self.m, self.n, self.xp = int(weights.shape[0]), raw.n, raw.xp
+        self.unknowns = raw.unknowns
         self.norms, self._sizes = norms, sizes
         self.squares = raw._vector(weights @ to_numpy(raw.squares))
         self.factors = None

@@ -8,12 +8,12 @@ that such an operator has is ``conj(U^H @ conj(y))``.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from quadsense.arrays import Array
+from quadsense.core.records import cached_property
 from quadsense.measurements.probes import Probes
 
 SINGLE = float(np.finfo(np.float32).eps)

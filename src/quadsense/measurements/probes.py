@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Array, device, is_numpy, like, to_numpy
+from quadsense.core.records import cached_property
 from quadsense.device import DeviceArray, on_device
 from quadsense.measurements.portable import Portable
 from quadsense.watch import look
@@ -51,6 +51,8 @@ class Probes(Portable, ABC):
         Unit roundoff of products, where it is not that of their type.
     at_hand : bool
         Whether a pass over the rows costs no more than its arithmetic: not so of rows in files.
+    mix : sparse array or None
+        Sums over the rows that readings are, where the rows come with such; see `observables`.
     """
 
     m: int
@@ -63,6 +65,7 @@ class Probes(Portable, ABC):
     coarse: bool = False
     roundoff: float | None = None
     at_hand: bool = True
+    mix: Any = None
 
     # --- what a kind must write --------------------------------------------------------------
 

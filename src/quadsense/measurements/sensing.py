@@ -8,7 +8,6 @@ way in and out: ``K`` is the same, and ``conj(F*(y))`` of the given rows is ``F*
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -17,6 +16,8 @@ import numpy.typing as npt
 from quadsense.arrays import Array, compact, is_numpy, placed, to_numpy
 from quadsense.core import packed, products
 from quadsense.core.cholesky import squared_moduli
+from quadsense.core.ends import UNIT
+from quadsense.core.records import cached_property
 from quadsense.device import DeviceArray, on_device
 from quadsense.measurements.dense import Dense
 from quadsense.measurements.parted import Parted
@@ -72,6 +73,8 @@ class Sensing(Portable):
         Norms of the user's rows.
     squares : array of shape (m,)
         Squared norms of the rows ``v_i``: F of the identity.
+    unknowns : int
+        Real dimensions of A: n(n+1)/2 symmetric, n^2 Hermitian.
     known_rank : int or None
         Rank of F where a method has found it on its way.
     """
@@ -86,6 +89,7 @@ class Sensing(Portable):
     def __init__(self, kind: Probes, conjugate: bool = False, factors: Any = None) -> None:
         self.kind = kind
         self.m, self.n, self.is_complex = kind.m, kind.n, kind.is_complex
+        self.unknowns = packed.size_of(self.n, self.is_complex)
         self.conjugate = conjugate and self.is_complex
         self.xp = xp = kind.xp
         self.norms = kind.norms
@@ -158,11 +162,6 @@ class Sensing(Portable):
         return 1.0
 
     @property
-    def unknowns(self) -> int:
-        """Real dimensions of A: n(n+1)/2 symmetric, n^2 Hermitian."""
-        return packed.size_of(self.n, self.is_complex)
-
-    @property
     def rounding(self) -> float:
         """What the kind of probes errs by, beyond inner products."""
         return self.kind.rounding
@@ -180,7 +179,7 @@ class Sensing(Portable):
     @cached_property
     def has_unit_norm(self) -> bool:
         """Whether the rows came with unit norm, to rounding."""
-        slack, norms = 4.0 * (self.n + 4) * np.finfo(np.float64).eps, to_numpy(self.norms)
+        slack, norms = 8.0 * (self.n + 4) * UNIT, to_numpy(self.norms)
         least, most = norms.min(initial=1.0), norms.max(initial=1.0)
         return bool(most - 1.0 <= slack and 1.0 - least <= slack)
 
@@ -198,6 +197,8 @@ class Sensing(Portable):
     def prefers_gram(self) -> bool:
         """Whether ``K y`` costs less through inner products of rows than through an (n, n)."""
         kind = self.kind  # of a stack, the first part is the user's
+        if type(kind) is Dense:
+            return self.m <= 2 * self.n
         sparse = isinstance(kind, Stack) and isinstance(kind.parts[0], Sparse)
         return self.is_sparse or sparse or self.m <= 2 * self.n
 
@@ -665,6 +666,10 @@ class Sensing(Portable):
             return self.kind.normal(scales, self.conjugate, dtype)
         on_device = isinstance(self.squares, DeviceArray)
         size = max(1, DEVICE_ENTRIES // self.unknowns) if on_device else FEATURE_ROWS
+        if self.m <= size and self.kind.at_hand:  # all at once
+            rows = plain(self.block(0, self.m))
+            rows = rows if factors is None else rows * factors[:, None]
+            return packed.normal_matrix((rows,), self.unknowns, dtype)
 
         def parts() -> Iterator[Array]:
             for first, rows in self._groups(size):

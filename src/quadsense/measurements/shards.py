@@ -12,11 +12,11 @@ import socket
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from quadsense.core.records import cached_property
 from quadsense.files import Strip, Strips, Unreadable
 from quadsense.files.strips import STRIP_BYTES, native
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from quadsense.arrays import Array
+from quadsense.core.records import cached_property
 from quadsense.measurements.probes import Probes
 from quadsense.measurements.stored import Stored
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Array, to_numpy
+from quadsense.core.records import cached_property
 from quadsense.measurements.probes import Around, Probes, Weigh
 
 

@@ -6,7 +6,6 @@ import contextlib
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
-from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,6 +13,7 @@ import numpy.typing as npt
 
 from quadsense.arrays import Array, is_tensor, placed, to_numpy
 from quadsense.core import products, tensor_products
+from quadsense.core.records import cached_property
 from quadsense.device import DeviceArray
 from quadsense.measurements.dense import Dense
 from quadsense.measurements.probes import Around, Probes, Weigh

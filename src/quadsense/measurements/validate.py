@@ -20,7 +20,6 @@ from quadsense.arrays import (
     has_type,
     is_array,
     is_dask,
-    is_numpy,
     is_tensor,
     kind_of,
     namespace,
@@ -37,6 +36,9 @@ from quadsense.measurements.sparse import Sparse
 from quadsense.measurements.tensors import Tensors
 from quadsense.typing import check_flag, is_number
 
+PLAIN = (np.ndarray, np.generic, float, int)
+"""Types that go with rows of every kind."""
+
 
 def checked_rows(U: Any, conjugate: bool) -> Sensing:
     """U as rows of unit norm, or a ValueError that says what is wrong.
@@ -45,6 +47,8 @@ def checked_rows(U: Any, conjugate: bool) -> Sensing:
     arrays are read into NumPy.
     """
     check_flag("conjugate", conjugate)
+    if type(U) is np.ndarray and U.ndim == 2 and U.size and U.dtype.kind in "buifc":
+        return Sensing(Dense(U), conjugate)  # blocks of it are widened as they are used
     if isinstance(U, str | os.PathLike):
         raise ValueError(
             f"U is the name {os.fspath(U)!r}, and must hold numbers: Measurements.open reads files"
@@ -103,11 +107,15 @@ def check_beside(U: Any, rows: Sensing, **named: Any) -> None:
 
     Numbers, lists, NumPy arrays and those of Dask go with rows of every kind.
     """
-    own = U if is_array(U) and not is_dask(U) else rows.norms
+    own: Any = None
     for name, given in named.items():
         for values in given if isinstance(given, tuple) else (given,):
-            if values is None or is_numpy(values) or not is_array(values) or is_dask(values):
+            if values is None or isinstance(values, PLAIN):
                 continue
+            if not is_array(values) or is_dask(values):
+                continue
+            if own is None:
+                own = U if is_array(U) and not is_dask(U) else rows.norms
             if namespace(values) is not namespace(own) or device(values) != device(own):
                 raise ValueError(
                     f"{name} is {kind_of(values)} and U {kind_of(own)}: give {name} as U is, "
@@ -177,14 +185,19 @@ def checked_vector(
     name: str, values: Any, m: int, scalar: bool = False, infinite: bool = False, of: str = "U"
 ) -> Vector:
     """`values` as a float64 vector of length m without NaN or infinity, or a ValueError."""
-    array = as_numbers(name, values)
+    if type(values) is float and scalar:
+        array = np.full(m, values)
+    elif type(values) is np.ndarray and values.dtype == np.float64:
+        array = values
+    else:
+        array = as_numbers(name, values)
     if array.dtype.kind == "b":
         raise ValueError(f"{name} must hold numbers, got truth values")
     if array.dtype.kind == "c":
         raise ValueError(f"{name} must be real, got complex numbers: u* A u is real")
     if scalar and array.ndim == 0:
         array = np.full(m, array, dtype=np.float64)
-    if array.shape in ((m, 1), (1, m)):  # as MATLAB, and `numpy.matrix`, have vectors
+    if array.ndim == 2 and array.size == m and 1 in array.shape:  # as MATLAB has vectors
         array = array.reshape(m)
     if array.shape != (m,):
         wanted = f"({m},), one value a row of {of}" + (", or a single number" if scalar else "")

@@ -88,10 +88,13 @@ def balanced(F: Sensing, question: Question, y: Vector, A: Array, enough: float 
     least = ROUNDED * (float(np.linalg.norm(C)) + float(np.abs(y) @ to_numpy(F.masses)))
     size = BELIEVED * float(np.linalg.norm(A))
     rest = C + to_numpy(F.adjoint(y))
-    if not float(np.linalg.norm(rest)) > max(least, enough / size if size > 0.0 else 0.0):
+    left = float(np.linalg.norm(rest))
+    if not left > max(least, enough / size if size > 0.0 else 0.0):
+        return given
+    if left * left <= 4.0 * (question.alpha / unit) * enough:  # the distance pays for it
         return given
     freedom = np.where(live, _freedom(question, given), 0.0)
-    moves = _moves(F, freedom / (float(np.max(freedom)) or 1.0))
+    moves = _moves(F, freedom / (float(freedom.max()) or 1.0))
     for _ in range(ROUNDS if moves is not None else 0):
         assert moves is not None
         moved = y - moves(packed.pack(rest))
@@ -124,7 +127,7 @@ def _lifted(F: Sensing, question: Question, y: Vector, A: Array, enough: float) 
         if -least * proved <= enough * question.C:
             return y
     freedom = np.where(to_numpy(F.nonzero) > 0.0, _freedom(question, y), 0.0)
-    moves = _moves(F, freedom / (float(np.max(freedom)) or 1.0))
+    moves = _moves(F, freedom / (float(freedom.max()) or 1.0))
     if moves is None:
         return y
 
@@ -158,7 +161,7 @@ def _beside(T: Array, A: Array) -> Array:
 
 def _unit(C: Array, y: Vector) -> float:
     """A power of two near the largest entry of either."""
-    largest = max(float(np.max(np.abs(C))), float(np.max(np.abs(y), initial=0.0)))
+    largest = max(float(np.abs(C).max()), float(np.abs(y).max(initial=0.0)))
     return float(np.ldexp(1.0, max(int(np.frexp(largest)[1]), -1000)))
 
 
@@ -180,11 +183,11 @@ def _freedom(question: Question, y: Vector) -> Vector:
     sizes = np.abs(y)
     typical = float(np.mean(sizes)) or 1.0
     freedom = sizes + SLIGHTLY * _typical(question, sizes)
-    largest = float(np.max(sizes, initial=0.0))
+    largest = float(sizes.max(initial=0.0))
     freedom = np.where(question.equal & ~question.soft, typical + largest, freedom)
     if question.rows == "squares":
         priced = ~question.hard & (question.weights > 0.0)
-        size = float(np.max(np.abs(question.reading), initial=0.0)) or 1.0
+        size = float(np.abs(question.reading).max(initial=0.0)) or 1.0
         freedom = np.where(priced, question.weights * size, freedom)
     elif question.soft.any():
         freedom = np.where(question.soft & (question.weights == 0.0), 0.0, freedom)
@@ -229,10 +232,10 @@ def _moves(F: Sensing, freedom: Vector) -> Callable[[Real], Vector] | None:
 def _by_rows(F: Sensing, roots: Vector) -> Callable[[Real], Vector] | None:
     """The same by reflections of the weighed rows, the heaviest first [Cox & Higham 1998]."""
     rows = roots[:, None] * np.asarray(F.features())
-    order = np.argsort(-np.max(np.abs(rows), axis=1, initial=0.0), kind="stable")
+    order = np.argsort(-np.abs(rows).max(axis=1, initial=0.0), kind="stable")
     Q, R, columns = sl.qr(rows[order], mode="economic", pivoting=True, check_finite=False)
     pivots = np.abs(np.diagonal(R))
-    count = int(np.sum(pivots > ROUNDED * max(rows.shape) * float(np.max(pivots, initial=0.0))))
+    count = int((pivots > ROUNDED * max(rows.shape) * float(pivots.max(initial=0.0))).sum())
     if count == 0:
         return None
     Q, R = Q[:, :count], R[:count, :count]

@@ -76,7 +76,7 @@ class ConjugateGradient(ConjugateGradientTraits, Stepped):
             )  # fmt: skip
             return CgProgram(problem, system, squares)
         rows, squares = weighed_rows(problem)
-        b, delta = (squares * at_work(problem, each) for each in (problem.b, problem.delta))
+        b, delta = squares * at_work(problem, problem.b), squares * at_work(problem, problem.delta)
         plain = problem.base is None and problem.c_start is None
         A1 = float(problem.tau) if plain else start_matrix(problem)
         identity = squares * at_work(problem, problem.rows.squares)

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
@@ -29,7 +28,7 @@ from quadsense.core.matrix import SensedMatrix
 from quadsense.core.packed import pack, unpack
 from quadsense.core.products import gram_product
 from quadsense.core.question import Question
-from quadsense.core.records import changed
+from quadsense.core.records import cached_property, changed
 from quadsense.measurements.sensing import Sensing
 from quadsense.memory import MAX_FORMED_BYTES
 from quadsense.methods.base import COLD, Problem, Warm
@@ -127,8 +126,9 @@ class DampedProgram:
     def __init__(self, problem: Problem, question: Question) -> None:
         self.problem, self.question = problem, question
         rows = problem.rows.at_work(problem.tf32)
-        self.index = np.flatnonzero(question.weights > 0.0)
-        self.whole = self.index.size == question.m
+        counts = question.weights > 0.0
+        self.whole = bool(counts.all())
+        self.index = np.arange(question.m) if self.whole else np.flatnonzero(counts)
         self.all_rows = rows
         self.F = rows if self.whole else rows.only(self.index)
         self.w = rows.beside(question.weights if self.whole else question.weights[self.index])
@@ -140,6 +140,7 @@ class DampedProgram:
         self.shift = self._read(self.F, None)
         b = question.reading if self.whole else question.reading[self.index]
         self.r0 = rows.beside(b) - self.shift
+        self._last: tuple[Array, Array] | None = None  # a vector, and its matrix
         self.gap = float(problem.options.gap) if hasattr(problem.options, "gap") else 1e-2
 
     def _read(self, F: Sensing, A: Array | None) -> Vector:
@@ -284,8 +285,12 @@ class DampedProgram:
         return self.all_rows.beside(to_numpy(applied))
 
     def matrix(self, x: Array) -> Array:
-        """``A - P``, (n, n)."""
-        return self.F.adjoint(self.root * x) if self.by_rows else x
+        """``A - P``, (n, n); of the last x it is kept."""
+        if not self.by_rows:
+            return x
+        if self._last is None or self._last[0] is not x:
+            self._last = x, self.F.adjoint(self.root * x)
+        return self._last[1]
 
 
 class Damped(ConjugateGradientTraits, Stepped):
@@ -450,7 +455,7 @@ def _recomputed(program: DampedProgram, state: DampedState) -> DampedState:
         residual = program.F.adjoint(program.w * mine) - program.alpha * state.x
         gap = _inner(residual, residual) / program.alpha
     ends = program.problem.ends
-    ratio = float(np.max(ends.ratios(to_numpy(values) - ends.reading), initial=0.0))
+    ratio = float(ends.ratios(to_numpy(values) - ends.reading).max(initial=0.0))
     cost = _inner(mine * program.w, mine)
     cost += program.alpha * (_squared(program, state.x, residual) if A is None else _inner(A, A))
     done = gap <= _goal(program, state.x, residual)

@@ -101,6 +101,8 @@ def at_work(problem: Problem, values: Array) -> Any:
 
 def works_on_device(problem: Problem) -> bool:
     """Whether methods work by arrays on a device."""
+    if isinstance(problem.b, np.ndarray):
+        return False
     rows = problem.rows
     return rows.raw is rows and is_tensor(problem.b) and rows.kind.at_work() is not None
 

@@ -9,6 +9,7 @@ from quadsense.probes.check import ProbesReport, check_probes
 from quadsense.probes.differences import differences
 from quadsense.probes.fourier import masked_fft
 from quadsense.probes.kronecker import kronecker
+from quadsense.probes.observables import observables
 from quadsense.probes.operator import operator
 from quadsense.probes.stack import stack
 
@@ -19,6 +20,7 @@ __all__ = [
     "differences",
     "kronecker",
     "masked_fft",
+    "observables",
     "operator",
     "stack",
 ]

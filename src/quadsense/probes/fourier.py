@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy.typing as npt
 import scipy.fft
 
 from quadsense.arrays import Array, to_numpy
+from quadsense.core.records import cached_property
 from quadsense.core.scratch import Scratch
 from quadsense.device import DeviceArray, on_device
 from quadsense.measurements.probes import BLOCK_ELEMENTS, Probes, Weigh

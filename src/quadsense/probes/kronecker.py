@@ -6,7 +6,7 @@ product with it is one with r_i, for all rows a matrix product, and one with l_i
 
 from __future__ import annotations
 
-from functools import cached_property, reduce
+from functools import reduce
 from math import prod
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from quadsense.arrays import Array, device, is_numpy, namespace, to_numpy
 from quadsense.core import products
+from quadsense.core.records import cached_property
 from quadsense.measurements.probes import Probes
 from quadsense.measurements.stored import LARGEST_NORM, SMALLEST_NORM
 from quadsense.probes.arguments import checked_matrix

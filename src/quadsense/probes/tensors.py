@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from quadsense.arrays import Array, is_tensor, namespace, to_numpy
+from quadsense.core.records import cached_property
 from quadsense.device import DeviceArray
 from quadsense.measurements.probes import Around, Probes
 

@@ -14,11 +14,11 @@ import numpy.typing as npt
 
 from quadsense.arrays import to_numpy
 from quadsense.core.ends import UNIT
-from quadsense.core.packed import Vector
+from quadsense.core.packed import Vector, strictly_below
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.probes import BLOCK_ELEMENTS
 from quadsense.measurements.sensing import Sensing
-from quadsense.proofs.rounding import gamma
+from quadsense.proofs.rounding import frobenius, gamma
 from quadsense.watch import look
 
 ROWS = 256  # 2^8 products of 22 by 22 bits sum to 52 bits: exact in a double
@@ -85,9 +85,11 @@ def adjoint_matrix(
         whole[left:, columns], missed = _summed(F, y, used, start[left:, columns], left, columns)
         error += 1.5 * missed  # at most sqrt(2), for what counts twice
     error += entries_error(F, y)
-    whole = np.tril(whole) + np.tril(whole, -1).conj().T
-    whole[np.diag_indices(n)] = whole.diagonal().real
-    size = float(np.linalg.norm(whole))  # of which each entry is rounded once more
+    below = np.where(strictly_below(n), whole, 0.0)
+    diagonal = whole.diagonal().real
+    whole = below + below.conj().T
+    whole.reshape(-1)[:: n + 1] = diagonal
+    size = frobenius(whole)  # of which each entry is rounded once more
     return whole, (error + 2.0 * UNIT * size) * (1.0 + gamma(4.0 * n + 64.0)) + 1e-290
 
 
@@ -178,20 +180,20 @@ class _CompensatedSum:
         left_low, scaled_low = left - left_high, (scaled - scaled_high) + lost
         main = left_high.T @ scaled_high  # exact
         small = left_high.T @ scaled_low + left_low.T @ scaled
-        norm = np.linalg.norm
+        norm = frobenius
         products = norm(left_high) * norm(scaled_low) + norm(left_low) * norm(scaled)
         # The last term bounds left_low.T @ lost, which was left out.
-        self.error += gamma(ROWS + 4) * float(products) + float(norm(left_low) * norm(lost))
+        self.error += gamma(ROWS + 4) * products + norm(left_low) * norm(lost)
         total = self.high + main
         shift = total - self.high
         rounding = (self.high - (total - shift)) + (main - shift)
         self.high, self.low = total, self.low + (rounding + small)
-        self.error += 3.0 * UNIT * float(norm(self.low) + norm(rounding) + norm(small))
+        self.error += 3.0 * UNIT * (norm(self.low) + norm(rounding) + norm(small))
 
 
 def _leading_bits(x: Vector) -> Vector:
     """Round to 22 bits below the largest entry; the remainder is exact."""
-    largest = float(np.max(np.abs(x), initial=0.0))
+    largest = float(np.abs(x).max(initial=0.0))
     if largest == 0.0:
         return x
     unit = float(np.ldexp(1.0, int(np.frexp(largest)[1]) - BITS))

@@ -18,6 +18,7 @@ from quadsense.core.ends import UNIT
 from quadsense.core.question import Question
 from quadsense.core.records import changed
 from quadsense.proofs.adjoint import product_error
+from quadsense.proofs.rounding import exact_sum
 
 TINY = 1e-300  # more than underflow takes from a sum of moderately many numbers
 NORMAL = float(np.finfo(np.float64).tiny)  # below, digits are lost
@@ -34,25 +35,31 @@ class _Sum:
 
     def add(self, terms: Vector, roundings: float) -> None:
         """Terms that are right up to so many roundings."""
+        if not terms.size:
+            return
         self.terms.append(np.asarray(terms))
-        self.slack += roundings * UNIT * float(np.sum(np.abs(terms)))
+        self.slack += roundings * UNIT * float(np.abs(terms).sum())
 
     def add_products(self, a: Vector, b: Vector) -> None:
         """``a_i b_i``, exactly but for underflow."""
+        if not a.size:
+            return
         products = a * b
         rest = product_error(a, b, products)
         plain = (products != 0.0) & (
             (np.abs(products) < SMALL) | ~(np.abs(products) < LARGE) | ~np.isfinite(rest)
         )
-        self.terms += [products, np.where(plain, 0.0, rest)]
-        self.slack += 2.0 * UNIT * float(np.sum(np.abs(products), where=plain))
+        if plain.any():
+            rest = np.where(plain, 0.0, rest)
+            self.slack += 2.0 * UNIT * float(np.abs(products).sum(where=plain))
+        self.terms += [products, rest]
 
     def above(self) -> float:
         """The sum, rounded up; infinite where a term is, or is no number."""
         total = np.concatenate(self.terms) if self.terms else np.zeros(0)
         if not np.isfinite(total).all():
             return math.inf
-        whole, slack = math.fsum(total), self.slack * (1.0 + 1e-9)
+        whole, slack = exact_sum(total), self.slack * (1.0 + 1e-9)
         return whole + slack + 2.0 * UNIT * (abs(whole) + slack) + TINY * (1.0 + total.size)
 
 
@@ -63,10 +70,11 @@ def permitted(question: Question, y: Vector) -> Vector:
     "slack_max", where all other entries follow.
     """
     free = _is_priced(question)
-    usable = np.where(y > 0.0, question.hi < np.inf, question.lo > -np.inf) | free
-    y = np.where(usable & np.isfinite(y), y, 0.0)
-    soft = question.soft
-    if not soft.any():
+    usable = np.isfinite(y)
+    if not free.all():
+        usable &= np.where(y > 0.0, question.hi < np.inf, question.lo > -np.inf) | free
+    y = np.where(usable, y, 0.0)
+    if not question.rows.startswith("slack") or not (soft := question.soft).any():
         return y
     weights = question.weights
     y = np.where(soft & (weights == 0.0), 0.0, y)
@@ -85,7 +93,7 @@ def excess(question: Question, y: Vector) -> float:
     if question.rows == "slack_sum":
         most = float(shares.max())
         return most * (1.0 + 8.0 * UNIT) if most > 1.0 else 1.0
-    total = float(np.sum(shares))
+    total = float(shares.sum())
     total += (shares.size + 8.0) * UNIT * total
     return max(total, 1.0)
 
@@ -97,7 +105,8 @@ def conjugate_above(question: Question, y: Vector) -> float:
         priced = _is_priced(question)
         lo, hi = question.lo, question.hi
         leans = ~priced & (y != 0.0)
-        total.add_products(y[leans], np.where(y > 0.0, hi, lo)[leans])
+        if leans.any():
+            total.add_products(y[leans], np.where(y > 0.0, hi, lo)[leans])
         if question.rows == "squares":
             _add_squares(total, question, y, priced)
         elif question.rows == "center":
@@ -165,7 +174,7 @@ def unit_of(question: Question, exponents: npt.NDArray[np.int64]) -> int:
     if question.rows in ("within", "center") or question.log_det or not weighs.any():
         return 0
     sizes = np.frexp(question.weights)[1] + 2 * _weighs(question) * exponents
-    largest = int(np.max(sizes, where=weighs, initial=-(1 << 20)))
+    largest = int(sizes.max(where=weighs, initial=-(1 << 20)))
     return largest if abs(largest) > MOST_DOUBLINGS else 0
 
 
@@ -188,15 +197,18 @@ def _add_squares(total: _Sum, question: Question, y: Vector, rows: npt.NDArray[n
 
     It is least where ``s = 2 w (v - b)`` at the v between the ends that is best.
     """
-    y, b, weights = y[rows], question.reading[rows], question.weights[rows]
-    lo, hi = question.lo[rows], question.hi[rows]
-    s = np.clip(y, 2.0 * weights * (lo - b), 2.0 * weights * (hi - b))
+    b, weights, lo, hi = question.reading, question.weights, question.lo, question.hi
+    if not rows.all():
+        y, b, weights, lo, hi = y[rows], b[rows], weights[rows], lo[rows], hi[rows]
+    double = 2.0 * weights
+    s = np.minimum(np.maximum(y, double * (lo - b)), double * (hi - b))
     z = y - s
     # y = s + rest + z, exactly [Knuth 1997, 4.2.2, Thm. B]
     back = y - z
     rest = (y - (back + z)) + (back - s)
     leans = z != 0.0
-    total.add_products(z[leans], np.where(z > 0.0, hi, lo)[leans])
+    if leans.any():
+        total.add_products(z[leans], np.where(z > 0.0, hi, lo)[leans])
     total.add_products(s, b)
     total.add(rest * b, 8.0)
     # Divided first: the square alone may be beyond float64.

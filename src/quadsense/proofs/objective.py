@@ -36,7 +36,7 @@ from quadsense.proofs.conjugates import (
 )
 from quadsense.proofs.lift import lifted
 from quadsense.proofs.reach import norm_bound, norm_taken, seen_columns
-from quadsense.proofs.rounding import gamma, squared_length
+from quadsense.proofs.rounding import exact_sum, frobenius, gamma, squared_length
 from quadsense.proofs.spectrum import spectrum
 from quadsense.watch import Stop, look
 
@@ -118,7 +118,7 @@ def asked(data: Measurements, question: Question, dual: Vector) -> Asked:
     if question.rows == "center":
         free = ~scaled.equal
         ends = (np.isfinite(scaled.lo) & free).astype(np.int64) + (np.isfinite(scaled.hi) & free)
-        gained = 2.0 * math.log(2.0) * int(np.sum(exponents * ends))
+        gained = 2.0 * math.log(2.0) * int((exponents * ends).sum())
         gained += 4.0 * UNIT * abs(gained)
     keep = _seen_columns(F, scaled)
     if not keep.all():
@@ -136,7 +136,7 @@ def _unit_of_objective(question: Question, exponents: npt.NDArray[np.int64]) -> 
         return 0
     parts = np.abs([question.alpha, *np.ravel(question.C)])
     sizes = np.frexp(parts[parts > 0.0])[1] - unit
-    return 0 if np.any(np.abs(sizes) > FARTHEST) else unit
+    return 0 if (np.abs(sizes) > FARTHEST).any() else unit
 
 
 def _seen_columns(F: Sensing, question: Question) -> npt.NDArray[np.bool_]:
@@ -149,7 +149,7 @@ def _seen_columns(F: Sensing, question: Question) -> npt.NDArray[np.bool_]:
     if keep.all():
         return everything
     if not isinstance(C, float):
-        keep |= np.any(np.asarray(C) != 0.0, axis=0)
+        keep |= (np.asarray(C) != 0.0).any(axis=0)
     return keep if keep.any() else everything
 
 
@@ -224,7 +224,7 @@ def _bound(case: Asked, size: float, upper: float, kept: dict[bytes, float]) -> 
         other = _bound(changed(case, question=changed(question, alpha=0.0)), size, upper, kept)
         return other if other.value > whole.value else whole
     if not question.psd:
-        e = float(np.linalg.norm(T)) * (1.0 + gamma(F.n * F.n + 8.0)) + error
+        e = frobenius(T) * (1.0 + gamma(F.n * F.n + 8.0)) + error
         return _symmetric(case, rows, _shifted(e, unit), size, upper, kept)
     found = spectrum(T)
     e = found.error + error - float(found.values[0])
@@ -240,12 +240,12 @@ def _quick_bound(case: Asked, rows: float, unit: int) -> float:
     if not (long and isinstance(question.C, float) and question.C == 0.0):
         T, error = plain_adjoint(F, y)
         C = _ldexp(_dense(question.C, F), -unit)
-        inside = _infimum(question, F, T + C, error + 2.0 * UNIT * float(np.linalg.norm(C)), unit)
+        inside = _infimum(question, F, T + C, error + 2.0 * UNIT * frobenius(C), unit)
         return _down(inside - rows, abs(inside) + abs(rows))
     square, error = squared_length(F, y)
     quadratic = _shifted(square + error, 2 * unit) / (4.0 * question.alpha)
     identity = question.prior * np.ldexp(y * to_numpy(F.squares), unit)
-    linear, size = math.fsum(identity), math.fsum(np.abs(identity))
+    linear, size = exact_sum(identity), exact_sum(np.abs(identity))
     slip = gamma(2.0 * F.n + 32.0) * size + 8.0 * F.rounding * size
     return _down(linear - slip - quadratic - rows, size + 4.0 * quadratic + abs(rows))
 
@@ -312,9 +312,9 @@ def _infimum(question: Question, F: Sensing, T: npt.NDArray[Any], error: float, 
             extra, gamma(n * n + 8.0) * extra / UNIT
         )
     P = _dense(question.prior, F)
-    length = float(np.linalg.norm(T)) * (1.0 + gamma(n * n + 8.0)) + error
+    length = frobenius(T) * (1.0 + gamma(n * n + 8.0)) + error
     linear = float(np.vdot(P, T).real)
-    slip = (error + 2.0 * gamma(n * n + 8.0) * length) * float(np.linalg.norm(P)) * (1.0 + 1e-9)
+    slip = (error + 2.0 * gamma(n * n + 8.0) * length) * frobenius(P) * (1.0 + 1e-9)
     # In units of T: every term times 2^-unit.
     quadratic = _shifted(length * length, unit) / (4.0 * alpha)
     value = _down(linear - slip - quadratic, abs(linear) + slip + 4.0 * quadratic)
@@ -324,7 +324,7 @@ def _infimum(question: Question, F: Sensing, T: npt.NDArray[Any], error: float, 
         found = spectrum(G)
         rounded = 4.0 * UNIT * float(np.linalg.norm(P) + half * np.linalg.norm(T))
         outside = np.minimum(found.values, 0.0)
-        distance = float(np.linalg.norm(outside)) * (1.0 - gamma(n + 8.0))
+        distance = frobenius(outside) * (1.0 - gamma(n + 8.0))
         distance = max(0.0, distance - found.error - half * error * (1.0 + 1e-9) - rounded)
         gain = _shifted(alpha * distance * distance, -unit)
         value = _down(value + gain, abs(value) + 4.0 * gain)
@@ -342,19 +342,19 @@ def _determinant_part(values: Vector, alpha: float) -> float:
         sizes = 1.0 + np.abs(np.log(slopes)) + alpha * r * r
         sizes += (np.abs(values) + 2.0 * alpha * r) / slopes
     else:
-        if not bool(np.all(values > 0.0)):
+        if not bool((values > 0.0).all()):
             return -math.inf
         parts, sizes = 1.0 + np.log(values), 1.0 + np.abs(np.log(values))
     if not np.isfinite(parts).all():
         return -math.inf
-    return math.fsum(parts) - 8.0 * UNIT * math.fsum(sizes)
+    return exact_sum(parts) - 8.0 * UNIT * exact_sum(sizes)
 
 
 def _is_sum_of_squares(case: Asked) -> bool:
     """Whether T needs no proof: C is a multiple of I, not negative, and so is every share."""
     C = case.question.C
     plain = case.F.raw is case.F
-    return plain and isinstance(C, float) and C >= 0.0 and bool(np.all(case.y >= 0.0))
+    return plain and isinstance(C, float) and C >= 0.0 and bool((case.y >= 0.0).all())
 
 
 def _floor(data: Measurements, question: Question) -> float:
@@ -368,7 +368,7 @@ def _floor(data: Measurements, question: Question) -> float:
         return 0.0
     dead = to_numpy(data.unit_rows.nonzero) == 0
     misses = question.misses(np.zeros(question.m)) * question.weights
-    return float(np.max(misses, where=dead & ~question.hard, initial=0.0)) * (1.0 - 4.0 * UNIT)
+    return float(misses.max(where=dead & ~question.hard, initial=0.0)) * (1.0 - 4.0 * UNIT)
 
 
 def _contradicts(data: Measurements, question: Question) -> bool:
@@ -377,14 +377,14 @@ def _contradicts(data: Measurements, question: Question) -> bool:
         return False
     dead = to_numpy(data.unit_rows.nonzero) == 0
     bound = dead & ~question.soft
-    return bool(np.any(bound & ((question.lo > 0.0) | (question.hi < 0.0))))
+    return bool((bound & ((question.lo > 0.0) | (question.hi < 0.0))).any())
 
 
 def _unit(F: Sensing, question: Question, y: Vector) -> int:
     """Exponent of the size of T's parts."""
-    largest = float(np.max(np.abs(y) * F.masses, initial=0.0))
+    largest = float((np.abs(y) * F.masses).max(initial=0.0))
     C = question.C
-    largest = max(largest, abs(C) if isinstance(C, float) else float(np.max(np.abs(C))))
+    largest = max(largest, abs(C) if isinstance(C, float) else float(np.abs(C).max()))
     return math.frexp(largest)[1] if 0.0 < largest < math.inf else 0
 
 

@@ -18,7 +18,7 @@ from quadsense.proofs.definite import (
     first_shift,
     smallest_eigenvalue,
 )
-from quadsense.proofs.rounding import gamma
+from quadsense.proofs.rounding import exact_sum, gamma
 from quadsense.proofs.symmetric import SHARES, norm_limit, norm_within
 
 DENSE_ROWS = 4000
@@ -31,6 +31,8 @@ MASKED_ENTRIES = 2e7
 def seen_columns(F: Sensing) -> npt.NDArray[np.bool_]:
     """Coordinates in which some row is not exactly 0."""
     seen = np.zeros(F.n, bool)
+    if F.raw.kind.at_hand and (to_numpy(F.raw.block(0, 1)) != 0.0).all():
+        return ~seen
     for _, rows in F.raw.blocks():
         seen |= np.any(to_numpy(rows) != 0.0, axis=0)
         if seen.all():
@@ -86,7 +88,7 @@ def norm_bound(F: Sensing, question: Question, upper: float) -> float:
     if largest == 0.0:
         return 0.0
     unit = math.ldexp(1.0, math.frexp(largest)[1])
-    length = math.sqrt(math.fsum((scale[two] / unit) ** 2))
+    length = math.sqrt(exact_sum((scale[two] / unit) ** 2))
     return unit * length / sigma * (1.0 + 16.0 * UNIT) + 1e-300
 
 
@@ -112,7 +114,7 @@ def smallest_of_gram(F: Sensing, pattern: npt.NDArray[np.bool_] | None = None) -
     if m > min(F.unknowns, DENSE_ROWS):
         return 0.0
     masses = F.masses
-    trace = math.fsum(masses * masses) * (1.0 + gamma(2.0 * F.n + 64.0))
+    trace = exact_sum(masses * masses) * (1.0 + gamma(2.0 * F.n + 64.0))
     inner = 8.0 * gamma(2.0 * F.n + 16.0) + 16.0 * F.rounding
     if isinstance(F, Mixed):
         inner += 8.0 * gamma(2.0 * F.longest + 16.0)

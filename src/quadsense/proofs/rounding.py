@@ -8,15 +8,31 @@ are rounded up generously.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import math
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from quadsense.arrays import Array, Vector, like, namespace, to_numpy
 from quadsense.core.ends import UNIT, Ends
 from quadsense.core.forms import DenseForm, FactorForm, MeasuredForm, Rows
 from quadsense.core.matrix import SensedMatrix
 from quadsense.measurements.mixed import Mixed
+
+FEW = 2**10
+"""Numbers that are quickly made a list."""
+
+
+def exact_sum(values: Vector) -> float:
+    """Return the sum, rounded once: `math.fsum`, which takes few numbers more quickly as a list."""
+    return math.fsum(values.tolist() if values.size <= FEW else values)
+
+
+def frobenius(M: npt.NDArray[Any]) -> float:
+    """Return the norm of an array, as `numpy.linalg.norm` does in four times as many calls."""
+    x = M.ravel(order="K")
+    return math.sqrt(float(np.vdot(x, x).real))
 
 
 def gamma(k: float) -> float:
@@ -80,7 +96,7 @@ def squared_length(rows: Rows, c: Vector) -> tuple[float, float]:
     """
     c = np.asarray(c, dtype=np.float64)
     image = to_numpy(rows.gram_times(like(c, rows.nonzero)))
-    mass = 4.0 * float(np.sum(np.abs(c))) * (1.0 + gamma(c.size))
+    mass = 4.0 * float(np.abs(c).sum()) * (1.0 + gamma(c.size))
     error = (4.0 * gamma(4.0 * rows.n + 2.0 * rows.m + 64.0) + 8.0 * rows.rounding) * mass * mass
     return max(float(c @ image), 0.0), error
 

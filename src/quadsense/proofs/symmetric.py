@@ -32,7 +32,7 @@ from quadsense.proofs.definite import (
     first_shift,
     smallest_eigenvalue,
 )
-from quadsense.proofs.rounding import gamma
+from quadsense.proofs.rounding import exact_sum, gamma
 from quadsense.watch import Stop
 
 DENSE_UNKNOWNS = 9000  # beyond, the matrix that proves sigma would not fit in memory
@@ -119,7 +119,7 @@ def _smallest(F: Sensing, row_rounding: float, squares: Vector | None) -> float:
     error = (4.0 * gamma(longest) + 5.0 * row_rounding) * trace + factorisation_error(size, trace)
     if isinstance(F, Mixed):  # its features are sums themselves, off by their masses
         weighed = F.masses * F.masses * (1.0 if squares is None else squares)
-        masses = math.fsum(weighed) * (1.0 + gamma(F.longest + 8))
+        masses = exact_sum(weighed) * (1.0 + gamma(F.longest + 8))
         error += 4.0 * (gamma(F.longest + 12) + gamma(longest)) * masses
     raised = M.copy(order="F")
     raised[np.diag_indices(size)] += error
@@ -142,18 +142,18 @@ def allowed(y: Vector, lower: npt.NDArray[np.bool_], upper: npt.NDArray[np.bool_
 
 def _dot_below(b: Vector, y: Vector) -> float:
     products = b * y
-    return math.fsum(products) - 2.0 * UNIT * math.fsum(np.abs(products)) - 1e-300
+    return exact_sum(products) - 2.0 * UNIT * exact_sum(np.abs(products)) - 1e-300
 
 
 def _mass_above(y: Vector, delta: Vector) -> float:
-    return math.fsum(np.abs(y) * delta) * (1.0 + 4.0 * UNIT) + 1e-300
+    return exact_sum(np.abs(y) * delta) * (1.0 + 4.0 * UNIT) + 1e-300
 
 
 def _margin_below(ends: Ends, y: Vector) -> float:
     """``sum(lo_i y_i^+ - hi_i y_i^-)``, rounded down; y leans on no missing end."""
     reach = np.where(y > 0.0, ends.below, np.where(y < 0.0, ends.above, 0.0))
     products = np.concatenate([ends.reading * y, -np.abs(y) * reach])
-    return math.fsum(products) - 2.0 * UNIT * math.fsum(np.abs(products)) - 1e-300
+    return exact_sum(products) - 2.0 * UNIT * exact_sum(np.abs(products)) - 1e-300
 
 
 def lower_bound(b: Vector, delta: Vector, y: Vector, adjoint: float, norm: float) -> float:
@@ -265,7 +265,7 @@ def check_proof(
         norm = limit
     reach = 0.0 if adjoint == 0.0 else adjoint * norm * (1.0 + 4.0 * UNIT)
     gain = margin - reach
-    above = math.fsum(np.abs(y) * ends.unit) * (1.0 + math.copysign(4.0 * UNIT, gain)) + 1e-300
+    above = exact_sum(np.abs(y) * ends.unit) * (1.0 + math.copysign(4.0 * UNIT, gain)) + 1e-300
     ratio = max((1.0 + gain / above) * (1.0 - 8.0 * UNIT), 0.0)
     proved = margin > 0.0 and (unconditional or needed > norm)
     return InfeasibilityCheck(proved, unconditional, margin, adjoint, needed, limit, ratio)
@@ -277,4 +277,4 @@ def _root_sum_of_squares(values: npt.NDArray[Any]) -> float:
         return largest
     unit = math.ldexp(1.0, math.frexp(largest)[1])  # so that no square leaves float64's range
     parts = values / unit
-    return unit * math.sqrt(math.fsum(parts * parts)) * (1.0 + 8.0 * UNIT) + 1e-300
+    return unit * math.sqrt(exact_sum(parts * parts)) * (1.0 + 8.0 * UNIT) + 1e-300

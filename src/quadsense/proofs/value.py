@@ -13,7 +13,7 @@ from quadsense.core.ends import UNIT
 from quadsense.core.forms import DenseForm, FactorForm, MeasuredForm
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.question import Question
-from quadsense.proofs.rounding import gamma, squared_length
+from quadsense.proofs.rounding import exact_sum, frobenius, gamma, squared_length
 from quadsense.proofs.spectrum import spectrum
 
 
@@ -55,17 +55,18 @@ def row_value(question: Question, values: Vector, error: Vector) -> Value:
     if question.rows == "within":
         return Value(0.0, 0.0)
     if question.rows == "squares":
-        counts = ~question.hard & (weights > 0.0)
-        z = np.abs(v - question.reading)[counts]
-        off = e[counts] + 2.0 * UNIT * z
-        return _summed(weights[counts] * z * z, weights[counts] * (2.0 * z + off) * off)
+        counts, z = ~question.hard & (weights > 0.0), np.abs(v - question.reading)
+        if not counts.all():
+            z, e, weights = z[counts], e[counts], weights[counts]
+        off = e + 2.0 * UNIT * z
+        return _summed(weights * z * z, weights * (2.0 * z + off) * off)
     if question.rows == "center":
         free = ~question.equal
         room = np.concatenate([(v - question.lo)[free], (question.hi - v)[free]])
         off = np.concatenate([e[free], e[free]])
         known = room < np.inf
         room, off = room[known], off[known] + 2.0 * UNIT * np.abs(room[known])
-        if not bool(np.all(room > off)):
+        if not bool((room > off).all()):
             return Value(math.inf, math.inf)
         return _summed(-np.log(room), -np.log1p(-off / room) + 4.0 * UNIT)
     counts = question.soft & (weights > 0.0)
@@ -75,7 +76,7 @@ def row_value(question: Question, values: Vector, error: Vector) -> Value:
     room = np.minimum(question.hi - v, v - question.lo)[counts] * (1.0 - 4.0 * UNIT)
     off = np.where(room > 0.0, np.maximum(off - room, 0.0), off)
     if question.rows == "slack_max":
-        most, spread = float(np.max(w * miss, initial=0.0)), float(np.max(w * off, initial=0.0))
+        most, spread = float((w * miss).max(initial=0.0)), float((w * off).max(initial=0.0))
         return Value(most, spread * (1.0 + 8.0 * UNIT) + 4.0 * UNIT * most)
     if question.rows == "slack_sum":
         return _summed(w * miss, w * off)
@@ -89,13 +90,12 @@ def matrix_value(question: Question, matrix: SensedMatrix) -> Value:
         return Value(0.0, 0.0)
     form = matrix.form
     if isinstance(form, MeasuredForm) and _is_long(question, form):
-        length, error = squared_length(form.rows, to_numpy(form.c))
-        alpha = question.alpha
+        alpha, (length, error) = question.alpha, _squared_distance(form, float(question.prior))
         return Value(alpha * length, alpha * error * (1.0 + 1e-9) + 4.0 * UNIT * alpha * length)
     A = to_numpy(matrix.to_dense())
     n, off = len(A), _dense_error(matrix)
     sums = 2.0 * gamma(n * n + 16.0)
-    size = float(np.linalg.norm(A))
+    size = frobenius(A)
     value = error = 0.0
     if isinstance(question.C, float):
         value = question.C * float(np.trace(A).real)
@@ -103,11 +103,11 @@ def matrix_value(question: Question, matrix: SensedMatrix) -> Value:
     else:
         C = question.C if np.iscomplexobj(A) else question.C.real
         value = float(np.vdot(C, A).real)
-        error = float(np.linalg.norm(C)) * (sums * size + off)
+        error = frobenius(C) * (sums * size + off)
     if question.alpha:
         P = question.prior
         D = A - (P * np.eye(n) if isinstance(P, float) else P)
-        length = float(np.linalg.norm(D))
+        length = frobenius(D)
         slip = off + 2.0 * UNIT * length
         value += question.alpha * length * length
         error += question.alpha * (2.0 * length + slip) * slip
@@ -123,18 +123,33 @@ def matrix_value(question: Question, matrix: SensedMatrix) -> Value:
 
 
 def _is_long(question: Question, form: MeasuredForm) -> bool:
-    """Whether all that A costs is its distance from ``tau I``, held by rows with n > m."""
+    """Whether all that A costs is its distance from a multiple of I, held by rows with n > m."""
     plain = isinstance(question.C, float) and question.C == 0.0 and not question.log_det
-    distance = isinstance(question.prior, float) and question.prior == form.tau
+    distance = isinstance(question.prior, float)
     return plain and distance and form.base is None and form.rows.prefers_gram
+
+
+def _squared_distance(form: MeasuredForm, tau: float) -> Value:
+    """``||A - tau I||_F^2`` where A is a multiple of I less a sum of unit rows."""
+    c, apart = to_numpy(form.c), form.tau - tau
+    length, error = squared_length(form.rows, c) if c.any() else (0.0, 0.0)
+    if apart:
+        trace = float(c @ to_numpy(form.rows.nonzero))
+        mass = float(np.abs(c).sum())
+        terms = apart * apart * form.n, -2.0 * apart * trace, length
+        length = max(math.fsum(terms), 0.0)
+        error += 2.0 * abs(apart) * gamma(4.0 * form.n + 2.0 * c.size + 64.0) * mass
+        error += 8.0 * UNIT * math.fsum(abs(each) for each in terms)
+        error += 4.0 * UNIT * abs(form.tau) * (2.0 * abs(apart) * form.n + 2.0 * mass)
+    return Value(length, error)
 
 
 def _summed(terms: Vector, errors: npt.NDArray[Any]) -> Value:
     """The sum of terms that are right up to some roundings and these errors."""
     if not np.isfinite(terms).all():
         return Value(math.inf, math.inf)
-    total, size = math.fsum(terms), float(np.sum(np.abs(terms)))
-    return Value(total, float(np.sum(errors)) * (1.0 + 1e-9) + 8.0 * UNIT * size)
+    total, size = exact_sum(terms), float(np.abs(terms).sum())
+    return Value(total, float(errors.sum()) * (1.0 + 1e-9) + 8.0 * UNIT * size)
 
 
 def _dense_error(matrix: SensedMatrix) -> float:
@@ -146,6 +161,6 @@ def _dense_error(matrix: SensedMatrix) -> float:
         return 4.0 * gamma(form.factor.shape[1] + 4.0) * form.trace()
     assert isinstance(form, MeasuredForm)
     rows: Any = form.rows
-    size = abs(form.tau) * math.sqrt(form.n) + float(np.sum(np.abs(to_numpy(form.c))))
+    size = abs(form.tau) * math.sqrt(form.n) + float(np.abs(to_numpy(form.c)).sum())
     size += 0.0 if form.base is None else DenseForm(form.base).norm()
     return (8.0 * gamma(rows.m + 16.0) + 8.0 * rows.rounding) * size

@@ -6,7 +6,6 @@ import datetime
 import os
 import tempfile
 import webbrowser
-from functools import cached_property
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import numpy as np
 
 from quadsense import files
 from quadsense.arrays import to_numpy
+from quadsense.core.records import cached_property
 from quadsense.measurements import Measurements
 from quadsense.measurements.oracle import SpectralOracle
 from quadsense.report import sections

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve, eigh
 
+from quadsense.core.records import cached_property
 from quadsense.sklearn.model import Coefficients, Matrix, Rows, Vector
 
 BLOCK = 2**21

@@ -10,7 +10,6 @@ is ``1 + 2 alpha l_j l_k``.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -28,6 +27,7 @@ from quadsense.core.cholesky import (
     squared_moduli,
 )
 from quadsense.core.intervals import Array, Real
+from quadsense.core.records import cached_property
 from quadsense.device import DeviceArray
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import DEVICE_ENTRIES, FEATURE_ROWS, Sensing

@@ -10,7 +10,6 @@ gives way, ``v = reading + y/(2w)``, so that no multiplier is a difference of re
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from quadsense.arrays import Vector, to_numpy
 from quadsense.core.basis import basis_of_span
 from quadsense.core.intervals import EPS, Array
 from quadsense.core.question import Question
+from quadsense.core.records import cached_property
 from quadsense.device import DeviceArray
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing

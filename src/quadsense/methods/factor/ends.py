@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from quadsense.core.ends import BEYOND
+from quadsense.core.records import cached_property
 
 Vector = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]

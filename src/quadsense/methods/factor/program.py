@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from quadsense.arrays import compact
+from quadsense.core.records import cached_property
 from quadsense.core.scratch import Scratch
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing

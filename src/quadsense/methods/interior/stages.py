@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from enum import IntEnum
-from functools import cached_property
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from quadsense.arrays import to_numpy
 from quadsense.core.forms import MeasuredForm
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.packed import Array, Vector
+from quadsense.core.records import cached_property
 from quadsense.methods.base import Problem
 from quadsense.methods.interior.asked import asked
 from quadsense.methods.interior.coordinates import GramCoordinates, MatrixCoordinates

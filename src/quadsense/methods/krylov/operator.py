@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -25,6 +25,7 @@ class OperatorSystem(System):
 
     gram: Any = None
     squares: Any = None
+    _keeps_matrix: ClassVar[bool] = False
 
     def times(self, y: Vector, double: bool) -> tuple[Vector, None]:
         """``K y`` in float64, whatever `double` says."""
@@ -42,9 +43,4 @@ class OperatorSystem(System):
     @property
     def factor_fits(self) -> bool:
         """Never: there is no K to factor."""
-        return False
-
-    @property
-    def in_matrix_coordinates(self) -> bool:
-        """Never: the iterate is y."""
         return False

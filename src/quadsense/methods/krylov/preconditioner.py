@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import blas, lapack
 
-from quadsense.core.cholesky import factor_upper, solve_upper
+from quadsense.core.cholesky import add_to_diagonal, factor_upper, solve_upper
 from quadsense.core.products import Float
 from quadsense.device import DeviceArray
 from quadsense.measurements.sensing import Sensing
@@ -27,6 +27,8 @@ _SHIFT_GROWTH = 8.0
 _EPS_SINGLE = float(np.finfo(np.float32).eps)
 # Least over largest diagonal entry from which a factorisation needs no scaling.
 _EVEN = 1e-2
+# Order up to which double precision takes no longer.
+_DOUBLE_ORDER = 128
 # Squared pivots within this factor of the shift: eigenvalues that the factor does not resolve.
 _UNRESOLVED = 30.0
 
@@ -51,7 +53,7 @@ class Factor:
     @property
     def resolves(self) -> bool:
         """Whether all pivots stand clear of the shift."""
-        return float(np.min(self.upper.diagonal())) ** 2 > _UNRESOLVED * self.shift
+        return float(self.upper.diagonal().min()) ** 2 > _UNRESOLVED * self.shift
 
     def solve(self, x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """Apply the inverse of the factored matrix to x, of shape (size,)."""
@@ -75,16 +77,15 @@ def factor(upper: Float) -> Factor:
     diagonal = upper.diagonal().astype(np.float64)
     # An unknown that no row sees has a zero diagonal: any scale will do.
     scale = 1.0 / np.sqrt(np.where(diagonal > 0.0, diagonal, 1.0))
-    if bool(np.all(np.abs(scale - 1.0) < 1e-3)):
+    if bool((np.abs(scale - 1.0) < 1e-3).all()):
         scale = np.ones_like(scale)
     else:
         upper *= scale.astype(upper.dtype)
         upper *= scale.astype(upper.dtype)[:, None]
-    index = np.diag_indices(len(upper))
-    base = upper.diagonal().copy()
-    shift = _FIRST_SHIFT * float(np.finfo(upper.dtype).eps * np.sqrt(len(upper)))
+    added, shift = 0.0, _FIRST_SHIFT * float(np.finfo(upper.dtype).eps) * math.sqrt(len(upper))
     while True:
-        upper[index] = base + float(upper.dtype.type(shift))
+        add_to_diagonal(upper, shift - added)
+        added = shift
         R, info = factor_upper(upper.copy(order="F"))
         if info == 0:
             return Factor(R, scale, shift)
@@ -124,7 +125,10 @@ def factor_normal(F: Sensing) -> Factor:
     """Factor ``F* F`` (N by N, in the coordinates of `pack`).
 
     In single precision, and again in double where that leaves eigenvalues unresolved: a
-    least-squares fit is wanted to its last direction, which the residual alone cannot show.
+    least-squares fit is wanted to its last direction, which the residual alone cannot show. In
+    double precision at once where a factorization takes no time.
     """
+    if F.unknowns <= _DOUBLE_ORDER:
+        return factor(F.normal())
     first = factor(F.normal(dtype=np.float32))
     return first if first.resolves else factor(F.normal())

@@ -41,6 +41,9 @@ from quadsense.watch import look
 
 __all__ = ["State", "System", "advance", "coefficients", "matrix", "prepare", "start"]
 
+# Of float64, twice the unit roundoff.
+EPS = float(np.finfo(np.float64).eps)
+
 # Images kept, in number and in bytes (directions and images together); of a full window, the share
 # that stays.
 _WINDOW = 128
@@ -64,6 +67,8 @@ _RECENT = 4
 _SMALL_FACTOR = 3e7
 # Share of ||z||^2 that a preconditioned direction reaches, below which the rest is taken for null.
 _MOSTLY_NULL = 0.02
+# Solutions by the factor alone of a small system that is not settled.
+_REFINEMENTS = 3
 # Preconditioned steps in which the largest ratio must halve.
 _PATIENCE = 64
 # Coarse products (TF32, of roundoff 2^-11): what they make of the residual that a stretch of them
@@ -207,6 +212,8 @@ def _factor_first(system: System, ratio: float) -> bool:
 
 def _direct(system: System, state: State) -> State | None:
     """The solution by the factor alone, where that meets delta: no image, no span."""
+    if system.in_matrix_coordinates:
+        return _direct_normal(system, state)
     if system.overdetermined:
         return None
     scale = float(np.abs(state.z).max()) or 1.0
@@ -225,6 +232,41 @@ def _direct(system: System, state: State) -> State | None:
         state, base=y, iteration=1, z=z, A=A, max_ratio=ratio, verified=True, met=True,
         ratios=np.array([state.max_ratio, ratio]),
         decreases=np.array([float(state.z @ state.z - z @ z)]),
+    )  # fmt: skip
+
+
+def _direct_normal(system: System, state: State) -> State | None:
+    """The least-squares fit by the factor alone, refined until it is settled; else None.
+
+    With N the normal matrix and ``g = F*(z)``, ``g.N^-1 g`` is the squared distance of z to the
+    least-squares residual.
+    """
+    F, x, A = system.F, state.base, state.A
+    z, ratio, ratios, decreases = state.z, state.max_ratio, [state.max_ratio], []
+    enough = _SETTLED * system.narrowest
+    distance = size = math.sqrt(float(z @ z))
+    for iteration in range(_REFINEMENTS + 1):
+        if iteration and size <= enough:  # the distance is no more
+            distance = size
+            break
+        scale = float(np.abs(z).max()) or 1.0
+        gradient = pack(F.adjoint(z / scale))
+        w = system.factor.solve(gradient)
+        distance = scale * math.sqrt(max(float(gradient @ w), 0.0))
+        if iteration and distance <= enough:
+            break
+        x = x + scale * w
+        z, A, ratio = _measured(system, _from_start(system, unpack(-x, F.n, F.dtype)))
+        before, size = size, math.sqrt(float(z @ z))
+        ratios.append(ratio)
+        decreases.append(before * before - size * size)
+    else:
+        return None
+    if not ratio <= 1.0:
+        return None
+    return changed(
+        state, base=x, iteration=iteration, z=z, A=A, max_ratio=ratio, verified=True, met=True,
+        distance=distance, ratios=np.array(ratios), decreases=np.array(decreases),
     )  # fmt: skip
 
 
@@ -314,7 +356,7 @@ def _taken(system: System, state: State, span: Span, count: int) -> list[_Taken]
         told = (
             direction.scale, direction.slope, np.linalg.norm(q), np.linalg.norm(w),
             np.linalg.norm(state.z), state.z @ q, change @ change,
-            np.max(np.abs(z) / system.delta), z @ z,
+            (np.abs(z) / system.delta).max(), z @ z,
         )  # fmt: skip
         found.append(_Taken(span, z, told))
         state = changed(state, span=span, z=z)
@@ -488,7 +530,7 @@ def _seems_beyond(system: System, state: State) -> bool:
 
 def _beyond(system: System, state: State) -> float:
     """The largest ratio less what further steps can still take away, twice over."""
-    return float(np.max((np.abs(state.z) - 2.0 * state.distance) / system.delta))
+    return float(((np.abs(state.z) - 2.0 * state.distance) / system.delta).max())
 
 
 def _should_precondition(system: System, state: State, size: float) -> bool:
@@ -544,7 +586,7 @@ def _from_start(system: System, A: Inexact) -> Inexact:
 
 def rounding(system: System, A: Inexact) -> Vector:
     """Bound on the error of evaluating ``u* A u - b``: ``|u|^T |A| |u| <= ||A||_F``."""
-    n, eps = system.F.n, np.finfo(np.float64).eps
+    n, eps = system.F.n, EPS
     size = system.F.amplification * np.linalg.norm(A)
     return 4 * (n + 8) * eps * size + 2 * eps * np.abs(system.b)
 
@@ -580,7 +622,7 @@ def _recomputed(system: System, state: State) -> tuple[Vector, Inexact | None, f
 def _start_ratio(system: System) -> float:
     """Ratio of the start, rounding included."""
     size = system.F.amplification * np.abs(system.b + system.z1)
-    bound = (system.F.n + 4) * np.finfo(np.float64).eps * size
+    bound = (system.F.n + 4) * EPS * size
     return _worst(system, system.z1, bound)
 
 

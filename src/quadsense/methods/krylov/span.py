@@ -44,10 +44,9 @@ class Span:
     @classmethod
     def empty(cls, x: Vector, z: Vector, dtype: npt.DTypeLike, whole: bool) -> Span:
         """Of no directions like x, and no images like z; `whole` where no step was before."""
-        directions, images = (
-            np.empty_like(each, dtype=dtype, shape=(0, each.size)) for each in (x, z)
-        )
-        triangle, steps = (np.empty_like(z, shape=shape) for shape in ((0, 0), (0,)))
+        directions = np.empty_like(x, dtype=dtype, shape=(0, x.size))
+        images = np.empty_like(z, dtype=dtype, shape=(0, z.size))
+        triangle, steps = np.empty_like(z, shape=(0, 0)), np.empty_like(z, shape=(0,))
         return cls(directions, images, triangle, steps, 0, () if whole else None)
 
     def with_room(self, room: int) -> Span:

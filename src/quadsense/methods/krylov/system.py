@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Self
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import require_memory
 from quadsense.core.products import Inexact, gram_product
+from quadsense.core.records import cached_property
 from quadsense.measurements.sensing import Sensing
 from quadsense.memory import MAX_FORMED_BYTES
 from quadsense.methods.krylov.preconditioner import Factor, factor, factor_normal
@@ -49,6 +49,12 @@ class System:
         Whether K is formed; otherwise it is applied through the rows.
     memory : int
         Bytes of K or of the preconditioner up to which it is formed; `MAX_FORMED_BYTES` or less.
+    unknowns : int
+        Number of real unknowns of A.
+    overdetermined : bool
+        Whether there are more rows than unknowns.
+    in_matrix_coordinates : bool
+        Whether the iterate is kept as a matrix: where that is the shorter vector.
     """
 
     F: Sensing
@@ -58,26 +64,25 @@ class System:
     z1: Vector
     explicit: bool
     memory: int
+    unknowns: int = field(init=False)
+    overdetermined: bool = field(init=False)
+    in_matrix_coordinates: bool = field(init=False)
+    _factor_size: int = field(init=False)
+    _keeps_matrix: ClassVar[bool] = True
 
-    @property
-    def unknowns(self) -> int:
-        """Number of real unknowns of A."""
-        return self.F.unknowns
+    def __post_init__(self) -> None:
+        """Sizes, which are looked at in each step."""
+        F = self.F
+        self.__dict__["unknowns"] = F.unknowns
+        self.__dict__["overdetermined"] = F.m > F.unknowns
+        inside = self._keeps_matrix and F.m > F.unknowns and not self.explicit
+        self.__dict__["in_matrix_coordinates"] = inside
+        self.__dict__["_factor_size"] = F.unknowns if inside else F.m
 
     @property
     def masses(self) -> Vector:
         """What the rounding of each reading is in proportion to."""
         return self.F.masses
-
-    @property
-    def overdetermined(self) -> bool:
-        """Whether there are more rows than unknowns."""
-        return self.F.m > self.unknowns
-
-    @property
-    def in_matrix_coordinates(self) -> bool:
-        """Whether the iterate is kept as a matrix: where that is the shorter vector."""
-        return self.overdetermined and not self.explicit
 
     @property
     def coarse(self) -> bool:
@@ -91,12 +96,12 @@ class System:
     @cached_property
     def narrowest(self) -> float:
         """Least tolerance."""
-        return float(np.min(self.delta))
+        return float(self.delta.min())
 
     @cached_property
     def widest(self) -> float:
         """Largest tolerance."""
-        return float(np.max(self.delta))
+        return float(self.delta.max())
 
     @property
     def nothing(self) -> Vector:
@@ -161,11 +166,7 @@ class System:
         """Whether the preconditioner keeps to `memory`, in double precision if need be."""
         return 8 * self._factor_size**2 <= self.memory
 
-    @property
-    def _factor_size(self) -> int:
-        return self.unknowns if self.in_matrix_coordinates else self.F.m
-
-    @property
+    @cached_property
     def _product_cost(self) -> float:
         m, n = map(float, self.F.shape)
         if self.explicit:

@@ -7,11 +7,11 @@ has an interior.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
 from quadsense.core.basis import basis_of_span
+from quadsense.core.records import cached_property
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.krylov.system import System

@@ -8,8 +8,8 @@ by a little of ``F*(w)``.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -54,35 +54,54 @@ UNKNOWN = Judgement(np.inf)
 
 
 class Judge:
-    """Bounds for the points of a program."""
+    """Bounds for the points of a program.
+
+    What is made once is kept by the program: were the judge itself, each would keep the other, and
+    with it U, until the next garbage collection.
+    """
 
     def __init__(self, program: Program) -> None:
         self.program = program
+        self._known: dict[str, Any] = program.memory.setdefault("judge", {})
 
-    @cached_property
+    def _once(self, name: str, make: Callable[[], Any]) -> Any:
+        if name not in self._known:
+            self._known[name] = make()
+        return self._known[name]
+
+    @property
     def _weighed(self) -> float:
         """``sum w |b|``, of which rounding the readings takes its share."""
         cost = self.program.cost
-        return float(cost.w @ np.abs(cost.b))
+        found: float = self._once("weighed", lambda: float(cost.w @ np.abs(cost.b)))
+        return found
 
-    @cached_property
+    @property
     def even(self) -> tuple[Vector, npt.NDArray[Any] | None]:
         """``E = F*(w)``, packed, and Z with ``Z* E Z = I`` on its range; None where E = 0."""
+        found: tuple[Vector, npt.NDArray[Any] | None] = self._once("even", self._even)
+        return found
+
+    def _even(self) -> tuple[Vector, npt.NDArray[Any] | None]:
         program, cone = self.program, self.program.cone
         E = cone.pack(program.F.adjoint(program.cost.w))
         values, V = cone.eigen(E)
         seen = values > 16.0 * cone.n * UNIT * values[-1]
         return E, V[:, seen] / np.sqrt(values[seen]) if seen.any() else None
 
-    @cached_property
+    @property
     def _spread(self) -> float:
         """By how much rounding T moves the eigenvalues of ``Z* T Z`` at most, over that of T's."""
         Z = self.even[1]
-        return 0.0 if Z is None else float(np.max(np.sum(np.abs(Z) ** 2, axis=0)))
+        if Z is None:
+            return 0.0
+        found: float = self._once("spread", lambda: float((np.abs(Z) ** 2).sum(axis=0).max()))
+        return found
 
-    @cached_property
+    @property
     def _total(self) -> float:
-        return float(np.sum(self.program.cost.w))
+        found: float = self._once("total", lambda: float(self.program.cost.w.sum()))
+        return found
 
     def judge(self, x: Vector, cost: float, T: Vector, loose: float, mass: float) -> Judgement:
         """The gap of x.
@@ -155,7 +174,7 @@ class Judge:
         best = np.clip(free, lo, hi)
         with np.errstate(invalid="ignore"):
             left = y * (best - values) - w * ((best - b) ** 2 - (values - b) ** 2)
-        return float(np.sum(np.abs(left)))
+        return float(np.abs(left).sum())
 
     def dual(self, values: Vector, rows: Rows, mu: Vector, judged: Judgement) -> Vector:
         """y for the unit rows, in the user's scale; NumPy's, for proofs."""

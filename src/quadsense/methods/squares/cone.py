@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,12 +13,43 @@ from scipy.linalg import lapack
 
 from quadsense.arrays import Vector
 from quadsense.core import packed
+from quadsense.core.records import cached_property
 from quadsense.device import DeviceArray
 from quadsense.watch import look
 
 Array = npt.NDArray[Any]
 
 SQRT_HALF = float(np.sqrt(0.5))  # so that the norms agree
+
+
+class _Form(NamedTuple):
+    """How matrices of an order are packed.
+
+    Attributes
+    ----------
+    places : ndarray of int, shape (N,)
+        Where the packed numbers are among those of the upper triangle, by rows, in memory.
+    scales, lower_scales : ndarray of shape (N,)
+        What the entries are multiplied by to be packed, and what packed numbers are multiplied by
+        for the lower triangle by columns.
+    """
+
+    places: npt.NDArray[np.intp]
+    scales: Vector
+    lower_scales: Vector
+
+
+@lru_cache(maxsize=16)  # many solves of one order
+def _form_of(n: int, is_complex: bool) -> _Form:
+    size = packed.size_of(n, is_complex)
+    j, k = np.triu_indices(n, 1)
+    diagonal, above = (n + 1) * np.arange(n), n * j + k
+    places = [2 * diagonal, 2 * above, 2 * above + 1] if is_complex else [diagonal, above]
+    scales, lower = np.full(size, packed.SQRT2), np.full(size, SQRT_HALF)
+    scales[:n] = lower[:n] = 1.0
+    if is_complex:
+        lower[n * (n + 1) // 2 :] *= -1.0
+    return _Form(np.concatenate(places), scales, lower)
 
 
 @dataclass(frozen=True)
@@ -47,42 +78,21 @@ class Cone:
         return np.complex128 if self.is_complex else np.float64
 
     @cached_property
-    def _places(self) -> npt.NDArray[np.intp]:
-        """Where the packed numbers are among those of the upper triangle, by rows, in memory."""
-        n = self.n
-        j, k = np.triu_indices(n, 1)
-        diagonal, above = (n + 1) * np.arange(n), n * j + k
-        if not self.is_complex:
-            return np.concatenate([diagonal, above])
-        return np.concatenate([2 * diagonal, 2 * above, 2 * above + 1])
-
-    @cached_property
-    def _scales(self) -> Vector:
-        """What the entries are multiplied by for that."""
-        scales = np.full(self.size, packed.SQRT2)
-        scales[: self.n] = 1.0
-        return scales
-
-    @cached_property
-    def _lower_scales(self) -> Vector:
-        """What packed numbers are multiplied by for the lower triangle by columns."""
-        scales = np.full(self.size, SQRT_HALF)
-        scales[: self.n] = 1.0
-        if self.is_complex:
-            scales[self.n * (self.n + 1) // 2 :] *= -1.0
-        return scales
+    def _form(self) -> _Form:
+        """How numbers are packed."""
+        return _form_of(self.n, self.is_complex)
 
     @cached_property
     def identity(self) -> Vector:
         """I, packed."""
         return self.beside(np.concatenate([np.ones(self.n), np.zeros(self.size - self.n)]))
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Real unknowns."""
         return packed.size_of(self.n, self.is_complex)
 
-    @property
+    @cached_property
     def flops(self) -> float:
         """Operations of a projection."""
         return (4.0 if self.is_complex else 1.0) * 12.0 * float(self.n) ** 3
@@ -92,7 +102,7 @@ class Cone:
         if isinstance(A, DeviceArray):
             return packed.pack(A)
         numbers = np.ascontiguousarray(A).reshape(*A.shape[:-2], -1).view(np.float64)
-        return np.asarray(numbers[..., self._places] * self._scales)
+        return np.asarray(numbers[..., self._form.places] * self._form.scales)
 
     def unpack(self, x: Vector) -> Array:
         """As `packed.unpack` does."""
@@ -106,7 +116,7 @@ class Cone:
     def _triangle(self, x: Vector) -> Array:
         """The lower triangle in Fortran order, zeros above: what LAPACK reads."""
         A = np.zeros((self.n, self.n), self.dtype)
-        A.reshape(-1).view(np.float64)[self._places] = self._lower_scales * x
+        A.reshape(-1).view(np.float64)[self._form.places] = self._form.lower_scales * x
         return A.T
 
     def eigenvalues(self, x: Vector) -> Vector:

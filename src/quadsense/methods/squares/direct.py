@@ -115,7 +115,7 @@ def smallest(program: Program, point: Point) -> Held | None:
     for _ in range(REFINEMENTS):
         errors = roots * np.asarray(point.values - program.cost.b)[rows]
         point = program.cost.point(point.x - right.T @ ((left.T @ errors) / values))
-    if np.any((point.values < program.lo) | (point.values > program.hi)):
+    if ((point.values < program.lo) | (point.values > program.hi)).any():
         return None
     return Held(point, NONE, np.empty(0), True)
 
@@ -135,7 +135,7 @@ def factored(program: Program, quick: bool = False) -> Array | None:
     unit = 0.5 * float(np.finfo(M.dtype).eps)
     if info != 0 or float(pivots.min()) <= SINGULAR * len(M) * unit * float(pivots.max()):
         return None
-    largest = float(np.max(cost.w)) * cost.F.m
+    largest = float(cost.w.max()) * cost.F.m
     if cost.alpha == 0.0 and float(pivots.min()) > CLEAR[M.dtype.char] * largest:
         program.problem.rows.known_rank = program.problem.rows.unknowns
     return R
@@ -176,8 +176,17 @@ def newton(
             change = -2.0 * np.linalg.lstsq(S, missing)[0]
             mu = mu + change
             away = away + 0.5 * (W @ change)
+        elif _is_nothing(away, point.x):
+            break
         point = program.cost.point(point.x - away)
     return Held(point, rows, mu, True)
+
+
+def _is_nothing(away: Vector, x: Vector) -> bool:
+    """Whether a correction is rounding; not asked of a device, which would be waited for."""
+    if isinstance(away, DeviceArray):
+        return False
+    return float(np.abs(away).max()) <= 4.0 * UNIT * float(np.abs(x).max())
 
 
 def _away(program: Program, by: Array | Orthogonal, point: Point, push: Vector) -> Vector:
@@ -193,7 +202,7 @@ def solved(R: Array, right: Array) -> Array:
     """``R^-1 R^-T right``."""
     if R.dtype == np.float64:
         return solve_upper(R, right)
-    size = float(np.max(np.abs(right), initial=0.0)) or 1.0
+    size = float(np.abs(right).max(initial=0.0)) or 1.0
     found = lapack.spotrs(R, (right / size).astype(np.float32), lower=0)[0]
     return size * found.astype(np.float64)
 
@@ -255,7 +264,7 @@ def held_at(program: Program, point: Point, rows: Rows, mu: Vector, targets: Vec
     whole = np.zeros_like(mu)
     whole[pulling] = found
     equal = np.asarray(program.lo == program.hi)[rows]
-    return Held(point, rows, whole, bool(np.all((whole * mu >= 0.0) | equal)))
+    return Held(point, rows, whole, bool(((whole * mu >= 0.0) | equal).all()))
 
 
 def conjugate(program: Program, point: Point, steps: int) -> Point:

@@ -12,8 +12,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.linalg import lapack
 
 from quadsense.arrays import Vector
+from quadsense.core.packed import upper
 from quadsense.methods.balance import PAID, balanced
 from quadsense.methods.squares.bounds import Rows
 from quadsense.methods.squares.cone import Cone
@@ -37,6 +39,9 @@ STEPS = 8
 
 SHARES = (1e-12, 1e-8, 1e-5, 1e-3)
 """Of the largest eigenvalue: smaller ones are taken for none, first those that surely are."""
+
+REGULAR = 1e-12
+"""Reciprocal condition of the equations without turns from which a plain solution will do."""
 
 SINGULAR = 1e-13
 """Singular values of the equations below this share of the largest are rounding: turns of X."""
@@ -147,11 +152,42 @@ def _step(
     K[:size, :size] = J.T @ J + 2.0 * cost.alpha * (L.T @ L) + 2.0 * _times(cone.unpack(T), r)
     K[size:, :size] = E @ L
     K[:size, size:] = K[size:, :size].T
-    found = np.linalg.lstsq(K, np.concatenate([-slope, missing]), rcond=SINGULAR)[0]
+    found = _solved(K, np.concatenate([-slope, missing]), X)
     if not np.isfinite(found).all():
         return None
     D = np.ascontiguousarray(found[:size]).view(X.dtype).reshape(n, r)
     return D, found[size:]
+
+
+def _solved(K: Array, right: Vector, X: Array) -> Vector:
+    """The least solution of the equations, whose turns of X are singular.
+
+    With these weighed down the system is regular, unless more is singular.
+    """
+    turns = _turns(X)
+    size = len(turns)
+    fixed = K.copy(order="F")
+    fixed[:size, :size] += float(np.trace(K[:size, :size])) / size * (turns @ turns.T)
+    *_, found, rcond, _, _, info = lapack.dsysvx(fixed, right)
+    if info == 0 and rcond > REGULAR:
+        return np.asarray(found).reshape(-1)
+    return np.asarray(np.linalg.lstsq(K, right, rcond=SINGULAR)[0])
+
+
+def _turns(X: Array) -> Array:
+    """Columns ``X S`` of unit norm for skew S, which leave ``X X*`` as it is."""
+    r = X.shape[1]
+    i, j = upper(r)
+    S = np.zeros((i.size, r, r), X.dtype)
+    S[np.arange(i.size), i, j], S[np.arange(i.size), j, i] = 1.0, -1.0
+    if np.iscomplexobj(X):
+        i, j = np.triu_indices(r)
+        other = np.zeros((i.size, r, r), X.dtype)
+        other[np.arange(i.size), i, j] = other[np.arange(i.size), j, i] = 1j
+        S = np.concatenate([S, other])
+    moved = np.ascontiguousarray(X @ S)
+    columns = moved.reshape(len(S), X.size).view(np.float64)
+    return (columns / np.linalg.norm(columns, axis=1)[:, None]).T
 
 
 def _changes(cone: Cone, X: Array) -> Array:

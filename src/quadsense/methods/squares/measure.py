@@ -30,11 +30,8 @@ TRUE = 10.0
 
 
 def judge_of(program: Program) -> Judge:
-    """The judge of a program, made once."""
-    if "judge" not in program.memory:
-        program.memory["judge"] = Judge(program)
-    judge: Judge = program.memory["judge"]
-    return judge
+    """The judge of a program."""
+    return Judge(program)
 
 
 def at(program: Program, state: State, point: Point) -> State:
@@ -43,13 +40,13 @@ def at(program: Program, state: State, point: Point) -> State:
     with np.errstate(all="ignore"):
         ratios = ends.ratios(program.scale * point.values - ends.reading)
     ratios = ratios[(program.lo < program.hi) & np.isfinite(ratios)]
-    return replace(state, point=point, max_ratio=float(np.max(ratios, initial=0.0)))
+    return replace(state, point=point, max_ratio=float(ratios.max(initial=0.0)))
 
 
 def mass(program: Program, values: Vector, mu: Vector) -> float:
     """Sum of ``|y_i|``."""
     cost = program.cost
-    return float(2.0 * cost.w @ np.abs(values - cost.b) + np.sum(np.abs(mu)))
+    return float(2.0 * cost.w @ np.abs(values - cost.b) + np.abs(mu).sum())
 
 
 def goal(program: Program, judged: Judgement, cost: float) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy.typing as npt
 
 from quadsense.arrays import Vector, to_numpy
 from quadsense.core.ends import Ends
+from quadsense.core.records import cached_property
 from quadsense.device import DeviceArray
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.base import Problem

@@ -49,7 +49,7 @@ SMALL = 80
 COSTLY = 1e-6
 """Cost, in units of that of A = 0, below which an interior-point method lacks the digits."""
 
-FIRST = {Stage.DESCENT: 30, Stage.SPLITTING: 80}
+FIRST = {Stage.DESCENT: 30, Stage.SPLITTING: 10}
 """Steps of each stage after which so small a problem is left to them (measured)."""
 
 TUNING = (40, 80, 160, 320, 640)
@@ -78,12 +78,19 @@ def start(program: Program, x: Vector) -> State:
     cone = program.cone
     if not cone.psd:
         return at(program, State(Stage.DIRECT), program.cost.point(x))
-    given = program.cost.point(cone.project(x))
-    R = direct.factored(program, quick=True)
-    point = given
+    R, others = direct.factored(program, quick=True), [x]
     if R is not None:
-        x = direct.of_trace(program, R, direct.nearly(program, R, program.cost.point(x)))
-        point = min(program.cost.point(cone.project(x)), given, key=lambda one: one.cost)
+        least = direct.of_trace(program, R, direct.nearly(program, R, program.cost.point(x)))
+        X = cone.factor(least)
+        if X.shape[1] == cone.n and cone.trace is None:  # least squares is inside the cone
+            point = program.cost.point(_member(program, X)[0])
+            state = State(Stage.DESCENT, descent=descent.begin(point), factor=X)
+            state = _settled(program, state, point)
+            if state.verdict is Verdict.OPTIMAL or state.stage is Stage.SPLITTING:
+                return state
+        others.insert(0, least)
+    points = [program.cost.point(cone.project(each)) for each in others]
+    point = min(points, key=lambda one: one.cost)
     state = at(program, State(Stage.DESCENT, descent=descent.begin(point)), point)
     state = _judged_descent(program, state)
     return state if state.verdict is Verdict.OPEN else _refined(program, state)
@@ -219,9 +226,17 @@ def _member(program: Program, X: Array) -> tuple[Vector, Array]:
 
 
 def _settle(program: Program, state: State, x: Vector, X: Array | None) -> State:
-    """The end where all readings are inside their intervals, else on with the ends that bind."""
-    point = program.cost.point(x)
-    state = _judged_point(program, replace(state, factor=X), point)
+    """The same at x, with its factor X."""
+    return _settled(program, replace(state, factor=X), program.cost.point(x))
+
+
+def _settled(program: Program, state: State, point: Point) -> State:
+    """The end where all readings are inside their intervals, else on with the ends that bind.
+
+    The factor of the state is that of the point.
+    """
+    X = state.factor
+    state = _judged_point(program, state, point)
     if X is not None and state.judged.gap > goal(program, state.judged, point.cost):
         mu = polish.multipliers(program, X, point.slope, state.rows, state.mu)
         other = _judged_point(program, replace(state, mu=mu), point)
@@ -264,7 +279,9 @@ def _judged_point(program: Program, state: State, point: Point) -> State:
     T = 2.0 * point.slope
     if rows.size:
         T = T + features(program.F, rows).T @ mu
-    loose = judge.loose(rows, point.values[rows], mu, program.lo[rows], program.hi[rows])
+    loose = 0.0
+    if rows.size:
+        loose = judge.loose(rows, point.values[rows], mu, program.lo[rows], program.hi[rows])
     judged = judge.judge(point.x, point.cost, T, loose, mass(program, point.values, mu))
     return at(program, replace(state, judged=judged), point)
 

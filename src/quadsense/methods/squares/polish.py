@@ -25,7 +25,7 @@ def with_trace(cone: Cone, X: Array) -> Array:
     """The factor of the trace that the cone asks for."""
     if cone.trace is None:
         return X
-    trace = float(np.sum(np.abs(X) ** 2))
+    trace = float((np.abs(X) ** 2).sum())
     return np.sqrt(cone.trace / trace) * X if trace > 0.0 else X
 
 
@@ -78,7 +78,7 @@ def moved(program: Program, X: Array, rows: Rows, targets: Vector) -> Array | No
     for _ in range(STEPS):
         images = M @ X
         errors = targets - np.einsum("kij,ij->k", images, X.conj()).real
-        size = float(np.max(np.abs(errors)))
+        size = float(np.abs(errors).max())
         if not size < 0.5 * last:  # rounding, or no way
             break
         last = size

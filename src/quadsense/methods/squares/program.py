@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy.typing as npt
 from quadsense.arrays import Vector, to_numpy
 from quadsense.core.ends import Ends
 from quadsense.core.question import Question
+from quadsense.core.records import cached_property
 from quadsense.device import DeviceArray
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.base import Problem
@@ -111,7 +111,7 @@ def prepare(problem: Problem) -> Program | None:
     weights = np.where(question.hard, 0.0, question.weights)
     weights = weights * (to_numpy(problem.rows.nonzero) > 0.0)
     alpha = float(question.alpha)
-    largest = max(float(np.max(weights, initial=0.0)), alpha)
+    largest = max(float(weights.max(initial=0.0)), alpha)
     if not (0.0 < largest < np.inf):
         return None
     weight = power_of_four(largest)
@@ -145,7 +145,7 @@ def _scale(question: Question, weights: Vector, alpha: float) -> float:
     sizes = [np.abs(question.reading[weights > 0.0]), np.abs(question.lo[question.equal])]
     if alpha:
         sizes.append(np.abs(np.asarray(question.prior)).ravel())
-    largest = float(max(np.max(size, initial=0.0) for size in sizes))
+    largest = float(max(size.max(initial=0.0) for size in sizes))
     if largest == 0.0:
         ends = np.concatenate([question.lo, question.hi])
         largest = float(np.max(np.abs(ends), where=np.isfinite(ends), initial=0.0))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy.typing as npt
 
 from quadsense.arrays import Vector
 from quadsense.core.cholesky import symmetric, symmetric_product
+from quadsense.core.records import cached_property
 from quadsense.device import DeviceArray, numbers
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.squares.cone import Cone
@@ -122,7 +122,7 @@ class Quadratic:
             H = self.quick
             if H.dtype == np.float64:
                 return symmetric_product(H, d) + self.alpha * d
-            size = float(np.max(np.abs(d), initial=0.0)) or 1.0
+            size = float(np.abs(d).max(initial=0.0)) or 1.0
             image = symmetric_product(H, (d / size).astype(np.float32))
             return size * image.astype(np.float64) + self.alpha * d
         look(2.0 * self.product_flops)
@@ -170,6 +170,6 @@ def single_rows(F: Sensing) -> tuple[Sensing, Any]:
     Constraints make sums of all readings, most of which have one term: rows are quicker.
     """
     W = getattr(F, "weights", None)
-    if W is None or not hasattr(W, "indptr") or not np.all(np.diff(W.indptr) == 1):
+    if W is None or not hasattr(W, "indptr") or not (np.diff(W.indptr) == 1).all():
         return F, 1.0
     return F.raw.only(W.indices.astype(np.int64)), W.data**2

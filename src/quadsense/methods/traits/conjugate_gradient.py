@@ -75,8 +75,11 @@ class ConjugateGradientTraits(Traits):
 
     @classmethod
     def followers(cls, shape: Shape) -> tuple[str, ...]:
-        """For any fit the smallest worst error; where intervals bind, least squares within them."""
-        if not shape.damped_squares:
+        """For any fit the smallest worst error; where intervals bind, least squares within them.
+
+        Those form A, which rows far longer than they are many do not need.
+        """
+        if not shape.damped_squares or shape.is_wide:
             return cls.hands_over
         return ("conic", "fista") if shape.unknowns <= FEW_UNKNOWNS else ("fista", "conic")
 

@@ -11,6 +11,9 @@ Cone: TypeAlias = Literal["symmetric", "psd", "rank"]
 HALF_RATE = 70.0
 """Columns at which products with blocks of U run at half the rate of large square ones."""
 
+MAX_WIDE = 1000
+"""Columns up to which A is formed though there are fewer rows than columns."""
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -107,6 +110,11 @@ class Shape:
     def rows(self) -> int:
         """Rows of U."""
         return self.raw or self.m
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether A is so much larger than the span of the rows that it is not formed."""
+        return self.n > max(self.rows, MAX_WIDE)
 
     @property
     def unknowns(self) -> int:
