@@ -212,6 +212,8 @@ def optimal(case: Case, result: Any, known: truth.Truth) -> Findings:
     errors = [abs(exact.number(v - b)) for v, b in zip(values, case.readings, strict=True)]
     reached = max(e - r for e, r in zip(errors, room, strict=True))
     upper, lower = certificate.upper_bound, certificate.lower_bound
+    if certificate.objective is not None:  # which has the bounds, where a method asks for it
+        lower, upper = result.objective_bounds
     if reached > upper * (1.0 + 4 * EPS):
         findings.append(("wrong verdict", f"worst error {reached:.6g} above upper {upper:.6g}"))
     best = known.slack * unit

@@ -72,7 +72,8 @@ def _to_result(request: Request, answer: Answer, asked: dict[str, Any]) -> Resul
     values = Values(data, answer.outcome.found, answer.set_aside, size)
     watch, outcome, claimed = request.limits.watch, answer.outcome, _Claimed()
     with suppress(Stop), watch.heeded():
-        claimed = _claimed(request, answer, float(values.upper.max()))
+        held = bool(values.met[data.measured :].all())
+        claimed = _claimed(request, answer, float(values.upper.max()), held)
     certificate = _certificate(request, answer, values, claimed)
     stopped = watch.stopped
     status = _status(request, answer, certificate, stopped)
@@ -184,8 +185,11 @@ class _Claimed:
     condition: str = ""
 
 
-def _claimed(request: Request, answer: Answer, upper: float) -> _Claimed:
-    """Return the claim that the data bear out; `upper` is the worst ratio of A."""
+def _claimed(request: Request, answer: Answer, upper: float, held: bool) -> _Claimed:
+    """Return the claim that the data bear out.
+
+    `upper` is the worst ratio of A; `held` says whether it meets the constraints.
+    """
     data, outcome, claim = request.data, answer.outcome, answer.outcome.claim
     target = request.problem.target
     contradictions = data.contradictions() if target else NOTHING
@@ -208,7 +212,7 @@ def _claimed(request: Request, answer: Answer, upper: float) -> _Claimed:
             size = answer.matrix.norm()
             with request.limits.watch.part("proofs"):
                 lower, condition = best_error_bound(data, vector, upper, request.positive, size)
-        ended = outcome.status in (*MAY_BE_OPTIMAL, Status.LOCAL)
+        ended = held and outcome.status in (*MAY_BE_OPTIMAL, Status.LOCAL)
         closed = ended and within_gap(data, upper, lower, _gap(request))
         return _Claimed("optimal" if closed else "none", lower, vector, condition)
     if request.allowed:

@@ -353,6 +353,8 @@ class Certificate:
                 data, self.dual, upper, self.psd, size, conditional=bool(self.condition)
             )
         yield self._check_lower(lower, condition)
+        if data.constraints:
+            yield Check("every constraint holds", bool(values.met[data.measured :].all()))
         found = within_gap(data, upper, lower, self.gap)
         stated = within_gap(data, self.upper_bound, self.lower_bound, self.gap)
         text = f"worst error {upper:.6g}, and none below {lower:.6g}, gap {self.gap:g}"
