@@ -97,6 +97,13 @@ def test_the_fit_is_that_of_cvxpy(seed, kind):
     assert result.verify(U, given.get("b"))
 
 
+def test_the_report_says_what_is_proved_of_the_fit():
+    U, b, half = contradictory(3)
+    page = quadsense.solve(U, b, delta=half).report(check=False).html()
+    assert "A is the least-squares fit without the tolerances" in page
+    assert "and no matrix has less than" in page
+
+
 def test_minimax_by_name_keeps_the_smallest_worst_miss():
     U, b, half = contradictory(1)
     result = quadsense.solve(U, b, delta=half, prefer="minimax")
