@@ -8,12 +8,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from quadsense.core.records import cached_property
 from quadsense.files.contents import Unreadable
 from quadsense.files.formats import format_of
 
