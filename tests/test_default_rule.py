@@ -119,6 +119,86 @@ def test_one_more_reading_does_not_make_the_answer_jump(kind, psd, ratio):
         assert np.linalg.norm(after.A - before.A) <= 0.1 * np.linalg.norm(before.A)
 
 
+@pytest.mark.parametrize("ratio", [1.2, 1.5])
+def test_entropy_is_found_where_the_band_binds(ratio):
+    n, rng = 10, np.random.default_rng(1)
+    m = round(ratio * n * (n + 1) / 2) - 1
+    A, U = truth("low rank", n, rng), rng.standard_normal((m, n))
+    clean = readings(U, A)
+    size = 0.05 * float(np.std(clean))
+    b = clean + rng.uniform(-size, size, m)
+    result = quadsense.solve(U, b, delta=size, psd=True)
+    assert result.met and result.prefer == "entropy" and result.optimal
+    assert result.max_ratio >= 0.99
+    assert result.verify(U, b)
+
+
+def cone_truth(rng, n, rank, complex_):
+    """A positive semidefinite truth of a rank, of trace 1."""
+    X = rng.standard_normal((n, rank)) + (1j * rng.standard_normal((n, rank)) if complex_ else 0)
+    return X @ X.conj().T / np.sum(np.abs(X) ** 2)
+
+
+@pytest.mark.parametrize("ratio", [0.1, 0.4, 0.7, 1.0, 1.35])
+@pytest.mark.parametrize("rank", [1, 2, 8])
+def test_without_a_tolerance_few_readings_of_a_cone_go_to_the_entropy(rank, ratio):
+    n, rng = 4, np.random.default_rng(3)
+    for noise in (0.0, 1e-3, 0.3):
+        for complex_, trace in ((False, {}), (True, {}), (True, {"trace": 1.0})):
+            unknowns = n * n if complex_ else n * (n + 1) // 2
+            A = cone_truth(rng, n, rank, complex_)
+            m = max(1, int(ratio * unknowns - 0.5))
+            U = gaussian_rows(rng, m, n, complex_)
+            b = readings(U, A)
+            b = b + noise * np.abs(b).mean() * rng.standard_normal(m)
+            result = quadsense.solve(U, b, psd=True, **trace)
+            assert result.status == "optimal" and result.prefer == "entropy" and result.optimal
+            assert result.verify(U, b)
+            miss = float(np.sum((readings(U, result.A) - b) ** 2))
+            plain = quadsense.solve(U, b, psd=True, prefer="least_squares", ridge=0.0, **trace)
+            assert miss <= 1.01 * plain.objective + 1e-9 * float(b @ b)
+
+
+@pytest.mark.parametrize("complex_", [False, True])
+def test_entropy_that_vanishes_is_stationary_among_what_reads_the_same(complex_):
+    n, rng = 6, np.random.default_rng(5)
+    A = cone_truth(rng, n, 2 * n, complex_)
+    U = gaussian_rows(rng, 12, n, complex_)
+    b = readings(U, A)
+    result = quadsense.solve(U, b, psd=True, gap=1e-6)
+    assert np.max(np.abs(readings(U, result.A) - b)) <= 1e-7 * np.abs(b).max()
+    squares = np.sum(np.abs(U) ** 2, axis=1)
+    s = 1.0 / squares
+    w = 1.0 / np.maximum(s, np.median(s)) ** 2
+    tau = float(w @ (b / squares) / np.sum(w))
+    slope = (np.eye(n) / tau - np.linalg.inv(result.A)).ravel()
+    F = features(U).conj()  # of which the slope is a combination
+    rest = slope - F.T @ np.linalg.lstsq(F.T, slope, rcond=None)[0]
+    assert np.linalg.norm(rest) <= 1e-2 * np.linalg.norm(slope)
+
+
+def test_entropy_that_vanishes_goes_with_the_unit_of_the_readings():
+    rng = np.random.default_rng(6)
+    U = gaussian_rows(rng, 12, 5, False)
+    b = readings(U, cone_truth(rng, 5, 2, False)) + 0.01 * rng.standard_normal(12)
+    one = quadsense.solve(U, b, psd=True)
+    for unit in (1e-9, 1e9):
+        other = quadsense.solve(U, unit * b, psd=True)
+        np.testing.assert_allclose(other.A, unit * one.A, atol=1e-3 * unit * np.linalg.norm(one.A))
+
+
+def test_least_squares_stand_in_where_constraints_leave_no_determinant():
+    rng = np.random.default_rng(7)
+    U = gaussian_rows(rng, 5, 3, False)
+    A = np.diag([1.0, 0.5, 0.0])
+    C = np.diag([0.0, 0.0, 1.0])
+    result = quadsense.solve(U, readings(U, A), psd=True, constraints=[(C, 0.0, 0.0)])
+    assert result.prefer == "least_squares" and np.linalg.norm(result.A - A) <= 1e-5
+    zeros = quadsense.solve(U, np.zeros(5), psd=True)
+    assert zeros.status == "optimal" and zeros.prefer == "least_squares"
+    assert not np.any(zeros.A)
+
+
 @pytest.mark.parametrize("psd", [False, True])
 def test_residuals_of_exact_readings_do_not_pile_up_on_the_tolerance(psd):
     rng = np.random.default_rng(2)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import quadsense
+from quadsense import answer
 from quadsense.core.records import Lazy
 
 LATER = ("verdict", "history", "plan")
@@ -48,3 +49,11 @@ def test_a_name_that_no_field_has_is_an_error():
     assert (record.early, record.late, record.late) == (2, 3, 3)
     with pytest.raises(AttributeError, match="'Lazy' object has no attribute 'never'"):
         _ = record.never
+
+
+def test_of_many_readings_the_verdict_is_made_at_once(monkeypatch, rng):
+    monkeypatch.setattr(answer, "MOST_KEPT", 20)
+    *_, result, _ = solved(rng)
+    assert "verdict" in vars(result)
+    assert "verdict" not in result._later
+    assert set(result._later) == {"history", "plan"}

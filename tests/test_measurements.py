@@ -293,3 +293,11 @@ def test_one_weight_for_all_stays_one_number(tmp_path, rng):
 def test_bad_weights_and_readings_are_named(named, message):
     with pytest.raises(ValueError, match=message):
         Measurements(np.eye(2), **({"b": [1.0, 1.0]} | named))
+
+
+def test_the_normal_matrix_of_no_rows_is_zero_and_nothing_is_printed(rng, capfd):
+    """BLAS writes to the standard output where it is called with no rows."""
+    rows = Measurements(rng.standard_normal((4, 3)), np.ones(4)).unit_rows
+    none = rows.only(np.empty(0, np.int64))
+    np.testing.assert_array_equal(none.normal(), np.zeros((6, 6)))
+    assert capfd.readouterr() == ("", "")

@@ -44,6 +44,9 @@ MOST_SUSPECTS = 10
 RANK_SHARE = 0.1
 """Share of the predicted work of the solve that finding the rank of F may cost."""
 
+MOST_KEPT = 2**16
+"""Readings up to which what the verdict is made of is kept until that is read."""
+
 SMALL_ORDER = 50
 """Order up to which the smallest eigenvalue is looked at, for advice only."""
 
@@ -130,9 +133,9 @@ def _to_result(request: Request, answer: Answer, asked: dict[str, Any]) -> Resul
         set_aside=answer.set_aside,
         fit=None if fit is None else fit.cost,
     )
-    if not data.unit_rows.raw.kind.at_hand:
+    if not data.unit_rows.raw.kind.at_hand or data.m > MOST_KEPT:
         with watch.heeded():
-            _ = result.verdict  # while the rows can be read
+            _ = result.verdict  # while the rows can be read, and instead of what it is made of
     result.timings.update(watch.timings())
     return result
 

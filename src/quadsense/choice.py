@@ -29,6 +29,14 @@ from quadsense.watch import Stop, Watch
 BETA = 0.2
 """Strength of the pull of ``ridge="auto"``; see docs/how_to_choose.md for how it was chosen."""
 
+VANISHING = 1e-5
+"""Deviation of readings, in units of their root mean square, for which the entropy counts where
+there is no tolerance: it only settles ties. With a smaller one the bound would lack digits."""
+
+FARTHEST = 1e250
+"""Largest strength of the entropy without a tolerance, and its inverse the least: others leave
+weights no room in float64's range."""
+
 DETERMINED = 1.5
 """Readings per unknown from which positive semidefinite least squares needs no pull."""
 
@@ -43,6 +51,9 @@ NO_SUM = (
     "A that fits is as good: give b and weights=, or prefer='nearest'"
 )
 """Added to the reason for least squares where its sum is empty."""
+
+TIES = "there is no tolerance; ties go to the A nearest to {}"
+"""Why least squares, where nothing else is asked."""
 
 WITH_PRIOR = ("auto", "least_squares", "entropy", "nearest")
 WITH_TOLERANCE = ("center", "nearest", "min_trace", "any")
@@ -159,11 +170,16 @@ def decide(
     elif name == "least_squares" and shape.target and wish.ridge == 0.0:
         why += NO_SUM * (not _least_squares(data, plain).weights.any())
     names = [name]
+    if name == "entropy" and wish.prefer == "auto" and not shape.target:
+        names = ["entropy", "least_squares"]  # constraints may leave A no determinant
     if name == "center":  # and the nearest where there is none, which shows on the way
         free = not shape.psd and not _sees_all(data, watch)
         names = ["nearest"] if free else ["center", "nearest"]
         why += ", but the fits are not a bounded set: the nearest" * free
     found = tuple(_with_pull(changed(plain, name=each), wish, data, shape) for each in names)
+    if len(found) > 1 and name == "entropy" and not 1.0 / FARTHEST < found[0].ridge < FARTHEST:
+        found = found[1:]  # all readings are 0, or their squares about leave float64's range
+        name, why = "least_squares", TIES.format("a multiple of I")
     return found, (f"prefer={name!r}: {why}",)
 
 
@@ -213,7 +229,17 @@ def _with_pull(preference: Preference, wish: Wish, data: Measurements, shape: Sh
         ridge = pull.kappa * BETA / pull.v if pulls and pull.v > 0.0 else 0.0  # else ties: tau I
         return changed(preference, ridge=ridge, tau=tau, base=base)
     fixed = data.fixed_trace is not None
-    return changed(preference, ridge=2.0 * pull.kappa * BETA, tau=tau, base=base, fixed=fixed)
+    ridge = 2.0 * pull.kappa * BETA if shape.target else _vanishing(data, preference)
+    return changed(preference, ridge=ridge, tau=tau, base=base, fixed=fixed)
+
+
+def _vanishing(data: Measurements, preference: Preference) -> float:
+    """Strength of the entropy without a tolerance."""
+    question = _least_squares(data, preference)
+    with np.errstate(over="ignore", under="ignore"):
+        costs = (np.sqrt(question.weights) * question.reading) ** 2
+        counted = max(1, int(np.count_nonzero(question.weights)))
+        return 2.0 * VANISHING**2 * float(np.sum(costs)) / counted
 
 
 def least_squares_of(wish: Wish, data: Measurements, shape: Shape) -> Preference:
@@ -270,8 +296,9 @@ def _pull(data: Measurements, preference: Preference, shape: Shape) -> Pull:
     if not known.any():
         multiple = _best_multiple(data.plain)
         return Pull(1.0 if shape.psd and multiple <= 0.0 else multiple, 1.0, 1.0 / 3.0)
-    w, b = question.weights[known], question.reading[known]
-    squares = to_numpy(rows.squares)[known]
+    w, b, squares = question.weights, question.reading, to_numpy(rows.squares)
+    if not known.all():
+        w, b, squares = w[known], b[known], squares[known]
     with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
         kappa = 1.0 / 3.0
         if preference.weights is not None and shape.target:
@@ -337,7 +364,8 @@ def _chosen(
     telling = _telling(data, plain, shape) if shape.psd else None  # of no account without a cone
     name, why = by_shape(shape, telling, towards)
     if name == "entropy" and not _is_definite(wish.prior):
-        return "least_squares", "with a weak pull towards prior, which is not positive definite"
+        tie = TIES.format("prior") if not shape.target else "with a weak pull towards prior"
+        return "least_squares", f"{tie}, which is not positive definite"
     return name, why
 
 
@@ -358,17 +386,21 @@ def by_shape(
         if shape.target and is_lean(shape):
             return "any", "images of a factor are too large to be held: the first fit"
         return "least_squares", "the fit of that rank with the least sum of squares"
-    if not shape.target:
-        return "least_squares", f"there is no tolerance; ties go to the A nearest to {towards}"
     if telling is None:
         telling = shape.m / (DETERMINED * shape.unknowns)
+    wide, long = shape.is_wide, shape.m > MAX_ENTROPY_ROWS
+    few = shape.psd and telling < 1.0
+    if not shape.target:
+        if few and not wide and not long:
+            return "entropy", f"{TIES.format(towards)}, by relative entropy"
+        return "least_squares", TIES.format(towards)
     if not shape.psd:
         return "least_squares", f"with a weak pull towards {towards}"
-    if telling >= 1.0:
+    if not few:
         return "least_squares", f"without a pull, for m >= {DETERMINED:g} N"
-    if shape.is_wide:
+    if wide:
         return "any", f"for n > m and n > {MAX_WIDE}, where A is sought in the span of the rows"
-    if shape.m > MAX_ENTROPY_ROWS:
+    if long:
         return "least_squares", f"with a weak pull towards {towards}, for m > {MAX_ENTROPY_ROWS}"
     return "entropy", f"least squares with a weak pull, by relative entropy, towards {towards}"
 

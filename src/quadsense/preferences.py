@@ -43,6 +43,10 @@ TERMS: dict[str, RowTerm] = {
 FAR = 1e6
 """An end so many times as far from 0 as all that is asked of A is seldom reached."""
 
+KEPT_ROWS = 2**16
+"""Rows up to which a question is kept for those who ask for it again: it takes no memory to speak
+of."""
+
 NORMAL = float(np.finfo(np.float64).tiny)
 """The least number of all its digits."""
 
@@ -141,7 +145,9 @@ def make_question(
         known = data.squares.get(key)
         if known is None or known[0] is not preference.weights:
             rows = _rows_of(data, preference, unit, relative, strict)
-            known = data.squares[key] = (preference.weights, rows)
+            known = (preference.weights, rows)
+            if data.m <= KEPT_ROWS:
+                data.squares[key] = known
         rows = known[1]
     lo, hi, weights, reading, hard = rows
     if name == "entropy":
@@ -182,10 +188,11 @@ def _rows_of(
     # Ends that are the same by rounding alone are equal to methods, not to what is claimed.
     hard = lo == hi if unit else (lo == hi) & ends.exact
     hard[data.measured :] = True
-    weights, reading = np.zeros(m), np.zeros(m)
     if TERMS[name] == "squares":
         weights, reading = _squares(data, preference, hard, ends, norms, relative, strict)
-    elif preference.slack:
+    else:
+        weights, reading = np.zeros(m), np.zeros(m)
+    if preference.slack:
         weights[~hard] = (
             1.0 if preference.weights is None else preference.weights[~hard[: data.measured]]
         )
@@ -265,13 +272,14 @@ def _squares(
         # A row without ends is set aside.
         known &= ends.sides.any(axis=0) if weighted else ends.two_sided
     known[data.measured :] = False
+    whole = bool(known.all())
     weights: Any = 1.0
     if preference.weights is not None:
         weights = np.append(preference.weights, np.ones(data.m - data.measured))
     with np.errstate(divide="ignore", over="ignore", under="ignore"):
         units = np.ones(data.m) if norms is None else norms * norms
         if preference.target and preference.weights is None:
-            units = 1.0 / np.where(known, ends.unit, 1.0)
+            units = 1.0 / (ends.unit if whole else np.where(known, ends.unit, 1.0))
         found = weights * units * units
         if relative and not np.isfinite(found[known]).all():
             most = float(np.max(units, where=known, initial=0.0))
@@ -279,6 +287,8 @@ def _squares(
         if strict:
             found[(found < NORMAL) & (weights > 0.0)] = np.inf
         reading = _over(reading, norms)
+    if whole:
+        return found, reading
     return np.where(known, found, 0.0), np.where(known, reading, 0.0)
 
 

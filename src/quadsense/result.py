@@ -43,6 +43,8 @@ KINDS = {"met": "met", "optimal": "optimal", "infeasible": "infeasible"}
 class Result(Lazy):
     """The answer to `quadsense.solve`, every field at the same A.
 
+    `verdict`, `history` and `plan`, and with them the message, are made when they are first read.
+
     Attributes
     ----------
     status : Status

@@ -107,9 +107,9 @@ def solve(
         Which A of all that fit: smallest weighted sum of squares, with the pull of `ridge`; the
         same with the pull measured by relative entropy (`psd`); nearest to `prior`; the analytic
         center of all that fit; smallest trace; smallest worst ratio to the tolerance; the first
-        that is found, which is quickest. "auto" is "entropy" with `psd`, a tolerance and fewer
-        than 1.5 readings per unknown, "nearest" where no reading has two ends, and
-        "least_squares" otherwise. See docs/how_to_choose.md.
+        that is found, which is quickest. "auto" is "entropy" with `psd` and fewer than 1.5
+        readings per unknown, "nearest" where no reading has two ends, and "least_squares"
+        otherwise. See docs/how_to_choose.md.
     prior : float, matrix or Result, optional
         What A is pulled towards; a number is that multiple of I. By default the multiple of I that
         fits best (0 where `ridge` is a number). A prior alone adds a weak pull, which the readings

@@ -20,7 +20,6 @@ from scipy.linalg import (
     solve_triangular,
     svd,
 )
-from scipy.linalg import cholesky as scipy_cholesky
 
 from quadsense.core import tensor_algebra
 from quadsense.core.blas import add_product, divide_by_factor, factor_in_place
@@ -39,6 +38,9 @@ worth: it runs a tenth faster."""
 
 SHARED = 3e8
 """Operations of a product from which several threads do it in parts."""
+
+DIRECT = 64
+"""Order up to which calls of Python take about as long as an eigenvalue problem."""
 
 PANEL = 256
 """Columns of a block, for products that run at full speed."""
@@ -133,12 +135,26 @@ def _factor_part(M: Array, first: int, last: int) -> int:
 
 def factor_lower(S: Array) -> Array:
     """L with ``S = L L*``; `LinAlgError` where S is not positive definite."""
-    if not isinstance(S, DeviceArray):
-        return scipy_cholesky(S, lower=True, check_finite=False)
-    found = tensor_algebra.cholesky(S)
+    found: Array | None
+    if isinstance(S, DeviceArray):
+        found = tensor_algebra.cholesky(S)
+    else:
+        found, info = (lapack.zpotrf if np.iscomplexobj(S) else lapack.dpotrf)(S, lower=1)
+        found = found if info == 0 else None
     if found is None:
         raise LinAlgError("not positive definite")
     return found
+
+
+def least_eigenvalue(M: Array) -> Any:
+    """The least eigenvalue of a Hermitian matrix; not a number where there is none."""
+    if isinstance(M, DeviceArray):
+        return np.linalg.eigvalsh(M)[0]
+    if len(M) > DIRECT:
+        return np.linalg.eigvalsh(M)[0]
+    solve = lapack.zheevd if np.iscomplexobj(M) else lapack.dsyevd
+    values, _, info = solve(M, compute_v=0, lower=1)
+    return values[0] if info == 0 else np.nan
 
 
 def singular(M: Array) -> tuple[Array, Array, Array]:

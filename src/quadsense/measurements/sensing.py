@@ -293,6 +293,8 @@ class Sensing(Portable):
     def exact(self) -> tuple[Sensing, npt.NDArray[np.int64]]:
         """Rows over powers of two, so that no digit changes, of norm 1/16 to 16; the exponents."""
         inverse = to_numpy(self.inverse)
+        if inverse.min(initial=1.0) >= 2.0**-4 and inverse.max(initial=1.0) < 2.0**5:
+            return Sensing(self.kind, self.conjugate, 1.0), self.kind.exponents
         shifts = 1 - np.frexp(inverse)[1]
         if self.has_zero_rows:
             shifts = np.where(inverse > 0, shifts, 0)
@@ -666,7 +668,7 @@ class Sensing(Portable):
             return self.kind.normal(scales, self.conjugate, dtype)
         on_device = isinstance(self.squares, DeviceArray)
         size = max(1, DEVICE_ENTRIES // self.unknowns) if on_device else FEATURE_ROWS
-        if self.m <= size and self.kind.at_hand:  # all at once
+        if 0 < self.m <= size and self.kind.at_hand:  # all at once
             rows = plain(self.block(0, self.m))
             rows = rows if factors is None else rows * factors[:, None]
             return packed.normal_matrix((rows,), self.unknowns, dtype)

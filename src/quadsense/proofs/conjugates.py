@@ -46,12 +46,11 @@ class _Sum:
             return
         products = a * b
         rest = product_error(a, b, products)
-        plain = (products != 0.0) & (
-            (np.abs(products) < SMALL) | ~(np.abs(products) < LARGE) | ~np.isfinite(rest)
-        )
-        if plain.any():
+        sizes = np.abs(products)
+        if not (sizes.min() >= SMALL and sizes.max() < LARGE and np.isfinite(rest).all()):
+            plain = (products != 0.0) & ((sizes < SMALL) | ~(sizes < LARGE) | ~np.isfinite(rest))
             rest = np.where(plain, 0.0, rest)
-            self.slack += 2.0 * UNIT * float(np.abs(products).sum(where=plain))
+            self.slack += 2.0 * UNIT * float(sizes.sum(where=plain))
         self.terms += [products, rest]
 
     def above(self) -> float:
@@ -173,6 +172,9 @@ def unit_of(question: Question, exponents: npt.NDArray[np.int64]) -> int:
     weighs = ~question.hard & (question.weights > 0.0)
     if question.rows in ("within", "center") or question.log_det or not weighs.any():
         return 0
+    if not exponents.any():
+        largest = math.frexp(float(question.weights.max(where=weighs, initial=0.0)))[1]
+        return largest if abs(largest) > MOST_DOUBLINGS else 0
     sizes = np.frexp(question.weights)[1] + 2 * _weighs(question) * exponents
     largest = int(sizes.max(where=weighs, initial=-(1 << 20)))
     return largest if abs(largest) > MOST_DOUBLINGS else 0
@@ -202,6 +204,10 @@ def _add_squares(total: _Sum, question: Question, y: Vector, rows: npt.NDArray[n
         y, b, weights, lo, hi = y[rows], b[rows], weights[rows], lo[rows], hi[rows]
     double = 2.0 * weights
     s = np.minimum(np.maximum(y, double * (lo - b)), double * (hi - b))
+    if (s == y).all():  # nothing leans on an end
+        total.add_products(y, b)
+        total.add((np.abs(y) / (2.0 * np.sqrt(weights))) ** 2, 8.0)
+        return
     z = y - s
     # y = s + rest + z, exactly [Knuth 1997, 4.2.2, Thm. B]
     back = y - z

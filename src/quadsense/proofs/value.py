@@ -14,7 +14,7 @@ from quadsense.core.forms import DenseForm, FactorForm, MeasuredForm
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.question import Question
 from quadsense.proofs.rounding import exact_sum, frobenius, gamma, squared_length
-from quadsense.proofs.spectrum import spectrum
+from quadsense.proofs.spectrum import Spectrum, spectrum
 
 
 class Value(NamedTuple):
@@ -113,13 +113,30 @@ def matrix_value(question: Question, matrix: SensedMatrix) -> Value:
         error += question.alpha * (2.0 * length + slip) * slip
         error += 2.0 * sums * question.alpha * length * length
     if question.log_det:
-        found = spectrum(A)
-        slip = found.error + off
-        if not float(found.values[0]) > slip:
-            return Value(math.inf, math.inf)
-        logs = _summed(-np.log(found.values), -np.log1p(-slip / found.values) + 4.0 * UNIT)
+        logs = _logarithms(spectrum(A), off)
+        if logs.error == math.inf and isinstance(form, FactorForm):
+            logs = _logarithms_of_factor(to_numpy(form.factor))
         value, error = value + logs.value, error + logs.error
     return Value(value, error * (1.0 + 1e-9) + 4.0 * UNIT * abs(value))
+
+
+def _logarithms(found: Spectrum, off: float) -> Value:
+    """``-sum log`` of eigenvalues of a matrix that is off by so much."""
+    slip = found.error + off
+    if not float(found.values[0]) > slip:
+        return Value(math.inf, math.inf)
+    return _summed(-np.log(found.values), -np.log1p(-slip / found.values) + 4.0 * UNIT)
+
+
+def _logarithms_of_factor(X: npt.NDArray[Any]) -> Value:
+    """``-log det X X*`` by the singular values of X, of which the smallest has twice the digits."""
+    n, k = X.shape
+    if n != k:
+        return Value(math.inf, math.inf)
+    zero = np.zeros_like(X)
+    found = spectrum(np.block([[zero, X], [X.conj().T, zero]]))  # of which they are the upper half
+    logs = _logarithms(Spectrum(found.values[n:], found.error), 0.0)
+    return Value(2.0 * logs.value, 2.0 * logs.error)
 
 
 def _is_long(question: Question, form: MeasuredForm) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from quadsense.arrays import Vector
-from quadsense.core.cholesky import factor_lower, singular, solve_lower
+from quadsense.core.cholesky import factor_lower, least_eigenvalue, singular, solve_lower
 from quadsense.core.intervals import Array
 from quadsense.device import numbers
 from quadsense.methods.barrier.coordinates import Coordinates, Plain, Scaled, Seen
@@ -114,7 +114,7 @@ class Cone:
     def share(self, change: Array) -> Any:
         """Return the least eigenvalue of a change in units of d, of which it takes that share."""
         root = 1.0 / np.sqrt(self.d)
-        return np.linalg.eigvalsh(change * root * root[:, None])[0]
+        return least_eigenvalue(change * root * root[:, None])
 
 
 @dataclass(frozen=True)
@@ -169,8 +169,12 @@ class Newton:
     ) -> None:
         self.program, self.at, self.missed, self.cone = program, at, missed, cone
         finite = program.finite
-        give = np.where(finite, at.slacks / np.where(finite, at.duals, 1.0), 1.0)
-        give = give + at.bought / at.left + program.softness
+        # What all directions of a step have in common.
+        self.sold = bool(program.counts[1])
+        self.duals = np.where(finite, at.duals, 1.0)
+        self.products = at.slacks * at.duals
+        give = np.where(finite, at.slacks / self.duals, 1.0)
+        give = give + (at.bought / at.left if self.sold else 0.0) + program.softness
         self.weights = np.where(finite, 1.0 / give, 0.0)  # of every end
         total = self.weights[0] + self.weights[1] + program.curve
         self.inverse = np.where(program.equal, 0.0, 1.0 / np.where(program.equal, 1.0, total))
@@ -179,7 +183,14 @@ class Newton:
         other = self.weights[::-1]
         leads = np.stack([self.weights[0] >= other[0], self.weights[1] > other[1]])
         self.leads = leads & (self.weights >= program.curve) & finite
+        self.led = program.equal | ~np.any(self.leads, axis=0)
+        self.gives_way = program.equal | (program.curve > 0.0)
+        self.inner: Array | None = None
+        self.spans: Array | None = None
         if cone is not None:
+            d, G = cone.d, cone.G
+            self.spans = 0.5 * (d[:, None] + d)
+            self.inner = hermitian(G.conj().T @ -missed.matrix @ G)
             self.coordinates = cone.coordinates(program)
         else:
             self.coordinates = plain_coordinates(program, total)
@@ -194,20 +205,21 @@ class Newton:
         """Return Newton's direction towards these products, and by that share off the residuals."""
         program, at = self.program, self.at
         missed = self.missed if share == 1.0 else self.missed.times(share)
-        finite, priced = program.finite, program.priced
-        pushed = np.where(finite, targets.rows - at.slacks * at.duals, 0.0)
-        sold = np.where(priced, targets.prices - at.bought * at.left, 0.0)
-        sold_less = np.where(priced, (sold - at.bought * missed.prices) / at.left, 0.0)
-        per = pushed / np.where(finite, at.duals, 1.0)
-        h = np.where(finite, missed.ends - per + sold_less, 0.0)
+        finite = program.finite
+        pushed = np.where(finite, targets.rows - self.products, 0.0)
+        h, sold = missed.ends - pushed / self.duals, None
+        if self.sold:
+            sold = np.where(program.priced, targets.prices - at.bought * at.left, 0.0)
+            less = (sold - at.bought * missed.prices) / at.left
+            h = h + np.where(program.priced, less, 0.0)
+        h = np.where(finite, h, 0.0)
         known = np.sum(program.signs * self.weights * h, axis=0) + program.curve * missed.held
         row = np.where(program.equal, missed.held, self.inverse * known)
         matrix, R = -missed.matrix, None
         if self.cone is not None:
-            assert targets.cone is not None
-            d, G = self.cone.d, self.cone.G
-            R = (targets.cone - np.diag(d**2)) / (0.5 * (d[:, None] + d))
-            matrix = R + hermitian(G.conj().T @ matrix @ G)
+            assert targets.cone is not None and self.inner is not None
+            R = (targets.cone - np.diag(self.cone.d**2)) / self.spans
+            matrix = R + (self.inner if share == 1.0 else share * self.inner)
             matrix = self.cone.inward(matrix)
         x, y, image = self.system.solve(matrix, row)
         duals = self._ends(image, y, h, missed.held)
@@ -220,9 +232,8 @@ class Newton:
             x, y, duals = x + dt * bx, y + dt * by, duals + dt * turned
             dt_dual = (pull - at.t_dual * dt) / at.t
         # Of a square that has most of its row's weight likewise; squares never share a t.
-        led = program.equal | ~np.any(self.leads, axis=0)
-        held = np.where(led, y - duals[0] + duals[1], program.curve * (image - missed.held))
-        held = np.where(program.equal | (program.curve > 0.0), held, 0.0)
+        held = np.where(self.led, y - duals[0] + duals[1], program.curve * (image - missed.held))
+        held = np.where(self.gives_way, held, 0.0)
         return self._direction(x, y, held, duals, dt, dt_dual, pushed, sold, missed, R)
 
     def _ends(self, v: Vector, y: Vector, h: Vector, level: Vector | float) -> Vector:
@@ -235,14 +246,14 @@ class Newton:
 
     def _direction(
         self, x: Array, y: Vector, held: Vector, duals: Vector, dt: float, dt_dual: float,
-        pushed: Vector, sold: Vector, missed: Residuals, R: Array | None,
+        pushed: Vector, sold: Vector | None, missed: Residuals, R: Array | None,
     ) -> Direction:  # fmt: skip
         program, at, finite = self.program, self.at, self.program.finite
-        slacks = np.where(
-            finite, (pushed - at.slacks * duals) / np.where(finite, at.duals, 1.0), 0.0
-        )
-        left = np.where(program.priced, missed.prices - duals, 0.0)
-        bought = np.where(program.priced, (sold - at.bought * left) / at.left, 0.0)
+        slacks = np.where(finite, (pushed - at.slacks * duals) / self.duals, 0.0)
+        left = bought = np.zeros_like(slacks)
+        if sold is not None:
+            left = np.where(program.priced, missed.prices - duals, 0.0)
+            bought = np.where(program.priced, (sold - at.bought * left) / at.left, 0.0)
         if self.cone is None:
             return Direction(x, None, slacks, duals, bought, left, dt, dt_dual, held, y)
         assert R is not None
@@ -252,9 +263,10 @@ class Newton:
     def lengths(self, step: Direction) -> tuple[float, float]:
         """Return how far the primal and the dual part may go."""
         program, at = self.program, self.at
-        shares = [_share(at.slacks, step.slacks), _share(at.duals, step.duals)]
-        if program.question.rows == "slack_sum":  # elsewhere nothing is sold
-            shares += [_share(at.bought, step.bought), _share(at.left, step.left)]
+        shares = [_share(at.slacks, step.slacks), _share(self.duals, step.duals)]
+        if self.sold:
+            bought = np.where(program.priced, at.bought, 1.0)
+            shares += [_share(bought, step.bought), _share(at.left, step.left)]
         if self.cone is not None:
             assert step.S is not None
             shares += [self.cone.share(step.A), self.cone.share(step.S)]
@@ -266,6 +278,5 @@ class Newton:
 
 
 def _share(values: Vector, change: Vector) -> Any:
-    """Return the share of `values`, below 0, that a change takes most of; both 0: nothing is."""
-    shares = np.divide(change, values, out=np.zeros_like(change), where=change < 0.0)
-    return np.min(shares, initial=0.0)
+    """Return the share of `values`, above 0, that a change takes most of; 0 if it takes none."""
+    return np.min(change / values, initial=0.0)

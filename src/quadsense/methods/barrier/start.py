@@ -54,7 +54,9 @@ def start(program: Program, A: Array | None = None) -> Point:
 def restored(program: Program, at: Point) -> Point:
     """Return a point of `Program.relaxed` as one of the whole program."""
     around = _around(program, at.A, at.X, at.v, None)
-    return replace(around, S=at.S, held=at.held)
+    squares = program.curve > 0.0
+    held = np.where(squares, at.held - (around.duals[0] - around.duals[1]), at.held)
+    return replace(around, S=at.S, held=held)
 
 
 def _size(program: Program) -> float:

@@ -34,8 +34,13 @@ IDLE = 6
 """Steps without progress that are the end."""
 
 DIRECT = 0.25
-"""A first step at least so long leads to logarithms directly; else multipliers of the cone are to
-be large first, so that A does not run into its boundary."""
+"""A step at least so long leads to logarithms directly; else multipliers of the cone are to be
+large first, so that A does not run into its boundary."""
+
+LIFTED, LIFTED_LATE, LATE = 5e-5, 0.1, 2
+"""Products, in units of what the missed readings amount to, below which multipliers of the cone are
+made larger once more, to the geometric mean of the two; the same after steps without progress, and
+how many."""
 
 HOPELESS = 0.01
 """Above this, a step that takes something off the residuals goes before one that does not."""
@@ -161,8 +166,8 @@ def advance(program: Program, state: State) -> State:
         crossed = program.finite & (program.signs * state.at.v > program.ends)
         if not (known and bool(np.any(crossed))):
             return replace(advance(program.relaxed, replace(state, relaxed=False)), relaxed=True)
-        whole = restored(program, state.at)
-        return replace(measured(program, whole, state.iteration), single=state.single)
+        whole = measured(program, restored(program, state.at), state.iteration)
+        state = replace(whole, single=state.single)  # and on: a run in which nothing moves is ended
     if state.stuck:
         return state
     at: Point | None
@@ -181,7 +186,7 @@ def advance(program: Program, state: State) -> State:
     before = state.least if near else state.apart
     better = after.apart < 0.9 * before or MISSED < after.missed < 0.9 * state.missed
     least = min(state.least, after.apart)
-    idle = 0 if better else state.idle + 1
+    idle = 0 if better else state.idle + int(not _lifted(state, after))
     return replace(after, idle=idle, least=least, single=single)
 
 
@@ -190,9 +195,15 @@ def _sound(state: State) -> bool:
     return all(np.isfinite(numbers)) and bool(np.all(np.isfinite(state.at.duals)))
 
 
+def _lifted(before: State, after: State) -> bool:
+    """Whether the step changed nothing but multipliers of the cone."""
+    return after.at.A is before.at.A
+
+
 def _spoilt(before: State, after: State) -> bool:
     """Whether rounding has taken back what was reached: residuals never grow but by that."""
-    if after.apart <= before.apart or before.iteration == 0:
+    first = before.iteration == 0 or _lifted(before, after)
+    if after.apart <= before.apart or first:
         return False
     balanced = IMBALANCE * (1.0 + abs(before.value)) / max(after.size, 1e-3)
     return after.missed > 10.0 * max(before.missed, MISSED) or after.imbalance > 10.0 * max(
@@ -218,10 +229,13 @@ def _step(program: Program, state: State) -> tuple[Point | None, bool]:
     mu = points.products(program, at) / count - mean
     lengths = _tied(program, *newton.lengths(step))
     primal, dual = (min(1.0, a) for a in lengths)
-    if program.cone_target and not program.row_target and state.iteration == 0 and primal < DIRECT:
+    if primal < DIRECT and _may_lift(program, state):
         assert at.S is not None
-        factor = float(np.sqrt(state.slip / aim)) if aim < state.slip < np.inf else 1.0
-        return replace(at, S=factor * at.S), newton.system.single
+        sum_ = points.products(program, at)
+        low = LIFTED_LATE if state.idle >= LATE else LIFTED
+        if state.iteration == 0 or sum_ < low * state.slip:
+            factor = float(np.sqrt(state.slip / sum_)) if sum_ < state.slip < np.inf else 1.0
+            return replace(at, S=factor * at.S), newton.system.single
     reached = _reached(program, at, cone, step, primal, dual) / count - mean
     sigma = min(1.0, max(reached, 0.0) / mu) ** 3 if mu > 0.0 else 0.0
     # No lower than can matter: beyond that the systems only get worse.
@@ -250,6 +264,12 @@ def _step(program: Program, state: State) -> tuple[Point | None, bool]:
     if max(primal, dual) < SHORTEST:
         return None, newton.system.single
     return _moved(newton, step, primal, dual, taken), newton.system.single
+
+
+def _may_lift(program: Program, state: State) -> bool:
+    """Whether multipliers of the cone may be made larger: at first, or where rows have no ends."""
+    logarithm = program.cone_target > 0.0 and program.row_target == 0.0
+    return logarithm and (state.iteration == 0 or not any(program.counts))
 
 
 def _tied(program: Program, primal: float, dual: float) -> tuple[float, float]:

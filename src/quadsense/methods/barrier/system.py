@@ -105,6 +105,7 @@ class System:
         self.at, self.E, self.enough = coordinates, np.where(equal, 0.0, E), enough
         self.split = False
         self.sizes = np.sqrt(coordinates.squared())
+        self.largest = np.max(self.sizes, initial=0.0)
         by_rows, by_unknowns = coordinates.flops()
         # More rows than unknowns depend on each other, and where the cone holds nothing on E alone.
         few = coordinates.rowwise and coordinates.m <= coordinates.size
@@ -172,7 +173,7 @@ class System:
             np.max(np.abs(h) + np.abs(image) + np.abs(through), initial=0.0),
             np.linalg.norm(r1),
             np.max(np.abs(r2), initial=0.0),
-            np.max(self.sizes, initial=0.0) * np.linalg.norm(x),
+            self.largest * np.linalg.norm(x),
         )
         left2 = max(0.0, left2 - ROUNDINGS * EPS * rounded)  # of F(x) alone
         error = max(left1 / (size1 or 1.0), left2 / (size2 or 1.0))

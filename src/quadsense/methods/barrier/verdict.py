@@ -23,6 +23,9 @@ NOTHING = 1e-6
 LOGARITHM = 1e-8
 """The same of one with logarithms, in units of these."""
 
+SQUARES = 1e-6
+"""Share of the objective that counts as a logarithm: where squares are far larger than these."""
+
 HELD = 1e-7
 """Relative error of equalities from which a last correction brings them to rounding."""
 
@@ -50,7 +53,7 @@ def ended(program: Program, state: State, gap: float) -> Ended | None:
         return "infeasible"
     size = abs(state.value)
     if _logarithms(program):  # the objective has constants that are of no account
-        size = max(program.row_target, program.cone_target)
+        size = max(program.row_target, program.cone_target, SQUARES * size)
     if state.apart <= max(gap * size, LEAST) and inside(program, state):
         return "solved"
     if state.relaxed and not inside(program, state):
@@ -82,7 +85,8 @@ def is_answer(program: Program, state: State, gap: float) -> bool:
     y, size = finish.dual(program, state.at), float(np.linalg.norm(A))
     bound = lower_bound(program.given, question, y, float(np.trace(A).real), size)
     if _logarithms(program):  # whose size is that of their units: a gap is one of a logarithm
-        return bool(objective - bound <= max(gap * min(abs(objective), 1.0), LOGARITHM))
+        size = min(abs(objective), max(1.0, SQUARES * abs(objective)))
+        return bool(objective - bound <= max(gap * size, LOGARITHM))
     return bool(objective - bound <= max(gap * abs(objective), LEAST * program.cost))
 
 

@@ -205,7 +205,9 @@ def _times(T: Array, r: int) -> Array:
     """``D -> T D`` on n by r matrices of real numbers, Re and Im side by side."""
     n = len(T)
     if not np.iscomplexobj(T):
-        return np.kron(T, np.eye(r))
+        plain, each = np.zeros((n, r, n, r)), np.arange(r)
+        plain[:, each, :, each] = T
+        return plain.reshape(n * r, n * r)
     whole = np.zeros((n, r, 2, n, r, 2))
     for k in range(r):
         whole[:, k, 0, :, k, 0] = whole[:, k, 1, :, k, 1] = T.real

@@ -46,6 +46,10 @@ MOST = 2000
 SMALL = 80
 """Unknowns up to which the methods that follow take less time than many steps."""
 
+BINDING, AMPLE = 800, 3.0
+"""Unknowns up to which they take less time over the cone as soon as ends bind, unless there are so
+many readings per unknown and more than `SMALL` unknowns (measured)."""
+
 COSTLY = 1e-6
 """Cost, in units of that of A = 0, below which an interior-point method lacks the digits."""
 
@@ -109,7 +113,10 @@ def advance(program: Program, state: State, steps: int) -> State:
 
 
 def _refined(program: Program, state: State) -> State:
-    """What the face of the last point adds to it."""
+    """What the face of the last point adds to it; nothing where ends bind that others take on."""
+    stalled, point = state.verdict is Verdict.STALLED, state.point
+    if stalled and point is not None and _binds_for_others(program, state, point):
+        return state
     other = face.refined(program, state)
     if other is state or other.point is None:
         return state
@@ -213,11 +220,24 @@ def _is_for_others(program: Program, state: State) -> bool:
 
     With a given trace they end at larger gaps.
     """
-    cone = program.cone
-    if not program.problem.followed or cone.size > SMALL or cone.trace is not None:
-        return False
     assert state.point is not None
-    return state.since >= FIRST[state.stage] and state.point.cost > COSTLY * program.nothing
+    late = state.since >= FIRST[state.stage]
+    return late and _may_leave(program, state.point, SMALL)
+
+
+def _may_leave(program: Program, point: Point, most: int) -> bool:
+    """Whether other methods follow that can answer, for so many unknowns at most."""
+    cone = program.cone
+    if not program.problem.followed or cone.size > most or cone.trace is not None:
+        return False
+    return point.cost > COSTLY * program.nothing
+
+
+def _binds_for_others(program: Program, state: State, point: Point) -> bool:
+    """Whether ends bind over the cone, and others take less time with these."""
+    most = BINDING if program.F.m <= AMPLE * program.cone.size else SMALL
+    leaves = program.cone.psd and _may_leave(program, point, most)
+    return leaves and bool(crossed(program, point, state.room).size)
 
 
 def _member(program: Program, X: Array) -> tuple[Vector, Array]:
@@ -296,7 +316,8 @@ def _to_splitting(program: Program, state: State, point: Point) -> State:
     fresh = np.setdiff1d(crossed(program, point, state.room), known)
     equal = np.setdiff1d(np.flatnonzero(program.lo == program.hi), known)
     rows = np.concatenate([known, np.union1d(fresh, equal)])
-    if not program.cost.formed or float(rows.size) * program.cone.size > COPIES:
+    copies = float(rows.size) * program.cone.size
+    if not program.cost.formed or copies > COPIES or _binds_for_others(program, state, point):
         return replace(state, verdict=Verdict.STALLED)
     lo, hi = margins(program, state.room)
     split = splitting.begin(program, point, rows, lo[rows], hi[rows], before)
