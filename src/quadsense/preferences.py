@@ -230,7 +230,9 @@ def without_far_ends(question: Question) -> tuple[Question, npt.NDArray[np.bool_
     if most > 0.0 and question.rows == "squares":
         most = max(most, float(np.max(np.abs(question.reading), initial=0.0)))
     if most > 0.0 and (question.alpha or question.log_det):
-        most = max(most, float(np.linalg.norm(question.prior)))
+        prior = question.prior
+        entries = prior if isinstance(prior, float) else len(prior) * float(np.max(np.abs(prior)))
+        most = max(most, abs(entries))
     most *= FAR
     far = (np.isfinite(hi) & (hi > most), np.isfinite(lo) & (lo < -most))
     rows = far[0] | far[1]
