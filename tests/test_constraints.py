@@ -1,5 +1,6 @@
 """Linear constraints as further readings: what they read, that nothing is lost, and verdicts."""
 
+import dataclasses
 from fractions import Fraction
 
 import array_api_strict
@@ -406,3 +407,18 @@ def test_rows_of_zeros_leave_constraints_alone(zeros):
         norms = rows.norms
         found = (rows.forward(A) * norms * norms)[4:]
         np.testing.assert_allclose(found, [np.trace(A), np.sum(A * A)], rtol=1e-12)
+
+
+def test_an_exact_fit_that_misses_a_constraint_is_not_optimal():
+    """Next to readings of 1e12 the miss of a constraint is no error to speak of."""
+    rng = np.random.default_rng(0)
+    U = 1e6 * rng.standard_normal((6, 3))
+    b = np.sum(U * U, axis=1)  # of I, whose trace is 3
+    result = quadsense.solve(U, b, prefer="minimax", method="minimax")
+    claim = result.certificate
+    assert result.status == "optimal" and claim.objective is None and claim.verify(U, b)
+    for trace, holds in (((2.5, 4.0), True), ((3.1, 4.0), False)):
+        constraints = quadsense.Measurements(U, b).constrained(trace).constraints
+        dual = None if claim.dual is None else np.append(claim.dual, 0.0)
+        changed = dataclasses.replace(claim, constraints=constraints, dual=dual, upper_bound=10.0)
+        assert changed.verify(U, b) == holds

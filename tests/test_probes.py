@@ -267,6 +267,18 @@ def test_two_differences_and_two_products_are_compared_by_what_they_hold(rng):
     assert not one.same_as(moved) and not moved.same_as(one)
 
 
+def test_a_result_on_structured_probes_is_saved_by_its_coefficients(rng, tmp_path):
+    """A dense A would lose digits where they cancel, and take a hundred times the space."""
+    kron = probes.kronecker([rng.standard_normal((6, 32)) for _ in range(2)])
+    b = rng.standard_normal(6)
+    result = quadsense.solve(kron, b, delta=0.1)
+    result.save(tmp_path / "result.npz")
+    assert (tmp_path / "result.npz").stat().st_size < 2**17
+    again = quadsense.load_result(tmp_path / "result.npz")
+    assert again.verify(kron, b)
+    np.testing.assert_allclose(again.A, result.A, rtol=0.0, atol=1e-12)
+
+
 # --- what is claimed of the user's own functions ---------------------------------------------
 
 

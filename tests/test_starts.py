@@ -259,3 +259,19 @@ def test_a_least_trace_above_rounding_is_not_taken_for_nothing():
     result = quadsense.solve(U, bounds=bounds, psd=True, prefer="min_trace")
     assert result.objective == pytest.approx(1e-6, rel=1e-2)
     assert result.objective_bounds[0] == pytest.approx(1e-6, rel=1e-2)
+
+
+@pytest.mark.parametrize("complex_", [False, True])
+@pytest.mark.parametrize("asked", [{"rank": 2}, {"rank": 3}, {"rank": "auto"}, {"rank": (1, 1)}])
+@pytest.mark.parametrize("tolerance", [{}, {"delta": 1e-3}])
+def test_a_low_rank_start_that_fits_exactly_takes_no_step(asked, tolerance, complex_):
+    rng = np.random.default_rng(0)
+    U, X = gaussian_rows(rng, 200, 12, complex_), gaussian_rows(rng, 12, 2, complex_)
+    signs = [1.0, -1.0] if isinstance(asked["rank"], tuple) else None
+    truth = quadsense.SensedMatrix.from_factor(X, signs)
+    b = readings(U, truth.to_dense())
+    result = quadsense.solve(U, b, start=truth, rng=0, **asked, **tolerance)
+    assert result.status == ("met" if tolerance else "local") and result.n_iter == 0
+    np.testing.assert_allclose(result.A, truth.to_dense(), atol=1e-10)
+    again = quadsense.solve(U, b, start=result, rng=0, **asked, **tolerance)
+    assert again.n_iter == 0

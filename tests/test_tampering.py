@@ -93,6 +93,7 @@ WORDS = {
     "claim": CLAIMS,
     "asked": ("delta", "bounds", "least", "accuracy"),
     "prefer": (*PREFERENCES, "slack_max"),
+    "fitted": ("", "optimal", "local"),
 }
 
 SUBJECTS = dict(_subjects())

@@ -295,7 +295,7 @@ def test_the_spectral_bound_is_there_without_an_oracle():
 def test_one_row_that_contradicts_is_one():
     U, b = np.eye(3), np.array([1.0, -1.0, 1.0])
     said = quadsense.solve(U, b, delta=0.1, psd=True).message
-    assert said.endswith("; row 1 carries most of the contradiction")
+    assert "; row 1 carries most of the contradiction; " in said
 
 
 @pytest.mark.parametrize("seed", range(4))

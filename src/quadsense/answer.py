@@ -14,6 +14,7 @@ import numpy.typing as npt
 from quadsense.arrays import Vector, like, to_numpy
 from quadsense.certificate import Certificate, within_gap
 from quadsense.core.matrix import SensedMatrix
+from quadsense.core.records import changed
 from quadsense.frame import condition_outside
 from quadsense.measurements import Measurements
 from quadsense.methods.traits.options import GapOptions
@@ -23,11 +24,13 @@ from quadsense.proofs.definite import cholesky
 from quadsense.proofs.exact import user_dual
 from quadsense.proofs.infeasible import check_infeasible
 from quadsense.proofs.lower import best_error_bound
+from quadsense.proofs.rounding import Enclosure
 from quadsense.record import environment
 from quadsense.recorder import to_history
 from quadsense.result import Result
 from quadsense.runs import Answer, Request
 from quadsense.threads import with_one_blas_thread
+from quadsense.unbanded import least_squares_fit
 from quadsense.values import Values, allowed_size
 from quadsense.verdict import Seen, make_verdict
 from quadsense.vocabulary import Advice, Reason, Status, Verdict, because, to_reason
@@ -94,13 +97,30 @@ def _to_result(
     values = Values(data, answer.outcome.found, answer.set_aside, size)
     watch, outcome, claimed = request.limits.watch, answer.outcome, _Claimed()
     with suppress(Stop), watch.heeded():
-        claimed = _claimed(request, answer, float(values.upper.max()))
+        held = bool(values.met[data.measured :].all())
+        claimed = _claimed(request, answer, float(values.upper.max()), held)
     certificate = _certificate(request, answer, values, claimed)
     stopped = watch.stopped
     status = _status(request, answer, certificate, stopped)
     suspects = _suspects(data, certificate)
+    matrix, fit, cost = answer.matrix, None, None
+    if certificate.kind == "infeasible" and _comes_with_a_fit(request, answer):
+        fit = least_squares_fit(request)
+    if fit is not None:
+        matrix, values, cost = fit.matrix, fit.values, fit.cost
+        upper = float(values.upper.max())
+        if upper < certificate.upper_bound:  # the better of the two is what is achieved
+            rounding = _rounding(data, fit.found)
+            certificate = changed(
+                certificate, matrix=matrix, upper_bound=upper, rounding=rounding,
+                lower_bound=min(certificate.lower_bound, upper),
+            )  # fmt: skip
     if request.columns is not None:
+        same = matrix is certificate.matrix
         certificate = _outside(certificate, request.columns, user)
+        matrix = certificate.matrix if same else matrix.stretched(request.columns)
+        if cost is not None:
+            cost = replace(cost, condition=condition_outside(cost.condition))
     target, count = request.problem.target, data.measured
     sizes, ratios, residuals = values.sizes, values.ratios, values.residuals
     if count < data.m:
@@ -119,6 +139,7 @@ def _to_result(
         wanted=_wanted(request, answer, certificate),
         suspects=suspects,
         reason=_reason(request, answer, certificate, status, stopped),
+        fitted="" if cost is None else "optimal" if cost.closed else "local",
     )
     later: dict[str, Callable[[], Any]] = {
         "verdict": verdict,
@@ -128,16 +149,17 @@ def _to_result(
     result: Result = Result.of(
         later,
         status=status,
-        matrix=certificate.matrix,
+        matrix=matrix,
         residuals=like(residuals, data.b),
         max_residual=float(sizes.max()),
         max_ratio=worst,
-        violations=np.flatnonzero(ratios > 1.0) if target and worst > 1.0 else NOTHING,
+        violations=np.flatnonzero(values.over[:count]) if target and worst > 1.0 else NOTHING,
         n_iter=outcome.n_iter,
         timings={},
         certificate=certificate,
         suspects=suspects[suspects < count],
         set_aside=answer.set_aside,
+        fit=cost,
     )
     if not data.unit_rows.raw.kind.at_hand or data.m > MOST_KEPT:
         with watch.heeded():
@@ -162,6 +184,11 @@ def _verdict(
         advice = _advice(data, certificate.matrix, status) if advised else ()
         seen = _seen(data, certificate.set_aside, flops)
         return make_verdict(data, values, certificate, status, seen, advice=advice, **said)
+
+
+def _comes_with_a_fit(request: Request, answer: Answer) -> bool:
+    """Whether A is the least-squares fit where nothing fits, not the one of the proof."""
+    return not answer.hard and not answer.set_aside.size and request.wanted != "minimax"
 
 
 def _status(request: Request, answer: Answer, certificate: Certificate, stopped: bool) -> Status:
@@ -189,8 +216,11 @@ class _Claimed:
     condition: str = ""
 
 
-def _claimed(request: Request, answer: Answer, upper: float) -> _Claimed:
-    """Return the claim that the data bear out; `upper` is the worst ratio of A."""
+def _claimed(request: Request, answer: Answer, upper: float, held: bool) -> _Claimed:
+    """Return the claim that the data bear out.
+
+    `upper` is the worst ratio of A; `held` says whether it meets the constraints.
+    """
     data, outcome, claim = request.data, answer.outcome, answer.outcome.claim
     target = request.problem.target
     contradictions = data.contradictions() if target else NOTHING
@@ -213,7 +243,7 @@ def _claimed(request: Request, answer: Answer, upper: float) -> _Claimed:
             size = answer.matrix.norm()
             with request.limits.watch.part("proofs"):
                 lower, condition = best_error_bound(data, vector, upper, request.positive, size)
-        ended = outcome.status in (*MAY_BE_OPTIMAL, Status.LOCAL)
+        ended = held and outcome.status in (*MAY_BE_OPTIMAL, Status.LOCAL)
         closed = ended and within_gap(data, upper, lower, _gap(request))
         return _Claimed("optimal" if closed else "none", lower, vector, condition)
     if request.allowed:
@@ -262,7 +292,7 @@ def _certificate(
         kind=kind,
         upper_bound=upper,
         lower_bound=min(lower, upper),
-        rounding=float((to_numpy(outcome.found.error) / data.unit_ends.unit).max()),
+        rounding=_rounding(data, outcome.found),
         matrix=answer.matrix,
         dual=claimed.dual,
         tolerance=data.plain.stated_tolerance,
@@ -281,6 +311,11 @@ def _certificate(
         hard=answer.hard and kind == "infeasible",
         data=data,
     )
+
+
+def _rounding(data: Measurements, found: Enclosure) -> float:
+    """Return the largest rounding bound, as a part of the tolerance."""
+    return float((to_numpy(found.error) / data.unit_ends.unit).max())
 
 
 def _has_objective(answer: Answer) -> bool:
@@ -311,10 +346,10 @@ def _objective(request: Request, answer: Answer, values: Values) -> Objective | 
 
 
 def _preferred(request: Request, answer: Answer, certificate: Certificate) -> str:
-    """Which A this is: any fit where nothing can be said of the preference."""
-    name = answer.preference.name
-    silent = certificate.kind == "met" and certificate.objective is None
-    return "any" if silent and request.problem.target else name
+    """Which A this is: where nothing can be said of the preference, what the claim alone says."""
+    if certificate.objective is None and certificate.kind in ("met", "optimal"):
+        return "any" if request.problem.target else "minimax"
+    return answer.preference.name
 
 
 def _wanted(request: Request, answer: Answer, certificate: Certificate) -> str:

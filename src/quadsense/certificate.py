@@ -15,18 +15,18 @@ from quadsense.core.ends import UNIT, Ends
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.records import LATER
 from quadsense.core.signature import inertia_of, is_positive, rank_of
-from quadsense.frame import condition_inside, constraints_of, is_sound
+from quadsense.frame import can_be_columns, condition_inside, constraints_of
 from quadsense.measurements import Measurements
 from quadsense.measurements.constraints import Constraint
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.oracle import SpectralOracle
 from quadsense.measurements.validate import checked_vector
-from quadsense.objective import Objective, check_objective, is_admitted
-from quadsense.objective import is_sound as is_sound_objective
+from quadsense.objective import Objective, check_objective, is_admitted, is_sound
 from quadsense.proofs.hitting import cannot_be_hit, smallest_hitting_set
 from quadsense.proofs.infeasible import check_infeasible
 from quadsense.proofs.lower import best_error_bound
 from quadsense.threads import with_one_blas_thread
+from quadsense.typing import is_number
 from quadsense.values import Values, evaluate
 from quadsense.verification import Check, Verification
 
@@ -166,7 +166,7 @@ class Certificate:
         if isinstance(U, SpectralOracle):
             return Verification((self._check_spectral(U),))
         with np.errstate(over="ignore", under="ignore"):
-            if not is_sound(self.columns, self.matrix.shape[0]):
+            if not can_be_columns(self.columns, self.matrix.shape[0]):
                 return Verification((Check("scaling of columns", False, "it cannot be one"),))
             claim = self.inside
             parts = [
@@ -197,11 +197,11 @@ class Certificate:
         self, U: Any, b: Any, delta: Any, options: dict[str, Any]
     ) -> Iterator[tuple[Measurements, str, bool]]:
         """The measurements with each tolerance to check against, in words, and whether its own."""
-        given = {
-            "bounds": options.get("bounds"),
-            "rtol": options.get("rtol") or None,
-            "delta": delta,
-        }
+        rtol = options.get("rtol")
+        none = rtol is None or (is_number(rtol) and rtol == 0.0)
+        given = {"bounds": options.get("bounds"), "rtol": None if none else rtol, "delta": delta}
+        if none:
+            options.pop("rtol", None)
         explicit = [name for name, value in given.items() if value is not None]
         if isinstance(U, Measurements):
             given_too = options.get("bounds") is not None or options.get("mix") is not None
@@ -343,7 +343,7 @@ class Certificate:
     def _preference_fits(self, data: Measurements) -> bool:
         if self.objective is None:
             return True
-        return self.objective.preference.psd == self.psd and is_sound_objective(
+        return self.objective.preference.psd == self.psd and is_sound(
             self.objective, data.m, data.measured, data.n
         )
 
@@ -386,6 +386,8 @@ class Certificate:
                 data, self.dual, upper, self.psd, size, conditional=bool(self.condition)
             )
         yield self._check_lower(lower, condition)
+        if data.constraints:
+            yield Check("every constraint holds", bool(values.met[data.measured :].all()))
         found = within_gap(data, upper, lower, self.gap)
         stated = within_gap(data, self.upper_bound, self.lower_bound, self.gap)
         text = f"worst error {upper:.6g}, and none below {lower:.6g}, gap {self.gap:g}"
@@ -465,7 +467,9 @@ class Certificate:
         data = self.data if data is None else data
         if data is None:
             raise ValueError("this certificate was read from a file: give data=Measurements(U, b)")
-        if confidence is not None and not 0 < confidence < 1:
+        if not isinstance(data, Measurements):
+            raise ValueError(f"data must be Measurements, got {type(data).__name__}")
+        if confidence is not None and not (is_number(confidence) and 0 < confidence < 1):
             raise ValueError(f"confidence must lie strictly between 0 and 1, got {confidence!r}")
         levels = checked_vector("noise", noise, data.m, scalar=True)
         if np.any(levels < 0):
@@ -479,6 +483,10 @@ class Certificate:
             levels = np.maximum(levels, to_numpy(data.tolerance))
         live = np.flatnonzero(known)
         squares = norms[live] ** 2
+        with np.errstate(over="ignore"):
+            levels = levels[live] / squares
+        if not np.isfinite(levels).all():
+            raise ValueError("noise is too large for the norms of the rows: rescale U and b")
         rows = data.unit_rows.on_numpy().only(live)
         from quadsense.proofs.spectral import spectral_certificate  # seldom asked for
 
@@ -486,7 +494,7 @@ class Certificate:
             rows.raw.rows(),
             to_numpy(data.b)[live] / squares,
             np.asarray(self.matrix),
-            levels[live] / squares,
+            levels,
             confidence=confidence,
             mix=rows.weights if isinstance(rows, Mixed) else None,
         )

@@ -105,7 +105,9 @@ def to_wish(
     if prior is not None and (prefer not in WITH_PRIOR or low_rank):
         other = "rank" if low_rank else f"prefer={prefer!r}"
         raise ValueError(f"prior says what 'nearest' and ridge are about: {other} takes none")
-    wish = Wish(prefer, slack, ridge, _to_prior(prior, data))
+    # Strings of NumPy's type count as strings, which a file holds.
+    slack = None if slack is None else str(slack)
+    wish = Wish(str(prefer), slack, ridge, _to_prior(prior, data))
     if prefer == "entropy" and not _is_definite(wish.prior):
         raise ValueError(
             "prefer='entropy' needs a prior that is positive definite: give another, or "
@@ -186,10 +188,7 @@ def decide(
     """
     if wish.prefer == "any":
         return (Preference("any", shape.psd, shape.target),), ("prefer='any': asked for",)
-    weights = None
-    if data.weights is not None:  # one for all is one for each
-        weights = np.broadcast_to(to_numpy(data.weights), (data.measured,)).astype(np.float64)
-    plain = Preference("any", shape.psd, shape.target, weights=weights)
+    plain = Preference("any", shape.psd, shape.target, weights=_weights_of(data))
     if wish.slack is not None:
         return (changed(plain, name=f"slack_{wish.slack}"),), ("slack was asked for",)
     name, why = wish.prefer, "asked for"
@@ -268,6 +267,19 @@ def _vanishing(data: Measurements, preference: Preference) -> float:
         costs = (np.sqrt(question.weights) * question.reading) ** 2
         counted = max(1, int(np.count_nonzero(question.weights)))
         return 2.0 * VANISHING**2 * float(np.sum(costs)) / counted
+
+
+def least_squares_of(wish: Wish, data: Measurements, shape: Shape) -> Preference:
+    """Return least squares with the pull that was asked for, whatever else was preferred."""
+    plain = Preference("least_squares", shape.psd, shape.target, weights=_weights_of(data))
+    return _with_pull(plain, wish, data, shape)
+
+
+def _weights_of(data: Measurements) -> Vector | None:
+    """Return one weight per reading, as given; None where none were."""
+    if data.weights is None:
+        return None
+    return np.broadcast_to(to_numpy(data.weights), (data.measured,)).astype(np.float64)
 
 
 def _given(wish: Wish) -> tuple[float, Any] | None:

@@ -86,7 +86,7 @@ def columns_of(data: Measurements) -> Columns | None:
     return columns if columns.any() else None
 
 
-def is_sound(columns: Any, n: int) -> bool:
+def can_be_columns(columns: Any, n: int) -> bool:
     """Whether these can be the exponents of a scaling of n columns."""
     return columns is None or (
         np.shape(columns) == (n,)

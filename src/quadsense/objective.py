@@ -178,13 +178,27 @@ def _nothing(data: Measurements, question: Question, matrix: SensedMatrix, norm:
             size += question.alpha * (NOTHING * (norm + far)) ** 2
         if linear:
             # A may be far smaller than what the data are about: the readings of a multiple of I.
-            least = np.min(np.abs(ends), axis=0)
-            squares = to_numpy(data.unit_rows.norms) ** 2
-            reads = np.isfinite(least) & (squares > 0.0)
-            about = float(np.mean(least[reads] / squares[reads])) if reads.any() else 0.0
-            norm = max(norm, math.sqrt(matrix.shape[0]) * about)
+            norm = max(norm, math.sqrt(matrix.shape[0]) * _about(data, question))
             size += NOTHING * float(np.linalg.norm(question.C)) * norm
     return size if math.isfinite(size) else 0.0
+
+
+def _about(data: Measurements, question: Question) -> float:
+    """Return the size of the readings that force something on A, for rows of unit norm.
+
+    Other ends may be as far away as one likes, and say nothing of it; they count where all are so.
+    """
+    ends, squares = data.ends, to_numpy(data.unit_rows.norms) ** 2
+    assert ends is not None
+    forcing = (question.lo > 0.0, question.hi < 0.0)
+    sizes = [np.abs(ends.reading) + np.abs(each) for each in (ends.below, ends.above)]
+    size = np.where(forcing[0], sizes[0], np.where(forcing[1], sizes[1], 0.0))
+    known = (size > 0.0) & (squares > 0.0)
+    if known.any():
+        return float(np.mean(size[known] / squares[known]))
+    least = np.minimum(np.abs(question.lo), np.abs(question.hi))
+    known = np.isfinite(least) & (squares > 0.0)
+    return float(np.min(least[known] / squares[known])) if known.any() else 0.0
 
 
 def is_sound(stated: Objective, m: int, measured: int, n: int) -> bool:

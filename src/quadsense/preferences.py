@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from quadsense.arrays import Array, Vector, to_numpy
 from quadsense.core.ends import Ends
@@ -38,6 +39,9 @@ TERMS: dict[str, RowTerm] = {
 }
 """What a reading costs, by the name of the preference."""
 
+
+FAR = 1e6
+"""An end so many times as far from 0 as all that is asked of A is seldom reached."""
 
 KEPT_ROWS = 2**16
 """Rows up to which a question is kept for those who ask for it again: it takes no memory to speak
@@ -212,6 +216,30 @@ def _rows_of(
 def _over(values: Vector, norms: Any) -> Vector:
     """Values over squared norms, which are 1 where None."""
     return values if norms is None else values / norms / norms
+
+
+def without_far_ends(question: Question) -> tuple[Question, npt.NDArray[np.bool_]]:
+    """Return the question without the ends that are far beyond all that is asked of A.
+
+    Methods take their units from the ends. Which rows have lost an end is told too; the analytic
+    center leans on every one.
+    """
+    lo, hi = question.lo, question.hi
+    forced = np.maximum(np.maximum(lo, -hi), 0.0)
+    most = float(np.max(forced, where=np.isfinite(forced), initial=0.0))
+    if most > 0.0 and question.rows == "squares":
+        most = max(most, float(np.max(np.abs(question.reading), initial=0.0)))
+    if most > 0.0 and (question.alpha or question.log_det):
+        prior = question.prior
+        entries = prior if isinstance(prior, float) else len(prior) * float(np.max(np.abs(prior)))
+        most = max(most, abs(entries))
+    most *= FAR
+    far = (np.isfinite(hi) & (hi > most), np.isfinite(lo) & (lo < -most))
+    rows = far[0] | far[1]
+    if most == 0.0 or question.rows == "center" or not rows.any():
+        return question, np.zeros(question.m, bool)
+    lo, hi = np.where(far[1], -np.inf, lo), np.where(far[0], np.inf, hi)
+    return replace(question, lo=lo, hi=hi), rows
 
 
 def _linear(preference: Preference) -> Array | float:

@@ -24,12 +24,12 @@ from quadsense.core.matrix import SensedMatrix
 from quadsense.core.question import Question
 from quadsense.extremes import Extreme, Extremes
 from quadsense.frame import (
+    can_be_columns,
     condition_inside,
     condition_outside,
     dense_in,
     dense_out,
     framed,
-    is_sound,
 )
 from quadsense.measurements import Measurements
 from quadsense.proofs.infeasible import check_infeasible
@@ -163,7 +163,7 @@ class Interval:
         """
         data, own = measurements_of(U, b, **options), self
         if self.columns is not None:
-            if not is_sound(self.columns, data.n):
+            if not can_be_columns(self.columns, data.n):
                 return Verification((Check("scaling of columns", False, "it cannot be one"),))
             data, own = framed(data, self.columns), self.stretched(-self.columns)
         if self.set_aside.size:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,13 +12,13 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from quadsense.arrays import Array, Vector, placed, to_numpy
+from quadsense.arrays import Array, Vector, like, placed, to_numpy
 from quadsense.checkpoint import Journal
 from quadsense.core.forms import FactorForm, MeasuredForm
 from quadsense.core.matrix import SensedMatrix
 from quadsense.loop import Limits
 from quadsense.measurements import Measurements
-from quadsense.measurements.base import UnitReadings
+from quadsense.measurements.base import HARMLESS, UnitReadings
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.oracle import checked_square
 from quadsense.measurements.sensing import Sensing
@@ -216,6 +217,21 @@ def check_options(methods: tuple[str, ...], given: Mapping[str, Any], method: st
             f"method {methods[0]!r} takes no {key!r}; {' and '.join(takers)} {verb}: "
             f"give method={takers[-1]!r}"
         )
+
+
+def error_units(data: Measurements) -> tuple[float, Array]:
+    """A unit of error where no tolerance is given, and what it is for each of the unit rows.
+
+    A power of two of the size of the readings, so that their size does not matter. Rows of tiny
+    norm read far less than that: for them a smaller one, still far too large, serves.
+    """
+    largest = float(np.max(np.abs(to_numpy(data.b))))
+    unit = math.ldexp(1.0, math.frexp(largest)[1]) if largest > 0.0 else 1.0
+    b, delta = to_numpy(data.scaled().b), to_numpy(data.scaled().delta)
+    with np.errstate(over="ignore"):
+        units = unit * delta
+    units = np.minimum(units, HARMLESS * max(float(np.max(np.abs(b))), float(units.min())))
+    return unit, like(units, data.scaled().b)
 
 
 def to_allowed(allow_violations: Any, m: int, target: bool) -> int:

@@ -16,18 +16,20 @@ from quadsense.certificate import AGREE, Certificate, agree
 from quadsense.core.forms import FramedForm, MeasuredForm
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.records import LATER, Lazy, cached_property
+from quadsense.core.signature import inertia_of, is_positive, rank_of
 from quadsense.files.codec import decode, encode
-from quadsense.frame import is_sound
+from quadsense.frame import can_be_columns, condition_inside
+from quadsense.measurements import Measurements
 from quadsense.measurements.constraints import Constraint
 from quadsense.measurements.framed import Framed
 from quadsense.measurements.oracle import SpectralOracle
 from quadsense.measurements.stored import Stored
 from quadsense.measurements.validate import checked_rows
-from quadsense.objective import Objective
+from quadsense.objective import Objective, check_objective, is_admitted, is_sound
 from quadsense.preferences import Preference
 from quadsense.threads import with_one_blas_thread
 from quadsense.typing import SupportsSparse, check_path, is_whole
-from quadsense.values import evaluate
+from quadsense.values import Values, evaluate
 from quadsense.verdict import check_verdict
 from quadsense.verification import Check, Verification
 from quadsense.view import words
@@ -71,6 +73,10 @@ class Result(Lazy):
         Method, form of K and the reasons for both.
     suspects, set_aside : ndarray of int
         Measurements that carry a contradiction; measurements left out on request.
+    fit : Objective or None
+        Where nothing fits, what the A that comes along costs: by default it is the least-squares
+        fit without the bands, with proven bounds on its cost, and ``certificate.matrix`` is the A
+        with the smallest worst miss. None where `matrix` is that one, and wherever something fits.
     """
 
     status: Status
@@ -87,6 +93,7 @@ class Result(Lazy):
     plan: dict[str, Any]
     suspects: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     set_aside: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    fit: Objective | None = None
 
     @property
     def success(self) -> bool:
@@ -341,6 +348,8 @@ class Result(Lazy):
             surely[:] = perhaps[:] = False  # nothing is violated where there is no tolerance
         listed = np.zeros_like(surely)
         listed[self.violations[(self.violations >= 0) & (self.violations < listed.size)]] = True
+        fit = [] if self.fit is None else self._check_fit(data, values, matrix)
+        stated = "" if self.fit is None else "optimal" if self.fit.closed else "local"
         violations = (
             not np.any(surely & ~listed)
             and not np.any(listed & ~perhaps)
@@ -357,8 +366,38 @@ class Result(Lazy):
             Check("largest ratio", close, f"claimed {self.max_ratio:.6g}, found {found:.6g}"),
             Check("violations", violations, f"{self.violations.size} listed"),
             Check("rows set aside", aside, f"{self.set_aside.size} listed"),
+            Check("which A it is", self.verdict.fitted == stated),
+            *fit,
             *check_verdict(self.verdict, data, values, claim, self.status),
         ]
+
+    def _check_fit(self, data: Measurements, values: Values, matrix: SensedMatrix) -> list[Check]:
+        """Check what is stated of a fit that comes with a proof that nothing fits."""
+        claim, fit = self.certificate.inside, self.fit
+        assert fit is not None
+        fit = replace(fit, condition=condition_inside(fit.condition))
+        preference = fit.preference
+        sound = (
+            claim.kind == "infeasible"
+            and not claim.hard
+            and preference.name == "least_squares"
+            and not preference.target
+            and preference.psd == claim.psd
+            and is_sound(fit, data.m, data.measured, data.n)
+        )
+        checks = [Check("claim: a least-squares fit", sound)]
+        if not sound:
+            return checks
+        if claim.psd:
+            checks.append(Check("positive semidefinite", is_positive(matrix)))
+        if claim.rank is not None:
+            checks.append(Check("rank", rank_of(matrix) <= claim.rank))
+        if claim.signs:
+            pairs = zip(inertia_of(matrix), claim.signs, strict=False)
+            checks.append(Check("eigenvalues", all(found <= most for found, most in pairs)))
+        plain, reads, error = data.without_tolerance(), values.reads, values.error
+        held = is_admitted(preference, values.met, claim.set_aside, data.measured)
+        return checks + list(check_objective(plain, fit, matrix, reads, error, held))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the result to an ``.npz`` file that `load_result` reads; nothing is pickled.
@@ -370,7 +409,10 @@ class Result(Lazy):
         nothing: Any = None
         claim = replace(self.certificate, matrix=nothing, data=None)
         result = replace(self, matrix=nothing, certificate=claim)
-        arrays, plain = encode({"result": result, "matrix": _held(self.matrix)})
+        whole: dict[str, Any] = {"result": result, "matrix": _held(self.matrix)}
+        if self.certificate.matrix is not self.matrix:
+            whole["claimed"] = _held(self.certificate.matrix)
+        arrays, plain = encode(whole)
         files.write_arrays(path, arrays, {"format": FORMAT, "version": VERSION, "whole": plain})
 
     def save_matrix(self, path: str | os.PathLike[str]) -> None:
@@ -403,22 +445,26 @@ class Held:
 
 
 def _held(matrix: SensedMatrix) -> Held:
-    """The matrix as it is: what was certified is what is written."""
+    """The matrix as it is: what was certified is what is written.
+
+    Coefficients stay coefficients also where the rows are not held in an array: where they cancel,
+    a dense A has fewer digits than the certificate relies on.
+    """
     form: Any = matrix.form
     columns = form.columns if isinstance(form, FramedForm) else None
     form = form if columns is None else form.inner
-    kind = getattr(getattr(form, "rows", None), "kind", None)
-    if columns is not None and isinstance(kind, Framed):
-        kind = kind.kind if np.array_equal(kind.columns, columns) else None
-    if isinstance(form, MeasuredForm) and isinstance(kind, Stored):
+    if isinstance(form, MeasuredForm):
         rows: Any = form.rows
-        U = kind.U if rows.is_sparse else to_numpy(kind.U)
+        kind = rows.kind
+        if columns is not None and isinstance(kind, Framed):
+            kind = kind.kind if np.array_equal(kind.columns, columns) else kind
         base = None if form.base is None else to_numpy(form.base)
-        c, norms = to_numpy(form.c), to_numpy(rows.norms)
-        return Held(
-            tau=form.tau, c=c, base=base, U=U, norms=norms, conjugate=rows.conjugate,
-            columns=columns,
-        )  # fmt: skip
+        held = Held(tau=form.tau, c=to_numpy(form.c), base=base, columns=columns)
+        if isinstance(kind, Stored):
+            U = kind.U if rows.is_sparse else to_numpy(kind.U)
+            return replace(held, U=U, norms=to_numpy(rows.norms), conjugate=rows.conjugate)
+        if rows.prefers_gram and columns is None:
+            return replace(held, U=to_numpy(rows.rows()), norms=to_numpy(rows.nonzero))
     if matrix.factor is not None:
         return Held(factor=to_numpy(matrix.factor), signs=matrix.signs)
     return Held(np.asarray(matrix))
@@ -431,7 +477,7 @@ def _matrix(held: Held) -> SensedMatrix:
         if held.norms is None or not (rows.m,) == held.norms.shape == held.c.shape:
             raise ValueError("coefficients and rows do not go together")
         if held.columns is not None:
-            if not is_sound(held.columns, rows.n):
+            if not can_be_columns(held.columns, rows.n):
                 raise ValueError("columns are scaled by what cannot be")
             rows = rows.framed(held.columns)
         rows.norms = held.norms
@@ -475,16 +521,18 @@ def load_result(path: str | os.PathLike[str]) -> Result:
         if version != VERSION:
             raise ValueError("its format is no number")
         whole = decode(arrays, meta["whole"], lambda values: values, SAVED)
-        return _whole(whole["result"], _matrix(whole["matrix"]))
+        matrix = _matrix(whole["matrix"])
+        claimed = _matrix(whole["claimed"]) if "claimed" in whole else matrix
+        return _whole(whole["result"], matrix, claimed)
     except (LookupError, TypeError, AttributeError, ArithmeticError, ValueError) as error:
         raise ValueError(f"{path} is a damaged quadsense result ({error!r})") from None
 
 
-def _whole(result: Result, matrix: SensedMatrix) -> Result:
-    """The result with its matrix; raises where a part of it cannot be."""
+def _whole(result: Result, matrix: SensedMatrix, claimed: SensedMatrix) -> Result:
+    """The result with its matrix and that of its claim; raises where a part of it cannot be."""
     claim, m = result.certificate, result.residuals.size
     for index in (claim.set_aside, result.set_aside, result.suspects):
         if np.any((index < 0) | (index >= m)):
             raise ValueError("measurements are named that are not there")
     words.message(result.verdict)  # one that cannot be said is damaged
-    return replace(result, matrix=matrix, certificate=replace(claim, matrix=matrix))
+    return replace(result, matrix=matrix, certificate=replace(claim, matrix=claimed))

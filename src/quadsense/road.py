@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from quadsense.answer import to_result
-from quadsense.arrays import Array, like, to_numpy
 from quadsense.checkpoint import to_journal
 from quadsense.checkpoint.fingerprint import marks_of
 from quadsense.choice import check_preference, decide, frame_for, to_wish, wish_in
@@ -18,7 +16,6 @@ from quadsense.core.records import changed
 from quadsense.frame import described, framed, shown_outside
 from quadsense.interrupts import Interrupted
 from quadsense.measurements import Measurements
-from quadsense.measurements.base import HARMLESS
 from quadsense.memory import limited_memory, to_bytes
 from quadsense.methods import METHODS, Problem
 from quadsense.methods.base import MethodOptions
@@ -28,6 +25,7 @@ from quadsense.record import environment, request_of
 from quadsense.request import (
     check_options,
     check_priors,
+    error_units,
     given_options,
     options_of,
     to_allowed,
@@ -43,21 +41,6 @@ from quadsense.threads import one_blas_thread
 from quadsense.typing import to_list
 from quadsense.vocabulary import Status
 from quadsense.watch import Watch
-
-
-def error_units(data: Measurements) -> tuple[float, Array]:
-    """A unit of error where no tolerance is given, and what it is for each of the unit rows.
-
-    A power of two of the size of the readings, so that their size does not matter. Rows of tiny
-    norm read far less than that: for them a smaller one, still far too large, serves.
-    """
-    largest = float(np.max(np.abs(to_numpy(data.b))))
-    unit = math.ldexp(1.0, math.frexp(largest)[1]) if largest > 0.0 else 1.0
-    b, delta = to_numpy(data.scaled().b), to_numpy(data.scaled().delta)
-    with np.errstate(over="ignore"):
-        units = unit * delta
-    units = np.minimum(units, HARMLESS * max(float(np.max(np.abs(b))), float(units.min())))
-    return unit, like(units, data.scaled().b)
 
 
 def travel(
@@ -187,7 +170,7 @@ def travel(
         request = Request(
             measured, plan, problem, limits, positive, allowed, first.warm, wishes,
             preferences, preferences[0].name if prefer in ("auto", "any") else prefer, refused,
-            columns,
+            wish, shape, columns,
         )  # fmt: skip
         answer = run_plan(request)
         undone = (Status.INFEASIBLE, Status.UNDECIDED, Status.STALLED)

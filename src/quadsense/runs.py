@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import to_numpy
+from quadsense.choice import Wish
 from quadsense.core.forms import FactorForm, MeasuredForm
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.records import changed
@@ -21,8 +22,8 @@ from quadsense.measurements.gram import ExplicitGram, make_gram
 from quadsense.methods import COLD, METHODS, Method, Problem, Warm
 from quadsense.methods.steps import nothing, own
 from quadsense.objective import is_admitted, make_objective
-from quadsense.plan import Plan
-from quadsense.preferences import Preference, make_question, with_set_aside
+from quadsense.plan import Plan, Shape
+from quadsense.preferences import TERMS, Preference, make_question, with_set_aside, without_far_ends
 from quadsense.proofs.exact import user_dual
 from quadsense.proofs.infeasible import Prover
 from quadsense.proofs.rounding import Enclosure, enclosure, is_met, measured_enclosure
@@ -84,8 +85,8 @@ class Request:
     `wishes` are the options as given, for whichever method runs (`problem.options` are those of
     the plan's last). `preferences` say which A is sought, the next where one does not exist;
     `wanted` is the name of the first. `refused` has, by name, why methods of the plan cannot run:
-    for want of memory. `columns` are the exponents by which the columns of U are scaled: all this
-    is about the scaled unknown.
+    for want of memory. `wish` and `shape` are what was asked, before it was decided. `columns` are
+    the exponents by which the columns of U are scaled: all this is about the scaled unknown.
     """
 
     data: Measurements
@@ -99,6 +100,8 @@ class Request:
     preferences: tuple[Preference, ...] = (ANY,)
     wanted: str = "any"
     refused: Mapping[str, str] = field(default_factory=dict)
+    wish: Wish | None = None
+    shape: Shape | None = None
     columns: npt.NDArray[np.int64] | None = None
 
 
@@ -131,7 +134,8 @@ def run_plan(request: Request) -> Answer:
         answer = _known(asking, preference)
         if answer is not None:
             return answer
-        answer = changed(_in_turn(asking, questions), preference=preference, asked=True)
+        answer = _preferred(asking, preference, questions)
+        answer = changed(answer, preference=preference, asked=True)
         refuted = _refuted(asking, answer)
         if refuted is not None:
             return refuted
@@ -148,6 +152,50 @@ def run_plan(request: Request) -> Answer:
         if again.outcome.status is Status.MET:
             return changed(again, preference=preference, asked=True)
     return found
+
+
+def answer_question(request: Request) -> Answer:
+    """Ask for the A that is preferred, and for nothing in its place."""
+    preference = request.preferences[0]
+    questions, _ = by_question(request.plan.methods, preference.name)
+    asking = changed(request, problem=_asking(request, preference))
+    return changed(_in_turn(asking, questions), preference=preference, asked=True)
+
+
+def _preferred(request: Request, preference: Preference, methods: tuple[str, ...]) -> Answer:
+    """Run the methods on the question, first without what seldom binds.
+
+    That is the band of a row of weight 0, which is not in the sum, and an end far beyond all that
+    is forced on A. An A that is within them all the same is the preferred one. Where it is not, the
+    question is asked again with them; but where no fit of the rows that have a weight was found,
+    none would be with the others.
+    """
+    data = request.data
+    rows = _rows_of_no_weight(data, preference)
+    problem = _asking(request, preference, rows) if rows.size else request.problem
+    assert problem.question is not None
+    question, far = without_far_ends(problem.question)
+    loose = far.copy()
+    loose[rows] = True
+    if loose.any():
+        kept = changed(request, problem=changed(problem, question=question))
+        answer = _in_turn(kept, methods, rows)
+        matrix = answer.matrix
+        found = found_in(matrix, request.problem)
+        met = Values(data, found, size=allowed_size(data, matrix)).met[loose].all()
+        if met or (answer.outcome.status is not Status.MET and not far.any()):
+            return changed(answer, outcome=changed(answer.outcome, found=found), set_aside=NONE)
+    return _in_turn(request, methods)
+
+
+def _rows_of_no_weight(data: Measurements, preference: Preference) -> npt.NDArray[np.int64]:
+    """Return the rows that the user keeps out of the sum of squares, and that have a band."""
+    weights, ends = preference.weights, data.ends
+    if weights is None or TERMS[preference.name] != "squares" or not preference.target:
+        return NONE
+    assert ends is not None
+    band = ends.sides.any(axis=0) & ~ends.exact
+    return np.flatnonzero((weights == 0.0) & band[: data.measured])
 
 
 def _known(request: Request, preference: Preference) -> Answer | None:
@@ -312,13 +360,13 @@ def _by_road(request: Request, methods: tuple[str, ...]) -> Answer:
     return again if decided else answer
 
 
-def _in_turn(request: Request, methods: tuple[str, ...]) -> Answer:
+def _in_turn(request: Request, methods: tuple[str, ...], set_aside: Any = NONE) -> Answer:
     """Run the methods in turn, each from what the one before has found.
 
     A fit that is not what the question asks for is kept where the others find nothing better.
     """
     followed = len(methods) > 1  # whether or not they fit: memory does not change the steps
-    answer = run_method(request, methods[0], warm=request.warm, followed=followed)
+    answer = run_method(request, methods[0], set_aside, request.warm, followed)
     for name in methods[1:]:
         outcome = answer.outcome
         handed_over = outcome.claim is not None and outcome.claim.kind == "inconsistent"
@@ -327,7 +375,7 @@ def _in_turn(request: Request, methods: tuple[str, ...]) -> Answer:
             handed_over or lost or outcome.status is Status.STALLED
         ):
             break
-        after = run_method(request, name, warm=outcome.warm)
+        after = run_method(request, name, set_aside, outcome.warm)
         if not lost or after.outcome.status is Status.MET:
             answer = after
     return answer

@@ -178,7 +178,9 @@ def solve(
     Returns
     -------
     Result
-        Non-convergence is a status, never an exception, and A is there in every status.
+        Non-convergence is a status, never an exception, and A is there in every status. With
+        INFEASIBLE it is the least-squares fit without the intervals (``prefer="minimax"``: the A
+        of the smallest worst miss).
 
     Raises
     ------

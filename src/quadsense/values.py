@@ -111,6 +111,12 @@ class Values:
         return met if self._dead is None else np.where(self._dead, ~self._outside, met)
 
     @property
+    def over(self) -> npt.NDArray[np.bool_]:
+        """Rows counted as outside their intervals; the ratio of a wide one may round beyond 1."""
+        over = self.ratios > 1.0
+        return over & ~self.met if over.any() else over
+
+    @property
     def missed(self) -> npt.NDArray[np.bool_]:
         """Rows surely outside their intervals."""
         missed = self._judging.missed(self._z, self._spread)

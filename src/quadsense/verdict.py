@@ -45,6 +45,7 @@ def make_verdict(
     suspects: Any = (),
     reason: Reason | None = None,
     advice: tuple[Advice, ...] = (),
+    fitted: str = "",
 ) -> Verdict:
     """Put the verdict together.
 
@@ -64,6 +65,7 @@ def make_verdict(
     suspects : ndarray of int
     reason : Reason, optional
     advice : tuple of Advice
+    fitted : str
     """
     ends, count, bounds = data.ends, data.measured, target and data.from_bounds
     assert ends is not None
@@ -93,7 +95,7 @@ def make_verdict(
         set_aside=int(certificate.set_aside.size),
         allowed=certificate.allowed,
         even=target and not bounds and bool((ends.unit[:count] == ends.unit[0]).all()),
-        over=int(np.count_nonzero(ratios > 1.0)) if target else 0,
+        over=int(np.count_nonzero(values.over[:count])) if target else 0,
         worst=largest,
         nearest=largest if nearest == worst else _row(data, nearest, sizes, target),
         missed=missed,
@@ -123,6 +125,7 @@ def make_verdict(
         interpolates=not target and data.m <= seen.unknowns,
         hard=certificate.hard,
         operator_error=data.unit_rows.kind.stated,
+        fitted=fitted,
     )
 
 
@@ -180,6 +183,7 @@ def check_verdict(
         target=target,
         prefer=verdict.prefer,
         wanted=verdict.wanted,
+        fitted=verdict.fitted,
     )
     known = claim.objective is not None or claim.kind == "infeasible"
     known = known or verdict.prefer == ("any" if target else "minimax")

@@ -237,6 +237,9 @@ class Verdict:
     operator_error : float or None
         Where the probes are the user's own functions: the relative error that they are said not to
         exceed, beyond inner products', on which all that is claimed rests.
+    fitted : {"", "optimal", "local"}
+        Where nothing fits: A is the least-squares fit, which is certified, or of low rank and at
+        rest; empty where A is the matrix of `upper_bound`, and wherever something fits.
     """
 
     status: Status
@@ -277,6 +280,7 @@ class Verdict:
     interpolates: bool = False
     hard: bool = False
     operator_error: float | None = None
+    fitted: str = ""
 
     @property
     def kept(self) -> int:

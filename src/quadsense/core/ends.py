@@ -226,7 +226,7 @@ class Ends:
     def middle(self) -> Vector:
         """A reading that `unit` separates from every end that there is; 0 where there is none."""
         upper, lower = self.sides
-        with np.errstate(invalid="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             shift = np.where(
                 upper & lower,
                 (self.above - self.below) / 2,

@@ -12,6 +12,7 @@ from scipy.sparse.linalg import LinearOperator, eigsh
 
 from quadsense.arrays import (
     Array,
+    as_numbers,
     available_memory,
     device,
     is_array,
@@ -21,6 +22,7 @@ from quadsense.arrays import (
     to_numpy,
 )
 from quadsense.core.forms import DenseForm, FactorForm, Form, stretched
+from quadsense.typing import is_whole
 
 
 class SensedMatrix(LinearOperator):
@@ -53,7 +55,10 @@ class SensedMatrix(LinearOperator):
     def from_dense(cls, A: Array) -> SensedMatrix:
         """Wrap an (n, n) symmetric or Hermitian array."""
         if not (type(A) is np.ndarray or is_array(A)):
-            A = np.asarray(A, dtype=np.result_type(A, 1.0))
+            A = as_numbers("A", A)
+            A = A.astype(np.result_type(A, 1.0), copy=False)
+        if A.ndim != 2 or A.shape[0] != A.shape[1]:
+            raise ValueError(f"A must be a square matrix, got shape {tuple(A.shape)}")
         return cls(DenseForm(A))
 
     @classmethod
@@ -66,7 +71,11 @@ class SensedMatrix(LinearOperator):
         signs : array_like of shape (r,), optional
             The diagonal of S, each 1 or -1; all 1 by default, so that A is positive semidefinite.
         """
-        X = X if is_array(X) else np.asarray(X, dtype=np.result_type(X, 1.0))
+        if not is_array(X):
+            X = as_numbers("X", X)
+            X = X.astype(np.result_type(X, 1.0), copy=False)
+        if X.ndim != 2:
+            raise ValueError(f"X must have two dimensions, got shape {tuple(X.shape)}")
         if signs is None:
             return cls(FactorForm(X))
         marks = np.asarray(signs, dtype=np.float64)
@@ -133,7 +142,7 @@ class SensedMatrix(LinearOperator):
         array of shape (k,)
             Real values.
         """
-        V = V if is_array(V) else np.asarray(V)
+        V = V if is_array(V) and not is_numpy(V) else as_numbers("V", V)
         with np.errstate(under="ignore"):
             return self._quadratic(V)
 
@@ -207,11 +216,11 @@ class SensedMatrix(LinearOperator):
             Their eigenvectors.
         """
         keys = {"LM": lambda v: -np.abs(v), "LA": lambda v: -v, "SA": lambda v: v}
-        if which not in keys:
+        if not isinstance(which, str) or which not in keys:
             raise ValueError(f"which must be one of {', '.join(keys)}, got {which!r}")
         n = self.shape[0]
-        if not 1 <= k <= n:
-            raise ValueError(f"k must lie between 1 and n = {n}, got {k}")
+        if not (is_whole(k) and 1 <= k <= n):
+            raise ValueError(f"k must lie between 1 and n = {n}, got {k!r}")
         if n <= 256 or k > n // 4:  # ARPACK is slower than LAPACK there
             values, vectors = np.linalg.eigh(to_numpy(self.to_dense()))
         else:

@@ -75,7 +75,7 @@ def delta_from_sigma(
     # 1 - confidence^(1/m), without cancellation
     tail = -math.expm1(math.log(confidence) / int(m))
     if dof is None:
-        return float(-sigma * ndtri(tail / 2.0))
+        return float(-float(sigma) * float(ndtri(tail / 2.0)))
     if not (is_number(dof) and math.isfinite(dof) and dof > 0):
         raise ValueError(f"dof must be a positive number, got {dof!r}")
     half = float(dof) / 2.0
@@ -221,7 +221,7 @@ def bounds_from_averages(
             f"{_entry('dof', at)} = {freedom[at]:g} is too few: the average bounds its truth "
             "from below only"
         )
-    with np.errstate(under="ignore"):
+    with np.errstate(over="ignore", under="ignore"):
         return (values * (half / most))[()], (values * (half / least))[()]
 
 

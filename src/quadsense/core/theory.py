@@ -14,11 +14,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from quadsense.arrays import as_numbers
 from quadsense.core.potential import arccosh_exp
+from quadsense.typing import is_number, is_whole
 
 PAPER_C = 0.01
 """The lemmas' step constant, ``step * lam <= c`` [QSZ24, Lemma 5.3]."""
@@ -54,8 +57,33 @@ class Schedule:
         return self.step * self.lam
 
 
+def _check_positive(**numbers: Any) -> None:
+    """Raise a ValueError that names what is no positive number."""
+    for name, value in numbers.items():
+        if not (is_number(value) and 0 < value < math.inf):
+            raise ValueError(f"{name} must be positive and finite, got {value!r}")
+
+
+def _rate(m: Any, lam: Any, step: Any) -> float:
+    """Return the rate at which the lemmas let the potential fall, below 1."""
+    _check_positive(m=m, lam=lam, step=step)
+    rate = 0.9 * float(lam) * float(step) / math.sqrt(m)
+    if not rate < 1.0:
+        raise ValueError(f"lam * step must be below sqrt(m)/0.9, got {lam!r} * {step!r}")
+    return rate
+
+
+def _real(name: str, values: Any) -> npt.NDArray[np.float64]:
+    """Return an argument as real numbers, none of which is NaN, or raise a ValueError."""
+    found = as_numbers(name, values)
+    if found.dtype.kind == "c" or np.isnan(found).any():
+        raise ValueError(f"{name} must hold real numbers, none of which is NaN")
+    return found.astype(np.float64)
+
+
 def sharpness(m: int, failure: float | None = None) -> float:
     """``lam * delta``: arccosh(2.2 m), or arccosh(2.2 m / failure) by Markov's inequality."""
+    _check_positive(m=m, **({} if failure is None else {"failure": failure}))
     return arccosh_exp(math.log(2.2 * m) - (0.0 if failure is None else math.log(failure)))
 
 
@@ -103,27 +131,28 @@ def schedule(
     >>> s.iterations, s.lemma
     (67631, 'Lemma 5.3 and 5.6')
     """
-    if m < 1:
-        raise ValueError(f"m must be at least 1, got {m}")
-    for name, value in (("delta", delta), ("c", c), ("spread", spread)):
-        if not (value > 0 and math.isfinite(value)):
-            raise ValueError(f"{name} must be positive and finite, got {value}")
-    if not (radius >= 0 and math.isfinite(radius)):
-        raise ValueError(f"radius must be finite and not negative, got {radius}")
+    if not (is_whole(m) and m >= 1):
+        raise ValueError(f"m must be a whole number, at least 1, got {m!r}")
+    _check_positive(delta=delta, c=c, spread=spread)
+    if not (is_number(radius) and 0 <= radius < math.inf):
+        raise ValueError(f"radius must be finite and not negative, got {radius!r}")
     if batch_size is None:
         lam = sharpness(m) / delta
         share = 1.0
         lemma = "Lemma 5.3 and 5.6" if orthonormal else "Lemma D.1"
     else:
-        if not 1 <= batch_size <= m:
-            raise ValueError(f"batch_size must lie between 1 and m = {m}, got {batch_size}")
-        if not 0 < failure < 1:
-            raise ValueError(f"failure must lie strictly between 0 and 1, got {failure}")
+        if not (is_whole(batch_size) and 1 <= batch_size <= m):
+            raise ValueError(f"batch_size must lie between 1 and m = {m}, got {batch_size!r}")
+        if not (is_number(failure) and 0 < failure < 1):
+            raise ValueError(f"failure must lie strictly between 0 and 1, got {failure!r}")
         lam = sharpness(m, failure) / delta
         share = batch_size / m
         lemma = "Lemma 6.3 and 6.4" if orthonormal else "Lemma E.2"
     rate = 0.9 * c * share / (math.sqrt(m) * spread)
-    return Schedule(lam, c * share / lam, math.ceil(lam * radius / rate), lemma)
+    steps = lam * radius / rate
+    if not math.isfinite(steps):
+        raise ValueError(f"radius = {radius!r} over delta = {delta!r} asks for too many steps")
+    return Schedule(lam, c * share / lam, math.ceil(steps), lemma)
 
 
 def spectral_schedule(*, n: int, radius: float, accuracy: float, c: float = PAPER_C) -> Schedule:
@@ -140,6 +169,9 @@ def spectral_schedule(*, n: int, radius: float, accuracy: float, c: float = PAPE
     c : float, default=0.01
         The lemma's step constant.
     """
+    if not (is_whole(n) and n >= 1):
+        raise ValueError(f"n must be a whole number, at least 1, got {n!r}")
+    _check_positive(accuracy=accuracy)
     entrywise = schedule(m=n, radius=radius, delta=accuracy, c=c)
     return Schedule(entrywise.lam, entrywise.step, entrywise.iterations, "Lemma C.1 and C.2")
 
@@ -158,9 +190,8 @@ def progress_bound(
     lam, step : float
         Sharpness and step length of the run.
     """
-    now = np.asarray(log_potential, dtype=np.float64)
-    product = lam * step
-    rate = 0.9 * product / math.sqrt(m)
+    now = _real("log_potential", log_potential)
+    rate, product = _rate(m, lam, step), lam * step
     return np.logaddexp(now + math.log1p(-rate), math.log(product * math.sqrt(m)))
 
 
@@ -180,6 +211,7 @@ def potential_bound(
     lam, step : float
         Sharpness and step length of the run.
     """
-    steps = np.asarray(iterations, dtype=np.float64)
-    rate = 0.9 * lam * step / math.sqrt(m)
+    steps, rate = _real("iterations", iterations), _rate(m, lam, step)
+    if not (is_number(log_potential) and not math.isnan(log_potential)):
+        raise ValueError(f"log_potential must be a number, got {log_potential!r}")
     return np.logaddexp(steps * math.log1p(-rate) + log_potential, math.log(m / 0.9))

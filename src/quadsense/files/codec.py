@@ -12,7 +12,7 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from typing import Any
 
@@ -250,11 +250,15 @@ class _Reader:
         return found
 
     def _check(self, kind: Any, held: dict[str, Any]) -> None:
-        """Raise unless all fields are there, and are what their annotations say."""
-        if held.keys() != {entry.name for entry in fields(kind)}:
+        """Raise unless all fields are there, and are what their annotations say.
+
+        One that has a default may be missing: the file may be older than the field.
+        """
+        needed = {e.name for e in fields(kind) if MISSING is e.default is e.default_factory}
+        if not needed <= held.keys() <= {entry.name for entry in fields(kind)}:
             raise ValueError(f"a {kind.__name__.lower()} is none")
         for entry in fields(kind):
-            if not self._fits(str(entry.type), held[entry.name]):
+            if entry.name in held and not self._fits(str(entry.type), held[entry.name]):
                 raise ValueError(f"{entry.name} is no {entry.type}")
 
     def _fits(self, written: str, value: Any) -> bool:

@@ -18,6 +18,7 @@ import scipy.sparse as sp
 from quadsense.files.atomic import check_place, whole
 from quadsense.files.contents import MissingPackage, Unreadable
 from quadsense.memory import in_bytes, room_for_rows
+from quadsense.typing import check_path
 
 
 @dataclass(frozen=True)
@@ -133,6 +134,7 @@ def writer_of(
     square : bool
         Whether it is more than U and what has one value a row, which is all that tables hold.
     """
+    check_path("path", path)
     able = tuple(
         each for each in FORMATS if (each.many or not several) and not (each.table and square)
     )
@@ -161,6 +163,7 @@ def check_writable(path: str | os.PathLike[str], suffix: str = ".npz") -> None:
 
     A name that promises another format than the one written is refused too.
     """
+    check_path("path", path)
     if Path(path).suffix.lower() != suffix and not Path(path).is_dir():
         raise ValueError(f"{path} is no name for what is written there: it must end in {suffix}")
     check_place(path)

@@ -14,7 +14,18 @@ import numpy.typing as npt
 from scipy.linalg.lapack import dpotrf, dpstrf, spotrf
 
 from quadsense import files
-from quadsense.arrays import Array, Vector, compact, device, is_array, like, to_numpy
+from quadsense.arrays import (
+    Array,
+    Vector,
+    as_numbers,
+    compact,
+    device,
+    is_array,
+    is_numpy,
+    like,
+    placed,
+    to_numpy,
+)
 from quadsense.core import products
 from quadsense.core.ends import EXACTNESS, KIND_EXACTNESS, Ends
 from quadsense.core.records import cached_property
@@ -40,6 +51,7 @@ from quadsense.measurements.validate import (
     checked_tolerance,
     checked_vector,
     checked_weights,
+    rows_chosen,
 )
 from quadsense.memory import room_for_rows
 from quadsense.threads import one_blas_thread
@@ -505,13 +517,17 @@ class Measurements:
 
         Constraints stay what they are.
         """
-        b = to_numpy(self.plain.b)
+        plain, given = self.plain, self.plain.readings
+        b = given if plain.from_bounds and given is not None else to_numpy(plain.b)
         other = self.with_ends(Ends.around(b, np.ones_like(b)))
+        if b is given:  # next to intervals
+            other.b = like(np.append(b, to_numpy(self.b)[self.measured :]), self.b)
         other.judged = False
         return other
 
     def set_aside(self, index: Any) -> Measurements:
         """The same measurements with those in `index` asked for nothing."""
+        index = rows_chosen(index, self.m)
         return self._with_ends(self._known_ends().without(index), ("orthonormal", "gram"))
 
     def only_hard(self) -> Measurements:
@@ -696,17 +712,21 @@ class Measurements:
 
     def forward(self, A: Array) -> Array:
         """``F(A)_i = u_i* A u_i``, mixed where asked: (n, n) to (m,)."""
+        A = A if is_array(A) and not is_numpy(A) else as_numbers("A", A)
+        if A.shape != (self.n, self.n):
+            raise ValueError(f"A must have shape {(self.n, self.n)}, got {tuple(A.shape)}")
+        A = A if is_numpy(A) == is_numpy(self.b) else placed(to_numpy(A), self.b)
         return self.unit_rows.forward(A) * self.unit_rows.norms * self.unit_rows.norms
 
     def adjoint(self, y: Array) -> Array:
         """``F*(y) = sum_i y_i u_i u_i*``: (m,) to (n, n)."""
-        y = y if is_array(y) else like(y, self.unit_rows.norms)
+        y = like(checked_vector("y", y, self.m), self.unit_rows.norms)
         return self.unit_rows.adjoint(y * self.unit_rows.norms * self.unit_rows.norms)
 
     def rows(self, index: Any = slice(None)) -> Array:
         """Dense measurement vectors ``u_i``, as meant (conjugated where asked): (k, n)."""
         raw = self._rows.raw
-        chosen = np.atleast_1d(np.arange(raw.m)[index])
+        chosen = rows_chosen(index, raw.m)
         return raw.take(raw.xp.asarray(chosen, device=device(raw.norms)))
 
     def scaled(self) -> UnitReadings:

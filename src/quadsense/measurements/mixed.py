@@ -85,7 +85,8 @@ class Mixed(Sensing):
             )
         alone = _alone(given, raw.m)
         sizes = np.ones(len(mass))
-        sizes[~alone] = np.maximum(_sizes(raw, weights[~alone]), CANCELLED)
+        with np.errstate(under="ignore"):
+            sizes[~alone] = np.maximum(_sizes(raw, weights[~alone]), CANCELLED)
         sizes *= mass > 0.0
         weights = _scaled(weights, 1.0 / np.where(sizes > 0.0, sizes, 1.0), None)
         with np.errstate(over="ignore", under="ignore"):

@@ -276,9 +276,9 @@ def _extended(name: str, own: Any, given: Any, m: int, k: int) -> Any:
         return own
     if own is None:
         raise ValueError(f"{name} is given, and these measurements have none")
+    further = checked_vector(name, given, k, scalar=True)
     if np.ndim(own) == 0 and np.ndim(given) == 0 and own == given:
         return own
-    further = checked_vector(name, given, k, scalar=True)
     return np.append(np.broadcast_to(np.asarray(own, dtype=np.float64), (m,)), further)
 
 

@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 
 from quadsense.arrays import (
@@ -210,6 +211,20 @@ def checked_vector(
     return array
 
 
+def rows_chosen(index: Any, m: int) -> npt.NDArray[np.intp]:
+    """Numbers of rows from whatever chooses some of m, as of an array, or a ValueError."""
+    if not isinstance(index, slice):
+        empty = isinstance(index, list | tuple) and not index
+        index = np.empty(0, np.intp) if empty else as_numbers("index", index, "whole numbers")
+    try:
+        chosen = np.atleast_1d(np.arange(m)[index])
+    except (IndexError, TypeError) as error:
+        raise ValueError(f"index must choose among {m} rows: {error}") from None
+    if chosen.ndim != 1:
+        raise ValueError(f"index must be one-dimensional, got shape {np.shape(index)}")
+    return np.asarray(chosen)
+
+
 def checked_weights(weights: Any, m: int, of: str = "U") -> float | Vector | None:
     """One number or one a row, finite and not negative, or a ValueError; None stays None."""
     if weights is None:
@@ -230,6 +245,7 @@ def checked_tolerance(delta: Any, rtol: Any, b: Vector, of: str = "U") -> Vector
     """
     if not (is_number(rtol) and 0.0 <= rtol < math.inf):
         raise ValueError(f"rtol must be a finite number, not negative, got {rtol!r}")
+    rtol = float(rtol)
     if delta is None and rtol == 0.0:
         return None
     given = (
@@ -243,13 +259,17 @@ def checked_tolerance(delta: Any, rtol: Any, b: Vector, of: str = "U") -> Vector
         raise ValueError(f"{where} must not be negative, got {given[first]}")
     if rtol == 0.0:
         return compact(given)
-    total = given + rtol * np.abs(b)
+    with np.errstate(over="ignore"):
+        total = given + rtol * np.abs(b)
     bad = np.flatnonzero(total <= 0)
     if bad.size:
         raise ValueError(
             f"the tolerance of row {bad[0]} is zero (rtol {rtol} times a reading of "
             f"{b[bad[0]]}): give a positive delta beside rtol"
         )
+    if not np.isfinite(total).all():
+        row = int(np.argmin(np.isfinite(total)))
+        raise ValueError(f"the tolerance of row {row} is out of float64's range: rtol is {rtol}")
     return total
 
 

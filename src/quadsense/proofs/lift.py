@@ -52,10 +52,18 @@ def lifted(F: Sensing, question: Question, y: Vector, e: float) -> Iterator[Vect
 
 
 def directions(F: Sensing, question: Question) -> Iterator[Vector]:
-    """Yield d that no missing end forbids, ``F*(d)`` hopefully positive definite."""
+    """Yield d that no missing end forbids, ``F*(d)`` hopefully positive definite.
+
+    Those rows alone that a sum of squares counts come first: the ends of others may be far away,
+    where moving costs much.
+    """
     above = _allowed(question)[0]
+    counted = above & (question.hard | (question.weights > 0.0))
+    apart = question.rows == "squares" and counted.any() and not np.array_equal(counted, above)
+    chosen = (counted, above) if apart else (above,)
     if not isinstance(F, Mixed):
-        yield above.astype(np.float64)
+        for rows in chosen:
+            yield rows.astype(np.float64)
         return
     fixed = np.flatnonzero(question.hard & above)
     for i in fixed[:FEW] if fixed.size <= FEW else ():
@@ -63,9 +71,10 @@ def directions(F: Sensing, question: Question) -> Iterator[Vector]:
         d[i] = 1.0
         yield d
     negative = np.asarray((F.weights < 0).sum(axis=1)).ravel()
-    d = ((negative == 0) & above).astype(np.float64)
-    if d.any():
-        yield d
+    for rows in chosen:
+        d = ((negative == 0) & rows).astype(np.float64)
+        if d.any():
+            yield d
 
 
 def flattest(F: Mixed, question: Question) -> Vector:

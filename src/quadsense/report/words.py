@@ -171,7 +171,22 @@ def _infeasible(result: Result, data: Measurements | None) -> list[str]:
         )
     else:
         said += " Readings within what was asked for cannot have such a sum: a contradiction."
-    return [said]
+    return [said, *_fit(result)]
+
+
+def _fit(result: Result) -> list[str]:
+    """Return what is proved of the A that comes with a proof that nothing fits."""
+    fit = result.fit
+    if fit is None:
+        return []
+    if not fit.closed:
+        return ["A is a least-squares fit of the rank that was asked for: it is at rest."]
+    which = "positive semidefinite matrix" if result.certificate.psd else "matrix"
+    return [
+        "A is the least-squares fit without the tolerances. Its sum of squares, with the pull if "
+        f"there is one, is {number(fit.value, 6)}, and no {which} has less than "
+        f"{number(fit.lower, 6)}."
+    ]
 
 
 def _span(result: Result, data: Measurements | None) -> tuple[float, float] | None:

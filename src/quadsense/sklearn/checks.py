@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_random_state
 
+from quadsense.arrays import as_numbers
 from quadsense.preferences import PREFERENCES
 from quadsense.request import check_rank
 from quadsense.sklearn.model import Matrix, Vector
-from quadsense.typing import is_number
+from quadsense.typing import check_flag, is_number
 
 SMALLEST = 1e-300
 """A mean square below this is none."""
@@ -18,6 +19,8 @@ SMALLEST = 1e-300
 
 def check_parameters(estimator: Any) -> None:
     """Refuse what no data could make sense of."""
+    for name in ("psd", "fit_linear", "fit_intercept"):
+        check_flag(name, getattr(estimator, name))
     alpha, tol, prefer = estimator.alpha, estimator.tol, estimator.prefer
     if not (isinstance(alpha, str) and alpha == "cv"):
         _check_number("alpha", alpha, "'cv' or ")
@@ -33,7 +36,7 @@ def check_parameters(estimator: Any) -> None:
     if not (isinstance(prefer, str) and prefer in known):
         raise ValueError(f"prefer must be one of {', '.join(known)}, got {prefer!r}")
     if estimator.alphas is not None:
-        alphas = np.asarray(estimator.alphas)
+        alphas = as_numbers("alphas", estimator.alphas, "positive numbers")
         usable = alphas.ndim == 1 and alphas.size and alphas.dtype.kind in "iuf"
         if not (usable and np.all(np.isfinite(alphas)) and np.all(alphas > 0)):
             raise ValueError(f"alphas must be positive numbers, got {estimator.alphas!r}")
@@ -114,4 +117,15 @@ def to_linear_penalty(given: Any, X: Matrix, weights: Vector) -> float:
 
 def to_seed(random_state: Any) -> int:
     """A seed for `solve`."""
-    return int(check_random_state(random_state).randint(2**31 - 1))
+    return int(to_random_state(random_state).randint(2**31 - 1))
+
+
+def to_random_state(random_state: Any) -> Any:
+    """Return NumPy's generator of scikit-learn's kind for a seed, or raise a ValueError."""
+    try:
+        return check_random_state(random_state)
+    except (ValueError, TypeError):
+        raise ValueError(
+            "random_state must be None, a whole number from 0 to 2**32 - 1 or a "
+            f"numpy.random.RandomState, got {random_state!r}"
+        ) from None

@@ -9,13 +9,18 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
+from quadsense.arrays import as_numbers
+from quadsense.measurements.validate import checked_vector
 from quadsense.preferences import SLACKS
 from quadsense.sklearn.learning import Learned, learn
 from quadsense.sklearn.model import Matrix, Vector
 from quadsense.sklearn.runs import CallbackSupportMixin, Strides
 from quadsense.sklearn.stated import without_data
 from quadsense.threads import one_blas_thread
-from quadsense.typing import is_number
+from quadsense.typing import is_number, to_list
+
+MAX_STRETCH = 1e100
+"""Largest finite `stretch`: beyond, squares of distances times it may overflow."""
 
 
 class Mahalanobis(
@@ -91,7 +96,8 @@ class Mahalanobis(
         components = self.components_.copy()
 
         def metric(u: Any, v: Any, squared: bool = False) -> float:
-            image = components @ (np.asarray(u, np.float64) - np.asarray(v, np.float64))
+            d = components.shape[1]
+            image = components @ (checked_vector("u", u, d) - checked_vector("v", v, d))
             square = float(image @ image)
             return square if squared else float(np.sqrt(square))
 
@@ -147,15 +153,15 @@ class Mahalanobis(
             raise ValueError(f"slack must be one of {', '.join(SLACKS)}, got {own.slack!r}")
         stretch = own.stretch
         if not (isinstance(stretch, str) and stretch == "auto") and not (
-            is_number(stretch) and stretch > 1.0
+            is_number(stretch) and stretch > 1.0 and (stretch <= MAX_STRETCH or stretch == np.inf)
         ):
             raise ValueError(f"stretch must be 'auto' or a number above 1, got {stretch!r}")
         for name in ("upper", "lower"):
             value = getattr(own, name)
             if value is not None and not (is_number(value) and 0.0 < value < np.inf):
                 raise ValueError(f"{name} must be None or a positive distance, got {value!r}")
-        both = np.asarray(own.percentiles, dtype=object)
-        if both.shape != (2,) or not all(is_number(p) and 0.0 <= p <= 100.0 for p in both):
+        both = to_list("percentiles", own.percentiles, "two numbers")
+        if len(both) != 2 or not all(is_number(p) and 0.0 <= p <= 100.0 for p in both):
             raise ValueError(
                 f"percentiles must be two numbers from 0 to 100, got {own.percentiles!r}"
             )
@@ -189,7 +195,10 @@ def _root(prior: Any, points: Matrix) -> Matrix:
         # Directions in which nothing varies are as those that vary most.
         values = np.where(values > 1e-12 * values[-1], values, max(values[-1], 1e-300))
         return np.asarray((vectors / np.sqrt(values)).T / scale)
-    M = check_array(prior, dtype=np.float64, input_name="prior")
+    M = as_numbers("prior", prior)
+    if M.dtype.kind == "c" or not np.isfinite(M).all():
+        raise ValueError("prior must hold finite real numbers")
+    M = M.astype(np.float64)
     if M.shape != (d, d) or not np.allclose(M, M.T, rtol=1e-9, atol=1e-12 * np.abs(M).max()):
         raise ValueError(f"prior must be a symmetric matrix of shape ({d}, {d}), got {M.shape}")
     values, vectors = np.linalg.eigh(M)

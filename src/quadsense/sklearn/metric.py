@@ -222,7 +222,7 @@ class MahalanobisLearner(ClassifierMixin, Mahalanobis):
         check_is_fitted(self, "components_")
         try:
             self.threshold_ = float(threshold)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise ValueError(
                 f"Parameter threshold must be a real number. Got {type(threshold)} instead."
             ) from None

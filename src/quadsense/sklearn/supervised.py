@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
+from quadsense.sklearn.checks import to_random_state
 from quadsense.sklearn.mahalanobis import Mahalanobis
 from quadsense.sklearn.pairs import pairs_of_classes
 from quadsense.sklearn.runs import Strides, with_callbacks
@@ -114,7 +114,7 @@ class MahalanobisLearner_Supervised(Mahalanobis):
         check_classification_targets(y)
         classes = np.unique(y, return_inverse=True)[1]
         strides = Strides(self, X, y, {})
-        rng = check_random_state(self.random_state)
+        rng = to_random_state(self.random_state)
         with np.errstate(under="ignore"):
             both, alike = pairs_of_classes(X, classes, self.n_neighbors, self.n_random, rng)
         self.n_pairs_ = len(both)

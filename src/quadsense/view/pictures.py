@@ -20,6 +20,7 @@ from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
 from quadsense.ranges import Interval
 from quadsense.result import Result
+from quadsense.typing import to_list
 
 MOST_CELLS = 200
 """Rows and columns of a matrix that a picture shows."""
@@ -284,7 +285,8 @@ def labelled(intervals: Any, labels: Any = None) -> dict[str, Interval]:
     if isinstance(intervals, Mapping):
         every, labels = list(intervals.values()), list(intervals)
     else:
-        every = [intervals] if isinstance(intervals, Interval) else list(intervals)
+        one = isinstance(intervals, Interval)
+        every = [intervals] if one else to_list("intervals", intervals, "Interval")
     for each in every:
         if not isinstance(each, Interval):
             raise ValueError(f"intervals must be of quadsense.interval, got {each!r}")

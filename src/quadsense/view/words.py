@@ -230,10 +230,10 @@ def _infeasible(v: Verdict) -> str:
     if v.allowed:
         return (
             f"infeasible: no {which} meets all but {_measurements(v.allowed)}, whichever these are"
-            f"{_condition(v)}"
+            f"{_condition(v)}{_fitted(v)}"
         )
     if v.contradiction is not None:
-        return f"infeasible: {_contradiction(v)}"
+        return f"infeasible: {_contradiction(v)}{_fitted(v)}"
     carry = "carries" if len(v.suspects) + len(v.blamed) == 1 else "carry"
     rows = "row" + "s" * (len(v.suspects) > 1) + " " + ", ".join(str(row) for row in v.suspects)
     blamed = " and ".join([rows] * bool(v.suspects) + list(v.blamed))
@@ -246,12 +246,34 @@ def _infeasible(v: Verdict) -> str:
             f"no {which} is within all intervals{_condition(v)}; each misses some interval{least}"
         )
     else:
-        unit = "delta" if v.even else "its tolerance"
+        unit = _unit(v)
         said = (
             f"no {which} meets {unit}{_condition(v)}; the best worst-case error is between "
             f"{v.lower_bound:.6g} and {v.upper_bound:.6g} times {unit}"
         )
-    return f"infeasible: {said}; {blamed} {carry} most of the contradiction"
+    return f"infeasible: {said}; {blamed} {carry} most of the contradiction{_fitted(v)}"
+
+
+def _fitted(v: Verdict) -> str:
+    """Return which A comes with the proof, and by how much it misses."""
+    if not v.fitted:
+        return ""
+    which = {"optimal": "the least-squares fit", "local": "a least-squares fit of that rank"}
+    text = f"; A is {which[v.fitted]}: it misses {v.over} of {_measurements(v.kept)}, by "
+    if v.asked == "bounds":
+        return f"{text}at most {0.0 if v.missed is None else v.missed.size:.4g}"
+    return f"{text}a residual of at most {_rounded_up(_ratio(v))} times {_unit(v)}"
+
+
+def _ratio(v: Verdict) -> float:
+    """Return the largest ratio of a residual to its tolerance."""
+    tolerance = v.nearest.tolerance
+    return v.nearest.size / tolerance if tolerance else math.inf
+
+
+def _unit(v: Verdict) -> str:
+    """Return what residuals are compared with."""
+    return "delta" if v.even else "its tolerance"
 
 
 def _contradiction(v: Verdict) -> str:

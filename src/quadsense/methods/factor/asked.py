@@ -100,7 +100,7 @@ def _general(problem: Problem, question: Question | None, b: Vector, delta: Vect
     if question is None:
         b = np.where(two & ~equal, to_numpy(problem.b), b)
     half = np.where(two & ~equal, 0.5 * (np.where(two, hi, 0.0) - np.where(two, lo, 0.0)), delta)
-    unit = _units(b, half, one, equal)
+    unit = _units(np.where(asks, b, 0.0), half, one, equal)
     if wanted is not None:
         wanted = _with_hard(wanted, told)
     plain = bool(

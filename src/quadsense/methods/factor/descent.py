@@ -63,6 +63,7 @@ from quadsense.methods.factor.program import Matrix, Program, Vector
 from quadsense.methods.factor.quasi_newton import line_minimum, quasi_newton_step
 from quadsense.methods.factor.starts import Draw, random_start, spectral_start
 from quadsense.methods.factor.state import FactoredState, Phase
+from quadsense.methods.factor.stillness import fits_exactly
 from quadsense.watch import look
 
 # Steps a stage, and penalties, of a lift.
@@ -148,7 +149,31 @@ def start(
             damping=FIRST_DAMPING,
             passes=1,
         )
-        return noted(problem, state)
+        state = noted(problem, state)
+        exact = None if factor is None or lean else _exact(problem, factor, first_rank)
+        return state if exact is None else _with_fit(problem, state, exact)
+
+
+def _exact(problem: Program, factor: Matrix, rank: int) -> Point | None:
+    """Return that factor where it reads what was read, but for rounding; None otherwise."""
+    columns = factor.shape[1]
+    if columns > rank or (columns < rank and problem.signs is not None):
+        return None
+    Y = np.zeros((rank, len(factor)), factor.dtype)
+    Y[:columns] = factor.T
+    point = evaluate(problem.levels[-1], Y, 0.0)
+    return point if fits_exactly(problem.levels[-1], point) else None
+
+
+def _with_fit(problem: Program, state: FactoredState, point: Point) -> FactoredState:
+    """Return the state at the end: no sum of squares is less than that of an exact fit."""
+    phase = Phase.MET if problem.target else Phase.LOCAL
+    if problem.target and not point.ratio <= state.goal:
+        return state
+    return changed(
+        state, phase=phase, point=point, best=point.Y, anchor=point.Y, max_ratio=point.ratio,
+        least=point.value,
+    )  # fmt: skip
 
 
 def at_zero(n: int, rank: int) -> FactoredState:
