@@ -568,3 +568,23 @@ def test_many_problems_are_certified_like_those_scaled_by_hand(seed):
     assert result.optimal == by_hand.optimal
     assert _distance(result.A / np.outer(D, D), by_hand.A) < 0.05
     assert result.verify(rows, b)
+
+
+@pytest.mark.parametrize("psd", [False, True])
+def test_the_fit_that_comes_with_a_proof_that_nothing_fits_is_that_of_scaled_columns(psd, tmp_path):
+    U, sizes, b, delta, _ = _problem(40)
+    b[3] += 50.0 * delta
+    rows = U * sizes
+    result = quadsense.solve(rows, b, delta=delta, psd=psd)
+    assert result.status == "infeasible" and result.certificate.columns is not None
+    assert result.fit is not None and result.verdict.fitted == "optimal"
+    result.save(tmp_path / "result.npz")
+    for each in (result, quadsense.load_result(tmp_path / "result.npz")):
+        checked = each.verify(rows, b)
+        assert checked, str(checked)
+    columns = result.certificate.columns
+    alike = quadsense.solve(rows * np.ldexp(1.0, columns), b, delta=delta, psd=psd)
+    assert alike.certificate.columns is None
+    D = np.ldexp(1.0, columns)
+    assert _distance(result.A, D[:, None] * alike.A * D) < 1e-6
+    assert result.max_ratio == pytest.approx(alike.max_ratio, rel=1e-6)

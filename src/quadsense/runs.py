@@ -127,7 +127,7 @@ class Answer:
 
 def run_plan(request: Request) -> Answer:
     """Ask for the A that is preferred; where no method finds it, for any fit or a proof of none."""
-    questions, others = by_question(request.plan.methods, request.preferences[0].name)
+    questions, others = by_question(request)
     answer: Answer | None = None
     for preference in request.preferences if questions else ():
         asking = changed(request, problem=_asking(request, preference))
@@ -157,7 +157,7 @@ def run_plan(request: Request) -> Answer:
 def answer_question(request: Request) -> Answer:
     """Ask for the A that is preferred, and for nothing in its place."""
     preference = request.preferences[0]
-    questions, _ = by_question(request.plan.methods, preference.name)
+    questions, _ = by_question(request)
     asking = changed(request, problem=_asking(request, preference))
     return changed(_in_turn(asking, questions), preference=preference, asked=True)
 
@@ -296,13 +296,22 @@ def _fit_instead(request: Request, road: tuple[str, ...], answer: Answer) -> Ans
     return changed(found, preference=preference, asked=True)
 
 
-def by_question(methods: tuple[str, ...], prefer: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The methods of a plan that answer the question, and those that take any fit."""
+def by_question(request: Request) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The methods of the plan that answer the question, and those that take any fit.
+
+    A method that knows the preference answers it only for data of such a shape as it serves.
+    """
+    methods, prefer = request.plan.methods, request.preferences[0].name
     if prefer == "any":
         return (), methods
-    known = {name: METHODS.traits(name).preferences for name in methods}
-    able = tuple(name for name in methods if _asks(known[name], prefer))
-    return able, tuple(name for name in methods if "any" in known[name])
+    shape = request.shape
+    able = tuple(
+        name
+        for name in methods
+        if _asks(METHODS.traits(name).preferences, prefer)
+        and (shape is None or METHODS.traits(name).serves(changed(shape, prefer=prefer)))
+    )
+    return able, tuple(name for name in methods if "any" in METHODS.traits(name).preferences)
 
 
 def _asks(preferences: frozenset[str], prefer: str) -> bool:
@@ -323,7 +332,7 @@ def _asking(request: Request, preference: Preference, set_aside: Any = NONE) -> 
 
 def preferred_among(request: Request, answer: Answer) -> Answer:
     """The wanted A of those that fit where some measurements are set aside, if that is found."""
-    questions, _ = by_question(request.plan.methods, request.preferences[0].name)
+    questions, _ = by_question(request)
     rows = answer.set_aside
     for preference in request.preferences if questions else ():
         asking = changed(request, problem=_asking(request, preference, rows))

@@ -84,8 +84,8 @@ def least_squares_fit(request: Request) -> Fit | None:
     )
     with suppress(Stop, MemoryError):
         asked = changed(
-            request, data=plain, plan=plan, problem=alone, allowed=0, warm=COLD, wishes={},
-            preferences=(preference,), wanted="least_squares",
+            request, data=plain, plan=plan, shape=shape, problem=alone, allowed=0, warm=COLD,
+            wishes={}, preferences=(preference,), wanted="least_squares",
             limits=changed(request.limits, callback=None, progress=False),
             refused=refuse_what_cannot_fit(shape, plan),
         )  # fmt: skip
