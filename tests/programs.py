@@ -70,7 +70,7 @@ def assemble(x: Any, n: int, complex_: bool) -> Any:
 
 def least_slack(s: Any, positive: bool) -> Found | None:
     """The least slack of a `truth.System`; None where the numbers are beyond the programs."""
-    far = 1e7 * s.scale  # ends that no matrix of moderate size reaches
+    far = 10**7 * s.scale  # ends that no matrix of moderate size reaches
     rows = [
         i
         for i in range(s.size)
