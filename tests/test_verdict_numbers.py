@@ -270,3 +270,13 @@ def test_a_damaged_verdict_is_refused(tmp_path, data, entries):
     path = _changed_file(tmp_path, data, change)
     with pytest.raises(ValueError, match="is a damaged quadsense result"):
         quadsense.load_result(path)
+
+
+def test_a_row_that_is_surely_missed_is_a_violation_though_its_ratio_rounds_to_one():
+    U = np.array([[1.0], [1e-3]])
+    bounds = ([-1e-4 - 1e-9, 0.0], [-1e-4 + 1e-9, 1e9])
+    result = quadsense.solve(U, bounds=bounds, slack="sum", weights=[1e9, 1.0])
+    assert result.A[0, 0] == pytest.approx(-1e-4, rel=1e-3)
+    assert result.max_ratio <= 1.0 + 1e-12
+    assert 1 in result.violations
+    assert result.verify(U, bounds=bounds)

@@ -153,7 +153,7 @@ def _to_result(
         residuals=like(residuals, data.b),
         max_residual=float(sizes.max()),
         max_ratio=worst,
-        violations=np.flatnonzero(values.over[:count]) if target and worst > 1.0 else NOTHING,
+        violations=np.flatnonzero(values.over[:count]) if target else NOTHING,
         n_iter=outcome.n_iter,
         timings={},
         certificate=certificate,

@@ -112,9 +112,16 @@ class Values:
 
     @property
     def over(self) -> npt.NDArray[np.bool_]:
-        """Rows counted as outside their intervals; the ratio of a wide one may round beyond 1."""
+        """Rows counted as outside their intervals; the ratio of a wide one may round across 1."""
         over = self.ratios > 1.0
-        return over & ~self.met if over.any() else over
+        over = over & ~self.met if over.any() else over
+        missed = self.missed
+        if not missed.any():
+            return over
+        over = over | missed
+        if len(self.set_aside):
+            over[self.set_aside] = False
+        return over
 
     @property
     def missed(self) -> npt.NDArray[np.bool_]:
