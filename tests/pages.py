@@ -35,7 +35,7 @@ class Page(HTMLParser):
     def handle_data(self, data):
         for _, entry in self._open:
             entry["text"] += data
-        if not any(tag in ("style", "pre") for tag, _ in self._open):
+        if not any(tag in ("style", "pre", "script") for tag, _ in self._open):
             self.words.append(data)
 
     def all(self, tag, class_=None):
@@ -46,7 +46,7 @@ class Page(HTMLParser):
 
     def tables(self):
         """Every table as lists of the texts of its cells, the header first."""
-        parts = re.findall(r"<table>.*?</table>", self.source, flags=re.DOTALL)
+        parts = re.findall(r"<table[^>]*>.*?</table>", self.source, flags=re.DOTALL)
         found = []
         for part in parts:
             rows = re.findall(r"<tr>(.*?)</tr>", part, flags=re.DOTALL)
@@ -60,10 +60,12 @@ class Page(HTMLParser):
         return [ElementTree.fromstring(part) for part in parts]
 
 
-def assert_harmless(page):
-    """No script, no handler, nothing that a browser would fetch."""
+def assert_harmless(page, script=None):
+    """No script but that one, no handler, nothing that a browser would fetch."""
+    assert [each["text"] for each in page.all("script")] == ([] if script is None else [script])
     for each in page.elements:
-        assert each["tag"] not in ("script", "object", "embed", "link", "base", "form"), each
+        assert each["tag"] not in ("object", "embed", "link", "base", "form"), each
+        assert each["tag"] != "script" or set(each) == {"tag", "text"}
         for name, value in each.items():
             assert not name.startswith("@on"), each
             if name.removeprefix("@") in FETCHED:

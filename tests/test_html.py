@@ -16,7 +16,7 @@ import quadsense
 from quadsense import Measurements, SensedMatrix, datasets
 from quadsense.view.markup import Markup, element, escape, short
 from quadsense.view.markup import number as shown
-from quadsense.view.pixels import NEGATIVE, POSITIVE, share_image, signed_image
+from quadsense.view.pixels import FAINTEST, NEGATIVE, POSITIVE, count_image, signed_image
 
 HOSTILE = "<script>alert(1)</script>\"'&<img src=x onerror=y>\x00\ud800"
 
@@ -174,8 +174,18 @@ def test_pictures_of_matrices_have_the_signs_and_sizes_of_the_entries(rng):
     hue = np.where(values[..., None] > 0, POSITIVE, NEGATIVE)
     seen = image[..., 3] > 0
     np.testing.assert_array_equal(image[seen][:, :3], hue[seen])
-    # An opacity of the root of the size, in 127 shades.
-    np.testing.assert_allclose(image[..., 3], 255 * np.sqrt(np.abs(values)), atol=255 / 127)
+    # Opacity is linear in the size, in 127 shades.
+    np.testing.assert_allclose(image[..., 3], 255 * np.abs(values), atol=255 / 127)
     assert not pixels(signed_image(np.zeros((2, 2)), 0.0))[..., 3].any()
-    np.testing.assert_allclose(pixels(share_image(np.abs(values)))[..., 3], 255 * np.abs(values),
-                               atol=255 / 127)  # fmt: skip
+
+
+def test_pictures_of_counts_are_linear_and_show_a_single_row(rng):
+    counts = rng.integers(0, 40, (9, 11))
+    counts[0, :3] = 0, 1, 40
+    shown = pixels(count_image(counts))[..., 3] / 255
+    assert not shown[counts == 0].any()
+    part = (counts - 1) / 39
+    truth = np.where(counts > 0, FAINTEST + (1 - FAINTEST) * part, 0.0)
+    np.testing.assert_allclose(shown, truth, atol=1 / 127)
+    assert shown[0, 1] > 0.1
+    assert not pixels(count_image(np.zeros((2, 2), int)))[..., 3].any()

@@ -105,12 +105,15 @@ def _density(axes: Any, found: Readings) -> None:
     transform = axes.yaxis.get_transform()
     ends = transform.transform(np.array(axes.get_ylim()))
     edges = transform.inverted().transform(np.linspace(ends[0], ends[1], LEVELS + 1))
-    share = density_of(found.ratios, COLUMNS, np.asarray(edges))[::-1]
+    counts = density_of(found.ratios, COLUMNS, np.asarray(edges))[::-1]
     across = np.linspace(-0.5, found.size - 0.5, COLUMNS + 1)
-    axes.pcolormesh(
-        across, edges, np.ma.masked_equal(share, 0.0), cmap="Blues", vmin=-0.25, vmax=1.0,
+    most = float(counts.max())
+    cells = axes.pcolormesh(
+        across, edges, np.ma.masked_equal(counts, 0), cmap="Blues", vmin=-0.25 * most, vmax=most,
         rasterized=True,
     )  # fmt: skip
+    bar = axes.figure.colorbar(cells, ax=axes, label="rows per cell", shrink=0.85)
+    bar.ax.set_ylim(1.0 if most > 1.0 else 0.0, most)
 
 
 def _name(axes: Any, found: Readings) -> None:

@@ -1,10 +1,12 @@
 """A picture as SVG text: a frame with two axes, and what is drawn in it.
 
-Colours are classes, which the page's style fills in for light, dark and paper.
+Colours are classes, which the page's style fills in for light, dark and paper. Points may carry
+the values that the page's script shows where the pointer is.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,9 @@ from quadsense.view.markup import Markup, element, join, short
 # In units of the drawing, which is scaled to the page: room for labels beside a wide frame.
 WIDTH, HEIGHT = 460.0, 280.0
 LEFT, RIGHT, TOP, BOTTOM = 58.0, 14.0, 14.0, 44.0
+
+Values = Iterable[Sequence[str]]
+"""What the script shows of each point: the texts that fill in a template."""
 
 
 class Chart:
@@ -44,38 +49,50 @@ class Chart:
         self.parts: list[Markup] = []
 
     @staticmethod
-    def across(left: float = LEFT) -> tuple[float, float]:
+    def across(left: float = LEFT, right: float = RIGHT) -> tuple[float, float]:
         """Where x begins and ends."""
-        return left, WIDTH - RIGHT
+        return left, WIDTH - right
 
     @staticmethod
     def up(height: float = HEIGHT) -> tuple[float, float]:
         """Where y begins and ends: upwards."""
         return height - BOTTOM, TOP
 
-    def line(self, x: Any, y: Any, kind: str) -> None:
-        """A line through points."""
+    def line(self, x: Any, y: Any, kind: str, say: str = "", values: Values = ()) -> None:
+        """Draw a line through points; see `dots` for the values."""
         points = " ".join(
             f"{short(a, 1)},{short(b, 1)}" for a, b in zip(self.x(x), self.y(y), strict=True)
         )
-        self.parts.append(element("polyline", points=points, class_=f"line {kind}"))
+        self.parts.append(
+            element("polyline", points=points, class_=f"line {kind}", **spoken(say, values))
+        )
 
-    def dots(self, x: Any, y: Any, kind: str) -> None:
-        """Round points: one path, for there may be many."""
+    def dots(self, x: Any, y: Any, kind: str, say: str = "", values: Values = ()) -> None:
+        """Draw round points: one path, because there may be many.
+
+        Parameters
+        ----------
+        x, y : array_like
+        kind : str
+            Class of the path.
+        say : str
+            What the script shows at a point: "row {0}: {1}".
+        values : iterable of sequences of str
+            What stands for {0}, {1} and so on, per point.
+        """
         places = zip(np.atleast_1d(self.x(x)), np.atleast_1d(self.y(y)), strict=True)
         path = "".join(f"M{short(a, 1)} {short(b, 1)}h0" for a, b in places)
         if path:
-            self.parts.append(element("path", d=path, class_=f"dots {kind}"))
+            self.parts.append(element("path", d=path, class_=f"dots {kind}", **spoken(say, values)))
 
-    def level(self, value: float, kind: str, label: str = "", *, below: bool = False) -> None:
-        """A line across at one height, with a label at its right end."""
-        begin, end = self.x.begin, self.x.end
+    def level(self, value: float, kind: str) -> None:
+        """Draw a line across at one height."""
         place = self.y.at(value)
         self.parts.append(
-            element("line", x1=begin, x2=end, y1=place, y2=place, class_=f"line {kind}")
+            element(
+                "line", x1=self.x.begin, x2=self.x.end, y1=place, y2=place, class_=f"line {kind}"
+            )
         )
-        if label:
-            self.text(end - 4, place + (13.0 if below else -5.0), label, kind="note", anchor="end")
 
     def band(self, low: float, high: float, kind: str) -> None:
         """All between two heights."""
@@ -103,16 +120,9 @@ class Chart:
         """Words at a place of the page."""
         self.parts.append(element("text", words, x=x, y=y, class_=kind, text_anchor=anchor))
 
-    def named(self, x: float, y: float, words: str) -> None:
-        """A point with its name beside it, on the side that has room."""
-        a, b = self.x.at(x), self.y.at(y)
-        self.parts.append(element("circle", cx=a, cy=b, r=5.0, class_="ring"))
-        right = a < (self.x.begin + self.x.end) / 2
-        low = b < self.y.end + 14.0
-        self.text(
-            a + (8.0 if right else -8.0), b + (14.0 if low else -6.0), words,
-            kind="worst", anchor="start" if right else "end",
-        )  # fmt: skip
+    def ring(self, x: float, y: float) -> None:
+        """Draw a ring around a point."""
+        self.parts.append(element("circle", cx=self.x.at(x), cy=self.y.at(y), r=5.0, class_="ring"))
 
     def frame(self, *, grid: bool = True) -> Markup:
         """Axes, ticks and labels."""
@@ -155,6 +165,12 @@ class Chart:
         return drawing(
             WIDTH, self.height, join([self.frame(grid=grid), *self.parts]), title, description
         )
+
+
+def spoken(say: str, values: Values) -> dict[str, str]:
+    """Return the attributes that hold what the script shows of points."""
+    texts = ";".join("|".join(each) for each in values)
+    return {"data_say": say, "data_values": texts} if texts else {}
 
 
 def drawing(width: float, height: float, contents: Markup, title: str, description: str) -> Markup:

@@ -6,7 +6,6 @@ import datetime
 import os
 import tempfile
 import webbrowser
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,8 @@ FRAME_HEIGHT = 720
 class Report:
     """A result as one HTML file: verdict, certificate, pictures, suspects, how to do it again.
 
-    It needs no network, no script and no other file; see `Result.report`.
+    It needs no network and no other file, and reads the same without its script, which sorts the
+    table of rows and shows values where the pointer is; see `Result.report`.
 
     Parameters
     ----------
@@ -94,15 +94,14 @@ class Report:
     @cached_property
     def _page(self) -> str:
         result, readings = self.result, readings_of(self.result)
-        style = resources.files("quadsense.report").joinpath("style.css").read_text("utf-8")
         today = datetime.datetime.now(datetime.UTC).date().isoformat()
         return page(
             self.title or f"quadsense: {result.status}",
-            style,
             [
                 sections.verdict(result, self.title, self.checked),
                 sections.suspects(result, readings, self.data) if result.suspects.size else None,
-                sections.pictures(result, readings, self._intervals),
+                sections.intervals(result, self._intervals),
+                sections.pictures(result, readings),
                 sections.certificate(result, self.data, self.checked, self.names),
                 sections.unseen(result),
                 sections.objective(result),
@@ -132,10 +131,10 @@ class Report:
         return f"<Report of {self.result!r}>"
 
     def _repr_html_(self) -> str:
-        """The page within a notebook, in a frame of its own that runs nothing."""
+        """The page within a notebook, in a frame of its own that runs nothing but its script."""
         return str(
             element(
-                "iframe", srcdoc=_quoted(self.html()), sandbox="", width="100%",
+                "iframe", srcdoc=_quoted(self.html()), sandbox="allow-scripts", width="100%",
                 height=FRAME_HEIGHT, title="quadsense report", style="border:0",
             )
         )  # fmt: skip

@@ -1,7 +1,9 @@
-"""The measurements worth a look, as a table: who contradicts, who misses, who was set aside."""
+"""The measurements worth a look, as a table: in conflict, not met, set aside, worst."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,7 +11,7 @@ import numpy as np
 from quadsense.arrays import to_numpy
 from quadsense.measurements import Measurements
 from quadsense.result import Result
-from quadsense.view.markup import Markup, interval, number, table
+from quadsense.view.markup import Markup, element, interval, join, number, table
 from quadsense.view.pictures import Readings, reads_of
 
 MOST_OF_A_KIND = 12
@@ -19,76 +21,134 @@ NEAREST = 5
 """Rows that are named for being nearest to their tolerance, or worst."""
 
 
-def chosen_rows(result: Result, readings: Readings) -> dict[int, list[str]]:
-    """Rows worth a look, with why: those of a contradiction first."""
-    found: dict[int, list[str]] = {}
+@dataclass(frozen=True)
+class Column:
+    """One column of the table: what is shown, and by what it is sorted."""
+
+    title: str
+    cells: Sequence[object]
+    keys: Sequence[object]
+
+
+def chosen_rows(result: Result, readings: Readings) -> tuple[list[int], list[list[str]]]:
+    """Return the rows worth a look, each with its state and why it is there.
+
+    Rows in conflict are first, in the order of their share of the proof, then all others by how
+    far they are from what was asked, farthest first.
+    """
+    verdict = result.verdict
+    conflict = [int(row) for row in result.suspects]
+    contradiction = verdict.contradiction
+    if contradiction is not None and contradiction.index not in conflict:
+        conflict.append(contradiction.index)
     sizes = np.where(np.isnan(readings.ratios), np.inf, np.abs(readings.ratios))
+    order = np.argsort(-sizes, kind="stable")
+    kept = order[~readings.aside[order]]
+    chosen = {
+        *order[readings.over[order]][:MOST_OF_A_KIND].tolist(),
+        *order[readings.aside[order]][:MOST_OF_A_KIND].tolist(),
+        *kept[:NEAREST].tolist(),
+    }
+    rest = sorted(chosen - set(conflict), key=lambda row: (-sizes[row], row))
+    rows = [*conflict, *rest]
+    return rows, [_states(result, readings, row, row in conflict, kept) for row in rows]
 
-    def add(rows: Any, why: str, most: int = MOST_OF_A_KIND) -> None:
-        for row in list(rows)[:most]:
-            found.setdefault(int(row), []).append(why)
 
-    def worst(rows: Any) -> Any:
-        return rows[np.argsort(-sizes[rows], kind="stable")]
-
-    add(result.suspects, "contradicts")
-    contradiction = result.verdict.contradiction
-    if contradiction is not None and contradiction.index not in found:
-        add([contradiction.index], "contradicts")
-    add(worst(result.set_aside), "set aside")
-    over = worst(result.violations)
-    add(over, "not met" if result.verdict.asked != "accuracy" else "over")
-    rest = np.flatnonzero(~readings.aside)
-    order = worst(rest)
-    add(order[:1], "worst")
-    add([row for row in order[:NEAREST] if int(row) not in found], "among the worst", NEAREST)
-    return found
+def _states(
+    result: Result, readings: Readings, row: int, in_conflict: bool, kept: Any
+) -> list[str]:
+    """Return the state of one row, and why it is named."""
+    said = []
+    if readings.aside[row]:
+        said.append("set aside")
+    elif readings.target and result.verdict.asked != "accuracy":
+        said.append("not met" if readings.over[row] else "met")
+    if in_conflict:
+        said.append("in conflict")
+    if kept.size and row == kept[0]:
+        said.append("worst")
+    elif not said:
+        said.append("among the worst")
+    return said
 
 
 def rows_table(
     result: Result, readings: Readings, data: Measurements | None
 ) -> tuple[Markup | None, str]:
     """The table, and what it leaves out, in words."""
-    chosen = chosen_rows(result, readings)
-    if not chosen:
+    rows, states = chosen_rows(result, readings)
+    if not rows:
         return None, ""
-    index = np.array(list(chosen), dtype=np.int64)
-    claim, verdict = result.certificate, result.verdict
-    columns: list[tuple[str, list[str]]] = [("Row", [f"{row:,}" for row in index])]
-    columns.append(("Why", [", ".join(chosen[int(row)]) for row in index]))
-    shares = _shares(result, index)
-    if shares is not None:
-        columns.append(("Share of the proof", shares))
-    b = None if data is None or data.readings is None else to_numpy(data.readings)[index]
-    if b is not None:
-        columns.append(("Reading", [number(float(x), 6) for x in b]))
-    if claim.lo is not None and claim.hi is not None:
-        ends = zip(claim.lo[index], claim.hi[index], strict=True)
-        columns.append(("Interval", [interval(float(lo), float(hi)) for lo, hi in ends]))
-    elif readings.target:
-        tolerances = np.broadcast_to(to_numpy(claim.tolerance), (readings.size,))[index]
-        columns.append(("Tolerance", [f"± {number(float(x), 4)}" for x in tolerances]))
-    if data is not None:
-        reads = reads_of(data, result.matrix, index)
-        columns.append(("A reads", [number(float(x), 6) for x in reads]))
-    name = "Off by" if claim.lo is not None else "Residual"
-    columns.append((name, [number(float(x), 4) for x in readings.residuals[index]]))
-    if readings.target:
-        columns.append(("× tolerance", [_ratio(readings, int(row)) for row in index]))
-    cells = list(zip(*(column for _, column in columns), strict=True))
-    numeric = [k for k, (title, _) in enumerate(columns) if title != "Why"]
+    columns = _columns(result, readings, data, np.array(rows, dtype=np.int64), states)
     left = []
-    for rows, words in (
-        (result.violations, "not met"),
-        (result.set_aside, "set aside"),
-    ):
-        if rows.size > MOST_OF_A_KIND:
-            left.append(f"{MOST_OF_A_KIND} of {rows.size:,} {words} are named")
-    if verdict.suspects and str(result.status) == "infeasible":
-        left.append("those that contradict carry most of the proof, the heaviest first")
-    return (
-        table([title for title, _ in columns], cells, caption="Rows worth a look", numeric=numeric),
-        "; ".join(left),
+    conflict = sum("in conflict" in each for each in states)
+    if conflict:
+        which = "the row" if conflict == 1 else "those"
+        left.append(f"{which} in conflict first, then by how far they are from what was asked")
+    elif any("not met" in each for each in states):
+        left.append("those farthest from what was asked first")
+    for mask, words in ((readings.over, "not met"), (readings.aside, "set aside")):
+        count = int(np.count_nonzero(mask))
+        shown = sum(words in each for each in states)
+        if count > shown:
+            left.append(f"{shown} of the {count:,} {words} are listed")
+    found = table(
+        [column.title for column in columns],
+        zip(*(column.cells for column in columns), strict=True),
+        caption="Rows worth a look",
+        numeric=[k for k, column in enumerate(columns) if column.title != "State"],
+        keys=list(zip(*(column.keys for column in columns), strict=True)),
+    )
+    return found, "; ".join(left)
+
+
+def _columns(
+    result: Result,
+    readings: Readings,
+    data: Measurements | None,
+    index: Any,
+    states: list[list[str]],
+) -> list[Column]:
+    """Return the columns of the table."""
+    claim = result.certificate
+
+    def numbers(title: str, values: Any, digits: int) -> Column:
+        values = [float(value) for value in values]
+        return Column(title, [number(value, digits) for value in values], values)
+
+    columns = [
+        Column("Row", [f"{row:,}" for row in index], index.tolist()),
+        Column("State", [_state_cell(each) for each in states], [", ".join(s) for s in states]),
+    ]
+    if readings.target:
+        cells = [_ratio(readings, int(row)) for row in index]
+        keys = [abs(float(readings.ratios[row])) for row in index]
+        columns.append(Column("× tolerance", cells, keys))
+    if data is not None and data.readings is not None:
+        columns.append(numbers("Reading", to_numpy(data.readings)[index], 6))
+    if claim.lo is not None and claim.hi is not None:
+        ends = [(float(claim.lo[row]), float(claim.hi[row])) for row in index]
+        cells = [interval(lo, hi) for lo, hi in ends]
+        columns.append(Column("Interval", cells, [lo for lo, _ in ends]))
+    elif readings.target:
+        unit = np.broadcast_to(to_numpy(claim.tolerance), (readings.size,))[index]
+        cells = [f"± {number(float(each), 4)}" for each in unit]
+        columns.append(Column("Tolerance", cells, [float(each) for each in unit]))
+    if data is not None:
+        columns.append(numbers("A reads", reads_of(data, result.matrix, index), 6))
+    off = "Off by" if claim.lo is not None else "Residual"
+    columns.append(numbers(off, readings.residuals[index], 4))
+    shares = _shares(result)
+    if shares is not None:
+        shown = [f"{shares[row]:.1%}" if np.isfinite(shares[row]) else "–" for row in index]
+        columns.append(Column("Share of the proof", shown, [float(shares[row]) for row in index]))
+    return columns
+
+
+def _state_cell(said: list[str]) -> Markup:
+    """Return the states of a row, the one that calls for attention in its color."""
+    return join(
+        (element("span", each, class_="no") if each == "not met" else each for each in said), ", "
     )
 
 
@@ -98,8 +158,8 @@ def _ratio(readings: Readings, row: int) -> str:
     return number(abs(float(readings.ratios[row])), 4)
 
 
-def _shares(result: Result, index: Any) -> list[str] | None:
-    """How much of a proof that nothing fits each row carries."""
+def _shares(result: Result) -> Any:
+    """Return how much of a proof that nothing fits each row carries; None without such a proof."""
     claim = result.certificate
     if claim.kind != "infeasible" or claim.dual is None or result.verdict.contradiction is not None:
         return None
@@ -110,8 +170,7 @@ def _shares(result: Result, index: Any) -> list[str] | None:
     with np.errstate(under="ignore", over="ignore", invalid="ignore", divide="ignore"):
         weight = dual[:, : unit.size] * np.where(unit > 0.0, unit, 1.0)
         weight = (weight / weight.sum(axis=1, keepdims=True)).sum(axis=0)
-        weight = weight / weight.sum()
-    return [f"{weight[row]:.1%}" if np.isfinite(weight[row]) else "–" for row in index]
+        return weight / weight.sum()
 
 
 def constraints_table(result: Result) -> Markup | None:

@@ -46,6 +46,19 @@ class Scale:
             part = (turn(values) - low) / (high - low)
         return np.asarray(self.begin + part * (self.end - self.begin))
 
+    @property
+    def top(self) -> float:
+        """The upper end in the coordinate in which places are even."""
+        return float(_bend(self.high)) if self.kind == "bent" else self.high
+
+    def numbers(self, coordinates: Any) -> Vector:
+        """Numbers at coordinates of an even or bent scale: see `top`."""
+        size = np.abs(coordinates)
+        if self.kind == "linear":
+            return np.asarray(coordinates, dtype=np.float64)
+        far = 10.0 ** np.minimum(np.maximum(size - 1.0, 0.0), 308.0)
+        return np.asarray(np.sign(coordinates) * np.where(size <= 1.0, size, far))
+
     def at(self, value: float) -> float:
         """Place of one number."""
         return float(self(value))
@@ -53,11 +66,14 @@ class Scale:
     def ticks(self, most: int = 6) -> list[tuple[float, str]]:
         """Numbers worth a tick, each with its label; `most` and a few at most."""
         if self.kind == "log":
-            found = _decades(self.low, self.high, most)
+            found = [k for k in _decades(self.low, self.high, most) if self.low <= k <= self.high]
+            if len(found) > 1 and (found[0] < 1e-3 or found[-1] >= 1e5):  # all as powers of ten
+                return [(value, "1" if value == 1.0 else _power(value)) for value in found]
         elif self.kind == "bent":
             tens = range(1, math.ceil(math.log10(max(self.high, -self.low, 1.0))) + 1)
             step = 1 + len(tens) // 3
-            sizes = [1.0, *(10.0**k for k in tens if k % step == 0)]
+            few = [2.0, 5.0] if len(tens) < 2 else []
+            sizes = [1.0, *few, *(10.0**k for k in tens if k % step == 0)]
             found = [-size for size in reversed(sizes)] + [0.0, *sizes]
         else:
             return _even(self.low, self.high, most, 1.0 if self.whole else 0.0)
@@ -110,7 +126,12 @@ def _label(value: float, digits: int = 3) -> str:
     if 1e-3 <= size < 1e5:
         text = f"{value:,.{max(digits, 6)}g}"
         return text.replace("-", "−")
-    exponent = math.floor(math.log10(size) + 1e-9)
+    return _power(value, digits)
+
+
+def _power(value: float, digits: int = 3) -> str:
+    """Write a number with a power of ten."""
+    exponent = math.floor(math.log10(abs(value)) + 1e-9)
     part = float(f"{value / 10.0**exponent:.{digits}g}")
     sign = "−" if value < 0 else ""
     times = "" if abs(part) == 1.0 else f"{abs(part):.{digits}g}·"

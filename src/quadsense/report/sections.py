@@ -11,19 +11,13 @@ from quadsense.measurements import Measurements
 from quadsense.ranges import Interval
 from quadsense.record import environment
 from quadsense.report import charts, matrices, ranges, words
-from quadsense.report.page import facts, paragraphs, section
+from quadsense.report.page import facts, figure, folded, paragraphs, section
 from quadsense.report.requests import check_lines, command_line, python_line, request_in
 from quadsense.report.rows import constraints_table, rows_table
 from quadsense.result import Result
 from quadsense.verification import Verification
-from quadsense.view.markup import Markup, duration, element, interval, number, table
-from quadsense.view.pictures import (
-    MOST_POINTS,
-    Readings,
-    patch_of,
-    spectrum_of,
-    value_of,
-)
+from quadsense.view.markup import Markup, duration, element, interval, join, number, table
+from quadsense.view.pictures import Readings, patch_of, spectrum_of, value_of
 from quadsense.view.words import objective_name
 
 
@@ -94,41 +88,42 @@ def _tiles(result: Result) -> list[Markup]:
     ]
 
 
-def pictures(result: Result, readings: Readings, intervals: Mapping[str, Interval]) -> Markup:
-    """Progress, residuals, the matrix, its eigenvalues, intervals."""
-    parts: list[Markup | None] = []
+def pictures(result: Result, readings: Readings) -> Markup:
+    """Residuals, progress, the matrix and its eigenvalues."""
+    proved = _proved(result)
+    note = ""
+    if readings.one_sided.any() or readings.exact.any():
+        note = "a row of one end, or an equality, is at 0 where it is met"
+    title = "Residuals"
+    if result.verdict.asked == "accuracy":
+        title = "Eigenvalues of A*^(-1/2) A A*^(-1/2), minus 1"
+    key = charts.residual_key(readings, proved)
+    parts = [figure(title, note, charts.residual_chart(readings, proved), key)]
     history = charts.history_chart(result)
     if history is not None:
-        parts.append(_figure("Progress", _history_note(result), history))
-    note = ""
-    if readings.size > MOST_POINTS:
-        note = "the darker, the more rows are there; those not met are points"
-    elif readings.one_sided.any() or readings.exact.any():
-        note = "a row of one end, or an equality, is at 0 where it is met"
-    if result.verdict.asked == "accuracy":
-        parts.append(
-            _figure(
-                "Eigenvalues of A*^(-1/2) A A*^(-1/2), less 1", "", charts.residual_chart(readings)
-            )
-        )
-    else:
-        parts.append(_figure("Residuals", note, charts.residual_chart(readings, _proved(result))))
+        limit = [] if result.verdict.asked == "least" else [("limit", "tolerance")]
+        parts.append(figure("Progress", _history_note(result), history, limit))
     patch = patch_of(result.matrix)
-    whole = f"order {patch.order:,}" + (f"; {patch.how}" if patch.how else "")
+    order = f"order {patch.order:,}" + (f"; {patch.how}" if patch.how else "")
     if np.iscomplexobj(patch.values):
-        for part in ("real", "imaginary"):
-            parts.append(_figure(f"A, {part} part", whole, matrices.matrix_chart(patch, part)))
+        for part, values in (("real", patch.values.real), ("imaginary", patch.values.imag)):
+            note = f"{order}; up to {number(float(np.abs(values).max()), 3)}"
+            parts.append(figure(f"A, {part} part", note, matrices.matrix_chart(patch, part)))
     else:
-        parts.append(_figure("A", whole, matrices.matrix_chart(patch)))
+        parts.append(figure("A", order, matrices.matrix_chart(patch)))
     spectrum = spectrum_of(result.matrix)
     if spectrum is not None and spectrum.values.size:
-        parts.append(_figure("Eigenvalues of A", spectrum.how, matrices.spectrum_chart(spectrum)))
-    if intervals:
-        found = {name: value_of(each, result.matrix) for name, each in intervals.items()}
-        values = {name: value for name, value in found.items() if value is not None}
-        note = "bars are certified; ticks are fits that were found; the point is this A"
-        parts.append(_figure("Certified intervals", note, ranges.interval_chart(intervals, values)))
+        note, key = matrices.spectrum_note(spectrum), matrices.spectrum_key(spectrum)
+        parts.append(figure("Eigenvalues of A", note, matrices.spectrum_chart(spectrum), key))
     return section("Pictures", element("div", *parts, class_="pictures"))
+
+
+def intervals(result: Result, found: Mapping[str, Interval]) -> Markup | None:
+    """The certified intervals, each on an axis of its own."""
+    if not found:
+        return None
+    values = {name: value_of(each, result.matrix) for name, each in found.items()}
+    return ranges.intervals_section(found, values)
 
 
 def _proved(result: Result) -> float:
@@ -140,11 +135,6 @@ def _proved(result: Result) -> float:
 
 def _history_note(result: Result) -> str:
     return f"by {result.plan['method']}" if result.plan.get("method") else ""
-
-
-def _figure(caption: str, note: str, picture: Markup) -> Markup:
-    small = element("small", note) if note else None
-    return element("figure", element("figcaption", caption, small), picture)
 
 
 def certificate(
@@ -160,22 +150,32 @@ def certificate(
         parts += [element("h3", "Check it yourself"), element("pre", python)]
         parts.append(None if command is None else element("pre", f"$ {command}"))
     if checked is not None:
-        parts.append(element("h3", "Checked when this report was written"))
-        rows = [
-            [
-                check.statement,
-                element(
-                    "span",
-                    "true" if check.holds else "false",
-                    class_="yes" if check.holds else "no",
-                ),
-                check.detail,
-            ]
-            for check in checked.checks
-        ]
-        header = ["Statement", "Holds", "Compared"]
-        parts.append(element("div", table(header, rows, caption="Checks"), class_="scroll"))
+        parts += [element("h3", "Checked when this report was written"), _checks(checked)]
     return section("The certificate", *parts)
+
+
+def _checks(checked: Verification) -> Markup:
+    """One line that says what the check found, and below it every statement, false ones first."""
+    checks = sorted(checked.checks, key=lambda check: check.holds)
+    false = sum(not check.holds for check in checks)
+    rows = [
+        [
+            check.statement,
+            element(
+                "span", "true" if check.holds else "false", class_="yes" if check.holds else "no"
+            ),
+            check.detail,
+        ]
+        for check in checks
+    ]
+    state = (
+        element("span", f"{false} of {len(checks)} statements are false", class_="no")
+        if false
+        else element("span", f"all {len(checks)} statements are true", class_="yes")
+    )
+    summary = join(["Recomputed from the data: ", state])
+    found = table(["Statement", "Holds", "Compared"], rows, caption="Checks")
+    return folded(summary, element("div", found, class_="scroll"), opened=bool(false))
 
 
 def objective(result: Result) -> Markup | None:
@@ -213,9 +213,7 @@ def suspects(result: Result, readings: Readings, data: Measurements | None) -> M
     if found is None or result.verdict.asked == "accuracy":
         return None
     title = (
-        "Rows that contradict each other, and others"
-        if result.suspects.size
-        else "Rows worth a look"
+        "Rows in conflict, and others worth a look" if result.suspects.size else "Rows worth a look"
     )
     note = element("p", left[:1].upper() + left[1:] + ".", class_="note") if left else None
     return section(title, note, element("div", found, class_="scroll"))
@@ -238,14 +236,16 @@ def plan(result: Result) -> Markup:
         [name, duration(seconds), f"{seconds / total:.0%}" if total else "–"]
         for name, seconds in sorted(result.timings.items(), key=lambda pair: -pair[1])
     ]
+    took = f"Where the time went: {duration(total)}"
+    if rows:
+        took += f", {rows[0][2]} of it in {rows[0][0]}"
     timings = table(["Part", "Time", "Share"], rows, caption="Where the time went", numeric=(1, 2))
     return section(
         "Plan and reasons",
         facts(pairs),
         element("h3", "Because") if reasons else None,
         element("ul", *reasons) if reasons else None,
-        element("h3", "Where the time went") if rows else None,
-        element("div", timings, class_="scroll") if rows else None,
+        folded(took, element("div", timings, class_="scroll")) if rows else None,
     )
 
 

@@ -31,32 +31,41 @@ from quadsense.view.markup import (
     short,
     table,
 )
-from quadsense.view.pictures import is_cheap, name_of, patch_of
+from quadsense.view.pictures import is_cheap, name_of, patch_of, rounding_of
 from quadsense.view.pixels import signed_image
 
 STYLE = Markup(
     ".qs-text{display:none}"
-    ".qs-card{display:flex!important;flex-wrap:wrap;gap:.4em 2em;align-items:flex-start;"
+    ".qs .qs-card{display:flex!important;flex-wrap:wrap;gap:.4em 2em;align-items:flex-start;"
     "max-width:52em;padding:.7em .9em;border:1px solid;border-color:rgba(128,128,128,.35);"
     "border-radius:8px;font:13px/1.5 system-ui,-apple-system,'Segoe UI',Roboto,sans-serif;"
-    "color:inherit;background:none}"
-    ".qs-card>div{flex:1 1 22em;min-width:0}.qs-card>.qs-side{flex:0 0 auto}"
-    ".qs-card p{margin:0 0 .45em;font:inherit;color:inherit}"
-    ".qs-card .qs-head{font-weight:600;font-size:14px}"
-    ".qs-card .qs-soft{opacity:.72}"
-    ".qs-badge{display:inline-block;padding:0 .6em;margin-right:.6em;border-radius:99px;"
+    "color:inherit;background:none;box-sizing:border-box}"
+    ".qs .qs-card>div{flex:1 1 22em;min-width:0}.qs .qs-card>.qs-side{flex:0 0 auto}"
+    ".qs .qs-card p{margin:0 0 .45em;font:inherit;color:inherit}"
+    ".qs .qs-card .qs-head{font-weight:600;font-size:14px}"
+    ".qs .qs-card .qs-soft{opacity:.72}"
+    ".qs .qs-badge{display:inline-block;padding:0 .6em;margin-right:.6em;border-radius:99px;"
     "color:#fff;font-size:12px;background:#8a5a00}"
-    ".qs-good{background:#1a7a48}.qs-bad{background:#b3361e}"
-    ".qs-card dl{display:grid;grid-template-columns:max-content 1fr;gap:.1em 1.1em;margin:0}"
-    ".qs-card dt{opacity:.72;font-weight:400;margin:0}"
-    ".qs-card dd{margin:0;font-variant-numeric:tabular-nums}"
-    ".qs-card table{border-collapse:collapse;font:inherit;color:inherit;background:none;margin:0}"
-    ".qs-card caption{text-align:left;opacity:.72;padding:0 0 .2em}"
-    ".qs-card th,.qs-card td{padding:.1em 1em .1em 0;text-align:left;background:none;color:inherit}"
-    ".qs-card .n{text-align:right}"
-    ".qs-card svg{display:block;overflow:visible}"
+    ".qs .qs-good{background:#1a7a48}.qs .qs-bad{background:#b3361e}"
+    ".qs .qs-card dl{display:grid;grid-template-columns:fit-content(38%) 1fr;"
+    "gap:.1em 1.1em;margin:0}"
+    ".qs .qs-card dt,.qs .qs-card dd{display:block;float:none;width:auto;margin:0;padding:0}"
+    ".qs .qs-card dt{opacity:.72;font-weight:400}"
+    ".qs .qs-card dd{font-variant-numeric:tabular-nums;overflow-wrap:anywhere}"
+    ".qs .qs-card table{border-collapse:collapse;font:inherit;color:inherit;"
+    "background:none;margin:0}"
+    ".qs .qs-card caption{text-align:left;opacity:.72;padding:0 0 .2em}"
+    ".qs .qs-card tr{line-height:inherit}.qs .qs-card tbody tr{background:none}"
+    ".qs .qs-card th,.qs .qs-card td{padding:.1em 1em .1em 0;border:0;"
+    "line-height:inherit;text-align:left;background:none;color:inherit}"
+    ".qs .qs-card .n{text-align:right}"
+    ".qs .qs-card svg{display:block;overflow:visible}"
 )
-"""Nothing here names a colour of the page."""
+"""Nothing here names a color of the page.
+
+Each selector begins with two classes: a notebook's own rules for lists and tables, such as
+JupyterLab's ``.jp-OutputArea-output dt``, are then the weaker ones.
+"""
 
 FLOPS = 2e8
 """What a look at a matrix may cost: some hundredths of a second."""
@@ -210,8 +219,7 @@ def matrix_html(matrix: SensedMatrix) -> Markup:
             pairs.append(("Frobenius norm", number(matrix.norm(), 6)))
         if cheap and n <= 256:
             values = np.linalg.eigvalsh(np.asarray(matrix))
-            slip = 16.0 * np.finfo(np.float64).eps * n * float(np.abs(values).max())
-            values = np.where(np.abs(values) <= slip, 0.0, values)  # rounding
+            values = np.where(np.abs(values) <= rounding_of(values), 0.0, values)
             ends = [number(float(values[-1]), 6), number(float(values[0]), 6)]
             pairs.append(("eigenvalues", f"{ends[0]} down to {ends[1]}" if n > 1 else ends[0]))
         patch = patch_of(matrix, CELLS, FLOPS)
@@ -219,7 +227,7 @@ def matrix_html(matrix: SensedMatrix) -> Markup:
     values = np.abs(patch.values) if complex_ else patch.values
     largest = float(np.max(np.abs(values), initial=0.0))
     what = "moduli of the entries" if complex_ else "entries"
-    note = patch.how or f"{what}, up to {number(largest, 3)}"
+    note = f"{what}; {patch.how}" if patch.how else what
     picture = element(
         "svg",
         element("title", f"{what}, the largest {number(largest, 3)}"),
@@ -231,7 +239,8 @@ def matrix_html(matrix: SensedMatrix) -> Markup:
             "rect", x=0.5, y=0.5, width=95, height=95, fill="none", stroke="currentColor",
             stroke_opacity=0.3,
         ),
-        width=96, height=96, viewBox="0 0 96 96", role="img",
+        *_color_bar(largest, signed=not complex_),
+        width=166, height=96, viewBox="0 0 166 96", role="img",
     )  # fmt: skip
     head = _head("SensedMatrix", f"{n:,} × {n:,}, {_kind(matrix)}, {matrix.dtype}")
     small = element(
@@ -242,6 +251,25 @@ def matrix_html(matrix: SensedMatrix) -> Markup:
         element("div", head, _facts(pairs)),
         element("div", picture, small, class_="qs-side"),
     )
+
+
+def _color_bar(largest: float, *, signed: bool) -> list[Markup]:
+    """Return the scale of a picture of a matrix, to its right."""
+    ramp = np.linspace(1.0, -1.0 if signed else 0.0, 33)[:, None]
+    ends = [(largest, 9.0), (-largest if signed else 0.0, 96.0)]
+    labels = [*ends, (0.0, 52.5)] if signed else ends
+    return [
+        element(
+            "image", href=signed_image(ramp, 1.0), x=104, width=9, height=96,
+            preserveAspectRatio="none",
+        ),
+        *(
+            element(
+                "text", number(value, 3), x=118, y=place, fill="currentColor", font_size=11,
+            )
+            for value, place in labels
+        ),
+    ]  # fmt: skip
 
 
 # --- measurements ----------------------------------------------------------------------------

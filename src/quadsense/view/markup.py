@@ -64,7 +64,12 @@ def element(name: str, /, *children: object, **attributes: object) -> Markup:
 
 
 def table(
-    header: Sequence[object], rows: Iterable[Sequence[object]], *, caption: str, numeric: Any = ()
+    header: Sequence[object],
+    rows: Iterable[Sequence[object]],
+    *,
+    caption: str,
+    numeric: Any = (),
+    keys: Sequence[Sequence[object]] | None = None,
 ) -> Markup:
     """A table with headers that belong to their columns.
 
@@ -72,11 +77,13 @@ def table(
     ----------
     header : sequence of str or Markup
     rows : iterable of sequences
-        One cell a column; the first of each row is its header.
+        One cell per column; the first of each row is its header.
     caption : str
         What the table is, for those who do not see it.
     numeric : collection of int
         Columns of numbers, aligned right.
+    keys : sequence of sequences, optional
+        Numbers or texts by which a script may sort the rows, as many as there are cells.
     """
 
     def kind(column: int) -> str | None:
@@ -85,23 +92,20 @@ def table(
     heads = (
         element("th", cell, scope="col", class_=kind(column)) for column, cell in enumerate(header)
     )
-    body = (
-        element(
-            "tr",
-            *(
-                element("th", cell, scope="row", class_=kind(0))
-                if not column
-                else element("td", cell, class_=kind(column))
-                for column, cell in enumerate(row)
-            ),
-        )
-        for row in rows
-    )
+    body = []
+    for index, row in enumerate(rows):
+        cells = []
+        for column, cell in enumerate(row):
+            name, scope = ("td", None) if column else ("th", "row")
+            key = None if keys is None else str(keys[index][column])
+            cells.append(element(name, cell, scope=scope, class_=kind(column), data_key=key))
+        body.append(element("tr", *cells))
     return element(
         "table",
         element("caption", caption),
         element("thead", element("tr", *heads)),
         element("tbody", *body),
+        class_=None if keys is None else "sortable",
     )
 
 

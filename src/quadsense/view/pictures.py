@@ -183,6 +183,12 @@ class Spectrum:
     how: str = ""
 
 
+def rounding_of(values: Vector) -> float:
+    """Return the size up to which a computed eigenvalue cannot be told from 0."""
+    slip = 16.0 * float(np.finfo(np.float64).eps) * values.size
+    return slip * float(np.max(np.abs(values), initial=0.0))
+
+
 def spectrum_of(matrix: SensedMatrix) -> Spectrum | None:
     """Eigenvalues of the matrix, or of a large one the largest; None where that costs too much."""
     n, form = int(matrix.shape[0]), matrix.form
@@ -192,7 +198,12 @@ def spectrum_of(matrix: SensedMatrix) -> Spectrum | None:
             signs = 1.0 if form.signs is None else form.signs
             found = np.linalg.eigvalsh((basis * signs) @ basis.conj().T)
             rest = n - found.size
-            return Spectrum(found[::-1], f"the other {rest:,} eigenvalue{'s' * (rest > 1)} are 0")
+            return Spectrum(
+                found[::-1],
+                "the other eigenvalue is 0"
+                if rest == 1
+                else f"the other {rest:,} eigenvalues are 0",
+            )
         if n <= MOST_EIGENVALUES and is_cheap(matrix):
             return Spectrum(np.linalg.eigvalsh(np.asarray(matrix))[::-1])
         if n <= MOST_EIGENVALUES or _work(matrix) * 20 * FEW_EIGENVALUES > 5.0 * MOST_FLOPS:
@@ -239,8 +250,8 @@ def coherences_of(data: Measurements, most: int = MOST_CELLS) -> Coherences:
     return Coherences(np.sqrt(np.minimum(K, 1.0)), chosen, m)
 
 
-def density_of(ratios: Vector, columns: int, edges: Vector) -> npt.NDArray[np.float64]:
-    """How many rows are where: shares of the fullest cell, (levels, columns), top first.
+def density_of(ratios: Vector, columns: int, edges: Vector) -> npt.NDArray[np.int64]:
+    """Count the rows of each cell, (levels, columns), top first.
 
     Parameters
     ----------
@@ -255,8 +266,7 @@ def density_of(ratios: Vector, columns: int, edges: Vector) -> npt.NDArray[np.fl
     column = (np.arange(ratios.size) * columns) // max(ratios.size, 1)
     level = np.clip(np.searchsorted(edges, ratios, side="right") - 1, 0, levels - 1)
     counts = np.bincount(column * levels + level, minlength=columns * levels)
-    counts = counts.reshape(columns, levels).T[::-1]
-    return np.sqrt(counts / max(int(counts.max()), 1))  # so that a single row is seen
+    return counts.reshape(columns, levels).T[::-1]
 
 
 def reads_of(data: Measurements, matrix: SensedMatrix, index: npt.NDArray[np.int64]) -> Vector:

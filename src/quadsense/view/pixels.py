@@ -19,24 +19,32 @@ POSITIVE, NEGATIVE = (204, 82, 54), (38, 112, 178)
 LEVELS = 127
 """Shades of each hue."""
 
+FAINTEST = 0.15
+"""Opacity of a count of 1, so that a single row is seen."""
+
 
 def signed_image(values: npt.NDArray[Any], largest: float) -> str:
-    """Numbers between ``-largest`` and ``largest``, (k, l), as an image address."""
+    """Return an image of numbers between ``-largest`` and ``largest``, (k, l).
+
+    Opacity is linear in the size of a number.
+    """
     if not largest > 0.0:
         return _address(np.zeros(values.shape, np.uint8), _palette())
     with np.errstate(under="ignore"):
         part = np.clip(values / largest, -1.0, 1.0)
-        # Small entries are what one looks for in a matrix: the root shows them.
-        shade = np.sign(part) * np.sqrt(np.abs(part))
-    index = np.rint(shade * LEVELS).astype(np.int64)
+    index = np.rint(part * LEVELS).astype(np.int64)
     return _address(np.where(index < 0, LEVELS - index, index).astype(np.uint8), _palette())
 
 
-def share_image(shares: npt.NDArray[Any]) -> str:
-    """Shares between 0 and 1, (k, l), in one hue: how many are where."""
-    index = np.rint(np.clip(shares, 0.0, 1.0) * LEVELS).astype(np.uint8)
-    blue = np.where(index > 0, index + LEVELS, 0).astype(np.uint8)
-    return _address(blue, _palette())
+def count_image(counts: npt.NDArray[Any]) -> str:
+    """Return an image of counts, (k, l), in one hue.
+
+    Nothing is drawn for 0; opacity is linear from `FAINTEST` for 1 to full for the largest count.
+    """
+    most = max(float(np.max(counts, initial=0)) - 1.0, 1.0)
+    shade = FAINTEST + (1.0 - FAINTEST) * (counts - 1.0) / most
+    index = np.rint(np.where(counts > 0, shade, 0.0) * LEVELS).astype(np.uint8)
+    return _address(np.where(index > 0, index + LEVELS, 0).astype(np.uint8), _palette())
 
 
 def _palette() -> npt.NDArray[np.uint8]:
