@@ -21,6 +21,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.linalg import solve_triangular
 
 from quadsense.arrays import Array, Vector, require_memory, to_numpy
 from quadsense.core.cholesky import add_to_diagonal
@@ -29,8 +30,10 @@ from quadsense.core.packed import pack, unpack
 from quadsense.core.products import gram_product
 from quadsense.core.question import Question
 from quadsense.core.records import cached_property, changed
+from quadsense.device import DeviceArray
 from quadsense.measurements.sensing import Sensing
 from quadsense.memory import MAX_FORMED_BYTES
+from quadsense.methods.active_set import nearest_within
 from quadsense.methods.base import COLD, Problem, Warm
 from quadsense.methods.krylov.preconditioner import Factor, factor
 from quadsense.methods.steps import LENIENT, Stepped, own
@@ -43,6 +46,14 @@ AIM = 1e-2
 CLOSE = 1e-4
 """Relative distance of A from the minimizer, both seen from P, at which to stop. It is bounded by
 the root of the gap over ``alpha ||A - P||_F^2``."""
+
+MAX_FEATURES = 2**21
+"""Entries of the sensing map up to which active intervals are found by an active set: a step reads
+all of them once (measured; the other methods take less time for larger problems)."""
+
+INWARDS, ROUNDED, MAX_INWARDS = 1e-9, 1e-13, 1e-3
+"""How far bounds are moved inwards there, so that rounding may use as much: in half-widths, in
+units of the reading, and at most in half-widths."""
 
 MIN_PROGRESS = 0.25
 """Reduction of the gap between two evaluations in float64 below which steps in single precision
@@ -101,6 +112,8 @@ class DampedState:
     double, factored, done, stalled : bool
     since : int
         Steps since the residual was recomputed.
+    multipliers : ndarray of shape (m,) or None
+        Of the intervals that are active at x, of all rows; see `active_set`.
     """
 
     x: Array
@@ -118,6 +131,7 @@ class DampedState:
     done: bool = False
     stalled: bool = False
     since: int = 0
+    multipliers: Vector | None = None
 
 
 class DampedProgram:
@@ -259,6 +273,16 @@ class DampedProgram:
             self.problem.rows.learn_rank(found.upper.diagonal(), self.side)
         return found
 
+    @cached_property
+    def takes_active_set(self) -> bool:
+        """Whether active intervals are found by an active set: few unknowns, no equalities."""
+        if self.by_rows or not self.is_direct or not self.problem.target:
+            return False
+        rows, question = self.all_rows, self.question
+        small = rows.m * rows.unknowns <= MAX_FEATURES and rows.kind.at_hand
+        plain = isinstance(self.root, np.ndarray) and not isinstance(self.root, DeviceArray)
+        return small and plain and not bool(question.equal.any())
+
     def precondition(self, g: Array, factored: bool) -> Array:
         """The preconditioner times the residual."""
         if not factored:
@@ -332,6 +356,8 @@ class Damped(ConjugateGradientTraits, Stepped):
                 if state.done or state.stalled:
                     break
                 state = _step(program, state)
+            if state.done and state.max_ratio > 1.0 and program.takes_active_set:
+                state = _within(program, state)
             return state
 
     def claim(self, program: DampedProgram, state: DampedState) -> Claim | None:
@@ -358,6 +384,8 @@ class Damped(ConjugateGradientTraits, Stepped):
                 found = 2.0 * program.w * z
             y = np.zeros(program.question.m)
             y[program.index] = to_numpy(found)
+            if state.multipliers is not None:
+                y += state.multipliers
         return y if np.isfinite(y).all() else None
 
     def matrix(self, program: DampedProgram, state: DampedState) -> SensedMatrix:
@@ -378,6 +406,32 @@ def matrix_of(program: DampedProgram, x: Array) -> SensedMatrix:
         A = program.matrix(x)
         A = A + (program.tau * np.eye(len(A)) if program.base is None else program.base)
         return SensedMatrix.from_dense(own(problem, A))
+
+
+def _within(program: DampedProgram, state: DampedState) -> DampedState:
+    """The minimizer within the intervals, seen from the one without them; see `active_set`."""
+    factor, question, rows = program.factor, program.question, program.all_rows
+    # In coordinates v = R A, packed, the objective is |v|^2 and a constant.
+    scale = factor.scale / program.top
+    G = rows.features() * scale
+    G = solve_triangular(factor.upper, G.T, trans=1, overwrite_b=True, check_finite=False).T
+    values = rows.beside(question.reading) + state.z
+    with np.errstate(invalid="ignore"):
+        half = 0.5 * (question.hi - question.lo)
+    half = np.where(np.isfinite(half), half, program.problem.ends.unit)
+    inside = np.minimum(INWARDS * half + ROUNDED * np.abs(values), MAX_INWARDS * half)
+    lo, hi = question.lo + inside - values, question.hi - inside - values
+    found = nearest_within(G, lo, hi, np.zeros(rows.unknowns), 0.5 * inside)
+    if found is None:
+        return state
+    moved = scale * solve_triangular(factor.upper, found[0], check_finite=False)
+    x = state.x + unpack(moved, rows.n, state.x.dtype)
+    z = program._read(rows, x) - rows.beside(question.reading)
+    ratios = program.problem.ends.ratios(z + question.reading - program.problem.ends.reading)
+    return changed(
+        state, x=x, z=z, multipliers=-2.0 * found[1], iteration=state.iteration + 1,
+        max_ratio=float(ratios.max(initial=0.0)),
+    )  # fmt: skip
 
 
 def _inner(a: Array, b: Array) -> float:

@@ -46,7 +46,7 @@ MOST = 2000
 SMALL = 80
 """Unknowns up to which the methods that follow take less time than many steps."""
 
-BINDING, AMPLE = 800, 3.0
+BINDING, AMPLE = 800, 6.0
 """Unknowns up to which they take less time over the cone as soon as ends bind, unless there are so
 many readings per unknown and more than `SMALL` unknowns (measured)."""
 
@@ -96,6 +96,8 @@ def start(program: Program, x: Vector) -> State:
     points = [program.cost.point(cone.project(each)) for each in others]
     point = min(points, key=lambda one: one.cost)
     state = at(program, State(Stage.DESCENT, descent=descent.begin(point)), point)
+    if _binds_for_others(program, state, point):  # they begin anew, and gain nothing by steps
+        return replace(state, verdict=Verdict.STALLED)
     state = _judged_descent(program, state)
     return state if state.verdict is Verdict.OPEN else _refined(program, state)
 

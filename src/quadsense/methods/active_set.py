@@ -1,0 +1,101 @@
+"""Least squares within intervals by an active set, for few unknowns.
+
+The problem is to minimize ``||v - v_0||^2`` subject to ``lo <= G v <= hi``: least squares in
+coordinates in which its normal matrix is the identity, so that the point to start from is the
+minimizer without intervals. The dual method of [Goldfarb & Idnani 1983] adds the reading that is
+missed most, and drops those whose multiplier would change its sign. Every point on the way is the
+minimizer subject to the readings in the set, so the last one is optimal to rounding.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from quadsense.arrays import Vector
+from quadsense.watch import look
+
+MAX_STEPS = 200
+"""Readings added and dropped at most. Rounded readings take about one step per
+unknown."""
+
+MIN_NEW_PART = 1e-10
+"""Squared norm of what is new in a row, relative to the row, below which it depends on the set."""
+
+MIN_FALL = 1e-12
+"""Rate at which a multiplier falls, relative to that of the added row, which counts as falling."""
+
+
+def nearest_within(
+    G: npt.NDArray[np.float64], lo: Vector, hi: Vector, start: Vector, room: Vector
+) -> tuple[Vector, Vector] | None:
+    """Return the nearest point to `start` within the intervals, and the multipliers of the rows.
+
+    Parameters
+    ----------
+    G : ndarray of shape (m, N)
+    lo, hi : ndarray of shape (m,)
+        Infinite where there is no bound. No equalities.
+    start : ndarray of shape (N,)
+    room : ndarray of shape (m,)
+        How far a reading may be outside.
+
+    Returns
+    -------
+    tuple of ndarray or None
+        The point v and u with ``v = start + G^T u``, u positive only at lower bounds and negative
+        only at upper bounds. None where `MAX_STEPS` were not enough or no point fits.
+    """
+    v = start
+    chosen: list[int] = []
+    signs: list[float] = []
+    u = np.empty(0)
+    steps = 0
+    while True:
+        look(2.0 * G.size)
+        values = G @ v
+        below, above = lo - values, values - hi
+        outside = np.maximum(below, above) - room
+        outside[chosen] = 0.0
+        row = int(outside.argmax())
+        if not outside[row] > 0.0:
+            break
+        sign = 1.0 if below[row] > above[row] else -1.0
+        added = sign * G[row]
+        distance = float(max(below[row], above[row]))
+        own = 0.0
+        while True:
+            steps += 1
+            if steps > MAX_STEPS:
+                return None
+            new, falls = added, np.empty(0)
+            if chosen:
+                held = G[chosen] * np.asarray(signs)[:, None]
+                try:
+                    falls = np.linalg.solve(held @ held.T, held @ added)
+                except np.linalg.LinAlgError:  # equal rows
+                    return None
+                new = added - falls @ held
+            size = float(new @ new)
+            full = distance / size if size > MIN_NEW_PART * float(added @ added) else np.inf
+            falling = falls > MIN_FALL
+            limits = np.full(falls.shape, np.inf)
+            np.divide(u, falls, out=limits, where=falling)
+            first = int(limits.argmin()) if chosen else -1
+            length = min(full, float(limits[first])) if chosen else full
+            if not np.isfinite(length):
+                return None
+            if full < np.inf:
+                v = v + length * new
+                distance -= length * size
+            u, own = u - length * falls, own + length
+            if length == full:
+                chosen.append(row)
+                signs.append(sign)
+                u = np.append(u, own)
+                break
+            del chosen[first], signs[first]
+            u = np.delete(u, first)
+    multipliers = np.zeros(len(G))
+    multipliers[chosen] = np.asarray(signs) * u
+    return v, multipliers

@@ -1,0 +1,162 @@
+"""Measure the structure of `src/`: print a table of counts and their goals.
+
+    python tests/structure.py [--check]
+
+Everything is read from the syntax tree; nothing is imported. With `--check` the exit status is 1
+where a count is above its goal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import collections
+import sys
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "src" / "quadsense"
+
+KINDS = {"DeviceArray": "device", "Mixed": "measurements"}
+"""Classes of arrays and operators, and the folder in which code may ask for them."""
+
+ORDINARY = {0, 1, 2, -1, 0.5}
+"""Numbers that need no name."""
+
+MAX_LINES = 600
+
+
+@dataclass(frozen=True)
+class Module:
+    """A file of the package: its dotted name, its tree and its lines."""
+
+    name: str
+    path: Path
+    tree: ast.Module
+    lines: int
+
+    @property
+    def folder(self) -> str:
+        """The folder below the package, or the file's own name."""
+        return self.path.relative_to(SOURCE).parts[0]
+
+
+def modules() -> list[Module]:
+    """Return all modules of the package."""
+    found = []
+    for path in sorted(SOURCE.rglob("*.py")):
+        text = path.read_text()
+        parts = path.relative_to(SOURCE.parent).with_suffix("").parts
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        found.append(Module(name, path, ast.parse(text), text.count("\n")))
+    return found
+
+
+def imports(module: Module, names: set[str]) -> set[str]:
+    """Return the modules of the package that one imports."""
+    found = set()
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            found |= {node.module, *(f"{node.module}.{each.name}" for each in node.names)}
+        elif isinstance(node, ast.Import):
+            found |= {each.name for each in node.names}
+    return (found & names) - {module.name}
+
+
+def single_importer(all_modules: list[Module]) -> list[str]:
+    """Return the modules that exactly one other imports; packages do not count."""
+    names = {module.name for module in all_modules}
+    importers = collections.Counter(
+        name for module in all_modules for name in imports(module, names)
+    )
+    plain = {module.name for module in all_modules if module.path.name != "__init__.py"}
+    return sorted(name for name in plain if importers[name] == 1)
+
+
+def type_tests(module: Module) -> Iterator[int]:
+    """Yield the lines that ask whether something is one of `KINDS`, outside their folders."""
+    for node in ast.walk(module.tree):
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+            continue
+        if node.func.id not in ("isinstance", "issubclass"):
+            continue
+        asked = {each.id for each in ast.walk(node.args[-1]) if isinstance(each, ast.Name)}
+        if any(module.folder != KINDS[name] for name in asked & KINDS.keys()):
+            yield node.lineno
+
+
+def literals(module: Module) -> int:
+    """Return how many numbers are written that are not `ORDINARY`."""
+    values = (node.value for node in ast.walk(module.tree) if isinstance(node, ast.Constant))
+    return sum(
+        isinstance(value, int | float | complex)
+        and not isinstance(value, bool)
+        and value not in ORDINARY
+        for value in values
+    )
+
+
+def twice(all_modules: list[Module]) -> list[str]:
+    """Return the names of classes that are defined more than once."""
+    names = collections.Counter(
+        node.name
+        for module in all_modules
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.ClassDef)
+    )
+    return sorted(name for name, count in names.items() if count > 1)
+
+
+def members(all_modules: list[Module], name: str) -> int:
+    """Return how many public members a class defines."""
+    for module in all_modules:
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.ClassDef) and node.name == name:
+                return sum(
+                    isinstance(each, ast.FunctionDef) and not each.name.startswith("_")
+                    for each in node.body
+                )
+    return 0
+
+
+def layers() -> int:
+    """Return how many layers import-linter keeps."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    contracts = settings["tool"]["importlinter"]["contracts"]
+    return max(len(contract.get("layers", [])) for contract in contracts)
+
+
+def table() -> list[tuple[str, int, int | None]]:
+    """Return each count and its goal; None where there is none."""
+    found = modules()
+    return [
+        ("modules", len(found), 200),
+        ("lines", sum(module.lines for module in found), None),
+        (f"modules over {MAX_LINES} lines", sum(m.lines > MAX_LINES for m in found), 0),
+        ("modules with a single importer", len(single_importer(found)), 30),
+        ("layers", layers(), 12),
+        ("tests of array or operator type", sum(len(list(type_tests(m))) for m in found), 0),
+        ("members of Probes", members(found, "Probes"), 10),
+        ("class names defined twice", len(twice(found)), 0),
+        ("numeric literals", sum(map(literals, found)), None),
+    ]
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--check", action="store_true", help="exit 1 where a goal is missed")
+    given = parser.parse_args()
+    missed = False
+    for what, count, goal in table():
+        over = goal is not None and count > goal
+        missed |= over
+        print(f"{what:36}{count:8}" + ("" if goal is None else f"   goal {goal}{' !' * over}"))
+    sys.exit(1 if missed and given.check else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""Least squares within intervals by an active set, against the interior point and KKT."""
+
+import numpy as np
+import pytest
+from helpers import sampled
+from squares_cases import forward, hermitian, normal
+
+import quadsense
+from quadsense.methods.active_set import nearest_within
+
+
+def case(seed):
+    """Rows, readings and intervals of both kinds, of which least squares leaves some."""
+    rng = np.random.default_rng([79, seed])
+    is_complex = bool(rng.integers(2))
+    n = int(rng.integers(1, 9 if is_complex else 12))
+    unknowns = n * n if is_complex else n * (n + 1) // 2
+    m = int(unknowns * rng.choice([1.1, 2.0, 6.0])) + 3
+    U = normal(rng, m, n, is_complex=is_complex) * 10 ** rng.uniform(-1, 1, (m, 1))
+    half = np.sum(np.abs(U) ** 2, axis=1) * rng.choice([1e-6, 1e-2, 0.3])
+    b = forward(U, hermitian(rng, n, is_complex)) + 0.97 * half * rng.uniform(-1, 1, m)
+    lo, hi = b - half, b + half
+    one = rng.integers(4, size=m) == 0
+    kind = int(rng.integers(3))
+    (lo if kind == 1 else hi)[one & (kind > 0)] = -np.inf if kind == 1 else np.inf
+    asked = [{}, {"weights": rng.integers(0, 3, m) * 1.0}, {"ridge": 0.1}][rng.integers(3)]
+    return U, b, {"bounds": (lo, hi), "prefer": "least_squares", **asked}
+
+
+@pytest.mark.parametrize("seed", sampled(range(80)))
+def test_it_is_as_good_as_the_interior_point_method(seed):
+    U, b, asked = case(seed)
+    result = quadsense.solve(U, b, **asked)
+    other = quadsense.solve(
+        U, b, **asked, method="conic", gap=1e-8
+    )  # its bounds hold, but may be wide
+    assert (result.status, result.optimal) == ("met", True)
+    low, high = other.objective_bounds
+    assert result.objective_bounds[0] <= high and low <= result.objective_bounds[1]
+    others = {"conic", "fista", "minimax"} & set(result.timings)  # with few rows
+    assert result.objective <= (1.0 + (0.01 if others else 1e-5)) * high
+    assert result.verify(U, b, bounds=asked["bounds"])
+
+
+def test_readme_example_needs_no_other_method():
+    p = quadsense.datasets.gaussian(n=5, m=1000, seed=0)
+    result = quadsense.solve(p.U, p.b.round(1), delta=0.05)
+    assert result.optimal and result.max_ratio > 0.999
+    assert {"conic", "fista", "minimax"}.isdisjoint(result.timings)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_conditions_of_optimality_hold(seed):
+    rng = np.random.default_rng([80, seed])
+    m, N = 60, int(rng.integers(1, 12))
+    G, inside, start = rng.standard_normal((m, N)), rng.standard_normal(N), 3.0 * np.ones(N)
+    width = rng.uniform(0.0, 0.5, m) + 1e-3
+    lo, hi = G @ inside - width, G @ inside + width
+    hi[::7] = np.inf
+    v, u = nearest_within(G, lo, hi, start, np.full(m, 1e-9))
+    values = G @ v
+    assert (values >= lo - 1e-8).all() and (values <= hi + 1e-8).all()
+    assert np.allclose(v, start + G.T @ u, rtol=0.0, atol=1e-9)
+    assert np.abs((values - lo)[u > 0]).max(initial=0.0) <= 1e-8  # complementary slackness
+    assert np.abs((hi - values)[u < 0]).max(initial=0.0) <= 1e-8
+
+
+def test_intervals_that_exclude_each_other_have_no_point():
+    G = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    ends = np.array([1.0, -1.0, 0.0])
+    assert nearest_within(G, ends - 0.1, ends + 0.1, np.zeros(2), np.full(3, 1e-9)) is None
+
+
+def test_wrong_readings_are_still_proved_infeasible():
+    p = quadsense.datasets.gaussian(n=5, m=1000, seed=0)
+    b = p.b.round(1)
+    b[17] += 0.2
+    result = quadsense.solve(p.U, b, delta=0.05)
+    assert result.status == "infeasible" and result.verify(p.U, b)
