@@ -236,7 +236,7 @@ def test_solvers_from_the_command(run, data, tmp_path):
 
 def test_inspect_shows_the_plan(run, data, tmp_path, monkeypatch):
     monkeypatch.setenv("QUADSENSE_CACHE", str(tmp_path / "cache"))
-    code, out, _ = run("inspect", data)
+    code, out, _ = run("inspect", data, "--delta", 0.1)
     assert code == 0
     assert "cg then conic then fista then minimax" in out
     assert "prefer='least_squares': with a weak pull towards a multiple of I" in out
