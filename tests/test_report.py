@@ -23,6 +23,7 @@ from quadsense.record import environment, request_of
 from quadsense.report import words
 from quadsense.report.requests import FLAGS, command_line, python_line, request_in
 from quadsense.report.scales import Scale, even_scale, log_scale
+from quadsense.view import words as view
 from quadsense.vocabulary import Reason, Status
 
 LIMIT = 300_000
@@ -57,14 +58,23 @@ def test_every_result_has_a_report(name):
     assert body.startswith("<header")  # the verdict goes first
     verdict = page.all("header")[0]["text"]
     assert str(result.status).replace("_", " ") in verdict
-    for part in result.message.split("; "):
-        assert part[1:] in verdict
+    for fact in view.facts(result.verdict):
+        assert fact.value.partition(": ")[2][1:] in verdict
+        assert (fact.label == "verdict") or (fact.value in verdict)
     headings = [each["text"] for each in page.all("h2")]
-    for heading in ("Pictures", "The certificate", "What is unseen", "Plan and reasons"):
+    for heading in ("Pictures", "The certificate", "Plan and reasons"):
         assert heading in headings
+    assert ("What is unseen" in headings) == (result.status is not Status.INFEASIBLE)
     assert headings[-1] == "Ask the same again"
     for reason in result.plan["reasons"]:
         assert reason in [each["text"] for each in page.all("li")]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_verdict_has_a_next_step(name):
+    header = opened(solved(name)).source.partition("</header>")[0]
+    (step,) = re.findall(r"<dt>next step</dt><dd><strong>([^<]+)</strong></dd>", header)
+    assert len(step.split()) > 2
 
 
 @pytest.mark.parametrize("name", sampled(CASES))
@@ -280,6 +290,18 @@ def test_an_interval_without_ends_is_drawn_to_the_edge():
     assert [t.text for t in picture.iter("text") if t.get("class") == "end"] == ["−∞", "∞"]
     assert sum(each.get("class") == "tip" for each in picture.iter("path")) == 2
     assert "there is none, proved" in next(iter(page.all("figcaption")))["text"]
+
+
+def test_a_proved_bound_is_never_rounded_up():
+    p = datasets.gaussian(n=8, m=120, seed=0, noise=0.1)
+    bounds = []
+    for seed in range(4):
+        b = p.b + 0.01 * np.random.default_rng(seed).standard_normal(120)
+        result = quadsense.solve(p.U, b, prefer="minimax")
+        header = opened(result).source.partition("</header>")[0]
+        shown = re.search(r"<dt>Proved</dt><dd>≥ ([\d.]+)<", header)
+        bounds.append((float(shown[1]), result.certificate.lower_bound))
+    assert all(0.999 * bound < shown <= bound for shown, bound in bounds)
 
 
 def test_checks_are_one_line_until_opened():

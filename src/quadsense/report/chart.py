@@ -167,6 +167,11 @@ class Chart:
         )
 
 
+def left_of(y: Scale) -> float:
+    """Return the room to the left of a frame that the labels of y need, also in large letters."""
+    return max(LEFT, 30.0 + 8.2 * max((len(label) for _, label in y.ticks(6)), default=0))
+
+
 def spoken(say: str, values: Values) -> dict[str, str]:
     """Return the attributes that hold what the script shows of points."""
     texts = ";".join("|".join(each) for each in values)

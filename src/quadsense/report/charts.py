@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from quadsense.arrays import Vector
-from quadsense.report.chart import LEFT, RIGHT, WIDTH, Chart
+from quadsense.report.chart import RIGHT, WIDTH, Chart, left_of
 from quadsense.report.scales import Scale, even_scale, log_scale
 from quadsense.result import Result
 from quadsense.view.markup import Markup, element, number
@@ -38,9 +38,6 @@ MIN_HISTOGRAM_ROWS = 30
 
 HISTOGRAM_WIDTH = 52.0
 
-WIDE_LEFT = 84.0
-"""Room for labels with powers of ten."""
-
 MIN_BINS, MAX_BINS = 10, 54
 """Bars of a histogram of residuals, about."""
 
@@ -58,17 +55,17 @@ def history_chart(result: Result) -> Markup | None:
     if known.size > MOST_STEPS:
         known = known[np.unique(np.linspace(0, known.size - 1, MOST_STEPS).astype(np.int64))]
     values, steps = values[known], past.iteration[known].astype(np.float64)
-    wide = steps[-1] > 200
-    x = (
-        log_scale(np.maximum(steps, 1.0), *Chart.across())
-        if wide
-        else Scale("linear", 0.0, max(float(steps[-1]), 1.0), *Chart.across(), whole=True)
-    )
     ends = values if least else np.append(values, 1.0)
     what = "worst residual" if least else "worst residual / tolerance"
     narrow = 0.0 < ends.max() <= NARROW * ends.min()
     y = (even_scale if narrow else log_scale)(ends, *Chart.up())
-    chart = Chart(x, y, ("iteration", what))
+    left = left_of(y)
+    x = (
+        log_scale(np.maximum(steps, 1.0), *Chart.across(left))
+        if steps[-1] > 200
+        else Scale("linear", 0.0, max(float(steps[-1]), 1.0), *Chart.across(left), whole=True)
+    )
+    chart = Chart(x, y, ("iteration", what), left=left)
     if not least:
         chart.level(1.0, "limit")
     at = np.maximum(steps, x.low)
@@ -90,7 +87,7 @@ def residual_chart(readings: Readings, proved: float = 0.0) -> Markup:
     ratios, m = readings.ratios, readings.size
     beside = HISTOGRAM_WIDTH + 14.0 if m >= MIN_HISTOGRAM_ROWS else 0.0
     y = _heights(readings)
-    left = WIDE_LEFT if y.high < 1e-2 else LEFT
+    left = left_of(y)
     x = Scale("linear", -0.5, m - 0.5, *Chart.across(left, RIGHT + beside), whole=True)
     what = "residual / tolerance" if readings.target else "residual"
     chart = Chart(x, y, ("row", what), left=left)

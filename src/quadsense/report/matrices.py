@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from quadsense.report.chart import HEIGHT, TOP, WIDTH, Chart, drawing
+from quadsense.report.chart import HEIGHT, TOP, WIDTH, Chart, drawing, left_of
 from quadsense.report.scales import Scale, even_scale, log_scale
 from quadsense.view.markup import Markup, element, join, number
 from quadsense.view.pictures import Patch, Spectrum, rounding_of
@@ -100,16 +100,18 @@ def spectrum_chart(spectrum: Spectrum) -> Markup:
     By decades, those that are 0 to rounding are left out.
     """
     values, order = spectrum.values, np.arange(1, spectrum.values.size + 1)
-    across = Scale("linear", 0.5, values.size + 0.5, *Chart.across(), whole=True)
     told = np.abs(values) > rounding_of(values)
     sizes = np.abs(values[told])
-    if sizes.size and float(sizes.max()) > 100.0 * float(sizes.min()):
-        chart = Chart(across, log_scale(sizes, *Chart.up()), ("eigenvalue", "modulus"))
-        values, order, heights = values[told], order[told], sizes
+    decades = bool(sizes.size) and float(sizes.max()) > 100.0 * float(sizes.min())
+    y = log_scale(sizes, *Chart.up()) if decades else even_scale(values, *Chart.up(), zero=True)
+    left = left_of(y)
+    x = Scale("linear", 0.5, values.size + 0.5, *Chart.across(left), whole=True)
+    chart = Chart(x, y, ("eigenvalue", "modulus" if decades else "value"), left=left)
+    if decades:
+        values, order = values[told], order[told]
     else:
-        chart = Chart(across, even_scale(values, *Chart.up(), zero=True), ("eigenvalue", "value"))
         chart.level(0.0, "limit")
-        heights = values
+    heights = np.abs(values) if decades else values
     negative = values < 0.0
     for mask, kind in ((~negative, "warm"), (negative, "main")):
         texts = [
@@ -126,7 +128,7 @@ def spectrum_note(spectrum: Spectrum) -> str:
     """Say which eigenvalues are 0, and which were not computed."""
     values = spectrum.values
     zeros = int(np.count_nonzero(np.abs(values) <= rounding_of(values)))
-    rounded = f"{zeros:,} {'is' if zeros == 1 else 'are'} 0 to rounding" if zeros else ""
+    rounded = f"{zeros:,} of {values.size:,} are 0 to rounding" if zeros else ""
     return "; ".join(part for part in (rounded, spectrum.how) if part)
 
 
