@@ -513,3 +513,75 @@ def test_every_format_is_on_the_page():
     for each in FORMATS:
         for suffix in each.suffixes:
             assert f"`{suffix}`" in text, suffix
+
+
+# --- the plan beforehand ----------------------------------------------------------------------
+
+ASKED = {
+    "nothing": ([], {}),
+    "delta": (["--delta", 0.2], {"delta": 0.2}),
+    "rtol": (["--delta", 0.1, "--rtol", 0.3], {"delta": 0.1, "rtol": 0.3}),
+    "bounds": (["--bounds", -40, 50], {"bounds": (-40, 50)}),
+    "one end": (["--bounds", "-inf", 50], {"bounds": (-np.inf, 50)}),
+    "minimax": (["--prefer", "minimax"], {"prefer": "minimax"}),
+    "center": (
+        ["--delta", 0.5, "--psd", "--prefer", "center"],
+        {"delta": 0.5, "psd": True, "prefer": "center"},
+    ),
+    "trace": (
+        ["--delta", 0.5, "--psd", "--trace", "1,90", "--prefer", "min_trace"],
+        {"delta": 0.5, "psd": True, "trace": (1, 90), "prefer": "min_trace"},
+    ),
+    "psd": (["--psd"], {"psd": True}),
+    "rank": (["--rank", 2, "--delta", 9], {"rank": 2, "delta": 9}),
+    "signs": (["--rank", "2,1", "--max-restarts", 3], {"rank": (2, 1), "max_restarts": 3}),
+    "ridge": (["--delta", 1, "--ridge", 0], {"delta": 1, "ridge": 0.0}),
+    "prior": (["--delta", 1, "--prior", 2.5], {"delta": 1, "prior": 2.5}),
+    "nearest": (
+        ["--delta", 1, "--prior", 2.5, "--prefer", "nearest"],
+        {"delta": 1, "prior": 2.5, "prefer": "nearest"},
+    ),
+    "slack": (["--delta", 0.01, "--slack", "sum"], {"delta": 0.01, "slack": "sum"}),
+    "weights": (["--delta", 1, "--weights", 3], {"delta": 1, "weights": 3.0}),
+    "violations": (
+        ["--delta", 1, "--allow-violations", 1],
+        {"delta": 1, "allow_violations": 1},
+    ),
+    "method": (["--delta", 1, "--method", "gd"], {"delta": 1, "method": "gd"}),
+    "paper": (
+        ["--delta", 1, "--method", "gd", "--schedule", "paper"],
+        {"delta": 1, "method": "gd", "schedule": "paper", "max_iter": 1},
+    ),
+    "gap": (["--delta", 1, "--gap", 1e-4], {"delta": 1, "gap": 1e-4}),
+    "start": (["--delta", 1, "--start", "zero"], {"delta": 1, "start": "zero"}),
+    "conjugate": (["--delta", 1, "--conjugate"], {"delta": 1, "conjugate": True}),
+}
+
+
+@pytest.mark.parametrize("m", [12, 60])
+@pytest.mark.parametrize("name", ASKED)
+def test_inspect_prints_the_plan_that_solve_follows(name, m, printed, run):
+    words, options = ASKED[name]
+    p = quadsense.datasets.gaussian(n=6, m=m, seed=0, noise=0.1, complex=name == "conjugate")
+    np.savez("d.npz", U=p.U, b=p.b)
+    b = None if "bounds" in options else p.b
+    plan = quadsense.solve(p.U, b, **options).plan
+    found = printed("inspect", "d.npz", *words)["plan"]
+    assert found["methods"] == plan["methods"]
+    assert found["coordinates"] == plan["coordinates"] and found["gram"] == plan["gram"]
+    assert found["reasons"][0] == plan["reasons"][0]  # which A, and why
+    assert plan["reasons"][0] in " ".join(run("inspect", "d.npz", *words)[1].split())
+
+
+def test_inspect_refuses_what_solve_refuses(run):
+    np.savez("d.npz", U=np.eye(3), b=np.ones(3))
+    for words in (
+        ["--prefer", "center"],
+        ["--slack", "sum"],
+        ["--delta", 1, "--method", "factored"],
+    ):
+        told = [run(command, "d.npz", *words) for command in ("inspect", "solve")]
+        assert told[0][0] == told[1][0] == 2
+        assert told[0][2] == told[1][2]
+    code, _, err = run("inspect", "--n", 3, "--m", 4, "--delta", 0.1)
+    assert code == 2 and "--delta is about readings: it goes with a FILE" in err

@@ -14,6 +14,7 @@ from pages import Page, assert_harmless, number
 
 import quadsense
 from quadsense import Measurements, SensedMatrix, datasets
+from quadsense.view import words
 from quadsense.view.markup import Markup, element, escape, short
 from quadsense.view.markup import number as shown
 from quadsense.view.pixels import NEGATIVE, POSITIVE, share_image, signed_image
@@ -47,9 +48,14 @@ def test_every_result_has_a_small_card(name):
     badge = page.all("span", "qs-badge")[0]
     assert badge["text"] == str(result.status).replace("_", " ")
     assert ("qs-good" in badge["@class"]) == result.success
-    said = " ".join(each["text"] for each in page.all("p"))
-    for part in result.message.removeprefix(f"{result.status}: ").split("; "):
-        assert part in said
+    verdict, *others = words.facts(result.verdict)
+    assert page.all("span", "qs-head")[0]["text"] == verdict.value.removeprefix(
+        f"{result.status}: "
+    )
+    shown = facts(page)
+    assert {fact.label: shown[fact.label] for fact in others} == {
+        fact.label: fact.value for fact in others
+    }
 
 
 @pytest.mark.parametrize("name", sampled(CASES))
@@ -64,7 +70,7 @@ def test_every_matrix_and_data_have_a_small_card(name):
 
 def test_the_worst_row_and_the_suspects_are_named():
     found = facts(card(solved("infeasible")))
-    rows = [int(row) for row in re.findall(r"\d+", found["contradict each other"])]
+    rows = [int(row) for row in re.findall(r"\d+", found["conflict"])]
     assert rows == solved("infeasible").suspects.tolist()
     worst = np.abs(solved("infeasible").residuals).argmax()
     assert found["worst residual"].endswith(f"row {worst}")

@@ -137,7 +137,7 @@ def test_the_worst_residual_of_unequal_tolerances_is_the_worst_residual():
     assert result.max_residual == pytest.approx(np.abs(result.residuals).max())
     worst = int(np.argmax(np.abs(result.residuals)))
     tolerance = [10.0, 0.01][worst]
-    assert f"worst residual {result.max_residual:.4g} against a tolerance of {tolerance:g}" in (
+    assert f"worst residual {result.max_residual:.4g} of {tolerance:g} (row {worst})" in (
         result.message
     )
 
@@ -159,7 +159,7 @@ def test_identifiability_is_found_for_many_rows_of_few_unknowns():
     p = quadsense.datasets.gaussian(16, 1296, seed=0)
     result = quadsense.solve(p.U, p.b, delta=0.1)
     assert result.unique is True
-    assert "the measurements determine A" in result.message
+    assert "The measurements determine A" in result.message
     blind = p.U.copy()
     blind[:, -1] = 0.0
     result = quadsense.solve(blind, np.ones(1296) * 0.1, delta=1.0)

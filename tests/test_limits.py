@@ -331,7 +331,7 @@ def test_a_step_that_would_exceed_the_limit_is_named(monkeypatch):
     assert result.status is Status.TIME_LIMIT
     assert "the next step would exceed time_limit = 100.0 s" in result.message
     result = by_clock(Ticking(), *noisy(60, 6, noise=0.1), **{**asked, "time_limit": 3.0})
-    assert "stopped after time_limit = 3.0 s" in result.message
+    assert "Stopped after time_limit = 3.0 s" in result.message
 
 
 def test_grace_lets_short_work_through_and_long_work_not():

@@ -202,7 +202,7 @@ def test_rank_is_left_alone_where_too_costly(rng, monkeypatch):
     result = quadsense.solve(p.U, p.b, delta=0.1)
     assert result.unique is False
     assert result.unseen == 35
-    assert "at least 35 of 55" in result.message
+    assert "At least 35 of 55" in result.message
     p = quadsense.datasets.gaussian(n=3, m=20, seed=0)
     result = quadsense.solve(p.U, p.b, delta=0.1)
     assert result.unique is None

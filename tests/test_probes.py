@@ -287,7 +287,7 @@ def test_a_claim_says_what_it_takes_for_granted_of_an_operator(rng, tmp_path):
     b = np.sum(rows**2, axis=1) + 1e-3 * rng.standard_normal(12)
     op = probes.operator(*functions(rows), rows.shape, rounding=1e-6)
     result = quadsense.solve(op, b, delta=0.01)
-    assert "met: " in result.message and ", given operator error up to 1e-06;" in result.message
+    assert "met: " in result.message and ", given operator error up to 1e-06. " in result.message
     result.save(tmp_path / "result.npz")
     again = quadsense.load_result(tmp_path / "result.npz")
     assert again.message == result.message

@@ -146,7 +146,7 @@ def test_attempts_that_end_alike_are_not_repeated_two_hundred_times(seed, is_com
     p = Planted(3, 2, 0, 12, seed, is_complex)
     result = quadsense.solve(p.U, p.values, delta=1e-4 * p.largest, rank=(1, 1), rng=0)
     assert result.status == "stalled"
-    starts = int(re.search(r"no fit found from (\d+) starts", result.message)[1])
+    starts = int(re.search(r"No fit found from (\d+) starts", result.message)[1])
     assert 20 < starts < 40
 
 

@@ -295,7 +295,7 @@ def test_the_spectral_bound_is_there_without_an_oracle():
 def test_one_row_that_contradicts_is_one():
     U, b = np.eye(3), np.array([1.0, -1.0, 1.0])
     said = quadsense.solve(U, b, delta=0.1, psd=True).message
-    assert "; row 1 carries most of the contradiction; " in said
+    assert " Row 1 carries most of the contradiction. " in said
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -363,7 +363,7 @@ def test_a_wrong_rank_is_given_up_soon_where_rows_are_ample():
     p = quadsense.datasets.gaussian(n=20, m=200, rank=3, seed=0)
     result = quadsense.solve(p.U, p.b, delta=1e-6, rank=2)
     assert result.status is Status.STALLED
-    assert "no fit found from 21 starts" in result.message
+    assert "No fit found from 21 starts" in result.message
 
 
 def test_cvxpy_agrees_that_an_answer_of_low_rank_fits(rng):
@@ -377,7 +377,7 @@ def test_cvxpy_agrees_that_an_answer_of_low_rank_fits(rng):
     np.testing.assert_allclose(np.asarray(result.A), A.value, atol=1e-2)
     too_small = quadsense.solve(p.U, p.b, delta=1e-6, rank=1, max_restarts=2)
     assert too_small.status is Status.STALLED
-    assert "no fit found from 3 starts" in too_small.message
+    assert "No fit found from 3 starts" in too_small.message
 
 
 def test_the_proof_that_nothing_fits_is_checked_once(monkeypatch):

@@ -102,7 +102,7 @@ class Result(Lazy):
 
     @property
     def message(self) -> str:
-        """One or two sentences for people: the verdict, and what it does not say."""
+        """Short sentences: verdict, which A, how far it is determined, what to do next."""
         return words.message(self.verdict)
 
     @property
@@ -283,9 +283,17 @@ class Result(Lazy):
         """Dense answer, made on first use, in the namespace and on the device of U."""
         return self.matrix.to_dense()
 
+    def __bool__(self) -> bool:
+        """Whether `success`."""
+        return self.success
+
     def __repr__(self) -> str:
-        """Status, and the first part of the message."""
-        return f"<Result {self.status}: {words.head(self.verdict)}>"
+        """Return the status and the verdict in one line."""
+        return f"<Result {words.head(self.verdict)}>"
+
+    def __str__(self) -> str:
+        """Return a summary: verdict, which A, how far it is determined, checks, next step."""
+        return words.summary(self.verdict)
 
     def verify(self, U: Any, b: Any = None, *, delta: Any = None, **options: Any) -> bool:
         """Whether all that this result states holds on these data: see `check`.

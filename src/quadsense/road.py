@@ -4,29 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from quadsense.answer import to_result
-from quadsense.checkpoint import to_journal
+from quadsense.checkpoint import Journal, to_journal
 from quadsense.checkpoint.fingerprint import marks_of
-from quadsense.choice import check_preference, decide, frame_for, to_wish, wish_in
+from quadsense.choice import Wish, check_preference, decide, frame_for, to_wish, wish_in
 from quadsense.core.records import changed
-from quadsense.frame import described, framed, shown_outside
+from quadsense.frame import Columns, described, framed, shown_outside
 from quadsense.interrupts import Interrupted
+from quadsense.machine import Rates
 from quadsense.measurements import Measurements
 from quadsense.memory import limited_memory, to_bytes
 from quadsense.methods import METHODS, Problem
 from quadsense.methods.base import MethodOptions
-from quadsense.plan import make_plan, refuse_what_cannot_fit, shape_of
+from quadsense.plan import Plan, Shape, make_plan, refuse_what_cannot_fit, shape_of
+from quadsense.preferences import Preference
 from quadsense.proofs.infeasible import Prover
-from quadsense.record import environment, request_of
+from quadsense.record import DEFAULTS, environment, request_of
 from quadsense.request import (
+    Rank,
     check_options,
     check_priors,
     error_units,
     given_options,
+    option_names,
     options_of,
     to_allowed,
     to_limits,
@@ -41,6 +45,125 @@ from quadsense.threads import one_blas_thread
 from quadsense.typing import to_list
 from quadsense.vocabulary import Status
 from quadsense.watch import Watch
+
+
+class Decided(NamedTuple):
+    """What follows from the data and the arguments before anything is computed.
+
+    Attributes
+    ----------
+    user, measured : Measurements
+        With the constraints; and with the columns of U scaled, where they are.
+    columns : ndarray of int or None
+        The exponents of that scaling.
+    wish : Wish
+    preferences : tuple of Preference
+        To be tried in turn.
+    shape : Shape
+    plan : Plan
+    options : dict
+        Those of methods.
+    low : Rank
+    positive : bool
+        Whether A is sought among positive semidefinite matrices.
+    allowed : int
+        Measurements that may be set aside.
+    """
+
+    user: Measurements
+    measured: Measurements
+    columns: Columns | None
+    wish: Wish
+    preferences: tuple[Preference, ...]
+    shape: Shape
+    plan: Plan
+    options: dict[str, Any]
+    low: Rank
+    positive: bool
+    allowed: int
+
+
+def decided_on(
+    measured: Measurements,
+    arguments: dict[str, Any],
+    options: MethodOptions,
+    watch: Watch,
+    journal: Journal | None = None,
+    given: Any = None,
+    rates: Rates | None = None,
+) -> Decided:
+    """Check the arguments and decide which A is sought, and by which plan.
+
+    Parameters
+    ----------
+    measured : Measurements
+        With their tolerance, if they have one.
+    arguments : dict
+        Those of `quadsense.solve` by name, not yet checked.
+    options : dict
+        Those of methods among them.
+    watch : Watch
+    journal : Journal, optional
+    given : object, optional
+        The U from which `measured` was made, where it was made for this solve.
+    rates : Rates, optional
+        Of this machine, for the predicted seconds; by default what is known of it.
+    """
+    method, schedule, rank = arguments["method"], arguments["schedule"], arguments["rank"]
+    target = measured.tolerance is not None
+    if not target:
+        measured = measured.without_tolerance()
+    measured = measured.constrained(arguments["trace"], arguments["constraints"])
+    wishes = given_options(method, schedule, options, measured.m)
+    check_priors(method, measured, arguments["psd"], rank, target)
+    allowed = to_allowed(arguments["allow_violations"], measured.measured, target)
+    named = method != "auto" and METHODS.traits(method).cones.isdisjoint({"symmetric"})
+    low = to_rank(rank, measured.n)
+    positive = bool(arguments["psd"]) or low.positive or (named and low.order is None)
+    wish = to_wish(
+        arguments["prefer"], arguments["slack"], arguments["prior"], arguments["ridge"], measured,
+        target=target, positive=positive, low_rank=rank is not None,
+    )  # fmt: skip
+    user, columns = measured, frame_for(wish, measured, method, schedule)
+    if columns is not None:
+        measured, wish = framed(user, columns), wish_in(wish, columns)
+    shape = shape_of(
+        measured, psd=positive, rank=low.order, target=target, given=given,
+        start=arguments["start"], tf32=bool(wishes.get("allow_tf32")),
+    )  # fmt: skip
+    if journal is not None:
+        with watch.part("checkpoint"):
+            journal.find(marks_of(user, arguments), environment())
+    preferences, reasons = decide(wish, measured, shape, method, watch)
+    shape = changed(shape, prefer=preferences[0].name, damped=preferences[0].ridge > 0.0)
+    check_preference(method, shape, wish)
+    plan = make_plan(shape, method, rates)
+    scaling = () if columns is None else (described(columns),)
+    plan = changed(plan, reasons=(*reasons, *scaling, *plan.reasons))
+    check_options(plan.methods, wishes, method)
+    return Decided(
+        user, measured, columns, wish, preferences, shape, plan, wishes, low, positive, allowed
+    )
+
+
+def planned(data: Measurements, rates: Rates, memory_limit: Any, **given: Any) -> Plan:
+    """Return the plan that `quadsense.solve` follows for these measurements and arguments.
+
+    Parameters
+    ----------
+    data : Measurements
+    rates : Rates
+        Of this machine.
+    memory_limit : int, str or None
+    **given
+        Arguments of `solve`; those that are left out have their default.
+    """
+    arguments = {**dict.fromkeys(("psd", "rank", "trace", "prior", "slack", "start")), **DEFAULTS}
+    options: Any = {name: value for name, value in given.items() if name in option_names()}
+    with np.errstate(under="ignore"), one_blas_thread():
+        with limited_memory(to_bytes(memory_limit)):
+            data = data.settled()
+        return decided_on(data, {**arguments, **given}, options, Watch(), rates=rates).plan
 
 
 def travel(
@@ -103,50 +226,24 @@ def travel(
         journal or nullcontext(),
     ):
         measured = to_measurements(data, b, delta, rtol, bounds, conjugate, mix, weights)
-        target = measured.tolerance is not None
-        if not target:
-            measured = measured.without_tolerance()
-        measured = measured.constrained(trace, constraints)
-        wishes = given_options(method, schedule, options, measured.m)
         limits = to_limits(max_iter, time_limit, callback, progress, watch, journal)
-        check_priors(method, measured, psd, rank, target)
-        allowed = to_allowed(allow_violations, measured.measured, target)
-        named = method != "auto" and METHODS.traits(method).cones.isdisjoint({"symmetric"})
-        low = to_rank(rank, measured.n)
-        positive = bool(psd) or low.positive or (named and low.order is None)
-        order = low.order
         raw = None if isinstance(data, Measurements) else data
-        wish = to_wish(
-            prefer, slack, prior, ridge, measured,
-            target=target, positive=positive, low_rank=rank is not None,
+        decided = decided_on(measured, arguments, options, watch, journal, raw)
+        user, measured, columns = decided.user, decided.measured, decided.columns
+        wish, shape, plan, preferences = (
+            decided.wish, decided.shape, decided.plan, decided.preferences
         )  # fmt: skip
-        user, columns = measured, frame_for(wish, measured, method, schedule)
+        wishes, low, positive = decided.options, decided.low, decided.positive
+        target, allowed = shape.target, decided.allowed
         if columns is not None:
-            measured, wish = framed(user, columns), wish_in(wish, columns)
             limits = changed(limits, callback=shown_outside(callback, columns))
-        shape = shape_of(
-            measured, psd=positive, rank=order, target=target, given=raw, start=start,
-            tf32=bool(wishes.get("allow_tf32")),
-        )  # fmt: skip
-        if journal is not None:
-            with watch.part("checkpoint"):
-                journal.find(marks_of(user, arguments), environment())
-        preferences, reasons = decide(wish, measured, shape, method, watch)
-        shape = changed(
-            shape, prefer=preferences[0].name, damped=preferences[0].ridge > 0.0,
-        )  # fmt: skip
-        check_preference(method, shape, wish)
-        plan = make_plan(shape, method)
-        scaling = () if columns is None else (described(columns),)
-        plan = changed(plan, reasons=(*reasons, *scaling, *plan.reasons))
-        check_options(plan.methods, wishes, method)
         refused = refuse_what_cannot_fit(shape, plan)
         seed = to_seed(rng, plan.methods)
         if journal is not None:
             with watch.part("checkpoint"):
                 seed = journal.open(seed)
         scaled = measured.scaled()
-        first = to_start(start, schedule, measured, scaled, order is not None, columns)
+        first = to_start(start, schedule, measured, scaled, low.order is not None, columns)
         unit, units = 1.0, scaled.delta
         if not target:
             unit, units = error_units(measured)
@@ -161,7 +258,7 @@ def travel(
             given_ends=measured.unit_ends,
             target=target,
             error_unit=unit,
-            rank=order or None,
+            rank=low.order or None,
             signs=low.signs,
             prove=Prover(measured, positive) if target else None,
             options=options_of(plan.methods[-1], wishes),

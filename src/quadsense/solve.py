@@ -229,8 +229,8 @@ def solve(
     Without a tolerance, least squares:
 
     >>> fit = quadsense.solve([[1.0], [1.0], [1.0]], [1.0, 2.0, 3.1])
-    >>> fit.message.split("; ")[1]
-    'worst residual 1.067: this A meets delta = 1.067'
+    >>> fit.message.split(". ")[1]
+    'Worst residual 1.067: this A meets delta = 1.067'
 
     Intervals that contradict each other, with the smallest possible largest miss:
 

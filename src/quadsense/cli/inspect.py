@@ -8,17 +8,19 @@ from dataclasses import replace
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 import quadsense
 from quadsense import files
-from quadsense.choice import by_shape, decide, to_wish
+from quadsense.choice import by_shape
 from quadsense.cli import question
+from quadsense.cli.method_options import MethodCommand
 from quadsense.cli.shared import echo_json, to_order
 from quadsense.files.table import stem
-from quadsense.frame import columns_of, described, framed
 from quadsense.machine import Rates, known_rates, measure_rates
 from quadsense.memory import free_memory
-from quadsense.plan import Plan, Shape, make_plan, shape_of
+from quadsense.plan import Plan, Shape, make_plan
+from quadsense.road import planned
 from quadsense.scaling import Scaling
 from quadsense.view import text as view
 
@@ -47,11 +49,25 @@ class Whole(click.ParamType):  # type: ignore[type-arg]
 
 WHOLE = Whole()
 
+OWN = (
+    "file",
+    "n",
+    "m",
+    "complex_",
+    "workers",
+    "single",
+    "network",
+    "disk",
+    "memory_limit",
+    "as_json",
+)
+"""Parameters that are not those of `solve`."""
+
 SHOWN = 40
 """Entries of a file that are listed; of columns there may be thousands."""
 
 
-@click.command()
+@click.command(cls=MethodCommand)
 @click.argument("file", required=False, type=click.Path())
 @click.option("--n", type=WHOLE, help="Without a file: order of A.")
 @click.option("--m", type=WHOLE, help="Without a file: number of measurements; 1e9 too.")
@@ -67,11 +83,11 @@ SHOWN = 40
     "--disk", metavar="BYTES", help="With --workers: a second, of its files; else 500 MB."
 )
 @click.option(
-    "--memory-limit", metavar="BYTES", help="With --workers: of a machine; else what is free here."
+    "--memory-limit",
+    metavar="BYTES",
+    help="As in solve; with --workers: of a machine; else what is free here.",
 )
-@click.option("--psd", is_flag=True, help="Plan for a positive semidefinite A.")
-@click.option("--rank", help="Plan for an A of this rank; 'auto' lets it grow.")
-@question.options(question.NAMING)
+@question.options(question.NAMING, question.TOLERANCE, question.SET, question.WHICH)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/command.md).")
 def inspect(
     file: str | None,
@@ -83,23 +99,21 @@ def inspect(
     network: str | None,
     disk: str | None,
     memory_limit: str | None,
-    psd: bool,
-    rank: str | None,
-    probes: str | None,
-    readings: str | None,
-    conjugate: bool | None,
     as_json: bool,
+    **asked: Any,
 ) -> None:
     """Show what is in FILE, which of it is U and b, and how it would be solved.
 
-    FILE may be of any format, and a result too. Without FILE, --n and --m show the plan for a
-    problem of that size; with --workers what a Dask cluster of so many machines like this one takes
-    for it: memory, bytes moved, and seconds (docs/scaling.md).
+    FILE may be of any format, and a result too. The options of `solve` say what would be asked;
+    the plan is the one that it follows. Without FILE, --n and --m show the plan for a problem of
+    that size with a tolerance, and with --psd or --rank; with --workers what a Dask cluster of so
+    many machines like this one takes for it: memory, bytes moved, and seconds (docs/scaling.md).
 
     \b
     Examples:
       quadsense inspect data.npz
       quadsense inspect data.mat --U probes
+      quadsense inspect data.npz --delta 0.01 --psd --prefer min_trace
       quadsense inspect result.npz
       quadsense inspect --n 300 --m 15000 --psd
       quadsense inspect --n 10000 --m 1e9 --workers 64
@@ -109,7 +123,7 @@ def inspect(
         raise click.UsageError("give a FILE, or both --n and --m")
     if file is not None and (n is not None or m is not None):
         raise click.UsageError("a FILE says what n and m are: give it, or --n and --m")
-    if workers is None and (single or network or disk or memory_limit):
+    if workers is None and (single or network or disk or (memory_limit and file is None)):
         raise click.UsageError(
             "--single, --network, --disk and --memory-limit go with --workers, --n and --m"
         )
@@ -119,7 +133,8 @@ def inspect(
         assert n is not None and m is not None
         if n < 1 or m < 1:
             raise ValueError(f"n and m must be at least 1, got n = {n}, m = {m}")
-        order = to_order(rank, n)
+        _refuse_without_data()
+        psd, order = asked["psd"], to_order(asked["rank"], n)
         shape = Shape(m=m, n=n, complex=complex_, psd=psd or order is not None, rank=order)
         if workers is None:
             _show(as_json, {}, "", _planned(shape))
@@ -148,49 +163,40 @@ def inspect(
         _show_result(source, as_json)
         return
     try:
-        arrays = files.measured_in(source, probes, readings)
+        data, arrays = question.read_data(
+            source,
+            beside=question.others_of(asked),
+            memory_limit=memory_limit,
+            **{name: asked[name] for name in (*question.READING, *question.ARRAYS)},
+        )
     except files.Unreadable as error:
-        if probes is not None or readings is not None:
+        if asked["probes"] is not None or asked["readings"] is not None:
             raise
         fields = {"file": _file_fields(source, {}, (), str(error))}
         _show(as_json, fields, _file_text(fields["file"]), None)
         return
-    data = quadsense.Measurements.from_arrays(source.path, arrays, conjugate=conjugate)
-    planned = _planned(_shape(data, psd, to_order(rank, data.n)), data)
+    plan = planned(data, _rates(), memory_limit, **question.arguments_of(asked, source))
     about = _file_fields(source, arrays.roles, data.notes, None)
     text = f"{_file_text(about)}\n{view.data_text(data)}\n"
-    _show(as_json, {**view.data_fields(data), "file": about}, text, planned)
+    _show(as_json, {**view.data_fields(data), "file": about}, text, plan)
 
 
-def _shape(data: quadsense.Measurements, psd: bool, order: int | None) -> Shape:
-    target = data.tolerance is not None
-    shape = shape_of(
-        data if target else data.without_tolerance(),
-        psd=psd or order is not None,
-        rank=order,
-        target=True,
-    )
-    # which delta will be asked is not known
-    return shape if target else replace(shape, ratio=Shape.ratio)
-
-
-def _planned(shape: Shape, data: quadsense.Measurements | None = None) -> Plan:
-    """Return the plan of the default call, with the sentence that says which A it returns."""
-    columns = None if data is None else columns_of(data)
-    if data is None or data.tolerance is None:
-        name, why = by_shape(shape)
-        damped = shape.rank is None and (name == "entropy" or not shape.psd)
-        reasons: tuple[str, ...] = (f"prefer={name!r}: {why}",)
-    else:
-        positive, low_rank = shape.psd, shape.rank is not None
-        wish = to_wish(
-            "auto", None, None, "auto", data, target=True, positive=positive, low_rank=low_rank
-        )
-        preferences, reasons = decide(wish, framed(data, columns), shape, "auto")
-        name, damped = preferences[0].name, preferences[0].ridge > 0.0
-    reasons += () if columns is None else (described(columns),)
+def _planned(shape: Shape) -> Plan:
+    """Return the plan for a problem of that shape, with the sentence that says which A it seeks."""
+    name, why = by_shape(shape)
+    damped = shape.rank is None and (name == "entropy" or not shape.psd)
     plan = make_plan(replace(shape, prefer=name, damped=damped), rates=_rates())
-    return replace(plan, reasons=(*reasons, *plan.reasons))
+    return replace(plan, reasons=(f"prefer={name!r}: {why}", *plan.reasons))
+
+
+def _refuse_without_data() -> None:
+    """Refuse options that ask something of readings where there are none."""
+    context = click.get_current_context()
+    own = (*OWN, "psd", "rank")
+    for each in context.command.params:
+        given = context.get_parameter_source(str(each.name)) is ParameterSource.COMMANDLINE
+        if given and each.name not in own:
+            raise click.UsageError(f"{each.opts[0]} is about readings: it goes with a FILE")
 
 
 def _rates() -> Rates:

@@ -1,8 +1,8 @@
-"""The options that say what is measured and asked of A; `solve` and `interval` share them."""
+"""The options that say what is measured and asked of A, which several commands share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,14 @@ import numpy as np
 
 import quadsense
 from quadsense import files
+from quadsense.cli.method_options import MethodChoice
+from quadsense.cli.shared import to_rank, to_ridge, to_trace
 from quadsense.files.sources import APART, RESULT, Source, to_vector
 from quadsense.measurements.cluster import OnCluster
 from quadsense.measurements.shards import Shards
 from quadsense.memory import room_for_rows, to_bytes
+from quadsense.preferences import PREFERENCES, SLACKS
+from quadsense.request import STARTS, option_names
 
 REFERENCE = "NAME|FILE"
 """An array of the data file by its name, or another file, or FILE::NAME."""
@@ -61,6 +65,46 @@ SET = (
 )
 """Which A count."""
 
+WHICH = (
+    click.option("--method", type=MethodChoice(), default="auto", show_default=True),
+    click.option(
+        "--prefer",
+        type=click.Choice(["auto", *PREFERENCES]),
+        default="auto",
+        show_default=True,
+        help="Which A of all that fit.",
+    ),
+    click.option(
+        "--prior",
+        metavar=f"T|{REFERENCE}",
+        help="What A is pulled towards, or nearest to; a number is times I.",
+    ),
+    click.option(
+        "--ridge",
+        metavar="R",
+        default="auto",
+        show_default=True,
+        help="least_squares: add R times ||A - prior||_F^2; 'auto': a weak pull.",
+    ),
+    click.option("--weights", metavar=f"W|{REFERENCE}", help="How much readings count in fits."),
+    click.option(
+        "--slack", type=click.Choice(SLACKS), help="Minimise misses instead of meeting all."
+    ),
+    click.option(
+        "--allow-violations",
+        type=int,
+        default=0,
+        metavar="K",
+        help="Set at most K measurements aside.",
+    ),
+    click.option(
+        "--start",
+        metavar=f"{'|'.join(STARTS)}|{REFERENCE}",
+        help="Multiple of I to start from, a matrix, or a result.",
+    ),
+)
+"""Which of them is returned, and by which method."""
+
 
 def options(*groups: tuple[Callable[..., Any], ...]) -> Callable[..., Any]:
     """A decorator that gives a command these options, in this order."""
@@ -73,7 +117,57 @@ def options(*groups: tuple[Callable[..., Any], ...]) -> Callable[..., Any]:
     return decorate
 
 
-def open_data(
+READING = ("probes", "conjugate", "delta", "rtol", "sigma", "confidence")
+"""Options of `NAMING` and `TOLERANCE` that name neither an array nor a file of b or its ends."""
+
+ARRAYS = ("readings", "bounds", "shots", "weights")
+"""Options that do."""
+
+
+def others_of(asked: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what `SET` and `WHICH` ask for by name, beside U and b."""
+    named = (asked["prior"], asked["start"], *(each[0] for each in asked["constraints"]))
+    return tuple(each for each in named if each is not None)
+
+
+def arguments_of(asked: Mapping[str, Any], source: Source) -> dict[str, Any]:
+    """Return what `SET` and `WHICH`, except ``--weights``, say, as `quadsense.solve` takes it.
+
+    Parameters
+    ----------
+    asked : dict
+        Every option by name, those of methods included.
+    source : Source
+        The data file.
+    """
+    prior, start = asked["prior"], asked["start"]
+    if start is not None and start not in STARTS:
+        start = matrix_of(start, source, "start")
+    methods = {name: asked[name] for name in option_names() if asked.get(name) is not None}
+    schedule = asked.get("schedule")
+    return {
+        "psd": asked["psd"] or None,
+        "rank": to_rank(asked["rank"]),
+        "trace": to_trace(asked["trace"]),
+        "constraints": constraints_of(asked["constraints"], source),
+        "method": asked["method"],
+        "prefer": asked["prefer"],
+        "prior": None if prior is None else matrix_of(prior, source, "prior"),
+        "ridge": to_ridge(asked["ridge"]),
+        "slack": asked["slack"],
+        "allow_violations": asked["allow_violations"],
+        "start": start,
+        **({} if schedule is None else {"schedule": schedule}),
+        **methods,
+    }
+
+
+def open_data(source: Source, **given: Any) -> quadsense.Measurements:
+    """Return the measurements that a command is about; the options are those of `read_data`."""
+    return read_data(source, **given)[0]
+
+
+def read_data(
     source: Source,
     *,
     probes: str | None,
@@ -89,8 +183,8 @@ def open_data(
     beside: tuple[str, ...] = (),
     memory_limit: str | None = None,
     client: Any = None,
-) -> quadsense.Measurements:
-    """The measurements that a command is about.
+) -> tuple[quadsense.Measurements, files.Arrays]:
+    """Return the measurements that a command is about, and what was read for them.
 
     Parameters
     ----------
@@ -132,7 +226,7 @@ def open_data(
         counts, total = arrays["b"], values_of(shots, source, "shots")
         arrays["lo"], arrays["hi"] = quadsense.bounds_from_counts(counts, total, confidence)
         arrays["b"] = counts / total
-    return quadsense.Measurements.from_arrays(
+    data = quadsense.Measurements.from_arrays(
         source.path,
         arrays,
         delta=delta,
@@ -140,6 +234,7 @@ def open_data(
         conjugate=conjugate,
         weights=None if weights is None else values_of(weights, source, "weights"),
     )
+    return data, arrays
 
 
 def bytes_of(option: str, value: str) -> float:

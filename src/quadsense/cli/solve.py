@@ -11,59 +11,21 @@ import quadsense
 from quadsense import files
 from quadsense.cli import question
 from quadsense.cli.cluster import cluster
-from quadsense.cli.method_options import MethodChoice, MethodCommand
+from quadsense.cli.method_options import MethodCommand
 from quadsense.cli.shared import (
     EXIT,
     NOT_MET,
     check_outputs,
     echo_json,
-    to_rank,
-    to_ridge,
-    to_trace,
 )
 from quadsense.interrupts import Interrupted
-from quadsense.preferences import PREFERENCES, SLACKS
-from quadsense.request import STARTS
-from quadsense.typing import MethodName, PreferName, SlackName
 from quadsense.view import text as view
 from quadsense.vocabulary import Status
 
 
 @click.command(cls=MethodCommand)
 @click.argument("file", type=click.Path())
-@question.options(question.NAMING, question.TOLERANCE, question.SET)
-@click.option("--method", type=MethodChoice(), default="auto", show_default=True)
-@click.option(
-    "--prefer",
-    type=click.Choice(["auto", *PREFERENCES]),
-    default="auto",
-    show_default=True,
-    help="Which A of all that fit.",
-)
-@click.option(
-    "--prior",
-    metavar=f"T|{question.REFERENCE}",
-    help="What A is pulled towards, or nearest to; a number is times I.",
-)
-@click.option(
-    "--ridge",
-    metavar="R",
-    default="auto",
-    show_default=True,
-    help="least_squares: add R times ||A - prior||_F^2; 'auto': a weak pull.",
-)
-@click.option(
-    "--weights", metavar=f"W|{question.REFERENCE}", help="How much readings count in fits."
-)
-@click.option("--slack", type=click.Choice(SLACKS), help="Minimise misses instead of meeting all.")
-@click.option(
-    "--allow-violations", type=int, default=0, metavar="K", help="Set at most K measurements aside."
-)
-@click.option(
-    "--start",
-    metavar=f"{'|'.join(STARTS)}|{question.REFERENCE}",
-    help="Multiple of I to start from, a matrix, or a result.",
-)
+@question.options(question.NAMING, question.TOLERANCE, question.SET, question.WHICH)
 @click.option("--seed", type=int, default=0, show_default=True, help="Of all randomness.")
 @click.option("--max-iter", type=int, help="Most iterations.")
 @click.option("--time-limit", type=float, help="Most seconds, from the beginning of the solve.")
@@ -98,18 +60,6 @@ from quadsense.vocabulary import Status
 @click.option("--quiet", is_flag=True, help="No progress bar, no report; see the exit status.")
 def solve(
     file: str,
-    psd: bool,
-    rank: str | None,
-    trace: str | None,
-    constraints: tuple[tuple[str, str, str], ...],
-    method: MethodName,
-    prefer: PreferName,
-    prior: str | None,
-    ridge: str,
-    weights: str | None,
-    slack: SlackName | None,
-    allow_violations: int,
-    start: str | None,
     seed: int,
     max_iter: int | None,
     time_limit: float | None,
@@ -122,16 +72,11 @@ def solve(
     dense: str | None,
     as_json: bool,
     quiet: bool,
-    probes: str | None,
     readings: str | None,
-    conjugate: bool | None,
-    delta: float | None,
-    rtol: float,
     bounds: tuple[str, str] | None,
-    sigma: float | None,
     shots: str | None,
-    confidence: float,
-    **options: Any,
+    weights: str | None,
+    **asked: Any,
 ) -> int:
     """Find a matrix that meets every measurement in FILE (arrays U and b, or U, lo and hi).
 
@@ -159,7 +104,7 @@ def solve(
       quadsense solve "run7/part-*.h5" --delta 0.01 --memory-limit "1 GiB"
       quadsense solve "run7/part-*.h5" --delta 0.01 --scheduler tcp://10.0.0.1:8786
     """
-    others = [prior, start, *(each[0] for each in constraints)]
+    others = question.others_of(asked)
     check_outputs([file, readings, *(bounds or ()), shots, weights, *others], output, dense)
     if memory_limit is not None:
         question.bytes_of("--memory-limit", memory_limit)  # refuses what is none
@@ -167,40 +112,21 @@ def solve(
     client = click.get_current_context().with_resource(cluster(scheduler, workers, quiet))
     data = question.open_data(
         source,
-        probes=probes,
         readings=readings,
-        conjugate=conjugate,
-        delta=delta,
-        rtol=rtol,
         bounds=bounds,
-        sigma=sigma,
         shots=shots,
-        confidence=confidence,
         weights=weights,
-        beside=tuple(each for each in others if each is not None),
+        beside=others,
         memory_limit=memory_limit,
         client=client,
+        **{name: asked[name] for name in question.READING},
     )
     if not quiet:
         question.say_notes(source, data)
-    begin: Any = start
-    if start is not None and start not in STARTS:
-        begin = question.matrix_of(start, source, "start")
     interrupted = False
     try:
         result = quadsense.solve(
             data,
-            method=method,
-            psd=psd or None,
-            rank=to_rank(rank),
-            trace=to_trace(trace),
-            constraints=question.constraints_of(constraints, source),
-            prefer=prefer,
-            prior=None if prior is None else question.matrix_of(prior, source, "prior"),
-            ridge=to_ridge(ridge),
-            slack=slack,
-            start=begin,
-            allow_violations=allow_violations,
             rng=seed,
             max_iter=max_iter,
             time_limit=time_limit,
@@ -208,7 +134,7 @@ def solve(
             checkpoint=checkpoint,
             checkpoint_every=checkpoint_every,
             progress=not quiet and sys.stderr.isatty(),
-            **{name: value for name, value in options.items() if value is not None},
+            **question.arguments_of(asked, source),
         )
     except MemoryError as error:
         raise MemoryError(str(error).replace("memory_limit", "--memory-limit")) from None

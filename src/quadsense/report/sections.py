@@ -16,6 +16,7 @@ from quadsense.report.requests import check_lines, command_line, python_line, re
 from quadsense.report.rows import constraints_table, rows_table
 from quadsense.result import Result
 from quadsense.verification import Verification
+from quadsense.view import words as view
 from quadsense.view.markup import Markup, duration, element, interval, number, table
 from quadsense.view.pictures import (
     MOST_POINTS,
@@ -24,13 +25,13 @@ from quadsense.view.pictures import (
     spectrum_of,
     value_of,
 )
-from quadsense.view.words import objective_name
 
 
 def verdict(result: Result, title: str | None, checked: Verification | None) -> Markup:
     """What was found, first of all."""
-    kind = words.kind(result)
-    said = [part[:1].upper() + part[1:] for part in result.message.split("; ")]
+    kind = view.kind(result.verdict)
+    head, *rest = view.facts(result.verdict)
+    said = head.value.partition(": ")[2] or head.value
     false = checked is not None and not checked.true
     warning = (
         element(
@@ -45,9 +46,9 @@ def verdict(result: Result, title: str | None, checked: Verification | None) -> 
         "header",
         element("p", title or "quadsense report", class_="name"),
         element("span", str(result.status).replace("_", " "), class_=f"badge {kind}"),
-        element("h1", words.title(result)),
+        element("h1", view.sentence(said)),
         warning,
-        element("ul", *(element("li", part) for part in said)),
+        facts([(fact.label, fact.value) for fact in rest]),
         element("dl", *_tiles(result), class_="tiles"),
         class_=f"verdict {'bad' if false else kind}",
         aria_label="Verdict",
@@ -187,7 +188,7 @@ def objective(result: Result) -> Markup | None:
     pairs: list[tuple[str, object]] = []
     if result.objective is not None:
         pairs += [
-            ("Preferred", f"{found.prefer}: the {objective_name(found)}"),
+            ("Preferred", f"{found.prefer}: the {view.objective_name(found)}"),
             ("This A has", number(result.objective, 8)),
         ]
         if result.objective_bounds is not None:
@@ -278,6 +279,10 @@ def _versions(found: Mapping[str, Any]) -> str:
     return ", ".join([*parts, *([str(found["system"])] if found.get("system") else [])])
 
 
-def unseen(result: Result) -> Markup:
-    """What no measurement sees."""
-    return section("What is unseen", *paragraphs(words.unseen(result)))
+def unseen(result: Result) -> Markup | None:
+    """Return how far A is determined, and what that means."""
+    for fact in view.facts(result.verdict):
+        if fact.label == "determined":
+            told = [f"{view.sentence(each)}." for each in (fact.value, fact.note) if each]
+            return section("What is unseen", *paragraphs(told))
+    return None

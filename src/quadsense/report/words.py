@@ -1,4 +1,4 @@
-"""What a certificate says, in plain words: one paragraph a thought."""
+"""What a certificate claims and what that rests on: one paragraph for each thought."""
 
 from __future__ import annotations
 
@@ -9,43 +9,6 @@ from quadsense.measurements import Measurements
 from quadsense.result import Result
 from quadsense.view.markup import number
 from quadsense.view.words import objective_name, why
-
-TITLES = {
-    "met": "Every measurement is met",
-    "optimal": "No matrix does better",
-    "infeasible": "No matrix meets these measurements",
-    "local": "A resting point, nothing proved",
-    "undecided": "Undecided",
-    "max_iter": "Stopped at the limit of iterations",
-    "time_limit": "Stopped at the time limit",
-    "interrupted": "Interrupted",
-    "stalled": "No further progress",
-}
-"""Headings of the statuses."""
-
-KINDS = {
-    "met": "good", "optimal": "good", "infeasible": "bad", "interrupted": "open",
-}  # fmt: skip
-"""Colours of the statuses; the others are open."""
-
-
-def title(result: Result) -> str:
-    """The verdict as a heading."""
-    verdict, status = result.verdict, str(result.status)
-    if verdict.asked == "accuracy" and result.success:
-        return "A is as near to A* as was asked"
-    if status == "infeasible" and verdict.psd:
-        return "No positive semidefinite matrix meets these measurements"
-    if status == "optimal" and verdict.exact_fit:
-        return "An exact fit"
-    if status == "met" and verdict.set_aside:
-        return f"All measurements but {verdict.set_aside:,}, set aside as asked, are met"
-    return TITLES[status]
-
-
-def kind(result: Result) -> str:
-    """Good, bad or open: the colour of the verdict."""
-    return KINDS.get(str(result.status), "open")
 
 
 def certificate(result: Result, data: Measurements | None) -> list[str]:
@@ -218,31 +181,4 @@ def _spectral(result: Result, data: Measurements | None) -> list[str]:
         "The eigenvalues of A*^(-1/2) A A*^(-1/2) were recomputed with the oracle of A*: all are "
         f"within {number(verdict.worst.size, 6)} of 1, the accuracy asked for being "
         f"{number(verdict.worst.tolerance, 6)}."
-    ]
-
-
-def unseen(result: Result) -> list[str]:
-    """What the measurements do not see, and what follows."""
-    verdict = result.verdict
-    if verdict.asked == "accuracy":
-        return ["The oracle sees all of A*."]
-    if verdict.unique:
-        return [
-            f"The measurements determine A: all {verdict.unknowns:,} directions are seen. Another "
-            "fit differs only as far as the tolerances let it."
-        ]
-    if verdict.unseen is None:
-        return [
-            f"Whether the measurements determine A (of {verdict.unknowns:,} unknowns) was too "
-            "costly to find out beside the solve; data.facts.rank finds it out."
-        ]
-    least = "" if verdict.exact else "At least "
-    share = verdict.unseen / max(verdict.unknowns, 1)
-    return [
-        f"{least}{verdict.unseen:,} of {verdict.unknowns:,} directions of A ({share:.0%}) are seen "
-        "by no measurement: matrices that differ along them have the same readings. A met "
-        "tolerance is no recovered A.",
-        "What every fit has in common is still certain: result.interval(C) gives the certified "
-        "range of ⟨C, A⟩ over all of them, result.next_probe(candidates) the measurement that "
-        "would tell most.",
     ]

@@ -21,6 +21,7 @@ from quadsense.ranges import Interval
 from quadsense.result import Result
 from quadsense.sigma import SigmaEstimate
 from quadsense.threads import one_blas_thread
+from quadsense.view import words
 from quadsense.view.markup import (
     Markup,
     duration,
@@ -64,8 +65,6 @@ FLOPS = 2e8
 CELLS = 48
 """Rows and columns of the small picture of a matrix."""
 
-GOOD = {"met": "qs-good", "optimal": "qs-good", "infeasible": "qs-bad"}
-
 BLUE, RED = "#3f8fd0", "#d9603f"
 """Legible on white and on black."""
 
@@ -86,19 +85,19 @@ def _facts(pairs: list[tuple[str, object]]) -> Markup:
     return element("dl", *(part for pair in cells for part in pair))
 
 
-def _head(kind: str, words: object) -> Markup:
-    said = element("span", join([" ", words]), class_="qs-soft")
-    return element("p", element("span", kind, class_="qs-head"), said)
+def _head(kind: str, said: object) -> Markup:
+    soft = element("span", join([" ", said]), class_="qs-soft")
+    return element("p", element("span", kind, class_="qs-head"), soft)
 
 
 # --- results ---------------------------------------------------------------------------------
 
 
 def result_html(result: Result) -> Markup:
-    """Status, message, numbers that matter, and how the worst residual fell."""
+    """Return the facts of a result, the numbers that matter, and how the worst residual fell."""
     verdict, status = result.verdict, str(result.status)
-    head, *rest = result.message.split("; ")
-    pairs: list[tuple[str, object]] = []
+    head, *rest = words.facts(verdict)
+    pairs: list[tuple[str, object]] = [(fact.label, fact.value) for fact in rest]
     worst = verdict.worst
     if verdict.asked == "bounds" and verdict.missed is not None:
         missed = verdict.missed
@@ -107,31 +106,16 @@ def result_html(result: Result) -> Markup:
     else:
         tolerance = f" of {number(worst.tolerance)}" if worst.tolerance is not None else ""
         pairs.append(("worst residual", f"{number(worst.size)}{tolerance}, row {worst.index:,}"))
-    if verdict.suspects:
-        rows = ", ".join(f"{row:,}" for row in verdict.suspects)
-        pairs.append(("contradict each other", f"rows {rows}"))
-    bounds = result.objective_bounds
-    if result.objective is not None and bounds is not None:
-        pairs.append(
-            (
-                f"objective ({verdict.prefer})",
-                f"{number(result.objective, 6)}, best in [{number(bounds[0], 6)}, "
-                f"{number(bounds[1], 6)}]",
-            )
-        )
     order = int(result.matrix.shape[0])
     pairs.append(("A", f"{order:,} × {order:,}, {_kind(result.matrix)}, {_held(result.matrix)}"))
     seconds = duration(sum(result.timings.values()))
-    steps = f"{result.n_iter:,} iteration{'s' * (result.n_iter != 1)}"
-    pairs.append(("found by", f"{result.plan.get('method', '–')}, {steps}, {seconds}"))
-    badge = element(
-        "span", status.replace("_", " "), class_=f"qs-badge {GOOD.get(status, '')}".strip()
-    )
-    said = head.removeprefix(f"{status}: ")
+    found = words.found_by(result.plan.get("method", ""), result.n_iter, seconds)
+    pairs.append((found.label, found.value))
+    badge = element("span", status.replace("_", " "), class_=f"qs-badge qs-{words.kind(verdict)}")
+    said = head.value.removeprefix(f"{status}: ")
     body = element(
         "div",
         element("p", badge, element("span", said, class_="qs-head")),
-        element("p", "; ".join(rest), class_="qs-soft") if rest else None,
         _facts(pairs),
     )
     line = _sparkline(result)
@@ -167,14 +151,14 @@ def _sparkline(result: Result) -> Markup | None:
             "line", x1=0, x2=width, y1=float(place(0.0)), y2=float(place(0.0)),
             stroke="currentColor", stroke_opacity=0.6, stroke_dasharray="4 3",
         )  # fmt: skip
-    words = "worst residual" if least else "worst residual / tolerance"
+    axis = "worst residual" if least else "worst residual / tolerance"
     return element(
         "svg",
-        element("title", f"{words} over the iterations"),
+        element("title", f"{axis} over the iterations"),
         limit,
         element("polyline", points=points, fill="none", stroke=BLUE, stroke_width=1.8),
         element(
-            "text", words, x=0, y=height - 3, fill="currentColor", fill_opacity=0.75, font_size=11
+            "text", axis, x=0, y=height - 3, fill="currentColor", fill_opacity=0.75, font_size=11
         ),
         width=width, height=height, viewBox=f"0 0 {short(width)} {short(height)}", role="img",
     )  # fmt: skip
@@ -279,8 +263,8 @@ def measurements_html(data: Measurements) -> Markup:
     pairs.append(("seen", seen))
     mixed = "" if data.mix is None else f", sums over {rows.raw.m:,} rows"
     count = data.measured
-    words = f"{count:,} of a matrix of order {data.n:,}, {rows.kind.storage} {kind} probes{mixed}"
-    return _card(repr(data), element("div", _head("Measurements", words), _facts(pairs)))
+    said = f"{count:,} of a matrix of order {data.n:,}, {rows.kind.storage} {kind} probes{mixed}"
+    return _card(repr(data), element("div", _head("Measurements", said), _facts(pairs)))
 
 
 def _range(low: float, high: float) -> str:
@@ -301,9 +285,9 @@ def _tolerance(data: Measurements) -> str:
     if two:
         size = f"± {_range(float(wide.min()), float(wide.max()))}"
         parts.append(size if two == data.m else f"{two:,} rows {size}")
-    for many, words in ((one, "with one end"), (exact, "exact"), (none, "asked for nothing")):
+    for many, which in ((one, "with one end"), (exact, "exact"), (none, "asked for nothing")):
         if many:
-            parts.append(f"{many:,} {words}")
+            parts.append(f"{many:,} {which}")
     return ", ".join(parts)
 
 

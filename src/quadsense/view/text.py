@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -13,6 +13,7 @@ from quadsense.methods import METHODS
 from quadsense.plan import Plan, in_words
 from quadsense.result import Result
 from quadsense.scaling import Scaling
+from quadsense.view import words
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -61,25 +62,32 @@ def result_fields(result: Result) -> dict[str, Any]:
     }
 
 
-def result_text(result: Result) -> str:
-    """The verdict, and how it was reached."""
-    seconds, verdict = sum(result.timings.values()), result.verdict
-    claim = "certificate: " + {
-        "met": "every measurement recomputed from the data, rounding included, "
-        f"max |residual|/delta <= {verdict.upper_bound:.4g}",
-        "optimal": "recomputed from the data: no matrix has a worst error below "
-        f"{verdict.lower_bound:.4g}, this one has {verdict.upper_bound:.4g}",
-        "infeasible": "a dual vector that rules every matrix out, checked against the data",
-        "spectral": "the eigenvalues of A*^(-1/2) A A*^(-1/2), recomputed with the oracle",
-    }.get(verdict.claim, "none, the tolerance was not met")
-    return "\n".join(
-        [
-            result.message,
-            f"{result.plan['method']}, {result.n_iter:,} iterations, {seconds:.3g} s "
-            f"({'; '.join(result.plan['reasons'])})",
-            claim,
-        ]
+def result_text(
+    result: Result,
+    *,
+    width: int = words.WIDTH,
+    verbose: bool = False,
+    paint: Callable[[str, str], str] | None = None,
+) -> str:
+    """Return the facts of a result and the method that found it.
+
+    Parameters
+    ----------
+    result : Result
+    width : int
+        Of the lines, in columns.
+    verbose : bool
+        Whether to add what each fact means and the reasons for the method.
+    paint : callable, optional
+        As in `words.summary`.
+    """
+    found = words.found_by(
+        result.plan.get("method", ""),
+        result.n_iter,
+        f"{sum(result.timings.values()):.3g} s",
+        result.plan.get("reasons", ()),
     )
+    return words.summary(result.verdict, width=width, more=(found,), notes=verbose, paint=paint)
 
 
 def data_fields(data: Measurements) -> dict[str, Any]:

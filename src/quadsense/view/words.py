@@ -1,44 +1,147 @@
-"""The one place where a verdict becomes sentences, in the user's own units.
+"""The one place where a verdict becomes words, in the user's own units: a list of facts.
 
-Low among the modules, for a result's own message is made here: it knows the vocabulary alone.
+A result's text and message, the terminal, the notebook's card and the top of a report all show
+this list. Low among the modules, for a result's own message is made here: it knows the vocabulary
+alone.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+import re
+import textwrap
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 from quadsense.vocabulary import Advice, Reason, Row, Status, Verdict
 
 CLOSE = 1.1
 """Readings per unknown up to which least squares without a tolerance may follow the noise."""
 
+WIDTH = 80
+"""Columns of a result's text."""
+
+
+class Fact(NamedTuple):
+    """One line of what there is to say of a result.
+
+    Attributes
+    ----------
+    label : str
+        "verdict", "why", "conflict", "which A", "determined", "checked" or "next step".
+    value : str
+        A short sentence.
+    note : str
+        What it means, where there is room to say so; it may be empty.
+    """
+
+    label: str
+    value: str
+    note: str = ""
+
+
+def facts(verdict: Verdict) -> tuple[Fact, ...]:
+    """Return what there is to say of a verdict, the verdict first and the next step last."""
+    why, hint = _why_and_hint(verdict)
+    spectral = verdict.asked == "accuracy"
+    found = [
+        Fact("verdict", _verdict(verdict)),
+        Fact("why", why),
+        Fact("conflict", _conflict(verdict)),
+        Fact("which A", "" if spectral else _which(verdict), _missed_by(verdict)),
+        Fact("determined", _determined(verdict), _meaning(verdict)),
+        Fact("checked", CHECKED[verdict.claim]),
+        Fact("next step", _next(verdict, hint)),
+    ]
+    return tuple(fact for fact in found if fact.value)
+
+
+def kind(verdict: Verdict) -> str:
+    """Return "good", "bad" or "open", which decides the color of a verdict."""
+    if verdict.status is Status.INFEASIBLE:
+        return "bad"
+    return "good" if verdict.status.success else "open"
+
 
 def message(verdict: Verdict) -> str:
-    """The verdict in one or two sentences, and what it does not say."""
-    if verdict.asked == "accuracy":
-        return _spectral(verdict)
-    if verdict.status is Status.INFEASIBLE:
-        return _infeasible(verdict) + _given(verdict)
-    claimed = _given(verdict) if verdict.status in (Status.MET, Status.OPTIMAL) else ""
-    parts = [
-        _head(verdict) + claimed, _broken(verdict), _preferred(verdict), _interpolates(verdict),
-        _seen(verdict), *(_advice(advice) for advice in verdict.advice),
-    ]  # fmt: skip
-    return "; ".join(part for part in parts if part)
+    """Return the verdict in short sentences, and what to do next."""
+    said = [fact.value for fact in facts(verdict) if fact.label != "checked"]
+    return ". ".join([said[0], *(sentence(part) for part in said[1:])]) + "."
 
 
 def head(verdict: Verdict) -> str:
-    """The first part of the message: how it ended."""
-    return message(verdict).partition("; ")[0]
+    """Return the status and the verdict in one sentence."""
+    said = _verdict(verdict)
+    same = said.startswith(f"{verdict.status}: ")
+    return said if same else f"{verdict.status}, {said}"
+
+
+def summary(
+    verdict: Verdict,
+    *,
+    width: int = WIDTH,
+    more: Iterable[Fact] = (),
+    notes: bool = False,
+    paint: Callable[[str, str], str] | None = None,
+) -> str:
+    """Return the facts as lines of at most that width.
+
+    Parameters
+    ----------
+    verdict : Verdict
+    width : int
+    more : iterable of Fact
+        Facts to be shown after those of the verdict.
+    notes : bool
+        Whether to show the notes too.
+    paint : callable, optional
+        Colors a label and a piece of its value: ``paint(label, text)``.
+    """
+    lines = []
+    margin = " " * 12
+    for fact in (*facts(verdict), *more):
+        parts = textwrap.wrap(
+            f"{fact.value}; {fact.note}" if notes and fact.note else fact.value,
+            max(width - len(margin), 20),
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        for i, part in enumerate(parts):
+            begin = margin if i else f"{fact.label:<12}"
+            if paint is not None:
+                begin, part = paint("label", begin), paint(fact.label, part)
+            lines.append(begin + part)
+    return "\n".join(lines)
+
+
+def found_by(method: str, n_iter: int, seconds: str, reasons: Iterable[str] = ()) -> Fact:
+    """Return the fact that tells by which method A was found."""
+    steps = f"{n_iter:,} iteration" + "s" * (n_iter != 1)
+    value = ", ".join(part for part in (method, steps, seconds) if part)
+    return Fact("found by", value, "; ".join(reasons))
 
 
 def why(reason: Reason | None) -> str:
-    """A reason in words; empty where there is none."""
+    """Return a reason in words; empty where there is none."""
     return "" if reason is None else REASONS[reason.code](**reason.numbers)
 
 
-# --- how it ended ----------------------------------------------------------------------------
+def sentence(text: str) -> str:
+    """Return the text with a capital, unless it begins with a name from the code."""
+    plain = re.match(r"(a|[a-z]{2,})[,:]? (?!=)", text)
+    return text[:1].upper() + text[1:] if plain else text
+
+
+# --- the verdict -----------------------------------------------------------------------------
+
+
+def _verdict(v: Verdict) -> str:
+    """Return how it ended."""
+    if v.asked == "accuracy":
+        return _spectral(v)
+    if v.status is Status.INFEASIBLE:
+        return _infeasible(v) + _given(v)
+    return _head(v) + (_given(v) if v.status.success else "")
 
 
 def _head(v: Verdict) -> str:
@@ -50,52 +153,87 @@ def _head(v: Verdict) -> str:
     if v.status is Status.MET:
         if v.asked == "bounds":
             return f"met: all {v.kept} measurements within their intervals{rest}"
-        return f"met: {_against(v)}, all {v.kept} measurements within tolerance{rest}"
-    reason = why(v.reason) or str(v.status)
+        if v.even:
+            within = f"delta = {v.worst.tolerance:.4g} (worst {v.worst.size:.4g}){rest}"
+        else:
+            within = f"tolerance{rest}; {_against(v)}"
+        return f"met: all {v.kept} measurements within {within}"
     if not v.over and v.contradiction is None and v.broken:
-        return f"not met: every measurement is within tolerance, but a constraint is not; {reason}"
+        return "not met: every measurement is within tolerance, but a constraint is not"
     if not v.over and v.contradiction is None:
-        found = "every measurement is within tolerance as computed, but not beyond rounding"
-        return f"not certified: {found}; {reason}"
+        return "not certified: all within tolerance as computed, but not beyond rounding"
     if v.asked == "bounds":
-        return f"not met: {_worst_miss(v)}, {v.over} of {v.kept} missed; {reason}"
-    return f"not met: {_against(v)}, {v.over} of {v.kept} over; {reason}"
+        return f"not met: {v.over} of {v.kept} intervals missed; {_worst_miss(v)}"
+    if v.even:
+        return (
+            f"not met: {v.over} of {v.kept} measurements over delta = {v.worst.tolerance:.4g} "
+            f"(worst {v.worst.size:.4g})"
+        )
+    return f"not met: {v.over} of {v.kept} measurements over tolerance; {_against(v)}"
 
 
 def _by_objective(v: Verdict) -> str:
     """Where there is nothing to meet but the preference: with slack, or without a tolerance."""
-    if v.asked == "least":
-        rest = _reaches(v)
-    elif v.asked == "bounds":
-        rest = f"{v.over} of {v.kept} intervals missed"
-        rest += f", {_worst_miss(v)}" if v.over else ""
-    else:
-        rest = f"{v.over} of {v.kept} over, {_against(v)}"
     if v.status is Status.LOCAL:
-        return (
-            f"local: {objective_name(v)} {v.objective:.6g}, stationary; nothing is proved; {rest}"
-        )
-    return f"optimal: {_value(v)}; {rest}"
+        return f"local: {objective_name(v)} {v.objective:.6g}, stationary; nothing is proved"
+    if v.asked == "least" and v.exact_fit:
+        return f"optimal: an exact fit, worst residual {v.worst.size:.4g}"
+    return f"optimal: {_value(v)}"
 
 
-def _reaches(v: Verdict) -> str:
-    """Return the worst residual where no tolerance was given, and which delta A meets."""
-    text = f"worst residual {v.worst.size:.4g}"
+def _best_error(v: Verdict) -> str:
+    """The smallest worst error that was found, and what is known of smaller ones."""
+    size = v.worst.size
+    if v.status is not Status.OPTIMAL:
+        return f"{v.status}: worst residual {size:.4g}, not proved to be the smallest"
     if v.exact_fit:
-        return f"an exact fit, {text}"
-    if v.status is Status.OPTIMAL and v.prefer != "minimax":
-        text += f": this A meets delta = {_rounded_up(v.upper_bound)}"
-        text += "; prefer='minimax' finds the smallest delta of all"
-    return text
+        return f"optimal: an exact fit, worst residual {size:.4g}"
+    return (
+        f"optimal: worst residual {size:.4g}, and no matrix does better than "
+        f"{_rounded_down(v.lower_bound)}{_condition(v)}"
+    )
 
 
-def _rounded_up(value: float) -> str:
-    """Return the least number of four digits that is no less."""
-    shown = f"{value:.4g}"
-    while float(shown) < value:  # at most once, for "%.4g" rounds to the nearest
-        digits = 3 - math.floor(math.log10(value))
-        shown = f"{float(shown) + 10.0**-digits:.4g}"
-    return shown
+def _infeasible(v: Verdict) -> str:
+    """Return what was proved: that nothing fits, and by how much."""
+    which = "positive semidefinite matrix" if v.psd else "matrix"
+    if v.allowed:
+        return (
+            f"infeasible: no {which} meets all but {_measurements(v.allowed)}, whichever these are"
+            f"{_condition(v)}"
+        )
+    if v.contradiction is not None:
+        return f"infeasible: {_contradiction(v)}"
+    if v.hard:
+        what = "constraints and equalities" if v.suspects else "constraints"
+        return f"infeasible: no {which} meets the {what}{_condition(v)}"
+    if v.asked == "bounds":
+        least = f"; some interval is missed by at least {_rounded_down(v.least_miss)} (proved)"
+        said = f"no {which} is within all intervals{_condition(v)}"
+        return f"infeasible: {said}{least if v.least_miss > 0.0 else ''}"
+    least = f"infeasible: no {which} fits{_condition(v)}; some reading is missed by at least "
+    known = v.upper_bound < math.inf and v.fitted != "local"  # which has a rank to keep to
+    reached = f"; {_rounded_up(v.upper_bound)} is achievable" * known
+    return f"{least}{_rounded_down(v.lower_bound)} {_unit(v)} (proved{reached})"
+
+
+def _spectral(v: Verdict) -> str:
+    head = "met" if v.claim == "spectral" else "not met"
+    size, accuracy = v.worst.size, v.worst.tolerance
+    return f"{head}: ||I - A*^(-1/2) A A*^(-1/2)|| = {size:.4g} against accuracy {accuracy:.4g}"
+
+
+def _value(v: Verdict) -> str:
+    """Return the value of the objective, and what is proved of better ones."""
+    best, less = v.objective_lower, "less than"
+    if v.prefer == "center":
+        best, less = v.objective_upper, "more than"
+    assert best is not None
+    bound = _rounded_up(best, 6) if v.prefer == "center" else _rounded_down(best, 6)
+    given = f" ({v.objective_condition})" if v.objective_condition else ""
+    free = v.prefer.startswith("slack_") or v.asked == "least"  # nothing need fit
+    which = "no matrix" if free else "no fit"
+    return f"{objective_name(v)} {v.objective:.6g}, and {which} has {less} {bound}{given}"
 
 
 def objective_name(v: Verdict) -> str:
@@ -105,19 +243,6 @@ def objective_name(v: Verdict) -> str:
     if v.prefer == "least_squares" and v.ridge:
         return "sum of squares and pull"
     return NAMES.get(v.prefer, v.prefer)
-
-
-def _value(v: Verdict) -> str:
-    """Return the value of the objective, and what is proved of better ones."""
-    what = objective_name(v)
-    best, bound = v.objective_upper, v.objective_lower
-    less = "less than"
-    if v.prefer == "center":
-        best, bound, less = bound, best, "more than"
-    given = f" ({v.objective_condition})" if v.objective_condition else ""
-    free = v.prefer.startswith("slack_") or v.asked == "least"  # nothing need fit
-    which = "no matrix" if free else "nothing that fits"
-    return f"{what} {v.objective:.6g}, and {which} has {less} {bound:.6g}{given}"
 
 
 NAMES = {
@@ -134,23 +259,6 @@ NAMES = {
 """Names of the objective, by the name of the preference; see `objective_name`."""
 
 
-def _preferred(v: Verdict) -> str:
-    """Which of all fits this is, and whether that is certified."""
-    cut = why(v.reason) if v.status is Status.MET else ""
-    instead = f"instead of {v.wanted!r}, which was not found, " if v.wanted else ""
-    if v.objective is None or v.status in (Status.OPTIMAL, Status.LOCAL):
-        if cut:
-            return f"any fit, not certified to be the preferred one: {cut}"
-        return f"{instead}any fit" if instead and v.status is Status.MET else ""
-    if v.optimal:
-        return f"preferred: {instead}{_value(v)}"
-    if v.status is Status.MET:
-        bounded = v.objective_lower not in (0.0, float("-inf"))  # which say nothing
-        value = _value(v) if bounded else f"{objective_name(v)} {v.objective:.6g}"
-        return f"not certified to be the preferred one: {value}" + f"; {cut}" * bool(cut)
-    return ""
-
-
 def _given(v: Verdict) -> str:
     """What a claim takes for granted of functions of the user's own."""
     if v.operator_error is None:
@@ -160,37 +268,14 @@ def _given(v: Verdict) -> str:
     return f", given operator error up to {v.operator_error:.2g}"
 
 
-def _broken(v: Verdict) -> str:
-    """Constraints that A does not hold."""
-    return f"not held: {', '.join(v.broken)}" if v.broken else ""
-
-
-def _interpolates(v: Verdict) -> str:
-    """Warn that readings without a tolerance are no more, or hardly more, than the unknowns."""
-    close = v.asked == "least" and v.measurements < CLOSE * v.unknowns
-    if not (v.interpolates or close):
-        return ""
-    many = "no" if v.interpolates else "hardly"
-    follows = "follows" if v.interpolates else "may follow"
-    return (
-        f"{v.measurements} readings are {many} more than the {v.unknowns} unknowns, so that A "
-        f"{follows} the noise: give delta or ridge"
-    )
-
-
 def _against(v: Verdict) -> str:
-    """The worst residual beside its tolerance."""
+    """The worst residual next to its tolerance."""
     worst, nearest = v.worst, v.nearest
-    if v.even:
-        return f"worst residual {worst.size:.4g} against delta {worst.tolerance:.4g}"
-    text = (
-        f"worst residual {worst.size:.4g} against a tolerance of {worst.tolerance:.4g} "
-        f"(row {worst.index})"
-    )
+    text = f"worst residual {worst.size:.4g} of {worst.tolerance:.4g} (row {worst.index})"
     if nearest.index == worst.index:
         return text
-    share = f"{nearest.size:.4g} of {nearest.tolerance:.4g}"
-    return f"{text}, most of its tolerance in row {nearest.index}, {share}"
+    share = f"{nearest.size:.4g} of {nearest.tolerance:.4g} (row {nearest.index})"
+    return f"{text}, largest ratio {share}"
 
 
 def _worst_miss(v: Verdict) -> str:
@@ -208,72 +293,13 @@ def _interval(row: Row) -> str:
     return f"[{lo:.6g}, {hi:.6g}]"
 
 
-def _best_error(v: Verdict) -> str:
-    """The smallest worst error that was found, and what is known of smaller ones."""
-    size = v.worst.size
-    if v.status is not Status.OPTIMAL:
-        return f"{v.status}: worst residual {size:.4g}; {why(v.reason) or v.status}"
-    if v.exact_fit:
-        return f"optimal: an exact fit, worst residual {size:.4g}"
-    return (
-        f"optimal: worst residual {size:.4g}, and no matrix does better than "
-        f"{v.lower_bound:.4g}{_condition(v)}"
-    )
-
-
 def _condition(v: Verdict) -> str:
     return f" ({v.condition})" if v.condition else ""
 
 
-def _infeasible(v: Verdict) -> str:
-    which = "positive semidefinite matrix" if v.psd else "matrix"
-    if v.allowed:
-        return (
-            f"infeasible: no {which} meets all but {_measurements(v.allowed)}, whichever these are"
-            f"{_condition(v)}{_fitted(v)}"
-        )
-    if v.contradiction is not None:
-        return f"infeasible: {_contradiction(v)}{_fitted(v)}"
-    carry = "carries" if len(v.suspects) + len(v.blamed) == 1 else "carry"
-    rows = "row" + "s" * (len(v.suspects) > 1) + " " + ", ".join(str(row) for row in v.suspects)
-    blamed = " and ".join([rows] * bool(v.suspects) + list(v.blamed))
-    if v.hard:
-        what = "constraints and equalities" if v.suspects else "constraints"
-        said = f"no {which} meets the {what}{_condition(v)}"
-    elif v.asked == "bounds":
-        least = f" by {v.least_miss:.4g} or more" if v.least_miss > 0.0 else ""
-        said = (
-            f"no {which} is within all intervals{_condition(v)}; each misses some interval{least}"
-        )
-    else:
-        unit = _unit(v)
-        said = (
-            f"no {which} meets {unit}{_condition(v)}; the best worst-case error is between "
-            f"{v.lower_bound:.6g} and {v.upper_bound:.6g} times {unit}"
-        )
-    return f"infeasible: {said}; {blamed} {carry} most of the contradiction{_fitted(v)}"
-
-
-def _fitted(v: Verdict) -> str:
-    """Return which A comes with the proof, and by how much it misses."""
-    if not v.fitted:
-        return ""
-    which = {"optimal": "the least-squares fit", "local": "a least-squares fit of that rank"}
-    text = f"; A is {which[v.fitted]}: it misses {v.over} of {_measurements(v.kept)}, by "
-    if v.asked == "bounds":
-        return f"{text}at most {0.0 if v.missed is None else v.missed.size:.4g}"
-    return f"{text}a residual of at most {_rounded_up(_ratio(v))} times {_unit(v)}"
-
-
-def _ratio(v: Verdict) -> float:
-    """Return the largest ratio of a residual to its tolerance."""
-    tolerance = v.nearest.tolerance
-    return v.nearest.size / tolerance if tolerance else math.inf
-
-
 def _unit(v: Verdict) -> str:
     """Return what residuals are compared with."""
-    return "delta" if v.even else "its tolerance"
+    return "delta" if v.even else "times its tolerance"
 
 
 def _contradiction(v: Verdict) -> str:
@@ -291,6 +317,126 @@ def _measurements(count: int) -> str:
     return f"{count} measurement" + "s" * (count > 1)
 
 
+def _rounded_up(value: float, digits: int = 4) -> str:
+    """Return the least number of so many digits that is no less."""
+    shown = f"{value:.{digits}g}"
+    return shown if float(shown) >= value else _changed(shown, value, digits, 1.0)
+
+
+def _rounded_down(value: float, digits: int = 4) -> str:
+    """Return the largest number of so many digits that is no more."""
+    shown = f"{value:.{digits}g}"
+    return shown if float(shown) <= value else _changed(shown, value, digits, -1.0)
+
+
+def _changed(shown: str, value: float, digits: int, sign: float) -> str:
+    """Return the number next to the one shown, which is off by less than one of the last digit."""
+    if not math.isfinite(value):
+        return shown
+    last = 10.0 ** (math.floor(math.log10(abs(value))) - digits + 1)
+    return f"{float(shown) + sign * last:.{digits}g}"
+
+
+# --- why, and which A ------------------------------------------------------------------------
+
+
+def _why_and_hint(v: Verdict) -> tuple[str, str]:
+    """Return why nothing was decided, and what the reason says to try."""
+    if v.status.success or v.status is Status.INFEASIBLE:
+        return "", ""
+    said, hint = why(v.reason), ""
+    if v.reason is not None and v.reason.code in HINTING:
+        said, _, hint = said.partition(": ")
+    broken = f"not held: {', '.join(v.broken)}" if v.broken else ""
+    return "; ".join(part for part in (said, broken) if part), hint
+
+
+def _conflict(v: Verdict) -> str:
+    """Return the rows and constraints that the proof rests on most."""
+    several = v.status is Status.INFEASIBLE and not v.allowed and v.contradiction is None
+    if not several or not (v.suspects or v.blamed):
+        return ""
+    carry = "carries" if len(v.suspects) + len(v.blamed) == 1 else "carry"
+    rows = "row" + "s" * (len(v.suspects) > 1) + " " + ", ".join(str(row) for row in v.suspects)
+    blamed = " and ".join([rows] * bool(v.suspects) + list(v.blamed))
+    return f"{blamed} {carry} most of the contradiction"
+
+
+def _which(v: Verdict) -> str:
+    """Return which of all matrices A is, and whether that is certified."""
+    if v.status is Status.INFEASIBLE:
+        return _fitted(v)
+    instead = f", instead of {v.wanted!r}, which was not found" if v.wanted else ""
+    if v.status in (Status.OPTIMAL, Status.LOCAL):
+        return _misses(v)
+    if v.status is not Status.MET:
+        least = "" if v.objective is None else f": {_least(v)}, not certified"
+        return f"A is the best that was found{least}"
+    cut = why(v.reason)
+    if v.objective is None:
+        if cut:
+            return f"any fit, not certified to be the preferred one: {cut}"
+        return f"any fit{instead}" if instead else "any fit (prefer='any')"
+    if v.optimal:
+        return _value(v) + instead
+    bounded = v.objective_lower not in (0.0, float("-inf"))  # which say nothing
+    value = _value(v) if bounded else _least(v)
+    return f"not certified to be the preferred one: {value}" + f"; {cut}" * bool(cut)
+
+
+def _least(v: Verdict) -> str:
+    return f"{objective_name(v)} {v.objective:.6g}"
+
+
+def _misses(v: Verdict) -> str:
+    """Return what an A that need not meet anything misses, and which delta it meets."""
+    if v.asked == "bounds":
+        return f"{v.over} of {v.kept} intervals missed" + f", {_worst_miss(v)}" * bool(v.over)
+    if v.asked == "delta":
+        against = f"worst residual {v.worst.size:.4g} against delta {v.worst.tolerance:.4g}"
+        return f"{v.over} of {v.kept} over, {against if v.even else _against(v)}"
+    if v.exact_fit:
+        return "" if v.objective is None else _value(v)
+    if v.objective is None:
+        return "the smallest worst residual" + " that was found" * (not v.status.success)
+    text = f"worst residual {v.worst.size:.4g}"
+    met = v.status is Status.OPTIMAL and v.prefer != "minimax"
+    return f"{text}: this A meets delta = {_rounded_up(v.upper_bound)}" if met else text
+
+
+def _fitted(v: Verdict) -> str:
+    """Return which A comes with the proof that nothing fits."""
+    if not v.fitted:
+        return "" if v.hard or v.contradiction else "A has the smallest worst miss that was found"
+    which = {"optimal": "the least-squares fit", "local": "a least-squares fit of that rank"}
+    return f"A is {which[v.fitted]}: it misses {v.over} of {_measurements(v.kept)}"
+
+
+def _missed_by(v: Verdict) -> str:
+    """Return by how much the A that comes with the proof misses."""
+    if v.status is not Status.INFEASIBLE or not v.fitted:
+        return ""
+    if v.asked == "bounds":
+        return f"by at most {_rounded_up(0.0 if v.missed is None else v.missed.size)}"
+    return f"by up to {_rounded_up(_ratio(v))} {_unit(v)}"
+
+
+def _ratio(v: Verdict) -> float:
+    """Return the largest ratio of a residual to its tolerance."""
+    tolerance = v.nearest.tolerance
+    return v.nearest.size / tolerance if tolerance else math.inf
+
+
+# --- determined, checked ---------------------------------------------------------------------
+
+
+def _determined(v: Verdict) -> str:
+    """Return how far A is determined; empty where nothing fits."""
+    if v.asked == "accuracy":
+        return "the oracle sees all of A*"
+    return "" if v.status is Status.INFEASIBLE else _seen(v)
+
+
 def _seen(v: Verdict) -> str:
     """What the measurements do not see."""
     if v.unique:
@@ -302,17 +448,101 @@ def _seen(v: Verdict) -> str:
     return f"{least}{v.unseen} of {v.unknowns} directions of A are unseen: {fit}"
 
 
-def _spectral(v: Verdict) -> str:
-    met = v.claim == "spectral"
-    head = "met" if met else "not met"
-    size, accuracy = v.worst.size, v.worst.tolerance
-    text = f"{head}: ||I - A*^(-1/2) A A*^(-1/2)|| = {size:.4g} against accuracy {accuracy:.4g}"
-    return text if met else f"{text}; {why(v.reason)}"
+def _meaning(v: Verdict) -> str:
+    """Return what it means that the measurements see all of A, or not all."""
+    if v.asked == "accuracy" or v.unique is None:
+        return ""
+    if v.unique:
+        return (
+            f"all {v.unknowns} directions of A are seen; another fit differs only as far as the "
+            "tolerances let it"
+        )
+    return (
+        "matrices that differ along unseen directions have the same readings, so a met tolerance "
+        "is no recovered A; what all fits have in common is certain: result.interval(C) gives it"
+    )
+
+
+CHECKED = {
+    "met": "every measurement recomputed from the data, rounding included",
+    "optimal": "its value and the bound recomputed from the data, rounding included",
+    "infeasible": "the proof that nothing fits, recomputed from the data",
+    "spectral": "eigenvalues of A*^(-1/2) A A*^(-1/2) recomputed with the oracle",
+    "none": "nothing is claimed; the residuals are recomputed from the data",
+}
+"""What was checked, by the kind of claim."""
+
+
+# --- what to do next -------------------------------------------------------------------------
+
+
+def _next(v: Verdict, hint: str) -> str:
+    """Return what to do next."""
+    special = [_interpolates(v), *(_advice(advice) for advice in v.advice), hint]
+    if any(special):
+        return "; ".join(part for part in special if part)
+    if v.status in CONTINUE:
+        return CONTINUE[v.status]
+    if v.status is Status.INFEASIBLE:
+        return _feasible(v)
+    if v.asked == "accuracy":
+        return "result.matrix is A: products, eigenvalues and result.A, the dense array"
+    if v.status is Status.OPTIMAL and not v.exact_fit:
+        if v.asked == "least":
+            return (
+                f"give delta = {_rounded_up(v.upper_bound)} or more for certified ranges"
+                if v.prefer == "minimax"
+                else "prefer='minimax' finds the smallest delta of all"
+            )
+        if v.over:
+            return "look at the rows of result.violations"
+    if v.unseen:
+        return "result.next_probe(candidates) tells which measurement to add"
+    return "result.interval(C) gives the certified range of <C, A>"
+
+
+CONTINUE = {
+    Status.MAX_ITER: "raise max_iter, or go on from this A with start=result",
+    Status.TIME_LIMIT: "raise time_limit, or go on from this A with start=result",
+    Status.INTERRUPTED: "go on from this A with start=result",
+    Status.LOCAL: "more starts (max_restarts) may find a better A",
+    Status.UNDECIDED: "a larger delta or another method may decide",
+    Status.STALLED: "a larger delta or another method may decide",
+}
+"""What to do next where nothing was decided."""
+
+
+def _feasible(v: Verdict) -> str:
+    """Return what would make the problem feasible."""
+    if v.allowed:
+        return f"allow_violations={v.allowed + 1} sets one more aside"
+    if v.contradiction is not None:
+        return f"leave row {v.contradiction.index} out"
+    if v.hard:
+        return "relax one of the constraints"
+    if v.asked == "bounds" or not v.even or v.upper_bound == math.inf or v.fitted == "local":
+        return "widen the tolerances, or seek a wrong reading by allow_violations=1"
+    assert v.worst.tolerance is not None
+    least = v.worst.tolerance * v.upper_bound
+    return f"delta = {_rounded_up(least)} can be met; allow_violations=1 seeks a wrong reading"
+
+
+def _interpolates(v: Verdict) -> str:
+    """Warn that readings without a tolerance are no more, or hardly more, than the unknowns."""
+    close = v.asked == "least" and v.measurements < CLOSE * v.unknowns
+    if not (v.interpolates or close):
+        return ""
+    many = "no" if v.interpolates else "hardly"
+    follows = "follows" if v.interpolates else "may follow"
+    return (
+        f"give delta or ridge: {v.measurements} readings are {many} more than the {v.unknowns} "
+        f"unknowns, so that A {follows} the noise"
+    )
 
 
 def _advice(advice: Advice) -> str:
     """What to try, and why: there is one piece of it."""
-    return f"A has a negative eigenvalue ({advice.number:.2g}) though no b is: try psd=True"
+    return f"try psd=True: A has a negative eigenvalue ({advice.number:.2g}) though no b is"
 
 
 # --- reasons, by code ------------------------------------------------------------------------
@@ -393,7 +623,7 @@ REASONS: dict[str, Any] = {
     "still": lambda: "rounding keeps the method from moving any further: raise delta",
     "rounding": _rounding,
     "least_squares": lambda: (
-        "the least-squares fit does not meet delta; whether any matrix does, "
+        "the least-squares fit does not meet delta: whether any matrix does, "
         "method='minimax' decides"
     ),
     "residuals_rounded": lambda: (
@@ -434,3 +664,11 @@ REASONS: dict[str, Any] = {
     ),
 }  # fmt: skip
 """Sentences of the reasons, from the numbers that go with each."""
+
+HINTING = frozenset(
+    {
+        "slow", "passes", "still", "rounding", "least_squares", "neither_closes", "no_factor",
+        "restless",
+    }
+)  # fmt: skip
+"""Reasons whose sentence goes on, after a colon, with what to try."""
