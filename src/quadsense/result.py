@@ -245,6 +245,9 @@ class Result(Lazy):
     ) -> Any:
         """All that there is to say of this result as one HTML file, to look at or to mail.
 
+        The file needs no network and no other file. A short script in it sorts the table of rows
+        and shows the value under the pointer; without scripts the page says the same.
+
         Parameters
         ----------
         data : Measurements or SpectralOracle, optional
