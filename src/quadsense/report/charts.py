@@ -85,10 +85,10 @@ def residual_chart(readings: Readings, proved: float = 0.0) -> Markup:
     Without tolerances, `proved` is the worst error that every matrix has, if there is one.
     """
     ratios, m = readings.ratios, readings.size
-    beside = HISTOGRAM_WIDTH + 14.0 if m >= MIN_HISTOGRAM_ROWS else 0.0
+    room = HISTOGRAM_WIDTH + 14.0 if m >= MIN_HISTOGRAM_ROWS else 0.0
     y = _heights(readings)
     left = left_of(y)
-    x = Scale("linear", -0.5, m - 0.5, *Chart.across(left, RIGHT + beside), whole=True)
+    x = Scale("linear", -0.5, m - 0.5, *Chart.across(left, RIGHT + room), whole=True)
     what = "residual / tolerance" if readings.target else "residual"
     chart = Chart(x, y, ("row", what), left=left)
     if readings.target and y.high < 1.0:
@@ -103,7 +103,7 @@ def residual_chart(readings: Readings, proved: float = 0.0) -> Markup:
             chart.level(proved, "limit")
             chart.level(-proved, "limit")
     _points(chart, readings)
-    if beside:
+    if room:
         _histogram(chart, readings)
     worst = readings.worst
     chart.ring(worst, float(ratios[worst]))
