@@ -37,6 +37,7 @@ MIN_HISTOGRAM_ROWS = 30
 """Rows from which on a histogram of the residuals stands next to them."""
 
 HISTOGRAM_WIDTH = 52.0
+"""In units of the drawing: room for the label of the largest count."""
 
 MIN_BINS, MAX_BINS = 10, 54
 """Bars of a histogram of residuals, about."""

@@ -15,11 +15,13 @@ HEIGHT, MIDDLE, HALF_BAR = 84.0, 34.0, 8.0
 """Of the picture; of its bar."""
 
 DIGITS = 6
+"""Of the numbers at the ends, as in the notebook's card."""
 
 KEY = [
     ("range", "proved: every fit is within"), ("found", "a fit that was found"),
     ("value", "this A"),
 ]  # fmt: skip
+"""Kinds of marks in the pictures, and what they are called."""
 
 
 def intervals_section(
