@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from quadsense.arrays import Vector
 from quadsense.measurements import Measurements
-from quadsense.proofs.exact import exactly, user_dual
+from quadsense.proofs.exact import Exact, exactly, user_dual
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,31 @@ class Proof:
     condition: str
 
 
+@dataclass(frozen=True, eq=False)
+class Conflict:
+    """Rows and constraints that contradict each other by themselves.
+
+    Attributes
+    ----------
+    members : ndarray of int, shape (k,)
+        The heaviest in the proof first; those of constraints count on after the user's rows.
+    dual : ndarray of shape (k,)
+        The proof: entries of a dual vector of the user's rows, which is 0 elsewhere.
+    irreducible : bool
+        Whether each member was proved to be needed: some matrix meets the others.
+    """
+
+    members: npt.NDArray[np.int64]
+    dual: Vector
+    irreducible: bool
+
+    def spread(self, m: int) -> Vector:
+        """The dual vector of all m rows."""
+        y = np.zeros(m)
+        y[self.members] = self.dual
+        return y
+
+
 def check_infeasible(
     data: Measurements, dual: Vector, psd: bool, *, alone: bool = False, conditional: bool = False
 ) -> Proof:
@@ -52,29 +78,40 @@ def check_infeasible(
     conditional : bool, default=False
         Whether to assume a bound on the matrix without trying to prove one.
     """
-    # Here, not above: a fit needs no proof, and importing these takes longer than many a solve.
-    from quadsense.core.intervals import Intervals
-    from quadsense.proofs.positive import certify
-    from quadsense.proofs.symmetric import check_proof, norm_limit
-
     assert data.ends is not None
     suspects = data.contradictions()
     if suspects.size and np.any(dual[suspects] != 0):
         worst = data.ends.ratios(-data.ends.reading)[suspects]
         return Proof(True, True, float(worst.max()), "")
-    exact = exactly(data, dual)
+    exact, hard = exactly(data, dual), data.hard
     if alone:
-        exact = exact.on(np.flatnonzero(exact.y))
+        rows = np.flatnonzero(exact.y)
+        exact, hard = exact.on(rows), hard[rows]
+    return check_exactly(exact, psd, hard, conditional=conditional)
+
+
+def check_exactly(
+    exact: Exact, psd: bool, hard: npt.NDArray[np.bool_], *, conditional: bool = False
+) -> Proof:
+    """Check what ``exact.y`` proves of those rows; `hard` ones may not be missed at all."""
+    # Here, not above: a fit needs no proof, and importing these takes longer than many a solve.
+    from quadsense.core.intervals import Intervals
+    from quadsense.proofs.positive import certify
+    from quadsense.proofs.symmetric import check_proof, norm_limit
+
+    ends, y = exact.ends, exact.y
+    unit = np.where(hard, 0.0, ends.unit)
+    if not np.any(np.abs(y) * unit > 0.0):  # the ratio of nothing that may be missed
+        unit = ends.unit
     if not psd:
-        check = check_proof(exact.F, exact.ends, exact.y, conditional=conditional)
+        check = check_proof(exact.F, replace(ends, unit=unit), y, conditional=conditional)
         condition = f"among matrices of Frobenius norm up to {check.max_norm:.3g}"
         return Proof(
             check.proved, check.unconditional, max(check.ratio, float(check.proved)),
             "" if check.unconditional else condition,
         )  # fmt: skip
-    intervals = Intervals(exact.ends.lo, exact.ends.hi, exact.ends.unit)
-    proof = certify(exact.F, intervals, exact.y, lift=not conditional)
-    largest = data.n * norm_limit(exact.F, exact.ends)
+    proof = certify(exact.F, Intervals(ends.lo, ends.hi, unit), y, lift=not conditional)
+    largest = exact.F.n * norm_limit(exact.F, ends)
     proved = proof.infeasible or (0.0 < largest < proof.trace_bound)
     condition = f"among matrices of trace up to {largest:.3g}"
     return Proof(
