@@ -356,7 +356,7 @@ def test_a_result_from_a_file_takes_its_data(rng, tmp_path):
         ([[1j, 2, 3]], {}, "candidates are complex, but U is real"),
         (np.ma.masked_array(np.ones((2, 3))), {}, "candidates is a masked array"),
         (np.ones((2, 3)), {"delta": 0.0}, r"delta must be positive, but delta\[0\] is 0.0"),
-        (np.ones((2, 3)), {"delta": [1.0] * 3}, r"delta has shape \(3,\).* a row of candidates"),
+        (np.ones((2, 3)), {"delta": [1.0] * 3}, r"delta has shape \(3,\).* per row of candidates"),
     ],
 )
 def test_bad_candidates_are_named(candidates, options, message, rng):
