@@ -52,7 +52,7 @@ def check_infeasible(
     conditional : bool, default=False
         Whether to assume a bound on the matrix without trying to prove one.
     """
-    # Here, not above: a fit needs no proof, and importing these takes longer than many a solve.
+    # Here, not above: a fit needs no proof, and importing these takes longer than many solves.
     from quadsense.core.intervals import Intervals
     from quadsense.proofs.positive import certify
     from quadsense.proofs.symmetric import check_proof, norm_limit
