@@ -53,7 +53,7 @@ GPU_TESTS = tests/test_conformance.py tests/test_torch.py tests/test_tf32.py tes
 test-gpu:  ## Run the tests of tensors, and every kind of probes, on a GPU (skipped where there is none)
 	QUADSENSE_DEVICE=cuda PYTHONPATH=src:$(PYTHONPATH) $(GPU_PYTHON) -m pytest -q -p no:cacheprovider -m gpu $(GPU_TESTS)
 
-bench-gpu:  ## A GPU against its ceilings and the cores beside it (minutes)
+bench-gpu:  ## A GPU against its ceilings and the cores of its machine (minutes)
 	PYTHONPATH=src:$(PYTHONPATH) $(GPU_PYTHON) benchmarks/gpu.py
 
 test-deep: $(VENV)/.installed-dev  ## Solve 50,000 generated problems, check every claim

@@ -7,7 +7,7 @@ one BLAS thread (once, if it takes more than some seconds): smallest seconds, an
 counts everything, the certificate included; a peer counts everything too, CVXPY's compilation
 included, and has the loosest tolerance of its own whose objective is as near to our certified
 bounds as was asked. A peer whose time is over (`--patience`) is said to be so: the ratio is then a
-lower bound. `--quick` leaves out the slow peers. What is certified is printed beside each line.
+lower bound. `--quick` leaves out the slow peers. What is certified is printed next to each line.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ def sample(work, threads, held={}):
             return {name: lean for name, _, lean, _ in paper.speedups()}
     if work == "paper: samples":
         small, large = paper.cost_a_sample()
-        return {"sgd, a sample, n = 100": small, "sgd, a sample, n = 2000": large}
+        return {"sgd, per sample, n = 100": small, "sgd, per sample, n = 2000": large}
     if work == "paper: solve":
         with threadpool_limits(threads):
             return {"gd, whole solve, n = m = 1000": paper.whole_solve()[1]}
@@ -90,7 +90,7 @@ def compare(work: str, codes: tuple[Server, Server], rounds: int) -> bool:
 
 
 def main() -> None:
-    """Check the revision out beside this one, and compare."""
+    """Check the revision out next to this one, and compare."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("revision")
     parser.add_argument("--works", nargs="*", help="beginnings of their names")

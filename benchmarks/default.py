@@ -210,7 +210,7 @@ HELD: dict[tuple[str, str], Call] = {}
 
 
 def timed(name: str, side: str, threads: int | None, cpu: bool, count: int) -> list[float]:
-    """Return the seconds of at least so many calls."""
+    """Return the seconds of at least `count` calls."""
     from threadpoolctl import threadpool_limits
 
     clock = time.process_time if cpu else time.perf_counter

@@ -1,4 +1,4 @@
-"""Coded diffraction: images from intensities behind octanary masks, beside L-BFGS and a flow.
+"""Coded diffraction: images from intensities behind octanary masks, against L-BFGS and a flow.
 
 Masks as in [Candes, Li, Soltanolkotabi 2015]. All stop once the image is found to a relative error
 of 1e-5 up to a global phase: ours by the tolerance, met and certified, that comes to so much; the
@@ -27,7 +27,7 @@ Image = npt.NDArray[np.complex128]
 Peer = Callable[["Diffraction", npt.NDArray[np.float64]], Image]
 
 
-class Beside(NamedTuple):
+class Compared(NamedTuple):
     """Seconds of ours, its error, seconds of the best peer, and which that is."""
 
     own: float
@@ -98,7 +98,7 @@ def power_start(masks: Image, b: npt.NDArray[np.float64], steps: int) -> Image:
 
 
 def lbfgs(task: Diffraction, b: npt.NDArray[np.float64], loss: str, steps: int) -> Image:
-    """SciPy's L-BFGS on amplitudes or intensities, from so many power iterations."""
+    """SciPy's L-BFGS on amplitudes or intensities, from that many power iterations."""
     masks, conjugated, shape = task.masks, task.masks.conj(), task.image.shape
     root, mean, n = np.sqrt(b), b.mean(), task.image.size
 
@@ -151,7 +151,7 @@ def seconds(work: Callable[[], Any]) -> tuple[float, Any]:
     return time.process_time() - begin, found
 
 
-def beside(task: Diffraction, delta: float, peers: dict[str, Peer], runs: int) -> Beside:
+def compared(task: Diffraction, delta: float, peers: dict[str, Peer], runs: int) -> Compared:
     """Ours and the peers in turn: the least of some runs of ours and of the best of them."""
     b = task.b
     own, spent, mine = np.inf, dict.fromkeys(peers, np.inf), 0.0
@@ -166,11 +166,11 @@ def beside(task: Diffraction, delta: float, peers: dict[str, Peer], runs: int) -
             if task.error(x) <= ACCURACY:
                 spent[name] = min(spent[name], took)
     first = min(spent, key=lambda name: spent[name])
-    return Beside(own, mine, spent[first], first)
+    return Compared(own, mine, spent[first], first)
 
 
 def coded_diffraction(seeds: int) -> Iterator[str]:
-    """n = 10^4 and 10^5, 12 masks, beside L-BFGS: both losses, from some power iterations."""
+    """n = 10^4 and 10^5, 12 masks, against L-BFGS: both losses, from some power iterations."""
     peers = {
         f"{loss}, {steps} power iterations": partial(lbfgs, loss=loss, steps=steps)
         for loss in ("amplitude", "intensity")
@@ -178,7 +178,7 @@ def coded_diffraction(seeds: int) -> Iterator[str]:
     }
     for side, delta, runs in ((100, 8e-5, 12), (320, 1.2e-4, 6)):
         for seed in range(seeds):
-            found = beside(Diffraction.drawn(side, 12, seed), delta, peers, runs)
+            found = compared(Diffraction.drawn(side, 12, seed), delta, peers, runs)
             kept = found.error <= ACCURACY and found.peer >= 1.5 * found.own
             yield (
                 f"coded diffraction, n = {side * side}, 12 masks, seed {seed}: {found.own:.3f} s "
@@ -188,10 +188,10 @@ def coded_diffraction(seeds: int) -> Iterator[str]:
 
 
 def small_diffraction(seeds: int) -> Iterator[str]:
-    """64 x 64, 8 masks, beside an amplitude flow."""
+    """64 x 64, 8 masks, compared with an amplitude flow."""
     peers = {str(steps): partial(amplitude_flow, steps=steps) for steps in (10, 20, 50)}
     for seed in range(seeds):
-        found = beside(Diffraction.drawn(64, 8, seed), 5e-5, peers, 5)
+        found = compared(Diffraction.drawn(64, 8, seed), 5e-5, peers, 5)
         kept = found.error <= ACCURACY and found.own <= found.peer
         yield (
             f"coded diffraction, 64 x 64, 8 masks, seed {seed}: {found.own:.3f} s (error "

@@ -163,7 +163,7 @@ def make_itml() -> tuple[Callable[[Array, Array], Array] | None, str]:
 def accuracy(
     learn: Callable[[Array, Array], Array], X: Array, y: Array, seeds: int
 ) -> tuple[float, float]:
-    """Mean accuracy of three neighbours over ten folds a seed, and the least seconds of a fold."""
+    """Mean accuracy of three neighbours over ten folds per seed, and the seconds of a fold."""
     scores, seconds = [], np.inf
     for seed in range(seeds):
         folds = StratifiedKFold(10, shuffle=True, random_state=seed)
@@ -195,7 +195,7 @@ def neighbours(seeds: int) -> Iterator[str]:
             f"{name}, 3-NN in {10 * tries} folds: {own:.4f}; Euclidean {plain:.4f}: "
             f"{verdict(own >= plain - 0.005)} (at least that - .005); FISTA in 20 lines "
             f"{peer:.4f}: {verdict(own >= peer - 0.005)} (at least that - .005); "
-            f"{seconds:.2f} s a fold, FISTA {slow:.2f} s"
+            f"{seconds:.2f} s per fold, FISTA {slow:.2f} s"
         )
         if name == "breast cancer":
             line += f": {verdict(seconds < 1.0)} (under 1 s)"

@@ -1,4 +1,4 @@
-"""What a GPU gains: every line against a ceiling, or against the CPU cores beside it, in one run.
+"""What a GPU gains: every line against a ceiling, or against the CPU cores, in one run.
 
 Data are seeded and made on the GPU; what runs first is run once before the clock starts; times are
 the least of several. Every answer is checked from the data. A line that fails says why, and the
@@ -77,7 +77,7 @@ class Bench:
 
 
 def compared(bench, name, U, b, wanted, unit="step", **question):
-    """One solve on the device and the same beside it on the CPU: seconds a step, and in all."""
+    """One solve on the device and the same on the CPU: seconds per step, and in all."""
     # Once before: what is loaded is loaded, and memory is taken.
     quadsense.solve(U, b, **{**question, "max_iter": 2})
     bench.wait()
@@ -115,7 +115,7 @@ def compared(bench, name, U, b, wanted, unit="step", **question):
 
 
 def copying(bench):
-    """Bytes a second that a copy reads and writes."""
+    """Bytes per second that a copy reads and writes."""
     x = bench.normal(bench.size(2**30, 2**20))
     y = torch.empty_like(x)
     return 2 * x.nbytes / bench.least(lambda: y.copy_(x))
@@ -171,7 +171,7 @@ def sweep(bench):
         step, taken = one_step(bench, name, data, K)
         kept = "kept" if step <= 0.68 * base else "MISSED"
         yield (
-            f"sweep: {name}, K not formed, {1e3 * step:.1f} ms a step ({taken} timed), "
+            f"sweep: {name}, K not formed, {1e3 * step:.1f} ms per step ({taken} timed), "
             f"{step / base:.3f} of the plain sweep; at most 0.68 wanted: {kept}"
         )
     asked = {"delta": 1e-2 * delta, "method": "cg", "prefer": "any"}
@@ -230,7 +230,7 @@ def cg(bench):
 
 
 def looks(bench):
-    """Steps of cg so small that waiting shows: looked at once a stride, and one by one."""
+    """Steps of cg so small that waiting shows: looked at once per stride, and one by one."""
     m, n = bench.size((4000, 256), (1000, 64))
     U, b = bench.rows(m, n, 3)
     data = quadsense.Measurements(U, b, delta=1e-12 * float(b.abs().max()))
@@ -411,7 +411,7 @@ def cluster(bench):
                     f"{1e3 * seconds[-1]:.0f} ms, verified {bool(result.verify(data))}"
                 )
     apart = np.linalg.norm(found[0] - found[1]) / np.linalg.norm(found[1])
-    yield f"cluster: {seconds[1] / seconds[0]:.1f}x a step, A differs by {apart:.1e}"
+    yield f"cluster: {seconds[1] / seconds[0]:.1f}x per step, A differs by {apart:.1e}"
 
 
 def octanary(bench, count, side):
@@ -448,7 +448,7 @@ def imaged(bench, masks, image, by_torch):
 
 
 def diffraction(bench):
-    """Images from intensities behind masks: a million pixels, and beside the cores at fewer."""
+    """Images from intensities behind masks: a million pixels, and fewer against the cores."""
     seconds = {}
     sides = bench.size(
         [(1000, True), (320, True), (320, False)], [(64, True), (32, True), (32, False)]

@@ -57,7 +57,7 @@ def literal_sgd(U, b, lam, eps, steps, size):
 
 
 def stepper(U, b, delta, method, **options):
-    """Function that takes so many steps with the paper's constants, and its start."""
+    """Function that takes that many steps with the paper's constants, and its start."""
     data = quadsense.Measurements(U, b, delta=delta)
     scaled = data.scaled()
     m, n = U.shape
@@ -149,11 +149,11 @@ def wide_solve():
 
 
 def main():
-    print("Literal over lean, time an iteration (paper's constants, delta = 0.01):")
+    print("Literal over lean, time per iteration (paper's constants, delta = 0.01):")
     for name, printed, lean, ratio in speedups():
         print(f"  {name:<42} {printed * 1e6:9.1f} us / {lean * 1e6:8.3f} us = {ratio:8,.0f}x")
     small, large = cost_a_sample()
-    print("SGD, orthonormal, B = 1, m = 100: time a sample, n = 2000 over n = 100:")
+    print("SGD, orthonormal, B = 1, m = 100: time per sample, n = 2000 over n = 100:")
     print(f"  {large * 1e9:.1f} ns / {small * 1e9:.1f} ns = {large / small:.2f}")
     product, solve = whole_solve()
     print("gd with continuation, orthonormal, n = m = 1000, delta = 1e-3, certificate included,")

@@ -10,9 +10,9 @@ process. "quadsense" is the call that asks for what the peers are asked for (any
 the smallest worst error); the default call, which also chooses among the fits, is timed next to it.
 The threads of OpenBLAS spin for a tenth of a second after their last product and would take a core
 from whichever solver comes next, so each clocked run follows a rest and runs of its own that are
-not clocked (but for runs so long that neither matters). The table shows medians, ratios of medians,
-and what was met: the largest residual over delta, recomputed from the answer. A peer that breaks
-delta is marked so.
+not clocked (except for runs so long that neither matters). The table shows medians, ratios of
+medians, and what was met: the largest residual over delta, recomputed from the answer. A peer that
+breaks delta is marked so.
 
 To add a work, add a line in `WORKS`; to add a solver, a function in `peer_solvers.py` and a line in
 its `SOLVERS`.
@@ -153,7 +153,7 @@ def compare(work: Work, rounds: int, patience: float, bar: tqdm[None]) -> list[E
         bar.set_description(f"{work.name}: {solver.name}")
         if solver.limit(data) > patience:
             bar.write(
-                f"{work.name}: {solver.name} left out: about {solver.limit(data):.0f} s a run"
+                f"{work.name}: {solver.name} left out: about {solver.limit(data):.0f} s per run"
             )
             bar.update(2 * rounds + 1)
             continue

@@ -8,7 +8,7 @@ solves run in the untouched environment: seconds of the processor, the smallest 
 line is kept when predicted and measured are within a factor of five of each other; "unknown"
 promises nothing, and is followed by what each method would take by itself. What is predicted to
 take more than two minutes is left out unless --all is given. With --memory each work is solved once
-more under `tracemalloc`: bytes that NumPy took at most, beside U and what the interpreter holds.
+more under `tracemalloc`: bytes that NumPy took at most, without U and what the interpreter holds.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def main() -> None:
         os.environ["QUADSENSE_CACHE"] = folder
         with threadpool_limits(1):
             rates = measured_rates()
-        print(f"{rates.flops:.2g} flops and {rates.bytes:.2g} bytes a second, one thread")
+        print(f"{rates.flops:.2g} flops and {rates.bytes:.2g} bytes per second, one thread")
         print(f"{'work':<44} {'predicted':>10} {'measured':>10} {'ratio':>8}")
         for work in works():
             run, plan = solver(work)

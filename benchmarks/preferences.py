@@ -30,7 +30,7 @@ WAYS: dict[str, tuple[bool, dict[str, Any]]] = {
     "minimax": (True, {"prefer": "minimax"}),
     "any": (True, {"prefer": "any"}),
 }
-"""Whether b goes beside the bounds, and what is preferred."""
+"""Whether b is given with the bounds, and what is preferred."""
 
 
 def states(seeds: int) -> Iterator[str]:

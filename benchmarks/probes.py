@@ -1,4 +1,4 @@
-"""Rows that are never formed: steps beside dense rows and today's tools, sizes beyond any array.
+"""Rows that are never formed: steps against dense rows and today's tools, sizes beyond any array.
 
 ``python benchmarks/probes.py [--only NAME ...]``. Each line says what was asked and whether it was
 kept; memory is the peak of the whole process, so that each task runs in one of its own.
@@ -10,7 +10,7 @@ kept; memory is the peak of the whole process, so that each task runs in one of 
 - ``implicit``: planted rank 2, ``--nodes`` of them (10,000,000: A has 10^14 entries), three pairs a
   node in a grid: all intervals met, with a peak below 4 GB.
 - ``coded_diffraction``, ``small_diffraction``, ``photograph``: images behind masks and Fourier
-  transforms, beside L-BFGS and an amplitude flow (see diffraction.py).
+  transforms, compared with L-BFGS and an amplitude flow (see diffraction.py).
 """
 
 from __future__ import annotations

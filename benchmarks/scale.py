@@ -4,8 +4,8 @@
 
 `checkpoint` runs every method at a size that takes some seconds, with a checkpoint every second and
 without one, in turn. The share that counts is what the solve itself counts for writing
-(`result.timings`), of all its time: at most 2% is wanted. Beside it are the ratio of the smallest
-times of so many runs, the bytes of the folder, and the time in which the same call answers again.
+(`result.timings`), of all its time: at most 2% is wanted. Next to it are the ratio of the smallest
+times of that many runs, the bytes of the folder, and the time in which the same call answers again.
 
 `disk` writes a file of 8 GiB and solves from it with 1 GiB of memory: see `scale_disk.py`.
 
@@ -74,7 +74,7 @@ def seconds_of(U: Any, b: Any, named: dict[str, Any]) -> tuple[float, Any]:
 
 
 def checkpoint(seeds: int) -> Iterator[str]:
-    """A line a method."""
+    """One line per method."""
     yield f"{'checkpoint every second':22}{'seconds':>9}{'writing':>9}{'ratio':>7}{'MiB':>7}" + (
         f"{'again':>8}  at most {100 * WANTED:.0f}% wanted"
     )
@@ -112,7 +112,7 @@ PASSES = 20
 
 
 def minimax(seeds: int) -> Iterator[str]:
-    """A line a kind of errors."""
+    """One line per kind of errors."""
     yield f"{'minimax from a file':22}{'passes':>9}{'seconds':>9}  at most {PASSES} passes wanted"
     m, n = 200_000, 40
     for name, errors in ERRORS.items():

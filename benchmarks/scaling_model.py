@@ -1,4 +1,4 @@
-"""Sweeps at sizes that fit beside the model of docs/scaling.md.
+"""Sweeps at sizes that fit, compared with the model of docs/scaling.md.
 
     python benchmarks/scaling_model.py [--quick] [--json docs/scaling.json]
 
@@ -64,7 +64,7 @@ def clients() -> Iterator[dict[int, Any]]:
 
 
 def sent(client: Any, size: int = 2**26) -> float:
-    """Bytes a second from worker to worker."""
+    """Bytes per second from worker to worker."""
     here, there = client.nthreads()
     array = client.submit(np.ones, size // 8, workers=[here], pure=False)
     client.submit(len, array, workers=[here], pure=False).result()  # it is there
@@ -154,10 +154,10 @@ def main() -> None:
     asked = parser.parse_args()
     points = []
     with tempfile.TemporaryDirectory() as folder, clients() as own:
-        os.environ["QUADSENSE_CACHE"] = folder  # the rates of one thread are nobody else's
+        os.environ["QUADSENSE_CACHE"] = folder  # rates of one thread, not the user's
         speeds = {"network": max(sent(own[2]) for _ in range(3)), "task": task_seconds(own[2])}
         print(
-            f"worker to worker {speeds['network'] / 1e9:.2f} GB/s, a task "
+            f"worker to worker {speeds['network'] / 1e9:.2f} GB/s, per task "
             f"{1e3 * speeds['task']:.2f} ms; seconds of a sweep / of the model"
         )
         print(f"{'n':>5}{'m':>9}{'parts':>6}" + "".join(f"{way:>16}" for way in WAYS) + "   moved")

@@ -18,7 +18,7 @@ from typing import Any
 from threadpoolctl import threadpool_info
 
 Tasks = dict[str, Callable[[int], Iterator[str]]]
-"""Each gives its lines for so many seeds."""
+"""Each gives its lines for that many seeds."""
 
 
 def verdict(kept: bool) -> str:

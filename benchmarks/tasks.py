@@ -1,4 +1,4 @@
-"""Whole tasks of users, each beside the tool that they have today: how good is the answer?
+"""Whole tasks of users, each compared with the tool that they have today: how good is the answer?
 
     python benchmarks/tasks.py [--only NAME ...] [--seeds 10]
 

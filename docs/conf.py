@@ -111,7 +111,7 @@ SINGLE = (
     "changelog",
     "contributing",
 )
-html_sidebars = {name: [] for name in SINGLE}  # nothing stands beside these
+html_sidebars = {name: [] for name in SINGLE}  # no sidebar on these pages
 copyright = f"{author}, version {version}, BSD-3-Clause"
 
 

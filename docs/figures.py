@@ -59,7 +59,7 @@ def readings() -> None:
     right.plot(place, np.diag(B) - true, "x", color=LEAST_SQUARES, ms=7, mew=1.9,
                label="least squares")  # fmt: skip
     right.set_xticks(place, [f"A[{k},{k}]" for k in place])
-    right.set(ylabel="less the truth", ylim=(-0.011, 0.014))
+    right.set(ylabel="minus the truth", ylim=(-0.011, 0.014))
     right.grid(axis="x", visible=False)
     right.legend(ncols=2, loc="upper center", fontsize=8.5, columnspacing=1.0)
     right.set_title("Certified ranges: all that fits")
@@ -67,7 +67,7 @@ def readings() -> None:
 
 
 def scaling() -> None:
-    """Sweeps measured by ``benchmarks/scaling_model.py`` beside the model, and what it foresees."""
+    """Sweeps measured by ``benchmarks/scaling_model.py`` and the model, with what it foresees."""
     points = json.loads((HERE / "scaling.json").read_text(encoding="utf-8"))["points"]
     figure, (left, right) = plt.subplots(1, 2, figsize=(9.0, 3.9))
     ways = {"memory": "o", "file": "s", "1 worker": "^", "2 workers": "D"}

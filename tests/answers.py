@@ -256,7 +256,7 @@ def _tolerances(
     lo, hi = np.where(which >= 2, -np.inf, lo), np.where(which % 2 == 1, np.inf, hi)
     labels["sides"] = sides
     beside = bool(rng.random() < 0.4)
-    labels["b"] = "beside bounds" if beside else "none"
+    labels["b"] = "with bounds" if beside else "none"
     return (b if beside else None), {"bounds": (lo, hi)}
 
 

@@ -92,7 +92,7 @@ def equality_room(case: Case, matrix: Any, i: int) -> float:
 
 
 def constraints_kept(case: Case, matrix: Any) -> Findings:
-    """Whether every linear constraint holds, exactly but for equalities."""
+    """Whether every linear constraint holds, exactly except for equalities."""
     parts: list[Any] = [(1, np.asarray(matrix), False)]
     if isinstance(matrix.form, FactorForm):
         parts = [(sign, X, True) for sign, X in halves(matrix.form) if X.shape[1]]

@@ -101,8 +101,12 @@ def number(value: Fraction) -> float:
 
 def norm(A: Any) -> float:
     """Frobenius norm, without overflow on the way."""
-    size = float(np.max(np.abs(A), initial=0.0))
-    return size * float(np.linalg.norm(A / size)) if 0.0 < size < math.inf else size
+    sizes = np.abs(A).ravel()
+    largest = float(np.max(sizes, initial=0.0))
+    if not 0.0 < largest < math.inf:
+        return largest
+    exponent = math.frexp(largest)[1]  # no division: it would overflow for subnormal numbers
+    return math.ldexp(float(np.linalg.norm(np.ldexp(sizes, -exponent))), exponent)
 
 
 def rank_of_map(U: Any, further: Any = ()) -> int:

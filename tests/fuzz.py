@@ -30,7 +30,7 @@ FAILURES = (
 """Categories that must not occur at all, the gravest first."""
 
 UNDECIDED = "undecided-but-clear"
-WISHES = ("wish", "constraints", "equalities", "weights", "beside", "rank", "mix")
+WISHES = ("wish", "constraints", "equalities", "weights", "b given", "rank", "mix")
 OWN_LIMIT = ("gd", "sgd", "cg", "closed_form")
 """Methods that may end undecided where their documentation says so."""
 
@@ -241,7 +241,7 @@ def judge(case: Case, result: Any) -> list[tuple[str, str]]:
     known = truth.of(case)
     if status is Status.MET:
         findings += claims.met(case, result)
-        # Equalities hold but for rounding, so what contradicts them by less does not.
+        # Equalities hold up to rounding, so what contradicts them by less does not.
         rounded = "equalities" in case.labels and known.lower <= claims.NOTHING
         if known.verdict == "infeasible" and not findings and not rounded:
             findings.append(("truth contradicted", f"met, though infeasible: {known}"))
@@ -354,7 +354,7 @@ def cancels(case: Case) -> bool:
 
 
 def hard_is_clear(case: Case) -> bool:
-    """Whether constraints can be met with 1% to spare, but for equalities, or miss by as much."""
+    """Whether constraints can be met with 1% to spare, equalities apart, or miss by as much."""
     if truth.of_hard(case)[1] >= truth.CLEAR:
         return True
     return truth.of_hard(case, room=1e-6)[0] <= -truth.CLEAR

@@ -273,7 +273,7 @@ def _problem(seed: int) -> Case:
 
 
 def generous(m: int, n: int, complex_: bool, r: int) -> bool:
-    """Whether there are so many readings that a fit of rank r should be found."""
+    """Whether there are enough readings that a fit of rank r should be found."""
     return m >= 4 * n * r * (2 if complex_ else 1)
 
 
@@ -300,7 +300,7 @@ def _with_columns(rng: np.random.Generator, U: Any, labels: dict[str, str]) -> t
 def _rows(
     rng: np.random.Generator, complex_: bool, allowed: int, notes: list[str], more: int = 0
 ) -> tuple[Any, list[Any], dict[str, str]]:
-    """U as stored, of so many rows more, pairs of twin rows, labels."""
+    """U as stored, of that many more rows, pairs of twin rows, labels."""
     most = 5 if complex_ else 8
     n = int(rng.choice(np.arange(1, 9), p=[0.1, 0.2, 0.25, 0.15, 0.12, 0.08, 0.05, 0.05]))
     n = min(n, most)

@@ -44,7 +44,7 @@ def draw(rng: np.random.Generator, geometry: str, m: int, n: int, complex_: bool
 
 
 def disturb(rng: np.random.Generator, U: Any, notes: list[str]) -> tuple[Any, list[Any]]:
-    """Now and then zero rows, equal rows, and rows equal but for a last bit.
+    """Now and then zero rows, equal rows, and rows equal up to a last bit.
 
     Returns
     -------

@@ -32,7 +32,7 @@ def add(case: Any, rng: np.random.Generator) -> Any:
         b, question = _equalities(rng, case, b, question, labels)
     if "bounds" in question and rng.random() < 0.4:
         b = _readings(case) * (1.0 + 0.01 * rng.standard_normal(case.m))
-        labels["beside"] = "b"
+        labels["b given"] = "b"
     target = any(question.get(name) is not None for name in ("delta", "rtol", "bounds"))
     options |= _rank(rng, case, labels)
     options |= _preference(rng, case, target, "rank" in options, labels)
@@ -40,7 +40,7 @@ def add(case: Any, rng: np.random.Generator) -> Any:
     if rng.random() < 0.2:
         question["weights"] = 10.0 ** rng.uniform(-2, 2, case.m) * (rng.random(case.m) < 0.9)
         labels["weights"] = "given"
-    labels.setdefault("beside", "")
+    labels.setdefault("b given", "")
     labels.setdefault("weights", "")
     wrapped = case.wrapped
     if wrapped == "later" and not target:

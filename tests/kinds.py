@@ -98,7 +98,7 @@ def _operators(rng, m, complex_):
 
 
 def strips(path, rows):
-    """The array in an .npy file, so many rows at a time."""
+    """The array in an .npy file, that many rows at a time."""
     shape, dtype = np.load(path, mmap_mode="r").shape, np.load(path, mmap_mode="r").dtype
     whole, *_ = files.strips_of(path, path.stem, shape, dtype)
     begins = range(0, shape[0], rows)

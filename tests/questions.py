@@ -119,7 +119,7 @@ def _rows(rng: Any, rows: str, v: Any, weights: Any, hard: Any) -> tuple[Any, An
 
 
 def cost(case: Case) -> Fraction:
-    """The objective of A, without rounding but for logarithms; raises where A is not admitted."""
+    """The objective of A, without rounding except of logarithms; raises where A is not admitted."""
     q, v = case.question, quadratic(case.U, case.A)
     total = Fraction(0)
     costs = []

@@ -62,7 +62,7 @@ def _asked(rows, U, b, delta, **named):
 
 
 def cases():
-    """(method, problem, steps a stride, strides before the state is written) by name."""
+    """(method, problem, steps per stride, strides before the state is written) by name."""
     out = {}
     for kind in ("real", "complex"):
         c = kind == "complex"

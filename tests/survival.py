@@ -2,7 +2,7 @@
 
 ``python tests/survival.py --kills 20`` runs each in a process of its own, kills it (SIGKILL) at
 random moments, again and again until it ends by itself, and compares what it came to, bit for bit,
-with the run that nobody interrupted: `make test-kills`.
+with the uninterrupted run: `make test-kills`.
 """
 
 from __future__ import annotations
@@ -250,10 +250,10 @@ def solved(name, **named):
 
 
 def bits(result):
-    """All that a result says, as bytes, but for times.
+    """All that a result says, as bytes, except times.
 
     Of the potential in a history, which nothing goes by, the last bit follows from how memory is
-    aligned: two runs that nobody interrupts differ in it, now and then.
+    aligned: two uninterrupted runs differ in it, now and then.
     """
     history, certificate = result.history, result.certificate
     arrays = [
@@ -295,7 +295,7 @@ def in_child(name, folder, out, every=0.0):
 
 
 def survived(name, kills, rng, folder):
-    """Kill so many runs of a case at random moments, take each up; (how many hit, what differs)."""
+    """Kill `kills` runs of a case at random moments, take each up; (how many hit, what differs)."""
     whole = solved(name)
     want, begin = bits(whole), time.perf_counter()
     out, place = folder / "bits", folder / "checkpoint"

@@ -39,7 +39,7 @@ def exact_sum(U, y, start):
 
 
 def distance(M, parts):
-    """The Frobenius norm of M less the exact sum: a root of a fraction, rounded up a little."""
+    """The Frobenius norm of M minus the exact sum: a root of a fraction, rounded up a little."""
     total = Fraction(0)
     for (j, k), value in np.ndenumerate(M):
         total += (Fraction(float(value.real)) - parts[0][j][k]) ** 2

@@ -50,7 +50,7 @@ def test_the_generator_reaches_every_kind_of_question():
     assert seen["sides"] == {"two", "lower", "upper", "mixed"}
     assert seen["constraints"] == {"none", "trace", "linear", "both"}
     assert seen["wish"] == {*answers.PREFERENCES, *(f"slack {name}" for name in answers.SLACKS)}
-    assert seen["b"] == {"beside bounds", "none"} and seen["weights"] == {"True", "False"}
+    assert seen["b"] == {"with bounds", "none"} and seen["weights"] == {"True", "False"}
     assert any("equalities" in c.labels for c in cases)
     assert {"ridge", "prior"} <= {name for c in cases for name in c.wish}
 

@@ -41,7 +41,7 @@ def test_rows_in_general_position_span_as_many_dimensions(m, n, complex_):
 @pytest.mark.usefixtures("in_blocks")
 @pytest.mark.parametrize("complex_", [False, True])
 @pytest.mark.parametrize(
-    ("apart", "order"), cover([0.0, 1e-11, 1e-9, 1e-7, 1e-4], ["beside", "after", "mixed"], each=1)
+    ("apart", "order"), cover([0.0, 1e-11, 1e-9, 1e-7, 1e-4], ["paired", "after", "mixed"], each=1)
 )
 def test_rows_that_are_nearly_the_same_count_once_only_where_rounding_made_the_difference(
     apart, order, complex_
@@ -51,7 +51,7 @@ def test_rows_that_are_nearly_the_same_count_once_only_where_rounding_made_the_d
     U = gaussian_rows(rng, 40, 200, complex_)
     both = np.vstack([_unit(U), _unit(U + apart * gaussian_rows(rng, 40, 200, complex_))])
     index = np.arange(80).reshape(2, 40)
-    index = {"beside": index.T.ravel(), "after": index.ravel(), "mixed": rng.permutation(80)}[order]
+    index = {"paired": index.T.ravel(), "after": index.ravel(), "mixed": rng.permutation(80)}[order]
     _check(both[index], 40 if apart == 0.0 else 80)
 
 

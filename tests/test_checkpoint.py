@@ -64,7 +64,7 @@ def killing(monkeypatch):
 
 
 def killed(killing, name, folder, strides, every=0.0, **named):
-    """A case that is killed after so many strides, or ends before."""
+    """A case that is killed after that many strides, or ends before."""
     try:
         solved(name, checkpoint=folder, checkpoint_every=every, callback=killing(strides), **named)
     except Kill:

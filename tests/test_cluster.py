@@ -1,4 +1,4 @@
-"""Rows on a Dask cluster: the same answers, whoever computes them, and errors that say where."""
+"""Rows on a Dask cluster: the same answers on any worker, and errors that say where."""
 
 import time
 import warnings
@@ -66,7 +66,7 @@ def in_file(folder, U, rows, name="U.npy"):
 
 
 def bundled(found):
-    """Every strip a part of its own."""
+    """Every strip as one part."""
     parts = [shards.Bundle((strip,)) for strip in found]
     return Shards(parts, found.shape, found.dtype)
 

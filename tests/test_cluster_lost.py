@@ -39,7 +39,7 @@ def processes(client):
 
 
 class After:
-    """Calls a function after so many strides of a solve, from another thread."""
+    """Calls a function after that many strides of a solve, from another thread."""
 
     def __init__(self, calls):
         self.calls, self.strides, self.threads = dict(calls), 0, []

@@ -104,7 +104,7 @@ def test_nothing_of_the_users_is_copied(rng):
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("complex_", [False, True])
 def test_users_rows_cost_what_they_did_and_read_the_same(rng, complex_, sparse, scaled):
-    """The quick paths beside those for sums of any kind."""
+    """The quick paths, compared with those for sums of any kind."""
     n, m = (12, 30) if sparse else (4, 30)
     U = gaussian_rows(rng, m, n, complex_)
     if sparse:

@@ -42,7 +42,7 @@ SAID = {
     "sum by rows": lambda A, B, x, p, mask: np.sum(A, axis=1) + A.sum(axis=1),
     "largest": lambda A, B, x, p, mask: np.max(np.abs(A), axis=0) + np.abs(A).max() + p.min(),
     "largest of none": lambda A, B, x, p, mask: np.max(p[:0], initial=7.0) + p[p > 9].sum(),
-    "largest beside": lambda A, B, x, p, mask: np.max(p, initial=7.0) + np.min(p, initial=0.0),
+    "largest or 7": lambda A, B, x, p, mask: np.max(p, initial=7.0) + np.min(p, initial=0.0),
     "choices": lambda A, B, x, p, mask: np.where(mask, A, 0.0) + np.where(np.abs(A) > 1, B, A),
     "clipped": lambda A, B, x, p, mask: np.clip(p, 0.7, 1.0) + np.clip(p, None, p[::-1]),
     "inner": lambda A, B, x, p, mask: np.vdot(A, B) + np.dot(x, x) + np.vecdot(A, B).sum(),

@@ -135,7 +135,7 @@ def test_a_stride_of_splitting_waits_for_a_few_numbers(monkeypatch):
 
 def test_conjugate_gradients_without_a_cone_wait_now_and_then(monkeypatch):
     crossings = Crossings(monkeypatch, "fista")
-    U, b = noisy(2200, 57)  # so many unknowns that no normal matrix is formed
+    U, b = noisy(2200, 57)  # too many unknowns for a normal matrix to be formed
     with crossings.waits:
         found = quadsense.solve(ByTorch(tensor(U)), b, prefer="least_squares", method="fista")
     truth = quadsense.solve(U, b, prefer="least_squares", method="fista")

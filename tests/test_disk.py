@@ -202,7 +202,7 @@ def test_vectors_that_are_columns_cut_into_files_must_fit(rng, tmp_path):
     U, b = rng.standard_normal((60, 4)), np.ones(60)
     cut(tmp_path, U=np.split(U.T, 2), b=[b])
     assert Measurements.open(tmp_path).m == 60
-    with pytest.raises(MemoryError, match="store U with a row a measurement"):
+    with pytest.raises(MemoryError, match="store U with one row per measurement"):
         Measurements.open(tmp_path, memory_limit=100)
 
 
@@ -433,7 +433,7 @@ def test_limits_within_limits_are_the_smaller():
 
 def test_what_does_not_fit_the_limit_is_refused(problem):
     U, b = problem
-    with pytest.raises(MemoryError, match=r"[kM]B beside U and memory_limit is 100 B: raise"):
+    with pytest.raises(MemoryError, match=r"B in addition to U and memory_limit is 100 B: raise"):
         quadsense.solve(U, b, delta=0.01, memory_limit=100)
 
 

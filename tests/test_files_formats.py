@@ -53,7 +53,7 @@ def meant(data):
 
 
 def wishes(m, seed=1):
-    """What may stand beside U, in all its combinations."""
+    """What may go with U, in all its combinations."""
     rng = np.random.default_rng(seed)
     b = rng.standard_normal(m)
     wide = np.where(rng.random(m) < 0.3, np.inf, b + 1.0)

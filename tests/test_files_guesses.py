@@ -115,7 +115,7 @@ def test_wrong_shapes_are_said_as_ever(read):
         read({"U": B, "b": B})
     with pytest.raises(ValueError, match=r"holds no matrix U, .*it holds b \(6\).*--U"):
         read({"b": B})
-    with pytest.raises(ValueError, match="holds no matrix U, one vector a row; it holds nothing"):
+    with pytest.raises(ValueError, match="holds no matrix U, one vector per row; it holds nothing"):
         read({})
 
 

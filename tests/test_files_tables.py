@@ -70,7 +70,7 @@ def test_b_by_its_name_goes_before_other_guesses(path):
     [("{}_re", "{}_im"), ("{}.re", "{}.im"), ("re({})", "im({})"), ("{}_real", "{}_imag"),
      ("{}.RE", "{}.IM"), ("Re({})", "Im({})")],
 )  # fmt: skip
-@pytest.mark.parametrize("order", ["beside", "apart", "swapped"])
+@pytest.mark.parametrize("order", ["paired", "apart", "swapped"])
 def test_pairs_of_columns_are_complex(path, real, imag, order):
     names = [f"u{i}" for i in range(3)]
     pairs = [((real.format(k), V[:, i].real), (imag.format(k), V[:, i].imag))

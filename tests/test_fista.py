@@ -241,7 +241,7 @@ def test_large_orders_go_without_the_normal_matrix(rng):
 
 
 def pauli_rows(qubits):
-    """Outcomes of all products of Pauli measurements, one a row."""
+    """Outcomes of all products of Pauli measurements, one per row."""
     s = np.sqrt(0.5)
     bases = [np.array([[s, s], [s, -s]]), np.array([[s, 1j * s], [s, -1j * s]]), np.eye(2)]
     rows = np.ones((1, 1, 1), complex)

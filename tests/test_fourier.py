@@ -63,7 +63,7 @@ def test_rounding_is_within_its_bound_of_80_bits(shape, peak, rng):
             probes.dtype
         )
         wide, values = x.astype(np.clongdouble).reshape(shape), masks
-        for axis, size in enumerate(shape):  # the definition, an axis at a time
+        for axis, size in enumerate(shape):  # the definition, one axis at a time
             k = np.arange(size)
             turn = 2.0 * np.pi * (np.outer(k, k) % size / np.longdouble(size))
             wave = np.cos(turn) + 1j * np.sin(turn)
@@ -210,10 +210,10 @@ BAD = {
     "offsets[0] is [-1], where a window of shape (2,) is not within": (np.ones(2), 3, [-1]),
     "offsets must be whole numbers of pixels, but offsets[1] is [0.5]": (np.ones(2), 3, [0, 0.5]),
     "offsets must be whole numbers of pixels, but offsets[0] is [nan]": (np.ones(2), 3, [np.nan]),
-    "offsets has shape (2,), but must have one position a row, shape (k, 2)": (
+    "offsets has shape (2,), but must have one position per row, shape (k, 2)": (
         np.ones((2, 2)), (3, 3), [0, 0],
     ),
-    "offsets has shape (0,), but must have one position a row": (np.ones(2), 3, []),
+    "offsets has shape (0,), but must have one position per row": (np.ones(2), 3, []),
     "offsets must hold whole numbers, got an array of type str": (np.ones(2), 3, ["0"]),
     "offsets is not a rectangular array": (np.ones((1, 1)), (3, 3), [[0, 0], [1]]),
 }  # fmt: skip

@@ -61,7 +61,7 @@ def test_rounding_is_within_its_bound(shape, single, rng):
     held = np.asarray(work.masks).astype(np.clongdouble)
     x = image_of(rng, *shape).astype(work.dtype)
     values = held.conj() * x.astype(np.clongdouble)
-    for axis, size in enumerate(shape):  # the definition in 80 bits, an axis at a time
+    for axis, size in enumerate(shape):  # the definition in 80 bits, one axis at a time
         k = np.arange(size)
         turn = 2.0 * np.pi * (np.outer(k, k) % size / np.longdouble(size))
         wave = np.cos(turn) + 1j * np.sin(turn)

@@ -160,11 +160,11 @@ def test_dense_rows_and_sums_read_what_the_package_reads(seed):
 
 def test_the_generator_reaches_every_kind_of_wish():
     cases = [generator.problem(seed) for seed in range(generator.WISHES, generator.WISHES + 500)]
-    seen = {n: {c.labels.get(n) for c in cases} for n in ("wish", "constraints", "rank", "beside")}
+    seen = {n: {c.labels.get(n) for c in cases} for n in ("wish", "constraints", "rank", "b given")}
     slacks = {"slack max", "slack sum", "slack squares"}
     assert seen["wish"] == {*generator_wishes.PREFERENCES} | slacks
     assert seen["constraints"] == {"none", "trace", "linear", "both"}
-    assert seen["rank"] == {None, "(p, q)"} and seen["beside"] == {"", "b"}
+    assert seen["rank"] == {None, "(p, q)"} and seen["b given"] == {"", "b"}
     given = {name for case in cases for name in (*case.options, *case.question)}
     assert {"ridge", "prior", "weights", "trace", "constraints", "slack", "prefer"} <= given
     assert any("equalities" in case.labels for case in cases)

@@ -42,7 +42,7 @@ def small(monkeypatch):
 
 
 class Counting(Probes):
-    """Rows that are dear to read: how many were."""
+    """Rows that are slow to read: how many were."""
 
     at_hand = False
 
@@ -226,7 +226,7 @@ def test_the_plan_refuses_what_cannot_fit(monkeypatch):
     unknowns = 120 * 121 // 2
     assert 8 * unknowns**2 + 8 * 12 * 10**7 < needed < 2**33 < shape.row_bytes
     monkeypatch.setattr(planning, "available_memory", lambda: 8 * unknowns**2)
-    with pytest.raises(MemoryError, match=r"minimax would take .* GB beside U"):
+    with pytest.raises(MemoryError, match=r"minimax would take .* GB in addition to U"):
         planning.refuse_what_cannot_fit(shape, make_plan(shape, "minimax"))
 
 

@@ -88,4 +88,4 @@ print(json.dumps([free_memory(), said]))
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
     free, said = json.loads(done.stdout)
     assert 2**27 < free <= 2**28
-    assert "minimax would take" in said and re.search(r"beside U and \d+ MB are free", said)
+    assert "minimax would take" in said and re.search(r"in addition to U and \d+ MB are free", said)

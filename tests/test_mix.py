@@ -364,9 +364,9 @@ def test_a_bad_mix_is_named(change, words):
 
 def test_arguments_beside_a_mix_are_counted_by_its_rows():
     U, W, _, b = problem(6, 30, 12)
-    with pytest.raises(ValueError, match=r"b has shape \(30,\).*one value a row of mix"):
+    with pytest.raises(ValueError, match=r"b has shape \(30,\).*one value per row of mix"):
         solve(U, np.ones(30), delta=0.1, mix=W)
-    with pytest.raises(ValueError, match=r"delta has shape \(30,\).*one value a row of mix"):
+    with pytest.raises(ValueError, match=r"delta has shape \(30,\).*one value per row of mix"):
         solve(U, b, delta=np.ones(30), mix=W)
     with pytest.raises(ValueError, match="mix belong to Measurements"):
         solve(Measurements(U, b, mix=W), delta=0.1, mix=W)

@@ -42,7 +42,7 @@ def programs(data, probes):
 
 
 def no_programs(data, probes):
-    raise AssertionError("nobody asked for an interval")
+    raise AssertionError("no interval was asked for")
 
 
 def normal(rng, k, n, is_complex):
@@ -345,10 +345,10 @@ def test_a_result_from_a_file_takes_its_data(rng, tmp_path):
         (
             np.ones((2, 4)),
             {},
-            r"must have shape \(k, 3\), one probe a row, got \(2, 4\)",
+            r"must have shape \(k, 3\), one probe per row, got \(2, 4\)",
         ),
-        (np.ones(3), {}, r"one probe a row, got \(3,\)"),
-        (np.ones((0, 3)), {}, r"one probe a row, got \(0, 3\)"),
+        (np.ones(3), {}, r"one probe per row, got \(3,\)"),
+        (np.ones((0, 3)), {}, r"one probe per row, got \(0, 3\)"),
         ([[1, 2, 3], [1, 2]], {}, "candidates is not a rectangular array"),
         ([["a", "b", "c"]], {}, "candidates must hold numbers"),
         ([[1, 2, 3], [1, np.nan, 1]], {}, "NaN or infinity, first in row 1"),
@@ -356,7 +356,7 @@ def test_a_result_from_a_file_takes_its_data(rng, tmp_path):
         ([[1j, 2, 3]], {}, "candidates are complex, but U is real"),
         (np.ma.masked_array(np.ones((2, 3))), {}, "candidates is a masked array"),
         (np.ones((2, 3)), {"delta": 0.0}, r"delta must be positive, but delta\[0\] is 0.0"),
-        (np.ones((2, 3)), {"delta": [1.0] * 3}, r"delta has shape \(3,\).* a row of candidates"),
+        (np.ones((2, 3)), {"delta": [1.0] * 3}, r"delta has shape \(3,\).* per row of candidates"),
     ],
 )
 def test_bad_candidates_are_named(candidates, options, message, rng):

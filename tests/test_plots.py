@@ -1,4 +1,4 @@
-"""Pictures are drawn of whatever `solve` returns, show its numbers, and are left to nobody."""
+"""Pictures are drawn of whatever `solve` returns, show its numbers, and need not be closed."""
 
 import io
 

@@ -105,8 +105,8 @@ def made(times=TIMES, combine=COMBINE, **named):
 
 
 WRONG = {
-    "rows conjugated": (made(times=lambda X: U @ X), "combine is the adjoint of times but for a c"),
-    "sums conjugated": (made(combine=lambda Y: U.conj().T @ Y), "but for a conjugate"),
+    "rows conjugated": (made(times=lambda X: U @ X), "combine is the adjoint of times except "),
+    "sums conjugated": (made(combine=lambda Y: U.conj().T @ Y), "except for a conjugate"),
     "twice": (made(combine=lambda Y: 2 * U.T @ Y), "combine is 2 times the adjoint of times"),
     "a bit more": (made(combine=lambda Y: 1.0001 * U.T @ Y), "combine is 1.0001 times the adjoint"),
     "another order": (made(combine=lambda Y: U[::-1].T @ Y), "combine is not the adjoint of times"),
@@ -126,7 +126,7 @@ WRONG = {
     ),
     "linear operator": (
         LinearOperator((30, 6), matvec=lambda x: U @ x, rmatvec=lambda y: U.T @ y, dtype=complex),
-        "rmatvec is the adjoint of matvec but for a conjugate",
+        "rmatvec is the adjoint of matvec except for a conjugate",
     ),
     "linear operator that fails": (
         LinearOperator((30, 6), matvec=lambda x: 1 / 0, rmatvec=lambda y: U.T @ y, dtype=complex),
@@ -327,7 +327,7 @@ def test_functions_are_never_asked_for_no_columns(rng):
 
 
 def grid(side):
-    """Three pairs a node, and readings of a matrix of rank 2."""
+    """Three pairs per node, and readings of a matrix of rank 2."""
     place = np.arange(side * side)
     steps = (1, side, side + 1)
     pairs = np.concatenate([np.stack([place, (place + s) % place.size], axis=1) for s in steps])

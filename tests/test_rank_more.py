@@ -102,7 +102,7 @@ def test_rounding_of_a_factor_with_signs_is_enclosed():
     for _ in range(20):
         U = rng.standard_normal((6, 4))
         X = rng.standard_normal((4, 3)) * 10.0 ** rng.integers(-3, 4, 3)
-        # Two columns that nearly cancel: what is left is small beside what rounds.
+        # Two columns that nearly cancel: what is left is small compared with what rounds.
         X[:, 1] = X[:, 0] * (1.0 + 1e-12)
         rows = quadsense.Measurements(U, np.zeros(6)).unit_rows
         found = enclosure(SensedMatrix.from_factor(X, [1, -1, 1]), rows, np.zeros(6))
@@ -293,7 +293,7 @@ def test_an_upper_bound_below_zero_is_a_proof_for_semidefinite_matrices_only():
     assert quadsense.solve(p.U, bounds=(low, high), rank=(1, 1), rng=0).status == "met"
 
 
-# --- pins beside ranges ------------------------------------------------------------------------
+# --- pins together with ranges -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("pin", sampled([1e-6, 1e-4, 1e-2], 1))
@@ -535,7 +535,7 @@ def test_what_is_asked_is_read_off_the_question():
     np.testing.assert_allclose(scale * what.bounds.below, [0.25, np.inf, 0.0, 0.5])
     np.testing.assert_array_equal(what.bounds.told, [True, False, False, True])
     np.testing.assert_array_equal(what.bounds.equal, [False, False, True, False])
-    # Beside each other: their size is nobody's affair.
+    # Next to each other: their size does not matter.
     assert what.wanted[3] == 4.0 * what.wanted[0] and what.wanted[2] > 1e4 * what.wanted[0]
 
 

@@ -1,4 +1,4 @@
-"""The code in the README and in docs/how_to_choose.md runs, and shows what is written beside it."""
+"""The code in the README and in docs/how_to_choose.md runs, and shows what is written there."""
 
 import ast
 import contextlib
@@ -17,13 +17,13 @@ SHOWN = re.compile(r"(?P<code>\S.*?)  # (?P<value>['<([TF0-9-].*?)(?:: .*)?")
 
 
 def blocks(page):
-    """The Python of a page, one text a block."""
+    """The Python of a page, one text per block."""
     text = (ROOT / page).read_text(encoding="utf-8")
     return re.findall(r"^```python\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
 
 
 def assert_shown(text, written):
-    """That a text is as written, its numbers but for one in the last digit, as BLAS differs."""
+    """That a text is as written, its numbers to one in the last digit, as BLAS differs."""
     assert re.sub(NUMBER, "#", text) == re.sub(NUMBER, "#", written)
     pairs = zip(re.findall(NUMBER, text), re.findall(NUMBER, written), strict=True)
     for number, digits in pairs:

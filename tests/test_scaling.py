@@ -90,7 +90,7 @@ def test_what_a_worker_holds_is_the_sum_of_its_arrays():
     rows, A = np.empty((found.part_rows, 512)), np.empty((512, 512))
     facts = np.empty(found.part_rows), np.empty(found.part_rows, int)
     held = found.parts_a_worker * (rows.nbytes + sum(each.nbytes for each in facts))
-    assert found.worker_memory == held + (1 + 2 * 8) * A.nbytes  # eight sums a thread
+    assert found.worker_memory == held + (1 + 2 * 8) * A.nbytes  # eight sums per thread
 
 
 # --- a sweep ----------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Which parts a task takes, who should get some of another's, and sums of a tree in pieces."""
+"""Which parts go to which task, who should get some of another's, and sums of a tree in pieces."""
 
 import operator
 
@@ -10,7 +10,7 @@ from quadsense.measurements import on_worker, shares
 
 
 def cluster(rng):
-    """Some parts, workers and who has what; now and then a part that nobody has."""
+    """Some parts, workers and who has what; now and then a part that no worker has."""
     count = int(rng.integers(1, 40))
     names = [f"tcp://{i}" for i in range(rng.integers(1, 6))]
     threads = {name: int(rng.integers(1, 4)) for name in names}

@@ -54,7 +54,7 @@ def _subjects():
     spread = np.sum((apart / [1.0, 32.0, 0.25] @ rng.standard_normal((3, 2))) ** 2, axis=1)
     spread += rng.uniform(-0.05, 0.05, 18)
     yield _subject("met, dense", U, b, delta=0.05, method="minimax")
-    yield _subject("met, a tolerance a row", U, b, delta=np.linspace(0.05, 0.2, 12))
+    yield _subject("met, one tolerance per row", U, b, delta=np.linspace(0.05, 0.2, 12))
     yield _subject("met, implicit", wide, few, delta=0.1, method="gd", max_iter=1000)
     yield _subject("met, factor", W, low, delta=0.02, psd=True)
     yield _subject("met, rank", W, low, delta=0.02, rank=2)

@@ -112,7 +112,7 @@ def test_most_steps_are_coarse_and_not_many_more(tolerance, coarse, monkeypatch)
     made.clear()
     found = quadsense.solve(ByTorch(tensor(U)), b, **asked, allow_tf32=True)
     assert found.n_iter <= 1.25 * double.n_iter + 2
-    # A product a step, and float64 once a stretch of three digits and at the end.
+    # One product per step, and float64 once per stretch of three digits and at the end.
     assert sum(made) == found.n_iter and len(made) - sum(made) <= 2 - np.log10(tolerance) / 2.5
 
 

@@ -255,7 +255,7 @@ def _status(name):
         {"status": {"enum": "quadsense.vocabulary:Status", "name": "FINE"}},
         {"status": {"enum": "quadsense.vocabulary:Row", "name": "MET"}},
         {"upper_bound": "1"},
-        {"reason": _reason("nobody knows it"), "status": _status("STALLED"), "over": 1},
+        {"reason": _reason("unknown reason"), "status": _status("STALLED"), "over": 1},
         {"reason": _reason("max_iter"), "status": _status("MAX_ITER"), "over": 1},
         {"suspects": {"tuple": ["a"]}},
         {"suspects": {"list": [1]}},

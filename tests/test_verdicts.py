@@ -312,7 +312,7 @@ def test_the_plan_refuses_before_allocating_what_cannot_fit(monkeypatch):
 
     monkeypatch.setattr(plan, "available_memory", lambda: 10_000)
     p = quadsense.datasets.gaussian(n=20, m=300, seed=0)
-    with pytest.raises(MemoryError, match=r"fista would take .* MB beside U and 10 kB are free"):
+    with pytest.raises(MemoryError, match=r"fista would take .* MB in addition to U and 10 kB"):
         quadsense.solve(p.U, p.b, delta=0.1, psd=True, prefer="least_squares")
 
 
@@ -335,7 +335,7 @@ def test_the_plan_says_what_and_why():
     plan = quadsense.solve(p.U, p.b, delta=0.1, prefer="any").plan
     assert plan["methods"] == ["cg", "minimax"]
     assert plan["memory"] > 0
-    # Whether least squares meets delta nobody knows beforehand: both times are told, no one time.
+    # Whether least squares meets delta is not known beforehand: both times are told, no one time.
     assert plan["seconds"] is None and plan["times"]["minimax"] > 3 * plan["times"]["cg"] > 0
     assert any("the time is unknown: about" in reason for reason in plan["reasons"])
     assert any("more than the 210 unknowns" in reason for reason in plan["reasons"])

@@ -1,8 +1,8 @@
 """Truth that is independent of the package: HiGHS, Clarabel, exact fractions.
 
 A problem is reduced to exact intervals ``lo_i <= u_i* A u_i <= hi_i``. Rows are scaled by powers of
-two to norms near one, ends with them, so nothing is rounded. With a unit ``w_i`` a row (half of its
-interval; for a row with one end, the largest reading), the number sought is
+two to norms near one, ends with them, so nothing is rounded. With one unit ``w_i`` per row (half of
+its interval; for a row with one end, the largest reading), the number sought is
 
     slack = min over A of the least s with  lo_i - s w_i <= u_i* A u_i <= hi_i + s w_i  for all i,
 

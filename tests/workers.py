@@ -16,7 +16,7 @@ def client():
 
 @contextmanager
 def cluster(count, **named):
-    """A client, not the current one, of another cluster of so many workers."""
+    """A client, not the current one, of another cluster of that many workers."""
     from dask.distributed import Client, LocalCluster
 
     with (

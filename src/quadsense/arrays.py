@@ -55,13 +55,13 @@ def is_array(x: object) -> bool:
 
 
 def is_tensor(x: object) -> bool:
-    """Whether `x` is a torch tensor; nobody imports torch to be told that it is not."""
+    """Whether `x` is a torch tensor, decided without importing torch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(x, torch.Tensor)
 
 
 def is_dask(x: object) -> bool:
-    """Whether `x` is a dask.array; nobody imports Dask to be told that it is not."""
+    """Whether `x` is a dask.array, decided without importing Dask."""
     dask = sys.modules.get("dask.array")
     return dask is not None and isinstance(x, dask.Array)
 

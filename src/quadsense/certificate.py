@@ -136,12 +136,12 @@ class Certificate:
         Parameters
         ----------
         U : array, sparse array, Measurements or SpectralOracle
-            The probes (then `b` is needed, but for a claim about `bounds`), or the measurements;
+            The probes (then `b` is needed, except for a claim about `bounds`), or the measurements;
             for a result of `solve_spectral`, the oracle.
         b : array_like of shape (m,), optional
             Readings.
         delta : float or array_like of shape (m,), optional
-            Tolerance to check against beside that of the solve.
+            Tolerance to check against in addition to that of the solve.
         **options
             `rtol`, `bounds`, `conjugate`, `mix` of `Measurements`.
 

@@ -22,7 +22,7 @@ class Dataset:
     Attributes
     ----------
     U : ndarray of shape (m, n)
-        Probes, one a row.
+        Probes, one per row.
     b : ndarray of shape (m,)
         Readings ``u_i* A* u_i``, plus noise.
     factor : ndarray of shape (n, r)

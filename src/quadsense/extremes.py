@@ -32,10 +32,10 @@ IDLE = 8
 """Steps without progress after which it is left."""
 
 NOTHING = 1e-9
-"""Gap beside the size of ``<C, A>`` at which an end is as good as it gets."""
+"""Gap relative to the size of ``<C, A>`` at which an end is as good as it gets."""
 
 DEFINITE = 1e-10
-"""Least eigenvalue beside the largest of a matrix that is positive definite beyond doubt."""
+"""Least eigenvalue relative to the largest of a matrix that is positive definite beyond doubt."""
 
 MISSED = 1e-7
 """Residuals, in units of the readings, with which a fit may be tried."""

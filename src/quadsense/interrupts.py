@@ -25,7 +25,7 @@ class Interrupts:
         self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> Interrupts:
-        """Listen, where this is the main thread and nobody else does."""
+        """Install the handler, where this is the main thread and no other handler is set."""
         if threading.current_thread() is threading.main_thread():
             for number, default in ((SIGINT, signal.default_int_handler), (SIGTERM, DEFAULT)):
                 if _plain.getsignal(number) == default:

@@ -353,7 +353,7 @@ class _Run:
         return because("slow", share=PROGRESS, strides=strides, ratio=ratio, method=name)
 
     def _stride(self) -> None:
-        """Advance, and tell whoever listens."""
+        """Advance one stride, record it and call the callback."""
         steps = self.method.stride(self.program)
         if self.method.short_strides_first:
             steps = min(steps, max(1, self.state.iteration // 4))

@@ -19,9 +19,9 @@ class Rates:
     Attributes
     ----------
     flops : float
-        Float64 operations a second in a matrix product.
+        Float64 operations per second in a matrix product.
     bytes : float
-        Bytes a second read from memory by a matrix-vector product.
+        Bytes per second read from memory by a matrix-vector product.
     measured : bool
         Whether they were measured here, or are those of a two-core server of 2024.
     """

@@ -66,7 +66,7 @@ def in_bytes(count: float) -> str:
 
 @contextmanager
 def limited_memory(most: float, instead: bool = False) -> Iterator[None]:
-    """Let what is done inside count on no more than so many bytes.
+    """Let what is done inside count on no more than `most` bytes.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ def limited_memory(most: float, instead: bool = False) -> Iterator[None]:
 
 
 def memory_limit() -> float:
-    """Bytes that what is under way may take, whatever is free; infinity where nobody said."""
+    """Bytes that what is under way may take, whatever is free; infinity without a limit."""
     return _limit.get()
 
 

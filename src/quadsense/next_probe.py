@@ -118,7 +118,7 @@ def next_probe(
     delta : float or array_like of shape (k,), optional
         Tolerance with which a candidate would be read; by default the median one of the solve.
     top : int, default=10
-        At most so many candidates get a certified interval; none where there is no tolerance, or
+        At most this many candidates get a certified interval; none where there is no tolerance, or
         where nothing fits.
 
     Returns
@@ -322,7 +322,7 @@ def _checked_candidates(candidates: Any, data: Measurements) -> npt.NDArray[Any]
     rows = as_numbers("candidates", candidates)
     if rows.ndim != 2 or not len(rows) or rows.shape[1] != data.n:
         raise ValueError(
-            f"candidates must have shape (k, {data.n}), one probe a row, got {rows.shape}"
+            f"candidates must have shape (k, {data.n}), one probe per row, got {rows.shape}"
         )
     if np.iscomplexobj(rows) and not data.unit_rows.is_complex:
         raise ValueError("candidates are complex, but U is real: give U as complex numbers")
@@ -358,10 +358,10 @@ def _message(
     """The best candidate and why."""
     if unseen[first] > 0.0:
         others = int(np.count_nonzero(unseen)) - 1
-        beside = f"; so is a part of {others} more" if others else ""
+        also = f"; so is a part of {others} more" if others else ""
         return (
             f"candidate {first} would tell most: {100 * unseen[first]:.3g}% of it is unseen by "
-            f"the measurements{beside}"
+            f"the measurements{also}"
         )
     if interval is None:
         return (

@@ -149,7 +149,7 @@ def is_admitted(
 
 
 def _nothing(data: Measurements, question: Question, matrix: SensedMatrix, norm: float) -> float:
-    """Return the value at which an objective is 0 but for rounding, for A of that norm.
+    """Return the value at which an objective is 0 up to rounding, for A of that norm.
 
     Errors of `NOTHING` times the readings, or times A, count as none: in squares its square.
     """

@@ -62,7 +62,7 @@ class Plan:
     threads : dict
         BLAS threads of each method: "one", see `quadsense.threads`.
     memory : int
-        Predicted bytes beside U as it was given, conversions, copies and the start's included.
+        Predicted bytes in addition to U as given, with conversions, copies and the start's.
     proof_memory : int
         Predicted bytes of a proof that nothing fits, where it comes to that.
     flops : float
@@ -309,7 +309,7 @@ def refuse_what_cannot_fit(shape: Shape, plan: Plan) -> dict[str, str]:
     room = room_in_words(available_memory())
     needs = {name: _needed(shape, name) for name in plan.methods}
     refused = {
-        name: f"method {name} would take {in_bytes(needed)} beside U and {room}"
+        name: f"method {name} would take {in_bytes(needed)} in addition to U and {room}"
         for name, needed in needs.items()
         if needed > available_memory()
     }
@@ -324,7 +324,7 @@ def refuse_what_cannot_fit(shape: Shape, plan: Plan) -> dict[str, str]:
 
 
 def _needed(shape: Shape, method: str) -> int:
-    """Bytes that a method by itself takes, beside what is taken already."""
+    """Bytes that a method by itself takes, in addition to what is taken already."""
     return make_plan(shape, method).memory - _taken(shape)
 
 

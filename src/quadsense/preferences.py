@@ -21,7 +21,7 @@ from quadsense.measurements import Measurements
 PREFERENCES = (
     "least_squares", "entropy", "nearest", "center", "min_trace", "minimax", "any"
 )  # fmt: skip
-"""The values of `prefer`, beside "auto"."""
+"""The values of `prefer` other than "auto"."""
 
 SLACKS = ("max", "sum", "squares")
 """The values of `slack`."""
@@ -41,7 +41,7 @@ TERMS: dict[str, RowTerm] = {
 
 
 FAR = 1e6
-"""An end so many times as far from 0 as all that is asked of A is seldom reached."""
+"""An end this many times as far from 0 as all that is asked of A is rarely reached."""
 
 KEPT_ROWS = 2**16
 """Rows up to which a question is kept for those who ask for it again: it takes no memory to speak
@@ -72,7 +72,7 @@ class Preference:
         The prior is ``tau I + base``.
     base : ndarray of shape (n, n) or None
     weights : ndarray of shape (m,) or None
-        One a reading, as given.
+        One per reading, as given.
     """
 
     name: str
@@ -130,7 +130,7 @@ def make_question(
         is asked for nothing.
     relative : bool
         Weights of squares that would overflow are all taken over the largest: for methods that
-        only compare them, and have no other term beside.
+        only compare them, and have no other term.
     strict : bool
         Weights of squares below float64's range, or of fewer digits there, are infinite, so that a
         sum which would leave them out is known to be none.

@@ -41,7 +41,7 @@ from quadsense.verification import Check, Verification
 
 FIRST_SHARE, NEXT_SHARE, LAST_SHARE = 0.1, 1e-3, 1e-8
 """Shares of the allowed gap to which the kernel goes at first, of that where rounding takes too
-much beside it, and at last."""
+much compared with it, and at last."""
 
 
 class NothingFits(ValueError):
@@ -75,7 +75,7 @@ class Interval:
     lower_condition, upper_condition : str
         What an end takes for granted, in words; empty where it holds without any condition.
     lower_dual, upper_dual : ndarray of shape (m,) or None
-        The vectors that prove the ends, one entry a row, constraints included:
+        The vectors that prove the ends, one entry per row, constraints included:
         ``<C, A> >= -sum(hi_i y_i^+ - lo_i y_i^-)`` where ``C + F*(y)`` vanishes (is positive
         semidefinite); the same of -C for the upper end.
     lower_ray, upper_ray : ndarray of shape (n, n) or (n,), or None

@@ -106,7 +106,7 @@ class Recorder:
         return "" if left is None else f", about {_rounded(left)} left"
 
     def table(self, count: int) -> Any:
-        """The first so many entries, (count, 8)."""
+        """Return the first `count` entries, (count, 8)."""
         if count > len(self._made):
             new = np.array(self.rows[len(self._made) : count], dtype=np.float64)
             self._made = np.concatenate([self._made, new.reshape(-1, 8)])

@@ -61,7 +61,7 @@ class Result(Lazy):
         ``max|z_i|`` and ``max|z_i|/delta_i`` over the rows that are not set aside; the ratio is 1
         at the end of an interval (a row of one end counts only where that is crossed).
     violations : ndarray of int
-        Measurements over their tolerance, but for those set aside.
+        Measurements over their tolerance, those set aside not included.
     n_iter : int
         Iterations taken to reach this A.
     history : History
@@ -114,7 +114,7 @@ class Result(Lazy):
     def unseen(self) -> int | None:
         """Dimensions of A that no measurement sees; None where `unique` is.
 
-        At least so many, as the message says, where the rank of the map was too costly to find.
+        A lower bound, as the message says, where the rank of the map was too costly to find.
         """
         return self.verdict.unseen
 
@@ -221,7 +221,7 @@ class Result(Lazy):
         delta : float or array_like of shape (k,), optional
             Tolerance with which a candidate would be read; by default the median one of the solve.
         top : int, default=10
-            At most so many candidates get a certified interval.
+            At most this many candidates get a certified interval.
 
         Examples
         --------
@@ -312,8 +312,8 @@ class Result(Lazy):
     def check(self, U: Any, b: Any = None, *, delta: Any = None, **options: Any) -> Verification:
         """Recompute all that this result states, and say what was checked against what.
 
-        Beside the certificate's claim: that the status is what is claimed, and that the matrix,
-        residuals, violations and rows set aside are those that the claim is about.
+        In addition to the certificate's claim: that the status is what is claimed, and that the
+        matrix, residuals, violations and rows set aside are those that the claim is about.
 
         Parameters
         ----------
@@ -503,7 +503,7 @@ SAVED = (
     Result, Certificate, Objective, Preference, Constraint, History, Verdict, Row, Reason, Advice,
     Status, Held,
 )  # fmt: skip
-"""What a file may hold, beside arrays and plain data."""
+"""What a file may hold, in addition to arrays and plain data."""
 
 
 def load_result(path: str | os.PathLike[str]) -> Result:

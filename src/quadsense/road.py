@@ -279,7 +279,7 @@ def travel(
 
             answer = refuted(request, answer)
         if allowed and unmet and not answer.hard:  # what contradicts by itself stays, whatever goes
-            from quadsense.violations import set_violations_aside  # seldom needed, dear to import
+            from quadsense.violations import set_violations_aside  # rarely needed, slow to import
 
             answer = set_violations_aside(request, answer)
             if answer.set_aside.size and answer.outcome.status is Status.MET:

@@ -109,7 +109,7 @@ class Request:
 class Answer:
     """How the last run ended, by which method, with which measurements left out.
 
-    `proofs` are dual vectors of the user's rows, one a row, whose supports no set of so many
+    `proofs` are dual vectors of the user's rows, one per row, whose supports no set of that many
     measurements as may be set aside hits. `hard`: what the claim is about is constraints and
     equalities alone.
     """

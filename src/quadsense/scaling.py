@@ -21,17 +21,17 @@ from quadsense.methods.traits.minimax import PASSES
 from quadsense.methods.traits.shape import Shape
 
 NETWORK = 1.25e9
-"""Bytes a second between two machines: 10 Gbit/s."""
+"""Bytes per second between two machines: 10 Gbit/s."""
 
 DISK = 5e8
-"""Bytes a second of a file: a solid-state disk by SATA; one by PCIe gives 2e9 to 7e9."""
+"""Bytes per second of a file: a solid-state disk by SATA; one by PCIe gives 2e9 to 7e9."""
 
 TASK_SECONDS = 1e-3
 """What a scheduler takes for a task (https://distributed.dask.org/en/stable/efficiency.html says
 about a millisecond; `benchmarks/scaling_model.py` measures it)."""
 
 VECTORS = 24
-"""Numbers a row that the driver holds, with the checks: as the plan counts them."""
+"""Numbers per row that the driver holds, with the checks: as the plan counts them."""
 
 MATRICES = 6
 """Matrices like A that the driver holds: as the plan of cg counts them."""
@@ -48,7 +48,7 @@ class Scaling:
         a part      max(32 MiB, n^2 s, m n s / 1024) bytes
         computing   2 w m n^2 (1 + 70/n) / flops / min(W, P) seconds for a matrix,
                     (4 w m n N / flops + 2 m n s / memory) / min(W, P) for a factor
-        the driver  sends and gets 2 (n N e + r m) / network seconds, r = 8 bytes a row, or e N
+        the driver  sends and gets 2 (n N e + r m) / network seconds, r = 8 bytes per row, or e N
         spreading   n N e W / network: the one worker that has it sends it to all others
         adding up   n N e ((P - 1) / W + (k - 1) log_k W) / network: a tree of the parts, k = 8 at
                     a time, or 2 where n^2 e is over 32 MiB
@@ -72,7 +72,7 @@ class Scaling:
     rates : Rates
         Of a worker, all its threads together.
     network, disk : float
-        Bytes a second: of a machine's link, and of a worker's reading.
+        Bytes per second: of a machine's link, and of a worker's reading.
     task : float
         Seconds that the scheduler takes for a task.
     """
@@ -186,7 +186,7 @@ class Scaling:
 
     @property
     def row_numbers(self) -> int:
-        """Bytes a row that go to the driver, and from it: a number, or one for each column."""
+        """Bytes per row that go to the driver, and from it: a number, or one for each column."""
         return 8 if self.rank is None else self.shape.item * self.width
 
     @property
@@ -291,7 +291,7 @@ class Scaling:
         return METHODS.traits("minimax").memory(replace(self.shape, psd=False))
 
     def notes(self, memory: float) -> list[str]:
-        """What does not fit where every machine has so many bytes, and what to do, in words."""
+        """What does not fit where every machine has that many bytes, and what to do, in words."""
         found = []
         if self.rank is None and self.n > self.m:
             return [

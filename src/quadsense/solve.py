@@ -74,7 +74,7 @@ def solve(
     b : array_like of shape (m,), optional
         Readings.
     delta : float or array_like of shape (m,), optional
-        Tolerance, one for all or one a measurement; 0 asks for equality. For Gaussian noise of
+        Tolerance, one for all or one per measurement; 0 asks for equality. For Gaussian noise of
         known sigma see `delta_from_sigma`. Without one, A is the least-squares fit, and the
         message gives the smallest delta that it meets; ``prefer="minimax"`` finds the smallest
         delta that any A meets, with both bounds on it.
@@ -125,7 +125,7 @@ def solve(
         Intervals may be missed, at a price: minimise the largest of ``w_i v_i``, their sum, or
         the sum of ``w_i v_i^2``, where v_i is by how much reading i misses its interval.
     allow_violations : int, default=0
-        Set at most so many measurements aside if the others can be met without them.
+        Set at most this many measurements aside if the others can be met without them.
     method : {"auto", "closed_form", "gd", "sgd", "cg", "minimax", "psd", "factored", "conic", \
 "fista", "consensus"}
         "auto" (the default) goes by what is preferred: "cg" for least squares with a pull,

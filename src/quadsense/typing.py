@@ -44,7 +44,7 @@ DenseArray: TypeAlias = SupportsArray | SupportsDLPack
 """An array of numbers of any namespace."""
 
 VectorLike: TypeAlias = DenseArray | Sequence[Real]
-"""One number a measurement, of shape (m,)."""
+"""One number per measurement, of shape (m,)."""
 
 RealOrVector: TypeAlias = Real | VectorLike
 """One number for all measurements, or one each."""

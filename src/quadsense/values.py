@@ -1,4 +1,4 @@
-"""What a matrix reads of the data, beside its intervals, every rounding counted."""
+"""What a matrix reads of the data, compared with its intervals, every rounding counted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from quadsense.proofs.rounding import Enclosure, enclosure
 
 
 class Values:
-    """What a matrix reads, beside the intervals; each of shape (m,), found when asked for.
+    """What a matrix reads, and its intervals; each of shape (m,), computed when asked for.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ class Values:
 
     @cached_property
     def _mine(self) -> Vector:
-        """Values less the readings, in the user's units."""
+        """Values minus the readings, in the user's units."""
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             mine = self._z * self._norms * self._norms
         return mine if self._dead is None else np.where(self._dead, -self._ends.reading, mine)
@@ -149,7 +149,7 @@ def evaluate(data: Measurements, matrix: SensedMatrix, set_aside: Any = ()) -> V
 
 
 def allowed_size(data: Measurements, matrix: SensedMatrix) -> float:
-    """``||A||_F`` where some row is an equality; else nobody asks."""
+    """``||A||_F`` where some row is an equality; otherwise 0, as it is not needed."""
     return 0.0 if data.unit_ends.grain is None else matrix.norm()
 
 

@@ -37,7 +37,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class History:
-    """One entry a stride, the start included; every array has the same length.
+    """One entry per stride, the start included; every array has the same length.
 
     Attributes
     ----------
@@ -131,7 +131,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Row:
-    """One measurement beside what A reads there, in the user's units.
+    """One measurement and what A reads there, in the user's units.
 
     Attributes
     ----------
@@ -201,13 +201,13 @@ class Verdict:
     least_miss : float
         With intervals none of which can all be met: some interval is missed by this much.
     exact_fit : bool
-        Asked for the least error: whether it is zero but for rounding.
+        Asked for the least error: whether it is zero up to rounding.
     unique : bool or None
         Whether the measurements determine A; None where that was too costly to find out.
     unseen, unknowns : int or None, int
         Dimensions of A that no measurement sees, of how many.
     exact : bool
-        Whether `unseen` is the number; else there are at least so many.
+        Whether `unseen` is the number; otherwise it is a lower bound.
     suspects : tuple of int
         Rows that carry most of a contradiction, the heaviest first.
     reason : Reason or None

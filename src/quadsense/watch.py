@@ -22,7 +22,7 @@ BLOCK_FLOPS = 2e9
 """Float64 operations between two looks, about a tenth of a second of one core."""
 
 FLOPS = 2e10
-"""Float64 operations a second of one core in large products, to a factor of about three."""
+"""Float64 operations per second of one core in large products, to a factor of about three."""
 
 GRACE = 0.25
 """Seconds beyond a time limit that one piece of work which cannot be interrupted may take."""
@@ -117,7 +117,7 @@ class Watch:
             raise Stop
 
     def _is_over(self, ahead: float) -> bool:
-        """Whether a limit is reached, or will be in so many seconds."""
+        """Whether a limit is reached, or will be in `ahead` seconds."""
         pressed, entered = self.interrupts.pressed, self.entered
         if pressed and entered is None:
             return True

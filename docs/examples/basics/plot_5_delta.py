@@ -141,5 +141,5 @@ print(f"the largest error there truly was: {np.abs(noise[0]).max():.5f}")
 # * averages of N squares: ``bounds_from_averages(b, dof=N)``,
 #   see :doc:`/gallery/fields/plot_6_sketching`
 # * an instrument that is right to 2% and 0.01: ``solve(U, b, delta=0.01, rtol=0.02)``
-# * a delta a reading, or intervals: ``delta=`` an array, ``bounds=(lo, hi)``; an end may be
+# * one delta per reading, or intervals: ``delta=`` an array, ``bounds=(lo, hi)``; an end may be
 #   infinite

@@ -47,7 +47,7 @@ print("trace", trace, "and truly", np.trace(A_true))
 print("reading at (1, ..., 1)", reading, "and truly", v @ A_true @ v)
 
 # %%
-# Beside error bars
+# Compared with error bars
 # -----------------
 # The usual 95% confidence interval of least squares takes the errors for Gaussian and independent.
 # Rounding is neither, so its level is not exact, and it shrinks like ``1/sqrt(m)``. The range of

@@ -5,7 +5,7 @@ The paper's algorithms and their bounds
 Qin, Song and Zhang ("A General Algorithm for Solving Rank-one Matrix Sensing", AISTATS 2024) bound
 the *worst* residual by a potential, ``Phi(A) = sum_i cosh(lambda z_i)``: one term is at most the
 sum, so a small potential makes every residual small. All four of their algorithms are here, with
-the constants that the lemmas need, and this page draws what they promise beside what they do.
+the constants that the lemmas need, and this page draws what they promise and what they do.
 """
 
 import matplotlib.pyplot as plt
@@ -44,7 +44,7 @@ print(
 #
 # Algorithms 2 and 4: stochastic descent
 # --------------------------------------
-# A batch of B rows a step. The lemma's bound is then one on the *expectation* of the potential, and
+# A batch of B rows per step. The lemma's bound is then one on the *expectation* of the potential, and
 # single runs scatter about it.
 
 runs = [

@@ -4,7 +4,7 @@ Rows on a cluster
 
 A detector writes a file every minute: probes and what was read, each reading good to 1%. Some
 hundred such files are more than a laptop holds, and you have a Dask cluster. The call is the one that
-you know; the workers read the files, and only what has the size of A, and a number a reading, travels.
+you know; the workers read the files, and only what has the size of A, and one number per reading, travels.
 
 Here the cluster is two workers within this process, and the files are small, so that the page can be
 built anywhere. What changes for a real one is the address of its scheduler.
@@ -55,7 +55,7 @@ cluster = LocalCluster(
 client = Client(cluster)
 
 # %%
-# U is a ``dask.array``, a chunk a file: whatever reads *your* files stands in the place of
+# U is a ``dask.array``, one chunk per file: whatever reads *your* files stands in the place of
 # ``np.load``. Files of any of :doc:`our formats </files>` need no such array:
 # ``Measurements.open("run7/part-*.h5").on(client)`` has the workers read them, 32 MiB at a time.
 
@@ -80,7 +80,7 @@ print(f"error of A: {error:.2%}")
 # %%
 # What the workers did
 # --------------------
-# A product with all rows is a task a part, and a sum goes up a tree of them. How rows are divided
+# A product with all rows is one task per part, and a sum goes up a tree of them. How rows are divided
 # follows from the data alone, never from the workers, so that one worker or a hundred, or one that
 # is killed on the way, give the same bits. With files this small the workers mostly wait for what
 # travels; :doc:`/scaling` says from which size on they do not.

@@ -61,7 +61,7 @@ print(state.message)
 
 
 # %%
-# Beside it the two that are in use: linear inversion, which is quick and as a rule no state, and
+# For comparison, the two methods in use: linear inversion, which is quick and as a rule no state, and
 # maximum likelihood by the iteration ``rho <- R rho R``.
 
 

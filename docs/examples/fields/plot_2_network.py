@@ -5,7 +5,7 @@ Positions from distances
 Radios hear their neighbours, and the strength of the signal gives the distance, to 5%. Ten of 120
 know where they are. Where are the others, and which of the distances were reflections?
 
-Stack the positions into X, a row a node: ``A = X X*`` has rank 2, and the squared distance of i
+Stack the positions into X, one row per node: ``A = X X*`` has rank 2, and the squared distance of i
 and j is ``(e_i - e_j)* A (e_i - e_j)``: a reading.
 """
 
@@ -77,7 +77,7 @@ found = turned(result.matrix.factor)
 print(f"off by {off(found):.4f} (root mean square), in {seconds:.2f} s")
 
 # %%
-# Beside it what one would write with SciPy: classical scaling of the shortest paths, then nonlinear
+# For comparison, what one would write with SciPy: classical scaling of the shortest paths, then nonlinear
 # least squares of the distances from there.
 
 graph = np.zeros((nodes, nodes))

@@ -70,7 +70,7 @@ for train, test in StratifiedKFold(10, shuffle=True, random_state=0).split(
     scores["learned"].append(neighbours.score(outside @ factor, y[test]))
 for name, each in scores.items():
     print(f"3 nearest neighbours, {name:>9}: {np.mean(each):.3f}")
-print(f"learning took {spent / 10:.2f} s a fold")
+print(f"learning took {spent / 10:.2f} s per fold")
 
 # %%
 # :class:`~quadsense.sklearn.MahalanobisLearner_Supervised` does the same as a step of a pipeline,
@@ -93,7 +93,7 @@ print(
 )
 
 # %%
-# What it sees: the wines in the two directions that the metric weighs most, beside those in which
+# What it sees: the wines in the two directions that the metric weighs most, next to those in which
 # the wines merely vary most.
 
 scaled = MinMaxScaler().fit_transform(X)

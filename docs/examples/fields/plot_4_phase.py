@@ -5,7 +5,7 @@ Phase retrieval of an image by FFT masks
 A detector sees intensities: of the light behind an object, ``|fft2(mask * x)|^2`` and not its
 phase. With a few known masks in the way, the object can still be found: each pixel of the detector
 reads ``|u* x|^2 = u* (x x*) u``, a quadratic form of the matrix ``A = x x*`` of rank one. As an
-array, the rows of five masks of 192 by 192 pixels would take 109 gigabytes; nobody forms them.
+array, the rows of five masks of 192 by 192 pixels would take 109 gigabytes; they are never formed.
 """
 
 import time
@@ -73,7 +73,7 @@ print(f"error {error(image):.4f} in {seconds:.1f} s")
 print("verified:", result.verify(masked_fft(masks, x.shape), b))
 
 # %%
-# Beside it the classic, alternating projections (Gerchberg and Saxton, 1972): put the measured
+# For comparison, the classic method, alternating projections (Gerchberg and Saxton, 1972): put the measured
 # amplitudes in, transform back, average over the masks, repeat, from a random start.
 
 amplitude = np.sqrt(b.clip(0.0)).reshape(masks.shape)

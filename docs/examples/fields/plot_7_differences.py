@@ -6,7 +6,7 @@ Twelve sensors hear five beacons, whose positions are known, and each other, to 
 of them for certain: in which box does every arrangement that agrees with all that was heard place
 it?
 
-A row is ``e_i - e_j``, which nobody needs to write down: :func:`quadsense.probes.differences` takes
+A row is ``e_i - e_j``, which need not be written down: :func:`quadsense.probes.differences` takes
 the pairs. With the beacons as offsets, ``|x_i - a|^2`` is a reading too, of the matrix
 ``[[X X*, X], [X*, I]]``, whose last columns are the positions themselves.
 """
@@ -80,7 +80,7 @@ print(
 )
 
 # %%
-# Beside it nonlinear least squares of the distances, from the middle of the square, as one would
+# For comparison, nonlinear least squares of the distances, from the middle of the square, as one would
 # write it with SciPy. It finds the positions, and does not say how far off they may be.
 
 

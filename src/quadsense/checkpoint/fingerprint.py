@@ -1,9 +1,9 @@
 """Whether two solves are about the same data and ask the same: small marks of both.
 
 An array is known by its type, its shape and a hash of its bytes; of one larger than `MOST_BYTES`,
-by rows of so many bytes, evenly spaced, the first and the last among them. Probes that are not
-held are known by what they make of two fixed vectors, summed in groups of rows, to `LIKENESS`; rows
-in parts by all their bytes, which costs a pass.
+by rows of that many bytes in total, evenly spaced, the first and the last among them. Probes that
+are not held are known by what they make of two fixed vectors, summed in groups of rows, to
+`LIKENESS`; rows in parts by all their bytes, which takes one pass.
 """
 
 from __future__ import annotations

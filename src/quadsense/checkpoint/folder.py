@@ -105,7 +105,7 @@ class Folder:
             self._lock = None
 
     def write(self, name: str, values: dict[str, Any], also: tuple[str, ...] = ()) -> None:
-        """Write a file, whole and on disk, or not at all; the one before is kept beside it."""
+        """Write a file, whole and on disk, or not at all; the previous one is kept next to it."""
         arrays, plain = encode(values, also)
         meta = {"format": FORMAT, "version": VERSION, "values": plain["dict"]}
         with whole(self._file(name), previous=self._previous(name)) as draft:

@@ -17,7 +17,7 @@ from quadsense.vocabulary import Claim
 from quadsense.watch import Watch
 
 SHARE = 100.0
-"""Writing takes at most one part in so many: what takes long is written less often. With the first
+"""Writing takes at most one part in `SHARE`: what takes long is written less often. With the first
 and the last it stays within the two per cent that are promised of a run of some seconds."""
 
 CURRENT = "current"
@@ -27,7 +27,7 @@ OVER = "runs"
 """What the files of runs that are over begin with; the first of them, and how many, follow."""
 
 Table = Callable[[int], Any]
-"""Makes the first so many rows of a run's history."""
+"""Makes the first rows of a run's history, as many as it is given."""
 
 
 @dataclass(frozen=True)

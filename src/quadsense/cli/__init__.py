@@ -1,4 +1,4 @@
-"""The command ``quadsense``: one subcommand a file, listed in `group`."""
+"""The command ``quadsense``: one subcommand per file, listed in `group`."""
 
 from quadsense.cli.group import cli, main
 

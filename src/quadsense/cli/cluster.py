@@ -73,7 +73,7 @@ def cluster(scheduler: str | None, workers: int | None, quiet: bool) -> Iterator
 
 @contextmanager
 def own_cluster(workers: int) -> Iterator[Any]:
-    """A client of so many processes on this machine, of one thread each."""
+    """Return a client of `workers` processes on this machine, each with one thread."""
     import dask
     import distributed
 

@@ -106,7 +106,7 @@ def inspect(
 
     FILE may be of any format, and a result too. The options of `solve` say what would be asked;
     the plan is the one that it follows. Without FILE, --n and --m show the plan for a problem of
-    that size with a tolerance, and with --psd or --rank; with --workers what a Dask cluster of so
+    that size with a tolerance, and with --psd or --rank; with --workers what a Dask cluster of that
     many machines like this one takes for it: memory, bytes moved, and seconds (docs/scaling.md).
 
     \b

@@ -36,7 +36,7 @@ TOLERANCE = (
     click.option("--bounds", nargs=2, metavar="LO HI", help="Intervals: numbers, or NAME|FILE."),
     click.option("--sigma", type=float, help="Gaussian noise: delta covers all readings at once."),
     click.option(
-        "--shots", metavar=f"N|{REFERENCE}", help="b is counts out of so many: intervals of k/N."
+        "--shots", metavar=f"N|{REFERENCE}", help="b is counts out of N shots: intervals of k/N."
     ),
     click.option(
         "--confidence",
@@ -125,7 +125,7 @@ ARRAYS = ("readings", "bounds", "shots", "weights")
 
 
 def others_of(asked: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return what `SET` and `WHICH` ask for by name, beside U and b."""
+    """Return what `SET` and `WHICH` ask for by name, in addition to U and b."""
     named = (asked["prior"], asked["start"], *(each[0] for each in asked["constraints"]))
     return tuple(each for each in named if each is not None)
 
@@ -256,7 +256,7 @@ def loaded_by(client: Any, rows: Any, source: Source) -> OnCluster:
 
 
 def say_notes(source: Source, data: quadsense.Measurements) -> None:
-    """Tell what was guessed of the file, beside what the command prints."""
+    """Print to stderr what was guessed of the file."""
     for note in data.notes:
         click.echo(f"{source.path}: {note}", err=True)
 

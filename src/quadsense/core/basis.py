@@ -77,7 +77,7 @@ def _take_away(basis: Array, parts: list[slice], block: Array) -> None:
 
 
 def _beyond(block: Array, tolerance: float) -> Array:
-    """Basis of the columns, orthonormal to 1e-9, but for directions that rounding may have made."""
+    """Basis of the columns, orthonormal to 1e-9, without directions that rounding may have made."""
     look()
     block = block[:, np.linalg.norm(block, axis=0) > tolerance]
     squares, vectors = np.linalg.eigh(block.conj().T @ block)
@@ -90,6 +90,6 @@ def _beyond(block: Array, tolerance: float) -> Array:
 
 
 def _cleaned(block: Array) -> Array:
-    """Columns that are orthonormal but for small errors, made so to rounding."""
+    """Return nearly orthonormal columns made orthonormal to rounding."""
     factor = np.linalg.cholesky(block.conj().T @ block)
     return np.asarray(block @ np.linalg.inv(factor).conj().T)

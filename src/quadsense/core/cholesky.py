@@ -315,7 +315,7 @@ def pivoted(K: Array, tolerance: float) -> tuple[Array, npt.NDArray[np.intp]]:
     Returns
     -------
     L : ndarray, shape (m, rank)
-        ``K = L L^T`` but for the rest; row i of L is that of row i of K.
+        ``K = L L^T`` up to the rest; row i of L is that of row i of K.
     order : ndarray of int, shape (m,)
         The pivots in turn, then the others: ``L[order]`` is lower triangular.
     """

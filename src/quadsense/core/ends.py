@@ -43,7 +43,7 @@ NARROWER = 1e-2
 
 @dataclass(frozen=True)
 class Ends:
-    """Intervals ``reading - below <= u* A u <= reading + above``, one a measurement.
+    """Intervals ``reading - below <= u* A u <= reading + above``, one per measurement.
 
     With `delta` the reading is b and both distances are delta; with `bounds` the reading is 0, the
     distances are ``-lo`` and ``hi``. So what was given is never rounded.
@@ -319,7 +319,7 @@ class Ends:
         )
 
     def shifted(self, exponents: npt.NDArray[np.int64]) -> Ends:
-        """The ends for rows multiplied by ``2^-exponents``: exact but for underflow."""
+        """Return the ends for rows multiplied by ``2^-exponents``: exact except for underflow."""
         with np.errstate(under="ignore", over="ignore"):
             return self.each(lambda values: np.ldexp(values, -2 * exponents))
 

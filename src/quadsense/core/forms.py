@@ -135,7 +135,7 @@ class MeasuredForm:
         return self.rows.dtype
 
     def times(self, X: Array) -> Array:
-        """``A @ X`` in O(mn) a column."""
+        """Return ``A @ X`` in O(mn) per column."""
         Y = self.rows.times(X)
         xp = namespace(Y)
         product = self.tau * X - self.rows.combine(xp.astype(self.c, Y.dtype)[:, None] * Y)
@@ -265,7 +265,7 @@ class FactorForm:
         return xp.conj(self.factor) if complex_ else self.factor
 
     def _signed(self, dtype: Any) -> Array:
-        """The signs beside the factor, in that type; all 1 where there are none."""
+        """Return the signs that go with the factor, in that type; all 1 where there are none."""
         xp = namespace(self.factor)
         signs = np.ones(self.factor.shape[1]) if self.signs is None else self.signs
         return xp.astype(xp.asarray(signs, device=device(self.factor)), dtype)
@@ -278,7 +278,7 @@ class FactorForm:
         return self.factor * self._signed(self.factor.dtype)[None, :]
 
     def times(self, X: Array) -> Array:
-        """``A @ X`` in O(nr) a column."""
+        """Return ``A @ X`` in O(nr) per column."""
         return self._right @ (self._conj().T @ X)
 
     def seen_by(self, rows: Rows) -> Array:

@@ -19,7 +19,7 @@ EPS = float(np.finfo(np.float64).eps)  # twice the unit roundoff: bounds with it
 
 @dataclass(frozen=True)
 class Intervals:
-    """One interval a measurement, ``lo_i <= F(A)_i <= hi_i``, with a unit to count its misses in.
+    """One interval per measurement, ``lo_i <= F(A)_i <= hi_i``, with a unit to count its misses in.
 
     Attributes
     ----------
@@ -55,7 +55,7 @@ class Intervals:
     def widened(self, ratio: float | Real) -> Intervals:
         """Return the intervals that a matrix of this ratio just meets, in the same unit.
 
-        There may be one ratio a row.
+        There may be one ratio per row.
         """
         move = (ratio - 1.0) * self.width
         return Intervals(self.lo - move, self.hi + move, self.width)

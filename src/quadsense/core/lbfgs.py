@@ -56,7 +56,7 @@ def direction(memory: Memory, slope: Array, solve: Callable[[Array], Array]) -> 
         Applies the inverse of the Hessian on which the memory builds; may overwrite.
     """
     q = np.negative(slope)
-    coefficients: list[Any] = []  # left where they are: nobody waits for a device
+    coefficients: list[Any] = []  # left where they are, which spares a synchronization
     for move, change, curvature in reversed(memory):
         coefficients.append(np.vdot(move, q).real / curvature)
         q -= coefficients[-1] * change

@@ -81,7 +81,7 @@ class SensedMatrix(LinearOperator):
         marks = np.asarray(signs, dtype=np.float64)
         if marks.shape != X.shape[1:] or not bool(np.all(np.abs(marks) == 1.0)):
             raise ValueError(
-                f"signs must be {X.shape[1]} numbers, each 1 or -1: one a column of X, "
+                f"signs must be {X.shape[1]} numbers, each 1 or -1: one per column of X, "
                 f"got {signs!r}"
             )
         return cls(FactorForm(X, None if bool(np.all(marks > 0.0)) else marks))
@@ -98,7 +98,7 @@ class SensedMatrix(LinearOperator):
 
     @property
     def signs(self) -> npt.NDArray[np.float64] | None:
-        """The diagonal of S, 1 or -1 a column of `factor`; None where ``A = X X*``."""
+        """The diagonal of S, 1 or -1 per column of `factor`; None where ``A = X X*``."""
         return getattr(self.form, "signs", None)
 
     def _matmat(self, X: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -135,7 +135,7 @@ class SensedMatrix(LinearOperator):
         Parameters
         ----------
         V : array of shape (k, n)
-            Test vectors, one a row.
+            Test vectors, one per row.
 
         Returns
         -------
@@ -149,7 +149,7 @@ class SensedMatrix(LinearOperator):
     def _quadratic(self, V: Array) -> Array:
         if V.ndim != 2 or V.shape[1] != self.shape[0]:
             raise ValueError(
-                f"V must have shape (k, {self.shape[0]}), one vector a row, got {tuple(V.shape)}"
+                f"V must have shape (k, {self.shape[0]}), one vector per row, got {tuple(V.shape)}"
             )
         xp = namespace(V)
         complex_ = xp.isdtype(V.dtype, "complex floating")

@@ -115,8 +115,8 @@ def bounds_from_counts(
 
     Notes
     -----
-    Give ``b=k/shots`` beside the bounds: their middle is biased towards 1/2. The expectation of an
-    observable with values 1 and -1 is ``2p - 1``, so its bounds are ``(2*lo - 1, 2*hi - 1)``.
+    Give ``b=k/shots`` together with the bounds: their middle is biased towards 1/2. The expectation
+    of an observable with values 1 and -1 is ``2p - 1``, so its bounds are ``(2*lo - 1, 2*hi - 1)``.
 
     With ``a = (1 - confidence)/m``, Clopper and Pearson's ends are the p for which k or more, or k
     or fewer, have probability ``a/2``: quantiles of beta distributions. Wilson's solve
@@ -191,7 +191,7 @@ def bounds_from_averages(
     Returns
     -------
     lo, hi : ndarray
-        Of the shape of `b` and `dof` together: ``bounds=(lo, hi)``, best with `b` beside it.
+        Of the shape of `b` and `dof` together: ``bounds=(lo, hi)``, best together with `b`.
 
     Notes
     -----

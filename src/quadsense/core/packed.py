@@ -88,8 +88,8 @@ def features(rows: Array, dtype: npt.DTypeLike | None = None, room: Array | None
     """Rows ``pack(v_i v_i*)``: the sensing map as an explicit matrix, (k, n) to (k, N).
 
     In the precision of the rows unless another real `dtype` is given, and in Fortran order. What
-    an earlier call made and nobody needs any more may be given as `room`, to be written over where
-    it fits: the first touch of fresh memory takes longer than the products.
+    an earlier call made and that is no longer needed may be given as `room`, to be written over
+    where it fits: the first touch of fresh memory takes longer than the products.
     """
     if isinstance(rows, DeviceArray):
         kind = np.dtype(np.float64 if dtype is None else dtype)

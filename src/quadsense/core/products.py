@@ -36,7 +36,7 @@ _BLOCK_BYTES = 1 << 20
 
 _RANK_UPDATE = {"f": blas.ssyrk, "d": blas.dsyrk, "F": blas.cherk, "D": blas.zherk}
 
-# Below so many multiplications a plain product is the quicker, though it takes twice as many.
+# Below this number of multiplications a plain product is quicker, though it takes twice as many.
 _PLAIN_FLOPS = {"f": 2_000_000, "c": 300_000}
 
 
@@ -256,7 +256,7 @@ def _gram_by_blocks(U: Inexact) -> Float:
 
 
 def gram_product(K: Float, y: Float) -> Float:
-    """``K y`` from the upper triangle of K: half of K is read, but for a whole K on a device."""
+    """``K y`` from the upper triangle of K: half of K is read, or all of it on a device."""
     if isinstance(K, DeviceArray):
         return K @ y
     product: Float = get_blas_funcs(("symv",), (K,))[0](1.0, K, y)

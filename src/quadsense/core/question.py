@@ -97,7 +97,7 @@ class Question:
     def scaled(self, factors: Vector) -> Question:
         """The same question on readings that are `factors` times these: rows of another norm.
 
-        The objective keeps its value but for "center", which gains ``-sum log`` of the factor at
+        The objective keeps its value except for "center", which gains ``-sum log`` of the factor at
         every end. Powers of two change no digit.
         """
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
@@ -134,7 +134,7 @@ class Question:
         return float(costs.sum())
 
     def matrix_cost(self, A: Array) -> float:
-        """What A itself costs, beside its readings."""
+        """Return what A itself costs, in addition to its readings."""
         cost = 0.0
         if isinstance(self.C, float):
             cost += self.C * float(np.trace(A).real) if self.C else 0.0

@@ -1,4 +1,4 @@
-"""Large arrays used again once nobody holds them: fresh memory costs more than filling it.
+"""Large arrays used again once they are released: fresh memory costs more than filling it.
 
 The first touch of a page takes the system longer than the arithmetic on what it holds, on virtual
 machines ten times as long, and an iteration makes many arrays of the size of the data.
@@ -29,7 +29,7 @@ class Scratch:
         self._held: list[npt.NDArray[Any]] = []
 
     def empty(self, shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        """An array of any contents that nobody else holds."""
+        """Return an array of arbitrary contents that is not in use elsewhere."""
         wanted = (shape,) if isinstance(shape, int) else shape
         for array in self._held:
             free = sys.getrefcount(array) == _ALONE

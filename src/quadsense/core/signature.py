@@ -18,7 +18,7 @@ def rank_of(matrix: SensedMatrix) -> int:
 
 
 def inertia_of(matrix: SensedMatrix) -> tuple[int, int]:
-    """Positive and negative eigenvalues: at most so many by its form, or not rounding."""
+    """Count positive and negative eigenvalues: at most, by its form; or those above rounding."""
     if isinstance(matrix.form, FactorForm):
         return matrix.form.inertia
     values = np.linalg.eigvalsh(np.asarray(matrix))

@@ -109,7 +109,7 @@ def schedule(
     delta : float
         Tolerance to reach.
     batch_size : int, optional
-        Samples a step: SGD [QSZ24, Alg. 2 and 4]; None is GD [QSZ24, Alg. 1].
+        Samples per step: SGD [QSZ24, Alg. 2 and 4]; None is GD [QSZ24, Alg. 1].
     failure : float, default=0.1
         SGD only: allowed probability of not having met delta after the last step.
     c : float, default=0.01
@@ -198,7 +198,7 @@ def progress_bound(
 def potential_bound(
     iterations: npt.ArrayLike, *, log_potential: float, m: int, lam: float, step: float
 ) -> npt.NDArray[np.float64]:
-    """Log of the bound on the potential after so many steps: ``(1-q)^t Phi_1 + m/0.9``.
+    """Log of the bound on the potential after `t` steps: ``(1-q)^t Phi_1 + m/0.9``.
 
     Parameters
     ----------

@@ -301,7 +301,7 @@ def on_device(values: Any, other: DeviceArray) -> DeviceArray:
 
 def sent(values: Any, device: Any) -> Tensor:
     """An array of the host on a device."""
-    # Memory that is not pinned is read before this returns: nobody waits for what was told before.
+    # Memory that is not pinned is read before this returns, without a synchronization.
     return torch_module().from_numpy(np.array(values, order="C")).to(device, non_blocking=True)
 
 
@@ -382,7 +382,7 @@ def both(a: Any, b: Any) -> tuple[Tensor, Tensor]:
 
 
 def _operand(value: Any, beside: Any, device: Any) -> Tensor:
-    """An operand as a tensor; a plain number in the type of what it stands beside, as NumPy."""
+    """An operand as a tensor; a plain number in the type of the other operand, as in NumPy."""
     if isinstance(value, DeviceArray):
         return value.tensor
     if isinstance(value, np.ndarray | list | tuple) and np.ndim(value):

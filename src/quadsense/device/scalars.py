@@ -32,7 +32,7 @@ def chosen(condition: Any, a: Any, b: Any) -> Any:
 
 
 def inverse(a: Any) -> Any:
-    """``np.linalg.inv``; on a device nobody waits to hear that there is none."""
+    """Return ``np.linalg.inv``; on a device a singular matrix is not reported."""
     if not isinstance(a, DeviceArray):
         return np.linalg.inv(a)
     return DeviceArray(torch_module().linalg.inv_ex(a.tensor).inverse)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 @contextmanager
 def whole(path: str | os.PathLike[str], previous: Path | None = None) -> Iterator[Path]:
-    """A draft beside `path` to write, which takes its place where nothing was raised.
+    """A draft next to `path` to write, which takes its place where nothing was raised.
 
     The draft ends as `path` does, and does not exist yet, so that it may become a folder too. With
     `previous`, what was at `path` is kept there, and all of it is on disk before anything moves:

@@ -67,7 +67,7 @@ def encode(value: Any, also: tuple[str, ...] = ()) -> tuple[dict[str, Any], Any]
     ----------
     value : object
     also : tuple of str
-        Modules whose dataclasses and enumerations may be there beside those of this package.
+        Modules whose dataclasses and enumerations may be there, not only of this package.
 
     Raises
     ------

@@ -34,9 +34,9 @@ class Format:
     module : str
         Where it is read and written, in this package.
     package : str
-        What must be installed for it beside the dependencies; "" where nothing must.
+        What must be installed for it in addition to the dependencies; "" where nothing must.
     table : bool
-        Whether it is made of columns: it holds U, and what has one value a row beside it.
+        Whether it is made of columns: it holds U, and what has one value per row.
     many : bool
         Whether it holds several arrays, or one.
     folder : bool
@@ -132,7 +132,7 @@ def writer_of(
     several : bool
         Whether that is more than one array.
     square : bool
-        Whether it is more than U and what has one value a row, which is all that tables hold.
+        Whether it is more than U and what has one value per row, which is all that tables hold.
     """
     check_path("path", path)
     able = tuple(

@@ -51,7 +51,7 @@ class _Stream:
         self._ready = b""
 
     def read(self, count: int) -> bytes:
-        """So many bytes; ValueError where there are fewer."""
+        """Return the next bytes, as many as asked; ValueError where there are fewer."""
         parts = []
         while count > 0:
             part = self._some(min(count, PIECE))
@@ -62,7 +62,7 @@ class _Stream:
         return b"".join(parts)
 
     def skip(self, count: int) -> None:
-        """Go on by so many bytes."""
+        """Skip that number of bytes."""
         while count > 0:
             count -= len(self.read(min(count, PIECE)))
 

@@ -1,4 +1,4 @@
-"""Which array of a file is U, which is b, and what stands beside them: by name, else by shape.
+"""Which array of a file is U, which is b, and what goes with them: by name, otherwise by shape.
 
 Names count in any case, and without the groups before them. What was not called by its own name is
 said in a note; where two arrays would do, nothing is guessed.
@@ -33,7 +33,7 @@ TRUTHS = ("a_star", "a_true", "truth")
 
 @dataclass(frozen=True)
 class Given:
-    """What is given beside a file, and tells what is to be found in it.
+    """What is given in addition to a file, and tells what is to be found in it.
 
     Attributes
     ----------
@@ -210,8 +210,8 @@ def _find_probes(
                 "(--U)"
             )
     raise Unreadable(
-        f"{path} holds no matrix U, one vector a row; it holds {listed(entries)}: name it with U= "
-        "(--U)"
+        f"{path} holds no matrix U, one vector per row; it holds {listed(entries)}: name it with "
+        "U= (--U)"
     )
 
 
@@ -243,7 +243,7 @@ def _find_readings(
     vectors = [entry for entry in rest if entry.vector and entry.length in fits]
     near = [entry for entry in vectors if entry.name.rpartition("/")[0] == group] or vectors
     called = [entry for entry in near if base(entry.name) in NAMES["b"]]
-    if optional:  # beside intervals nothing is guessed from its shape
+    if optional:  # with intervals nothing is guessed from its shape
         return called[0] if len(called) == 1 else None
     for candidates in (called, [entry for entry in near if entry.length == fits[0]], near):
         if len(candidates) == 1:

@@ -1,6 +1,6 @@
 """Measurements in many files: a folder of them, or all whose names match a pattern.
 
-Either each file holds some of the measurements whole (U and b, and what is beside them), or arrays
+Either each file holds some of the measurements whole (U and b, and what goes with them), or arrays
 are cut into numbered ``.npy`` files, ``U-000.npy``, ``U-001.npy``, ..., ``b-000.npy``, ...
 """
 
@@ -57,7 +57,7 @@ def shards_in(path: str | os.PathLike[str]) -> list[Path] | Series | None:
             raise Unreadable(f"{path} matches no file")
     elif place.is_dir() and by_name(path) is None and not is_store(place):
         found = [each for each in place.iterdir() if by_name(each) and each.name[0] != "."]
-        # Beside arrays in .npy files there may be all sorts of files.
+        # Next to arrays in .npy files there may be files of any other kind.
         found = [each for each in found if each.suffix.lower() == ".npy"] or found
     else:
         return None
@@ -135,7 +135,7 @@ def joined(parts: Iterable[tuple[Path, Arrays]], mixed: bool = False) -> Arrays:
 
 
 def _check_rows(where: Path, arrays: Arrays) -> None:
-    """Refuse a file whose values are not one a row of its U: those of all would be shifted."""
+    """Refuse a file whose values are not one per row of its U: those of all would be shifted."""
     rows = int(arrays["U"].shape[0])
     for role in ("b", "lo", "hi", "delta", "weights"):
         shape: tuple[int, ...] = np.shape(arrays[role]) if role in arrays else ()

@@ -129,7 +129,7 @@ class Cut(Source):
             raise MemoryError(
                 f"{self.path}: the columns of {entry} are the vectors, each cut into "
                 f"{len(self.files[entry.name])} files, and all do not fit into memory: store U "
-                "with a row a measurement"
+                "with one row per measurement"
             )
         code, parts = self.format.code(self.path), []
         for path in self.files[entry.name]:
@@ -167,7 +167,7 @@ def _look_at_all(path: Path, several: list[Path] | Series) -> Source:
     """What many files hold together."""
     if isinstance(several, list):
         parts = tuple(look_at(each) for each in several)
-        if path.is_dir():  # what was found may lie beside what it was found from
+        if path.is_dir():  # a result may lie next to its data
             parts = tuple(part for part in parts if not part.is_result) or parts
         held = joined_entries([part.entries for part in parts])
         first = parts[0]
@@ -217,7 +217,7 @@ def measured_in(
     most: float = math.inf,
     given: Given = NOTHING,
 ) -> Arrays:
-    """The same from a file that was looked at; columns named in `beside` are not U's."""
+    """Return the same from a file that was looked at; columns named in `beside` are not U's."""
     if source.is_result:
         raise Unreadable(f"{source.path} is a quadsense result, and no measurements")
     apart = None
@@ -251,7 +251,7 @@ def _check_readings(source: Source, arrays: Arrays) -> None:
 
 
 def _settled(arrays: Arrays) -> Arrays:
-    """What has one value a row as vectors, or as a number where there is one for all.
+    """What has one value per row as vectors, or as a number where there is one for all.
 
     Whether rows are given as ``u*`` is said by an array, or else by the metadata.
     """

@@ -116,7 +116,7 @@ class Strip:
 class Strips(Sequence[Strip]):
     """Rows of one array, or of the parts of one in several files, strip by strip.
 
-    Strips without rows are left out, but for the first where none has any.
+    Strips without rows are left out, except the first where none has any.
 
     Attributes
     ----------

@@ -20,7 +20,7 @@ from quadsense.files.roles import NAMES
 PAIR = re.compile(r"(?:(.+)[_.](re|im|real|imag)|(re|im|real|imag)\((.+)\))", re.IGNORECASE)
 NUMBERED = re.compile(r"(.*?[^\W\d_])[\W_]*\d+\W*")
 SINGLE = ("lo", "hi", "delta", "rtol", "weights")
-"""What a table may hold beside U and b, one value a row."""
+"""What a table may hold in addition to U and b, one value per row."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def arrays_of(
     beside: tuple[str, ...] = (),
     optional: bool = False,
 ) -> Arrays:
-    """U, b and what is beside them.
+    """Return U, b and what goes with them.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ def _check_texts(path: object, table: Table, U: str | None, b: str | None, optio
     """Raise `Unreadable` for a column that U, b or a value per row needs, and that holds text.
 
     That is one that was asked for by name; one called b, u or u and a number; one called as the
-    columns of U are but for the number; and the first name of a role that the file has.
+    columns of U are, except for the number; and the first name of a role that the file has.
     """
     numbers = {name.lower() for name in table.names or ()}
     series = {_series(name) for name in numbers} - {None}
@@ -168,7 +168,7 @@ def matrix_of(path: object, table: Table) -> Any:
 
 
 def columns_of(arrays: Mapping[str, Any], metadata: Mapping[str, Any]) -> Table:
-    """The table to write: U as columns, complex ones in pairs, and the rest beside them.
+    """The table to write: U as columns, complex ones in pairs, and the rest as further columns.
 
     Rows given as ``u*`` are written as u: a table has no place to say so.
     """
@@ -305,7 +305,7 @@ def _assembled(
 ) -> Arrays:
     """The arrays; what stands the same in every row of `rtol` is one number."""
     if not probes:
-        raise Unreadable(f"{path} has no columns for U beside its readings")
+        raise Unreadable(f"{path} has no columns for U in addition to its readings")
     values = {"U": _joined(path, probes), **beside}
     rtol = values.get("rtol")
     if rtol is not None:

@@ -166,10 +166,10 @@ class Measurements:
     U : array or sparse array of shape (m, n)
         Row i is ``u_i``; a reading is ``u_i* A u_i``. Real or complex, any row norms.
     b : array_like of shape (m,), optional
-        Readings, real. Not needed with `bounds`; beside them they are what least squares is about,
+        Readings, real. Not needed with `bounds`; with them they are what least squares is about,
         inside their intervals or not.
     delta : float or array_like of shape (m,), optional
-        Tolerance, one for all or one a measurement. A tolerance of 0 asks for the reading itself:
+        Tolerance, one for all or one per measurement. A tolerance of 0 asks for the reading itself:
         an equality, met within ``256 eps n ||u_i||^2 ||A||_F``.
     rtol : float, default=0.0
         Added tolerance in proportion to the reading: ``delta_i + rtol |b_i|``.
@@ -280,7 +280,7 @@ class Measurements:
         self._plain: Measurements | None = None
         self.judged = True  # by these intervals; else they are a unit of error only
         self.squares: dict[Any, Any] = {}  # what `make_question` makes of them
-        self.gram: Gram | None = None  # K, once a solve has formed it: the facts reuse it
+        self.gram: Gram | None = None  # K as formed by a solve: the facts reuse it
 
     def _with_ends(self, ends: Ends, known: tuple[str, ...]) -> Measurements:
         """The same probes and readings with other intervals, and what is known of the probes."""
@@ -323,7 +323,7 @@ class Measurements:
         return Measurements(rows, readings, **named)
 
     def _take(self, other: Measurements) -> None:
-        """What was given beside rows and intervals, from other measurements."""
+        """Copy what was given in addition to rows and intervals from other measurements."""
         self._delta, self._rtol, self.conjugate = other._delta, other._rtol, other.conjugate
         self.weights, self._readings = other.weights, other._readings
 
@@ -414,7 +414,7 @@ class Measurements:
 
     @property
     def readings(self) -> Vector | None:
-        """b as given, (measured,), which may stand beside intervals; None where it was not."""
+        """b as given, (measured,), which may be given with intervals; None where it was not."""
         return self._readings
 
     @property
@@ -454,7 +454,7 @@ class Measurements:
 
     @property
     def _of(self) -> str:
-        """What has one row a reading."""
+        """What has one row per reading."""
         return "U" if self.mix is None else "mix"
 
     @property
@@ -734,7 +734,7 @@ class Measurements:
 
         A row of zeros measures nothing: it gets reading 0 and tolerance 1, which every A meets.
         An interval is narrowed to sizes that a fit may have, and a tolerance kept within float64's
-        range beside them: a fit is judged by `unit_ends`.
+        range of them: a fit is judged by `unit_ends`.
         """
         self._known_ends()
         return self._unit_readings
@@ -871,7 +871,7 @@ class Measurements:
         return float(np.sqrt(best))
 
     def quick_rank(self, flops: float) -> int | None:
-        """`rank` where it is known or costs no more than so many flops, else None."""
+        """`rank` where it is known or costs no more than that many flops, otherwise None."""
         if "rank" in self.__dict__ or self.orthonormal:
             return self.rank
         k = float(min(self.m, self.unit_rows.unknowns))

@@ -44,8 +44,8 @@ class OnCluster(Parted):
     Parts are loaded by tasks and known to the driver by their futures, so that Dask loads again
     what it loses. A product is a task for all parts that a thread of a worker has to do (see
     `shares`), and for sums a binary tree of all parts; what all parts are given travels as the
-    result of a task, and what each part has its own share of, with its task. Whoever does which,
-    the bits are the same.
+    result of a task, and what each part has its own share of, with its task. The bits are
+    the same whichever worker does which.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ class OnCluster(Parted):
         return shared_out(parts, holders, threads, self._sizes)
 
     def _moved(self, part: int, worker: str) -> Any:
-        """A future that is done when a worker has a part; nobody waits for it."""
+        """Return a future that is done when a worker has a part, without waiting for it."""
         held = self._rows[part], self._facts[part]
         key = f"quadsense_move-{uuid.uuid4().hex}"
         return self.crew.client.submit(nothing, *held, workers=[worker], key=key)
@@ -149,10 +149,10 @@ class OnCluster(Parted):
         places: dict[int, int],
         summed_of: int = 0,
     ) -> list[Any]:
-        """What `work` makes of some parts, a task a share, not yet asked for.
+        """What `work` makes of some parts, one task per share, not yet submitted.
 
-        Of arrays with an entry a row of all parts, each part gets its share; of lists, with one
-        entry a part that is wanted, its own. Sums are of a tree of `summed_of` parts.
+        Of arrays with one entry per row of all parts, each part gets its share; of lists, with one
+        entry per wanted part, its own. Sums are of a tree of `summed_of` parts.
         """
         from dask import delayed
 

@@ -230,7 +230,7 @@ def _taken_apart(constraint: Constraint) -> tuple[Vector, Any, Vector]:
         return diagonal, None, np.empty(0)
     below = below[:, used]
     largest = np.maximum.reduceat(np.abs(below.data), below.indptr[:-1])
-    # s^2 is about the size of g, so that neither part is lost beside the other
+    # s^2 is about the size of g, so that neither part is lost to rounding of the other
     halves = (np.frexp(largest)[1] // 2).astype(np.int64)
     scaled = below.copy()
     scaled.data = _ldexp(below.data, -np.repeat(halves, np.diff(below.indptr)))

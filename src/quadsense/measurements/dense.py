@@ -97,7 +97,7 @@ class Dense(Stored):
         )
 
     def blocks(self) -> Iterator[tuple[slice, Array]]:
-        """Dense rows, a block at a time."""
+        """Dense rows, one block at a time."""
         for part in self.slices():
             yield part, self.block(part.start, part.stop)
 

@@ -116,7 +116,7 @@ class Framed(Around):
         return self.kind.slices(width)
 
     def blocks(self) -> Iterator[tuple[slice, Array]]:
-        """Dense rows, a block at a time."""
+        """Dense rows, one block at a time."""
         for part, rows in self.kind.blocks():
             yield part, self._across(rows)
 

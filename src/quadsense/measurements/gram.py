@@ -84,7 +84,7 @@ class ExplicitGram(_Operator):
     def values(self) -> Array:
         """K, blocks of rows at a time: of each only what the blocks before it do not have."""
         rows, xp = self.rows, self.rows.xp
-        # No block is so large that nobody could interrupt it.
+        # No block is so large that it could not be interrupted.
         cost = (8.0 if rows.is_complex else 2.0) * self.m * rows.n
         width = max(self.m, int(BLOCK_ELEMENTS * cost / max(BLOCK_FLOPS, 64.0 * cost)))
         found: list[tuple[int, Array]] = []  # where a block begins, and K from there on

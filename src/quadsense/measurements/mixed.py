@@ -179,7 +179,7 @@ class Mixed(Sensing):
     def head(self) -> Sensing | None:
         """The leading measurements, where they are rows of U by themselves and stand for no sum.
 
-        So are the user's rows beside constraints: what they cost must not be what sums cost.
+        So are the user's rows next to constraints: what they cost must not be what sums cost.
         """
         W = self.weights
         if not sp.issparse(W):
@@ -208,7 +208,7 @@ class Mixed(Sensing):
     @cached_property
     def flat(self) -> Vector:
         """y with ``F*(y)`` as near to the identity as there is; NumPy's alone."""
-        from scipy.sparse.linalg import LinearOperator, minres  # dear to import, seldom needed
+        from scipy.sparse.linalg import LinearOperator, minres  # slow to import, rarely needed
 
         K = LinearOperator((self.m, self.m), matvec=self.gram_times, dtype=np.float64)
         y, _ = minres(K, self.squares, rtol=1e-13, maxiter=FLATTENING)

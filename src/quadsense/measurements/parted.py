@@ -22,8 +22,8 @@ from quadsense.measurements.stored import NotFinite
 
 Work = str | Callable[..., Any]
 """``work(rows, *shared, *split)``: of a part, as `Dense`, of what all parts are given, and of the
-part's own share of what has one entry a row. A function of a module, so that it can be sent; or the
-name of a method of the rows: whatever kind has them, `Dense` or one on a device."""
+part's own share of what has one entry per row. A function of a module, so that it can be sent; or
+the name of a method of the rows: whatever kind has them, `Dense` or one on a device."""
 
 
 class Parted(Probes):
@@ -69,7 +69,7 @@ class Parted(Probes):
         shared : sequence
             What all parts are given.
         split : sequence of arrays
-            With one entry a row on their first axis, of which each part gets its own.
+            With one entry per row on their first axis, of which each part gets its own.
         """
 
     @abstractmethod
@@ -200,7 +200,7 @@ class Parted(Probes):
         return self.total("squared_columns", split=(y,))
 
     def squares(self, X: Array, factors: Array | None, signs: Array | None) -> Array:
-        """``sum_k s_k |f_i u_i* x_k|^2``: only one number a row leaves its part."""
+        """``sum_k s_k |f_i u_i* x_k|^2``: only one number per row leaves its part."""
         split = () if factors is None else (factors,)
         return np.concatenate(self.each(squared, (X, signs), split))
 
@@ -221,7 +221,7 @@ class Parted(Probes):
     # --- rows -------------------------------------------------------------------------------
 
     def blocks(self) -> Iterator[tuple[slice, Array]]:
-        """Dense rows, a part at a time."""
+        """Dense rows, one part at a time."""
         for part in range(len(self.begins) - 1):
             here = self.span(part)
             yield here, self.block(here.start, here.stop)

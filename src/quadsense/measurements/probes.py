@@ -39,7 +39,7 @@ class Probes(Portable, ABC):
     rounding : float
         Relative error of `times` and `combine` beyond that of inner products of length `length`.
     stated : float or None
-        The same where it is the user's word for functions that nobody here can look into, so that
+        The same where it is the user's word for functions that cannot be looked into, so that
         what is certified says it; None for kinds that are proved to be as good.
     storage : str
         In a word, for people.
@@ -163,14 +163,14 @@ class Probes(Portable, ABC):
     # --- blocks ------------------------------------------------------------------------------
 
     def slices(self, width: int | None = None) -> Iterator[slice]:
-        """Slices of rows whose temporaries, `width` numbers a row, stay within a block."""
+        """Slices of rows whose temporaries, `width` numbers per row, stay within a block."""
         size = max(1, BLOCK_ELEMENTS // max(self.n if width is None else width, 1))
         for begin in range(0, self.m, size):
             look()
             yield slice(begin, min(begin + size, self.m))
 
     def blocks(self) -> Iterator[tuple[slice, Array]]:
-        """Dense rows, a block at a time."""
+        """Dense rows, one block at a time."""
         # A block of a kind without stored rows is made from as many columns of length m.
         for part in self.slices(max(self.n, self.m)):
             yield part, self.block(part.start, part.stop)

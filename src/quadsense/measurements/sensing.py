@@ -376,16 +376,16 @@ class Sensing(Portable):
     # --- blocks of rows ----------------------------------------------------------------------
 
     def slices(self, width: int | None = None) -> Iterator[slice]:
-        """Slices of rows whose temporaries, `width` numbers a row, stay within a block."""
+        """Slices of rows whose temporaries, `width` numbers per row, stay within a block."""
         return self.kind.slices(width)
 
     def blocks(self) -> Iterator[tuple[slice, Array]]:
-        """Dense rows ``v_i``, a block at a time."""
+        """Dense rows ``v_i``, one block at a time."""
         for part, rows in self.kind.blocks():
             yield part, self._seen(rows, None if self.factors is None else self.factors[part])
 
     def _groups(self, size: int) -> Iterator[tuple[int, Array]]:
-        """Groups of so many dense rows ``v_i``, each with the number of its first.
+        """Groups of dense rows ``v_i``, at most that many each, each with the number of its first.
 
         Rows that are not at hand are read in turn, whatever they are read by, so that each is read
         once; the groups are the same.
@@ -495,7 +495,7 @@ class Sensing(Portable):
         return self._weighed(self.kind.visited(self._meant(self._cast(A)), inside))
 
     def spread(self, count: int) -> npt.NDArray[np.intp]:
-        """About so many of the rows, in spans that lie evenly among all: cheap to read anywhere."""
+        """Return about `count` of the rows, in evenly spaced spans: cheap to read anywhere."""
         if count >= self.m:
             return np.arange(self.m)
         width = -(-count // SPANS)
@@ -524,11 +524,11 @@ class Sensing(Portable):
         return self.kind.squares(self._meant(self._cast(X)), self.factors, signs)
 
     def mixed(self, z: Array) -> Array:
-        """What is read where the rows have these values: the same, but for sums of rows."""
+        """Return what is read where the rows have these values: the same unless sums are read."""
         return z
 
     def unmixed(self, y: Array) -> Array:
-        """Coefficients of the rows in ``F*(y)``: the same, but for sums of rows."""
+        """Return coefficients of the rows in ``F*(y)``: the same unless sums are read."""
         return y
 
     def squared_columns(self, y: Array) -> Array:
@@ -539,7 +539,7 @@ class Sensing(Portable):
         """``P`` with columns ``v_i* Y^T``: (k, n) to (k, m)."""
         P = self.kind.images(self._meant(Y))
         if self.factors is not None:
-            P *= self._cast(self.factors)  # it is nobody else's
+            P *= self._cast(self.factors)  # it is not used elsewhere
         return self._meant(P)
 
     def through(self, Y: Array, weigh: Weigh) -> tuple[Array, Array]:

@@ -21,7 +21,7 @@ from quadsense.files import Strip, Strips, Unreadable
 from quadsense.files.strips import STRIP_BYTES, native
 
 MOST_PARTS = 1024
-"""Parts of all rows: a scheduler hands out some thousand tasks a second."""
+"""Parts of all rows: a scheduler hands out some thousand tasks per second."""
 
 
 @dataclass(frozen=True)
@@ -199,13 +199,13 @@ def current_client(U: Any) -> Any:
 
 
 def is_client(value: object) -> bool:
-    """Whether that is a Dask client; nobody imports Dask to be told that it is not."""
+    """Whether that is a Dask client, decided without importing Dask."""
     distributed = sys.modules.get("distributed")
     return distributed is not None and isinstance(value, distributed.Client)
 
 
 def refuse_other_than_client(value: object) -> None:
-    """Refuse what a client could be made of: whoever makes one must close it."""
+    """Refuse what a client could be made of: the caller makes it, and closes it."""
     distributed = sys.modules.get("distributed")
     is_cluster = distributed is not None and isinstance(value, distributed.deploy.Cluster)
     if is_cluster or (isinstance(value, str) and "://" in value):

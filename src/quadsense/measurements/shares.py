@@ -1,7 +1,7 @@
 """Which parts one task takes: those that one thread of the worker that holds them has to do.
 
-A task a part would cost as many times what Dask takes for a task, and leave to Dask's guesses which
-worker does it: a part that is sent to another takes longer than its product.
+One task per part would cost as many times what Dask takes for a task, and leave to Dask's guesses
+which worker does it: a part that is sent to another takes longer than its product.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ Holders = Sequence[Sequence[str]]
 """Workers that have each part, by address; none where it is being loaded."""
 
 SHARE_BYTES = 2**29
-"""Rows of a share, unless a single part is larger: a second of work, so that what nobody waits for
-any more ends soon, and a lost worker does not lose much."""
+"""Rows of a share, unless a single part is larger: a second of work, so that what is no longer
+needed ends soon, and a lost worker does not lose much."""
 
 
 def shared_out(
     parts: Iterable[int], holders: Holders, threads: Mapping[str, int], sizes: Sequence[int]
 ) -> list[list[int]]:
-    """Parts in shares, each in order; parts that nobody has yet are shares of their own.
+    """Parts in shares, each in order; parts that no worker has yet are shares of their own.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def _owned(
 
 
 def _divided(parts: Sequence[int], sizes: Sequence[int], count: int) -> list[list[int]]:
-    """Neighbours together, in so many shares of about the same size, none of them empty."""
+    """Neighbours together, in `count` shares of about the same size, none of them empty."""
     total, before = _load(parts, sizes), 0
     found: list[list[int]] = [[] for _ in range(count)]
     for part in parts:

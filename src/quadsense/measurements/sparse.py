@@ -44,7 +44,7 @@ class Sparse(Stored):
         )
 
     def blocks(self) -> Iterator[tuple[slice, Array]]:
-        """Dense rows, a block at a time."""
+        """Dense rows, one block at a time."""
         for part in self.slices():
             yield part, self.block(part.start, part.stop)
 

@@ -1,4 +1,4 @@
-"""Kinds of probes one below the other, and the unit vectors, which nobody needs to hold."""
+"""Kinds of probes one below the other, and the unit vectors, which are never stored."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class Stack(Probes):
     # --- rows --------------------------------------------------------------------------------
 
     def blocks(self) -> Iterator[tuple[slice, Array]]:
-        """Dense rows, a block at a time."""
+        """Dense rows, one block at a time."""
         for begin, part in zip(self.begins, self.parts, strict=False):
             for rows, values in part.blocks():
                 yield slice(int(begin) + rows.start, int(begin) + rows.stop), values
@@ -287,7 +287,7 @@ class AsComplex(Around):
         return self._wide(self.kind.block(first, last))
 
     def blocks(self) -> Iterator[tuple[slice, Array]]:
-        """Dense rows, a block at a time."""
+        """Dense rows, one block at a time."""
         for part, rows in self.kind.blocks():
             yield part, self._wide(rows)
 
@@ -357,12 +357,12 @@ class Axes(Probes):
 
     @property
     def xp(self) -> Any:
-        """That of the rows beside it."""
+        """That of the other rows."""
         return np if self._beside is None else self._beside.xp
 
     @property
     def device(self) -> Any:
-        """That of the rows beside it."""
+        """That of the other rows."""
         return None if self._beside is None else self._beside.device
 
     @cached_property

@@ -82,7 +82,7 @@ def of_arrays(
     mix: MatrixLike | None,
     weights: RealOrVector | None,
 ) -> Given:
-    """Those of arrays of a file; what is given beside them goes before."""
+    """Those of arrays of a file; what is given with them takes precedence."""
     named: dict[str, Any] = {"mix": arrays.get("mix") if mix is None else mix}
     named["conjugate"] = bool(arrays.get("conjugate")) if conjugate is None else conjugate
     named["weights"] = _held("weights", arrays) if weights is None else weights
@@ -269,7 +269,7 @@ def _on_host(values: Any) -> Any:
 
 
 def _extended(name: str, own: Any, given: Any, m: int, k: int) -> Any:
-    """A value for all rows, or one a row of m rows and k further ones."""
+    """A value for all rows, or one per row of m rows and k further ones."""
     if given is None:
         if own is not None and np.ndim(own) > 0:
             raise ValueError(f"{name} is missing: each row of these measurements has its own")

@@ -112,7 +112,7 @@ class Tensors(Dense):
         return placed(values, self.held_norms).to(self.dtype)
 
     def slices(self, width: int | None = None) -> Iterator[slice]:
-        """Slices of rows whose temporaries, `width` numbers a row, stay within a chunk."""
+        """Slices of rows whose temporaries, `width` numbers per row, stay within a chunk."""
         size = max(1, CHUNK // max(self.n if width is None else width, 1))
         for begin in range(0, self.m, size):
             look()
@@ -242,7 +242,7 @@ class Tensors(Dense):
         return total
 
     def blocks(self) -> Iterator[tuple[slice, Array]]:
-        """Dense rows, a block at a time."""
+        """Dense rows, one block at a time."""
         return self._chunks()
 
     def _conj(self, x: Array) -> Array:
@@ -359,7 +359,7 @@ class Working(Around):
         return self.own(values).tensor
 
     def own_vector(self, y: Any) -> DeviceArray:
-        """Numbers, one a row, on the device."""
+        """Numbers, one per row, on the device."""
         return DeviceArray(self._vector(y))
 
     def _vector(self, y: Any) -> Array:

@@ -135,10 +135,10 @@ def checked_mix(mix: Any, m: int) -> Any:
     if np.issubdtype(values.dtype, np.complexfloating):
         raise ValueError("mix must be real, got complex numbers: readings are real")
     if values.ndim != 2:
-        raise ValueError(f"mix must have two dimensions, one reading a row, got {values.shape}")
+        raise ValueError(f"mix must have two dimensions, one reading per row, got {values.shape}")
     if values.shape[1] != m or values.shape[0] == 0:
         raise ValueError(
-            f"mix has shape {values.shape}, but must have one reading a row and one row of U a "
+            f"mix has shape {values.shape}, but must have one reading per row and one row of U per "
             f"column, shape (p, {m})"
         )
     if sp.issparse(values):
@@ -175,7 +175,7 @@ def _check_shape(shape: Any) -> None:
     shape = tuple(map(int, shape))
     if len(shape) != 2:
         raise ValueError(
-            f"U must have two dimensions, one measurement vector a row, got shape {shape}"
+            f"U must have two dimensions, one measurement vector per row, got shape {shape}"
         )
     if 0 in shape:
         raise ValueError(f"U is empty: its shape is {shape}")
@@ -200,7 +200,7 @@ def checked_vector(
     if array.ndim == 2 and array.size == m and 1 in array.shape:  # as MATLAB has vectors
         array = array.reshape(m)
     if array.shape != (m,):
-        wanted = f"({m},), one value a row of {of}" + (", or a single number" if scalar else "")
+        wanted = f"({m},), one value per row of {of}" + (", or a single number" if scalar else "")
         raise ValueError(f"{name} has shape {array.shape}, but must have shape {wanted}")
     array = array.astype(np.float64)
     sound = ~np.isnan(array) if infinite else np.isfinite(array)
@@ -226,7 +226,7 @@ def rows_chosen(index: Any, m: int) -> npt.NDArray[np.intp]:
 
 
 def checked_weights(weights: Any, m: int, of: str = "U") -> float | Vector | None:
-    """One number or one a row, finite and not negative, or a ValueError; None stays None."""
+    """One number or one per row, finite and not negative, or a ValueError; None stays None."""
     if weights is None:
         return None
     found = checked_vector("weights", weights, m, scalar=True, of=of)
@@ -241,7 +241,7 @@ def checked_weights(weights: Any, m: int, of: str = "U") -> float | Vector | Non
 def checked_tolerance(delta: Any, rtol: Any, b: Vector, of: str = "U") -> Vector | None:
     """``delta_i + rtol |b_i|``, or None where no tolerance was given; 0 is an equality.
 
-    With `rtol` a tolerance of 0 is one that nobody meant: a reading of 0 has made it.
+    With `rtol` a tolerance of 0 was not meant: it comes from a reading of 0.
     """
     if not (is_number(rtol) and 0.0 <= rtol < math.inf):
         raise ValueError(f"rtol must be a finite number, not negative, got {rtol!r}")
@@ -265,7 +265,7 @@ def checked_tolerance(delta: Any, rtol: Any, b: Vector, of: str = "U") -> Vector
     if bad.size:
         raise ValueError(
             f"the tolerance of row {bad[0]} is zero (rtol {rtol} times a reading of "
-            f"{b[bad[0]]}): give a positive delta beside rtol"
+            f"{b[bad[0]]}): give a positive delta in addition to rtol"
         )
     if not np.isfinite(total).all():
         row = int(np.argmin(np.isfinite(total)))

@@ -1,4 +1,4 @@
-"""One algorithm a file: ``prepare``, ``start``, ``advance`` a stride, ``claim``, ``matrix``.
+"""One algorithm per file: ``prepare``, ``start``, ``advance`` a stride, ``claim``, ``matrix``.
 
 `METHODS` is the only list of them: what else must be known of a method it says itself, in its
 `Traits`, and the plan, the checks of arguments, the command and the docs ask for that.

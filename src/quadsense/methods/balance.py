@@ -32,7 +32,7 @@ BY_ROWS = 3e7
 matrix can hold."""
 
 ROUNDED, ROUNDS = 1e-15, 4
-"""Residual beside its parts at which moving is of no use, and how often it is done."""
+"""Residual relative to its parts at which moving is of no use, and how often it is done."""
 
 UNNOTICED = 0.1
 """Share of the gap that may be lost."""
@@ -132,7 +132,7 @@ def _lifted(F: Sensing, question: Question, y: Vector, A: Array, enough: float) 
         return y
 
     def measured(vector: Vector) -> tuple[float, float]:
-        """The bound but for what is negative, and the least eigenvalue."""
+        """Return the bound without what is negative, and the least eigenvalue."""
         lowest = float(np.linalg.eigvalsh(C + to_numpy(F.adjoint(vector)))[0])
         return -conjugate_above(question, permitted(question, vector)), lowest
 

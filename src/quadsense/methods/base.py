@@ -158,7 +158,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Trace:
-    """What the history keeps of a state, beside iteration and ratio; NaN: has no meaning.
+    """What the history keeps of a state, in addition to iteration and ratio; NaN: has no meaning.
 
     `ratios` makes those of all rows, which are asked for only where tolerances differ.
     """
@@ -237,7 +237,7 @@ class Method(Protocol):
         """Steps after which a lemma has delivered, if one promises that, and its name."""
 
     def advance(self, program: Any, state: Any, steps: int) -> Any:
-        """At most so many steps on; `state` is left as it was."""
+        """Return the state after at most `steps` more steps; `state` is left as it was."""
 
     def claim(self, program: Any, state: Any) -> Claim | None:
         """What the state shows, if anything."""

@@ -66,7 +66,7 @@ class BestPositive(PsdTraits, Stepped):
     def advance(
         self, program: BestPositiveProgram, state: BestPositiveState, steps: int
     ) -> BestPositiveState:
-        """About so many steps on."""
+        """Return the state after about `steps` more steps."""
         return self._state(program, best.advance(program.inner, state.inner, steps))
 
     def _state(self, program: BestPositiveProgram, inner: best.State) -> BestPositiveState:

@@ -1,7 +1,7 @@
 """Rows in parts, one part at a time in random order: block Kaczmarz steps for `sgd`.
 
 A batch of a few rows of a file costs as much as the whole strip that it is in, and to move all
-residuals costs a pass over all rows. So where rows are held in parts a batch is a part, and a step
+residuals costs a pass over all rows. So where rows are held in parts, a batch is a part, and a step
 brings A to the fit of that part that is nearest to it, by a few conjugate gradient steps on its
 rows while they are at hand: ``A <- A - w F_S^+(F_S(A) - b_S)`` [Needell & Tropp 2014]. On data that
 some A fits a few passes serve; on others the steps are shortened pass by pass, and what they tend
@@ -29,7 +29,7 @@ from quadsense.vocabulary import Claim, because
 from quadsense.watch import look
 
 AMPLE, FEW = 4, 2**20
-"""Rows an unknown from which passes by parts are few; entries of U up to which, of fewer rows, the
+"""Rows per unknown from which passes by parts are few; entries of U up to which, of fewer rows, the
 paper's small steps are the surer way."""
 
 INNER = 6
@@ -122,7 +122,7 @@ class BlockDescent(Stepped):
         return BlockState(0, program.A1, float(ratios.max()), 0.0, order, 1.0, generator)
 
     def advance(self, program: BlockProgram, state: BlockState, steps: int) -> BlockState:
-        """At most so many parts on."""
+        """Return the state after at most `steps` more parts."""
         for _ in range(steps):
             look()
             place = state.iteration % state.order.size

@@ -72,7 +72,7 @@ class Conic(ConicTraits, Stepped):
             return self._state(program, first)
 
     def advance(self, program: ConicProgram, state: ConicState, steps_: int) -> ConicState:
-        """At most so many steps on."""
+        """Return the state after at most `steps_` more steps."""
         inner = state.inner
         with LENIENT():
             for _ in range(steps_):

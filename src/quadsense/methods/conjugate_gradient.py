@@ -30,7 +30,7 @@ FLOPS = 1e9
 
 DEVICE_FLOPS = 1e11
 """The same on a GPU, some milliseconds of a large one: what is wasted at most where a fit is met by
-the first of the steps that nobody looks at before the last."""
+the first of the steps, which are looked at only after the last."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class ConjugateGradient(ConjugateGradientTraits, Stepped):
         return residuals.start(program.system, direct=True)
 
     def advance(self, program: CgProgram, state: residuals.State, steps: int) -> residuals.State:
-        """At most so many products with K on."""
+        """Return the state after at most `steps` more products with K."""
         state = residuals.advance(program.aiming(state), state, steps)
         if program.system.F.known_rank is not None:  # of the same rows, weighed
             program.problem.rows.known_rank = program.system.F.known_rank

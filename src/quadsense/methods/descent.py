@@ -75,7 +75,7 @@ class DescentProgram:
     adapt, sharpen : bool
         Whether c may change (not where the paper or the user fixed it), and whether lam may grow.
     batch_size : int or None
-        Samples a step; None: all.
+        Samples per step; None: all.
     eigenvalue : float
         Bound on the largest eigenvalue of G K G (G at most 1), or 0 for the exact norm.
     limit, lemma : int or None, str

@@ -96,7 +96,7 @@ class Factored(FactoredTraits, Stepped):
         return max(1, min(20, 100_000_000 // work))
 
     def advance(self, program: FactoredProgram, state: FactoredState, steps: int) -> FactoredState:
-        """At most so many descent steps on."""
+        """Return the state after at most `steps` more descent steps."""
         return state if program.inner is None else descent.advance(program.inner, state, steps)
 
     def claim(self, program: FactoredProgram, state: FactoredState) -> Claim | None:

@@ -78,7 +78,7 @@ class Fista(FistaTraits, Stepped):
     def advance(
         self, program: FistaProgram, state: State | hinge.State, steps: int
     ) -> State | hinge.State:
-        """At most so many steps on."""
+        """Return the state after at most `steps` more steps."""
         with LENIENT():
             try:
                 if isinstance(state, hinge.State):

@@ -15,7 +15,7 @@ class GradientDescent(GradientDescentTraits, Descent):
     -----
     ``A = tau I - F*(c)`` at every iterate, so only c and the residual are carried:
     :math:`z \leftarrow z - \eta K s`, :math:`c \leftarrow c + \eta s`,
-    :math:`\|\nabla\Phi\|_F = \sqrt{s^T K s}`. O(m) a step with orthonormal rows, O(m^2) with K
+    :math:`\|\nabla\Phi\|_F = \sqrt{s^T K s}`. O(m) per step with orthonormal rows, O(m^2) with K
     formed, where the printed algorithm takes O(m n^2). In exact arithmetic the iterates are equal.
 
     Departs from [QSZ24] with ``schedule="continuation"``: lam doubles stage by stage, and the step
@@ -31,7 +31,7 @@ class GradientDescent(GradientDescentTraits, Descent):
         return 10 if not program.on_device else program.device_stride
 
     def advance(self, program: DescentProgram, state: DescentState, steps: int) -> DescentState:
-        """At most so many steps on."""
+        """Return the state after at most `steps` more steps."""
         # Here, so that only those who descend wait for Numba.
         if program.on_device:
             from quadsense.methods.on_device import descend as loop

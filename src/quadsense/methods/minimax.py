@@ -162,7 +162,7 @@ class Minimax(MinimaxTraits, Stepped):
         return iteration.verdict(state.inner, target=target, gap=state.gap)
 
     def advance(self, program: Stages, state: State, steps: int) -> State:
-        """At most so many factorisations on."""
+        """Return the state after at most `steps` more factorisations."""
         with np.errstate(under="ignore"):
             end = state.iteration + steps
             while state.iteration < end:
@@ -174,7 +174,7 @@ class Minimax(MinimaxTraits, Stepped):
             return state
 
     def _inner(self, stages: Stages, state: State, end: int) -> iteration.State | growing.State:
-        """The interior-point iterate so many steps on."""
+        """Return the interior-point iterate, advanced to iteration `end`."""
         target, linear = self._deciding(stages, state), stages.program(state.stage)
         left, inner = end - state.iteration, state.inner
         if isinstance(linear, GrowingProgram):
@@ -229,7 +229,7 @@ class Minimax(MinimaxTraits, Stepped):
         b, delta, y = to_numpy(problem.b), to_numpy(problem.delta), state.dual
         used = np.flatnonzero(y)
         if by_some := isinstance(stages.fast, GrowingProgram) and used.size > 0:
-            # The others stay as they are: so many rows need not be read again.
+            # The others stay as they are: all these rows need not be read again.
             rows, b, delta, y = rows.held(used), b[used], delta[used], y[used]
         question = Question("slack_max", b, b, 1.0 / delta, 0.0 * b, np.zeros(b.size, bool))
         # In units of the sum of |y_i| delta_i; the size of the readings is about that of A.

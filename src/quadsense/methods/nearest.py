@@ -35,7 +35,7 @@ CLOSE = 3e-8
 
 INWARDS, MOST_INWARDS = 0.3, 1e-3
 """How far ends are moved inwards, so that readings may be off by as much: what costs this share of
-that gap, and at most so many half-widths."""
+that gap, and at most this many half-widths."""
 
 INEXACT, MOST_PRODUCTS = 1e-3, 400
 """Residual of a step, relative to that before it, and products at most."""
@@ -147,7 +147,7 @@ class Nearest(ConjugateGradientTraits, Stepped):
         return 1
 
     def advance(self, program: NearestProgram, state: NearestState, steps: int) -> NearestState:
-        """At most so many exchanges."""
+        """Return the state after at most `steps` more exchanges."""
         with LENIENT():
             for _ in range(steps):
                 if state.done or state.stalled:

@@ -1,8 +1,8 @@
-"""The loops of `gd` and `sgd` on a device: many steps, and nobody waits for a number.
+"""The loops of `gd` and `sgd` on a device: many steps without waiting for a number.
 
 The steps are those of `kernels` and `sampling`. There every scalar is a number of Python's, for
-which a device would be waited for several times a step; here they are arrays of no dimension, what
-would be a branch is a choice between two values, and the scalars come over once, at the end.
+which a device would be waited for several times per step; here they are arrays of no dimension,
+what would be a branch is a choice between two values, and the scalars come over once, at the end.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class Psd(PsdTraits, Stepped):
             largest = what.scale * float(np.max(np.abs(what.b) + what.delta, initial=0.0))
             plain = problem.base is None and problem.c_start is None
             origin: Any = float(problem.tau) if plain else start_matrix(problem)
-            if plain and abs(origin) > largest:  # a mean of middles that nobody gave
+            if plain and abs(origin) > largest:  # a mean of middles, not given by the user
                 origin = 0.0
             program = None  # where nothing is asked
             if what.b.size:
@@ -84,7 +84,7 @@ class Psd(PsdTraits, Stepped):
         return max(1, min(10, 100_000_000 // (3 * m * n**2 + 10 * n**3)))
 
     def advance(self, program: PsdProgram, state: phases.State, steps: int) -> phases.State:
-        """About so many evaluations on."""
+        """Return the state after about `steps` more evaluations."""
         if program.inner is None:
             return state
         with np.errstate(under="ignore"):

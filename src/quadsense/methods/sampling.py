@@ -58,7 +58,7 @@ def sample_orthonormal(
     -----
     The squared norm of sinh is kept by adding and subtracting the batch's terms. It is rebuilt in
     O(m) once it has fallen by 1e6, where cancellation would begin to show, or after 4 m samples:
-    amortised O(1) a sample. The number of measurements over the goal (and over the stage's
+    amortised O(1) per sample. The number of measurements over the goal (and over the stage's
     target) is kept the same way, so that *met* is seen at once.
     """
     m = y.shape[0]

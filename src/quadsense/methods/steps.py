@@ -79,7 +79,7 @@ def weighed_rows(problem: Problem) -> tuple[Sensing, Vector]:
     """
     delta = at_work(problem, problem.delta)
     least, rows = float(delta.min()), problem.rows.at_work(problem.tf32)
-    if least > (1.0 - 1e-12) * float(delta.max()):  # equal but for rounding
+    if least > (1.0 - 1e-12) * float(delta.max()):  # equal up to rounding
         return rows, np.ones_like(delta)
     squares = least / delta
     return rows.weighed(np.sqrt(squares)), squares

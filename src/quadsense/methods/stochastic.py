@@ -17,7 +17,7 @@ from quadsense.methods.traits.stochastic import BATCH, StochasticDescentTraits
 
 @dataclass(frozen=True)
 class StochasticState(DescentState):
-    """State of SGD: beside the iterate, where the batches come from.
+    """State of SGD: the iterate, and where the batches come from.
 
     Attributes
     ----------
@@ -41,7 +41,7 @@ class StochasticDescent(StochasticDescentTraits, Descent):
     Notes
     -----
     With orthonormal rows (Alg. 2) only the batch's residuals move and the norm is maintained:
-    amortised O(B) a step, whatever n. In general (Alg. 4) all residuals move, O(mB), and the norm
+    amortised O(B) per step, whatever n. In general (Alg. 4) all residuals move, O(mB), and the norm
     costs O(m^2) (``norm="exact"``) or O(m) (``norm="bound"``,
     :math:`\|s\| \sqrt{\lambda_{\max}(K)}`, never too small, so the step is never too long).
     Batches are drawn without replacement.
@@ -96,7 +96,7 @@ class StochasticDescent(StochasticDescentTraits, Descent):
         return max(super().patience(program), passes)
 
     def advance(self, program: DescentProgram, state: DescentState, steps: int) -> StochasticState:
-        """At most so many steps on."""
+        """Return the state after at most `steps` more steps."""
         assert isinstance(state, StochasticState)
         rng = np.random.default_rng()
         rng.bit_generator.state = state.generator

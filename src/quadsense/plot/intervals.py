@@ -1,4 +1,4 @@
-"""Certified ranges, one a line."""
+"""Certified ranges, one per line."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def intervals(
     intervals : Interval, list of Interval, or dict of str to Interval
         Of `quadsense.interval` or `Result.interval`.
     labels : sequence of str, optional
-        One an interval; by default what was asked for.
+        One per interval; by default what was asked for.
     A : Result, SensedMatrix or array of shape (n, n), optional
         A matrix, such as the answer or the truth, whose values are marked.
     title : str, optional

@@ -1,4 +1,4 @@
-"""What all pictures share: colours, axes, and figures that nobody has to close."""
+"""What all pictures share: colours, axes, and figures that need not be closed."""
 
 from __future__ import annotations
 

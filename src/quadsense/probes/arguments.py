@@ -70,7 +70,7 @@ def checked_matrix(name: str, values: Any, real: bool = False) -> Array:
         raise ValueError(f"{name} must hold numbers, got an array of type {values.dtype}")
     if values.ndim != 2 or 0 in values.shape:
         raise ValueError(
-            f"{name} must have two dimensions, one row a measurement, got shape "
+            f"{name} must have two dimensions, one row per measurement, got shape "
             f"{tuple(values.shape)}"
         )
     if str(values.dtype).endswith("float16"):

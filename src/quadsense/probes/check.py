@@ -26,7 +26,7 @@ PAIRS = 3
 """Random vectors that each product is tried on."""
 
 SMALL = 1e-4
-"""What differs by less of its size may be rounding, and is judged beside the rows."""
+"""What differs by less of its size may be rounding, and is judged together with the rows."""
 
 
 @dataclass(frozen=True)
@@ -214,7 +214,7 @@ def _first_bad(values: Values) -> int:
 
 
 def _linearity(kind: Probes, rng: Any) -> Iterator[str]:
-    """``f(a x + z) = a f(x) + f(z)``, but for what may be rounding: of that, `_errors` speaks."""
+    """``f(a x + z) = a f(x) + f(z)``, up to what may be rounding, which `_errors` judges."""
     products = ((_times, kind.n), (_combine, kind.m))
     for name, (product, size) in zip(_names(kind), products, strict=True):
         X, Z = _random(kind, rng, size), _random(kind, rng, size)
@@ -254,7 +254,7 @@ def _adjoint(kind: Probes, X: Values, Y: Values) -> str:
         if np.all(np.abs(left - (turned.conj().T @ X).ravel()) <= slack):
             own = ("U @ x", "U.conj().T @ y") if times == "matvec" else ("U.conj() @ X", "U.T @ Y")
             return (
-                f"{combine} is the adjoint of {times} but for a conjugate: {times} must be "
+                f"{combine} is the adjoint of {times} except for a conjugate: {times} must be "
                 f"{own[0]} and {combine} {own[1]}"
             )
     worst = int(np.argmax(np.abs(left - right)))
@@ -265,7 +265,7 @@ def _adjoint(kind: Probes, X: Values, Y: Values) -> str:
 
 
 def _rows(kind: Probes, index: Values, room: float) -> Iterator[str]:
-    """Rows as `take` has them beside `combine` of unit vectors, and their norms."""
+    """Compare rows as `take` has them with `combine` of unit vectors, and their norms."""
     rows = _taken(kind, index)
     picked = np.zeros((kind.m, index.size))
     picked[index, np.arange(index.size)] = 1.0
@@ -287,7 +287,7 @@ def _taken(kind: Probes, index: Values) -> Values:
 
 
 def _errors(kind: Probes, index: Values, X: Values) -> Iterator[str | float]:
-    """What products err by, beside the same in extended precision."""
+    """Compare products with the same in extended precision."""
     rows = _taken(kind, index).astype(np.clongdouble if kind.is_complex else np.longdouble)
     norms = np.sqrt(np.sum(np.abs(rows) ** 2, axis=1)).astype(np.float64)
     exact = rows.conj() @ X.astype(rows.dtype)

@@ -25,7 +25,7 @@ TURNS = 2**22
 """Rows that are taken in turn between two looks at the clock."""
 
 MANY = 2**22
-"""Pairs above which they are held in half the size, and widened a block at a time."""
+"""Pairs above which they are held in half the size, and widened one block at a time."""
 
 SORTED = 2**18
 """Rows up to which they are also held by node: sums are then gathered, not scattered."""
@@ -34,8 +34,8 @@ SORTED = 2**18
 def differences(pairs: Any, n: int, offsets: MatrixLike | None = None) -> Probes:
     """Rows ``e_i - e_j`` for pairs (i, j): what is read of a Gram matrix is a squared distance.
 
-    With ``A = X X^T``, X one position a row, ``u* A u = |x_i - x_j|^2``. A product with a row takes
-    two additions, and two numbers are kept of it.
+    With ``A = X X^T``, X one position per row, ``u* A u = |x_i - x_j|^2``. A product with a row
+    takes two additions, and two numbers are kept of it.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ def differences(pairs: Any, n: int, offsets: MatrixLike | None = None) -> Probes
     found = checked_integers("pairs", pairs)
     if found.ndim != 2 or found.shape[1] != 2:
         raise ValueError(
-            f"pairs must have shape (m, 2), one pair (i, j) a row and (i, -1) for e_i alone, got "
+            f"pairs must have shape (m, 2), one pair (i, j) per row and (i, -1) for e_i alone, got "
             f"shape {found.shape}"
         )
     if not len(found):
@@ -346,7 +346,7 @@ class Differences(Sparse):
 
     @cached_property
     def _by_node(self) -> Any:
-        """The rows, a column each: a third quicker than two counts."""
+        """The rows as columns: a third quicker than two counts."""
         return sp.csr_array(self.U.T)
 
     def _pairs(self, part: slice) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
@@ -362,7 +362,7 @@ class Differences(Sparse):
         return max(BLOCK_ELEMENTS, self.nodes // 2)
 
     def _spans(self, size: int, within: slice | None = None) -> Iterator[slice]:
-        """Slices of so many rows."""
+        """Slices of `size` rows."""
         begin, end = (0, self.m) if within is None else (within.start, within.stop)
         for start in range(begin, end, size):
             look()

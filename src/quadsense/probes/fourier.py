@@ -28,8 +28,8 @@ DEVICE_BATCH = 2**24
 """The same on a device, whose memory is what they share: 256 MiB."""
 
 OTHER_ROUNDINGS = 64.0
-"""Roundings beside those of a transform: of the product with the mask, 3, and of sums over n
-entries in `forward`, which are pairwise: 19 of up to 128 terms, and the logarithm of how many."""
+"""Roundings in addition to those of a transform: of the product with the mask, 3, and of sums over
+n entries in `forward`, which are pairwise: 19 of up to 128 terms, and the logarithm of how many."""
 
 Matrix = npt.NDArray[Any]
 
@@ -184,7 +184,7 @@ class MaskedFFT(Probes):
         self._mask_norms, self._peak = _sizes(self.masks)
 
     def _each(self, values: Matrix) -> Matrix:
-        """A number a mask, to multiply masks with."""
+        """One number per mask, to multiply masks with."""
         return values.reshape(-1, *(1 for _ in self.shape))
 
     # --- where the masks are -----------------------------------------------------------------
@@ -199,7 +199,7 @@ class MaskedFFT(Probes):
         return self._placed(values).astype(self.dtype, copy=False)
 
     def own_vector(self, values: Any) -> Matrix:
-        """Numbers, one a row, where the masks are."""
+        """Numbers, one per row, where the masks are."""
         return self._placed(values).astype(np.float64, copy=False)
 
     def _placed(self, values: Any) -> Matrix:

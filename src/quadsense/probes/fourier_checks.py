@@ -81,7 +81,7 @@ def checked_offsets(
         found = found[:, None]
     if found.ndim != 2 or found.shape[1] != len(shape) or not len(found):
         raise ValueError(
-            f"offsets has shape {np.shape(offsets)}, but must have one position a row, shape "
+            f"offsets has shape {np.shape(offsets)}, but must have one position per row, shape "
             f"(k, {len(shape)})"
         )
     broken = np.flatnonzero(~(np.isfinite(found) & (found == np.rint(found))).all(axis=1))

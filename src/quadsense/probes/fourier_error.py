@@ -27,7 +27,7 @@ def transform_error(shape: Sequence[int]) -> float:
 
     Notes
     -----
-    A transform of length ``p_1 ... p_t`` is t stages, each unitary but for a scale, so relative
+    A transform of length ``p_1 ... p_t`` is t stages, each unitary up to a scale, so relative
     errors add up. A stage of radix 2 errs by `RADIX_TWO` roundings; one of radix p computes sums of
     p terms, ``gamma_{p + 4} sum |x_j|`` for each part of each entry, which is
     ``sqrt(2 p) (p + 4)`` roundings in the 2-norm.

@@ -1,7 +1,7 @@
 """Kronecker products: rows ``f_1i x f_2i x ... x f_qi``, of which only the factors are held.
 
 A row is the product of two halves, ``u_i = l_i x r_i``, each of about the root of n entries, and a
-product with it is one with r_i, for all rows a matrix product, and one with l_i.
+product with it is one with r_i, (a matrix product for all rows) and one with l_i.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def kronecker(factors: Any) -> Probes:
         if values.shape[0] != found[0].shape[0]:
             raise ValueError(
                 f"factors[{j}] has {values.shape[0]} rows, but factors[0] has "
-                f"{found[0].shape[0]}: each must have one row a measurement"
+                f"{found[0].shape[0]}: each must have one row per measurement"
             )
         if namespace(values) is not namespace(found[0]) or device(values) != device(found[0]):
             raise ValueError(
@@ -177,7 +177,7 @@ class Kronecker(Probes):
         return _row_products([self._xp.take(f, index, axis=0) for f in self.factors], self._xp)
 
     def blocks(self) -> Any:
-        """Dense rows, a block at a time."""
+        """Dense rows, one block at a time."""
         for part in self.slices():
             yield part, self.block(part.start, part.stop)
 
@@ -237,7 +237,7 @@ class Kronecker(Probes):
         return self.slices(4 * (self.left * (k + 1) + self.right))
 
     def forward(self, A: Array) -> Array:
-        """``u_i* A u_i``, a block of rows at a time."""
+        """``u_i* A u_i``, one block of rows at a time."""
         parts = []
         for _, rows in self.blocks():
             if is_numpy(rows):
@@ -248,7 +248,7 @@ class Kronecker(Probes):
         return self._xp.concat(parts)
 
     def adjoint(self, y: Array) -> Array:
-        """``sum_i y_i u_i u_i*``, a block of rows at a time."""
+        """``sum_i y_i u_i u_i*``, one block of rows at a time."""
         total: Array = 0.0
         for part, rows in self.blocks():
             if is_numpy(rows):

@@ -17,7 +17,7 @@ def stack(parts: Iterable[Any]) -> Probes:
     Parameters
     ----------
     parts : iterable of arrays of shape (m_k, n), sparse arrays, operators or probes
-        Of one length n. Nothing is copied. Beside complex rows, real ones are complex too.
+        Of one length n. Nothing is copied. With complex rows, real ones become complex too.
 
     Returns
     -------

@@ -130,8 +130,8 @@ def _summed(
 ) -> tuple[npt.NDArray[Any], float]:
     """``start + F*(y)`` from row `left` on and of those columns, and a bound on its error.
 
-    Of complex rows the real parts stand beside the imaginary ones, so that one product has all
-    that the real and imaginary parts of the sum are made of.
+    Of complex rows the real parts are stored next to the imaginary ones, so that one product has
+    all that the real and imaginary parts of the sum are made of.
     """
     tall, wide = start.shape
     parts, beyond = 2 if F.is_complex else 1, slice(left, None)

@@ -3,7 +3,7 @@
 Each ``phi_i*(y) = sup_v (y v - phi_i(v))`` is bounded by a formula that holds for every split of y
 into the shares of its terms [Rockafellar 1970, Thm. 16.4]: what rounding does to a split costs
 tightness, never truth. Products are taken with their rounding errors [Dekker 1971] and summed
-exactly, so that readings that are large beside their residuals cancel.
+exactly, so that readings that are large compared with their residuals cancel.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class _Sum:
         self.slack = 0.0
 
     def add(self, terms: Vector, roundings: float) -> None:
-        """Terms that are right up to so many roundings."""
+        """Terms that are right up to that many roundings."""
         if not terms.size:
             return
         self.terms.append(np.asarray(terms))
         self.slack += roundings * UNIT * float(np.abs(terms).sum())
 
     def add_products(self, a: Vector, b: Vector) -> None:
-        """``a_i b_i``, exactly but for underflow."""
+        """Return ``a_i b_i``, exact except for underflow."""
         if not a.size:
             return
         products = a * b
@@ -138,7 +138,7 @@ def at_zero(question: Question) -> Vector:
 
 
 def shifted(question: Question, exponents: npt.NDArray[np.int64], unit: int = 0) -> Question:
-    """The same question for rows over ``2^exponents``: exact but for underflow.
+    """The same question for rows over ``2^exponents``: exact except for underflow.
 
     What leaves float64's range asks for less than it did: an end is dropped, a weight made smaller.
     The weights are of an objective in units of ``2^unit``.

@@ -56,7 +56,7 @@ class _Search:
     def __init__(self, supports: npt.NDArray[np.bool_]) -> None:
         self.shares = supports.sum(axis=0)
         self.rows = [int(row) for row in np.argsort(-self.shares, kind="stable")]
-        # A bit a row, those in many supports first.
+        # One bit per row, those in many supports first.
         self.masks = [
             sum(1 << place for place, row in enumerate(self.rows) if support[row])
             for support in supports
@@ -101,7 +101,7 @@ class _Search:
 
 
 def _disjoint(masks: list[int]) -> int:
-    """A number of supports no two of which share a row: so many rows are needed at least."""
+    """Count supports no two of which share a row: at least that many rows are needed."""
     seen = count = 0
     for mask in sorted(masks, key=int.bit_count):
         if not mask & seen:
@@ -113,7 +113,7 @@ def _by_branch_and_bound(
     supports: Sequence[npt.NDArray[np.bool_]],
 ) -> npt.NDArray[np.int64] | None:
     """The same by HiGHS."""
-    from scipy.optimize import Bounds, LinearConstraint, milp  # dear to import, seldom needed
+    from scipy.optimize import Bounds, LinearConstraint, milp  # slow to import, rarely needed
 
     look()
     watch = watched()

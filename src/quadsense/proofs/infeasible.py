@@ -94,7 +94,7 @@ def check_exactly(
     exact: Exact, psd: bool, hard: npt.NDArray[np.bool_], *, conditional: bool = False
 ) -> Proof:
     """Check what ``exact.y`` proves of those rows; `hard` ones may not be missed at all."""
-    # Here, not above: a fit needs no proof, and importing these takes longer than many a solve.
+    # Here, not above: a fit needs no proof, and importing these takes longer than many solves.
     from quadsense.core.intervals import Intervals
     from quadsense.proofs.positive import certify
     from quadsense.proofs.symmetric import check_proof, norm_limit

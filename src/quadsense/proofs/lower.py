@@ -52,7 +52,7 @@ def best_error_bound(
     floor = float(np.max(data.ends.ratios(-data.ends.reading), where=dead, initial=0.0))
     if not (math.isfinite(largest) and largest > 0.0) or not exact.ends.two_sided.all():
         return floor, ""
-    if psd:  # intervals as wide as the error claimed: readings are not lost beside them
+    if psd:  # intervals as wide as the error claimed: readings are not lost next to them
         width = upper * delta
         intervals = Intervals(b - width, b + width, width)
         proof = certify(F, intervals, y, lift=not conditional)

@@ -172,7 +172,7 @@ def objective_bound(
     Parameters
     ----------
     data : Measurements
-        With one reading a row of the question, constraints included.
+        With one reading per row of the question, constraints included.
     question : Question
         In the user's scaling.
     dual : ndarray of shape (m,)

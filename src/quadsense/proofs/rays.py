@@ -28,13 +28,13 @@ from quadsense.proofs.rounding import gamma
 Matrix = npt.NDArray[Any]
 
 COUPLED = 1e-8
-"""``||A C x||`` beside its parts from which it is no rounding."""
+"""``||A C x||`` relative to its parts from which it is no rounding."""
 
 LITTLE = (0.0, 1e-6, 1e-4, 1e-2, 0.05)
 """Readings of a unit direction that may be meant to be 0."""
 
 FLAT = 1e-7
-"""Reading of a direction, beside its size, that is taken for 0."""
+"""Reading of a direction, relative to its size, that is taken for 0."""
 
 DROPPED = 1e-10
 """Singular values of rows below this share of the largest are taken for rounding."""

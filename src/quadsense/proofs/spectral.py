@@ -61,7 +61,7 @@ class SpectralCertificate:
     delta : float
         Of ``(1-delta) A* <= A <= (1+delta) A*``; infinite unless bounded.
     unseen : int or None
-        Dimensions of A that no measurement sees, to rounding; at least so many where that
+        Dimensions of A that no measurement sees, to rounding; a lower bound where that
         would cost too much to find out; None where A is singular, and it was not looked for.
     sigma : float
         Proven lower bound on the smallest singular value of the whitened map, rows

@@ -55,7 +55,7 @@ def norm_within(F: Sensing, scale: Vector) -> float:
     Notes
     -----
     ``||D scale|| / sigma(D F)`` for every diagonal D: the identity where the scales are alike,
-    else what makes them so, but for the N smallest, N unknowns: rows of large readings, or far
+    otherwise what makes them so, without the N smallest, N unknowns: rows of large readings, or far
     more uncertain than others that see all of A, have no say. It is at most ``sqrt(m)`` times the
     bound of the identity, and is often far below that.
     """

@@ -14,7 +14,7 @@ import numpy as np
 from quadsense.report.scales import Scale
 from quadsense.view.markup import Markup, element, join, short
 
-# In units of the drawing, which is scaled to the page: room for labels beside a wide frame.
+# In units of the drawing, which is scaled to the page: room for labels next to a wide frame.
 WIDTH, HEIGHT = 460.0, 280.0
 LEFT, RIGHT, TOP, BOTTOM = 58.0, 14.0, 14.0, 44.0
 

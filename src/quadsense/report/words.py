@@ -121,7 +121,7 @@ def _infeasible(result: Result, data: Measurements | None) -> list[str]:
     combined = "is never negative" if claim.psd else "is 0"
     sums = "add up to a positive semidefinite matrix" if claim.psd else "cancel"
     said = (
-        f"The certificate is a vector y, one number a measurement, for which the y_i u_i u_i* "
+        f"The certificate is a vector y, one number per measurement, for which the y_i u_i u_i* "
         f"{sums}. So the readings of any {which}, each times its y_i, have a sum that {combined}."
     )
     span = _span(result, data)

@@ -74,8 +74,8 @@ def _check_number(name: str, value: Any, other: str = "", positive: bool = False
 
 
 def to_weights(sample_weight: Any, m: int) -> Vector:
-    """Weights, one a sample."""
-    weights = _one_a_sample("sample_weight", 1.0 if sample_weight is None else sample_weight, m)
+    """Return weights, one per sample."""
+    weights = _one_per_sample("sample_weight", 1.0 if sample_weight is None else sample_weight, m)
     if not np.all(np.isfinite(weights)):
         raise ValueError("sample_weight must be finite")
     if not np.any(weights > 0.0):
@@ -84,13 +84,13 @@ def to_weights(sample_weight: Any, m: int) -> Vector:
 
 
 def to_delta(delta: Any, sample_delta: Any, m: int) -> Vector | None:
-    """Tolerances, one a sample, or None."""
+    """Return tolerances, one per sample, or None."""
     if sample_delta is None and delta is None:
         return None
-    return _one_a_sample("sample_delta", delta if sample_delta is None else sample_delta, m)
+    return _one_per_sample("sample_delta", delta if sample_delta is None else sample_delta, m)
 
 
-def _one_a_sample(name: str, given: Any, m: int) -> Vector:
+def _one_per_sample(name: str, given: Any, m: int) -> Vector:
     values = np.asarray(given, dtype=np.float64)
     if values.ndim == 0:
         values = np.full(m, float(values))
@@ -103,7 +103,7 @@ def _one_a_sample(name: str, given: Any, m: int) -> Vector:
 
 
 def to_linear_penalty(given: Any, X: Matrix, weights: Vector) -> float:
-    """The penalty of w beside that of A."""
+    """Return the penalty of w relative to that of A."""
     if given != "scale":
         return float(given)
     largest = float(np.max(np.abs(X), initial=0.0))

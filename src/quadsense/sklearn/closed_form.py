@@ -23,7 +23,7 @@ BLOCK = 2**21
 """Entries of the features that are held at once."""
 
 CUT = 4.0
-"""Eigenvalues below so many rounding errors of the largest, for each of their number, are 0."""
+"""Eigenvalues below this many rounding errors of the largest, for each of their number, are 0."""
 
 
 def closed_form(rows: Rows) -> KernelForm | FeatureForm:
@@ -80,7 +80,7 @@ class KernelForm(Form):
     def lifted(self) -> Matrix:
         """K where roots of the weights, which are in its kernel, have its largest eigenvalue.
 
-        That changes no fit, as what is fitted is orthogonal to them but for rounding, which is
+        That changes no fit, as what is fitted is orthogonal to them up to rounding, which is
         then not divided by a small penalty.
         """
         rows = self.rows

@@ -1,9 +1,9 @@
 """A, w and c together within tolerances, as one question about a larger matrix.
 
 Without a cone ``x' A x + w' x + c`` is the quadratic form of ``(x, k)`` in a matrix of order n + 1,
-whose norm costs w with ``lp = 1/(2 k^2)``; c beside it has a diagonal entry of its own, read ``T``
-times. Where A is to be positive semidefinite, w and c must not be: each is the difference of two
-further diagonal entries, positive both. The ridge then costs c a little, about where it was last:
+whose norm costs w with ``lp = 1/(2 k^2)``; c has in addition a diagonal entry of its own, read
+``T`` times. Where A is to be positive semidefinite, w and c must not be: each is the difference of
+two further diagonal entries, both positive. The ridge then costs c a little, about its last value:
 asked again from there (a proximal point), until that is nothing.
 """
 

@@ -21,7 +21,7 @@ SEEN = 1e-9
 """Size of a direction, as a part of the largest, from which on differences see it."""
 
 LEAST, AN_UNKNOWN = 1.5, 0.3
-"""`stretch` by default: at least, and for every pair an unknown. Of .2 and .3, with percentiles of
+"""`stretch` by default: at least, and for every pair per unknown. Of .2 and .3, with percentiles of
 50 and 50 or 25 and 75, the best on iris, wine, breast cancer and digits together."""
 
 

@@ -31,7 +31,7 @@ class MahalanobisLearner(ClassifierMixin, Mahalanobis):
     stretch : float or "auto", default="auto"
         No pair is asked to change its squared distance by more than this factor, and changing it
         by more counts as a miss: the fewer pairs there are, the nearer M stays to the prior.
-        "auto" is 0.3 times the number of pairs an unknown of M, at least 1.5. Infinite: whatever
+        "auto" is 0.3 times the number of pairs per unknown of M, at least 1.5. Infinite: whatever
         the pairs ask for.
     prior : {"identity", "covariance"} or array_like of shape (n_features, n_features)
         The M that pairs are stretched from; "covariance" is the inverse of that of the points.
@@ -120,7 +120,7 @@ class MahalanobisLearner(ClassifierMixin, Mahalanobis):
         y : array_like of shape (n_pairs,)
             1 for pairs that are alike, -1 for others.
         sample_weight : array_like of shape (n_pairs,), optional
-            Beside the weights that make both kinds count alike.
+            Multiplied with the weights that make both kinds count alike.
         bounds : (float, float), optional
             `upper` and `lower`, in place of those.
         calibration_params : dict, optional

@@ -48,7 +48,7 @@ class Rows:
     linear, intercept : bool
         Whether there is a w, and a c.
     lp : float
-        What a square of w costs beside one of A; positive.
+        What a square of w costs relative to one of A; positive.
     """
 
     X: Matrix

@@ -126,7 +126,7 @@ def _sums(rows: Rows, linear: Linear) -> Matrix:
     i, j = np.triu_indices(rows.n)
     features = rows.X[:, i] * rows.X[:, j] * np.where(i == j, 1.0, np.sqrt(2.0))
     basis = np.linalg.qr(linear.times(features))[0]
-    # L is symmetric but for the weights: Q'L = (S^(1/2) P^(1/2) Q)'.
+    # L is symmetric up to the weights: Q'L = (S^(1/2) P^(1/2) Q)'.
     roots = np.sqrt(rows.s)
     return np.ascontiguousarray((roots[:, None] * linear.times(basis / roots[:, None])).T)
 

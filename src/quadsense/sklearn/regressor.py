@@ -64,8 +64,8 @@ class QuadraticRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         and neither w nor c; with those "center" goes without `psd` only. Of `alpha` and weights
         that are not 0 only least squares knows.
     linear_penalty : float or "scale", default="scale"
-        What a square of w costs beside one of A. "scale" is ``1 / (2 mean ||x||^2)``, so that the
-        units of X do not matter but for `alpha`, and the kernel is that of
+        Cost of a square of w relative to one of A. "scale" is ``1 / (2 mean ||x||^2)``, so that the
+        units of X matter for `alpha` only, and the kernel is that of
         ``KernelRidge(kernel="poly", degree=2, coef0=1, gamma=1 / mean ||x||^2)``.
     alphas : array_like, optional
         Penalties that "cv" tries; by default four a decade, from 100 times the largest eigenvalue
@@ -170,7 +170,7 @@ class QuadraticRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         sample_weight : float or array_like of shape (n_samples,), optional
             Weights: 2 is the same as the row twice, 0 as without it.
         sample_delta : float or array_like of shape (n_samples,), optional
-            Tolerances in place of `delta`, one a sample; infinite where there is none.
+            Tolerances in place of `delta`, one per sample; infinite where there is none.
 
         Returns
         -------

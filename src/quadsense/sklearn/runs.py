@@ -63,7 +63,7 @@ class Strides:
             self.context.call_on_fit_task_begin(estimator=estimator, **self.shown)
 
     def callback(self, attributes: Callable[[Matrix], dict[str, Any]]) -> Any:
-        """A callback of `solve`; None where nobody listens."""
+        """Return a callback of `solve`; None where no callback is set."""
         if self.context is None:
             return None
 

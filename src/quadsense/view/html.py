@@ -79,7 +79,7 @@ BLUE, RED = "#3f8fd0", "#d9603f"
 
 
 def _card(text: str, *parts: object) -> Markup:
-    """The parts beside each other, and the text for where the style is dropped."""
+    """Return the parts next to each other, and the text for where the style is dropped."""
     return element(
         "div",
         element("style", STYLE),

@@ -40,7 +40,7 @@ MOST_POINTS = 1500
 
 @dataclass(frozen=True)
 class Readings:
-    """The residuals of a result beside what was asked of each row, whatever form that had.
+    """The residuals of a result and what was asked of each row, whatever form that had.
 
     Attributes
     ----------
@@ -139,7 +139,7 @@ def _work(matrix: SensedMatrix) -> float:
 
 
 def is_cheap(matrix: SensedMatrix, flops: float = MOST_FLOPS) -> bool:
-    """Whether all columns of the matrix cost no more than so many flops."""
+    """Whether all columns of the matrix cost no more than that many flops."""
     return _work(matrix) * float(matrix.shape[0]) <= flops
 
 
@@ -227,7 +227,7 @@ class Coherences:
     rows : ndarray of int, shape (k,)
         Which.
     m : int
-        Of so many.
+        Number of rows in all.
     """
 
     values: npt.NDArray[np.float64]
@@ -258,7 +258,7 @@ def density_of(ratios: Vector, columns: int, edges: Vector) -> npt.NDArray[np.in
     ratios : ndarray of shape (m,)
         In order of the rows.
     columns : int
-        Into so many stretches of rows.
+        Number of stretches of rows.
     edges : ndarray of shape (levels + 1,)
         Ascending; what lies beyond counts at the ends.
     """

@@ -155,7 +155,7 @@ def plan_text(plan: Plan) -> str:
         ("plan", f"{' then '.join(plan.methods)}, in {plan.coordinates} coordinates"),
         (
             "price",
-            f"about {in_bytes(plan.memory)} beside U"
+            f"about {in_bytes(plan.memory)} in addition to U"
             + (
                 f" ({in_bytes(plan.proof_memory)} to prove that nothing fits)"
                 if plan.proof_memory > plan.memory
@@ -201,10 +201,10 @@ def scaling_text(found: Scaling, memory: float) -> str:
     lines = [
         f"cluster|{_count(found.workers, 'worker')} like this machine, {in_bytes(memory)} each",
         f"rows|{in_bytes(found.row_bytes)} in {_count(found.parts, 'part')} of "
-        f"{_count(found.part_rows, 'row')}, {found.parts_a_worker:,} a worker at most",
-        f"memory|{in_bytes(found.worker_memory)} a worker, {in_bytes(found.driver_memory)} the "
+        f"{_count(found.part_rows, 'row')}, {found.parts_a_worker:,} per worker at most",
+        f"memory|{in_bytes(found.worker_memory)} per worker, {in_bytes(found.driver_memory)} the "
         f"driver; A{factor} is {in_bytes(found.matrix_bytes)}",
-        f"loading|{in_time(found.loading)} at {in_bytes(found.disk)}/s a worker",
+        f"loading|{in_time(found.loading)} at {in_bytes(found.disk)}/s per worker",
         f"a sweep|{in_time(found.seconds)}: {in_time(found.computing)} of arithmetic "
         f"({found.flops:.1e} flops), {in_time(found.communicating)} of travel",
         f"travel|{in_bytes(found.driver_bytes)} to and from the driver, "

@@ -318,13 +318,13 @@ def _measurements(count: int) -> str:
 
 
 def _rounded_up(value: float, digits: int = 4) -> str:
-    """Return the least number of so many digits that is no less."""
+    """Return the least number of that many digits that is no less."""
     shown = f"{value:.{digits}g}"
     return shown if float(shown) >= value else _changed(shown, value, digits, 1.0)
 
 
 def _rounded_down(value: float, digits: int = 4) -> str:
-    """Return the largest number of so many digits that is no more."""
+    """Return the largest number of that many digits that is no more."""
     shown = f"{value:.{digits}g}"
     return shown if float(shown) <= value else _changed(shown, value, digits, -1.0)
 

@@ -105,7 +105,7 @@ def _add_silent(program: Program, y: Vector, silent: Array) -> None:
     """Add the slopes of what rows of zeros cost, which read 0 whatever A is."""
     question = program.question
     lo, hi, w = question.lo[silent], question.hi[silent], question.weights[silent]
-    away = np.where(lo > 0.0, -lo, np.where(hi < 0.0, -hi, 0.0))  # v less the nearest end
+    away = np.where(lo > 0.0, -lo, np.where(hi < 0.0, -hi, 0.0))  # v minus the nearest end
     soft = question.soft[silent] & (w > 0.0)
     if question.rows == "slack_sum":
         y[silent] = np.where(soft, w * np.sign(away), 0.0)

@@ -1,7 +1,7 @@
 """Many linear objectives at once over the same intervals, where unknowns are few.
 
 ``min c.x`` with ``lo <= G x <= hi`` for every c of a stack: predictor and corrector
-[Mehrotra 1992] as in `steps`, but on stacked arrays, so that what a step costs beside its flops is
+[Mehrotra 1992] as in `steps`, but on stacked arrays, so that what a step costs besides its flops is
 paid once for all. For all symmetric matrices; what this does not settle is left to the kernel.
 """
 

@@ -152,7 +152,7 @@ def _apart(p: Vector, target: float) -> float:
 
 
 def objective(program: Program, at: Point) -> float:
-    """Return the objective of the program, but for constants, with the slacks as they are.
+    """Return the objective of the program, up to constants, with the slacks as they are.
 
     Logarithms are left out.
     """

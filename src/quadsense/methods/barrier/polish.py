@@ -20,13 +20,13 @@ MOST_UNKNOWNS = 2000
 """Up to which a vector is polished: its cost is that of a step."""
 
 ALIKE, SEPARATE = 4e-15, 1e-12
-"""Residual beside its parts of a sum of equalities, and eigenvalues of theirs that are none."""
+"""Residual relative to its parts of a sum of equalities; eigenvalues of theirs that are 0."""
 
 MOST_EQUALITIES = 200
 """Up to which it is looked whether they say it all."""
 
 ROUNDED, POLISHINGS = 1e-15, 4
-"""Residual beside its parts at which that is of no use, and how often."""
+"""Residual relative to its parts at which that is of no use, and how often."""
 
 
 def polished(program: Program, y: Vector) -> Vector:

@@ -299,7 +299,7 @@ def _seen(F: Sensing, question: Question) -> tuple[Sensing, Array | None, float]
     """Return the rows in coordinates of their span, that basis, and A elsewhere.
 
     Among positive semidefinite matrices an objective that knows only multiples of the identity
-    beside the rows is least where A is block diagonal, for reflections leave it alone; and what
+    outside of the rows is least where A is block diagonal, for reflections leave it alone; and what
     is best outside of the span can be said at once.
     """
     plain = not isinstance(question.C, np.ndarray)

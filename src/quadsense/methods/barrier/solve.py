@@ -1,4 +1,4 @@
-"""A question solved outright: for intervals, and whoever needs no loop."""
+"""A question solved outright: for intervals, and other callers that need no loop."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ NEAR = 1e-5
 """Relative distance of the bounds from which rounding may be what is left."""
 
 MISSED, IMBALANCE = 1e-9, 1e-8
-"""Residuals that are left alone: of readings, and of the matrix equation beside the objective."""
+"""Residuals left alone: of readings, and of the matrix equation relative to the objective."""
 
 EXACTLY = 1e-7
 """Relative residual of the systems over the relative gap at which they are left alone."""
@@ -69,7 +69,7 @@ class State:
     ----------
     at : Point
     gap : float
-        Objective less lower bound in units of the program, but for what is missed.
+        Objective minus lower bound in units of the program, without what is missed.
     slip : float
         What the missed parts of ends, levels and prices amount to, by their multipliers.
     missed : float
@@ -79,7 +79,7 @@ class State:
     size : float
         Norm of A, and no less than the unit.
     value : float
-        Objective but for logarithms.
+        Objective without logarithms.
     iteration : int
     idle : int
         Steps without progress.
@@ -159,7 +159,7 @@ def _eigenvalues(M: Array) -> Vector:
 
 
 def advance(program: Program, state: State) -> State:
-    """Return the state a step on, or the same but stuck."""
+    """Return the state after one more step, or the same state marked as stuck."""
     if state.relaxed:
         assert program.relaxed is not None
         known = state.stuck or state.apart <= SETTLED * program.cone_target
@@ -179,7 +179,7 @@ def advance(program: Program, state: State) -> State:
         after = None if at is None else measured(program, at, state.iteration + 1)
     if after is None or not _sound(after) or _spoilt(state, after):
         return replace(state, stuck=True)
-    if points.pairs(program) == 0 and after.apart > 0.5 * state.apart:  # solved, but for rounding
+    if points.pairs(program) == 0 and after.apart > 0.5 * state.apart:  # solved up to rounding
         return replace(state if state.apart <= after.apart else after, stuck=True)
     # Near the end rounding moves it up and down: then the least so far is to be beaten.
     near = state.least <= NEAR * abs(state.value)
@@ -279,7 +279,7 @@ def _tied(program: Program, primal: float, dual: float) -> tuple[float, float]:
 
 
 def _targets(program: Program, mu: float, cone: Cone | None, second: Direction | None) -> Targets:
-    """Return the products to aim for, less the second-order terms of a direction."""
+    """Return the products to aim for, minus the second-order terms of a direction."""
     rows = np.where(program.finite, program.row_target + mu, 0.0)
     prices = np.where(program.priced, mu, 0.0)
     t, matrix = mu, None

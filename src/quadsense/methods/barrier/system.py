@@ -39,10 +39,10 @@ REFINED = 1e-15
 """Relative residual at which any solution is left alone."""
 
 ROUNDINGS = 2.0
-"""So many roundings of a reading are left alone."""
+"""Residuals below this many roundings of a reading are left alone."""
 
 REFINEMENTS = 4
-"""At most so many."""
+"""Steps of iterative refinement at most."""
 
 LIFT_APART = 1e-13
 """The same for rows apart, of which some may say the same."""
@@ -60,13 +60,13 @@ LEAST_SINGLE = 200
 """Order from which a factor in single precision gains more than what it leaves costs."""
 
 SECOND = 10.0
-"""So many times the flops of one way the other may take, where the one rounds too much."""
+"""Factor by which the second way may take more flops, where the first rounds too much."""
 
 APART = 400
-"""Rows that may be solved for apart beside twice as many as there are unknowns."""
+"""Rows that may be solved for apart in addition to twice as many as there are unknowns."""
 
 HEAVY = 1e3
-"""Weights beyond so many times what the other rows have are heavy."""
+"""Weights beyond this multiple of what the other rows have are heavy."""
 
 
 class Solved(NamedTuple):
@@ -159,7 +159,7 @@ class System:
     def _checked(
         self, R: Array, h: Real, x: Array, y: Real, image: Real | None, back: Array | None
     ) -> Solved:
-        """Return a solution with both residuals, and how large these are beside what they are of.
+        """Return a solution with both residuals, and how large these are relatively.
 
         `image` is ``F(x)`` and `back` is ``F*(y)`` where they are known.
         """

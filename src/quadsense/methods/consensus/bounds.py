@@ -76,7 +76,7 @@ class Bounds:
         return best
 
     def _linearized(self, x: Vector) -> float:
-        """What is left of ``alpha ||A - P||^2`` beside its slope at x, for every A."""
+        """Return what is left of ``alpha ||A - P||^2`` without its slope at x, for every A."""
         p = self.program.cost.p
         away, along = numbers((x - p) @ (x - p), (x - p) @ x)
         return self.program.cost.alpha * (away - 2.0 * along)

@@ -71,7 +71,7 @@ class Consensus(ConsensusTraits, Stepped):
         return max(1, min(steps.EVERY, int(STRIDE_FLOPS / work)))
 
     def advance(self, program: Prepared, state: ConsensusState, count: int) -> ConsensusState:
-        """At most so many steps on."""
+        """Return the state after at most `count` more steps."""
         with LENIENT():
             return state if program.asked is None else steps.advance(program.asked, state, count)
 

@@ -18,7 +18,7 @@ class Normal(Protocol):
     """What solves the normal equations of a step, for packed matrices."""
 
     def solve(self, rho: Vector, shift: float, g: Vector, share: float, most: int) -> Vector:
-        """D up to a residual of `share` times g, in at most so many products."""
+        """D up to a residual of `share` times g, in at most that many products."""
 
 
 @dataclass(frozen=True)

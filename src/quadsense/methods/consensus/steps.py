@@ -95,7 +95,7 @@ def _least_squares(program: ConsensusProgram, z: Vector, values: Vector) -> tupl
 
 
 def advance(program: ConsensusProgram, state: ConsensusState, steps: int) -> ConsensusState:
-    """At most so many steps on."""
+    """Return the state after at most `steps` more steps."""
     for _ in range(steps):
         if state.verdict is not Verdict.OPEN:
             break

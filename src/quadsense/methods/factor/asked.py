@@ -20,10 +20,10 @@ _WIDEST = 2.0**500
 # The unit of a row with one end whose own is larger than that end, as a share of the end; no unit
 # is below such a share of the typical one.
 _SHARE, _NARROWEST = 0.01, 1e-6
-# An equality counts as a tolerance so many times narrower than the narrowest, but not narrower
+# An equality counts as a tolerance this many times narrower than the narrowest, but not narrower
 # than this share of the largest reading, beyond which normal equations lose it.
 _EQUAL, _EQUAL_FLOOR = 1e-2, 1e-7
-# Weight of what must hold beside the middle one of least squares.
+# Weight of what must hold, relative to the median one of least squares.
 _HARD = 1e6
 
 
@@ -118,7 +118,7 @@ def _general(problem: Problem, question: Question | None, b: Vector, delta: Vect
 
 
 def _units(b: Vector, delta: Vector, one: Mask, equal: Mask) -> Vector:
-    """Return what misses are counted in: half-widths, and what makes sense beside them."""
+    """Return what misses are counted in: half-widths, or a similar unit for rows without one."""
     sizes = np.maximum(np.abs(b), float(np.median(np.abs(b))) or 1.0)
     unit = np.where(one & ~((delta > 0.0) & (delta <= sizes)), _SHARE * sizes, delta)
     known = unit[~equal & (unit > 0.0)]
@@ -132,7 +132,7 @@ def _units(b: Vector, delta: Vector, one: Mask, equal: Mask) -> Vector:
 def _with_hard(weights: Vector, told: Mask) -> Vector:
     """Return weights of least squares with those of rows that must hold among them.
 
-    They count beside each other alone, and are brought to at most 1.
+    Only their ratios count; they are scaled to at most 1.
     """
     with np.errstate(under="ignore"):
         weights = np.ldexp(weights, -np.frexp(np.max(weights, initial=0.0))[1])

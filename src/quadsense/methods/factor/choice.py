@@ -10,12 +10,12 @@ from quadsense.measurements.sensing import Sensing
 LIFT = 2
 """Ranks that a lift has too many."""
 
-# Normal equations are formed up to this many unknowns and entries of J, and up to so many flops
+# Normal equations are formed up to this many unknowns and entries of J, and up to this many flops
 # where rows are ample and a dozen quasi-Newton steps serve as well.
 _DENSE_UNKNOWNS, _DENSE_ENTRIES, _DENSE_FLOPS = 1000, 500_000, 5e7
 # Those of sparse rows up to this many unknowns and flops.
 _SPARSE_UNKNOWNS, _SPARSE_FLOPS = 4000, 5e7
-# With this many rows an unknown, plain descent mostly finds the fit of the right rank if there
+# With this many rows per unknown, plain descent mostly finds the fit of the right rank if there
 # is one, so a growing rank wastes no restarts below it, and a given one not many.
 _AMPLE_ROWS = 4
 # Restarts unless the caller says how many: few where rows are ample and a step takes more flops
@@ -23,7 +23,7 @@ _AMPLE_ROWS = 4
 # as take some ten seconds, between few and many.
 _FEW_RESTARTS, _MANY_RESTARTS = 20, 200
 _CHEAP_FLOPS, _PATIENCE = 1e6, 10.0
-# Steps of an attempt, seconds of a step's overhead, and flops a second in products that a
+# Steps of an attempt, seconds of a step's overhead, and flops per second in products that a
 # factorisation or a thin factor allows, as measured on a server core of 2024.
 _STEPS, _OVERHEAD, _FLOPS = 160.0, 1e-4, 2e10
 

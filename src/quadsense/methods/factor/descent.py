@@ -15,7 +15,7 @@ equations are small and by quasi-Newton steps elsewhere, through these phases:
 ``rank=None`` grows the rank by the steepest new direction until the tolerances are met.
 Where least squares is what is wanted, with a tolerance or without, it is settled before
 anything else is looked at.  The fit ends as ``rounded`` where every residual is within its
-tolerance but for its rounding bound, and that leaves no room: no other factor could be shown to
+tolerance up to its rounding bound, and that leaves no room: no other factor could be shown to
 be better.
 """
 
@@ -66,11 +66,11 @@ from quadsense.methods.factor.state import FactoredState, Phase
 from quadsense.methods.factor.stillness import fits_exactly
 from quadsense.watch import look
 
-# Steps a stage, and penalties, of a lift.
+# Steps per stage, and penalties, of a lift.
 _LIFT_STEPS = 20
 _LIFT_PENALTY, _LIFT_GROWTH = 1e-3, 3.0
 # The same where rows are sparse: few of them carry most of what zero misses, and any penalty
-# beside that folds the rest up before it has spread out.
+# larger than that folds the rest up before it has spread out.
 _LIFT_PENALTY_SPARSE, _LIFT_GROWTH_SPARSE = 1e-7, 10.0
 _LEAST_DAMPING, _MOST_DAMPING = 1e-12, 1e8
 _DAMPING_FACTOR = 5.0
@@ -86,7 +86,7 @@ _SCALE_FLOOR, _SCALE_FLOOR_LIFT = 1e-3, 1.0
 _SLOW_GAIN, _SLOW_GAIN_LIFT = 1e-4, 1e-3
 # The same where least squares is to be settled, and no Newton steps are to follow.
 _SETTLED = 1e-10
-# Taking rows in turn ends after so many turns of all in a row that gain less than this share.
+# Taking rows in turn ends after this many turns of all in a row that gain less than this share.
 _SLOW_TURN, _SLOW_TURNS = 0.02, 8
 _SLOW_STEPS_LIFT, _SLOW_STEPS_DENSE, _SLOW_STEPS = 1, 3, 5
 # Restarts without a tolerance, where rows are few.
@@ -155,7 +155,7 @@ def start(
 
 
 def _exact(problem: Program, factor: Matrix, rank: int) -> Point | None:
-    """Return that factor where it reads what was read, but for rounding; None otherwise."""
+    """Return that factor where it reads what was read, up to rounding; None otherwise."""
     columns = factor.shape[1]
     if columns > rank or (columns < rank and problem.signs is not None):
         return None
@@ -200,7 +200,7 @@ def _padded(problem: Program, factor: Matrix, rank: int, rng: Draw) -> Matrix:
 
 def advance(problem: Program, state: FactoredState, steps: int) -> FactoredState:
     """Take at most ``steps`` descent steps; fewer when the fit is finished."""
-    # What underflows beside numbers of the size of b is nothing.
+    # What underflows where numbers have the size of b is nothing.
     with np.errstate(under="ignore"):
         for _ in range(steps):
             if state.finished:
@@ -409,7 +409,7 @@ def _rotated(problem: Program, point: Point, memory: Memory) -> tuple[Point, Mem
 
 
 def _penalty(problem: Program, state: FactoredState) -> Vector:
-    """Return the penalty of each row of a lifted factor: zero but for the extra ones."""
+    """Return the penalty of each row of a lifted factor: zero except for the extra ones."""
     penalty = np.zeros(len(state.point.Y))
     trace = problem.F.n * float(np.mean(np.abs(problem.b))) or 1.0
     # In this unit the penalty of a whole A weighs as much as the misfit of zero.

@@ -22,7 +22,7 @@ _STEEP, _LEVEL, _MOST_LEVELS = 1e3, 1e4, 12
 
 @dataclass(frozen=True)
 class Bounds:
-    """Intervals beside readings b: residuals z are values less b.
+    """Intervals around readings b: residuals z are values minus b.
 
     Attributes
     ----------

@@ -46,7 +46,7 @@ class Held:
         )
 
     def without(self, which: int) -> Held | None:
-        """The same but for one; None where none is left."""
+        """Return the same without one; None where none is left."""
         kept = np.arange(self.index.size) != which
         return Held(self.index[kept], self.goal[kept], self.side[kept]) if kept.any() else None
 

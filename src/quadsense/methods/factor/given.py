@@ -70,7 +70,7 @@ def leading_factor(
 
 
 def in_range(X: Matrix, exponent: int) -> Matrix | None:
-    """Return a factor over ``2**exponent``, or None where it is nothing beside readings up to 1.
+    """Return a factor over ``2**exponent``, or None if negligible next to readings up to 1.
 
     One that is far larger is made smaller: squares of what it reads would overflow. At one that is
     far smaller the loss has no slope to speak of, as at zero.

@@ -4,9 +4,9 @@ Rows that have few entries are taken in turn first, each brought within its tole
 is held but the factor. Where that gains nothing any more, nonlinear conjugate gradients follow.
 Rows are walked part by part, and of a part only sums are kept: the loss on what exceeds the
 tolerances, its gradient, and the coefficients of the quartic that it is along a line. What is held
-beside the data are then three arrays of the size of the factor: itself, its gradient and the
-direction. Least squares is left out, for a fit is all that is wanted, and so is the spectral start,
-which is for rows of all directions alike.
+in addition to the data are then three arrays of the size of the factor: itself, its gradient and
+the direction. Least squares is left out, for a fit is all that is wanted, and so is the spectral
+start, which is for rows of all directions alike.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from quadsense.methods.factor.passes import Point, inner, rounding_unit
 from quadsense.methods.factor.program import Matrix, Program
 from quadsense.methods.traits.factored import LEAN_BYTES
 
-# How far a row is moved, beside what would just do: seen 30 to 45 turns of all rows of a network of
-# 10^5 to 10^6 nodes, and 240 with 1.
+# How far a row is moved, relative to what would just suffice: seen 30 to 45 turns of all rows of a
+# network of 10^5 to 10^6 nodes, and 240 with 1.
 _BEYOND = 1.9
 # Lengths tried, each a quarter of the one before, before a step counts as none.
 _SHORTER = 12

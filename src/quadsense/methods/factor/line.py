@@ -109,7 +109,7 @@ def quartic_minimum(c1: float, c2: float, c3: float, c4: float) -> float:
         return t if t > _LEAST and math.isfinite(t) else 0.0
     # In units of s the cubic is x^3 + a x^2 + b x - 1.
     s = (-c1 / c4) ** (1.0 / 3.0)
-    if not s > 0.0:  # the slope is nothing beside the quartic
+    if not s > 0.0:  # the slope is negligible next to the quartic
         return 0.0
     a, b = c3 / c4 / s, c2 / c4 / s / s
     if not abs(a) + abs(b) < _QUADRATIC:

@@ -1,6 +1,6 @@
 """A step seen from the rows: how far to go, and what is there, from the images of its direction.
 
-All that is as long as the data is read and written once, a part at a time that stays in cache.
+All that is as long as the data is read and written once, in parts that stay in cache.
 While residuals are far larger than what single precision does to them, everything is in it.
 """
 

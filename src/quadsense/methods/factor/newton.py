@@ -87,7 +87,7 @@ def model_of(problem: Program, point: Point, held: Held | None) -> Model:
 
 
 def _turns(Y: Matrix, signs: Vector | None) -> Matrix:
-    """Return the changes of Y that leave ``Y^T S conj(Y)`` as it is, one a row, as real numbers.
+    """Return the changes of Y that leave ``Y^T S conj(Y)`` as it is, one per row, as real numbers.
 
     They are ``K Y`` with ``K_ji = -s_i s_j conj(K_ij)``: without their loss of definiteness a
     second derivative could not be told from one at a saddle.

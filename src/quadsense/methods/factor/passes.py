@@ -73,7 +73,7 @@ def inner(P: Matrix, Q: Matrix, signs: Vector | None = None) -> npt.NDArray[Any]
         P = P * signs[:, None]
     if not np.iscomplexobj(P):
         return P[0] * Q[0] if len(P) == 1 else np.einsum("ki,ki->i", P, Q)
-    # Real and imaginary parts beside each other: three times as fast as einsum has it.
+    # Real and imaginary parts next to each other: three times as fast as einsum has it.
     products = P.view(P.real.dtype) * Q.view(Q.real.dtype)
     total = products[0] if len(P) == 1 else products.sum(axis=0)
     return total[0::2] + total[1::2]
@@ -118,7 +118,7 @@ def rounding_share(problem: Program, Y: Matrix) -> float:
 
 
 def within_rounding(problem: Program, point: Point, goal: float) -> bool:
-    """Whether every residual is within ``goal`` tolerances but for its rounding bound."""
+    """Whether every residual is within ``goal`` tolerances up to its rounding bound."""
     bound = rounding_bound(problem, point.Y)
     if problem.bounds is not None:
         return bool(np.all(problem.bounds.ratios(point.z, -bound) <= goal))
@@ -175,7 +175,7 @@ def _evaluate_sums(problem: Program, F: Mixed, Y: Matrix, theta: float) -> Point
 
 
 def _worst(problem: Program, Y: Matrix, z: Vector) -> Any:
-    """Return the largest ratio, a part of the rows at a time: that stays in cache."""
+    """Return the largest ratio, computed in parts of the rows that stay in cache."""
     size = _PART if isinstance(z, np.ndarray) else len(z)
     parts = (slice(first, first + size) for first in range(0, len(z), size))
     ratios = (problem.ratios(z[part], rounding_bound(problem, Y, part), part) for part in parts)

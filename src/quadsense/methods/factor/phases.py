@@ -37,7 +37,7 @@ _NEAR = 1.5
 _BLURRED = 0.5
 # Eigenvalue, relative to its matrix, that counts as not negative when the rank grows.
 _FLAT = 1e-6
-# Size of the extra rows of a lift from the least squares so far, beside its own rows.
+# Size of the extra rows of a lift from the least squares so far, relative to its own rows.
 _NUDGE = 0.01
 # Number of attempts from random factors that end at the best least-squares value so far: more of
 # them would find nothing better. Values count as the same within _SAME where least squares is
@@ -154,7 +154,7 @@ def upper_ends(problem: Program) -> Vector:
 def _is_hopeless(problem: Program, state: FactoredState) -> bool:
     """Whether no PSD matrix of any rank seems to fit, as the first attempt can tell."""
     if problem.signs is not None:
-        return False  # proofs about matrices of any sign are not to be had from a factor
+        return False  # a factor gives no proofs about matrices of any sign
     sums = isinstance(problem.F, Mixed)  # which may well be negative
     negative = float(np.min(upper_ends(problem))) < 0.0
     if problem.bounds is None and float(np.max(problem.b)) <= 0.0:

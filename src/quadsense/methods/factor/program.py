@@ -27,8 +27,8 @@ _SPARSE_SHARE = 0.1
 _LARGE_READING = 0.3
 # Roundings of |p|^2 - b in single precision: of p, which counts twice, of its square and of b.
 _SINGLE_ROUNDINGS = 4.0 * float(np.finfo(np.float32).eps) / 2.0
-# Entries are seen alike where one is seen at most so many times as much as another; those that are
-# seen less than this share of the mean count as if they were not.
+# Entries are seen alike where one is seen at most this many times as much as another; those that
+# are seen less than this share of the mean count as if they were not.
 _ALIKE, _DIM = 4.0, 1e-4
 # Spread of weights up to which none of them is a wall.
 _UNEVEN = 1e3
@@ -88,7 +88,7 @@ class Program:
     b, delta : (m,) float64
         Readings and tolerances (> 0).
     weight : (m,) float64
-        The weight of a row in the loss, at most 1: ``(min(delta) / delta)**2``, but for levels.
+        The weight of a row in the loss, at most 1: ``(min(delta) / delta)**2``, except for levels.
     low : Sensing or None
         The rows in single precision, for the inner products of the iterative step.
     shared : Rows
@@ -235,7 +235,7 @@ class Program:
         return replace(self, weight=weight / float(weight.max()))
 
     def signs_of(self, count: int) -> Vector | None:
-        """The signs of the rows of a factor that has so many; None: all plus.
+        """Return the signs of the rows of a factor of that many rows; None: all plus.
 
         Those of the answer come first, plus before minus; then those that a lift adds, in turn.
         """
@@ -256,7 +256,7 @@ class Program:
         z : (m,) float64, or a part of it
         theta : float
             Share of a tolerance within which a residual costs nothing. 0 is least squares: all of
-            a residual counts, but for rows that have no reading.
+            a residual counts, except for rows that have no reading.
         part : slice
             Which rows these are.
         """

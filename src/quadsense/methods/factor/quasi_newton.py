@@ -130,7 +130,7 @@ def _bend(D: Matrix, penalty: Vector | None) -> float:
 def _scaled_solve(problem: Program, point: Point, penalty: Vector | None, q: Matrix) -> Matrix:
     """Apply the inverse of the Hessian expected of rows that see some entries more than others.
 
-    Rows are isotropic but for a scale c_j of every entry: so they are in terms of ``c_j x_j``.
+    Rows are isotropic up to a scale c_j of every entry: so they are in terms of ``c_j x_j``.
     """
     scale = problem.sight
     if scale is None:

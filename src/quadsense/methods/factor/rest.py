@@ -36,7 +36,7 @@ _MOST_UNKNOWNS = 1000
 # Residual, where readings are at most 1, that is next to none; how much more a row weighs that
 # outweighs others; and how often what it is to read is found anew.
 _NO_RESIDUAL, _HEAVIER, _HEAVY_ROUNDS = 1e-5, 1e3, 4
-# How often a constraint is held beside the others, or let go.
+# How often a constraint is added to those held, or let go.
 _ROUNDS = 12
 
 

@@ -38,20 +38,20 @@ Draw: TypeAlias = np.random.Generator | tuple[int, ...]
 _DENSE_ORDER = 200
 # Restarts of Lanczos after which an eigenvector is near enough for a direction to go.
 _LANCZOS = 100
-# Up to here a symmetric fit to sums of rows is formed to start from, by so many steps.
+# Up to here a symmetric fit to sums of rows is formed to start from, by this many steps.
 _FORMED, _FIT_STEPS = 2000, 50
 # Fewer steps, but this many at least, where they would take more flops in all.
 _FIT_LEAST, _FIT_FLOPS = 5, 2e10
-# What a step of block Krylov costs beside its products, in flops of the same time.
+# What a step of block Krylov costs besides its products, in flops of the same time.
 _STEP_FLOPS = 1.6e6
-# Block Krylov: steps, and rows carried beside the rank asked for, among which a weak
+# Block Krylov: steps, and rows carried in addition to the rank asked for, among which a weak
 # eigenvector may hide until the strong ones are fitted.
 _EXTRA_ROWS = 3
 _KRYLOV_STEPS = 3
-# Where rows are never formed a product costs by the column: more steps, and no rows beside.
+# Where rows are never formed a product costs by the column: more steps, and no additional rows.
 _NARROW_STEPS = 6
 # Refinements by the residual: with three, the later steps no longer grow with the condition
-# number of A, where they are quasi-Newton steps; with few rows an unknown they lead astray.
+# number of A, where they are quasi-Newton steps; with few rows per unknown they lead astray.
 _REFINEMENTS = 3
 # A refinement that leaves this share of the misfit, a sum of squares, is worth another.
 _WORTH_MORE = 0.7
@@ -185,7 +185,7 @@ def _weighed(problem: Program, Q: Matrix, rank: int) -> _Weighed:
 
 
 def _refined(problem: Program, found: _Weighed) -> Matrix:
-    """Return directions of ``A`` less the error that the residual tells of.
+    """Return directions of ``A`` minus the error that the residual tells of.
 
     E[F*(z)] is a multiple of beta E + tr(E) I, E the error of A: subtracting the estimate
     of E brings out the weaker eigenvectors, which b alone hides.

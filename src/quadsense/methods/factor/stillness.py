@@ -16,7 +16,7 @@ FLAT = 1e-6
 MOST_ENTRIES = 5_000_000
 """Of a derivative, up to which equations are formed."""
 
-# Bounds on the rounding of a residual up to which it is one: the factor's own rounding beside that.
+# Bounds on the rounding of a residual up to which it is one, relative to the factor's own rounding.
 _ROUNDINGS = 4.0
 
 

@@ -34,7 +34,7 @@ _RADII = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
 def after_newton(
     problem: Program, free: Program, point: Point, loss: Point, held: Held | None
 ) -> tuple[Point, Point, bool]:
-    """Return the point after Newton steps, what it costs beside the held, and whether it rests."""
+    """Return the point after Newton steps, its cost besides the held rows, and if it is at rest."""
     for _ in range(_STEPS):
         slope = stillness(free, loss, held)
         if slope <= AIM or fits_exactly(free, loss):
@@ -112,7 +112,7 @@ def next_in_the_way(
 
 
 def _moved(problem: Program, free: Program, Y: Matrix, held: Held | None) -> tuple[Point, Point]:
-    """Return the point there, moved onto what is held, and what it costs beside that."""
+    """Return the point there, moved onto what is held, and what it costs besides that."""
     trial = evaluate(problem, turned(problem, Y), 0.0)
     if held is None:
         return trial, trial

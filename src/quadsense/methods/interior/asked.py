@@ -19,7 +19,7 @@ from quadsense.methods.interior.mehrotra import Mask
 
 SHARE = 0.01  # of the size of the ends: the unit of a row with one end whose own is beyond that
 NARROWEST = 1e-6  # no such unit is below this share of the typical one
-CERTAIN = 2.0**50  # a fit larger than so many half-widths is lost in its own rounding error
+CERTAIN = 2.0**50  # a fit larger than this many half-widths is lost in its own rounding error
 SPREAD = 400  # powers of two between the smallest unit and the largest end, at most
 
 

@@ -1,4 +1,4 @@
-"""The smallest worst-case error over far more rows than unknowns, or rows that are dear to read.
+"""The smallest worst-case error over far more rows than unknowns, or rows that are slow to read.
 
 At the optimum about as many rows lean on their ends as there are unknowns, and the others do not
 matter. So the linear program is solved on some rows in memory (`iteration`), all rows are read once
@@ -116,7 +116,7 @@ def growing(problem: Program) -> GrowingProgram:
 def start(problem: GrowingProgram, near: Array | None = None) -> State:
     """The first rows, and those that matter most for unknowns near a solution, if these are known.
 
-    Without such the best so far is 0, whose readings nobody needs to compute.
+    Without such the best so far is 0, whose readings need not be computed.
     """
     F = problem.F
     index = _first_rows(problem)
@@ -135,7 +135,7 @@ def start(problem: GrowingProgram, near: Array | None = None) -> State:
 def advance(
     problem: GrowingProgram, state: State, steps: int, *, target: bool = False, gap: float = 0.01
 ) -> State:
-    """Take up to so many steps; stop early at a verdict. See `iteration.advance`."""
+    """Take up to `steps` steps; stop early at a verdict. See `iteration.advance`."""
     end = state.iteration + steps
     while state.iteration < end and verdict(state, target=target, gap=gap) is None:
         goal = _enough(state, target, gap)
@@ -264,7 +264,7 @@ def _pass_over(
 
 
 def _kept(problem: GrowingProgram, index: Index, z: Vector, coming: int) -> Index:
-    """The rows in memory that stay, so many being to come: those that lean on their ends most."""
+    """Rows in memory that stay, where that many are to come: those missed the most."""
     room = MOST * _unit(problem.F) - coming
     if index.size <= room:
         return index

@@ -194,7 +194,7 @@ def corrected(system: System, at: Point, *, tolerance: float, correctors: int) -
     tolerance : float
         Relative residual of the corrector's solve.
     correctors : int
-        Most centrality correctors [Gondzio 1996]; each costs a solve and may save a factor.
+        Most centrality correctors [Gondzio 1996]; each takes one solve and may save a factor.
     """
     mu, slacks, duals = at.mu, at.slacks, at.duals
     affine = newton(system, at, 0.0, np.zeros_like(slacks), 0.0, 1e-3)

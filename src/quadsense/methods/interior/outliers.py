@@ -71,7 +71,7 @@ def advance(problem: Program, state: State, steps: int, power: float = 1.0) -> S
         Factorisations to spend.
     power : float
         A row weighs ``error^-power``: 1 is least absolute deviations; 2, a sum of logarithms, is
-        not convex but all but forgets gross errors, and begins well where the former ended.
+        not convex, but gives gross errors almost no weight, and begins well where the former ended.
     """
     for _ in range(steps):
         if state.settled:

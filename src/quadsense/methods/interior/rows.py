@@ -27,7 +27,7 @@ UNSEEN = 1e-13  # directions that rows of unit norm see less than this are not s
 
 
 def fits(m: int, size: int) -> bool:
-    """Whether factorisations of so many rows in so many unknowns are affordable."""
+    """Whether factorisations of m rows in that many unknowns are affordable."""
     return m * size <= ENTRIES and 2.0 * m * size * min(m, size) <= FLOPS
 
 
@@ -208,7 +208,7 @@ def row_system(coordinates: RowCoordinates, at: Point, in_cone: bool = False) ->
     """Factor the system of a step; None where it has rounded away.
 
     With `in_cone` x is in a cone of its own, in coordinates where its barrier is as curved as
-    ``|x|^2/2``: so many rows more.
+    ``|x|^2/2``: that many rows more.
     """
     weights, held = at.weights, at.held
     if weights is None:

@@ -51,7 +51,7 @@ class Stages:
         what = self.asked
         largest = what.scale * float(np.max(np.abs(what.b) + what.delta, initial=0.0))
         plain = problem.base is None and problem.c_start is None
-        if plain and abs(problem.tau) > largest:  # a mean of middles that nobody gave
+        if plain and abs(problem.tau) > largest:  # a mean of middles, not given by the user
             problem = replace(problem, tau=0.0)
         self.problem = problem
         self.balanced: tuple[Vector, Vector] | None = None
@@ -65,7 +65,7 @@ class Stages:
             if by_gram(F):  # factored with pivots, by LAPACK
                 F = what.on(problem.rows.on_numpy())
             squares = float(what.delta.min()) / what.delta
-            self.weighed = float(squares.min()) <= 1.0 - 1e-12  # else equal but for rounding
+            self.weighed = float(squares.min()) <= 1.0 - 1e-12  # otherwise equal up to rounding
             if self.weighed:
                 self.squares, F = squares, F.weighed(F.beside(np.sqrt(squares)))
             self.fast = prepare(F, self.squares * left, self.squares * what.delta, what.sides)

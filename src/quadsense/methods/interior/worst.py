@@ -18,7 +18,7 @@ Index = npt.NDArray[np.intp]
 
 
 class Worst:
-    """Up to so many rows that are missed by more than a level.
+    """Up to this many rows that are missed by more than a level.
 
     Parameters
     ----------

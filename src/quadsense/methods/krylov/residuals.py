@@ -7,7 +7,7 @@ over everything spanned so far (see `span`). In exact arithmetic that is the con
 method, the member of the conjugate gradient family that minimises the residual rather than the
 error: near ``m = N`` it needs a quarter of the products that textbook conjugate gradients need to
 bring ``max |z_i|/delta_i`` to 1, and on inconsistent data it tends to the least-squares fit where
-the textbook method diverges. Keeping the last images costs ``O(m)`` each a step and makes the
+the textbook method diverges. Keeping the last images costs ``O(m)`` each per step and makes the
 method indifferent to rounding: products in single precision, with a float64 residual, need no more
 steps than products in double precision. Products that are coarser still (TF32, on a GPU, where the
 user allows it) come in stretches of three digits, after each of which the residual is recomputed in
@@ -204,7 +204,7 @@ def _factor_first(system: System, ratio: float) -> bool:
     if not system.factor_fits or cost > _SMALL_FACTOR or ratio <= 1.0:
         return False
     m, size = system.F.m, system.unknowns
-    # Generic rows contract the residual by sqrt(m/N) a step (the edges of the spectrum of K).
+    # Generic rows contract the residual by sqrt(m/N) per step (the edges of the spectrum of K).
     contraction = min(0.99, math.sqrt(min(m, size) / max(m, size)))
     steps = math.log(ratio) / -math.log(contraction)
     return system.step_cost(False) * steps > cost
@@ -342,7 +342,7 @@ class _Taken(NamedTuple):
 
 
 def _taken(system: System, state: State, span: Span, count: int) -> list[_Taken]:
-    """So many steps one after the other, each as if the one before had decided nothing.
+    """Take `count` steps one after the other, each as if the one before had decided nothing.
 
     Writes to the arrays of the span, beyond its size.
     """

@@ -50,7 +50,7 @@ class Span:
         return cls(directions, images, triangle, steps, 0, () if whole else None)
 
     def with_room(self, room: int) -> Span:
-        """A copy that `add` may write to, with room for so many directions."""
+        """A copy that `add` may write to, with room for that many directions."""
         k = self.size
         triangle = np.zeros_like(self.triangle, shape=(room, room))
         triangle[:k, :k] = self.triangle[:k, :k]

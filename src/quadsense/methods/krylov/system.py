@@ -18,7 +18,7 @@ from quadsense.methods.krylov.preconditioner import Factor, factor, factor_norma
 
 Vector = npt.NDArray[np.float64]
 
-# Single-precision products gain four digits before their error shows beside the target.
+# Single-precision products gain four digits before their error shows next to the target.
 SINGLE_GAIN = 1e4
 # In float64 flops, measured: an entry of K in a product that memory bounds; the part of a step
 # that does not shrink with the problem; and the columns at which products run at half the rate of
@@ -126,7 +126,7 @@ class System:
         )
 
     def aiming(self, goal: float) -> Self:
-        """The system with tolerances so many times as wide; what is derived is shared."""
+        """Return the system with tolerances `goal` times as wide; what is derived is shared."""
         if goal == 1.0:
             return self
         known: dict[float, Self] = self.__dict__.setdefault("_aiming", {})
@@ -205,7 +205,7 @@ def prepare(
         z1 = F.forward(A1) - b
     size = F.unknowns
     ratio = float((np.abs(z1) / delta).max(initial=1.0))
-    # Generic rows contract the residual by sqrt(m/N) a step (the edges of the spectrum of K).
+    # Generic rows contract the residual by sqrt(m/N) per step (the edges of the spectrum of K).
     contraction = min(0.99, math.sqrt(min(m, size) / max(m, size)))
     steps = 1.0 - math.log(ratio) / math.log(contraction)
     share = _share(F) if ratio <= SINGLE_GAIN or F.coarse else 1.0

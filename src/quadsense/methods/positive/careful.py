@@ -205,7 +205,7 @@ def _scaled(data: _Data, state: CarefulState) -> _Scaled | None:
 
 
 def _newton(p: _Scaled, aim: float, goal: Real, floor_goal: float, twist: Array) -> _Direction:
-    """Return the step towards the complementarity `aim`, less the second-order terms."""
+    """Return the step towards the complementarity `aim`, minus the second-order terms."""
     at, n = p.at, p.d.size
     averages = 0.5 * (p.d[:, None] + p.d)
     R = (aim * np.eye(n) - np.diag(p.d**2) - twist) / averages

@@ -2,7 +2,7 @@
 
 Minimise ``1/2 ||A - A_1||_F^2`` over ``A >= 0`` with ``F(A) = b``. Its dual is smooth,
 ``g(y) = 1/2 ||[A_1 - F*(y)]_+||_F^2 + b.y``, with gradient ``b - F(A)`` at
-``A = [A_1 - F*(y)]_+``: limited-memory BFGS on y, at most one eigendecomposition an evaluation.
+``A = [A_1 - F*(y)]_+``: limited-memory BFGS on y, at most one eigendecomposition per evaluation.
 While ``A_1 - F*(y)`` has no negative eigenvalue, g is the quadratic of the symmetric fit, so where
 that fit is positive semidefinite this finds it. If nothing fits exactly, g has no minimum and y
 runs away: the caller watches the ratio.

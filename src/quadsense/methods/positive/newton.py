@@ -169,7 +169,7 @@ def _step(F: Sensing, intervals: Intervals, state: NewtonState) -> NewtonState:
     border = solve(tilt * w)
 
     def direction(target: float, twist: Array, product: Real) -> _Direction:
-        """Solve for complementarity ``target``, less the second-order terms given."""
+        """Solve for complementarity ``target``, minus the second-order terms given."""
         look()
         R = (target * np.eye(n) - np.diag(d**2) - twist) / averages
         push = np.where(finite, (target - product) / slacks - multipliers, 0.0)

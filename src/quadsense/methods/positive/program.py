@@ -34,7 +34,7 @@ class Program:
     basis : ndarray, shape (n, k), or None
         Orthonormal basis of the span; None where it is everything.
     intervals, wide : Intervals
-        As asked: for proofs, and beside `rows`.
+        As asked: for proofs, and those of `rows`.
     inner : Intervals
         Narrowed a little, so that what meets them meets the others whatever the rounding.
     origin : ndarray, shape (k, k)

@@ -152,7 +152,7 @@ class Judge:
         return best
 
     def _within(self, T: Vector, mass: float) -> bool:
-        """Whether T is nothing, but for rounding, outside of the range of E."""
+        """Whether T is zero up to rounding outside of the range of E."""
         cone, Z = self.program.cone, self.even[1]
         if Z is None or Z.shape[1] == cone.n:
             return True
@@ -162,7 +162,7 @@ class Judge:
         return float(np.linalg.norm(rest)) <= 64.0 * (cone.n + 8) * UNIT * mass
 
     def loose(self, rows: Rows, values: Vector, mu: Vector, lo: Vector, hi: Vector) -> float:
-        """What Fenchel's inequality leaves in those rows, with `mu` beside ``2 w (v - b)``.
+        """What Fenchel's inequality leaves in those rows, with `mu` in addition to ``2 w (v - b)``.
 
         Between the ends `lo` and `hi`, of shape (k,).
         """

@@ -1,4 +1,4 @@
-"""Where A may lie, as packed vectors: anywhere, positive semidefinite, of a trace besides."""
+"""Where A may lie, as packed vectors: anywhere, positive semidefinite, also of a given trace."""
 
 from __future__ import annotations
 

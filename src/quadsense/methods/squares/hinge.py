@@ -86,7 +86,7 @@ def _at(program: Program, state: State, values: Vector) -> State:
 
 
 def advance(program: Program, state: State, steps: int) -> State:
-    """At most so many Newton steps on."""
+    """Return the state after at most `steps` more Newton steps."""
     for _ in range(steps):
         if state.verdict is not Verdict.OPEN:
             break
@@ -193,7 +193,7 @@ def _root(A: Array) -> Array | None:
 
 
 def root_of(A: Array) -> Array:
-    """X of ``A = X X*``, but for what rounding has made negative."""
+    """Return X of ``A = X X*``, without what rounding has made negative."""
     L = _root(A)
     if L is not None:
         return L

@@ -57,7 +57,7 @@ def mass(program: Program, values: Vector, mu: Vector) -> float:
 def goal(program: Program, judged: Judgement, cost: float) -> float:
     """The gap that is aimed at.
 
-    Where nothing better than 0 is known, a cost that is 0 but for rounding.
+    Where nothing better than 0 is known, a cost that is 0 up to rounding.
     """
     nothing = NOTHING * program.nothing
     if judged.trivial:

@@ -27,7 +27,7 @@ LITTLE = 2e9
 """Operations of twenty steps that are little, a tenth of a second."""
 
 SAMPLED = 6
-"""Rows an unknown from which on some of them make the beginning."""
+"""Rows per unknown from which on some of them make the beginning."""
 
 SHARE = 8
 """Rows over those of the sample."""
@@ -52,7 +52,7 @@ class Program:
     gap, asked : float
         Relative distance of cost and bound that is aimed at, and the one that was asked for.
     sample : Program or None
-        Some of the rows, where there are so many that it pays to begin with these.
+        Some of the rows, where there are enough that it pays to begin with these.
     """
 
     problem: Problem

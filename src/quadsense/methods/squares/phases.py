@@ -47,8 +47,8 @@ SMALL = 80
 """Unknowns up to which the methods that follow take less time than many steps."""
 
 BINDING, AMPLE = 800, 6.0
-"""Unknowns up to which they take less time over the cone as soon as ends bind, unless there are so
-many readings per unknown and more than `SMALL` unknowns (measured)."""
+"""Unknowns up to which they take less time over the cone as soon as ends bind, unless there are
+this many readings per unknown and more than `SMALL` unknowns (measured)."""
 
 COSTLY = 1e-6
 """Cost, in units of that of A = 0, below which an interior-point method lacks the digits."""
@@ -103,7 +103,7 @@ def start(program: Program, x: Vector) -> State:
 
 
 def advance(program: Program, state: State, steps: int) -> State:
-    """At most so many steps on."""
+    """Return the state after at most `steps` more steps."""
     end = state.iteration + steps
     while state.iteration < end and state.verdict is Verdict.OPEN:
         if state.stage is Stage.DESCENT:
@@ -143,7 +143,7 @@ def factor_of(program: Program, x: Vector) -> Array:
 
 
 def _descend(program: Program, state: State, steps: int) -> State:
-    """At most so many steps, up to the next bound."""
+    """Return the state after at most `steps` more steps, up to the next bound."""
     now, count = state.descent, min(steps, EVERY - state.since % EVERY)
     assert now is not None
     for _ in range(count):
@@ -228,7 +228,7 @@ def _is_for_others(program: Program, state: State) -> bool:
 
 
 def _may_leave(program: Program, point: Point, most: int) -> bool:
-    """Whether other methods follow that can answer, for so many unknowns at most."""
+    """Whether other methods follow that can answer, for that many unknowns at most."""
     cone = program.cone
     if not program.problem.followed or cone.size > most or cone.trace is not None:
         return False

@@ -34,7 +34,7 @@ LOOKS = 5
 """Conjugate gradients on a device between two looks at their residual."""
 
 FEWEST, GROWTH = 10.0, 1.5
-"""Conjugate gradients that are expected: so many times those of the last step, at least so many."""
+"""Conjugate gradients expected: `GROWTH` times those of the last step, at least `FEWEST`."""
 
 
 def system_flops(F: Sensing, k: float) -> tuple[float, float]:

@@ -89,7 +89,7 @@ class Traits:
 
     @classmethod
     def memory(cls, shape: Shape) -> int:
-        """Bytes taken beside U, to a factor of about two."""
+        """Return bytes taken in addition to U, to a factor of about two."""
         raise NotImplementedError
 
     @classmethod

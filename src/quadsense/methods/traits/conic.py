@@ -72,7 +72,7 @@ class ConicTraits(Traits):
 
     @classmethod
     def work(cls, shape: Shape) -> Work:
-        """A normal matrix and its factor a step, and what the cone takes."""
+        """One normal matrix and its factor per step, and what the cone takes."""
         m, side, n = float(shape.m), cls.side(shape), float(shape.n)
         formed = m * side * side if shape.m > shape.unknowns else shape.weight * m * m * n
         cone = shape.weight * 40.0 * n**3 if shape.psd else 0.0

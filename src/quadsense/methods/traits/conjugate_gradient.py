@@ -92,7 +92,7 @@ class ConjugateGradientTraits(Traits):
 
     @classmethod
     def suits(cls, shape: Shape) -> str | None:
-        """A tolerance on both sides, and rows that are not orthonormal but for constraints."""
+        """A tolerance on both sides, and rows that are not orthonormal, constraints apart."""
         if cls.serves(shape) and shape.prefer == "least_squares":
             return "least squares by conjugate gradients; others where intervals bind"
         if cls.serves(shape) and shape.prefer == "nearest":
@@ -140,7 +140,7 @@ class ConjugateGradientTraits(Traits):
 
     @classmethod
     def _steps(cls, shape: Shape) -> float:
-        """Generic rows contract the residual by sqrt(m/N) a step (docs/theory.md, section 4).
+        """Generic rows contract the residual by sqrt(m/N) per step (docs/theory.md, section 4).
 
         Sparse ones are not generic: K is as if it began at 0.
         """

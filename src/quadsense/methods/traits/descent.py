@@ -53,7 +53,7 @@ class DescentOptions(Options):
 class StochasticOptions(DescentOptions):
     """Those of descent, and how batches are drawn and measured."""
 
-    batch_size: int | None = option(None, "samples a step; min(m, 32) by default")
+    batch_size: int | None = option(None, "samples per step; min(m, 32) by default")
     norm: NormName | None = option(
         None,
         "norm of the full gradient on rows that are not orthonormal: 'exact' in O(m^2) (the "
@@ -121,7 +121,7 @@ def gram_flops(shape: Shape) -> float:
 
 
 def gram_work(shape: Shape, steps: float, share: float = 1.0) -> Work:
-    """Forming K, and so many products with that share of it."""
+    """Forming K, and `steps` products with that share of it."""
     m = float(shape.m)
     if shape.gram == "identity":
         return Work(shape.weight * m * m * shape.n, 2.0 * shape.row_bytes, steps)

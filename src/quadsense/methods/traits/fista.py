@@ -89,7 +89,7 @@ class FistaTraits(Traits):
 
     @classmethod
     def work(cls, shape: Shape) -> Work:
-        """The normal matrix once; a product with it and an eigendecomposition a step."""
+        """The normal matrix once; a product with it and an eigendecomposition per step."""
         if shape.prefer == "slack_squares":
             return cls._misses(shape)
         m, size, n = float(shape.m), float(shape.unknowns), float(shape.n)

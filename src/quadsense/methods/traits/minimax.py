@@ -45,11 +45,11 @@ PASSES = 6.0
 """Typical passes over all rows then: seen 2 to 10."""
 
 VECTORS = 12
-"""Numbers a row then, as measured."""
+"""Numbers per row then, as measured."""
 
 
 def grows(m: int, unknowns: int, at_hand: bool) -> bool:
-    """Whether rows are so many more than the unknowns, or dear to read, that some will do."""
+    """Whether some rows suffice: there are far more than unknowns, or they are slow to read."""
     return m > unknowns and (m >= MANY * max(unknowns, LEAST) or not at_hand)
 
 
@@ -108,7 +108,7 @@ class MinimaxTraits(Traits):
 
     @classmethod
     def work(cls, shape: Shape) -> Work:
-        """A normal matrix and its factor a step."""
+        """One normal matrix and its factor per step."""
         if cls._grows(shape):
             some = cls.work(replace(shape, m=cls._rows(shape, FIRST), raw=0, at_hand=True))
             flops = PASSES * (some.flops + shape.product)
@@ -122,5 +122,5 @@ class MinimaxTraits(Traits):
 
     @classmethod
     def _rows(cls, shape: Shape, count: int) -> int:
-        """So many rows for each unknown, if there are."""
+        """Return `count` rows for each unknown, or all."""
         return min(shape.m, count * max(shape.unknowns, LEAST))

@@ -1,4 +1,4 @@
-"""What a user may ask of a method beside the question: a typed dataclass each, checked here."""
+"""What a user may ask of a method in addition to the question: one typed dataclass each."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ NEWTON_ARRAYS = 4
 
 
 def newton_entries(m: int, n: int, size: int) -> int:
-    """Entries of the largest array of an interior-point step, of m rows and so many unknowns."""
+    """Entries of the largest array of an interior-point step, of m rows and `size` unknowns."""
     by_rows, by_unknowns = newton_flops(m, n, size)
     return m * m if by_rows <= by_unknowns else size * max(m, 4 * size)
 
@@ -93,7 +93,7 @@ class PsdTraits(Traits):
 
     @classmethod
     def work(cls, shape: Shape) -> Work:
-        """Products with the rows and an eigendecomposition an evaluation."""
+        """Products with the rows and one eigendecomposition per evaluation."""
         m, k = float(shape.m), float(min(shape.m, shape.n))
         reduce = shape.weight * 4.0 * m * m * shape.n if shape.n > shape.m else 0.0
         flops = STEPS * shape.weight * (3.0 * m * k * k + 10.0 * k**3) + reduce

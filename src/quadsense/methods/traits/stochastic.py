@@ -12,7 +12,7 @@ STEPS = 1000.0
 """Typical steps: seen 60 to 1,700 (docs/theory.md, section 10)."""
 
 BATCH = 32
-"""Samples a step by default."""
+"""Samples per step by default."""
 
 
 class StochasticDescentTraits(WithGram):
@@ -25,6 +25,6 @@ class StochasticDescentTraits(WithGram):
 
     @classmethod
     def work(cls, shape: Shape) -> Work:
-        """A batch of the rows of K a step."""
+        """One batch of the rows of K per step."""
         work = gram_work(shape, STEPS, share=min(1.0, BATCH / shape.m))
         return work._replace(passes=STEPS / 20.0)  # compiled: Python runs once in many steps

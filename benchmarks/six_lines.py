@@ -1,6 +1,6 @@
-"""The README's six lines of CVXPY beside one of ours, in seconds of one core.
+"""The README's six lines of CVXPY and one of ours, in seconds of one core.
 
-python benchmarks/beside.py
+python benchmarks/six_lines.py
 """
 
 from __future__ import annotations
