@@ -164,7 +164,7 @@ class _Search:
                     yield self.refuted(plane)[0]
 
     def worth(self, size: int, times: int) -> bool:
-        """Whether to go on looking by so many solves on so many rows."""
+        """Whether to look further, by that number of solves on that number of rows."""
         assert self.best is not None
         return self.best.members.size > SMALL and self.affordable(size, times)
 
@@ -271,14 +271,14 @@ class _Search:
         return bool(ends.met(to_numpy(found.z), to_numpy(found.error)).all())
 
     def work(self, size: int) -> float:
-        """Flops of a solve on so many rows."""
+        """Flops of a solve on that number of rows."""
         n, k, unknowns = float(self.data.n), float(size), float(self.rows.unknowns)
         formed = k * unknowns**2 if k > unknowns else k * k * n
         order = n if isinstance(self.rows, Mixed) else min(n, k)
         return STEPS * (formed + min(k, unknowns) ** 3 / 3.0 + 40.0 * order**3)
 
     def affordable(self, size: int, times: int) -> bool:
-        """Whether so many solves on so many rows are within what the search may take."""
+        """Whether that number of solves is within what the search may take."""
         return self.spent + times * self.work(size) <= MOST_WORK
 
     # --- fewer of them -----------------------------------------------------------------------
