@@ -33,7 +33,7 @@ def ranges(place, wrong, error=0.065):
 
 
 def smallest(p, members):
-    """The least relative miss of those rows and constraints, by Clarabel; above 0: contradictory."""
+    """Return the least relative miss of those rows and constraints, by Clarabel."""
     n, m = p.U.shape[1], len(p.U)
     fixed = [(np.eye(n), p.asked["trace"], p.asked["trace"])] if "trace" in p.asked else []
     fixed += p.asked.get("constraints", [])

@@ -16,7 +16,7 @@ from quadsense.arrays import Vector
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.records import changed
 from quadsense.methods import METHODS
-from quadsense.methods.barrier.solve import solve_question
+from quadsense.methods.conic.solve import solve_question
 from quadsense.methods.steps import LENIENT, own
 from quadsense.methods.traits.options import GapOptions
 from quadsense.plan import shape_of
