@@ -88,7 +88,7 @@ _LATER = {
     "solve_spectral": ("quadsense.spectral", "solve_spectral"),
     "theory": ("quadsense.core.theory", None),
     "to_cvxpy": ("quadsense.compare", "to_cvxpy"),
-    "watch": ("quadsense.system.watch", None),  # for kinds of probes: quadsense.watch.look()
+    "watch": ("quadsense.system.watch", None),  # for kinds of probes: quadsense.system.watch.look()
 }
 """Names imported when they are first asked for: by whom one of them is needed, not all are."""
 
