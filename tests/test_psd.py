@@ -15,17 +15,17 @@ import quadsense
 from quadsense.core.products import adjoint
 from quadsense.core.products import forward as forward_dense
 from quadsense.measurements.sensing import Sensing
-from quadsense.methods.barrier.coordinates import Scaled
-from quadsense.methods.barrier.system import System
-from quadsense.methods.positive import interior, nearest, phases, projected, symmetric
-from quadsense.methods.positive.maps import (
+from quadsense.methods.conic.coordinates import Scaled
+from quadsense.methods.conic.system import System
+from quadsense.methods.psd import interior, nearest, phases, projected, symmetric
+from quadsense.methods.psd.maps import (
     Array,
     Intervals,
     forward,
     forward_error,
 )
-from quadsense.methods.positive.phases import Verdict
-from quadsense.methods.positive.program import prepare
+from quadsense.methods.psd.phases import Verdict
+from quadsense.methods.psd.program import prepare
 from quadsense.methods.traits import psd as psd_traits
 from quadsense.proofs.positive import (
     certify,
