@@ -18,6 +18,7 @@ from quadsense.measurements.sensing import Sensing
 from quadsense.methods.conic.coordinates import Scaled
 from quadsense.methods.conic.system import System
 from quadsense.methods.psd import interior, nearest, phases, projected, symmetric
+from quadsense.methods.psd import traits as psd_traits
 from quadsense.methods.psd.maps import (
     Array,
     Intervals,
@@ -26,7 +27,6 @@ from quadsense.methods.psd.maps import (
 )
 from quadsense.methods.psd.phases import Verdict
 from quadsense.methods.psd.program import prepare
-from quadsense.methods.traits import psd as psd_traits
 from quadsense.proofs.positive import (
     certify,
     floor_within_span,
