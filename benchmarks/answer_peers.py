@@ -101,9 +101,7 @@ def cvxpy_covariance(U: Array, b: Array, eps: float = 1e-6, seconds: float = 600
     spread[j * n + k, np.arange(j.size)] = spread[k * n + j, np.arange(j.size)] = 1.0 / root
     A = cp.reshape(sp.csr_matrix(spread) @ x, (n, n), order="C")
     problem = cp.Problem(cp.Minimize(cp.sum_squares(G @ x - b)), [A >> 0])
-    problem.solve(
-        solver=cp.SCS, eps_abs=eps, eps_rel=eps, time_limit_secs=seconds, max_iters=10**7
-    )
+    problem.solve(solver=cp.SCS, eps_abs=eps, eps_rel=eps, time_limit_secs=seconds, max_iters=10**7)
     return np.asarray(A.value)
 
 

@@ -3,8 +3,8 @@
 Masks as in [Candes, Li, Soltanolkotabi 2015]. All stop once the image is found to a relative error
 of 1e-5 up to a global phase: ours by the tolerance, met and certified, that comes to so much; the
 others as soon as they are there, which they are told at each step for nothing. `noisy` has five
-masks and a detector with bounded errors, where no such accuracy can be reached: each method runs for
-a number of sweeps, and its error is compared.
+masks and a detector with bounded errors, where no such accuracy can be reached: errors are compared
+after a number of sweeps.
 """
 
 from __future__ import annotations
@@ -259,7 +259,7 @@ def raar(masks: Image, b: npt.NDArray[np.float64], sweeps: int, beta: float, res
 
 
 def noisy(seeds: int) -> Iterator[str]:
-    """A photograph of 192 x 192 complex pixels, five masks, intensities right to 1e-3 of the largest.
+    """A photograph of 192 x 192 pixels, five masks, errors up to 1e-3 of the largest reading.
 
     RAAR is run with four values of beta, with and without alternating projections at its end, and
     its best error is what counts.
@@ -293,7 +293,7 @@ def noisy(seeds: int) -> Iterator[str]:
         error, spent, missed, beta, sweeps, rest = min(peers)
         yield (
             f"noisy photograph, 192 x 192, 5 masks, seed {seed}: error {task.error(mine):.4f} in "
-            f"{own:.2f} s, {result.status}, {outside(mine):.0%} outside their tolerance; RAAR (beta "
-            f"{beta}, {sweeps} + {rest} sweeps) {error:.4f} in {spent:.2f} s, {missed:.0%} outside: "
-            f"{verdict(task.error(mine) <= error)} (no larger)"
+            f"{own:.2f} s, {result.status}, {outside(mine):.0%} outside their tolerance; RAAR "
+            f"(beta {beta}, {sweeps} + {rest} sweeps) {error:.4f} in {spent:.2f} s, "
+            f"{missed:.0%} outside: {verdict(task.error(mine) <= error)} (no larger)"
         )

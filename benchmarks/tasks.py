@@ -80,8 +80,8 @@ def covariances(_: int) -> Iterator[str]:
             seconds = time.perf_counter() - begin
         error = float(np.linalg.norm(other - covariance) / size)
         yield (
-            f"covariance {truth}, CVXPY (SCS to 1e-6), least squares with A >= 0: error {error:.4f} "
-            f"in {seconds:.2f} s"
+            f"covariance {truth}, CVXPY (SCS to 1e-6), least squares with A >= 0: "
+            f"error {error:.4f} in {seconds:.2f} s"
         )
 
 

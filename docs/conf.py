@@ -17,7 +17,7 @@ import quadsense
 DOCS = Path(__file__).resolve().parent
 sys.path.insert(0, str(DOCS))
 
-import drawing  # noqa: E402: next to this file
+import drawing  # noqa: E402  # it is next to this file
 
 # `quadsense.theory` lives in `quadsense.core`: autodoc looks for the name that users write.
 sys.modules.setdefault("quadsense.theory", quadsense.theory)

@@ -70,5 +70,7 @@ def block(writer: Any, node: nodes.Element) -> None:
 
 def setup(app: Any) -> dict[str, bool]:
     """Called by Sphinx."""
-    app.add_html_math_renderer("mathml", inline_renderers=(inline, None), block_renderers=(block, None))
+    app.add_html_math_renderer(
+        "mathml", inline_renderers=(inline, None), block_renderers=(block, None)
+    )
     return {"parallel_read_safe": True, "parallel_write_safe": True}

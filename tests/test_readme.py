@@ -19,17 +19,19 @@ NUMBER = r"-?\d+(?:\.\d+)?(?:e-?\d+)?"
 SHOWN = re.compile(r"(?P<code>\S.*?)  # (?P<value>['<([TF0-9-].*?)(?:: .*)?")
 EXIT_STATUS = re.compile(r"#.*exit status (\d+)")
 PAGES = {
-    "README.md": 14, "docs/tutorial.md": 11, "docs/files.md": 2, "docs/faq.md": 4, "docs/index.md": 1
-}  # fmt: skip
+    "README.md": 14,
+    "docs/tutorial.md": 11,
+    "docs/files.md": 2,
+    "docs/faq.md": 4,
+    "docs/index.md": 1,
+}
 """Pages whose every block is run, and how many values or prints are compared at least."""
 
 
 def blocks(page):
     """The blocks of Python and of the console of a page, in order, each with its kind."""
     text = (ROOT / page).read_text(encoding="utf-8")
-    return re.findall(
-        r"^```(python|console)\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL
-    )
+    return re.findall(r"^```(python|console)\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
 
 
 def assert_shown(text, written):
@@ -61,7 +63,8 @@ def execute(code, names):
         if isinstance(node, ast.Expr) and source.startswith("print("):
             with contextlib.redirect_stdout(io.StringIO()) as printed:
                 exec(source, names)
-            assert_shown(" ".join(printed.getvalue().split()), comments_after(lines, node.end_lineno))
+            text = " ".join(printed.getvalue().split())
+            assert_shown(text, comments_after(lines, node.end_lineno))
             compared += 1
         elif isinstance(node, ast.Expr) and beside:
             assert_shown(repr(eval(source, names)), beside["value"])
