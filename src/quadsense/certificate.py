@@ -18,7 +18,6 @@ from quadsense.core.signature import inertia_of, is_positive, rank_of
 from quadsense.frame import can_be_columns, condition_inside, constraints_of
 from quadsense.measurements import Measurements
 from quadsense.measurements.constraints import Constraint
-from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.oracle import SpectralOracle
 from quadsense.measurements.validate import checked_vector
 from quadsense.objective import Objective, check_objective, is_admitted, is_sound
@@ -496,7 +495,7 @@ class Certificate:
             np.asarray(self.matrix),
             levels,
             confidence=confidence,
-            mix=rows.weights if isinstance(rows, Mixed) else None,
+            mix=rows.weights,
         )
 
     def _check_spectral(self, oracle: SpectralOracle) -> Check:

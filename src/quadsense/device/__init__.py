@@ -9,7 +9,7 @@ NumPy's, on a copy in the memory of the host, so that nothing is wrong, but slow
 
 from quadsense.device import functions, ufuncs  # they fill the tables
 from quadsense.device.array import DeviceArray, on_device
-from quadsense.device.scalars import chosen, inverse, numbers, scalar
+from quadsense.device.scalars import chosen, inverse, numbers, put, scalar, tensor_of, waits
 
 __all__ = [
     "DeviceArray",
@@ -18,6 +18,9 @@ __all__ = [
     "inverse",
     "numbers",
     "on_device",
+    "put",
     "scalar",
+    "tensor_of",
     "ufuncs",
+    "waits",
 ]

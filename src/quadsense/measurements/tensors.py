@@ -12,9 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Array, is_tensor, placed, to_numpy
-from quadsense.core import products, tensor_products
+from quadsense.core import products
 from quadsense.core.records import cached_property
 from quadsense.device import DeviceArray
+from quadsense.device import products as tensor_products
 from quadsense.measurements.dense import Dense
 from quadsense.measurements.probes import Around, Probes, Weigh
 from quadsense.watch import look
