@@ -9,11 +9,21 @@ NumPy's, on a copy in the memory of the host, so that nothing is wrong, but slow
 
 from quadsense.device import functions, ufuncs  # they fill the tables
 from quadsense.device.array import DeviceArray, on_device
-from quadsense.device.scalars import chosen, inverse, numbers, put, scalar, tensor_of, waits
+from quadsense.device.scalars import (
+    chosen,
+    fetched,
+    inverse,
+    numbers,
+    put,
+    scalar,
+    tensor_of,
+    waits,
+)
 
 __all__ = [
     "DeviceArray",
     "chosen",
+    "fetched",
     "functions",
     "inverse",
     "numbers",

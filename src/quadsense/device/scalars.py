@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,14 @@ def waits(value: Any) -> bool:
 def tensor_of(value: Any) -> Tensor | None:
     """Return the tensor of an array on a device, None of anything else."""
     return value.tensor if isinstance(value, DeviceArray) else None
+
+
+def fetched(record: Any) -> dict[str, Any]:
+    """Return copies on the host of the fields of a dataclass that are on a device."""
+    held = {each.name: getattr(record, each.name) for each in fields(record)}
+    return {
+        name: np.asarray(value) for name, value in held.items() if isinstance(value, DeviceArray)
+    }
 
 
 def put(values: npt.NDArray[Any], other: Any) -> Any:

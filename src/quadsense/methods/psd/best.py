@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from quadsense.core.records import cached_property
-from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.psd import careful, newton, phases
 from quadsense.methods.psd.maps import Array, Intervals, Real, forward, forward_error
@@ -208,7 +207,7 @@ def _close_in(program: BestProgram, state: State) -> State:
         inner = careful.advance(F, intervals, inner, 1)
     upper = intervals.max_ratio(forward(F, inner.X), forward_error(F, inner.X))
     proof = certify(F, intervals, inner.y, problem.floor)
-    if isinstance(F, Mixed) and problem.floor == 0.0:
+    if not F.rank_one and problem.floor == 0.0:
         proof = replace(proof, lower_bound=_limited_bound(problem, proof))
     best = _better(best, upper, inner.X, proof)
     return State(best, inner, 0.0, state.iteration + 1, _closed(best, program.gap))

@@ -21,7 +21,6 @@ from quadsense.core.cholesky import (
 )
 from quadsense.core.packed import features
 from quadsense.core.products import unknowns
-from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.psd.maps import Array, Real
 from quadsense.methods.psd.traits import newton_entries, newton_flops
@@ -56,7 +55,7 @@ def solver(V: Array, E: Real, F: Sensing | None = None) -> Callable[[Real], Real
             M = V @ V.conj().T
             M = M.real**2 + M.imag**2 if np.iscomplexobj(M) else np.square(M, out=M)
         look()
-        if isinstance(F, Mixed):
+        if F is not None and not F.rank_one:
             M = np.ascontiguousarray(F.mixed(F.mixed(M).T))
         M *= scale[:, None]
         M *= scale
