@@ -8,7 +8,7 @@ from cases import CASES, solved
 from pages import Page
 
 import quadsense
-from quadsense.view import words
+from quadsense.result import words
 
 LABELS = ["verdict", "why", "conflict", "which A", "determined", "checked", "next step"]
 

@@ -90,7 +90,8 @@ def test_sigterm_makes_the_command_write_the_best_so_far(tmp_path):
     U, b = _problem()
     np.savez(tmp_path / "d.npz", U=U, b=b)
     code = (
-        "import os, signal, sys, quadsense; from quadsense import cli, recorder; "
+        "import os, signal, sys, quadsense; from quadsense import cli\n"
+        "from quadsense.run import recorder\n"
         "add = recorder.Recorder.add\n"
         "def press(self, program, state):\n"
         "    if len(self.rows) == 3: os.kill(os.getpid(), signal.SIGTERM)\n"

@@ -308,7 +308,7 @@ def test_of_two_rows_that_contradict_each_other_both_are_named(seed):
 
 
 def test_the_plan_refuses_before_allocating_what_cannot_fit(monkeypatch):
-    from quadsense import plan
+    from quadsense.query import plan
 
     monkeypatch.setattr(plan, "available_memory", lambda: 10_000)
     p = quadsense.datasets.gaussian(n=20, m=300, seed=0)
@@ -317,7 +317,7 @@ def test_the_plan_refuses_before_allocating_what_cannot_fit(monkeypatch):
 
 
 def test_free_memory_does_not_decide_which_matrix_is_given(monkeypatch):
-    from quadsense import plan
+    from quadsense.query import plan
 
     p = quadsense.datasets.gaussian(n=20, m=400, seed=0)
     asked = {"delta": 0.1, "psd": True}

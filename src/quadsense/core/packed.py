@@ -18,7 +18,7 @@ from scipy.linalg import blas
 from quadsense.core.cholesky import divided, inner_upper
 from quadsense.device import algebra
 from quadsense.device.algebra import or_there
-from quadsense.watch import look
+from quadsense.system.watch import look
 
 Array = npt.NDArray[Any]
 Vector = npt.NDArray[np.float64]

@@ -16,7 +16,7 @@ import numpy as np
 
 from quadsense.device import products
 from quadsense.device.array import DeviceArray
-from quadsense.watch import look
+from quadsense.system.watch import look
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

@@ -18,7 +18,7 @@ from quadsense.device import DeviceArray, tensor_of, waits
 from quadsense.device import products as tensor_products
 from quadsense.measurements.dense import Dense
 from quadsense.measurements.probes import Around, Probes, Weigh
-from quadsense.watch import look
+from quadsense.system.watch import look
 
 CHUNK = 2**25
 """Entries of rows handled together: 256 MiB, 8192 rows of length 4096."""

@@ -14,7 +14,7 @@ from quadsense.core.ends import Ends
 from quadsense.core.forms import MeasuredForm
 from quadsense.core.matrix import SensedMatrix
 from quadsense.measurements.sensing import Sensing
-from quadsense.watch import look
+from quadsense.system.watch import look
 
 Matrix = npt.NDArray[Any]
 

@@ -31,7 +31,7 @@ from quadsense.core.records import cached_property
 from quadsense.device import waits
 from quadsense.measurements.sensing import DEVICE_ENTRIES, FEATURE_ROWS, Sensing
 from quadsense.methods.psd.maps import project, squares
-from quadsense.watch import BLOCK_FLOPS, look
+from quadsense.system.watch import BLOCK_FLOPS, look
 
 Index = npt.NDArray[np.intp]
 

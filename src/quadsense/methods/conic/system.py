@@ -30,7 +30,7 @@ from quadsense.device import algebra, numbers, waits
 from quadsense.device.algebra import or_there
 from quadsense.methods.conic.coordinates import Coordinates
 from quadsense.methods.conic.program import Mask
-from quadsense.watch import look
+from quadsense.system.watch import look
 
 LIFT = 1e-14
 """Share of a diagonal entry that is added to it, by rows."""

@@ -19,7 +19,7 @@ from quadsense.core.ends import UNIT
 from quadsense.device import scalar, waits
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.least_squares.bounds import Rows
-from quadsense.watch import look
+from quadsense.system.watch import look
 
 Array = npt.NDArray[Any]
 

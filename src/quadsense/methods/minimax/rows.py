@@ -18,7 +18,7 @@ from quadsense.core.packed import Array, Vector, unpack
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.minimax.mehrotra import Point
 from quadsense.methods.minimax.preconditioner import Preconditioner
-from quadsense.watch import look
+from quadsense.system.watch import look
 
 ENTRIES = 4_000_000  # of the design matrix, 32 MB
 FLOPS = 2e10  # of one factorisation

@@ -18,7 +18,7 @@ from quadsense.core.intervals import Real as Real
 from quadsense.device import algebra, scalar
 from quadsense.device.algebra import or_there
 from quadsense.measurements.sensing import Sensing
-from quadsense.watch import look
+from quadsense.system.watch import look
 
 
 def project(F: Sensing, X: Array) -> Array:

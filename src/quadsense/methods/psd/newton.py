@@ -30,7 +30,7 @@ from quadsense.methods.psd.maps import (
     forward,
     project,
 )
-from quadsense.watch import look
+from quadsense.system.watch import look
 
 SIGNS = np.array([[1.0], [-1.0]])
 

@@ -24,7 +24,7 @@ from quadsense.core.products import unknowns
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.psd.maps import Array, Real
 from quadsense.methods.psd.traits import newton_entries, newton_flops
-from quadsense.watch import look
+from quadsense.system.watch import look
 
 
 def flops(F: Sensing) -> float:

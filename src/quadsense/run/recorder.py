@@ -11,8 +11,8 @@ from quadsense.core.progress import seconds_left
 from quadsense.core.records import cached_property
 from quadsense.device import on_device, waits
 from quadsense.methods import Method, Problem, State
+from quadsense.system.watch import Watch
 from quadsense.vocabulary import History
-from quadsense.watch import Watch
 
 
 class Recorder:

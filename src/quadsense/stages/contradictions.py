@@ -15,11 +15,11 @@ from quadsense.arrays import to_numpy
 from quadsense.measurements import Measurements
 from quadsense.methods import Problem
 from quadsense.methods.base import COLD
-from quadsense.plan import make_plan, shape_of
 from quadsense.proofs.infeasible import Prover
-from quadsense.request import options_of, start_value
-from quadsense.runs import ANY, Answer, Request, found_in, run_plan
-from quadsense.values import allowed_size
+from quadsense.query.plan import make_plan, shape_of
+from quadsense.query.request import options_of, start_value
+from quadsense.result.values import allowed_size
+from quadsense.stages.runs import ANY, Answer, Request, found_in, run_plan
 from quadsense.vocabulary import Claim, Status
 
 

@@ -15,19 +15,19 @@ from quadsense.core.ends import UNIT, Ends
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.records import LATER
 from quadsense.core.signature import inertia_of, is_positive, rank_of
-from quadsense.frame import can_be_columns, condition_inside, constraints_of
 from quadsense.measurements import Measurements
 from quadsense.measurements.constraints import Constraint
+from quadsense.measurements.frame import can_be_columns, condition_inside, constraints_of
 from quadsense.measurements.oracle import SpectralOracle
 from quadsense.measurements.validate import checked_vector
-from quadsense.objective import Objective, check_objective, is_admitted, is_sound
 from quadsense.proofs.hitting import cannot_be_hit, smallest_hitting_set
 from quadsense.proofs.infeasible import check_infeasible
 from quadsense.proofs.lower import best_error_bound
-from quadsense.threads import with_one_blas_thread
+from quadsense.result.objective import Objective, check_objective, is_admitted, is_sound
+from quadsense.result.values import Values, evaluate
+from quadsense.result.verification import Check, Verification
+from quadsense.system.threads import with_one_blas_thread
 from quadsense.typing import is_number
-from quadsense.values import Values, evaluate
-from quadsense.verification import Check, Verification
 
 if TYPE_CHECKING:
     from quadsense.proofs.spectral import SpectralCertificate

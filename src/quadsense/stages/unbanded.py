@@ -12,7 +12,6 @@ from typing import NamedTuple
 import numpy as np
 
 from quadsense.arrays import Vector, to_numpy
-from quadsense.choice import least_squares_of
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.records import changed
 from quadsense.core.signature import is_positive
@@ -20,16 +19,17 @@ from quadsense.measurements import Measurements
 from quadsense.methods import COLD, Problem
 from quadsense.methods.traits.options import GapOptions
 from quadsense.methods.traits.shape import MAX_WIDE
-from quadsense.objective import Objective, is_admitted, make_objective
-from quadsense.plan import make_plan, refuse_what_cannot_fit, shape_of
 from quadsense.preferences import Preference, make_question
 from quadsense.proofs.exact import user_dual
 from quadsense.proofs.rounding import Enclosure
-from quadsense.request import error_units, options_of, start_value
-from quadsense.runs import NONE, Request, answer_question, found_in
-from quadsense.values import Values, allowed_size
+from quadsense.query.choice import least_squares_of
+from quadsense.query.plan import make_plan, refuse_what_cannot_fit, shape_of
+from quadsense.query.request import error_units, options_of, start_value
+from quadsense.result.objective import Objective, is_admitted, make_objective
+from quadsense.result.values import Values, allowed_size
+from quadsense.stages.runs import NONE, Request, answer_question, found_in
+from quadsense.system.watch import Stop
 from quadsense.vocabulary import Status
-from quadsense.watch import Stop
 
 EQUALITY_WIDTH = 1e-2
 """What an equality counts as: a tolerance of this part of the narrowest other one."""

@@ -12,25 +12,25 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import to_numpy
-from quadsense.choice import Wish
 from quadsense.core.forms import FactorForm, MeasuredForm
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.records import changed
-from quadsense.loop import Limits, Outcome, reference, run
 from quadsense.measurements import Measurements
 from quadsense.measurements.gram import ExplicitGram, make_gram
 from quadsense.methods import COLD, METHODS, Method, Problem, Warm
 from quadsense.methods.steps import nothing, own
-from quadsense.objective import is_admitted, make_objective
-from quadsense.plan import Plan, Shape
 from quadsense.preferences import TERMS, Preference, make_question, with_set_aside, without_far_ends
 from quadsense.proofs.exact import user_dual
 from quadsense.proofs.infeasible import Prover
 from quadsense.proofs.rounding import Enclosure, enclosure, is_met, measured_enclosure
-from quadsense.request import options_of, start_value
-from quadsense.values import Values, allowed_size
+from quadsense.query.choice import Wish
+from quadsense.query.plan import Plan, Shape
+from quadsense.query.request import options_of, start_value
+from quadsense.result.objective import is_admitted, make_objective
+from quadsense.result.values import Values, allowed_size
+from quadsense.run.loop import Limits, Outcome, reference, run
+from quadsense.system.watch import FLOPS, Stop, Watch
 from quadsense.vocabulary import Claim, Status
-from quadsense.watch import FLOPS, Stop, Watch
 
 NONE = np.empty(0, dtype=np.int64)
 

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from quadsense.arrays import to_numpy
-from quadsense.certificate import AGREE, Certificate, agree
 from quadsense.measurements import Measurements
+from quadsense.result.certificate import AGREE, Certificate, agree
+from quadsense.result.values import Values
+from quadsense.result.verification import Check
 from quadsense.typing import is_number
-from quadsense.values import Values
-from quadsense.verification import Check
 from quadsense.vocabulary import Advice, Reason, Row, Status, Verdict
 
 NOTHING = np.empty(0, np.int64)

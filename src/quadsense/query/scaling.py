@@ -11,14 +11,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from quadsense.files.strips import STRIP_BYTES
-from quadsense.machine import Rates
 from quadsense.measurements.cluster import FEWER, LARGE, MORE
 from quadsense.measurements.shards import part_bytes
-from quadsense.memory import in_bytes
 from quadsense.methods import METHODS
 from quadsense.methods.low_rank.traits import READINGS, STEPS
 from quadsense.methods.minimax.traits import PASSES
 from quadsense.methods.traits.shape import Shape
+from quadsense.system.machine import Rates
+from quadsense.system.memory import in_bytes
 
 NETWORK = 1.25e9
 """Bytes per second between two machines: 10 Gbit/s."""

@@ -17,7 +17,7 @@ from quadsense.arrays import is_numpy
 from quadsense.measurements import Measurements
 
 if TYPE_CHECKING:
-    from quadsense.result import Result
+    from quadsense.result.result import Result
 
 DEFAULTS: dict[str, Any] = {
     "rtol": 0.0,

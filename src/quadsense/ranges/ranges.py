@@ -18,12 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Array, Vector, to_numpy
-from quadsense.certificate import AGREE
 from quadsense.core.ends import UNIT
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.question import Question
-from quadsense.extremes import Extreme, Extremes
-from quadsense.frame import (
+from quadsense.measurements import Measurements
+from quadsense.measurements.frame import (
     can_be_columns,
     condition_inside,
     condition_outside,
@@ -31,13 +30,14 @@ from quadsense.frame import (
     dense_out,
     framed,
 )
-from quadsense.measurements import Measurements
 from quadsense.proofs.infeasible import check_infeasible
 from quadsense.proofs.objective import Bound, objective_bound
 from quadsense.proofs.rays import is_ray, led_away, unseen_directions, unseen_vectors
-from quadsense.threads import with_one_blas_thread
-from quadsense.values import evaluate
-from quadsense.verification import Check, Verification
+from quadsense.ranges.extremes import Extreme, Extremes
+from quadsense.result.certificate import AGREE
+from quadsense.result.values import evaluate
+from quadsense.result.verification import Check, Verification
+from quadsense.system.threads import with_one_blas_thread
 
 FIRST_SHARE, NEXT_SHARE, LAST_SHARE = 0.1, 1e-3, 1e-8
 """Shares of the allowed gap to which the kernel goes at first, of that where rounding takes too

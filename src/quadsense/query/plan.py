@@ -16,7 +16,6 @@ import numpy as np
 from quadsense.arrays import available_memory, on_gpu, to_numpy
 from quadsense.core.forms import FactorForm, FramedForm, MeasuredForm
 from quadsense.core.matrix import SensedMatrix
-from quadsense.machine import Rates, known_rates
 from quadsense.measurements import Measurements
 from quadsense.measurements.dense import Dense
 from quadsense.measurements.disk import OnDisk
@@ -26,10 +25,11 @@ from quadsense.measurements.probes import BLOCK_ELEMENTS
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.stack import Stack
 from quadsense.measurements.stored import Stored
-from quadsense.memory import in_bytes, is_limited, limited_memory, room_in_words
 from quadsense.methods import METHODS, Traits
 from quadsense.methods.traits.shape import Shape, Work
 from quadsense.preferences import PREFERENCES
+from quadsense.system.machine import Rates, known_rates
+from quadsense.system.memory import in_bytes, is_limited, limited_memory, room_in_words
 
 __all__ = ["Plan", "Shape", "make_plan", "refuse_what_cannot_fit", "shape_of"]
 
@@ -59,7 +59,7 @@ class Plan:
     gram : str
         Form of K, where there is one.
     threads : dict
-        BLAS threads of each method: "one", see `quadsense.threads`.
+        BLAS threads of each method: "one", see `quadsense.system.threads`.
     memory : int
         Predicted bytes in addition to U as given, with conversions, copies and the start's.
     proof_memory : int

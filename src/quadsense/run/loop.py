@@ -12,18 +12,18 @@ from typing import Any
 import numpy as np
 
 from quadsense.arrays import Array, Vector, like, placed, to_numpy
-from quadsense.checkpoint import Journal, Record
-from quadsense.checkpoint.fingerprint import mark
 from quadsense.core.ends import Ends
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.progress import looked
 from quadsense.core.records import cached_property
-from quadsense.interrupts import Interrupts
 from quadsense.methods import COLD, Method, Problem, Warm
 from quadsense.proofs.rounding import Enclosure, is_met
-from quadsense.recorder import Recorder
+from quadsense.run.checkpoint import Journal, Record
+from quadsense.run.checkpoint.fingerprint import mark
+from quadsense.run.recorder import Recorder
+from quadsense.system.interrupts import Interrupts
+from quadsense.system.watch import Stop, Watch
 from quadsense.vocabulary import Claim, Reason, Status, Why, because
-from quadsense.watch import Stop, Watch
 
 PROGRESS = 1e-3
 """A run is stalled when the max residual has not fallen by this share in `patience` strides."""

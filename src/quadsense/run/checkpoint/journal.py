@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from quadsense.checkpoint.fingerprint import DATA, Marks, difference, held_otherwise
-from quadsense.checkpoint.folder import REQUEST, Folder, Stored
 from quadsense.files.codec import encode
+from quadsense.run.checkpoint.fingerprint import DATA, Marks, difference, held_otherwise
+from quadsense.run.checkpoint.folder import REQUEST, Folder, Stored
+from quadsense.system.watch import Watch
 from quadsense.typing import check_path, is_number
 from quadsense.vocabulary import Claim
-from quadsense.watch import Watch
 
 SHARE = 100.0
 """Writing takes at most one part in `SHARE`: what takes long is written less often. With the first

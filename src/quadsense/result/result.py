@@ -12,27 +12,27 @@ import numpy.typing as npt
 
 from quadsense import files
 from quadsense.arrays import Array, Vector, to_numpy
-from quadsense.certificate import AGREE, Certificate, agree
 from quadsense.core.forms import FramedForm, MeasuredForm
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.records import LATER, Lazy, cached_property
 from quadsense.core.signature import inertia_of, is_positive, rank_of
 from quadsense.files.codec import decode, encode
-from quadsense.frame import can_be_columns, condition_inside
 from quadsense.measurements import Measurements
 from quadsense.measurements.constraints import Constraint
+from quadsense.measurements.frame import can_be_columns, condition_inside
 from quadsense.measurements.framed import Framed
 from quadsense.measurements.oracle import SpectralOracle
 from quadsense.measurements.stored import Stored
 from quadsense.measurements.validate import checked_rows
-from quadsense.objective import Objective, check_objective, is_admitted, is_sound
 from quadsense.preferences import Preference
-from quadsense.threads import with_one_blas_thread
+from quadsense.result import words
+from quadsense.result.certificate import AGREE, Certificate, agree
+from quadsense.result.objective import Objective, check_objective, is_admitted, is_sound
+from quadsense.result.values import Values, evaluate
+from quadsense.result.verdict import check_verdict
+from quadsense.result.verification import Check, Verification
+from quadsense.system.threads import with_one_blas_thread
 from quadsense.typing import SupportsSparse, check_path, is_whole
-from quadsense.values import Values, evaluate
-from quadsense.verdict import check_verdict
-from quadsense.verification import Check, Verification
-from quadsense.view import words
 from quadsense.vocabulary import Advice, History, Reason, Row, Status, Verdict
 
 FORMAT = "quadsense-result"

@@ -7,6 +7,6 @@ once, the one that was interrupted goes on from its own, and those after it run 
 keeps the files whole, `fingerprint` knows whether data and request are the same.
 """
 
-from quadsense.checkpoint.journal import Journal, Record, to_journal
+from quadsense.run.checkpoint.journal import Journal, Record, to_journal
 
 __all__ = ["Journal", "Record", "to_journal"]

@@ -14,18 +14,18 @@ from quadsense.arrays import Vector, to_numpy
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.question import Question
 from quadsense.core.records import changed
-from quadsense.frame import Columns, columns_of, dense_in
 from quadsense.measurements import Measurements
+from quadsense.measurements.frame import Columns, columns_of, dense_in
 from quadsense.measurements.oracle import checked_square
 from quadsense.methods import METHODS
 from quadsense.methods.low_rank.traits import is_lean
 from quadsense.methods.traits.shape import MAX_WIDE
-from quadsense.plan import Shape
 from quadsense.preferences import PREFERENCES, SLACKS, Preference, make_question
 from quadsense.proofs.definite import cholesky
-from quadsense.result import Result
+from quadsense.query.plan import Shape
+from quadsense.result.result import Result
+from quadsense.system.watch import Stop, Watch
 from quadsense.typing import is_number
-from quadsense.watch import Stop, Watch
 
 BETA = 0.2
 """Strength of the pull of ``ridge="auto"``; see docs/how_to_choose.md for how it was chosen."""

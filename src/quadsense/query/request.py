@@ -14,19 +14,19 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from quadsense.arrays import Array, Vector, like, placed, to_numpy
-from quadsense.checkpoint import Journal
 from quadsense.core.forms import FactorForm, MeasuredForm
 from quadsense.core.matrix import SensedMatrix
-from quadsense.loop import Limits
 from quadsense.measurements import Measurements
 from quadsense.measurements.base import HARMLESS, UnitReadings
 from quadsense.measurements.oracle import checked_square
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods import COLD, METHODS, Options, Traits, Warm
-from quadsense.result import Result
+from quadsense.result.result import Result
+from quadsense.result.values import on_rows_of
+from quadsense.run.checkpoint import Journal
+from quadsense.run.loop import Limits
+from quadsense.system.watch import Watch
 from quadsense.typing import ScheduleName, StartName, check_flag, is_number, is_whole, to_generator
-from quadsense.values import on_rows_of
-from quadsense.watch import Watch
 
 STARTS: tuple[StartName, ...] = get_args(StartName)
 SCHEDULES: tuple[ScheduleName, ...] = get_args(ScheduleName)

@@ -18,7 +18,6 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Vector, to_numpy
-from quadsense.loop import Outcome
 from quadsense.methods import METHODS, Problem
 from quadsense.methods.minimax import outliers
 from quadsense.methods.minimax.method import equal_tolerances
@@ -28,9 +27,10 @@ from quadsense.proofs.exact import user_dual
 from quadsense.proofs.hitting import cannot_be_hit, smallest_hitting_set, thinned
 from quadsense.proofs.infeasible import check_infeasible
 from quadsense.proofs.rounding import Enclosure
-from quadsense.runs import Answer, Request, found_in, run_method
+from quadsense.run.loop import Outcome
+from quadsense.stages.runs import Answer, Request, found_in, run_method
+from quadsense.system.watch import Stop
 from quadsense.vocabulary import Reason, Status, because
-from quadsense.watch import Stop
 
 Indices = npt.NDArray[np.int64]
 

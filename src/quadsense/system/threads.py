@@ -17,7 +17,7 @@ from contextvars import ContextVar, Token
 from functools import cache, partial, wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from quadsense.watch import watched, with_watch
+from quadsense.system.watch import watched, with_watch
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor

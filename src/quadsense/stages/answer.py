@@ -12,29 +12,29 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Vector, like, to_numpy
-from quadsense.certificate import Certificate, within_gap
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.records import changed
-from quadsense.frame import condition_outside
 from quadsense.measurements import Measurements
+from quadsense.measurements.frame import condition_outside
 from quadsense.methods.traits.options import GapOptions
-from quadsense.objective import Objective, is_admitted, make_objective
-from quadsense.plan import Plan
 from quadsense.proofs.definite import cholesky
 from quadsense.proofs.exact import user_dual
 from quadsense.proofs.infeasible import check_infeasible
 from quadsense.proofs.lower import best_error_bound
 from quadsense.proofs.rounding import Enclosure
-from quadsense.record import environment
-from quadsense.recorder import to_history
-from quadsense.result import Result
-from quadsense.runs import Answer, Request
-from quadsense.threads import with_one_blas_thread
-from quadsense.unbanded import least_squares_fit
-from quadsense.values import Values, allowed_size
-from quadsense.verdict import Seen, make_verdict
+from quadsense.query.plan import Plan
+from quadsense.query.record import environment
+from quadsense.result.certificate import Certificate, within_gap
+from quadsense.result.objective import Objective, is_admitted, make_objective
+from quadsense.result.result import Result
+from quadsense.result.values import Values, allowed_size
+from quadsense.result.verdict import Seen, make_verdict
+from quadsense.run.recorder import to_history
+from quadsense.stages.runs import Answer, Request
+from quadsense.stages.unbanded import least_squares_fit
+from quadsense.system.threads import with_one_blas_thread
+from quadsense.system.watch import Stop
 from quadsense.vocabulary import Advice, Reason, Status, Verdict, because, to_reason
-from quadsense.watch import Stop
 
 MOST = 0.51
 """Share of a contradiction that is most of it: of two rows that carry half each, both are named."""

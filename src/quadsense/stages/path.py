@@ -8,23 +8,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from quadsense.answer import to_result
-from quadsense.checkpoint import Journal, to_journal
-from quadsense.checkpoint.fingerprint import marks_of
-from quadsense.choice import Wish, check_preference, decide, frame_for, to_wish, wish_in
 from quadsense.core.records import changed
-from quadsense.frame import Columns, described, framed, shown_outside
-from quadsense.interrupts import Interrupted
-from quadsense.machine import Rates
 from quadsense.measurements import Measurements
-from quadsense.memory import limited_memory, to_bytes
+from quadsense.measurements.frame import Columns, described, framed, shown_outside
 from quadsense.methods import METHODS, Problem
 from quadsense.methods.base import MethodOptions
-from quadsense.plan import Plan, Shape, make_plan, refuse_what_cannot_fit, shape_of
 from quadsense.preferences import Preference
 from quadsense.proofs.infeasible import Prover
-from quadsense.record import DEFAULTS, environment, request_of
-from quadsense.request import (
+from quadsense.query.choice import Wish, check_preference, decide, frame_for, to_wish, wish_in
+from quadsense.query.plan import Plan, Shape, make_plan, refuse_what_cannot_fit, shape_of
+from quadsense.query.record import DEFAULTS, environment, request_of
+from quadsense.query.request import (
     Rank,
     check_options,
     check_priors,
@@ -40,12 +34,18 @@ from quadsense.request import (
     to_seed,
     to_start,
 )
-from quadsense.result import Result
-from quadsense.runs import Request, preferred_among, run_plan
-from quadsense.threads import one_blas_thread
+from quadsense.result.result import Result
+from quadsense.run.checkpoint import Journal, to_journal
+from quadsense.run.checkpoint.fingerprint import marks_of
+from quadsense.stages.answer import to_result
+from quadsense.stages.runs import Request, preferred_among, run_plan
+from quadsense.system.interrupts import Interrupted
+from quadsense.system.machine import Rates
+from quadsense.system.memory import limited_memory, to_bytes
+from quadsense.system.threads import one_blas_thread
+from quadsense.system.watch import Watch
 from quadsense.typing import to_list
 from quadsense.vocabulary import Status
-from quadsense.watch import Watch
 
 
 class Decided(NamedTuple):
@@ -277,11 +277,13 @@ def travel(
         unmet = answer.outcome.status in undone or measured.contradictions().size
         lost = unmet or answer.outcome.status is Status.LOCAL
         if lost and measured.hard.any() and not (target and slack is None):
-            from quadsense.contradictions import refuted
+            from quadsense.stages.contradictions import refuted
 
             answer = refuted(request, answer)
         if allowed and unmet and not answer.hard:  # what contradicts by itself stays, whatever goes
-            from quadsense.violations import set_violations_aside  # rarely needed, slow to import
+            from quadsense.stages.violations import (
+                set_violations_aside,  # rarely needed, slow to import
+            )
 
             answer = set_violations_aside(request, answer)
             if answer.set_aside.size and answer.outcome.status is Status.MET:

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar, Token
 from typing import TypeVar
 
-from quadsense.interrupts import Interrupts
+from quadsense.system.interrupts import Interrupts
 
 T = TypeVar("T")
 

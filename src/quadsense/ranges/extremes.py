@@ -22,7 +22,7 @@ from quadsense.methods.conic.steps import State, advance, measured
 from quadsense.methods.conic.verdict import inside
 from quadsense.proofs.exact import user_dual
 from quadsense.proofs.lift import directions, flattest
-from quadsense.values import evaluate
+from quadsense.result.values import evaluate
 
 STEPS = 100
 """Of the kernel at most: it takes ten to twenty, and stops where rounding does."""

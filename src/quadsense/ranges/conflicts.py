@@ -26,7 +26,7 @@ from quadsense.methods.steps import LENIENT
 from quadsense.proofs.exact import Exact, exactly, user_dual
 from quadsense.proofs.infeasible import Conflict, check_exactly
 from quadsense.proofs.rounding import enclosure
-from quadsense.watch import Stop, look
+from quadsense.system.watch import Stop, look
 
 SHARES = (1e-2, 1e-3, 1e-4, 1e-6, 0.0)
 """Shares of the largest entry of a dual vector: the first set of larger entries that contradict
