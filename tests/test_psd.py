@@ -24,7 +24,7 @@ from quadsense.methods.psd.maps import (
 )
 from quadsense.methods.psd.phases import Verdict
 from quadsense.methods.psd.program import prepare
-from quadsense.methods.traits import psd as psd_traits
+from quadsense.methods.psd import traits as psd_traits
 from quadsense.proofs.positive import (
     certify,
     floor_within_span,
