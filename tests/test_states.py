@@ -35,7 +35,7 @@ def same(one, two):
 
 def test_every_method_has_cases():
     held = {case[0] for case in cases().values()}
-    assert held == {*METHODS, "best"}
+    assert held == {*METHODS, "bisection"}
 
 
 @pytest.fixture(scope="module")
@@ -83,8 +83,8 @@ def test_the_cases_reach_every_stage(taken_up):
             ("psd symmetric", "SymmetricState"),
             ("psd nearest", "NearestState"),
             ("psd projected", "ProjectedState"),
-            ("psd interior", "NewtonState"),
-            ("psd no delta", "NewtonState"),
+            ("psd interior", "InteriorState"),
+            ("psd no delta", "BisectionState"),
             ("factored restarts", "'name': 'LIFT'"),
             ("least_squares", "'name': 'DESCENT'"),
             ("least_squares ends", "'name': 'SPLITTING'"),

@@ -61,6 +61,9 @@ PARALLEL = 1e-12
 MOST_WORK = 2e9
 """Flops that leaving rows out in turn may take: about a tenth of a second."""
 
+MAX_LEFT_OUT = 3
+"""Rows of a set for which it is found out whether all others can be met without them."""
+
 STEPS = 15.0
 """Typical steps of a solve."""
 
@@ -93,6 +96,25 @@ def conflict(data: Measurements, psd: bool, dual: Vector) -> Conflict | None:
     with suppress(Stop), LENIENT():
         search.look(dual)
     return search.found()
+
+
+def dispensable(data: Measurements, psd: bool, members: Indices) -> tuple[int, ...]:
+    """Return members without any one of which a matrix surely meets all others.
+
+    The heaviest `MAX_LEFT_OUT` rows and the heaviest constraint are tried, as far as that is within
+    `MOST_WORK`.
+    """
+    search, found = _Search(data, psd), []
+    fixed = members >= data.measured
+    with suppress(Stop), LENIENT():
+        for row in (*members[~fixed][:MAX_LEFT_OUT], *members[fixed][:1]):
+            if not search.affordable(search.asks.size, 1):
+                break
+            others = search.asks[search.asks != row]
+            after, solution = search.refuted(others)
+            if after is None and search.meets(others, solution):
+                found.append(int(row))
+    return tuple(found)
 
 
 class _Set(NamedTuple):
@@ -215,37 +237,61 @@ class _Search:
         members : ndarray of int
         weights : ndarray of float, optional
             Of the members: the heavier a row, the less of it in the proof.
+
+        Returns
+        -------
+        found : _Set or None
+        solution : Solution
+            The matrix that misses least.
+        """
+        equal = weights is None and bool(self.ends.exact[members].any())
+        solution = self.solved(members, weights, equal)
+        found = self.proof(members, solution, 0.0 if weights is not None else 1.0)
+        if found is None and equal and not self.meets(members, solution):
+            solution = self.solved(members, weights, False)
+            found = self.proof(members, solution, 1.0)
+        return found, solution
+
+    def solved(self, members: Indices, weights: Vector | None, held: bool) -> Solution:
+        """Return the matrix that misses the rows least; `held` ones are equalities, and not missed.
+
+        Without weights misses are counted from the middles of the intervals, in half-widths.
         """
         work = self.work(members.size)
         look(work)
         self.spent += work
         F, ends = self.on(members)
+        hard = self.ends.exact[members] if held else np.zeros(members.size, bool)
         if weights is None:
             middle, (upper, lower) = ends.middle(), ends.sides
             lo, hi = np.where(lower, middle, -np.inf), np.where(upper, middle, np.inf)
-            scale, least = ends.unit, 1.0
+            lo[hard] = hi[hard] = self.ends.only(members).middle()[hard]
+            scale = ends.unit
         else:
-            lo, hi, scale, least = ends.lo, ends.hi, ends.unit * weights, 0.0
+            lo, hi, scale = ends.lo, ends.hi, ends.unit * weights
         question = Question(
             rows="slack_max",
             lo=lo,
             hi=hi,
-            weights=1.0 / scale,
+            weights=np.where(hard, 0.0, 1.0 / scale),
             reading=np.zeros(members.size),
-            hard=np.zeros(members.size, bool),
+            hard=hard,
             psd=self.psd,
         )
-        solution = solve_question(F, question, gap=GAP)
+        return solve_question(F, question, gap=GAP)
+
+    def proof(self, members: Indices, solution: Solution, least: float) -> _Set | None:
+        """Return what the dual vector of a solution proves, its smallest entries left out."""
         if not solution.objective > least:
-            return None, solution
+            return None
         y = solution.y if self.psd else -solution.y
-        share = np.abs(y) * ends.unit
+        share = np.abs(y) * self.opened.unit[members]
         total = float(share.sum())
         for part in (SHARE, 0.0) if 0.0 < total < np.inf else ():
             kept = share > part * total
             if self.proves(members[kept], y[kept]):
-                return _Set(members[kept], y[kept]), solution
-        return None, solution
+                return _Set(members[kept], y[kept])
+        return None
 
     def proves(self, members: Indices, y: Vector) -> bool:
         """Whether y proves that the rows contradict each other by themselves."""
@@ -322,29 +368,7 @@ class _Search:
                 found = after
             else:
                 needed.add(left[0])
-                proved &= self.fits(others, solution)
-
-    def fits(self, members: Indices, solution: Solution) -> bool:
-        """Whether some matrix surely meets those rows."""
-        if self.meets(members, solution):
-            return True
-        equal = self.ends.exact[members]
-        if not equal.any():
-            return False
-        F, ends = self.on(members)
-        middle, (upper, lower) = ends.middle(), ends.sides
-        lo, hi = np.where(lower, middle, -np.inf), np.where(upper, middle, np.inf)
-        lo[equal] = hi[equal] = self.ends.only(members).middle()[equal]
-        question = Question(
-            rows="slack_max",
-            lo=lo,
-            hi=hi,
-            weights=np.where(equal, 0.0, 1.0 / ends.unit),
-            reading=np.zeros(members.size),
-            hard=equal,
-            psd=self.psd,
-        )
-        return self.meets(members, solve_question(F, question, gap=GAP))
+                proved &= self.meets(others, solution)
 
 
 def _planes(rows: Array, row: int) -> Iterator[Indices]:

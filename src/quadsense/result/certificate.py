@@ -22,7 +22,7 @@ from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.oracle import SpectralOracle
 from quadsense.measurements.validate import checked_vector
 from quadsense.proofs.hitting import cannot_be_hit, smallest_hitting_set
-from quadsense.proofs.infeasible import check_infeasible
+from quadsense.proofs.infeasible import check_infeasible, least_miss
 from quadsense.proofs.lower import best_error_bound
 from quadsense.result.objective import Objective, check_objective, is_admitted, is_sound
 from quadsense.result.values import Values, evaluate
@@ -98,6 +98,10 @@ class Certificate:
     hard : bool
         With "infeasible": whether constraints and equalities contradict each other by themselves,
         so that the other readings are left out of the claim.
+    misses : (float, float) or None
+        With "infeasible" and `bounds`: how far the interval that is missed by most is missed, at
+        least (proved by `dual`) and by `matrix`, in units of the readings; None where that is not
+        known.
     data : Measurements or None
         The measurements of the solve; None for a result read from a file.
     """
@@ -123,6 +127,7 @@ class Certificate:
     constraints: tuple[Constraint, ...] = ()
     hard: bool = False
     columns: npt.NDArray[np.int64] | None = field(default=None, metadata=LATER)
+    misses: tuple[float, ...] | None = field(default=None, metadata=LATER)
     data: Measurements | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:
@@ -410,6 +415,8 @@ class Certificate:
             yield Check(f"{which} is within the intervals", proof.proved, f"against {words}")
             if own:
                 yield self._check_lower(proof.lower_bound, proof.condition)
+            if own and self.misses is not None:
+                yield self._check_misses(data, values)
             return
         duals = np.atleast_2d(self.dual)
         proofs = [check_infeasible(data, dual, self.psd, alone=True) for dual in duals]
@@ -424,6 +431,21 @@ class Certificate:
         if own:
             conditions = [proof.condition for proof in proofs if proof.condition]
             yield self._check_lower(1.0, conditions[0] if conditions else "")
+
+    def _check_misses(self, data: Measurements, values: Values) -> Check:
+        """Whether the bounds on the smallest largest miss of an interval are as claimed."""
+        assert self.misses is not None and self.dual is not None
+        least, most = self.misses if len(self.misses) == 2 else (math.nan, math.nan)
+        sound = data.from_bounds and math.isfinite(most) and 0.0 <= least <= most
+        proved, found = 0.0, math.inf
+        if sound:
+            proved = proved_miss(data, self.dual, self.psd, most, self.condition)
+            found = largest_miss(data, values)
+        text = f"claimed {least:.6g} to {most:.6g}, found {proved:.6g} to {found:.6g}"
+        room = 4.0 * float(np.max(values.error)) + AGREE * abs(most)
+        return Check(
+            "smallest miss", sound and _at_most(least, proved) and found <= most + room, text
+        )
 
     def _check_lower(self, lower: float, condition: str) -> Check:
         """Whether the lower bound and what it takes for granted are as claimed."""
@@ -511,6 +533,32 @@ class Certificate:
         )
         text = f"found {worst:.6g} against {accuracy:.6g}"
         return Check("(1 - accuracy) A* <= A <= (1 + accuracy) A*", true, text)
+
+
+def proved_miss(data: Measurements, dual: Vector, psd: bool, most: float, condition: str) -> float:
+    """Return how far some interval is missed by every matrix, by that dual vector; 0 if not proved.
+
+    Parameters
+    ----------
+    data : Measurements
+        With `bounds`.
+    dual : ndarray of shape (m,)
+    psd : bool
+    most : float
+        How far some matrix misses one at most.
+    condition : str
+        Of the certificate: no other may be needed.
+    """
+    unit = math.ldexp(1.0, math.frexp(most)[1]) if most > 0.0 else 1.0
+    proof = least_miss(data, dual, psd, unit, conditional=bool(condition))
+    sound = proof.proved and proof.condition in ("", condition)
+    return max(0.0, (proof.lower_bound - 1.0) * unit) if sound else 0.0
+
+
+def largest_miss(data: Measurements, values: Values) -> float:
+    """Return how far an interval is missed by most, rounding included."""
+    own = slice(data.measured)
+    return float(np.max(values.misses[own] + values.error[own]))
 
 
 def _are_rows(index: npt.NDArray[np.int64], m: int) -> bool:

@@ -25,6 +25,7 @@ from quadsense.measurements.oracle import SpectralOracle
 from quadsense.measurements.stored import Stored
 from quadsense.measurements.validate import checked_rows
 from quadsense.preferences import Preference
+from quadsense.proofs.infeasible import Conflict, check_infeasible
 from quadsense.result import words
 from quadsense.result.certificate import AGREE, Certificate, agree
 from quadsense.result.objective import Objective, check_objective, is_admitted, is_sound
@@ -72,11 +73,16 @@ class Result(Lazy):
     plan : dict
         Method, form of K and the reasons for both.
     suspects, set_aside : ndarray of int
-        Measurements that carry a contradiction; measurements left out on request.
+        Measurements that contradict each other or carry most of a contradiction, the heaviest
+        first (constraints among them are named in ``verdict.blamed``); measurements left out on
+        request.
     fit : Objective or None
         Where nothing fits, what the A that comes along costs: by default it is the least-squares
         fit without the bands, with proven bounds on its cost, and ``certificate.matrix`` is the A
         with the smallest worst miss. None where `matrix` is that one, and wherever something fits.
+    conflict : Conflict or None
+        Where nothing fits: few rows and constraints that contradict each other by themselves, with
+        the proof of that. None where none were found.
     """
 
     status: Status
@@ -94,6 +100,8 @@ class Result(Lazy):
     suspects: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     set_aside: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     fit: Objective | None = None
+    # A default in place of its factory would be found before `Lazy` is asked.
+    conflict: Conflict | None = field(default_factory=lambda: None, metadata=LATER)
 
     @property
     def success(self) -> bool:
@@ -379,8 +387,41 @@ class Result(Lazy):
             Check("rows set aside", aside, f"{self.set_aside.size} listed"),
             Check("which A it is", self.verdict.fitted == stated),
             *fit,
+            *self._check_conflict(data),
             *check_verdict(self.verdict, data, values, claim, self.status),
         ]
+
+    def _check_conflict(self, data: Measurements) -> list[Check]:
+        """Check that the rows and constraints of `conflict` contradict each other by themselves.
+
+        That each of them is needed is not checked.
+        """
+        claim, found, verdict = self.certificate.inside, self.conflict, self.verdict
+        if found is None:
+            return [] if verdict.irreducible is None else [Check("conflict", False, "none is held")]
+        members = found.members
+        sound = (
+            claim.kind == "infeasible"
+            and members.size > 0
+            and members.shape == found.dual.shape
+            and np.unique(members).size == members.size
+            and bool(np.all((members >= 0) & (members < data.m)))
+            and bool(np.isfinite(found.dual).all())
+        )
+        if sound and verdict.irreducible is not None:
+            named = [data.constraints[row - data.measured].name for row in members
+                     if row >= data.measured]  # fmt: skip
+            rows = members[members < data.measured].tolist()
+            sound = list(verdict.suspects) == rows and list(verdict.blamed) == named
+            sound = sound and verdict.irreducible in (False, found.irreducible)
+        proved = (
+            sound
+            and check_infeasible(
+                data, found.spread(data.m), claim.psd, alone=True, conditional=bool(claim.condition)
+            ).proved
+        )
+        text = f"{members.size} rows and constraints, by themselves"
+        return [Check("conflict", proved, text)]
 
     def _check_fit(self, data: Measurements, values: Values, matrix: SensedMatrix) -> list[Check]:
         """Check what is stated of a fit that comes with a proof that nothing fits."""
@@ -501,7 +542,7 @@ def _matrix(held: Held) -> SensedMatrix:
 
 SAVED = (
     Result, Certificate, Objective, Preference, Constraint, History, Verdict, Row, Reason, Advice,
-    Status, Held,
+    Status, Held, Conflict,
 )  # fmt: skip
 """What a file may hold, in addition to arrays and plain data."""
 

@@ -46,6 +46,8 @@ def make_verdict(
     reason: Reason | None = None,
     advice: tuple[Advice, ...] = (),
     fitted: str = "",
+    irreducible: bool | None = None,
+    without: tuple[int, ...] = (),
 ) -> Verdict:
     """Put the verdict together.
 
@@ -66,6 +68,8 @@ def make_verdict(
     reason : Reason, optional
     advice : tuple of Advice
     fitted : str
+    irreducible : bool, optional
+    without : tuple of int
     """
     ends, count, bounds = data.ends, data.measured, target and data.from_bounds
     assert ends is not None
@@ -81,6 +85,7 @@ def make_verdict(
     if count < data.m:
         broken = [data.constraints[k].name for k in np.flatnonzero(~values.met[count:])]
     objective = certificate.objective
+    least, most = (0.0, np.inf) if certificate.misses is None else certificate.misses
     rows = [int(row) for row in suspects]
     upper, lower = float(certificate.upper_bound), float(certificate.lower_bound)
     worst, nearest = int(sizes.argmax()), int(ratios.argmax())
@@ -103,7 +108,7 @@ def make_verdict(
         lower_bound=lower,
         upper_bound=upper,
         condition=certificate.condition,
-        least_miss=max(0.0, (lower - 1.0) * float(ends.unit.min())) if bounds else 0.0,
+        least_miss=least if bounds else 0.0,
         exact_fit=exact,
         unique=seen.unique,
         unseen=seen.unseen,
@@ -126,7 +131,15 @@ def make_verdict(
         hard=certificate.hard,
         operator_error=data.unit_rows.kind.stated,
         fitted=fitted,
+        most_miss=float(most) if bounds else np.inf,
+        irreducible=irreducible,
+        without=tuple(_name(data, row) for row in without),
     )
+
+
+def _name(data: Measurements, row: int) -> str:
+    """Return "row 3", or the name of a constraint."""
+    return f"row {row}" if row < data.measured else data.constraints[row - data.measured].name
 
 
 def _row(data: Measurements, index: int, sizes: Any, target: bool) -> Row:
@@ -187,7 +200,10 @@ def check_verdict(
     )
     known = claim.objective is not None or claim.kind == "infeasible"
     known = known or verdict.prefer == ("any" if target else "minimax")
-    rough = {"over", "worst", "nearest", "missed", "suspects", "reason", "advice", "blamed"}
+    rough = {
+        "over", "worst", "nearest", "missed", "suspects", "reason", "advice", "blamed",
+        "irreducible", "without",
+    }  # fmt: skip
     names = [entry.name for entry in fields(Verdict) if entry.name not in rough]
     if None in (verdict.operator_error, found.operator_error):
         names.remove("operator_error")  # the same rows, by functions there and in an array here

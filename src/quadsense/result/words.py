@@ -196,7 +196,7 @@ def _best_error(v: Verdict) -> str:
 
 def _infeasible(v: Verdict) -> str:
     """Return what was proved: that nothing fits, and by how much."""
-    which = "positive semidefinite matrix" if v.psd else "matrix"
+    which = _kind_of_matrix(v)
     if v.allowed:
         return (
             f"infeasible: no {which} meets all but {_measurements(v.allowed)}, whichever these are"
@@ -208,13 +208,21 @@ def _infeasible(v: Verdict) -> str:
         what = "constraints and equalities" if v.suspects else "constraints"
         return f"infeasible: no {which} meets the {what}{_condition(v)}"
     if v.asked == "bounds":
-        least = f"; some interval is missed by at least {_rounded_down(v.least_miss)} (proved)"
-        said = f"no {which} is within all intervals{_condition(v)}"
-        return f"infeasible: {said}{least if v.least_miss > 0.0 else ''}"
+        said = f"infeasible: no {which} is within all intervals{_condition(v)}"
+        if not v.least_miss > 0.0:
+            return said
+        known = v.most_miss < math.inf and v.fitted != "local"
+        reached = f"; {_rounded_up(v.most_miss)} is achievable" * known
+        least = _rounded_down(v.least_miss)
+        return f"{said}; some interval is missed by at least {least} (proved{reached})"
     least = f"infeasible: no {which} fits{_condition(v)}; some reading is missed by at least "
     known = v.upper_bound < math.inf and v.fitted != "local"  # which has a rank to keep to
     reached = f"; {_rounded_up(v.upper_bound)} is achievable" * known
     return f"{least}{_rounded_down(v.lower_bound)} {_unit(v)} (proved{reached})"
+
+
+def _kind_of_matrix(v: Verdict) -> str:
+    return "positive semidefinite matrix" if v.psd else "matrix"
 
 
 def _spectral(v: Verdict) -> str:
@@ -352,14 +360,19 @@ def _why_and_hint(v: Verdict) -> tuple[str, str]:
 
 
 def _conflict(v: Verdict) -> str:
-    """Return the rows and constraints that the proof rests on most."""
+    """Return the rows and constraints that contradict each other, or the heaviest in the proof."""
     several = v.status is Status.INFEASIBLE and not v.allowed and v.contradiction is None
     if not several or not (v.suspects or v.blamed):
         return ""
-    carry = "carries" if len(v.suspects) + len(v.blamed) == 1 else "carry"
+    count = len(v.suspects) + len(v.blamed)
     rows = "row" + "s" * (len(v.suspects) > 1) + " " + ", ".join(str(row) for row in v.suspects)
-    blamed = " and ".join([rows] * bool(v.suspects) + list(v.blamed))
-    return f"{blamed} {carry} most of the contradiction"
+    named = " and ".join([rows] * bool(v.suspects) + list(v.blamed))
+    if v.irreducible is None:
+        return f"{named} {'carries' if count == 1 else 'carry'} most of the contradiction"
+    least = " (irreducible: leave out any one and the rest can be met)" * v.irreducible
+    if count == 1:
+        return f"no {_kind_of_matrix(v)} meets {named}, whatever the others are"
+    return f"{named} contradict each other{least}"
 
 
 def _which(v: Verdict) -> str:
@@ -520,11 +533,42 @@ def _feasible(v: Verdict) -> str:
         return f"leave row {v.contradiction.index} out"
     if v.hard:
         return "relax one of the constraints"
-    if v.asked == "bounds" or not v.even or v.upper_bound == math.inf or v.fitted == "local":
-        return "widen the tolerances, or seek a wrong reading by allow_violations=1"
+    wider = _wider(v)
+    if v.without:
+        return "; ".join([*wider, f"without {' or '.join(v.without)} all others can be met"])
+    seek = "allow_violations=1 seeks a wrong reading"
+    return "; ".join([*wider, seek]) if wider else f"widen the tolerances; {seek}"
+
+
+def _wider(v: Verdict) -> list[str]:
+    """Return which tolerance can be met, and which cannot; nothing where neither is known."""
+    if v.fitted == "local":  # what is achieved is not of that rank
+        return []
+    if v.asked == "bounds":
+        if not 0.0 < v.least_miss <= v.most_miss < math.inf:
+            return []
+        most, least = _apart(v.most_miss, v.least_miss)
+        cannot = f", by {least} they cannot" * (not v.condition)
+        return [f"intervals wider by {most} at each end can be met{cannot}"]
+    if v.upper_bound == math.inf:
+        return []
+    if not v.even:
+        most, least = _apart(v.upper_bound, v.lower_bound)
+        cannot = f", {least} times as wide they cannot" * (not v.condition)
+        return [f"tolerances {most} times as wide can be met{cannot}"]
     assert v.worst.tolerance is not None
-    least = v.worst.tolerance * v.upper_bound
-    return f"delta = {_rounded_up(least)} can be met; allow_violations=1 seeks a wrong reading"
+    most, least = _apart(v.worst.tolerance * v.upper_bound, v.worst.tolerance * v.lower_bound)
+    cannot = f", {least} cannot" * (not v.condition)
+    return [f"delta = {most} can be met{cannot}"]
+
+
+def _apart(most: float, least: float) -> tuple[str, str]:
+    """Return two bounds, rounded outwards to three digits, or to four where these are close."""
+    for digits in (3, 4):
+        found = _rounded_up(most, digits), _rounded_down(least, digits)
+        if float(found[0]) <= 1.01 * most and float(found[1]) >= 0.99 * least:
+            break
+    return found
 
 
 def _interpolates(v: Verdict) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,22 +20,26 @@ from quadsense.measurements.frame import condition_outside
 from quadsense.methods.traits.options import GapOptions
 from quadsense.proofs.definite import cholesky
 from quadsense.proofs.exact import user_dual
-from quadsense.proofs.infeasible import check_infeasible
+from quadsense.proofs.infeasible import Conflict, check_infeasible
 from quadsense.proofs.lower import best_error_bound
 from quadsense.proofs.rounding import Enclosure
 from quadsense.query.plan import Plan
 from quadsense.query.record import environment
-from quadsense.result.certificate import Certificate, within_gap
+from quadsense.result.certificate import Certificate, largest_miss, proved_miss, within_gap
 from quadsense.result.objective import Objective, is_admitted, make_objective
 from quadsense.result.result import Result
-from quadsense.result.values import Values, allowed_size
+from quadsense.result.values import Values, allowed_size, evaluate
 from quadsense.result.verdict import Seen, make_verdict
 from quadsense.run.recorder import to_history
 from quadsense.stages.runs import Answer, Request
+from quadsense.stages.smallest_miss import smallest_miss
 from quadsense.stages.unbanded import least_squares_fit
 from quadsense.system.threads import with_one_blas_thread
 from quadsense.system.watch import Stop
 from quadsense.vocabulary import Advice, Reason, Status, Verdict, because, to_reason
+
+CLOSED = 1.0 / (1.0 - GapOptions().gap)
+"""Ratio of two bounds on the smallest worst ratio that are within the gap."""
 
 MOST = 0.51
 """Share of a contradiction that is most of it: of two rows that carry half each, both are named."""
@@ -102,8 +107,12 @@ def _to_result(
     certificate = _certificate(request, answer, values, claimed)
     stopped = watch.stopped
     status = _status(request, answer, certificate, stopped)
-    suspects = _suspects(data, certificate)
     matrix, fit, cost = answer.matrix, None, None
+    if certificate.kind == "infeasible" and _is_plain(request, answer):
+        closed = _closed(request, certificate, values)
+        if closed is not None:
+            certificate, values = closed
+            matrix = certificate.matrix
     if certificate.kind == "infeasible" and _comes_with_a_fit(request, answer):
         fit = least_squares_fit(request)
     if fit is not None:
@@ -113,8 +122,11 @@ def _to_result(
             rounding = _rounding(data, fit.found)
             certificate = changed(
                 certificate, matrix=matrix, upper_bound=upper, rounding=rounding,
-                lower_bound=min(certificate.lower_bound, upper),
+                lower_bound=min(certificate.lower_bound, upper), misses=None,
             )  # fmt: skip
+    if certificate.kind == "infeasible" and data.from_bounds and _is_plain(request, answer):
+        certificate = changed(certificate, misses=_misses(data, certificate))
+    conflict = functools.cache(partial(_conflict, data, certificate))
     if request.columns is not None:
         same = matrix is certificate.matrix
         certificate = _outside(certificate, request.columns, user)
@@ -137,12 +149,14 @@ def _to_result(
         target=target,
         prefer=_preferred(request, answer, certificate),
         wanted=_wanted(request, answer, certificate),
-        suspects=suspects,
+        conflict=conflict,
         reason=_reason(request, answer, certificate, status, stopped),
         fitted="" if cost is None else "optimal" if cost.closed else "local",
     )
     later: dict[str, Callable[[], Any]] = {
         "verdict": verdict,
+        "conflict": lambda: conflict().proved,
+        "suspects": lambda: conflict().named[conflict().named < count],
         "history": partial(to_history, outcome.entries),
         "plan": partial(_plan, request.plan, answer.method, answer.lemma, asked),
     }
@@ -157,13 +171,13 @@ def _to_result(
         n_iter=outcome.n_iter,
         timings={},
         certificate=certificate,
-        suspects=suspects[suspects < count],
         set_aside=answer.set_aside,
         fit=cost,
     )
     if not data.unit_rows.raw.kind.at_hand or data.m > MOST_KEPT:
         with watch.heeded():
-            _ = result.verdict  # while the rows can be read, and instead of what it is made of
+            # While the rows can be read, and instead of what it is made of.
+            _ = result.verdict, result.conflict, result.suspects
     result.timings.update(watch.timings())
     return result
 
@@ -177,13 +191,65 @@ def _plan(plan: Plan, method: str, lemma: str, asked: dict[str, Any]) -> dict[st
 @with_one_blas_thread
 def _verdict(
     data: Measurements, values: Values, certificate: Certificate, status: Status, flops: float,
-    *, advised: bool, **said: Any,
+    *, advised: bool, conflict: Callable[[], Named], **said: Any,
 ) -> Verdict:  # fmt: skip
     """Return the verdict; `flops` is what finding the rank of F may cost."""
     with np.errstate(over="ignore", under="ignore"):
+        found = conflict()
+        said = {**said, "suspects": found.named, "without": found.without}
+        if found.proved is not None and np.array_equal(found.named, found.proved.members):
+            said["irreducible"] = found.proved.irreducible
         advice = _advice(data, certificate.matrix, status) if advised else ()
         seen = _seen(data, certificate.set_aside, flops)
         return make_verdict(data, values, certificate, status, seen, advice=advice, **said)
+
+
+def _is_plain(request: Request, answer: Answer) -> bool:
+    """Whether a proof that nothing fits is one of all rows, none of which need be set aside."""
+    special = answer.hard or answer.set_aside.size or request.allowed
+    return not special and not request.data.contradictions().size
+
+
+def _closed(
+    request: Request, certificate: Certificate, values: Values
+) -> tuple[Certificate, Values] | None:
+    """Return the certificate with both bounds on the smallest miss brought together.
+
+    What the matrix of the upper bound reads comes along, `values` of that of the certificate. None
+    where the bounds are within the gap already, and where nothing better was found.
+    """
+    data = request.data
+    if not data.from_bounds and certificate.upper_bound <= CLOSED * certificate.lower_bound:
+        return None
+    best = None
+    with suppress(Stop), request.limits.watch.heeded(), request.limits.watch.part("proofs"):
+        best = smallest_miss(request)
+    if best is None or (best.proof.condition and not certificate.condition):
+        return None
+    low = request.problem.rank is not None or request.problem.signs
+    if best.matrix is None or best.found is None or best.values is None or low:
+        # Of the rank that was asked for nothing better is known.
+        if best.proof.lower_bound <= certificate.lower_bound:
+            return None
+        lower = min(best.proof.lower_bound, certificate.upper_bound)
+        condition = best.proof.condition
+        return changed(certificate, dual=best.dual, lower_bound=lower, condition=condition), values
+    upper = float(best.values.upper.max())
+    better = changed(
+        certificate, dual=best.dual, lower_bound=min(best.proof.lower_bound, upper),
+        upper_bound=upper, condition=best.proof.condition, matrix=best.matrix,
+        rounding=_rounding(data, best.found),
+    )  # fmt: skip
+    return better, best.values
+
+
+def _misses(data: Measurements, certificate: Certificate) -> tuple[float, float] | None:
+    """Return the bounds on the largest miss of an interval, in units of the readings."""
+    most = largest_miss(data, evaluate(data, certificate.matrix))
+    if certificate.dual is None or not np.isfinite(most):
+        return None
+    condition = certificate.condition
+    return proved_miss(data, certificate.dual, certificate.psd, most, condition), most
 
 
 def _comes_with_a_fit(request: Request, answer: Answer) -> bool:
@@ -363,8 +429,45 @@ def _gap(request: Request) -> float:
     return float(request.wishes.get("gap", DEFAULT_GAP))
 
 
-def _suspects(data: Measurements, certificate: Certificate) -> npt.NDArray[np.int64]:
-    """Measurements that carry most of a contradiction, the heaviest first."""
+class Named(NamedTuple):
+    """Rows and constraints that are named where nothing fits.
+
+    Attributes
+    ----------
+    named : ndarray of int
+        The heaviest in the proof first; those of constraints count on after the user's rows.
+    proved : Conflict or None
+        Those that contradict each other by themselves, where few were found.
+    without : tuple of int
+        Rows, without any one of which a matrix meets all others, constraints included.
+    """
+
+    named: npt.NDArray[np.int64]
+    proved: Conflict | None = None
+    without: tuple[int, ...] = ()
+
+
+@with_one_blas_thread
+def _conflict(data: Measurements, certificate: Certificate) -> Named:
+    """Return what is named, by default what carries most of the proof."""
+    shares = _heaviest(data, certificate)
+    plain = certificate.dual is not None and certificate.dual.ndim == 1 and not certificate.hard
+    if not shares.size or not plain or data.contradictions().size:
+        return Named(shares)
+    from quadsense.ranges.conflicts import conflict, dispensable  # rarely needed, slow to import
+
+    assert certificate.dual is not None
+    with np.errstate(over="ignore", under="ignore"):
+        found = conflict(data, certificate.psd, certificate.dual)
+        if found is None:
+            return Named(shares)
+        without = dispensable(data, certificate.psd, found.members)
+    few = found.members.size <= MOST_SUSPECTS
+    return Named(found.members if few else shares, found, without)
+
+
+def _heaviest(data: Measurements, certificate: Certificate) -> npt.NDArray[np.int64]:
+    """Return the rows that carry most of a contradiction, the heaviest first."""
     if certificate.kind != "infeasible" or certificate.dual is None:
         return NOTHING
     contradictions = (data.only_hard() if certificate.hard else data).contradictions()

@@ -453,8 +453,10 @@ def _solver(name: str, problem: Problem) -> Method:
     kind = METHODS[name]
     if hasattr(kind, "suited_to"):
         kind = kind.suited_to(problem)
-    solver: Method = kind() if problem.target else getattr(kind, "without_target", kind)()
-    return solver
+    if not problem.target and hasattr(kind, "without_target"):
+        solver: Method = kind.without_target(problem)
+        return solver
+    return kind()
 
 
 def _seconds_to_finish(problem: Problem, name: str, limit: float | None) -> tuple[float, float]:
