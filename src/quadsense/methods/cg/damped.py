@@ -30,7 +30,6 @@ from quadsense.core.packed import pack, unpack
 from quadsense.core.products import gram_product
 from quadsense.core.question import Question
 from quadsense.core.records import cached_property, changed
-from quadsense.device import DeviceArray
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.base import COLD, Problem, Warm
 from quadsense.methods.cg.active_set import nearest_within
@@ -280,7 +279,7 @@ class DampedProgram:
             return False
         rows, question = self.all_rows, self.question
         small = rows.m * rows.unknowns <= MAX_FEATURES and rows.kind.at_hand
-        plain = isinstance(self.root, np.ndarray) and not isinstance(self.root, DeviceArray)
+        plain = isinstance(self.root, np.ndarray)
         return small and plain and not bool(question.equal.any())
 
     def precondition(self, g: Array, factored: bool) -> Array:
