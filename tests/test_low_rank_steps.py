@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers import deep, gaussian_rows
+from helpers import deep, gaussian_rows, sampled
 
 import quadsense
 from quadsense.methods.factor.balance import balanced
@@ -128,7 +128,7 @@ def test_least_squares_rests_at_the_end_of_a_constraint_that_it_presses_on(binds
 
 
 @pytest.mark.parametrize("rank", [1, deep(2), (1, 1), deep("auto")])
-@pytest.mark.parametrize("scale", [1e-150, 1.0, 1e150])
+@pytest.mark.parametrize("scale", sampled([1e150, 1e-150, 1.0], 1))
 def test_a_start_of_any_size_is_a_start(rank, scale):
     rng = np.random.default_rng(10)
     U, X = rng.standard_normal((12, 3)), rng.standard_normal((3, 1))

@@ -397,7 +397,7 @@ def least_psd(U, W, b):
     return float(t.value)
 
 
-@pytest.mark.parametrize("signs", [False, True])
+@pytest.mark.parametrize("signs", sampled([True, False], 1))
 @pytest.mark.parametrize("complex_", sampled([False, True], 1))
 @pytest.mark.parametrize(("n", "m", "p"), [(6, 60, 50), (5, 80, 14), (12, 10, 6), (7, 40, 20)])
 def test_among_positive_semidefinite_matrices_verdicts_are_those_of_clarabel(
