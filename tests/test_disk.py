@@ -478,7 +478,7 @@ def test_a_limit_does_not_change_which_matrix_is_given():
 def test_rows_in_a_file_are_never_all_in_memory(named, tmp_path, monkeypatch):
     monkeypatch.setattr(strip_module, "STRIP_BYTES", 2**18)
     rng = np.random.default_rng(0)
-    U = rng.standard_normal((30_000, 256), dtype=np.float32)
+    U = rng.standard_normal((60_000, 256), dtype=np.float32)
     X = rng.standard_normal((256, 2))
     b = np.sum((U @ X) ** 2, axis=1)
     np.save(tmp_path / "U.npy", U)
