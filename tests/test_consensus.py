@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from helpers import sampled
 from squares_cases import forward, normal, random_case
-from test_fista import reference
+from test_least_squares import reference
 
 import quadsense
 from quadsense.methods.consensus.normal import ByGradients

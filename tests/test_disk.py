@@ -470,6 +470,7 @@ def test_a_limit_does_not_change_which_matrix_is_given():
     assert few.plan["reasons"] == whole.plan["reasons"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "named",
     sampled([{"method": "cg", "max_iter": 2}, {"rank": 2, "rng": 0}, {"prefer": "any"},
@@ -927,7 +928,7 @@ def test_the_limit_of_a_solve_decides_whether_rows_are_read(problem, tmp_path):
         assert data.settled() is data and "on disk" not in repr(data)
 
 
-@pytest.mark.parametrize("limit", [40e6, None])
+@pytest.mark.parametrize("limit", sampled([40e6, None], 1))
 def test_a_solve_of_an_opened_file_keeps_its_limit(limit, tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     U, x = rng.standard_normal((45_000, 120)), rng.standard_normal(120)

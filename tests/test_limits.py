@@ -59,7 +59,10 @@ ROADS = {
     ),
 }
 
-LONG = ("allow_violations", "allow_violations, psd", "rank auto")
+LONG = (
+    "allow_violations", "allow_violations, psd", "rank auto", "gd orthonormal", "auto, infeasible",
+    "minimax", "psd, no delta",
+)  # fmt: skip
 """Those that the quick tests leave out."""
 
 

@@ -28,7 +28,7 @@ def drawn(figure):
 
 
 @pytest.mark.parametrize(
-    ("picture", "name"), cover(["history", "residuals", "matrix"], CASES, each=5)
+    ("picture", "name"), cover(["history", "residuals", "matrix"], CASES, each=3)
 )
 def test_every_result_is_drawn(name, picture):
     with np.errstate(all="raise"):
