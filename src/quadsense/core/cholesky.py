@@ -24,8 +24,8 @@ from scipy.linalg import (
 from quadsense.core import tensor_algebra
 from quadsense.core.blas import add_product, divide_by_factor, factor_in_place
 from quadsense.device import DeviceArray
-from quadsense.threads import by_rows, shared_by
-from quadsense.watch import BLOCK_FLOPS, look
+from quadsense.system.threads import by_rows, shared_by
+from quadsense.system.watch import BLOCK_FLOPS, look
 
 Array = npt.NDArray[Any]
 

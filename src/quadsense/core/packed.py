@@ -18,7 +18,7 @@ from scipy.linalg import blas
 from quadsense.core import tensor_algebra
 from quadsense.core.cholesky import divided, inner_upper
 from quadsense.device import DeviceArray
-from quadsense.watch import look
+from quadsense.system.watch import look
 
 Array = npt.NDArray[Any]
 Vector = npt.NDArray[np.float64]

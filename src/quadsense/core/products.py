@@ -5,7 +5,7 @@ product: ``F*(y)`` is a rank-k update (``syrk``), once over the rows with ``y > 
 those with ``y < 0``, and ``u* S u`` needs only the upper triangle of ``S`` with its off-diagonal
 doubled, a triangular product (``trmm``). A Gram product ``F(F*(y))`` so costs ``2 m n^2`` flops
 instead of ``4 m n^2`` (four times that for complex rows), each block of rows is scaled, multiplied
-and summed while it is in cache, and ranges of rows run at once (see `quadsense.threads`).
+and summed while it is in cache, and ranges of rows run at once (see `quadsense.system.threads`).
 
 Rows may be held in a narrower type than `dtype`, that of the arithmetic: only the block at hand is
 widened.
@@ -23,8 +23,8 @@ from quadsense.core import tensor_products
 from quadsense.core.blas import multiply_triangle
 from quadsense.core.cholesky import divided
 from quadsense.device import DeviceArray
-from quadsense.threads import by_rows
-from quadsense.watch import BLOCK_FLOPS, look
+from quadsense.system.threads import by_rows
+from quadsense.system.watch import BLOCK_FLOPS, look
 
 Float = npt.NDArray[Any]  # real, single or double precision
 Inexact = npt.NDArray[Any]  # real or complex, single or double precision

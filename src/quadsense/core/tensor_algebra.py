@@ -12,7 +12,7 @@ from typing import Any
 
 from quadsense.core import tensor_products
 from quadsense.device import DeviceArray
-from quadsense.watch import look
+from quadsense.system.watch import look
 
 Tensor = Any
 """A torch tensor."""

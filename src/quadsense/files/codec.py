@@ -263,6 +263,8 @@ class _Reader:
 
     def _fits(self, written: str, value: Any) -> bool:
         """Whether a value is of the type that is written so."""
+        if written.startswith("tuple[") and written.endswith(" | None"):
+            return value is None or self._fits(written.removesuffix(" | None"), value)
         if written.startswith("tuple["):
             inner = written.removeprefix("tuple[").removesuffix(", ...]")
             return type(value) is tuple and all(self._fits(inner, item) for item in value)

@@ -20,7 +20,7 @@ from quadsense.core.records import cached_property
 from quadsense.measurements.framed import is_sparse
 from quadsense.measurements.probes import BLOCK_ELEMENTS, Visit, Weigh
 from quadsense.measurements.sensing import FEATURE_ROWS, Sensing
-from quadsense.watch import look
+from quadsense.system.watch import look
 
 CANCELLED = 1e-7
 """``||F_i||_F`` over ``sum_k |W_ik| ||u_k||^2`` below which rounding hides it: then that sum is the

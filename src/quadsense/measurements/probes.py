@@ -17,7 +17,7 @@ from quadsense.arrays import Array, device, is_numpy, like, to_numpy
 from quadsense.core.records import cached_property
 from quadsense.device import DeviceArray, on_device
 from quadsense.measurements.portable import Portable
-from quadsense.watch import look
+from quadsense.system.watch import look
 
 BLOCK_ELEMENTS = 2**20
 """Elements of a temporary block: 8 or 16 MiB, half a last-level cache."""

@@ -38,7 +38,7 @@ from quadsense.measurements.probes import (
     Weigh,
 )
 from quadsense.measurements.stack import Stack
-from quadsense.watch import BLOCK_FLOPS, look
+from quadsense.system.watch import BLOCK_FLOPS, look
 
 NARROW = 64
 """Columns that a block has at least."""

@@ -17,7 +17,7 @@ from quadsense.core.records import cached_property
 from quadsense.device import DeviceArray
 from quadsense.measurements.dense import Dense
 from quadsense.measurements.probes import Around, Probes, Weigh
-from quadsense.watch import look
+from quadsense.system.watch import look
 
 CHUNK = 2**25
 """Entries of rows handled together: 256 MiB, 8192 rows of length 4096."""

@@ -15,7 +15,7 @@ from quadsense.core.forms import MeasuredForm
 from quadsense.core.matrix import SensedMatrix
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
-from quadsense.watch import look
+from quadsense.system.watch import look
 
 Matrix = npt.NDArray[Any]
 

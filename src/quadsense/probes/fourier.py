@@ -19,7 +19,7 @@ from quadsense.measurements.stored import LARGEST_NORM, SMALLEST_NORM
 from quadsense.probes.fourier_checks import checked_masks, checked_offsets, checked_shape
 from quadsense.probes.fourier_error import transform_error
 from quadsense.probes.tensors import OfTensors
-from quadsense.watch import look
+from quadsense.system.watch import look
 
 BATCH = 2**16
 """Entries of frames that are transformed together: they stay in a core's own cache."""

@@ -19,7 +19,7 @@ from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.probes import BLOCK_ELEMENTS
 from quadsense.measurements.sensing import Sensing
 from quadsense.proofs.rounding import frobenius, gamma
-from quadsense.watch import look
+from quadsense.system.watch import look
 
 ROWS = 256  # 2^8 products of 22 by 22 bits sum to 52 bits: exact in a double
 BITS = 22  # of a factor, see `ROWS`

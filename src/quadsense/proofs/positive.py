@@ -22,7 +22,7 @@ from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
 from quadsense.proofs.adjoint import unmixing_error
 from quadsense.proofs.definite import factorisation_error, first_shift
-from quadsense.watch import BLOCK_FLOPS, Stop, look
+from quadsense.system.watch import BLOCK_FLOPS, Stop, look
 
 WIDE = 2  # times as many entries as rows count, from which these are looked at within their span
 NARROW = 16  # rows of a block at least

@@ -33,7 +33,7 @@ from quadsense.proofs.definite import (
     smallest_eigenvalue,
 )
 from quadsense.proofs.rounding import exact_sum, gamma
-from quadsense.watch import Stop
+from quadsense.system.watch import Stop
 
 DENSE_UNKNOWNS = 9000  # beyond, the matrix that proves sigma would not fit in memory
 PLENTY, ENOUGH = 64, 16  # rows for each unknown: from which on some will do, and how many those are

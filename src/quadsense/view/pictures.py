@@ -18,8 +18,8 @@ from quadsense.core.matrix import SensedMatrix
 from quadsense.measurements import Measurements
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
-from quadsense.ranges import Interval
-from quadsense.result import Result
+from quadsense.ranges.ranges import Interval
+from quadsense.result.result import Result
 from quadsense.typing import to_list
 
 MOST_CELLS = 200

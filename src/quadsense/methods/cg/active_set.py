@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Vector
-from quadsense.watch import look
+from quadsense.system.watch import look
 
 MAX_STEPS = 200
 """Readings added and dropped at most. Rounded readings take about one step per

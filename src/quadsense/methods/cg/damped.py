@@ -32,12 +32,12 @@ from quadsense.core.question import Question
 from quadsense.core.records import cached_property, changed
 from quadsense.device import DeviceArray
 from quadsense.measurements.sensing import Sensing
-from quadsense.memory import MAX_FORMED_BYTES
 from quadsense.methods.base import COLD, Problem, Warm
 from quadsense.methods.cg.active_set import nearest_within
 from quadsense.methods.cg.preconditioner import Factor, factor
 from quadsense.methods.cg.traits import ConjugateGradientTraits
 from quadsense.methods.steps import LENIENT, Stepped, own
+from quadsense.system.memory import MAX_FORMED_BYTES
 from quadsense.vocabulary import Claim, because
 
 AIM = 1e-2

@@ -37,7 +37,7 @@ from quadsense.methods.cg.preconditioner import solve_once
 from quadsense.methods.cg.span import Span
 from quadsense.methods.cg.system import SINGLE_GAIN, System, Vector, prepare
 from quadsense.methods.cg.traits import window_bytes
-from quadsense.watch import look
+from quadsense.system.watch import look
 
 __all__ = ["State", "System", "advance", "coefficients", "matrix", "prepare", "start"]
 

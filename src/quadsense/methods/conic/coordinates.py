@@ -32,7 +32,7 @@ from quadsense.device import DeviceArray
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import DEVICE_ENTRIES, FEATURE_ROWS, Sensing
 from quadsense.methods.psd.maps import project, squares
-from quadsense.watch import BLOCK_FLOPS, look
+from quadsense.system.watch import BLOCK_FLOPS, look
 
 Index = npt.NDArray[np.intp]
 

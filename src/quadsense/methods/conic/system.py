@@ -30,7 +30,7 @@ from quadsense.core.intervals import EPS, Array, Real
 from quadsense.device import DeviceArray, numbers
 from quadsense.methods.conic.coordinates import Coordinates
 from quadsense.methods.conic.program import Mask
-from quadsense.watch import look
+from quadsense.system.watch import look
 
 LIFT = 1e-14
 """Share of a diagonal entry that is added to it, by rows."""

@@ -15,7 +15,7 @@ from quadsense.arrays import Vector
 from quadsense.core import packed
 from quadsense.core.records import cached_property
 from quadsense.device import DeviceArray
-from quadsense.watch import look
+from quadsense.system.watch import look
 
 Array = npt.NDArray[Any]
 

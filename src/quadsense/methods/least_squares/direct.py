@@ -16,7 +16,7 @@ from quadsense.device import DeviceArray, chosen, scalar
 from quadsense.methods.least_squares.bounds import NONE, Rows
 from quadsense.methods.least_squares.program import Program, features
 from quadsense.methods.least_squares.quadratic import Point
-from quadsense.watch import look
+from quadsense.system.watch import look
 
 Array = npt.NDArray[Any]
 

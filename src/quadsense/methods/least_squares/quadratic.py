@@ -14,7 +14,7 @@ from quadsense.core.records import cached_property
 from quadsense.device import DeviceArray, numbers
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.least_squares.cone import Cone
-from quadsense.watch import look
+from quadsense.system.watch import look
 
 Array = npt.NDArray[Any]
 

@@ -20,7 +20,7 @@ from quadsense.device import DeviceArray, scalar
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.least_squares.bounds import Rows
-from quadsense.watch import look
+from quadsense.system.watch import look
 
 Array = npt.NDArray[Any]
 

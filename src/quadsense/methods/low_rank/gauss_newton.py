@@ -20,7 +20,7 @@ from quadsense.measurements.mixed import Mixed
 from quadsense.methods.low_rank.balance import balanced
 from quadsense.methods.low_rank.passes import Point, conjugate
 from quadsense.methods.low_rank.program import Matrix, Program, Vector
-from quadsense.watch import look
+from quadsense.system.watch import look
 
 Indices = npt.NDArray[np.intp]
 

@@ -29,7 +29,7 @@ from quadsense.methods.low_rank.passes import (
     weighted_rows_product,
 )
 from quadsense.methods.low_rank.program import Matrix, Program
-from quadsense.watch import look
+from quadsense.system.watch import look
 
 Draw: TypeAlias = np.random.Generator | tuple[int, ...]
 """A generator, or the seed of one: making it takes as long as a step on a small problem."""

@@ -32,7 +32,7 @@ from quadsense.methods.minimax.state import State as Inner
 from quadsense.methods.minimax.state import verdict
 from quadsense.methods.minimax.traits import FIRST, LEAST, MORE, MOST, grows
 from quadsense.methods.minimax.worst import Index, Worst
-from quadsense.watch import look
+from quadsense.system.watch import look
 
 UNEVEN = 4.0
 """Size of a row over its tolerance, in that of most, from which on it matters more than they."""

@@ -20,7 +20,7 @@ from quadsense.core.packed import Array, Vector
 from quadsense.device import DeviceArray, numbers, scalar
 from quadsense.methods.minimax.coordinates import Coordinates
 from quadsense.methods.minimax.preconditioner import Preconditioner
-from quadsense.watch import look
+from quadsense.system.watch import look
 
 STEPS = 2000  # conjugate-gradient steps of one solve, at most
 

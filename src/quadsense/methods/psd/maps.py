@@ -19,7 +19,7 @@ from quadsense.core.intervals import Real as Real
 from quadsense.device import DeviceArray, scalar
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
-from quadsense.watch import look
+from quadsense.system.watch import look
 
 
 def project(F: Sensing, X: Array) -> Array:

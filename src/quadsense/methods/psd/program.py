@@ -15,7 +15,8 @@ from quadsense.core.records import cached_property
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.cg.system import System
-from quadsense.methods.psd import symmetric
+from quadsense.methods.conic.program import Program as KernelProgram
+from quadsense.methods.psd import interior, symmetric
 from quadsense.methods.psd.maps import EPS, Array, Intervals, forward_error
 from quadsense.proofs.positive import lift_floor
 
@@ -60,10 +61,10 @@ class Program:
         """That of the symmetric fit."""
         return symmetric.system(self.rows, self.inner, self.origin)
 
-    @property
-    def on_host(self) -> Sensing:
-        """The rows in coordinates, for NumPy."""
-        return self.F if self.basis is None else self.rows
+    @cached_property
+    def kernel(self) -> KernelProgram:
+        """That of the smallest worst ratio."""
+        return interior.program_of(self.rows, self.intervals)
 
 
 def prepare(
