@@ -21,7 +21,6 @@ from quadsense.measurements.dense import Dense
 from quadsense.measurements.disk import OnDisk
 from quadsense.measurements.framed import beneath, is_sparse
 from quadsense.measurements.gram import gram_form
-from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.probes import BLOCK_ELEMENTS
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.stack import Stack
@@ -147,10 +146,10 @@ def shape_of(
         rank=rank,
         target=target,
         one_sided=data.sides is not None,
-        raw=rows.raw.m if isinstance(rows, Mixed) else 0,
-        summed=isinstance(rows, Mixed) and data.mix is not None,
+        raw=0 if rows.rank_one else rows.raw.m,
+        summed=not rows.rank_one and data.mix is not None,
         constrained=data.has_hard,
-        in_parts=rows.in_parts and not isinstance(rows, Mixed),
+        in_parts=rows.in_parts and rows.rank_one,
         strip=0 if plain else _strip_bytes(rows.raw.kind),
         at_hand=rows.raw.kind.at_hand,
         on_gpu=on_gpu(scaled.b),

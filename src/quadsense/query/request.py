@@ -18,7 +18,6 @@ from quadsense.core.forms import FactorForm, MeasuredForm
 from quadsense.core.matrix import SensedMatrix
 from quadsense.measurements import Measurements
 from quadsense.measurements.base import HARMLESS, UnitReadings
-from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.oracle import checked_square
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods import COLD, METHODS, Options, Traits, Warm
@@ -393,7 +392,7 @@ def start_value(start: str, b: Array, telling: Array, rows: Sensing | None = Non
         readings = readings[known]
     if start == "zero" or not readings.size:
         return 0.0
-    if start == "mean" and isinstance(rows, Mixed):  # sums of rows read other than 1 of I
+    if start == "mean" and not (rows is None or rows.rank_one):  # sums read other than 1 of I
         identity = to_numpy(rows.squares)[known]
         square = float(identity @ identity)
         return float(identity @ readings) / square if square > 1e-12 * identity.size else 0.0

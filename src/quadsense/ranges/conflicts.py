@@ -20,7 +20,6 @@ from quadsense.core.ends import Ends
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.question import Question
 from quadsense.measurements import Measurements
-from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.conic.solve import Solution, solve_question
 from quadsense.methods.steps import LENIENT
@@ -173,7 +172,7 @@ class _Search:
         if data.constraints and self.worth(self.asks.size, ROUNDS):
             yield self.from_all(np.where(self.asks < data.measured, 1.0, LIGHT))
         plain = data.plain.unit_rows
-        if isinstance(plain, Mixed) or not self.worth(0, 0):
+        if not plain.rank_one or not self.worth(0, 0):
             return
         cost = float(plain.m) ** 2 * plain.n
         if self.spent + HEAVIEST * cost > MOST_WORK:
@@ -225,7 +224,7 @@ class _Search:
     def on(self, members: Indices) -> tuple[Sensing, Ends]:
         """Those rows alone, of unit norm, and their intervals."""
         F = self.rows.only(members)
-        return F.narrowed() if isinstance(F, Mixed) else F, self.opened.only(members)
+        return F.narrowed(), self.opened.only(members)
 
     def refuted(
         self, members: Indices, weights: Vector | None = None
@@ -297,9 +296,7 @@ class _Search:
         """Whether y proves that the rows contradict each other by themselves."""
         full = np.zeros(self.data.m)
         full[members] = y
-        exact = self.exact.F.only(members)
-        if isinstance(exact, Mixed):
-            exact = exact.narrowed()
+        exact = self.exact.F.only(members).narrowed()
         dual = exactly(self.data, user_dual(self.data, full)).y[members]
         ends = self.exact.ends.each(lambda values: values[members])
         return check_exactly(Exact(exact, ends, dual), self.psd, self.data.hard[members]).proved
@@ -320,7 +317,7 @@ class _Search:
         """Flops of a solve on that number of rows."""
         n, k, unknowns = float(self.data.n), float(size), float(self.rows.unknowns)
         formed = k * unknowns**2 if k > unknowns else k * k * n
-        order = n if isinstance(self.rows, Mixed) else min(n, k)
+        order = n if not self.rows.rank_one else min(n, k)
         return STEPS * (formed + min(k, unknowns) ** 3 / 3.0 + 40.0 * order**3)
 
     def affordable(self, size: int, times: int) -> bool:

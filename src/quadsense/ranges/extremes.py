@@ -12,7 +12,6 @@ from quadsense.core.matrix import SensedMatrix
 from quadsense.core.question import Question
 from quadsense.core.records import cached_property
 from quadsense.measurements import Measurements
-from quadsense.measurements.mixed import Mixed
 from quadsense.methods.conic import finish
 from quadsense.methods.conic.begin import Inside, balanced
 from quadsense.methods.conic.many import Many
@@ -157,7 +156,7 @@ class Extremes:
     def _directions(program: Program) -> Iterator[Vector]:
         question = asking(program)
         yield from directions(program.F, question)
-        if isinstance(program.F, Mixed):
+        if not program.F.rank_one:
             yield flattest(program.F, question)
 
     def extreme(self, run: Run) -> Extreme:

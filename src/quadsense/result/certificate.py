@@ -18,7 +18,6 @@ from quadsense.core.signature import inertia_of, is_positive, rank_of
 from quadsense.measurements import Measurements
 from quadsense.measurements.constraints import Constraint
 from quadsense.measurements.frame import can_be_columns, condition_inside, constraints_of
-from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.oracle import SpectralOracle
 from quadsense.measurements.validate import checked_vector
 from quadsense.proofs.hitting import cannot_be_hit, smallest_hitting_set
@@ -518,7 +517,7 @@ class Certificate:
             np.asarray(self.matrix),
             levels,
             confidence=confidence,
-            mix=rows.weights if isinstance(rows, Mixed) else None,
+            mix=rows.weights,
         )
 
     def _check_spectral(self, oracle: SpectralOracle) -> Check:

@@ -9,7 +9,7 @@ import numpy as np
 
 from quadsense.core.progress import seconds_left
 from quadsense.core.records import cached_property
-from quadsense.device import DeviceArray, on_device
+from quadsense.device import on_device, waits
 from quadsense.methods import Method, Problem, State
 from quadsense.system.watch import Watch
 from quadsense.vocabulary import History
@@ -57,7 +57,7 @@ class Recorder:
 
     def _units(self, ratios: Any) -> Any:
         """The tolerances where the ratios are: sent to a device once."""
-        if not isinstance(ratios, DeviceArray):
+        if not waits(ratios):
             return self.tolerance
         if self._sent is None:
             self._sent = on_device(self.tolerance, ratios)

@@ -20,7 +20,6 @@ from enum import StrEnum
 
 import numpy as np
 
-from quadsense.measurements.mixed import Mixed
 from quadsense.methods.psd import interior, nearest, projected, symmetric
 from quadsense.methods.psd.maps import Array, Real, forward, forward_error, positive_part
 from quadsense.methods.psd.program import Program
@@ -144,7 +143,7 @@ def start(problem: Program, earlier: State | None = None, factor: Array | None =
     if intervals.hi[worst] < 0.0:
         # u* A u >= 0: one negative reading is a proof by itself; of a sum, if that is definite.
         proof = certify(problem.F, intervals, np.eye(1, len(intervals.hi), worst).ravel())
-        if isinstance(problem.F, Mixed) and not proof.infeasible:
+        if not problem.F.rank_one and not proof.infeasible:
             return state
         return replace(state, verdict=Verdict.INFEASIBLE, certificate=proof)
     return state
@@ -214,7 +213,7 @@ def _prove(problem: Program, state: State, y: Real) -> State:
     best = state.certificate
     if (proof.lower_bound, proof.trace_bound) <= (best.lower_bound, best.trace_bound):
         return state
-    narrow = problem.basis is not None or (isinstance(problem.F, Mixed) and problem.floor == 0.0)
+    narrow = problem.basis is not None or (not problem.F.rank_one and problem.floor == 0.0)
     impossible = proof.infeasible or (narrow and proof.trace_bound > problem.max_trace)
     verdict = Verdict.INFEASIBLE if impossible else state.verdict
     return replace(state, certificate=proof, verdict=verdict)
