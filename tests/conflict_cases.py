@@ -64,7 +64,7 @@ def planted(seed: int) -> Planted:
     else:  # more along one direction than in all
         rows = u[None, :]
         reads = np.array([off * asked["trace"] * float(u @ u)])
-    own = 0.02 * np.maximum(np.abs(reads), 1e-3 * np.abs(b).max())
+    own = 0.02 * reads
     count = len(rows)
     members = set(range(m, m + count)) | ({m + count} if kind == "trace" else set())
     order = rng.permutation(m + count)

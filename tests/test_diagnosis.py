@@ -112,6 +112,44 @@ def test_a_result_that_fits_has_no_conflict():
     assert result and result.conflict is None and result.suspects.size == 0
 
 
+def qubit():
+    """Return counts of six outcomes of 1000 shots each, and intervals of their probabilities."""
+    r = np.sqrt(0.5)
+    U = np.array([[1, 0], [0, 1], [r, r], [r, -r], [r, 1j * r], [r, -1j * r]])
+    k = np.array([927, 73, 812, 188, 506, 494])
+    return U, k, *quadsense.bounds_from_counts(k, 1000)
+
+
+def test_counts_that_were_not_divided_by_shots_are_suspected():
+    U, k, lo, hi = qubit()
+    said = quadsense.solve(U, k, bounds=(lo, hi), psd=True, trace=1).message
+    asked = "ll 6 readings lie outside their intervals: were counts not divided by shots?"
+    assert asked in said
+    assert "outside" not in quadsense.solve(U, k / 1000, bounds=(lo, hi), psd=True).message
+    part = np.where(np.arange(6) < 4, k / 1000.0, 7.5)  # a few may well be outside
+    assert "outside" not in quadsense.solve(U, part, bounds=(lo, hi), psd=True).message
+
+
+def test_intervals_in_another_unit_are_suspected():
+    U, k, lo, hi = qubit()
+    said = quadsense.solve(U, k / 1000, bounds=(1000 * lo, 1000 * hi), psd=True).message
+    assert "ll 6 readings lie outside their intervals: are b and bounds in the same unit?" in said
+
+
+def test_rows_with_other_labels_are_refused():
+    pd = pytest.importorskip("pandas")
+    U = pd.DataFrame(np.eye(3), index=list("abc"))
+    b, same = pd.Series([1.0, 3.0, 2.0], list("acb")), pd.Series([1.0, 2.0, 3.0], list("abc"))
+    said = "row 1 is 'b' in U and 'c' in b; give b.reindex"
+    with pytest.raises(ValueError, match=said):
+        quadsense.solve(U, b, delta=0.1)
+    with pytest.raises(ValueError, match="delta has another index than U"):
+        quadsense.solve(U, same, delta=b)
+    assert quadsense.solve(U, b.reindex(U.index), delta=0.1).met
+    assert quadsense.solve(U.to_numpy(), b, delta=0.1).met
+    assert quadsense.solve(U, [1.0, 2.0, 3.0], delta=0.1).met
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_what_was_made_to_contradict_is_found(seed):
     p = planted(seed)

@@ -159,10 +159,11 @@ class Advice:
 
     Attributes
     ----------
-    code : {"psd"}
-        Give ``psd=True``: A has a negative eigenvalue though no reading is negative.
+    code : {"psd", "counts", "outside"}
+        Give ``psd=True``: A has a negative eigenvalue though no reading is negative. Divide counts
+        by shots, or look at the units: readings lie outside their own intervals.
     number : float
-        What it rests on: that eigenvalue.
+        What it rests on: that eigenvalue; how many readings.
     """
 
     code: str

@@ -103,13 +103,16 @@ def _of_dask(U: Any) -> Probes:
 
 
 def check_beside(U: Any, rows: Sensing, **named: Any) -> None:
-    """Refuse arrays of another namespace, or on another device, than U.
+    """Refuse arrays of another namespace, or on another device, than U, and other row labels.
 
     Numbers, lists, NumPy arrays and those of Dask go with rows of every kind.
     """
     own: Any = None
+    labels = None if named.get("mix") is not None else _labels(U)
     for name, given in named.items():
         for values in given if isinstance(given, tuple) else (given,):
+            if labels is not None:
+                _check_labels(name, labels, _labels(values))
             if values is None or isinstance(values, PLAIN):
                 continue
             if not is_array(values) or is_dask(values):
@@ -123,6 +126,27 @@ def check_beside(U: Any, rows: Sensing, **named: Any) -> None:
                 )
             if is_tensor(values):
                 check_tensor(name, values)
+
+
+def _labels(values: Any) -> Any:
+    """Return the labels of the rows of a table or a series; None of what has none."""
+    index = getattr(values, "index", None)
+    return index if hasattr(index, "equals") else None
+
+
+def _check_labels(name: str, own: Any, labels: Any) -> None:
+    """Raise a ValueError where rows are labeled otherwise than those of U: their order may differ.
+
+    What has another length is refused for that, elsewhere.
+    """
+    if labels is None or len(labels) != len(own) or own.equals(labels):
+        return
+    row = next(i for i, (a, b) in enumerate(zip(own, labels, strict=True)) if a is not b and a != b)
+    raise ValueError(
+        f"{name} has another index than U: row {row} is {own[row]!r} in U and {labels[row]!r} in "
+        f"{name}; give {name}.reindex(U.index), or {name}.to_numpy() if its rows are in the order "
+        "of U"
+    )
 
 
 def checked_mix(mix: Any, m: int) -> Any:

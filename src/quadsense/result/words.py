@@ -511,13 +511,13 @@ CHECKED = {
 
 def _next(v: Verdict, hint: str) -> str:
     """Return what to do next."""
-    special = [_interpolates(v), *(_advice(advice) for advice in v.advice), hint]
+    special = [_interpolates(v), *(_advice(v, advice) for advice in v.advice), hint]
+    if v.status is Status.INFEASIBLE:
+        special.append(_feasible(v))
     if any(special):
-        return "; ".join(part for part in special if part)
+        return "; ".join(part for part in special if part).replace("?; ", "? ")
     if v.status in CONTINUE:
         return CONTINUE[v.status]
-    if v.status is Status.INFEASIBLE:
-        return _feasible(v)
     if v.asked == "accuracy":
         return "result.matrix is A: products, eigenvalues and result.A, the dense array"
     if v.status is Status.OPTIMAL and not v.exact_fit:
@@ -604,9 +604,17 @@ def _interpolates(v: Verdict) -> str:
     )
 
 
-def _advice(advice: Advice) -> str:
-    """What to try, and why: there is one piece of it."""
-    return f"try psd=True: A has a negative eigenvalue ({advice.number:.2g}) though no b is"
+def _advice(v: Verdict, advice: Advice) -> str:
+    """Return what to try, and why: there is one piece of it."""
+    if advice.code == "psd":
+        return f"try psd=True: A has a negative eigenvalue ({advice.number:.2g}) though no b is"
+    count = int(advice.number)
+    which = f"all {count}" if count == v.measurements else f"{count} of {v.measurements}"
+    ask = {
+        "counts": "were counts not divided by shots?",
+        "outside": "are b and bounds in the same unit?",
+    }[advice.code]
+    return f"{which} readings lie outside their intervals: {ask}"
 
 
 # --- reasons, by code ------------------------------------------------------------------------

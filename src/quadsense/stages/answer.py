@@ -54,6 +54,10 @@ RANK_FLOPS = FLOPS
 """Predicted work up to which it is found out whether the readings determine A, unless the solve was
 predicted to take longer: about a second of one core."""
 
+OUTSIDE = 0.5
+"""Share of readings outside of intervals that were given with them, from which on both are unlikely
+to be in one unit."""
+
 MOST_KEPT = 2**16
 """Readings up to which what the verdict is made of is kept until that is read."""
 
@@ -207,7 +211,9 @@ def _verdict(
         said = {**said, "suspects": found.named, "without": found.without}
         if found.proved is not None and np.array_equal(found.named, found.proved.members):
             said["irreducible"] = found.proved.irreducible
-        advice = _advice(data, certificate.matrix, status) if advised else ()
+        advice = _other_unit(data)
+        if advised and not advice:
+            advice = _advice(data, certificate.matrix, status)
         return make_verdict(data, values, certificate, status, determined(), advice=advice, **said)
 
 
@@ -524,6 +530,22 @@ def _reason(
     if stopped:
         return because("no_proof", claimed=str(claimed), seconds=seconds)
     return because("unproved", claimed=str(claimed))
+
+
+def _other_unit(data: Measurements) -> tuple[Advice, ...]:
+    """Return the suspicion that readings are not in the unit of the intervals given with them."""
+    if not data.from_bounds or data.readings is None:
+        return ()
+    assert data.ends is not None
+    b, own = to_numpy(data.readings), slice(data.measured)
+    lo, hi = data.ends.lo[own], data.ends.hi[own]
+    outside = int(np.count_nonzero((b < lo) | (b > hi)))
+    if outside < max(2.0, OUTSIDE * b.size):
+        return ()
+    ends = np.concatenate([lo, hi])
+    shares = bool(np.all((ends >= 0.0) & (ends <= 1.0) | ~np.isfinite(ends)))
+    counts = shares and bool(np.all((b >= 0.0) & (b == np.floor(b)))) and float(b.max()) > 1.0
+    return (Advice("counts" if counts else "outside", float(outside)),)
 
 
 def _advice(data: Measurements, matrix: SensedMatrix, status: Status) -> tuple[Advice, ...]:
