@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from quadsense.arrays import Vector
 from quadsense.core.ends import UNIT
-from quadsense.methods.squares import descent, direct, face, polish, splitting
+from quadsense.methods.squares import cuts, descent, direct, face, polish, splitting
 from quadsense.methods.squares.bounds import NONE
 from quadsense.methods.squares.measure import (
     TRUE,
@@ -21,6 +21,7 @@ from quadsense.methods.squares.measure import (
     judge_of,
     margins,
     mass,
+    small,
 )
 from quadsense.methods.squares.program import Program, features
 from quadsense.methods.squares.quadratic import Point
@@ -92,6 +93,9 @@ def start(program: Program, x: Vector) -> State:
             state = _settled(program, state, point)
             if state.verdict is Verdict.OPTIMAL or state.stage is Stage.SPLITTING:
                 return state
+        cut = _cut(program, R, least)
+        if cut is not None:
+            return cut
         others.insert(0, least)
     points = [program.cost.point(cone.project(each)) for each in others]
     point = min(points, key=lambda one: one.cost)
@@ -100,6 +104,33 @@ def start(program: Program, x: Vector) -> State:
         return replace(state, verdict=Verdict.STALLED)
     state = _judged_descent(program, state)
     return state if state.verdict is Verdict.OPEN else _refined(program, state)
+
+
+def _cut(program: Program, R: Array, least: Vector) -> State | None:
+    """Return the minimizer over the cone and the intervals by cuts, None if that is not found.
+
+    Parameters
+    ----------
+    program : Program
+    R : ndarray of shape (N, N)
+        Cholesky factor of the normal matrix.
+    least : ndarray of shape (N,)
+        Least squares without cone and intervals.
+    """
+    found = cuts.minimizer(program, R, least)
+    if found is None:
+        return None
+    state = State(Stage.DESCENT, factor=found.X, rows=found.rows, mu=found.mu)
+    state = _judged_point(program, state, program.cost.point(_member(program, found.X)[0]))
+    assert state.point is not None
+    asked = min(face.NEEDED, float(program.problem.options.gap))
+    if crossed(program, state.point, 0.0).size or state.judged.gap > asked * state.point.cost:
+        other = face.on_face(program, state, found.X)
+        if other is None or other.point is None:
+            return None
+        state = other
+    enough = max(asked * state.point.cost, small(program))
+    return replace(state, verdict=Verdict.OPTIMAL) if state.judged.gap <= enough else None
 
 
 def advance(program: Program, state: State, steps: int) -> State:
