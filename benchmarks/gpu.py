@@ -257,7 +257,7 @@ def factored(bench):
     m, n, r = bench.size((400_000, 4096, 8), (6000, 128, 3))
     U, b = bench.rows(m, n, r)
     question = {"delta": 1e-4 * float(b.abs().max()), "prefer": "any", "rank": r, "rng": 0}
-    yield from compared(bench, "factored", U, b, 40, **question)
+    yield from compared(bench, "low_rank", U, b, 40, **question)
 
 
 def psd(bench):
@@ -267,12 +267,12 @@ def psd(bench):
     yield from compared(bench, "psd", U, b, 20, **question)
 
 
-def fista(bench):
+def least_squares(bench):
     """Least squares in the cone, of readings that are off."""
     m, n = bench.size((50_000, 1024), (1500, 64))
     U, b = bench.rows(m, n, n // 8, noise=0.1)
-    question = {"prefer": "least_squares", "psd": True, "method": "fista"}
-    yield from compared(bench, "fista", U, b, None, **question)
+    question = {"prefer": "least_squares", "psd": True, "method": "least_squares"}
+    yield from compared(bench, "least_squares", U, b, None, **question)
 
 
 def conic(bench):
@@ -489,9 +489,9 @@ TASKS = {
     "gram": gram,
     "cg": cg,
     "looks": looks,
-    "factored": factored,
+    "low_rank": factored,
     "psd": psd,
-    "fista": fista,
+    "least_squares": least_squares,
     "conic": conic,
     "tf32": tf32,
     "minimax": minimax,

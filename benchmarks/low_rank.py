@@ -1,4 +1,4 @@
-"""How often `factored` recovers A*, and how its steps grow with the condition number.
+"""How often `low_rank` recovers A*, and how its steps grow with the condition number.
 
 ``python benchmarks/low_rank.py`` (some minutes). n = 50, real Gaussian rows, 20 seeds, up to 200
 restarts; recovered means a relative error of A below 1e-4. Then n = 100, r = 5, m = 4000.

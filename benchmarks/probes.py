@@ -3,7 +3,7 @@
 ``python benchmarks/probes.py [--only NAME ...]``. Each line says what was asked and whether it was
 kept; memory is the peak of the whole process, so that each task runs in one of its own.
 
-- ``differences``: 1,000 nodes, 15,000 pairs, rank 3: one descent step of `factored`, at least 50
+- ``differences``: 1,000 nodes, 15,000 pairs, rank 3: one descent step of `low_rank`, at least 50
   times as fast as on the rows made dense, in the same run.
 - ``kronecker``: 200,000 random product rows of 10 qubits (n = 1024), planted rank 2: found, with a
   peak below 2 GB.
@@ -29,9 +29,9 @@ from task_list import say_threads, verdict
 import quadsense
 from quadsense.measurements.dense import Dense
 from quadsense.measurements.sensing import Sensing
-from quadsense.methods.factor.passes import evaluate
-from quadsense.methods.factor.program import prepare
-from quadsense.methods.factor.quasi_newton import quasi_newton_step
+from quadsense.methods.low_rank.passes import evaluate
+from quadsense.methods.low_rank.program import prepare
+from quadsense.methods.low_rank.quasi_newton import quasi_newton_step
 
 
 def quickest(work: Callable[[], object], times: int) -> float:

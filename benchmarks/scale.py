@@ -54,12 +54,14 @@ ROADS: dict[str, Callable[[], tuple[tuple[Any, Any], dict[str, Any]]]] = {
     "cg": lambda: (noisy(6000, 100), {"delta": 3.4, "method": "cg"}),
     "minimax": lambda: (noisy(6000, 60), {"method": "minimax"}),
     "psd": lambda: (noisy(2500, 60), {"psd": True}),
-    "factored": lambda: (
+    "low_rank": lambda: (
         noisy(700, 100, rank=3, noise=0.0),
         {"delta": 1e-3, "rank": 2, "rng": 0, "max_restarts": 4},
     ),
     "conic": lambda: (noisy(3000, 50, rank=3), {"delta": 4.0, "psd": True, "prefer": "min_trace"}),
-    "fista": lambda: (noisy(4000, 60), {"delta": 2.5, "psd": True, "prefer": "least_squares"}),
+    "least_squares": lambda: (
+        noisy(4000, 60), {"delta": 2.5, "psd": True, "prefer": "least_squares"},
+    ),
     "allow_violations": lambda: (
         noisy(1500, 40), {"delta": 0.5, "allow_violations": 20, "time_limit": 6.0},
     ),

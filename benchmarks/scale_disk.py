@@ -50,11 +50,11 @@ def disk(seeds: int) -> Iterator[str]:
                 f"{share:8.2f} (at least {SHARE})  {verdict(share >= SHARE)}"
             )
             yield peak(there)
-        found = child("factored", place)
+        found = child("low_rank", place)
         rate = found["bytes"] / found["seconds"]
         share = rate * plain["seconds"] / bytes_
         yield (
-            f"{'factored':10}{rate / 2**20:12.0f} MiB/s{share:8.2f} of reading alone (at least "
+            f"{'low_rank':10}{rate / 2**20:12.0f} MiB/s{share:8.2f} of reading alone (at least "
             f"{SHARE})  {verdict(share >= SHARE)}"
         )
         yield peak(found)

@@ -351,7 +351,7 @@ def _method(
     """A method that can do what is asked, its options; "auto" mostly; rarely one that cannot."""
     legal = ["minimax", "psd"]
     if cone == "rank":
-        legal = ["factored"]
+        legal = ["low_rank"]
     elif cone == "psd":
         legal = ["psd"]
     elif target and not one_sided:
@@ -359,7 +359,7 @@ def _method(
         if labels["geometry"] == "orthonormal":
             legal += ["closed_form", "closed_form"]
     if rng.random() < 0.01:
-        legal = ["gd", "minimax", "factored", "closed_form", "cg"]
+        legal = ["gd", "minimax", "low_rank", "closed_form", "cg"]
     if rng.random() < 0.5:
         return {"gap": 10.0 ** rng.uniform(-13, -2)} if not target and rng.random() < 0.5 else {}
     method = str(rng.choice(legal))

@@ -8,8 +8,8 @@ import quadsense
 from quadsense.core.question import Question
 from quadsense.measurements.gram import make_gram
 from quadsense.methods import METHODS, Problem
-from quadsense.methods.best_positive import BestPositive
-from quadsense.methods.interior.stages import Stage
+from quadsense.methods.minimax.stages import Stage
+from quadsense.methods.psd.best_positive import BestPositive
 
 
 def _problem(U, b, delta, gram=None, **named):
@@ -114,25 +114,31 @@ def cases():
             add(f"conic {rows}", "conic", _asked(rows, *many, 0.1, psd=rows != "slack_max"), 2, 2)
         noisy = _problem(*_random(90, 6, c, rank=2, noise=0.3), 1.0, target=False)
         b = np.asarray(noisy.b)
-        add("fista", "fista", _wishing(noisy, "squares"), 5, 3)
+        add("least_squares", "least_squares", _wishing(noisy, "squares"), 5, 3)
         near = b - 0.06, b + 0.06
-        add("fista ends", "fista", _wishing(noisy, "squares", *near), 10, 9)
+        add("least_squares ends", "least_squares", _wishing(noisy, "squares", *near), 10, 9)
         wide, finely = (b - 0.75, b + 0.75), replace(noisy, options={"gap": 1e-8})
         add("consensus", "consensus", _wishing(finely, "squares", *wide), 2, 2)
         add("consensus no cone", "consensus", _wishing(finely, "squares", *wide, psd=False), 2, 2)
         # As many as take conjugate gradients: fewer are made orthogonal at once.
         few = _problem(*_random(250, 23 if c else 32, c), 1.0, target=False)
-        add("fista no cone", "fista", _wishing(few, "squares", psd=False, least=1e-12), 1, 1)
+        add(
+            "least_squares no cone",
+            "least_squares",
+            _wishing(few, "squares", psd=False, least=1e-12),
+            1,
+            1,
+        )
         far = np.where(b > np.median(b), 1.5 * b, -np.inf), np.where(b > np.median(b), np.inf, b)
-        add("fista misses", "fista", _wishing(noisy, "slack_squares", *far), 1, 4)
+        add("least_squares misses", "least_squares", _wishing(noisy, "slack_squares", *far), 1, 4)
 
-        add("factored", "factored", _problem(*_random(120, 12, c, rank=2), 1e-10, rank=2), 1, 2)
+        add("low_rank", "low_rank", _problem(*_random(120, 12, c, rank=2), 1e-10, rank=2), 1, 2)
         few, thrice = _random(30, 12, c, rank=2), {"max_restarts": 3}
         problem = _problem(*few, 1e-10, rank=1, options=thrice)
-        add("factored restarts", "factored", problem, 5, 20)
-        add("factored grows", "factored", _problem(*_random(90, 12, c, rank=3), 1e-6), 2, 5)
+        add("factored restarts", "low_rank", problem, 5, 20)
+        add("factored grows", "low_rank", _problem(*_random(90, 12, c, rank=3), 1e-6), 2, 5)
         large = _random(3000, 70, c, rank=3)
-        add("factored quasi-Newton", "factored", _problem(*large, 1e-9, rank=3), 2, 2)
+        add("factored quasi-Newton", "low_rank", _problem(*large, 1e-9, rank=3), 2, 2)
     return out
 
 

@@ -111,7 +111,7 @@ def cases():
             rows_and_readings(90, 10, rank=2, **noisy), {"delta": 0.01, "psd": True},
         ),
         "psd no delta": lambda: (rows_and_readings(90, 8, rank=2, **noisy), {"psd": True}),
-        "factored": lambda: (
+        "low_rank": lambda: (
             rows_and_readings(90, 12, rank=2), {"delta": 1e-9, "rank": 2, "rng": 3},
         ),
         "factored restarts": lambda: (
@@ -137,7 +137,7 @@ def cases():
         "conic slack": lambda: (
             rows_and_readings(90, 8, **noisy), {"delta": 1e-3, "slack": "sum"},
         ),
-        "fista": lambda: (
+        "least_squares": lambda: (
             rows_and_readings(120, 9, rank=2, **noisy),
             {"delta": 1.5, "psd": True, "prefer": "least_squares"},
         ),
@@ -145,7 +145,7 @@ def cases():
             rows_and_readings(120, 9, rank=2, **noisy),
             {"delta": 1.5, "psd": True, "prefer": "least_squares", "method": "consensus"},
         ),
-        "fista slack": lambda: (
+        "least_squares slack": lambda: (
             rows_and_readings(90, 8, **noisy), {"delta": 0.01, "slack": "squares", "psd": True},
         ),
         "constraints": lambda: (
@@ -270,7 +270,7 @@ def bits(result):
 
 
 METHODS = (
-    "closed_form", "gd", "sgd", "cg", "minimax", "psd", "factored", "conic", "fista",
+    "closed_form", "gd", "sgd", "cg", "minimax", "psd", "low_rank", "conic", "least_squares",
     "consensus",
 )  # fmt: skip
 """Of the cases, one for each method."""

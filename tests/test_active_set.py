@@ -38,7 +38,7 @@ def test_it_is_as_good_as_the_interior_point_method(seed):
     assert (result.status, result.optimal) == ("met", True)
     low, high = other.objective_bounds
     assert result.objective_bounds[0] <= high and low <= result.objective_bounds[1]
-    others = {"conic", "fista", "minimax"} & set(result.timings)  # with few rows
+    others = {"conic", "least_squares", "minimax"} & set(result.timings)  # with few rows
     assert result.objective <= (1.0 + (0.01 if others else 1e-5)) * high
     assert result.verify(U, b, bounds=asked["bounds"])
 
@@ -47,7 +47,7 @@ def test_readme_example_needs_no_other_method():
     p = quadsense.datasets.gaussian(n=5, m=1000, seed=0)
     result = quadsense.solve(p.U, p.b.round(1), delta=0.05)
     assert result.optimal and result.max_ratio > 0.999
-    assert {"conic", "fista", "minimax"}.isdisjoint(result.timings)
+    assert {"conic", "least_squares", "minimax"}.isdisjoint(result.timings)
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -70,8 +70,8 @@ CASES = {
     ),
     "delta zero for gd": (
         {"delta": [0.1, 0.0, 0.1], "method": "gd"},
-        "method 'gd' cannot take equalities; 'cg' and 'minimax' and 'psd' and 'factored' and "
-        "'conic' and 'fista' and 'consensus' can",
+        "method 'gd' cannot take equalities; 'cg' and 'minimax' and 'psd' and 'low_rank' and "
+        "'conic' and 'least_squares' and 'consensus' can",
     ),
     "rtol negative": ({"rtol": -0.1}, "rtol must be a finite number, not negative, got -0.1"),
     "rtol alone on zero": (
@@ -85,8 +85,8 @@ CASES = {
     ),
     "bounds infinite for gd": (
         {"b": None, "delta": None, "bounds": (0.0, [1, np.inf, 1]), "method": "gd"},
-        "method 'gd' cannot take one-sided bounds; 'minimax' and 'psd' and 'factored' and 'conic' "
-        "and 'fista' and 'consensus' can",
+        "method 'gd' cannot take one-sided bounds; 'minimax' and 'psd' and 'low_rank' and 'conic' "
+        "and 'least_squares' and 'consensus' can",
     ),
     "bounds nowhere": (
         {"b": None, "delta": None, "bounds": (np.inf, np.inf)},
@@ -101,7 +101,7 @@ CASES = {
     "psd an array": ({"psd": np.array([1, 2])}, "psd must be True, False or None"),
     "rank and not psd": ({"rank": 1, "psd": False}, "rank implies psd=True"),
     "psd a number": ({"psd": 2}, "psd must be True, False or None, got 2"),
-    "factored without rank": ({"method": "factored"}, "method 'factored' needs rank"),
+    "factored without rank": ({"method": "low_rank"}, "method 'low_rank' needs rank"),
     "rank of three signs": ({"rank": (1, 1, 1)}, r"got \(1, 1, 1\)"),
     "rank of no sign": ({"rank": (0, 0)}, r"got \(0, 0\)"),
     "rank of a negative count": ({"rank": (2, -1)}, r"got \(2, -1\)"),

@@ -13,7 +13,7 @@ from quadsense import Status
 from quadsense.core.forms import MeasuredForm
 from quadsense.core.matrix import SensedMatrix
 from quadsense.loop import Limits, run
-from quadsense.methods.gradient_descent import GradientDescent
+from quadsense.methods.descent.gd import GradientDescent
 from quadsense.proofs.rounding import enclosure
 
 

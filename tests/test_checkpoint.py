@@ -100,9 +100,9 @@ KILLED = (
     "cg",
     "minimax",
     "psd",
-    "factored",
+    "low_rank",
     "conic",
-    "fista",
+    "least_squares",
     "consensus",
     "bounds",
 )
@@ -138,7 +138,7 @@ def test_a_solve_that_is_over_is_not_run_again(tmp_path, killing):
 
 @pytest.mark.parametrize("every", [0.0, 0.003, 1e9])
 def test_writing_changes_nothing(every, tmp_path):
-    for name in ("sgd", "violations", "fista"):
+    for name in ("sgd", "violations", "least_squares"):
         result = solved(name, checkpoint=tmp_path / name, checkpoint_every=every)
         assert bits(result) == bits(solved(name))
         assert "checkpoint" in result.timings
@@ -187,11 +187,11 @@ def test_a_callback_that_ends_the_run_leaves_it_to_be_taken_up(tmp_path):
         raise StopIteration
 
     for _ in range(3):
-        stopped = solved("fista slack", checkpoint=tmp_path / "c", callback=stop)
+        stopped = solved("least_squares slack", checkpoint=tmp_path / "c", callback=stop)
         assert stopped.status is Status.INTERRUPTED
-    whole = solved("fista slack")
+    whole = solved("least_squares slack")
     assert stopped.n_iter == whole.history.iteration[3]
-    assert bits(solved("fista slack", checkpoint=tmp_path / "c")) == bits(whole)
+    assert bits(solved("least_squares slack", checkpoint=tmp_path / "c")) == bits(whole)
 
 
 def test_an_exception_of_the_callback_loses_nothing(tmp_path):
@@ -235,15 +235,17 @@ def damaged(path, how):
 
 @pytest.mark.parametrize("how", ["cut", "empty", "changed", "gone"])
 def test_a_damaged_file_leaves_the_one_before_usable(how, tmp_path, killing):
-    whole = bits(solved("fista slack"))
-    assert killed(killing, "fista slack", tmp_path / "c", 5)
+    whole = bits(solved("least_squares slack"))
+    assert killed(killing, "least_squares slack", tmp_path / "c", 5)
     seen = []
     damaged(tmp_path / "c" / "current.npz", how)
     damaged(tmp_path / "c" / "request.npz", how)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         result = solved(
-            "fista slack", checkpoint=tmp_path / "c", callback=lambda at: seen.append(at.n_iter)
+            "least_squares slack",
+            checkpoint=tmp_path / "c",
+            callback=lambda at: seen.append(at.n_iter),
         )
     assert bits(result) == whole
     assert result.history.iteration[5] == seen[0]  # one stride was lost, no more
@@ -286,18 +288,18 @@ def test_no_bit_that_is_flipped_is_taken_for_a_state(tmp_path, killing):
 
 
 def test_a_request_that_cannot_be_read_is_refused_in_one_sentence(tmp_path, killing):
-    assert killed(killing, "fista", tmp_path / "c", 2)
+    assert killed(killing, "least_squares", tmp_path / "c", 2)
     for path in (tmp_path / "c").glob("request*"):
         damaged(path, "cut")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with pytest.raises(ValueError, match=r"damaged.*remove it to begin anew"):
-            solved("fista", checkpoint=tmp_path / "c")
+            solved("least_squares", checkpoint=tmp_path / "c")
 
 
 def test_a_full_disk_leaves_the_one_before_and_the_run_goes_on(tmp_path, killing):
     """Files may not grow beyond a few bytes from the third stride on, as where nothing is free."""
-    folder, whole, files = tmp_path / "c", solved("fista slack"), []
+    folder, whole, files = tmp_path / "c", solved("least_squares slack"), []
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
 
     def full(at):
@@ -309,7 +311,9 @@ def test_a_full_disk_leaves_the_one_before_and_the_run_goes_on(tmp_path, killing
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         try:
-            result = solved("fista slack", checkpoint=folder, checkpoint_every=0.0, callback=full)
+            result = solved(
+                "least_squares slack", checkpoint=folder, checkpoint_every=0.0, callback=full
+            )
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert bits(result) == bits(whole)
@@ -317,7 +321,9 @@ def test_a_full_disk_leaves_the_one_before_and_the_run_goes_on(tmp_path, killing
     assert sorted(path.read_bytes() for path in folder.glob("current*")) == files[-1]
     assert not [path for path in folder.iterdir() if path.is_dir()]  # nothing half-written
     seen = []
-    again = solved("fista slack", checkpoint=folder, callback=lambda at: seen.append(at.n_iter))
+    again = solved(
+        "least_squares slack", checkpoint=folder, callback=lambda at: seen.append(at.n_iter)
+    )
     assert bits(again) == bits(whole)
     assert seen[0] == whole.history.iteration[4]
 

@@ -578,7 +578,7 @@ def test_inspect_refuses_what_solve_refuses(run):
     for words in (
         ["--prefer", "center"],
         ["--slack", "sum"],
-        ["--delta", 1, "--method", "factored"],
+        ["--delta", 1, "--method", "low_rank"],
     ):
         told = [run(command, "d.npz", *words) for command in ("inspect", "solve")]
         assert told[0][0] == told[1][0] == 2

@@ -16,14 +16,14 @@ from scipy.optimize import linprog
 from scipy.sparse.linalg import LinearOperator, lsqr
 
 import quadsense
-import quadsense.methods.krylov.residuals as cg
+import quadsense.methods.cg.residuals as cg
 from quadsense.core.packed import features, pack, unpack
 from quadsense.core.products import adjoint, forward, gram, gram_product, unknowns
 from quadsense.measurements.dense import Dense
 from quadsense.measurements.sensing import Sensing
-from quadsense.methods.krylov import forecast
-from quadsense.methods.krylov.preconditioner import factor
-from quadsense.methods.krylov.span import Span
+from quadsense.methods.cg import forecast
+from quadsense.methods.cg.preconditioner import factor
+from quadsense.methods.cg.span import Span
 
 DTYPES = ["float64", "float32", "complex128", "complex64"]
 

@@ -9,7 +9,7 @@ from test_fista import reference
 import quadsense
 from quadsense.methods.consensus.normal import ByGradients
 from quadsense.methods.consensus.rows import SquaresWithin
-from quadsense.methods.squares.cone import Cone
+from quadsense.methods.least_squares.cone import Cone
 from quadsense.plan import Shape, make_plan
 
 CLOSE = 1e-5  # of costs, as far as an interior-point method finds them
@@ -49,7 +49,7 @@ def test_costs_are_those_of_an_interior_point_method(seed):
 def test_where_intervals_bind_the_gap_that_is_asked_is_reached(rng, psd, is_complex):
     U, b, delta = uniform(rng, 700, 12, psd=psd, is_complex=is_complex)
     asked = {"delta": delta, "psd": psd, "prefer": "least_squares"}
-    fine = quadsense.solve(U, b, **asked, method="fista", gap=1e-6)
+    fine = quadsense.solve(U, b, **asked, method="least_squares", gap=1e-6)
     for gap in (0.01, 1e-3, 1e-5):
         result = quadsense.solve(U, b, **asked, method="consensus", gap=gap)
         assert (result.status, result.optimal, result.plan["method"]) == ("met", True, "consensus")
@@ -77,7 +77,7 @@ def test_without_a_tolerance_it_is_least_squares_in_the_cone(rng):
     U, b, _ = uniform(rng, 900, 12, psd=True, rank=2)
     asked = {"psd": True, "prefer": "least_squares"}
     result = quadsense.solve(U, b, **asked, method="consensus", gap=1e-4)
-    fine = quadsense.solve(U, b, **asked, method="fista")
+    fine = quadsense.solve(U, b, **asked, method="least_squares")
     assert result.status == "optimal"
     assert result.objective == pytest.approx(fine.objective, rel=1e-4)
 

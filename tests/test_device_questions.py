@@ -75,7 +75,7 @@ def assert_same(truth, found, digits=1e-6):
     assert found.objective == pytest.approx(truth.objective, rel=1e-6, abs=1e-9)
 
 
-# --- fista -----------------------------------------------------------------------------------
+# --- least_squares ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", range(24))
@@ -84,7 +84,7 @@ def test_least_squares_of_all_kinds_are_those_of_numpy(seed):
     if seed % 3:  # sums of rows are NumPy's
         case.pop("trace", None)
         case["constraints"] = ()
-    asked = {**case, "prefer": "least_squares", "method": "fista"}
+    asked = {**case, "prefer": "least_squares", "method": "least_squares"}
     assert_same(*both(asked.pop("data"), asked.pop("b"), **asked), digits=1e-5)
 
 
@@ -92,7 +92,7 @@ def test_least_squares_of_all_kinds_are_those_of_numpy(seed):
 def test_squared_misses_are_those_of_numpy(complex_):
     U, b = noisy(900, 6, complex_)
     hi = np.where(np.arange(900) % 2, np.inf, b - 0.1)
-    asked = {"bounds": (b - 0.3, hi), "psd": True, "slack": "squares", "method": "fista"}
+    asked = {"bounds": (b - 0.3, hi), "psd": True, "slack": "squares", "method": "least_squares"}
     truth, found = both(U, None, **asked)
     assert truth.status == "optimal" and truth.n_iter > 3
     assert_same(truth, found)
@@ -101,10 +101,12 @@ def test_squared_misses_are_those_of_numpy(complex_):
 @pytest.mark.parametrize(("size", "complex_"), [((400, 12), True), ((2000, 57), False)])
 def test_a_stride_of_descent_waits_for_a_few_numbers(monkeypatch, size, complex_):
     """With the normal matrix formed, and by products with the rows."""
-    crossings = Crossings(monkeypatch, "fista")
+    crossings = Crossings(monkeypatch, "least_squares")
     U, b = noisy(*size, complex_)
     with crossings.waits:
-        quadsense.solve(ByTorch(tensor(U)), b, psd=True, prefer="least_squares", method="fista")
+        quadsense.solve(
+            ByTorch(tensor(U)), b, psd=True, prefer="least_squares", method="least_squares"
+        )
     kept = 0
     for before, after, waits, large in crossings.strides[1:]:
         if after.point is not before.point:
@@ -117,9 +119,9 @@ def test_a_stride_of_descent_waits_for_a_few_numbers(monkeypatch, size, complex_
 
 
 def test_a_stride_of_splitting_waits_for_a_few_numbers(monkeypatch):
-    crossings = Crossings(monkeypatch, "fista")
+    crossings = Crossings(monkeypatch, "least_squares")
     U, b = noisy(400, 12)
-    asked = {"psd": True, "prefer": "least_squares", "method": "fista", "delta": 2.4}
+    asked = {"psd": True, "prefer": "least_squares", "method": "least_squares", "delta": 2.4}
     with crossings.waits:
         quadsense.solve(ByTorch(tensor(U)), b, **asked)
     kept = 0
@@ -134,11 +136,13 @@ def test_a_stride_of_splitting_waits_for_a_few_numbers(monkeypatch):
 
 
 def test_conjugate_gradients_without_a_cone_wait_now_and_then(monkeypatch):
-    crossings = Crossings(monkeypatch, "fista")
+    crossings = Crossings(monkeypatch, "least_squares")
     U, b = noisy(2200, 57)  # too many unknowns for a normal matrix to be formed
     with crossings.waits:
-        found = quadsense.solve(ByTorch(tensor(U)), b, prefer="least_squares", method="fista")
-    truth = quadsense.solve(U, b, prefer="least_squares", method="fista")
+        found = quadsense.solve(
+            ByTorch(tensor(U)), b, prefer="least_squares", method="least_squares"
+        )
+    truth = quadsense.solve(U, b, prefer="least_squares", method="least_squares")
     assert_same(truth, found)
     (first, *_) = crossings.strides
     assert first[2] <= 60  # of 200 gradients, and what is evaluated from the rows
@@ -210,9 +214,9 @@ def test_a_step_of_conic_waits_for_numbers_alone(which, monkeypatch):
 # --- states ----------------------------------------------------------------------------------
 
 QUESTIONS = {
-    "descent": ("fista", {"psd": True, "prefer": "least_squares"}),
-    "splitting": ("fista", {"psd": True, "prefer": "least_squares", "delta": 2.4}),
-    "no cone": ("fista", {"prefer": "least_squares", "delta": 2.4}),
+    "descent": ("least_squares", {"psd": True, "prefer": "least_squares"}),
+    "splitting": ("least_squares", {"psd": True, "prefer": "least_squares", "delta": 2.4}),
+    "no cone": ("least_squares", {"prefer": "least_squares", "delta": 2.4}),
     "cone": ("conic", {"psd": True, "prefer": "min_trace", "delta": 2.4}),
     "all symmetric": ("conic", {"prefer": "nearest", "delta": 2.4}),
     "rows that are seen": ("conic", {"slack": "sum", "delta": 0.4}),

@@ -238,7 +238,7 @@ def test_inspect_shows_the_plan(run, data, tmp_path, monkeypatch):
     monkeypatch.setenv("QUADSENSE_CACHE", str(tmp_path / "cache"))
     code, out, _ = run("inspect", data, "--delta", 0.1)
     assert code == 0
-    assert "cg then conic then fista then minimax" in out
+    assert "cg then conic then least_squares then minimax" in out
     assert "prefer='least_squares': with a weak pull towards a multiple of I" in out
     assert (tmp_path / "cache" / "rates.json").exists()
     code, out, _ = run("inspect", "--n", 300, "--m", 15000, "--psd", "--json")
@@ -246,7 +246,7 @@ def test_inspect_shows_the_plan(run, data, tmp_path, monkeypatch):
     assert json.loads(out)["plan"]["methods"] == ["conic", "psd"]
     for rank in (3, "auto"):
         code, out, _ = run("inspect", data, "--rank", rank, "--json")
-        assert json.loads(out)["plan"]["methods"] == ["factored"]
+        assert json.loads(out)["plan"]["methods"] == ["low_rank"]
     damaged = tmp_path / "damaged" / "rates.json"
     damaged.parent.mkdir()
     damaged.write_text("[]")
@@ -422,7 +422,7 @@ def test_ctrl_c_writes_the_best_so_far_and_exits_130(tmp_path):
     code = (
         "import sys; sys.argv = ['quadsense', 'solve', 'd.npz', '--delta', '1e-9', '--method', "
         "'gd', '--schedule', 'paper', '-o', 'r.npz']; "
-        "from quadsense.methods import kernels; import quadsense; "
+        "from quadsense.methods.descent import kernels; import quadsense; "
         "quadsense.solve([[1.0],[2.0]], [1.0, 3.9], delta=0.2, method='gd'); "
         "print('go', flush=True); "
         "from quadsense.cli import main; main()"

@@ -11,8 +11,8 @@ from interval_cases import random_case
 
 import quadsense
 from quadsense.methods import METHODS, Problem
-from quadsense.methods.positive.best import best_ratio
-from quadsense.methods.positive.maps import Intervals
+from quadsense.methods.psd.best import best_ratio
+from quadsense.methods.psd.maps import Intervals
 from quadsense.proofs.rounding import enclosure, is_met
 
 SHAPES = [(1, 1), (1, 3), (2, 3), (4, 30), (6, 21), (6, 25), (8, 100), (12, 6), (15, 80), (5, 15)]

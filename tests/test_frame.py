@@ -159,7 +159,7 @@ REQUESTS = {
     "any, psd": {"prefer": "any", "psd": True},
     "slack": {"slack": "squares"},
     "rank": {"rank": 2, "rng": 0, "max_iter": 40},
-    "least squares of fista": {"method": "fista", "prefer": "least_squares"},
+    "least squares of method least_squares": {"method": "least_squares", "prefer": "least_squares"},
 }
 
 

@@ -119,7 +119,7 @@ def test_the_generator_reaches_every_kind_of_problem():
     assert seen["bounds"] == {"-", "two", "lower", "upper", "mixed", "free"}
     assert seen["violations"] == {"0", "1", "2", "3"}
     assert seen["method"] == {
-        "auto", "closed_form", "gd", "sgd", "cg", "minimax", "psd", "factored"
+        "auto", "closed_form", "gd", "sgd", "cg", "minimax", "psd", "low_rank"
     }  # fmt: skip
     assert {"zero row", "duplicates", "near-duplicates"} <= {n for c in cases for n in c.notes}
     assert {case.wrapped for case in cases} == {"arrays", "Measurements", "later"}

@@ -18,8 +18,8 @@ from quadsense.measurements.dense import Dense
 from quadsense.measurements.disk import OnDisk
 from quadsense.measurements.probes import Probes
 from quadsense.measurements.sensing import Sensing
-from quadsense.methods.interior import growing, stages
-from quadsense.methods.interior.worst import Worst
+from quadsense.methods.minimax import growing, stages
+from quadsense.methods.minimax.worst import Worst
 from quadsense.plan import Shape, make_plan
 from quadsense.proofs import symmetric
 

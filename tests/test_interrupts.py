@@ -57,7 +57,7 @@ def test_a_signal_after_the_verdict_is_not_swallowed_either():
 def test_psd_without_a_tolerance_keeps_its_result():
     rng = np.random.default_rng(0)
     p = quadsense.datasets.gaussian(12, 120, noise=0.5, seed=0)
-    from quadsense.methods.positive import newton
+    from quadsense.methods.psd import newton
 
     step, pressed = newton._step, []
 

@@ -11,12 +11,12 @@ from interval_cases import random_case, truth
 
 import quadsense
 from quadsense.methods import METHODS, Problem
-from quadsense.methods.interior.asked import asked
-from quadsense.methods.interior.mehrotra import Point, slacks_of
-from quadsense.methods.interior.normal import normal
-from quadsense.methods.interior.program import prepare, prepare_rows, residual
-from quadsense.methods.interior.rows import row_system
-from quadsense.methods.minimax import Stage
+from quadsense.methods.minimax.asked import asked
+from quadsense.methods.minimax.mehrotra import Point, slacks_of
+from quadsense.methods.minimax.method import Stage
+from quadsense.methods.minimax.normal import normal
+from quadsense.methods.minimax.program import prepare, prepare_rows, residual
+from quadsense.methods.minimax.rows import row_system
 
 
 def pairs(seed, uneven=False):

@@ -155,7 +155,7 @@ def test_no_dual_vector_is_made_past_the_limit_where_there_is_no_fit(monkeypatch
         for _ in range(1000):
             look()
 
-    monkeypatch.setattr("quadsense.methods.conic.Conic.dual", slow)
+    monkeypatch.setattr("quadsense.methods.conic.method.Conic.dual", slow)
     ticks = itertools.count()
     asked = {"delta": 0.3, "prefer": "nearest", "time_limit": 0.02}
     result = by_clock(lambda: 0.001 * next(ticks), *noisy(60, 6, noise=0.1), **asked)

@@ -6,12 +6,12 @@ from helpers import gaussian_rows
 from scipy.optimize import minimize
 
 import quadsense
-from quadsense.methods.factor.passes import evaluate
-from quadsense.methods.factor.program import prepare
-from quadsense.methods.factor.rest import settled
-from quadsense.methods.factor.starts import random_start
-from quadsense.methods.factor.stillness import is_settled
-from quadsense.methods.factor.trust import Trusted
+from quadsense.methods.low_rank.passes import evaluate
+from quadsense.methods.low_rank.program import prepare
+from quadsense.methods.low_rank.rest import settled
+from quadsense.methods.low_rank.starts import random_start
+from quadsense.methods.low_rank.stillness import is_settled
+from quadsense.methods.low_rank.trust import Trusted
 
 
 @pytest.fixture(autouse=True)

@@ -5,12 +5,12 @@ import pytest
 from helpers import deep, gaussian_rows
 
 import quadsense
-from quadsense.methods.factor.balance import balanced
-from quadsense.methods.factor.gauss_newton import normal_equations
-from quadsense.methods.factor.newton import newton_step
-from quadsense.methods.factor.passes import evaluate
-from quadsense.methods.factor.program import prepare
-from quadsense.methods.factor.stillness import is_settled
+from quadsense.methods.low_rank.balance import balanced
+from quadsense.methods.low_rank.gauss_newton import normal_equations
+from quadsense.methods.low_rank.newton import newton_step
+from quadsense.methods.low_rank.passes import evaluate
+from quadsense.methods.low_rank.program import prepare
+from quadsense.methods.low_rank.stillness import is_settled
 
 
 @pytest.fixture(autouse=True)

@@ -11,15 +11,15 @@ from helpers import deep, features, sampled
 from scipy.optimize import linprog
 
 import quadsense
-import quadsense.methods.interior.program as lp
+import quadsense.methods.minimax.program as lp
 from quadsense import Status
 from quadsense.core import packed
 from quadsense.core.ends import Ends
 from quadsense.core.products import unknowns
 from quadsense.measurements.sensing import Sensing
-from quadsense.methods.interior import iteration
-from quadsense.methods.interior.coordinates import MatrixCoordinates
-from quadsense.methods.interior.normal import normal
+from quadsense.methods.minimax import iteration
+from quadsense.methods.minimax.coordinates import MatrixCoordinates
+from quadsense.methods.minimax.normal import normal
 from quadsense.proofs import symmetric
 from quadsense.proofs.adjoint import adjoint_norm
 

@@ -16,7 +16,7 @@ from quadsense import Measurements, SensedMatrix
 from quadsense.arrays import to_numpy
 from quadsense.core.forms import MeasuredForm
 from quadsense.core.question import Question
-from quadsense.methods.barrier.solve import solve_question
+from quadsense.methods.conic.solve import solve_question
 from quadsense.proofs.exact import user_dual
 from quadsense.proofs.objective import objective_bound
 from quadsense.proofs.value import objective_value

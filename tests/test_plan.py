@@ -27,10 +27,10 @@ ROADS = {
     "cg": {"method": "cg"},
     "minimax": {"method": "minimax"},
     "psd": {"psd": True, "prefer": "any"},
-    "fista": {"psd": True, "method": "fista"},
+    "least_squares": {"psd": True, "method": "least_squares"},
     "consensus": {"psd": True, "method": "consensus"},
     "conic": {"psd": True, "method": "conic"},
-    "factored": {"rank": 2, "max_restarts": 0},
+    "low_rank": {"rank": 2, "max_restarts": 0},
     "gd": {"method": "gd", "max_iter": 20},
 }
 
@@ -50,7 +50,7 @@ def peak(call):
 @pytest.mark.parametrize(("form", "road"), cover(FORMS, ROADS))
 def test_no_more_memory_is_taken_than_planned(form, road, rng):
     m, n = (600, 90) if road in ("minimax", "gd", "conic") else (8000, 90)
-    if road == "fista":  # tracing takes its time where many small arrays are made
+    if road == "least_squares":  # tracing takes its time where many small arrays are made
         m, n = 2000, 40
     U = FORMS[form](gaussian_rows(rng, m, n, False))
     dense = U.toarray() if sp.issparse(U) else U.astype(np.float64)
@@ -64,10 +64,11 @@ def test_no_more_memory_is_taken_than_planned(form, road, rng):
 
 
 @pytest.mark.parametrize(
-    ("road", "conjugate"), cover(["cg", "psd", "fista", "consensus", "factored"], [False, True])
+    ("road", "conjugate"),
+    cover(["cg", "psd", "least_squares", "consensus", "low_rank"], [False, True]),
 )
 def test_complex_rows_are_counted_as_they_are_copied(conjugate, road, rng):
-    m, n = (1500, 24) if road in ("fista", "consensus") else (6000, 60)
+    m, n = (1500, 24) if road in ("least_squares", "consensus") else (6000, 60)
     U = gaussian_rows(rng, m, n, True)
     x = rng.standard_normal((n, 2))
     b = np.sum(np.abs(U.conj() @ x) ** 2, axis=1)

@@ -9,7 +9,7 @@ from hypothesis.extra.numpy import arrays
 
 from quadsense.core import potential
 from quadsense.core.theory import sharpness
-from quadsense.methods.kernels import evaluate, exp_clipped
+from quadsense.methods.descent.kernels import evaluate, exp_clipped
 
 moderate = arrays(np.float64, st.integers(1, 12), elements=st.floats(-300, 300))
 

@@ -14,9 +14,9 @@ from scipy.sparse.linalg import LinearOperator
 import quadsense
 from quadsense import probes
 from quadsense.measurements.sensing import Sensing
-from quadsense.methods.factor.lean import lean_evaluate, lean_step, lean_turn
-from quadsense.methods.factor.passes import evaluate
-from quadsense.methods.factor.program import prepare
+from quadsense.methods.low_rank.lean import lean_evaluate, lean_step, lean_turn
+from quadsense.methods.low_rank.passes import evaluate
+from quadsense.methods.low_rank.program import prepare
 
 PAIRS = [(0, 1), (1, 2)]
 F = np.ones((4, 2))
@@ -340,7 +340,7 @@ def test_a_lean_descent_meets_what_a_plain_one_does(monkeypatch):
     given, pairs, b = grid(12)
     asked = {"delta": 0.5, "rank": 3, "prefer": "any", "rng": 0}
     assert quadsense.solve(given, b, **asked).met
-    monkeypatch.setattr("quadsense.methods.factor.lean.LEAN_BYTES", 0)
+    monkeypatch.setattr("quadsense.methods.low_rank.lean.LEAN_BYTES", 0)
     monkeypatch.setattr("quadsense.arrays.LONG", 4)  # one tolerance is one number
     monkeypatch.setattr(sys.modules["quadsense.probes.differences"], "GATHERED", 50)
     result = quadsense.solve(given, b, **asked)
@@ -418,12 +418,12 @@ def test_a_row_alone_is_met_by_its_projection_and_no_nearer_factor_meets_it():
 
 def test_what_rows_in_turn_cannot_meet_is_left_to_descent(monkeypatch):
     """Two readings of one pair: no fit, which is found out by descent, and only after turns."""
-    monkeypatch.setattr("quadsense.methods.factor.lean.LEAN_BYTES", 0)
+    monkeypatch.setattr("quadsense.methods.low_rank.lean.LEAN_BYTES", 0)
     given, pairs, b = grid(6)
     twice = probes.differences(np.concatenate([pairs, pairs[:1]]), given.n)
     readings = np.append(b, b[0] + 1.0)
     took = {"turns": 0, "steps": 0}
-    home = sys.modules["quadsense.methods.factor.descent"]
+    home = sys.modules["quadsense.methods.low_rank.descent"]
     for name, work in (("turns", home.lean_turn), ("steps", home.lean_step)):
 
         def counted(*given, name=name, work=work):
@@ -441,7 +441,7 @@ def test_what_rows_in_turn_cannot_meet_is_left_to_descent(monkeypatch):
 def test_a_turn_leaves_the_point_that_it_began_at(rng):
     given, _, b = grid(5)
     program = prepare(Sensing(given), b / 2.0, np.full(b.size, 0.2), 3)
-    home = sys.modules["quadsense.methods.factor.lean"]
+    home = sys.modules["quadsense.methods.low_rank.lean"]
     point = home.lean_start(program, rng.standard_normal((3, given.n)), 0.95)
     Y = point.Y.copy()
     moved = lean_turn(program, point, 0.95, 1.0)

@@ -15,15 +15,15 @@ import quadsense
 from quadsense.core.products import adjoint
 from quadsense.core.products import forward as forward_dense
 from quadsense.measurements.sensing import Sensing
-from quadsense.methods.positive import best, nearest, newton, phases, projected, schur, symmetric
-from quadsense.methods.positive.maps import (
+from quadsense.methods.psd import best, nearest, newton, phases, projected, schur, symmetric
+from quadsense.methods.psd.maps import (
     Array,
     Intervals,
     forward,
     forward_error,
 )
-from quadsense.methods.positive.phases import Verdict
-from quadsense.methods.positive.program import prepare
+from quadsense.methods.psd.phases import Verdict
+from quadsense.methods.psd.program import prepare
 from quadsense.methods.traits import psd as psd_traits
 from quadsense.proofs.positive import (
     certify,

@@ -8,10 +8,10 @@ from helpers import sampled
 from psd_helpers import rows, smallest_worst_miss
 
 from quadsense.measurements.sensing import Sensing
-from quadsense.methods.positive import phases
-from quadsense.methods.positive.maps import Array, Intervals, Real
-from quadsense.methods.positive.phases import Verdict
-from quadsense.methods.positive.program import prepare
+from quadsense.methods.psd import phases
+from quadsense.methods.psd.maps import Array, Intervals, Real
+from quadsense.methods.psd.phases import Verdict
+from quadsense.methods.psd.program import prepare
 from quadsense.proofs.positive import certify
 
 

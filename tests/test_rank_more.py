@@ -15,15 +15,15 @@ import quadsense
 from quadsense import SensedMatrix
 from quadsense.core.question import Question
 from quadsense.measurements.sensing import Sensing
-from quadsense.methods.factor.asked import asked
-from quadsense.methods.factor.ends import Bounds, weights_by_level
-from quadsense.methods.factor.gauss_newton import jacobian, normal_equations
-from quadsense.methods.factor.newton import newton_step
-from quadsense.methods.factor.passes import evaluate
-from quadsense.methods.factor.program import prepare
-from quadsense.methods.factor.rest import settled
-from quadsense.methods.factor.starts import random_start
-from quadsense.methods.factor.stillness import is_settled
+from quadsense.methods.low_rank.asked import asked
+from quadsense.methods.low_rank.ends import Bounds, weights_by_level
+from quadsense.methods.low_rank.gauss_newton import jacobian, normal_equations
+from quadsense.methods.low_rank.newton import newton_step
+from quadsense.methods.low_rank.passes import evaluate
+from quadsense.methods.low_rank.program import prepare
+from quadsense.methods.low_rank.rest import settled
+from quadsense.methods.low_rank.starts import random_start
+from quadsense.methods.low_rank.stillness import is_settled
 from quadsense.proofs.rounding import enclosure
 
 INERTIAS = [(1, 0), (2, 0), (1, 1), (2, 2), (0, 1), (2, 1)]

@@ -17,7 +17,7 @@ ASKED = {
     "ridge": {"ridge": 0.5},
     "no pull": {"ridge": 0.0},
     "conic": {"method": "conic", "prefer": "least_squares"},
-    "fista": {"method": "fista", "prefer": "least_squares"},
+    "least_squares": {"method": "least_squares", "prefer": "least_squares"},
 }
 """Keywords of `solve`, by what they ask for."""
 

@@ -208,7 +208,7 @@ def test_minimax_is_counted_where_its_own_work_fits():
     assert set(found.sweeps()) == {"cg", "minimax"}
     assert set(found.sweeps(2**40)) == {"cg"}
     assert any("minimax" in note for note in found.notes(2**40))
-    assert set(replace(found, rank=2).sweeps()) == {"factored"}
+    assert set(replace(found, rank=2).sweeps()) == {"low_rank"}
     assert set(replace(found, psd=True).sweeps()) == {"psd"}
     assert set(Scaling(1000, 400).sweeps()) == {"cg"}
 
@@ -243,7 +243,7 @@ def test_inspect_prints_the_model(tmp_path, monkeypatch):
     found = json.loads(out)["scaling"]
     assert (found["network"], found["disk"], found["memory"]) == (1e8, 1e8, 2e12)
     assert found["matrix_bytes"] == 16 * 5 * 10**4
-    assert list(found["sweeps"]) == ["factored"]
+    assert list(found["sweeps"]) == ["low_rank"]
 
 
 @pytest.mark.parametrize(

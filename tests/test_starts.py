@@ -10,9 +10,9 @@ from helpers import gaussian_rows, readings
 import quadsense
 from quadsense import Status
 from quadsense.methods import METHODS, Problem
-from quadsense.methods.interior import iteration
-from quadsense.methods.interior.coordinates import MatrixCoordinates
-from quadsense.methods.minimax import Minimax
+from quadsense.methods.minimax import iteration
+from quadsense.methods.minimax.coordinates import MatrixCoordinates
+from quadsense.methods.minimax.method import Minimax
 
 
 def low_rank(n, m, rank, complex_):
@@ -51,7 +51,7 @@ def test_other_starts_with_a_rank_do_no_harm():
 
 
 def test_the_start_of_a_large_order_is_never_formed(monkeypatch):
-    monkeypatch.setattr("quadsense.methods.factor.given._FORMED", 10)
+    monkeypatch.setattr("quadsense.methods.low_rank.given._FORMED", 10)
     U, A, b = low_rank(30, 500, 3, False)
     result = quadsense.solve(U, b, delta=1e-6, rank=3, start=A, rng=0, prefer="any")
     assert (result.status, result.n_iter) == (Status.MET, 0)

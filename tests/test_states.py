@@ -86,10 +86,10 @@ def test_the_cases_reach_every_stage(taken_up):
             ("psd interior", "NewtonState"),
             ("psd no delta", "NewtonState"),
             ("factored restarts", "'name': 'LIFT'"),
-            ("fista", "'name': 'DESCENT'"),
-            ("fista ends", "'name': 'SPLITTING'"),
-            ("fista no cone", "'name': 'DIRECT'"),
-            ("fista misses", "squares.misses"),
+            ("least_squares", "'name': 'DESCENT'"),
+            ("least_squares ends", "'name': 'SPLITTING'"),
+            ("least_squares no cone", "'name': 'DIRECT'"),
+            ("least_squares misses", "least_squares.misses"),
         ):
             assert what in kinds[f"{name} {kind}"], name
 
@@ -106,7 +106,7 @@ def test_strides_leave_the_state_they_got_alone():
             assert values.tobytes() == after[key].tobytes(), name
 
 
-@pytest.mark.parametrize("name", ["cg", "factored"])
+@pytest.mark.parametrize("name", ["cg", "low_rank"])
 def test_a_changed_record_is_a_replaced_one_and_takes_no_new_names(name):
     _, _, state = started(next(each for each in cases() if each.startswith(name)))
     before = state.iteration

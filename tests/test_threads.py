@@ -19,7 +19,7 @@ from quadsense import answer, certificate, next_probe, ranges, sigma, threads
 from quadsense.core import cholesky, products
 from quadsense.core.blas import multiply_triangle
 from quadsense.core.products import adjoint, forward
-from quadsense.methods.barrier import system
+from quadsense.methods.conic import system
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "complex128", "complex64"])

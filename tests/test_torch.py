@@ -308,7 +308,7 @@ def cg_program(U, b, delta, memory=2**30, **options):
 @pytest.mark.parametrize("size", [(1500, 60), (2500, 60)])
 def test_a_stride_of_cg_waits_for_the_device_once(size, noise, tf32):
     """Fewer rows than unknowns, and more; the steps are those of NumPy."""
-    from quadsense.methods.krylov import residuals
+    from quadsense.methods.cg import residuals
 
     U, b, delta = problem(*size)
     b = b + noise * np.random.default_rng(3).normal(size=b.size)
@@ -347,7 +347,7 @@ CG_ENDS = {
 @pytest.mark.parametrize("case", CG_ENDS)
 def test_steps_that_a_decision_leaves_behind_change_nothing(case, tf32, memory, monkeypatch):
     """Strides of any length end at the same state, bit for bit, as steps looked at one by one."""
-    from quadsense.methods.krylov import residuals
+    from quadsense.methods.cg import residuals
 
     size, noise, share = CG_ENDS[case]
     U, b, delta = problem(*size)
@@ -395,7 +395,7 @@ def waited_for(name, U, b, question, monkeypatch):
 def test_a_step_of_factored_waits_for_its_length_and_for_what_it_led_to(complex_, monkeypatch):
     U, b, delta = problem(4000, 64, complex_)
     question = {"delta": 1e-6 * delta, "rank": 3, "prefer": "any", "rng": 0}
-    strides, result = waited_for("factored", U, b, question, monkeypatch)
+    strides, result = waited_for("low_rank", U, b, question, monkeypatch)
     assert result.status == "met" and len(strides) > 3
     assert all(waits == 2 * steps for steps, waits in strides[1:-1])
     truth = quadsense.solve(U, b, **question)
@@ -424,7 +424,7 @@ def test_a_trial_of_psd_waits_for_signs_of_eigenvalues_and_for_its_numbers(
 @pytest.mark.parametrize("complex_", [False, True])
 @pytest.mark.parametrize("delta", [0.5, 2.2])
 def test_a_step_of_minimax_waits_once_for_a_step_of_its_solves(delta, complex_, monkeypatch):
-    from quadsense.methods.interior import normal
+    from quadsense.methods.minimax import normal
 
     U, b, _ = problem(500, 12, complex_)
     b = b + np.random.default_rng(5).standard_normal(b.size)

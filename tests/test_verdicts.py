@@ -312,7 +312,7 @@ def test_the_plan_refuses_before_allocating_what_cannot_fit(monkeypatch):
 
     monkeypatch.setattr(plan, "available_memory", lambda: 10_000)
     p = quadsense.datasets.gaussian(n=20, m=300, seed=0)
-    with pytest.raises(MemoryError, match=r"fista would take .* MB in addition to U and 10 kB"):
+    with pytest.raises(MemoryError, match=r"squares would take .* MB in addition to U and 10 kB"):
         quadsense.solve(p.U, p.b, delta=0.1, psd=True, prefer="least_squares")
 
 
@@ -326,7 +326,7 @@ def test_free_memory_does_not_decide_which_matrix_is_given(monkeypatch):
     monkeypatch.setattr(plan, "available_memory", lambda: whole.plan["memory"])
     assert np.array_equal(quadsense.solve(p.U, p.b, **asked).A, whole.A)
     monkeypatch.setattr(plan, "available_memory", lambda: whole.plan["memory"] // 10)
-    with pytest.raises(MemoryError, match=r"fista would take"):
+    with pytest.raises(MemoryError, match=r"least_squares would take"):
         quadsense.solve(p.U, p.b, **asked)
 
 
@@ -340,7 +340,7 @@ def test_the_plan_says_what_and_why():
     assert any("the time is unknown: about" in reason for reason in plan["reasons"])
     assert any("more than the 210 unknowns" in reason for reason in plan["reasons"])
     plan = quadsense.solve(p.U, p.b, delta=0.1).plan
-    assert plan["methods"] == ["cg", "fista", "conic", "minimax"]
+    assert plan["methods"] == ["cg", "least_squares", "conic", "minimax"]
     assert plan["method"] == "cg"
     assert any(reason.startswith("prefer='least_squares': ") for reason in plan["reasons"])
 

@@ -244,4 +244,4 @@ def test_a_low_rank_is_not_sought_where_no_rank_is_left(monkeypatch):
     b = -rng.uniform(1.0, 2.0, 8)  # nothing reads less than 0
     result = quadsense.solve(U, b, delta=0.1, rank=3, allow_violations=3, rng=0)
     assert result.status == "infeasible", result.message
-    assert "psd" in ran and "factored" not in ran
+    assert "psd" in ran and "low_rank" not in ran

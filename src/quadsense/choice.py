@@ -18,7 +18,7 @@ from quadsense.frame import Columns, columns_of, dense_in
 from quadsense.measurements import Measurements
 from quadsense.measurements.oracle import checked_square
 from quadsense.methods import METHODS
-from quadsense.methods.traits.factored import is_lean
+from quadsense.methods.low_rank.traits import is_lean
 from quadsense.methods.traits.shape import MAX_WIDE
 from quadsense.plan import Shape
 from quadsense.preferences import PREFERENCES, SLACKS, Preference, make_question

@@ -22,7 +22,7 @@ from quadsense.core.question import Question
 from quadsense.measurements import Measurements
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
-from quadsense.methods.barrier.solve import Solution, solve_question
+from quadsense.methods.conic.solve import Solution, solve_question
 from quadsense.methods.steps import LENIENT
 from quadsense.proofs.exact import Exact, exactly, user_dual
 from quadsense.proofs.infeasible import Conflict, check_exactly

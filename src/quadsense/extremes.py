@@ -13,14 +13,14 @@ from quadsense.core.question import Question
 from quadsense.core.records import cached_property
 from quadsense.measurements import Measurements
 from quadsense.measurements.mixed import Mixed
-from quadsense.methods.barrier import finish
-from quadsense.methods.barrier.begin import Inside, balanced
-from quadsense.methods.barrier.many import Many
-from quadsense.methods.barrier.polish import asking, of_equalities, polished
-from quadsense.methods.barrier.program import Program, prepare
-from quadsense.methods.barrier.start import start
-from quadsense.methods.barrier.steps import State, advance, measured
-from quadsense.methods.barrier.verdict import inside
+from quadsense.methods.conic import finish
+from quadsense.methods.conic.begin import Inside, balanced
+from quadsense.methods.conic.many import Many
+from quadsense.methods.conic.polish import asking, of_equalities, polished
+from quadsense.methods.conic.program import Program, prepare
+from quadsense.methods.conic.start import start
+from quadsense.methods.conic.steps import State, advance, measured
+from quadsense.methods.conic.verdict import inside
 from quadsense.proofs.exact import user_dual
 from quadsense.proofs.lift import directions, flattest
 from quadsense.values import evaluate

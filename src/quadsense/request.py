@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
@@ -163,6 +164,23 @@ def to_rank(rank: Any, n: int) -> Rank:
         plus, minus = (int(count) for count in rank)
         return Rank(plus + minus, (plus, minus) if minus else None)
     return Rank(int(rank))
+
+
+RENAMED_METHODS = {"fista": "least_squares", "factored": "low_rank"}
+"""Former names of methods, and what they are called now."""
+
+
+def current_method(method: Any) -> Any:
+    """Return the present name of a method, with a FutureWarning where it was given a former one."""
+    if not (isinstance(method, str) and method in RENAMED_METHODS):
+        return method
+    new = RENAMED_METHODS[method]
+    warnings.warn(
+        f"method={method!r} is now called {new!r}: write method={new!r}",
+        FutureWarning,
+        stacklevel=4,
+    )
+    return new
 
 
 def check_method(method: Any) -> None:

@@ -28,6 +28,7 @@ from quadsense.request import (
     Rank,
     check_options,
     check_priors,
+    current_method,
     error_units,
     given_options,
     option_names,
@@ -204,6 +205,7 @@ def travel(
     `clock` is what time limits and timings go by.
     """
     watch = Watch(clock)
+    method = current_method(method)
     constraints = tuple(to_list("constraints", constraints, "(C, lo, hi)"))  # used more than once
     journal = to_journal(checkpoint, checkpoint_every, watch)
     arguments = {

@@ -49,7 +49,7 @@ KNOWN_GAP = 1e-6
 """Relative gap of the bounds at which a start is taken for the answer: methods come as close."""
 
 FEW_RESTARTS = 5
-"""Starts of `factored` for each choice of what to set aside."""
+"""Starts of `low_rank` for each choice of what to set aside."""
 
 LARGEST_SQUARED = 1e75
 """Readings of unit rows up to which fourth powers stay within float64's range; below its inverse,

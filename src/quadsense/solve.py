@@ -126,13 +126,13 @@ def solve(
         the sum of ``w_i v_i^2``, where v_i is by how much reading i misses its interval.
     allow_violations : int, default=0
         Set at most this many measurements aside if the others can be met without them.
-    method : {"auto", "closed_form", "gd", "sgd", "cg", "minimax", "psd", "factored", "conic", \
-"fista", "consensus"}
+    method : {"auto", "closed_form", "gd", "sgd", "cg", "minimax", "psd", "low_rank", "conic", \
+"least_squares", "consensus"}
         "auto" (the default) goes by what is preferred: "cg" for least squares with a pull,
-        "fista" for least squares without, and "consensus" where its normal matrix would cost too
-        much, "conic" for the others; for any fit the closed form for
+        "least_squares" for least squares without, and "consensus" where its normal matrix would
+        cost too much, "conic" for the others; for any fit the closed form for
         orthonormal rows, otherwise least squares by "cg", and where that does not meet delta
-        "minimax", which ends in MET or INFEASIBLE; "psd" for `psd`, "factored" for `rank`.
+        "minimax", which ends in MET or INFEASIBLE; "psd" for `psd`, "low_rank" for `rank`.
     schedule : {"continuation", "paper"}, default="continuation"
         "paper" runs with the constants of the lemmas, at most as many steps as they ask for.
     start : {"mean", "tau", "zero"}, matrix or Result, optional
@@ -141,7 +141,7 @@ def solve(
         `rank`: the multiple of I that fits best, the largest reading times I (the paper's, and the
         default of its schedule), 0 (readings taken for rows of unit norm), or any matrix.
     rng : int or numpy.random.Generator, optional
-        Seed of `sgd`'s batches and of `factored`'s starts; the same seed gives the same bits.
+        Seed of `sgd`'s batches and of `low_rank`'s starts; the same seed gives the same bits.
     max_iter : int, optional
         Most iterations; by default only the lemma's number with the paper's schedule, and none
         otherwise: a run that no longer moves ends as STALLED.
@@ -169,11 +169,11 @@ def solve(
     **options
         `gd` and `sgd`: `lam`, `step` or `c` = step x lam override the schedule (for unit rows);
         `sgd`: `batch_size`, `norm` ("exact" or "bound"), `failure`; `minimax`, `psd`, `conic`,
-        `fista`, `consensus`: `gap`, the relative distance of the two bounds at which to stop
-        ("auto" always takes it; no effect where nothing is optimized); `factored`: `max_restarts`;
-        `cg`, `psd`: `allow_tf32`, for rows on a GPU: steps may use products of TF32 (three digits
-        in a fourth of the time, of a copy of U in float32), while A and all that is claimed of it
-        stay float64. Without effect on a CPU.
+        `least_squares`, `consensus`: `gap`, the relative distance of the two bounds at which to
+        stop ("auto" always takes it; no effect where nothing is optimized); `low_rank`:
+        `max_restarts`; `cg`, `psd`: `allow_tf32`, for rows on a GPU: steps may use products of
+        TF32 (three digits in a fourth of the time, of a copy of U in float32), while A and all
+        that is claimed of it stay float64. Without effect on a CPU.
 
     Returns
     -------

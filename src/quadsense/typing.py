@@ -65,9 +65,9 @@ MethodName: TypeAlias = Literal[
     "cg",
     "minimax",
     "psd",
-    "factored",
+    "low_rank",
     "conic",
-    "fista",
+    "least_squares",
     "consensus",
 ]
 """The methods of `solve`."""

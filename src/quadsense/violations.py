@@ -20,9 +20,9 @@ import numpy.typing as npt
 from quadsense.arrays import Vector, to_numpy
 from quadsense.loop import Outcome
 from quadsense.methods import METHODS, Problem
-from quadsense.methods.interior import outliers
-from quadsense.methods.interior.program import Program
-from quadsense.methods.minimax import equal_tolerances
+from quadsense.methods.minimax import outliers
+from quadsense.methods.minimax.method import equal_tolerances
+from quadsense.methods.minimax.program import Program
 from quadsense.methods.traits.shape import Cone
 from quadsense.proofs.exact import user_dual
 from quadsense.proofs.hitting import cannot_be_hit, smallest_hitting_set, thinned

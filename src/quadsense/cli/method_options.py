@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import click
 
 from quadsense.methods import METHODS
+from quadsense.request import RENAMED_METHODS
 
 
 class MethodChoice(click.ParamType):  # type: ignore[type-arg]
@@ -20,6 +21,10 @@ class MethodChoice(click.ParamType):  # type: ignore[type-arg]
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         """The name, or an error that lists all."""
+        if value in RENAMED_METHODS:
+            new = RENAMED_METHODS[value]
+            click.echo(f"--method {value} is now called {new}: write --method {new}", err=True)
+            value = new
         return self._choice().convert(value, param, ctx)
 
     def get_metavar(self, *args: Any, **kwargs: Any) -> str | None:

@@ -453,7 +453,7 @@ class Mixed(Sensing):
     # --- what sums of rows do not have -------------------------------------------------------
 
     def times(self, X: Array) -> Array:
-        """Not of sums: see `factored`."""
+        """Not of sums: see `low_rank`."""
         self._no_rows()
 
     def combine(self, Y: Array) -> Array:

@@ -1,4 +1,4 @@
-"""One algorithm per file: ``prepare``, ``start``, ``advance`` a stride, ``claim``, ``matrix``.
+"""One folder per method, under its public name.
 
 `METHODS` is the only list of them: what else must be known of a method it says itself, in its
 `Traits`, and the plan, the checks of arguments, the command and the docs ask for that.
@@ -22,10 +22,10 @@ class _Methods(Mapping[str, Any]):
 
     A solve needs one or two of them, and importing all takes longer than a small solve. A plan
     needs to know something of all: so the traits of those that come with the package are in
-    modules of their own, of the same name in `traits`, and are bases of the methods.
+    modules of their own, `traits` in the folder of the method, and are bases of the methods.
     """
 
-    def __init__(self, homes: dict[str, tuple[str, str]]) -> None:
+    def __init__(self, homes: dict[str, tuple[str, str, str]]) -> None:
         self._homes = homes
         self._registered: dict[str, type[Any]] = {}
         self._imported: dict[str, type[Any]] = {}
@@ -36,7 +36,7 @@ class _Methods(Mapping[str, Any]):
         if name in self._registered:
             return self._registered[name]
         if name not in self._imported:
-            module, kind = self._homes[name]
+            module, _, kind = self._homes[name]
             self._imported[name] = getattr(import_module(f"quadsense.methods.{module}"), kind)
         return self._imported[name]
 
@@ -60,8 +60,8 @@ class _Methods(Mapping[str, Any]):
         if name in self._registered:
             return self._registered[name]
         if name not in self._traits:
-            module, kind = self._homes[name]
-            home = import_module(f"quadsense.methods.traits.{module}")
+            _, module, kind = self._homes[name]
+            home = import_module(f"quadsense.methods.{module}")
             self._traits[name] = getattr(home, f"{kind}Traits")
         return self._traits[name]
 
@@ -84,19 +84,19 @@ class _Methods(Mapping[str, Any]):
 
 METHODS = _Methods(
     {
-        "closed_form": ("closed_form", "ClosedForm"),
-        "gd": ("gradient_descent", "GradientDescent"),
-        "sgd": ("stochastic", "StochasticDescent"),
-        "cg": ("conjugate_gradient", "ConjugateGradient"),
-        "minimax": ("minimax", "Minimax"),
-        "psd": ("psd", "Psd"),
-        "factored": ("factored", "Factored"),
-        "conic": ("conic", "Conic"),
-        "fista": ("fista", "Fista"),
-        "consensus": ("consensus", "Consensus"),
+        "closed_form": ("closed_form.method", "closed_form.traits", "ClosedForm"),
+        "gd": ("descent.gd", "descent.traits", "GradientDescent"),
+        "sgd": ("descent.sgd", "descent.traits", "StochasticDescent"),
+        "cg": ("cg.method", "cg.traits", "ConjugateGradient"),
+        "minimax": ("minimax.method", "minimax.traits", "Minimax"),
+        "psd": ("psd.method", "psd.traits", "Psd"),
+        "low_rank": ("low_rank.method", "low_rank.traits", "LowRank"),
+        "conic": ("conic.method", "conic.traits", "Conic"),
+        "least_squares": ("least_squares.method", "least_squares.traits", "LeastSquares"),
+        "consensus": ("consensus.method", "consensus.traits", "Consensus"),
     }
 )
-"""Public name of each method, and where it lives."""
+"""Public name of each method, the modules of its mathematics and of its traits, and its class."""
 
 
 def register(kind: M) -> M:

@@ -68,9 +68,9 @@ class Problem:
     error_unit : float
         Without a tolerance, the error that `delta` stands for: of the size of the readings.
     rank : int or None
-        Largest rank of A (`factored`); None where it may grow.
+        Largest rank of A (`low_rank`); None where it may grow.
     signs : (int, int) or None
-        Most positive and most negative eigenvalues of A (`factored`), where some may be negative.
+        Most positive and most negative eigenvalues of A (`low_rank`), where some may be negative.
     prove : Prover or None
         What a dual vector proves of the user's data.
     question : Question or None

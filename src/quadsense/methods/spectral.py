@@ -16,8 +16,8 @@ from quadsense.arrays import Array, namespace
 from quadsense.core.matrix import SensedMatrix
 from quadsense.measurements.oracle import symmetrised
 from quadsense.methods.base import Problem
-from quadsense.methods.descent import DescentProgram, DescentState
-from quadsense.methods.gradient_descent import GradientDescent
+from quadsense.methods.descent.gd import GradientDescent
+from quadsense.methods.descent.program import DescentProgram, DescentState
 from quadsense.methods.steps import own
 
 

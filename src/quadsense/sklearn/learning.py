@@ -108,7 +108,7 @@ def learn(
 
 def _method(slack: str, m: int) -> dict[str, Any]:
     """Steps that know only the pairs missed, for many of them."""
-    return {"method": "fista"} if slack == "squares" and m >= 1000 else {}
+    return {"method": "least_squares"} if slack == "squares" and m >= 1000 else {}
 
 
 def _percentile(values: Vector, percentile: float) -> float:

@@ -11,7 +11,3 @@ readings v and A itself get copies of their own, and Z ties them together:
 `rows` knows the row terms, `normal` the step in Z, `bounds` what a dual vector proves; each of them
 can be replaced by itself. `steps` puts them together.
 """
-
-from quadsense.methods.consensus.method import Consensus
-
-__all__ = ["Consensus"]

@@ -15,7 +15,7 @@ import numpy as np
 from quadsense.arrays import Vector
 from quadsense.device import numbers
 from quadsense.methods.consensus.rows import RowTerm
-from quadsense.methods.squares.program import Program
+from quadsense.methods.least_squares.program import Program
 
 SEEN = 1e-13
 """Eigenvalue of ``F*(lift)``, as a part of the largest, above which its direction is seen."""

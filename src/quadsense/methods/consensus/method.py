@@ -13,10 +13,10 @@ from quadsense.methods.base import COLD, Problem, Warm
 from quadsense.methods.consensus import steps
 from quadsense.methods.consensus.program import ConsensusProgram, prepare
 from quadsense.methods.consensus.state import ConsensusState
-from quadsense.methods.squares.polish import with_trace
-from quadsense.methods.squares.state import Verdict
+from quadsense.methods.consensus.traits import ConsensusTraits
+from quadsense.methods.least_squares.polish import with_trace
+from quadsense.methods.least_squares.state import Verdict
 from quadsense.methods.steps import LENIENT, Stepped, nothing, own
-from quadsense.methods.traits.consensus import ConsensusTraits
 from quadsense.vocabulary import Claim, because
 
 STRIDE_FLOPS = 2e8

@@ -10,7 +10,7 @@ import numpy as np
 from quadsense.arrays import Vector
 from quadsense.device import numbers
 from quadsense.measurements.sensing import Sensing
-from quadsense.methods.squares.cone import Cone
+from quadsense.methods.least_squares.cone import Cone
 from quadsense.watch import look
 
 

@@ -12,8 +12,8 @@ from quadsense.methods.base import Problem
 from quadsense.methods.consensus.bounds import Bounds
 from quadsense.methods.consensus.normal import ByGradients, Normal
 from quadsense.methods.consensus.rows import RowTerm, SquaresWithin
-from quadsense.methods.squares import program as squares
-from quadsense.methods.squares.bounds import Rows
+from quadsense.methods.least_squares import program as squares
+from quadsense.methods.least_squares.bounds import Rows
 
 PULLED = 0.3
 """First penalty of the copy in the cone, in units of the mean curvature of the rows' penalties."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from quadsense.arrays import Vector
-from quadsense.methods.squares.state import Verdict
+from quadsense.methods.least_squares.state import Verdict
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from quadsense.arrays import Vector
 from quadsense.device import numbers
 from quadsense.methods.consensus.program import PULLED, ConsensusProgram
 from quadsense.methods.consensus.state import ConsensusState, Shown
-from quadsense.methods.squares import polish
-from quadsense.methods.squares.measure import NO_COST, NOTHING, crossed, worst_ratio
-from quadsense.methods.squares.quadratic import Point
-from quadsense.methods.squares.state import Verdict
+from quadsense.methods.least_squares import polish
+from quadsense.methods.least_squares.measure import NO_COST, NOTHING, crossed, worst_ratio
+from quadsense.methods.least_squares.quadratic import Point
+from quadsense.methods.least_squares.state import Verdict
 
 RELAXATION = 1.6
 """Over-relaxation: 1.5 to 1.8 in [Boyd et al. 2011, section 3.4.3]."""

@@ -1,1 +1,0 @@
-"""The one interior-point kernel: every `Question`, by a primal-dual method."""

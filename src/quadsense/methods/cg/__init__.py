@@ -1,0 +1,1 @@
+"""Conjugate gradients and residuals: fits, damped least squares and the nearest matrix."""

@@ -1,0 +1,146 @@
+"""Least squares by conjugate residuals, stopped on the largest residual."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from quadsense.arrays import Array, Vector, to_numpy
+from quadsense.core.matrix import SensedMatrix
+from quadsense.methods.base import COLD, Problem, Trace, Warm
+from quadsense.methods.cg import residuals
+from quadsense.methods.cg.operator import OperatorSystem
+from quadsense.methods.cg.system import System, prepare
+from quadsense.methods.cg.traits import ConjugateGradientTraits
+from quadsense.methods.steps import (
+    Stepped,
+    at_work,
+    own,
+    start_matrix,
+    weighed_rows,
+    works_on_device,
+)
+from quadsense.proofs.rounding import Enclosure, dense_error, reading_error
+from quadsense.vocabulary import Claim, because
+
+FLOPS = 1e9
+"""Float64 operations that a stride may take, some tens of milliseconds of a core."""
+
+DEVICE_FLOPS = 1e11
+"""The same on a GPU, some milliseconds of a large one: what is wasted at most where a fit is met by
+the first of the steps, which are looked at only after the last."""
+
+
+@dataclass(frozen=True)
+class CgProgram:
+    """The problem, its system on weighed rows, and the squares of their weights."""
+
+    problem: Problem
+    system: System
+    squares: Vector
+
+    def aiming(self, state: residuals.State) -> System:
+        """The system with the tolerances that the state aims at."""
+        return self.system.aiming(state.goal)
+
+
+class ConjugateGradient(ConjugateGradientTraits, Stepped):
+    """The conjugate residual method on ``K y = z_1`` (see `krylov`).
+
+    The rival of descent for consistent data. Where there are more measurements than unknowns it
+    goes on to the least-squares fit, the better estimate under noise; where that does not meet the
+    tolerance it says so, for `minimax` to decide.
+
+    Least squares weighs every residual by its tolerance (see `weighed_rows`).
+    """
+
+    @classmethod
+    def suited_to(cls, problem: Problem) -> type[Any]:
+        """Damped least squares, or the nearest matrix, where that was asked for."""
+        if problem.question is None:
+            return cls
+        from quadsense.methods.cg.damped import Damped
+        from quadsense.methods.cg.nearest import Nearest
+
+        return Nearest if problem.question.rows == "within" else Damped
+
+    def prepare(self, problem: Problem) -> CgProgram:
+        """The system ``K y = z_1``."""
+        if problem.gram is not None:  # K serves, and no scaled copy of U is made
+            delta = to_numpy(problem.delta)
+            squares = float(delta.min()) / delta
+            z1 = squares * to_numpy(problem.initial_residual())
+            b = squares * to_numpy(problem.b)
+            system = OperatorSystem(
+                problem.rows, b, squares * delta, problem.tau, z1, True, 0, gram=problem.gram,
+                squares=squares,
+            )  # fmt: skip
+            return CgProgram(problem, system, squares)
+        rows, squares = weighed_rows(problem)
+        b, delta = squares * at_work(problem, problem.b), squares * at_work(problem, problem.delta)
+        plain = problem.base is None and problem.c_start is None
+        A1 = float(problem.tau) if plain else start_matrix(problem)
+        identity = squares * at_work(problem, problem.rows.squares)
+        return CgProgram(problem, prepare(rows, b, delta, A1, squares=identity), squares)
+
+    def start(self, program: CgProgram, warm: Warm = COLD) -> residuals.State:
+        """State at A_1."""
+        return residuals.start(program.system, direct=True)
+
+    def advance(self, program: CgProgram, state: residuals.State, steps: int) -> residuals.State:
+        """Return the state after at most `steps` more products with K."""
+        state = residuals.advance(program.aiming(state), state, steps)
+        if program.system.F.known_rank is not None:  # of the same rows, weighed
+            program.problem.rows.known_rank = program.system.F.known_rank
+        return state
+
+    def stride(self, program: CgProgram) -> int:
+        """Steps worth a few milliseconds; of a device, too, which is waited for once in them."""
+        worth = DEVICE_FLOPS if works_on_device(program.problem) else FLOPS
+        return max(1, min(12, int(worth // max(program.system.step_cost(True), 1.0))))
+
+    def patience(self, program: CgProgram) -> int:
+        """Strides in which the worst residual must have fallen at all."""
+        return 40
+
+    def claim(self, program: CgProgram, state: residuals.State) -> Claim | None:
+        """Met, at least squares without meeting the tolerance, or stuck."""
+        if state.met:
+            return Claim("met")
+        if state.inconsistent:
+            return Claim("inconsistent", because("least_squares"))
+        if state.stalled:
+            return Claim("inconsistent", because("residuals_rounded"))
+        return None
+
+    def checked(self, program: CgProgram, state: residuals.State) -> Enclosure | None:
+        """Residuals that the last step evaluated afresh from the data, where it did."""
+        problem = program.problem
+        plain = problem.rows.raw is problem.rows  # else their mixing rounds, too
+        if not (state.verified and plain) or state.A is None or problem.gram is not None:
+            return None
+        # Of the unit rows, from those weighed by their tolerances.
+        z = own(problem, state.z / program.squares)
+        size = float(np.linalg.norm(state.A))
+        return Enclosure(z, dense_error(problem.rows, size) + reading_error(problem.b))
+
+    def correct(
+        self, program: CgProgram, state: residuals.State, z: Array, goal: float
+    ) -> residuals.State:
+        """Go on from the residual recomputed in double precision, and aim lower."""
+        state = replace(state, goal=goal)
+        return replace(residuals.corrected(program.aiming(state), state), met=False)
+
+    def matrix(self, program: CgProgram, state: residuals.State) -> SensedMatrix:
+        """``A_1 - F*(y)``."""
+        problem, system = program.problem, program.system
+        y = None if state.A is not None else residuals.coefficients(system, state)
+        if y is None:
+            return SensedMatrix.from_dense(own(problem, residuals.matrix(system, state)))
+        return problem.matrix(own(problem, program.squares * y))
+
+    def trace(self, program: CgProgram, state: residuals.State) -> Trace:
+        """The ratios of all residuals."""
+        return Trace(lambda: np.abs(state.z) / program.aiming(state).delta)

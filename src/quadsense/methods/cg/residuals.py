@@ -1,0 +1,641 @@
+"""Conjugate residuals on ``K y = z_1``, stopped on the largest residual ratio.
+
+The iterate is ``A = A_1 - F*(y)`` (``A_1 = tau I`` unless given) and its residual
+``z = z_1 - K y`` with ``K = F F*``. Each step takes the direction w (z itself, or a preconditioned
+z), makes its image ``q = K w`` orthogonal to the images before it, and so minimises ``||z||_2``
+over everything spanned so far (see `span`). In exact arithmetic that is the conjugate residual
+method, the member of the conjugate gradient family that minimises the residual rather than the
+error: near ``m = N`` it needs a quarter of the products that textbook conjugate gradients need to
+bring ``max |z_i|/delta_i`` to 1, and on inconsistent data it tends to the least-squares fit where
+the textbook method diverges. Keeping the last images costs ``O(m)`` each per step and makes the
+method indifferent to rounding: products in single precision, with a float64 residual, need no more
+steps than products in double precision. Products that are coarser still (TF32, on a GPU, where the
+user allows it) come in stretches of three digits, after each of which the residual is recomputed in
+float64, as in iterative refinement.
+
+What is claimed is recomputed from the data in float64 with a rounding bound. Between such checks
+``z`` is the recurrence's.
+
+Departs from [QSZ24]: the direction is z, not ``sinh(lambda z)``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from quadsense.core.packed import pack, unpack
+from quadsense.core.products import Inexact
+from quadsense.core.records import changed
+from quadsense.device import DeviceArray, numbers
+from quadsense.methods.cg import forecast
+from quadsense.methods.cg.preconditioner import solve_once
+from quadsense.methods.cg.span import Span
+from quadsense.methods.cg.system import SINGLE_GAIN, System, Vector, prepare
+from quadsense.methods.cg.traits import window_bytes
+from quadsense.watch import look
+
+__all__ = ["State", "System", "advance", "coefficients", "matrix", "prepare", "start"]
+
+# Of float64, twice the unit roundoff.
+EPS = float(np.finfo(np.float64).eps)
+
+# Images kept, in number and in bytes (directions and images together); of a full window, the share
+# that stays.
+_WINDOW = 128
+_STAYS = 0.5
+# Matrices of the directions are kept up to this share of the size of U.
+_MATRICES = 0.5
+# Relative gradient ||F*(z)|| / (||F|| ||z||) below which z is taken for a least-squares residual.
+_GRADIENT = 1e-4
+# Where the gradient is nothing but rounding.
+_GRADIENT_FLOOR = 1e-12
+# Room for the rounding of a few sums of ratios.
+_RELATIVE = 1e-12
+# Distance to the least-squares residual, in units of delta, at which that fit is kept.
+_SETTLED = 1e-2
+# Plain steps before the first forecast, and steps between forecasts.
+_FIRST_FORECAST = 16
+_FORECAST_EVERY = 4
+# Steps by which the rate on a device is judged.
+_RECENT = 4
+# Float64 flops of a factorisation that takes less than a millisecond.
+_SMALL_FACTOR = 3e7
+# Share of ||z||^2 that a preconditioned direction reaches, below which the rest is taken for null.
+_MOSTLY_NULL = 0.02
+# Solutions by the factor alone of a small system that is not settled.
+_REFINEMENTS = 3
+# Preconditioned steps in which the largest ratio must halve.
+_PATIENCE = 64
+# Coarse products (TF32, of roundoff 2^-11): what they make of the residual that a stretch of them
+# began with, in units of it (2e-5 to 8e-5 seen); the share of it at which a stretch ends; the share
+# to which it must have fallen for another to follow; after how many steps at the latest; and the
+# relative gradient below which double precision takes over, for it is no longer seen.
+_COARSE_DRIFT = 2.0**-12
+_STRETCH = 1e-3
+_WORTH = 0.5
+_COARSE_STEPS = 16
+_COARSE_GRADIENT = 1e-2
+
+
+@dataclass(frozen=True)
+class State:
+    """Where the iteration stands.
+
+    Attributes
+    ----------
+    iteration : int
+        Steps taken.
+    base : (m,) or (N,) array
+        The part of `x` that `span` no longer holds.
+    z : (m,) array
+        Residual ``F(A) - b``.
+    A : (n, n) array or None
+        The iterate, where it was formed to be verified.
+    max_ratio : float
+        ``max |z_i|/delta_i``; where `verified`, of z recomputed from the data, rounding bound
+        included.
+    verified : bool
+        Whether z was recomputed from the data at this very x.
+    met, inconsistent, stalled : bool
+        How the iteration ended, if it did: within delta; at a least-squares residual that is not
+        (no proof of infeasibility, but the sign to look for one); or where rounding stops it.
+    distance : float
+        Estimate of ``||z - z_LS||_2``, what further steps can still take away.
+    gradient : float
+        ``||F*(z)||_F / (||F|| ||z||)`` before the last step, with ``||F||`` from `norm`; infinite
+        while the preconditioner reaches most of z.
+    norm : float
+        Estimate of the largest eigenvalue of K.
+    ratios, decreases : (iteration + 1,), (iteration,) array
+        ``max_ratio`` after each step; how much of ``||z||^2`` each step took away.
+    span : Span
+        The last directions and their images.
+    double : bool
+        Whether products are in double precision.
+    plain : int or None
+        Steps taken before the preconditioner, if it is in use.
+    goal : float
+        Share of the tolerances aimed at: below 1 where rounding wants room (`System.aiming`).
+    """
+
+    iteration: int
+    base: Vector
+    z: Vector
+    A: Inexact | None
+    max_ratio: float
+    verified: bool
+    met: bool
+    inconsistent: bool
+    stalled: bool
+    distance: float
+    gradient: float
+    norm: float
+    ratios: Vector
+    decreases: Vector
+    span: Span
+    double: bool
+    plain: int | None
+    goal: float = 1.0
+
+    @property
+    def x(self) -> Vector:
+        """``y``, or ``F*(y)`` as `pack` has it where there are more rows than unknowns."""
+        return self.base + self.span.combination() if self.span.size else self.base
+
+    @property
+    def preconditioned(self) -> bool:
+        """Whether directions are preconditioned."""
+        return self.plain is not None
+
+    @property
+    def finished(self) -> bool:
+        """Whether a further step would change nothing that is claimed."""
+        return self.met or self.inconsistent or self.stalled
+
+
+def start(system: System, y: Vector | None = None, direct: bool = False) -> State:
+    """The state before the first step, at ``A_1`` or at ``A_1 - F*(y)``.
+
+    Parameters
+    ----------
+    system : System
+    y : (m,) array, optional
+        Measurement coordinates of an earlier answer to start from.
+    direct : bool
+        Whether a small system may be factored at once.
+    """
+    if system.in_matrix_coordinates:
+        x = system.nothing if y is None else pack(system.F.adjoint(y))
+    else:
+        x = np.zeros_like(system.b) if y is None else y.astype(np.float64)
+    z, A, ratio = system.z1, None, _start_ratio(system)
+    if y is not None:
+        here = _begun(x, z, A, np.inf, system.explicit, None, met=False, whole=False)
+        z, A, ratio = _recomputed(system, here)
+    plain = 0 if direct and _factor_first(system, ratio) else None
+    double = system.explicit or plain is not None or (ratio > SINGLE_GAIN and not system.coarse)
+    # A multiple of I that meets delta is no estimate where least squares would be one.
+    guess = system.overdetermined and y is None and isinstance(system.A1, float)
+    met = ratio <= 1.0 and not (guess and bool(z.any()))
+    return _begun(x, z, A, ratio, double, plain, met, whole=y is None)
+
+
+def _begun(
+    x: Vector, z: Vector, A: Inexact | None, ratio: float, double: bool, plain: int | None,
+    met: bool, whole: bool,
+) -> State:  # fmt: skip
+    """The state of no steps; `whole` where x is 0."""
+    return State(
+        iteration=0, base=x, z=z, A=A, max_ratio=ratio, verified=True, met=met, inconsistent=False,
+        stalled=False, distance=np.inf, gradient=np.inf, norm=0.0, ratios=np.array([ratio]),
+        decreases=np.empty(0), double=double, plain=plain,
+        span=Span.empty(x, z, np.float64 if double else np.float32, whole),
+    )  # fmt: skip
+
+
+def _factor_first(system: System, ratio: float) -> bool:
+    """Whether the system is so small that a factorisation is quicker than a few plain steps."""
+    cost = system.factor_cost
+    if not system.factor_fits or cost > _SMALL_FACTOR or ratio <= 1.0:
+        return False
+    m, size = system.F.m, system.unknowns
+    # Generic rows contract the residual by sqrt(m/N) per step (the edges of the spectrum of K).
+    contraction = min(0.99, math.sqrt(min(m, size) / max(m, size)))
+    steps = math.log(ratio) / -math.log(contraction)
+    return system.step_cost(False) * steps > cost
+
+
+def _direct(system: System, state: State) -> State | None:
+    """The solution by the factor alone, where that meets delta: no image, no span."""
+    if system.in_matrix_coordinates:
+        return _direct_normal(system, state)
+    if system.overdetermined:
+        return None
+    scale = float(np.abs(state.z).max()) or 1.0
+    y = solve_once(system.F, state.z / scale)
+    if y is None:
+        y = system.factor.solve(state.z / scale)
+    y *= scale
+    A: Inexact | None
+    if system.explicit:
+        z, A, ratio = _recomputed(system, changed(state, base=y))
+    else:
+        z, A, ratio = _measured(system, _from_coefficients(system, y, state.double))
+    if not ratio <= 1.0:
+        return None
+    return changed(
+        state, base=y, iteration=1, z=z, A=A, max_ratio=ratio, verified=True, met=True,
+        ratios=np.array([state.max_ratio, ratio]),
+        decreases=np.array([float(state.z @ state.z - z @ z)]),
+    )  # fmt: skip
+
+
+def _direct_normal(system: System, state: State) -> State | None:
+    """The least-squares fit by the factor alone, refined until it is settled; else None.
+
+    With N the normal matrix and ``g = F*(z)``, ``g.N^-1 g`` is the squared distance of z to the
+    least-squares residual.
+    """
+    F, x, A = system.F, state.base, state.A
+    z, ratio, ratios, decreases = state.z, state.max_ratio, [state.max_ratio], []
+    enough = _SETTLED * system.narrowest
+    distance = size = math.sqrt(float(z @ z))
+    for iteration in range(_REFINEMENTS + 1):
+        if iteration and size <= enough:  # the distance is no more
+            distance = size
+            break
+        scale = float(np.abs(z).max()) or 1.0
+        gradient = pack(F.adjoint(z / scale))
+        w = system.factor.solve(gradient)
+        distance = scale * math.sqrt(max(float(gradient @ w), 0.0))
+        if iteration and distance <= enough:
+            break
+        x = x + scale * w
+        z, A, ratio = _measured(system, _from_start(system, unpack(-x, F.n, F.dtype)))
+        before, size = size, math.sqrt(float(z @ z))
+        ratios.append(ratio)
+        decreases.append(before * before - size * size)
+    else:
+        return None
+    if not ratio <= 1.0:
+        return None
+    return changed(
+        state, base=x, iteration=iteration, z=z, A=A, max_ratio=ratio, verified=True, met=True,
+        distance=distance, ratios=np.array(ratios), decreases=np.array(decreases),
+    )  # fmt: skip
+
+
+def _fresh_span(state: State, double: bool) -> Span:
+    return Span.empty(state.base, state.z, np.float64 if double else np.float32, whole=False)
+
+
+def advance(system: System, state: State, steps: int) -> State:
+    """Take up to `steps` steps; fewer where the state is finished before.
+
+    Parameters
+    ----------
+    system : System
+    state : State
+        Not modified.
+    steps : int
+        Each costs one product with K, ``2 m n^2`` flops unless K is explicit.
+    """
+    if state.plain == 0 and not state.iteration and not state.finished and steps:
+        found = _direct(system, state)
+        if found is not None:
+            return found
+    F = system.F
+    room = window_bytes(F.m * F.n * (16 if F.is_complex else 8))
+    window = max(2, min(_WINDOW, room // (8 * (state.base.size + state.z.size))))
+    span, left = state.span.with_room(min(window, state.span.size + steps)), steps
+    while left and not state.finished:
+        if span.size == window:
+            base, span = state.x, span.last(int(_STAYS * window))
+            state = changed(state, base=base, span=span)
+            span = span.with_room(window)
+        elif span.size == len(span.steps):  # made anew in these very steps
+            span = span.with_room(min(window, span.size + steps))
+        ahead = _ahead(system, state, min(left, len(span.steps) - span.size))
+        for taken, told in _looked_at(_taken(system, state, span, ahead)):
+            left -= 1
+            state = _after(system, state, taken, told)
+            if state.z is not taken.z:  # the steps that follow were not taken from here
+                break
+        span = state.span
+    return state
+
+
+def _ahead(system: System, state: State, most: int) -> int:
+    """Steps to take before anyone looks at the numbers of the first of them.
+
+    On a device, which has then no gaps in its work; steps that a decision leaves behind cost their
+    time and nothing else. So no more than bring the residual down to where one is due, by the rate
+    of the last steps. Those with the preconditioner gain digits each, and are looked at one by one.
+    """
+    if not isinstance(state.z, DeviceArray) or state.preconditioned:
+        return 1
+    if len(state.decreases) <= _RECENT:
+        return min(most, _RECENT)
+    before, last = float(state.decreases[-1 - _RECENT]), float(state.decreases[-1])
+    rate = 0.5 * math.log(before / last) / _RECENT if before > last > 0.0 else 0.0
+    if system.coarse and not state.double:
+        due = state.max_ratio / max(1.0, _STRETCH * float(state.ratios[-1 - state.span.size]))
+    elif system.overdetermined:
+        due = state.distance / (_SETTLED * system.narrowest)
+    else:
+        due = state.max_ratio
+    far = math.log(max(due, 1.0))
+    return most if far >= rate * most else max(1, math.ceil(far / rate))
+
+
+class _Taken(NamedTuple):
+    """A step: what is spanned with it, the residual after it, and numbers left where they are."""
+
+    span: Span
+    z: Vector
+    told: tuple[Any, ...]
+
+
+def _taken(system: System, state: State, span: Span, count: int) -> list[_Taken]:
+    """Take `count` steps one after the other, each as if the one before had decided nothing.
+
+    Writes to the arrays of the span, beyond its size.
+    """
+    found, roundoff = [], system.roundoff(state.double)
+    for _ in range(count):
+        look()
+        direction = _direction(system, state)
+        w, q = direction.w, direction.q
+        span, change = span.add(w, q, state.z, _kept(system, state, direction), roundoff)
+        z = state.z - change
+        told = (
+            direction.scale, direction.slope, np.linalg.norm(q), np.linalg.norm(w),
+            np.linalg.norm(state.z), state.z @ q, change @ change,
+            (np.abs(z) / system.delta).max(), z @ z,
+        )  # fmt: skip
+        found.append(_Taken(span, z, told))
+        state = changed(state, span=span, z=z)
+    return found
+
+
+def _looked_at(steps: list[_Taken]) -> Iterator[tuple[_Taken, tuple[float, ...]]]:
+    """Steps and their numbers, all at once, so that a device is waited for once."""
+    told = numbers(*(number for step in steps for number in step.told))
+    size = len(steps[0].told)
+    return ((step, told[k * size : (k + 1) * size]) for k, step in enumerate(steps))
+
+
+def _after(system: System, state: State, step: _Taken, told: tuple[float, ...]) -> State:
+    """The state after a step, judged; without its span where the next is not to go on from it."""
+    scale, slope, of_q, of_w, of_z, along, taken, ratio, left = told
+    norm = max(state.norm, _quotient(of_q, of_w))
+    reach = float(np.sqrt(scale) * np.sqrt(abs(along)))
+    steepness = np.sqrt(_quotient(max(scale * scale * slope, 0.0), norm))
+    gradient = _quotient(steepness, of_z)
+    if not np.isfinite(taken):  # nothing is left that K can reach, in this precision
+        if not state.double:
+            return corrected(system, state)
+        state = _verify(system, state)
+        met, least_squares = state.max_ratio <= 1.0, gradient <= _GRADIENT
+        return changed(
+            state, met=met, inconsistent=not met and least_squares,
+            stalled=not (met or least_squares),
+        )  # fmt: skip
+    decreases = np.append(state.decreases, taken)
+    state = changed(
+        state, iteration=state.iteration + 1, span=step.span, z=step.z, A=None, max_ratio=ratio,
+        verified=False, distance=forecast.distance(decreases, left), gradient=gradient,
+        norm=norm, ratios=np.append(state.ratios, ratio), decreases=decreases,
+    )  # fmt: skip
+    if state.preconditioned:
+        # There ``z.q`` is nearly the square of what is left of z within the range of F.
+        state = changed(state, distance=max(state.distance, reach))
+    judged = _judge(system, state, math.sqrt(left))
+    refined = judged.verified and not (judged.double or judged.finished)
+    if refined or (judged.double, judged.plain) != (state.double, state.plain):
+        judged = _begun_anew(judged)
+    return judged
+
+
+def corrected(system: System, state: State) -> State:
+    """The state in double precision, its residual recomputed from the data."""
+    return _begun_anew(_verify(system, changed(state, double=True)))
+
+
+def _begun_anew(state: State) -> State:
+    """The state without its span.
+
+    A recomputed z is not orthogonal to coarser images, and directions made orthogonal to them
+    could not reach that part of it.
+    """
+    return changed(state, base=state.x, span=_fresh_span(state, state.double))
+
+
+def _kept(system: System, state: State, direction: _Direction) -> Inexact | None:
+    """``F*`` of the direction, if there is memory to keep it."""
+    m, n = system.F.shape
+    return direction.S if (state.span.size + 1) * n <= _MATRICES * m else None
+
+
+def coefficients(system: System, state: State) -> Vector | None:
+    """The y of ``A = A_1 - F*(y)``, or None where the iterate is kept as a matrix."""
+    return None if system.in_matrix_coordinates else state.x
+
+
+def matrix(system: System, state: State) -> Inexact:
+    """The iterate A, shape (n, n)."""
+    return _matrix(system, state) if state.A is None else state.A
+
+
+@dataclass(frozen=True)
+class _Direction:
+    """A direction w, its image q, F*(w) where it was formed, and ``||F*(z)||^2``, all of z over
+    `scale`; the last is infinite where it was not needed. Numbers are left where they are.
+    """
+
+    w: Vector
+    q: Vector
+    S: Inexact | None
+    scale: Any
+    slope: Any
+
+
+def _direction(system: System, state: State) -> _Direction:
+    F = system.F if state.double else system.F.single
+    # Single precision has a narrow range: products are of vectors scaled to one.
+    largest = np.abs(state.z).max()
+    scale = np.where(largest > 0.0, largest, 1.0)
+    z, S = state.z / scale, None
+    slope: Any
+    if system.in_matrix_coordinates:
+        gradient = pack(F.adjoint(z))
+        w = system.factor.solve(gradient) if state.preconditioned else gradient
+        q = F.forward(unpack(w, F.n, F.dtype)).astype(np.float64)
+        slope = gradient @ gradient
+    elif state.preconditioned:
+        w, slope = system.factor.solve(z), np.inf
+        q, S = system.times(w, state.double)
+        along, of_z = numbers(z @ q, z @ z)
+        if along < _MOSTLY_NULL * of_z:
+            # Most of z lies where K is zero or nearly so, and there the factor's inverse is large
+            # and its rounding drowns the rest: remove that part first.
+            image, _ = system.times(z, state.double)
+            slope = z @ image
+            w = system.factor.solve(system.factor.solve(image))
+            q, S = system.times(w, state.double)
+    else:
+        w = z
+        q, S = system.times(z, state.double)
+        slope = z @ q
+    return _Direction(w, q, S, scale, slope)
+
+
+def _judge(system: System, state: State, size: float) -> State:
+    """Decide whether to end, and whether to precondition from here on; `size` is ``||z||_2``."""
+    # More rows than unknowns: under noise the least-squares fit is the better estimate, so the
+    # iteration goes on to it. Elsewhere least squares is any exact fit, and delta ends it.
+    settled = (
+        not system.overdetermined
+        or _unsettled(system, state, size) <= 1.0
+        or state.gradient <= _GRADIENT_FLOOR
+    )
+    coarse = system.coarse and not state.double
+    begun = float(state.ratios[-1 - state.span.size]) if coarse else 0.0
+    if state.max_ratio + _COARSE_DRIFT * begun <= 1.0 and settled:
+        state = _verify(system, state)
+        if state.max_ratio > 1.0 and not state.double:
+            # Single precision has given its all: go on from the residual of the exact sum.
+            state = _refined(system, state, begun)
+        return changed(state, met=state.max_ratio <= 1.0)
+    if state.gradient <= _GRADIENT and _seems_beyond(system, state):
+        state = _verify(system, changed(state, double=True))
+        return changed(state, inconsistent=_beyond(system, state) > 1.0)
+    if coarse and 1.0 < _STRETCH * begun >= state.max_ratio:
+        return _refined(system, state, begun)
+    late = state.span.size >= _COARSE_STEPS and state.max_ratio > _WORTH * begun
+    if coarse and (late or state.gradient <= _COARSE_GRADIENT):
+        return _refined(system, state, 0.0)
+    if _should_precondition(system, state, size):
+        return _verify(system, changed(state, plain=state.iteration, double=True))
+    patient = state.plain is None or state.iteration - state.plain < _PATIENCE
+    if not patient and state.max_ratio > 0.5 * state.ratios[-_PATIENCE]:
+        return changed(_verify(system, state), stalled=True)
+    return state
+
+
+def _refined(system: System, state: State, begun: float) -> State:
+    """The state with the residual of the exact sum, and in double precision from there on, unless
+    coarse steps have brought the ratio down by enough from where they began.
+    """
+    state = _verify(system, changed(state, double=True))
+    return changed(state, double=not state.max_ratio <= _WORTH * begun)
+
+
+def _unsettled(system: System, state: State, size: float) -> float:
+    """Distance to the least-squares residual over the one at which it is kept."""
+    settled = max(_SETTLED * system.narrowest, np.finfo(np.float64).tiny)
+    return min(state.distance, size) / float(settled)
+
+
+def _seems_beyond(system: System, state: State) -> bool:
+    """Whether `_beyond` is more than one: asked of z where the widest tolerance leaves it open."""
+    most = (1.0 + _RELATIVE) * state.max_ratio - 2.0 * state.distance / system.widest
+    return most > 1.0 - _RELATIVE and _beyond(system, state) > 1.0
+
+
+def _beyond(system: System, state: State) -> float:
+    """The largest ratio less what further steps can still take away, twice over."""
+    return float(((np.abs(state.z) - 2.0 * state.distance) / system.delta).max())
+
+
+def _should_precondition(system: System, state: State, size: float) -> bool:
+    """Whether the factorisation costs less than the steps that plain directions still need.
+
+    It is also made when twice its cost is spent, so that a wrong forecast costs a bounded factor.
+    """
+    k = state.iteration
+    if state.preconditioned or k < _FIRST_FORECAST or k % _FORECAST_EVERY:
+        return False
+    if not system.factor_fits:
+        return False
+    target = max(state.max_ratio, 1.0)
+    if system.overdetermined:
+        # To the least-squares fit, or to where it is seen not to meet delta.
+        target = max(target, min(_unsettled(system, state, size), 1.0 / _GRADIENT))
+    remaining = forecast.steps_left(state.decreases, float(np.log(target)))
+    return system.step_cost(state.double) * max(remaining, 0.5 * k) > system.factor_cost
+
+
+def _matrix(system: System, state: State) -> Inexact:
+    """The iterate A in double precision.
+
+    After single-precision steps ``F*(y)`` is summed in single precision too: A is verified as it
+    is stored, and then differs from the exact sum by no more than the steps differ from theirs.
+    After several stretches of coarse steps it would not.
+    """
+    F = system.F
+    if system.in_matrix_coordinates:
+        A = unpack(-state.x, F.n, F.dtype)
+    elif state.span.matrices and state.double == state.span.double:
+        A = (-state.span.matrix()).astype(F.dtype, copy=False)
+    else:
+        return _from_coefficients(system, state.x, state.double or system.coarse)
+    return _from_start(system, A)
+
+
+def _from_coefficients(system: System, y: Vector, double: bool) -> Inexact:
+    """``A_1 - F*(y)``, summed in that precision."""
+    F, scale = system.F, float(np.abs(y).max()) or 1.0
+    summed = (F if double else F.single).adjoint(y / scale)
+    return _from_start(system, -scale * summed.astype(F.dtype, copy=False))
+
+
+def _from_start(system: System, A: Inexact) -> Inexact:
+    """A with A_1 added, in its place."""
+    if isinstance(system.A1, float):
+        A[np.diag_indices(system.F.n)] += system.A1
+    else:
+        A += system.A1
+    return A
+
+
+def rounding(system: System, A: Inexact) -> Vector:
+    """Bound on the error of evaluating ``u* A u - b``: ``|u|^T |A| |u| <= ||A||_F``."""
+    n, eps = system.F.n, EPS
+    size = system.F.amplification * np.linalg.norm(A)
+    return 4 * (n + 8) * eps * size + 2 * eps * np.abs(system.b)
+
+
+def _verify(system: System, state: State) -> State:
+    """The state with z recomputed from the data."""
+    z, A, ratio = _recomputed(system, state)
+    return changed(state, z=z, A=A, max_ratio=ratio, verified=True)
+
+
+def _recomputed(system: System, state: State) -> tuple[Vector, Inexact | None, float]:
+    """Return z from the data in float64, A where it was formed, and the ratio, rounding included.
+
+    Where A is formed the bound is that of evaluating ``u* A u`` at the stored A,
+    ``|u|^T |A| |u| <= ||A||_F``. Where K is explicit, it is that of ``K y``: the sum, and the
+    entries of K, whose errors are ``2 n eps |<u_i, u_j>|``.
+    """
+    if not state.span.size and not state.base.any():
+        return system.z1, None, _start_ratio(system)
+    if not system.explicit:
+        return _measured(system, _matrix(system, state))
+    (m, n), eps, y = system.F.shape, np.finfo(np.float64).eps, state.x
+    z = system.z1 - system.times(y, double=True)[0]
+    if system.F.raw is not system.F:  # K has entries of both signs, each off by masses of both
+        spread = system.masses * float(system.masses @ np.abs(y))
+        return z, None, _worst(system, z, 4 * (m + system.F.raw.m + n) * eps * spread)
+    sums = system.times(np.abs(y), double=True)[0]
+    roots = np.sqrt(system.times(np.ones_like(y), double=True)[0]) * np.linalg.norm(y)
+    bound = eps * ((m + 4) * sums + (2 * n + 4) * (roots + np.abs(system.b + system.z1)))
+    return z, None, _worst(system, z, bound)
+
+
+def _start_ratio(system: System) -> float:
+    """Ratio of the start, rounding included."""
+    size = system.F.amplification * np.abs(system.b + system.z1)
+    bound = (system.F.n + 4) * EPS * size
+    return _worst(system, system.z1, bound)
+
+
+def _measured(system: System, A: Inexact) -> tuple[Vector, Inexact, float]:
+    """Residuals of A from the data, A itself, and its ratio, rounding included."""
+    z = system.F.forward(A) - system.b
+    return z, A, _worst(system, z, rounding(system, A))
+
+
+def _worst(system: System, z: Vector, bound: Vector) -> float:
+    return float(((np.abs(z) + bound) / system.delta).max(initial=0.0))
+
+
+def _quotient(a: float | np.floating, b: float | np.floating) -> float:
+    a, b = float(a), float(b)
+    return a / b if b > 0.0 else 0.0

@@ -1,0 +1,1 @@
+"""The closed form for orthonormal rows: `method` and its `traits`."""

@@ -1,0 +1,1 @@
+"""The interior-point method for every convex request."""

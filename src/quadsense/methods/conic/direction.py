@@ -1,0 +1,282 @@
+"""Directions of the interior-point method: Newton's for given targets, and how far they lead."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from quadsense.arrays import Vector
+from quadsense.core.cholesky import factor_lower, least_eigenvalue, singular, solve_lower
+from quadsense.core.intervals import Array
+from quadsense.device import numbers
+from quadsense.methods.conic.coordinates import Coordinates, Plain, Scaled, Seen
+from quadsense.methods.conic.point import Point, Residuals
+from quadsense.methods.conic.program import Program
+from quadsense.methods.conic.system import System
+from quadsense.methods.psd.maps import cholesky
+from quadsense.watch import look
+
+LIFT = 1e-14
+"""Without a quadratic term, the share of the largest weight that is added as regularisation."""
+
+
+LOST = 0.5
+"""Share of what the products say of S below which it is lost in rounding."""
+
+
+def hermitian(B: Array) -> Array:
+    """Return the Hermitian part."""
+    return 0.5 * (B + B.conj().T)
+
+
+def plain_coordinates(program: Program, weights: Vector) -> Plain:
+    """Return those of all symmetric matrices, for rows of these weights."""
+    if program.alpha:
+        return Plain(program.F, 2.0 * program.alpha, program.kept)
+    largest = float(np.max(weights, where=~program.equal, initial=0.0)) or 1.0
+    return Seen(program.F, LIFT * largest, program.kept)
+
+
+@dataclass(frozen=True)
+class Cone:
+    """The Nesterov-Todd scaling at a point: ``A = G d G*`` and ``S = G^-* d G^-1``.
+
+    Attributes
+    ----------
+    d : ndarray, shape (n,)
+    G, back : ndarray, shape (n, n)
+        G and ``G^-*``.
+    turn : ndarray, shape (n, n), or None
+        Orthogonal: coordinates of the system are those of ``G turn``.
+    """
+
+    d: Vector
+    G: Array
+    back: Array
+    turn: Array | None
+
+    @classmethod
+    def at(cls, point: Point, quadratic: bool) -> Cone:
+        """Return the scaling of a point."""
+        assert point.S is not None and point.X is not None
+        look(30.0 * float(len(point.A)) ** 3)
+        lower = factor_lower(point.S)
+        left, d, right = singular(lower.conj().T @ point.X)
+        G, back = (point.X @ right.conj().T) / np.sqrt(d), (lower @ left) / np.sqrt(d)
+        turn = np.linalg.eigh(hermitian(G.conj().T @ G))[1] if quadratic else None
+        return cls(d, G, back, turn)
+
+    def inward(self, R: Array) -> Array:
+        """From coordinates of d to those of the system."""
+        return R if self.turn is None else hermitian(self.turn.conj().T @ R @ self.turn)
+
+    def outward(self, x: Array) -> Array:
+        """Back."""
+        return x if self.turn is None else hermitian(self.turn @ x @ self.turn.conj().T)
+
+    def coordinates(self, program: Program) -> Coordinates:
+        """Those of the system."""
+        if self.turn is None:
+            return Scaled(program.F, self.G, 1.0)
+        G = self.G @ self.turn
+        lengths = np.vecdot(G.T, G.T).real
+        hessian = 1.0 + (2.0 * program.alpha) * np.outer(lengths, lengths)
+        return Scaled(program.F, G, hessian)
+
+    def dual(self, S: Array, products: Array) -> Array:
+        """Return S, of which the products know better what tends to 0.
+
+        By its own equation S is a sum in which that is lost; by the products alone, what does not
+        tend to 0 is off by what the solution of the system is. So S is kept, and raised where it
+        falls below half of what the products say.
+
+        Parameters
+        ----------
+        S : ndarray, shape (n, n)
+            By its equation.
+        products : ndarray, shape (n, n)
+            In coordinates of d, positive definite.
+        """
+        scaled = hermitian(self.G.conj().T @ S @ self.G)
+        if cholesky(scaled - LOST * products) is not None:
+            return S
+        lower = factor_lower(products)
+        ratio = solve_lower(lower, solve_lower(lower, scaled).conj().T)
+        values, vectors = np.linalg.eigh(hermitian(ratio))
+        low = values < LOST
+        if not bool(np.any(low)):
+            return S
+        raised = self.back @ (lower @ (vectors[:, low] * np.sqrt(LOST - values[low])))
+        return hermitian(S + raised @ raised.conj().T)
+
+    def share(self, change: Array) -> Any:
+        """Return the least eigenvalue of a change in units of d, of which it takes that share."""
+        root = 1.0 / np.sqrt(self.d)
+        return least_eigenvalue(change * root * root[:, None])
+
+
+@dataclass(frozen=True)
+class Targets:
+    """What the products are to become: those of the ends, of the prices, of t and of the cone."""
+
+    rows: Vector
+    prices: Vector
+    t: float
+    cone: Array | None
+
+
+@dataclass(frozen=True)
+class Direction:
+    """A change of every part of a `Point`; with a cone, A and S in coordinates of d."""
+
+    A: Array
+    S: Array | None
+    slacks: Vector
+    duals: Vector
+    bought: Vector
+    left: Vector
+    t: float
+    t_dual: float
+    held: Vector
+    y: Vector
+
+
+class Newton:
+    """The factored system at a point.
+
+    Parameters
+    ----------
+    program : Program
+    at : Point
+    missed : Residuals
+    cone : Cone or None
+    enough : float
+        Relative residual of the systems that will do.
+    single : bool
+        Whether to try factors in single precision.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        at: Point,
+        missed: Residuals,
+        cone: Cone | None,
+        enough: float,
+        single: bool,
+    ) -> None:
+        self.program, self.at, self.missed, self.cone = program, at, missed, cone
+        finite = program.finite
+        # What all directions of a step have in common.
+        self.sold = bool(program.counts[1])
+        self.duals = np.where(finite, at.duals, 1.0)
+        self.products = at.slacks * at.duals
+        give = np.where(finite, at.slacks / self.duals, 1.0)
+        give = give + (at.bought / at.left if self.sold else 0.0) + program.softness
+        self.weights = np.where(finite, 1.0 / give, 0.0)  # of every end
+        total = self.weights[0] + self.weights[1] + program.curve
+        self.inverse = np.where(program.equal, 0.0, 1.0 / np.where(program.equal, 1.0, total))
+        self.tilt = np.sum(program.signs * self.weights * program.share, axis=0)
+        # Where one end has most of a row's weight, its multiplier is what the others leave.
+        other = self.weights[::-1]
+        leads = np.stack([self.weights[0] >= other[0], self.weights[1] > other[1]])
+        self.leads = leads & (self.weights >= program.curve) & finite
+        self.led = program.equal | ~np.any(self.leads, axis=0)
+        self.gives_way = program.equal | (program.curve > 0.0)
+        self.inner: Array | None = None
+        self.spans: Array | None = None
+        if cone is not None:
+            d, G = cone.d, cone.G
+            self.spans = 0.5 * (d[:, None] + d)
+            self.inner = hermitian(G.conj().T @ -missed.matrix @ G)
+            self.coordinates = cone.coordinates(program)
+        else:
+            self.coordinates = plain_coordinates(program, total)
+        self.system = System(self.coordinates, self.inverse, program.equal, enough, single)
+        self.border: tuple[Array, Vector, Vector] | None = None
+        if program.common:
+            zero = np.zeros_like(program.C)
+            x, y, image = self.system.solve(zero, self.inverse * self.tilt)
+            self.border = x, y, self._ends(image, y, program.share, 0.0)
+
+    def direction(self, targets: Targets, share: float = 1.0) -> Direction:
+        """Return Newton's direction towards these products, and by that share off the residuals."""
+        program, at = self.program, self.at
+        missed = self.missed if share == 1.0 else self.missed.times(share)
+        finite = program.finite
+        pushed = np.where(finite, targets.rows - self.products, 0.0)
+        h, sold = missed.ends - pushed / self.duals, None
+        if self.sold:
+            sold = np.where(program.priced, targets.prices - at.bought * at.left, 0.0)
+            less = (sold - at.bought * missed.prices) / at.left
+            h = h + np.where(program.priced, less, 0.0)
+        h = np.where(finite, h, 0.0)
+        known = np.sum(program.signs * self.weights * h, axis=0) + program.curve * missed.held
+        row = np.where(program.equal, missed.held, self.inverse * known)
+        matrix, R = -missed.matrix, None
+        if self.cone is not None:
+            assert targets.cone is not None and self.inner is not None
+            R = (targets.cone - np.diag(self.cone.d**2)) / self.spans
+            matrix = R + (self.inner if share == 1.0 else share * self.inner)
+            matrix = self.cone.inward(matrix)
+        x, y, image = self.system.solve(matrix, row)
+        duals = self._ends(image, y, h, missed.held)
+        dt = dt_dual = 0.0
+        if self.border is not None:
+            bx, by, turned = self.border
+            pull = targets.t - at.t * at.t_dual
+            known = missed.t - pull / at.t - float(np.sum(program.share * duals))
+            dt = known / (float(np.sum(program.share * turned)) - at.t_dual / at.t)
+            x, y, duals = x + dt * bx, y + dt * by, duals + dt * turned
+            dt_dual = (pull - at.t_dual * dt) / at.t
+        # Of a square that has most of its row's weight likewise; squares never share a t.
+        held = np.where(self.led, y - duals[0] + duals[1], program.curve * (image - missed.held))
+        held = np.where(self.gives_way, held, 0.0)
+        return self._direction(x, y, held, duals, dt, dt_dual, pushed, sold, missed, R)
+
+    def _ends(self, v: Vector, y: Vector, h: Vector, level: Vector | float) -> Vector:
+        """Return the change of the ends' multipliers with readings and the rows' multipliers."""
+        signs = self.program.signs
+        duals = self.weights * (signs * v - h)
+        others = signs[::-1] * duals[::-1] + self.program.curve * (v - level)
+        duals = np.where(self.leads, signs * (y - others), duals)
+        return np.where(self.program.finite, duals, 0.0)
+
+    def _direction(
+        self, x: Array, y: Vector, held: Vector, duals: Vector, dt: float, dt_dual: float,
+        pushed: Vector, sold: Vector | None, missed: Residuals, R: Array | None,
+    ) -> Direction:  # fmt: skip
+        program, at, finite = self.program, self.at, self.program.finite
+        slacks = np.where(finite, (pushed - at.slacks * duals) / self.duals, 0.0)
+        left = bought = np.zeros_like(slacks)
+        if sold is not None:
+            left = np.where(program.priced, missed.prices - duals, 0.0)
+            bought = np.where(program.priced, (sold - at.bought * left) / at.left, 0.0)
+        if self.cone is None:
+            return Direction(x, None, slacks, duals, bought, left, dt, dt_dual, held, y)
+        assert R is not None
+        inner = self.cone.outward(x)
+        return Direction(inner, R - inner, slacks, duals, bought, left, dt, dt_dual, held, y)
+
+    def lengths(self, step: Direction) -> tuple[float, float]:
+        """Return how far the primal and the dual part may go."""
+        program, at = self.program, self.at
+        shares = [_share(at.slacks, step.slacks), _share(self.duals, step.duals)]
+        if self.sold:
+            bought = np.where(program.priced, at.bought, 1.0)
+            shares += [_share(bought, step.bought), _share(at.left, step.left)]
+        if self.cone is not None:
+            assert step.S is not None
+            shares += [self.cone.share(step.A), self.cone.share(step.S)]
+        longest = [-1.0 / least if least < 0.0 else np.inf for least in numbers(*shares)]
+        if program.common:
+            longest += [-at.t / step.t if step.t < 0.0 else np.inf]
+            longest += [-at.t_dual / step.t_dual if step.t_dual < 0.0 else np.inf]
+        return min(longest[::2]), min(longest[1::2])
+
+
+def _share(values: Vector, change: Vector) -> Any:
+    """Return the share of `values`, above 0, that a change takes most of; 0 if it takes none."""
+    return np.min(change / values, initial=0.0)

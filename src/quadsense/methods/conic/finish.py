@@ -1,0 +1,124 @@
+"""What a state comes to: a matrix in the user's units and coordinates, and a dual vector."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from quadsense.arrays import Vector, to_numpy
+from quadsense.core.intervals import Array
+from quadsense.core.question import Question
+from quadsense.methods.conic.point import Point
+from quadsense.methods.conic.program import Program
+from quadsense.methods.equalities import equalities_of, held_dense, held_factor
+
+HOLDS = 3
+"""Last steps: onto the equalities, and with ends that the one before crossed."""
+
+
+def matrix(program: Program, at: Point) -> tuple[Array | None, Array | None]:
+    """Return A, or where it is positive semidefinite a factor X of it: the other is None."""
+    scale, basis, program, at = program.scale, program.basis, program.on_host, at.on_host
+    with np.errstate(all="ignore"):
+        A, X = _held(program, at)
+    if X is None:
+        assert A is not None
+        return scale * A, None
+    X = np.sqrt(scale) * X
+    if basis is None:
+        return None, X
+    inside = basis @ X
+    if not program.elsewhere:
+        return None, inside
+    outside = _complement(basis)
+    return None, np.hstack([inside, np.sqrt(scale * program.elsewhere) * outside])
+
+
+def _held(program: Program, at: Point) -> tuple[Array | None, Array | None]:
+    """A, or X, moved onto the equalities; ends that this moves it across are held with them."""
+    goal, rows = program.level.copy(), program.equal.copy()
+    A, X = (at.A, None) if at.X is None else (None, at.X)
+    soft = program.priced | (program.softness > 0.0) | (program.share > 0.0)
+    hard = program.finite & ~soft
+    for _ in range(HOLDS if rows.any() else 0):
+        index = np.flatnonzero(rows)
+        E = equalities_of(program.F, index)
+        if X is None:
+            found = held_dense(E, goal[index], at.A)
+            if found is None:
+                break
+            A, v = found, np.asarray(program.F.forward(found))
+        else:
+            assert at.X is not None
+            found = held_factor(E, goal[index], at.X, None)
+            if found is None:
+                break
+            X, v = found, np.asarray(program.F.factored(found))
+        over = (program.signs * v > program.ends + 0.5 * program.margin) & hard
+        crossed = np.any(over, axis=0) & ~rows
+        if not crossed.any() or np.count_nonzero(rows | crossed) > program.F.unknowns:
+            break
+        rows = rows | crossed
+        goal = np.where(crossed, np.where(over[0], program.ends[0], -program.ends[1]), goal)
+    return A, X
+
+
+def _complement(basis: Array) -> Array:
+    """Return an orthonormal basis of what is orthogonal to one."""
+    Q, _ = np.linalg.qr(basis, mode="complete")
+    return np.asarray(Q[:, basis.shape[1] :])
+
+
+def dual(program: Program, at: Point) -> Vector:
+    """Return y for all unit rows, in the user's units."""
+    question, program, at = program.question, program.on_host, at.on_host
+    y = np.zeros(question.m)
+    y[program.index] = at.y(program) * (program.cost / program.scale)
+    if question.rows == "slack_sum":
+        y = np.where(question.soft, np.clip(y, -question.weights, question.weights), y)
+    elif question.rows == "slack_max":
+        _add_shares(question, y)
+    silent = to_numpy(program.given.nonzero) == 0.0
+    if bool(np.any(silent)):
+        _add_silent(program, y, np.flatnonzero(silent))
+    # An end that is not there has no multiplier, whatever rounding says.
+    y = np.where((y > 0.0) & ~np.isfinite(question.hi) & (program_box(program)), 0.0, y)
+    return np.where((y < 0.0) & ~np.isfinite(question.lo) & (program_box(program)), 0.0, y)
+
+
+def _add_shares(question: Question, y: Vector) -> None:
+    """Scale the multipliers of soft rows so that their shares add up to 1 at most."""
+    soft = question.soft & (question.weights > 0.0)
+    total = float(np.sum(np.abs(y[soft]) / question.weights[soft]))
+    if total > 1.0:
+        y[soft] /= total * (1.0 + 1e-15 * question.m)
+
+
+def program_box(program: Program) -> Array:
+    """Return which rows' multipliers are those of their ends alone."""
+    question = program.question
+    if question.rows == "squares":
+        return np.asarray(question.hard | (question.weights == 0.0))
+    return np.ones(question.m, bool)
+
+
+def _add_silent(program: Program, y: Vector, silent: Array) -> None:
+    """Add the slopes of what rows of zeros cost, which read 0 whatever A is."""
+    question = program.question
+    lo, hi, w = question.lo[silent], question.hi[silent], question.weights[silent]
+    away = np.where(lo > 0.0, -lo, np.where(hi < 0.0, -hi, 0.0))  # v minus the nearest end
+    soft = question.soft[silent] & (w > 0.0)
+    if question.rows == "slack_sum":
+        y[silent] = np.where(soft, w * np.sign(away), 0.0)
+    elif question.rows == "slack_squares":
+        y[silent] = np.where(soft, 2.0 * w * away, 0.0)
+    elif question.rows == "slack_max" and program.floor > 0.0:
+        worst = int(np.argmax(np.where(soft, w * np.abs(away), 0.0)))
+        used = question.soft & (question.weights > 0.0)
+        shares = float(np.sum(np.abs(y[used]) / question.weights[used]))
+        y[silent[worst]] = max(0.0, 1.0 - shares) * w[worst] * np.sign(away[worst])
+    elif question.rows == "squares":
+        y[silent] = np.where(question.hard[silent], 0.0, -2.0 * w * question.reading[silent])
+    elif question.rows == "center":
+        inside = (lo < 0.0) & (hi > 0.0)
+        safe_lo, safe_hi = np.where(inside, lo, -1.0), np.where(inside, hi, 1.0)
+        y[silent] = np.where(inside, 1.0 / safe_hi + 1.0 / safe_lo, 0.0)

@@ -1,0 +1,137 @@
+"""The question itself, by the interior-point method, with both bounds on what it costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from quadsense.arrays import Vector
+from quadsense.core.ends import Ends
+from quadsense.core.matrix import SensedMatrix
+from quadsense.device import DeviceArray
+from quadsense.methods.balance import UNNOTICED, balanced
+from quadsense.methods.base import COLD, Problem, Warm
+from quadsense.methods.conic import finish, steps
+from quadsense.methods.conic.program import Program, prepare
+from quadsense.methods.conic.solve import LONGEST, inside
+from quadsense.methods.conic.traits import ConicTraits
+from quadsense.methods.conic.verdict import Ended, ended, is_answer
+from quadsense.methods.steps import LENIENT, Stepped, nothing, own
+from quadsense.vocabulary import Claim, because
+
+
+class ConicProgram:
+    """The problem, its question in one scale, and the ends of the rows that ask."""
+
+    ends: Ends
+
+    def __init__(self, problem: Problem, inner: Program) -> None:
+        self.problem, self.inner = problem, inner
+        ends, index = problem.ends.opened(), inner.index
+        if index.size < problem.m:
+            ends = ends.only(index)
+        there = isinstance(inner.ends, DeviceArray)
+        self.ends = ends.each(inner.F.beside) if there else ends
+
+
+@dataclass(frozen=True)
+class ConicState:
+    """Where the method stands; `max_ratio` is of what A reads, in tolerances."""
+
+    inner: steps.State
+    max_ratio: float
+
+    @property
+    def iteration(self) -> int:
+        """Steps taken."""
+        return self.inner.iteration
+
+
+class Conic(ConicTraits, Stepped):
+    """The one kernel for every question (see `barrier`)."""
+
+    def prepare(self, problem: Problem) -> ConicProgram:
+        """The rows that ask for something, in units of their size."""
+        assert problem.question is not None
+        with LENIENT():
+            return ConicProgram(problem, prepare(problem.rows, problem.question))
+
+    def start(self, program: ConicProgram, warm: Warm = COLD) -> ConicState:
+        """Return a point inside the cone and all slacks, whatever it misses.
+
+        For the analytic center it is at an earlier answer, if there is one.
+        """
+        inner, near = program.inner, None
+        with LENIENT():
+            if warm.fit is not None and inner.question.rows == "center":
+                near = inside(inner, np.asarray(warm.fit))
+            first = steps.first(inner, near)
+            if not np.isfinite((first.gap, first.missed, first.imbalance, first.value)).all():
+                first = replace(first, stuck=True)
+            return self._state(program, first)
+
+    def advance(self, program: ConicProgram, state: ConicState, steps_: int) -> ConicState:
+        """Return the state after at most `steps_` more steps."""
+        inner = state.inner
+        with LENIENT():
+            for _ in range(steps_):
+                if self._ended(program, inner) is not None:
+                    break
+                inner = steps.advance(program.inner, inner)
+            return self._state(program, inner)
+
+    def _ended(self, program: ConicProgram, inner: steps.State) -> Ended | None:
+        """How it ended; solved only if the answer as it is given is, as long as there is a way on.
+
+        In it the equalities hold to rounding: that may have moved others out of their intervals.
+        """
+        gap = program.problem.options.gap
+        how = ended(program.inner, inner, gap)
+        if how != "solved" or inner.stuck or inner.idle >= steps.IDLE:
+            return how
+        return how if is_answer(program.inner, inner, gap) else None
+
+    def _state(self, program: ConicProgram, inner: steps.State) -> ConicState:
+        with LENIENT():
+            ratios = program.ends.ratios(program.inner.scale * inner.at.v - program.ends.reading)
+        ratio = float(np.max(ratios, initial=0.0))
+        return ConicState(inner, ratio if np.isfinite(ratio) else np.inf)
+
+    def claim(self, program: ConicProgram, state: ConicState) -> Claim | None:
+        """Met or optimal to the gap; else another method is to look."""
+        with LENIENT():
+            how = self._ended(program, state.inner)
+        if how is None and state.iteration < LONGEST:
+            return None
+        if how not in ("solved", "close"):
+            return Claim("stalled", because("no_answer", how=how or "stalled"))
+        if program.problem.target and not program.inner.question.soft.any():
+            return Claim("met")
+        return Claim("optimal", dual=self.dual(program, state))
+
+    def dual(self, program: ConicProgram, state: ConicState) -> Vector | None:
+        """y of the question."""
+        with LENIENT():
+            y = finish.dual(program.inner, state.inner.at)
+            A, X = finish.matrix(program.inner, state.inner.at)
+            if A is None:
+                assert X is not None
+                A = X @ X.conj().T
+            loss = UNNOTICED * program.problem.options.gap * abs(state.inner.value)
+            enough = loss * program.inner.cost
+            y = balanced(program.inner.given, program.inner.question, y, A, enough)
+        return y if np.isfinite(y).all() else None
+
+    def matrix(self, program: ConicProgram, state: ConicState) -> SensedMatrix:
+        """``X X*``, or A itself where there is no cone."""
+        with LENIENT():
+            A, X = finish.matrix(program.inner, state.inner.at)
+        if X is not None:
+            return SensedMatrix.from_factor(own(program.problem, X))
+        return SensedMatrix.from_dense(own(program.problem, A))
+
+    def first(self, problem: Problem) -> SensedMatrix:
+        """A = 0 in the cone, else A_1."""
+        question = problem.question
+        return nothing(problem) if question is None or question.psd else problem.first()

@@ -1,0 +1,391 @@
+"""A question made ready for the interior-point method: rows that ask, units near 1, softness.
+
+Every finite end of an interval becomes an inequality ``sign v + g = end + softness``, ``g >= 0``,
+in which what may be bought of softness depends on the row term: nothing for a hard row, ``y/(2w)``
+under "slack_squares", a variable ``q >= 0`` of price w under "slack_sum", and a share ``1/w`` of
+the common ``t >= 0`` under "slack_max". A row with equal ends is an equality; a square is one that
+gives way, ``v = reading + y/(2w)``, so that no multiplier is a difference of readings.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from quadsense.arrays import Vector, to_numpy
+from quadsense.core.basis import basis_of_span
+from quadsense.core.intervals import EPS, Array
+from quadsense.core.question import Question
+from quadsense.core.records import cached_property
+from quadsense.device import DeviceArray
+from quadsense.measurements.mixed import Mixed
+from quadsense.measurements.sensing import Sensing
+from quadsense.methods.conic.coordinates import Seen
+from quadsense.methods.psd.maps import forward_error
+
+Mask = npt.NDArray[np.bool_]
+
+SIGNS = np.array([[1.0], [-1.0]])
+"""Of the upper and of the lower ends."""
+
+MARGIN, LARGEST_MARGIN = 1e-8, 0.25
+"""Shares of a half-width by which intervals are narrowed, so that rounding does not lead out."""
+
+UNSEEN = 1e-8
+"""Share of C that may be rounding."""
+
+ROUNDINGS = 4.0
+"""Rounding errors of a reading by which they are narrowed at least, up to that share."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A question on the rows that ask for something, in units of `scale` and `cost`.
+
+    Attributes
+    ----------
+    question : Question
+        As asked, on all rows.
+    given : Sensing
+        All rows.
+    F : Sensing
+        The rows that ask, in coordinates of `basis`.
+    index : ndarray of int, shape (m,)
+        Which of all rows these are.
+    basis : ndarray, shape (n, k), or None
+        Orthonormal basis of what the rows see, where A is known elsewhere; None: no such place.
+    elsewhere : float
+        A is this multiple of the identity there, in units of `scale`.
+    scale, cost : float
+        Units of readings and A, and of the objective; powers of two.
+    ends : ndarray, shape (2, m)
+        Upper ends, and lower ones times -1; 0 where there is none.
+    finite : ndarray of bool, shape (2, m)
+        Which of them there are; of no equality.
+    margin : ndarray, shape (2, m)
+        How far hard ends were moved inwards.
+    equal : ndarray of bool, shape (m,)
+    level : ndarray, shape (m,)
+        Values of the equalities, and middles of the squares; else 0.
+    curve : ndarray, shape (m,)
+        Twice the weight of a square; else 0.
+    softness, share : ndarray, shape (2, m)
+        ``1/(2w)`` of "slack_squares" and ``1/w`` of "slack_max"; else 0.
+    price : ndarray, shape (2, m)
+        w of "slack_sum"; else 0.
+    row_target, cone_target : float
+        What slack times multiplier tends to: above 0 for logarithms in the objective, else 0.
+    floor : float
+        What "slack_max" costs at least: rows of zeros miss what they miss.
+    C, P : ndarray, shape (k, k)
+    alpha : float
+    contradiction : bool
+        Whether some row of zeros cannot read what it must.
+    signs : ndarray, shape (2, 1)
+        `SIGNS`, where the rows are.
+    kept : dict
+        What was found out of the rows alone, from step to step and for every C.
+    """
+
+    question: Question
+    given: Sensing
+    F: Sensing
+    index: npt.NDArray[np.intp]
+    basis: Array | None
+    elsewhere: float
+    scale: float
+    cost: float
+    ends: Vector
+    finite: Mask
+    margin: Vector
+    equal: Mask
+    level: Vector
+    curve: Vector
+    softness: Vector
+    share: Vector
+    price: Vector
+    row_target: float
+    cone_target: float
+    floor: float
+    C: Array
+    P: Array
+    alpha: float
+    contradiction: bool
+    signs: Vector
+    kept: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def psd(self) -> bool:
+        """Whether A is kept positive semidefinite."""
+        return self.question.psd
+
+    @cached_property
+    def priced(self) -> Mask:
+        """Which ends may be crossed at a price."""
+        return self.price > 0.0
+
+    @cached_property
+    def yielding(self) -> Vector:
+        """How far a square gives way to its multiplier, ``1/curve``; else 0."""
+        curved = self.curve > 0.0
+        return np.where(curved, 1.0 / np.where(curved, self.curve, 1.0), 0.0)
+
+    @cached_property
+    def counts(self) -> tuple[int, int]:
+        """How many ends there are, and how many of them may be crossed at a price."""
+        return int(np.count_nonzero(self.finite)), int(np.count_nonzero(self.priced))
+
+    @cached_property
+    def eye(self) -> Array:
+        """The identity."""
+        return self.F.beside(np.eye(self.F.n, dtype=self.F.dtype))
+
+    @cached_property
+    def relaxed(self) -> Program | None:
+        """The same without the ends of rows that have squares; None where they stay.
+
+        With logarithms, which keep A from following readings to their ends, they seldom matter, and
+        without them a few steps lead to the optimum.
+        """
+        curved = self.curve > 0.0
+        if not (self.cone_target > 0.0 and bool(np.any(self.finite & curved))):
+            return None
+        return replace(self, finite=self.finite & ~curved)
+
+    @cached_property
+    def common(self) -> bool:
+        """Whether there is a common t."""
+        return self.question.rows == "slack_max" and bool(np.any(self.share))
+
+    @cached_property
+    def tied(self) -> bool:
+        """Whether multipliers follow A: then both sides take the same step."""
+        return self.alpha > 0.0 or bool(np.any(self.curve)) or bool(np.any(self.softness))
+
+    @cached_property
+    def unseen(self) -> bool:
+        """Whether C has a part that nothing holds: then there is no least objective."""
+        size = float(np.linalg.norm(self.C))
+        if self.psd or self.alpha or not size:
+            return False
+        seen = Seen(self.F, 1.0, self.kept)
+        return float(np.linalg.norm(self.C - seen.unpack(seen.pack(self.C)))) > UNSEEN * size
+
+    @cached_property
+    def on_host(self) -> Program:
+        """The same for NumPy, where the rows are on a device: what a run ends in is judged so."""
+        if not isinstance(self.ends, DeviceArray):
+            return self
+        given, names = self.given, (each.name for each in fields(self))
+        held = {name: getattr(self, name) for name in names}
+        arrays = {
+            name: np.asarray(value)
+            for name, value in held.items()
+            if isinstance(value, DeviceArray)
+        }
+        F = given if self.index.size == given.m else given.only(self.index)
+        return replace(self, F=F, kept={}, **arrays)
+
+    def with_linear(self, C: Array | float) -> Program:
+        """The same with another C: the rows, and what was found out of them, are shared."""
+        if self.basis is not None:
+            return prepare(self.given, replace(self.question, C=C))
+        question = replace(self.question, C=C)
+        cost = _cost_unit(question, self.scale, self.F.n)
+        change = self.cost / cost
+        return replace(
+            self,
+            question=question,
+            cost=cost,
+            curve=self.curve * change,
+            softness=self.softness / change,
+            share=self.share / change,
+            price=self.price * change,
+            row_target=self.row_target * change,
+            cone_target=self.cone_target * change,
+            floor=self.floor * change,
+            C=_matrix(C, self.F, self.scale / cost),
+            alpha=self.alpha * change,
+        )
+
+
+def prepare(rows: Sensing, question: Question) -> Program:
+    """Return the program of a question on unit rows.
+
+    Parameters
+    ----------
+    rows : Sensing
+        All rows, of unit norm or zero.
+    question : Question
+        On these.
+    """
+    with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
+        return _prepare(rows.on_numpy(), rows.at_work(), question)
+
+
+def _prepare(given: Sensing, works: Sensing, question: Question) -> Program:
+    soft, hard = question.soft, ~question.soft
+    live = to_numpy(given.nonzero) > 0.0
+    equal = question.equal & hard
+    weighs = question.weights > 0.0
+    squares = weighs & ~question.hard & ~equal & (question.rows == "squares")
+    bounded = np.isfinite(question.lo) | np.isfinite(question.hi)
+    asks = live & (squares | (bounded & (hard | weighs)))
+    misses = question.misses(np.zeros(question.m))
+    contradiction = bool(np.any(~live & hard & (misses > 0.0)))
+    if question.rows == "center":
+        on_edge = (question.lo >= 0.0) | (question.hi <= 0.0)
+        contradiction = contradiction or bool(np.any(~live & ~equal & on_edge))
+    index = np.flatnonzero(asks)
+    F = works if index.size == question.m else works.only(index)
+    F, basis, elsewhere = _seen(F, question)
+    put = F.beside
+    lo, hi = question.lo[index], question.hi[index]
+    equal, soft, squares = equal[index], soft[index], squares[index]
+    weights = question.weights[index]
+    reading = np.where(squares, question.reading[index], 0.0)
+    typical = np.minimum(np.abs(lo), np.abs(hi))
+    typical = np.where(np.isfinite(typical), typical, np.where(squares, np.abs(reading), 0.0))
+    scale = _scale_unit(typical, lo, hi, question)
+    cost = _cost_unit(question, scale, F.n)
+    ends = np.stack([hi, -lo]) / scale
+    finite = np.isfinite(ends) & ~equal
+    ends = np.where(finite, ends, 0.0)
+    nothing = np.zeros((2, index.size))
+    margin = nothing
+    if question.rows != "center":
+        margin = _margin(F, ends, finite & ~soft, lo / scale, hi / scale)
+    safe = np.where(weights > 0.0, weights, 1.0)
+    bought = finite & soft
+    unit = scale / cost
+    kind = question.rows
+    share = np.where(bought, 1.0 / (safe * unit), 0.0) if kind == "slack_max" else nothing
+    floor = float(np.max((question.weights * misses)[~live & question.soft], initial=0.0)) / cost
+    floor = floor if kind == "slack_max" else 0.0
+    return Program(
+        question, given, F, index, basis, elsewhere / scale, scale, cost,
+        ends=put(ends - margin + share * floor),
+        finite=put(finite),
+        margin=put(margin),
+        equal=put(equal),
+        level=put(np.where(equal, lo, reading) / scale),
+        curve=put(np.where(squares, 2.0 * weights * scale * unit, 0.0)),
+        softness=put(np.where(bought, 0.5 / (safe * scale * unit), 0.0)
+        if kind == "slack_squares" else nothing),
+        share=put(share),
+        price=put(np.where(bought, safe * unit, 0.0) if kind == "slack_sum" else nothing),
+        row_target=1.0 / cost if kind == "center" else 0.0,
+        cone_target=1.0 / cost if question.log_det else 0.0,
+        floor=floor,
+        C=_matrix(question.C, F, unit),
+        P=_matrix(question.prior if question.alpha else 0.0, F, 1.0 / scale),
+        alpha=question.alpha * scale * unit,
+        contradiction=contradiction,
+        signs=put(SIGNS),
+    )  # fmt: skip
+
+
+def _matrix(value: Array | float, F: Sensing, factor: float) -> Array:
+    """Return a matrix of the order of the rows; a number is a multiple of the identity."""
+    if isinstance(value, np.ndarray):
+        return F.beside(np.asarray(value * factor, dtype=F.dtype))
+    return F.beside(float(value) * factor * np.eye(F.n, dtype=F.dtype))
+
+
+def _seen(F: Sensing, question: Question) -> tuple[Sensing, Array | None, float]:
+    """Return the rows in coordinates of their span, that basis, and A elsewhere.
+
+    Among positive semidefinite matrices an objective that knows only multiples of the identity
+    outside of the rows is least where A is block diagonal, for reflections leave it alone; and what
+    is best outside of the span can be said at once.
+    """
+    plain = not isinstance(question.C, np.ndarray)
+    plain = plain and (not question.alpha or not isinstance(question.prior, np.ndarray))
+    if not question.psd or not plain or F.m == 0:
+        return F, None, 0.0
+    raw = F.raw.only(F.used) if isinstance(F, Mixed) else F
+    basis: Array | None = None
+    if raw.n > raw.m:
+        basis = basis_of_span(to_numpy(raw.rows()))
+    else:
+        values, vectors = np.linalg.eigh(raw.adjoint(np.ones_like(raw.squares)))
+        keep = values > raw.m * EPS * values[-1]
+        basis = None if bool(np.all(keep)) else np.asarray(vectors[:, keep])
+    if basis is None:
+        return F, None, 0.0
+    best = _best_elsewhere(question)
+    return (F, None, 0.0) if best is None else (F.within(basis), basis, best)
+
+
+def _best_elsewhere(question: Question) -> float | None:
+    """Return the least of ``c a + alpha (a - p)^2 - log a`` (where `log_det`) over ``a >= 0``.
+
+    None where there is none.
+    """
+    c, alpha, p = float(question.C), question.alpha, 0.0
+    if alpha:
+        p = float(question.prior)
+    slope = c - 2.0 * alpha * p
+    if not question.log_det:
+        if alpha:
+            return max(0.0, -slope / (2.0 * alpha))
+        return 0.0 if c >= 0.0 else None
+    if alpha:  # 2 alpha a^2 + slope a - 1 = 0
+        root = float(np.hypot(slope, np.sqrt(8.0 * alpha)))
+        return 2.0 / (root + slope) if slope > 0.0 else (root - slope) / (4.0 * alpha)
+    return 1.0 / c if c > 0.0 else None
+
+
+def _power(size: float) -> float:
+    """Return the power of four next to a size; 1 where it has none."""
+    if not (size > 0.0 and np.isfinite(size)):
+        return 1.0
+    return float(2.0 ** (2 * round(float(np.log2(size)) / 2.0)))
+
+
+def _scale_unit(typical: Vector, lo: Vector, hi: Vector, question: Question) -> float:
+    """Return the size of readings: the mean of their least ends, and widths where these are 0."""
+    size = float(np.mean(typical)) if typical.size else 0.0
+    if size == 0.0:
+        widths = (hi - lo)[np.isfinite(hi - lo)]
+        size = float(np.mean(widths)) if widths.size else 0.0
+    if size == 0.0 and question.alpha:
+        size = _size(question.prior)
+    return _power(size)
+
+
+def _size(value: Array | float) -> float:
+    if isinstance(value, np.ndarray):
+        return float(np.linalg.norm(value)) / max(1.0, float(np.sqrt(len(value))))
+    return abs(float(value))
+
+
+def _cost_unit(question: Question, scale: float, n: int) -> float:
+    """Return the size of the objective, for A of the size of the readings."""
+    size = _size(question.C) * scale
+    logarithms = question.rows == "center" or question.log_det
+    if size == 0.0 and question.rows not in ("within", "center") and not logarithms:
+        weights = question.weights[(question.weights > 0.0) & ~question.hard]
+        per = scale * scale if question.rows in ("slack_squares", "squares") else scale
+        size = float(np.median(weights)) * per if weights.size else 0.0
+    if size == 0.0:
+        size = question.alpha * scale * scale
+    if logarithms:
+        size = max(size, 1.0) if size < 1e8 else size
+    return _power(size)
+
+
+def _margin(F: Sensing, ends: Vector, which: Mask, lo: Vector, hi: Vector) -> Vector:
+    """Return by how much to move the ends of hard intervals inwards."""
+    if not bool(np.any(which)):
+        return np.zeros_like(ends)
+    size = float(np.max(np.abs(ends), where=which, initial=0.0))
+    typical = float(np.median(np.abs(ends[which])))
+    error = forward_error(F, np.sqrt(min(size, 1e3 * max(typical, 1.0))) * np.eye(F.n))
+    half = 0.5 * (hi - lo)
+    half = np.where(np.isfinite(half), half, np.maximum(np.max(np.abs(ends), axis=0), typical))
+    margin = np.clip(ROUNDINGS * error, MARGIN * half, LARGEST_MARGIN * half)
+    return np.where(which, margin, 0.0)

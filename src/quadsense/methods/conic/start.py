@@ -1,0 +1,176 @@
+"""Where the interior-point method begins: far inside of what is to be positive."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import scipy.linalg as sl
+
+from quadsense.arrays import Vector
+from quadsense.core.intervals import Array
+from quadsense.methods.conic.direction import plain_coordinates
+from quadsense.methods.conic.point import Point
+from quadsense.methods.conic.program import Mask, Program
+from quadsense.methods.conic.system import System
+from quadsense.methods.psd.maps import cholesky, forward
+
+LARGE = 3.0
+"""Times the size of the readings that A is at first, where ends are missed anyway: within the cone
+it is more easily made less than more."""
+
+LEAST = 1e-5
+"""Room at the ends, in the mean and in units of the readings, below which there is none."""
+
+BALANCES = 8
+"""Looks at the size of the first products."""
+
+
+def start(program: Program, A: Array | None = None) -> Point:
+    """Return the first point.
+
+    Parameters
+    ----------
+    program : Program
+    A : ndarray, shape (n, n), optional
+        A matrix well inside, in units of the program; positive definite where that is asked.
+    """
+    X: Array | None = None
+    y: Vector | None = None
+    if program.psd:
+        if A is not None:
+            X = cholesky(A)
+        if X is None:
+            X = np.sqrt(_size(program)) * program.eye
+        A = X @ X.conj().T
+        v = forward(program.F, X)
+    else:
+        fit, y = _least_squares(program)
+        A = fit if A is None else A
+        v = program.F.forward(A)
+    return _around(program, A, X, v, y)
+
+
+def restored(program: Program, at: Point) -> Point:
+    """Return a point of `Program.relaxed` as one of the whole program."""
+    around = _around(program, at.A, at.X, at.v, None)
+    squares = program.curve > 0.0
+    held = np.where(squares, at.held - (around.duals[0] - around.duals[1]), at.held)
+    return replace(around, S=at.S, held=held)
+
+
+def _size(program: Program) -> float:
+    """Return a multiple of the identity of the size of the readings."""
+    levels = np.abs(program.level[program.equal | (program.curve > 0.0)])
+    known = np.concatenate([np.abs(program.ends[program.finite]), levels])
+    typical = float(np.mean(np.minimum(known, 16.0))) if known.size else 1.0
+    bought = program.common or program.priced.any() or program.softness.any()
+    return max(typical, 1e-2) * (1.0 if program.cone_target or bought else LARGE)
+
+
+def _least_squares(program: Program) -> tuple[Array, Vector]:
+    """Return a fit to the middles, each weighed by the width of its interval, and its dual.
+
+    The latter is the smallest y with ``F*(y) = -C``, in the same weights. Both are 0 where rounding
+    leaves neither.
+    """
+    zero, nothing = np.zeros_like(program.C), np.zeros_like(program.level)
+    if program.F.m == 0:
+        return zero, nothing
+    upper, lower = program.finite
+    hi, lo = program.ends[0], -program.ends[1]
+    middle = np.where(upper & lower, 0.5 * (hi + lo), np.where(upper, hi, np.where(lower, lo, 0.0)))
+    width = np.where(upper & lower, np.maximum(0.5 * (hi - lo), 1e-6), 1.0)
+    squares = program.curve > 0.0
+    middle = np.where(squares | program.equal, program.level, middle)
+    E = np.where(program.equal, 0.0, width / float(np.max(width, initial=1e-6)))
+    weights = 1.0 / np.where(program.equal, 1.0, E)
+    try:
+        system = System(plain_coordinates(program, weights), E, program.equal)
+        fit, y = system.solve(zero, middle)[0], system.solve(-program.C, nothing)[1]
+    except (sl.LinAlgError, ValueError):  # the latter from SciPy, for what is no number
+        return zero, nothing
+    sound = np.isfinite(fit).all() and np.isfinite(y).all()
+    return (fit, y) if sound else (zero, nothing)
+
+
+def _around(program: Program, A: Array, X: Array | None, v: Vector, y: Vector | None) -> Point:
+    """Return a point of that A: all products even, soft ends met by what is bought."""
+    finite = program.finite
+    room = np.where(finite, program.ends - program.signs * v, 1.0)
+    worst = float(np.max(-room, where=finite, initial=0.0))
+    even = max(float(np.mean(np.abs(room[finite]))), LEAST) if finite.any() else 1.0
+    soft = program.priced | (program.softness > 0.0) | (program.share > 0.0)
+    floor = max(0.5 * worst, 1e-3 * even)
+    hard = np.where(finite, np.maximum(room, np.maximum(floor, 0.3 * np.abs(room))), 1.0)
+    t, mu = 0.0, max(program.row_target, program.cone_target, _pull(program, A))
+    if program.common:
+        shares = np.where(program.share > 0.0, program.share, 1.0)
+        least = np.where(soft, np.maximum(-1.1 * room, 0.0) + 0.1 * even, 0.0)
+        t = max(float(np.max(least / shares)), mu * np.count_nonzero(soft))
+        slacks = np.where(soft, room + program.share * t, hard)
+        # sum share y + t_dual = 1 with all products the same
+        mu = 1.0 / (float(np.sum(program.share / slacks)) + 1.0 / t)
+    elif soft.any():
+        mu = _enough(program, A, room, soft, mu, even)
+        slacks = np.where(soft, _bought(program, room, mu), hard)
+    else:
+        mu = mu if mu > 0.0 else 1.0
+        slacks = hard
+    duals = np.where(finite, mu / slacks, 0.0)
+    if y is not None and bool(np.any(y)):
+        apart = np.maximum(program.signs * y, 0.0) + float(np.mean(np.abs(y)))
+        duals = np.where(finite & ~soft, apart, duals)
+    priced = program.priced
+    left = np.where(priced, program.price - duals, 1.0)
+    bought = np.where(priced, mu / left, 0.0)
+    S = None
+    if X is not None:
+        inverse = np.linalg.inv(X)
+        S = mu * (inverse.conj().T @ inverse)
+    t_dual = mu / t if program.common else 1.0
+    held = np.zeros_like(program.level)
+    return Point(A, X, S, v, slacks, duals, bought, left, t, t_dual, held)
+
+
+def _bought(program: Program, room: Vector, mu: float) -> Vector:
+    """Return the slacks of soft ends at which all products are mu.
+
+    With a price w, ``g = room + q``, ``g y = q (w - y) = mu``; with a softness s, ``g = room + s
+    y``: both are quadratic equations.
+    """
+    w = np.where(program.priced, program.price, 1.0)
+    sold = room + (2.0 * mu / w)
+    priced = 0.5 * (sold + np.hypot(room, 2.0 * mu / w))
+    root = np.hypot(room, 2.0 * np.sqrt(program.softness * mu))
+    below = np.where(room > 0.0, 1.0, np.maximum(root - room, np.finfo(float).tiny))
+    bent = np.where(room > 0.0, 0.5 * (room + root), 2.0 * program.softness * mu / below)
+    return np.where(program.priced, priced, bent)
+
+
+def _enough(program: Program, A: Array, room: Vector, soft: Mask, mu: float, even: float) -> float:
+    """Return a product so large that A's multiplier can follow those of the soft ends.
+
+    Where these are bounded by prices, it is the larger for that.
+    """
+    if not program.priced.any():
+        return max(mu, even * even / float(np.median(program.softness[soft])))
+    mu = max(mu, even * float(np.median(program.price[program.priced])))
+    size = float(np.linalg.norm(A)) / max(1, len(A))
+    for _ in range(BALANCES):
+        y = np.where(soft, mu / np.where(soft, _bought(program, room, mu), 1.0), 0.0)
+        Z = program.C + program.F.adjoint(y[0] - y[1])
+        need = size * float(np.linalg.norm(Z))
+        if need <= 2.0 * mu:
+            break
+        mu = need
+    return mu
+
+
+def _pull(program: Program, A: Array) -> float:
+    """Return what the objective pulls A by, times its size."""
+    n = max(1, len(A))
+    pull = float(np.linalg.norm(program.C)) / np.sqrt(n)
+    if program.alpha:
+        pull += 2.0 * program.alpha * float(np.linalg.norm(A - program.P)) / np.sqrt(n)
+    return pull * max(float(np.linalg.norm(A)) / np.sqrt(n), 1e-3)

@@ -1,0 +1,80 @@
+"""What the interior-point method for questions says of itself."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from quadsense.methods.psd.traits import NEWTON_ENTRIES, newton_entries
+from quadsense.methods.traits.base import Traits
+from quadsense.methods.traits.options import GapOptions, Options
+from quadsense.methods.traits.shape import Cone, Shape, Work
+
+AMPLE = 2.0
+"""Rows to unknowns from which the smallest worst error over the cone is sought here (measured)."""
+
+STEPS = 14.0
+"""Typical steps: seen 5 to 30 (docs/theory.md, section 10)."""
+
+CALLS = 12.0
+"""Passes whose calls of Python a step makes: residuals, two directions, lengths (measured)."""
+
+
+class ConicTraits(Traits):
+    """The one interior-point kernel."""
+
+    name: ClassVar[str] = "conic"
+    summary: ClassVar[str] = "the nearest, the centre, the least trace, slack: both bounds on it"
+    cones: ClassVar[frozenset[Cone]] = frozenset({"symmetric", "psd"})
+    mixes: ClassVar[bool] = True
+    constraints: ClassVar[bool] = True
+    one_sided: ClassVar[bool] = True
+    without_tolerance: ClassVar[bool] = True
+    random: ClassVar[bool] = False
+    needs: ClassVar[frozenset[str]] = frozenset({"rows"})
+    preferences: ClassVar[frozenset[str]] = frozenset(
+        {
+            "least_squares", "entropy", "nearest", "center", "min_trace", "minimax", "slack_max",
+            "slack_sum", "slack_squares",
+        }
+    )  # fmt: skip
+    options: ClassVar[type[Options]] = GapOptions
+
+    @classmethod
+    def suits(cls, shape: Shape) -> str | None:
+        """Every question; but the smallest worst error has methods of its own.
+
+        Over the cone, where rows are many and a step is small, they take more steps.
+        """
+        plain = shape.prefer == "minimax" and not shape.target and not shape.constrained
+        ample = shape.psd and shape.m > AMPLE * shape.unknowns
+        few = newton_entries(shape.m, shape.n, int(shape.unknowns)) <= NEWTON_ENTRIES
+        plain = plain and not (ample and few)
+        if plain or shape.damped_squares or shape.nearest_by_rows or not cls.serves(shape):
+            return None
+        return "which A is wanted is a convex problem: the interior-point method"
+
+    @classmethod
+    def coordinates(cls, shape: Shape) -> str:
+        """A, or its factor."""
+        return "factor" if shape.psd else "matrix"
+
+    @classmethod
+    def side(cls, shape: Shape) -> float:
+        """Order of the systems of a step."""
+        return float(min(shape.m, shape.unknowns))
+
+    @classmethod
+    def memory(cls, shape: Shape) -> int:
+        """The matrices of a step."""
+        side = int(cls.side(shape))
+        blocks = 8 * 2 * min(1024, shape.m) * shape.unknowns
+        return 8 * 4 * side * side + blocks + 24 * shape.matrix_bytes + 8 * 60 * shape.m
+
+    @classmethod
+    def work(cls, shape: Shape) -> Work:
+        """One normal matrix and its factor per step, and what the cone takes."""
+        m, side, n = float(shape.m), cls.side(shape), float(shape.n)
+        formed = m * side * side if shape.m > shape.unknowns else shape.weight * m * m * n
+        cone = shape.weight * 40.0 * n**3 if shape.psd else 0.0
+        flops = STEPS * (formed + side**3 / 3.0 + cone + 4.0 * shape.product)
+        return Work(flops, 0.0, CALLS * STEPS)

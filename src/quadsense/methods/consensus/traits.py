@@ -1,0 +1,72 @@
+"""What consensus ADMM says of itself."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from quadsense.methods.least_squares.traits import LeastSquaresTraits
+from quadsense.methods.traits.base import Traits
+from quadsense.methods.traits.options import GapOptions, Options
+from quadsense.methods.traits.shape import Cone, Shape, Work
+
+STEPS = 30.0
+"""Typical steps: seen 10 to 200 (docs/theory.md, section 10)."""
+
+PRODUCTS = 8.0
+"""Passes over the rows per step: four of conjugate gradients in single precision, the residual and
+the readings in float64, and the bounds now and then."""
+
+VECTORS, MATRICES = 40, 24
+"""Vectors of length m, and matrices of order n, that are held at once."""
+
+
+MOST_MOVED = 2000
+"""Unknowns up to which y is moved for the proof, as `balance.MOST_UNKNOWNS`."""
+
+
+class ConsensusTraits(Traits):
+    """Consensus ADMM, matrix-free."""
+
+    name: ClassVar[str] = "consensus"
+    summary: ClassVar[str] = (
+        "least squares within intervals for large n: no normal matrix is formed"
+    )
+    cones: ClassVar[frozenset[Cone]] = frozenset({"symmetric", "psd"})
+    mixes: ClassVar[bool] = True
+    one_sided: ClassVar[bool] = True
+    without_tolerance: ClassVar[bool] = True
+    random: ClassVar[bool] = False
+    needs: ClassVar[frozenset[str]] = frozenset({"rows"})
+    preferences: ClassVar[frozenset[str]] = frozenset({"least_squares"})
+    hands_over: ClassVar[tuple[str, ...]] = ("conic",)
+    options: ClassVar[type[Options]] = GapOptions
+    constraints: ClassVar[bool] = True
+
+    @classmethod
+    def suits(cls, shape: Shape) -> str | None:
+        """Least squares over the cone, where the normal matrix costs more than it saves.
+
+        Without a cone others come first, and this one where intervals are active.
+        """
+        if not (shape.psd and cls.serves(shape)) or LeastSquaresTraits.forms(shape):
+            return None
+        return "least squares without a normal matrix: consensus ADMM"
+
+    @classmethod
+    def coordinates(cls, shape: Shape) -> str:
+        """A, packed."""
+        return "matrix"
+
+    @classmethod
+    def memory(cls, shape: Shape) -> int:
+        """The rows in single precision, the vectors and matrices of a step, and what moves y."""
+        size = shape.unknowns
+        moves = 16 * min(1024, shape.m) * size + 24 * size**2 if size <= MOST_MOVED else 0
+        held = shape.single_bytes + MATRICES * shape.matrix_bytes + 8 * VECTORS * shape.m
+        return held + moves
+
+    @classmethod
+    def work(cls, shape: Shape) -> Work:
+        """Products with the rows and, over the cone, an eigendecomposition per step."""
+        cone = shape.weight * 12.0 * float(shape.n) ** 3 if shape.psd else 0.0
+        return Work(STEPS * (PRODUCTS * shape.product + cone), 0.0, STEPS)

@@ -1,0 +1,1 @@
+"""The paper's gradient descent (`gd`) and stochastic gradient descent (`sgd`)."""

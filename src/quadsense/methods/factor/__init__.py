@@ -1,1 +1,0 @@
-"""The descent on a factor behind `factored`: passes, starts, steps."""

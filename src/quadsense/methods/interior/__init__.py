@@ -1,1 +1,0 @@
-"""The interior-point method behind `minimax`, its proofs, and outliers."""

@@ -1,1 +1,0 @@
-"""Conjugate residuals behind `cg`: products, preconditioner, forecast."""

@@ -1,0 +1,302 @@
+"""Least squares without a cone: the normal equations, with rows held at ends that bind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import lapack, qr, solve_triangular, svd
+
+from quadsense.arrays import Vector
+from quadsense.core.cholesky import add_to_diagonal, factor_upper, solve_upper
+from quadsense.core.ends import UNIT
+from quadsense.device import DeviceArray, chosen, scalar
+from quadsense.methods.least_squares.bounds import NONE, Rows
+from quadsense.methods.least_squares.program import Program, features
+from quadsense.methods.least_squares.quadratic import Point
+from quadsense.watch import look
+
+Array = npt.NDArray[Any]
+
+REFINEMENTS = 3
+"""Solves with one factor: a first, and two that take away what its rounding left."""
+
+EXCHANGES = 60
+"""Sets of ends that are tried: seen 2 to 9, and what has not settled by then goes round."""
+
+FITS = 1e-9
+"""Cost in units of that of A = 0 below which the data may well be exact."""
+
+SMALL = 1500
+"""Unknowns up to which a system that may be singular is solved by its singular values."""
+
+SINGULAR = 64.0
+"""Least pivot, in rounding errors of the largest, that is one."""
+
+POOR = 1e-4
+"""Least pivot of their factor, to the largest, below which normal equations are not trusted."""
+
+ORTHOGONAL = 2e8
+"""Operations up to which rows that hardly see some directions are made orthogonal: their normal
+equations have lost what little is seen."""
+
+LOOKS = 10
+"""Conjugate gradients on a device between two looks at whether they have come to an end."""
+
+CLEAR = {"d": 1e-8, "f": 1e-4}
+"""Least pivot at which the rows surely see everything, in units of their number times the largest
+weight: with that for all, no pivot is smaller, and their sum is at most this unit."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """A solution, the rows at an end, and their multipliers."""
+
+    point: Point
+    rows: Rows
+    mu: Vector
+    settled: bool
+
+
+@dataclass(frozen=True)
+class Orthogonal:
+    """``diag(roots) F = Q R`` of the rows that count: H is ``R^T R``, of half the digits lost.
+
+    Small, and NumPy's wherever the rows are.
+    """
+
+    R: Array
+    Q: Array
+    rows: Rows
+    roots: Vector
+
+    @classmethod
+    def of(cls, program: Program) -> Orthogonal | None:
+        """None where it costs too much, or where rows do not see everything."""
+        size, found = program.cost.cone.size, _weighed(program)
+        if found is None or found[0].size < size:
+            return None
+        rows, roots, J = found
+        Q, R = qr(J, mode="economic", check_finite=False)
+        pivots = np.abs(R.diagonal())
+        if float(pivots.min()) <= SINGULAR * size * UNIT * float(pivots.max()):
+            return None
+        return cls(R, Q, rows, roots)
+
+
+def _weighed(program: Program) -> tuple[Rows, Vector, Array] | None:
+    """The rows that count, the roots of their weights, and these times F; None where too many.
+
+    NumPy's, for SciPy.
+    """
+    cost = program.cost
+    rows = np.flatnonzero(cost.w)
+    if cost.alpha or 4.0 * rows.size * float(cost.cone.size) ** 2 > ORTHOGONAL:
+        return None
+    look(ORTHOGONAL)
+    roots = np.sqrt(np.asarray(cost.w)[rows])
+    return rows, roots, np.asarray(features(program.F, rows)) * roots[:, None]
+
+
+def smallest(program: Program, point: Point) -> Held | None:
+    """The least squares nearest to a point where rows do not see everything; None as above.
+
+    Only where that is within all ends.
+    """
+    found = _weighed(program)
+    if found is None or not found[0].size:
+        return None
+    rows, roots, J = found
+    left, values, right = svd(J, full_matrices=False, check_finite=False)
+    seen = values > SINGULAR * max(J.shape) * UNIT * values[0]
+    left, values, right = left[:, seen], values[seen], right[seen]
+    for _ in range(REFINEMENTS):
+        errors = roots * np.asarray(point.values - program.cost.b)[rows]
+        point = program.cost.point(point.x - right.T @ ((left.T @ errors) / values))
+    if ((point.values < program.lo) | (point.values > program.hi)).any():
+        return None
+    return Held(point, NONE, np.empty(0), True)
+
+
+def factored(program: Program, quick: bool = False) -> Array | None:
+    """Cholesky factor of ``H + alpha I``; None where that is singular or not formed.
+
+    With `quick` of whichever precision is at hand.
+    """
+    cost = program.cost
+    if not cost.formed or (cost.F.m < cost.cone.size and cost.alpha == 0.0):
+        return None
+    M = (cost.quick if quick else cost.H).copy(order="F")
+    add_to_diagonal(M, cost.alpha)
+    R, info = factor_upper(M)
+    pivots = np.abs(R.diagonal()) ** 2
+    unit = 0.5 * float(np.finfo(M.dtype).eps)
+    if info != 0 or float(pivots.min()) <= SINGULAR * len(M) * unit * float(pivots.max()):
+        return None
+    largest = float(cost.w.max()) * cost.F.m
+    if cost.alpha == 0.0 and float(pivots.min()) > CLEAR[M.dtype.char] * largest:
+        program.problem.rows.known_rank = program.problem.rows.unknowns
+    return R
+
+
+def is_poor(R: Array) -> bool:
+    """Whether normal equations have lost half their digits or more."""
+    pivots = np.abs(R.diagonal())
+    return bool(pivots.min() < POOR * pivots.max())
+
+
+def nearly(program: Program, R: Array, point: Point) -> Vector:
+    """The minimiser for a start: by one solve unless it fits, so that others make that exact."""
+    away = solved(R, point.slope)
+    left = point.cost - float(point.slope @ away)
+    if left > FITS * max(program.nothing, point.cost):
+        return point.x - away
+    return newton(program, R, point, NONE, np.empty(0)).point.x
+
+
+def newton(
+    program: Program, by: Array | Orthogonal, point: Point, rows: Rows, targets: Vector
+) -> Held:
+    """The minimiser with those readings equal to targets."""
+    J = features(program.F, rows) if rows.size else np.zeros_like(point.x, shape=(0, point.x.size))
+    if isinstance(by, Orthogonal):
+        R, J = by.R, np.asarray(J)
+    else:
+        R = by
+    W = solved(R, J.T) if rows.size else J.T
+    S = J @ W
+    mu = np.zeros(rows.size)
+    for _ in range(REFINEMENTS):
+        away = _away(program, by, point, 0.5 * (J.T @ mu))
+        if rows.size:
+            look(20.0 * float(rows.size) ** 3)
+            missing = targets - point.values[rows] + J @ away
+            change = -2.0 * np.linalg.lstsq(S, missing)[0]
+            mu = mu + change
+            away = away + 0.5 * (W @ change)
+        elif _is_nothing(away, point.x):
+            break
+        point = program.cost.point(point.x - away)
+    return Held(point, rows, mu, True)
+
+
+def _is_nothing(away: Vector, x: Vector) -> bool:
+    """Whether a correction is rounding; not asked of a device, which would be waited for."""
+    if isinstance(away, DeviceArray):
+        return False
+    return float(np.abs(away).max()) <= 4.0 * UNIT * float(np.abs(x).max())
+
+
+def _away(program: Program, by: Array | Orthogonal, point: Point, push: Vector) -> Vector:
+    """``H^-1 (slope + push)``."""
+    if not isinstance(by, Orthogonal):
+        return solved(by, point.slope + push)
+    errors = by.roots * np.asarray(point.values - program.cost.b)[by.rows]
+    half = by.Q.T @ errors + solve_triangular(by.R, push, trans=1, check_finite=False)
+    return np.asarray(solve_triangular(by.R, half, check_finite=False))
+
+
+def solved(R: Array, right: Array) -> Array:
+    """``R^-1 R^-T right``."""
+    if R.dtype == np.float64:
+        return solve_upper(R, right)
+    size = float(np.abs(right).max(initial=0.0)) or 1.0
+    found = lapack.spotrs(R, (right / size).astype(np.float32), lower=0)[0]
+    return size * found.astype(np.float64)
+
+
+def of_trace(program: Program, R: Array, x: Vector) -> Vector:
+    """The minimiser x moved to the least cost of the trace that is asked for."""
+    if program.cone.trace is None:
+        return x
+    one = program.cone.identity
+    along = solved(R, one)
+    return x + (program.cone.trace - float(one @ x)) / float(one @ along) * along
+
+
+def with_ends(
+    program: Program, by: Array | Orthogonal, point: Point, lo: Vector, hi: Vector
+) -> Held:
+    """The minimiser within the intervals: rows enter at ends they cross, leave where they pull.
+
+    The primal-dual active set method [Hintermueller et al. 2002].
+    """
+    equal = lo == hi
+    side = np.zeros_like(lo, dtype=np.int64)  # 1 held at the upper end, -1 at the lower, 2 equal
+    side[equal] = 2
+    held = newton(program, by, point, np.flatnonzero(equal), lo[equal])
+    for _ in range(EXCHANGES):
+        pull, values = np.zeros_like(lo), held.point.values
+        pull[held.rows] = held.mu
+        following = np.where(side == 0, 1 * (values > hi) - 1 * (values < lo), side)
+        following[(side * pull < 0.0) & ~equal] = 0
+        rows = np.flatnonzero(following)
+        if np.array_equal(following, side):
+            return held
+        if rows.size > point.x.size:
+            break
+        side = following
+        targets = np.where(side == 1, hi, lo)[rows]
+        held = newton(program, by, held.point, rows, targets)
+    return Held(held.point, held.rows, held.mu, False)
+
+
+def held_at(program: Program, point: Point, rows: Rows, mu: Vector, targets: Vector) -> Held:
+    """The minimiser with the rows that pull held at their targets, where H may be singular."""
+    pulling = np.flatnonzero(mu)
+    size = point.x.size
+    J = np.asarray(features(program.F, rows[pulling]))
+    H = np.triu(program.cost.H) + np.triu(program.cost.H, 1).T
+    M = np.zeros((size + pulling.size, size + pulling.size))
+    M[:size, :size] = 2.0 * (np.asarray(H) + program.cost.alpha * np.eye(size))
+    M[size:, :size], M[:size, size:] = J, J.T
+    mu = np.asarray(mu)
+    found = mu[pulling]
+    for _ in range(2):
+        left = np.asarray(-2.0 * point.slope) - J.T @ found
+        right = np.concatenate([left, np.asarray(targets - point.values[rows])[pulling]])
+        look(20.0 * float(len(M)) ** 3)
+        change = np.linalg.lstsq(M, right, rcond=1e-13)[0]
+        found = found + change[size:]
+        point = program.cost.point(point.x + change[:size])
+    whole = np.zeros_like(mu)
+    whole[pulling] = found
+    equal = np.asarray(program.lo == program.hi)[rows]
+    return Held(point, rows, whole, bool(((whole * mu >= 0.0) | equal).all()))
+
+
+def conjugate(program: Program, point: Point, steps: int) -> Point:
+    """Conjugate gradients for least squares [Hestenes & Stiefel 1952, 10]: the nearest minimiser.
+
+    Slopes are taken anew from the errors of the rows. One that is carried along gathers rounding in
+    directions that no row sees, too, and what has little curvature is walked far. On a device the
+    end is looked for now and then: steps beyond it change nothing but rounding.
+    """
+    cost, away = program.cost, point.x - program.cost.p
+    errors = np.where(cost.w == 0.0, 0.0, point.values - cost.b)
+    slope, d = point.slope, np.zeros_like(point.x)
+    looks = LOOKS if isinstance(slope, DeviceArray) else 1
+    direction, size = slope, scalar(slope @ slope)
+    first = size
+    for count in range(steps):
+        if count % looks == 0 and (size <= (4.0 * UNIT) ** 2 * first or size == 0.0):
+            break
+        look(2.0 * cost.product_flops)
+        read = cost.F.forward(cost.cone.unpack(direction))
+        bend = scalar((cost.w * read) @ read) + cost.alpha * scalar(direction @ direction)
+        if looks == 1 and not bend > 0.0:
+            break
+        share = _ratio(size, bend)
+        d = d - share * direction
+        errors = errors - share * read
+        slope = cost.cone.pack(cost.F.adjoint(cost.w * errors)) + cost.alpha * (away + d)
+        size, last = scalar(slope @ slope), size
+        direction = slope + _ratio(size, last) * direction
+    return cost.point(point.x + d)
+
+
+def _ratio(a: Any, b: Any) -> Any:
+    """``a/b``, and 0 on a device where b is not positive, for that is not waited for."""
+    return chosen(b > 0.0, a / b, 0.0) if isinstance(b, DeviceArray) else a / b

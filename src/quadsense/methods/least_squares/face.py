@@ -1,0 +1,220 @@
+"""The last digits of least squares in the cone: Newton's method on the face where it ends.
+
+Steps of the first order find which eigenvalues of A are 0 and which ends bind, and then creep; what
+they leave of ``T X`` is multiplied, in a proof, by all of A. On matrices ``X X*`` of that rank,
+with those ends held, nothing but a system of equations is left.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import lapack
+
+from quadsense.arrays import Vector
+from quadsense.core.packed import upper
+from quadsense.methods.balance import PAID, balanced
+from quadsense.methods.least_squares.bounds import Rows
+from quadsense.methods.least_squares.cone import Cone
+from quadsense.methods.least_squares.measure import NO_COST, at, crossed, judge_of, margins, mass
+from quadsense.methods.least_squares.program import Program, features
+from quadsense.methods.least_squares.quadratic import Point
+from quadsense.methods.least_squares.state import State
+from quadsense.proofs.conjugates import conjugate_above, permitted
+from quadsense.watch import look
+
+Array = npt.NDArray[Any]
+
+MOST, ENTRIES = 400, 2_000_000
+"""Unknowns of a factor, and entries of all rows packed, up to which equations are formed."""
+
+NEEDED = 1e-5
+"""Relative gap that is small enough, unless a smaller one is asked for."""
+
+STEPS = 8
+"""Each squares the error."""
+
+SHARES = (1e-12, 1e-8, 1e-5, 1e-3)
+"""Of the largest eigenvalue: smaller ones are taken for none, first those that surely are."""
+
+REGULAR = 1e-12
+"""Reciprocal condition of the equations without turns from which a plain solution will do."""
+
+SINGULAR = 1e-13
+"""Singular values of the equations below this share of the largest are rounding: turns of X."""
+
+
+def refined(program: Program, state: State) -> State:
+    """The state, or one on a face near it whose gap is smaller and that crosses no end."""
+    cone, point = program.cone, state.point
+    if point is None or not cone.psd or cone.trace is not None:
+        return state
+    enough = min(NEEDED, float(program.problem.options.gap)) * point.cost
+    enough = max(enough, 0.1 * NO_COST * program.nothing)
+    if not state.judged.gap > enough or program.F.m * cone.size > ENTRIES:
+        return state
+    values, V = cone.eigen(point.x)
+    ranks = [int(np.count_nonzero(values > share * float(values[-1]))) for share in SHARES]
+    best = state
+    for rank in dict.fromkeys(ranks):
+        if not 0 < rank * cone.n * (2 if cone.is_complex else 1) <= MOST:
+            continue
+        X = np.asarray(V[:, -rank:] * np.sqrt(values[-rank:]))
+        other = on_face(program, state, X)
+        if other is not None and other.judged.gap < best.judged.gap:
+            best = other
+            if other.judged.gap <= enough:
+                break
+    return best
+
+
+def on_face(program: Program, state: State, X: Array) -> State | None:
+    """Where Newton's method leads on matrices of that rank; None: to none that is admitted.
+
+    Small systems, NumPy's wherever the rows are.
+    """
+    cone = program.cone
+    rows, mu, targets = _held(program, state)
+    sides = np.where(np.asarray(program.lo == program.hi)[rows], 0.0, np.sign(mu))
+    E = np.asarray(features(program.F, rows))
+    G = np.asarray(features(program.F, np.arange(program.F.m)))
+    last = np.inf
+    best: tuple[Array, Vector, Point] | None = None
+    for _ in range(STEPS):
+        now = program.cost.point(cone.beside(cone.pack(X @ X.conj().T)))
+        T = 2.0 * np.asarray(now.slope) + E.T @ mu
+        missing = targets - np.asarray(now.values)[rows]
+        slope = 2.0 * _flat(cone.unpack(T) @ X)
+        size = float(np.linalg.norm(slope)) + float(np.linalg.norm(missing))
+        if not size < last:  # NaN too
+            break
+        last, best = size, (X, mu, now)
+        step = _step(program, X, T, G, E, slope, missing)
+        if step is None:
+            break
+        X, mu = X + step[0], mu + step[1]
+    if best is None:
+        return None
+    X, mu, now = best
+    if np.any(mu * sides < 0.0):  # an end that would be left inwards
+        return None
+    state = replace(state, factor=X, rows=rows, mu=cone.beside(mu))
+    judge, mu = judge_of(program), state.mu
+    loose = judge.loose(rows, now.values[rows], mu, program.lo[rows], program.hi[rows])
+    T = 2.0 * now.slope + cone.beside(E).T @ mu
+    judged = judge.judge(now.x, now.cost, T, loose, mass(program, now.values, mu))
+    if crossed(program, now, 0.1 * state.room).size:
+        return None
+    # What rounding makes of T is a matter of the last bits: these are balanced before any proof.
+    judged = replace(judged, shift=0.0)
+    gap = _balanced_gap(program, replace(state, judged=judged), now)
+    return at(program, replace(state, judged=replace(judged, gap=gap, trivial=False)), now)
+
+
+def _balanced_gap(program: Program, state: State, now: Point) -> float:
+    """What is left between the cost and what the dual vector proves once it is balanced."""
+    F = program.problem.rows.on_numpy()
+    A = np.asarray(program.scale * program.cone.unpack(now.x))
+    y = judge_of(program).dual(now.values, state.rows, state.mu, state.judged)
+    y = balanced(F, program.question, y, A)
+    T = np.asarray(F.adjoint(y))
+    if program.cost.alpha > 0.0 or not np.isfinite(T).all() or program.unit == 0.0:
+        return state.judged.gap
+    bound = -conjugate_above(program.question, permitted(program.question, y))
+    bound += PAID * min(float(np.linalg.eigvalsh(T)[0]), 0.0) * float(np.trace(A).real)
+    return max(now.cost - bound / program.unit, 0.0)
+
+
+def _held(program: Program, state: State) -> tuple[Rows, Vector, Vector]:
+    """Rows at their ends, their multipliers, and what they are to read."""
+    equal = np.asarray(program.lo == program.hi)
+    mu = np.zeros(equal.size)
+    mu[state.rows] = state.mu
+    rows = np.flatnonzero(equal | (mu != 0.0))
+    lo, hi = map(np.asarray, margins(program, state.room))
+    return rows, mu[rows], np.where(mu > 0.0, hi, lo)[rows]
+
+
+def _step(
+    program: Program, X: Array, T: Vector, G: Array, E: Array, slope: Vector, missing: Vector
+) -> tuple[Array, Vector] | None:
+    """Newton's change of X and of the multipliers."""
+    cone, cost = program.cone, program.cost
+    n, r = X.shape
+    L = _changes(cone, X)
+    size = L.shape[1]
+    look(4.0 * float(size) ** 3 + 2.0 * len(G) * float(size) * cone.size)
+    J = np.sqrt(2.0 * np.asarray(cost.w))[:, None] * (G @ L)
+    K = np.zeros((size + len(E), size + len(E)))
+    K[:size, :size] = J.T @ J + 2.0 * cost.alpha * (L.T @ L) + 2.0 * _times(cone.unpack(T), r)
+    K[size:, :size] = E @ L
+    K[:size, size:] = K[size:, :size].T
+    found = _solved(K, np.concatenate([-slope, missing]), X)
+    if not np.isfinite(found).all():
+        return None
+    D = np.ascontiguousarray(found[:size]).view(X.dtype).reshape(n, r)
+    return D, found[size:]
+
+
+def _solved(K: Array, right: Vector, X: Array) -> Vector:
+    """The least solution of the equations, whose turns of X are singular.
+
+    With these weighed down the system is regular, unless more is singular.
+    """
+    turns = _turns(X)
+    size = len(turns)
+    fixed = K.copy(order="F")
+    fixed[:size, :size] += float(np.trace(K[:size, :size])) / size * (turns @ turns.T)
+    *_, found, rcond, _, _, info = lapack.dsysvx(fixed, right)
+    if info == 0 and rcond > REGULAR:
+        return np.asarray(found).reshape(-1)
+    return np.asarray(np.linalg.lstsq(K, right, rcond=SINGULAR)[0])
+
+
+def _turns(X: Array) -> Array:
+    """Columns ``X S`` of unit norm for skew S, which leave ``X X*`` as it is."""
+    r = X.shape[1]
+    i, j = upper(r)
+    S = np.zeros((i.size, r, r), X.dtype)
+    S[np.arange(i.size), i, j], S[np.arange(i.size), j, i] = 1.0, -1.0
+    if np.iscomplexobj(X):
+        i, j = np.triu_indices(r)
+        other = np.zeros((i.size, r, r), X.dtype)
+        other[np.arange(i.size), i, j] = other[np.arange(i.size), j, i] = 1j
+        S = np.concatenate([S, other])
+    moved = np.ascontiguousarray(X @ S)
+    columns = moved.reshape(len(S), X.size).view(np.float64)
+    return (columns / np.linalg.norm(columns, axis=1)[:, None]).T
+
+
+def _changes(cone: Cone, X: Array) -> Array:
+    """Columns ``pack(D X* + X D*)`` for D one entry of X each, its real and its imaginary part."""
+    n, r = X.shape
+    parts = np.array([1.0, 1j] if cone.is_complex else [1.0])
+    M = np.zeros((n, r, parts.size, n, n), X.dtype)
+    for i in range(n):
+        M[i, :, :, i, :] = parts[:, None] * X.conj().T[:, None, :]
+    M += np.swapaxes(M.conj(), -1, -2)
+    return np.ascontiguousarray(cone.pack(M.reshape(-1, n, n)).T)
+
+
+def _times(T: Array, r: int) -> Array:
+    """``D -> T D`` on n by r matrices of real numbers, Re and Im side by side."""
+    n = len(T)
+    if not np.iscomplexobj(T):
+        plain, each = np.zeros((n, r, n, r)), np.arange(r)
+        plain[:, each, :, each] = T
+        return plain.reshape(n * r, n * r)
+    whole = np.zeros((n, r, 2, n, r, 2))
+    for k in range(r):
+        whole[:, k, 0, :, k, 0] = whole[:, k, 1, :, k, 1] = T.real
+        whole[:, k, 1, :, k, 0], whole[:, k, 0, :, k, 1] = T.imag, -T.imag
+    return whole.reshape(2 * n * r, 2 * n * r)
+
+
+def _flat(M: Array) -> Vector:
+    """As real numbers, Re and Im side by side."""
+    return np.ascontiguousarray(M).reshape(-1).view(np.float64)

@@ -1,0 +1,258 @@
+"""Least squared misses of intervals, ``sum w d(F(A))^2``, among positive semidefinite matrices.
+
+Newton steps on ``f(A) - mu log det A``, mu falling. Only the rows that are missed bend f, a few of
+very many; in coordinates where A = I the system is I plus a sum over these. The slope of f is
+``F*(y)`` for ``y = 2 w d``, which every sign and every end permits: where it is positive
+semidefinite it proves that f exceeds its least value by at most ``<F*(y), A>``, and at the point of
+a mu it is, as it is ``mu A^-1`` there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from quadsense.arrays import Vector
+from quadsense.core.ends import UNIT
+from quadsense.device import chosen, numbers, scalar
+from quadsense.methods.least_squares.bounds import Rows
+from quadsense.methods.least_squares.misses import SHARE, Program, State, prepare, step_flops
+from quadsense.methods.least_squares.state import Verdict
+from quadsense.methods.least_squares.system import newton
+from quadsense.watch import look
+
+Array = npt.NDArray[Any]
+
+FALL = 0.1
+"""mu over the last one: 0.05 to 0.15 took the same time, less more steps each."""
+
+NEAR = 2.0
+"""Newton decrement below which mu falls: the next steps centre as well as they reduce."""
+
+AIM = 0.7
+"""Share of the gap that the last mu is to leave: the rest is for a point not quite its own."""
+
+AGAIN = 0.1
+"""mu with all rows, in parts of what the start by the sample costs, at least: with less, where the
+sample fits and all rows do not, steps crept along the cone."""
+
+NOTHING = 1e-24
+"""Cost relative to that of A = 0 which is rounding."""
+
+SMALL = 1e-8
+"""Cost relative to that of A = 0 below which it may well be that nothing need be missed."""
+
+ROOM = 1e-6
+"""Share of half-widths by which intervals are then made narrower, so that they are met within."""
+
+SEARCH = 14
+"""Halvings of the exact line search."""
+
+PATIENCE = 25
+"""Steps without a smaller gap that mean rounding: centring takes up to five."""
+
+MOST = 200
+"""Steps: seen 12 to 60."""
+
+
+def start(program: Program, A: Array | None = None) -> State:
+    """A given positive semidefinite matrix and a little more, or the best multiple of I."""
+    eye = program.eye.astype(np.dtype(program.F.dtype))
+    if A is None:
+        ones = program.F.squares
+        sizes = np.geomspace(1e-6, 1e6, 200)
+        costs = numbers(*(program.w @ program.misses(t * ones) ** 2 for t in sizes))
+        A = float(sizes[int(np.argmin(costs))]) * eye
+    else:
+        A = A + 1e-2 * max(float(np.trace(A).real) / program.n, 1e-6) * eye
+    rows = program if program.sample is None else program.sample
+    state = State(A, np.zeros(0), np.inf, np.inf, sampled=rows is not program)
+    state = _at(rows, state, rows.F.forward(A))
+    return _judged(rows, replace(state, mu=state.cost / program.n))
+
+
+def _at(program: Program, state: State, values: Vector) -> State:
+    ends, miss = program.ends, program.misses(values)
+    if state.sampled:
+        return replace(state, values=values, cost=float(program.w @ miss**2))
+    with np.errstate(all="ignore"):
+        ratios = ends.ratios(program.scale * values - ends.reading)
+    largest = np.max(ratios, where=np.isfinite(ratios), initial=0.0)
+    cost, worst = numbers(program.w @ miss**2, largest)
+    return replace(state, values=values, cost=cost, max_ratio=worst)
+
+
+def advance(program: Program, state: State, steps: int) -> State:
+    """Return the state after at most `steps` more Newton steps."""
+    for _ in range(steps):
+        if state.verdict is not Verdict.OPEN:
+            break
+        rows = program
+        if state.sampled:
+            assert program.sample is not None
+            rows = program.sample
+        state = _judged(rows, _step(rows, state))
+        if state.sampled and state.verdict is not Verdict.OPEN:
+            state = _with_all(program, state)
+    return state
+
+
+def _with_all(program: Program, state: State) -> State:
+    """On with all rows, from what some have found."""
+    mu = SHARE * max(state.mu, 1e-3 * state.cost / program.n)
+    begun = State(state.A, np.zeros(0), np.inf, mu, iteration=state.iteration)
+    begun = replace(begun, marked=state.iteration)
+    if _root(state.A) is None:
+        return replace(start(replace(program, sample=None)), iteration=state.iteration)
+    begun = _at(program, begun, program.F.forward(state.A))
+    # Where the sample could be met, its mu tells nothing of what all rows leave over.
+    return _judged(program, replace(begun, mu=max(mu, AGAIN * begun.cost / program.n)))
+
+
+def tightened(state: State) -> State:
+    """Further inside the intervals, where rounding spoilt what seemed to be a fit."""
+    return replace(state, room=10.0 * max(state.room, ROOM), verdict=Verdict.OPEN)
+
+
+def _pulling(program: Program, values: Vector, room: float = 0.0) -> tuple[Rows, Vector]:
+    """Rows that are missed, and y there."""
+    miss = program.misses(values, room)
+    (rows,) = np.nonzero(miss * program.w)  # which stay where the rows are
+    return rows, 2.0 * program.w[rows] * miss[rows]
+
+
+def dual(program: Program, state: State) -> Vector:
+    """y for the unit rows, in the user's scale."""
+    if state.y is None or state.sampled:
+        return np.zeros(program.w.size)
+    return np.asarray(program.weight * program.scale * state.y)
+
+
+def _judged(program: Program, state: State) -> State:
+    """What the slope proves, and whether that is enough."""
+    within = not np.any(program.w * program.misses(state.values, 0.1 * state.room))
+    if within or (state.room and 0.0 < state.cost <= NOTHING * program.rest):
+        return replace(state, lower=0.0, y=None, verdict=Verdict.OPTIMAL)
+    L = _root(state.A)
+    if L is None or not np.isfinite(state.cost) or state.iteration >= MOST:
+        return replace(state, verdict=Verdict.STALLED)
+    inside = _slope(program, state, L)
+    gap = float(np.trace(inside).real)
+    eigenvalues = np.linalg.eigvalsh(inside)
+    positive = float(eigenvalues[0]) >= -16.0 * program.n * UNIT * float(eigenvalues[-1])
+    if positive and state.iteration == 0:
+        state = replace(state, mu=min(state.mu, max(10.0 * gap / program.n, 1e-6 * state.mu)))
+    y, bound = _proved(program, state, positive)
+    if bound > state.lower:
+        state = replace(state, lower=bound, y=y)
+    zero = state.cost <= SMALL * program.rest and state.lower <= 0.1 * state.cost
+    if zero != (state.room > 0.0):
+        state = replace(state, room=ROOM if zero else 0.0)
+    left = state.cost - state.lower
+    if left <= program.gap * state.cost:
+        return replace(state, verdict=Verdict.OPTIMAL)
+    if left < 0.9 * state.left:
+        return replace(state, left=left, marked=state.iteration)
+    if state.iteration - state.marked > PATIENCE:  # rounding
+        enough = left <= program.asked * state.cost
+        return replace(state, verdict=Verdict.OPTIMAL if enough else Verdict.STALLED)
+    return state
+
+
+def _proved(program: Program, state: State, positive: bool) -> tuple[Vector, float]:
+    """y with ``F*(y)`` positive semidefinite, and its bound ``-sum y^2/(4 w) + end y``.
+
+    Where that of the misses is not, as much of another is added as makes it so.
+    """
+    rows, pull = _pulling(program, state.values, state.room)
+    y = np.zeros_like(program.w)
+    y[rows] = pull
+    if not positive:
+        even = program.even
+        if even is None:
+            return y, -np.inf
+        more, Z = even
+        T = program.F.only(rows).adjoint(pull) if rows.size else np.zeros_like(Z)
+        least = float(np.linalg.eigvalsh(Z.conj().T @ T @ Z)[0])
+        y = y + max(0.0, -least) * (1.0 + 1e-9) * more
+        (rows,) = np.nonzero(y)
+    y_ = y[rows]
+    ends = np.where(y_ > 0.0, program.hi[rows], program.lo[rows])
+    return y, -float(np.sum(y_ * (y_ / (4.0 * program.w[rows]) + ends)))
+
+
+def _root(A: Array) -> Array | None:
+    """L of ``A = L L*``; None where rounding has spoilt A."""
+    try:
+        return np.linalg.cholesky(A)
+    except np.linalg.LinAlgError:
+        return None
+
+
+def root_of(A: Array) -> Array:
+    """Return X of ``A = X X*``, without what rounding has made negative."""
+    L = _root(A)
+    if L is not None:
+        return L
+    values, V = np.linalg.eigh(A)
+    return V * np.sqrt(np.maximum(values, 0.0))
+
+
+def _slope(program: Program, state: State, L: Array) -> Array:
+    """``L* F*(y) L``."""
+    rows, pull = _pulling(program, state.values, state.room)
+    if rows.size == 0:
+        return np.zeros_like(L)
+    T = program.F.only(rows).adjoint(pull)
+    inside = L.conj().T @ T @ L
+    return 0.5 * (inside + inside.conj().T)
+
+
+def _step(program: Program, state: State) -> State:
+    """One Newton step for this mu, or for the next where the point of this one is near."""
+    F, n, eye = program.F, program.n, program.eye
+    look(step_flops(F))
+    L = _root(state.A)
+    if L is None:
+        return replace(state, verdict=Verdict.STALLED)
+    slope, mu = _slope(program, state, L), state.mu
+    if float(np.linalg.norm(eye - slope / mu)) < NEAR:
+        mu = min(mu, max(FALL * mu, AIM * program.gap * state.cost / n))
+    rows, _ = _pulling(program, state.values, state.room)
+    weights = 2.0 / mu * program.w[rows]
+    D, gradients = newton(F, rows, weights, L, eye - slope / mu, state.gradients)
+    D = 0.5 * (D + D.conj().T)
+    change = L @ D @ L.conj().T
+    along = F.forward(change)
+    t = _longest(program, state, along, np.linalg.eigvalsh(D), mu)
+    A = state.A + t * change
+    # Every few steps anew from A, as sums of changes round.
+    iteration = state.iteration + 1
+    values = state.values + t * along if iteration % 8 else F.forward(A)
+    state = replace(state, A=A, mu=mu, iteration=iteration, gradients=gradients)
+    return _at(program, state, values)
+
+
+def _longest(program: Program, state: State, along: Vector, eigenvalues: Any, mu: float) -> Any:
+    """The t of the least value along a direction; on a device it stays there."""
+
+    def slope(t: Any) -> Any:
+        pull = 2.0 * program.w * program.misses(state.values + t * along, state.room)
+        return scalar(pull @ along) / mu - scalar(np.sum(eigenvalues / (1.0 + t * eigenvalues)))
+
+    least = float(eigenvalues[0])
+    low: Any = 0.0
+    high: Any = min(4.0, 0.98 / -least) if least < 0.0 else 4.0
+    if slope(high) <= 0.0:
+        return high
+    for _ in range(SEARCH):
+        middle = 0.5 * (low + high)
+        above = slope(middle) > 0.0
+        low, high = chosen(above, low, middle), chosen(above, middle, high)
+    return 0.5 * (low + high)
+
+
+__all__ = ["Program", "State", "advance", "dual", "prepare", "root_of", "start", "tightened"]

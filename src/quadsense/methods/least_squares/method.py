@@ -1,0 +1,168 @@
+"""Least squares in the cone and within intervals, with both bounds on what it costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from quadsense.arrays import Array, Vector, to_numpy
+from quadsense.core.matrix import SensedMatrix
+from quadsense.methods.balance import UNNOTICED, balanced
+from quadsense.methods.base import COLD, Problem, Warm
+from quadsense.methods.least_squares import hinge, phases
+from quadsense.methods.least_squares.measure import NO_COST, judge_of
+from quadsense.methods.least_squares.program import Program, prepare
+from quadsense.methods.least_squares.state import Stage, State, Verdict
+from quadsense.methods.least_squares.traits import LeastSquaresTraits
+from quadsense.methods.steps import LENIENT, Stepped, nothing, own
+from quadsense.methods.traits.options import GapOptions
+from quadsense.vocabulary import Claim, because
+
+ROUGH, FEW = 1e-5, 500
+"""Relative gap above which, with so few unknowns, another method is to look, unless one is asked
+for."""
+
+BEYOND = (np.linalg.LinAlgError, ValueError)
+"""What NumPy and SciPy raise, each where it meets what is no number any more."""
+
+
+@dataclass(frozen=True)
+class FistaProgram:
+    """The problem, and its question brought to one scale: of either kind, or None of another."""
+
+    problem: Problem
+    squares: Program | None
+    misses: hinge.Program | None
+
+
+class LeastSquares(LeastSquaresTraits, Stepped):
+    """FISTA on the positive semidefinite cone or those of one trace; ADMM where ends bind.
+
+    The normal matrix is formed once. Without a cone it is factored, and rows are held at the ends
+    that bind. See `squares.phases`. Squared misses of intervals, where few of many rows are missed,
+    are the affair of `squares.hinge`.
+    """
+
+    def prepare(self, problem: Problem) -> FistaProgram:
+        """The question on unit rows, over powers of two, and the normal matrix."""
+        with LENIENT():
+            return FistaProgram(problem, prepare(problem), hinge.prepare(problem))
+
+    def start(self, program: FistaProgram, warm: Warm = COLD) -> State | hinge.State:
+        """Least squares without the cone, brought into it; else A_1, or what came before."""
+        with LENIENT():
+            inner = program.squares
+            if program.misses is not None:
+                return hinge.start(program.misses)
+            if inner is None:
+                return State(Stage.DIRECT, Verdict.STALLED)
+            cone, prior = inner.cone, inner.question.prior
+            near = prior * np.eye(cone.n) if np.ndim(prior) == 0 else prior
+            if warm.fit is not None and cone.psd:
+                near = to_numpy(warm.fit.to_dense())
+            try:
+                x = cone.pack(cone.beside(np.asarray(near, cone.dtype)))
+                return phases.start(inner, x / inner.scale)
+            except BEYOND:
+                return State(Stage.DIRECT, Verdict.STALLED)
+
+    def stride(self, program: FistaProgram) -> int:
+        """Steps worth some milliseconds."""
+        if program.squares is None or not program.squares.cone.psd:
+            return 1
+        cost = program.squares.cost
+        product = 2.0 * cost.cone.size**2 if cost.formed else 2.0 * cost.product_flops
+        return max(1, min(20, int(5e7 / (product + cost.cone.flops))))
+
+    def advance(
+        self, program: FistaProgram, state: State | hinge.State, steps: int
+    ) -> State | hinge.State:
+        """Return the state after at most `steps` more steps."""
+        with LENIENT():
+            try:
+                if isinstance(state, hinge.State):
+                    assert program.misses is not None
+                    return hinge.advance(program.misses, state, steps)
+                if program.squares is None:
+                    return state
+                return phases.advance(program.squares, state, steps)
+            except BEYOND:
+                return replace(state, verdict=Verdict.STALLED)
+
+    def correct(
+        self, program: FistaProgram, state: State | hinge.State, z: Array, goal: float
+    ) -> State | hinge.State:
+        """Further inside the intervals."""
+        if isinstance(state, hinge.State):
+            return hinge.tightened(state)
+        assert program.squares is not None
+        with LENIENT():
+            return phases.tightened(program.squares, state)
+
+    def claim(self, program: FistaProgram, state: State | hinge.State) -> Claim | None:
+        """Met or optimal to the gap; else another method is to look."""
+        if state.verdict is Verdict.OPEN:
+            return None
+        if state.verdict is Verdict.STALLED or self._rough(program, state):
+            return Claim("stalled", because("gap_open"))
+        missed = isinstance(state, hinge.State) and (state.cost > 0.0 or state.max_ratio > 1.0)
+        if program.problem.target and not missed:
+            return Claim("met")
+        return Claim("optimal", dual=self.dual(program, state))
+
+    def _rough(self, program: FistaProgram, state: State | hinge.State) -> bool:
+        """Whether the bounds are near enough, but another method would soon have them nearer."""
+        small = program.problem.rows.unknowns <= FEW
+        asked = program.problem.options.gap
+        if isinstance(state, hinge.State) or state.point is None or state.orthogonal:
+            return False
+        inner = program.squares
+        if not small or inner is None:
+            return False
+        enough = ROUGH if asked == GapOptions().gap else asked
+        nothing = NO_COST * inner.nothing
+        return state.judged.gap > max(enough * abs(state.point.cost), nothing)
+
+    def dual(self, program: FistaProgram, state: State | hinge.State) -> Vector | None:
+        """y of the last point that was evaluated from the rows."""
+        with LENIENT():
+            if isinstance(state, hinge.State):
+                assert program.misses is not None
+                return hinge.dual(program.misses, state)
+            inner = program.squares
+            if inner is None or state.point is None or not np.isfinite(state.judged.gap):
+                return None
+            judge, judged = judge_of(inner), state.judged
+            if state.orthogonal:  # whatever rounding makes of it: that is balanced below
+                judged = replace(judged, trivial=False)
+            y = judge.dual(state.point.values, state.rows, state.mu, judged)
+            question, rows = program.problem.question, program.problem.rows
+            assert question is not None
+            A = np.asarray(inner.scale * inner.cone.unpack(state.point.x))
+            loss = UNNOTICED * program.problem.options.gap * abs(state.point.cost)
+            return balanced(rows.on_numpy(), question, y, A, loss * inner.unit)
+
+    def matrix(self, program: FistaProgram, state: State | hinge.State) -> SensedMatrix:
+        """``X X*``, or A itself where there is no cone."""
+        problem = program.problem
+        with LENIENT():
+            if isinstance(state, hinge.State):
+                assert program.misses is not None
+                X = np.sqrt(program.misses.scale) * hinge.root_of(state.A)
+                return SensedMatrix.from_factor(own(problem, X))
+            inner = program.squares
+            if inner is None or state.point is None:
+                return self.first(problem)
+            if not inner.cone.psd:
+                A = inner.scale * inner.cone.unpack(state.point.x)
+                return SensedMatrix.from_dense(own(problem, A))
+            found = state.factor
+            if found is None or state.verdict is not Verdict.OPTIMAL:
+                found = phases.factor_of(inner, state.point.x)
+            return SensedMatrix.from_factor(own(problem, np.sqrt(inner.scale) * found))
+
+    def first(self, problem: Problem) -> SensedMatrix:
+        """A = 0 in the cone, else A_1."""
+        question = problem.question
+        return nothing(problem) if question is None or question.psd else problem.first()

@@ -1,0 +1,466 @@
+"""Least squares in the cone, then with the ends that bind, until the bound is close."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from quadsense.arrays import Vector
+from quadsense.core.ends import UNIT
+from quadsense.methods.least_squares import cuts, descent, direct, face, polish, splitting
+from quadsense.methods.least_squares.bounds import NONE
+from quadsense.methods.least_squares.measure import (
+    TRUE,
+    acceptable,
+    at,
+    crossed,
+    goal,
+    judge_of,
+    margins,
+    mass,
+    small,
+)
+from quadsense.methods.least_squares.program import Program, features
+from quadsense.methods.least_squares.quadratic import Point
+from quadsense.methods.least_squares.state import Stage, State, Verdict
+
+Array = npt.NDArray[Any]
+
+LEAST = 1e-290
+"""A gap to reach where the least squares are 0."""
+
+ROUGH = 1e-2
+"""Relative gap from which on it is clear which ends bind."""
+
+EVERY = 10
+"""Steps between two bounds, each of which costs an eigendecomposition more."""
+
+PATIENCE = 300
+"""Steps in which what is left must halve."""
+
+MOST = 2000
+"""Steps of a stage: some times what the slowest that came to an end took."""
+
+SMALL = 80
+"""Unknowns up to which the methods that follow take less time than many steps."""
+
+BINDING, AMPLE = 800, 6.0
+"""Unknowns up to which they take less time over the cone as soon as ends bind, unless there are
+this many readings per unknown and more than `SMALL` unknowns (measured)."""
+
+COSTLY = 1e-6
+"""Cost, in units of that of A = 0, below which an interior-point method lacks the digits."""
+
+FIRST = {Stage.DESCENT: 30, Stage.SPLITTING: 10}
+"""Steps of each stage after which so small a problem is left to them (measured)."""
+
+TUNING = (40, 80, 160, 320, 640)
+"""Steps of the splitting at which sigma is looked at, each costing a factorisation at most."""
+
+INNER = 200
+"""Conjugate gradients between two evaluations from the rows."""
+
+COPIES = 2e7
+"""Entries of the rows that are written out, at most."""
+
+CAREFUL = 1e-3
+"""Share of what suffices below which more care leads no further: rounding, or no interior."""
+
+NEAR = 1e-7
+"""Half-widths that a reading may be outside for a correction of the factor to bring it inside."""
+
+EMPTY: Vector = np.empty(0)
+
+
+def start(program: Program, x: Vector) -> State:
+    """Return the state at the member of the cone that costs less: nearest to least squares or to x.
+
+    Where least squares without the cone is open, it is the one nearest to x.
+    """
+    cone = program.cone
+    if not cone.psd:
+        return at(program, State(Stage.DIRECT), program.cost.point(x))
+    R, others = direct.factored(program, quick=True), [x]
+    if R is not None:
+        least = direct.of_trace(program, R, direct.nearly(program, R, program.cost.point(x)))
+        X = cone.factor(least)
+        if X.shape[1] == cone.n and cone.trace is None:  # least squares is inside the cone
+            point = program.cost.point(_member(program, X)[0])
+            state = State(Stage.DESCENT, descent=descent.begin(point), factor=X)
+            state = _settled(program, state, point)
+            if state.verdict is Verdict.OPTIMAL or state.stage is Stage.SPLITTING:
+                return state
+        cut = _cut(program, R, least)
+        if cut is not None:
+            return cut
+        others.insert(0, least)
+    points = [program.cost.point(cone.project(each)) for each in others]
+    point = min(points, key=lambda one: one.cost)
+    state = at(program, State(Stage.DESCENT, descent=descent.begin(point)), point)
+    if _binds_for_others(program, state, point):  # they begin anew, and gain nothing by steps
+        return replace(state, verdict=Verdict.STALLED)
+    state = _judged_descent(program, state)
+    return state if state.verdict is Verdict.OPEN else _refined(program, state)
+
+
+def _cut(program: Program, R: Array, least: Vector) -> State | None:
+    """Return the minimizer over the cone and the intervals by cuts, None if that is not found.
+
+    Parameters
+    ----------
+    program : Program
+    R : ndarray of shape (N, N)
+        Cholesky factor of the normal matrix.
+    least : ndarray of shape (N,)
+        Least squares without cone and intervals.
+    """
+    found = cuts.minimizer(program, R, least)
+    if found is None:
+        return None
+    state = State(Stage.DESCENT, factor=found.X, rows=found.rows, mu=found.mu)
+    state = _judged_point(program, state, program.cost.point(_member(program, found.X)[0]))
+    assert state.point is not None
+    asked = min(face.NEEDED, float(program.problem.options.gap))
+    if crossed(program, state.point, 0.0).size or state.judged.gap > asked * state.point.cost:
+        other = face.on_face(program, state, found.X)
+        if other is None or other.point is None:
+            return None
+        state = other
+    enough = max(asked * state.point.cost, small(program))
+    return replace(state, verdict=Verdict.OPTIMAL) if state.judged.gap <= enough else None
+
+
+def advance(program: Program, state: State, steps: int) -> State:
+    """Return the state after at most `steps` more steps."""
+    end = state.iteration + steps
+    while state.iteration < end and state.verdict is Verdict.OPEN:
+        if state.stage is Stage.DESCENT:
+            state = _descend(program, state, end - state.iteration)
+            continue
+        state = replace(state, iteration=state.iteration + 1, since=state.since + 1)
+        state = (_direct if state.stage is Stage.DIRECT else _split)(program, state)
+    return state if state.verdict is Verdict.OPEN else _refined(program, state)
+
+
+def _refined(program: Program, state: State) -> State:
+    """What the face of the last point adds to it; nothing where ends bind that others take on."""
+    stalled, point = state.verdict is Verdict.STALLED, state.point
+    if stalled and point is not None and _binds_for_others(program, state, point):
+        return state
+    other = face.refined(program, state)
+    if other is state or other.point is None:
+        return state
+    taken = acceptable(program, other.judged, other.point.cost)
+    return replace(other, verdict=Verdict.OPTIMAL if taken else state.verdict)
+
+
+def tightened(program: Program, state: State) -> State:
+    """Further inside the intervals, where rounding spoilt what seemed to be a fit."""
+    point = state.point
+    assert point is not None
+    state = replace(state, room=10.0 * state.room, verdict=Verdict.OPEN, since=0, mark=np.inf)
+    return state if state.stage is Stage.DIRECT else _to_splitting(program, state, point)
+
+
+def factor_of(program: Program, x: Vector) -> Array:
+    """X of x, with the trace that is asked for."""
+    return polish.with_trace(program.cone, program.cone.factor(x))
+
+
+# --- steps of the first order -----------------------------------------------------------------
+
+
+def _descend(program: Program, state: State, steps: int) -> State:
+    """Return the state after at most `steps` more steps, up to the next bound."""
+    now, count = state.descent, min(steps, EVERY - state.since % EVERY)
+    assert now is not None
+    for _ in range(count):
+        now = descent.step(program, now)
+    iteration, since = state.iteration + count, state.since + count
+    state = replace(state, descent=now, iteration=iteration, since=since)
+    return state if since % EVERY else _judged_descent(program, state)
+
+
+def _judged_descent(program: Program, state: State) -> State:
+    """What the iterate shows; where it seems close, evaluated from the rows."""
+    now, judge, last = state.descent, judge_of(program), state.point
+    assert now is not None and last is not None
+    cost = max(now.cost, 0.0)
+    judged = judge.judge(now.x, cost, 2.0 * now.slope, 0.0, mass(program, last.values, EMPTY))
+    left = judged.gap / max(goal(program, judged, cost), LEAST)
+    rough = judged.gap <= ROUGH * cost and not np.isfinite(state.judged.gap)  # for the first time
+    if left <= state.care or rough:
+        now = descent.anew(program, now)
+        state = _at_iterate(program, replace(state, descent=now), now.about)
+        cost, judged = now.about.cost, state.judged
+        if judged.gap <= max(ROUGH * cost, goal(program, judged, cost)):
+            if crossed(program, now.about, 0.0).size:
+                return _to_splitting(program, state, now.about)
+            if judged.gap <= goal(program, judged, cost):
+                return _settle(program, state, *_member(program, factor_of(program, now.x)))
+        if left <= state.care:
+            state = replace(state, care=0.5 * state.care)
+    return _progress(program, state, left)
+
+
+def _at_iterate(program: Program, state: State, point: Point) -> State:
+    """The state at a point of the descent."""
+    weight = mass(program, point.values, EMPTY)
+    judged = judge_of(program).judge(point.x, point.cost, 2.0 * point.slope, 0.0, weight)
+    return at(program, replace(state, judged=judged, rows=NONE, mu=EMPTY), point)
+
+
+def _progress(program: Program, state: State, left: float) -> State:
+    """The state with its mark, or the next stage where nothing has moved for long."""
+    if _is_for_others(program, state):
+        if state.stage is Stage.DESCENT:
+            assert state.descent is not None
+            state = _at_iterate(program, state, program.cost.point(state.descent.x))
+        return replace(state, verdict=Verdict.STALLED)
+    if left < 0.5 * state.mark:
+        return replace(state, mark=left, marked=state.since)
+    if state.since - state.marked <= PATIENCE and state.since <= MOST:
+        return state
+    if state.stage is Stage.DESCENT:
+        assert state.descent is not None
+        x = state.descent.x
+        state = _at_iterate(program, state, program.cost.point(x))
+        if program.cost.formed:
+            assert state.point is not None
+            return _to_splitting(program, state, state.point)
+        ended = _settle(program, state, *_member(program, factor_of(program, x)))
+    else:
+        assert state.splitting is not None
+        found = _inside(program, state, state.splitting.about.x + state.splitting.d)
+        if found is None:
+            return replace(state, verdict=Verdict.STALLED)
+        ended = _settle(program, state, *found)
+    assert ended.point is not None
+    if ended.splitting is not state.splitting:  # more ends bind
+        return ended
+    taken = ended.verdict is Verdict.OPTIMAL or (
+        crossed(program, ended.point, 0.1 * state.room).size == 0
+        and acceptable(program, ended.judged, ended.point.cost)
+    )
+    return replace(ended, verdict=Verdict.OPTIMAL if taken else Verdict.STALLED)
+
+
+def _is_for_others(program: Program, state: State) -> bool:
+    """Whether the methods that follow take less time than what is left, and have the digits.
+
+    With a given trace they end at larger gaps.
+    """
+    assert state.point is not None
+    late = state.since >= FIRST[state.stage]
+    return late and _may_leave(program, state.point, SMALL)
+
+
+def _may_leave(program: Program, point: Point, most: int) -> bool:
+    """Whether other methods follow that can answer, for that many unknowns at most."""
+    cone = program.cone
+    if not program.problem.followed or cone.size > most or cone.trace is not None:
+        return False
+    return point.cost > COSTLY * program.nothing
+
+
+def _binds_for_others(program: Program, state: State, point: Point) -> bool:
+    """Whether ends bind over the cone, and others take less time with these."""
+    most = BINDING if program.F.m <= AMPLE * program.cone.size else SMALL
+    leaves = program.cone.psd and _may_leave(program, point, most)
+    return leaves and bool(crossed(program, point, state.room).size)
+
+
+def _member(program: Program, X: Array) -> tuple[Vector, Array]:
+    """``X X*``, packed, and X."""
+    return program.cone.pack(X @ X.conj().T), X
+
+
+def _settle(program: Program, state: State, x: Vector, X: Array | None) -> State:
+    """The same at x, with its factor X."""
+    return _settled(program, replace(state, factor=X), program.cost.point(x))
+
+
+def _settled(program: Program, state: State, point: Point) -> State:
+    """The end where all readings are inside their intervals, else on with the ends that bind.
+
+    The factor of the state is that of the point.
+    """
+    X = state.factor
+    state = _judged_point(program, state, point)
+    if X is not None and state.judged.gap > goal(program, state.judged, point.cost):
+        mu = polish.multipliers(program, X, point.slope, state.rows, state.mu)
+        other = _judged_point(program, replace(state, mu=mu), point)
+        state = min(state, other, key=lambda one: one.judged.gap)
+    if X is None:
+        state = _without_cone(program, state, point)
+        assert state.point is not None
+        point = state.point
+    beyond = crossed(program, point, 0.1 * state.room)
+    close = state.judged.gap <= TRUE * goal(program, state.judged, point.cost)
+    if beyond.size == 0 and close:
+        return replace(state, verdict=Verdict.OPTIMAL)
+    if state.stage is Stage.SPLITTING and np.isin(beyond, state.rows).all():
+        if state.care < CAREFUL:
+            return state
+        now = state.splitting
+        assert now is not None
+        about = splitting.begin(program, point, now.rows, now.lo, now.hi, now)
+        care = 0.1 * state.care
+        return replace(state, splitting=about, care=care, mark=np.inf, marked=state.since)
+    return _to_splitting(program, state, point)
+
+
+def _without_cone(program: Program, state: State, point: Point) -> State:
+    """Where nothing but ends binds, they make a system of equations."""
+    now = state.splitting
+    if now is None or point.x.size > direct.SMALL:
+        return state
+    targets = np.where(state.mu > 0.0, now.hi, now.lo)
+    held = direct.held_at(program, point, state.rows, state.mu, targets)
+    if not held.settled or crossed(program, held.point, 0.1 * state.room).size:
+        return state
+    other = _judged_point(program, replace(state, mu=held.mu), held.point)
+    return min(state, other, key=lambda one: one.judged.gap)
+
+
+def _judged_point(program: Program, state: State, point: Point) -> State:
+    """The state at a point with multipliers, judged by the true ends."""
+    judge, rows, mu = judge_of(program), state.rows, state.mu
+    T = 2.0 * point.slope
+    if rows.size:
+        T = T + features(program.F, rows).T @ mu
+    loose = 0.0
+    if rows.size:
+        loose = judge.loose(rows, point.values[rows], mu, program.lo[rows], program.hi[rows])
+    judged = judge.judge(point.x, point.cost, T, loose, mass(program, point.values, mu))
+    return at(program, replace(state, judged=judged), point)
+
+
+# --- ends that bind ---------------------------------------------------------------------------
+
+
+def _to_splitting(program: Program, state: State, point: Point) -> State:
+    """On with the ends that the point crosses."""
+    before = state.splitting
+    known = NONE if before is None else before.rows
+    fresh = np.setdiff1d(crossed(program, point, state.room), known)
+    equal = np.setdiff1d(np.flatnonzero(program.lo == program.hi), known)
+    rows = np.concatenate([known, np.union1d(fresh, equal)])
+    copies = float(rows.size) * program.cone.size
+    if not program.cost.formed or copies > COPIES or _binds_for_others(program, state, point):
+        return replace(state, verdict=Verdict.STALLED)
+    lo, hi = margins(program, state.room)
+    split = splitting.begin(program, point, rows, lo[rows], hi[rows], before)
+    return replace(
+        state,
+        stage=Stage.SPLITTING,
+        splitting=split,
+        point=point,
+        since=0,
+        mark=np.inf,
+        marked=0,
+        care=1.0,
+    )
+
+
+def _split(program: Program, state: State) -> State:
+    now = state.splitting
+    assert now is not None
+    by = splitting.factor(program, now)
+    if by is None:
+        return replace(state, verdict=Verdict.STALLED)
+    now = splitting.step(program, now, by)
+    state = replace(state, splitting=now)
+    if state.since % EVERY == 0:
+        state = _judged_split(program, state, by)
+    if state.since in TUNING and state.splitting is now:
+        state = replace(state, splitting=splitting.tuned(now))
+    return state
+
+
+def _judged_split(program: Program, state: State, by: splitting.Factor) -> State:
+    """What the copy in the cone shows; where it is close, it is put within all intervals."""
+    now, judge = state.splitting, judge_of(program)
+    assert now is not None
+    Hd = program.cost.apply(now.d)
+    values, x = now.about.values[now.rows] + by.J @ now.d, now.about.x + now.d
+    cost = max(now.about.cost + float(2.0 * now.about.slope @ now.d + now.d @ Hd), 0.0)
+    T = 2.0 * (now.about.slope + Hd) + by.J.T @ now.mu
+    loose = judge.loose(now.rows, values, now.mu, now.lo, now.hi)
+    weight = mass(program, now.about.values, now.mu)
+    judged = judge.judge(x, cost, T, loose, weight)
+    noise = judged.noise + 8.0 * UNIT * float(np.sum(now.rho)) * float(np.linalg.norm(x))
+    judged = replace(judged, noise=noise)
+    outside = np.maximum(np.maximum(now.lo - values, values - now.hi), 0.0)
+    far = float(np.max(outside / _suffices(now), initial=0.0))
+    left = max(judged.gap / max(goal(program, judged, cost), LEAST), far)
+    state = replace(state, rows=now.rows, mu=now.mu, judged=judged)
+    if left <= state.care:
+        found = _inside(program, state, x)
+        if found is None:
+            return replace(state, verdict=Verdict.STALLED)
+        state = _settle(program, state, *found)
+        if state.verdict is not Verdict.OPEN or state.splitting is not now:
+            return state
+    return _progress(program, state, left)
+
+
+def _suffices(now: splitting.Splitting) -> Vector:
+    """By how much a reading may be outside for a correction of the factor to bring it inside."""
+    with np.errstate(over="ignore"):
+        half = np.where(now.lo < now.hi, np.minimum(0.5 * (now.hi - now.lo), 1.0), 1.0)
+    return NEAR * half
+
+
+def _inside(program: Program, state: State, x: Vector) -> tuple[Vector, Array | None] | None:
+    """What is near x with all readings that have copies within their intervals; its factor."""
+    now = state.splitting
+    assert now is not None
+    values = program.cost.point(x).values[now.rows]
+    wrong = np.flatnonzero((values < now.lo) | (values > now.hi) | (now.lo == now.hi))
+    targets = np.clip(values[wrong], now.lo[wrong], now.hi[wrong])
+    if not program.cone.psd:
+        return polish.shifted(program, x, now.rows[wrong], targets - values[wrong]), None
+    X = polish.moved(program, program.cone.factor(x), now.rows[wrong], targets)
+    return None if X is None else _member(program, X)
+
+
+# --- without a cone ---------------------------------------------------------------------------
+
+
+def _direct(program: Program, state: State) -> State:
+    """The normal equations, or conjugate gradients where they have no unique solution."""
+    point = state.point
+    assert point is not None
+    by: Any = direct.factored(program)
+    held: direct.Held | None = None
+    if by is None or direct.is_poor(by):
+        finer = direct.Orthogonal.of(program)
+        held = direct.smallest(program, point) if finer is None else None
+        if finer is not None or held is not None:
+            by, state = finer, replace(state, orthogonal=True)
+    if by is not None:
+        held = direct.with_ends(program, by, point, *margins(program, state.room))
+        size = float(np.linalg.norm(held.point.x))
+        if held.rows.size and size > 1.0:  # rounding of readings goes with A
+            ends = margins(program, state.room, size)
+            held = direct.with_ends(program, by, held.point, *ends)
+    if held is not None:
+        state = _judged_point(program, replace(state, rows=held.rows, mu=held.mu), held.point)
+        settled = held.settled
+    else:
+        found = direct.conjugate(program, point, INNER)
+        before, after = (float(np.linalg.norm(there.slope)) for there in (point, found))
+        if not np.isfinite(after):  # beyond float64's range, where inf is half of inf
+            return replace(state, verdict=Verdict.STALLED)
+        state = _judged_point(program, state, found if after < before else point)
+        if after <= 0.5 * before and after > 1e-15 * program.pull:
+            return state
+        settled = after <= 1e-9 * program.pull
+    assert state.point is not None
+    if settled and crossed(program, state.point, 0.0).size == 0:
+        return replace(state, verdict=Verdict.OPTIMAL)
+    return _to_splitting(program, state, state.point)

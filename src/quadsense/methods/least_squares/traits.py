@@ -1,0 +1,109 @@
+"""What least squares by steps of the first order says of itself."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from quadsense.methods.traits.base import Traits
+from quadsense.methods.traits.options import GapOptions, Options
+from quadsense.methods.traits.shape import Cone, Shape, Work
+
+STEPS = 200.0
+"""Typical steps: seen 60 to 350 (docs/theory.md, section 10)."""
+
+FORMED = 16000
+"""Unknowns up to which the normal matrix is formed, as in `squares.quadratic`."""
+
+ENTRY = 2.0
+"""Flops in whose time a product reads an entry of the normal matrix (measured)."""
+
+
+NEWTON, GRADIENTS = 16.0, 30.0
+"""Newton steps of least squared misses, seen 12 to 40, and conjugate gradients in each."""
+
+MANY = 1000
+"""Rows from which on steps that know only those missed are the quicker ones."""
+
+
+class LeastSquaresTraits(Traits):
+    """FISTA on the cone, ADMM where ends bind."""
+
+    name: ClassVar[str] = "least_squares"
+    summary: ClassVar[str] = "least squares in the cone and within intervals: both bounds on it"
+    cones: ClassVar[frozenset[Cone]] = frozenset({"symmetric", "psd"})
+    mixes: ClassVar[bool] = True
+    one_sided: ClassVar[bool] = True
+    without_tolerance: ClassVar[bool] = True
+    random: ClassVar[bool] = False
+    needs: ClassVar[frozenset[str]] = frozenset({"rows"})
+    preferences: ClassVar[frozenset[str]] = frozenset({"least_squares", "slack_squares"})
+    hands_over: ClassVar[tuple[str, ...]] = ("conic",)
+    options: ClassVar[type[Options]] = GapOptions
+    constraints: ClassVar[bool] = True
+
+    @classmethod
+    def suits(cls, shape: Shape) -> str | None:
+        """Least squares."""
+        if shape.damped_squares or not cls.serves(shape) or cls._is_for_consensus(shape):
+            return None
+        if shape.prefer == "slack_squares":
+            few = shape.psd and not shape.constrained and shape.one_sided and shape.m >= MANY
+            return "of many rows only those that are missed count" if few else None
+        return "least squares by steps of the first order"
+
+    @classmethod
+    def _is_for_consensus(cls, shape: Shape) -> bool:
+        """Whether first-order steps over the cone would go without a normal matrix."""
+        return shape.psd and shape.prefer == "least_squares" and not cls.forms(shape)
+
+    @classmethod
+    def followers(cls, shape: Shape) -> tuple[str, ...]:
+        """Without a cone and a normal matrix, `consensus` where intervals are active."""
+        if shape.psd or shape.prefer != "least_squares" or cls.forms(shape):
+            return cls.hands_over
+        return "consensus", "conic"
+
+    @classmethod
+    def coordinates(cls, shape: Shape) -> str:
+        """A, packed."""
+        return "matrix"
+
+    @classmethod
+    def forms(cls, shape: Shape) -> bool:
+        """Whether the normal matrix is formed, as `squares.quadratic` decides."""
+        size = float(shape.unknowns)
+        product = (8.0 if shape.complex else 2.0) * shape.rows * float(shape.n) ** 2
+        return size <= FORMED and shape.m * size <= 2.0 * STEPS * product / size
+
+    @classmethod
+    def memory(cls, shape: Shape) -> int:
+        """The normal matrix, its factor and the inverse of one; vectors; a block of rows."""
+        if shape.prefer == "slack_squares":
+            most = min(shape.m, int(1.6 * shape.unknowns))
+            return (
+                2 * 8 * most * most + 4 * shape.row_bytes + 12 * shape.matrix_bytes + 240 * shape.m
+            )
+        formed = 8 * shape.unknowns**2 if cls.forms(shape) else 0
+        blocks = 2 * 8 * min(1024, shape.m) * shape.unknowns if formed else 4 * shape.row_bytes
+        return 3 * formed + blocks + 24 * shape.matrix_bytes + 8 * 30 * shape.m
+
+    @classmethod
+    def work(cls, shape: Shape) -> Work:
+        """The normal matrix once; a product with it and an eigendecomposition per step."""
+        if shape.prefer == "slack_squares":
+            return cls._misses(shape)
+        m, size, n = float(shape.m), float(shape.unknowns), float(shape.n)
+        step = shape.weight * 12.0 * n**3 if shape.psd else 0.0
+        if cls.forms(shape):
+            once = m * size * size + size**3 / 3.0
+            steps = STEPS if shape.psd else 4.0
+            return Work(once + steps * (step + ENTRY * size * size), 0.0, steps)
+        return Work(STEPS * (step + 2.0 * shape.product), 0.0, STEPS)
+
+    @staticmethod
+    def _misses(shape: Shape) -> Work:
+        """Products with all rows, and a system of those missed, a Newton step."""
+        k, size = 0.4 * shape.m, float(shape.unknowns)
+        few = shape.weight * k * k * shape.n + k**3 / 3.0
+        system = min(few, k * size * size + size**3 / 3.0, 2.0 * GRADIENTS * 0.4 * shape.product)
+        return Work(NEWTON * (2.0 * shape.product + system), 0.0, 4.0 * NEWTON)

@@ -1,0 +1,1 @@
+"""Fits of low rank by descent on a factor."""

@@ -1,0 +1,421 @@
+"""Low-rank fit ``A = X S X*`` within an interval for every row, S a diagonal of signs.
+
+One attempt is a descent on the factor, by damped Gauss-Newton steps where the normal
+equations are small and by quasi-Newton steps elsewhere, through these phases:
+
+* ``squares``: least squares on ``z_i / delta_i`` from a start of the asked rank; where
+  tolerances differ by much, with weights of limited spread first (see `Program.levels`);
+* ``hinge``: once least squares ends with a root mean square ratio of at most one (no
+  point that fits can have more), least squares on what exceeds the tolerances;
+* ``lift``: every attempt but the first starts at random with a few ranks too many and
+  an increasing penalty on the energy outside the leading ``rank`` axes.  The extra
+  room lets a row pass from one sign of ``u_i* x`` to the other, where a factor of the
+  asked rank is walled in.  Plain random starts almost never succeed at m = 1.5 n, r = 1.
+
+``rank=None`` grows the rank by the steepest new direction until the tolerances are met.
+Where least squares is what is wanted, with a tolerance or without, it is settled before
+anything else is looked at.  The fit ends as ``rounded`` where every residual is within its
+tolerance up to its rounding bound, and that leaves no room: no other factor could be shown to
+be better.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from quadsense.core.lbfgs import Memory
+from quadsense.core.records import changed
+from quadsense.methods.low_rank.balance import balanced
+from quadsense.methods.low_rank.choice import (
+    LIFT,
+    default_restarts,
+    rows_are_ample,
+    takes_normal_equations,
+)
+from quadsense.methods.low_rank.gauss_newton import (
+    axes_of,
+    normal_equations,
+    principal_axes,
+    turned,
+)
+from quadsense.methods.low_rank.lean import (
+    is_lean,
+    lean_evaluate,
+    lean_start,
+    lean_step,
+    lean_turn,
+    takes_turns,
+)
+from quadsense.methods.low_rank.passes import Point, conjugate, evaluate
+from quadsense.methods.low_rank.phases import (
+    FIRST_DAMPING,
+    HINGE,
+    begin,
+    level_of,
+    next_phase,
+    noted,
+    settles,
+    upper_ends,
+)
+from quadsense.methods.low_rank.program import Matrix, Program, Vector
+from quadsense.methods.low_rank.quasi_newton import line_minimum, quasi_newton_step
+from quadsense.methods.low_rank.starts import Draw, random_start, spectral_start
+from quadsense.methods.low_rank.state import FactoredState, Phase
+from quadsense.methods.low_rank.stillness import fits_exactly
+from quadsense.watch import look
+
+# Steps per stage, and penalties, of a lift.
+_LIFT_STEPS = 20
+_LIFT_PENALTY, _LIFT_GROWTH = 1e-3, 3.0
+# The same where rows are sparse: few of them carry most of what zero misses, and any penalty
+# larger than that folds the rest up before it has spread out.
+_LIFT_PENALTY_SPARSE, _LIFT_GROWTH_SPARSE = 1e-7, 10.0
+_LEAST_DAMPING, _MOST_DAMPING = 1e-12, 1e8
+_DAMPING_FACTOR = 5.0
+# A step by the factor of the one before is taken where it is to end within this share of the goal.
+_SURELY = 0.5
+# Where less than this of a step is taken, it was damped too little.
+_SHORT = 0.3
+# With damping down to this, far above single precision's rounding, it solves for the step.
+_SINGLE_DAMPING = 2e-5
+# Least scale of damping, as a share of the mean scale; a lift damps all rows alike.
+_SCALE_FLOOR, _SCALE_FLOOR_LIFT = 1e-3, 1.0
+# A stage ends when this many steps in a row gain less than this share of the loss.
+_SLOW_GAIN, _SLOW_GAIN_LIFT = 1e-4, 1e-3
+# The same where least squares is to be settled, and no Newton steps are to follow.
+_SETTLED = 1e-10
+# Taking rows in turn ends after this many turns of all in a row that gain less than this share.
+_SLOW_TURN, _SLOW_TURNS = 0.02, 8
+_SLOW_STEPS_LIFT, _SLOW_STEPS_DENSE, _SLOW_STEPS = 1, 3, 5
+# Restarts without a tolerance, where rows are few.
+_LEAST_RESTARTS = 5
+# Most steps of a phase; fewer of Gauss-Newton after a restart, which converges soon if at all.
+_PHASE_STEPS, _RESTARTED_STEPS = 2000, 200
+
+
+def start(
+    problem: Program,
+    rank: int | None,
+    *,
+    seed: int = 0,
+    max_restarts: int | None = None,
+    factor: Matrix | None = None,
+) -> FactoredState:
+    """Return the first state: the spectral start, or ``factor`` (a warm start).
+
+    Parameters
+    ----------
+    problem : Program
+    rank : int or None
+        None grows the rank from that of ``factor``, or from 1.
+    seed : int
+    max_restarts : int, optional
+        By default 20 to 200, as many as take some seconds; 3 at each rank when it grows; without
+        a tolerance 5, and none where rows are ample.
+    factor : (n, k) array, optional
+        X of an earlier ``A = X S X*``, one column a sign asked for or fewer (without signs).
+    """
+    first_rank = rank if rank is not None else 1 if factor is None else factor.shape[1]
+    if max_restarts is None:
+        max_restarts = 3 if rank is None else default_restarts(problem.F, rank, rank + LIFT)
+        if not problem.target:  # nothing says when a least is low enough
+            max_restarts = 0 if rows_are_ample(problem.F, first_rank) else _LEAST_RESTARTS
+    lean = is_lean(problem, first_rank)
+    with np.errstate(under="ignore"):
+        if factor is None and lean:
+            Y = random_start(problem, first_rank, (seed, 0))
+        elif factor is None:
+            Y = spectral_start(problem, first_rank, (seed, 0))
+        else:
+            Y = _padded(problem, factor, first_rank, (seed, 0))
+        theta = HINGE[0] if lean else 0.0
+        if lean:
+            point = lean_start(problem, Y, theta)
+        else:
+            point = evaluate(problem.levels[0], turned(problem, Y), 0.0)
+        state = FactoredState(
+            rank=first_rank,
+            growing=rank is None,
+            max_restarts=max_restarts,
+            seed=seed,
+            phase=Phase.HINGE if lean else Phase.SQUARES,
+            theta=theta,
+            point=point,
+            best=point.Y,
+            anchor=np.empty((first_rank, 0)) if lean else point.Y,
+            max_ratio=np.inf,
+            damping=FIRST_DAMPING,
+            passes=1,
+        )
+        state = noted(problem, state)
+        exact = None if factor is None or lean else _exact(problem, factor, first_rank)
+        return state if exact is None else _with_fit(problem, state, exact)
+
+
+def _exact(problem: Program, factor: Matrix, rank: int) -> Point | None:
+    """Return that factor where it reads what was read, up to rounding; None otherwise."""
+    columns = factor.shape[1]
+    if columns > rank or (columns < rank and problem.signs is not None):
+        return None
+    Y = np.zeros((rank, len(factor)), factor.dtype)
+    Y[:columns] = factor.T
+    point = evaluate(problem.levels[-1], Y, 0.0)
+    return point if fits_exactly(problem.levels[-1], point) else None
+
+
+def _with_fit(problem: Program, state: FactoredState, point: Point) -> FactoredState:
+    """Return the state at the end: no sum of squares is less than that of an exact fit."""
+    phase = Phase.MET if problem.target else Phase.LOCAL
+    if problem.target and not point.ratio <= state.goal:
+        return state
+    return changed(
+        state, phase=phase, point=point, best=point.Y, anchor=point.Y, max_ratio=point.ratio,
+        least=point.value,
+    )  # fmt: skip
+
+
+def at_zero(n: int, rank: int) -> FactoredState:
+    """Return the state of ``A = 0``, the answer where nothing is asked."""
+    Y = np.zeros((rank, n))
+    nothing = np.empty(0)
+    point = Point(Y, np.zeros((rank, 0)), nothing, nothing, 0.0, Y, 0.0)
+    return FactoredState(
+        rank=rank, growing=False, max_restarts=0, seed=0, phase=Phase.MET, point=point, best=Y,
+        anchor=Y, max_ratio=0.0, damping=FIRST_DAMPING,
+    )  # fmt: skip
+
+
+def _padded(problem: Program, factor: Matrix, rank: int, rng: Draw) -> Matrix:
+    """Return a given factor as one of ``rank`` rows."""
+    Y = np.asarray(factor.T, dtype=problem.F.dtype)
+    if problem.signs is not None:
+        return Y
+    Y = (principal_axes(Y) @ Y)[:rank]
+    missing = rank - len(Y)
+    # Rows of zeros would stay so: the loss has no slope in them.
+    return Y if missing <= 0 else np.concatenate([Y, 0.1 * random_start(problem, missing, rng)])
+
+
+def advance(problem: Program, state: FactoredState, steps: int) -> FactoredState:
+    """Take at most ``steps`` descent steps; fewer when the fit is finished."""
+    # What underflows where numbers have the size of b is nothing.
+    with np.errstate(under="ignore"):
+        for _ in range(steps):
+            if state.finished:
+                break
+            look()
+            state = _step(problem, state)
+    return state
+
+
+def tightened(problem: Program, state: FactoredState, goal: float) -> FactoredState:
+    """Take up again a fit whose ratio, by another bound on the rounding, was not yet met."""
+    phase = Phase.HINGE if state.theta > 0.0 else Phase.SQUARES
+    with np.errstate(under="ignore"):
+        if is_lean(problem, state.rank):
+            theta = HINGE[0] * goal
+            point = lean_start(problem, state.best, theta)
+            state = replace(state, goal=goal, phase=phase, max_ratio=np.inf)
+            changes = {"theta": theta, "memory": (), "slow_steps": 0, "least": np.inf}
+            return noted(problem, state, point=point, **changes)
+        return begin(problem, replace(state, goal=goal), state.best, phase)
+
+
+def factor(state: FactoredState) -> Matrix:
+    """Return X (n, k) of the best ``A = X S X*`` so far."""
+    X: Matrix = state.best.T
+    return X
+
+
+def farkas_vector(problem: Program, state: FactoredState) -> Vector:
+    """Return y with, nearly, ``F*(y) >= 0`` and ``y.b < -sum |y_i| delta_i``.
+
+    Meaningful when ``no_rank_fits``: one row whose interval holds negative numbers only, or
+    the slope of least squares at its minimum over all PSD matrices, which a certificate checks
+    and repairs.
+    """
+    upper = upper_ends(problem)
+    worst = int(np.argmin(upper))
+    if upper[worst] < 0.0 and problem.F.raw is problem.F:
+        y = np.zeros_like(problem.b)
+        y[worst] = 1.0
+        return y
+    with np.errstate(under="ignore"):
+        slope: Vector = problem.weight * evaluate(problem, state.anchor, 0.0).excess
+    return slope
+
+
+def _step(whole: Program, state: FactoredState) -> FactoredState:
+    """Take one step; on a stall go to the next stage, phase, attempt or rank."""
+    if is_lean(whole, state.rank):
+        return _lean(whole, state)
+    problem = level_of(whole, state)
+    point, lifted = state.point, state.phase is Phase.LIFT
+    penalty = _penalty(problem, state) if lifted else None
+    dense, length = takes_normal_equations(problem.F, len(point.Y)), 1.0
+    before = _loss(point, penalty)
+    if dense:
+        trial, length = _gauss_newton(problem, state, penalty, before)
+        memory, passes = state.memory, 2
+    else:
+        trial, memory, passes = quasi_newton_step(
+            problem, point, penalty, state.theta, state.memory
+        )
+        if lifted:
+            trial, memory = _rotated(problem, trial, memory)
+    after = _loss(trial, penalty)
+    gained = after < before
+    slow_gain = _SLOW_GAIN_LIFT if lifted else _SLOW_GAIN
+    if settles(whole, state) and not dense:
+        slow_gain = _SETTLED
+    # A Gauss-Newton step that was rejected, or cut short, only asks for more damping.
+    slow = before - after < slow_gain * before and ((length == 1.0 and gained) or not dense)
+    damping = state.damping
+    if length == 1.0 and gained:
+        damping /= _DAMPING_FACTOR
+    elif length < _SHORT or not gained:
+        damping *= _DAMPING_FACTOR
+    state = noted(
+        whole,
+        state,
+        iteration=state.iteration + 1,
+        stage_steps=state.stage_steps + 1,
+        passes=state.passes + passes,
+        point=trial if gained else point,
+        memory=memory,
+        damping=max(damping, _LEAST_DAMPING),
+        slow_steps=state.slow_steps + 1 if slow else 0 if length == 1.0 else state.slow_steps,
+    )
+    patience, most = _SLOW_STEPS, _PHASE_STEPS
+    if dense:
+        patience = _SLOW_STEPS_LIFT if lifted else _SLOW_STEPS_DENSE
+        if state.starts > 0:
+            most = _LIFT_STEPS if lifted else _RESTARTED_STEPS
+    if state.phase is Phase.SQUARES and state.level + 1 < len(whole.levels):
+        # On the way to the weights that count: where it creeps, the next ones may not.
+        most = min(most, _PHASE_STEPS // len(whole.levels))
+    stalled = (
+        state.slow_steps >= patience
+        or state.damping > _MOST_DAMPING
+        or state.stage_steps >= most
+        or not before > 0.0
+    )
+    return next_phase(whole, state) if stalled and not state.finished else state
+
+
+def _lean(problem: Program, state: FactoredState) -> FactoredState:
+    """Take a step where images are not held; on a stall begin again elsewhere, or end."""
+    if takes_turns(problem, state.point):
+        return _turn(problem, state)
+    before = state.point.value
+    trial, memory, passes = lean_step(problem, state.point, state.theta, state.memory)
+    slow = before - trial.value < _SLOW_GAIN * before
+    state = noted(
+        problem,
+        state,
+        point=trial,
+        memory=memory,
+        iteration=state.iteration + 1,
+        stage_steps=state.stage_steps + 1,
+        slow_steps=state.slow_steps + 1 if slow else 0,
+        passes=state.passes + passes,
+    )
+    if state.finished:  # what led here is not needed any more, and large
+        return changed(state, memory=(), point=replace(trial, gradient=trial.P))
+    stalled = state.slow_steps >= _SLOW_STEPS or state.stage_steps >= _PHASE_STEPS
+    if not stalled:
+        return state
+    if state.restarts >= state.max_restarts:
+        return replace(state, phase=Phase.EXHAUSTED)
+    starts = state.starts + 1
+    Y = random_start(problem, state.rank, (state.seed, starts))
+    return noted(
+        problem,
+        replace(state, restarts=state.restarts + 1, starts=starts),
+        point=lean_start(problem, Y, state.theta),
+        memory=(),
+        stage_steps=0,
+        slow_steps=0,
+        least=np.inf,
+    )
+
+
+def _turn(problem: Program, state: FactoredState) -> FactoredState:
+    """Take the rows in turn; where that gains little any more, descend from there."""
+    trial = lean_turn(problem, state.point, state.theta, state.goal)
+    slow = trial.value > (1.0 - _SLOW_TURN) * state.least
+    state = noted(
+        problem,
+        state,
+        point=trial,
+        iteration=state.iteration + 1,
+        stage_steps=state.stage_steps + 1,
+        slow_steps=state.slow_steps + 1 if slow else 0,
+        passes=state.passes + 1,
+        least=min(state.least, trial.value),
+    )
+    stalled = state.slow_steps >= _SLOW_TURNS or state.stage_steps >= _PHASE_STEPS
+    if state.finished or not stalled:
+        return state
+    point = lean_evaluate(problem, trial.Y, state.theta)
+    changes = {"stage_steps": 0, "slow_steps": 0, "passes": state.passes + 1}
+    return noted(problem, state, point=point, **changes)
+
+
+def _gauss_newton(
+    problem: Program, state: FactoredState, penalty: Vector | None, before: float
+) -> tuple[Point, float]:
+    """Return the point after a Gauss-Newton step, and how much of the step was taken."""
+    point, damping, theta = state.point, state.damping, state.theta
+    floor = _SCALE_FLOOR if penalty is None else _SCALE_FLOOR_LIFT
+    single = problem.low is not None and penalty is None and damping >= _SINGLE_DAMPING
+    slope = point.gradient if penalty is None else point.gradient + penalty[:, None] * point.Y
+    step = normal_equations(problem, point, penalty, damping, floor, single)
+    D = step(slope)
+    if single and not D.any():
+        step = normal_equations(problem, point, penalty, damping, floor)
+        D = step(slope)
+    moved = balanced(problem, point.Y + D)
+    axes = axes_of(problem, moved)
+    trial = evaluate(problem, axes @ moved, theta)
+    if _loss(trial, penalty) < before:
+        # Of an error e Newton's step leaves C e^2, and one by the same factor then 2 C e of that.
+        ends = 2.0 * trial.ratio * trial.ratio <= _SURELY * state.goal * point.ratio
+        if ends and trial.ratio > state.goal and penalty is None and problem.signs is None:
+            D = step(conjugate(axes).T @ trial.gradient)
+            again = evaluate(problem, turned(problem, moved + D), theta)
+            trial = again if again.value < trial.value else trial
+        return trial, 1.0
+    # Around a bend the whole step may lead up the other side, the direction being as good.
+    length = line_minimum(problem, point, D, penalty, theta)
+    if length == 0.0:
+        return trial, 0.0
+    return evaluate(problem, turned(problem, point.Y + length * D), theta), length
+
+
+def _loss(point: Point, penalty: Vector | None) -> float:
+    if penalty is None:
+        return point.value
+    return point.value + 0.5 * float(np.dot(penalty, np.sum(np.abs(point.Y) ** 2, axis=1)))
+
+
+def _rotated(problem: Program, point: Point, memory: Memory) -> tuple[Point, Memory]:
+    """Turn a point and the memory to principal axes, which the penalty of a lift needs."""
+    axes = axes_of(problem, point.Y)
+    turned = replace(point, Y=axes @ point.Y, P=axes @ point.P, gradient=axes @ point.gradient)
+    return turned, tuple((axes @ move, axes @ change, inner) for move, change, inner in memory)
+
+
+def _penalty(problem: Program, state: FactoredState) -> Vector:
+    """Return the penalty of each row of a lifted factor: zero except for the extra ones."""
+    penalty = np.zeros(len(state.point.Y))
+    trace = problem.F.n * float(np.mean(np.abs(problem.b))) or 1.0
+    # In this unit the penalty of a whole A weighs as much as the misfit of zero.
+    unit = float(np.dot(problem.weight, problem.b**2)) / trace
+    sparse = problem.shared.sparse is not None
+    least = _LIFT_PENALTY_SPARSE if sparse else _LIFT_PENALTY
+    growth = _LIFT_GROWTH_SPARSE if sparse else _LIFT_GROWTH
+    penalty[state.rank :] = least * growth**state.stage * unit
+    return penalty

@@ -1,0 +1,199 @@
+"""Passes over the rows for a factored matrix ``A = X S X*``, each row block read once.
+
+A value and a gradient are two products with the rows.  Done whole, each streams them from
+memory; done block by block (`Sensing.through`), the second product finds its rows still in cache,
+which makes a pass two to three times as fast.  The factor and its images are kept with one row
+a rank, ``Y = X^T`` and ``P``, so that every product is a row-major one and sums over ranks
+run along rows.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from quadsense.device import numbers, scalar
+from quadsense.measurements.mixed import Mixed
+from quadsense.measurements.sensing import Sensing
+from quadsense.methods.low_rank.program import Matrix, Program, Vector
+
+# Of float64: the distance of 1 from the next number, and the smallest one of all digits.
+_EPS, _TINY = float(np.finfo(np.float64).eps), float(np.finfo(np.float64).tiny)
+# Rows that are judged together.
+_PART = 2**14
+
+
+@dataclass(frozen=True)
+class Point:
+    """A factor with everything one pass over the rows tells about it.
+
+    Attributes
+    ----------
+    Y : (k, n) array
+        The factor, ``A = Y^T S conj(Y)``, S the signs (see `Program.signs_of`).
+    P : (k, m) array
+        ``P[:, i] = u_i* X``, for every row where readings are sums of rows.
+    z : (m,) float64
+        Residual ``F(A) - b``.
+    excess : (m,) float64
+        ``sign(z) max(|z| - theta delta, 0)``, z itself for theta = 0: see `Program.excess`.
+    value : float
+        ``1/2 sum weight excess^2``.
+    gradient : (k, n) array
+        Of ``value`` with respect to Y, for the inner product ``Re <., .>``.
+    ratio : float
+        ``max (|z_i| + rounding_i) / delta_i``, rounding bounded from above (of other intervals
+        what `Bounds.ratios` says); infinite while P is maintained rather than computed from Y.
+    drift : float
+        Bound on the error of a row of a maintained P.
+    """
+
+    Y: Matrix
+    P: Matrix
+    z: Vector
+    excess: Vector
+    value: float
+    gradient: Matrix
+    ratio: float
+    drift: float = 0.0
+
+
+def conjugate(M: Matrix) -> Matrix:
+    """Return conj(M), M itself where it is real: NumPy would copy it."""
+    return M.conj() if np.iscomplexobj(M) else M
+
+
+def inner(P: Matrix, Q: Matrix, signs: Vector | None = None) -> npt.NDArray[Any]:
+    """Return ``Re sum_k s_k conj(P_ki) Q_ki`` for every i; all signs s are plus where None."""
+    if signs is not None:
+        P = P * signs[:, None]
+    if not np.iscomplexobj(P):
+        return P[0] * Q[0] if len(P) == 1 else np.einsum("ki,ki->i", P, Q)
+    # Real and imaginary parts next to each other: three times as fast as einsum has it.
+    products = P.view(P.real.dtype) * Q.view(Q.real.dtype)
+    total = products[0] if len(P) == 1 else products.sum(axis=0)
+    return total[0::2] + total[1::2]
+
+
+def rounding_unit(problem: Program, k: int) -> float:
+    """Return what a residual of a factor of k rows errs by, relatively: see `rounding_bound`."""
+    terms = 4 * problem.F.raw.length + 2 * k + 8
+    return float(terms * _EPS + 4.0 * problem.F.rounding)
+
+
+def rounding_bound(problem: Program, Y: Matrix, part: slice = slice(None)) -> Vector:
+    """Bound the rounding error of every computed residual, or of part of them.
+
+    Notes
+    -----
+    An inner product of length n, of a sparse row as many as it has entries, errs by at most
+    ``gamma_n ||u|| ||x||`` [Higham 2002, 3.5], complex arithmetic at most doubles the length, and
+    squares and sums add k + 3 operations; rows have unit norm to within rounding, so
+    ``|error_i| <= gamma (||X||_F^2 + |b_i|)`` with ``gamma = gamma_{4n + 2k + 8}``, and the kind of
+    probes adds its own.
+    What underflows is less than the smallest normal number in all. Sums of rows round by as much
+    as their parts together, and by the sum.
+    """
+    unit = rounding_unit(problem, len(Y))
+    size = scalar(np.vdot(Y, Y).real)
+    bound: Vector = np.abs(problem.b[part])
+    if isinstance(problem.F, Mixed):
+        unit += 2 * (problem.F.longest + 8) * _EPS
+        size = size * problem.F.masses[part]
+    bound *= unit
+    bound += size * unit + _TINY
+    return bound
+
+
+def rounding_share(problem: Program, Y: Matrix) -> float:
+    """Return the largest rounding bound as a part of its tolerance: 1 leaves no room."""
+    share = rounding_bound(problem, Y) / problem.delta
+    if problem.bounds is not None and problem.bounds.equal is not None:
+        share = share[~problem.bounds.equal]
+    return float(np.max(share, initial=0.0))
+
+
+def within_rounding(problem: Program, point: Point, goal: float) -> bool:
+    """Whether every residual is within ``goal`` tolerances up to its rounding bound."""
+    bound = rounding_bound(problem, point.Y)
+    if problem.bounds is not None:
+        return bool(np.all(problem.bounds.ratios(point.z, -bound) <= goal))
+    return bool(np.all(np.abs(point.z) <= goal * problem.delta + bound))
+
+
+def evaluate(problem: Program, Y: Matrix, theta: float) -> Point:
+    """Evaluate residual, loss and gradient at a factor in one pass over U.
+
+    Parameters
+    ----------
+    problem : Program
+    Y : (k, n) array
+    theta : float
+        Residuals inside ``theta * delta`` cost nothing; 0 gives least squares.
+    """
+    F, b, weight = problem.F, problem.b, problem.weight
+    if isinstance(F, Mixed):
+        return _evaluate_sums(problem, F, Y, theta)
+    z, signs = problem.empty(F.m, np.float64), problem.signs_of(len(Y))
+    whole = problem.is_whole(theta)
+    excess = z if whole else problem.empty(F.m, np.float64)
+    values: list[Any] = []
+
+    def weigh(rows: slice, p: Matrix) -> Matrix:
+        np.subtract(inner(p, p, signs), b[rows], out=z[rows])
+        if not whole:
+            excess[rows] = problem.excess(z[rows], theta, rows)
+        pull = weight[rows] * excess[rows]
+        values.append(np.dot(pull, excess[rows]))  # a device is not waited for in between
+        weighed: Matrix = p * pull
+        if signs is not None:
+            weighed *= signs[:, None]
+        return weighed
+
+    P, gradient = F.through(Y, weigh)
+    gradient = 2.0 * gradient  # which another namespace may have given to be read only
+    *parts, ratio = numbers(*values, _worst(problem, Y, z))
+    return Point(Y, P, z, excess, 0.5 * math.fsum(parts), gradient, ratio)
+
+
+def _evaluate_sums(problem: Program, F: Mixed, Y: Matrix, theta: float) -> Point:
+    """Evaluate where readings are sums of rows: all rows are seen before any is weighed."""
+    P = F.raw.images(Y)
+    signs = problem.signs_of(len(Y))
+    z: Vector = F.mixed(inner(P, P, signs)) - problem.b
+    excess = problem.excess(z, theta)
+    pulled = problem.weight * excess
+    gradient = 2.0 * F.raw.sums(P * F.unmixed(pulled))
+    if signs is not None:
+        gradient = gradient * signs[:, None]
+    value = 0.5 * float(np.dot(pulled, excess))
+    return Point(Y, P, z, excess, value, gradient, float(_worst(problem, Y, z)))
+
+
+def _worst(problem: Program, Y: Matrix, z: Vector) -> Any:
+    """Return the largest ratio, computed in parts of the rows that stay in cache."""
+    size = _PART if isinstance(z, np.ndarray) else len(z)
+    parts = (slice(first, first + size) for first in range(0, len(z), size))
+    ratios = (problem.ratios(z[part], rounding_bound(problem, Y, part), part) for part in parts)
+    largest = [scalar(each.max()) for each in ratios]
+    return largest[0] if len(largest) == 1 else max(largest)
+
+
+def project(F: Sensing, D: Matrix) -> Matrix:
+    """Return ``u_i* D^T`` for every row i, (k, m), for rows D (k, n)."""
+    return F.raw.images(D)
+
+
+def back_project(F: Sensing, C: Matrix) -> Matrix:
+    """Return ``sum_i C[k, i] u_i``, (k, n): the adjoint of `project`."""
+    return F.raw.sums(C)
+
+
+def weighted_rows_product(F: Sensing, scale: npt.NDArray[Any], V: Matrix) -> Matrix:
+    """Return ``F*(scale) V^T`` transposed, for rows V (k, n), in one pass over U."""
+    scale = F.unmixed(scale)
+    return F.raw.through(V, lambda rows, p: p * scale[rows])[1]

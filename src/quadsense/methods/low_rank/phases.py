@@ -1,0 +1,253 @@
+"""What follows a stalled stage of a factored fit: a phase, another attempt, a rank, an end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from quadsense.core.records import changed
+from quadsense.measurements.mixed import Mixed
+from quadsense.methods.low_rank.balance import balanced
+from quadsense.methods.low_rank.choice import LIFT, rows_are_ample
+from quadsense.methods.low_rank.equalities import corrected
+from quadsense.methods.low_rank.gauss_newton import turned
+from quadsense.methods.low_rank.passes import Point, evaluate, rounding_share, within_rounding
+from quadsense.methods.low_rank.program import Matrix, Program, Vector
+from quadsense.methods.low_rank.rest import settled
+from quadsense.methods.low_rank.starts import descent_row, random_start
+from quadsense.methods.low_rank.state import FactoredState, Phase
+from quadsense.methods.low_rank.stillness import fits_exactly, is_settled
+from quadsense.methods.low_rank.throws import thrown
+
+LIFT_STAGES = 8
+"""Stages of a lift, each with a larger penalty."""
+
+FIRST_DAMPING = 1e-2
+"""Damping of the first Gauss-Newton step of a phase."""
+
+HINGE = (0.95, 0.99, 0.999)
+"""Shares of the tolerances that a hinge aims at, one after the other: a little inside, to get there
+in finitely many steps."""
+
+# The next share is taken where one is too far inside, but the worst ratio no larger than this.
+_NEAR = 1.5
+# Share of the tolerance that rounding may take before a stall is put down to it.
+_BLURRED = 0.5
+# Eigenvalue, relative to its matrix, that counts as not negative when the rank grows.
+_FLAT = 1e-6
+# Size of the extra rows of a lift from the least squares so far, relative to its own rows.
+_NUDGE = 0.01
+# Number of attempts from random factors that end at the best least-squares value so far: more of
+# them would find nothing better. Values count as the same within _SAME where least squares is
+# brought to rest, and within _SAME_UNSETTLED where an attempt ends as soon as it is slow, which
+# leaves up to a percent of the loss (measured).
+_AGAIN, _SAME, _SAME_UNSETTLED = 20, 1e-6, 1e-2
+# How many times the usual trace any fit would need before none is believed to exist.
+_TRACES = 100.0
+
+
+def level_of(problem: Program, state: FactoredState) -> Program:
+    """Return the problem with the weights that the state goes by."""
+    return problem if state.phase is Phase.HINGE else problem.levels[state.level]
+
+
+def settles(problem: Program, state: FactoredState) -> bool:
+    """Whether least squares is to be brought to rest, not only to a fit."""
+    last = state.level + 1 == len(problem.levels)
+    return problem.chooses and state.phase is Phase.SQUARES and last
+
+
+def noted(problem: Program, state: FactoredState, **changes: Any) -> FactoredState:
+    """Return the state with these changes, none of which is a phase or a rank.
+
+    Its point becomes the best if it is one of the asked rank, and ends the fit if it fits.
+    """
+    point = changes.get("point", state.point)
+    if len(point.Y) <= state.rank and point.ratio < state.max_ratio:
+        changes |= {"best": point.Y, "max_ratio": point.ratio}
+        # Where a choice is to be made, a better one may be ahead.
+        ahead = problem.chooses and state.phase is Phase.SQUARES
+        if point.ratio <= state.goal and problem.target and not ahead:
+            changes["phase"] = Phase.MET
+    return changed(state, **changes)
+
+
+def next_phase(problem: Program, state: FactoredState) -> FactoredState:
+    """Leave a stalled stage for what follows it."""
+    if state.phase is Phase.LIFT:
+        if state.stage + 1 < LIFT_STAGES:
+            return replace(state, stage=state.stage + 1, stage_steps=0, slow_steps=0, memory=())
+        return begin(problem, state, state.point.Y[: state.rank], Phase.SQUARES, state.level)
+    squares = state.phase is Phase.SQUARES
+    if squares and state.level + 1 < len(problem.levels):
+        return begin(problem, state, state.point.Y, Phase.SQUARES, state.level + 1)
+    # The maintained residuals of quasi-Newton steps are renewed before they are judged.
+    weighed = level_of(problem, state)
+    point = evaluate(weighed, balanced(problem, state.point.Y), state.theta)
+    if squares and problem.chooses:
+        point = settled(weighed, point)
+    else:
+        point = corrected(weighed, point, state.theta)
+    state = noted(problem, state, point=point)
+    if state.finished:
+        return state
+    if squares:
+        state = _with_least(state, point, _SAME if problem.chooses else _SAME_UNSETTLED)
+    if not problem.target:
+        return _after_squares(problem, state)
+    if squares and problem.chooses and point.ratio <= state.goal:
+        return replace(state, phase=Phase.MET, best=point.Y, max_ratio=point.ratio)
+    blur = rounding_share(problem, point.Y)
+    if blur >= _BLURRED and within_rounding(problem, point, state.goal):
+        return replace(state, phase=Phase.ROUNDED, best=point.Y, blur=blur)
+    if squares and blur < state.goal and (problem.chooses or _may_fit(problem, state)):
+        return begin(problem, state, point.Y, Phase.HINGE, state.level)
+    near = not squares and point.ratio <= _NEAR * state.goal
+    if near and state.stage + 1 < len(HINGE):
+        return begin(problem, state, point.Y, Phase.HINGE, state.level, state.stage + 1)
+    if _is_hopeless(problem, state):
+        return _exhausted(problem, state, no_rank_fits=True)
+    if state.restarts < _restarts_allowed(problem, state):
+        return _restart(problem, state)
+    return _grow(problem, state) if state.growing else _exhausted(problem, state)
+
+
+def _with_least(state: FactoredState, point: Point, same: float) -> FactoredState:
+    """Return the state with the least of least squares, and how often attempts came to it.
+
+    Values that differ by at most the share `same` count as one.
+    """
+    if point.value >= state.least:
+        again = state.again + int(point.value <= state.least * (1.0 + same))
+        return replace(state, again=again)
+    again = state.again + 1 if point.value >= state.least * (1.0 - same) else 0
+    return replace(state, least=point.value, anchor=point.Y, again=again)
+
+
+def _after_squares(problem: Program, state: FactoredState) -> FactoredState:
+    """Go on without a tolerance: some more starts, then the least of the least squares."""
+    weighed = problem.levels[-1]
+    point = evaluate(weighed, state.anchor, 0.0)
+    exact = fits_exactly(weighed, point)
+    if not exact and state.restarts < _restarts_allowed(problem, state):
+        return _restart(problem, state)
+    phase = Phase.LOCAL if exact or is_settled(weighed, point) else Phase.EXHAUSTED
+    # The loop keeps the last state with the smallest ratio: the least of squares may have a larger.
+    ratio = min(point.ratio, state.max_ratio)
+    return replace(state, phase=phase, point=point, best=point.Y, max_ratio=ratio)
+
+
+def _may_fit(problem: Program, state: FactoredState) -> bool:
+    """Whether least squares ended with no larger a loss than a fit has at most."""
+    excess = state.point.excess * problem.inverse
+    return float(np.mean(excess * excess)) <= state.goal**2
+
+
+def upper_ends(problem: Program) -> Vector:
+    """Return the upper ends of the intervals, infinite where there is none."""
+    reach = problem.delta if problem.bounds is None else problem.bounds.above
+    return np.asarray(problem.b + reach)
+
+
+def _is_hopeless(problem: Program, state: FactoredState) -> bool:
+    """Whether no PSD matrix of any rank seems to fit, as the first attempt can tell."""
+    if problem.signs is not None:
+        return False  # a factor gives no proofs about matrices of any sign
+    sums = isinstance(problem.F, Mixed)  # which may well be negative
+    negative = float(np.min(upper_ends(problem))) < 0.0
+    if problem.bounds is None and float(np.max(problem.b)) <= 0.0:
+        negative = True  # zero is the best fit
+    if negative and not sums:
+        return True
+    if state.starts > 0 or state.growing:
+        return False
+    point = evaluate(problem, state.anchor, 0.0)
+    return _shows_infeasible(problem, point, descent_row(problem, point)[1])
+
+
+def _shows_infeasible(problem: Program, point: Point, smallest: float) -> bool:
+    """Whether the slope y at a point shows that no PSD matrix of usual size fits.
+
+    With ``smallest`` the least eigenvalue of ``F*(y)``, every A that fits has
+    ``-(y.b + sum |y_i| delta_i) <= -smallest tr(A)``.
+    """
+    y = problem.weight * point.excess
+    if problem.bounds is None:
+        margin = -float(np.dot(y, problem.b) + np.dot(np.abs(y), problem.delta))
+    else:
+        margin = -problem.bounds.support(y, problem.b)
+    usual = problem.F.n * float(np.max(np.abs(problem.b) + problem.delta))
+    return margin > 0.0 and margin >= -smallest * _TRACES * usual
+
+
+def _exhausted(problem: Program, state: FactoredState, no_rank_fits: bool = False) -> FactoredState:
+    blur = rounding_share(problem, state.best)
+    return replace(state, phase=Phase.EXHAUSTED, blur=blur, no_rank_fits=no_rank_fits)
+
+
+def begin(
+    problem: Program, state: FactoredState, Y: Matrix, phase: Phase, level: int = 0, stage: int = 0
+) -> FactoredState:
+    """Begin a phase at a factor, with fresh damping and memory."""
+    theta = 0.0
+    if phase is Phase.HINGE:  # aim inside what rounding leaves of the tolerances
+        theta = HINGE[stage] * max(state.goal - rounding_share(problem, Y), 0.0)
+    state = replace(state, phase=phase, level=level)
+    return noted(
+        problem,
+        state,
+        theta=theta,
+        point=evaluate(level_of(problem, state), turned(problem, Y), theta),
+        damping=FIRST_DAMPING,
+        memory=(),
+        stage=stage,
+        stage_steps=0,
+        slow_steps=0,
+        passes=state.passes + 1,
+    )
+
+
+def _restarts_allowed(problem: Program, state: FactoredState) -> int:
+    if state.again >= _AGAIN and problem.shared.sparse is None:
+        return 0
+    ample = rows_are_ample(problem.F, state.rank)
+    return 0 if state.growing and ample else state.max_restarts
+
+
+def _restart(problem: Program, state: FactoredState) -> FactoredState:
+    """Begin the next attempt: a lift, from a random factor or from the least squares so far.
+
+    Of sparse rows a local minimum is often wrong in few unknowns only. The extra room of a lift
+    from there lets them pass, or some of those that missed rows see are thrown elsewhere; with all
+    weights as they are, for weights of limited spread lead back to where this came from.
+    """
+    starts = state.starts + 1
+    rng = np.random.default_rng((state.seed, starts))
+    state = replace(state, restarts=state.restarts + 1, starts=starts)
+    Y = random_start(problem, state.rank + LIFT, rng)
+    last = len(problem.levels) - 1
+    local = problem.shared.sparse is not None and len(state.anchor) == state.rank
+    if local and starts % 4 == 0:
+        size = float(np.linalg.norm(state.anchor) / np.linalg.norm(Y[: state.rank]))
+        Y = np.concatenate([state.anchor, _NUDGE * size * Y[state.rank :]])
+        return begin(problem, state, Y, Phase.LIFT, last)
+    if local and starts % 4 != 1 and len(state.best) == state.rank:
+        base = state.best if starts % 4 == 2 else state.anchor
+        return begin(problem, state, thrown(problem, base, rng), Phase.SQUARES, last)
+    return begin(problem, state, Y, Phase.LIFT)
+
+
+def _grow(problem: Program, state: FactoredState) -> FactoredState:
+    """Add the steepest direction to the factor of least squares, or end where there is none."""
+    weighed = problem.levels[-1]
+    point = evaluate(weighed, state.anchor, 0.0)
+    row, value, curvature = descent_row(weighed, point)
+    if curvature > -_FLAT or state.rank >= problem.F.n:
+        hopeless = _shows_infeasible(weighed, point, value)
+        return _exhausted(problem, state, no_rank_fits=hopeless)
+    state = replace(
+        state, rank=state.rank + 1, restarts=0, passes=state.passes + 1, least=np.inf, again=0
+    )
+    return begin(problem, state, np.concatenate([state.anchor, row]), Phase.SQUARES)

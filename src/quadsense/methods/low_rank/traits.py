@@ -1,0 +1,95 @@
+"""What the search for a factor of low rank says of itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from quadsense.methods.traits.base import Traits
+from quadsense.methods.traits.options import Options, option
+from quadsense.methods.traits.shape import Cone, Shape, Work
+from quadsense.typing import is_whole
+
+STEPS = 20.0
+"""Typical steps: seen 1 to 30 where rows are ample (docs/theory.md, section 10)."""
+
+READINGS = 4.0
+"""Times that a step reads U: the residual, its gradient, and a few products (measured)."""
+
+LIFT = 2
+"""Ranks that a lift has too many (see `factor.choice`)."""
+
+IMAGES = 8
+"""Images of the factor that are held at once: of the point, its trial and the memory."""
+
+
+LEAN_BYTES = 2**26
+"""Size of the images of a factor from which they are not held (see `factor.lean`)."""
+
+
+@dataclass(frozen=True)
+class FactoredOptions(Options):
+    """How often to begin again."""
+
+    max_restarts: int | None = option(None, "random starts, at each rank where it grows")
+
+    def check(self, m: int) -> None:
+        """Refuse what is no count."""
+        restarts = self.max_restarts
+        if restarts is not None and not (is_whole(restarts) and restarts >= 0):
+            raise ValueError(f"max_restarts must be a whole number, not negative, got {restarts!r}")
+
+
+def is_lean(shape: Shape) -> bool:
+    """Whether images of a factor are too many to be held, so that rows are taken in turn."""
+    return shape.in_parts and shape.m * max(shape.rank or 1, 1) * 8 > LEAN_BYTES
+
+
+class LowRankTraits(Traits):
+    """Descent on the factor of A."""
+
+    name: ClassVar[str] = "low_rank"
+    summary: ClassVar[str] = "A of low rank, positive semidefinite or not: descent on its factor"
+    cones: ClassVar[frozenset[Cone]] = frozenset({"rank"})
+    mixes: ClassVar[bool] = True
+    constraints: ClassVar[bool] = True
+    one_sided: ClassVar[bool] = True
+    without_tolerance: ClassVar[bool] = True
+    local: ClassVar[bool] = True
+    random: ClassVar[bool] = True
+    needs: ClassVar[frozenset[str]] = frozenset({"rows"})
+    preferences: ClassVar[frozenset[str]] = frozenset({"any", "least_squares"})
+    options: ClassVar[type[Options]] = FactoredOptions
+
+    @classmethod
+    def suits(cls, shape: Shape) -> str | None:
+        """Wherever a rank is asked for."""
+        if shape.cone != "rank":
+            return None
+        return "a rank was asked for: the factor of A is sought"
+
+    @classmethod
+    def coordinates(cls, shape: Shape) -> str:
+        """``A = X X*``."""
+        return "factor"
+
+    @classmethod
+    def memory(cls, shape: Shape) -> int:
+        """Rows in single precision, some factors and their images."""
+        rank = max(shape.rank or 1, 1)
+        if shape.prefer == "any" and is_lean(shape):
+            return 8 * (8 * shape.n * rank + 8 * shape.m)
+        if shape.strip:  # rows in files are ample, so that nothing is lifted (measured)
+            return 40 * shape.n * rank * shape.item + (8 * 10 + 3 * rank * shape.item) * shape.m
+        rank += LIFT
+        factors = 40 * shape.n * rank * shape.item
+        if shape.sparse and shape.prefer != "any" and shape.density == 1.0:  # the Jacobian
+            factors += int(1.5 * rank * shape.row_bytes)
+        return shape.single_bytes + factors + (8 * 20 + IMAGES * rank * shape.item) * shape.m
+
+    @classmethod
+    def work(cls, shape: Shape) -> Work:
+        """Passes over the rows."""
+        rank = float(max(shape.rank or 1, 1))
+        flops = STEPS * shape.weight * 4.0 * shape.m * shape.n * rank
+        return Work(flops, STEPS * READINGS * shape.row_bytes, STEPS, known=shape.rank != 0)

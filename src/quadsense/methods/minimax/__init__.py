@@ -1,0 +1,1 @@
+"""The smallest worst error, with both bounds, and proofs of infeasibility."""

@@ -1,0 +1,212 @@
+"""The smallest worst-case error: ``min_A max_i |F(A)_i - b_i| / delta_i``, with both bounds.
+
+A primal-dual interior-point method (`mehrotra`) on the linear program
+
+    minimise t   subject to   -t <= (F(A)_i - b_i) / delta_i <= t,
+
+started at least squares, whose residual is already dual feasible. Its multipliers give the
+vector y of the lower bound ``y.b / sum |y_i| delta_i``, ``F*(y) = 0``. An end of an interval may
+be missing. The linear algebra is in `normal`, the proof of the bound in `infeasible`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from quadsense.core.ends import UNIT
+from quadsense.core.packed import Array, Vector
+from quadsense.core.progress import looked
+from quadsense.device import numbers
+from quadsense.methods.minimax.bounds import bounded, largest_norm, with_bound
+from quadsense.methods.minimax.coordinates import FACTOR_SIDE
+from quadsense.methods.minimax.mehrotra import SIGNS, Point, System, corrected, slacks_of
+from quadsense.methods.minimax.normal import inner, least_squares, norm, normal, stronger
+from quadsense.methods.minimax.program import Program, excess, residual
+from quadsense.methods.minimax.rows import RowCoordinates, least_squares_by_rows, row_system
+from quadsense.methods.minimax.state import State as State
+from quadsense.methods.minimax.state import Verdict as Verdict
+from quadsense.methods.minimax.state import matrix as matrix
+from quadsense.methods.minimax.state import measure as measure
+from quadsense.methods.minimax.state import verdict as verdict
+
+REACH = 0.99  # share of the way to the boundary that a step takes
+FALL = 0.9  # share of a mark below which something was gained
+IDLE = 3  # steps without progress after which rounding has won
+IDLE_APART = 12  # and where there may be no dual feasible multipliers to approach
+FAR = 3.0  # next to the first level and the readings: what the barrier holds back on an open side
+LONGEST = 200  # steps after which nothing more is to be hoped for
+UNSOLVED = 0.1  # share of a right side that a solve may leave before a better factor is needed
+
+
+def worst_ratio(problem: Program, x: Array, z: Vector) -> tuple[float, float]:
+    """The worst ratio of x, whose residuals are z, and how much rounding may add to it."""
+    out = excess(problem, z)
+    # |fl(u* A u) - u* A u| <= gamma(2 n) ||A||_F for a unit u; a complex product doubles it.
+    factor = 4.0 * (problem.F.n + 4) * UNIT * problem.F.amplification
+    errors = (factor * np.sqrt(inner(x, x)) + 2.0 * UNIT * np.abs(problem.b)) / problem.delta
+    ratio, most = (max(0.0, each) for each in numbers(np.max(out), np.max(out + errors)))
+    return ratio, most - ratio
+
+
+def start(problem: Program, near: Array | None = None) -> State:
+    """Least squares, weighted by the tolerances, from unknowns near it where these are known."""
+    coordinates = problem.coordinates
+    b = problem.b / problem.delta
+    if isinstance(coordinates, RowCoordinates):
+        x, system, precision = least_squares_by_rows(coordinates, b), None, 128
+    else:
+        used: Vector = np.any(problem.sides, axis=0).astype(np.float64)
+        fit = least_squares(coordinates, b, used, near, rounds=8, near=near is not None)
+        x, system, precision = fit.x, fit.system, fit.precision
+    z = residual(problem, x)
+    ratio, rounding = worst_ratio(problem, x, z)
+    level, duals, floor = _first_multipliers(problem, z, ratio)
+    state = State(
+        iteration=0,
+        x=x,
+        max_ratio=ratio,
+        rounding=rounding,
+        lower=0.0,
+        y=np.zeros_like(z),
+        norm=largest_norm(problem, system, ratio),
+        center=x,
+        level=level,
+        duals=duals,
+        floor=floor,
+        far=None if floor == 0.0 else _far(problem, level),
+        precision=precision,
+        marks=(np.inf, np.inf, np.inf),
+        idle=0,
+        stalled=ratio == 0.0,
+    )
+    return with_bound(problem, state, duals[1] - duals[0])
+
+
+def _first_multipliers(problem: Program, z: Vector, ratio: float) -> tuple[float, Vector, float]:
+    """The level t, the multipliers and that of ``t >= 0`` to begin with, at residuals z."""
+    if problem.sides.all():
+        # The residual is dual feasible; the even part keeps every multiplier away from zero.
+        duals = np.maximum(-SIGNS * z, 0.0) + float(np.abs(z).mean())
+        return 1.1 * ratio, duals / max(float(duals.sum()), 1e-300), 0.0
+    # Where ends are missing it is not, and nothing may be: begin where all products are alike.
+    level = 2.0 * max(ratio, 1e-3)
+    duals = np.where(problem.sides, 1.0 / slacks_of(problem.sides, z, level), 0.0)
+    total = float(duals.sum()) + 1.0 / level
+    return level, duals / total, 1.0 / (level * total)
+
+
+def _far(problem: Program, level: float) -> Vector:
+    """Residuals of rows with one end that are far out on the open side; infinite for the others."""
+    far = np.full_like(problem.b, level)
+    if isinstance(problem.coordinates, RowCoordinates):
+        # Quick where units are even; where they are not, values as large as any reading are near.
+        far = np.maximum(far, float(np.max(np.abs(problem.b))) / problem.delta)
+    return np.where(np.all(problem.sides, axis=0), np.inf, FAR * far)
+
+
+def advance(
+    problem: Program, state: State, steps: int, *, target: bool = False, gap: float = 0.01
+) -> State:
+    """Take up to `steps` interior-point steps; stop early at a verdict.
+
+    Parameters
+    ----------
+    problem : Program
+    state : State
+        Not modified.
+    steps : int
+        Steps to spend, one factorisation each.
+    target : bool
+        Stop once ratio 1 is met or proved impossible, instead of at `gap`.
+    gap : float
+        Relative distance of the two bounds at which to stop.
+    """
+    end = state.iteration + steps
+    # A step whose factorisation fails goes on to a more precise one, or has none left and stalls.
+    while state.iteration < end and verdict(state, target=target, gap=gap) is None:
+        state = _step(problem, state, target, gap)
+    return state
+
+
+def _system(problem: Program, state: State, at: Point) -> System | None:
+    """The linear system of a step; None where its factorisation failed."""
+    coordinates = problem.coordinates
+    if isinstance(coordinates, RowCoordinates):
+        return row_system(coordinates, at)
+    weights = at.weights
+    if weights is None:
+        return None
+    d1, d2 = weights
+    return normal(coordinates, d1, d2, state.precision, at.floor / at.level, at.held)
+
+
+def _point(problem: Program, state: State, z: Vector) -> Point:
+    """The interior-point iterate, whose residuals are z."""
+    slacks = slacks_of(problem.sides, z, state.level)
+    return Point(problem.sides, slacks, state.duals, state.level, state.floor, z, state.far)
+
+
+def _step(problem: Program, state: State, target: bool, gap: float) -> State:
+    coordinates = problem.coordinates
+    if not state.level > 0.0 or state.iteration >= LONGEST:
+        return replace(state, stalled=True)
+    at = _point(problem, state, residual(problem, state.center))
+    system = _system(problem, state, at)
+    following = stronger(coordinates, state.precision)
+    retry = replace(state, precision=following or state.precision, stalled=following is None)
+    if system is None:
+        return retry
+    factored = state.precision > 0
+    move = corrected(
+        system,
+        at,
+        tolerance=1e-11 if factored else 1e-8,
+        # On small problems a corrector costs as much as the factor that it may save.
+        correctors=2 if factored and problem.F.n >= FACTOR_SIDE else 0,
+    )
+    if move.left > UNSOLVED:
+        return retry
+    primal, dual = REACH * move.primal, REACH * move.dual
+    center = state.center + primal * move.dx
+    z = residual(problem, center)
+    ratio, rounding = worst_ratio(problem, center, z)
+    if not np.isfinite(ratio) or max(move.primal, move.dual) < 1e-6:
+        return retry
+    # Rounding must not let the level touch the largest residual.
+    level = max(state.level + primal * move.dt, ratio * (1.0 + 1e-12))
+    slow = move.count > coordinates.patience(state.precision)
+    after = replace(
+        state,
+        iteration=state.iteration + 1,
+        center=center,
+        level=level,
+        duals=state.duals + dual * move.duals,
+        floor=state.floor + dual * move.floor,
+        precision=following if slow and following else state.precision,
+    )
+    if ratio < state.max_ratio:
+        after = replace(after, x=center, max_ratio=ratio, rounding=rounding)
+    return bounded(problem, _judged(problem, after, z), system, z, target, gap)
+
+
+def _judged(problem: Program, state: State, z: Vector) -> State:
+    """Note whether the last step was progress: of multipliers, complementarity or ratio."""
+    at, whole = _point(problem, state, z), bool(problem.sides.all())
+    # Without missing ends the multipliers are dual feasible from the start.
+    imbalance = 0.0 if whole else _imbalance(problem, at)
+    reached = at.mu, imbalance, state.max_ratio
+    marks, idle = looked(state.marks, state.idle, reached, FALL)
+    stalled = state.stalled or idle >= (IDLE if whole else IDLE_APART)
+    return replace(state, marks=marks, idle=idle, stalled=stalled)
+
+
+def _imbalance(problem: Program, at: Point) -> float:
+    """How far multipliers are from dual feasible; 0 where that is only rounding."""
+    y = at.duals[1] - at.duals[0]
+    if at.held is not None:
+        y = y - at.held * at.z
+    scale, unit = float(np.sum(np.abs(y) / problem.delta)), float(np.min(problem.delta))
+    left = norm(problem.coordinates.adjoint(y))
+    return left * unit if left > 1e-12 * scale else 0.0

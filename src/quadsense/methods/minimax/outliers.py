@@ -1,0 +1,104 @@
+"""Which few measurements are suspect: those that a robust fit misses.
+
+A least-absolute-deviations fit, by iteratively reweighted least squares, is hardly moved by gross
+errors and ranks the rows, the clear cases first. `quadsense.violations` tries without them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from quadsense.core.packed import Array, Vector
+from quadsense.methods.minimax.normal import least_squares
+from quadsense.methods.minimax.program import Program, excess, residual
+
+Indices = npt.NDArray[np.intp]
+
+FLOOR = 0.3  # residuals below this share of their tolerance count alike
+SHRINK = 0.2  # how fast the smoothing falls to the floor
+SETTLED = 1e-3  # relative change of the fit at which it has settled
+CLEAR = (3.0, 1.5, 1.0)  # tolerances beyond which a row is suspect, the clear cases first
+
+
+@dataclass(frozen=True)
+class State:
+    """The robust fit so far.
+
+    Attributes
+    ----------
+    iteration : int
+    x : ndarray
+        Unknowns, in the coordinates of the problem.
+    smoothing : float
+        Ratio below which the weights are even.
+    max_ratio : float
+        Of all rows, outliers included.
+    settled : bool
+        The fit no longer moves.
+    """
+
+    iteration: int
+    x: Array
+    smoothing: float
+    max_ratio: float
+    settled: bool
+
+
+def _errors(problem: Program, x: Array) -> Vector:
+    return excess(problem, residual(problem, x))
+
+
+def start(problem: Program, weights: Vector | None = None) -> State:
+    """Least squares, of even weights or these."""
+    weights = np.ones(problem.b.size) if weights is None else weights
+    x = _weighted_fit(problem, weights, None)
+    errors = _errors(problem, x)
+    return State(0, x, max(float(np.median(errors)), FLOOR), float(errors.max()), False)
+
+
+def advance(problem: Program, state: State, steps: int, power: float = 1.0) -> State:
+    """Take up to `steps` reweighted least-squares steps towards least absolute deviations.
+
+    Parameters
+    ----------
+    problem : Program
+    state : State
+        Not modified.
+    steps : int
+        Factorisations to spend.
+    power : float
+        A row weighs ``error^-power``: 1 is least absolute deviations; 2, a sum of logarithms, is
+        not convex, but gives gross errors almost no weight, and begins well where the former ended.
+    """
+    for _ in range(steps):
+        if state.settled:
+            break
+        errors = _errors(problem, state.x)
+        weights = np.maximum(errors, state.smoothing) ** -power
+        x = _weighted_fit(problem, weights, state.x)
+        errors = _errors(problem, x)
+        moved = float(np.linalg.norm(x - state.x)) / max(float(np.linalg.norm(x)), 1e-300)
+        state = State(
+            iteration=state.iteration + 1,
+            x=x,
+            smoothing=max(min(SHRINK * state.smoothing, float(np.median(errors))), FLOOR),
+            max_ratio=float(errors.max()),
+            settled=state.smoothing <= FLOOR and moved < SETTLED,
+        )
+    return state
+
+
+def _weighted_fit(problem: Program, weights: Vector, x: Array | None) -> Array:
+    used = problem.sides.any(axis=0)
+    b = problem.b / problem.delta
+    return least_squares(problem.coordinates, b, weights * used, x, rounds=1).x
+
+
+def candidates(problem: Program, state: State, allowed: int, clear: float) -> Indices:
+    """At most `allowed` rows that the robust fit misses by more than `clear` tolerances."""
+    errors = _errors(problem, state.x)
+    worst = np.argsort(-errors, kind="stable")[:allowed]
+    return worst[errors[worst] > clear]

@@ -1,1 +1,0 @@
-"""The phases behind `dual`, and proofs that no positive semidefinite matrix fits."""

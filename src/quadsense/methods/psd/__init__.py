@@ -1,0 +1,1 @@
+"""Fits in the cone of positive semidefinite matrices, and proofs that none exists."""

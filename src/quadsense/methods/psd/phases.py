@@ -1,0 +1,350 @@
+"""A positive semidefinite matrix in the intervals, or a proof that there is none (``psd=True``).
+
+Five methods in turn, each handing what it has to the next when it slows down:
+
+1. `symmetric`: the symmetric fit, as long as it is positive definite.
+2. `nearest`: the matrix nearest to the start that fits exactly; the quickest where one exists.
+3. `projected`: least misses, for data with noise in them; its misses are the proof when nothing
+   fits.
+4. `newton`: an interior-point method, for the edge of feasibility; where its arrays are small
+   enough (m up to 5000, or n up to 40 and m up to 30,000).
+5. `careful`: the same with fewer roundings, for small data that the former loses.
+
+A start within all intervals is the answer. MET and INFEASIBLE are said only of what was recomputed
+from the rows with a rounding bound.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+import numpy as np
+
+from quadsense.measurements.mixed import Mixed
+from quadsense.methods.psd import careful, nearest, newton, projected, schur, symmetric
+from quadsense.methods.psd.maps import Array, Real, forward, forward_error, positive_part
+from quadsense.methods.psd.program import Program
+from quadsense.methods.psd.traits import NEWTON_ENTRIES
+from quadsense.proofs.positive import PsdCertificate, certify
+
+STRIDE = 10
+"""Steps between two judgements of progress (docs/theory.md, section 10)."""
+
+AIM = 0.8
+"""Ratio aimed at first, so that the least misses are reached in the intervals, not in the limit."""
+
+
+Inner = (
+    symmetric.SymmetricState
+    | nearest.NearestState
+    | projected.ProjectedState
+    | newton.NewtonState
+    | careful.CarefulState
+)
+
+
+_BY_MISSES = projected.ProjectedState | newton.NewtonState | careful.CarefulState
+
+
+class Verdict(StrEnum):
+    """What is known of the intervals."""
+
+    RUNNING = "running"
+    MET = "met"
+    INFEASIBLE = "infeasible"
+    UNDECIDED = "undecided"
+
+
+@dataclass(frozen=True)
+class State:
+    """Where the search stands.
+
+    Attributes
+    ----------
+    inner : SymmetricState, NearestState, ProjectedState, NewtonState, CarefulState or None
+        The state of the method at work; None where the start is the answer.
+    X : ndarray, shape (n, r)
+        Factor of the best matrix so far, ``A = X X*``.
+    max_ratio : float
+        Of that matrix; with MET it is recomputed from the rows, rounding bound included.
+    certificate : PsdCertificate
+        The best lower bound so far, and its vector.
+    verdict : Verdict
+    iteration : int
+    marks : tuple of float
+        What progress is judged against: the ratios at the strides of the nearest fit, or the
+        misses at the last stride of the least misses.
+    marked : (float, ndarray)
+        The least ratio at a whole stride of the nearest fit, and its factor in the coordinates of
+        the problem's rows: what is handed on, wherever the caller's steps end.
+    goal : float
+        The ratio that is good enough, 1 unless a stricter look refused a fit of that.
+    """
+
+    inner: Inner | None
+    X: Array
+    max_ratio: float
+    certificate: PsdCertificate
+    verdict: Verdict
+    iteration: int
+    marks: tuple[float, ...]
+    marked: tuple[float, Array]
+    goal: float = 1.0
+
+    @property
+    def lower_bound(self) -> float:
+        """No positive semidefinite matrix has a ``max_ratio`` below this."""
+        return self.certificate.lower_bound
+
+
+def settled(X: Array, m: int, ratio: float) -> State:
+    """Return the state of a start ``X X*`` that is the answer, for m rows."""
+    nothing = PsdCertificate(np.zeros(m), 0.0, 0.0, 0.0)
+    return State(None, X, ratio, nothing, Verdict.MET, 0, (), (ratio, X))
+
+
+def refused(problem: Program, state: State, goal: float) -> State:
+    """Return the state to go on from where a stricter look refused a fit."""
+    return _further_in(problem, replace(state, verdict=Verdict.RUNNING, goal=goal))
+
+
+def start(problem: Program, earlier: State | None = None, factor: Array | None = None) -> State:
+    """Return the first state.
+
+    Parameters
+    ----------
+    problem : Program
+    earlier : State, optional
+        Of a problem with the same rows and other intervals.
+    factor : ndarray, shape (n, k), optional
+        Of an answer to a problem much like this one. From one that is not of full rank few steps
+        of the least misses lead on, where the nearest fit would find its way anew.
+    """
+    intervals = problem.intervals
+    nothing = PsdCertificate(np.zeros(len(intervals.lo)), 0.0, 0.0, 0.0)
+    before = None if earlier is None else earlier.inner
+    if factor is not None and factor.shape[1] < factor.shape[0]:
+        X = factor if problem.basis is None else problem.basis.conj().T @ factor
+        inner: Inner = projected.start(problem.rows, problem.inner, X, AIM)
+    elif problem.inner.target() is not None and not isinstance(before, _BY_MISSES):
+        inner = _by_coordinates(problem, before)
+    elif before is not None:
+        inner = projected.start(problem.rows, problem.inner, before.X, AIM)
+    else:
+        X, _ = positive_part(problem.origin)
+        inner = projected.start(problem.rows, problem.inner, X, AIM)
+    marks = (inner.value,) if isinstance(inner, projected.ProjectedState) else ()
+    marked = inner.max_ratio, inner.X
+    state = State(inner, inner.X, np.inf, nothing, Verdict.RUNNING, 0, marks, marked)
+    state = _offer(problem, state, inner.X, inner.max_ratio)
+    if state.verdict is Verdict.MET:
+        return state
+    if inner.max_ratio <= 1.0:
+        return _further_in(problem, state)
+    worst = int(np.argmin(intervals.hi))
+    if intervals.hi[worst] < 0.0:
+        # u* A u >= 0: one negative reading is a proof by itself; of a sum, if that is definite.
+        proof = certify(problem.F, intervals, np.eye(1, len(intervals.hi), worst).ravel())
+        if isinstance(problem.F, Mixed) and not proof.infeasible:
+            return state
+        return replace(state, verdict=Verdict.INFEASIBLE, certificate=proof)
+    return state
+
+
+def _by_coordinates(
+    problem: Program, before: symmetric.SymmetricState | nearest.NearestState | None
+) -> symmetric.SymmetricState | nearest.NearestState:
+    """Begin with the measurement coordinates y, those of an earlier problem if given."""
+    F, intervals, origin = problem.rows, problem.inner, problem.origin
+    if before is None:
+        if symmetric.suits(F, intervals, origin):
+            return symmetric.start(problem.system)
+        return nearest.start(F, intervals, origin)
+    memory = before.memory if isinstance(before, nearest.NearestState) else ()
+    return nearest.start(F, intervals, origin, before.y, memory)
+
+
+def matrix(state: State) -> Array:
+    """Return the factor X (n, r) of the answer, ``A = X X*``."""
+    return state.X
+
+
+def advance(problem: Program, state: State, steps: int) -> State:
+    """Return the state after about ``steps`` steps; fewer once there is a verdict."""
+    end = state.iteration + steps
+    while state.verdict is Verdict.RUNNING and state.iteration < end:
+        inner = state.inner
+        assert inner is not None
+        # Progress is judged at whole strides of a method, wherever the caller's steps end.
+        stride = min(STRIDE - inner.iteration % STRIDE, end - state.iteration)
+        if isinstance(inner, symmetric.SymmetricState):
+            state = _symmetric(problem, state, inner, stride)
+        elif isinstance(inner, nearest.NearestState):
+            state = _nearest(problem, state, inner, stride)
+        elif isinstance(inner, projected.ProjectedState):
+            state = _projected(problem, state, inner, stride)
+        else:
+            state = _interior(problem, state, inner)
+    return state
+
+
+def _offer(problem: Program, state: State, X: Array, ratio: float) -> State:
+    """Keep X if its ratio beats the best; say MET only after a fresh look, rounding included."""
+    if ratio >= state.max_ratio:
+        return state
+    X = X if problem.basis is None else problem.basis @ X
+    verdict = state.verdict
+    if ratio <= 1.0:
+        error = forward_error(problem.F, X)
+        values = np.asarray(forward(problem.F, X))
+        ratio = problem.intervals.max_ratio(values, error)
+        verdict = Verdict.MET if ratio <= state.goal else verdict
+    return replace(state, X=X, max_ratio=ratio, verdict=verdict)
+
+
+def _further_in(problem: Program, state: State) -> State:
+    """Go on where a fit is one as computed, but not beyond the rounding error: well inside."""
+    if newton_fits(problem):
+        return replace(state, inner=newton.start(problem.rows, problem.wide))
+    return _carefully(problem, state)
+
+
+def _carefully(problem: Program, state: State) -> State:
+    """Begin the last method, where it is affordable."""
+    if not careful.fits(problem.rows):
+        return replace(state, verdict=Verdict.UNDECIDED)
+    return replace(state, inner=careful.start(problem.on_host, problem.intervals))
+
+
+def _prove(problem: Program, state: State, y: Real) -> State:
+    """Keep y if it proves more than the best; say INFEASIBLE if it proves that."""
+    proof = certify(problem.F, problem.intervals, np.asarray(y), problem.floor)
+    best = state.certificate
+    if (proof.lower_bound, proof.trace_bound) <= (best.lower_bound, best.trace_bound):
+        return state
+    narrow = problem.basis is not None or (isinstance(problem.F, Mixed) and problem.floor == 0.0)
+    impossible = proof.infeasible or (narrow and proof.trace_bound > problem.max_trace)
+    verdict = Verdict.INFEASIBLE if impossible else state.verdict
+    return replace(state, certificate=proof, verdict=verdict)
+
+
+def _symmetric(
+    problem: Program, state: State, inner: symmetric.SymmetricState, stride: int
+) -> State:
+    """Advance the symmetric fit; leave it when it is not positive definite."""
+    after = symmetric.advance(problem.system, inner, stride)
+    state = replace(
+        state, inner=after, iteration=state.iteration + after.iteration - inner.iteration
+    )
+    state = _offer(problem, state, after.X, after.max_ratio)
+    if state.verdict is not Verdict.RUNNING or not after.ended:
+        return state
+    if after.max_ratio <= 1.0:
+        return _further_in(problem, state)
+    begun = nearest.start(problem.rows, problem.inner, problem.origin)
+    state = replace(state, inner=begun, marked=(begun.max_ratio, begun.X))
+    return _offer(problem, state, begun.X, begun.max_ratio)
+
+
+def _nearest(problem: Program, state: State, inner: nearest.NearestState, stride: int) -> State:
+    """Advance the nearest fit; leave it when the ratio no longer halves in two strides."""
+    after = nearest.advance(problem.rows, problem.inner, problem.origin, inner, stride)
+    state = replace(
+        state, inner=after, iteration=state.iteration + after.iteration - inner.iteration
+    )
+    state = _offer(problem, state, after.X, after.max_ratio)
+    if state.verdict is Verdict.RUNNING and after.max_ratio <= 1.0:
+        return _further_in(problem, state)
+    if state.verdict is not Verdict.RUNNING or (after.iteration % STRIDE and not after.stalled):
+        return state
+    marks = (*state.marks, after.max_ratio)
+    marked = state.marked if state.marked[0] < after.max_ratio else (after.max_ratio, after.X)
+    slow = len(marks) > 2 and marks[-1] > 0.5 * marks[-3]
+    if slow or after.stalled or marks[-1] > 3.0 * min(marks):
+        return _aim(problem, state, marked[1], AIM)
+    return replace(state, marks=marks, marked=marked)
+
+
+def _aim(problem: Program, state: State, X: Array, aim: float) -> State:
+    """Begin the least misses at X and this aim, keeping what an earlier aim has learnt."""
+    begun = projected.start(problem.rows, problem.inner, X, aim)
+    before = state.inner
+    if isinstance(before, projected.ProjectedState):
+        begun = replace(begun, stiffness=before.stiffness, iteration=before.iteration)
+    return replace(state, inner=begun, marks=(begun.value,))
+
+
+def _projected(
+    problem: Program, state: State, inner: projected.ProjectedState, stride: int
+) -> State:
+    """Advance the least misses; when they no longer halve in a stride, prove or hand over."""
+    after = projected.advance(problem.rows, problem.inner, inner, stride)
+    state = replace(
+        state, inner=after, iteration=state.iteration + after.iteration - inner.iteration
+    )
+    state = _offer(problem, state, after.X, after.max_ratio)
+    if state.verdict is Verdict.RUNNING and after.max_ratio <= 1.0:
+        return _further_in(problem, state)
+    if state.verdict is not Verdict.RUNNING or after.iteration % STRIDE:
+        return state
+    mark = state.marks[-1]
+    state = replace(state, marks=(after.value,))
+    if after.value < 0.5 * mark:
+        return state
+    y = projected.misses(problem.inner, after)
+    state = _prove(problem, state, y)
+    if state.verdict is not Verdict.RUNNING:
+        return state
+    if after.iteration > _patience(problem):
+        return replace(state, inner=newton.start(problem.rows, problem.wide))
+    if after.value < 0.9 * mark:
+        return state
+    # What y would prove if F*(y) >= 0 held: above 1, stay, for a proof is coming.
+    mass = max(float(np.abs(y) @ problem.inner.width), float(np.finfo(np.float64).tiny))
+    promise = after.aim + 2.0 * after.value / mass
+    if promise < 1.0:
+        return _aim(problem, state, after.X, 0.5 * (1.0 + promise) if promise < 1.0 - 1e-8 else 1.0)
+    if after.value <= (1.0 - 1e-9) * mark:
+        return state
+    if newton_fits(problem):
+        return replace(state, inner=newton.start(problem.rows, problem.wide))
+    return replace(state, verdict=Verdict.UNDECIDED)
+
+
+def newton_fits(problem: Program) -> bool:
+    """Return whether the arrays of the interior-point method are small enough."""
+    return schur.entries(problem.rows) <= NEWTON_ENTRIES
+
+
+def _patience(problem: Program) -> float:
+    """Return how many projections cost about as much as the interior-point method would.
+
+    Not knowing which of the two ends sooner, spend as much on the first as on the second: twice
+    the better one at worst. The flops of a projection are dearer, by about 4.
+    """
+    if not newton_fits(problem):
+        return np.inf
+    m, n = problem.rows.shape
+    projection = 3.0 * m * n**2 + 10.0 * n**3
+    return float(max(2.0 * STRIDE, 0.25 * 15.0 * schur.flops(problem.rows) / projection))
+
+
+def _interior(
+    problem: Program, state: State, inner: newton.NewtonState | careful.CarefulState
+) -> State:
+    """Take one interior-point step and look at both bounds."""
+    after: newton.NewtonState | careful.CarefulState
+    if isinstance(inner, newton.NewtonState):
+        after = newton.advance(problem.rows, problem.wide, inner, 1)
+    else:
+        after = careful.advance(problem.on_host, problem.intervals, inner, 1)
+    state = replace(state, inner=after, iteration=state.iteration + 1)
+    state = _offer(problem, state, after.X, after.max_ratio)
+    if state.verdict is Verdict.RUNNING:
+        state = _prove(problem, state, after.y)
+    if state.verdict is not Verdict.RUNNING or not after.stalled:
+        return state
+    if isinstance(after, newton.NewtonState):
+        return _carefully(problem, state)
+    return replace(state, verdict=Verdict.UNDECIDED)
