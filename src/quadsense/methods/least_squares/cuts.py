@@ -73,8 +73,8 @@ def minimizer(program: Program, R: Array, least: Vector) -> Found | None:
         x = least + solve_triangular(R, v, check_finite=False)
         eigenvalues, V = cone.eigen(x)
         negative = eigenvalues < 0.0
-        norms = np.linalg.norm(eigenvalues[negative]), np.linalg.norm(eigenvalues)
-        if norms[0] <= enough * max(norms[1], 1.0):
+        size = max(float(np.linalg.norm(eigenvalues)), 1.0)
+        if float(np.linalg.norm(eigenvalues[negative])) <= enough * size:
             return None
         q = V[:, negative].T
         rows = cone.pack(q[:, :, None] * q[:, None, :].conj())

@@ -121,16 +121,16 @@ def _cut(program: Program, R: Array, least: Vector) -> State | None:
     if found is None:
         return None
     state = State(Stage.DESCENT, factor=found.X, rows=found.rows, mu=found.mu)
-    state = _judged_point(program, state, program.cost.point(_member(program, found.X)[0]))
-    assert state.point is not None
+    point = program.cost.point(_member(program, found.X)[0])
+    state = _judged_point(program, state, point)
     asked = min(face.NEEDED, float(program.problem.options.gap))
-    if crossed(program, state.point, 0.0).size or state.judged.gap > asked * state.point.cost:
+    enough = max(asked * point.cost, small(program))
+    if crossed(program, point, 0.0).size or state.judged.gap > enough:
         other = face.on_face(program, state, found.X)
-        if other is None or other.point is None:
+        if other is None or other.judged.gap > enough:
             return None
         state = other
-    enough = max(asked * state.point.cost, small(program))
-    return replace(state, verdict=Verdict.OPTIMAL) if state.judged.gap <= enough else None
+    return replace(state, verdict=Verdict.OPTIMAL)
 
 
 def advance(program: Program, state: State, steps: int) -> State:
