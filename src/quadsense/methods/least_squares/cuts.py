@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import solve_triangular
+from scipy.linalg import lapack
 
 from quadsense.arrays import Vector
 from quadsense.device import DeviceArray
 from quadsense.methods.active_set import nearest_within
 from quadsense.methods.least_squares.bounds import Rows
-from quadsense.methods.least_squares.program import Program, features
+from quadsense.methods.least_squares.program import Program
 
 Array = npt.NDArray[Any]
 
@@ -32,6 +32,10 @@ MAX_FEATURES = 100_000
 MAX_NEGATIVE = 2
 """Negative eigenvalues without the cone up to which cuts are tried: with more, the curvature of its
 boundary takes many of them."""
+
+COSTLY = 1e-6
+"""Cost without the cone, in units of that of A = 0, below which the dual matrix of the cuts lacks
+the digits of a proof."""
 
 INWARDS = 1e-6
 """Half-widths by which readings are kept inside their intervals: A is projected to the cone in the
@@ -63,14 +67,17 @@ def minimizer(program: Program, R: Array, least: Vector) -> Found | None:
     cone, F = program.cone, program.F
     if not _is_served(program, R) or np.count_nonzero(cone.eigenvalues(least) < 0.0) > MAX_NEGATIVE:
         return None
-    lo, hi, G = program.lo, program.hi, features(F, np.arange(F.m))
+    lo, hi, G = program.lo, program.hi, F.features()
+    inverse, info = lapack.dtrtri(R)
+    values, cost = G @ least, program.cost
+    if info != 0 or float(cost.w @ (values - cost.b) ** 2) <= COSTLY * program.nothing:
+        return None
     half = np.minimum(0.5 * (hi - lo), 1.0)
-    values = G @ least
     lo, hi = lo + INWARDS * half - values, hi - INWARDS * half - values
     enough = min(OUTSIDE, 0.5 * INWARDS * float(half.min()))
 
     def cuts(v: Vector) -> tuple[Array, Vector] | None:
-        x = least + solve_triangular(R, v, check_finite=False)
+        x = least + inverse @ v
         eigenvalues, V = cone.eigen(x)
         negative = eigenvalues < 0.0
         size = max(float(np.linalg.norm(eigenvalues)), 1.0)
@@ -78,14 +85,13 @@ def minimizer(program: Program, R: Array, least: Vector) -> Found | None:
             return None
         q = V[:, negative].T
         rows = cone.pack(q[:, :, None] * q[:, None, :].conj())
-        return solve_triangular(R, rows.T, trans=1, check_finite=False).T, -rows @ least
+        return rows @ inverse, -rows @ least
 
-    G = solve_triangular(R, G.T, trans=1, check_finite=False).T
-    found = nearest_within(G, lo, hi, np.zeros(least.size), 0.5 * INWARDS * half, cuts)
+    found = nearest_within(G @ inverse, lo, hi, np.zeros(least.size), 0.5 * INWARDS * half, cuts)
     if found is None:
         return None
     v, u = found
-    values, V = cone.eigen(least + solve_triangular(R, v, check_finite=False))
+    values, V = cone.eigen(least + inverse @ v)
     rank = int(np.count_nonzero(values > abs(float(values[0])))) if values[0] < 0.0 else cone.n
     if rank == 0:
         return None
