@@ -21,7 +21,7 @@ from quadsense.measurements.cluster import OnCluster
 from quadsense.measurements.dense import Dense
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.shards import Shards
-from quadsense.threads import one_blas_thread
+from quadsense.system.threads import one_blas_thread
 
 M, N = 200_000, 512
 """Rows and columns: 800 MB in double precision."""

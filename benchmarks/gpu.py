@@ -26,7 +26,7 @@ from quadsense.measurements.tensors import Tensors, elsewhere, tf32_allowed
 from quadsense.methods import METHODS
 from quadsense.methods.base import Problem
 from quadsense.probes import masked_fft
-from quadsense.request import options_of
+from quadsense.query.request import options_of
 
 REPEATS = 5
 

@@ -32,7 +32,7 @@ from task_list import say_threads
 from threadpoolctl import threadpool_limits
 
 import quadsense
-from quadsense.machine import Rates, cache_path, known_rates
+from quadsense.system.machine import Rates, cache_path, known_rates
 
 WITHIN = 5.0
 LONG = 120.0

@@ -28,14 +28,14 @@ import numpy as np
 
 from quadsense import files
 from quadsense.cli.cluster import own_cluster
-from quadsense.machine import Rates, measure_rates
 from quadsense.measurements.cluster import OnCluster
 from quadsense.measurements.dense import Dense
 from quadsense.measurements.disk import OnDisk
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.shards import Shards
-from quadsense.scaling import Scaling
-from quadsense.threads import one_blas_thread
+from quadsense.query.scaling import Scaling
+from quadsense.system.machine import Rates, measure_rates
+from quadsense.system.threads import one_blas_thread
 
 ENTRIES = 2**25
 """Of U, 256 MiB, where n varies."""

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import quadsense
-from quadsense import choice
+from quadsense.query import choice
 
 RATIOS = (0.1, 0.2, 0.4, 0.7, 0.95, 1.0, 1.05, 1.2, 1.5, 2.0, 5.0)
 GROUPS: dict[str, tuple[str, int]] = {

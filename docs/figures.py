@@ -11,7 +11,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import quadsense
-from quadsense.scaling import Scaling
+from quadsense.query.scaling import Scaling
 
 mpl.use("Agg")
 OURS, LEAST_SQUARES, TRUTH = "#1b6ca8", "#c8553d", "#333333"

@@ -7,7 +7,7 @@ import numpy as np
 
 import quadsense
 from quadsense import datasets
-from quadsense.interrupts import Interrupted
+from quadsense.system.interrupts import Interrupted
 
 
 def _noisy():

@@ -9,7 +9,7 @@ from quadsense.core.question import Question
 from quadsense.measurements.gram import make_gram
 from quadsense.methods import METHODS, Problem
 from quadsense.methods.minimax.stages import Stage
-from quadsense.methods.psd.best_positive import BestPositive
+from quadsense.methods.psd.smallest_error import Bisection
 
 
 def _problem(U, b, delta, gram=None, **named):
@@ -68,7 +68,7 @@ def cases():
         c = kind == "complex"
 
         def add(name, method, problem, steps, count, kind=kind):
-            traits = METHODS.traits("psd" if method == "best" else method)
+            traits = METHODS.traits("psd" if method == "bisection" else method)
             problem = replace(problem, options=traits.options(**problem.options))
             out[f"{name} {kind}"] = method, problem, steps, count
 
@@ -104,7 +104,7 @@ def cases():
         add("psd nearest", "psd", _problem(*_random(60, 12, c, rank=2), 1e-9), 2, 2)
         add("psd projected", "psd", _problem(*low, 1e-2), 5, 9)
         add("psd interior", "psd", _problem(*low, 0.3), 2, 37 if c else 26)
-        add("psd no delta", "best", _problem(*low, 1.0, target=False), 1, 3)
+        add("psd no delta", "bisection", _problem(*low, 1.0, target=False), 5, 3)
 
         add("conic", "conic", _asked("within", *low, 0.5, C=1.0, psd=True), 2, 2)
         add("conic nearest", "conic", _asked("within", *low, 0.5, alpha=1.0, psd=True), 2, 2)
@@ -145,7 +145,7 @@ def cases():
 def started(name):
     """Method, program and first state of a case."""
     method, problem, _, _ = cases()[name]
-    solver = BestPositive() if method == "best" else METHODS[method]()
+    solver = Bisection() if method == "bisection" else METHODS[method]()
     program = solver.prepare(problem)
     state = solver.start(program)
     if name.startswith("minimax careful"):  # where rounding leads on data that few tests have

@@ -8,7 +8,7 @@ import quadsense
 from quadsense.core import basis
 from quadsense.measurements.sensing import Sensing
 from quadsense.proofs import positive
-from quadsense.watch import Stop, Watch
+from quadsense.system.watch import Stop, Watch
 
 EPS = float(np.finfo(float).eps)
 

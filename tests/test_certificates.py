@@ -12,9 +12,9 @@ import quadsense
 from quadsense import Status
 from quadsense.core.forms import MeasuredForm
 from quadsense.core.matrix import SensedMatrix
-from quadsense.loop import Limits, run
 from quadsense.methods.descent.gd import GradientDescent
 from quadsense.proofs.rounding import enclosure
+from quadsense.run.loop import Limits, run
 
 
 @pytest.fixture

@@ -21,11 +21,13 @@ from kinds import strips
 from survival import bits, rows_and_readings, solved
 
 import quadsense
-from quadsense import Status, methods, plan, road
-from quadsense.checkpoint import fingerprint
-from quadsense.checkpoint.journal import Journal
-from quadsense.machine import Rates
+from quadsense import Status, methods
 from quadsense.methods import METHODS
+from quadsense.query import plan
+from quadsense.run.checkpoint import fingerprint
+from quadsense.run.checkpoint.journal import Journal
+from quadsense.stages import path as road
+from quadsense.system.machine import Rates
 
 HERE = Path(__file__).parent
 
@@ -332,7 +334,7 @@ def test_a_disk_that_is_full_from_the_beginning_is_said_before_the_work(tmp_path
     def full(*arguments, **named):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("quadsense.checkpoint.folder.save", full)
+    monkeypatch.setattr("quadsense.run.checkpoint.folder.save", full)
     with pytest.raises(ValueError, match="cannot be written: No space left on device"):
         solved("cg", checkpoint=tmp_path / "c")
 
@@ -492,8 +494,8 @@ def test_a_run_goes_on_with_less_memory_and_other_rates(tmp_path, killing, monke
 def test_another_version_is_refused_and_another_numpy_is_not(tmp_path, monkeypatch):
     folder = tmp_path / "c"
     quadsense.solve(U, B, checkpoint=folder, **GIVEN)
-    versions = {**quadsense.record.environment(), "numpy": "1.0", "python": "3.0"}
-    monkeypatch.setattr("quadsense.road.environment", lambda: dict(versions))
+    versions = {**quadsense.query.record.environment(), "numpy": "1.0", "python": "3.0"}
+    monkeypatch.setattr("quadsense.stages.path.environment", lambda: dict(versions))
     quadsense.solve(U, B, checkpoint=folder, **GIVEN)
     versions["quadsense"] = "9.9"
     refused(folder, f"was written by quadsense {quadsense.__version__}, this is 9.9")

@@ -465,7 +465,7 @@ def test_time_left_is_not_said_where_it_is_not_known(ratios):
 def test_the_bar_says_the_time_that_is_left_only_where_there_is_a_goal():
     from types import SimpleNamespace
 
-    from quadsense.recorder import Recorder
+    from quadsense.run.recorder import Recorder
 
     recorder = object.__new__(Recorder)
     recorder.rows = [(k, float(k), 0.0, np.exp(200.0 - k)) for k in range(100)]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import quadsense
-from quadsense.conflicts import conflict
+from quadsense.ranges.conflicts import conflict
 
 
 def found(U, psd=True, **asked):

@@ -10,7 +10,7 @@ import quadsense
 from quadsense.methods.consensus.normal import ByGradients
 from quadsense.methods.consensus.rows import SquaresWithin
 from quadsense.methods.least_squares.cone import Cone
-from quadsense.plan import Shape, make_plan
+from quadsense.query.plan import Shape, make_plan
 
 CLOSE = 1e-5  # of costs, as far as an interior-point method finds them
 

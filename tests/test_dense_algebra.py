@@ -29,8 +29,8 @@ from quadsense.core.cholesky import (
     symmetric_product,
 )
 from quadsense.core.progress import looked
-from quadsense.core.tensor_products import adjoint_upper, column_blocks, mirrored
 from quadsense.device import DeviceArray
+from quadsense.device.products import adjoint_upper, column_blocks, mirrored
 from quadsense.proofs.definite import cholesky, factorisation_error, first_shift
 
 

@@ -21,7 +21,7 @@ from quadsense.cli import cli
 from quadsense.files import sources
 from quadsense.files import strips as strip_module
 from quadsense.files.shards import natural
-from quadsense.memory import limited_memory, memory_limit, to_bytes
+from quadsense.system.memory import limited_memory, memory_limit, to_bytes
 
 N = 4
 

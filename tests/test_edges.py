@@ -13,7 +13,7 @@ from helpers import readings
 
 import quadsense
 from quadsense import SensedMatrix, Status
-from quadsense.view import words
+from quadsense.result import words
 
 
 def noisy(seed=0, m=60, n=4, noise=0.1):

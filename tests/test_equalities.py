@@ -93,7 +93,7 @@ def test_a_matrix_off_an_equality_is_not_taken_for_a_fit(rng):
     b = readings(U, A)
     data = Measurements(U, b, delta=np.where(np.arange(20) < 3, 0.0, 1e-2))
     result = solve(data)
-    from quadsense.values import evaluate
+    from quadsense.result.values import evaluate
 
     size = np.linalg.norm(result.A)
     for off, wanted in ((0.0, True), (1e-14, True), (1e-11, False), (1e-6, False)):

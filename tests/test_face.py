@@ -8,7 +8,7 @@ import pytest
 
 import quadsense
 from quadsense.methods import METHODS
-from quadsense.plan import Shape, make_plan
+from quadsense.query.plan import Shape, make_plan
 
 
 def test_public_names_are_there():

@@ -8,7 +8,7 @@ from cases import CASES, solved
 from pages import Page
 
 import quadsense
-from quadsense.view import words
+from quadsense.result import words
 
 LABELS = ["verdict", "why", "conflict", "which A", "determined", "checked", "next step"]
 
@@ -24,7 +24,7 @@ SAID = {
     "violations": ("met: all 59 measurements", "1 set aside as asked"),
     "never": ("infeasible: no matrix meets all but 1 measurement", "allow_violations=2"),
     "intervals": ("met: all 60 measurements within their intervals",),
-    "missed intervals": ("infeasible:", "is within all intervals", "and trace", "widen"),
+    "missed intervals": ("infeasible:", "is within all intervals", "and trace contradict", "wider"),
     "equalities": ("met: all 10 measurements within tolerance", "of 0.2 (row 5)"),
     "max_iter": ("not met: 60 of 60", "max_iter = 5", "start=result", "nothing is claimed"),
     "interrupted": ("not met: 60 of 60", "by the callback", "start=result"),

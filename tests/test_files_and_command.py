@@ -381,7 +381,7 @@ def test_an_unwritable_output_is_found_before_the_solve(run, data, tmp_path, mon
 
 
 def test_measured_rates_are_known_from_then_on(tmp_path, monkeypatch):
-    from quadsense import machine
+    from quadsense.system import machine
 
     monkeypatch.setenv("QUADSENSE_CACHE", str(tmp_path))
     assert not machine.known_rates().measured
@@ -401,7 +401,7 @@ def test_measured_rates_are_known_from_then_on(tmp_path, monkeypatch):
 def test_rates_in_a_file_are_known_to_the_next_process(tmp_path, monkeypatch):
     (tmp_path / "rates.json").write_text('{"flops": 1e9, "bytes": 2e9}')
     environment = {**os.environ, "QUADSENSE_CACHE": str(tmp_path)}
-    program = "from quadsense.machine import known_rates; print(known_rates())"
+    program = "from quadsense.system.machine import known_rates; print(known_rates())"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True
     )

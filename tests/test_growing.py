@@ -12,7 +12,6 @@ from kinds import strips
 from scipy.optimize import linprog
 
 import quadsense
-from quadsense import plan as planning
 from quadsense.files import Strip
 from quadsense.measurements.dense import Dense
 from quadsense.measurements.disk import OnDisk
@@ -20,8 +19,9 @@ from quadsense.measurements.probes import Probes
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.minimax import growing, stages
 from quadsense.methods.minimax.worst import Worst
-from quadsense.plan import Shape, make_plan
 from quadsense.proofs import symmetric
+from quadsense.query import plan as planning
+from quadsense.query.plan import Shape, make_plan
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from pages import Page, assert_harmless, number
 
 import quadsense
 from quadsense import Measurements, SensedMatrix, datasets
-from quadsense.view import words
+from quadsense.result import words
 from quadsense.view.markup import Markup, element, escape, short
 from quadsense.view.markup import number as shown
 from quadsense.view.pixels import FAINTEST, NEGATIVE, POSITIVE, count_image, signed_image

@@ -57,9 +57,9 @@ def test_a_signal_after_the_verdict_is_not_swallowed_either():
 def test_psd_without_a_tolerance_keeps_its_result():
     rng = np.random.default_rng(0)
     p = quadsense.datasets.gaussian(12, 120, noise=0.5, seed=0)
-    from quadsense.methods.psd import newton
+    from quadsense.methods.conic import steps
 
-    step, pressed = newton._step, []
+    step, pressed = steps._step, []
 
     def press(*arguments, **named):
         if not pressed:
@@ -67,12 +67,12 @@ def test_psd_without_a_tolerance_keeps_its_result():
             os.kill(os.getpid(), signal.SIGINT)
         return step(*arguments, **named)
 
-    newton._step = press
+    steps._step = press
     try:
         with pytest.raises(KeyboardInterrupt) as caught:
             quadsense.solve(p.U, p.b + rng.standard_normal(120), psd=True, prefer="minimax")
     finally:
-        newton._step = step
+        steps._step = step
     assert caught.value.result.status is Status.INTERRUPTED
     assert caught.value.result.A.shape == (12, 12)
 
@@ -90,7 +90,8 @@ def test_sigterm_makes_the_command_write_the_best_so_far(tmp_path):
     U, b = _problem()
     np.savez(tmp_path / "d.npz", U=U, b=b)
     code = (
-        "import os, signal, sys, quadsense; from quadsense import cli, recorder; "
+        "import os, signal, sys, quadsense; from quadsense import cli\n"
+        "from quadsense.run import recorder\n"
         "add = recorder.Recorder.add\n"
         "def press(self, program, state):\n"
         "    if len(self.rows) == 3: os.kill(os.getpid(), signal.SIGTERM)\n"

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import quadsense
-from quadsense import answer
 from quadsense.core.records import Lazy
+from quadsense.stages import answer
 
 LATER = ("verdict", "history", "plan")
 

@@ -13,8 +13,8 @@ from helpers import deep, gaussian_rows
 import quadsense
 from quadsense import Status
 from quadsense.core.packed import features
-from quadsense.road import travel
-from quadsense.watch import GRACE, Stop, Watch, look
+from quadsense.stages.path import travel
+from quadsense.system.watch import GRACE, Stop, Watch, look
 
 PLAIN = inspect.signature(quadsense.solve).parameters
 
@@ -143,7 +143,7 @@ def test_no_time_is_left_for_proofs_before_there_is_a_fit(prefer, monkeypatch):
         )
 
     found = first_limit_that_is_met()
-    monkeypatch.setattr("quadsense.runs.PROOF_SECONDS_PER_ROW", 1e9)
+    monkeypatch.setattr("quadsense.stages.runs.PROOF_SECONDS_PER_ROW", 1e9)
     assert first_limit_that_is_met() == found
 
 
@@ -295,7 +295,7 @@ def test_the_check_for_a_center_can_be_stopped(monkeypatch):
         finished.append(len(M))
         return M
 
-    monkeypatch.setattr("quadsense.choice.cholesky", slow)
+    monkeypatch.setattr("quadsense.query.choice.cholesky", slow)
     asked = {"delta": 1.0, "prefer": "center"}
     result = by_clock(Ticking(), *noisy(60, 6, noise=0.1), **asked, time_limit=100.0)
     assert (result.status, result.prefer) == (Status.TIME_LIMIT, "center")
@@ -325,7 +325,7 @@ def test_without_a_time_limit_no_clock_ends_any_work():
 
 
 def test_a_step_that_would_exceed_the_limit_is_named(monkeypatch):
-    monkeypatch.setattr("quadsense.watch.FLOPS", 1e-3)
+    monkeypatch.setattr("quadsense.system.watch.FLOPS", 1e-3)
     asked = {"delta": 1.0, "prefer": "nearest", "time_limit": 100.0}
     result = by_clock(lambda: 0.0, *noisy(60, 6, noise=0.1), **asked)
     assert result.status is Status.TIME_LIMIT

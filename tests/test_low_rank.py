@@ -21,7 +21,7 @@ from quadsense.methods.low_rank.program import prepare
 from quadsense.methods.low_rank.quasi_newton import line_minimum
 from quadsense.methods.low_rank.starts import descent_row, random_start, spectral_start
 from quadsense.methods.low_rank.state import Phase, why_not
-from quadsense.view import words
+from quadsense.result import words
 
 
 def gaussian(n, r, m, seed, complex_rows=False, kappa=None, order="C"):

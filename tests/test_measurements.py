@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import quadsense
 from quadsense import Measurements
 from quadsense.measurements.gram import ExplicitGram, MatrixFreeGram, SparseGram
-from quadsense.plan import make_plan, shape_of
+from quadsense.query.plan import make_plan, shape_of
 
 U_EPS = 2.0**-52
 

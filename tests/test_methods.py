@@ -18,7 +18,7 @@ import quadsense
 from quadsense.cli import cli
 from quadsense.methods import METHODS, Traits, register
 from quadsense.methods.traits.base import ANSWERED, STATED, missing_traits
-from quadsense.plan import Shape, make_plan
+from quadsense.query.plan import Shape, make_plan
 from quadsense.view import text as view
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -105,7 +105,8 @@ def test_auto_begins_with_exactly_one_method_and_it_can_do_what_is_asked(wish):
 
 def test_knowing_all_methods_imports_none_of_their_mathematics():
     program = (
-        "import sys; from quadsense.plan import Shape, make_plan; from quadsense.methods import *\n"
+        "import sys; from quadsense.query.plan import Shape, make_plan\n"
+        "from quadsense.methods import *\n"
         "[METHODS.traits(name) for name in METHODS]; make_plan(Shape(m=30, n=10))\n"
         "light = ('__init__', 'base', 'options', 'shape', 'traits')\n"
         "found = [k.split('.') for k in sys.modules if k.startswith('quadsense.methods.')]\n"

@@ -27,7 +27,7 @@ from quadsense.methods.low_rank.program import prepare as prepare_factored
 from quadsense.proofs.adjoint import adjoint_norm
 from quadsense.proofs.exact import exactly
 from quadsense.proofs.symmetric import smallest_singular_value
-from quadsense.values import evaluate
+from quadsense.result.values import evaluate
 
 SHAPES = [(6, 60, 50), (6, 30, 12), (12, 10, 6), (5, 80, 14)]  # n, rows, readings
 

@@ -7,7 +7,7 @@ from helpers import sampled
 from squares_cases import forward, hermitian, normal
 
 import quadsense
-from quadsense.plan import Shape, make_plan
+from quadsense.query.plan import Shape, make_plan
 
 
 def case(seed, *, twice=False):

@@ -10,8 +10,8 @@ import scipy.sparse as sp
 from helpers import cover, gaussian_rows, readings, unit
 
 import quadsense
-from quadsense import plan as planning
-from quadsense.plan import Shape, make_plan, shape_of
+from quadsense.query import plan as planning
+from quadsense.query.plan import Shape, make_plan, shape_of
 from quadsense.view.text import plan_text
 
 FORMS = {

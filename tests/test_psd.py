@@ -15,7 +15,10 @@ import quadsense
 from quadsense.core.products import adjoint
 from quadsense.core.products import forward as forward_dense
 from quadsense.measurements.sensing import Sensing
-from quadsense.methods.psd import best, nearest, newton, phases, projected, schur, symmetric
+from quadsense.methods.conic.coordinates import Scaled
+from quadsense.methods.conic.system import System
+from quadsense.methods.psd import interior, nearest, phases, projected, symmetric
+from quadsense.methods.psd import traits as psd_traits
 from quadsense.methods.psd.maps import (
     Array,
     Intervals,
@@ -24,7 +27,6 @@ from quadsense.methods.psd.maps import (
 )
 from quadsense.methods.psd.phases import Verdict
 from quadsense.methods.psd.program import prepare
-from quadsense.methods.traits import psd as psd_traits
 from quadsense.proofs.positive import (
     certify,
     floor_within_span,
@@ -203,48 +205,57 @@ def test_projection_solves_its_optimality_conditions(kind: str) -> None:
 
 
 @pytest.mark.parametrize("m", [5, 60])
-def test_schur_systems_are_solved(kind: str, m: int) -> None:
+def test_systems_of_a_step_are_solved(kind: str, m: int) -> None:
     # n = 4 has 10 or 16 unknowns: m = 5 goes by rows, m = 60 by unknowns.
     rng = np.random.default_rng(20)
-    V = rows(rng, m, 4, kind)
+    U = rows(rng, m, 4, kind)
+    G = rows(rng, 4, 4, kind)
     E = 10.0 ** rng.uniform(-8, 8, m)
-    r = rng.standard_normal(m)
-    x = schur.solver(V, E)(r)
-    M = np.abs(V @ V.conj().T) ** 2
-    # Each row is scaled by sqrt(E): its residual is small next to the terms of that row.
-    terms = M @ np.abs(x) + np.abs(x) / E + np.abs(r)
-    assert np.max(np.abs(M @ x + x / E - r) / terms) < 1e-11
+    h, R = rng.standard_normal(m), rows(rng, 4, 4, kind)
+    R = R + R.conj().T
+    system = System(Scaled(Sensing.of(U), G, 1.0), E, np.zeros(m, dtype=bool))
+    x, y, _ = system.solve(R, h)
+    V = U @ G.conj()
+    image = literal_forward(V, x)
+    # Each row is in proportion to its own terms.
+    assert np.max(np.abs(image - E * y - h) / (np.abs(image) + np.abs(E * y) + np.abs(h))) < 1e-7
+    parts = np.linalg.norm(x) + np.sum(np.abs(y) * np.linalg.norm(V, axis=1) ** 2)
+    assert np.linalg.norm(x + adjoint(V, y) - R) < 1e-13 * (parts + np.linalg.norm(R))
 
 
-def test_newton_finds_the_smallest_worst_miss(kind: str) -> None:
+def test_the_kernel_finds_the_smallest_worst_miss(kind: str) -> None:
     rng = np.random.default_rng(6)
     n, m = 6, 60
     U = rows(rng, m, n, kind)
     b = rng.uniform(0.5, 1.5, m)
     best = smallest_worst_miss(U, b)
     intervals = Intervals.around(b, np.full(m, 0.1))
-    state = newton.start(Sensing.of(U), intervals)
-    state = newton.advance(Sensing.of(U), intervals, state, 11)
+    program = interior.program_of(Sensing.of(U), intervals)
+    state = interior.start(program, intervals)
+    for _ in range(11):
+        state = interior.advance(program, intervals, state)
     proof = certify(Sensing.of(U), intervals, state.y)
     assert proof.lower_bound <= 10 * best + 1e-8
     assert 10 * best - 1e-8 <= state.max_ratio
     assert state.max_ratio - proof.lower_bound < 1e-4
 
 
-def test_best_ratio_brackets_that_of_clarabel(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_smallest_error_brackets_that_of_clarabel(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rng = np.random.default_rng(8)
     n, m = 5, 45
     U = rows(rng, m, n, kind)
     b = rng.uniform(0.5, 1.5, m)
-    truth = 20 * smallest_worst_miss(U, b)
-    intervals = Intervals.around(b, np.full(m, 0.05))
-    found = best.best_ratio(U, intervals, gap=1e-4)
-    assert found.lower_bound - 1e-6 <= truth <= found.upper_bound + 1e-6
-    assert found.upper_bound <= (1 + 1e-4) * found.lower_bound
-    monkeypatch.setattr(psd_traits, "NEWTON_ENTRIES", 0)
-    found = best.best_ratio(U, intervals, gap=1e-2)
-    assert found.lower_bound - 1e-6 <= truth <= found.upper_bound + 1e-6
-    assert found.upper_bound <= (1 + 1e-2) * found.lower_bound
+    truth = smallest_worst_miss(U, b)
+    asked = {"psd": True, "prefer": "minimax", "method": "psd"}
+    for limit, gap in ((psd_traits.NEWTON_ENTRIES, 1e-4), (0, 1e-2)):  # by the kernel, by bisection
+        monkeypatch.setattr(psd_traits, "NEWTON_ENTRIES", limit)
+        found = quadsense.solve(U, b, gap=gap, **asked)
+        lower, upper = found.objective_bounds
+        assert lower - 1e-7 <= truth <= upper + 1e-7
+        assert upper <= (1 + gap) * lower
+        assert found.optimal
 
 
 @pytest.mark.parametrize("seed", sampled(range(12), 6))

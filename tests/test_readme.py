@@ -98,8 +98,8 @@ def test_every_preference_is_known_wherever_it_must_be():
 
     from quadsense.methods import METHODS
     from quadsense.preferences import PREFERENCES, SLACKS, TERMS
+    from quadsense.result.words import NAMES
     from quadsense.typing import PreferName, SlackName
-    from quadsense.view.words import NAMES
 
     assert set(get_args(PreferName)) == {"auto", *PREFERENCES}
     assert set(get_args(SlackName)) == set(SLACKS)

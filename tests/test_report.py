@@ -19,11 +19,11 @@ from pages import Page, assert_harmless, number
 import quadsense
 from quadsense import Measurements, datasets
 from quadsense.cli import cli
-from quadsense.record import environment, request_of
+from quadsense.query.record import environment, request_of
 from quadsense.report import words
 from quadsense.report.requests import FLAGS, command_line, python_line, request_in
 from quadsense.report.scales import Scale, even_scale, log_scale
-from quadsense.view import words as view
+from quadsense.result import words as view
 from quadsense.vocabulary import Reason, Status
 
 LIMIT = 300_000

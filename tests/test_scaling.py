@@ -15,14 +15,14 @@ from click.testing import CliRunner
 from helpers import sampled
 from kinds import strips
 
-from quadsense import scaling
 from quadsense.cli import cli
 from quadsense.files import Strip, Strips
-from quadsense.machine import Rates
 from quadsense.measurements.shards import Bundle, Shards
-from quadsense.memory import in_bytes
-from quadsense.plan import make_plan
-from quadsense.scaling import Scaling
+from quadsense.query import scaling
+from quadsense.query.plan import make_plan
+from quadsense.query.scaling import Scaling
+from quadsense.system.machine import Rates
+from quadsense.system.memory import in_bytes
 
 SIZES = [
     (200_000, 512),

@@ -82,7 +82,7 @@ def _subjects():
 
 UNTOUCHED = (
     "format", "version", "n_iter", "timings", "plan", "unseen", "exact", "suspects", "reason",
-    "advice", "wanted", "blamed",
+    "advice", "wanted", "blamed", "irreducible", "without",
 )  # fmt: skip
 """What is no part of the claim, nor of what the verdict says of A."""
 

@@ -13,9 +13,9 @@ import quadsense
 from quadsense import Measurements
 from quadsense.arrays import to_numpy
 from quadsense.cli import cli
-from quadsense.core import tensor_products
+from quadsense.device import products as tensor_products
 from quadsense.methods import METHODS
-from quadsense.plan import shape_of
+from quadsense.query.plan import shape_of
 
 torch = pytest.importorskip("torch")
 

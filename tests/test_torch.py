@@ -17,7 +17,7 @@ from quadsense.arrays import to_numpy
 from quadsense.measurements.gram import make_gram
 from quadsense.methods import METHODS
 from quadsense.methods.base import Problem
-from quadsense.request import options_of
+from quadsense.query.request import options_of
 
 torch = pytest.importorskip("torch")
 

@@ -8,8 +8,8 @@ import pytest
 
 import quadsense
 from quadsense import Status
-from quadsense.view import words
-from quadsense.violations import ENDS
+from quadsense.result import words
+from quadsense.stages.violations import ENDS
 from quadsense.vocabulary import Reason, Row, Verdict, because, to_reason
 
 
@@ -249,7 +249,7 @@ def _status(name):
         {"worst": {"index": 1}},
         {"worst": {"kind": "quadsense.vocabulary:Row", "fields": {"index": 1}}},
         {"worst": {"kind": "quadsense.vocabulary:Advice", "fields": {"code": "psd", "number": 1}}},
-        {"worst": {"kind": "quadsense.watch:Watch", "fields": {}}},
+        {"worst": {"kind": "quadsense.system.watch:Watch", "fields": {}}},
         {"worst": {"kind": "os:system", "fields": {"command": "false"}}},
         {"status": "fine"},
         {"status": {"enum": "quadsense.vocabulary:Status", "name": "FINE"}},

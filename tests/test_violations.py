@@ -10,9 +10,10 @@ from helpers import features, sampled
 from scipy.optimize import linprog
 
 import quadsense
-from quadsense import Status, runs, violations
+from quadsense import Status
 from quadsense.proofs import hitting
 from quadsense.proofs.hitting import smallest_hitting_set
+from quadsense.stages import runs, violations
 
 
 def _feasible(U, lo, hi):

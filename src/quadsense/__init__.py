@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 import scipy.linalg
 import scipy.sparse.linalg  # noqa: F401
 
-from quadsense.certificate import Certificate
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.noise import delta_from_sigma
 from quadsense.interval import interval
 from quadsense.measurements import Measurements
 from quadsense.measurements.oracle import SpectralOracle
-from quadsense.result import Result, load_result
+from quadsense.result.certificate import Certificate
+from quadsense.result.result import Result, load_result
 from quadsense.solve import solve
 from quadsense.vocabulary import History, Status, Verdict
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
         rtol_from_dof,
     )
     from quadsense.probes import check_probes
-    from quadsense.ranges import Interval, NothingFits
+    from quadsense.ranges.ranges import Interval, NothingFits
     from quadsense.sigma import SigmaEstimate, estimate_sigma
     from quadsense.spectral import solve_spectral
 
@@ -77,8 +77,8 @@ _LATER = {
     "bounds_from_averages": ("quadsense.core.noise", "bounds_from_averages"),
     "bounds_from_counts": ("quadsense.core.noise", "bounds_from_counts"),
     "bounds_from_ranges": ("quadsense.core.noise", "bounds_from_ranges"),
-    "Interval": ("quadsense.ranges", "Interval"),
-    "NothingFits": ("quadsense.ranges", "NothingFits"),
+    "Interval": ("quadsense.ranges.ranges", "Interval"),
+    "NothingFits": ("quadsense.ranges.ranges", "NothingFits"),
     "check_probes": ("quadsense.probes.check", "check_probes"),
     "datasets": ("quadsense.datasets", None),
     "estimate_sigma": ("quadsense.sigma", "estimate_sigma"),
@@ -88,6 +88,7 @@ _LATER = {
     "solve_spectral": ("quadsense.spectral", "solve_spectral"),
     "theory": ("quadsense.core.theory", None),
     "to_cvxpy": ("quadsense.compare", "to_cvxpy"),
+    "watch": ("quadsense.system.watch", None),  # for kinds of probes: quadsense.system.watch.look()
 }
 """Names imported when they are first asked for: by whom one of them is needed, not all are."""
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from quadsense.memory import free_memory, in_bytes, memory_limit, room_in_words
+from quadsense.system.memory import free_memory, in_bytes, memory_limit, room_in_words
 
 Array: TypeAlias = Any
 """An array of any namespace of the array API standard."""

@@ -10,17 +10,17 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import to_numpy
-from quadsense.choice import decide, frame_for, to_wish, wish_in
 from quadsense.core import packed
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.question import Question
-from quadsense.frame import framed
 from quadsense.measurements import Measurements
-from quadsense.plan import shape_of
+from quadsense.measurements.frame import framed
 from quadsense.preferences import Preference, make_question
-from quadsense.request import check_priors, to_measurements
-from quadsense.result import Result
-from quadsense.threads import one_blas_thread
+from quadsense.query.choice import decide, frame_for, to_wish, wish_in
+from quadsense.query.plan import shape_of
+from quadsense.query.request import check_priors, to_measurements
+from quadsense.result.result import Result
+from quadsense.system.threads import one_blas_thread
 from quadsense.typing import (
     MatrixLike,
     PreferName,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from quadsense.threads import with_one_blas_thread
+from quadsense.system.threads import with_one_blas_thread
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from quadsense.measurements import Measurements
-    from quadsense.ranges import Interval
-    from quadsense.result import Result
+    from quadsense.ranges.ranges import Interval
+    from quadsense.result.result import Result
     from quadsense.typing import MatrixLike, Real, RealOrVector, VectorLike
 
 
@@ -78,10 +78,10 @@ def interval(
     >>> seen[0].verify(U[:2], [1.0, 2.0], delta=0.1), seen[1].lower
     (True, -inf)
     """
-    from quadsense.frame import columns_of
-    from quadsense.functional import asked_for
-    from quadsense.ranges import measurements_of, ranges
-    from quadsense.request import check_rank
+    from quadsense.measurements.frame import columns_of
+    from quadsense.query.request import check_rank
+    from quadsense.ranges.functional import asked_for
+    from quadsense.ranges.ranges import measurements_of, ranges
     from quadsense.typing import is_number
 
     options = {
@@ -132,10 +132,10 @@ def interval_of(
     """The range of ``<C, A>`` over all that fit what a result was asked to: `Result.interval`."""
     from dataclasses import replace
 
-    from quadsense.frame import columns_of
-    from quadsense.functional import asked_for
-    from quadsense.ranges import ranges
-    from quadsense.record import asks_rank
+    from quadsense.measurements.frame import columns_of
+    from quadsense.query.record import asks_rank
+    from quadsense.ranges.functional import asked_for
+    from quadsense.ranges.ranges import ranges
     from quadsense.typing import is_number
 
     claim = result.certificate

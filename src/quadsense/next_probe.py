@@ -22,18 +22,18 @@ from quadsense.arrays import Vector, as_numbers, available_memory, to_numpy
 from quadsense.core import packed
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.pseudoinverse import pseudoinverse
-from quadsense.frame import columns_of, dense_in, framed
 from quadsense.measurements import Measurements
+from quadsense.measurements.frame import columns_of, dense_in, framed
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.validate import checked_vector
-from quadsense.ranges import Interval, NothingFits, ranges
-from quadsense.record import asks_rank
-from quadsense.result import Result
+from quadsense.query.record import asks_rank
+from quadsense.ranges.ranges import Interval, NothingFits, ranges
+from quadsense.result.result import Result
 from quadsense.solve import solve
-from quadsense.threads import with_one_blas_thread
+from quadsense.system.threads import with_one_blas_thread
+from quadsense.system.watch import look
 from quadsense.typing import MatrixLike, RealOrVector, Whole, is_whole
 from quadsense.vocabulary import Status
-from quadsense.watch import look
 
 SEEN = 1e-6
 """Part of a probe of unit norm outside the span of the others that rounding may leave."""

@@ -13,9 +13,9 @@ from quadsense.core.pseudoinverse import pseudoinverse
 from quadsense.measurements import Measurements
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.validate import checked_weights
-from quadsense.threads import with_one_blas_thread
+from quadsense.system.threads import with_one_blas_thread
+from quadsense.system.watch import look
 from quadsense.typing import MatrixLike, Real, RealOrVector, VectorLike, is_number
-from quadsense.watch import look
 
 REFINEMENTS = 3
 """Each makes the fit's error that of normal equations smaller: squared condition times 1e-16."""

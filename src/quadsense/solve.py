@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 if TYPE_CHECKING:
     from quadsense.core.matrix import SensedMatrix
-    from quadsense.loop import Intermediate
     from quadsense.measurements import Measurements
     from quadsense.methods.base import MethodOptions
-    from quadsense.result import Result
+    from quadsense.result.result import Result
+    from quadsense.run.loop import Intermediate
     from quadsense.typing import (
         MatrixLike,
         MethodName,
@@ -238,8 +238,10 @@ def solve(
     >>> soft.status, round(soft.objective, 4), round(float(soft.A[0, 0]), 4)
     (<Status.OPTIMAL: 'optimal'>, 0.4, 1.5)
     """
-    from quadsense.request import refuse_unknown
-    from quadsense.road import travel  # at the first solve: with all that it needs, 30 modules
+    from quadsense.query.request import refuse_unknown
+    from quadsense.stages.path import (
+        travel,  # at the first solve: with all that it needs, 30 modules
+    )
 
     refuse_unknown(solve, options)
     return travel(

@@ -8,10 +8,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from quadsense.arrays import device, namespace, to_numpy
-from quadsense.certificate import Certificate
 from quadsense.core.matrix import SensedMatrix
-from quadsense.interrupts import Interrupted
-from quadsense.loop import Intermediate, run
 from quadsense.measurements.dense import Dense
 from quadsense.measurements.gram import IdentityGram
 from quadsense.measurements.oracle import SpectralOracle, checked_square, symmetrised
@@ -20,19 +17,22 @@ from quadsense.methods.base import MethodOptions
 from quadsense.methods.descent.gd import GradientDescent
 from quadsense.methods.spectral import Spectral, SpectralProblem
 from quadsense.proofs.rounding import Enclosure, is_met
-from quadsense.recorder import to_history
-from quadsense.request import (
+from quadsense.query.request import (
     check_options,
     given_options,
     options_of,
     refuse_unknown,
     to_limits,
 )
-from quadsense.result import Result
-from quadsense.threads import with_one_blas_thread
+from quadsense.result.certificate import Certificate
+from quadsense.result.result import Result
+from quadsense.run.loop import Intermediate, run
+from quadsense.run.recorder import to_history
+from quadsense.system.interrupts import Interrupted
+from quadsense.system.threads import with_one_blas_thread
+from quadsense.system.watch import Watch
 from quadsense.typing import MatrixLike, Real, ScheduleName, Whole, is_number
 from quadsense.vocabulary import Row, Status, Verdict, to_reason
-from quadsense.watch import Watch
 
 
 @with_one_blas_thread

@@ -5,6 +5,7 @@ Only numbers, names and advice; `view.words` alone makes sentences of them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -198,8 +199,9 @@ class Verdict:
         On the best worst ratio to the tolerance (asked for the least error: on that error).
     condition : str
         What the lower bound takes for granted, if anything.
-    least_miss : float
-        With intervals none of which can all be met: some interval is missed by this much.
+    least_miss, most_miss : float
+        With intervals none of which can all be met: some interval is missed by at least this much
+        (proved), and by no more for some matrix, infinite where none is known.
     exact_fit : bool
         Asked for the least error: whether it is zero up to rounding.
     unique : bool or None
@@ -209,7 +211,8 @@ class Verdict:
     exact : bool
         Whether `unseen` is the number; otherwise it is a lower bound.
     suspects : tuple of int
-        Rows that carry most of a contradiction, the heaviest first.
+        Rows that contradict each other, with `blamed`, or carry most of a contradiction: see
+        `irreducible`. The heaviest first.
     reason : Reason or None
         Why nothing was decided, or why the preference of a fit was not certified.
     advice : tuple of Advice
@@ -229,7 +232,14 @@ class Verdict:
     broken : tuple of str
         Linear constraints that A does not hold.
     blamed : tuple of str
-        Linear constraints that carry most of a contradiction.
+        Linear constraints that are named with `suspects`.
+    irreducible : bool or None
+        Of `suspects` and `blamed`: None where they carry most of a contradiction, otherwise they
+        contradict each other by themselves, and each of them was proved to be needed for that, or
+        not all.
+    without : tuple of str
+        Those of them, "row 3" or the name of a constraint, without any one of which some matrix was
+        proved to meet all other rows and constraints.
     interpolates : bool
         Whether there are no more readings than unknowns and no tolerance: nearly any would fit.
     hard : bool
@@ -281,6 +291,9 @@ class Verdict:
     hard: bool = False
     operator_error: float | None = None
     fitted: str = ""
+    most_miss: float = math.inf
+    irreducible: bool | None = field(default=None, metadata={"later": True})
+    without: tuple[str, ...] = ()
 
     @property
     def kept(self) -> int:

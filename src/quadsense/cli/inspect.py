@@ -12,16 +12,16 @@ from click.core import ParameterSource
 
 import quadsense
 from quadsense import files
-from quadsense.choice import by_shape
 from quadsense.cli import question
 from quadsense.cli.method_options import MethodCommand
 from quadsense.cli.shared import echo_json, to_order
 from quadsense.files.table import stem
-from quadsense.machine import Rates, known_rates, measure_rates
-from quadsense.memory import free_memory
-from quadsense.plan import Plan, Shape, make_plan
-from quadsense.road import planned
-from quadsense.scaling import Scaling
+from quadsense.query.choice import by_shape
+from quadsense.query.plan import Plan, Shape, make_plan
+from quadsense.query.scaling import Scaling
+from quadsense.stages.path import planned
+from quadsense.system.machine import Rates, known_rates, measure_rates
+from quadsense.system.memory import free_memory
 from quadsense.view import text as view
 
 MOST = 10**18

@@ -11,7 +11,7 @@ import quadsense
 from quadsense import files
 from quadsense.cli import question
 from quadsense.cli.shared import EXIT, echo_json, to_rank, to_trace
-from quadsense.ranges import Interval, NothingFits
+from quadsense.ranges.ranges import Interval, NothingFits
 from quadsense.view import text as view
 from quadsense.vocabulary import Status
 

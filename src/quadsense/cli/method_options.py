@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import click
 
 from quadsense.methods import METHODS
-from quadsense.request import RENAMED_METHODS
+from quadsense.query.request import RENAMED_METHODS
 
 
 class MethodChoice(click.ParamType):  # type: ignore[type-arg]

@@ -16,9 +16,9 @@ from quadsense.cli.shared import to_rank, to_ridge, to_trace
 from quadsense.files.sources import APART, RESULT, Source, to_vector
 from quadsense.measurements.cluster import OnCluster
 from quadsense.measurements.shards import Shards
-from quadsense.memory import room_for_rows, to_bytes
 from quadsense.preferences import PREFERENCES, SLACKS
-from quadsense.request import STARTS, option_names
+from quadsense.query.request import STARTS, option_names
+from quadsense.system.memory import room_for_rows, to_bytes
 
 REFERENCE = "NAME|FILE"
 """An array of the data file by its name, or another file, or FILE::NAME."""

@@ -11,7 +11,8 @@ from typing import Any, Literal
 import click
 import numpy as np
 
-from quadsense import files, request
+from quadsense import files
+from quadsense.query import request
 from quadsense.vocabulary import Status
 
 EXIT = {

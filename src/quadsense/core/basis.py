@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from quadsense.core.intervals import EPS, Array
-from quadsense.watch import BLOCK_FLOPS, look
+from quadsense.system.watch import BLOCK_FLOPS, look
 
 WIDEST, NARROWEST = 128, 16
 """Rows of a block: for products that run at full speed, yet are done soon."""

@@ -21,11 +21,11 @@ from scipy.linalg import (
     svd,
 )
 
-from quadsense.core import tensor_algebra
 from quadsense.core.blas import add_product, divide_by_factor, factor_in_place
-from quadsense.device import DeviceArray
-from quadsense.threads import by_rows, shared_by
-from quadsense.watch import BLOCK_FLOPS, look
+from quadsense.device import algebra
+from quadsense.device.algebra import or_there
+from quadsense.system.threads import by_rows, shared_by
+from quadsense.system.watch import BLOCK_FLOPS, look
 
 Array = npt.NDArray[Any]
 
@@ -70,6 +70,7 @@ def divided(flops: float, dtype: npt.DTypeLike = np.float64) -> bool:
     return flops > limit * (2.0 if np.dtype(dtype) == np.float32 else 1.0)
 
 
+@or_there(algebra.factor_upper)
 def factor_upper(M: Array) -> tuple[Array, int]:
     """Cholesky factor R, ``M = R^H R``, from the upper triangle of M, in its place.
 
@@ -91,8 +92,6 @@ def factor_upper(M: Array) -> tuple[Array, int]:
     Each entry is an inner product taken away from one of M, then divided by a pivot: in whichever
     order, what [Rump 2006] proves of a factorisation that runs to its end holds.
     """
-    if isinstance(M, DeviceArray):
-        return tensor_algebra.factor_upper(M)
     if not divided(float(len(M)) ** 3 / 3.0, M.dtype):
         (potrf,) = get_lapack_funcs(("potrf",), (M,))
         R, info = potrf(M, lower=0, clean=0, overwrite_a=1)
@@ -133,23 +132,18 @@ def _factor_part(M: Array, first: int, last: int) -> int:
     return _factor_part(M, middle, last)
 
 
+@or_there(algebra.factor_lower)
 def factor_lower(S: Array) -> Array:
     """L with ``S = L L*``; `LinAlgError` where S is not positive definite."""
-    found: Array | None
-    if isinstance(S, DeviceArray):
-        found = tensor_algebra.cholesky(S)
-    else:
-        found, info = (lapack.zpotrf if np.iscomplexobj(S) else lapack.dpotrf)(S, lower=1)
-        found = found if info == 0 else None
-    if found is None:
+    found, info = (lapack.zpotrf if np.iscomplexobj(S) else lapack.dpotrf)(S, lower=1)
+    if info != 0:
         raise LinAlgError("not positive definite")
-    return found
+    return np.asarray(found)
 
 
+@or_there(algebra.least_eigenvalue)
 def least_eigenvalue(M: Array) -> Any:
     """The least eigenvalue of a Hermitian matrix; not a number where there is none."""
-    if isinstance(M, DeviceArray):
-        return np.linalg.eigvalsh(M)[0]
     if len(M) > DIRECT:
         return np.linalg.eigvalsh(M)[0]
     solve = lapack.zheevd if np.iscomplexobj(M) else lapack.dsyevd
@@ -157,90 +151,75 @@ def least_eigenvalue(M: Array) -> Any:
     return values[0] if info == 0 else np.nan
 
 
+@or_there(algebra.singular)
 def singular(M: Array) -> tuple[Array, Array, Array]:
     """Singular vectors and values, as `scipy.linalg.svd` has them."""
-    if isinstance(M, DeviceArray):
-        return np.linalg.svd(M)
     return svd(M, check_finite=False)
 
 
+@or_there(algebra.solve_lower)
 def solve_lower(L: Array, right: Array) -> Array:
     """``L^-1 right`` for a lower triangular L."""
-    if isinstance(L, DeviceArray):
-        return tensor_algebra.solve_triangular(L, right, lower=True)
     return solve_triangular(L, right, lower=True, check_finite=False)
 
 
+@or_there(algebra.symmetric)
 def symmetric(M: Array) -> Array:
     """M, of which the upper triangle counts, as products want it: whole on a device."""
-    if not isinstance(M, DeviceArray):
-        return M
-    return np.triu(M) + np.triu(M, 1).T
+    return M
 
 
+@or_there(algebra.product)
 def symmetric_product(M: Array, x: Array) -> Array:
     """``M x`` for a real M as `symmetric` has it, in its precision."""
-    if isinstance(M, DeviceArray):
-        return M @ x
     return (blas.ssymv if M.dtype == np.float32 else blas.dsymv)(1.0, M, x)
 
 
+@or_there(algebra.add_inner)
 def add_inner(M: Array, X: Array) -> Array:
     """``M + X^T X``, in the place of M in Fortran order, for a real M as `symmetric` has it."""
-    if isinstance(M, DeviceArray):
-        return M + X.T @ X
     rank_update = blas.ssyrk if M.dtype == np.float32 else blas.dsyrk
     return rank_update(1.0, X.T, beta=1.0, c=M, lower=0, overwrite_c=1)
 
 
+@or_there(algebra.add_to_diagonal)
 def add_to_diagonal(M: Array, value: Array | float) -> None:
     """``M + value I``, or with an entry for each, in place."""
-    if isinstance(M, DeviceArray):
-        M.tensor.diagonal().add_(value.tensor if isinstance(value, DeviceArray) else value)
-    else:
-        M.flat[:: len(M) + 1] += value
+    M.flat[:: len(M) + 1] += value
 
 
+@or_there(algebra.set_diagonal)
 def set_diagonal(M: Array, values: Array) -> None:
     """Write the diagonal, in place."""
-    if isinstance(M, DeviceArray):
-        M.tensor.diagonal().copy_(values.tensor)
-    else:
-        M.flat[:: len(M) + 1] = values
+    M.flat[:: len(M) + 1] = values
 
 
+@or_there(algebra.inverse_upper)
 def inverse_upper(R: Array) -> Array:
     """``(R^T R)^-1`` for the real R of `factor_upper`, in its place, as `symmetric` has it."""
-    if isinstance(R, DeviceArray):
-        return tensor_algebra.inverse_upper(R)
     return lapack.dpotri(R, lower=0, overwrite_c=1)[0]
 
 
+@or_there(algebra.solve_lower_transposed)
 def solve_lower_transposed(L: Array, right: Array) -> Array:
     """``L^-T right`` for a real lower triangular L."""
-    if isinstance(L, DeviceArray):
-        return tensor_algebra.solve_triangular(L, right, lower=True, adjoint=True)
     return solve_triangular(L, right, lower=True, trans=1, check_finite=False)
 
 
+@or_there(algebra.solve_upper)
 def solve_upper(R: Array, x: Array) -> Array:
     """``(R^T R)^-1 x`` for the real R of `factor_upper`, in its precision."""
-    if isinstance(R, DeviceArray):
-        return tensor_algebra.solve_upper(R, x)
     solve = lapack.spotrs if R.dtype == np.float32 else lapack.dpotrs
     return solve(R, x.astype(R.dtype, copy=False), lower=0)[0]
 
 
+@or_there(algebra.solve_definite)
 def solve_definite(K: Array, right: Array) -> Array:
     """``K^-1 right`` for a K that is overwritten; `LinAlgError` where it is not definite."""
-    if not isinstance(K, DeviceArray):
-        return cho_solve(cho_factor(K, overwrite_a=True, check_finite=False), right)
-    R, info = tensor_algebra.factor_upper(K)
-    if info != 0:
-        raise LinAlgError("not positive definite")
-    return tensor_algebra.solve_upper(R, right)
+    return cho_solve(cho_factor(K, overwrite_a=True, check_finite=False), right)
 
 
+@or_there(algebra.inner_upper)
 def inner_upper(X: Array, out: Array | None = None) -> Array:
     """``X^T X``, its upper triangle in Fortran order; added to `out` where that is given.
 
@@ -251,8 +230,6 @@ def inner_upper(X: Array, out: Array | None = None) -> Array:
     out : ndarray, shape (k, k), optional
         Fortran order; changed in place.
     """
-    if isinstance(X, DeviceArray):
-        return tensor_algebra.summed_products((X,), X.shape[1], X.dtype)
     m, k = X.shape
     X = np.asfortranarray(X)
     M = np.zeros((k, k), dtype=X.dtype, order="F") if out is None else out
@@ -270,11 +247,10 @@ def inner_upper(X: Array, out: Array | None = None) -> Array:
     return M
 
 
+@or_there(algebra.squared_moduli)
 def squared_moduli(U: Array) -> Array:
     """``K_ij = |<u_i, u_j>|^2`` for the rows of U, whole: (m, n) to (m, m)."""
     m, n = U.shape
-    if isinstance(U, DeviceArray):
-        return np.abs(U @ U.conj().T) ** 2
     cost = (8.0 if np.iscomplexobj(U) else 2.0) * m * n
     size = int(max(PANEL // 4, min(BLOCK_FLOPS / max(cost, 1.0), BLOCK_ENTRIES / max(m, 1))))
     if size >= m and not divided(0.5 * cost * m):

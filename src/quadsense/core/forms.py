@@ -29,6 +29,10 @@ class Rows(Protocol):
         """Float64 or complex128, of the array namespace."""
 
     @property
+    def rank_one(self) -> bool:
+        """Whether readings are of single rows, not of sums over rows."""
+
+    @property
     def nonzero(self) -> Array:
         """(m,) 1.0 for a row, 0.0 for a row of zeros."""
 

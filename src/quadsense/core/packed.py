@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from itertools import chain, islice
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg import blas
 
-from quadsense.core import tensor_algebra
 from quadsense.core.cholesky import divided, inner_upper
-from quadsense.device import DeviceArray
-from quadsense.watch import look
+from quadsense.device import algebra
+from quadsense.device.algebra import or_there
+from quadsense.system.watch import look
 
 Array = npt.NDArray[Any]
 Vector = npt.NDArray[np.float64]
@@ -49,10 +49,9 @@ def strictly_below(n: int) -> npt.NDArray[np.bool_]:
     return np.tri(n, k=-1, dtype=bool)
 
 
+@or_there(algebra.pack)
 def pack(A: Array) -> Vector:
     """Stack a symmetric or Hermitian matrix into a real vector."""
-    if isinstance(A, DeviceArray):
-        return tensor_algebra.pack(A, SQRT2)
     above = A[upper(len(A))]
     parts = [A.diagonal().real, SQRT2 * above.real]
     if A.dtype.kind == "c":
@@ -60,10 +59,9 @@ def pack(A: Array) -> Vector:
     return np.concatenate(parts, dtype=np.float64)
 
 
+@or_there(algebra.unpack)
 def unpack(x: Vector, n: int, dtype: npt.DTypeLike) -> Array:
     """The matrix whose `pack` is x, in the given dtype."""
-    if isinstance(x, DeviceArray):
-        return tensor_algebra.unpack(x, n, np.dtype(dtype).kind == "c", SQRT2)
     A = np.zeros((n, n), dtype=dtype)
     above = upper(n)
     count = above[0].size
@@ -76,14 +74,14 @@ def unpack(x: Vector, n: int, dtype: npt.DTypeLike) -> Array:
     return A
 
 
+@or_there(algebra.entries)
 def entries(H: Array, twice: bool) -> Vector:
     """Entries of a real symmetric matrix in the order of `pack`; those above twice for complex."""
-    if isinstance(H, DeviceArray):
-        return tensor_algebra.entries(H, twice)
     above = H[upper(len(H))]
     return np.concatenate([H.diagonal(), above, *([above] if twice else [])])
 
 
+@or_there(algebra.features)
 def features(rows: Array, dtype: npt.DTypeLike | None = None, room: Array | None = None) -> Array:
     """Rows ``pack(v_i v_i*)``: the sensing map as an explicit matrix, (k, n) to (k, N).
 
@@ -91,9 +89,6 @@ def features(rows: Array, dtype: npt.DTypeLike | None = None, room: Array | None
     an earlier call made and that is no longer needed may be given as `room`, to be written over
     where it fits: the first touch of fresh memory takes longer than the products.
     """
-    if isinstance(rows, DeviceArray):
-        kind = np.dtype(np.float64 if dtype is None else dtype)
-        return tensor_algebra.features(rows, kind, SQRT2)
     V = np.ascontiguousarray(rows.T)
     n, count = V.shape
     dtype = V.real.dtype if dtype is None else np.dtype(dtype)
@@ -167,12 +162,17 @@ def normal_matrix(blocks: Iterable[Array], size: int, dtype: npt.DTypeLike) -> A
 def summed_products(parts: Iterable[Array], size: int, dtype: npt.DTypeLike) -> Array:
     """Upper triangle of the sum of ``part^T part``, parts of `size` columns in Fortran order."""
     rest = iter(parts)
-    first = [*islice(rest, 1)]
-    if first and isinstance(first[0], DeviceArray):
-        return tensor_algebra.summed_products(chain(first, rest), size, np.dtype(dtype))
+    first = next(rest, None)
+    if first is None:
+        return np.zeros((size, size), dtype=dtype, order="F")
+    return _summed_products(first, rest, size, dtype)
+
+
+@or_there(algebra.summed_products)
+def _summed_products(first: Array, rest: Iterator[Array], size: int, dtype: npt.DTypeLike) -> Array:
     rank_update = blas.ssyrk if np.dtype(dtype) == np.float32 else blas.dsyrk
     M = np.zeros((size, size), dtype=dtype, order="F")
-    for part in chain(first, rest):
+    for part in chain((first,), rest):
         if divided(len(part) * float(size) ** 2, dtype):
             M = inner_upper(part, M)
         else:

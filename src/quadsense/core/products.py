@@ -5,7 +5,7 @@ product: ``F*(y)`` is a rank-k update (``syrk``), once over the rows with ``y > 
 those with ``y < 0``, and ``u* S u`` needs only the upper triangle of ``S`` with its off-diagonal
 doubled, a triangular product (``trmm``). A Gram product ``F(F*(y))`` so costs ``2 m n^2`` flops
 instead of ``4 m n^2`` (four times that for complex rows), each block of rows is scaled, multiplied
-and summed while it is in cache, and ranges of rows run at once (see `quadsense.threads`).
+and summed while it is in cache, and ranges of rows run at once (see `quadsense.system.threads`).
 
 Rows may be held in a narrower type than `dtype`, that of the arithmetic: only the block at hand is
 widened.
@@ -19,12 +19,12 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import blas, get_blas_funcs
 
-from quadsense.core import tensor_products
 from quadsense.core.blas import multiply_triangle
 from quadsense.core.cholesky import divided
-from quadsense.device import DeviceArray
-from quadsense.threads import by_rows
-from quadsense.watch import BLOCK_FLOPS, look
+from quadsense.device import algebra
+from quadsense.device.algebra import or_there
+from quadsense.system.threads import by_rows
+from quadsense.system.watch import BLOCK_FLOPS, look
 
 Float = npt.NDArray[Any]  # real, single or double precision
 Inexact = npt.NDArray[Any]  # real or complex, single or double precision
@@ -55,6 +55,7 @@ def _real(dtype: DType) -> DType:
     return np.empty(0, dtype).real.dtype if dtype.kind == "c" else dtype
 
 
+@or_there(algebra.adjoint)
 def adjoint(U: Inexact, y: Float, dtype: DType | None = None) -> Inexact:
     """``F*(y) = sum_i y_i u_i u_i*``.
 
@@ -72,8 +73,6 @@ def adjoint(U: Inexact, y: Float, dtype: DType | None = None) -> Inexact:
     S : (n, n) array
         Exactly symmetric (Hermitian).
     """
-    if isinstance(U, DeviceArray):
-        return DeviceArray(tensor_products.adjoint(U.tensor, y.tensor))
     m, n = U.shape
     dtype = U.dtype if dtype is None else dtype
     real = _real(dtype)
@@ -129,6 +128,7 @@ def _from_real(M: Float) -> Inexact:
     return S
 
 
+@or_there(algebra.forward)
 def forward(U: Inexact, S: Inexact, dtype: DType | None = None) -> Float:
     """``u_i* S u_i`` for every row.
 
@@ -146,9 +146,6 @@ def forward(U: Inexact, S: Inexact, dtype: DType | None = None) -> Float:
     values : (m,) array
         In the real type of `dtype`.
     """
-    if isinstance(U, DeviceArray):
-        columns = list(tensor_products.upper_columns(S.tensor))
-        return DeviceArray(tensor_products.forward_upper(U.tensor, columns))
     m, n = U.shape
     dtype = U.dtype if dtype is None else dtype
     real = _real(dtype)
@@ -255,9 +252,8 @@ def _gram_by_blocks(U: Inexact) -> Float:
     return K
 
 
+@or_there(algebra.product)
 def gram_product(K: Float, y: Float) -> Float:
     """``K y`` from the upper triangle of K: half of K is read, or all of it on a device."""
-    if isinstance(K, DeviceArray):
-        return K @ y
     product: Float = get_blas_funcs(("symv",), (K,))[0](1.0, K, y)
     return product

@@ -9,15 +9,28 @@ NumPy's, on a copy in the memory of the host, so that nothing is wrong, but slow
 
 from quadsense.device import functions, ufuncs  # they fill the tables
 from quadsense.device.array import DeviceArray, on_device
-from quadsense.device.scalars import chosen, inverse, numbers, scalar
+from quadsense.device.scalars import (
+    chosen,
+    fetched,
+    inverse,
+    numbers,
+    put,
+    scalar,
+    tensor_of,
+    waits,
+)
 
 __all__ = [
     "DeviceArray",
     "chosen",
+    "fetched",
     "functions",
     "inverse",
     "numbers",
     "on_device",
+    "put",
     "scalar",
+    "tensor_of",
     "ufuncs",
+    "waits",
 ]

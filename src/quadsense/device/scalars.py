@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from quadsense.device.array import DeviceArray, torch_module
+from quadsense.arrays import placed
+from quadsense.device.array import DeviceArray, Tensor, on_device, torch_module
 
 
 def numbers(*values: Any) -> tuple[float, ...]:
@@ -17,6 +20,29 @@ def numbers(*values: Any) -> tuple[float, ...]:
     torch = torch_module()
     came = iter(torch.stack([each.real.to(torch.float64) for each in there]).tolist())
     return tuple(next(came) if isinstance(value, DeviceArray) else float(value) for value in values)
+
+
+def waits(value: Any) -> bool:
+    """Return whether a look at a number of this array waits for a device."""
+    return isinstance(value, DeviceArray)
+
+
+def tensor_of(value: Any) -> Tensor | None:
+    """Return the tensor of an array on a device, None of anything else."""
+    return value.tensor if isinstance(value, DeviceArray) else None
+
+
+def fetched(record: Any) -> dict[str, Any]:
+    """Return copies on the host of the fields of a dataclass that are on a device."""
+    held = {each.name: getattr(record, each.name) for each in fields(record)}
+    return {
+        name: np.asarray(value) for name, value in held.items() if isinstance(value, DeviceArray)
+    }
+
+
+def put(values: npt.NDArray[Any], other: Any) -> Any:
+    """Return an array of NumPy's where another one is, and as that is."""
+    return on_device(values, other) if isinstance(other, DeviceArray) else placed(values, other)
 
 
 def scalar(value: Any) -> Any:

@@ -20,7 +20,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from quadsense.arrays import to_numpy
-from quadsense.device import DeviceArray
+from quadsense.device import DeviceArray, tensor_of
 from quadsense.files.npz import read_arrays, write_arrays
 from quadsense.typing import is_number, is_whole
 
@@ -164,7 +164,7 @@ class _Writer:
             return {"scalar": self._array(np.asarray(value), name)}
         if isinstance(value, np.ndarray) or sp.issparse(value):
             return {"array": self._array(value, name)}
-        if isinstance(value, DeviceArray):
+        if tensor_of(value) is not None:
             return {"device": self._array(value, name)}
         if hasattr(value, "__array_namespace__") or hasattr(value, "__dlpack__"):
             return {"foreign": self._array(value, name)}
@@ -175,7 +175,8 @@ class _Writer:
 
     def _array(self, values: Any, name: str) -> str:
         if id(values) not in self._names:
-            own = values.tensor if isinstance(values, DeviceArray) else values
+            tensor = tensor_of(values)
+            own = values if tensor is None else tensor
             own = own if sp.issparse(own) else to_numpy(own)  # in memory order
             if own.dtype.hasobject:
                 raise TypeError("an array of objects in a state: it holds numbers only")
@@ -263,6 +264,8 @@ class _Reader:
 
     def _fits(self, written: str, value: Any) -> bool:
         """Whether a value is of the type that is written so."""
+        if written.startswith("tuple[") and written.endswith(" | None"):
+            return value is None or self._fits(written.removesuffix(" | None"), value)
         if written.startswith("tuple["):
             inner = written.removeprefix("tuple[").removesuffix(", ...]")
             return type(value) is tuple and all(self._fits(inner, item) for item in value)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from quadsense.memory import free_memory, in_bytes, memory_limit, room_in_words
+from quadsense.system.memory import free_memory, in_bytes, memory_limit, room_in_words
 
 MAX_EXPANSION = 2**15
 """Bytes of an array for each byte that is stored of it: what zstd makes of a constant array, which

@@ -17,7 +17,7 @@ import scipy.sparse as sp
 
 from quadsense.files.atomic import check_place, whole
 from quadsense.files.contents import MissingPackage, Unreadable
-from quadsense.memory import in_bytes, room_for_rows
+from quadsense.system.memory import in_bytes, room_for_rows
 from quadsense.typing import check_path
 
 

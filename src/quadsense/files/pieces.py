@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from quadsense.files.strips import STRIP_BYTES, Strips
-from quadsense.watch import look
+from quadsense.system.watch import look
 
 
 class Pieces:

@@ -53,8 +53,9 @@ from quadsense.measurements.validate import (
     checked_weights,
     rows_chosen,
 )
-from quadsense.memory import room_for_rows
-from quadsense.threads import one_blas_thread
+from quadsense.system.memory import room_for_rows
+from quadsense.system.threads import one_blas_thread
+from quadsense.system.watch import look
 from quadsense.typing import (
     MatrixLike,
     Real,
@@ -63,7 +64,6 @@ from quadsense.typing import (
     check_path,
     is_number,
 )
-from quadsense.watch import look
 
 ORTHONORMAL = 1e-6
 """Frobenius distance of U U* from I below which K = I: K differs from I by its square."""

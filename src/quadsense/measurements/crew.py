@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from quadsense.watch import Stop, look
+from quadsense.system.watch import Stop, look
 
 POLL = 0.1
 """Seconds between two looks at limits and signals."""

@@ -12,7 +12,7 @@ from quadsense.arrays import Array, is_numpy, namespace
 from quadsense.core import products
 from quadsense.measurements.probes import BLOCK_ELEMENTS, Probes, Weigh
 from quadsense.measurements.stored import Stored
-from quadsense.watch import look
+from quadsense.system.watch import look
 
 # Half of a usual second-level cache, so that block, factor and result fit together.
 _CACHED_BYTES = 1 << 19

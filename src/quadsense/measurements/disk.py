@@ -14,7 +14,7 @@ from quadsense.files import Strips
 from quadsense.measurements.dense import Dense
 from quadsense.measurements.parted import Parted, Work, apply_to_part, rows_of
 from quadsense.measurements.probes import Probes, Visit, Weigh
-from quadsense.watch import look
+from quadsense.system.watch import look
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 
 from quadsense.arrays import Array, placed, to_numpy
 from quadsense.core.records import cached_property
-from quadsense.device import DeviceArray, on_device
+from quadsense.device import put
 from quadsense.measurements.dense import Dense
 from quadsense.measurements.parted import Parted
 from quadsense.measurements.probes import Around, Probes, Visit, Weigh
@@ -61,7 +61,7 @@ class Framed(Around):
         held = self.kind.held_norms
         single = str(self.dtype).rpartition(".")[2] in ("float32", "complex64")
         D = np.ldexp(1.0, self.columns).astype(np.float32 if single else np.float64)
-        return on_device(D, held) if isinstance(held, DeviceArray) else placed(D, held)
+        return put(D, held)
 
     def _down(self, X: Array) -> Array:
         """``D X`` for X of shape (n, k)."""

@@ -9,8 +9,8 @@ from quadsense.arrays import Array
 from quadsense.core.records import cached_property
 from quadsense.measurements.probes import BLOCK_ELEMENTS
 from quadsense.measurements.sensing import Sensing
-from quadsense.memory import MAX_FORMED_BYTES
-from quadsense.watch import BLOCK_FLOPS
+from quadsense.system.memory import MAX_FORMED_BYTES
+from quadsense.system.watch import BLOCK_FLOPS
 
 
 class Gram(Protocol):

@@ -20,7 +20,7 @@ from quadsense.core.records import cached_property
 from quadsense.measurements.framed import is_sparse
 from quadsense.measurements.probes import BLOCK_ELEMENTS, Visit, Weigh
 from quadsense.measurements.sensing import FEATURE_ROWS, Sensing
-from quadsense.watch import look
+from quadsense.system.watch import look
 
 CANCELLED = 1e-7
 """``||F_i||_F`` over ``sum_k |W_ik| ||u_k||^2`` below which rounding hides it: then that sum is the
@@ -102,6 +102,11 @@ class Mixed(Sensing):
     # --- facts -------------------------------------------------------------------------------
 
     @property
+    def rank_one(self) -> bool:
+        """Not in general."""
+        return False
+
+    @property
     def raw(self) -> Sensing:
         """The probes that are mixed."""
         return self._raw
@@ -132,8 +137,16 @@ class Mixed(Sensing):
         across, down = _counts(self.weights)
         return int(max(across.max(), down.max()))
 
+    def sum_terms(self, others: int) -> int:
+        """Terms of the longest sum, and `others`."""
+        return self.longest + others
+
+    def unmixed_mass(self, y: Vector) -> Vector:
+        """``|W|^T |y|``, and 0 for rows where nothing rounds."""
+        return np.where(self._exact_columns, 0.0, np.asarray(abs(self.weights).T @ np.abs(y)))
+
     @cached_property
-    def exact_columns(self) -> npt.NDArray[np.bool_]:
+    def _exact_columns(self) -> npt.NDArray[np.bool_]:
         """Which rows of U are in one reading only, times a power of two: nothing rounds there."""
         W = self.weights
         values = W.data if sp.issparse(W) else W

@@ -21,7 +21,7 @@ from quadsense.measurements.dense import Dense
 from quadsense.measurements.parted import Work, apply_to_part, rows_of, squared, summed, survey
 from quadsense.measurements.probes import OnNumpy, Probes
 from quadsense.measurements.tensors import Tensors
-from quadsense.threads import one_blas_thread
+from quadsense.system.threads import one_blas_thread
 
 Branches = dict[tuple[int, int], Any]
 """Sums of whole branches of the tree, by level and place: of part i, (0, i)."""

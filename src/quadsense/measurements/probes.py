@@ -15,9 +15,9 @@ import numpy.typing as npt
 
 from quadsense.arrays import Array, device, is_numpy, like, to_numpy
 from quadsense.core.records import cached_property
-from quadsense.device import DeviceArray, on_device
+from quadsense.device import put
 from quadsense.measurements.portable import Portable
-from quadsense.watch import look
+from quadsense.system.watch import look
 
 BLOCK_ELEMENTS = 2**20
 """Elements of a temporary block: 8 or 16 MiB, half a last-level cache."""
@@ -420,8 +420,7 @@ class Chosen(Probes):
         """``sum_i y_i u_i u_i*``, of all rows at once."""
         spread, held = np.zeros(self.whole.m), self.whole.held_norms
         spread[self.index] = to_numpy(y)
-        there = on_device(spread, held) if isinstance(held, DeviceArray) else like(spread, held)
-        return self.whole.adjoint(there)
+        return self.whole.adjoint(put(spread, held))
 
     def take(self, index: Array) -> Array:
         """Those rows, dense."""

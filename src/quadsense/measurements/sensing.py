@@ -13,12 +13,12 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from quadsense.arrays import Array, compact, placed, to_numpy
+from quadsense.arrays import Array, Vector, compact, placed, to_numpy
 from quadsense.core import packed, products
 from quadsense.core.cholesky import squared_moduli
 from quadsense.core.ends import UNIT
 from quadsense.core.records import cached_property
-from quadsense.device import DeviceArray, on_device
+from quadsense.device import DeviceArray, on_device, put, waits
 from quadsense.measurements.dense import Dense
 from quadsense.measurements.framed import (
     Framed,
@@ -38,7 +38,7 @@ from quadsense.measurements.probes import (
     Weigh,
 )
 from quadsense.measurements.stack import Stack
-from quadsense.watch import BLOCK_FLOPS, look
+from quadsense.system.watch import BLOCK_FLOPS, look
 
 NARROW = 64
 """Columns that a block has at least."""
@@ -148,8 +148,38 @@ class Sensing(Portable):
         return self.squares
 
     @property
+    def rank_one(self) -> bool:
+        """Whether each measured matrix is a row ``v v*``, and not a sum over rows (`Mixed`)."""
+        return True
+
+    @property
     def raw(self) -> Sensing:
-        """The rows themselves: others than these only where readings are sums (`Mixed`)."""
+        """The rows themselves: others than these only where readings are sums."""
+        return self
+
+    weights: Any = None
+    """W of readings that are sums, ``F(A) = W (v_k* A v_k)_k``."""
+
+    @property
+    def head(self) -> Sensing | None:
+        """Of readings that are sums, the leading ones that are rows by themselves."""
+        return None
+
+    @property
+    def flat(self) -> Vector:
+        """y with ``F*(y)`` about as near to a multiple of the identity as there is."""
+        return np.ones(self.m)
+
+    def sum_terms(self, others: int) -> int:
+        """Terms that sums over rows add to an inner product, and `others`; 0 without sums."""
+        return 0
+
+    def unmixed_mass(self, y: Vector) -> Vector:
+        """Per row, what rounding in `unmixed` is in proportion to: 0 without sums."""
+        return np.zeros(self.m)
+
+    def narrowed(self) -> Sensing:
+        """The same over the rows that some reading takes."""
         return self
 
     @property
@@ -188,6 +218,11 @@ class Sensing(Portable):
         slack, norms = 8.0 * (self.n + 4) * UNIT, to_numpy(self.norms)
         least, most = norms.min(initial=1.0), norms.max(initial=1.0)
         return bool(most - 1.0 <= slack and 1.0 - least <= slack)
+
+    @cached_property
+    def waits(self) -> bool:
+        """Whether products are arrays on a device, so that a look at a number of theirs waits."""
+        return waits(self.squares)
 
     @property
     def has_zero_rows(self) -> bool:
@@ -239,11 +274,7 @@ class Sensing(Portable):
 
     def only(self, index: npt.NDArray[np.int64]) -> Sensing:
         """Some of the rows."""
-        factors: Any = 1.0
-        if isinstance(self.factors, DeviceArray):
-            factors = self.factors[index]
-        elif self.factors is not None:
-            factors = self._vector(to_numpy(self.factors)[index])
+        factors = 1.0 if self.factors is None else self.xp.take(self.factors, self._index(index))
         # A kind need not be able to represent no rows at all: `Chosen` can.
         kind = self.kind.only(index) if len(index) else Chosen(self.kind, index)
         return Sensing(kind, self.conjugate, factors)
@@ -429,9 +460,7 @@ class Sensing(Portable):
 
     def beside(self, values: Any) -> Array:
         """A NumPy array where the rows live, in the namespace of products with them."""
-        if isinstance(self.squares, DeviceArray):
-            return on_device(values, self.squares)
-        return placed(values, self.squares)
+        return put(values, self.squares)
 
     def nearby(self, values: npt.NDArray[Any]) -> Any:
         """A NumPy array where products are made, though they come out as NumPy's."""
@@ -633,9 +662,7 @@ class Sensing(Portable):
 
     def gram(self) -> npt.NDArray[Any]:
         """K whole, (m, m)."""
-        if isinstance(self.squares, DeviceArray):
-            return squared_moduli(self.rows())
-        if is_dense(self.kind) and self.n <= self.m:
+        if self.waits or (is_dense(self.kind) and self.n <= self.m):
             return squared_moduli(self.rows())
         triangle = self.gram_triangle()
         return np.maximum(triangle, triangle.T, order="C")  # zero on one side, or the same
@@ -673,10 +700,7 @@ class Sensing(Portable):
 
     def features(self) -> npt.NDArray[Any]:
         """F as an explicit matrix on packed matrices, (m, N). Small problems only."""
-        rows: Any = self.rows()
-        if not isinstance(rows, DeviceArray):
-            rows = to_numpy(rows)
-        return packed.features(rows)
+        return packed.features(self.rows() if self.xp is np else to_numpy(self.rows()))
 
     def normal(self, weights: Any = None, dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
         """``F* diag(weights) F`` on packed matrices, its upper triangle: N by N, Fortran order."""
@@ -690,8 +714,7 @@ class Sensing(Portable):
         if is_in_parts(kind):
             scales = self.inverse if factors is None else self.inverse * factors
             return kind.normal(scales, self.conjugate, dtype)
-        on_device = isinstance(self.squares, DeviceArray)
-        size = max(1, DEVICE_ENTRIES // self.unknowns) if on_device else FEATURE_ROWS
+        size = max(1, DEVICE_ENTRIES // self.unknowns) if self.waits else FEATURE_ROWS
         if 0 < self.m <= size and self.kind.at_hand:  # all at once
             rows = plain(self.block(0, self.m))
             rows = rows if factors is None else rows * factors[:, None]

@@ -31,7 +31,7 @@ from quadsense.measurements.validate import (
     checked_rows,
     checked_vector,
 )
-from quadsense.memory import room_for_rows
+from quadsense.system.memory import room_for_rows
 from quadsense.typing import MatrixLike, Real, RealOrVector, VectorLike
 
 if TYPE_CHECKING:

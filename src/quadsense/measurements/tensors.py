@@ -12,12 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Array, is_tensor, placed, to_numpy
-from quadsense.core import products, tensor_products
+from quadsense.core import products
 from quadsense.core.records import cached_property
-from quadsense.device import DeviceArray
+from quadsense.device import DeviceArray, tensor_of, waits
+from quadsense.device import products as tensor_products
 from quadsense.measurements.dense import Dense
 from quadsense.measurements.probes import Around, Probes, Weigh
-from quadsense.watch import look
+from quadsense.system.watch import look
 
 CHUNK = 2**25
 """Entries of rows handled together: 256 MiB, 8192 rows of length 4096."""
@@ -107,8 +108,9 @@ class Tensors(Dense):
 
     def own(self, values: Any) -> Array:
         """A NumPy array, or what is there already, on the device, in the type of the arithmetic."""
-        if isinstance(values, DeviceArray):
-            return values.tensor.to(device=self._device, dtype=self.dtype)
+        tensor = tensor_of(values)
+        if tensor is not None:
+            return tensor.to(device=self._device, dtype=self.dtype)
         return placed(values, self.held_norms).to(self.dtype)
 
     def slices(self, width: int | None = None) -> Iterator[slice]:
@@ -351,7 +353,7 @@ class Working(Around):
 
     def own(self, values: Any) -> Any:
         """An array of the host, or one on the device already, in the type of the arithmetic."""
-        if isinstance(values, DeviceArray):
+        if waits(values):
             return values.astype(self.dtype, copy=False)
         return DeviceArray(self.kind.own(values))
 
@@ -363,8 +365,9 @@ class Working(Around):
         return DeviceArray(self._vector(y))
 
     def _vector(self, y: Any) -> Array:
-        if isinstance(y, DeviceArray):
-            return y.tensor.to(self.kind._torch.float64)
+        tensor = tensor_of(y)
+        if tensor is not None:
+            return tensor.to(self.kind._torch.float64)
         return placed(np.asarray(y, dtype=np.float64), self.kind.held_norms)
 
     def times(self, X: Array) -> Array:
@@ -417,9 +420,8 @@ class Working(Around):
 
     def take(self, index: Array) -> Array:
         """Those rows, dense."""
-        return DeviceArray(
-            self.kind.take(index.tensor if isinstance(index, DeviceArray) else index)
-        )
+        tensor = tensor_of(index)
+        return DeviceArray(self.kind.take(index if tensor is None else tensor))
 
     def block(self, first: int, last: int) -> Array:
         """Dense rows `first` to `last`."""
@@ -431,7 +433,8 @@ class Working(Around):
 
     def only(self, index: npt.NDArray[np.int64]) -> Probes:
         """A copy of those rows."""
-        chosen = self.kind.only(index.tensor if isinstance(index, DeviceArray) else index)
+        tensor = tensor_of(index)
+        chosen = self.kind.only(index if tensor is None else tensor)
         assert isinstance(chosen, Tensors)
         return Working(chosen, self.tf32)
 

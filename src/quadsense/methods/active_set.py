@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Vector
-from quadsense.watch import look
+from quadsense.system.watch import look
 
 Cuts = Callable[[Vector], tuple[npt.NDArray[np.float64], Vector] | None]
 

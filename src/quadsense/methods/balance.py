@@ -20,7 +20,7 @@ from quadsense.core.question import Question
 from quadsense.measurements.sensing import Sensing
 from quadsense.proofs.conjugates import conjugate_above, permitted
 from quadsense.proofs.definite import cholesky, solve
-from quadsense.watch import look
+from quadsense.system.watch import look
 
 Real = npt.NDArray[np.float64]
 

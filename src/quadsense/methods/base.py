@@ -211,7 +211,7 @@ class State(Protocol):
 
 
 class Method(Protocol):
-    """One algorithm: its mathematics only, run by `quadsense.loop`.
+    """One algorithm: its mathematics only, run by `quadsense.run.loop`.
 
     Nothing is kept on the instance. All that follows from the problem is in the program, which is
     made again where a run is taken up; all else is in the state. What else must be known of it is

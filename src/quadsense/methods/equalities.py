@@ -13,9 +13,8 @@ from quadsense.arrays import Vector, device, is_numpy, to_numpy
 from quadsense.core.ends import Ends
 from quadsense.core.forms import MeasuredForm
 from quadsense.core.matrix import SensedMatrix
-from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
-from quadsense.watch import look
+from quadsense.system.watch import look
 
 Matrix = npt.NDArray[Any]
 
@@ -75,8 +74,7 @@ def nearest_exact(rows: Sensing, ends: Ends, matrix: SensedMatrix) -> SensedMatr
 
 def equalities_of(rows: Sensing, equal: npt.NDArray[np.intp]) -> Sensing:
     """Those rows alone, for NumPy."""
-    chosen = rows.on_numpy().only(equal)
-    return chosen.narrowed() if isinstance(chosen, Mixed) else chosen
+    return rows.on_numpy().only(equal).narrowed()
 
 
 def _beside(rows: Sensing, values: Matrix) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 
 from quadsense.arrays import Array, Vector, is_numpy, is_tensor, placed, to_numpy
 from quadsense.core.matrix import SensedMatrix
-from quadsense.device import DeviceArray
+from quadsense.device import DeviceArray, tensor_of
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.base import Problem, Trace
 from quadsense.proofs.rounding import Enclosure
@@ -87,8 +87,9 @@ def weighed_rows(problem: Problem) -> tuple[Sensing, Vector]:
 
 def own(problem: Problem, values: Any) -> Array:
     """What a method found, in the namespace and on the device of the data."""
-    if isinstance(values, DeviceArray):
-        return values.tensor
+    tensor = tensor_of(values)
+    if tensor is not None:
+        return tensor
     if not is_numpy(values) or isinstance(problem.b, np.ndarray):
         return values
     return placed(values, problem.b)

@@ -10,7 +10,7 @@ from quadsense.core import theory
 from quadsense.core.potential import residual_bound
 from quadsense.methods import METHODS
 from quadsense.plot.style import BLUE, GREY, RED, new_figure, plain_decades, say, tidy
-from quadsense.result import Result
+from quadsense.result.result import Result
 
 NARROW = 2.5
 """Largest over smallest residual up to which an even scale shows more than decades do."""

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from quadsense.plot.style import BLUE, GREY, INK, RED, canvas, head, tidy, whole
-from quadsense.result import Result
+from quadsense.result.result import Result
 from quadsense.view.markup import number
 from quadsense.view.pictures import MOST_POINTS, Readings, density_of, readings_of
 

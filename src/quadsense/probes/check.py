@@ -14,7 +14,7 @@ from quadsense.core.ends import UNIT
 from quadsense.measurements.operator import from_operator, is_operator
 from quadsense.measurements.probes import BLOCK_ELEMENTS, Probes
 from quadsense.measurements.validate import checked_rows
-from quadsense.threads import with_one_blas_thread
+from quadsense.system.threads import with_one_blas_thread
 from quadsense.typing import to_generator
 
 Values = npt.NDArray[Any]

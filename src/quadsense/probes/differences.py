@@ -15,8 +15,8 @@ from quadsense.measurements.probes import BLOCK_ELEMENTS, Probes, Weigh
 from quadsense.measurements.sparse import Sparse
 from quadsense.measurements.stored import LARGEST_NORM
 from quadsense.probes.arguments import checked_count, checked_integers, checked_matrix
+from quadsense.system.watch import look
 from quadsense.typing import MatrixLike
-from quadsense.watch import look
 
 GATHERED = 2**16
 """Rows whose indices and values are gathered together: they stay in cache."""

@@ -13,13 +13,13 @@ import scipy.fft
 from quadsense.arrays import Array, to_numpy
 from quadsense.core.records import cached_property
 from quadsense.core.scratch import Scratch
-from quadsense.device import DeviceArray, on_device
+from quadsense.device import DeviceArray, on_device, tensor_of, waits
 from quadsense.measurements.probes import BLOCK_ELEMENTS, Probes, Weigh
 from quadsense.measurements.stored import LARGEST_NORM, SMALLEST_NORM
 from quadsense.probes.fourier_checks import checked_masks, checked_offsets, checked_shape
 from quadsense.probes.fourier_error import transform_error
 from quadsense.probes.tensors import OfTensors
-from quadsense.watch import look
+from quadsense.system.watch import look
 
 BATCH = 2**16
 """Entries of frames that are transformed together: they stay in a core's own cache."""
@@ -111,7 +111,8 @@ def masked_fft(
     held = checked_masks(masks, size, offsets is not None)
     starts = checked_offsets(offsets, size, held.shape[1:])
     found = MaskedFFT(held, size, starts)
-    return OfTensors(found, held.tensor) if isinstance(held, DeviceArray) else found
+    tensor = tensor_of(held)
+    return found if tensor is None else OfTensors(found, tensor)
 
 
 class Sizes(NamedTuple):
@@ -161,7 +162,7 @@ class MaskedFFT(Probes):
         self.count, self.positions, self.frame = len(masks), len(starts), math.prod(self.window)
         self.m, self.n = self.positions * self.count * self.frame, math.prod(shape)
         self.whole = self.window == shape and self.positions == 1
-        self.on_device = isinstance(masks, DeviceArray)
+        self.on_device = waits(masks)
         self._scratch = Scratch()
         self._units: dict[bool, MaskedFFT] = {}
         self._axes = tuple(range(-len(shape), 0))

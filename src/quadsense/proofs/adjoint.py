@@ -15,11 +15,10 @@ import numpy.typing as npt
 from quadsense.arrays import to_numpy
 from quadsense.core.ends import UNIT
 from quadsense.core.packed import Vector, strictly_below
-from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.probes import BLOCK_ELEMENTS
 from quadsense.measurements.sensing import Sensing
 from quadsense.proofs.rounding import frobenius, gamma
-from quadsense.watch import look
+from quadsense.system.watch import look
 
 ROWS = 256  # 2^8 products of 22 by 22 bits sum to 52 bits: exact in a double
 BITS = 22  # of a factor, see `ROWS`
@@ -39,7 +38,7 @@ def adjoint_norm(F: Sensing, y: Vector) -> float:
     y : ndarray, shape (m,)
         Of moderate size: neither its products with rows overflow nor do they underflow.
     """
-    if isinstance(F, Mixed):
+    if not F.rank_one:
         return adjoint_norm(F.raw, F.unmixed(y)) + unmixing_error(F, y)
     used = np.flatnonzero(y)
     n = F.n
@@ -72,7 +71,7 @@ def adjoint_matrix(
     start : ndarray, shape (n, n)
         Hermitian: its lower triangle counts.
     """
-    if isinstance(F, Mixed):
+    if not F.rank_one:
         found, error = adjoint_matrix(F.raw, F.unmixed(y), start)
         return found, error + unmixing_error(F, y)
     n, used = F.n, np.flatnonzero(y)
@@ -113,10 +112,9 @@ def entries_error(F: Sensing, y: Vector) -> float:
     return 2.5 * F.row_rounding * mass
 
 
-def unmixing_error(F: Mixed, y: Vector) -> float:
+def unmixing_error(F: Sensing, y: Vector) -> float:
     """Bound on the Frobenius norm of what rounding ``W^T y`` does to ``F*(y)``."""
-    lost = gamma(F.longest + 4) * np.asarray(abs(F.weights).T @ np.abs(y))
-    lost = np.where(F.exact_columns, 0.0, lost)
+    lost = gamma(F.sum_terms(4)) * F.unmixed_mass(y)
     return float(lost @ F.raw.squares) * (1.0 + gamma(F.raw.m + 2.0 * F.n + 64.0))
 
 

@@ -33,17 +33,19 @@ class Exact(NamedTuple):
         return Exact(self.F.only(rows), self.ends.each(lambda values: values[rows]), self.y[rows])
 
 
-def exactly(data: Measurements, dual: Vector) -> Exact:
+def exactly(data: Measurements, dual: Vector, ends: Ends | None = None) -> Exact:
     """The data with rows near unit norm and no digit changed: nothing rounds on the way.
 
     A row of zeros proves nothing here (see `Measurements.contradictions`): it reads 0, as it does.
+    `ends` are those of the data unless they are given.
     """
-    assert data.ends is not None
+    ends = data.ends if ends is None else ends
+    assert ends is not None
     F, exponents = data.unit_rows.on_numpy().exact()
     live = to_numpy(data.unit_rows.nonzero) > 0
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         y = np.ldexp(np.where(live, dual, 0.0), 2 * exponents)
-    ends = data.ends.shifted(exponents)
+    ends = ends.shifted(exponents)
     if not live.all():
         ends = ends.each(lambda values: np.where(live, values, 0.0))
     return Exact(F, ends, y)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from quadsense.arrays import Vector
 from quadsense.core.ends import Ends
 from quadsense.measurements.sensing import Sensing
-from quadsense.watch import look, watched
+from quadsense.system.watch import look, watched
 
 MOST_NODES = 100
 """Nodes of the branch and bound for a hitting set: a second at the most."""

@@ -90,6 +90,29 @@ def check_infeasible(
     return check_exactly(exact, psd, hard, conditional=conditional)
 
 
+def least_miss(
+    data: Measurements, dual: Vector, psd: bool, unit: float, *, conditional: bool = False
+) -> Proof:
+    """Prove by `dual` that some interval is missed by ``(lower_bound - 1) unit`` at least.
+
+    Parameters
+    ----------
+    data : Measurements
+        With `bounds`.
+    dual : ndarray of shape (m,)
+        As in `check_infeasible`.
+    psd : bool
+    unit : float
+        Of the readings, a power of two about as large as the miss.
+    conditional : bool, default=False
+        As in `check_infeasible`.
+    """
+    assert data.ends is not None
+    even = replace(data.ends, unit=np.full(data.m, unit))
+    exact = exactly(data, dual, even)
+    return check_exactly(exact, psd, data.hard, conditional=conditional)
+
+
 def check_exactly(
     exact: Exact, psd: bool, hard: npt.NDArray[np.bool_], *, conditional: bool = False
 ) -> Proof:

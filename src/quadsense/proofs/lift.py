@@ -10,7 +10,6 @@ import numpy.typing as npt
 from quadsense.arrays import Vector
 from quadsense.core.ends import UNIT
 from quadsense.core.question import Question
-from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
 from quadsense.proofs.conjugates import excess
 from quadsense.proofs.positive import floor_within_span, smallest_eigenvalue_bound
@@ -35,7 +34,7 @@ def lifted(F: Sensing, question: Question, y: Vector, e: float) -> Iterator[Vect
         yield y * (least / (least + e + 4.0 * UNIT * mass) * (1.0 - 8.0 * UNIT))
     done = False
     for d in directions(F, question):
-        spans = isinstance(F, Mixed) or int(np.count_nonzero(d)) >= F.n
+        spans = not F.rank_one or int(np.count_nonzero(d)) >= F.n
         sigma = smallest_eigenvalue_bound(F, d) if spans else 0.0
         if sigma <= 0.0 and isinstance(question.C, float) and question.C == 0.0:
             sigma = floor_within_span(F, d, y)
@@ -43,7 +42,7 @@ def lifted(F: Sensing, question: Question, y: Vector, e: float) -> Iterator[Vect
         if moved is not None:
             done = True
             yield moved
-    if not done and isinstance(F, Mixed):
+    if not done and not F.rank_one:
         d = flattest(F, question)
         sigma = smallest_eigenvalue_bound(F, d)
         moved = _along(F, question, y, d, sigma, e) if sigma > 0.0 else None
@@ -61,7 +60,7 @@ def directions(F: Sensing, question: Question) -> Iterator[Vector]:
     counted = above & (question.hard | (question.weights > 0.0))
     apart = question.rows == "squares" and counted.any() and not np.array_equal(counted, above)
     chosen = (counted, above) if apart else (above,)
-    if not isinstance(F, Mixed):
+    if F.rank_one:
         for rows in chosen:
             yield rows.astype(np.float64)
         return
@@ -77,7 +76,7 @@ def directions(F: Sensing, question: Question) -> Iterator[Vector]:
             yield d
 
 
-def flattest(F: Mixed, question: Question) -> Vector:
+def flattest(F: Sensing, question: Question) -> Vector:
     """The d that no missing end forbids with ``F*(d)`` nearest to the identity; dear."""
     above, below = _allowed(question)
     return np.where(np.where(F.flat > 0.0, above, below), F.flat, 0.0)

@@ -11,7 +11,7 @@ from quadsense.arrays import Vector, to_numpy
 from quadsense.core.ends import UNIT, Ends
 from quadsense.measurements import Measurements
 from quadsense.proofs.exact import exactly
-from quadsense.watch import Stop
+from quadsense.system.watch import Stop
 
 
 def best_error_bound(

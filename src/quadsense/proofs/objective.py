@@ -38,7 +38,7 @@ from quadsense.proofs.lift import lifted
 from quadsense.proofs.reach import norm_bound, norm_taken, seen_columns
 from quadsense.proofs.rounding import exact_sum, frobenius, gamma, squared_length
 from quadsense.proofs.spectrum import spectrum
-from quadsense.watch import Stop, look
+from quadsense.system.watch import Stop, look
 
 LARGEST = float(np.finfo(np.float64).max)
 """What is proved beyond it is proved of it."""

@@ -17,12 +17,12 @@ import scipy.linalg as sl
 
 from quadsense.core.basis import basis_in_blocks
 from quadsense.core.intervals import EPS, Intervals, Real
-from quadsense.device import DeviceArray
-from quadsense.measurements.mixed import Mixed
+from quadsense.device import algebra
+from quadsense.device.algebra import or_there
 from quadsense.measurements.sensing import Sensing
 from quadsense.proofs.adjoint import unmixing_error
 from quadsense.proofs.definite import factorisation_error, first_shift
-from quadsense.watch import BLOCK_FLOPS, Stop, look
+from quadsense.system.watch import BLOCK_FLOPS, Stop, look
 
 WIDE = 2  # times as many entries as rows count, from which these are looked at within their span
 NARROW = 16  # rows of a block at least
@@ -68,7 +68,7 @@ def smallest_eigenvalue_bound(F: Sensing, y: Real) -> float:
     at most ``gamma_{m+3} sum |y_i| ||u_i||^2`` in norm. The eigenvalue routine only proposes c.
     Where few rows count, they are looked at within their span, and nothing is n by n.
     """
-    if isinstance(F, Mixed):
+    if not F.rank_one:
         return smallest_eigenvalue_bound(F.raw, F.unmixed(y)) - unmixing_error(F, y)
     m, n = F.shape
     used = np.flatnonzero(y)
@@ -92,10 +92,9 @@ def smallest_eigenvalue_bound(F: Sensing, y: Real) -> float:
     return float(found.size - factored - formed - 4.0 * EPS * abs(found.size))
 
 
-def _least_eigenvalue(S: npt.NDArray[Any]) -> float:
-    """Return an estimate, which proves nothing; on a device, which is quicker there."""
-    if isinstance(S, DeviceArray):
-        return float(np.linalg.eigvalsh(S)[0])
+@or_there(algebra.least_eigenvalue)
+def _least_eigenvalue(S: npt.NDArray[Any]) -> Any:
+    """Return an estimate, which proves nothing."""
     return float(sl.eigh(S, eigvals_only=True, subset_by_index=(0, 0), check_finite=False)[0])
 
 
@@ -146,8 +145,6 @@ def lift_direction(F: Sensing, intervals: Intervals) -> Real:
     rows have either sign: there ``F*(d)`` is near the identity, if one is.
     """
     bounded = np.isfinite(intervals.hi)
-    if not isinstance(F, Mixed):
-        return bounded.astype(np.float64)
     d = F.flat
     return np.where(np.where(d > 0.0, bounded, np.isfinite(intervals.lo)), d, 0.0)
 
@@ -155,7 +152,7 @@ def lift_direction(F: Sensing, intervals: Intervals) -> Real:
 def lift_floor(F: Sensing, intervals: Intervals) -> float:
     """Return a proved ``sigma >= 0`` with ``F*(d) >= sigma I`` for the d of `lift_direction`."""
     d = lift_direction(F, intervals)
-    if not isinstance(F, Mixed) and int(np.count_nonzero(d)) < F.n:  # they cannot span the space
+    if F.rank_one and int(np.count_nonzero(d)) < F.n:  # they cannot span the space
         return 0.0
     return max(0.0, smallest_eigenvalue_bound(F, d))
 
@@ -167,7 +164,7 @@ def floor_within_span(F: Sensing, d: Real, y: Real) -> float:
     rows there are: for independent ones, equal ones taken once, sigma is that of ``U U*``.
     """
     index = np.flatnonzero(d)
-    if isinstance(F, Mixed) or not 0 < index.size <= MOST_IN_SPAN:
+    if not F.rank_one or not 0 < index.size <= MOST_IN_SPAN:
         return 0.0
     if bool(np.any((y != 0.0) & (d == 0.0))):
         return 0.0
@@ -214,7 +211,7 @@ def certify(
         return PsdCertificate(y, 0.0, 0.0, 0.0)
     y = y / size
     # A sum of u_i u_i* with positive weights needs no proof.
-    plain = not isinstance(F, Mixed) and bool(np.all(y >= 0.0))
+    plain = F.rank_one and bool(np.all(y >= 0.0))
     negative = 0.0 if plain else max(0.0, -smallest_eigenvalue_bound(F, y))
     value, error = intervals.support(y)
     if value + error >= 0.0:
@@ -231,7 +228,7 @@ def certify(
         if floor == 0.0:
             return PsdCertificate(y, 0.0, trace_bound, negative)
         by = negative / floor * (1.0 + 8.0 * EPS) + 4.0 * EPS
-        if isinstance(F, Mixed):  # the sum rounds, in proportion to its parts
+        if not F.rank_one:  # the sum rounds, in proportion to its parts
             rounded = 8.0 * EPS * float(F.masses @ (np.abs(y) + 2.0 * by * np.abs(d)))
             by = (negative + rounded) / floor * (1.0 + 8.0 * EPS)
         y = y + by * d

@@ -19,7 +19,6 @@ from quadsense.arrays import Vector, to_numpy
 from quadsense.core.ends import UNIT
 from quadsense.core.question import Question
 from quadsense.measurements import Measurements
-from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
 from quadsense.proofs.conjugates import shifted
 from quadsense.proofs.reach import smallest_of_gram
@@ -79,9 +78,8 @@ def _is_matrix(F: Sensing, question: Question, live: npt.NDArray[np.bool_], M: M
     asks = live & (upper | lower) & _sees(F, pattern)
     size = float(np.linalg.norm(M)) * (1.0 + gamma(F.n * F.n + 8.0))
     v = F.forward(M)
-    error = (8.0 * gamma(2.0 * F.n + 32.0) + 8.0 * F.rounding) * size * F.masses
-    if isinstance(F, Mixed):
-        error += 8.0 * gamma(F.longest + 16.0) * size * F.masses
+    growth = gamma(2.0 * F.n + 32.0) + gamma(F.sum_terms(16))
+    error = 8.0 * (growth + F.rounding) * size * F.masses
     two = upper & lower
     flat = np.abs(v) <= FLAT * size * F.masses
     for held in (asks, asks & two, asks & (two | flat)):
@@ -104,7 +102,7 @@ def _correction(
     index = np.flatnonzero(held)
     if not index.size:
         return 0.0
-    if not isinstance(F, Mixed):  # the same row twice says nothing more
+    if F.rank_one:  # the same row twice says nothing more
         _, first = np.unique(to_numpy(F.take_unit(index)), axis=0, return_index=True)
         index = np.sort(index[first])
     sigma = smallest_of_gram(F if index.size == F.m else F.only(index), pattern)
@@ -149,10 +147,10 @@ def _is_coordinate(
 
 def _used_rows(F: Sensing, index: npt.NDArray[np.intp]) -> npt.NDArray[Any]:
     """The rows that some readings take, dense."""
-    if isinstance(F, Mixed):
-        used = np.flatnonzero(np.asarray((F.weights[index] != 0).sum(axis=0)))
-        return np.asarray(to_numpy(F.raw.take_unit(used)))
-    return np.asarray(to_numpy(F.take_unit(index)))
+    if F.rank_one:
+        return np.asarray(to_numpy(F.take_unit(index)))
+    used = np.flatnonzero(np.asarray((F.weights[index] != 0).sum(axis=0)))
+    return np.asarray(to_numpy(F.raw.take_unit(used)))
 
 
 def _sees(F: Sensing, pattern: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
@@ -163,7 +161,7 @@ def _sees(F: Sensing, pattern: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
         for rows in (to_numpy(block) for _, block in F.raw.blocks())
     ]
     seen = np.concatenate(parts)
-    if isinstance(F, Mixed):
+    if not F.rank_one:
         return np.asarray((F.weights != 0) @ seen.astype(np.float64) > 0.0)
     return seen
 
@@ -182,7 +180,7 @@ def _falls(C: Any, F: Sensing, M: Matrix, size: float, moved: float) -> bool:
 def _seen_rows(F: Sensing, question: Question, live: npt.NDArray[np.bool_]) -> npt.NDArray[Any]:
     """Rows that a positive semidefinite direction must not be seen by, each once."""
     above = live & (question.hi < np.inf)
-    asks = above | (live & (question.lo > -np.inf)) if isinstance(F, Mixed) else above
+    asks = above | (live & (question.lo > -np.inf)) if not F.rank_one else above
     rows = _used_rows(F, np.flatnonzero(asks))
     return np.unique(rows, axis=0) if len(rows) else rows
 

@@ -10,7 +10,6 @@ import numpy.typing as npt
 from quadsense.arrays import Vector, to_numpy
 from quadsense.core.ends import UNIT, Ends
 from quadsense.core.question import Question
-from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
 from quadsense.proofs.definite import (
     cholesky,
@@ -116,8 +115,7 @@ def smallest_of_gram(F: Sensing, pattern: npt.NDArray[np.bool_] | None = None) -
     masses = F.masses
     trace = exact_sum(masses * masses) * (1.0 + gamma(2.0 * F.n + 64.0))
     inner = 8.0 * gamma(2.0 * F.n + 16.0) + 16.0 * F.rounding
-    if isinstance(F, Mixed):
-        inner += 8.0 * gamma(2.0 * F.longest + 16.0)
+    inner += 8.0 * gamma(2.0 * F.sum_terms(8))
     if pattern is None or pattern.all():
         K = F.gram_triangle()
     else:

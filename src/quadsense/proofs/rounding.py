@@ -9,7 +9,7 @@ are rounded up generously.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ from quadsense.arrays import Array, Vector, like, namespace, to_numpy
 from quadsense.core.ends import UNIT, Ends
 from quadsense.core.forms import DenseForm, FactorForm, FramedForm, MeasuredForm, Rows
 from quadsense.core.matrix import SensedMatrix
-from quadsense.measurements.mixed import Mixed
+from quadsense.measurements.sensing import Sensing
 
 FEW = 2**10
 """Numbers that are quickly made a list."""
@@ -124,8 +124,8 @@ def enclosure(matrix: SensedMatrix, rows: Rows, b: Array) -> Enclosure:
     b : array of shape (m,)
         Readings of the unit rows.
     """
-    if isinstance(rows, Mixed):
-        return _mixed_enclosure(matrix, rows, b)
+    if not rows.rank_one:
+        return _mixed_enclosure(matrix, cast("Sensing", rows), b)
     form = matrix.form
     xp = namespace(b)
     if isinstance(form, MeasuredForm) and form.rows is rows:
@@ -156,7 +156,7 @@ def enclosure(matrix: SensedMatrix, rows: Rows, b: Array) -> Enclosure:
     return Enclosure(z, dense_error(rows, size, inner) + reading_error(b))
 
 
-def _mixed_enclosure(matrix: SensedMatrix, rows: Mixed, b: Array) -> Enclosure:
+def _mixed_enclosure(matrix: SensedMatrix, rows: Sensing, b: Array) -> Enclosure:
     """The same of sums of rows: what single rows read, its errors and the sum's own rounding.
 
     W is held scaled, each entry within some roundings, which the last term covers.
@@ -166,7 +166,7 @@ def _mixed_enclosure(matrix: SensedMatrix, rows: Mixed, b: Array) -> Enclosure:
     value, error = to_numpy(each.z), to_numpy(each.error) + 0.0 * to_numpy(each.z)
     sizes = abs(rows.weights)
     sums = sizes @ (np.abs(value) + error)
-    total = 2.0 * (sizes @ error) + 4.0 * (rows.longest + 16) * UNIT * sums
+    total = 2.0 * (sizes @ error) + 4.0 * rows.sum_terms(16) * UNIT * sums
     z = rows.mixed(each.z) - b
     return Enclosure(z, like(total, b) + reading_error(b) + 4.0 * UNIT * namespace(z).abs(z))
 

@@ -162,9 +162,9 @@ def _too_few(U: Matrix, size: int, mix: Any) -> SpectralCertificate:
     if m <= _RANKED_ROWS:
         # K has ones on its diagonal, and its entries err by some n roundings.
         F, error = _sensed(U, mix), 8.0 * (m + n) * EPS
-        if isinstance(F, Mixed):
+        if not F.rank_one:
             error *= (1.0 + len(U)) * F.amplification**2
-        K = F.gram() if isinstance(F, Mixed) else gram(U)
+        K = F.gram() if not F.rank_one else gram(U)
         seen, least = numerical_rank(K, error) if m else 0, ""
     return _undetermined(size - seen, size, least)
 
@@ -193,10 +193,9 @@ class _Whitened:
         self.z = self.F.mixed(np.abs(V) ** 2 @ lam) - b
         # Sums of rows round by as much as their parts together, and by the sum.
         self.sizes: float | Vector = 1.0
-        self.length = 4 * self.n + 16
-        if isinstance(self.F, Mixed):
+        self.length = 4 * self.n + 16 + self.F.sum_terms(8)
+        if not self.F.rank_one:
             self.sizes = self.F.masses
-            self.length += self.F.longest + 8
         rounding = self.length * EPS * (self.sizes * lam[-1] * self.n + np.abs(b))
         self.weight = 1.0 / (noise + rounding)
         self.G = self.F.normal(self.weight**2)
@@ -209,7 +208,7 @@ class _Whitened:
 
     def scale(self, weight: float | Vector, G: Matrix) -> float:
         """What rounding of G is relative to: its trace, or what it were if nothing cancelled."""
-        if isinstance(self.F, Mixed):
+        if not self.F.rank_one:
             return float(np.sum((weight * self.F.masses) ** 2)) * (1.0 + self.m * EPS)
         return float(np.trace(G))
 
@@ -245,7 +244,7 @@ def _bounded(data: _Whitened, confidence: float | None, seed: int) -> SpectralCe
     length = float(np.linalg.norm(weight * r))
     spread = float(np.linalg.norm(weight * data.sizes))
     fog = data.length * n * EPS * float(np.linalg.norm(S)) * spread
-    terms = m + (len(data.V) if isinstance(data.F, Mixed) else 0)
+    terms = m + (len(data.V) if not data.F.rank_one else 0)
     skew = float(np.linalg.norm(data.slope(r))) + terms * EPS * np.sqrt(data.trace) * length
     skew = skew / plain + fog
     budget = m - max(0.0, length - fog) ** 2

@@ -12,7 +12,7 @@ from scipy.linalg import lapack
 
 from quadsense.arrays import Vector
 from quadsense.proofs.rounding import frobenius, gamma
-from quadsense.watch import look
+from quadsense.system.watch import look
 
 FEW = 32
 """Order up to which what surrounds LAPACK takes as long as it does."""

@@ -23,7 +23,6 @@ import numpy.typing as npt
 
 from quadsense.core.ends import UNIT, Ends
 from quadsense.core.packed import Vector
-from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import FEATURE_ROWS, Sensing
 from quadsense.proofs.adjoint import adjoint_norm
 from quadsense.proofs.definite import (
@@ -33,7 +32,7 @@ from quadsense.proofs.definite import (
     smallest_eigenvalue,
 )
 from quadsense.proofs.rounding import exact_sum, gamma
-from quadsense.watch import Stop
+from quadsense.system.watch import Stop
 
 DENSE_UNKNOWNS = 9000  # beyond, the matrix that proves sigma would not fit in memory
 PLENTY, ENOUGH = 64, 16  # rows for each unknown: from which on some will do, and how many those are
@@ -99,7 +98,7 @@ def smallest_singular_value(F: Sensing, squares: Vector | None = None) -> float:
     size, m = F.unknowns, F.m
     if m < size or size > DENSE_UNKNOWNS:
         return 0.0
-    if m >= PLENTY * size and float(m) * size**2 >= DEAR and not isinstance(F, Mixed):
+    if m >= PLENTY * size and float(m) * size**2 >= DEAR and F.rank_one:
         # Some rows see no more than all do: ||F(A)|| is at least what it is over them.
         index = F.spread(ENOUGH * size)
         part = None if squares is None else squares[index]
@@ -117,10 +116,10 @@ def _smallest(F: Sensing, row_rounding: float, squares: Vector | None) -> float:
     longest = min(m, FEATURE_ROWS) + math.ceil(m / FEATURE_ROWS) + 12
     # Rows that are computed, not held, are off by `row_rounding`, their features by twice that.
     error = (4.0 * gamma(longest) + 5.0 * row_rounding) * trace + factorisation_error(size, trace)
-    if isinstance(F, Mixed):  # its features are sums themselves, off by their masses
+    if not F.rank_one:  # its features are sums themselves, off by their masses
         weighed = F.masses * F.masses * (1.0 if squares is None else squares)
-        masses = exact_sum(weighed) * (1.0 + gamma(F.longest + 8))
-        error += 4.0 * (gamma(F.longest + 12) + gamma(longest)) * masses
+        masses = exact_sum(weighed) * (1.0 + gamma(F.sum_terms(8)))
+        error += 4.0 * (gamma(F.sum_terms(12)) + gamma(longest)) * masses
     raised = M.copy(order="F")
     raised[np.diag_indices(size)] += error
     factor = cholesky(raised, overwrite=True)

@@ -9,7 +9,7 @@ import numpy as np
 from quadsense.arrays import Vector
 from quadsense.report.chart import RIGHT, WIDTH, Chart, left_of
 from quadsense.report.scales import Scale, even_scale, log_scale
-from quadsense.result import Result
+from quadsense.result.result import Result
 from quadsense.view.markup import Markup, element, number
 from quadsense.view.pictures import (
     MOST_POINTS,

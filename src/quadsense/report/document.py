@@ -18,8 +18,8 @@ from quadsense.measurements import Measurements
 from quadsense.measurements.oracle import SpectralOracle
 from quadsense.report import sections
 from quadsense.report.page import page
-from quadsense.result import Result
-from quadsense.verification import Verification
+from quadsense.result.result import Result
+from quadsense.result.verification import Verification
 from quadsense.view.markup import Markup, element
 from quadsense.view.pictures import labelled, readings_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from quadsense.ranges import Interval
+from quadsense.ranges.ranges import Interval
 from quadsense.report.chart import RIGHT, WIDTH, drawing, spoken
 from quadsense.report.page import figure, key_line, section
 from quadsense.report.scales import Scale, even_scale

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from quadsense.arrays import to_numpy
-from quadsense.result import Result
+from quadsense.result.result import Result
 
 IN_THE_FILE = frozenset({"U", "b", "delta", "rtol", "bounds", "mix", "weights"})
 """Arguments that the file of the measurements holds."""

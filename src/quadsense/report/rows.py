@@ -10,7 +10,7 @@ import numpy as np
 
 from quadsense.arrays import to_numpy
 from quadsense.measurements import Measurements
-from quadsense.result import Result
+from quadsense.result.result import Result
 from quadsense.view.markup import Markup, element, interval, join, number, table
 from quadsense.view.pictures import Readings, reads_of
 

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 
 from quadsense.measurements import Measurements
-from quadsense.ranges import Interval
-from quadsense.record import environment
+from quadsense.query.record import environment
+from quadsense.ranges.ranges import Interval
 from quadsense.report import charts, matrices, ranges, words
 from quadsense.report.page import facts, figure, folded, paragraphs, section
 from quadsense.report.requests import check_lines, command_line, python_line, request_in
 from quadsense.report.rows import constraints_table, rows_table
-from quadsense.result import Result
-from quadsense.verification import Verification
-from quadsense.view import words as view
+from quadsense.result import words as view
+from quadsense.result.result import Result
+from quadsense.result.verification import Verification
 from quadsense.view.markup import (
     Markup,
     duration,

@@ -6,9 +6,9 @@ import numpy as np
 
 from quadsense.arrays import to_numpy
 from quadsense.measurements import Measurements
-from quadsense.result import Result
+from quadsense.result.result import Result
+from quadsense.result.words import objective_name, why
 from quadsense.view.markup import number
-from quadsense.view.words import objective_name, why
 
 
 def certificate(result: Result, data: Measurements | None) -> list[str]:

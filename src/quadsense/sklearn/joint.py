@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from quadsense.result import Result
+from quadsense.result.result import Result
 from quadsense.sklearn.model import Coefficients, Matrix, Rows, Vector
 from quadsense.sklearn.runs import Solve, plainly
 

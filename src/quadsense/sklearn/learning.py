@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.exceptions import ConvergenceWarning
 
-from quadsense.result import Result
+from quadsense.result.result import Result
 from quadsense.sklearn.model import Matrix, Vector
 from quadsense.sklearn.pairs import even_weights, intervals
 from quadsense.solve import solve

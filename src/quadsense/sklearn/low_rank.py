@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import linprog
 
-from quadsense.result import Result
+from quadsense.result.result import Result
 from quadsense.sklearn.joint import INSIDE, tolerances
 from quadsense.sklearn.model import Coefficients, Matrix, Rows, Vector
 from quadsense.sklearn.profile import Linear, profiled

@@ -16,7 +16,7 @@ from quadsense.sklearn.learning import Learned, learn
 from quadsense.sklearn.model import Matrix, Vector
 from quadsense.sklearn.runs import CallbackSupportMixin, Strides
 from quadsense.sklearn.stated import without_data
-from quadsense.threads import one_blas_thread
+from quadsense.system.threads import one_blas_thread
 from quadsense.typing import is_number, to_list
 
 MAX_STRETCH = 1e100

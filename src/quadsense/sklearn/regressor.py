@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from quadsense.result import Result
+from quadsense.result.result import Result
 from quadsense.sklearn import checks
 from quadsense.sklearn.closed_form import closed_form
 from quadsense.sklearn.joint import tolerances, within
@@ -22,7 +22,7 @@ from quadsense.sklearn.profile import fits_in_memory, profiled, with_linear
 from quadsense.sklearn.runs import CallbackSupportMixin, Strides, with_callbacks
 from quadsense.sklearn.stated import stated, without_data
 from quadsense.solve import solve
-from quadsense.threads import one_blas_thread
+from quadsense.system.threads import one_blas_thread
 from quadsense.vocabulary import Status
 
 WELL = (Status.MET, Status.OPTIMAL, Status.LOCAL)

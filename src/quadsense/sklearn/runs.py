@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from quadsense.result import Result
+from quadsense.result.result import Result
 from quadsense.sklearn.model import Coefficients, Matrix, Vector
 from quadsense.solve import solve
 

@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from quadsense.certificate import Certificate
 from quadsense.core.matrix import SensedMatrix
 from quadsense.measurements import Measurements
 from quadsense.methods.traits.options import GapOptions
-from quadsense.objective import make_objective
 from quadsense.preferences import Preference
-from quadsense.result import Result
+from quadsense.result.certificate import Certificate
+from quadsense.result.objective import make_objective
+from quadsense.result.result import Result
+from quadsense.result.values import evaluate
+from quadsense.result.verdict import Seen, make_verdict
 from quadsense.sklearn.joint import tolerances
 from quadsense.sklearn.model import Matrix, Vector
-from quadsense.values import evaluate
-from quadsense.verdict import Seen, make_verdict
 from quadsense.vocabulary import History, Status
 
 NOTHING = np.empty(0, np.int64)

@@ -17,11 +17,11 @@ from quadsense.core.matrix import SensedMatrix
 from quadsense.measurements import Measurements
 from quadsense.measurements.base import QUICK_RANK_FLOPS
 from quadsense.next_probe import NextProbe
-from quadsense.ranges import Interval
-from quadsense.result import Result
+from quadsense.ranges.ranges import Interval
+from quadsense.result import words
+from quadsense.result.result import Result
 from quadsense.sigma import SigmaEstimate
-from quadsense.threads import one_blas_thread
-from quadsense.view import words
+from quadsense.system.threads import one_blas_thread
 from quadsense.view.markup import (
     Markup,
     duration,

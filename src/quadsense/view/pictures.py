@@ -16,10 +16,9 @@ from quadsense.arrays import Vector, is_array, to_numpy
 from quadsense.core.forms import DenseForm, FactorForm, FramedForm, MeasuredForm
 from quadsense.core.matrix import SensedMatrix
 from quadsense.measurements import Measurements
-from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
-from quadsense.ranges import Interval
-from quadsense.result import Result
+from quadsense.ranges.ranges import Interval
+from quadsense.result.result import Result
 from quadsense.typing import to_list
 
 MOST_CELLS = 200
@@ -279,8 +278,7 @@ def reads_of(data: Measurements, matrix: SensedMatrix, index: npt.NDArray[np.int
 
 def _some(data: Measurements, index: npt.NDArray[np.int64]) -> Sensing:
     """Some of the unit rows, of those that are sums no more rows than they are over."""
-    rows = data.plain.unit_rows.on_numpy().only(index)
-    return rows.narrowed() if isinstance(rows, Mixed) else rows
+    return data.plain.unit_rows.on_numpy().only(index).narrowed()
 
 
 def labelled(intervals: Any, labels: Any = None) -> dict[str, Interval]:

@@ -8,12 +8,12 @@ from typing import Any
 
 from quadsense.measurements import Measurements
 from quadsense.measurements.base import LARGEST_RANK_PROBLEM
-from quadsense.memory import in_bytes
 from quadsense.methods import METHODS
-from quadsense.plan import Plan, in_words
-from quadsense.result import Result
-from quadsense.scaling import Scaling
-from quadsense.view import words
+from quadsense.query.plan import Plan, in_words
+from quadsense.query.scaling import Scaling
+from quadsense.result import words
+from quadsense.result.result import Result
+from quadsense.system.memory import in_bytes
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -30,14 +30,13 @@ from quadsense.core.packed import pack, unpack
 from quadsense.core.products import gram_product
 from quadsense.core.question import Question
 from quadsense.core.records import cached_property, changed
-from quadsense.device import DeviceArray
 from quadsense.measurements.sensing import Sensing
-from quadsense.memory import MAX_FORMED_BYTES
 from quadsense.methods.active_set import nearest_within
 from quadsense.methods.base import COLD, Problem, Warm
 from quadsense.methods.cg.preconditioner import Factor, factor
 from quadsense.methods.cg.traits import ConjugateGradientTraits
 from quadsense.methods.steps import LENIENT, Stepped, own
+from quadsense.system.memory import MAX_FORMED_BYTES
 from quadsense.vocabulary import Claim, because
 
 AIM = 1e-2
@@ -280,7 +279,7 @@ class DampedProgram:
             return False
         rows, question = self.all_rows, self.question
         small = rows.m * rows.unknowns <= MAX_FEATURES and rows.kind.at_hand
-        plain = isinstance(self.root, np.ndarray) and not isinstance(self.root, DeviceArray)
+        plain = isinstance(self.root, np.ndarray)
         return small and plain and not bool(question.equal.any())
 
     def precondition(self, g: Array, factored: bool) -> Array:

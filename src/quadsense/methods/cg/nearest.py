@@ -27,8 +27,8 @@ from quadsense.methods.base import COLD, Problem, Warm
 from quadsense.methods.cg.damped import DampedProgram, matrix_of
 from quadsense.methods.cg.traits import ConjugateGradientTraits
 from quadsense.methods.steps import LENIENT, Stepped
+from quadsense.system.watch import look
 from quadsense.vocabulary import Claim, because
-from quadsense.watch import look
 
 CLOSE = 3e-8
 """Relative gap at which to stop."""

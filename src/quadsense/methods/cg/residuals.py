@@ -31,13 +31,13 @@ import numpy as np
 from quadsense.core.packed import pack, unpack
 from quadsense.core.products import Inexact
 from quadsense.core.records import changed
-from quadsense.device import DeviceArray, numbers
+from quadsense.device import numbers, waits
 from quadsense.methods.cg import forecast
 from quadsense.methods.cg.preconditioner import solve_once
 from quadsense.methods.cg.span import Span
 from quadsense.methods.cg.system import SINGLE_GAIN, System, Vector, prepare
 from quadsense.methods.cg.traits import window_bytes
-from quadsense.watch import look
+from quadsense.system.watch import look
 
 __all__ = ["State", "System", "advance", "coefficients", "matrix", "prepare", "start"]
 
@@ -317,7 +317,7 @@ def _ahead(system: System, state: State, most: int) -> int:
     time and nothing else. So no more than bring the residual down to where one is due, by the rate
     of the last steps. Those with the preconditioner gain digits each, and are looked at one by one.
     """
-    if not isinstance(state.z, DeviceArray) or state.preconditioned:
+    if not waits(state.z) or state.preconditioned:
         return 1
     if len(state.decreases) <= _RECENT:
         return min(most, _RECENT)

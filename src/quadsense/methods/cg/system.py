@@ -13,8 +13,8 @@ from quadsense.arrays import require_memory
 from quadsense.core.products import Inexact, gram_product
 from quadsense.core.records import cached_property
 from quadsense.measurements.sensing import Sensing
-from quadsense.memory import MAX_FORMED_BYTES
 from quadsense.methods.cg.preconditioner import Factor, factor, factor_normal
+from quadsense.system.memory import MAX_FORMED_BYTES
 
 Vector = npt.NDArray[np.float64]
 

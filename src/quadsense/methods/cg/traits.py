@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
-from quadsense.memory import MAX_FORMED_BYTES
 from quadsense.methods.descent.traits import (
     gram_bytes,
     gram_entries,
@@ -15,6 +14,7 @@ from quadsense.methods.least_squares.traits import LeastSquaresTraits
 from quadsense.methods.traits.base import Traits
 from quadsense.methods.traits.options import DeviceOptions, Options
 from quadsense.methods.traits.shape import Cone, Shape, Work
+from quadsense.system.memory import MAX_FORMED_BYTES
 
 ENTRY = 9.0
 """Flops in whose time a product reads an entry of K from memory (measured)."""

@@ -28,11 +28,10 @@ from quadsense.core.cholesky import (
 )
 from quadsense.core.intervals import Array, Real
 from quadsense.core.records import cached_property
-from quadsense.device import DeviceArray
-from quadsense.measurements.mixed import Mixed
+from quadsense.device import waits
 from quadsense.measurements.sensing import DEVICE_ENTRIES, FEATURE_ROWS, Sensing
 from quadsense.methods.psd.maps import project, squares
-from quadsense.watch import BLOCK_FLOPS, look
+from quadsense.system.watch import BLOCK_FLOPS, look
 
 Index = npt.NDArray[np.intp]
 
@@ -268,7 +267,7 @@ class Scaled:
 
     def features(self, index: Index) -> Real:
         """Some rows, packed."""
-        if not isinstance(self.F, Mixed):
+        if self.F.rank_one:
             return packed.features(self.V[index])
         W = self.F.weights[index]
         used = np.flatnonzero(np.asarray((W != 0).sum(axis=0)))
@@ -281,7 +280,7 @@ class Scaled:
 
     def squared(self) -> Real:
         """Squared norms, or what they are at most where rows are sums."""
-        if isinstance(self.F, Mixed):
+        if not self.F.rank_one:
             return np.asarray(abs(self.F.weights) @ squares(self.V)) ** 2
         return squares(self.V) ** 2
 
@@ -297,7 +296,7 @@ class Scaled:
         if self._diagonal is not None:
             return self._weighed_gram(1.0 / np.sqrt(self._diagonal), single), 1.0
         M = _squared_products(self.V)
-        if isinstance(self.F, Mixed):
+        if not self.F.rank_one:
             M = np.ascontiguousarray(self.F.mixed(np.ascontiguousarray(self.F.mixed(M).T)))
         return M, 1.0
 
@@ -306,10 +305,8 @@ class Scaled:
 
         Entries are times `scales`.
         """
-        if isinstance(self.V, DeviceArray):
-            rows = packed.features(self.V)
-        else:
-            rows = np.asfortranarray(self.features(np.arange(self.m)))
+        rows = self.features(np.arange(self.m))
+        rows = rows if waits(rows) else np.asfortranarray(rows)
         M = np.zeros_like(rows, shape=(self.m, self.m), order="F", dtype=_precision(single))
         width = max(1, int(BLOCK_FLOPS / max(1.0, float(self.m) ** 2)))
         for first in range(0, self.size if self.m else 0, width):
@@ -321,15 +318,14 @@ class Scaled:
     def normal(self, weights: Real, single: bool) -> Real:
         """``F* diag(weights) F``, some rows at a time."""
         roots, dtype = np.sqrt(weights), _precision(single)
-        there = isinstance(self.V, DeviceArray)
-        size = max(1, DEVICE_ENTRIES // self.size) if there else FEATURE_ROWS
+        size = max(1, DEVICE_ENTRIES // self.size) if waits(self.V) else FEATURE_ROWS
 
         def parts() -> Iterator[Array]:
             for first in range(0, self.m, size):
                 look()
                 last = min(first + size, self.m)
                 part = slice(first, last)
-                if isinstance(self.F, Mixed):
+                if not self.F.rank_one:
                     some = self.features(np.arange(first, last)) * roots[part, None]
                     yield np.asfortranarray(some, dtype=dtype)
                 else:

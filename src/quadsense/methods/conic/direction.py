@@ -16,7 +16,7 @@ from quadsense.methods.conic.point import Point, Residuals
 from quadsense.methods.conic.program import Program
 from quadsense.methods.conic.system import System
 from quadsense.methods.psd.maps import cholesky
-from quadsense.watch import look
+from quadsense.system.watch import look
 
 LIFT = 1e-14
 """Without a quadratic term, the share of the largest weight that is added as regularisation."""

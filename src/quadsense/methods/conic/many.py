@@ -18,7 +18,7 @@ from quadsense.core import packed
 from quadsense.core.intervals import Array
 from quadsense.core.question import Question
 from quadsense.measurements.sensing import Sensing
-from quadsense.watch import look
+from quadsense.system.watch import look
 
 FEW_UNKNOWNS, FEW_ENTRIES = 60, 2**17
 """Unknowns, and entries of G, up to which stacks are worth it: a megabyte."""

@@ -9,7 +9,7 @@ import numpy as np
 from quadsense.arrays import Vector
 from quadsense.core.ends import Ends
 from quadsense.core.matrix import SensedMatrix
-from quadsense.device import DeviceArray
+from quadsense.device import waits
 from quadsense.methods.balance import UNNOTICED, balanced
 from quadsense.methods.base import COLD, Problem, Warm
 from quadsense.methods.conic import finish, steps
@@ -31,7 +31,7 @@ class ConicProgram:
         ends, index = problem.ends.opened(), inner.index
         if index.size < problem.m:
             ends = ends.only(index)
-        there = isinstance(inner.ends, DeviceArray)
+        there = waits(inner.ends)
         self.ends = ends.each(inner.F.beside) if there else ends
 
 

@@ -12,13 +12,13 @@ a logarithm. S is 0 over all symmetric matrices.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from quadsense.arrays import Vector
 from quadsense.core.intervals import Array
-from quadsense.device import DeviceArray, numbers
+from quadsense.device import fetched, numbers
 from quadsense.methods.conic.program import Program
 
 
@@ -62,11 +62,8 @@ class Point:
     @property
     def on_host(self) -> Point:
         """The same in arrays of NumPy's."""
-        if not isinstance(self.v, DeviceArray):
-            return self
-        held = {each.name: getattr(self, each.name) for each in fields(self)}
-        there = {key: value for key, value in held.items() if isinstance(value, DeviceArray)}
-        return replace(self, **{key: np.asarray(value) for key, value in there.items()})
+        arrays = fetched(self)
+        return replace(self, **arrays) if arrays else self
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from quadsense.measurements.sensing import Sensing
 from quadsense.methods.conic.program import Program
 from quadsense.methods.equalities import equalities_of
 from quadsense.proofs.definite import cholesky, solve
-from quadsense.watch import look
+from quadsense.system.watch import look
 
 MOST_UNKNOWNS = 2000
 """Up to which a vector is polished: its cost is that of a step."""

@@ -9,7 +9,7 @@ gives way, ``v = reading + y/(2w)``, so that no multiplier is a difference of re
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -20,8 +20,7 @@ from quadsense.core.basis import basis_of_span
 from quadsense.core.intervals import EPS, Array
 from quadsense.core.question import Question
 from quadsense.core.records import cached_property
-from quadsense.device import DeviceArray
-from quadsense.measurements.mixed import Mixed
+from quadsense.device import fetched
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.conic.coordinates import Seen
 from quadsense.methods.psd.maps import forward_error
@@ -177,15 +176,9 @@ class Program:
     @cached_property
     def on_host(self) -> Program:
         """The same for NumPy, where the rows are on a device: what a run ends in is judged so."""
-        if not isinstance(self.ends, DeviceArray):
+        arrays, given = fetched(self), self.given
+        if not arrays:
             return self
-        given, names = self.given, (each.name for each in fields(self))
-        held = {name: getattr(self, name) for name in names}
-        arrays = {
-            name: np.asarray(value)
-            for name, value in held.items()
-            if isinstance(value, DeviceArray)
-        }
         F = given if self.index.size == given.m else given.only(self.index)
         return replace(self, F=F, kept={}, **arrays)
 
@@ -306,7 +299,7 @@ def _seen(F: Sensing, question: Question) -> tuple[Sensing, Array | None, float]
     plain = plain and (not question.alpha or not isinstance(question.prior, np.ndarray))
     if not question.psd or not plain or F.m == 0:
         return F, None, 0.0
-    raw = F.raw.only(F.used) if isinstance(F, Mixed) else F
+    raw = F.narrowed().raw
     basis: Array | None = None
     if raw.n > raw.m:
         basis = basis_of_span(to_numpy(raw.rows()))

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import scipy.linalg as sl
 
-from quadsense.arrays import Vector
+from quadsense.arrays import Vector, to_numpy
 from quadsense.core.intervals import Array
 from quadsense.methods.conic.direction import plain_coordinates
 from quadsense.methods.conic.point import Point
@@ -65,7 +65,24 @@ def _size(program: Program) -> float:
     known = np.concatenate([np.abs(program.ends[program.finite]), levels])
     typical = float(np.mean(np.minimum(known, 16.0))) if known.size else 1.0
     bought = program.common or program.priced.any() or program.softness.any()
+    if bought and (held := _held_size(program)) is not None:
+        return held
     return max(typical, 1e-2) * (1.0 if program.cone_target or bought else LARGE)
+
+
+def _held_size(program: Program) -> float | None:
+    """Return the multiple of the identity that equalities ask for where ends may be missed.
+
+    The other readings, which they may contradict by any factor, say nothing then. None without
+    equalities that ask for a positive one.
+    """
+    if not program.equal.any():
+        return None
+    F = program.F
+    reads = to_numpy(forward(F, program.eye))[program.equal]
+    level = to_numpy(program.level)[program.equal]
+    asks = (reads > 0.0) & (level > 0.0)
+    return float(np.median(level[asks] / reads[asks])) if asks.any() else None
 
 
 def _least_squares(program: Program) -> tuple[Array, Vector]:

@@ -23,14 +23,14 @@ from quadsense.core.cholesky import (
     add_to_diagonal,
     factor_upper,
     set_diagonal,
-    solve_upper,
     symmetric_product,
 )
 from quadsense.core.intervals import EPS, Array, Real
-from quadsense.device import DeviceArray, numbers
+from quadsense.device import algebra, numbers, waits
+from quadsense.device.algebra import or_there
 from quadsense.methods.conic.coordinates import Coordinates
 from quadsense.methods.conic.program import Mask
-from quadsense.watch import look
+from quadsense.system.watch import look
 
 LIFT = 1e-14
 """Share of a diagonal entry that is added to it, by rows."""
@@ -112,7 +112,7 @@ class System:
         self.by_rows = few and by_rows <= by_unknowns
         self.second = by_unknowns <= SECOND * by_rows
         side = coordinates.m if self.by_rows else coordinates.size
-        self.single = single and side >= LEAST_SINGLE and not isinstance(E, DeviceArray)
+        self.single = single and side >= LEAST_SINGLE and not waits(E)
         self._factor()
 
     def _factor(self) -> None:
@@ -184,8 +184,7 @@ class System:
     def _factor_rows(self) -> None:
         gram: Any
         gram, self.per = self.at.gram(self.single)
-        device = isinstance(gram, DeviceArray)
-        self.gram = gram if device or gram.flags.f_contiguous else gram.T
+        self.gram = gram if waits(gram) or gram.flags.f_contiguous else gram.T
         diagonal = self.gram.diagonal() * self.per
         lift = LIFT * (diagonal + np.max(diagonal, initial=0.0) * 1e-3)
         E = np.maximum(self.E, lift) + np.finfo(float).tiny
@@ -323,7 +322,7 @@ def _cholesky(M: Real) -> Any:
 
     In Fortran order its upper triangle counts; else it is whole.
     """
-    if not isinstance(M, DeviceArray) and not M.flags.f_contiguous:
+    if not waits(M) and not M.flags.f_contiguous:
         M = M.T if M.flags.c_contiguous else np.asfortranarray(M)
     upper, info = factor_upper(M)
     if info != 0 or not np.all(np.isfinite(np.diagonal(upper))):
@@ -331,10 +330,9 @@ def _cholesky(M: Real) -> Any:
     return upper
 
 
+@or_there(algebra.solve_upper)
 def _solve(upper: Real, r: Real) -> Real:
     """Return the solution in double precision, whatever that of the factor is."""
-    if isinstance(upper, DeviceArray):
-        return solve_upper(upper, r)
     if r.ndim == 1 and r.size:  # a quarter of the time of LAPACK's, which is made for many
         if upper.dtype == np.float64:
             half = blas.dtrsv(upper, r, trans=1, lower=0)

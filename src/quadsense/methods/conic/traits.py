@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from quadsense.methods.psd.traits import NEWTON_ENTRIES, newton_entries
+from quadsense.methods.psd.traits import interior_fits
 from quadsense.methods.traits.base import Traits
 from quadsense.methods.traits.options import GapOptions, Options
 from quadsense.methods.traits.shape import Cone, Shape, Work
-
-AMPLE = 2.0
-"""Rows to unknowns from which the smallest worst error over the cone is sought here (measured)."""
 
 STEPS = 14.0
 """Typical steps: seen 5 to 30 (docs/theory.md, section 10)."""
@@ -41,14 +38,9 @@ class ConicTraits(Traits):
 
     @classmethod
     def suits(cls, shape: Shape) -> str | None:
-        """Every question; but the smallest worst error has methods of its own.
-
-        Over the cone, where rows are many and a step is small, they take more steps.
-        """
+        """Every question, except the smallest worst error without a cone or beyond its arrays."""
         plain = shape.prefer == "minimax" and not shape.target and not shape.constrained
-        ample = shape.psd and shape.m > AMPLE * shape.unknowns
-        few = newton_entries(shape.m, shape.n, int(shape.unknowns)) <= NEWTON_ENTRIES
-        plain = plain and not (ample and few)
+        plain = plain and not (shape.psd and interior_fits(shape.m, shape.n, int(shape.unknowns)))
         if plain or shape.damped_squares or shape.nearest_by_rows or not cls.serves(shape):
             return None
         return "which A is wanted is a convex problem: the interior-point method"

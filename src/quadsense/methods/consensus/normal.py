@@ -11,7 +11,7 @@ from quadsense.arrays import Vector
 from quadsense.device import numbers
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.least_squares.cone import Cone
-from quadsense.watch import look
+from quadsense.system.watch import look
 
 
 class Normal(Protocol):

@@ -25,8 +25,8 @@ from quadsense.measurements.parted import Parted
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.base import COLD, Problem, Trace, Warm
 from quadsense.methods.steps import Stepped, start_matrix
+from quadsense.system.watch import look
 from quadsense.vocabulary import Claim, because
-from quadsense.watch import look
 
 AMPLE, FEW = 4, 2**20
 """Rows per unknown from which passes by parts are few; entries of U up to which, of fewer rows, the

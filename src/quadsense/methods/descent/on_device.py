@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import placed
-from quadsense.watch import look
+from quadsense.system.watch import look
 
 Tensor = Any
 """A torch tensor."""

@@ -14,8 +14,8 @@ from scipy.linalg import lapack
 from quadsense.arrays import Vector
 from quadsense.core import packed
 from quadsense.core.records import cached_property
-from quadsense.device import DeviceArray
-from quadsense.watch import look
+from quadsense.device import waits
+from quadsense.system.watch import look
 
 Array = npt.NDArray[Any]
 
@@ -99,14 +99,14 @@ class Cone:
 
     def pack(self, A: Array) -> Vector:
         """As `packed.pack` does; of several matrices, (..., n, n), each."""
-        if isinstance(A, DeviceArray):
+        if waits(A):
             return packed.pack(A)
         numbers = np.ascontiguousarray(A).reshape(*A.shape[:-2], -1).view(np.float64)
         return np.asarray(numbers[..., self._form.places] * self._form.scales)
 
     def unpack(self, x: Vector) -> Array:
         """As `packed.unpack` does."""
-        if isinstance(x, DeviceArray):
+        if waits(x):
             return packed.unpack(x, self.n, self.dtype)
         A = self._triangle(x)
         A = A + A.conj().T
@@ -129,7 +129,7 @@ class Cone:
 
     def _decomposed(self, x: Vector, vectors: bool) -> tuple[Vector, Array]:
         look(self.flops)
-        if isinstance(x, DeviceArray):
+        if waits(x):
             return _on_device(self.unpack(x), vectors)
         solve = lapack.zheevd if self.is_complex else lapack.dsyevd
         values, V, info = solve(self._triangle(x), lower=1, compute_v=int(vectors), overwrite_a=1)
@@ -160,7 +160,7 @@ class Cone:
         """The nearest member of the cone."""
         if not self.psd:
             return x
-        if isinstance(x, DeviceArray):  # nothing is waited for, though zeros are multiplied
+        if waits(x):  # nothing is waited for, though zeros are multiplied
             kept, V = self._kept(x)
             X = V * np.sqrt(kept)
         else:

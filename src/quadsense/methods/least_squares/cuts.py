@@ -16,7 +16,6 @@ import numpy.typing as npt
 from scipy.linalg import lapack
 
 from quadsense.arrays import Vector
-from quadsense.device import DeviceArray
 from quadsense.methods.active_set import nearest_within
 from quadsense.methods.least_squares.bounds import Rows
 from quadsense.methods.least_squares.program import Program
@@ -103,5 +102,5 @@ def _is_served(program: Program, R: Array) -> bool:
     """Return whether the problem is small, and has neither equalities nor a fixed trace."""
     cone, F = program.cone, program.F
     small = cone.size <= MAX_UNKNOWNS and F.m * cone.size <= MAX_FEATURES
-    plain = isinstance(R, np.ndarray) and not isinstance(R, DeviceArray) and R.dtype == np.float64
+    plain = isinstance(R, np.ndarray) and R.dtype == np.float64
     return small and plain and cone.trace is None and bool((program.lo < program.hi).all())

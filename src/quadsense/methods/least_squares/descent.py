@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from quadsense.arrays import Vector
-from quadsense.device import DeviceArray, scalar
+from quadsense.device import scalar, waits
 from quadsense.methods.least_squares.program import Program
 from quadsense.methods.least_squares.quadratic import Point
 
@@ -67,7 +67,7 @@ def begin(point: Point) -> Descent:
 def step(program: Program, at: Descent) -> Descent:
     """One projection and one product [Beck & Teboulle 2009], [O'Donoghue & Candes 2015]."""
     about, y, Hy = at.about, at.d, at.Hd
-    if isinstance(at.leap, DeviceArray) or at.leap:
+    if waits(at.leap) or at.leap:
         y = y + at.leap * (at.d - at.before)
         Hy = Hy + at.leap * (at.Hd - at.H_before)
     d = program.cone.project(about.x + y - (about.slope + Hy) / program.L) - about.x

@@ -12,11 +12,11 @@ from scipy.linalg import lapack, qr, solve_triangular, svd
 from quadsense.arrays import Vector
 from quadsense.core.cholesky import add_to_diagonal, factor_upper, solve_upper
 from quadsense.core.ends import UNIT
-from quadsense.device import DeviceArray, chosen, scalar
+from quadsense.device import chosen, scalar, waits
 from quadsense.methods.least_squares.bounds import NONE, Rows
 from quadsense.methods.least_squares.program import Program, features
 from quadsense.methods.least_squares.quadratic import Point
-from quadsense.watch import look
+from quadsense.system.watch import look
 
 Array = npt.NDArray[Any]
 
@@ -184,7 +184,7 @@ def newton(
 
 def _is_nothing(away: Vector, x: Vector) -> bool:
     """Whether a correction is rounding; not asked of a device, which would be waited for."""
-    if isinstance(away, DeviceArray):
+    if waits(away):
         return False
     return float(np.abs(away).max()) <= 4.0 * UNIT * float(np.abs(x).max())
 
@@ -277,7 +277,7 @@ def conjugate(program: Program, point: Point, steps: int) -> Point:
     cost, away = program.cost, point.x - program.cost.p
     errors = np.where(cost.w == 0.0, 0.0, point.values - cost.b)
     slope, d = point.slope, np.zeros_like(point.x)
-    looks = LOOKS if isinstance(slope, DeviceArray) else 1
+    looks = LOOKS if waits(slope) else 1
     direction, size = slope, scalar(slope @ slope)
     first = size
     for count in range(steps):
@@ -299,4 +299,4 @@ def conjugate(program: Program, point: Point, steps: int) -> Point:
 
 def _ratio(a: Any, b: Any) -> Any:
     """``a/b``, and 0 on a device where b is not positive, for that is not waited for."""
-    return chosen(b > 0.0, a / b, 0.0) if isinstance(b, DeviceArray) else a / b
+    return chosen(b > 0.0, a / b, 0.0) if waits(b) else a / b

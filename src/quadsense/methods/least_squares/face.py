@@ -24,7 +24,7 @@ from quadsense.methods.least_squares.program import Program, features
 from quadsense.methods.least_squares.quadratic import Point
 from quadsense.methods.least_squares.state import State
 from quadsense.proofs.conjugates import conjugate_above, permitted
-from quadsense.watch import look
+from quadsense.system.watch import look
 
 Array = npt.NDArray[Any]
 

@@ -22,7 +22,7 @@ from quadsense.methods.least_squares.bounds import Rows
 from quadsense.methods.least_squares.misses import SHARE, Program, State, prepare, step_flops
 from quadsense.methods.least_squares.state import Verdict
 from quadsense.methods.least_squares.system import newton
-from quadsense.watch import look
+from quadsense.system.watch import look
 
 Array = npt.NDArray[Any]
 

@@ -11,7 +11,6 @@ import numpy.typing as npt
 from quadsense.arrays import Vector, to_numpy
 from quadsense.core.ends import Ends
 from quadsense.core.records import cached_property
-from quadsense.device import DeviceArray
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.base import Problem
 from quadsense.methods.least_squares.program import power_of_four
@@ -171,7 +170,7 @@ def prepare(problem: Problem) -> Program | None:
     w = np.where(live, question.weights, 0.0)
     weight = power_of_four(float(w.max()))
     F = problem.rows.at_work()
-    there = problem.ends.each(F.beside) if isinstance(F.squares, DeviceArray) else problem.ends
+    there = problem.ends.each(F.beside) if F.waits else problem.ends
     asked = gap = float(getattr(problem.options, "gap", 0.01))
     if 20.0 * (step_flops(F) + min(system_flops(F, 0.5 * F.m))) <= LITTLE:
         gap = min(gap, FINE)

@@ -12,7 +12,7 @@ from quadsense.arrays import Vector, to_numpy
 from quadsense.core.ends import Ends
 from quadsense.core.question import Question
 from quadsense.core.records import cached_property
-from quadsense.device import DeviceArray
+from quadsense.device import waits
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.base import Problem
 from quadsense.methods.least_squares.cone import Cone
@@ -106,7 +106,7 @@ def prepare(problem: Problem) -> Program | None:
     if question.log_det or np.any(np.asarray(question.C) != 0.0):
         return None
     F = problem.rows.at_work()
-    there = isinstance(F.squares, DeviceArray)
+    there = F.waits
     whole = problem.rows.on_numpy() if there else F
     weights = np.where(question.hard, 0.0, question.weights)
     weights = weights * (to_numpy(problem.rows.nonzero) > 0.0)
@@ -178,4 +178,4 @@ def trace_row(F: Sensing, question: Question) -> int | None:
 def features(F: Sensing, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
     """F of those rows on packed matrices, (k, N)."""
     found = F.only(rows).features()
-    return found if isinstance(found, DeviceArray) else np.ascontiguousarray(found)
+    return found if waits(found) else np.ascontiguousarray(found)

@@ -11,10 +11,10 @@ import numpy.typing as npt
 from quadsense.arrays import Vector
 from quadsense.core.cholesky import symmetric, symmetric_product
 from quadsense.core.records import cached_property
-from quadsense.device import DeviceArray, numbers
+from quadsense.device import numbers, waits
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.least_squares.cone import Cone
-from quadsense.watch import look
+from quadsense.system.watch import look
 
 Array = npt.NDArray[Any]
 
@@ -95,7 +95,7 @@ class Quadratic:
         On a device it does not (see `Tensors`).
         """
         large = self.F.m * float(self.cone.size) ** 2 >= LARGE
-        single = large and not isinstance(self.w, DeviceArray)
+        single = large and not waits(self.w)
         return self._normal(np.float32) if single else self.H
 
     def _normal(self, dtype: npt.DTypeLike) -> Array:

@@ -25,7 +25,7 @@ from quadsense.device import numbers, scalar
 from quadsense.methods.least_squares.bounds import Rows
 from quadsense.methods.least_squares.program import Program, features
 from quadsense.methods.least_squares.quadratic import Point
-from quadsense.watch import look
+from quadsense.system.watch import look
 
 RELAXATION = 1.6
 """Over-relaxation: 1.5 to 1.8 in [Boyd et al. 2011, section 3.4.3]."""

@@ -16,11 +16,10 @@ from quadsense.core.cholesky import (
     solve_upper,
 )
 from quadsense.core.ends import UNIT
-from quadsense.device import DeviceArray, scalar
-from quadsense.measurements.mixed import Mixed
+from quadsense.device import scalar, waits
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.least_squares.bounds import Rows
-from quadsense.watch import look
+from quadsense.system.watch import look
 
 Array = npt.NDArray[Any]
 
@@ -60,10 +59,10 @@ def newton(
     expected = max(FEWEST, GROWTH * gradients)
     chosen = F.only(rows)
     product = (4.0 if F.is_complex else 1.0) * 4.0 * rows.size * n * n
-    if isinstance(F, Mixed) or min(few, small) > expected * product:
+    if not F.rank_one or min(few, small) > expected * product:
         return _by_gradients(chosen, weights, L, R)
     held = chosen.rows()
-    held = held if isinstance(L, DeviceArray) else to_numpy(held)
+    held = held if waits(L) else to_numpy(held)
     P = (held * np.sqrt(np.sqrt(weights))[:, None]) @ L.conj()
     look(min(few, small))
     if few <= small:
@@ -84,7 +83,7 @@ def _by_gradients(F: Sensing, weights: Vector, L: Array, R: Array) -> tuple[Arra
     """The same, roughly, and in how many steps."""
     adjoint = L.conj().T
     D, left = np.zeros_like(R + 0.0 * L), R + 0.0 * L
-    looks = LOOKS if isinstance(L, DeviceArray) else 1
+    looks = LOOKS if waits(L) else 1
     direction, size = left, scalar(np.vdot(left, left).real)
     enough = max(INEXACT**2 * size, UNIT**2)
     for count in range(GRADIENTS):

@@ -64,7 +64,7 @@ from quadsense.methods.low_rank.quasi_newton import line_minimum, quasi_newton_s
 from quadsense.methods.low_rank.starts import Draw, random_start, spectral_start
 from quadsense.methods.low_rank.state import FactoredState, Phase
 from quadsense.methods.low_rank.stillness import fits_exactly
-from quadsense.watch import look
+from quadsense.system.watch import look
 
 # Steps per stage, and penalties, of a lift.
 _LIFT_STEPS = 20

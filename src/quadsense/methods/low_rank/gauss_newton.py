@@ -16,11 +16,10 @@ import scipy.sparse as sp
 from scipy.linalg.lapack import dpotrf, dpotrs, spotrf, spotrs
 from scipy.sparse.linalg import splu
 
-from quadsense.measurements.mixed import Mixed
 from quadsense.methods.low_rank.balance import balanced
 from quadsense.methods.low_rank.passes import Point, conjugate
 from quadsense.methods.low_rank.program import Matrix, Program, Vector
-from quadsense.watch import look
+from quadsense.system.watch import look
 
 Indices = npt.NDArray[np.intp]
 
@@ -173,7 +172,7 @@ def jacobian(problem: Program, point: Point, index: Indices | None, single: bool
     if single and sparse is None:
         U = problem.low_rows
     root = root if index is None else root[index]
-    if isinstance(F, Mixed):
+    if not F.rank_one:
         part = F if index is None else F.only(index)
         J = _products(np.ascontiguousarray(P.T, dtype=U.dtype), U)
         return _rows_times(

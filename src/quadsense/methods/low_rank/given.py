@@ -10,7 +10,7 @@ from quadsense.arrays import to_numpy
 from quadsense.core.forms import FactorForm
 from quadsense.core.matrix import SensedMatrix
 from quadsense.methods.low_rank.program import Matrix, Program
-from quadsense.watch import look
+from quadsense.system.watch import look
 
 # Up to this order a matrix is formed and decomposed; beyond, only products with it are taken.
 _FORMED = 2000

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from quadsense.core.lbfgs import Memory, dot
-from quadsense.measurements.mixed import Mixed
 from quadsense.methods.low_rank.line import quartic_minimum
 from quadsense.methods.low_rank.passes import Point, inner, rounding_unit
 from quadsense.methods.low_rank.program import Matrix, Program
@@ -32,7 +31,7 @@ _SHORTER = 12
 def is_lean(problem: Program, rank: int) -> bool:
     """Whether images of a factor of this rank are not to be held."""
     F = problem.F
-    plain = problem.bounds is None and problem.signs is None and not isinstance(F, Mixed)
+    plain = problem.bounds is None and problem.signs is None and F.rank_one
     wanted = problem.target and not problem.chooses
     return plain and wanted and F.in_parts and F.m * rank * 8 > LEAN_BYTES
 

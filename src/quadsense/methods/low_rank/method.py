@@ -10,7 +10,6 @@ import scipy.sparse as sp
 from quadsense.arrays import Array, is_numpy, to_numpy
 from quadsense.core.matrix import SensedMatrix
 from quadsense.measurements.dense import Dense
-from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.sparse import Sparse
 from quadsense.methods.base import COLD, Problem, Warm
@@ -147,7 +146,7 @@ class LowRank(LowRankTraits, Stepped):
 def _thinned(F: Sensing) -> Sensing:
     """The rows held sparse where nearly all entries are 0: steps for those are others."""
     kind = F.kind
-    if isinstance(F, Mixed) or not isinstance(kind, Dense) or F.n < LONG:
+    if not F.rank_one or not isinstance(kind, Dense) or F.n < LONG:
         return F
     U = kind.U
     if not is_numpy(U) or U.dtype.itemsize < 8:

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from quadsense.device import numbers
-from quadsense.measurements.mixed import Mixed
 from quadsense.methods.low_rank.line import best_length, quartic_minimum
 from quadsense.methods.low_rank.passes import Point, inner
 from quadsense.methods.low_rank.program import Matrix, Program, Vector
@@ -122,7 +121,7 @@ def narrowed(point: Point) -> Point:
 def _parts(problem: Program, count: int) -> list[tuple[slice, slice]]:
     """Parts of the readings, and of the rows: all at once where readings are sums of rows."""
     F = problem.F
-    if isinstance(F, Mixed) or not isinstance(problem.b, np.ndarray):  # or on a device
+    if not F.rank_one or not isinstance(problem.b, np.ndarray):  # or on a device
         return [(slice(None), slice(None))]
     parts = list(_within(slice(0, F.m), count))
     return list(zip(parts, parts, strict=True))

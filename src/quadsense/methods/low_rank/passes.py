@@ -17,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.device import numbers, scalar
-from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.low_rank.program import Matrix, Program, Vector
 
@@ -101,8 +100,8 @@ def rounding_bound(problem: Program, Y: Matrix, part: slice = slice(None)) -> Ve
     unit = rounding_unit(problem, len(Y))
     size = scalar(np.vdot(Y, Y).real)
     bound: Vector = np.abs(problem.b[part])
-    if isinstance(problem.F, Mixed):
-        unit += 2 * (problem.F.longest + 8) * _EPS
+    if not problem.F.rank_one:
+        unit += 2 * problem.F.sum_terms(8) * _EPS
         size = size * problem.F.masses[part]
     bound *= unit
     bound += size * unit + _TINY
@@ -136,7 +135,7 @@ def evaluate(problem: Program, Y: Matrix, theta: float) -> Point:
         Residuals inside ``theta * delta`` cost nothing; 0 gives least squares.
     """
     F, b, weight = problem.F, problem.b, problem.weight
-    if isinstance(F, Mixed):
+    if not F.rank_one:
         return _evaluate_sums(problem, F, Y, theta)
     z, signs = problem.empty(F.m, np.float64), problem.signs_of(len(Y))
     whole = problem.is_whole(theta)
@@ -160,7 +159,7 @@ def evaluate(problem: Program, Y: Matrix, theta: float) -> Point:
     return Point(Y, P, z, excess, 0.5 * math.fsum(parts), gradient, ratio)
 
 
-def _evaluate_sums(problem: Program, F: Mixed, Y: Matrix, theta: float) -> Point:
+def _evaluate_sums(problem: Program, F: Sensing, Y: Matrix, theta: float) -> Point:
     """Evaluate where readings are sums of rows: all rows are seen before any is weighed."""
     P = F.raw.images(Y)
     signs = problem.signs_of(len(Y))

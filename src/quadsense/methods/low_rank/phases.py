@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from quadsense.core.records import changed
-from quadsense.measurements.mixed import Mixed
 from quadsense.methods.low_rank.balance import balanced
 from quadsense.methods.low_rank.choice import LIFT, rows_are_ample
 from quadsense.methods.low_rank.equalities import corrected
@@ -155,7 +154,7 @@ def _is_hopeless(problem: Program, state: FactoredState) -> bool:
     """Whether no PSD matrix of any rank seems to fit, as the first attempt can tell."""
     if problem.signs is not None:
         return False  # a factor gives no proofs about matrices of any sign
-    sums = isinstance(problem.F, Mixed)  # which may well be negative
+    sums = not problem.F.rank_one  # which may well be negative
     negative = float(np.min(upper_ends(problem))) < 0.0
     if problem.bounds is None and float(np.max(problem.b)) <= 0.0:
         negative = True  # zero is the best fit

@@ -13,7 +13,6 @@ from quadsense.arrays import compact
 from quadsense.core.records import cached_property
 from quadsense.core.scratch import Scratch
 from quadsense.measurements.framed import beneath
-from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.low_rank.choice import LIFT, rows_are_ample, takes_normal_equations
 from quadsense.methods.low_rank.ends import Bounds, weights_by_level
@@ -316,12 +315,12 @@ def prepare(
     with np.errstate(under="ignore"):
         weight = compact((float(delta.min()) / delta) ** 2)
     low: Sensing | None = None
-    single = low_precision and not isinstance(F, Mixed)  # sums of rows may cancel
+    single = low_precision and F.rank_one  # sums of rows may cancel
     if single and _takes_single_steps(F, rank or 1) and F.single is not F:
         low = F.single
     # Of rank one alone: other readings are more even, and weights spoil the expected Hessian.
     quasi_newton = rank == 1 and not takes_normal_equations(F, 1)
-    simple = bounds is None and signs is None and wanted is None and not isinstance(F, Mixed)
+    simple = bounds is None and signs is None and wanted is None and F.rank_one
     evens_out = quasi_newton and simple and target and float(np.mean(b)) > 0.0
     return Program(F, b, delta, weight, low, Rows(F, low), bounds, signs, wanted, target, evens_out)
 

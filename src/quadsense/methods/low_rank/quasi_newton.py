@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 
 from quadsense.core.lbfgs import Memory, direction, dot, remember
-from quadsense.device import DeviceArray, chosen, inverse, scalar
-from quadsense.measurements.mixed import Mixed
+from quadsense.device import chosen, inverse, scalar, waits
 from quadsense.methods.low_rank.line import best_length
 from quadsense.methods.low_rank.moves import moved, narrowed, step_length
 from quadsense.methods.low_rank.passes import (
@@ -69,7 +68,7 @@ def quasi_newton_step(
     slope = _slope(point, penalty)
     D = direction(memory, slope, lambda q: _scaled_solve(problem, point, penalty, q))
     along, size = (np.vdot(D, each).real for each in (slope, D))
-    single = problem.low is not None and problem.is_whole(theta) and not isinstance(F, Mixed)
+    single = problem.low is not None and problem.is_whole(theta) and F.rank_one
     double = point.z.dtype == np.float64
     if single and double and 3.0 * problem.blur <= _DRIFT * point.ratio < math.inf:
         point = narrowed(point)
@@ -89,7 +88,7 @@ def quasi_newton_step(
 
     ahead: Point | None = None
     curvature: Any = np.nan
-    if isinstance(found.z, DeviceArray):  # before it is known to serve, for that is waited for
+    if waits(found.z):  # before it is known to serve, for that is waited for
         ahead = maintained(np.nan)
         curvature = np.vdot(move, _slope(ahead, penalty) - slope).real
     value, worst, curvature = found.read(curvature)

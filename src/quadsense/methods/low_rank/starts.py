@@ -16,7 +16,6 @@ from scipy.sparse.linalg import (
     minres,
 )
 
-from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.low_rank.choice import rows_are_ample
 from quadsense.methods.low_rank.given import signed_part
@@ -29,7 +28,7 @@ from quadsense.methods.low_rank.passes import (
     weighted_rows_product,
 )
 from quadsense.methods.low_rank.program import Matrix, Program
-from quadsense.watch import look
+from quadsense.system.watch import look
 
 Draw: TypeAlias = np.random.Generator | tuple[int, ...]
 """A generator, or the seed of one: making it takes as long as a step on a small problem."""
@@ -91,7 +90,7 @@ def spectral_start(problem: Program, rank: int, rng: Draw) -> Matrix:
     ``beta / rank`` for equal eigenvalues, whence ``c = sqrt(beta m / (n rank))`` here.
     """
     F = problem.F
-    if isinstance(F, Mixed) or problem.signs is not None:
+    if not F.rank_one or problem.signs is not None:
         return _fitted_start(problem, F, rank, rng)
     m, n = F.shape
     beta = 1.0 if F.is_complex else 2.0

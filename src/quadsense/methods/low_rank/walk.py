@@ -11,7 +11,7 @@ from quadsense.methods.low_rank.passes import Point, evaluate
 from quadsense.methods.low_rank.program import Matrix, Program
 from quadsense.methods.low_rank.stillness import fits_exactly, stillness
 from quadsense.methods.low_rank.trust import Trusted
-from quadsense.watch import look
+from quadsense.system.watch import look
 
 AIM = 1e-9
 """Slope of least squares, in units of what bounds it, that is aimed at."""

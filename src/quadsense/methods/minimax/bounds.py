@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from quadsense.core.packed import Vector
-from quadsense.device import DeviceArray, numbers
+from quadsense.device import numbers, waits
 from quadsense.methods.minimax.coordinates import MatrixCoordinates
 from quadsense.methods.minimax.mehrotra import System
 from quadsense.methods.minimax.normal import Normal, norm, normal
@@ -42,7 +42,7 @@ def with_bound(problem: Program, state: State, scaled: Vector) -> State:
     y = scaled / problem.delta
     # Computed, not proved: the certificate proves it once, at the end.
     missed = problem.coordinates.adjoint(scaled)
-    if isinstance(y, DeviceArray):
+    if waits(y):
         gain, error, mass = numbers(
             problem.b @ y, np.linalg.norm(missed), np.abs(y) @ problem.delta
         )

@@ -13,7 +13,7 @@ from quadsense.core.cholesky import divided, inner_upper, pivoted
 from quadsense.core.packed import Array, Vector
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.minimax.preconditioner import MomentPreconditioner, Preconditioner, cholesky
-from quadsense.watch import look
+from quadsense.system.watch import look
 
 FACTOR_BYTES = 2**30  # largest normal matrix: 16,000 unknowns in float32
 FACTOR_SIDE = 64  # n from which conjugate gradients are tried before factoring

@@ -22,8 +22,6 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.core.packed import Array, Vector
-from quadsense.device import DeviceArray
-from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.minimax import iteration
 from quadsense.methods.minimax.coordinates import MatrixCoordinates
@@ -32,7 +30,7 @@ from quadsense.methods.minimax.state import State as Inner
 from quadsense.methods.minimax.state import verdict
 from quadsense.methods.minimax.traits import FIRST, LEAST, MORE, MOST, grows
 from quadsense.methods.minimax.worst import Index, Worst
-from quadsense.watch import look
+from quadsense.system.watch import look
 
 UNEVEN = 4.0
 """Size of a row over its tolerance, in that of most, from which on it matters more than they."""
@@ -105,7 +103,7 @@ class State:
 
 def worth(F: Sensing) -> bool:
     """Whether some rows will do: see `traits.minimax.grows`."""
-    return not isinstance(F.squares, DeviceArray) and grows(F.m, F.unknowns, F.kind.at_hand)
+    return not F.waits and grows(F.m, F.unknowns, F.kind.at_hand)
 
 
 def growing(problem: Program) -> GrowingProgram:
@@ -236,7 +234,7 @@ def _first_rows(problem: GrowingProgram) -> Index:
     if first.size < F.m and float(np.max(sizes)) > UNEVEN * float(np.median(sizes)):
         count = min(MORE * _unit(F), F.m)
         first = np.union1d(first, np.argpartition(-sizes, count - 1)[:count])
-    if isinstance(F, Mixed) and F.head is not None:
+    if F.head is not None:
         first = np.union1d(first, np.arange(F.head.m, min(F.m, F.head.m + F.unknowns)))
     return first
 

@@ -59,8 +59,6 @@ class Point:
     far : ndarray, shape (m,), or None
         The residuals from which on the barrier holds rows with one end back on their open sides,
         infinite for the others; None where all ends exist.
-    rest : (float, int)
-        Sum and number of the products of other pairs, such as the eigenvalues of a matrix.
     """
 
     sides: Mask
@@ -70,14 +68,13 @@ class Point:
     floor: float
     z: Vector
     far: Vector | None
-    rest: tuple[float, int] = (0.0, 0)
 
     @property
     def mu(self) -> float:
         """Mean product of slack and multiplier: the duality gap over the number of ends."""
         products, ends = numbers((self.duals * self.slacks).sum(), self.sides.sum())
         products += self.floor * self.level
-        return (products + self.rest[0]) / (int(ends) + (self.floor > 0.0) + self.rest[1])
+        return products / (int(ends) + (self.floor > 0.0))
 
     @property
     def weights(self) -> Vector | None:

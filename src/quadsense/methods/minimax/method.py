@@ -25,8 +25,8 @@ from quadsense.methods.steps import (
     weighed_rows,
 )
 from quadsense.proofs.symmetric import check_proof
+from quadsense.system.watch import part
 from quadsense.vocabulary import Claim, Reason, because
-from quadsense.watch import part
 
 CLOSE = 1e-9  # relative gap of the bounds where the one asked for did not suffice
 FORMED = 2000  # order of A up to which it may be formed though its coefficients are known

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from quadsense.core.packed import Array, Vector
-from quadsense.device import DeviceArray, numbers, scalar
+from quadsense.device import numbers, scalar, waits
 from quadsense.methods.minimax.coordinates import Coordinates
 from quadsense.methods.minimax.preconditioner import Preconditioner
-from quadsense.watch import look
+from quadsense.system.watch import look
 
 STEPS = 2000  # conjugate-gradient steps of one solve, at most
 
@@ -37,7 +37,7 @@ def norm(x: Array) -> float:
 
 def _is_sound(number: Any) -> bool:
     """Whether a number is positive and finite, or on a device, which is not waited for."""
-    return isinstance(number, DeviceArray) or 0.0 < number < np.inf
+    return waits(number) or 0.0 < number < np.inf
 
 
 @dataclass(frozen=True)

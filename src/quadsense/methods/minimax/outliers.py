@@ -1,7 +1,7 @@
 """Which few measurements are suspect: those that a robust fit misses.
 
 A least-absolute-deviations fit, by iteratively reweighted least squares, is hardly moved by gross
-errors and ranks the rows, the clear cases first. `quadsense.violations` tries without them.
+errors and ranks the rows, the clear cases first. `quadsense.stages.violations` tries without them.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from quadsense.core.cholesky import factor_upper, solve_upper
 from quadsense.core.packed import Array, Vector, pack, unpack
 from quadsense.device import scalar
-from quadsense.watch import look
+from quadsense.system.watch import look
 
 
 class Preconditioner(Protocol):

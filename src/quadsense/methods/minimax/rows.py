@@ -18,7 +18,7 @@ from quadsense.core.packed import Array, Vector, unpack
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.minimax.mehrotra import Point
 from quadsense.methods.minimax.preconditioner import Preconditioner
-from quadsense.watch import look
+from quadsense.system.watch import look
 
 ENTRIES = 4_000_000  # of the design matrix, 32 MB
 FLOPS = 2e10  # of one factorisation
@@ -104,14 +104,6 @@ def row_coordinates(F: Sensing, delta: Vector) -> RowCoordinates:
 
 
 @dataclass(frozen=True)
-class Cone:
-    """What a cone that x lies in adds to a step: its right side, and its dual, both like x."""
-
-    right: Vector
-    dual: Vector
-
-
-@dataclass(frozen=True)
 class RowSystem:
     """One weighted system, as the least-squares problem that it comes from.
 
@@ -151,10 +143,8 @@ class RowSystem:
         """Newton step in x and t towards the multipliers `wanted`; nothing is iterated."""
         return *self.solve(wanted, push, pull), 0, 0.0
 
-    def solve(
-        self, wanted: Vector, push: float, pull: Vector | None, cone: Cone | None = None
-    ) -> tuple[Vector, float]:
-        """Newton step in x and t; `cone` where a cone of its own bounds x (see `row_system`)."""
+    def solve(self, wanted: Vector, push: float, pull: Vector | None) -> tuple[Vector, float]:
+        """Newton step in x and t."""
         at, change = self.at, wanted - self.at.duals
         right, last = change[1] - change[0], float(np.sum(self.halves * change))
         y = at.duals[1] - at.duals[0]
@@ -164,8 +154,8 @@ class RowSystem:
             right = right + eased
             last -= float(np.sum(self.e * eased / self.d))
             y = y - held * at.z
-        found = self._through(right / np.sqrt(self.d), last + push - at.floor, cone)
-        found += self._unbalanced(y, cone)
+        found = self._through(right / np.sqrt(self.d), last + push - at.floor)
+        found += self._unbalanced(y)
         solution = np.zeros(self.columns.size)
         kept = self.columns[: found.size]
         solution[kept] = solve_triangular(self.R, found, check_finite=False)
@@ -181,35 +171,26 @@ class RowSystem:
             scaled = scaled - root * fitted[: root.size]
         return scaled
 
-    def _through(self, right: Vector, last: float, cone: Cone | None = None) -> Vector:
-        """Right sides of the rows, of the row of t and of the cone, in the basis Q."""
+    def _through(self, right: Vector, last: float) -> Vector:
+        """Right sides of the rows and of the row of t, in the basis Q."""
         whole = np.zeros(self.order.size)
         whole[: right.size] = right
         whole[right.size] = last / self.last if self.last > 0.0 else 0.0
-        if cone is not None:
-            whole[right.size + 1 :] = cone.right
         return np.asarray(self.Q.T @ whole[self.order])
 
-    def _unbalanced(self, y: Vector, cone: Cone | None) -> Vector:
+    def _unbalanced(self, y: Vector) -> Vector:
         """What the multipliers lack of being dual feasible; 0 where that is only rounding."""
         coordinates = self.coordinates
         total = float(self.at.duals.sum()) + self.at.floor
         left = np.append(coordinates.adjoint(y), total - 1.0)
         sizes = np.abs(coordinates.G).T @ (np.abs(y) / coordinates.delta)
-        if cone is not None:
-            left[:-1] += cone.dual
-            sizes += np.abs(cone.dual)
         left[np.abs(left) <= 1e-14 * np.append(sizes, total + 1.0)] = 0.0
         kept = left[self.columns[: len(self.R)]]
         return np.asarray(solve_triangular(self.R, kept, trans="T", check_finite=False))
 
 
-def row_system(coordinates: RowCoordinates, at: Point, in_cone: bool = False) -> RowSystem | None:
-    """Factor the system of a step; None where it has rounded away.
-
-    With `in_cone` x is in a cone of its own, in coordinates where its barrier is as curved as
-    ``|x|^2/2``: that many rows more.
-    """
+def row_system(coordinates: RowCoordinates, at: Point) -> RowSystem | None:
+    """Factor the system of a step; None where it has rounded away."""
     weights, held = at.weights, at.held
     if weights is None:
         return None
@@ -221,12 +202,10 @@ def row_system(coordinates: RowCoordinates, at: Point, in_cone: bool = False) ->
     # Of t alone: sum of d - e^2/d, without the cancellation.
     last = float(np.sqrt(np.sum(halves * weights) + at.floor / at.level))
     m, k = coordinates.G.shape
-    B = np.zeros((m + 1 + in_cone * k, k + 1))
+    B = np.zeros((m + 1, k + 1))
     B[:m, :-1] = coordinates.G * (np.sqrt(d) / coordinates.delta)[:, None]
     B[:m, -1] = e / np.sqrt(d)
     B[m, -1] = last
-    if in_cone:
-        B[m + 1 + np.arange(k), np.arange(k)] = 1.0
     order = np.argsort(-np.max(np.abs(B), axis=1), kind="stable")
     _look(B.shape)
     Q, R, columns = qr(B[order], mode="economic", pivoting=True, check_finite=False)

@@ -11,15 +11,14 @@ from typing import Any
 import numpy as np
 from scipy.linalg import lapack
 
-from quadsense.core import tensor_algebra
 from quadsense.core.intervals import EPS as EPS
 from quadsense.core.intervals import Array as Array
 from quadsense.core.intervals import Intervals as Intervals
 from quadsense.core.intervals import Real as Real
-from quadsense.device import DeviceArray, scalar
-from quadsense.measurements.mixed import Mixed
+from quadsense.device import algebra, scalar
+from quadsense.device.algebra import or_there
 from quadsense.measurements.sensing import Sensing
-from quadsense.watch import look
+from quadsense.system.watch import look
 
 
 def project(F: Sensing, X: Array) -> Array:
@@ -52,15 +51,14 @@ def forward_error(F: Sensing, X: Array) -> float:
     """
     n, k = X.shape
     largest = float(np.max(F.masses, initial=0.0))
-    length = 2 * n + k + 4 + (F.longest + 12 if isinstance(F, Mixed) else 0)
+    length = 2 * n + k + 4 + F.sum_terms(12)
     growth = (3.0 if F.is_complex else 1.0) * length * EPS + 2.0 * F.rounding
     return float(2.0 * growth * largest * np.vdot(X, X).real)
 
 
+@or_there(algebra.cholesky)
 def cholesky(B: Array) -> Array | None:
     """Return L with ``B = L L*``, or None where B is not positive definite."""
-    if isinstance(B, DeviceArray):
-        return tensor_algebra.cholesky(B)
     factor, info = (lapack.zpotrf if np.iscomplexobj(B) else lapack.dpotrf)(B, lower=1)
     # LAPACK may take a matrix with a NaN for definite.
     return factor if info == 0 and bool(np.all(np.isfinite(np.diagonal(factor)))) else None

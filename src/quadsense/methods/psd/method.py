@@ -35,11 +35,11 @@ class Psd(PsdTraits, Stepped):
     """
 
     @staticmethod
-    def without_target() -> Method:
+    def without_target(problem: Problem) -> Method:
         """What runs where there is no tolerance: both bounds on the smallest worst error."""
-        from quadsense.methods.psd.best_positive import BestPositive  # when needed, as methods are
+        from quadsense.methods.psd.smallest_error import without_tolerance  # when needed
 
-        return BestPositive()
+        return without_tolerance(problem)
 
     def prepare(self, problem: Problem) -> PsdProgram:
         """The rows that ask for something, in coordinates of their span."""

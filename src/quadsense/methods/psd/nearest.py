@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from quadsense.core.lbfgs import Memory, direction, remember, scaled
-from quadsense.device import DeviceArray, numbers, scalar
+from quadsense.device import numbers, scalar, waits
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.psd.maps import (
     Array,
@@ -128,7 +128,7 @@ def _step(F: Sensing, intervals: Intervals, origin: Array, state: NearestState) 
         value, z, X = _evaluate(F, b, origin, y)
         move, change = length * ahead, state.z - z
         pair: tuple[Any, ...] = ()
-        if isinstance(z, DeviceArray):  # wanted if the trial is taken: that is waited for
+        if waits(z):  # wanted if the trial is taken: that is waited for
             norms = np.linalg.norm(move) * np.linalg.norm(change)
             pair = (np.vdot(move, change), norms)
         value, ratio, slope, new_slope, *known = numbers(

@@ -1,14 +1,13 @@
 """A positive semidefinite matrix in the intervals, or a proof that there is none (``psd=True``).
 
-Five methods in turn, each handing what it has to the next when it slows down:
+Four methods in turn, each handing what it has to the next when it slows down:
 
 1. `symmetric`: the symmetric fit, as long as it is positive definite.
 2. `nearest`: the matrix nearest to the start that fits exactly; the quickest where one exists.
 3. `projected`: least misses, for data with noise in them; its misses are the proof when nothing
    fits.
-4. `newton`: an interior-point method, for the edge of feasibility; where its arrays are small
+4. `interior`: the interior-point kernel, for the edge of feasibility; where its arrays are small
    enough (m up to 5000, or n up to 40 and m up to 30,000).
-5. `careful`: the same with fewer roundings, for small data that the former loses.
 
 A start within all intervals is the answer. MET and INFEASIBLE are said only of what was recomputed
 from the rows with a rounding bound.
@@ -21,11 +20,10 @@ from enum import StrEnum
 
 import numpy as np
 
-from quadsense.measurements.mixed import Mixed
-from quadsense.methods.psd import careful, nearest, newton, projected, schur, symmetric
+from quadsense.methods.psd import interior, nearest, projected, symmetric
 from quadsense.methods.psd.maps import Array, Real, forward, forward_error, positive_part
 from quadsense.methods.psd.program import Program
-from quadsense.methods.psd.traits import NEWTON_ENTRIES
+from quadsense.methods.psd.traits import interior_fits, newton_flops
 from quadsense.proofs.positive import PsdCertificate, certify
 
 STRIDE = 10
@@ -39,12 +37,11 @@ Inner = (
     symmetric.SymmetricState
     | nearest.NearestState
     | projected.ProjectedState
-    | newton.NewtonState
-    | careful.CarefulState
+    | interior.InteriorState
 )
 
 
-_BY_MISSES = projected.ProjectedState | newton.NewtonState | careful.CarefulState
+_BY_MISSES = projected.ProjectedState | interior.InteriorState
 
 
 class Verdict(StrEnum):
@@ -62,7 +59,7 @@ class State:
 
     Attributes
     ----------
-    inner : SymmetricState, NearestState, ProjectedState, NewtonState, CarefulState or None
+    inner : SymmetricState, NearestState, ProjectedState, InteriorState or None
         The state of the method at work; None where the start is the answer.
     X : ndarray, shape (n, r)
         Factor of the best matrix so far, ``A = X X*``.
@@ -146,7 +143,7 @@ def start(problem: Program, earlier: State | None = None, factor: Array | None =
     if intervals.hi[worst] < 0.0:
         # u* A u >= 0: one negative reading is a proof by itself; of a sum, if that is definite.
         proof = certify(problem.F, intervals, np.eye(1, len(intervals.hi), worst).ravel())
-        if isinstance(problem.F, Mixed) and not proof.infeasible:
+        if not problem.F.rank_one and not proof.infeasible:
             return state
         return replace(state, verdict=Verdict.INFEASIBLE, certificate=proof)
     return state
@@ -205,16 +202,9 @@ def _offer(problem: Program, state: State, X: Array, ratio: float) -> State:
 
 def _further_in(problem: Program, state: State) -> State:
     """Go on where a fit is one as computed, but not beyond the rounding error: well inside."""
-    if newton_fits(problem):
-        return replace(state, inner=newton.start(problem.rows, problem.wide))
-    return _carefully(problem, state)
-
-
-def _carefully(problem: Program, state: State) -> State:
-    """Begin the last method, where it is affordable."""
-    if not careful.fits(problem.rows):
+    if not _kernel_fits(problem):
         return replace(state, verdict=Verdict.UNDECIDED)
-    return replace(state, inner=careful.start(problem.on_host, problem.intervals))
+    return replace(state, inner=interior.start(problem.kernel, problem.intervals))
 
 
 def _prove(problem: Program, state: State, y: Real) -> State:
@@ -223,7 +213,7 @@ def _prove(problem: Program, state: State, y: Real) -> State:
     best = state.certificate
     if (proof.lower_bound, proof.trace_bound) <= (best.lower_bound, best.trace_bound):
         return state
-    narrow = problem.basis is not None or (isinstance(problem.F, Mixed) and problem.floor == 0.0)
+    narrow = problem.basis is not None or (not problem.F.rank_one and problem.floor == 0.0)
     impossible = proof.infeasible or (narrow and proof.trace_bound > problem.max_trace)
     verdict = Verdict.INFEASIBLE if impossible else state.verdict
     return replace(state, certificate=proof, verdict=verdict)
@@ -297,7 +287,7 @@ def _projected(
     if state.verdict is not Verdict.RUNNING:
         return state
     if after.iteration > _patience(problem):
-        return replace(state, inner=newton.start(problem.rows, problem.wide))
+        return _further_in(problem, state)
     if after.value < 0.9 * mark:
         return state
     # What y would prove if F*(y) >= 0 held: above 1, stay, for a proof is coming.
@@ -307,14 +297,13 @@ def _projected(
         return _aim(problem, state, after.X, 0.5 * (1.0 + promise) if promise < 1.0 - 1e-8 else 1.0)
     if after.value <= (1.0 - 1e-9) * mark:
         return state
-    if newton_fits(problem):
-        return replace(state, inner=newton.start(problem.rows, problem.wide))
-    return replace(state, verdict=Verdict.UNDECIDED)
+    return _further_in(problem, state)
 
 
-def newton_fits(problem: Program) -> bool:
+def _kernel_fits(problem: Program) -> bool:
     """Return whether the arrays of the interior-point method are small enough."""
-    return schur.entries(problem.rows) <= NEWTON_ENTRIES
+    F = problem.rows
+    return interior_fits(max(F.m, F.raw.m), F.n, F.unknowns)
 
 
 def _patience(problem: Program) -> float:
@@ -323,28 +312,25 @@ def _patience(problem: Program) -> float:
     Not knowing which of the two ends sooner, spend as much on the first as on the second: twice
     the better one at worst. The flops of a projection are dearer, by about 4.
     """
-    if not newton_fits(problem):
+    if not _kernel_fits(problem):
         return np.inf
-    m, n = problem.rows.shape
+    F = problem.rows
+    m, n = F.shape
+    step = min(newton_flops(max(m, F.raw.m), n, F.unknowns)) + 30.0 * float(n) ** 3
     projection = 3.0 * m * n**2 + 10.0 * n**3
-    return float(max(2.0 * STRIDE, 0.25 * 15.0 * schur.flops(problem.rows) / projection))
+    return float(max(2.0 * STRIDE, 0.25 * 15.0 * step / projection))
 
 
-def _interior(
-    problem: Program, state: State, inner: newton.NewtonState | careful.CarefulState
-) -> State:
+def _interior(problem: Program, state: State, inner: interior.InteriorState) -> State:
     """Take one interior-point step and look at both bounds."""
-    after: newton.NewtonState | careful.CarefulState
-    if isinstance(inner, newton.NewtonState):
-        after = newton.advance(problem.rows, problem.wide, inner, 1)
-    else:
-        after = careful.advance(problem.on_host, problem.intervals, inner, 1)
+    after = interior.advance(problem.kernel, problem.intervals, inner)
     state = replace(state, inner=after, iteration=state.iteration + 1)
     state = _offer(problem, state, after.X, after.max_ratio)
-    if state.verdict is Verdict.RUNNING:
-        state = _prove(problem, state, after.y)
-    if state.verdict is not Verdict.RUNNING or not after.stalled:
+    if state.verdict is not Verdict.RUNNING:
         return state
-    if isinstance(after, newton.NewtonState):
-        return _carefully(problem, state)
-    return replace(state, verdict=Verdict.UNDECIDED)
+    # A proof costs a look at the rows: only where one is promised, or where there is no more.
+    if after.stalled or problem.intervals.support(after.y)[0] < 0.0:
+        state = _prove(problem, state, after.y)
+    if state.verdict is Verdict.RUNNING and after.stalled:
+        return replace(state, verdict=Verdict.UNDECIDED)
+    return state

@@ -12,10 +12,10 @@ import numpy as np
 
 from quadsense.core.basis import basis_of_span
 from quadsense.core.records import cached_property
-from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.cg.system import System
-from quadsense.methods.psd import symmetric
+from quadsense.methods.conic.program import Program as KernelProgram
+from quadsense.methods.psd import interior, symmetric
 from quadsense.methods.psd.maps import EPS, Array, Intervals, forward_error
 from quadsense.proofs.positive import lift_floor
 
@@ -60,10 +60,10 @@ class Program:
         """That of the symmetric fit."""
         return symmetric.system(self.rows, self.inner, self.origin)
 
-    @property
-    def on_host(self) -> Sensing:
-        """The rows in coordinates, for NumPy."""
-        return self.F if self.basis is None else self.rows
+    @cached_property
+    def kernel(self) -> KernelProgram:
+        """That of the smallest worst ratio."""
+        return interior.program_of(self.rows, self.intervals)
 
 
 def prepare(
@@ -89,7 +89,7 @@ def prepare(
         The same rows for the steps, where these are done elsewhere.
     """
     F = Sensing.of(U)
-    raw = F.raw.only(F.used) if isinstance(F, Mixed) else F
+    raw = F.narrowed().raw
     m, n = raw.shape
     floor = lift_floor(F, intervals) if n <= m else 0.0
     basis: Array | None = None

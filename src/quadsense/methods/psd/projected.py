@@ -29,7 +29,7 @@ import numpy as np
 from quadsense.device import numbers, scalar
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.psd.maps import Array, Intervals, Real, forward
-from quadsense.watch import look
+from quadsense.system.watch import look
 
 DOUBLINGS = 100  # raises of the stiffness after which only rounding is left to fight
 

@@ -44,6 +44,11 @@ def newton_flops(m: int, n: int, size: int) -> tuple[float, float]:
     return m**3 / 3.0 + float(m) ** 2 * n, m * float(size) ** 2 + 10.0 * float(size) ** 3
 
 
+def interior_fits(m: int, n: int, size: int) -> bool:
+    """Return whether the arrays of the interior-point method are small enough."""
+    return newton_entries(m, n, size) <= NEWTON_ENTRIES
+
+
 class PsdTraits(Traits):
     """Symmetric fit, nearest fit, least misses, interior point."""
 
@@ -81,8 +86,9 @@ class PsdTraits(Traits):
             reduced = 0  # rows in files stay there
         matrices = 24 * min(shape.m, shape.n) ** 2 * shape.item
         vectors = 22 + 2 * kept_pairs(shape.m)
-        entries = newton_entries(max(shape.m, shape.raw), shape.n, shape.unknowns)
-        if entries <= NEWTON_ENTRIES:
+        m, size = max(shape.m, shape.raw), shape.unknowns
+        if interior_fits(m, shape.n, size):
+            entries = newton_entries(m, shape.n, size)
             matrices += 8 * NEWTON_ARRAYS * entries
         return shape.single_bytes + reduced + matrices + 8 * vectors * shape.m
 

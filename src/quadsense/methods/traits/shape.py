@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
-from quadsense.memory import MAX_FORMED_BYTES
+from quadsense.system.memory import MAX_FORMED_BYTES
 
 Cone: TypeAlias = Literal["symmetric", "psd", "rank"]
 """Where A is sought: everywhere, among the positive semidefinite, among those of low rank."""

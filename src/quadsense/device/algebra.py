@@ -1,0 +1,244 @@
+"""The dense algebra on a device: what `packed`, `cholesky` and `products` of `core` do by LAPACK.
+
+A function of theirs is decorated with `or_there`, which names the one of this module that takes its
+place where its first argument is on a device; tests/test_dense_algebra.py asks both the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from functools import lru_cache, wraps
+from itertools import chain
+from typing import Any, TypeVar, cast
+
+import numpy as np
+
+from quadsense.device import products
+from quadsense.device.array import DeviceArray
+from quadsense.system.watch import look
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+SQRT2 = math.sqrt(2.0)
+
+
+def or_there(own: Callable[..., Any]) -> Callable[[Function], Function]:
+    """Decorate a function of NumPy's arrays: `own` is called where the first is on a device."""
+
+    def decorated(function: Function) -> Function:
+        @wraps(function)
+        def found(first: Any, *others: Any, **named: Any) -> Any:
+            if type(first) is DeviceArray:
+                return own(first, *others, **named)
+            return function(first, *others, **named)
+
+        return cast("Function", found)
+
+    return decorated
+
+
+Tensor = Any
+"""A torch tensor."""
+
+
+@lru_cache(maxsize=16)
+def _upper(n: int, device: Any) -> tuple[Tensor, Tensor]:
+    """Indices above the diagonal, by rows; kept, for they are as large as what is packed."""
+    import torch
+
+    index = torch.triu_indices(n, n, offset=1, device=device)
+    return index[0], index[1]
+
+
+def pack(A: DeviceArray) -> DeviceArray:
+    """See `packed.pack`."""
+    import torch
+
+    own = A.tensor
+    above = own[_upper(len(own), own.device)]
+    diagonal = own.diagonal()
+    if not own.is_complex():
+        return DeviceArray(torch.cat([diagonal, SQRT2 * above]))
+    return DeviceArray(torch.cat([diagonal.real, SQRT2 * above.real, SQRT2 * above.imag]))
+
+
+def unpack(x: DeviceArray, n: int, dtype: Any) -> DeviceArray:
+    """See `packed.unpack`."""
+    import torch
+
+    own = x.tensor
+    count = n * (n - 1) // 2
+    values = own[n : n + count] / SQRT2
+    if np.dtype(dtype).kind == "c":
+        values = torch.complex(values, own[n + count :] / SQRT2)
+    A = torch.zeros((n, n), dtype=values.dtype, device=own.device)
+    A[_upper(n, own.device)] = values
+    A = A + A.mH
+    A.diagonal().copy_(own[:n])
+    return DeviceArray(A)
+
+
+def entries(H: DeviceArray, twice: bool) -> DeviceArray:
+    """See `packed.entries`."""
+    import torch
+
+    own = H.tensor
+    above = own[_upper(len(own), own.device)]
+    return DeviceArray(torch.cat([own.diagonal(), above, *([above] if twice else [])]))
+
+
+def features(rows: DeviceArray, dtype: Any = None, room: Any = None) -> DeviceArray:
+    """See `packed.features`; in float64 unless another type is given."""
+    import torch
+
+    own = rows.tensor
+    first, second = _upper(own.shape[1], own.device)
+    kind = getattr(torch, np.dtype(np.float64 if dtype is None else dtype).name)
+    if not own.is_complex():
+        own = own.to(kind)
+        return DeviceArray(torch.cat([own * own, (SQRT2 * own)[:, first] * own[:, second]], dim=1))
+    squares = own.real**2 + own.imag**2
+    pairs = SQRT2 * own[:, first] * own[:, second].conj()
+    return DeviceArray(torch.cat([squares, pairs.real, pairs.imag], dim=1).to(kind))
+
+
+def summed_products(
+    first: DeviceArray, rest: Iterator[DeviceArray], size: int, dtype: Any
+) -> DeviceArray:
+    """See `packed.summed_products`: the upper triangle of the sum of ``part^T part``."""
+    import torch
+
+    kind = getattr(torch, np.dtype(dtype).name)
+    total = torch.zeros((size, size), dtype=kind, device=first.tensor.device)
+    for part in chain((first,), rest):
+        look()
+        own = part.tensor
+        for begin, end in products.column_blocks(size):
+            total[:end, begin:end].addmm_(own[:, :end].T, own[:, begin:end])
+    return DeviceArray(total)
+
+
+def inner_upper(X: DeviceArray) -> DeviceArray:
+    """See `cholesky.inner_upper`."""
+    return summed_products(X, iter(()), X.shape[1], X.dtype)
+
+
+def adjoint(U: DeviceArray, y: DeviceArray, dtype: Any = None) -> DeviceArray:
+    """See `core.products.adjoint`."""
+    return DeviceArray(products.adjoint(U.tensor, y.tensor))
+
+
+def forward(U: DeviceArray, S: DeviceArray, dtype: Any = None) -> DeviceArray:
+    """See `core.products.forward`."""
+    columns = list(products.upper_columns(S.tensor))
+    return DeviceArray(products.forward_upper(U.tensor, columns))
+
+
+def product(M: DeviceArray, x: DeviceArray) -> DeviceArray:
+    """``M x`` for a symmetric M that is whole."""
+    return M @ x
+
+
+def symmetric(M: DeviceArray) -> DeviceArray:
+    """See `cholesky.symmetric`: from the upper triangle."""
+    return np.triu(M) + np.triu(M, 1).T
+
+
+def add_inner(M: DeviceArray, X: DeviceArray) -> DeviceArray:
+    """See `cholesky.add_inner`."""
+    return M + X.T @ X
+
+
+def add_to_diagonal(M: DeviceArray, value: DeviceArray | float) -> None:
+    """See `cholesky.add_to_diagonal`."""
+    M.tensor.diagonal().add_(value.tensor if isinstance(value, DeviceArray) else value)
+
+
+def set_diagonal(M: DeviceArray, values: DeviceArray) -> None:
+    """See `cholesky.set_diagonal`."""
+    M.tensor.diagonal().copy_(values.tensor)
+
+
+def squared_moduli(U: DeviceArray) -> DeviceArray:
+    """See `cholesky.squared_moduli`."""
+    return np.abs(U @ U.conj().T) ** 2
+
+
+def least_eigenvalue(M: DeviceArray) -> Any:
+    """See `cholesky.least_eigenvalue`."""
+    return np.linalg.eigvalsh(M)[0]
+
+
+def singular(M: DeviceArray) -> Any:
+    """See `cholesky.singular`."""
+    return np.linalg.svd(M)
+
+
+def factor_upper(M: DeviceArray) -> tuple[DeviceArray, int]:
+    """See `cholesky.factor_upper`; M is left as it is."""
+    import torch
+
+    # From the lower triangle of the transpose: only the upper one of M is right.
+    lower, info = torch.linalg.cholesky_ex(M.tensor.mH)
+    return DeviceArray(lower.mH), int(info)
+
+
+def solve_upper(R: DeviceArray, x: DeviceArray) -> DeviceArray:
+    """See `cholesky.solve_upper`."""
+    import torch
+
+    right = x.tensor[:, None] if x.ndim == 1 else x.tensor
+    found = torch.cholesky_solve(right.to(R.tensor.dtype), R.tensor.contiguous(), upper=True)
+    return DeviceArray(found[:, 0] if x.ndim == 1 else found)
+
+
+def inverse_upper(R: DeviceArray) -> DeviceArray:
+    """See `cholesky.inverse_upper`."""
+    import torch
+
+    return DeviceArray(torch.cholesky_inverse(R.tensor.contiguous(), upper=True))
+
+
+def cholesky(B: DeviceArray) -> DeviceArray | None:
+    """Return L with ``B = L L*``, or None where B is not positive definite."""
+    import torch
+
+    lower, info = torch.linalg.cholesky_ex(B.tensor)
+    definite = (info == 0) & torch.isfinite(lower.diagonal().real).all()
+    return DeviceArray(lower) if bool(definite) else None
+
+
+def factor_lower(S: DeviceArray) -> DeviceArray:
+    """See `cholesky.factor_lower`."""
+    found = cholesky(S)
+    if found is None:
+        raise np.linalg.LinAlgError("not positive definite")
+    return found
+
+
+def solve_definite(K: DeviceArray, right: DeviceArray) -> DeviceArray:
+    """See `cholesky.solve_definite`."""
+    R, info = factor_upper(K)
+    if info != 0:
+        raise np.linalg.LinAlgError("not positive definite")
+    return solve_upper(R, right)
+
+
+def solve_lower(L: DeviceArray, right: DeviceArray) -> DeviceArray:
+    """See `cholesky.solve_lower`."""
+    return _solved(L.tensor, right, upper=False)
+
+
+def solve_lower_transposed(L: DeviceArray, right: DeviceArray) -> DeviceArray:
+    """See `cholesky.solve_lower_transposed`."""
+    return _solved(L.tensor.mH, right, upper=True)
+
+
+def _solved(T: Tensor, right: DeviceArray, upper: bool) -> DeviceArray:
+    """``T^-1 right`` for a triangular T."""
+    import torch
+
+    columns = right.tensor[:, None] if right.ndim == 1 else right.tensor
+    found = torch.linalg.solve_triangular(T, columns, upper=upper)
+    return DeviceArray(found[:, 0] if right.ndim == 1 else found)

@@ -1,0 +1,221 @@
+"""The smallest worst error of a positive semidefinite matrix, with both bounds: no tolerance.
+
+By the interior-point kernel where its arrays are small enough; otherwise `phases` bisects on the
+ratio.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from quadsense.arrays import Vector, to_numpy
+from quadsense.core.matrix import SensedMatrix
+from quadsense.core.question import Question
+from quadsense.measurements.sensing import Sensing
+from quadsense.methods.base import COLD, Method, Problem, Warm
+from quadsense.methods.conic.method import Conic, ConicProgram, ConicState
+from quadsense.methods.psd import phases
+from quadsense.methods.psd.maps import Array, Intervals, Real, forward, forward_error
+from quadsense.methods.psd.program import Program, prepare
+from quadsense.methods.psd.traits import PsdTraits, interior_fits
+from quadsense.methods.steps import Stepped, nothing, own
+from quadsense.proofs.positive import PsdCertificate, certify
+from quadsense.vocabulary import Claim, because
+
+MAX_PROJECTIONS = 4000
+"""Steps of `phases` on one ratio, far above the usual dozens."""
+
+MAX_EXACT_RATIO = 1e-8
+"""Error relative to the largest reading at which a fit counts as exact."""
+
+AIMED_GAP = 0.9
+"""Share of the gap that is aimed at: what is proved from the data loses a little to rounding."""
+
+
+def without_tolerance(problem: Problem) -> Method:
+    """Return the method for this problem."""
+    F = problem.rows
+    k = min(F.raw.m, F.n)  # the order of A in the span of the rows
+    unknowns = k * k if F.is_complex else k * (k + 1) // 2
+    return SmallestError() if interior_fits(max(F.m, F.raw.m), k, unknowns) else Bisection()
+
+
+class SmallestError(PsdTraits, Conic):
+    """The interior-point kernel under the name of "psd"."""
+
+    def prepare(self, problem: Problem) -> ConicProgram:
+        """The rows that ask for something, in units of their size."""
+        b, delta = to_numpy(problem.b), to_numpy(problem.delta)
+        options = replace(problem.options, gap=AIMED_GAP * problem.options.gap)
+        none = np.zeros(b.size, dtype=bool)
+        with np.errstate(over="ignore", under="ignore"):
+            question = Question("slack_max", b, b, 1.0 / delta, 0.0 * b, none, psd=True)
+        return super().prepare(replace(problem, options=options, question=question))
+
+    def claim(self, program: ConicProgram, state: ConicState) -> Claim | None:
+        """Optimal to the gap, or that the bounds did not close."""
+        claim = super().claim(program, state)
+        if claim is None or claim.kind != "stalled":
+            return claim
+        return Claim("undecided", because("gap_open"), self.dual(program, state))
+
+
+@dataclass(frozen=True)
+class BisectionProgram:
+    """The data, with tolerances as wide as the largest reading.
+
+    Attributes
+    ----------
+    problem : Problem
+    F : Sensing
+    intervals : Intervals
+        In units of `scale`: a ratio of `MAX_EXACT_RATIO` is an exact fit.
+    scale : float
+        A power of 4, so that nothing, nor a root of it, is rounded.
+    unit : float
+        A ratio of 1 in tolerances of the problem.
+    """
+
+    problem: Problem
+    F: Sensing
+    intervals: Intervals
+    scale: float
+    unit: float
+
+    def at(self, ratio: float) -> Program:
+        """Return the problem of finding a fit of that ratio; the last one is kept."""
+        kept: tuple[float, Program] | None = self.__dict__.get("_kept")
+        if kept is None or kept[0] != ratio:
+            wide = self.intervals.widened(ratio)
+            width = ratio * self.intervals.width
+            kept = ratio, prepare(self.F, Intervals(wide.lo, wide.hi, width))
+            self.__dict__["_kept"] = kept
+        return kept[1]
+
+
+@dataclass(frozen=True)
+class BisectionState:
+    """Two proved bounds on the smallest ratio, and the search between them.
+
+    Attributes
+    ----------
+    upper : float
+        Reached by ``A = X X*``, rounding included.
+    X : ndarray, shape (n, k)
+    proof : PsdCertificate
+        Of the lower bound.
+    inner : phases.State or None
+        The search for a fit of ratio `asked`; None where the next one begins.
+    asked : float
+    iteration : int
+    ended : bool
+        The bounds have closed, or nothing more can be gained.
+    max_ratio : float
+        Of X, in tolerances of the problem.
+    """
+
+    upper: float
+    X: Array
+    proof: PsdCertificate
+    inner: phases.State | None
+    asked: float
+    iteration: int
+    ended: bool
+    max_ratio: float
+
+    @property
+    def lower(self) -> float:
+        """No positive semidefinite matrix has a smaller ratio."""
+        return min(self.upper, self.proof.lower_bound)
+
+
+class Bisection(PsdTraits, Stepped):
+    """A bisection on the ratio by `phases`, for data too large for the interior-point kernel."""
+
+    def prepare(self, problem: Problem) -> BisectionProgram:
+        """Tolerances as wide as the largest reading, in a unit of that size."""
+        b, delta = to_numpy(problem.b), to_numpy(problem.delta)
+        unit = float(np.max(np.abs(b) / delta)) or 1.0
+        size = float(np.max(np.abs(b) + unit * delta))
+        scale = float(4.0 ** (np.frexp(size)[1] // 2))
+        with np.errstate(under="ignore"):
+            intervals = Intervals.around(b / scale, unit * delta / scale)
+        return BisectionProgram(problem, problem.rows.on_numpy(), intervals, scale, unit)
+
+    def start(self, program: BisectionProgram, warm: Warm = COLD) -> BisectionState:
+        """Return A = 0, and what the one row that it misses most proves."""
+        F, intervals = program.F, program.intervals
+        with np.errstate(under="ignore"):
+            miss = np.maximum(-intervals.hi, intervals.lo) / intervals.width
+            worst = int(np.argmax(miss))
+            upper = max(0.0, 1.0 + float(miss[worst]))
+            y: Real = np.zeros(len(miss))
+            if upper > 0.0:
+                y[worst] = 1.0 if -intervals.hi[worst] >= intervals.lo[worst] else -1.0
+            proof = certify(F, intervals, y)
+        zero = np.zeros((F.n, 1), dtype=F.dtype)
+        state = BisectionState(upper, zero, proof, None, 0.0, 0, False, program.unit * upper)
+        return replace(state, ended=self._closed(program, state) or not np.any(F.sizes > 0.0))
+
+    def _closed(self, program: BisectionProgram, state: BisectionState) -> bool:
+        gap = AIMED_GAP * program.problem.options.gap
+        return state.upper <= max((1.0 + gap) * state.lower, 0.1 * MAX_EXACT_RATIO)
+
+    def advance(
+        self, program: BisectionProgram, state: BisectionState, steps: int
+    ) -> BisectionState:
+        """Return the state after about `steps` more steps; fewer once it has ended."""
+        end = state.iteration + steps
+        with np.errstate(under="ignore"):
+            while state.iteration < end and not state.ended:
+                state = self._halved(program, state, end - state.iteration)
+        return state
+
+    def _halved(
+        self, program: BisectionProgram, state: BisectionState, steps: int
+    ) -> BisectionState:
+        """Look for a fit of a ratio between the bounds, and halve their distance by the answer."""
+        inner, ratio = state.inner, state.asked
+        if inner is None:
+            # Halve in the logarithm while the lower bound is not yet of the upper one's size.
+            low, high = state.lower, state.upper
+            ratio = 0.5 * (low + high) if low > 0.1 * high else 0.1 * high
+            inner = phases.start(program.at(ratio))
+        after = phases.advance(program.at(ratio), inner, steps)
+        iteration = state.iteration + max(1, after.iteration - inner.iteration)
+        if after.verdict is phases.Verdict.RUNNING and after.iteration < MAX_PROJECTIONS:
+            return replace(state, inner=after, asked=ratio, iteration=iteration)
+        F, intervals = program.F, program.intervals
+        found = replace(state, inner=None, asked=0.0, iteration=iteration)
+        upper = intervals.max_ratio(forward(F, after.X), forward_error(F, after.X))
+        if upper < state.upper:
+            found = replace(found, upper=upper, X=after.X, max_ratio=program.unit * upper)
+        proof = certify(F, intervals, after.certificate.y)
+        if proof.lower_bound > state.proof.lower_bound:
+            found = replace(found, proof=proof)
+        unmoved = (found.upper, found.lower) == (state.upper, state.lower)
+        return replace(found, ended=unmoved or self._closed(program, found))
+
+    def claim(self, program: BisectionProgram, state: BisectionState) -> Claim | None:
+        """Optimal to the gap, or that the bounds did not close."""
+        if not state.ended:
+            return None
+        dual, bound = state.proof.y, program.unit * state.lower
+        if state.upper <= max((1.0 + program.problem.options.gap) * state.lower, MAX_EXACT_RATIO):
+            return Claim("optimal", None, dual, bound)
+        return Claim("undecided", because("gap_open"), dual, bound)
+
+    def matrix(self, program: BisectionProgram, state: BisectionState) -> SensedMatrix:
+        """``X X*``."""
+        X = np.sqrt(program.scale) * state.X
+        return SensedMatrix.from_factor(own(program.problem, X))
+
+    def first(self, problem: Problem) -> SensedMatrix:
+        """A = 0."""
+        return nothing(problem)
+
+    def dual(self, program: BisectionProgram, state: BisectionState) -> Vector | None:
+        """The vector of the best lower bound so far."""
+        return state.proof.y

@@ -1,0 +1,470 @@
+"""Which A is meant: `prefer`, `slack`, `prior`, `ridge`, checked, and what "auto" makes of them."""
+
+from __future__ import annotations
+
+import math
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from quadsense.arrays import Vector, to_numpy
+from quadsense.core.matrix import SensedMatrix
+from quadsense.core.question import Question
+from quadsense.core.records import changed
+from quadsense.measurements import Measurements
+from quadsense.measurements.frame import Columns, columns_of, dense_in
+from quadsense.measurements.oracle import checked_square
+from quadsense.methods import METHODS
+from quadsense.methods.low_rank.traits import is_lean
+from quadsense.methods.traits.shape import MAX_WIDE
+from quadsense.preferences import PREFERENCES, SLACKS, Preference, make_question
+from quadsense.proofs.definite import cholesky
+from quadsense.query.plan import Shape
+from quadsense.result.result import Result
+from quadsense.system.watch import Stop, Watch
+from quadsense.typing import is_number
+
+BETA = 0.2
+"""Strength of the pull of ``ridge="auto"``; see docs/how_to_choose.md for how it was chosen."""
+
+VANISHING = 1e-5
+"""Deviation of readings, in units of their root mean square, for which the entropy counts where
+there is no tolerance: it only settles ties. With a smaller one the bound would lack digits."""
+
+FARTHEST = 1e250
+"""Largest strength of the entropy without a tolerance, and its inverse the least: others leave
+weights no room in float64's range."""
+
+DETERMINED = 1.5
+"""Readings per unknown from which positive semidefinite least squares needs no pull."""
+
+MAX_ENTROPY_ROWS = 20_000
+"""Readings up to which the entropy is used: its Newton steps need an m x m matrix."""
+
+UNSEEN = 1e-9
+"""Smallest eigenvalue, as a part of the mean one, of a map that sees every direction."""
+
+NO_SUM = (
+    "; no row counts in the sum (each has one end only, is an equality or has weight 0), so every "
+    "A that fits is as good: give b and weights=, or prefer='nearest'"
+)
+"""Added to the reason for least squares where its sum is empty."""
+
+PAPER = ("gd", "sgd", "closed_form")
+"""Methods of the paper, whose steps are those that it prints."""
+
+TIES = "there is no tolerance; ties go to the A nearest to {}"
+"""Why least squares, where nothing else is asked."""
+
+WITH_PRIOR = ("auto", "least_squares", "entropy", "nearest")
+WITH_TOLERANCE = ("center", "nearest", "min_trace", "any")
+WITH_CONE = ("min_trace", "entropy")
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What was asked, checked but not yet decided."""
+
+    prefer: str
+    slack: str | None
+    ridge: float | None  # None: "auto"
+    prior: Any  # None, a number, or an (n, n) array
+
+
+def to_wish(
+    prefer: Any, slack: Any, prior: Any, ridge: Any, data: Measurements, *, target: bool,
+    positive: bool, low_rank: bool,
+) -> Wish:  # fmt: skip
+    """What was asked, checked."""
+    if not (isinstance(prefer, str) and prefer in (*PREFERENCES, "auto")):
+        raise ValueError(f"prefer must be one of auto, {', '.join(PREFERENCES)}, got {prefer!r}")
+    if not (slack is None or (isinstance(slack, str) and slack in SLACKS)):
+        raise ValueError(f"slack must be one of {', '.join(SLACKS)} or None, got {slack!r}")
+    automatic = isinstance(ridge, str) and ridge == "auto"
+    if not (automatic or (is_number(ridge) and 0.0 <= ridge < np.inf)):
+        raise ValueError(f"ridge must be 'auto' or a number that is not negative, got {ridge!r}")
+    ridge = None if automatic else float(ridge)
+    if slack is not None:
+        _refuse_with_slack(prefer, prior, ridge, target, low_rank)
+    if prefer in WITH_TOLERANCE and not target:
+        raise ValueError(
+            f"prefer={prefer!r} needs a tolerance (delta, rtol or bounds): without one, give "
+            "'least_squares' or 'minimax'"
+        )
+    if prefer in WITH_CONE and (not positive or low_rank):
+        raise ValueError(f"prefer={prefer!r} needs psd=True")
+    if low_rank and prefer not in ("auto", "any", "least_squares"):
+        raise ValueError(f"prefer={prefer!r} cannot go with rank: 'any' and 'least_squares' can")
+    if ridge and prefer not in ("auto", "least_squares"):
+        raise ValueError(f"ridge belongs to prefer='least_squares', not to {prefer!r}")
+    if ridge and low_rank:
+        raise ValueError("ridge cannot go with rank: give one of them")
+    if prior is not None and (prefer not in WITH_PRIOR or low_rank):
+        other = "rank" if low_rank else f"prefer={prefer!r}"
+        raise ValueError(f"prior says what 'nearest' and ridge are about: {other} takes none")
+    # Strings of NumPy's type count as strings, which a file holds.
+    slack = None if slack is None else str(slack)
+    wish = Wish(str(prefer), slack, ridge, _to_prior(prior, data))
+    if prefer == "entropy" and not _is_definite(wish.prior):
+        raise ValueError(
+            "prefer='entropy' needs a prior that is positive definite: give another, or "
+            "prefer='least_squares'"
+        )
+    return wish
+
+
+def frame_for(wish: Wish, data: Measurements, method: Any, schedule: Any) -> Columns | None:
+    """Return the exponents by which columns of U are scaled for this request, None for none.
+
+    They are not scaled where the user names a norm of A, by ``prefer="nearest"``, ``"min_trace"``
+    or a number for `ridge`, nor for the methods of the paper. Everywhere else what is asked for
+    is the same for scaled columns, or is defined for them.
+    """
+    named = wish.prefer in ("nearest", "min_trace") or wish.ridge is not None
+    if named or method in PAPER or schedule == "paper":
+        return None
+    return columns_of(data)
+
+
+def wish_in(wish: Wish, columns: Columns) -> Wish:
+    """Return what was asked, the prior that of the scaled unknown."""
+    prior = wish.prior
+    if prior is None:
+        return wish
+    if isinstance(prior, float):
+        prior = prior * np.eye(len(columns))
+    return changed(wish, prior=dense_in(prior, columns))
+
+
+def _refuse_with_slack(prefer: str, prior: Any, ridge: Any, target: bool, low_rank: bool) -> None:
+    if prefer != "auto":
+        raise ValueError(f"slack replaces prefer: give slack or prefer={prefer!r}, not both")
+    if not target:
+        raise ValueError("slack needs delta, rtol or bounds: without, nothing is missed")
+    if prior is not None or ridge:
+        raise ValueError("slack takes neither prior nor ridge")
+    if low_rank:
+        raise ValueError("slack cannot go with rank")
+
+
+def _to_prior(prior: Any, data: Measurements) -> Any:
+    """None, a number, or an (n, n) NumPy array of the type of A."""
+    if prior is None or is_number(prior):
+        if prior is not None and not np.isfinite(prior):
+            raise ValueError(f"prior must be finite, got {prior!r}")
+        return None if prior is None else float(prior)
+    matrix: Any = prior.matrix if isinstance(prior, Result) else prior
+    if isinstance(matrix, SensedMatrix):
+        matrix = np.asarray(matrix)
+    if sp.issparse(matrix):
+        matrix = matrix.toarray()
+    values = to_numpy(checked_square("prior", matrix))
+    if len(values) != data.n:
+        raise ValueError(f"prior is of order {len(values)}, but U has n = {data.n} columns")
+    if np.iscomplexobj(values) and not data.unit_rows.is_complex:
+        values = values.real  # real rows see no more of it
+    kind = np.complex128 if data.unit_rows.is_complex else np.float64
+    return np.ascontiguousarray(values, dtype=kind)
+
+
+def decide(
+    wish: Wish, data: Measurements, shape: Shape, method: str, watch: Watch | None = None
+) -> tuple[tuple[Preference, ...], tuple[str, ...]]:
+    """The preferences to try in turn, the wanted one first, and why.
+
+    Parameters
+    ----------
+    wish : Wish
+    data : Measurements
+    shape : Shape
+        Of a solve that takes any fit.
+    method : str
+        "auto", or the user's word.
+    watch : Watch, optional
+        Whose limits bound the search for an analytic center.
+    """
+    if wish.prefer == "any":
+        return (Preference("any", shape.psd, shape.target),), ("prefer='any': asked for",)
+    plain = Preference("any", shape.psd, shape.target, weights=_weights_of(data))
+    if wish.slack is not None:
+        return (changed(plain, name=f"slack_{wish.slack}"),), ("slack was asked for",)
+    name, why = wish.prefer, "asked for"
+    if name == "auto":
+        name, why = _chosen(wish, data, shape, method, plain)
+    elif name == "least_squares" and shape.target and wish.ridge == 0.0:
+        why += NO_SUM * (not _least_squares(data, plain).weights.any())
+    names = [name]
+    if name == "entropy" and wish.prefer == "auto" and not shape.target:
+        names = ["entropy", "least_squares"]  # constraints may leave A no determinant
+    if name == "center":  # and the nearest where there is none, which shows on the way
+        free = not shape.psd and not _sees_all(data, watch)
+        names = ["nearest"] if free else ["center", "nearest"]
+        why += ", but the fits are not a bounded set: the nearest" * free
+    found = tuple(_with_pull(changed(plain, name=each), wish, data, shape) for each in names)
+    if len(found) > 1 and name == "entropy" and not 1.0 / FARTHEST < found[0].ridge < FARTHEST:
+        found = found[1:]  # all readings are 0, or their squares about leave float64's range
+        name, why = "least_squares", TIES.format("a multiple of I")
+    return found, (f"prefer={name!r}: {why}",)
+
+
+def _answers(method: str, shape: Shape) -> bool:
+    """Whether a method answers what is preferred among such matrices.
+
+    Those that seek any fit know the smallest worst error too, but only where nothing else is asked.
+    """
+    kind = METHODS.traits(method)
+    least = shape.prefer == "minimax" and "any" in kind.preferences
+    known = shape.prefer in kind.preferences and shape.cone in kind.cones
+    return known and not (least and (shape.target or shape.constrained))
+
+
+def check_preference(method: str, shape: Shape, wish: Wish) -> None:
+    """Refuse a method that cannot answer what is preferred, and say which can."""
+    if wish.prefer == "center":  # whether or not there is one
+        shape = changed(shape, prefer=wish.prefer)
+    if method == "auto" or _answers(method, shape):
+        return
+    able = [name for name in METHODS if _answers(name, shape)]
+    names = " and ".join(repr(name) for name in able)
+    what = shape.prefer
+    said = (
+        f"slack={what.removeprefix('slack_')!r}"
+        if what.startswith("slack_")
+        else (f"prefer={what!r}")
+    )
+    raise ValueError(f"method {method!r} cannot answer {said}; {names} can: give method='auto'")
+
+
+def _with_pull(preference: Preference, wish: Wish, data: Measurements, shape: Shape) -> Preference:
+    """The preference with its prior and with the strength of the pull towards it."""
+    name = preference.name
+    if name == "nearest":
+        tau, base = _given(wish) or (_best_multiple(data.plain), None)
+        return changed(preference, tau=tau, base=base)
+    if name not in ("least_squares", "entropy") or shape.rank is not None:
+        return preference
+    if name == "least_squares" and wish.ridge:
+        tau, base = _given(wish) or (0.0, None)
+        return changed(preference, ridge=wish.ridge, tau=tau, base=base)
+    pull = _pull(data, preference, shape)
+    tau, base = _given(wish) or (pull.tau, None)
+    if name == "least_squares":
+        pulls = wish.ridge is None and _pulls(data, shape, preference)
+        ridge = pull.kappa * BETA / pull.v if pulls and pull.v > 0.0 else 0.0  # else ties: tau I
+        return changed(preference, ridge=ridge, tau=tau, base=base)
+    fixed = data.fixed_trace is not None
+    ridge = 2.0 * pull.kappa * BETA if shape.target else _vanishing(data, preference)
+    return changed(preference, ridge=ridge, tau=tau, base=base, fixed=fixed)
+
+
+def _vanishing(data: Measurements, preference: Preference) -> float:
+    """Strength of the entropy without a tolerance."""
+    question = _least_squares(data, preference)
+    with np.errstate(over="ignore", under="ignore"):
+        costs = (np.sqrt(question.weights) * question.reading) ** 2
+        counted = max(1, int(np.count_nonzero(question.weights)))
+        return 2.0 * VANISHING**2 * float(np.sum(costs)) / counted
+
+
+def least_squares_of(wish: Wish, data: Measurements, shape: Shape) -> Preference:
+    """Return least squares with the pull that was asked for, whatever else was preferred."""
+    plain = Preference("least_squares", shape.psd, shape.target, weights=_weights_of(data))
+    return _with_pull(plain, wish, data, shape)
+
+
+def _weights_of(data: Measurements) -> Vector | None:
+    """Return one weight per reading, as given; None where none were."""
+    if data.weights is None:
+        return None
+    return np.broadcast_to(to_numpy(data.weights), (data.measured,)).astype(np.float64)
+
+
+def _given(wish: Wish) -> tuple[float, Any] | None:
+    """tau and base of the prior that was given."""
+    if wish.prior is None:
+        return None
+    return (wish.prior, None) if isinstance(wish.prior, float) else (0.0, wish.prior)
+
+
+def _pulls(data: Measurements, shape: Shape, preference: Preference) -> bool:
+    """Whether least squares has a pull: with a tolerance, unless a cone and readings suffice."""
+    return shape.target and not (shape.psd and _telling(data, preference, shape) >= 1.0)
+
+
+def _telling(data: Measurements, preference: Preference, shape: Shape) -> float:
+    """Readings that say what something is, per `DETERMINED` times the unknowns."""
+    question = _least_squares(data, preference)
+    count = int(np.count_nonzero(question.weights)) + int(np.count_nonzero(question.equal))
+    return count / (DETERMINED * shape.unknowns)
+
+
+class Pull(NamedTuple):
+    """The multiple of I that fits best, the variance of its residuals, and the unit of the weights.
+
+    ``kappa`` is the mean of ``w_i s_i^2``, with s_i the deviation of a uniform error within the
+    tolerance: one third unless weights were given.
+    """
+
+    tau: float
+    v: float
+    kappa: float
+
+
+def _pull(data: Measurements, preference: Preference, shape: Shape) -> Pull:
+    """What the pull of ``ridge="auto"`` is made of, on the rows of unit norm."""
+    plain = changed(preference, name="least_squares")
+    question = make_question(data.plain, plain, unit=True)
+    assert question is not None
+    rows, ends = data.plain.unit_rows, data.plain.unit_ends
+    known = question.weights > 0.0
+    if not known.any():
+        multiple = _best_multiple(data.plain)
+        return Pull(1.0 if shape.psd and multiple <= 0.0 else multiple, 1.0, 1.0 / 3.0)
+    w, b, squares = question.weights, question.reading, to_numpy(rows.squares)
+    if not known.all():
+        w, b, squares = w[known], b[known], squares[known]
+    with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
+        kappa = 1.0 / 3.0
+        if preference.weights is not None and shape.target:
+            two = np.asarray(ends.sides.all(axis=0))[known]
+            kappa = float(np.mean((w * ends.unit[known] ** 2)[two])) / 3.0 if two.any() else kappa
+        unit = float(np.abs(b).max()) or 1.0  # squares of b stay within float64's range
+        b = b / unit
+        deviations = 1.0 / np.sqrt(w)
+        typical = _median(deviations)
+        w = (typical / np.maximum(deviations, typical)) ** 2
+        w[np.isnan(w)] = 1.0
+        mass, total = float(w.sum()), float(w @ squares**2)
+        tau = float(w @ (squares * b)) / total if total > 0.0 else 0.0
+        size = math.sqrt(float(w @ b**2) / mass)
+        if shape.psd:
+            multiple = data.fixed_multiple or 0.0
+            if multiple > 0.0:
+                tau = multiple / unit
+            elif not tau > 0.0:
+                tau = 1e-3 * size or 1.0
+        v = max(float(w @ (b - tau * squares) ** 2) / mass, (1e-8 * size) ** 2) or 1.0
+        return Pull(tau * unit, v * unit * unit, kappa)
+
+
+def _median(values: Vector) -> float:
+    """`numpy.median` in a fifth of its calls."""
+    middle = np.sort(values)[(values.size - 1) // 2 : values.size // 2 + 1]
+    return float(middle.sum()) / middle.size
+
+
+def _best_multiple(data: Measurements) -> float:
+    """The multiple of I that reads, in unit rows, what was read, by least squares."""
+    rows, ends = data.unit_rows, data.unit_ends
+    known = to_numpy(rows.nonzero) > 0.0
+    if data.from_bounds and data.readings is None:
+        known, reading = known & ends.sides.any(axis=0), ends.middle()
+    else:
+        norms = np.where(known, to_numpy(rows.norms), 1.0)
+        given = data.b if data.readings is None else data.readings
+        reading = to_numpy(given) / norms / norms
+    squares = np.where(known, to_numpy(rows.squares), 0.0)
+    total = float(squares @ squares)
+    return float(squares @ np.where(known, reading, 0.0)) / total if total > 0.0 else 0.0
+
+
+def _chosen(
+    wish: Wish, data: Measurements, shape: Shape, method: str, plain: Preference
+) -> tuple[str, str]:
+    """What "auto" prefers, and why."""
+    asked = bool(wish.ridge) or wish.prior is not None
+    able = None if method == "auto" else METHODS.traits(method).preferences
+    if able is not None and "any" in able and shape.target and not asked:
+        return "any", f"method {method!r} takes any fit"
+    if able is not None and "nearest" not in able and (asked or "any" not in able):
+        return "least_squares", f"method {method!r} seeks it"
+    if able is not None and not shape.target and "least_squares" not in able:
+        return "minimax", f"method {method!r} seeks it"
+    if shape.rank is None and shape.target and not _has_two_sided(data):
+        return "nearest", "bounds on one side only: nearest to the multiple of I that fits best"
+    towards = "a multiple of I" if wish.prior is None else "prior"
+    if wish.ridge is not None:
+        return "least_squares", f"with ridge = {wish.ridge:g}" if wish.ridge else "without a pull"
+    telling = _telling(data, plain, shape) if shape.psd else None  # of no account without a cone
+    name, why = by_shape(shape, telling, towards)
+    if name == "entropy" and not _is_definite(wish.prior):
+        tie = TIES.format("prior") if not shape.target else "with a weak pull towards prior"
+        return "least_squares", f"{tie}, which is not positive definite"
+    return name, why
+
+
+def by_shape(
+    shape: Shape, telling: float | None = None, towards: str = "a multiple of I"
+) -> tuple[str, str]:
+    """Return what "auto" prefers where no ridge was given, and why.
+
+    Parameters
+    ----------
+    shape : Shape
+    telling : float, optional
+        See `_telling`; by default as if each of the m readings had two ends.
+    towards : str
+        What the pull leads to, in words.
+    """
+    if shape.rank is not None:
+        if shape.target and is_lean(shape):
+            return "any", "images of a factor are too large to be held: the first fit"
+        return "least_squares", "the fit of that rank with the least sum of squares"
+    if telling is None:
+        telling = shape.m / (DETERMINED * shape.unknowns)
+    wide, long = shape.is_wide, shape.m > MAX_ENTROPY_ROWS
+    few = shape.psd and telling < 1.0
+    if not shape.target:
+        if few and not wide and not long:
+            return "entropy", f"{TIES.format(towards)}, by relative entropy"
+        return "least_squares", TIES.format(towards)
+    if not shape.psd:
+        return "least_squares", f"with a weak pull towards {towards}"
+    if not few:
+        return "least_squares", f"without a pull, for m >= {DETERMINED:g} N"
+    if wide:
+        return "any", f"for n > m and n > {MAX_WIDE}, where A is sought in the span of the rows"
+    if long:
+        return "least_squares", f"with a weak pull towards {towards}, for m > {MAX_ENTROPY_ROWS}"
+    return "entropy", f"least squares with a weak pull, by relative entropy, towards {towards}"
+
+
+def _is_definite(prior: Any) -> bool:
+    """Return whether the pull of the entropy can lead to this prior; None is a multiple of I."""
+    if prior is None or isinstance(prior, float):
+        return prior is None or prior > 0.0
+    return cholesky(prior) is not None
+
+
+def _has_two_sided(data: Measurements) -> bool:
+    """Whether some reading has two ends, or is an equality."""
+    assert data.ends is not None
+    return bool(data.ends.two_sided[: data.measured].any())
+
+
+def _least_squares(data: Measurements, plain: Preference) -> Question:
+    """Return the question of least squares on these data."""
+    question = make_question(data, changed(plain, name="least_squares"), strict=True)
+    assert question is not None
+    return question
+
+
+def _sees_all(data: Measurements, watch: Watch | None) -> bool:
+    """Whether the readings that ask for something see every direction of A.
+
+    True where a limit is reached before that is known: the run ends there as well.
+    """
+    ends = data.ends
+    assert ends is not None
+    F = data.unit_rows.on_numpy()
+    asks = np.flatnonzero(ends.sides.any(axis=0) & (to_numpy(F.nonzero) > 0.0))
+    if asks.size < F.unknowns:
+        return False
+    with suppress(Stop), nullcontext() if watch is None else watch.heeded():
+        normal = F.only(asks).normal()
+        normal[np.diag_indices(len(normal))] -= UNSEEN * float(np.trace(normal)) / len(normal)
+        return cholesky(normal) is not None
+    return True

@@ -1,0 +1,353 @@
+"""The plan: which methods, coordinates and K, how much memory and time, and why.
+
+What a method costs and where it serves it says itself (`methods.traits`); here the answers are put
+together.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from quadsense.arrays import available_memory, on_gpu, to_numpy
+from quadsense.core.forms import FactorForm, FramedForm, MeasuredForm
+from quadsense.core.matrix import SensedMatrix
+from quadsense.measurements import Measurements
+from quadsense.measurements.dense import Dense
+from quadsense.measurements.disk import OnDisk
+from quadsense.measurements.framed import beneath, is_sparse
+from quadsense.measurements.gram import gram_form
+from quadsense.measurements.probes import BLOCK_ELEMENTS
+from quadsense.measurements.sensing import Sensing
+from quadsense.measurements.stack import Stack
+from quadsense.measurements.stored import Stored
+from quadsense.methods import METHODS, Traits
+from quadsense.methods.traits.shape import Shape, Work
+from quadsense.preferences import PREFERENCES
+from quadsense.system.machine import Rates, known_rates
+from quadsense.system.memory import in_bytes, is_limited, limited_memory, room_in_words
+
+__all__ = ["Plan", "Shape", "make_plan", "refuse_what_cannot_fit", "shape_of"]
+
+SOLVE_SECONDS = 8e-4
+"""What surrounds the iterations of the smallest solve (`benchmarks/small.py`)."""
+
+PASS_SECONDS = 1.2e-4
+"""Calls of Python in a pass, whatever its size (`benchmarks/plans.py`)."""
+
+PROMISE = 5.0
+"""Factor within which a predicted time is to hold; where it cannot, none is given."""
+
+TEMPORARIES = 2
+"""A block of rows and a product with it, which are held at once."""
+
+
+@dataclass(frozen=True, repr=False)
+class Plan:
+    """What was chosen for a problem.
+
+    Attributes
+    ----------
+    methods : tuple of str
+        Tried in turn: each hands over to the next what it cannot decide.
+    coordinates : {"measurement", "matrix", "factor"}
+        What the first method carries: m coefficients, A, or a factor of A.
+    gram : str
+        Form of K, where there is one.
+    threads : dict
+        BLAS threads of each method: "one", see `quadsense.system.threads`.
+    memory : int
+        Predicted bytes in addition to U as given, with conversions, copies and the start's.
+    proof_memory : int
+        Predicted bytes of a proof that nothing fits, where it comes to that.
+    flops : float
+        Predicted work of the first method.
+    seconds : float or None
+        Predicted time of the whole solve; None where it is not known to a factor of five.
+    times : dict
+        Predicted seconds of each method by itself; None where not known.
+    reasons : tuple of str
+        In words.
+    """
+
+    methods: tuple[str, ...]
+    coordinates: str
+    gram: str
+    threads: dict[str, str]
+    memory: int
+    proof_memory: int
+    flops: float
+    seconds: float | None
+    times: dict[str, float | None]
+    reasons: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        """Methods and cost; the reasons are in `reasons`."""
+        methods, time = " then ".join(self.methods), in_words(self.seconds)
+        return f"Plan({methods}, {self.memory / 2**20:.3g} MiB, {time} predicted)"
+
+    def describe(self) -> dict[str, Any]:
+        """The plan as plain data, for `Result.plan`."""
+        return {**vars(self), "methods": list(self.methods), "reasons": list(self.reasons)}
+
+
+def in_words(seconds: float | None) -> str:
+    """A predicted time for people."""
+    return "unknown time" if seconds is None else f"{seconds:.2g} s"
+
+
+def shape_of(
+    data: Measurements,
+    *,
+    psd: bool,
+    rank: int | None,
+    target: bool,
+    given: Any = None,
+    start: Any = None,
+    tf32: bool = False,
+) -> Shape:
+    """Shape of measurements and wishes.
+
+    Parameters
+    ----------
+    data : Measurements
+        With a tolerance, or a unit of error.
+    psd, rank, target
+        As in `Shape`.
+    given : object, optional
+        The U from which `data` was made, where it was made for this solve.
+    start : object, optional
+        As in `solve`.
+    tf32 : bool
+        Whether steps may use TF32 products, of a copy of the rows.
+    """
+    rows, scaled = data.unit_rows, data.scaled()
+    kind: Any = rows.kind
+    ratio = 1.0
+    if target:
+        b, delta = to_numpy(scaled.b), to_numpy(scaled.delta)
+        ratio = (float(b.max()) - float(b.min())) / float(delta.min())
+    plain = type(kind) is Dense and data.plain is data  # NumPy's rows, most often
+    return Shape(
+        m=data.m,
+        n=data.n,
+        complex=rows.is_complex,
+        sparse=not plain and rows.is_sparse,
+        orthonormal=data.orthonormal,
+        copied=(rows.at_work(tf32) if tf32 else rows).single_is_copied,
+        converted=_is_converted(rows, given),
+        started=_is_dense(start, rank is not None),
+        density=1.0 if plain or not is_sparse(kind) else kind.gram_density_bound(),
+        psd=psd,
+        rank=rank,
+        target=target,
+        one_sided=data.sides is not None,
+        raw=0 if rows.rank_one else rows.raw.m,
+        summed=not rows.rank_one and data.mix is not None,
+        constrained=data.has_hard,
+        in_parts=rows.in_parts and rows.rank_one,
+        strip=0 if plain else _strip_bytes(rows.raw.kind),
+        at_hand=rows.raw.kind.at_hand,
+        on_gpu=on_gpu(scaled.b),
+        ratio=2.0 ** min(200, math.ceil(math.log2(max(ratio, 1.0)))),
+    )
+
+
+def _strip_bytes(kind: Any) -> int:
+    """Bytes of the rows that are read together; 0 of rows in memory."""
+    kind = beneath(kind)
+    parts = kind.parts if isinstance(kind, Stack) else (kind,)
+    strips = [part.strips for part in map(beneath, parts) if isinstance(part, OnDisk)]
+    return max((each.largest * each.dtype.itemsize for each in strips), default=0)
+
+
+def _is_converted(rows: Sensing, given: Any) -> bool:
+    """Whether a copy of U was made, for its type or for the range of its norms."""
+    kind = beneath(rows.kind)
+    if not isinstance(kind, Stored) or given is kind:  # what was given, rows and all
+        return False
+    return kind.U is not kind.given or (given is not None and not _shared(given, kind.U))
+
+
+def _shared(given: Any, rows: Any) -> bool:
+    """Whether the rows are read where they were given; not known of other namespaces."""
+    if isinstance(given, np.ndarray) and isinstance(rows, np.ndarray):
+        return given is rows or np.may_share_memory(given, rows)
+    return type(given) is type(rows) and bool(given.dtype == rows.dtype)
+
+
+def _is_dense(start: Any, low_rank: bool) -> bool:
+    """Return whether a start is kept as an n-by-n matrix; with a rank a factor stays a factor."""
+    if start is None or isinstance(start, str):
+        return False
+    matrix = getattr(start, "matrix", start)
+    kept = (MeasuredForm, FramedForm, FactorForm) if low_rank else (MeasuredForm, FramedForm)
+    return not (isinstance(matrix, SensedMatrix) and isinstance(matrix.form, kept))
+
+
+def make_plan(shape: Shape, method: str = "auto", rates: Rates | None = None) -> Plan:
+    """Choose for a shape; `method` other than "auto" is the user's word."""
+    return _made(shape, method, rates or known_rates(), METHODS.names())
+
+
+@lru_cache(maxsize=16)  # many solves of one shape plan once
+def _made(shape: Shape, method: str, rates: Rates, known: tuple[str, ...]) -> Plan:
+    """Choose among these methods; the rates change the predicted seconds, and nothing else."""
+    reasons: list[str] = []
+    names = _chosen(shape, known, reasons) if method == "auto" else (method,)
+    kinds = [METHODS.traits(name) for name in names]
+    first = kinds[0]
+    shapes = [shape] * len(kinds)
+    gram = "none"
+    user = next((i for i, kind in enumerate(kinds) if kind.uses_gram(shape)), None)
+    if user is not None and (user == 0 or shape.prefer != "any"):
+        density = shape.density if shape.sparse else 1.0
+        gram, why = gram_form(shape.m, shape.n, shape.orthonormal, density)
+        shapes[user] = replace(shape, gram=gram)
+        reasons.append(why)
+    if shape.cone == "symmetric" and "rows" in first.needs:  # by which they choose coordinates
+        side = "as many as" if shape.m == shape.unknowns else "more than"
+        side = "fewer than" if shape.m < shape.unknowns else side
+        reasons.append(f"{shape.m:,} measurements are {side} the {shape.unknowns:,} unknowns")
+    needed = max(kind.memory(its) for kind, its in zip(kinds, shapes, strict=True))
+    works = [kind.work(its) for kind, its in zip(kinds, shapes, strict=True)]
+    times = [None if shape.summed else _seconds(work, rates) for work in works]
+    if shape.summed:
+        reasons.append(f"readings are sums over {shape.raw:,} rows: the time is not predicted")
+    seconds = _expected(first, shape, times, reasons)
+    return Plan(
+        methods=names,
+        coordinates=first.coordinates(shape),
+        gram=gram,
+        threads=dict.fromkeys(names, "one"),
+        memory=needed + _surroundings(shape),
+        proof_memory=max(kind.proof_memory(shape) for kind in kinds),
+        flops=works[0].flops,
+        seconds=None if seconds is None else seconds + SOLVE_SECONDS,
+        times=dict(zip(names, times, strict=True)),
+        reasons=tuple(dict.fromkeys(reasons)),
+    )
+
+
+def _chosen(shape: Shape, known: tuple[str, ...], reasons: list[str]) -> tuple[str, ...]:
+    """Methods for ``auto``, in the order in which they are tried.
+
+    Those of the user's own are asked first; of the others exactly one suits.
+    """
+    for name in reversed(known):
+        kind = METHODS.traits(name)
+        why = kind.suits(shape) if kind.mixes or not shape.mixed else None
+        if why is not None:
+            reasons.append(why)
+            after = kind.followers(shape)
+            if shape.prefer != "any" and shape.target:
+                # Where the question is not answered, any fit, or a proof that there is none.
+                after += _chosen(replace(shape, prefer="any"), known, reasons)
+            return tuple(dict.fromkeys((name, *after)))
+    # Only where rank goes without a tolerance, which is refused with its own words.
+    raise ValueError(f"no method seeks {shape.cone} matrices like this")
+
+
+def _taken(shape: Shape) -> int:
+    """Bytes of the plan that are taken already."""
+    return shape.row_bytes if shape.converted else 0
+
+
+def _surroundings(shape: Shape) -> int:
+    """Bytes of the start, of a converted U, and of the checks before and after the method."""
+    block = shape.item * TEMPORARIES * min(BLOCK_ELEMENTS, shape.m * shape.n)
+    started = 3 * shape.matrix_bytes if shape.started else 0
+    block += 2 * shape.strip  # one used, one read
+    return block + started + (shape.row_bytes if shape.converted else 0) + 8 * 12 * shape.m
+
+
+def _seconds(work: Work, rates: Rates) -> float | None:
+    """Predicted time of a method, where it is known."""
+    if not work.known:
+        return None
+    return rates.seconds(work.flops, work.traffic) + PASS_SECONDS * work.passes
+
+
+def _expected(
+    first: type[Traits], shape: Shape, times: list[float | None], reasons: list[str]
+) -> float | None:
+    """Seconds of the methods together, as far as they are expected to be needed."""
+    if None in times or len(times) == 1 or first.settles(shape):
+        return times[0]
+    alone, together = float(times[0] or 0.0), float(sum(each or 0.0 for each in times))
+    if together <= PROMISE * alone:
+        return math.sqrt(alone * together)
+    reasons.append(
+        f"the time is unknown: about {in_words(alone + SOLVE_SECONDS)} where {first.name} meets "
+        f"delta, about {in_words(together + SOLVE_SECONDS)} where it must hand over"
+    )
+    return None
+
+
+def refuse_what_cannot_fit(shape: Shape, plan: Plan) -> dict[str, str]:
+    """Refuse, before anything is allocated, what cannot fit.
+
+    Returns
+    -------
+    dict
+        For each method after the first that cannot fit the words with which it is refused if it
+        is reached. Such a method is rarely needed, and it stays in the plan: without it the same
+        request would get another A on a smaller machine.
+
+    Raises
+    ------
+    MemoryError
+        If the first method cannot fit.
+    """
+    if plan.memory - _taken(shape) <= available_memory():
+        return {}
+    room = room_in_words(available_memory())
+    needs = {name: _needed(shape, name) for name in plan.methods}
+    refused = {
+        name: f"method {name} would take {in_bytes(needed)} in addition to U and {room}"
+        for name, needed in needs.items()
+        if needed > available_memory()
+    }
+    first = plan.methods[0]
+    if first in refused:
+        raise MemoryError(f"{refused[first]}: {_advice(shape, plan)}")
+    return {
+        name: f"{said}; it is needed because {first} did not settle the question: raise "
+        f"memory_limit, or use fewer measurements (method={first!r} stops before)"
+        for name, said in refused.items()
+    }
+
+
+def _needed(shape: Shape, method: str) -> int:
+    """Bytes that a method by itself takes, in addition to what is taken already."""
+    return make_plan(shape, method).memory - _taken(shape)
+
+
+def _advice(shape: Shape, plan: Plan) -> str:
+    """What would fit instead of a plan that does not."""
+    candidates = dict.fromkeys([*plan.methods, *METHODS])
+    able = [name for name in candidates if METHODS.traits(name).serves(shape)]
+    fitting = [name for name in able if _needed(shape, name) <= available_memory()]
+    if fitting:
+        return f"method={fitting[0]!r} would fit"
+    least = {f"prefer={shape.prefer!r}": 1.01 * _needed(shape, plan.methods[0])}
+    if shape.target and shape.prefer != "any" and shape.prefer in PREFERENCES:
+        plain = replace(shape, prefer="any")
+        needed = _needed(plain, make_plan(plain).methods[0])
+        if needed <= available_memory():
+            return "prefer='any' would fit"
+        least["prefer='any'"] = 1.01 * needed  # for people, who round
+    with limited_memory(math.inf, instead=True):
+        least = {what: limit for what, limit in least.items() if limit <= available_memory()}
+    if not least or not is_limited(available_memory()):
+        return "use fewer measurements, or a smaller n"
+    lowest = min(least, key=lambda what: least[what])
+    advice = f"raise memory_limit to about {in_bytes(least[lowest])}"
+    for what, limit in least.items():
+        if what != lowest:
+            advice += f" for {lowest}, or to about {in_bytes(limit)} for {what}"
+    return advice

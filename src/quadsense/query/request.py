@@ -1,0 +1,399 @@
+"""What the user asked for, checked before any work is done."""
+
+from __future__ import annotations
+
+import math
+import os
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, get_args
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from quadsense.arrays import Array, Vector, like, placed, to_numpy
+from quadsense.core.forms import FactorForm, MeasuredForm
+from quadsense.core.matrix import SensedMatrix
+from quadsense.measurements import Measurements
+from quadsense.measurements.base import HARMLESS, UnitReadings
+from quadsense.measurements.oracle import checked_square
+from quadsense.measurements.sensing import Sensing
+from quadsense.methods import COLD, METHODS, Options, Traits, Warm
+from quadsense.result.result import Result
+from quadsense.result.values import on_rows_of
+from quadsense.run.checkpoint import Journal
+from quadsense.run.loop import Limits
+from quadsense.system.watch import Watch
+from quadsense.typing import ScheduleName, StartName, check_flag, is_number, is_whole, to_generator
+
+STARTS: tuple[StartName, ...] = get_args(StartName)
+SCHEDULES: tuple[ScheduleName, ...] = get_args(ScheduleName)
+
+
+def refuse_unknown(call: Callable[..., Any], options: Mapping[str, object]) -> None:
+    """Raise TypeError, as Python does, for a keyword of `call` that nothing knows."""
+    known = option_names() if options else []
+    for name in options:
+        if name not in known:
+            import inspect
+
+            named = [
+                entry.name
+                for entry in inspect.signature(call).parameters.values()
+                if entry.kind is not entry.VAR_KEYWORD
+            ]
+            close = _nearest(name, [*named, *known])
+            advice = f"did you mean {close!r}?" if close else f"see help(quadsense.{call.__name__})"
+            raise TypeError(
+                f"{call.__name__}() got an unexpected keyword argument {name!r}: {advice}"
+            )
+
+
+def option_names() -> list[str]:
+    """Every option that some method knows, but the schedule, which is a parameter of its own."""
+    names = (key for name in METHODS for key in METHODS.traits(name).options.names())
+    return [key for key in dict.fromkeys(names) if key != "schedule"]
+
+
+def to_measurements(
+    data: Any, b: Any, delta: Any, rtol: Any, bounds: Any, conjugate: bool, mix: Any = None,
+    weights: Any = None,
+) -> Measurements:  # fmt: skip
+    """Measurements, with a tolerance if one was given, from whatever form they came in."""
+    if not isinstance(data, Measurements):
+        return Measurements(
+            data, b, delta=delta, rtol=rtol, bounds=bounds, weights=weights, conjugate=conjugate,
+            mix=mix,
+        )  # fmt: skip
+    check_flag("conjugate", conjugate)
+    if any(each is not None for each in (b, bounds, mix, weights)) or conjugate:
+        raise ValueError(
+            "b, bounds, weights, conjugate and mix belong to Measurements: give them when making it"
+        )
+    return data if delta is None and rtol == 0.0 else data.with_tolerance(delta, rtol)
+
+
+def check_priors(method: str, data: Measurements, psd: Any, rank: Any, target: bool) -> None:
+    """Refuse a method that cannot honour what is asked, and say which can."""
+    if not (psd is None or isinstance(psd, bool | np.bool)):
+        raise ValueError(f"psd must be True, False or None, got {psd!r}")
+    check_rank(rank, data.n)
+    pair = isinstance(rank, tuple | list)
+    if pair and psd:
+        raise ValueError(
+            f"rank={tuple(rank)} asks for signs, psd=True for none that is minus: give one of them"
+        )
+    if rank is not None and not pair and psd is not None and not psd:
+        raise ValueError("rank implies psd=True: a matrix of low rank is sought as X X*")
+    if method == "auto":
+        return
+    kind = METHODS.traits(method)
+    if rank is None and kind.cones == {"rank"}:
+        raise ValueError(f"method {method!r} needs rank: a whole number, or 'auto' to let it grow")
+    wishes: list[tuple[bool, Callable[[type[Traits]], bool], str]] = [
+        (rank is not None, lambda its: "rank" in its.cones, "keep the rank of A low"),
+        (
+            bool(psd) and rank is None,
+            lambda its: "psd" in its.cones,
+            "keep A positive semidefinite",
+        ),
+        (data.sides is not None, lambda its: its.one_sided, "take one-sided bounds"),
+        (data.mix is not None, lambda its: its.mixes, "take sums over rows (mix)"),
+        (bool(data.constraints), lambda its: its.constraints, "take constraints"),
+        (data.has_hard, lambda its: its.constraints, "take equalities"),
+        (not target, lambda its: its.without_tolerance, "run without a delta"),
+    ]
+    for asked, is_able, words in wishes:
+        if asked and not is_able(kind):
+            able = [name for name in METHODS if is_able(METHODS.traits(name))]
+            names = " and ".join(repr(name) for name in able)
+            which = "one of them" if len(able) > 1 else "that"
+            raise ValueError(
+                f"method {method!r} cannot {words}; {names} can: give method='auto' or {which}"
+            )
+
+
+def check_rank(rank: Any, n: int) -> None:
+    """Refuse what is neither None, "auto", a whole number between 1 and n, nor two of them."""
+    word = isinstance(rank, str) and rank == "auto"
+    pair = (
+        isinstance(rank, tuple | list)
+        and len(rank) == 2
+        and all(is_whole(count) and count >= 0 for count in rank)
+        and 1 <= sum(rank) <= n
+    )
+    if not (rank is None or word or pair or (is_whole(rank) and 1 <= rank <= n)):
+        raise ValueError(
+            f"rank must be 'auto', a pair (p, q) or a whole number between 1 and n = {n}, "
+            f"got {rank!r}"
+        )
+
+
+@dataclass(frozen=True)
+class Rank:
+    """A checked rank.
+
+    Attributes
+    ----------
+    order : int or None
+        Most columns of a factor; 0 where it may grow, None where no rank was asked for.
+    signs : (int, int) or None
+        Most positive and most negative eigenvalues, where some may be negative.
+    """
+
+    order: int | None = None
+    signs: tuple[int, int] | None = None
+
+    @property
+    def positive(self) -> bool:
+        """Whether it implies that A is positive semidefinite."""
+        return self.order is not None and self.signs is None
+
+
+def to_rank(rank: Any, n: int) -> Rank:
+    """What `rank` asks for: ``(p, 0)`` is the same as p."""
+    check_rank(rank, n)
+    if rank is None:
+        return Rank()
+    if isinstance(rank, str):
+        return Rank(0)
+    if isinstance(rank, tuple | list):
+        plus, minus = (int(count) for count in rank)
+        return Rank(plus + minus, (plus, minus) if minus else None)
+    return Rank(int(rank))
+
+
+RENAMED_METHODS = {"fista": "least_squares", "factored": "low_rank"}
+"""Former names of methods, and what they are called now."""
+
+
+def current_method(method: Any) -> Any:
+    """Return the present name of a method, with a FutureWarning where it was given a former one."""
+    if not (isinstance(method, str) and method in RENAMED_METHODS):
+        return method
+    new = RENAMED_METHODS[method]
+    warnings.warn(
+        f"method={method!r} is now called {new!r}: write method={new!r}",
+        FutureWarning,
+        stacklevel=4,
+    )
+    return new
+
+
+def check_method(method: Any) -> None:
+    """Refuse a method that does not exist."""
+    if not isinstance(method, str):
+        raise ValueError(f"method must be one of auto, {', '.join(METHODS)}, got {method!r}")
+    if method != "auto" and method not in METHODS:
+        close = _nearest(method, [*METHODS, "auto"])
+        raise ValueError(
+            f"unknown method {method!r}: the methods are auto, {', '.join(METHODS)}"
+            + (f" (did you mean {close!r}?)" if close else "")
+        )
+
+
+def given_options(method: Any, schedule: Any, options: Mapping[str, Any], m: int) -> dict[str, Any]:
+    """The options that were given, the schedule among them where it is not the default.
+
+    Every value is checked by the methods that take it, whether or not one of them will run.
+    """
+    check_method(method)
+    given = {**options}
+    if not (isinstance(schedule, str) and schedule == "continuation"):
+        given["schedule"] = schedule
+    for name in METHODS if given else ():
+        known = METHODS.traits(name).options
+        if not given.keys().isdisjoint(known.names()):
+            options_of(name, given).check(m)
+    return given
+
+
+def options_of(name: str, given: Mapping[str, Any]) -> Options:
+    """What of the options given a method knows, as its own."""
+    known = METHODS.traits(name).options
+    return known(**{key: value for key, value in given.items() if key in known.names()})
+
+
+def check_options(methods: tuple[str, ...], given: Mapping[str, Any], method: str) -> None:
+    """Raise a ValueError for an option that all of the chosen methods would ignore.
+
+    With method "auto" `gap` is always accepted: whether anything is left to optimize depends on
+    the rows, and where nothing is, it has no effect.
+    """
+    if not given:
+        return
+    known = {key for name in methods for key in METHODS.traits(name).options.names()}
+    if method == "auto":
+        known.add("gap")
+    for key in sorted(given.keys() - known):
+        takers = [name for name in METHODS if key in METHODS.traits(name).options.names()]
+        verb = "do" if len(takers) > 1 else "does"
+        raise ValueError(
+            f"method {methods[0]!r} takes no {key!r}; {' and '.join(takers)} {verb}: "
+            f"give method={takers[-1]!r}"
+        )
+
+
+def error_units(data: Measurements) -> tuple[float, Array]:
+    """A unit of error where no tolerance is given, and what it is for each of the unit rows.
+
+    A power of two of the size of the readings, so that their size does not matter. Rows of tiny
+    norm read far less than that: for them a smaller one, still far too large, serves.
+    """
+    largest = float(np.max(np.abs(to_numpy(data.b))))
+    unit = math.ldexp(1.0, math.frexp(largest)[1]) if largest > 0.0 else 1.0
+    b, delta = to_numpy(data.scaled().b), to_numpy(data.scaled().delta)
+    with np.errstate(over="ignore"):
+        units = unit * delta
+    units = np.minimum(units, HARMLESS * max(float(np.max(np.abs(b))), float(units.min())))
+    return unit, like(units, data.scaled().b)
+
+
+def to_allowed(allow_violations: Any, m: int, target: bool) -> int:
+    """How many measurements may be set aside."""
+    if not (is_whole(allow_violations) and 0 <= allow_violations < m):
+        raise ValueError(
+            f"allow_violations must be a whole number from 0 to m - 1 = {m - 1}, "
+            f"got {allow_violations!r}"
+        )
+    if allow_violations and not target:
+        raise ValueError("allow_violations needs delta or bounds: without, nothing is violated")
+    return int(allow_violations)
+
+
+def to_limits(
+    max_iter: Any,
+    time_limit: Any,
+    callback: Any,
+    progress: bool,
+    watch: Watch,
+    journal: Journal | None = None,
+) -> Limits:
+    """Limits of a run."""
+    if max_iter is not None and not (is_whole(max_iter) and max_iter >= 0):
+        raise ValueError(f"max_iter must be a whole number, not negative, got {max_iter!r}")
+    if time_limit is not None and not (is_number(time_limit) and time_limit >= 0):
+        raise ValueError(f"time_limit must be a number of seconds, got {time_limit!r}")
+    if callback is not None and not callable(callback):
+        raise ValueError(f"callback must be callable, got {callback!r}")
+    check_flag("progress", progress)
+    watch.time_limit = time_limit
+    return Limits(max_iter, callback, progress, watch, journal)
+
+
+def to_seed(rng: Any, methods: tuple[str, ...]) -> int:
+    """A whole number for these methods from a seed, a generator, which moves on, or None."""
+    draws = any(map(_is_random, methods))
+    if rng is None:  # NumPy's own way takes ten times as long
+        return int.from_bytes(os.urandom(7), "little") if draws else 0
+    generator = to_generator("rng", rng)
+    return int(generator.integers(2**63)) if draws else 0
+
+
+def _is_random(name: str) -> bool:
+    return METHODS.traits(name).random
+
+
+def _nearest(name: str, known: list[str]) -> str | None:
+    import difflib
+
+    close = difflib.get_close_matches(name, known, n=1)
+    return close[0] if close else None
+
+
+@dataclass(frozen=True)
+class Start:
+    """``A_1 = tau I + base - F*(c)``, and what is known of it where it was given."""
+
+    tau: float
+    base: Array | None = None
+    c: Array | None = None
+    warm: Warm = COLD
+
+
+def to_start(
+    start: Any, schedule: str, data: Measurements, scaled: UnitReadings, low_rank: bool = False,
+    columns: npt.NDArray[np.int64] | None = None,
+) -> Start:  # fmt: skip
+    """Return A_1 from a word, a matrix or an earlier result.
+
+    With `low_rank`, where methods carry a factor, a start that is held as a factor stays one.
+    `columns` are the exponents by which the columns of the data are scaled: the start is of the
+    unscaled ones.
+    """
+    if start is None:
+        start = "tau" if schedule == "paper" else "mean"
+    if isinstance(start, str):
+        if start not in STARTS:
+            raise ValueError(
+                f"start must be one of {', '.join(STARTS)}, a matrix or an earlier result, "
+                f"got {start!r}"
+            )
+        return Start(start_value(start, scaled.b, scaled.telling, data.unit_rows))
+    matrix = start.matrix if isinstance(start, Result) else start
+    if sp.issparse(matrix):
+        matrix = matrix.toarray()
+    if not isinstance(matrix, SensedMatrix):
+        matrix = SensedMatrix.from_dense(checked_square("start", matrix))
+    if matrix.shape[0] != data.n:
+        raise ValueError(f"start is of order {matrix.shape[0]}, but U has n = {data.n} columns")
+    dual = _dual_of(start, data) if isinstance(start, Result) else None
+    if columns is not None:
+        matrix = matrix.stretched(-columns)
+    form = on_rows_of(matrix, data).form
+    if isinstance(form, MeasuredForm) and form.rows is data.unit_rows:
+        return Start(form.tau, form.base, form.c, Warm(matrix, dual=dual))
+    if low_rank and isinstance(form, FactorForm):
+        return _factored_start(form, data, scaled)
+    values, factor = np.asarray(matrix), None if matrix.signs is not None else matrix.factor
+    if np.iscomplexobj(values) and not data.unit_rows.is_complex:
+        # Real rows see the real part alone.
+        values, factor = np.ascontiguousarray(values.real), None
+    dense = data.unit_rows._cast(placed(values, scaled.b))
+    return Start(0.0, dense, warm=Warm(SensedMatrix.from_dense(dense), factor, dual))
+
+
+def _dual_of(start: Result, data: Measurements) -> Vector | None:
+    """Return the dual vector of an earlier result for these unit rows; None if it has none.
+
+    Rows are taken to be in the same order, and further ones to come last: their entries are 0. Any
+    vector gives a true bound, so that a wrong guess costs steps only.
+    """
+    claim = start.certificate.objective
+    if claim is None or claim.dual is None:
+        return None
+    y, before = np.zeros(data.m), int(to_numpy(start.residuals).size)
+    common, tied = min(before, data.measured), len(data.constraints)
+    y[:common] = claim.dual[:common]
+    if tied and tied == len(claim.dual) - before:
+        y[data.measured :] = claim.dual[before:]
+    norms = to_numpy(data.unit_rows.norms)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        y = np.where(norms > 0.0, y * norms * norms, y)
+    return y if np.isfinite(y).all() else None
+
+
+def _factored_start(form: FactorForm, data: Measurements, scaled: UnitReadings) -> Start:
+    """Return ``X S X*`` to start from, without its (n, n) array."""
+    rows, X, signs = data.unit_rows, to_numpy(form.factor), form.signs
+    if np.iscomplexobj(X) and not rows.is_complex:  # real rows see the real part alone
+        X = np.concatenate([np.real(X), np.imag(X)], axis=1)
+        signs = None if signs is None else np.concatenate([signs, signs])
+    X = rows._cast(placed(X, scaled.b))
+    return Start(0.0, warm=Warm(SensedMatrix.from_factor(X, signs), X if signs is None else None))
+
+
+def start_value(start: str, b: Array, telling: Array, rows: Sensing | None = None) -> float:
+    """The tau of ``A_1 = tau I``, from the readings of the unit rows that say something."""
+    known, readings = to_numpy(telling) > 0, to_numpy(b)
+    if not known.all():
+        readings = readings[known]
+    if start == "zero" or not readings.size:
+        return 0.0
+    if start == "mean" and not (rows is None or rows.rank_one):  # sums read other than 1 of I
+        identity = to_numpy(rows.squares)[known]
+        square = float(identity @ identity)
+        return float(identity @ readings) / square if square > 1e-12 * identity.size else 0.0
+    return float(readings.sum() / readings.size if start == "mean" else readings.max())

@@ -1,0 +1,1 @@
+"""The result: matrix, certificate, objective, what a check found, and their words."""

@@ -1,0 +1,590 @@
+"""What a solve gives back: `Result`; to a file and from it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from quadsense import files
+from quadsense.arrays import Array, Vector, to_numpy
+from quadsense.core.forms import FramedForm, MeasuredForm
+from quadsense.core.matrix import SensedMatrix
+from quadsense.core.records import LATER, Lazy, cached_property
+from quadsense.core.signature import inertia_of, is_positive, rank_of
+from quadsense.files.codec import decode, encode
+from quadsense.measurements import Measurements
+from quadsense.measurements.constraints import Constraint
+from quadsense.measurements.frame import can_be_columns, condition_inside
+from quadsense.measurements.framed import Framed
+from quadsense.measurements.oracle import SpectralOracle
+from quadsense.measurements.stored import Stored
+from quadsense.measurements.validate import checked_rows
+from quadsense.preferences import Preference
+from quadsense.proofs.infeasible import Conflict, check_infeasible
+from quadsense.result import words
+from quadsense.result.certificate import AGREE, Certificate, agree
+from quadsense.result.objective import Objective, check_objective, is_admitted, is_sound
+from quadsense.result.values import Values, evaluate
+from quadsense.result.verdict import check_verdict
+from quadsense.result.verification import Check, Verification
+from quadsense.system.threads import with_one_blas_thread
+from quadsense.typing import SupportsSparse, check_path, is_whole
+from quadsense.vocabulary import Advice, History, Reason, Row, Status, Verdict
+
+FORMAT = "quadsense-result"
+VERSION = 6  # rises when files written before could not be read any more
+KINDS = {"met": "met", "optimal": "optimal", "infeasible": "infeasible"}
+"""The claim that goes with a status; without one nothing is claimed."""
+
+
+@dataclass(frozen=True)
+class Result(Lazy):
+    """The answer to `quadsense.solve`, every field at the same A.
+
+    `verdict`, `history` and `plan`, and with them the message, are made when they are first read.
+
+    Attributes
+    ----------
+    status : Status
+    verdict : Verdict
+        What was met and what that means, in numbers; `message` says it in a sentence or two.
+    matrix : SensedMatrix
+        The answer, implicit: ``@``, `quadratic`, `trace`, `norm`, `eigsh`, `to_dense`.
+    residuals : array of shape (m,)
+        ``u_i* A u_i - b_i``, recomputed from the data; with `bounds` from the middle of the
+        interval, and for a row of one end how far that is crossed, else 0.
+    max_residual, max_ratio : float
+        ``max|z_i|`` and ``max|z_i|/delta_i`` over the rows that are not set aside; the ratio is 1
+        at the end of an interval (a row of one end counts only where that is crossed).
+    violations : ndarray of int
+        Measurements over their tolerance, those set aside not included.
+    n_iter : int
+        Iterations taken to reach this A.
+    history : History
+    timings : dict
+        Seconds by part, which add up to those of the solve: ``prepare``, ``K``, each method by
+        name, ``outliers``, ``certify``, ``proofs``, ``answer``; those that there were.
+    certificate : Certificate
+    plan : dict
+        Method, form of K and the reasons for both.
+    suspects, set_aside : ndarray of int
+        Measurements that contradict each other or carry most of a contradiction, the heaviest
+        first (constraints among them are named in ``verdict.blamed``); measurements left out on
+        request.
+    fit : Objective or None
+        Where nothing fits, what the A that comes along costs: by default it is the least-squares
+        fit without the bands, with proven bounds on its cost, and ``certificate.matrix`` is the A
+        with the smallest worst miss. None where `matrix` is that one, and wherever something fits.
+    conflict : Conflict or None
+        Where nothing fits: few rows and constraints that contradict each other by themselves, with
+        the proof of that. None where none were found.
+    """
+
+    status: Status
+    verdict: Verdict
+    matrix: SensedMatrix
+    residuals: Array
+    max_residual: float
+    max_ratio: float
+    violations: npt.NDArray[np.int64]
+    n_iter: int
+    history: History
+    timings: dict[str, float]
+    certificate: Certificate
+    plan: dict[str, Any]
+    suspects: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    set_aside: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    fit: Objective | None = None
+    # A default in place of its factory would be found before `Lazy` is asked.
+    conflict: Conflict | None = field(default_factory=lambda: None, metadata=LATER)
+
+    @property
+    def success(self) -> bool:
+        """Whether the tolerance was met (or the optimum proven)."""
+        return self.status.success
+
+    @property
+    def message(self) -> str:
+        """Short sentences: verdict, which A, how far it is determined, what to do next."""
+        return words.message(self.verdict)
+
+    @property
+    def unique(self) -> bool | None:
+        """Whether the measurements determine A; None where that was too costly to find out."""
+        return self.verdict.unique
+
+    @property
+    def unseen(self) -> int | None:
+        """Dimensions of A that no measurement sees; None where `unique` is.
+
+        A lower bound, as the message says, where the rank of the map was too costly to find.
+        """
+        return self.verdict.unseen
+
+    @property
+    def met(self) -> bool:
+        """Whether every reading is verified to be within its interval."""
+        return self.status is Status.MET
+
+    @property
+    def prefer(self) -> str:
+        """Which A was sought: a value of `prefer`, or "slack_max", "slack_sum", "slack_squares"."""
+        return self.verdict.prefer
+
+    @property
+    def objective(self) -> float | None:
+        """What A costs by the preference; None where any fit was wanted.
+
+        Where the columns of U were scaled, the pull and a determinant are those of the scaled
+        unknown: see `Certificate.columns`.
+        """
+        if self._least_error:
+            return self.certificate.upper_bound
+        return self.verdict.objective
+
+    @property
+    def objective_bounds(self) -> tuple[float, float] | None:
+        """Proven bounds on the best value of the objective; None where any fit was wanted."""
+        if self._least_error:
+            return self.certificate.lower_bound, self.certificate.upper_bound
+        v = self.verdict
+        if v.objective_lower is None or v.objective_upper is None:
+            return None
+        return v.objective_lower, v.objective_upper
+
+    @property
+    def optimal(self) -> bool | None:
+        """Whether the preference is certified within `gap`; None where none was looked into."""
+        return self.status is Status.OPTIMAL if self._least_error else self.verdict.optimal
+
+    @property
+    def dual(self) -> Vector | None:
+        """Dual values of the readings by the preference, in the user's units.
+
+        The y of the certified bound (docs/theory.md): where a reading leans on an end of its
+        interval, how much the objective falls for every unit that the end moves out, positive at
+        an upper end and negative at a lower one. Least squares adds ``2 w_i (v_i - b_i)``; of
+        "nearest" it belongs to the squared distance, of "center" the sum of logarithms rises.
+        """
+        claim = self.certificate.objective
+        if claim is None or claim.dual is None:
+            return None
+        return claim.dual[: claim.dual.size - len(self.certificate.constraints)]
+
+    @property
+    def constraint_duals(self) -> dict[str, float]:
+        """The same of the linear constraints, by name."""
+        claim, constraints = self.certificate.objective, self.certificate.constraints
+        if claim is None or claim.dual is None:
+            return {}
+        values = claim.dual[claim.dual.size - len(constraints) :]
+        return {each.name: float(y) for each, y in zip(constraints, values, strict=True)}
+
+    @property
+    def _least_error(self) -> bool:
+        return self.verdict.prefer == "minimax" and self.verdict.objective is None
+
+    def interval(self, C: Any = "trace", *, data: Any = None, gap: float = 0.01) -> Any:
+        """Certified range of ``<C, A>`` over all A that fit, not only over this one.
+
+        Parameters
+        ----------
+        C : array of shape (n, n) or (n,), (i, j), "trace", or a list of these
+            As in `quadsense.interval`.
+        data : Measurements, optional
+            Those of the solve: needed where the result was read from a file.
+        gap : float, default=0.01
+            Share of its width by which an interval may be too wide.
+
+        Returns
+        -------
+        Interval, or list of Interval for a list
+
+        Examples
+        --------
+        >>> import numpy as np, quadsense
+        >>> U = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+        >>> quadsense.solve(U, [1.0, 2.0, 3.0], delta=0.1).interval((0, 1))
+        <Interval [-0.15, 0.15]>
+        """
+        # By name: it stands above results, for it solves where it must.
+        return import_module("quadsense.interval").interval_of(self, C, data=data, gap=gap)
+
+    def next_probe(
+        self, candidates: Any, *, data: Any = None, delta: Any = None, top: int = 10
+    ) -> Any:
+        """Which further measurement would tell most about A: see `quadsense.next_probe`.
+
+        Parameters
+        ----------
+        candidates : array_like of shape (k, n)
+            The probes to choose from, a row each, given as the rows of U were.
+        data : Measurements, optional
+            Those of the solve: needed where the result was read from a file.
+        delta : float or array_like of shape (k,), optional
+            Tolerance with which a candidate would be read; by default the median one of the solve.
+        top : int, default=10
+            At most this many candidates get a certified interval.
+
+        Examples
+        --------
+        >>> import numpy as np, quadsense
+        >>> U = np.array([[1.0, 0.0], [0.0, 1.0]])
+        >>> result = quadsense.solve(U, [1.0, 2.0], delta=0.1)
+        >>> result.next_probe([[2.0, 0.0], [1.0, 1.0]]).message[:50]
+        'candidate 1 would tell most: 70.7% of it is unseen'
+        """
+        choose = import_module("quadsense.next_probe").next_probe
+        return choose(self, candidates, data=data, delta=delta, top=top)
+
+    def report(
+        self,
+        data: Any = None,
+        *,
+        intervals: Any = None,
+        title: str | None = None,
+        check: bool = True,
+        names: tuple[str, str] = ("data.npz", "result.npz"),
+    ) -> Any:
+        """All that there is to say of this result as one HTML file, to look at or to mail.
+
+        The file needs no network and no other file. A short script in it sorts the table of rows
+        and shows the value under the pointer; without scripts the page says the same.
+
+        Parameters
+        ----------
+        data : Measurements or SpectralOracle, optional
+            Those of the solve: at hand unless the result was read from a file. Without them the
+            report says what is known without.
+        intervals : Interval, list of Interval, or dict of str to Interval, optional
+            Certified ranges to be drawn too.
+        title : str, optional
+            Above the verdict.
+        check : bool, default=True
+            Whether to check all that the result states against the data, and show that.
+        names : (str, str), optional
+            Files of the data and of this result, for the lines that ask the same again.
+
+        Returns
+        -------
+        Report
+            ``.html()``, ``.write_html(path)``, ``.open()``; shown as it is in a notebook.
+
+        Examples
+        --------
+        >>> import numpy as np, quadsense
+        >>> result = quadsense.solve(np.eye(2), [1.0, 2.0], delta=0.1)
+        >>> result.report().html()[:15]
+        '<!DOCTYPE html>'
+        """
+        make = import_module("quadsense.report").Report
+        return make(self, data, intervals=intervals, title=title, check=check, names=names)
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the verdict, the numbers that matter, a small picture."""
+        return str(import_module("quadsense.view.html").result_html(self))
+
+    @cached_property
+    def A(self) -> Array:
+        """Dense answer, made on first use, in the namespace and on the device of U."""
+        return self.matrix.to_dense()
+
+    def __bool__(self) -> bool:
+        """Whether `success`."""
+        return self.success
+
+    def __repr__(self) -> str:
+        """Return the status and the verdict in one line."""
+        return f"<Result {words.head(self.verdict)}>"
+
+    def __str__(self) -> str:
+        """Return a summary: verdict, which A, how far it is determined, checks, next step."""
+        return words.summary(self.verdict)
+
+    def verify(self, U: Any, b: Any = None, *, delta: Any = None, **options: Any) -> bool:
+        """Whether all that this result states holds on these data: see `check`.
+
+        Parameters
+        ----------
+        U, b, delta, **options
+            As in `Certificate.verify`.
+        """
+        return self.check(U, b, delta=delta, **options).true
+
+    @with_one_blas_thread
+    def check(self, U: Any, b: Any = None, *, delta: Any = None, **options: Any) -> Verification:
+        """Recompute all that this result states, and say what was checked against what.
+
+        In addition to the certificate's claim: that the status is what is claimed, and that the
+        matrix, residuals, violations and rows set aside are those that the claim is about.
+
+        Parameters
+        ----------
+        U, b, delta, **options
+            As in `Certificate.verify`.
+
+        Returns
+        -------
+        Verification
+            True only if every statement holds; its text has a line for each.
+        """
+        claim = self.certificate
+        found = claim.check(U, b, delta=delta, **dict(options))
+        kind = "met" if claim.kind == "spectral" else claim.kind
+        agrees = kind == KINDS.get(str(self.status), "none")
+        checks = [Check(f"status {self.status}", agrees, f"the claim is {claim.kind!r}")]
+        if not isinstance(U, SpectralOracle) and claim.kind != "none" and found.true:
+            with np.errstate(over="ignore", under="ignore"):
+                checks += self._check_numbers(U, b, dict(options))
+        return found + Verification(tuple(checks))
+
+    def _check_numbers(self, U: Any, b: Any, options: dict[str, Any]) -> list[Check]:
+        """Residuals, ratios, violations and rows set aside, against the tolerance of the solve."""
+        claim = self.certificate
+        data = claim.own_data(U, b, options)
+        columns = claim.columns
+        matrix = self.matrix if columns is None else self.matrix.stretched(-columns)
+        values = evaluate(data, matrix, claim.set_aside)
+        own = slice(data.measured)  # the constraints have checks of their own
+        residuals, reads = to_numpy(self.residuals), values.residuals[own]
+        sized = residuals.shape == reads.shape
+        room = 4.0 * values.error[own] + AGREE * np.abs(reads)
+        near = sized and bool(np.all(agree(residuals, reads, room)))
+        sizes, ratios = values.sizes[own], values.ratios[own]
+        largest = bool(agree(self.max_residual, float(sizes.max()), float(room.max())))
+        found = float(ratios.max())
+        with np.errstate(invalid="ignore"):
+            rounding = 4.0 * float(np.nan_to_num(values.upper[own] - ratios).max())
+        close = bool(agree(self.max_ratio, found, rounding + AGREE * abs(found)))
+        surely, perhaps = values.missed[own].copy(), ~values.met[own]
+        surely[claim.set_aside] = perhaps[claim.set_aside] = False
+        if (claim.kind == "optimal" or claim.hard) and self.verdict.asked == "least":
+            surely[:] = perhaps[:] = False  # nothing is violated where there is no tolerance
+        listed = np.zeros_like(surely)
+        listed[self.violations[(self.violations >= 0) & (self.violations < listed.size)]] = True
+        fit = [] if self.fit is None else self._check_fit(data, values, matrix)
+        stated = "" if self.fit is None else "optimal" if self.fit.closed else "local"
+        violations = (
+            not np.any(surely & ~listed)
+            and not np.any(listed & ~perhaps)
+            and int(listed.sum()) == self.violations.size
+        )
+        aside = np.array_equal(np.sort(self.set_aside), np.sort(claim.set_aside))
+        return [
+            Check("residuals", near, "recomputed, to rounding"),
+            Check(
+                "largest residual",
+                largest,
+                f"claimed {self.max_residual:.6g}, found {sizes.max():.6g}",
+            ),
+            Check("largest ratio", close, f"claimed {self.max_ratio:.6g}, found {found:.6g}"),
+            Check("violations", violations, f"{self.violations.size} listed"),
+            Check("rows set aside", aside, f"{self.set_aside.size} listed"),
+            Check("which A it is", self.verdict.fitted == stated),
+            *fit,
+            *self._check_conflict(data),
+            *check_verdict(self.verdict, data, values, claim, self.status),
+        ]
+
+    def _check_conflict(self, data: Measurements) -> list[Check]:
+        """Check that the rows and constraints of `conflict` contradict each other by themselves.
+
+        That each of them is needed is not checked.
+        """
+        claim, found, verdict = self.certificate.inside, self.conflict, self.verdict
+        if found is None:
+            return [] if verdict.irreducible is None else [Check("conflict", False, "none is held")]
+        members = found.members
+        sound = (
+            claim.kind == "infeasible"
+            and members.size > 0
+            and members.shape == found.dual.shape
+            and np.unique(members).size == members.size
+            and bool(np.all((members >= 0) & (members < data.m)))
+            and bool(np.isfinite(found.dual).all())
+        )
+        if sound and verdict.irreducible is not None:
+            named = [data.constraints[row - data.measured].name for row in members
+                     if row >= data.measured]  # fmt: skip
+            rows = members[members < data.measured].tolist()
+            sound = list(verdict.suspects) == rows and list(verdict.blamed) == named
+            sound = sound and verdict.irreducible in (False, found.irreducible)
+        proved = (
+            sound
+            and check_infeasible(
+                data, found.spread(data.m), claim.psd, alone=True, conditional=bool(claim.condition)
+            ).proved
+        )
+        text = f"{members.size} rows and constraints, by themselves"
+        return [Check("conflict", proved, text)]
+
+    def _check_fit(self, data: Measurements, values: Values, matrix: SensedMatrix) -> list[Check]:
+        """Check what is stated of a fit that comes with a proof that nothing fits."""
+        claim, fit = self.certificate.inside, self.fit
+        assert fit is not None
+        fit = replace(fit, condition=condition_inside(fit.condition))
+        preference = fit.preference
+        sound = (
+            claim.kind == "infeasible"
+            and not claim.hard
+            and preference.name == "least_squares"
+            and not preference.target
+            and preference.psd == claim.psd
+            and is_sound(fit, data.m, data.measured, data.n)
+        )
+        checks = [Check("claim: a least-squares fit", sound)]
+        if not sound:
+            return checks
+        if claim.psd:
+            checks.append(Check("positive semidefinite", is_positive(matrix)))
+        if claim.rank is not None:
+            checks.append(Check("rank", rank_of(matrix) <= claim.rank))
+        if claim.signs:
+            pairs = zip(inertia_of(matrix), claim.signs, strict=False)
+            checks.append(Check("eigenvalues", all(found <= most for found, most in pairs)))
+        plain, reads, error = data.without_tolerance(), values.reads, values.error
+        held = is_admitted(preference, values.met, claim.set_aside, data.measured)
+        return checks + list(check_objective(plain, fit, matrix, reads, error, held))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the result to an ``.npz`` file that `load_result` reads; nothing is pickled.
+
+        The file is self-contained. It holds A as it is held here: dense, by a factor, or by its
+        coefficients and U.
+        """
+        files.check_writable(path)
+        nothing: Any = None
+        claim = replace(self.certificate, matrix=nothing, data=None)
+        result = replace(self, matrix=nothing, certificate=claim)
+        whole: dict[str, Any] = {"result": result, "matrix": _held(self.matrix)}
+        if self.certificate.matrix is not self.matrix:
+            whole["claimed"] = _held(self.certificate.matrix)
+        arrays, plain = encode(whole)
+        files.write_arrays(path, arrays, {"format": FORMAT, "version": VERSION, "whole": plain})
+
+    def save_matrix(self, path: str | os.PathLike[str]) -> None:
+        """Write A, dense, in the format that the name promises.
+
+        ``.npy``, ``.npz``, ``.mat``, ``.h5``, ``.zarr``, ``.parquet`` or ``.csv``; where there are
+        names, it is called A. In tables complex columns are pairs, ``a1_re`` and ``a1_im``.
+        """
+        files.writer_of(path, "A", several=False)
+        files.write(path, {"A": np.asarray(self.matrix)}, {})
+
+
+@dataclass(frozen=True)
+class Held:
+    """A as it is held: dense, by a factor, or by its coefficients (see `MeasuredForm`) and U.
+
+    With `columns` the coefficients are those of rows whose columns are scaled (see `FramedForm`).
+    """
+
+    A: Array | None = None
+    factor: Array | None = None
+    signs: Vector | None = None
+    tau: float = 0.0
+    c: Vector | None = None
+    base: Array | None = None
+    U: Array | SupportsSparse | None = None
+    norms: Vector | None = None
+    conjugate: bool = False
+    columns: npt.NDArray[np.int64] | None = field(default=None, metadata=LATER)
+
+
+def _held(matrix: SensedMatrix) -> Held:
+    """The matrix as it is: what was certified is what is written.
+
+    Coefficients stay coefficients also where the rows are not held in an array: where they cancel,
+    a dense A has fewer digits than the certificate relies on.
+    """
+    form: Any = matrix.form
+    columns = form.columns if isinstance(form, FramedForm) else None
+    form = form if columns is None else form.inner
+    if isinstance(form, MeasuredForm):
+        rows: Any = form.rows
+        kind = rows.kind
+        if columns is not None and isinstance(kind, Framed):
+            kind = kind.kind if np.array_equal(kind.columns, columns) else kind
+        base = None if form.base is None else to_numpy(form.base)
+        held = Held(tau=form.tau, c=to_numpy(form.c), base=base, columns=columns)
+        if isinstance(kind, Stored):
+            U = kind.U if rows.is_sparse else to_numpy(kind.U)
+            return replace(held, U=U, norms=to_numpy(rows.norms), conjugate=rows.conjugate)
+        if rows.prefers_gram and columns is None:
+            return replace(held, U=to_numpy(rows.rows()), norms=to_numpy(rows.nonzero))
+    if matrix.factor is not None:
+        return Held(factor=to_numpy(matrix.factor), signs=matrix.signs)
+    return Held(np.asarray(matrix))
+
+
+def _matrix(held: Held) -> SensedMatrix:
+    """The matrix that is held so."""
+    if held.c is not None:
+        rows = checked_rows(held.U, held.conjugate)
+        if held.norms is None or not (rows.m,) == held.norms.shape == held.c.shape:
+            raise ValueError("coefficients and rows do not go together")
+        if held.columns is not None:
+            if not can_be_columns(held.columns, rows.n):
+                raise ValueError("columns are scaled by what cannot be")
+            rows = rows.framed(held.columns)
+        rows.norms = held.norms
+        matrix = SensedMatrix(MeasuredForm(held.tau, held.c, rows, held.base))
+        return matrix if held.columns is None else matrix.stretched(held.columns)
+    if held.factor is not None:
+        return SensedMatrix.from_factor(held.factor, held.signs)
+    return SensedMatrix.from_dense(held.A)
+
+
+SAVED = (
+    Result, Certificate, Objective, Preference, Constraint, History, Verdict, Row, Reason, Advice,
+    Status, Held, Conflict,
+)  # fmt: skip
+"""What a file may hold, in addition to arrays and plain data."""
+
+
+def load_result(path: str | os.PathLike[str]) -> Result:
+    """Read a result written by `Result.save`.
+
+    Raises
+    ------
+    ValueError
+        If the file is missing, damaged or not a result.
+    """
+    check_path("path", path)
+    arrays = files.read_arrays(path)
+    meta = arrays.metadata
+    if not isinstance(meta, dict) or meta.get("format") != FORMAT:
+        raise ValueError(f"{path} is not a quadsense result; it holds {arrays.listing}")
+    version: Any = meta.get("version")
+    if is_whole(version) and version != VERSION:
+        age, most, advice = "an earlier", "", "solve again"
+        if version > VERSION:
+            age, most, advice = "a newer", "up to ", "upgrade quadsense"
+        raise ValueError(
+            f"{path} was written by {age} quadsense (format {version}, this one reads {most}"
+            f"{VERSION}): {advice}"
+        )
+    try:
+        if version != VERSION:
+            raise ValueError("its format is no number")
+        whole = decode(arrays, meta["whole"], lambda values: values, SAVED)
+        matrix = _matrix(whole["matrix"])
+        claimed = _matrix(whole["claimed"]) if "claimed" in whole else matrix
+        return _whole(whole["result"], matrix, claimed)
+    except (LookupError, TypeError, AttributeError, ArithmeticError, ValueError) as error:
+        raise ValueError(f"{path} is a damaged quadsense result ({error!r})") from None
+
+
+def _whole(result: Result, matrix: SensedMatrix, claimed: SensedMatrix) -> Result:
+    """The result with its matrix and that of its claim; raises where a part of it cannot be."""
+    claim, m = result.certificate, result.residuals.size
+    for index in (claim.set_aside, result.set_aside, result.suspects):
+        if np.any((index < 0) | (index >= m)):
+            raise ValueError("measurements are named that are not there")
+    words.message(result.verdict)  # one that cannot be said is damaged
+    return replace(result, matrix=matrix, certificate=replace(claim, matrix=claimed))

@@ -1,0 +1,718 @@
+"""The one place where a verdict becomes words, in the user's own units: a list of facts.
+
+A result's text and message, the terminal, the notebook's card and the top of a report all show
+this list. Low among the modules, for a result's own message is made here: it knows the vocabulary
+alone.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import textwrap
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from quadsense.vocabulary import Advice, Reason, Row, Status, Verdict
+
+CLOSE = 1.1
+"""Readings per unknown up to which least squares without a tolerance may follow the noise."""
+
+WIDTH = 80
+"""Columns of a result's text."""
+
+
+class Fact(NamedTuple):
+    """One line of what there is to say of a result.
+
+    Attributes
+    ----------
+    label : str
+        "verdict", "why", "conflict", "which A", "determined", "checked" or "next step".
+    value : str
+        A short sentence.
+    note : str
+        What it means, where there is room to say so; it may be empty.
+    """
+
+    label: str
+    value: str
+    note: str = ""
+
+
+def facts(verdict: Verdict) -> tuple[Fact, ...]:
+    """Return what there is to say of a verdict, the verdict first and the next step last."""
+    why, hint = _why_and_hint(verdict)
+    spectral = verdict.asked == "accuracy"
+    found = [
+        Fact("verdict", _verdict(verdict)),
+        Fact("why", why),
+        Fact("conflict", _conflict(verdict)),
+        Fact("which A", "" if spectral else _which(verdict), _missed_by(verdict)),
+        Fact("determined", _determined(verdict), _meaning(verdict)),
+        Fact("checked", CHECKED[verdict.claim]),
+        Fact("next step", _next(verdict, hint)),
+    ]
+    return tuple(fact for fact in found if fact.value)
+
+
+def kind(verdict: Verdict) -> str:
+    """Return "good", "bad" or "open", which decides the color of a verdict."""
+    if verdict.status is Status.INFEASIBLE:
+        return "bad"
+    return "good" if verdict.status.success else "open"
+
+
+def message(verdict: Verdict) -> str:
+    """Return the verdict in short sentences, and what to do next."""
+    said = [fact.value for fact in facts(verdict) if fact.label != "checked"]
+    return ". ".join([said[0], *(sentence(part) for part in said[1:])]) + "."
+
+
+def head(verdict: Verdict) -> str:
+    """Return the status and the verdict in one sentence."""
+    said = _verdict(verdict)
+    same = said.startswith(f"{verdict.status}: ")
+    return said if same else f"{verdict.status}, {said}"
+
+
+def summary(
+    verdict: Verdict,
+    *,
+    width: int = WIDTH,
+    more: Iterable[Fact] = (),
+    notes: bool = False,
+    paint: Callable[[str, str], str] | None = None,
+) -> str:
+    """Return the facts as lines of at most that width.
+
+    Parameters
+    ----------
+    verdict : Verdict
+    width : int
+    more : iterable of Fact
+        Facts to be shown after those of the verdict.
+    notes : bool
+        Whether to show the notes too.
+    paint : callable, optional
+        Colors a label and a piece of its value: ``paint(label, text)``.
+    """
+    lines = []
+    margin = " " * 12
+    for fact in (*facts(verdict), *more):
+        parts = textwrap.wrap(
+            f"{fact.value}; {fact.note}" if notes and fact.note else fact.value,
+            max(width - len(margin), 20),
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        for i, part in enumerate(parts):
+            begin = margin if i else f"{fact.label:<12}"
+            if paint is not None:
+                begin, part = paint("label", begin), paint(fact.label, part)
+            lines.append(begin + part)
+    return "\n".join(lines)
+
+
+def found_by(method: str, n_iter: int, seconds: str, reasons: Iterable[str] = ()) -> Fact:
+    """Return the fact that tells by which method A was found."""
+    steps = f"{n_iter:,} iteration" + "s" * (n_iter != 1)
+    value = ", ".join(part for part in (method, steps, seconds) if part)
+    return Fact("found by", value, "; ".join(reasons))
+
+
+def why(reason: Reason | None) -> str:
+    """Return a reason in words; empty where there is none."""
+    return "" if reason is None else REASONS[reason.code](**reason.numbers)
+
+
+def sentence(text: str) -> str:
+    """Return the text with a capital, unless it begins with a name from the code."""
+    plain = re.match(r"(a|[a-z]{2,})[,:]? (?!=)", text)
+    return text[:1].upper() + text[1:] if plain else text
+
+
+# --- the verdict -----------------------------------------------------------------------------
+
+
+def _verdict(v: Verdict) -> str:
+    """Return how it ended."""
+    if v.asked == "accuracy":
+        return _spectral(v)
+    if v.status is Status.INFEASIBLE:
+        return _infeasible(v) + _given(v)
+    return _head(v) + (_given(v) if v.status.success else "")
+
+
+def _head(v: Verdict) -> str:
+    if v.status in (Status.OPTIMAL, Status.LOCAL) and v.objective is not None:
+        return _by_objective(v)
+    if v.asked == "least":
+        return _best_error(v)
+    rest = f", {v.set_aside} set aside as asked" if v.set_aside else ""
+    if v.status is Status.MET:
+        if v.asked == "bounds":
+            return f"met: all {v.kept} measurements within their intervals{rest}"
+        if v.even:
+            within = f"delta = {v.worst.tolerance:.4g} (worst {v.worst.size:.4g}){rest}"
+        else:
+            within = f"tolerance{rest}; {_against(v)}"
+        return f"met: all {v.kept} measurements within {within}"
+    if not v.over and v.contradiction is None and v.broken:
+        return "not met: every measurement is within tolerance, but a constraint is not"
+    if not v.over and v.contradiction is None:
+        return "not certified: all within tolerance as computed, but not beyond rounding"
+    if v.asked == "bounds":
+        return f"not met: {v.over} of {v.kept} intervals missed; {_worst_miss(v)}"
+    if v.even:
+        return (
+            f"not met: {v.over} of {v.kept} measurements over delta = {v.worst.tolerance:.4g} "
+            f"(worst {v.worst.size:.4g})"
+        )
+    return f"not met: {v.over} of {v.kept} measurements over tolerance; {_against(v)}"
+
+
+def _by_objective(v: Verdict) -> str:
+    """Where there is nothing to meet but the preference: with slack, or without a tolerance."""
+    if v.status is Status.LOCAL:
+        return f"local: {objective_name(v)} {v.objective:.6g}, stationary; nothing is proved"
+    if v.asked == "least" and v.exact_fit:
+        return f"optimal: an exact fit, worst residual {v.worst.size:.4g}"
+    return f"optimal: {_value(v)}"
+
+
+def _best_error(v: Verdict) -> str:
+    """The smallest worst error that was found, and what is known of smaller ones."""
+    size = v.worst.size
+    if v.status is not Status.OPTIMAL:
+        return f"{v.status}: worst residual {size:.4g}, not proved to be the smallest"
+    if v.exact_fit:
+        return f"optimal: an exact fit, worst residual {size:.4g}"
+    return (
+        f"optimal: worst residual {size:.4g}, and no matrix does better than "
+        f"{_rounded_down(v.lower_bound)}{_condition(v)}"
+    )
+
+
+def _infeasible(v: Verdict) -> str:
+    """Return what was proved: that nothing fits, and by how much."""
+    which = _kind_of_matrix(v)
+    if v.allowed:
+        return (
+            f"infeasible: no {which} meets all but {_measurements(v.allowed)}, whichever these are"
+            f"{_condition(v)}"
+        )
+    if v.contradiction is not None:
+        return f"infeasible: {_contradiction(v)}"
+    if v.hard:
+        what = "constraints and equalities" if v.suspects else "constraints"
+        return f"infeasible: no {which} meets the {what}{_condition(v)}"
+    if v.asked == "bounds":
+        said = f"infeasible: no {which} is within all intervals{_condition(v)}"
+        if not v.least_miss > 0.0:
+            return said
+        known = v.most_miss < math.inf and v.fitted != "local"
+        reached = f"; {_rounded_up(v.most_miss)} is achievable" * known
+        least = _rounded_down(v.least_miss)
+        return f"{said}; some interval is missed by at least {least} (proved{reached})"
+    least = f"infeasible: no {which} fits{_condition(v)}; some reading is missed by at least "
+    known = v.upper_bound < math.inf and v.fitted != "local"  # which has a rank to keep to
+    reached = f"; {_rounded_up(v.upper_bound)} is achievable" * known
+    return f"{least}{_rounded_down(v.lower_bound)} {_unit(v)} (proved{reached})"
+
+
+def _kind_of_matrix(v: Verdict) -> str:
+    return "positive semidefinite matrix" if v.psd else "matrix"
+
+
+def _spectral(v: Verdict) -> str:
+    head = "met" if v.claim == "spectral" else "not met"
+    size, accuracy = v.worst.size, v.worst.tolerance
+    return f"{head}: ||I - A*^(-1/2) A A*^(-1/2)|| = {size:.4g} against accuracy {accuracy:.4g}"
+
+
+def _value(v: Verdict) -> str:
+    """Return the value of the objective, and what is proved of better ones."""
+    best, less = v.objective_lower, "less than"
+    if v.prefer == "center":
+        best, less = v.objective_upper, "more than"
+    assert best is not None
+    bound = _rounded_up(best, 6) if v.prefer == "center" else _rounded_down(best, 6)
+    given = f" ({v.objective_condition})" if v.objective_condition else ""
+    free = v.prefer.startswith("slack_") or v.asked == "least"  # nothing need fit
+    which = "no matrix" if free else "no fit"
+    return f"{objective_name(v)} {v.objective:.6g}, and {which} has {less} {bound}{given}"
+
+
+def objective_name(v: Verdict) -> str:
+    """Return what the value of the objective is called."""
+    if v.prefer == "minimax" and v.asked == "least":
+        return "worst error"
+    if v.prefer == "least_squares" and v.ridge:
+        return "sum of squares and pull"
+    return NAMES.get(v.prefer, v.prefer)
+
+
+NAMES = {
+    "least_squares": "sum of squares",
+    "entropy": "sum of squares and relative entropy",
+    "nearest": "distance from the prior",
+    "center": "sum of logarithms",
+    "min_trace": "trace",
+    "minimax": "worst ratio",
+    "slack_max": "largest weighted miss",
+    "slack_sum": "sum of weighted misses",
+    "slack_squares": "sum of weighted squares of misses",
+}
+"""Names of the objective, by the name of the preference; see `objective_name`."""
+
+
+def _given(v: Verdict) -> str:
+    """What a claim takes for granted of functions of the user's own."""
+    if v.operator_error is None:
+        return ""
+    if v.operator_error == 0.0:
+        return ", given an operator as exact as inner products"
+    return f", given operator error up to {v.operator_error:.2g}"
+
+
+def _against(v: Verdict) -> str:
+    """The worst residual next to its tolerance."""
+    worst, nearest = v.worst, v.nearest
+    text = f"worst residual {worst.size:.4g} of {worst.tolerance:.4g} (row {worst.index})"
+    if nearest.index == worst.index:
+        return text
+    share = f"{nearest.size:.4g} of {nearest.tolerance:.4g} (row {nearest.index})"
+    return f"{text}, largest ratio {share}"
+
+
+def _worst_miss(v: Verdict) -> str:
+    """The interval missed by most, and by how much."""
+    assert v.missed is not None
+    return (
+        f"worst miss {v.missed.size:.4g}, of the interval {_interval(v.missed)} "
+        f"in row {v.missed.index}"
+    )
+
+
+def _interval(row: Row) -> str:
+    lo = float("-inf") if row.lo is None else row.lo
+    hi = float("inf") if row.hi is None else row.hi
+    return f"[{lo:.6g}, {hi:.6g}]"
+
+
+def _condition(v: Verdict) -> str:
+    return f" ({v.condition})" if v.condition else ""
+
+
+def _unit(v: Verdict) -> str:
+    """Return what residuals are compared with."""
+    return "delta" if v.even else "times its tolerance"
+
+
+def _contradiction(v: Verdict) -> str:
+    row = v.contradiction
+    assert row is not None
+    wanted = (
+        f"its interval is {_interval(row)}"
+        if v.asked == "bounds"
+        else f"b[{row.index}] = {row.reading:.6g} with tolerance {row.tolerance:.6g}"
+    )
+    return f"row {row.index} of U is zero, so every matrix reads 0 there, but {wanted}"
+
+
+def _measurements(count: int) -> str:
+    return f"{count} measurement" + "s" * (count > 1)
+
+
+def _rounded_up(value: float, digits: int = 4) -> str:
+    """Return the least number of that many digits that is no less."""
+    shown = f"{value:.{digits}g}"
+    return shown if float(shown) >= value else _changed(shown, value, digits, 1.0)
+
+
+def _rounded_down(value: float, digits: int = 4) -> str:
+    """Return the largest number of that many digits that is no more."""
+    shown = f"{value:.{digits}g}"
+    return shown if float(shown) <= value else _changed(shown, value, digits, -1.0)
+
+
+def _changed(shown: str, value: float, digits: int, sign: float) -> str:
+    """Return the number next to the one shown, which is off by less than one of the last digit."""
+    if not math.isfinite(value):
+        return shown
+    last = 10.0 ** (math.floor(math.log10(abs(value))) - digits + 1)
+    return f"{float(shown) + sign * last:.{digits}g}"
+
+
+# --- why, and which A ------------------------------------------------------------------------
+
+
+def _why_and_hint(v: Verdict) -> tuple[str, str]:
+    """Return why nothing was decided, and what the reason says to try."""
+    if v.status.success or v.status is Status.INFEASIBLE:
+        return "", ""
+    said, hint = why(v.reason), ""
+    if v.reason is not None and v.reason.code in HINTING:
+        said, _, hint = said.partition(": ")
+    broken = f"not held: {', '.join(v.broken)}" if v.broken else ""
+    return "; ".join(part for part in (said, broken) if part), hint
+
+
+def _conflict(v: Verdict) -> str:
+    """Return the rows and constraints that contradict each other, or the heaviest in the proof."""
+    several = v.status is Status.INFEASIBLE and not v.allowed and v.contradiction is None
+    if not several or not (v.suspects or v.blamed):
+        return ""
+    count = len(v.suspects) + len(v.blamed)
+    rows = "row" + "s" * (len(v.suspects) > 1) + " " + ", ".join(str(row) for row in v.suspects)
+    named = " and ".join([rows] * bool(v.suspects) + list(v.blamed))
+    if v.irreducible is None:
+        return f"{named} {'carries' if count == 1 else 'carry'} most of the contradiction"
+    least = " (irreducible: leave out any one and the rest can be met)" * v.irreducible
+    if count == 1:
+        return f"no {_kind_of_matrix(v)} meets {named}, whatever the others are"
+    return f"{named} contradict each other{least}"
+
+
+def _which(v: Verdict) -> str:
+    """Return which of all matrices A is, and whether that is certified."""
+    if v.status is Status.INFEASIBLE:
+        return _fitted(v)
+    instead = f", instead of {v.wanted!r}, which was not found" if v.wanted else ""
+    if v.status in (Status.OPTIMAL, Status.LOCAL):
+        return _misses(v)
+    if v.status is not Status.MET:
+        least = "" if v.objective is None else f": {_least(v)}, not certified"
+        return f"A is the best that was found{least}"
+    cut = why(v.reason)
+    if v.objective is None:
+        if cut:
+            return f"any fit, not certified to be the preferred one: {cut}"
+        return f"any fit{instead}" if instead else "any fit (prefer='any')"
+    if v.optimal:
+        return _value(v) + instead
+    bounded = v.objective_lower not in (0.0, float("-inf"))  # which say nothing
+    value = _value(v) if bounded else _least(v)
+    return f"not certified to be the preferred one: {value}" + f"; {cut}" * bool(cut)
+
+
+def _least(v: Verdict) -> str:
+    return f"{objective_name(v)} {v.objective:.6g}"
+
+
+def _misses(v: Verdict) -> str:
+    """Return what an A that need not meet anything misses, and which delta it meets."""
+    if v.asked == "bounds":
+        return f"{v.over} of {v.kept} intervals missed" + f", {_worst_miss(v)}" * bool(v.over)
+    if v.asked == "delta":
+        against = f"worst residual {v.worst.size:.4g} against delta {v.worst.tolerance:.4g}"
+        return f"{v.over} of {v.kept} over, {against if v.even else _against(v)}"
+    if v.exact_fit:
+        return "" if v.objective is None else _value(v)
+    if v.objective is None:
+        return "the smallest worst residual" + " that was found" * (not v.status.success)
+    text = f"worst residual {v.worst.size:.4g}"
+    met = v.status is Status.OPTIMAL and v.prefer != "minimax"
+    return f"{text}: this A meets delta = {_rounded_up(v.upper_bound)}" if met else text
+
+
+def _fitted(v: Verdict) -> str:
+    """Return which A comes with the proof that nothing fits."""
+    if not v.fitted:
+        return "" if v.hard or v.contradiction else "A has the smallest worst miss that was found"
+    which = {"optimal": "the least-squares fit", "local": "a least-squares fit of that rank"}
+    return f"A is {which[v.fitted]}: it misses {v.over} of {_measurements(v.kept)}"
+
+
+def _missed_by(v: Verdict) -> str:
+    """Return by how much the A that comes with the proof misses."""
+    if v.status is not Status.INFEASIBLE or not v.fitted:
+        return ""
+    if v.asked == "bounds":
+        return f"by at most {_rounded_up(0.0 if v.missed is None else v.missed.size)}"
+    return f"by up to {_rounded_up(_ratio(v))} {_unit(v)}"
+
+
+def _ratio(v: Verdict) -> float:
+    """Return the largest ratio of a residual to its tolerance."""
+    tolerance = v.nearest.tolerance
+    return v.nearest.size / tolerance if tolerance else math.inf
+
+
+# --- determined, checked ---------------------------------------------------------------------
+
+
+def _determined(v: Verdict) -> str:
+    """Return how far A is determined; empty where nothing fits."""
+    if v.asked == "accuracy":
+        return "the oracle sees all of A*"
+    return "" if v.status is Status.INFEASIBLE else _seen(v)
+
+
+def _seen(v: Verdict) -> str:
+    """What the measurements do not see."""
+    if v.unique:
+        return "the measurements determine A"
+    if v.unseen is None:
+        return "whether the measurements determine A was too costly to find out"
+    least = "" if v.exact else "at least "
+    fit = "A fits, but is not the only one" if v.status.success else "A is not determined"
+    return f"{least}{v.unseen} of {v.unknowns} directions of A are unseen: {fit}"
+
+
+def _meaning(v: Verdict) -> str:
+    """Return what it means that the measurements see all of A, or not all."""
+    if v.asked == "accuracy" or v.unique is None:
+        return ""
+    if v.unique:
+        return (
+            f"all {v.unknowns} directions of A are seen; another fit differs only as far as the "
+            "tolerances let it"
+        )
+    return (
+        "matrices that differ along unseen directions have the same readings, so a met tolerance "
+        "is no recovered A; what all fits have in common is certain: result.interval(C) gives it"
+    )
+
+
+CHECKED = {
+    "met": "every measurement recomputed from the data, rounding included",
+    "optimal": "its value and the bound recomputed from the data, rounding included",
+    "infeasible": "the proof that nothing fits, recomputed from the data",
+    "spectral": "eigenvalues of A*^(-1/2) A A*^(-1/2) recomputed with the oracle",
+    "none": "nothing is claimed; the residuals are recomputed from the data",
+}
+"""What was checked, by the kind of claim."""
+
+
+# --- what to do next -------------------------------------------------------------------------
+
+
+def _next(v: Verdict, hint: str) -> str:
+    """Return what to do next."""
+    special = [_interpolates(v), *(_advice(advice) for advice in v.advice), hint]
+    if any(special):
+        return "; ".join(part for part in special if part)
+    if v.status in CONTINUE:
+        return CONTINUE[v.status]
+    if v.status is Status.INFEASIBLE:
+        return _feasible(v)
+    if v.asked == "accuracy":
+        return "result.matrix is A: products, eigenvalues and result.A, the dense array"
+    if v.status is Status.OPTIMAL and not v.exact_fit:
+        if v.asked == "least":
+            return (
+                f"give delta = {_rounded_up(v.upper_bound)} or more for certified ranges"
+                if v.prefer == "minimax"
+                else "prefer='minimax' finds the smallest delta of all"
+            )
+        if v.over:
+            return "look at the rows of result.violations"
+    if v.unseen:
+        return "result.next_probe(candidates) tells which measurement to add"
+    return "result.interval(C) gives the certified range of <C, A>"
+
+
+CONTINUE = {
+    Status.MAX_ITER: "raise max_iter, or go on from this A with start=result",
+    Status.TIME_LIMIT: "raise time_limit, or go on from this A with start=result",
+    Status.INTERRUPTED: "go on from this A with start=result",
+    Status.LOCAL: "more starts (max_restarts) may find a better A",
+    Status.UNDECIDED: "a larger delta or another method may decide",
+    Status.STALLED: "a larger delta or another method may decide",
+}
+"""What to do next where nothing was decided."""
+
+
+def _feasible(v: Verdict) -> str:
+    """Return what would make the problem feasible."""
+    if v.allowed:
+        return f"allow_violations={v.allowed + 1} sets one more aside"
+    if v.contradiction is not None:
+        return f"leave row {v.contradiction.index} out"
+    if v.hard:
+        return "relax one of the constraints"
+    wider = _wider(v)
+    if v.without:
+        return "; ".join([*wider, f"without {' or '.join(v.without)} all others can be met"])
+    seek = "allow_violations=1 seeks a wrong reading"
+    return "; ".join([*wider, seek]) if wider else f"widen the tolerances; {seek}"
+
+
+def _wider(v: Verdict) -> list[str]:
+    """Return which tolerance can be met, and which cannot; nothing where neither is known."""
+    if v.fitted == "local":  # what is achieved is not of that rank
+        return []
+    if v.asked == "bounds":
+        if not 0.0 < v.least_miss <= v.most_miss < math.inf:
+            return []
+        most, least = _apart(v.most_miss, v.least_miss)
+        cannot = f", by {least} they cannot" * (not v.condition)
+        return [f"intervals wider by {most} at each end can be met{cannot}"]
+    if v.upper_bound == math.inf:
+        return []
+    if not v.even:
+        most, least = _apart(v.upper_bound, v.lower_bound)
+        cannot = f", {least} times as wide they cannot" * (not v.condition)
+        return [f"tolerances {most} times as wide can be met{cannot}"]
+    assert v.worst.tolerance is not None
+    most, least = _apart(v.worst.tolerance * v.upper_bound, v.worst.tolerance * v.lower_bound)
+    cannot = f", {least} cannot" * (not v.condition)
+    return [f"delta = {most} can be met{cannot}"]
+
+
+def _apart(most: float, least: float) -> tuple[str, str]:
+    """Return two bounds, rounded outwards to three digits, or to four where these are close."""
+    for digits in (3, 4):
+        found = _rounded_up(most, digits), _rounded_down(least, digits)
+        if float(found[0]) <= 1.01 * most and float(found[1]) >= 0.99 * least:
+            break
+    return found
+
+
+def _interpolates(v: Verdict) -> str:
+    """Warn that readings without a tolerance are no more, or hardly more, than the unknowns."""
+    close = v.asked == "least" and v.measurements < CLOSE * v.unknowns
+    if not (v.interpolates or close):
+        return ""
+    many = "no" if v.interpolates else "hardly"
+    follows = "follows" if v.interpolates else "may follow"
+    return (
+        f"give delta or ridge: {v.measurements} readings are {many} more than the {v.unknowns} "
+        f"unknowns, so that A {follows} the noise"
+    )
+
+
+def _advice(advice: Advice) -> str:
+    """What to try, and why: there is one piece of it."""
+    return f"try psd=True: A has a negative eigenvalue ({advice.number:.2g}) though no b is"
+
+
+# --- reasons, by code ------------------------------------------------------------------------
+
+
+def _rounding(part: float) -> str:
+    return (
+        f"rounding alone is {part:.2g} of the tolerance: float64 cannot certify a delta this "
+        "small; raise delta"
+    )
+
+
+def _slow(share: float, strides: int, ratio: float, method: str) -> str:
+    return (
+        f"the max residual has not fallen by {share:.1%} in {strides} strides (worst ratio "
+        f"to delta {ratio:.3g}): either no matrix meets this delta, and a "
+        f"larger one is needed, or '{method}' is too slow for rows as nearly "
+        "dependent as these; method='auto' finds out which"
+    )
+
+
+def _bounds_apart(lower: float, upper: float, of: str) -> str:
+    what = {"error": "the smallest worst error", "ratio": "the best ratio to delta"}[of]
+    return (
+        f"rounding stops the interior-point method between the bounds {lower:.6g} and "
+        f"{upper:.6g} on {what}"
+    )
+
+
+def _no_factor(
+    starts: int, ratio: float, rounding: float, no_rank_fits: bool, may_grow: bool
+) -> str:
+    """What was not found is no claim about the rank."""
+    begun = "1 start" if starts == 1 else f"{starts} starts"
+    head = f"no fit found from {begun} (worst ratio {ratio:.3g})"
+    if rounding >= 1.0:
+        return f"{head}, and {_rounding(rounding)}"
+    if no_rank_fits:
+        return f"{head}, and no higher rank comes nearer: a larger delta may help"
+    helps = "more starts (max_restarts)" + ", a larger rank" * may_grow + " or a larger delta"
+    return f"{head}, which proves nothing: {helps} may help"
+
+
+def _reached(seconds: float | None) -> str:
+    """Return what ended the work: that limit in seconds, or the user if it is None."""
+    return "interrupted" if seconds is None else f"time_limit = {seconds} s was reached"
+
+
+def _no_set(allowed: int, ended: str, seconds: float | None = None, most: int | None = None) -> str:
+    over = {
+        "search": "no such set found",
+        "interrupted": "interrupted by the user",
+        "callback": "stopped by the callback",
+        "time_limit": f"time_limit = {seconds} s is over",
+        "max_iter": f"no such set found by fits of max_iter = {most} iterations",
+    }[ended]
+    return f"whether the others can be met without {_measurements(allowed)} is not known: {over}"
+
+
+def _out_of_time(seconds: float | None, after: float | None = None) -> str:
+    if after is None:
+        return f"stopped after time_limit = {seconds} s"
+    return f"stopped after {after:.2g} s: the next step would exceed time_limit = {seconds} s"
+
+
+REASONS: dict[str, Any] = {
+    "said": lambda text: text,
+    "interrupted": lambda: "interrupted by the user",
+    "callback": lambda: "stopped by the callback",
+    "max_iter": lambda most: f"stopped after max_iter = {most} iterations",
+    "lemma": lambda most, lemma: f"the {most} iterations of {lemma} are over",
+    "time_limit": _out_of_time,
+    "slow": _slow,
+    "passes": lambda passes, ratio: (
+        f"the residuals fall no more after {passes} passes over the rows (worst ratio to delta "
+        f"{ratio:.3g}): whether any matrix meets delta, method='minimax' decides"
+    ),
+    "still": lambda: "rounding keeps the method from moving any further: raise delta",
+    "rounding": _rounding,
+    "least_squares": lambda: (
+        "the least-squares fit does not meet delta: whether any matrix does, "
+        "method='minimax' decides"
+    ),
+    "residuals_rounded": lambda: (
+        "rounding stops the conjugate residuals before delta is met"
+    ),
+    "bounds_apart": _bounds_apart,
+    "neither_closes": lambda: (
+        "rounding keeps both a fit and a proof that there is none from closing: raise delta"
+    ),
+    "psd_between": lambda lower, upper: (
+        "the best ratio to delta of a positive semidefinite matrix lies between "
+        f"{lower:.6g} and {upper:.6g}"
+    ),
+    "no_answer": lambda how: {
+        "stalled": "rounding stops the interior-point method before the question is answered",
+        "infeasible": "as computed nothing fits, which is not proved",
+        "unbounded": "as computed there is no least objective: what is asked leaves A free",
+    }[how],
+    "gap_open": lambda: "the two bounds did not close to the gap",
+    "no_factor": _no_factor,
+    "at_rest": lambda starts: (
+        f"least squares is at rest, the best of {starts} start{'s' * (starts > 1)}, and whether "
+        "another matrix of this rank does better is not known"
+    ),
+    "restless": lambda starts: (
+        f"least squares was not brought to rest from {starts} start{'s' * (starts > 1)}: more "
+        "starts (max_restarts), or rows and readings of less uneven sizes, may help"
+    ),
+    "no_set": _no_set,
+    "no_bound": lambda seconds: (
+        f"{_reached(seconds)} before the bound on the objective was proved"
+    ),
+    "no_proof": lambda claimed, seconds: (
+        f"{_reached(seconds)} before the proof that it is {claimed} was complete"
+    ),
+    "unproved": lambda claimed: (
+        f"that it is {claimed} could not be proved from the data, rounding included"
+    ),
+}  # fmt: skip
+"""Sentences of the reasons, from the numbers that go with each."""
+
+HINTING = frozenset(
+    {
+        "slow", "passes", "still", "rounding", "least_squares", "neither_closes", "no_factor",
+        "restless",
+    }
+)  # fmt: skip
+"""Reasons whose sentence goes on, after a colon, with what to try."""

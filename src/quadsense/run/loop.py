@@ -1,0 +1,478 @@
+"""The one loop: advance a stride, then stop, report, or go on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from quadsense.arrays import Array, Vector, like, placed, to_numpy
+from quadsense.core.ends import Ends
+from quadsense.core.matrix import SensedMatrix
+from quadsense.core.progress import looked
+from quadsense.core.records import cached_property
+from quadsense.methods import COLD, Method, Problem, Warm
+from quadsense.proofs.rounding import Enclosure, is_met
+from quadsense.run.checkpoint import Journal, Record
+from quadsense.run.checkpoint.fingerprint import mark
+from quadsense.run.recorder import Recorder
+from quadsense.system.interrupts import Interrupts
+from quadsense.system.watch import Stop, Watch
+from quadsense.vocabulary import Claim, Reason, Status, Why, because
+
+PROGRESS = 1e-3
+"""A run is stalled when the max residual has not fallen by this share in `patience` strides."""
+
+CORRECTIONS = 6
+"""How often a fit that rounding spoilt is taken up again with a tighter goal."""
+
+NARROWINGS = 10
+"""How often equalities are taken for narrower intervals: from a tenth of the other widths down to
+rounding it takes seven at most, unless A is 0 and rounding as well."""
+
+
+@dataclass(frozen=True)
+class Intermediate:
+    """What a callback sees after every stride; field names are those of `Result`."""
+
+    n_iter: int
+    max_residual: float
+    max_ratio: float
+    seconds: float
+    make_matrix: Callable[[], SensedMatrix] = field(repr=False)
+
+    @property
+    def matrix(self) -> SensedMatrix:
+        """The iterate."""
+        return self.make_matrix()
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When to stop and whom to tell.
+
+    Attributes
+    ----------
+    max_iter : int or None
+    callback : callable or None
+        Called with an `Intermediate` after every stride; StopIteration ends the run.
+    progress : bool
+        Show a bar with max residual against delta.
+    watch : Watch
+        The clock, the time limit, and whether the user wants to stop.
+    journal : Journal or None
+        Where runs are written down, and taken up from.
+    """
+
+    max_iter: int | None = None
+    callback: Callable[[Any], Any] | None = None
+    progress: bool = False
+    watch: Watch = field(default_factory=Watch, compare=False)
+    journal: Journal | None = field(default=None, compare=False)
+
+    @property
+    def time_limit(self) -> float | None:
+        """Seconds that the whole solve may take."""
+        return self.watch.time_limit
+
+    @property
+    def interrupts(self) -> Interrupts:
+        """Whether the user wants to stop."""
+        return self.watch.interrupts
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended: the best matrix, its recomputed residuals, and why it stopped.
+
+    `state` is the best state, of which `matrix` is made; None where there was no time for one.
+    `entries` are those of the history (`recorder.to_history`), `warm` is what the next method may
+    begin from, `dual` the vector of the best lower bound; `late` says that the time limit ended the
+    run, whatever had been found by then.
+    """
+
+    state: Any
+    matrix: SensedMatrix
+    found: Enclosure
+    status: Status
+    reason: Why
+    claim: Claim | None
+    entries: list[tuple[float, ...]]
+    lemma: str = ""
+    warm: Warm = COLD
+    dual: Vector | None = None
+    late: bool = False
+
+    @property
+    def n_iter(self) -> int:
+        """Steps that led to the matrix."""
+        return 0 if self.state is None else int(self.state.iteration)
+
+
+class _Run:
+    """One method on one problem, from its start to a status."""
+
+    def __init__(
+        self,
+        method: Method,
+        problem: Problem,
+        certify: Callable[[SensedMatrix], Enclosure],
+        recorder: Recorder,
+        limits: Limits,
+    ) -> None:
+        self.method, self.problem, self.certify = method, problem, certify
+        self.recorder, self.limits, self.watch = recorder, limits, limits.watch
+        self.program: Any = None
+        self.state: Any = None
+        self.best: Any = None
+        self.found: Enclosure | None = None  # residuals of `best`, where recomputed
+        self.near = False  # whether it misses equalities only, none by more than its width
+        self.met = False  # whether these are within all tolerances, rounding included
+        self.matrix: SensedMatrix | None = None  # that of `best`, where made
+        self.status: Status | None = None
+        self.reason: Why = None
+        self.claim: Claim | None = None
+        self.limit: int | None = None
+        self.lemma = ""
+        self.corrections = self.quiet = 0
+        self.mark = math.inf
+        self.kept: Record | None = None  # between the last two strides, where there is a journal
+
+    @cached_property
+    def ends(self) -> Ends:
+        """The intervals by which a fit is judged."""
+        return self.problem.ends
+
+    @cached_property
+    def known(self) -> bool:
+        """Whether values are judged against the readings that the method knows."""
+        reading, b = self.ends.reading, to_numpy(self.problem.b)
+        return reading is b or np.array_equal(reading, b)
+
+    def go(self, warm: Warm) -> None:
+        """Prepare and start, then advance until there is a status."""
+        journal, known = self.limits.journal, None
+        if journal is not None:
+            known = journal.begin(self.origin, self._placed, self._home())
+        self.watch.look()
+        self.program = self.method.prepare(self.problem)
+        self.limit, self.lemma = self.method.promise(self.program)
+        if known is not None:
+            self._take_up(known)
+        else:
+            self.state = self.method.start(self.program, warm)
+            self._take(self.state)
+            self.mark = self.state.max_ratio
+            self.recorder.add(self.program, self.state)
+        self._keep()
+        while self.status is None:
+            self._judge()
+            if self.status is None:
+                self._stop_at_limits()
+            if self.status is None:
+                self._stride()
+        pressed = self.watch.interrupts.pressed
+        if pressed and not (self.status.success or self.status == "infeasible"):
+            self.end(Status.INTERRUPTED, because("interrupted"))
+
+    @cached_property
+    def origin(self) -> str:
+        """By which a record is known to be of this run."""
+        problem, ends, asked = self.problem, self.problem.given_ends, self.problem.question
+        sides = None if ends is None else ends.sides
+        wish = None if asked is None else (asked.rows, asked.lo, asked.hi, asked.weights)
+        what = mark((problem.b, problem.delta, problem.seed, sides, wish))
+        return f"{self.method.name} {what}"
+
+    def _placed(self, values: Any) -> Array:
+        """An array of a record where the data live, as it lay in memory."""
+        return placed(values, self.problem.b, order="K")
+
+    def _home(self) -> tuple[str, ...]:
+        """The module of a method that did not come with the package, whose states it may hold."""
+        module = type(self.method).__module__
+        return () if module.split(".")[0] == "quadsense" else (module,)
+
+    def _keep(self) -> None:
+        """Keep in mind where to go on, where there is a journal."""
+        if self.limits.journal is not None and self.status is None:
+            self.kept = Record(
+                self.origin, self.state, self.best, self.claim, self.corrections, self.quiet,
+                self.mark, len(self.recorder.rows),
+            )  # fmt: skip
+            self.limits.journal.note(self.kept, self.recorder.table)
+
+    def _take_up(self, known: Record) -> None:
+        """Go on from a record, also where that is the end."""
+        self.state, self.best, self.claim = known.state, known.best, known.claim
+        self.corrections, self.quiet, self.mark = known.corrections, known.quiet, known.mark
+        self.recorder.take_up(known.history)
+
+    def leave(self) -> None:
+        """Tell the journal how the run ended."""
+        journal = self.limits.journal
+        if journal is None:
+            return
+        record = self.kept
+        if self.status not in (Status.TIME_LIMIT, Status.INTERRUPTED) and record is not None:
+            record = replace(record, ended=True)
+        journal.end(record, self.recorder.table)
+
+    def check_best(self) -> Enclosure:
+        """Residuals of the best state, recomputed from the data, however late it is."""
+        if self.found is None:
+            with self.watch.part("certify"), self.watch.heeded(False):
+                found = None
+                if self.known and self.best is not None:
+                    found = self.method.checked(self.program, self.best)
+                # Evaluated otherwise than `verify` does: it must hold with room for both roundings.
+                if found is None or not self._surely_met(found):
+                    found = self._judged(self.best_matrix())
+                else:
+                    self.met = True
+                self.found = found
+        return self.found
+
+    def _judged(self, matrix: SensedMatrix) -> Enclosure:
+        """Residuals of a matrix; where only equalities are missed, of one near it that has them."""
+        found = self.certify(matrix)
+        if self.ends.grain is None:
+            self.met = is_met(found, self.ends)
+            return found
+        self.met = is_met(found, self.ends, matrix.norm())
+        self.near = not self.met and is_met(found, self.ends.opened())
+        if not self.near:
+            return found
+        from quadsense.methods.equalities import nearest_exact  # seldom needed
+
+        other = nearest_exact(self.problem.rows, self.ends, matrix)
+        if other is not None:
+            moved = self.certify(other)
+            if is_met(moved, self.ends, other.norm()):
+                self.met, self.matrix = True, other
+                return moved
+        return found
+
+    def best_matrix(self) -> SensedMatrix:
+        """A of the best state, or what to answer where there is none."""
+        if self.matrix is None:
+            if self.best is None:
+                self.matrix = self.method.first(self.problem)
+            else:
+                self.matrix = self.method.matrix(self.program, self.best)
+        return self.matrix
+
+    def end(self, status: Status, reason: Why = None) -> None:
+        """Give the run its status, and say why."""
+        self.status, self.reason = status, reason
+
+    def stopped(self) -> None:
+        """Give the run the status of whatever stopped it in the middle of something."""
+        if self.watch.interrupts.pressed:
+            self.end(Status.INTERRUPTED, because("interrupted"))
+            return
+        early = {} if self.watch.late else {"after": self.watch.elapsed}
+        self.end(Status.TIME_LIMIT, because("time_limit", seconds=self.limits.time_limit, **early))
+
+    def _take(self, state: Any) -> None:
+        """Make that state the best."""
+        self.best, self.found, self.matrix = state, None, None
+        self.watch.has_fit |= bool(state.max_ratio <= 1.0)
+
+    def _judge(self) -> None:
+        """Check what the method claims, and end if it holds."""
+        claim = self.method.claim(self.program, self.state)
+        if claim is None:
+            return
+        self.claim = claim
+        if claim.kind == "stalled":
+            self.end(Status.STALLED, claim.reason)
+        elif claim.kind in ("inconsistent", "undecided"):
+            self.end(Status.UNDECIDED, claim.reason)
+        elif claim.kind == "infeasible":
+            self.end(Status.INFEASIBLE, claim.reason)
+        elif claim.kind == "optimal":
+            self._take(self.state)
+            self.check_best()
+            self.end(Status.OPTIMAL, claim.reason)
+        elif claim.kind == "local":
+            self._take(self.state)
+            self.check_best()
+            self.end(Status.LOCAL, claim.reason)
+        else:
+            self._check_met()
+
+    def _check_met(self) -> None:
+        """End if the recomputed residuals are within tolerance, or take the state up again."""
+        self._take(self.state)
+        found = self.check_best()
+        if self.met:
+            self.end(Status.MET)
+            return
+        excess = float((to_numpy(found.error) / to_numpy(self.problem.delta)).max())
+        self.corrections += 1
+        if self.corrections > CORRECTIONS or excess >= 0.5:
+            self.end(Status.STALLED, because("rounding", part=excess))
+            return
+        goal = min(0.9**self.corrections, 1.0 - 2.0 * excess)
+        z = found.z
+        if not self.known:
+            z = z + (reference(self.problem) - self.problem.b)
+        self.state = self.method.correct(self.program, self.state, z, goal)
+        self._take(self.state)
+        self.mark = math.inf
+
+    def _surely_met(self, found: Enclosure) -> bool:
+        return is_met(Enclosure(found.z, 2.0 * found.error), self.ends)
+
+    def _stop_at_limits(self) -> None:
+        """End if a limit is reached or nothing has moved for long."""
+        limits, done = self.limits, self.state.iteration
+        if self.watch.interrupts.pressed:
+            self.stopped()
+        elif limits.max_iter is not None and done >= limits.max_iter:
+            self.end(Status.MAX_ITER, because("max_iter", most=limits.max_iter))
+        elif self.limit is not None and done >= self.limit:
+            self.end(Status.MAX_ITER, because("lemma", most=self.limit, lemma=self.lemma))
+        elif self.watch.late:
+            self.stopped()
+        elif self.limit is None and self.quiet >= self.method.patience(self.program):
+            # With the paper's schedule the lemma says how long it takes, however slow it looks.
+            self.end(Status.STALLED, self._stalled())
+
+    def _stalled(self) -> Reason:
+        strides, ratio = self.method.patience(self.program), self.state.max_ratio
+        if strides >= 2**32:
+            return because("still")
+        name = self.method.name
+        return because("slow", share=PROGRESS, strides=strides, ratio=ratio, method=name)
+
+    def _stride(self) -> None:
+        """Advance one stride, record it and call the callback."""
+        steps = self.method.stride(self.program)
+        if self.method.short_strides_first:
+            steps = min(steps, max(1, self.state.iteration // 4))
+        for most in (self.limits.max_iter, self.limit):
+            if most is not None:
+                steps = min(steps, most - self.state.iteration)
+        before = self.state.iteration
+        self.state = state = self.method.advance(self.program, self.state, steps)
+        row = self.recorder.add(self.program, state)
+        if state.max_ratio <= self.best.max_ratio:
+            self._take(state)
+        (self.mark,), self.quiet = looked(
+            (self.mark,), self.quiet, (state.max_ratio,), 1.0 - PROGRESS
+        )
+        if state.iteration == before and self.method.claim(self.program, state) is None:
+            self.end(Status.STALLED, self._stalled())
+        self._keep()
+        if self.limits.callback is not None:
+            make = partial(self.method.matrix, self.program, state)
+            self.limits.callback(Intermediate(int(row[0]), row[2], row[3], row[1], make))
+
+    def outcome(self) -> Outcome:
+        """What the run came to."""
+        found, late = self.check_best(), self.status is Status.TIME_LIMIT
+        if self.problem.target and self.met:  # whatever the method had in mind
+            self.end(Status.MET)
+        assert self.status is not None
+        with self.watch.part("certify"), self.watch.heeded(False):
+            matrix = self.best_matrix()
+        claim, dual = self.claim, None
+        if self.state is not None:
+            try:
+                # Past the limit a bound on the preference is worth time only where there is a fit.
+                proves = not late or self.met or not self.problem.target
+                with self.watch.heeded(), self.watch.grace() if proves else nullcontext():
+                    dual = self.method.dual(self.program, self.state)
+            except Stop:
+                late = True
+        if claim is None and dual is not None and not self.problem.target:
+            claim = Claim("undecided", self.reason, dual)  # at a limit: what is known by then
+        factor = matrix.factor if matrix.signs is None else None
+        warm = Warm(matrix, factor, dual if claim is None else claim.dual)
+        return Outcome(
+            self.best, matrix, found, self.status, self.reason, claim, self.recorder.rows,
+            self.lemma, warm, dual, late,
+        )  # fmt: skip
+
+
+def reference(problem: Problem) -> Array:
+    """What values are judged against: the readings as given, or 0 with intervals given outright."""
+    return like(problem.ends.reading, problem.b)
+
+
+def run(
+    method: Method,
+    problem: Problem,
+    certify: Callable[[SensedMatrix], Enclosure],
+    tolerance: Any,
+    limits: Limits,
+    warm: Warm = COLD,
+) -> Outcome:
+    """Run a method until its claim is checked, a limit is reached, or nothing moves any more.
+
+    Parameters
+    ----------
+    method, problem
+        What to run, on what.
+    certify : callable
+        Recomputes the residuals of a matrix from the data.
+    tolerance : ndarray of shape (m,)
+        Tolerances in the user's scaling, for the history.
+    limits : Limits
+    warm : Warm
+        What was found before.
+
+    Returns
+    -------
+    Outcome
+        At the state with the smallest max residual; MET only if the recomputed residuals, rounding
+        bounds included, are within the tolerance.
+    """
+    outcome, near = _run(method, problem, certify, tolerance, limits, warm)
+    undone = (Status.STALLED, Status.UNDECIDED)
+    for _ in range(NARROWINGS):
+        if not (near and outcome.status in undone):
+            break  # else the fit that was found has no room for a step
+        ends = problem.ends.narrowed(outcome.matrix.norm())
+        if ends is None:
+            break
+        delta = np.where(ends.exact, ends.unit, to_numpy(problem.delta))
+        problem = replace(problem, given_ends=ends, delta=like(delta, problem.delta))
+        outcome, near = _run(method, problem, certify, tolerance, limits, outcome.warm)
+    return outcome
+
+
+def _run(
+    method: Method,
+    problem: Problem,
+    certify: Callable[[SensedMatrix], Enclosure],
+    tolerance: Any,
+    limits: Limits,
+    warm: Warm,
+) -> tuple[Outcome, bool]:
+    """The same with equalities of one width, and whether it missed nothing else."""
+    recorder = Recorder(method, problem, tolerance, limits.watch, limits.progress)
+    one = _Run(method, problem, certify, recorder, limits)
+    with limits.watch.part(method.name):
+        try:
+            with limits.watch.heeded():
+                one.go(warm)
+        except Stop:
+            one.stopped()
+        except KeyboardInterrupt:
+            limits.interrupts.pressed = True
+            one.stopped()
+        except StopIteration:
+            one.end(Status.INTERRUPTED, because("callback"))
+        finally:
+            recorder.close()
+        one.leave()
+        outcome = one.outcome()
+        return outcome, one.near and not one.met

@@ -1,0 +1,1 @@
+"""The path of a solve: the plan's methods in turn, what follows where nothing fits, the result."""

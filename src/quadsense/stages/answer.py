@@ -1,0 +1,532 @@
+"""Putting together what the user sees: the verdict in numbers."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from quadsense.arrays import Vector, like, to_numpy
+from quadsense.core.matrix import SensedMatrix
+from quadsense.core.records import changed
+from quadsense.measurements import Measurements
+from quadsense.measurements.frame import condition_outside
+from quadsense.methods.traits.options import GapOptions
+from quadsense.proofs.definite import cholesky
+from quadsense.proofs.exact import user_dual
+from quadsense.proofs.infeasible import Conflict, check_infeasible
+from quadsense.proofs.lower import best_error_bound
+from quadsense.proofs.rounding import Enclosure
+from quadsense.query.plan import Plan
+from quadsense.query.record import environment
+from quadsense.result.certificate import Certificate, largest_miss, proved_miss, within_gap
+from quadsense.result.objective import Objective, is_admitted, make_objective
+from quadsense.result.result import Result
+from quadsense.result.values import Values, allowed_size, evaluate
+from quadsense.result.verdict import Seen, make_verdict
+from quadsense.run.recorder import to_history
+from quadsense.stages.runs import Answer, Request
+from quadsense.stages.smallest_miss import smallest_miss
+from quadsense.stages.unbanded import least_squares_fit
+from quadsense.system.threads import with_one_blas_thread
+from quadsense.system.watch import Stop
+from quadsense.vocabulary import Advice, Reason, Status, Verdict, because, to_reason
+
+CLOSED = 1.0 / (1.0 - GapOptions().gap)
+"""Ratio of two bounds on the smallest worst ratio that are within the gap."""
+
+MOST = 0.51
+"""Share of a contradiction that is most of it: of two rows that carry half each, both are named."""
+
+MOST_SUSPECTS = 10
+"""Rows named as carrying a contradiction, at most."""
+
+RANK_SHARE = 0.1
+"""Share of the predicted work of the solve that finding the rank of F may cost."""
+
+MOST_KEPT = 2**16
+"""Readings up to which what the verdict is made of is kept until that is read."""
+
+SMALL_ORDER = 50
+"""Order up to which the smallest eigenvalue is looked at, for advice only."""
+
+DEFAULT_GAP = GapOptions().gap
+
+MAY_BE_OPTIMAL = (Status.OPTIMAL, Status.UNDECIDED, Status.STALLED, Status.TIME_LIMIT)
+"""How a run may end whose answer is optimal if the proved bounds are within the gap."""
+
+NOTHING: npt.NDArray[np.int64] = np.empty(0, np.int64)
+
+
+def to_result(
+    request: Request, answer: Answer, asked: dict[str, Any], user: Measurements
+) -> Result:
+    """Put together what the user sees; `asked` is what `record.request_of` says.
+
+    `user` are the measurements with unscaled columns. The verdict, the plan and the history are
+    made when they are read.
+    """
+    watch = request.limits.watch
+    # A ratio or bound beyond float64 is as good as infinite.
+    with np.errstate(over="ignore"), watch.part("answer"), watch.grace():
+        return _to_result(request, answer, asked, user)
+
+
+def _outside(claim: Certificate, columns: Any, user: Measurements) -> Certificate:
+    """Return the claim about the scaled unknown as one about A, which says how it was scaled."""
+    objective = claim.objective
+    if objective is not None:
+        objective = replace(objective, condition=condition_outside(objective.condition))
+    return replace(
+        claim,
+        matrix=claim.matrix.stretched(columns),
+        condition=condition_outside(claim.condition),
+        objective=objective,
+        constraints=user.constraints,
+        columns=columns,
+        data=user,
+    )
+
+
+def _to_result(
+    request: Request, answer: Answer, asked: dict[str, Any], user: Measurements
+) -> Result:
+    data = request.data
+    size = allowed_size(data, answer.matrix)
+    values = Values(data, answer.outcome.found, answer.set_aside, size)
+    watch, outcome, claimed = request.limits.watch, answer.outcome, _Claimed()
+    with suppress(Stop), watch.heeded():
+        held = bool(values.met[data.measured :].all())
+        claimed = _claimed(request, answer, float(values.upper.max()), held)
+    certificate = _certificate(request, answer, values, claimed)
+    stopped = watch.stopped
+    status = _status(request, answer, certificate, stopped)
+    matrix, fit, cost = answer.matrix, None, None
+    if certificate.kind == "infeasible" and _is_plain(request, answer):
+        closed = _closed(request, certificate, values)
+        if closed is not None:
+            certificate, values = closed
+            matrix = certificate.matrix
+    if certificate.kind == "infeasible" and _comes_with_a_fit(request, answer):
+        fit = least_squares_fit(request)
+    if fit is not None:
+        matrix, values, cost = fit.matrix, fit.values, fit.cost
+        upper = float(values.upper.max())
+        if upper < certificate.upper_bound:  # the better of the two is what is achieved
+            rounding = _rounding(data, fit.found)
+            certificate = changed(
+                certificate, matrix=matrix, upper_bound=upper, rounding=rounding,
+                lower_bound=min(certificate.lower_bound, upper), misses=None,
+            )  # fmt: skip
+    if certificate.kind == "infeasible" and data.from_bounds and _is_plain(request, answer):
+        certificate = changed(certificate, misses=_misses(data, certificate))
+    conflict = functools.cache(partial(_conflict, data, certificate))
+    if request.columns is not None:
+        same = matrix is certificate.matrix
+        certificate = _outside(certificate, request.columns, user)
+        matrix = certificate.matrix if same else matrix.stretched(request.columns)
+        if cost is not None:
+            cost = replace(cost, condition=condition_outside(cost.condition))
+    target, count = request.problem.target, data.measured
+    sizes, ratios, residuals = values.sizes, values.ratios, values.residuals
+    if count < data.m:
+        sizes, ratios, residuals = sizes[:count], ratios[:count], residuals[:count]
+    worst = float(ratios.max())
+    verdict = partial(
+        _verdict,
+        data,
+        values,
+        certificate,
+        status,
+        RANK_SHARE * request.plan.flops,
+        advised=not (request.positive or request.problem.signs),
+        target=target,
+        prefer=_preferred(request, answer, certificate),
+        wanted=_wanted(request, answer, certificate),
+        conflict=conflict,
+        reason=_reason(request, answer, certificate, status, stopped),
+        fitted="" if cost is None else "optimal" if cost.closed else "local",
+    )
+    later: dict[str, Callable[[], Any]] = {
+        "verdict": verdict,
+        "conflict": lambda: conflict().proved,
+        "suspects": lambda: conflict().named[conflict().named < count],
+        "history": partial(to_history, outcome.entries),
+        "plan": partial(_plan, request.plan, answer.method, answer.lemma, asked),
+    }
+    result: Result = Result.of(
+        later,
+        status=status,
+        matrix=matrix,
+        residuals=like(residuals, data.b),
+        max_residual=float(sizes.max()),
+        max_ratio=worst,
+        violations=np.flatnonzero(values.over[:count]) if target else NOTHING,
+        n_iter=outcome.n_iter,
+        timings={},
+        certificate=certificate,
+        set_aside=answer.set_aside,
+        fit=cost,
+    )
+    if not data.unit_rows.raw.kind.at_hand or data.m > MOST_KEPT:
+        with watch.heeded():
+            # While the rows can be read, and instead of what it is made of.
+            _ = result.verdict, result.conflict, result.suspects
+    result.timings.update(watch.timings())
+    return result
+
+
+def _plan(plan: Plan, method: str, lemma: str, asked: dict[str, Any]) -> dict[str, Any]:
+    """Return what `Result.plan` says."""
+    made = {"method": method, "lemma": lemma, "request": asked, "environment": environment()}
+    return {**plan.describe(), **made}
+
+
+@with_one_blas_thread
+def _verdict(
+    data: Measurements, values: Values, certificate: Certificate, status: Status, flops: float,
+    *, advised: bool, conflict: Callable[[], Named], **said: Any,
+) -> Verdict:  # fmt: skip
+    """Return the verdict; `flops` is what finding the rank of F may cost."""
+    with np.errstate(over="ignore", under="ignore"):
+        found = conflict()
+        said = {**said, "suspects": found.named, "without": found.without}
+        if found.proved is not None and np.array_equal(found.named, found.proved.members):
+            said["irreducible"] = found.proved.irreducible
+        advice = _advice(data, certificate.matrix, status) if advised else ()
+        seen = _seen(data, certificate.set_aside, flops)
+        return make_verdict(data, values, certificate, status, seen, advice=advice, **said)
+
+
+def _is_plain(request: Request, answer: Answer) -> bool:
+    """Whether a proof that nothing fits is one of all rows, none of which need be set aside."""
+    special = answer.hard or answer.set_aside.size or request.allowed
+    return not special and not request.data.contradictions().size
+
+
+def _closed(
+    request: Request, certificate: Certificate, values: Values
+) -> tuple[Certificate, Values] | None:
+    """Return the certificate with both bounds on the smallest miss brought together.
+
+    What the matrix of the upper bound reads comes along, `values` of that of the certificate. None
+    where the bounds are within the gap already, and where nothing better was found.
+    """
+    data = request.data
+    if not data.from_bounds and certificate.upper_bound <= CLOSED * certificate.lower_bound:
+        return None
+    best = None
+    with suppress(Stop), request.limits.watch.heeded(), request.limits.watch.part("proofs"):
+        best = smallest_miss(request)
+    if best is None or (best.proof.condition and not certificate.condition):
+        return None
+    low = request.problem.rank is not None or request.problem.signs
+    if best.matrix is None or best.found is None or best.values is None or low:
+        # Of the rank that was asked for nothing better is known.
+        if best.proof.lower_bound <= certificate.lower_bound:
+            return None
+        lower = min(best.proof.lower_bound, certificate.upper_bound)
+        condition = best.proof.condition
+        return changed(certificate, dual=best.dual, lower_bound=lower, condition=condition), values
+    upper = float(best.values.upper.max())
+    better = changed(
+        certificate, dual=best.dual, lower_bound=min(best.proof.lower_bound, upper),
+        upper_bound=upper, condition=best.proof.condition, matrix=best.matrix,
+        rounding=_rounding(data, best.found),
+    )  # fmt: skip
+    return better, best.values
+
+
+def _misses(data: Measurements, certificate: Certificate) -> tuple[float, float] | None:
+    """Return the bounds on the largest miss of an interval, in units of the readings."""
+    most = largest_miss(data, evaluate(data, certificate.matrix))
+    if certificate.dual is None or not np.isfinite(most):
+        return None
+    condition = certificate.condition
+    return proved_miss(data, certificate.dual, certificate.psd, most, condition), most
+
+
+def _comes_with_a_fit(request: Request, answer: Answer) -> bool:
+    """Whether A is the least-squares fit where nothing fits, not the one of the proof."""
+    return not answer.hard and not answer.set_aside.size and request.wanted != "minimax"
+
+
+def _status(request: Request, answer: Answer, certificate: Certificate, stopped: bool) -> Status:
+    """Return the status that the checked certificate supports.
+
+    `stopped` tells whether a limit was reached during the proofs.
+    """
+    status, kind = answer.outcome.status, certificate.kind
+    if kind != "none":
+        return Status(kind)
+    if status not in (Status.MET, Status.OPTIMAL, Status.INFEASIBLE):
+        return status
+    if stopped:
+        return Status.INTERRUPTED if request.limits.interrupts.pressed else Status.TIME_LIMIT
+    return Status.UNDECIDED  # claimed, but it did not hold
+
+
+@dataclass(frozen=True)
+class _Claimed:
+    """What is claimed of A, apart from the preference, with a proof that was checked."""
+
+    kind: str = "none"
+    lower: float = 0.0
+    dual: Vector | None = None
+    condition: str = ""
+
+
+def _claimed(request: Request, answer: Answer, upper: float, held: bool) -> _Claimed:
+    """Return the claim that the data bear out.
+
+    `upper` is the worst ratio of A; `held` says whether it meets the constraints.
+    """
+    data, outcome, claim = request.data, answer.outcome, answer.outcome.claim
+    target = request.problem.target
+    contradictions = data.contradictions() if target else NOTHING
+    left = np.setdiff1d(contradictions, answer.set_aside) if contradictions.size else NOTHING
+    if outcome.status is Status.MET and not left.size:
+        return _Claimed("met")
+    if answer.hard:
+        assert claim is not None and claim.dual is not None
+        dual = user_dual(data, claim.dual)
+        with request.limits.watch.part("proofs"):
+            proof = check_infeasible(data.only_hard(), dual, request.positive)
+        kind = "infeasible" if proof.proved else "none"
+        return _Claimed(kind, float(proof.proved), dual, proof.condition)
+    if answer.asked and (answer.preference.slack or not target):
+        return _Claimed()  # the objective is the claim
+    if not target:
+        vector, lower, condition = None, 0.0, ""
+        if claim is not None and claim.dual is not None:
+            vector = user_dual(data, claim.dual)
+            size = answer.matrix.norm()
+            with request.limits.watch.part("proofs"):
+                lower, condition = best_error_bound(data, vector, upper, request.positive, size)
+        ended = held and outcome.status in (*MAY_BE_OPTIMAL, Status.LOCAL)
+        closed = ended and within_gap(data, upper, lower, _gap(request))
+        return _Claimed("optimal" if closed else "none", lower, vector, condition)
+    if request.allowed:
+        duals = answer.proofs
+        if duals is None:
+            return _Claimed()
+        with request.limits.watch.part("proofs"):
+            proofs = [check_infeasible(data, y, request.positive, alone=True) for y in duals]
+        condition = next((proof.condition for proof in proofs if proof.condition), "")
+        return _Claimed("infeasible", 1.0, duals, condition)
+    if contradictions.size:
+        dual = np.zeros(data.m)
+        dual[contradictions[0]] = np.sign(float(data.b[int(contradictions[0])])) or 1.0
+        with request.limits.watch.part("proofs"):
+            proof = check_infeasible(data, dual, request.positive)
+    elif claim is not None and claim.dual is not None:
+        assert request.problem.prove is not None
+        with request.limits.watch.part("proofs"):
+            dual, proof = user_dual(data, claim.dual), request.problem.prove(claim.dual)
+    else:
+        return _Claimed()
+    kind = "infeasible" if proof.proved else "none"
+    return _Claimed(kind, proof.lower_bound, dual, proof.condition)
+
+
+def _certificate(
+    request: Request, answer: Answer, values: Values, claimed: _Claimed
+) -> Certificate:
+    """Return the claim with what is proved of the preference.
+
+    The claim stands where a limit is reached before a bound on the objective is proved.
+    """
+    data, outcome, target = request.data, answer.outcome, request.problem.target
+    upper, kind, lower = float(values.upper.max()), claimed.kind, claimed.lower
+    outright = data.from_bounds
+    objective = None
+    if kind != "infeasible" and _has_objective(answer):
+        with suppress(Stop), request.limits.watch.heeded(), request.limits.watch.part("proofs"):
+            objective = _objective(request, answer, values)
+    if kind != "met" and objective is not None and (answer.preference.slack or not target):
+        # Without a tolerance to meet, or with slack, the preference is the claim.
+        kind = "optimal" if outcome.status in MAY_BE_OPTIMAL and objective.closed else "none"
+        lower = 0.0
+    gap = _gap(request)
+    return Certificate(
+        kind=kind,
+        upper_bound=upper,
+        lower_bound=min(lower, upper),
+        rounding=_rounding(data, outcome.found),
+        matrix=answer.matrix,
+        dual=claimed.dual,
+        tolerance=data.plain.stated_tolerance,
+        lo=data.plain.lo if outright else None,
+        hi=data.plain.hi if outright else None,
+        conjugate=data.unit_rows.conjugate,
+        psd=request.positive,
+        rank=request.problem.rank,
+        signs=request.problem.signs or (),
+        gap=gap if kind == "optimal" else 0.0,
+        set_aside=answer.set_aside,
+        allowed=request.allowed,
+        condition=claimed.condition,
+        objective=objective,
+        constraints=data.constraints,
+        hard=answer.hard and kind == "infeasible",
+        data=data,
+    )
+
+
+def _rounding(data: Measurements, found: Enclosure) -> float:
+    """Return the largest rounding bound, as a part of the tolerance."""
+    return float((to_numpy(found.error) / data.unit_ends.unit).max())
+
+
+def _has_objective(answer: Answer) -> bool:
+    """Whether A costs anything by the preference.
+
+    Of the smallest worst error the certificate itself tells.
+    """
+    return answer.preference.name != "any" and (answer.asked or answer.preference.target)
+
+
+def _objective(request: Request, answer: Answer, values: Values) -> Objective | None:
+    """What A costs by the preference, and the bounds on it."""
+    data, outcome, preference = request.data, answer.outcome, answer.preference
+    if answer.set_aside.size:
+        data = data.set_aside(answer.set_aside)
+    dual = outcome.dual if answer.asked else None
+    dual = None if dual is None else user_dual(request.data, dual)
+    return make_objective(
+        data,
+        preference,
+        answer.matrix,
+        values.reads,
+        values.error,
+        dual,
+        fits=is_admitted(preference, values.met, answer.set_aside, data.measured),
+        gap=_gap(request),
+    )
+
+
+def _preferred(request: Request, answer: Answer, certificate: Certificate) -> str:
+    """Which A this is: where nothing can be said of the preference, what the claim alone says."""
+    if certificate.objective is None and certificate.kind in ("met", "optimal"):
+        return "any" if request.problem.target else "minimax"
+    return answer.preference.name
+
+
+def _wanted(request: Request, answer: Answer, certificate: Certificate) -> str:
+    """What was wanted first, where the answer is to something else."""
+    first = request.wanted
+    return "" if first == _preferred(request, answer, certificate) else first
+
+
+def _gap(request: Request) -> float:
+    """The distance of the bounds at which the user is content."""
+    return float(request.wishes.get("gap", DEFAULT_GAP))
+
+
+class Named(NamedTuple):
+    """Rows and constraints that are named where nothing fits.
+
+    Attributes
+    ----------
+    named : ndarray of int
+        The heaviest in the proof first; those of constraints count on after the user's rows.
+    proved : Conflict or None
+        Those that contradict each other by themselves, where few were found.
+    without : tuple of int
+        Rows, without any one of which a matrix meets all others, constraints included.
+    """
+
+    named: npt.NDArray[np.int64]
+    proved: Conflict | None = None
+    without: tuple[int, ...] = ()
+
+
+@with_one_blas_thread
+def _conflict(data: Measurements, certificate: Certificate) -> Named:
+    """Return what is named, by default what carries most of the proof."""
+    shares = _heaviest(data, certificate)
+    plain = certificate.dual is not None and certificate.dual.ndim == 1 and not certificate.hard
+    if not shares.size or not plain or data.contradictions().size:
+        return Named(shares)
+    from quadsense.ranges.conflicts import conflict, dispensable  # rarely needed, slow to import
+
+    assert certificate.dual is not None
+    with np.errstate(over="ignore", under="ignore"):
+        found = conflict(data, certificate.psd, certificate.dual)
+        if found is None:
+            return Named(shares)
+        without = dispensable(data, certificate.psd, found.members)
+    few = found.members.size <= MOST_SUSPECTS
+    return Named(found.members if few else shares, found, without)
+
+
+def _heaviest(data: Measurements, certificate: Certificate) -> npt.NDArray[np.int64]:
+    """Return the rows that carry most of a contradiction, the heaviest first."""
+    if certificate.kind != "infeasible" or certificate.dual is None:
+        return NOTHING
+    contradictions = (data.only_hard() if certificate.hard else data).contradictions()
+    if contradictions.size:
+        return contradictions
+    weight: Any = np.abs(np.atleast_2d(certificate.dual)) * to_numpy(data.tolerance)
+    weight = (weight / weight.sum(axis=1, keepdims=True)).sum(axis=0)
+    order = np.argsort(-weight, kind="stable")
+    enough = int(np.searchsorted(np.cumsum(weight[order]), MOST * weight.sum())) + 1
+    return order[: min(enough, MOST_SUSPECTS)]
+
+
+def _seen(data: Measurements, set_aside: Any, flops: float) -> Seen:
+    """Whether the measurements determine A, how many dimensions they do not see, and if exactly.
+
+    Where something was set aside, only a bound is told: what is left was not looked at.
+    """
+    unknowns, kept = data.unit_rows.unknowns, data.m - set_aside.size
+    rank = None
+    if not set_aside.size:
+        with suppress(Stop):  # it can wait
+            rank = data.quick_rank(flops)
+    if rank is not None:
+        return Seen(rank == unknowns, unknowns - rank, unknowns, True)
+    if kept < unknowns:
+        return Seen(False, unknowns - kept, unknowns, False)
+    return Seen(None, None, unknowns, False)
+
+
+def _reason(
+    request: Request, answer: Answer, certificate: Certificate, status: Status, stopped: bool
+) -> Reason | None:
+    """Return why nothing was decided, or why the preference of a fit was not certified."""
+    limits, claimed, objective = request.limits, answer.outcome.status, certificate.objective
+    seconds = None if limits.interrupts.pressed else limits.time_limit
+    if status is Status.MET and answer.preference.name != "any":
+        cut = stopped or answer.outcome.late
+        proved = objective is not None and objective.closed
+        return because("no_bound", seconds=seconds) if cut and not proved else None
+    if status.success or status is Status.INFEASIBLE:
+        return None
+    if claimed is status:
+        return to_reason(answer.outcome.reason)
+    if stopped:
+        return because("no_proof", claimed=str(claimed), seconds=seconds)
+    return because("unproved", claimed=str(claimed))
+
+
+def _advice(data: Measurements, matrix: SensedMatrix, status: Status) -> tuple[Advice, ...]:
+    """Advice that costs next to nothing to give."""
+    if not status.success or data.n > SMALL_ORDER:
+        return ()
+    b = to_numpy(data.b)
+    if b.min() < 0.0:
+        return ()
+    A, shift = to_numpy(matrix.form.dense()), 1e-6 * float(b.max())
+    moved = A.copy()
+    moved.reshape(-1)[:: len(A) + 1] += shift
+    if shift > 0.0 and cholesky(moved) is not None:
+        return ()
+    smallest = float(np.linalg.eigvalsh(A)[0])
+    return (Advice("psd", smallest),) if smallest < -shift else ()

@@ -1,0 +1,360 @@
+"""Meeting all but a few measurements: which to set aside, or a proof that no choice helps.
+
+Any matrix that misses at most as many measurements as may be set aside is an answer. Where none
+turns up, proofs decide: a dual vector that rules every matrix out leans on some rows only, its
+support, and one of these must be set aside. A set that hits all supports is the next to try; once
+the smallest such set is too large, no choice helps (the implicit hitting set). Otherwise nothing
+is known, and that is what is said, with the limit that kept runs from an answer if one did.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from quadsense.arrays import Vector, to_numpy
+from quadsense.methods import METHODS, Problem
+from quadsense.methods.minimax import outliers
+from quadsense.methods.minimax.method import equal_tolerances
+from quadsense.methods.minimax.program import Program
+from quadsense.methods.traits.shape import Cone
+from quadsense.proofs.exact import user_dual
+from quadsense.proofs.hitting import cannot_be_hit, smallest_hitting_set, thinned
+from quadsense.proofs.infeasible import check_infeasible
+from quadsense.proofs.rounding import Enclosure
+from quadsense.run.loop import Outcome
+from quadsense.stages.runs import Answer, Request, found_in, run_method
+from quadsense.system.watch import Stop
+from quadsense.vocabulary import Reason, Status, because
+
+Indices = npt.NDArray[np.int64]
+
+ROBUST_STEPS = 60
+"""Reweighted least-squares steps of the robust fit; it settles in ten to thirty."""
+
+TRIMS = 8
+"""Fits in a row, each without what the one before missed most."""
+
+MOST_PROOFS = 100
+"""Proofs after which to give up; a dozen decide most small problems."""
+
+IDLE_PROOFS = 12
+"""Proofs in a row that leave the smallest hitting set as small, after which to give up where there
+are more than `FEW_CHOICES` of what to set aside."""
+
+FEW_CHOICES = 1000
+"""Choices of what to set aside up to which proofs go on however little they add."""
+
+ALL_CHOICES = 200
+"""Choices of which every one is tried, as a last resort."""
+
+PROVED_FIRST = 100
+"""Largest order at which a fit of low rank is looked for only where none of any rank is ruled out:
+the proof is the quicker of the two, and a descent that finds nothing takes longest."""
+
+RESTARTS = 12
+"""Robust fits from random weights: they find what the one from even weights misses."""
+
+ENDS = {
+    "search": Status.UNDECIDED,
+    "interrupted": Status.INTERRUPTED,
+    "callback": Status.INTERRUPTED,
+    "time_limit": Status.TIME_LIMIT,
+    "max_iter": Status.MAX_ITER,
+}
+"""The status of a search that found nothing, by what ended it or its runs."""
+
+
+@dataclass(frozen=True)
+class _Best:
+    """The fit that misses the fewest measurements so far."""
+
+    answer: Answer
+    missed: Indices
+
+
+class _Search:
+    """One search, with the clock that started when the solve did."""
+
+    def __init__(self, request: Request, answer: Answer) -> None:
+        self.request, self.watch = request, request.limits.watch
+        self.allowed = request.allowed
+        self.best = _Best(answer, self._missed(answer))
+        self.tried: set[bytes] = set()
+        self.refuted: Indices | None = None  # the first that no matrix of any rank fits without
+        self.proofs: list[Vector] = []
+        self.decided = True
+        self.ended = "search"
+        self._note(answer)
+        last = request.plan.methods[-1]
+        kept = request.positive or request.problem.signs is not None
+        self.method = last if kept else METHODS.able("symmetric", proves=True)[0]
+        self.low = "rank" in METHODS.traits(self.method).cones
+        cone: Cone = "psd" if request.positive else "symmetric"
+        self.prover = METHODS.able(cone, proves=True)[0]  # proofs are about all ranks
+
+    @property
+    def found(self) -> bool:
+        """Whether few enough are missed."""
+        return self.best.missed.size <= self.allowed
+
+    @property
+    def over(self) -> bool:
+        """Whether to stop looking."""
+        return self.found or self.watch.over or self.ended in ("callback", "time_limit")
+
+    def _run(self, method: str, rows: Indices) -> Answer:
+        """The fit of the others by that method."""
+        answer = run_method(self.request, method, rows)
+        self._note(answer)
+        return answer
+
+    def _note(self, answer: Answer) -> None:
+        """Keep in mind what stopped a run short of an answer of its own."""
+        reason, status = answer.outcome.reason, answer.outcome.status
+        if status is Status.TIME_LIMIT:
+            self.ended = "time_limit"
+        elif isinstance(reason, Reason) and reason.code in ("max_iter", "callback"):
+            self.ended = reason.code
+
+    def _missed(self, answer: Answer) -> Indices:
+        """Measurements that the fit does not surely meet, of all."""
+        found = _on_all(self.request, answer)
+        ends, data = self.request.data.unit_ends, self.request.data
+        if ends.grain is not None:
+            ends = ends.allowing(answer.matrix.norm())
+        missed = ~ends.met(to_numpy(found.z), to_numpy(found.error))
+        missed[data.contradictions()] = True
+        if missed[data.measured :].any():  # a constraint cannot be set aside
+            return np.arange(data.m)
+        return np.flatnonzero(missed)
+
+    def ranked(self, answer: Answer) -> Indices:
+        """Measurements, the most missed first."""
+        found = _on_all(self.request, answer)
+        with np.errstate(over="ignore"):
+            ratios = self.request.data.unit_ends.ratios(to_numpy(found.z))
+        ratios[self.request.data.contradictions()] = np.inf
+        return np.argsort(-ratios[: self.request.data.measured], kind="stable")
+
+    def try_without(self, rows: Indices) -> Answer | None:
+        """Fit the others, and learn from it; None where that was tried before."""
+        rows = np.unique(rows).astype(np.int64)
+        if rows.tobytes() in self.tried:
+            return None
+        self.tried.add(rows.tobytes())
+        first = self.low and self.request.data.n <= PROVED_FIRST
+        if first:
+            wide = self._run(self.prover, rows)
+            if not self.over:
+                self._keep(wide)
+            if self.over or self.decided:
+                self.refuted = rows if self.refuted is None else self.refuted
+                return wide
+        answer = self.fit(rows)
+        if not (self.over or first):
+            self.learn(answer)
+        return answer
+
+    def fit(self, rows: Indices) -> Answer:
+        """The fit of the others; it is kept if it misses the fewest."""
+        answer = self._run(self.method, rows)
+        missed = self._missed(answer)
+        if missed.size < self.best.missed.size:
+            self.best = _Best(answer, missed)
+        return answer
+
+    def learn(self, answer: Answer) -> None:
+        """Keep the proof, if there is one, that the rows left cannot be met either."""
+        self._keep(self._run(self.prover, answer.set_aside) if self.low else answer)
+
+    def _keep(self, answer: Answer) -> None:
+        """The same from a run that may have found one."""
+        request, claim = self.request, answer.outcome.claim
+        self.decided = False
+        if claim is None or claim.dual is None or answer.outcome.status is not Status.INFEASIBLE:
+            return
+        rows, ends = request.problem.rows, request.problem.ends
+        with self.watch.part("proofs"):
+            for dual in (thinned(rows, ends, claim.dual, request.positive), claim.dual):
+                candidate = user_dual(request.data, dual)
+                if check_infeasible(request.data, candidate, request.positive, alone=True).proved:
+                    self.proofs.append(candidate)
+                    self.decided = True
+                    return
+
+
+def _on_all(request: Request, answer: Answer) -> Enclosure:
+    """Values of the fit at all measurements, those set aside included."""
+    if not answer.set_aside.size:
+        return answer.outcome.found
+    return found_in(answer.matrix, request.problem)
+
+
+def set_violations_aside(request: Request, answer: Answer) -> Answer:
+    """Meet all but at most ``request.allowed`` measurements, or say that no choice helps.
+
+    Parameters
+    ----------
+    request : Request
+    answer : Answer
+        Of all measurements together, not met.
+    """
+    search, impossible = _Search(request, answer), False
+    watch = request.limits.watch
+    with watch.part("outliers"):
+        try:
+            with watch.heeded():
+                impossible = _looked_for(search)
+        except Stop:  # the best until then stands
+            search.ended = "time_limit"
+    with watch.part("certify"):
+        return _verdict(search, impossible)
+
+
+def _looked_for(search: _Search) -> bool:
+    """Look for what to set aside until something is found; True: no choice is left."""
+    if not search.over:
+        search.learn(search.best.answer)
+    for rows in _guesses(search):
+        if search.over:
+            break
+        fit = search.try_without(rows)
+        for _ in range(TRIMS):
+            if search.over or fit is None:
+                break
+            fit = search.try_without(search.ranked(fit)[: search.allowed])
+    impossible = not search.over and _by_proofs(search)
+    if not (search.over or impossible):
+        _one_by_one(search)
+    if not (search.over or impossible or search.refuted is None):
+        search.fit(search.refuted)  # no answer, but nearer to one than the fit of all
+    return impossible
+
+
+def _one_by_one(search: _Search) -> None:
+    """Try every choice, where proofs failed and there are few."""
+    m, k = search.request.data.measured, search.allowed
+    quick = METHODS.traits(search.method).proves  # else it ends only when it has tried enough
+    most = ALL_CHOICES if quick else ALL_CHOICES // 10
+    if math.comb(m, k) > most:
+        return
+    for rows in itertools.combinations(range(m), k):
+        if search.over:
+            return
+        search.try_without(np.array(rows))
+
+
+def _guesses(search: _Search) -> Iterator[Indices]:
+    """Sets to begin with: what the fit of all, and two robust fits, miss most."""
+    yield search.ranked(search.best.answer)[: search.allowed]
+    if search.over:
+        return
+    program, _ = equal_tolerances(_in_tolerances(search.request.problem))
+    begun = outliers.start(program)
+    convex = _robust(search, program, begun, 1.0)
+    again = replace(convex, smoothing=1.0, settled=False)
+    sharper = _robust(search, program, again, 2.0)
+    yield from _suspects(search, program, (sharper, convex))
+    rng = np.random.default_rng(0)
+    for _ in range(RESTARTS):
+        if search.over:
+            return
+        begun = outliers.start(program, rng.exponential(size=program.b.size))
+        fit = _robust(search, program, replace(begun, smoothing=1.0), 2.0)
+        yield from _suspects(search, program, (fit,))
+
+
+def _suspects(
+    search: _Search, program: Program, fits: tuple[outliers.State, ...]
+) -> Iterator[Indices]:
+    """What robust fits miss, the clear cases alone first."""
+    contradictory = search.request.data.contradictions()
+    for fit in fits:
+        previous = 0
+        for clear in outliers.CLEAR:
+            rows = outliers.candidates(program, fit, search.allowed, clear)
+            rows = rows[rows < search.request.data.measured]
+            if rows.size > previous:
+                previous = rows.size
+                both = np.concatenate([contradictory, rows[~np.isin(rows, contradictory)]])
+                yield both[: search.allowed]
+
+
+def _in_tolerances(problem: Problem) -> Problem:
+    """The problem in units of its smallest tolerance, from 0: robust fits ask for no more."""
+    unit = float(to_numpy(problem.delta).min())
+    b, delta = problem.b / unit, problem.delta / unit
+    return replace(problem, b=b, delta=delta, tau=0.0, base=None, c_start=None, given_ends=None)
+
+
+def _robust(
+    search: _Search, program: Program, state: outliers.State, power: float
+) -> outliers.State:
+    for _ in range(ROBUST_STEPS):
+        if state.settled or search.over:
+            break
+        state = outliers.advance(program, state, 1, power)
+    return state
+
+
+def _by_proofs(search: _Search) -> bool:
+    """Hit every proof with the fewest rows and try without them; True: no choice is left."""
+    request = search.request
+    contradictory = request.data.contradictions()
+    for row in contradictory:
+        proof = np.zeros(request.data.m)
+        proof[row] = 1.0
+        search.proofs.append(proof)
+    measured = request.data.measured
+    few = math.comb(measured, search.allowed) <= FEW_CHOICES
+    largest, idle = 0, 0
+    while len(search.proofs) < MOST_PROOFS:
+        supports = [proof[:measured] != 0.0 for proof in search.proofs]
+        if cannot_be_hit(supports):
+            return True
+        hitting = smallest_hitting_set(supports)
+        if hitting is None or search.over:
+            return False
+        if hitting.size > search.allowed:
+            return True
+        idle = 0 if hitting.size > largest else idle + 1
+        largest = max(largest, hitting.size)
+        if idle > IDLE_PROOFS and not few:
+            return False
+        # What else is missed most may go too: a proof without it says all the more.
+        order = search.ranked(search.best.answer)
+        spare = order[~np.isin(order, hitting)][: search.allowed - hitting.size]
+        fit = search.try_without(np.concatenate([hitting, spare]))
+        if search.over or fit is None or not search.decided:
+            return False
+    return False
+
+
+def _verdict(search: _Search, impossible: bool) -> Answer:
+    """The best fit with what it misses set aside, or the answer to all with what is known now."""
+    best, request = search.best, search.request
+    outcome: Outcome = best.answer.outcome
+    if search.found:
+        found = found_in(best.answer.matrix, request.problem)
+        outcome = replace(outcome, status=Status.MET, reason=None, claim=None, found=found)
+        return replace(best.answer, outcome=outcome, set_aside=best.missed)
+    found = found_in(best.answer.matrix, request.problem)
+    outcome = replace(outcome, claim=None, found=found)
+    whole = replace(best.answer, set_aside=np.empty(0, np.int64))
+    if impossible:
+        outcome = replace(outcome, status=Status.INFEASIBLE, reason=None)
+        return replace(whole, outcome=outcome, proofs=np.array(search.proofs))
+    limits, ended = request.limits, search.ended
+    if limits.interrupts.pressed:
+        ended = "interrupted"
+    elif limits.watch.late:
+        ended = "time_limit"
+    numbers = {"seconds": limits.time_limit, "most": limits.max_iter}
+    reason = because("no_set", allowed=search.allowed, ended=ended, **numbers)
+    return replace(whole, outcome=replace(outcome, status=ENDS[ended], reason=reason))

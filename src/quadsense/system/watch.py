@@ -1,0 +1,226 @@
+"""The clock of a solve: when work must end, and what each part of it took.
+
+Work that takes long calls `look` between its blocks. Where a limit is reached by then, `look`
+raises `Stop`: methods leave the states they got alone, so a stride may be abandoned anywhere and
+the last whole state stands. Nothing is watched, and `look` does nothing, outside of a solve.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from contextvars import ContextVar, Token
+from typing import TypeVar
+
+from quadsense.system.interrupts import Interrupts
+
+T = TypeVar("T")
+
+BLOCK_FLOPS = 2e9
+"""Float64 operations between two looks, about a tenth of a second of one core."""
+
+FLOPS = 2e10
+"""Float64 operations per second of one core in large products, to a factor of about three."""
+
+GRACE = 0.25
+"""Seconds beyond a time limit that one piece of work which cannot be interrupted may take."""
+
+
+class Stop(Exception):
+    """A limit was reached in the middle of something; what was found before stands."""
+
+
+class Watch:
+    """The clock of one solve.
+
+    Attributes
+    ----------
+    clock : callable
+        Seconds, from any origin; tests hand in one of their own.
+    interrupts : Interrupts
+        Whether the user wants to stop.
+    time_limit : float or None
+        Seconds from `begin`.
+    begin : float
+        When the solve began.
+    entered : float or None
+        When `grace` began, inside of it.
+    reserve : float
+        Seconds to leave, of up to half the limit, for checking what was found.
+    proof_reserve : float
+        Seconds to leave in addition for proofs, once there is something to prove.
+    has_fit : bool
+        Whether there is: a fit, or, without a tolerance, any matrix.
+    stopped : bool
+        Whether `look` has raised `Stop`, inside of `grace` since that was entered.
+    """
+
+    def __init__(
+        self,
+        clock: Callable[[], float] | None = None,
+        interrupts: Interrupts | None = None,
+        time_limit: float | None = None,
+    ) -> None:
+        self.clock, self.time_limit = clock or time.perf_counter, time_limit
+        self.stopped = False
+        self.interrupts = Interrupts() if interrupts is None else interrupts
+        self.begin = self._since = self.clock()
+        self.reserve = self.proof_reserve = 0.0
+        self.has_fit = False
+        self.entered: float | None = None
+        self._part = "prepare"
+        self._seconds: dict[str, float] = {}
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the solve began."""
+        return self.clock() - self.begin
+
+    @property
+    def end(self) -> float:
+        """When work must end: the time limit minus the reserve, or plus the grace period."""
+        end = math.inf if self.time_limit is None else self.begin + self.time_limit
+        if self.entered is not None:
+            return (self.entered if self.interrupts.pressed else max(end, self.entered)) + GRACE
+        if self.time_limit is None:
+            return end
+        reserve = self.reserve + (self.proof_reserve if self.has_fit else 0.0)
+        return end - min(reserve, 0.5 * self.time_limit)
+
+    @property
+    def late(self) -> bool:
+        """Whether the time is over, except what is reserved for checking and proving."""
+        return self.time_limit is not None and self.clock() >= self.end
+
+    @property
+    def left(self) -> float | None:
+        """Seconds left, at least 0; None where there is no limit."""
+        return None if self.time_limit is None else max(0.0, self.time_limit - self.elapsed)
+
+    @property
+    def over(self) -> bool:
+        """Whether to stop, for whatever reason."""
+        return self.interrupts.pressed or self.late
+
+    def look(self, flops: float = 0.0) -> None:
+        """Raise `Stop` where a limit is reached, or would be far exceeded by what is to come.
+
+        Parameters
+        ----------
+        flops : float
+            Float64 operations of the next piece of work, where that cannot be interrupted.
+        """
+        if self._is_over(max(0.0, flops / FLOPS - GRACE) if flops else 0.0):
+            self.stopped = True
+            raise Stop
+
+    def _is_over(self, ahead: float) -> bool:
+        """Whether a limit is reached, or will be in `ahead` seconds."""
+        pressed, entered = self.interrupts.pressed, self.entered
+        if pressed and entered is None:
+            return True
+        if self.time_limit is None and not pressed:
+            return False
+        return self.clock() + ahead >= self.end
+
+    def grace(self) -> _Grace:
+        """Let what is done inside take a little longer than the limits, so that it may be said."""
+        return _Grace(self)
+
+    def switch(self, part: str) -> str:
+        """Count time for that part from now on; return the part it was counted for."""
+        now, before = self.clock(), self._part
+        self._seconds[before] = self._seconds.get(before, 0.0) + now - self._since
+        self._since, self._part = now, part
+        return before
+
+    def part(self, name: str) -> _Part:
+        """Count what is done inside for that part, and for no other."""
+        return _Part(self, name)
+
+    def heeded(self, heeded: bool = True) -> _Heeded:
+        """Let `look` see this watch inside, or none."""
+        return _Heeded(self if heeded else None)
+
+    def timings(self) -> dict[str, float]:
+        """Seconds by part; they add up to the time since the solve began."""
+        self.switch(self._part)
+        return dict(self._seconds)
+
+
+_watch: ContextVar[Watch | None] = ContextVar("watch", default=None)
+
+
+# Plain classes: a generator for each would cost a small solve as much as a step.
+
+
+class _Part:
+    """See `Watch.part`."""
+
+    __slots__ = ("before", "name", "watch")
+
+    def __init__(self, watch: Watch, name: str) -> None:
+        self.watch, self.name = watch, name
+
+    def __enter__(self) -> None:
+        self.before = self.watch.switch(self.name)
+
+    def __exit__(self, *exception: object) -> None:
+        self.watch.switch(self.before)
+
+
+class _Heeded:
+    """See `Watch.heeded`."""
+
+    __slots__ = ("token", "watch")
+
+    def __init__(self, watch: Watch | None) -> None:
+        self.watch = watch
+
+    def __enter__(self) -> None:
+        self.token: Token[Watch | None] = _watch.set(self.watch)
+
+    def __exit__(self, *exception: object) -> None:
+        _watch.reset(self.token)
+
+
+class _Grace:
+    """See `Watch.grace`."""
+
+    __slots__ = ("before", "watch")
+
+    def __init__(self, watch: Watch) -> None:
+        self.watch = watch
+
+    def __enter__(self) -> None:
+        self.before, self.watch.entered = self.watch.entered, self.watch.clock()
+        self.watch.stopped = False
+
+    def __exit__(self, *exception: object) -> None:
+        self.watch.entered = self.before
+
+
+def look(flops: float = 0.0) -> None:
+    """Raise `Stop` where the solve under way must end; see `Watch.look`."""
+    watch = _watch.get()
+    if watch is not None:
+        watch.look(flops)
+
+
+def part(name: str) -> AbstractContextManager[None]:
+    """Count what is done inside for that part of the solve under way, if one is."""
+    watch = _watch.get()
+    return nullcontext() if watch is None else watch.part(name)
+
+
+def watched() -> Watch | None:
+    """The watch that `look` sees."""
+    return _watch.get()
+
+
+def with_watch(watch: Watch | None, work: Callable[[], T]) -> T:
+    """What `work` returns where `look` sees that watch: for threads, which begin with none."""
+    with _Heeded(watch):
+        return work()
