@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 OLDEST := .venv-oldest
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-rest test-all test-gpu bench-gpu test-oldest test-deep test-kills test-cluster check format docs dist test-dist figures bench-paper bench-limits bench bench-quick clean
+.PHONY: help demo test test-rest test-all test-gpu bench-gpu test-oldest test-deep test-kills test-cluster check format docs look dist test-dist figures bench-paper bench-limits bench bench-quick clean
 
 help:  ## List the tasks
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -106,6 +106,9 @@ docs: $(VENV)/.installed-docs  ## Build the documentation, run its examples: doc
 	rm -rf docs/_build/html  # pages that are no more
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html
 	$(BIN)/python docs/offline.py docs/_build/html
+
+look: $(VENV)/.installed-dev  ## Open the pages of `make docs` in Chromium, and search them
+	$(BIN)/python docs/look.py docs/_build/html docs/_build/pictures
 
 figures: $(VENV)/.installed-dev  ## Remake the pictures of the README and of docs/scaling.md
 	$(BIN)/python docs/figures.py

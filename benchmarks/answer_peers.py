@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
 
 Array = npt.NDArray[Any]
 
@@ -87,6 +88,23 @@ def cvxpy_fit(
     return Found(float(problem.value), max(out, 0.0), problem.status == cp.OPTIMAL)
 
 
+def cvxpy_covariance(U: Array, b: Array, eps: float = 1e-6, seconds: float = 600.0) -> Array:
+    """The positive semidefinite matrix of least squares, by CVXPY with SCS to `eps`."""
+    import cvxpy as cp
+
+    n = U.shape[1]
+    j, k = np.triu_indices(n)
+    root = np.sqrt(np.where(j == k, 1.0, 2.0))  # coordinates in which norms are Frobenius norms
+    G = U[:, j] * U[:, k] * root
+    x = cp.Variable(j.size)
+    spread = np.zeros((n * n, j.size))
+    spread[j * n + k, np.arange(j.size)] = spread[k * n + j, np.arange(j.size)] = 1.0 / root
+    A = cp.reshape(sp.csr_matrix(spread) @ x, (n, n), order="C")
+    problem = cp.Problem(cp.Minimize(cp.sum_squares(G @ x - b)), [A >> 0])
+    problem.solve(solver=cp.SCS, eps_abs=eps, eps_rel=eps, time_limit_secs=seconds, max_iters=10**7)
+    return np.asarray(A.value)
+
+
 def cvxpy_state(
     U: Array, b: Array, lo: Array, hi: Array, eps: float = 1e-8, seconds: float = 300.0
 ) -> tuple[Array, bool]:
@@ -97,7 +115,6 @@ def cvxpy_state(
     first-order method ends with tight tolerances. Whether all of it ended.
     """
     import cvxpy as cp
-    import scipy.sparse as sp
 
     n = U.shape[1]
     j, k = np.triu_indices(n, 1)

@@ -11,6 +11,7 @@ kept; memory is the peak of the whole process, so that each task runs in one of 
   node in a grid: all intervals met, with a peak below 4 GB.
 - ``coded_diffraction``, ``small_diffraction``, ``photograph``: images behind masks and Fourier
   transforms, compared with L-BFGS and an amplitude flow (see diffraction.py).
+- ``noisy``: a photograph behind five masks and a detector with bounded errors, compared with RAAR.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import numpy as np
-from diffraction import coded_diffraction, photograph, small_diffraction
+from diffraction import coded_diffraction, noisy, photograph, small_diffraction
 from task_list import say_threads, verdict
 
 import quadsense
@@ -126,6 +127,7 @@ TASKS = {
     "coded_diffraction": lambda options: coded_diffraction(options.seeds),
     "small_diffraction": lambda options: small_diffraction(options.seeds),
     "photograph": lambda options: photograph(options.seeds),
+    "noisy": lambda options: noisy(options.seeds),
 }
 
 

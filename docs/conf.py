@@ -17,6 +17,8 @@ import quadsense
 DOCS = Path(__file__).resolve().parent
 sys.path.insert(0, str(DOCS))
 
+import drawing  # noqa: E402  # it is next to this file
+
 # `quadsense.theory` lives in `quadsense.core`: autodoc looks for the name that users write.
 sys.modules.setdefault("quadsense.theory", quadsense.theory)
 
@@ -28,6 +30,7 @@ html_title = "quadsense"
 extensions = [
     "myst_parser",
     "numpydoc",
+    "formulas",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx_gallery.gen_gallery",
@@ -35,14 +38,15 @@ extensions = [
 exclude_patterns = ["_build", "examples", "**/GALLERY_HEADER.rst"]
 templates_path = ["_templates"]
 root_doc = "index"
-highlight_language = "none"  # formulas stand in indented blocks
+highlight_language = "none"
 default_role = "py:obj"  # a name in backquotes is a link where it is a public name: `setup`
 nitpicky = True
 
 # --- pages in Markdown
 
 myst_heading_anchors = 4  # links such as theory.md#8-rounding, as a forge makes them
-myst_enable_extensions = ["attrs_inline", "colon_fence"]
+myst_enable_extensions = ["attrs_inline", "colon_fence", "dollarmath"]
+html_math_renderer = "mathml"  # formulas.py
 
 # --- docstrings
 
@@ -54,7 +58,6 @@ numpydoc_use_plots = False
 
 # --- the gallery
 
-
 sphinx_gallery_conf = {
     "examples_dirs": "examples",
     "gallery_dirs": "gallery",
@@ -65,7 +68,7 @@ sphinx_gallery_conf = {
     "reference_url": {"quadsense": None},
     "backreferences_dir": "gallery/backreferences",
     "reset_modules": ("drawing.alike",),
-    "image_scrapers": ("matplotlib",),
+    "image_scrapers": ("drawing.pictures",),
     "matplotlib_animations": False,
     "remove_config_comments": True,
     "show_memory": False,
@@ -91,7 +94,7 @@ html_theme_options = {
         "image_light": "_static/mark.svg",
         "image_dark": "_static/mark.svg",
     },
-    "header_links_before_dropdown": 5,
+    "header_links_before_dropdown": 6,
     "navbar_align": "left",
     "navbar_end": ["theme-switcher"],
     "navigation_with_keys": False,
@@ -104,8 +107,13 @@ html_theme_options = {
 }
 SINGLE = (
     "index",
+    "tutorial",
     "how_it_works",
     "how_to_choose",
+    "faq",
+    "glossary",
+    "methods",
+    "benchmarks",
     "scaling",
     "theory",
     "changelog",
@@ -119,7 +127,25 @@ def to_pages(app: Any, name: str, source: list[str]) -> None:
     """Turn links that hold on a forge, to an example or a file above, into links to their pages."""
     text = re.sub(r"\]\(examples/(\S+?)\.py\)", r"](gallery/\1.rst)", source[0])
     text = text.replace("](../CONTRIBUTING.md", "](contributing.md")
-    source[0] = text.replace("](../CHANGELOG.md", "](changelog.md")
+    text = text.replace("](../CHANGELOG.md", "](changelog.md")
+    source[0] = re.sub(r"(?m)^\.\. code-block:: Python\n((?:\n|    .*\n)+)", folded, text)
+
+
+FOLD = """.. raw:: html
+
+    <details class="plotting"><summary>Code of the picture</summary>
+
+{}
+.. raw:: html
+
+    </details>
+
+"""
+
+
+def folded(code: re.Match[str]) -> str:
+    """Return a block of an example, folded if it draws."""
+    return FOLD.format(code[0]) if "plt.s" in code[1] else code[0]
 
 
 def plain(app: Any, env: Any, node: Any, inside: Any) -> Any:
@@ -137,3 +163,4 @@ def setup(app: Any) -> None:
     app.connect("autodoc-skip-member", without_requests)
     app.connect("source-read", to_pages)
     app.connect("missing-reference", plain)
+    app.connect("builder-inited", drawing.to_thumbnails, priority=900)  # once examples have run

@@ -497,7 +497,7 @@ def test_commands_in_the_pages_are_commands():
 def test_the_code_of_the_page_on_files_runs(run):
     text = (ROOT / "docs" / "files.md").read_text("utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     names = {}
     for code in blocks:
         exec(compile(code, "files.md", "exec"), names)

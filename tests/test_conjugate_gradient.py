@@ -54,7 +54,7 @@ def solve(
     stride: int = 8,
     limit: int = 2000,
     **options: object,
-) -> tuple[cg.System, cg.State]:
+) -> tuple[cg.System, cg.CGState]:
     system = cg.prepare(U, b, np.full(len(b), delta), **options)  # type: ignore[arg-type]
     state = cg.start(system)
     while not state.finished and state.iteration < limit:

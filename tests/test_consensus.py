@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from helpers import sampled
 from squares_cases import forward, normal, random_case
-from test_fista import reference
+from test_least_squares import reference
 
 import quadsense
 from quadsense.methods.consensus.normal import ByGradients
 from quadsense.methods.consensus.rows import SquaresWithin
-from quadsense.methods.least_squares.cone import Cone
+from quadsense.methods.least_squares.cone import LeastSquaresCone
 from quadsense.query.plan import Shape, make_plan
 
 CLOSE = 1e-5  # of costs, as far as an interior-point method finds them
@@ -144,7 +144,7 @@ def test_the_proximal_point_and_the_conjugate_are_those_of_the_term(rng):
 def test_the_step_in_z_solves_the_normal_equations(rng, is_complex):
     U = normal(rng, 80, 5, is_complex=is_complex)
     rows = quadsense.Measurements(U, np.zeros(80)).unit_rows
-    cone = Cone(5, is_complex, False)
+    cone = LeastSquaresCone(5, is_complex, False)
     rho, g = rng.uniform(0.5, 2.0, 80), rng.standard_normal(cone.size)
     d = ByGradients(rows, cone).solve(rho, 0.3, g, 1e-6, 200)
     J = rows.features()

@@ -13,8 +13,8 @@ from quadsense.core.packed import features, pack
 from quadsense.core.question import Question
 from quadsense.methods import METHODS, Problem
 from quadsense.methods.least_squares import face
-from quadsense.methods.least_squares.cone import Cone
-from quadsense.methods.least_squares.state import Stage, Verdict
+from quadsense.methods.least_squares.cone import LeastSquaresCone
+from quadsense.methods.least_squares.state import SquaresStage, SquaresVerdict
 
 CLOSE = 1e-5  # of costs, as far as an interior-point method finds them
 
@@ -170,7 +170,7 @@ def test_what_no_row_sees_is_left_as_it_was(m, n, is_complex):
 @pytest.mark.parametrize("is_complex", [False, True])
 @pytest.mark.parametrize("trace", [None, 2.5])
 def test_the_projection_is_the_nearest_member(is_complex, trace, rng):
-    cone = Cone(5, is_complex, True, trace)
+    cone = LeastSquaresCone(5, is_complex, True, trace)
     M = hermitian(rng, 5, is_complex)
     x = cone.pack(M)
     np.testing.assert_allclose(cone.unpack(x), M, atol=1e-15)
@@ -189,7 +189,7 @@ def test_a_fit_to_exact_readings_costs_nothing(rng):
     X = normal(rng, 6, 2, is_complex=True)
     b = forward(U, X @ X.conj().T)
     method, program, state = run(on_unit_rows(U, squares(b, 1.0, True)))
-    assert state.verdict is Verdict.OPTIMAL
+    assert state.verdict is SquaresVerdict.OPTIMAL
     assert state.point.cost <= 1e-24 * program.squares.nothing
     A = method.matrix(program, state).to_dense()
     np.testing.assert_allclose(A, X @ X.conj().T, atol=1e-11)
@@ -239,7 +239,7 @@ def test_large_orders_go_without_the_normal_matrix(rng):
     method, program, state = run(on_unit_rows(U, squares(b, 1.0, True)))
     assert not program.squares.cost.formed and "H" not in vars(program.squares.cost)
     assert method.claim(program, state).kind == "optimal"
-    assert state.stage is Stage.DESCENT
+    assert state.stage is SquaresStage.DESCENT
 
 
 def pauli_rows(qubits):

@@ -238,7 +238,7 @@ def test_the_docstring_of_solve_lists_the_methods_and_their_options():
 
 
 def test_the_table_of_the_docs_is_what_the_methods_say():
-    page = (ROOT / "docs" / "how_to_choose.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
     assert view.methods_table() in page
 
 

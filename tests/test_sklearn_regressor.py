@@ -18,7 +18,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from quadsense.sklearn import InfeasibleWarning, QuadraticRegressor
 from quadsense.sklearn.joint import within
-from quadsense.sklearn.model import Rows
+from quadsense.sklearn.model import ModelRows
 from quadsense.vocabulary import Status
 
 
@@ -296,7 +296,7 @@ def test_within_tolerances_the_fit_is_the_best(psd, parts):
 @pytest.mark.parametrize("psd", [False, True])
 def test_c_is_free_wherever_it_is_sought_from(psd):
     X, y = data(30, 3, seed=12)
-    rows = Rows(X, y, np.ones(30), True, True, 0.5 / np.mean(np.sum(X * X, axis=1)))
+    rows = ModelRows(X, y, np.ones(30), True, True, 0.5 / np.mean(np.sum(X * X, axis=1)))
     delta = np.full(30, 5.5 if psd else 0.6)
     truth = Truth(X, y, 50.0, psd=psd, delta=delta)
     found, result = within(rows, 50.0, delta, psd=psd, centre=300.0)

@@ -5,7 +5,7 @@ import pytest
 
 from quadsense.core.packed import features, unpack
 from quadsense.proofs.definite import cholesky, numerical_rank, proven_sigma, smallest_eigenvalue
-from quadsense.proofs.spectral import Verdict, spectral_certificate
+from quadsense.proofs.spectral import SpectralVerdict, spectral_certificate
 
 
 def truth(A, A_star):
@@ -57,7 +57,7 @@ def test_without_noise_the_bound_is_the_truth(kappa, complex_rows, m):
         U, b, A_star = sensed(kappa, 0, seed, complex_rows, m=m)
         A = perturbed(A_star, seed, 0.01)
         c = spectral_certificate(U, b, A)
-        assert c.verdict is Verdict.BOUNDED
+        assert c.verdict is SpectralVerdict.BOUNDED
         assert truth(A, A_star) <= c.delta <= 1.01 * truth(A, A_star)
 
 
@@ -115,7 +115,7 @@ def test_simulated_bound_is_tighter_labelled_and_keeps_its_confidence():
 def test_too_few_rows_leave_dimensions_unseen():
     U, b, A_star = sensed(3, 0, 0, m=150)
     c = spectral_certificate(U, b, A_star)
-    assert c.verdict is Verdict.UNDETERMINED and c.unseen == 60 and c.delta == np.inf
+    assert c.verdict is SpectralVerdict.UNDETERMINED and c.unseen == 60 and c.delta == np.inf
 
 
 def test_enough_rows_in_a_subspace_leave_dimensions_unseen():
@@ -124,20 +124,20 @@ def test_enough_rows_in_a_subspace_leave_dimensions_unseen():
     U[:, -1] = 0
     b = np.einsum("ij,jk,ik->i", U, A_star, U)
     c = spectral_certificate(U, b, A_star)
-    assert c.verdict is Verdict.UNDETERMINED and c.unseen == 20
+    assert c.verdict is SpectralVerdict.UNDETERMINED and c.unseen == 20
 
 
 def test_data_that_contradict_the_noise_refute_it():
     U, b, A_star = sensed(3, 5e-3, 0)
-    assert spectral_certificate(U, b, A_star, 1e-3).verdict is Verdict.REFUTED
-    assert spectral_certificate(U, b, A_star, 5e-3).verdict is Verdict.BOUNDED
-    assert spectral_certificate(U, b, A_star).verdict is Verdict.REFUTED
+    assert spectral_certificate(U, b, A_star, 1e-3).verdict is SpectralVerdict.REFUTED
+    assert spectral_certificate(U, b, A_star, 5e-3).verdict is SpectralVerdict.BOUNDED
+    assert spectral_certificate(U, b, A_star).verdict is SpectralVerdict.REFUTED
 
 
 def test_noise_that_could_hide_a_singular_matrix_gives_no_bound():
     U, b, A_star = sensed(100, 1e-2, 0)
     c = spectral_certificate(U, b, A_star, 1e-2)
-    assert c.verdict is Verdict.TOO_NOISY and c.delta == np.inf and c.sigma > 0
+    assert c.verdict is SpectralVerdict.TOO_NOISY and c.delta == np.inf and c.sigma > 0
 
 
 def test_proven_sigma_is_a_lower_bound_and_near():
@@ -156,7 +156,7 @@ def test_a_singular_or_indefinite_matrix_has_no_relative_bound(shift):
     X = np.random.default_rng(0).standard_normal((20, 3))
     A = X @ X.T if shift is None else A_star - shift * np.eye(20)
     c = spectral_certificate(U, b, A)
-    assert c.verdict is Verdict.SINGULAR and c.delta == np.inf and c.unseen is None
+    assert c.verdict is SpectralVerdict.SINGULAR and c.delta == np.inf and c.unseen is None
     assert "no relative bound exists" in c.message
 
 
@@ -164,12 +164,12 @@ def test_the_zero_matrix_has_no_relative_bound():
     U, _, _ = sensed(3, 0, 0)
     with np.errstate(all="raise"):
         c = spectral_certificate(U, np.zeros(400), np.zeros((20, 20)))
-    assert c.verdict is Verdict.SINGULAR
+    assert c.verdict is SpectralVerdict.SINGULAR
 
 
 def test_no_rows_see_nothing():
     c = spectral_certificate(np.empty((0, 4)), np.empty(0), np.eye(4), np.empty(0))
-    assert c.verdict is Verdict.UNDETERMINED and c.unseen == 10
+    assert c.verdict is SpectralVerdict.UNDETERMINED and c.unseen == 10
 
 
 @pytest.mark.parametrize("complex_rows", [False, True])
@@ -179,7 +179,7 @@ def test_few_rows_are_counted_by_their_rank(complex_rows):
     c = spectral_certificate(U, b, A_star)
     size = 144 if complex_rows else 78
     assert np.linalg.matrix_rank(features(U)) == 50
-    assert c.verdict is Verdict.UNDETERMINED and c.unseen == size - 50
+    assert c.verdict is SpectralVerdict.UNDETERMINED and c.unseen == size - 50
 
 
 def test_few_rows_in_a_large_space_need_no_matrix_of_its_size():
@@ -187,7 +187,7 @@ def test_few_rows_in_a_large_space_need_no_matrix_of_its_size():
     n = 3000  # 4.5 million unknowns: their Gram matrix would take 150 TB
     U = rng.standard_normal((30, n)) / np.sqrt(n)
     c = spectral_certificate(U, np.ones(30), np.eye(n))
-    assert c.verdict is Verdict.UNDETERMINED and c.unseen == n * (n + 1) // 2 - 30
+    assert c.verdict is SpectralVerdict.UNDETERMINED and c.unseen == n * (n + 1) // 2 - 30
 
 
 def test_many_rows_that_are_still_too_few_are_counted_from_below(monkeypatch):
@@ -212,7 +212,7 @@ def test_noise_of_any_size_on_rows_that_determine_everything_hides_no_dimension(
     U, b, A_star = sensed(3, 0, 0)
     noise = np.where(np.arange(400) < 205, 1e-12, 1e3)
     c = spectral_certificate(U, b, A_star, noise)
-    assert c.verdict is Verdict.TOO_NOISY and c.unseen == 0
+    assert c.verdict is SpectralVerdict.TOO_NOISY and c.unseen == 0
 
 
 @pytest.mark.parametrize("scale", [1e-200, 1e-20, 1e20, 1e200])
@@ -222,7 +222,7 @@ def test_the_unit_of_the_readings_does_not_matter(scale):
     with np.errstate(all="raise"):
         c = spectral_certificate(U, scale * b, scale * A, scale * 1e-4)
     plain = spectral_certificate(U, b, A, 1e-4)
-    assert c.verdict is plain.verdict is Verdict.BOUNDED
+    assert c.verdict is plain.verdict is SpectralVerdict.BOUNDED
     assert c.delta == pytest.approx(plain.delta, rel=1e-6)
 
 

@@ -75,7 +75,7 @@ PHRASES = r"""
 
 COUNTED = (
     r"(?:row|vector|number|entry|value|reading|column|task|byte|bit|step|pass|product|sample|flop"
-    r"|operation|line|file|array|second|sweep|stride|part|matrix|weight|tolerance|delta|probe"
+    r"|operation|line|label|setting|file|array|second|sweep|stride|part|matrix|weight|tolerance|delta|probe"
     r"|interval|message|iteration|solve|call|name|format|picture|subcommand|algorithm|chunk|block"
     r"|position|candidate|wait|thread|core|worker|point|term|factor|eigendecomposition|evaluation)"
 )
@@ -87,7 +87,7 @@ EACH = (
     r"(?:row|file|reading|measurement|step|method|worker|part|problem|setting|line|share|probe"
     r"|column|iteration|solve|call|task|block|chunk|shard|process|core|thread|product|run|matrix"
     r"|vector|entry|number|second|minute|stage|stride|sweep|seed|case|axis|pixel|interval|round"
-    r"|machine|node|mask|sample|candidate|shot|unknown|batch|fold|trial|link|evaluation|attempt)"
+    r"|machine|node|pair|mask|sample|candidate|shot|unknown|batch|fold|trial|link|evaluation|attempt)"
 )
 GAP = r"(?:[ ]+|[ ]*\n[ ]*)"
 BEFORE = rf"\b(?:an?|one){GAP}{COUNTED}|(?<!-)\b(?:{MANY})|O\([^()]*\)`*"

@@ -10,7 +10,7 @@ tolerance, and a matrix that does not respect it *in every reading* is not the o
 """
 
 # %%
-# The data: `U` holds a setting a row, `b` what was shown.
+# The data: each row of `U` is a setting, `b` has what was shown.
 
 import time
 

@@ -48,7 +48,7 @@ print("reading at (1, ..., 1)", reading, "and truly", v @ A_true @ v)
 
 # %%
 # Compared with error bars
-# -----------------
+# ------------------------
 # The usual 95% confidence interval of least squares takes the errors for Gaussian and independent.
 # Rounding is neither, so its level is not exact, and it shrinks like ``1/sqrt(m)``. The range of
 # all that fits shrinks like ``1/m``: every further reading can only cut something off.

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from quadsense.arrays import Array, namespace
 
 
-class Scaled(NamedTuple):
+class ScaledPotential(NamedTuple):
     """A quantity divided by ``exp(shift)``."""
 
     values: Array
@@ -25,7 +25,7 @@ def _shift(x: Array) -> float:
     return float(xp.max(xp.abs(x)))
 
 
-def scaled_sinh(x: Array) -> Scaled:
+def scaled_sinh(x: Array) -> ScaledPotential:
     r"""``sinh(x) / exp(M)``, M = max|x|: the direction of the potential's gradient.
 
     Parameters
@@ -46,10 +46,10 @@ def scaled_sinh(x: Array) -> Scaled:
     xp = namespace(x)
     size = xp.abs(x)
     shift = _shift(x)
-    return Scaled(-0.5 * xp.sign(x) * xp.exp(size - shift) * xp.expm1(-2.0 * size), shift)
+    return ScaledPotential(-0.5 * xp.sign(x) * xp.exp(size - shift) * xp.expm1(-2.0 * size), shift)
 
 
-def scaled_cosh(x: Array) -> Scaled:
+def scaled_cosh(x: Array) -> ScaledPotential:
     r"""``cosh(x) / exp(M)``, M = max|x|: the weights of the potential's Hessian.
 
     The Hessian is :math:`\lambda^2 \sum_i \cosh(x_i)\,(u_i u_i^*) \otimes (u_i u_i^*)`
@@ -58,7 +58,7 @@ def scaled_cosh(x: Array) -> Scaled:
     xp = namespace(x)
     size = xp.abs(x)
     shift = _shift(x)
-    return Scaled(0.5 * xp.exp(size - shift) * (1.0 + xp.exp(-2.0 * size)), shift)
+    return ScaledPotential(0.5 * xp.exp(size - shift) * (1.0 + xp.exp(-2.0 * size)), shift)
 
 
 def log_potential(x: Array) -> float:
@@ -72,19 +72,19 @@ def spectral_log_potential(X: Array) -> float:
     return log_potential(namespace(X).linalg.eigvalsh(X))
 
 
-def _spectral_function(X: Array, scaled: Scaled, vectors: Array) -> Scaled:
+def _spectral_function(X: Array, scaled: ScaledPotential, vectors: Array) -> ScaledPotential:
     xp = namespace(X)
     values = (vectors * xp.astype(scaled.values, vectors.dtype)) @ xp.conj(vectors.T)
-    return Scaled(values, scaled.shift)
+    return ScaledPotential(values, scaled.shift)
 
 
-def spectral_sinh(X: Array) -> Scaled:
+def spectral_sinh(X: Array) -> ScaledPotential:
     """``sinh(X) / exp(M)`` of a symmetric or Hermitian matrix, M its spectral norm."""
     values, vectors = namespace(X).linalg.eigh(X)
     return _spectral_function(X, scaled_sinh(values), vectors)
 
 
-def spectral_cosh(X: Array) -> Scaled:
+def spectral_cosh(X: Array) -> ScaledPotential:
     """``cosh(X) / exp(M)`` of a symmetric or Hermitian matrix, M its spectral norm."""
     values, vectors = namespace(X).linalg.eigh(X)
     return _spectral_function(X, scaled_cosh(values), vectors)

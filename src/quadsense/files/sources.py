@@ -71,7 +71,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Shards(Source):
+class ShardFiles(Source):
     """Files that hold some of the measurements each.
 
     Attributes
@@ -174,7 +174,7 @@ def _look_at_all(path: Path, several: list[Path] | Series) -> Source:
         for part in parts:
             if part.is_result:
                 raise Unreadable(f"{part.path} is a quadsense result, and no measurements")
-        return Shards(path, first.format, held, first.metadata, first.table, parts)
+        return ShardFiles(path, first.format, held, first.metadata, first.table, parts)
     kind = format_of(next(iter(several.files.values()))[0])
     entries: tuple[Entry, ...] = ()
     for name, files in several.files.items():
@@ -272,7 +272,7 @@ def _arrays(
     most: float,
     given: Given,
 ) -> Arrays:
-    if isinstance(source, Shards):
+    if isinstance(source, ShardFiles):
         # All of them stay where they are, those without rows too, or none.
         limit = math.inf if source.size <= _eager(source.parts[0], most) else -1.0
         # Readings of all say nothing of the shape of one.

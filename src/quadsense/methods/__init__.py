@@ -100,7 +100,7 @@ METHODS = _Methods(
 
 
 def register(kind: M) -> M:
-    """Make a class a method of `solve`, of the plan and of the command.
+    """Make a class into a method of `solve`, of the plan and of the command.
 
     Parameters
     ----------

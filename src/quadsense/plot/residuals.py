@@ -9,7 +9,7 @@ import numpy as np
 from quadsense.plot.style import BLUE, GREY, INK, RED, canvas, head, tidy, whole
 from quadsense.result.result import Result
 from quadsense.view.markup import number
-from quadsense.view.pictures import MOST_POINTS, Readings, density_of, readings_of
+from quadsense.view.pictures import MOST_POINTS, ReadingsPicture, density_of, readings_of
 
 FAR = 12.0
 """Ratio beyond which residuals are drawn by decades."""
@@ -74,7 +74,7 @@ def residuals(result: Result, *, title: str | None = None, ax: Any = None) -> An
     return figure
 
 
-def _heights(axes: Any, found: Readings) -> None:
+def _heights(axes: Any, found: ReadingsPicture) -> None:
     """An even scale, or by decades where some row is far out; room for a legend above."""
     sizes = np.abs(found.ratios[np.isfinite(found.ratios)])
     largest = float(np.max(sizes, initial=1.0 if found.target else 0.0)) or 1.0
@@ -100,7 +100,7 @@ def _error_levels(axes: Any, result: Result) -> None:
     axes.legend(frameon=False, fontsize=8, loc="upper right", borderaxespad=0.1)
 
 
-def _density(axes: Any, found: Readings) -> None:
+def _density(axes: Any, found: ReadingsPicture) -> None:
     """How many rows are where, on cells that are even to the eye."""
     transform = axes.yaxis.get_transform()
     ends = transform.transform(np.array(axes.get_ylim()))
@@ -116,7 +116,7 @@ def _density(axes: Any, found: Readings) -> None:
     bar.ax.set_ylim(1.0 if most > 1.0 else 0.0, most)
 
 
-def _name(axes: Any, found: Readings) -> None:
+def _name(axes: Any, found: ReadingsPicture) -> None:
     """The worst row, by number and by how much."""
     worst = found.worst
     height, size = float(found.ratios[worst]), number(abs(float(found.residuals[worst])), 3)

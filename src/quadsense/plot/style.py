@@ -80,13 +80,13 @@ def whole(axis: Any, count: int) -> None:
 def _plain_class() -> Any:
     from matplotlib.ticker import LogFormatter
 
-    class Plain(LogFormatter):
+    class PlainStyle(LogFormatter):
         """Labels of an axis by decades as plain numbers, where the axis would have one."""
 
         def __call__(self, x: float, pos: int | None = None) -> str:
             return f"{x:g}" if super().__call__(x, pos) else ""
 
-    return Plain
+    return PlainStyle
 
 
 def plain_decades(axis: Any) -> None:

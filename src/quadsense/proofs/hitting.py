@@ -46,11 +46,11 @@ def smallest_hitting_set(
     """
     if not len(supports):
         return np.empty(0, np.int64)
-    found = _Search(np.array(supports, dtype=bool)).fewest()
+    found = _HittingSearch(np.array(supports, dtype=bool)).fewest()
     return _by_branch_and_bound(supports) if found is None else found
 
 
-class _Search:
+class _HittingSearch:
     """All sets of one row, of two rows, and so on, that hit every support, as far as nodes last."""
 
     def __init__(self, supports: npt.NDArray[np.bool_]) -> None:

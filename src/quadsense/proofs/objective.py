@@ -54,7 +54,7 @@ CLOSE = 1e-4
 """Relative distance from the value of A at which a lower bound needs no other, dearer one."""
 
 
-class Bound(NamedTuple):
+class ObjectiveBound(NamedTuple):
     """A lower bound on the objective, and what it takes for granted, in words, if anything."""
 
     value: float
@@ -166,7 +166,7 @@ def objective_bound(
     kept: dict[bytes, float] | None = None,
     conditional: bool = False,
     gap: float = 0.0,
-) -> Bound:
+) -> ObjectiveBound:
     """Lower bound on the objective over every A in the cone that satisfies the question.
 
     Parameters
@@ -197,33 +197,33 @@ def objective_bound(
         Of value ``-inf`` where nothing is proved, ``inf`` where a row of zeros cannot be met.
     """
     if _contradicts(data, question):
-        return Bound(math.inf, "")
+        return ObjectiveBound(math.inf, "")
     with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
         case = changed(asked(data, question, dual), conditional=conditional, gap=gap)
         found = _bound(case, size, _outwards(upper, -case.unit), {} if kept is None else kept)
-        found = Bound(-_outwards(-found.value, case.unit), found.condition)
+        found = ObjectiveBound(-_outwards(-found.value, case.unit), found.condition)
     floor = _floor(data, question)
     if not found.value > floor:  # not so for NaN
-        return Bound(floor, "")
-    return Bound(min(found.value, upper, LARGEST), found.condition)
+        return ObjectiveBound(floor, "")
+    return ObjectiveBound(min(found.value, upper, LARGEST), found.condition)
 
 
-def _bound(case: Asked, size: float, upper: float, kept: dict[bytes, float]) -> Bound:
+def _bound(case: Asked, size: float, upper: float, kept: dict[bytes, float]) -> ObjectiveBound:
     F, question, y = case.F, case.question, case.y
     look()
     rows = case.rows_above(y)
     if rows == math.inf:
-        return Bound(-math.inf, "")
+        return ObjectiveBound(-math.inf, "")
     unit = _unit(F, question, y)
     if question.alpha > 0.0 and not question.log_det:
-        quick = Bound(_quick_bound(case, rows, unit), "")
+        quick = ObjectiveBound(_quick_bound(case, rows, unit), "")
         if quick.value >= (1.0 - CLOSE) * upper:
             return quick
     C = _dense(question.C, F)
     T, error = adjoint_matrix(F, np.ldexp(y, -unit), _ldexp(C, -unit))
     if question.alpha > 0.0 or question.log_det:
         inside = _infimum(question, F, T, error, unit)
-        whole = Bound(_down(inside - rows, abs(inside) + abs(rows)), "")
+        whole = ObjectiveBound(_down(inside - rows, abs(inside) + abs(rows)), "")
         if question.log_det or whole.value >= (1.0 - max(CLOSE, case.gap)) * upper:
             return whole
         # A distance that hardly counts bounds next to nothing: then better none at all.
@@ -235,7 +235,7 @@ def _bound(case: Asked, size: float, upper: float, kept: dict[bytes, float]) -> 
     found = spectrum(T)
     e = found.error + error - float(found.values[0])
     if e <= 0.0 or _is_sum_of_squares(case):
-        return Bound(_down(-rows, 0.0), "")
+        return ObjectiveBound(_down(-rows, 0.0), "")
     return _positive(case, rows, _shifted(e, unit), size)
 
 
@@ -258,7 +258,7 @@ def _quick_bound(case: Asked, rows: float, unit: int) -> float:
 
 def _symmetric(
     case: Asked, rows: float, e: float, size: float, upper: float, kept: dict[bytes, float]
-) -> Bound:
+) -> ObjectiveBound:
     """``-sum phi* - e ||A||_F``."""
     C = case.question.C
     key = case.seen.tobytes() + bytes([isinstance(C, float) and C == 0.0])
@@ -274,10 +274,10 @@ def _symmetric(
         norm = norm_taken(case.F, case.question, size, upper)
         condition = f"among matrices of Frobenius norm up to {norm:.3g}"
     loss = e * norm
-    return Bound(_down(-rows - loss, abs(rows) + 4.0 * loss), condition)
+    return ObjectiveBound(_down(-rows - loss, abs(rows) + 4.0 * loss), condition)
 
 
-def _positive(case: Asked, rows: float, e: float, size: float) -> Bound:
+def _positive(case: Asked, rows: float, e: float, size: float) -> ObjectiveBound:
     """The best of y moved until T is positive semidefinite, and of ``-sum phi* - e tr A``."""
     best = -math.inf
     with suppress(Stop):
@@ -288,8 +288,8 @@ def _positive(case: Asked, rows: float, e: float, size: float) -> Bound:
     loss = e * trace
     granted = _down(-rows - loss, abs(rows) + 4.0 * loss)
     if best >= granted - LOSS * abs(granted):
-        return Bound(best, "")
-    return Bound(granted, f"among matrices of trace up to {trace:.3g}")
+        return ObjectiveBound(best, "")
+    return ObjectiveBound(granted, f"among matrices of trace up to {trace:.3g}")
 
 
 def _infimum(question: Question, F: Sensing, T: npt.NDArray[Any], error: float, unit: int) -> float:

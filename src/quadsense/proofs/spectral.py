@@ -41,7 +41,7 @@ _RANKED_ROWS = 3000
 _LARGEST_NOISE = 1e100
 
 
-class Verdict(StrEnum):
+class SpectralVerdict(StrEnum):
     """What the certificate could say."""
 
     BOUNDED = "bounded"
@@ -57,7 +57,7 @@ class SpectralCertificate:
 
     Attributes
     ----------
-    verdict : Verdict
+    verdict : SpectralVerdict
     delta : float
         Of ``(1-delta) A* <= A <= (1+delta) A*``; infinite unless bounded.
     unseen : int or None
@@ -71,7 +71,7 @@ class SpectralCertificate:
     message : str
     """
 
-    verdict: Verdict
+    verdict: SpectralVerdict
     delta: float
     unseen: int | None
     sigma: float
@@ -127,7 +127,7 @@ def spectral_certificate(
         return _too_few(U, size, mix)
     lam, Q = np.linalg.eigh(A)
     if not lam[0] > 4.0 * n * EPS * lam[-1]:
-        return _without_bound(Verdict.SINGULAR, None, _SINGULAR)
+        return _without_bound(SpectralVerdict.SINGULAR, None, _SINGULAR)
     _refuse_what_cannot_fit(size)
     # The claim is relative: in units of A nothing overflows.
     exponent = -int(np.frexp(lam[-1])[1])
@@ -142,7 +142,7 @@ def spectral_certificate(
 _SINGULAR = "A is singular or indefinite, to rounding, so no relative bound exists"
 
 
-def _without_bound(verdict: Verdict, unseen: int | None, text: str) -> SpectralCertificate:
+def _without_bound(verdict: SpectralVerdict, unseen: int | None, text: str) -> SpectralCertificate:
     return SpectralCertificate(verdict, np.inf, unseen, 0.0, False, text)
 
 
@@ -171,7 +171,7 @@ def _too_few(U: Matrix, size: int, mix: Any) -> SpectralCertificate:
 
 def _undetermined(unseen: int, size: int, least: str = "") -> SpectralCertificate:
     text = f"the measurements do not determine A: {least}{unseen} of {size} dimensions are unseen"
-    return _without_bound(Verdict.UNDETERMINED, unseen, text)
+    return _without_bound(SpectralVerdict.UNDETERMINED, unseen, text)
 
 
 def _refuse_what_cannot_fit(size: int) -> None:
@@ -253,7 +253,7 @@ def _bounded(data: _Whitened, confidence: float | None, seed: int) -> SpectralCe
         text = (
             f"the data refute this noise: it must be at least {factor_of_noise:.3g} times as large"
         )
-        return SpectralCertificate(Verdict.REFUTED, np.inf, 0, 0.0, False, text)
+        return SpectralCertificate(SpectralVerdict.REFUTED, np.inf, 0, 0.0, False, text)
     root = np.sqrt(lam)
     sigma = proven_sigma(data.G, factor, 1.0 / pair_products(lam, data.V.dtype), data.slip)
     errors = np.linalg.eigvalsh(S / np.outer(root, root))
@@ -267,7 +267,7 @@ def _bounded(data: _Whitened, confidence: float | None, seed: int) -> SpectralCe
     if not least > 0.0:
         text = "this noise is too large for a bound: A* may be singular as far as the data say"
         return SpectralCertificate(
-            Verdict.TOO_NOISY, np.inf, 0, sigma, confidence is not None, text
+            SpectralVerdict.TOO_NOISY, np.inf, 0, sigma, confidence is not None, text
         )
     delta = float(max(1.0 / least - 1.0, 1.0 - 1.0 / (1.0 + errors[-1] + hidden)))
     kind = (
@@ -276,7 +276,9 @@ def _bounded(data: _Whitened, confidence: float | None, seed: int) -> SpectralCe
         else (f"at confidence {confidence:g} for errors of random sign, by simulation")
     )
     text = f"(1-d) A* <= A <= (1+d) A* with d = {delta:.3g}, {kind}"
-    return SpectralCertificate(Verdict.BOUNDED, delta, 0, sigma, confidence is not None, text)
+    return SpectralCertificate(
+        SpectralVerdict.BOUNDED, delta, 0, sigma, confidence is not None, text
+    )
 
 
 def _unproven(data: _Whitened) -> SpectralCertificate:
@@ -288,7 +290,7 @@ def _unproven(data: _Whitened) -> SpectralCertificate:
     if unseen:
         return _undetermined(unseen, size)
     text = "noise of sizes this unequal leaves no bound that float64 can prove"
-    return _without_bound(Verdict.TOO_NOISY, 0, text)
+    return _without_bound(SpectralVerdict.TOO_NOISY, 0, text)
 
 
 def _simulated(data: _Whitened, factor: Any, root: Vector, confidence: float, seed: int) -> float:

@@ -31,7 +31,7 @@ from quadsense.measurements.frame import (
     framed,
 )
 from quadsense.proofs.infeasible import check_infeasible
-from quadsense.proofs.objective import Bound, objective_bound
+from quadsense.proofs.objective import ObjectiveBound, objective_bound
 from quadsense.proofs.rays import is_ray, led_away, unseen_directions, unseen_vectors
 from quadsense.ranges.extremes import Extreme, Extremes
 from quadsense.result.certificate import AGREE
@@ -385,7 +385,7 @@ def _interval(
         if fit is None and finder.fit is not None:
             fit = to_numpy(finder.fit.to_dense())
         size = 0.0 if fit is None else float(np.linalg.norm(fit))
-        bound, ray, dual = Bound(-math.inf, ""), None, extreme.dual
+        bound, ray, dual = ObjectiveBound(-math.inf, ""), None, extreme.dual
         if dual is not None:
             bound = objective_bound(data, question, dual, size=size, kept=finder.kept)
         implied, of_trace = _implied(data, question)
@@ -395,7 +395,7 @@ def _interval(
                 bound, dual = other, of_trace
         if (bound.value == -math.inf or bound.condition) and fit is not None:
             ray = _ray(data, question, extreme, fit)
-            bound = bound if ray is None else Bound(-math.inf, "")
+            bound = bound if ray is None else ObjectiveBound(-math.inf, "")
         ends[name] = sign * bound.value
         ends[f"{name}_condition"] = bound.condition
         ends[f"{name}_dual"] = dual if math.isfinite(bound.value) else None
@@ -467,7 +467,7 @@ def _checked(
         checks.append(Check(f"{name} end not known", end.bound == -math.inf))
     else:
         fitting = np.shape(end.dual) == (data.m,) and bool(np.isfinite(end.dual).all())
-        found = Bound(math.nan, "")
+        found = ObjectiveBound(math.nan, "")
         if fitting:
             found = objective_bound(data, question, np.asarray(end.dual), size=size)
         room = AGREE * max(abs(end.bound), abs(found.value))

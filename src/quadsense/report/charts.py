@@ -13,7 +13,7 @@ from quadsense.result.result import Result
 from quadsense.view.markup import Markup, element, number
 from quadsense.view.pictures import (
     MOST_POINTS,
-    Readings,
+    ReadingsPicture,
     density_of,
 )
 from quadsense.view.pixels import count_image
@@ -80,7 +80,7 @@ def history_chart(result: Result) -> Markup | None:
     return chart.svg(f"{what.capitalize()} over the iterations", said)
 
 
-def residual_chart(readings: Readings, proved: float = 0.0) -> Markup:
+def residual_chart(readings: ReadingsPicture, proved: float = 0.0) -> Markup:
     """Draw residuals in tolerances, row by row, and how many are where.
 
     Without tolerances, `proved` is the worst error that every matrix has, if there is one.
@@ -114,7 +114,7 @@ def residual_chart(readings: Readings, proved: float = 0.0) -> Markup:
                      f"{m:,} rows; the largest is {of}.")  # fmt: skip
 
 
-def residual_key(readings: Readings, proved: float = 0.0) -> list[tuple[str, str]]:
+def residual_key(readings: ReadingsPicture, proved: float = 0.0) -> list[tuple[str, str]]:
     """Name what a picture of residuals shows."""
     within = "met" if readings.target else "residual"
     if readings.size > MOST_POINTS:
@@ -137,7 +137,7 @@ def residual_key(readings: Readings, proved: float = 0.0) -> list[tuple[str, str
     return key
 
 
-def worst_words(readings: Readings) -> str:
+def worst_words(readings: ReadingsPicture) -> str:
     """Say which row is worst, and by how much."""
     worst = readings.worst
     size, ratio = number(abs(readings.residuals[worst]), 3), float(readings.ratios[worst])
@@ -147,7 +147,7 @@ def worst_words(readings: Readings) -> str:
     return f"row {worst:,}: {of}"
 
 
-def _heights(readings: Readings) -> Scale:
+def _heights(readings: ReadingsPicture) -> Scale:
     """Choose an even scale, or one by decades where a row is far out."""
     shown = readings.ratios[np.isfinite(readings.ratios)]
     largest = float(np.max(np.abs(shown), initial=0.0))
@@ -160,7 +160,7 @@ def _heights(readings: Readings) -> Scale:
     return Scale("linear", -room, room, *Chart.up())
 
 
-def _points(chart: Chart, readings: Readings) -> None:
+def _points(chart: Chart, readings: ReadingsPicture) -> None:
     """Draw rows as points; of many, those that are not met as points and all as a density."""
     ratios, rows = readings.ratios, np.arange(readings.size)
     say = "row {0}: {1} × tolerance" if readings.target else "row {0}: {1}"
@@ -179,7 +179,7 @@ def _points(chart: Chart, readings: Readings) -> None:
         draw(some[np.argsort(-np.abs(ratios[some]), kind="stable")[:MOST_POINTS]], kind)
 
 
-def _histogram(chart: Chart, readings: Readings) -> None:
+def _histogram(chart: Chart, readings: ReadingsPicture) -> None:
     """Draw how many rows are at each height, to the right of the frame."""
     bins = min(max(int(math.sqrt(readings.size)), MIN_BINS), MAX_BINS)
     edges = _bins(chart.y, bins, ends=chart.y.high > 1.0 and readings.target)

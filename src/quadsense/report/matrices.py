@@ -9,7 +9,7 @@ import numpy as np
 from quadsense.report.chart import HEIGHT, TOP, WIDTH, Chart, drawing, left_of
 from quadsense.report.scales import Scale, even_scale, log_scale
 from quadsense.view.markup import Markup, element, join, number
-from quadsense.view.pictures import Patch, Spectrum, rounding_of
+from quadsense.view.pictures import Patch, SpectrumPicture, rounding_of
 from quadsense.view.pixels import signed_image
 
 MOST_HOVERED = 100
@@ -94,7 +94,7 @@ def _cells(patch: Patch, values: Any, largest: float, part: str) -> dict[str, ob
     }  # fmt: skip
 
 
-def spectrum_chart(spectrum: Spectrum) -> Markup:
+def spectrum_chart(spectrum: SpectrumPicture) -> Markup:
     """Draw eigenvalues in order, by decades where they differ much.
 
     By decades, those that are 0 to rounding are left out.
@@ -124,7 +124,7 @@ def spectrum_chart(spectrum: Spectrum) -> Markup:
     return chart.svg("Eigenvalues of A", said + (f" {note.capitalize()}." if note else ""))
 
 
-def spectrum_note(spectrum: Spectrum) -> str:
+def spectrum_note(spectrum: SpectrumPicture) -> str:
     """Say which eigenvalues are 0, and which were not computed."""
     values = spectrum.values
     zeros = int(np.count_nonzero(np.abs(values) <= rounding_of(values)))
@@ -132,7 +132,7 @@ def spectrum_note(spectrum: Spectrum) -> str:
     return "; ".join(part for part in (rounded, spectrum.how) if part)
 
 
-def spectrum_key(spectrum: Spectrum) -> list[tuple[str, str]]:
+def spectrum_key(spectrum: SpectrumPicture) -> list[tuple[str, str]]:
     """Name the colors where there are two."""
     values = spectrum.values
     told = values[np.abs(values) > rounding_of(values)]

@@ -12,7 +12,7 @@ from quadsense.arrays import to_numpy
 from quadsense.measurements import Measurements
 from quadsense.result.result import Result
 from quadsense.view.markup import Markup, element, interval, join, number, table
-from quadsense.view.pictures import Readings, reads_of
+from quadsense.view.pictures import ReadingsPicture, reads_of
 
 MOST_OF_A_KIND = 12
 """Rows of one kind that a table names."""
@@ -30,7 +30,7 @@ class Column:
     keys: Sequence[object]
 
 
-def chosen_rows(result: Result, readings: Readings) -> tuple[list[int], list[list[str]]]:
+def chosen_rows(result: Result, readings: ReadingsPicture) -> tuple[list[int], list[list[str]]]:
     """Return the rows worth a look, each with its state and why it is there.
 
     Rows in conflict are first, in the order of their share of the proof, then all others by how
@@ -55,7 +55,7 @@ def chosen_rows(result: Result, readings: Readings) -> tuple[list[int], list[lis
 
 
 def _states(
-    result: Result, readings: Readings, row: int, in_conflict: bool, kept: Any
+    result: Result, readings: ReadingsPicture, row: int, in_conflict: bool, kept: Any
 ) -> list[str]:
     """Return the state of one row, and why it is named."""
     said = []
@@ -73,7 +73,7 @@ def _states(
 
 
 def rows_table(
-    result: Result, readings: Readings, data: Measurements | None
+    result: Result, readings: ReadingsPicture, data: Measurements | None
 ) -> tuple[Markup | None, str]:
     """The table, and what it leaves out, in words."""
     rows, states = chosen_rows(result, readings)
@@ -104,7 +104,7 @@ def rows_table(
 
 def _columns(
     result: Result,
-    readings: Readings,
+    readings: ReadingsPicture,
     data: Measurements | None,
     index: Any,
     states: list[list[str]],
@@ -152,7 +152,7 @@ def _state_cell(said: list[str]) -> Markup:
     )
 
 
-def _ratio(readings: Readings, row: int) -> str:
+def _ratio(readings: ReadingsPicture, row: int) -> str:
     if readings.exact[row] or readings.one_sided[row]:
         return "missed" if readings.ratios[row] else "met"
     return number(abs(float(readings.ratios[row])), 4)

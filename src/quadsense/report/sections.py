@@ -27,7 +27,7 @@ from quadsense.view.markup import (
     rounded_down,
     table,
 )
-from quadsense.view.pictures import Readings, patch_of, spectrum_of, value_of
+from quadsense.view.pictures import ReadingsPicture, patch_of, spectrum_of, value_of
 
 
 def verdict(result: Result, title: str | None, checked: Verification | None) -> Markup:
@@ -103,7 +103,7 @@ def _tiles(result: Result) -> list[Markup]:
     ]
 
 
-def pictures(result: Result, readings: Readings) -> Markup:
+def pictures(result: Result, readings: ReadingsPicture) -> Markup:
     """Residuals, progress, the matrix and its eigenvalues."""
     proved = _proved(result)
     note = ""
@@ -222,7 +222,7 @@ def objective(result: Result) -> Markup | None:
     )
 
 
-def suspects(result: Result, readings: Readings, data: Measurements | None) -> Markup | None:
+def suspects(result: Result, readings: ReadingsPicture, data: Measurements | None) -> Markup | None:
     """The rows worth a look."""
     found, left = rows_table(result, readings, data)
     if found is None or result.verdict.asked == "accuracy":

@@ -17,7 +17,7 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve, eigh
 
 from quadsense.core.records import cached_property
-from quadsense.sklearn.model import Coefficients, Matrix, Rows, Vector
+from quadsense.sklearn.model import Coefficients, Matrix, ModelRows, Vector
 
 BLOCK = 2**21
 """Entries of the features that are held at once."""
@@ -26,16 +26,16 @@ CUT = 4.0
 """Eigenvalues below this many rounding errors of the largest, for each of their number, are 0."""
 
 
-def closed_form(rows: Rows) -> KernelForm | FeatureForm:
+def closed_form(rows: ModelRows) -> KernelForm | FeatureForm:
     """The smaller of the two."""
     return KernelForm(rows) if rows.m <= rows.unknowns else FeatureForm(rows)
 
 
 @dataclass(frozen=True)
-class Form:
+class RidgeForm:
     """What both share: values about their mean, times the roots of the weights."""
 
-    rows: Rows
+    rows: ModelRows
 
     @cached_property
     def roots(self) -> Vector:
@@ -62,7 +62,7 @@ class Form:
         return Coefficients(A, w, float(rows.s @ off) / rows.total)
 
 
-class KernelForm(Form):
+class KernelForm(RidgeForm):
     """By the kernel, of order m."""
 
     @cached_property
@@ -102,7 +102,7 @@ class KernelForm(Form):
         return self.with_intercept(0.5 * (A + A.T), w)
 
 
-class FeatureForm(Form):
+class FeatureForm(RidgeForm):
     """By the features, as many as there are unknowns."""
 
     @cached_property

@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from quadsense.result.result import Result
-from quadsense.sklearn.model import Coefficients, Matrix, Rows, Vector
+from quadsense.sklearn.model import Coefficients, Matrix, ModelRows, Vector
 from quadsense.sklearn.runs import Solve, plainly
 
 FREE = 1e-2
@@ -41,7 +41,7 @@ class Together:
 
     Parameters
     ----------
-    rows : Rows
+    rows : ModelRows
     alpha : float
     psd : bool
         Whether A is to be positive semidefinite.
@@ -49,7 +49,7 @@ class Together:
         What the penalty of c is about.
     """
 
-    def __init__(self, rows: Rows, alpha: float, psd: bool, centre: float = 0.0) -> None:
+    def __init__(self, rows: ModelRows, alpha: float, psd: bool, centre: float = 0.0) -> None:
         self.rows, self.psd, self.centre = rows, psd, centre if rows.intercept else 0.0
         m, n = rows.m, rows.n
         square = max(rows.mean_square, 1e-8)
@@ -117,7 +117,7 @@ class Together:
 
 
 def within(
-    rows: Rows,
+    rows: ModelRows,
     alpha: float,
     delta: Vector | None,
     *,
@@ -131,7 +131,7 @@ def within(
 
     Parameters
     ----------
-    rows : Rows
+    rows : ModelRows
     alpha : float
     delta : ndarray of shape (m,) or None
         Tolerances; infinite where there is none.

@@ -9,7 +9,7 @@ from scipy.optimize import linprog
 
 from quadsense.result.result import Result
 from quadsense.sklearn.joint import INSIDE, tolerances
-from quadsense.sklearn.model import Coefficients, Matrix, Rows, Vector
+from quadsense.sklearn.model import Coefficients, Matrix, ModelRows, Vector
 from quadsense.sklearn.profile import Linear, profiled
 from quadsense.sklearn.runs import Solve, plainly
 from quadsense.vocabulary import Status
@@ -25,7 +25,7 @@ FALLS = 1e-3
 
 
 def ranked(
-    rows: Rows, alpha: float, delta: Vector, rank: Any, *, run: Solve = plainly, **options: Any
+    rows: ModelRows, alpha: float, delta: Vector, rank: Any, *, run: Solve = plainly, **options: Any
 ) -> tuple[Coefficients, Result | None]:
     """A fit of that rank within tolerances, and the result where it took a search.
 
@@ -35,7 +35,7 @@ def ranked(
 
     Parameters
     ----------
-    rows : Rows
+    rows : ModelRows
     alpha : float
     delta : ndarray of shape (m,)
     rank : as of `solve`
@@ -58,14 +58,19 @@ def ranked(
     return first, result
 
 
-def is_met(rows: Rows, found: Coefficients, delta: Vector) -> bool:
+def is_met(rows: ModelRows, found: Coefficients, delta: Vector) -> bool:
     """Whether every sample is within its tolerance, with room for rounding."""
     off = np.abs(rows.y - found.predict(rows.X))
     return bool(np.all(off <= delta * (1.0 - INSIDE)))
 
 
 def _in_turn(
-    rows: Rows, found: Coefficients, delta: Vector, rank: Any, run: Solve, options: dict[str, Any]
+    rows: ModelRows,
+    found: Coefficients,
+    delta: Vector,
+    rank: Any,
+    run: Solve,
+    options: dict[str, Any],
 ) -> tuple[Coefficients, Result]:
     linear = Linear(rows, 0.0)
     worst, goal = np.inf, delta * (1.0 - INSIDE)
@@ -91,7 +96,7 @@ def _in_turn(
 
 
 def _least_excess(
-    rows: Rows, linear: Linear, found: Coefficients, delta: Vector
+    rows: ModelRows, linear: Linear, found: Coefficients, delta: Vector
 ) -> tuple[Coefficients, float]:
     """w and c of the least t with ``|y - f(x)| <= delta + t`` for every row, and t."""
     bound = np.isfinite(delta)

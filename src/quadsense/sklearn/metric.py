@@ -302,7 +302,7 @@ def _to_labels(y: Any, m: int) -> Any:
     """Labels, each 1 or -1."""
     labels = check_array(y, ensure_2d=False, dtype=None, input_name="y")
     if labels.shape != (m,):
-        raise ValueError(f"y must have shape ({m},), a label a pair, got {labels.shape}")
+        raise ValueError(f"y must have shape ({m},), one label per pair, got {labels.shape}")
     if not np.all(np.isin(labels, (-1, 1))):
         raise ValueError("y must be 1 for pairs that are alike and -1 for others")
     return np.asarray(labels, np.int64)

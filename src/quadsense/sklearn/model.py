@@ -34,7 +34,7 @@ class Coefficients:
 
 
 @dataclass(frozen=True)
-class Rows:
+class ModelRows:
     """The rows of a fit.
 
     The fit minimises ``sum_i s_i (y_i - f(x_i))^2 + alpha (||A||_F^2 + lp ||w||^2)``.
@@ -94,7 +94,7 @@ class Rows:
         penalty = float(np.vdot(found.A, found.A)) + self.lp * float(found.w @ found.w)
         return float(self.s @ off**2) + alpha * penalty
 
-    def merged(self) -> Rows:
+    def merged(self) -> ModelRows:
         """Rows that are equal in X and y as one with the sum of their weights."""
         whole = np.column_stack([self.X, self.y])
         unique, inverse = np.unique(whole, axis=0, return_inverse=True)
@@ -122,7 +122,7 @@ class Units:
             return float(np.float64(alpha) * self.length**2 * self.length**2)
 
 
-def in_units(rows: Rows) -> tuple[Rows, Units]:
+def in_units(rows: ModelRows) -> tuple[ModelRows, Units]:
     """The rows with entries and values of about 1."""
     length = _power(float(np.max(np.abs(rows.X), initial=0.0)))
     size = _power(float(np.max(np.abs(rows.y), initial=0.0)))

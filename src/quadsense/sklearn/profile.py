@@ -17,7 +17,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from quadsense.result.result import Result
-from quadsense.sklearn.model import Coefficients, Matrix, Rows, Vector
+from quadsense.sklearn.model import Coefficients, Matrix, ModelRows, Vector
 from quadsense.sklearn.runs import Solve, plainly
 
 MOST = 3e7
@@ -28,7 +28,7 @@ MOST = 3e7
 class Linear:
     """The part ``w' x + c``: its ridge regression, with the penalty of w and weights."""
 
-    rows: Rows
+    rows: ModelRows
     alpha: float
 
     def design(self, X: Matrix) -> Matrix:
@@ -68,26 +68,26 @@ class Linear:
         return np.asarray(V - left @ (shrink[:, None] * (left.T @ V)))
 
 
-def with_linear(rows: Rows, alpha: float, A: Matrix) -> Coefficients:
+def with_linear(rows: ModelRows, alpha: float, A: Matrix) -> Coefficients:
     """A with the best w and c for it."""
     plain = Coefficients(A, np.zeros(rows.n), 0.0)
     w, c = Linear(rows, alpha).best(rows.y - plain.predict(rows.X))
     return Coefficients(A, w, c)
 
 
-def fits_in_memory(rows: Rows) -> bool:
+def fits_in_memory(rows: ModelRows) -> bool:
     """Whether the sums over rows may be formed."""
     return float(rows.m) * min(rows.m, rows.quadratic) <= MOST
 
 
 def profiled(
-    rows: Rows, alpha: float, *, rank: Any = None, run: Solve = plainly, **options: Any
+    rows: ModelRows, alpha: float, *, rank: Any = None, run: Solve = plainly, **options: Any
 ) -> tuple[Coefficients, Result]:
     """The fit with A positive semidefinite, or of a rank, without tolerances.
 
     Parameters
     ----------
-    rows : Rows
+    rows : ModelRows
     alpha : float
     rank : as of `solve`
         None for positive semidefinite.
@@ -119,7 +119,7 @@ def profiled(
     return parted(np.asarray(result.A, np.float64)), result
 
 
-def _sums(rows: Rows, linear: Linear) -> Matrix:
+def _sums(rows: ModelRows, linear: Linear) -> Matrix:
     """L, or as many combinations of its rows as A has unknowns."""
     if rows.m <= rows.quadratic:
         return linear.times(np.eye(rows.m))

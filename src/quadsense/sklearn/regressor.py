@@ -17,7 +17,7 @@ from quadsense.sklearn.closed_form import closed_form
 from quadsense.sklearn.joint import tolerances, within
 from quadsense.sklearn.leave_one_out import default_alphas, make_path, mean_errors
 from quadsense.sklearn.low_rank import is_met, ranked
-from quadsense.sklearn.model import Coefficients, Matrix, Rows, Vector, in_units
+from quadsense.sklearn.model import Coefficients, Matrix, ModelRows, Vector, in_units
 from quadsense.sklearn.profile import fits_in_memory, profiled, with_linear
 from quadsense.sklearn.runs import CallbackSupportMixin, Strides, with_callbacks
 from quadsense.sklearn.stated import stated, without_data
@@ -190,7 +190,7 @@ class QuadraticRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
             delta = None if delta is None else delta[kept]
         with np.errstate(under="ignore"), one_blas_thread():
             lp = checks.to_linear_penalty(self.linear_penalty, X, weights)
-            rows = Rows(X, y, weights, bool(self.fit_linear), bool(self.fit_intercept), lp)
+            rows = ModelRows(X, y, weights, bool(self.fit_linear), bool(self.fit_intercept), lp)
             found, result = _Fit(self, rows, delta, strides).run()
         for name, value in _attributes(found).items():
             setattr(self, name, value)
@@ -230,7 +230,11 @@ class _Fit:
     """One fit, in units in which the rows are of about 1."""
 
     def __init__(
-        self, estimator: QuadraticRegressor, given: Rows, delta: Vector | None, strides: Strides
+        self,
+        estimator: QuadraticRegressor,
+        given: ModelRows,
+        delta: Vector | None,
+        strides: Strides,
     ) -> None:
         self.estimator, self.given, self.delta, self.strides = estimator, given, delta, strides
         self.rows, self.units = in_units(given)
@@ -324,7 +328,7 @@ class _Fit:
         return (fit if solved.status is Status.MET else found), solved
 
     @staticmethod
-    def _is_kept(found: Coefficients, rows: Rows, delta: Vector | None) -> bool:
+    def _is_kept(found: Coefficients, rows: ModelRows, delta: Vector | None) -> bool:
         """Whether predictions are within tolerance, to the digits that they have."""
         assert delta is not None
         off = np.abs(rows.y - found.predict(rows.X))

@@ -38,7 +38,7 @@ MOST_POINTS = 1500
 
 
 @dataclass(frozen=True)
-class Readings:
+class ReadingsPicture:
     """The residuals of a result and what was asked of each row, whatever form that had.
 
     Attributes
@@ -71,7 +71,7 @@ class Readings:
         return int(self.residuals.size)
 
 
-def readings_of(result: Result) -> Readings:
+def readings_of(result: Result) -> ReadingsPicture:
     """The residuals of a result in tolerances."""
     claim, target = result.certificate, result.verdict.asked != "least"
     z = np.asarray(to_numpy(result.residuals), dtype=np.float64)
@@ -91,7 +91,7 @@ def readings_of(result: Result) -> Readings:
             ratios = np.where(one_sided, beyond, z / safe)
             ratios = np.where(exact, np.where(over, beyond, 0.0), ratios)
     kept = np.where(aside, -1.0, np.abs(ratios))
-    return Readings(z, ratios, target, over, aside, one_sided, exact, int(np.argmax(kept)))
+    return ReadingsPicture(z, ratios, target, over, aside, one_sided, exact, int(np.argmax(kept)))
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ def _largest(dense: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
 
 
 @dataclass(frozen=True)
-class Spectrum:
+class SpectrumPicture:
     """Eigenvalues, the largest first, and what was left out, in words."""
 
     values: Vector
@@ -188,7 +188,7 @@ def rounding_of(values: Vector) -> float:
     return slip * float(np.max(np.abs(values), initial=0.0))
 
 
-def spectrum_of(matrix: SensedMatrix) -> Spectrum | None:
+def spectrum_of(matrix: SensedMatrix) -> SpectrumPicture | None:
     """Eigenvalues of the matrix, or of a large one the largest; None where that costs too much."""
     n, form = int(matrix.shape[0]), matrix.form
     with np.errstate(under="ignore", over="ignore"):
@@ -197,14 +197,14 @@ def spectrum_of(matrix: SensedMatrix) -> Spectrum | None:
             signs = 1.0 if form.signs is None else form.signs
             found = np.linalg.eigvalsh((basis * signs) @ basis.conj().T)
             rest = n - found.size
-            return Spectrum(
+            return SpectrumPicture(
                 found[::-1],
                 "the other eigenvalue is 0"
                 if rest == 1
                 else f"the other {rest:,} eigenvalues are 0",
             )
         if n <= MOST_EIGENVALUES and is_cheap(matrix):
-            return Spectrum(np.linalg.eigvalsh(np.asarray(matrix))[::-1])
+            return SpectrumPicture(np.linalg.eigvalsh(np.asarray(matrix))[::-1])
         if n <= MOST_EIGENVALUES or _work(matrix) * 20 * FEW_EIGENVALUES > 5.0 * MOST_FLOPS:
             return None
         try:
@@ -212,7 +212,7 @@ def spectrum_of(matrix: SensedMatrix) -> Spectrum | None:
         except np.linalg.LinAlgError:  # not found to the last digit: ARPACK says so thus
             return None
     found = np.sort(found)[::-1]
-    return Spectrum(found, f"the {found.size} largest of {n:,} in modulus")
+    return SpectrumPicture(found, f"the {found.size} largest of {n:,} in modulus")
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ from quadsense.core.records import cached_property, changed
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.active_set import nearest_within
 from quadsense.methods.base import COLD, Problem, Warm
-from quadsense.methods.cg.preconditioner import Factor, factor
+from quadsense.methods.cg.preconditioner import CGFactor, factor
 from quadsense.methods.cg.traits import ConjugateGradientTraits
 from quadsense.methods.steps import LENIENT, Stepped, own
 from quadsense.system.memory import MAX_FORMED_BYTES
@@ -258,7 +258,7 @@ class DampedProgram:
         return formed and 2 * SINGLE * self.side**2 <= MAX_FORMED_BYTES
 
     @cached_property
-    def factor(self) -> Factor:
+    def factor(self) -> CGFactor:
         """Cholesky factor of the system, in single precision unless `is_direct`."""
         require_memory("method cg: the factored normal equations", 2 * SINGLE * self.side**2)
         if self.by_rows:

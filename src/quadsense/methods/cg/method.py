@@ -12,7 +12,7 @@ from quadsense.core.matrix import SensedMatrix
 from quadsense.methods.base import COLD, Problem, Trace, Warm
 from quadsense.methods.cg import residuals
 from quadsense.methods.cg.operator import OperatorSystem
-from quadsense.methods.cg.system import System, prepare
+from quadsense.methods.cg.system import CGSystem, prepare
 from quadsense.methods.cg.traits import ConjugateGradientTraits
 from quadsense.methods.steps import (
     Stepped,
@@ -38,10 +38,10 @@ class CgProgram:
     """The problem, its system on weighed rows, and the squares of their weights."""
 
     problem: Problem
-    system: System
+    system: CGSystem
     squares: Vector
 
-    def aiming(self, state: residuals.State) -> System:
+    def aiming(self, state: residuals.CGState) -> CGSystem:
         """The system with the tolerances that the state aims at."""
         return self.system.aiming(state.goal)
 
@@ -85,11 +85,13 @@ class ConjugateGradient(ConjugateGradientTraits, Stepped):
         identity = squares * at_work(problem, problem.rows.squares)
         return CgProgram(problem, prepare(rows, b, delta, A1, squares=identity), squares)
 
-    def start(self, program: CgProgram, warm: Warm = COLD) -> residuals.State:
+    def start(self, program: CgProgram, warm: Warm = COLD) -> residuals.CGState:
         """State at A_1."""
         return residuals.start(program.system, direct=True)
 
-    def advance(self, program: CgProgram, state: residuals.State, steps: int) -> residuals.State:
+    def advance(
+        self, program: CgProgram, state: residuals.CGState, steps: int
+    ) -> residuals.CGState:
         """Return the state after at most `steps` more products with K."""
         state = residuals.advance(program.aiming(state), state, steps)
         if program.system.F.known_rank is not None:  # of the same rows, weighed
@@ -105,7 +107,7 @@ class ConjugateGradient(ConjugateGradientTraits, Stepped):
         """Strides in which the worst residual must have fallen at all."""
         return 40
 
-    def claim(self, program: CgProgram, state: residuals.State) -> Claim | None:
+    def claim(self, program: CgProgram, state: residuals.CGState) -> Claim | None:
         """Met, at least squares without meeting the tolerance, or stuck."""
         if state.met:
             return Claim("met")
@@ -115,7 +117,7 @@ class ConjugateGradient(ConjugateGradientTraits, Stepped):
             return Claim("inconsistent", because("residuals_rounded"))
         return None
 
-    def checked(self, program: CgProgram, state: residuals.State) -> Enclosure | None:
+    def checked(self, program: CgProgram, state: residuals.CGState) -> Enclosure | None:
         """Residuals that the last step evaluated afresh from the data, where it did."""
         problem = program.problem
         plain = problem.rows.raw is problem.rows  # else their mixing rounds, too
@@ -127,13 +129,13 @@ class ConjugateGradient(ConjugateGradientTraits, Stepped):
         return Enclosure(z, dense_error(problem.rows, size) + reading_error(problem.b))
 
     def correct(
-        self, program: CgProgram, state: residuals.State, z: Array, goal: float
-    ) -> residuals.State:
+        self, program: CgProgram, state: residuals.CGState, z: Array, goal: float
+    ) -> residuals.CGState:
         """Go on from the residual recomputed in double precision, and aim lower."""
         state = replace(state, goal=goal)
         return replace(residuals.corrected(program.aiming(state), state), met=False)
 
-    def matrix(self, program: CgProgram, state: residuals.State) -> SensedMatrix:
+    def matrix(self, program: CgProgram, state: residuals.CGState) -> SensedMatrix:
         """``A_1 - F*(y)``."""
         problem, system = program.problem, program.system
         y = None if state.A is not None else residuals.coefficients(system, state)
@@ -141,6 +143,6 @@ class ConjugateGradient(ConjugateGradientTraits, Stepped):
             return SensedMatrix.from_dense(own(problem, residuals.matrix(system, state)))
         return problem.matrix(own(problem, program.squares * y))
 
-    def trace(self, program: CgProgram, state: residuals.State) -> Trace:
+    def trace(self, program: CgProgram, state: residuals.CGState) -> Trace:
         """The ratios of all residuals."""
         return Trace(lambda: np.abs(state.z) / program.aiming(state).delta)

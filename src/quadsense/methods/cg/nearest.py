@@ -61,7 +61,7 @@ Rows = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class NearestState:
+class ActiveSetState:
     """Where the active set stands.
 
     Attributes
@@ -113,7 +113,7 @@ class NearestProgram(DampedProgram):
             return self.shift + self.read_by_gram(x)
         return self._read(self.F, self.matrix(x))
 
-    def inwards(self, state: NearestState) -> float:
+    def inwards(self, state: ActiveSetState) -> float:
         """How far ends are moved inwards, in half-widths."""
         (square, price) = numbers(
             state.x @ (state.values - self.shift), np.abs(state.x) @ self.half
@@ -131,7 +131,7 @@ class Nearest(ConjugateGradientTraits, Stepped):
         with LENIENT():
             return NearestProgram(problem)
 
-    def start(self, program: NearestProgram, warm: Warm = COLD) -> NearestState:
+    def start(self, program: NearestProgram, warm: Warm = COLD) -> ActiveSetState:
         """A = P, or the multipliers of an earlier result."""
         with LENIENT():
             zero = np.zeros_like(program.lo)
@@ -140,13 +140,13 @@ class Nearest(ConjugateGradientTraits, Stepped):
                 x = program.F.beside(np.asarray(warm.dual) / (-2.0 * program.pull))
             x = np.where(np.isfinite(np.where(x > 0.0, program.lo, program.hi)), x, 0.0)
             values = program.read(x) if bool(np.any(x != 0.0)) else program.shift
-            return _judged(program, NearestState(x, values))
+            return _judged(program, ActiveSetState(x, values))
 
     def stride(self, program: NearestProgram) -> int:
         """One exchange of the set."""
         return 1
 
-    def advance(self, program: NearestProgram, state: NearestState, steps: int) -> NearestState:
+    def advance(self, program: NearestProgram, state: ActiveSetState, steps: int) -> ActiveSetState:
         """Return the state after at most `steps` more exchanges."""
         with LENIENT():
             for _ in range(steps):
@@ -155,23 +155,23 @@ class Nearest(ConjugateGradientTraits, Stepped):
                 state = _step(program, state)
             return state
 
-    def claim(self, program: NearestProgram, state: NearestState) -> Claim | None:
+    def claim(self, program: NearestProgram, state: ActiveSetState) -> Claim | None:
         """Within all intervals and optimal to the gap; otherwise another method continues."""
         if state.stalled:
             return Claim("stalled", because("gap_open"))
         return Claim("met") if state.done else None
 
-    def matrix(self, program: NearestProgram, state: NearestState) -> SensedMatrix:
+    def matrix(self, program: NearestProgram, state: ActiveSetState) -> SensedMatrix:
         """``P + F*(x)``."""
         return matrix_of(program, state.x)
 
-    def dual(self, program: NearestProgram, state: NearestState) -> Vector | None:
+    def dual(self, program: NearestProgram, state: ActiveSetState) -> Vector | None:
         """``-2 alpha x``."""
         y = to_numpy(-2.0 * program.pull * state.x)
         return y if np.isfinite(y).all() else None
 
 
-def _step(program: NearestProgram, state: NearestState) -> NearestState:
+def _step(program: NearestProgram, state: ActiveSetState) -> ActiveSetState:
     """Newton's step on the rows that are held, as far along it as the objective falls."""
     share = program.inwards(state)
     inside = np.where(program.lo < program.hi, share * program.half, 0.0)
@@ -210,8 +210,8 @@ def _step(program: NearestProgram, state: NearestState) -> NearestState:
 
 
 def _exchanged(
-    program: NearestProgram, state: NearestState, lo: Vector, hi: Vector
-) -> NearestState:
+    program: NearestProgram, state: ActiveSetState, lo: Vector, hi: Vector
+) -> ActiveSetState:
     """All rows that are to be held at their ends, at once, and how many are wrong then."""
     x, values = state.x, state.values
     side = _sides(x, values, lo, hi)
@@ -293,7 +293,7 @@ def _solved(program: NearestProgram, held: Vector, right: Vector) -> Vector:
     return d
 
 
-def _judged(program: NearestProgram, state: NearestState) -> NearestState:
+def _judged(program: NearestProgram, state: ActiveSetState) -> ActiveSetState:
     """The state with its gap, its worst ratio, and whether it is the last."""
     x, values, lo, hi = state.x, state.values, program.lo, program.hi
     beyond = np.where(x > 0.0, values - lo, np.where(x < 0.0, hi - values, 0.0))

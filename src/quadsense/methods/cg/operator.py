@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from quadsense.arrays import like, to_numpy
-from quadsense.methods.cg.system import System, Vector
+from quadsense.methods.cg.system import CGSystem, Vector
 
 
 @dataclass(frozen=True)
-class OperatorSystem(System):
-    """As `System`, with products by a `Gram` and nothing formed.
+class OperatorSystem(CGSystem):
+    """As `CGSystem`, with products by a `Gram` and nothing formed.
 
     Attributes
     ----------

@@ -34,7 +34,7 @@ _UNRESOLVED = 30.0
 
 
 @dataclass(frozen=True)
-class Factor:
+class CGFactor:
     """Cholesky factor of ``D (matrix) D + shift I``.
 
     Attributes
@@ -65,7 +65,7 @@ class Factor:
         return self.scale * (largest * y.astype(np.float64))
 
 
-def factor(upper: Float) -> Factor:
+def factor(upper: Float) -> CGFactor:
     """Scale to unit diagonal, shift and factor, with larger shifts until it succeeds.
 
     Parameters
@@ -88,7 +88,7 @@ def factor(upper: Float) -> Factor:
         added = shift
         R, info = factor_upper(upper.copy(order="F"))
         if info == 0:
-            return Factor(R, scale, shift)
+            return CGFactor(R, scale, shift)
         shift *= _SHIFT_GROWTH
 
 
@@ -121,7 +121,7 @@ def solve_once(F: Sensing, right: npt.NDArray[np.float64]) -> npt.NDArray[np.flo
     return np.asarray(y.astype(np.float64))
 
 
-def factor_normal(F: Sensing) -> Factor:
+def factor_normal(F: Sensing) -> CGFactor:
     """Factor ``F* F`` (N by N, in the coordinates of `pack`).
 
     In single precision, and again in double where that leaves eigenvalues unresolved: a

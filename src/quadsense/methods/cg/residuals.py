@@ -35,11 +35,11 @@ from quadsense.device import numbers, waits
 from quadsense.methods.cg import forecast
 from quadsense.methods.cg.preconditioner import solve_once
 from quadsense.methods.cg.span import Span
-from quadsense.methods.cg.system import SINGLE_GAIN, System, Vector, prepare
+from quadsense.methods.cg.system import SINGLE_GAIN, CGSystem, Vector, prepare
 from quadsense.methods.cg.traits import window_bytes
 from quadsense.system.watch import look
 
-__all__ = ["State", "System", "advance", "coefficients", "matrix", "prepare", "start"]
+__all__ = ["CGState", "CGSystem", "advance", "coefficients", "matrix", "prepare", "start"]
 
 # Of float64, twice the unit roundoff.
 EPS = float(np.finfo(np.float64).eps)
@@ -83,7 +83,7 @@ _COARSE_GRADIENT = 1e-2
 
 
 @dataclass(frozen=True)
-class State:
+class CGState:
     """Where the iteration stands.
 
     Attributes
@@ -158,12 +158,12 @@ class State:
         return self.met or self.inconsistent or self.stalled
 
 
-def start(system: System, y: Vector | None = None, direct: bool = False) -> State:
+def start(system: CGSystem, y: Vector | None = None, direct: bool = False) -> CGState:
     """The state before the first step, at ``A_1`` or at ``A_1 - F*(y)``.
 
     Parameters
     ----------
-    system : System
+    system : CGSystem
     y : (m,) array, optional
         Measurement coordinates of an earlier answer to start from.
     direct : bool
@@ -188,9 +188,9 @@ def start(system: System, y: Vector | None = None, direct: bool = False) -> Stat
 def _begun(
     x: Vector, z: Vector, A: Inexact | None, ratio: float, double: bool, plain: int | None,
     met: bool, whole: bool,
-) -> State:  # fmt: skip
+) -> CGState:  # fmt: skip
     """The state of no steps; `whole` where x is 0."""
-    return State(
+    return CGState(
         iteration=0, base=x, z=z, A=A, max_ratio=ratio, verified=True, met=met, inconsistent=False,
         stalled=False, distance=np.inf, gradient=np.inf, norm=0.0, ratios=np.array([ratio]),
         decreases=np.empty(0), double=double, plain=plain,
@@ -198,7 +198,7 @@ def _begun(
     )  # fmt: skip
 
 
-def _factor_first(system: System, ratio: float) -> bool:
+def _factor_first(system: CGSystem, ratio: float) -> bool:
     """Whether the system is so small that a factorisation is quicker than a few plain steps."""
     cost = system.factor_cost
     if not system.factor_fits or cost > _SMALL_FACTOR or ratio <= 1.0:
@@ -210,7 +210,7 @@ def _factor_first(system: System, ratio: float) -> bool:
     return system.step_cost(False) * steps > cost
 
 
-def _direct(system: System, state: State) -> State | None:
+def _direct(system: CGSystem, state: CGState) -> CGState | None:
     """The solution by the factor alone, where that meets delta: no image, no span."""
     if system.in_matrix_coordinates:
         return _direct_normal(system, state)
@@ -235,7 +235,7 @@ def _direct(system: System, state: State) -> State | None:
     )  # fmt: skip
 
 
-def _direct_normal(system: System, state: State) -> State | None:
+def _direct_normal(system: CGSystem, state: CGState) -> CGState | None:
     """The least-squares fit by the factor alone, refined until it is settled; else None.
 
     With N the normal matrix and ``g = F*(z)``, ``g.N^-1 g`` is the squared distance of z to the
@@ -270,17 +270,17 @@ def _direct_normal(system: System, state: State) -> State | None:
     )  # fmt: skip
 
 
-def _fresh_span(state: State, double: bool) -> Span:
+def _fresh_span(state: CGState, double: bool) -> Span:
     return Span.empty(state.base, state.z, np.float64 if double else np.float32, whole=False)
 
 
-def advance(system: System, state: State, steps: int) -> State:
+def advance(system: CGSystem, state: CGState, steps: int) -> CGState:
     """Take up to `steps` steps; fewer where the state is finished before.
 
     Parameters
     ----------
-    system : System
-    state : State
+    system : CGSystem
+    state : CGState
         Not modified.
     steps : int
         Each costs one product with K, ``2 m n^2`` flops unless K is explicit.
@@ -310,7 +310,7 @@ def advance(system: System, state: State, steps: int) -> State:
     return state
 
 
-def _ahead(system: System, state: State, most: int) -> int:
+def _ahead(system: CGSystem, state: CGState, most: int) -> int:
     """Steps to take before anyone looks at the numbers of the first of them.
 
     On a device, which has then no gaps in its work; steps that a decision leaves behind cost their
@@ -341,7 +341,7 @@ class _Taken(NamedTuple):
     told: tuple[Any, ...]
 
 
-def _taken(system: System, state: State, span: Span, count: int) -> list[_Taken]:
+def _taken(system: CGSystem, state: CGState, span: Span, count: int) -> list[_Taken]:
     """Take `count` steps one after the other, each as if the one before had decided nothing.
 
     Writes to the arrays of the span, beyond its size.
@@ -370,7 +370,7 @@ def _looked_at(steps: list[_Taken]) -> Iterator[tuple[_Taken, tuple[float, ...]]
     return ((step, told[k * size : (k + 1) * size]) for k, step in enumerate(steps))
 
 
-def _after(system: System, state: State, step: _Taken, told: tuple[float, ...]) -> State:
+def _after(system: CGSystem, state: CGState, step: _Taken, told: tuple[float, ...]) -> CGState:
     """The state after a step, judged; without its span where the next is not to go on from it."""
     scale, slope, of_q, of_w, of_z, along, taken, ratio, left = told
     norm = max(state.norm, _quotient(of_q, of_w))
@@ -402,12 +402,12 @@ def _after(system: System, state: State, step: _Taken, told: tuple[float, ...]) 
     return judged
 
 
-def corrected(system: System, state: State) -> State:
+def corrected(system: CGSystem, state: CGState) -> CGState:
     """The state in double precision, its residual recomputed from the data."""
     return _begun_anew(_verify(system, changed(state, double=True)))
 
 
-def _begun_anew(state: State) -> State:
+def _begun_anew(state: CGState) -> CGState:
     """The state without its span.
 
     A recomputed z is not orthogonal to coarser images, and directions made orthogonal to them
@@ -416,24 +416,24 @@ def _begun_anew(state: State) -> State:
     return changed(state, base=state.x, span=_fresh_span(state, state.double))
 
 
-def _kept(system: System, state: State, direction: _Direction) -> Inexact | None:
+def _kept(system: CGSystem, state: CGState, direction: _CGDirection) -> Inexact | None:
     """``F*`` of the direction, if there is memory to keep it."""
     m, n = system.F.shape
     return direction.S if (state.span.size + 1) * n <= _MATRICES * m else None
 
 
-def coefficients(system: System, state: State) -> Vector | None:
+def coefficients(system: CGSystem, state: CGState) -> Vector | None:
     """The y of ``A = A_1 - F*(y)``, or None where the iterate is kept as a matrix."""
     return None if system.in_matrix_coordinates else state.x
 
 
-def matrix(system: System, state: State) -> Inexact:
+def matrix(system: CGSystem, state: CGState) -> Inexact:
     """The iterate A, shape (n, n)."""
     return _matrix(system, state) if state.A is None else state.A
 
 
 @dataclass(frozen=True)
-class _Direction:
+class _CGDirection:
     """A direction w, its image q, F*(w) where it was formed, and ``||F*(z)||^2``, all of z over
     `scale`; the last is infinite where it was not needed. Numbers are left where they are.
     """
@@ -445,7 +445,7 @@ class _Direction:
     slope: Any
 
 
-def _direction(system: System, state: State) -> _Direction:
+def _direction(system: CGSystem, state: CGState) -> _CGDirection:
     F = system.F if state.double else system.F.single
     # Single precision has a narrow range: products are of vectors scaled to one.
     largest = np.abs(state.z).max()
@@ -472,10 +472,10 @@ def _direction(system: System, state: State) -> _Direction:
         w = z
         q, S = system.times(z, state.double)
         slope = z @ q
-    return _Direction(w, q, S, scale, slope)
+    return _CGDirection(w, q, S, scale, slope)
 
 
-def _judge(system: System, state: State, size: float) -> State:
+def _judge(system: CGSystem, state: CGState, size: float) -> CGState:
     """Decide whether to end, and whether to precondition from here on; `size` is ``||z||_2``."""
     # More rows than unknowns: under noise the least-squares fit is the better estimate, so the
     # iteration goes on to it. Elsewhere least squares is any exact fit, and delta ends it.
@@ -508,7 +508,7 @@ def _judge(system: System, state: State, size: float) -> State:
     return state
 
 
-def _refined(system: System, state: State, begun: float) -> State:
+def _refined(system: CGSystem, state: CGState, begun: float) -> CGState:
     """The state with the residual of the exact sum, and in double precision from there on, unless
     coarse steps have brought the ratio down by enough from where they began.
     """
@@ -516,24 +516,24 @@ def _refined(system: System, state: State, begun: float) -> State:
     return changed(state, double=not state.max_ratio <= _WORTH * begun)
 
 
-def _unsettled(system: System, state: State, size: float) -> float:
+def _unsettled(system: CGSystem, state: CGState, size: float) -> float:
     """Distance to the least-squares residual over the one at which it is kept."""
     settled = max(_SETTLED * system.narrowest, np.finfo(np.float64).tiny)
     return min(state.distance, size) / float(settled)
 
 
-def _seems_beyond(system: System, state: State) -> bool:
+def _seems_beyond(system: CGSystem, state: CGState) -> bool:
     """Whether `_beyond` is more than one: asked of z where the widest tolerance leaves it open."""
     most = (1.0 + _RELATIVE) * state.max_ratio - 2.0 * state.distance / system.widest
     return most > 1.0 - _RELATIVE and _beyond(system, state) > 1.0
 
 
-def _beyond(system: System, state: State) -> float:
+def _beyond(system: CGSystem, state: CGState) -> float:
     """The largest ratio less what further steps can still take away, twice over."""
     return float(((np.abs(state.z) - 2.0 * state.distance) / system.delta).max())
 
 
-def _should_precondition(system: System, state: State, size: float) -> bool:
+def _should_precondition(system: CGSystem, state: CGState, size: float) -> bool:
     """Whether the factorisation costs less than the steps that plain directions still need.
 
     It is also made when twice its cost is spent, so that a wrong forecast costs a bounded factor.
@@ -551,7 +551,7 @@ def _should_precondition(system: System, state: State, size: float) -> bool:
     return system.step_cost(state.double) * max(remaining, 0.5 * k) > system.factor_cost
 
 
-def _matrix(system: System, state: State) -> Inexact:
+def _matrix(system: CGSystem, state: CGState) -> Inexact:
     """The iterate A in double precision.
 
     After single-precision steps ``F*(y)`` is summed in single precision too: A is verified as it
@@ -568,14 +568,14 @@ def _matrix(system: System, state: State) -> Inexact:
     return _from_start(system, A)
 
 
-def _from_coefficients(system: System, y: Vector, double: bool) -> Inexact:
+def _from_coefficients(system: CGSystem, y: Vector, double: bool) -> Inexact:
     """``A_1 - F*(y)``, summed in that precision."""
     F, scale = system.F, float(np.abs(y).max()) or 1.0
     summed = (F if double else F.single).adjoint(y / scale)
     return _from_start(system, -scale * summed.astype(F.dtype, copy=False))
 
 
-def _from_start(system: System, A: Inexact) -> Inexact:
+def _from_start(system: CGSystem, A: Inexact) -> Inexact:
     """A with A_1 added, in its place."""
     if isinstance(system.A1, float):
         A[np.diag_indices(system.F.n)] += system.A1
@@ -584,20 +584,20 @@ def _from_start(system: System, A: Inexact) -> Inexact:
     return A
 
 
-def rounding(system: System, A: Inexact) -> Vector:
+def rounding(system: CGSystem, A: Inexact) -> Vector:
     """Bound on the error of evaluating ``u* A u - b``: ``|u|^T |A| |u| <= ||A||_F``."""
     n, eps = system.F.n, EPS
     size = system.F.amplification * np.linalg.norm(A)
     return 4 * (n + 8) * eps * size + 2 * eps * np.abs(system.b)
 
 
-def _verify(system: System, state: State) -> State:
+def _verify(system: CGSystem, state: CGState) -> CGState:
     """The state with z recomputed from the data."""
     z, A, ratio = _recomputed(system, state)
     return changed(state, z=z, A=A, max_ratio=ratio, verified=True)
 
 
-def _recomputed(system: System, state: State) -> tuple[Vector, Inexact | None, float]:
+def _recomputed(system: CGSystem, state: CGState) -> tuple[Vector, Inexact | None, float]:
     """Return z from the data in float64, A where it was formed, and the ratio, rounding included.
 
     Where A is formed the bound is that of evaluating ``u* A u`` at the stored A,
@@ -619,20 +619,20 @@ def _recomputed(system: System, state: State) -> tuple[Vector, Inexact | None, f
     return z, None, _worst(system, z, bound)
 
 
-def _start_ratio(system: System) -> float:
+def _start_ratio(system: CGSystem) -> float:
     """Ratio of the start, rounding included."""
     size = system.F.amplification * np.abs(system.b + system.z1)
     bound = (system.F.n + 4) * EPS * size
     return _worst(system, system.z1, bound)
 
 
-def _measured(system: System, A: Inexact) -> tuple[Vector, Inexact, float]:
+def _measured(system: CGSystem, A: Inexact) -> tuple[Vector, Inexact, float]:
     """Residuals of A from the data, A itself, and its ratio, rounding included."""
     z = system.F.forward(A) - system.b
     return z, A, _worst(system, z, rounding(system, A))
 
 
-def _worst(system: System, z: Vector, bound: Vector) -> float:
+def _worst(system: CGSystem, z: Vector, bound: Vector) -> float:
     return float(((np.abs(z) + bound) / system.delta).max(initial=0.0))
 
 

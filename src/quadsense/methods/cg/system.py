@@ -13,7 +13,7 @@ from quadsense.arrays import require_memory
 from quadsense.core.products import Inexact, gram_product
 from quadsense.core.records import cached_property
 from quadsense.measurements.sensing import Sensing
-from quadsense.methods.cg.preconditioner import Factor, factor, factor_normal
+from quadsense.methods.cg.preconditioner import CGFactor, factor, factor_normal
 from quadsense.system.memory import MAX_FORMED_BYTES
 
 Vector = npt.NDArray[np.float64]
@@ -32,7 +32,7 @@ _COARSE_TIME = 0.25
 
 
 @dataclass(frozen=True)
-class System:
+class CGSystem:
     """The data, the start, and what is derived from them once, on first use.
 
     Attributes
@@ -116,7 +116,7 @@ class System:
         return self.F.gram_triangle()
 
     @cached_property
-    def factor(self) -> Factor:
+    def factor(self) -> CGFactor:
         """The preconditioner."""
         require_memory("method cg: the factored normal equations", 8 * self._factor_size**2)
         if self.in_matrix_coordinates:
@@ -181,14 +181,14 @@ def prepare(
     A1: float | Inexact | None = None,
     memory: int = MAX_FORMED_BYTES,
     squares: Vector | None = None,
-) -> System:
+) -> CGSystem:
     """Evaluate the start, and choose the form of K by cost.
 
     Parameters
     ----------
     U : Sensing, or (m, n) array
     b, delta, memory
-        See `System`.
+        See `CGSystem`.
     A1 : float or (n, n) array, optional
         The start; by default ``mean(b) I``.
     squares : (m,) array, optional
@@ -214,7 +214,7 @@ def prepare(
     free = (share * steps + 1.0) * _weight(F) * 2.0 * m * n * n
     cheaper = explicit + _weight(F) * m * n * n < free and 8 * m * m <= memory
     # With n > m no n-by-n matrix is formed, whatever the cost.
-    return System(F, b, delta, A1, z1, n > m or cheaper, memory)
+    return CGSystem(F, b, delta, A1, z1, n > m or cheaper, memory)
 
 
 def _weight(F: Sensing) -> float:

@@ -15,7 +15,7 @@ import numpy as np
 from quadsense.arrays import Vector
 from quadsense.device import numbers
 from quadsense.methods.consensus.rows import RowTerm
-from quadsense.methods.least_squares.program import Program
+from quadsense.methods.least_squares.program import SquaresProgram
 
 SEEN = 1e-13
 """Eigenvalue of ``F*(lift)``, as a part of the largest, above which its direction is seen."""
@@ -26,7 +26,7 @@ SIZE = 10.0
 known: what proofs take for granted at least."""
 
 
-class Bound(NamedTuple):
+class ConsensusBound(NamedTuple):
     """A lower bound, its dual vector, and the multiple of I that the trace adds to T."""
 
     value: float
@@ -34,10 +34,10 @@ class Bound(NamedTuple):
     level: float = 0.0
 
 
-class Bounds:
+class ConsensusBounds:
     """Lower bounds for one program."""
 
-    def __init__(self, program: Program, term: RowTerm) -> None:
+    def __init__(self, program: SquaresProgram, term: RowTerm) -> None:
         self.program, self.term = program, term
 
     @cached_property
@@ -49,7 +49,7 @@ class Bounds:
         seen = values > SEEN * values[-1]
         return E, V[:, seen] / np.sqrt(values[seen])
 
-    def lower(self, y: Vector, x: Vector) -> Bound:
+    def lower(self, y: Vector, x: Vector) -> ConsensusBound:
         """The bound that y gives, or y lifted; x is where the cost of A itself is linearized."""
         program, cone, alpha = self.program, self.program.cone, self.program.cost.alpha
         y = self.term.permitted(y)
@@ -59,19 +59,19 @@ class Bounds:
             inside = -cone.trace * level
             if alpha:
                 inside += self._linearized(x)
-            return Bound(inside - self.term.conjugate(y), y, level)
+            return ConsensusBound(inside - self.term.conjugate(y), y, level)
         if not cone.psd:
-            return Bound(self._infimum(T, x) - self.term.conjugate(y), y)
-        best = Bound(-np.inf, y)
+            return ConsensusBound(self._infimum(T, x) - self.term.conjugate(y), y)
+        best = ConsensusBound(-np.inf, y)
         if alpha:
-            best = Bound(self._infimum(T, x) - self.term.conjugate(y), y)
+            best = ConsensusBound(self._infimum(T, x) - self.term.conjugate(y), y)
         E, Z = self._even
         if Z.shape[1] == cone.n:
             S = cone.unpack(T + 2.0 * alpha * (x - program.cost.p))
             shift = max(0.0, -float(np.linalg.eigvalsh(Z.conj().T @ S @ Z)[0]))
             moved = y + shift * self.term.lift
             inside = self._infimum(T + shift * E, x) if alpha else 0.0
-            other = Bound(inside - self.term.conjugate(moved), moved)
+            other = ConsensusBound(inside - self.term.conjugate(moved), moved)
             best = max(best, other, key=lambda each: each.value)
         return best
 

@@ -15,7 +15,7 @@ from quadsense.methods.consensus.program import ConsensusProgram, prepare
 from quadsense.methods.consensus.state import ConsensusState
 from quadsense.methods.consensus.traits import ConsensusTraits
 from quadsense.methods.least_squares.polish import with_trace
-from quadsense.methods.least_squares.state import Verdict
+from quadsense.methods.least_squares.state import SquaresVerdict
 from quadsense.methods.steps import LENIENT, Stepped, nothing, own
 from quadsense.vocabulary import Claim, because
 
@@ -48,7 +48,17 @@ class Consensus(ConsensusTraits, Stepped):
         if asked is None:
             none = np.empty(0)
             return ConsensusState(
-                none, none, none, none, none, none, none, none, 0.0, 0.0, verdict=Verdict.STALLED
+                none,
+                none,
+                none,
+                none,
+                none,
+                none,
+                none,
+                none,
+                0.0,
+                0.0,
+                verdict=SquaresVerdict.STALLED,
             )
         inner = asked.inner
         with LENIENT():
@@ -83,9 +93,9 @@ class Consensus(ConsensusTraits, Stepped):
 
     def claim(self, program: Prepared, state: ConsensusState) -> Claim | None:
         """Met or optimal to the gap; otherwise another method continues."""
-        if state.verdict is Verdict.OPEN:
+        if state.verdict is SquaresVerdict.OPEN:
             return None
-        if state.verdict is Verdict.STALLED:
+        if state.verdict is SquaresVerdict.STALLED:
             return Claim("stalled", because("gap_open"))
         if program.problem.target:
             return Claim("met")

@@ -10,11 +10,11 @@ import numpy as np
 from quadsense.arrays import Vector
 from quadsense.device import numbers
 from quadsense.measurements.sensing import Sensing
-from quadsense.methods.least_squares.cone import Cone
+from quadsense.methods.least_squares.cone import LeastSquaresCone
 from quadsense.system.watch import look
 
 
-class Normal(Protocol):
+class ZStep(Protocol):
     """What solves the normal equations of a step, for packed matrices."""
 
     def solve(self, rho: Vector, shift: float, g: Vector, share: float, most: int) -> Vector:
@@ -30,7 +30,7 @@ class ByGradients:
     """
 
     F: Sensing
-    cone: Cone
+    cone: LeastSquaresCone
 
     def solve(self, rho: Vector, shift: float, g: Vector, share: float, most: int) -> Vector:
         """From D = 0."""

@@ -9,8 +9,8 @@ import numpy as np
 
 from quadsense.arrays import Vector
 from quadsense.methods.base import Problem
-from quadsense.methods.consensus.bounds import Bounds
-from quadsense.methods.consensus.normal import ByGradients, Normal
+from quadsense.methods.consensus.bounds import ConsensusBounds
+from quadsense.methods.consensus.normal import ByGradients, ZStep
 from quadsense.methods.consensus.rows import RowTerm, SquaresWithin
 from quadsense.methods.least_squares import program as squares
 from quadsense.methods.least_squares.bounds import Rows
@@ -28,16 +28,16 @@ class ConsensusProgram:
     inner : Program
         Rows, cone, prior and scale.
     term : RowTerm
-    normal : Normal
-    bounds : Bounds
+    normal : ZStep
+    bounds : ConsensusBounds
     gap : float
         The relative gap that was asked for.
     """
 
-    inner: squares.Program
+    inner: squares.SquaresProgram
     term: RowTerm
-    normal: Normal
-    bounds: Bounds
+    normal: ZStep
+    bounds: ConsensusBounds
     gap: float
 
     @cached_property
@@ -64,5 +64,5 @@ def prepare(problem: Problem) -> ConsensusProgram | None:
     count = int(np.count_nonzero(cost.w))
     typical = float(np.sum(cost.w)) / count if count else cost.alpha
     term = SquaresWithin(cost.w, cost.b, lo, hi, unit, typical)
-    normal, bounds = ByGradients(inner.F, inner.cone), Bounds(inner, term)
+    normal, bounds = ByGradients(inner.F, inner.cone), ConsensusBounds(inner, term)
     return ConsensusProgram(inner, term, normal, bounds, float(problem.options.gap))

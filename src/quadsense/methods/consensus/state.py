@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from quadsense.arrays import Vector
-from quadsense.methods.least_squares.state import Verdict
+from quadsense.methods.least_squares.state import SquaresVerdict
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class ConsensusState:
     apart: float = 0.0
     moved: float = 0.0
     shown: Shown | None = None
-    verdict: Verdict = Verdict.OPEN
+    verdict: SquaresVerdict = SquaresVerdict.OPEN
     iteration: int = 0
     mark: float = np.inf
     marked: int = 0

@@ -12,8 +12,8 @@ from quadsense.methods.consensus.program import PULLED, ConsensusProgram
 from quadsense.methods.consensus.state import ConsensusState, Shown
 from quadsense.methods.least_squares import polish
 from quadsense.methods.least_squares.measure import NO_COST, NOTHING, crossed, worst_ratio
-from quadsense.methods.least_squares.quadratic import Point
-from quadsense.methods.least_squares.state import Verdict
+from quadsense.methods.least_squares.quadratic import QuadraticPoint
+from quadsense.methods.least_squares.state import SquaresVerdict
 
 RELAXATION = 1.6
 """Over-relaxation: 1.5 to 1.8 in [Boyd et al. 2011, section 3.4.3]."""
@@ -97,7 +97,7 @@ def _least_squares(program: ConsensusProgram, z: Vector, values: Vector) -> tupl
 def advance(program: ConsensusProgram, state: ConsensusState, steps: int) -> ConsensusState:
     """Return the state after at most `steps` more steps."""
     for _ in range(steps):
-        if state.verdict is not Verdict.OPEN:
+        if state.verdict is not SquaresVerdict.OPEN:
             break
         state = _step(program, state)
         if state.iteration % EVERY == 0:
@@ -108,7 +108,9 @@ def advance(program: ConsensusProgram, state: ConsensusState, steps: int) -> Con
 def tightened(state: ConsensusState) -> ConsensusState:
     """On with ends further inside, where rounding spoilt what seemed to be a fit."""
     share = min(0.5, 4.0 * state.share)
-    return replace(state, share=share, verdict=Verdict.OPEN, mark=np.inf, marked=state.iteration)
+    return replace(
+        state, share=share, verdict=SquaresVerdict.OPEN, mark=np.inf, marked=state.iteration
+    )
 
 
 def _step(program: ConsensusProgram, at: ConsensusState) -> ConsensusState:
@@ -141,22 +143,22 @@ def looked(program: ConsensusProgram, at: ConsensusState) -> ConsensusState:
     shown = _shown(program, at)
     at = replace(at, shown=shown)
     inner = program.inner
-    fits = crossed(inner, Point(shown.x, shown.values, shown.cost, shown.x), 0.0).size == 0
+    fits = crossed(inner, QuadraticPoint(shown.x, shown.values, shown.cost, shown.x), 0.0).size == 0
     gap, nothing = shown.cost - shown.lower, NO_COST * inner.nothing
     if not np.isfinite(shown.cost):
-        return replace(at, verdict=Verdict.STALLED)
+        return replace(at, verdict=SquaresVerdict.STALLED)
     if fits and (gap <= AIM * program.gap * shown.cost or shown.cost <= nothing):
-        return replace(at, verdict=Verdict.OPTIMAL)
+        return replace(at, verdict=SquaresVerdict.OPTIMAL)
     accepted = fits and gap <= program.gap * shown.cost
     left = max(gap / max(inner.nothing, TINY), program.term.outside(shown.values))
     if left < 0.5 * at.mark:
         at = replace(at, mark=left, marked=at.iteration)
     elif at.iteration - at.marked > PATIENCE or at.iteration >= MOST or _hopeless(program, shown):
         if accepted:
-            return replace(at, verdict=Verdict.OPTIMAL)
+            return replace(at, verdict=SquaresVerdict.OPTIMAL)
         share = 0.1 * at.share
         if share < LEAST_SHARE * program.gap or at.iteration >= MOST or _hopeless(program, shown):
-            return replace(at, verdict=Verdict.STALLED)
+            return replace(at, verdict=SquaresVerdict.STALLED)
         at = replace(at, share=share, mark=np.inf, marked=at.iteration)
     return _tuned(program, at) if at.iteration <= TUNED else at
 

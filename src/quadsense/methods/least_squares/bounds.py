@@ -18,7 +18,7 @@ import numpy.typing as npt
 from quadsense.arrays import Vector
 from quadsense.core.ends import UNIT
 from quadsense.device import numbers
-from quadsense.methods.least_squares.program import Program
+from quadsense.methods.least_squares.program import SquaresProgram
 
 Rows = npt.NDArray[np.int64]
 
@@ -60,7 +60,7 @@ class Judge:
     with it U, until the next garbage collection.
     """
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: SquaresProgram) -> None:
         self.program = program
         self._known: dict[str, Any] = program.memory.setdefault("judge", {})
 

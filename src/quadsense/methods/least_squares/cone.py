@@ -53,7 +53,7 @@ def _form_of(n: int, is_complex: bool) -> _Form:
 
 
 @dataclass(frozen=True)
-class Cone:
+class LeastSquaresCone:
     """The matrices that may be the answer.
 
     Attributes

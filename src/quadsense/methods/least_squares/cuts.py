@@ -18,7 +18,7 @@ from scipy.linalg import lapack
 from quadsense.arrays import Vector
 from quadsense.methods.active_set import nearest_within
 from quadsense.methods.least_squares.bounds import Rows
-from quadsense.methods.least_squares.program import Program
+from quadsense.methods.least_squares.program import SquaresProgram
 
 Array = npt.NDArray[Any]
 
@@ -44,7 +44,7 @@ OUTSIDE = 1e-10
 """Norm of the negative part of A, relative to the norm of A, that is left to that projection."""
 
 
-class Found(NamedTuple):
+class CutMinimizer(NamedTuple):
     """A factor X of A, and the rows at their bounds with their multipliers."""
 
     X: Array
@@ -52,12 +52,12 @@ class Found(NamedTuple):
     mu: Vector
 
 
-def minimizer(program: Program, R: Array, least: Vector) -> Found | None:
+def minimizer(program: SquaresProgram, R: Array, least: Vector) -> CutMinimizer | None:
     """Return about the minimizer over the cone and within intervals; None if cuts find none.
 
     Parameters
     ----------
-    program : Program
+    program : SquaresProgram
     R : ndarray of shape (N, N)
         Upper Cholesky factor of ``H + alpha I``.
     least : ndarray of shape (N,)
@@ -95,10 +95,10 @@ def minimizer(program: Program, R: Array, least: Vector) -> Found | None:
     if rank == 0:
         return None
     rows = np.flatnonzero(u[: F.m])
-    return Found(V[:, -rank:] * np.sqrt(values[-rank:]), rows, -2.0 * u[rows])
+    return CutMinimizer(V[:, -rank:] * np.sqrt(values[-rank:]), rows, -2.0 * u[rows])
 
 
-def _is_served(program: Program, R: Array) -> bool:
+def _is_served(program: SquaresProgram, R: Array) -> bool:
     """Return whether the problem is small, and has neither equalities nor a fixed trace."""
     cone, F = program.cone, program.F
     small = cone.size <= MAX_UNKNOWNS and F.m * cone.size <= MAX_FEATURES

@@ -15,19 +15,19 @@ import numpy as np
 
 from quadsense.arrays import Vector
 from quadsense.device import scalar, waits
-from quadsense.methods.least_squares.program import Program
-from quadsense.methods.least_squares.quadratic import Point
+from quadsense.methods.least_squares.program import SquaresProgram
+from quadsense.methods.least_squares.quadratic import QuadraticPoint
 
 
 @dataclass(frozen=True)
-class Descent:
+class ConeDescent:
     """Two iterates as differences from `about`, and their images under the normal matrix.
 
     Differences are small near the solution, and so is what rounding does to their images.
 
     Attributes
     ----------
-    about : Point
+    about : QuadraticPoint
     d, before : ndarray of shape (N,)
     Hd, H_before : ndarray of shape (N,)
     leap : float
@@ -35,7 +35,7 @@ class Descent:
         it stays there.
     """
 
-    about: Point
+    about: QuadraticPoint
     d: Vector
     before: Vector
     Hd: Vector
@@ -58,13 +58,13 @@ class Descent:
         return self.about.cost + float(2.0 * self.about.slope @ self.d + self.d @ self.Hd)
 
 
-def begin(point: Point) -> Descent:
+def begin(point: QuadraticPoint) -> ConeDescent:
     """From that point, at rest."""
     still = np.zeros_like(point.x)
-    return Descent(point, still, still, still, still)
+    return ConeDescent(point, still, still, still, still)
 
 
-def step(program: Program, at: Descent) -> Descent:
+def step(program: SquaresProgram, at: ConeDescent) -> ConeDescent:
     """One projection and one product [Beck & Teboulle 2009], [O'Donoghue & Candes 2015]."""
     about, y, Hy = at.about, at.d, at.Hd
     if waits(at.leap) or at.leap:
@@ -72,10 +72,10 @@ def step(program: Program, at: Descent) -> Descent:
         Hy = Hy + at.leap * (at.Hd - at.H_before)
     d = program.cone.project(about.x + y - (about.slope + Hy) / program.L) - about.x
     leap = scalar(1.0 - ((y - d) @ (d - at.d) > 0.0))
-    return Descent(about, d, at.d, program.cost.apply(d), at.Hd, leap)
+    return ConeDescent(about, d, at.d, program.cost.apply(d), at.Hd, leap)
 
 
-def anew(program: Program, at: Descent) -> Descent:
+def anew(program: SquaresProgram, at: ConeDescent) -> ConeDescent:
     """The same, about the iterate, evaluated from the rows."""
     about = program.cost.point(at.x)
     return replace(

@@ -14,8 +14,8 @@ from quadsense.core.cholesky import add_to_diagonal, factor_upper, solve_upper
 from quadsense.core.ends import UNIT
 from quadsense.device import chosen, scalar, waits
 from quadsense.methods.least_squares.bounds import NONE, Rows
-from quadsense.methods.least_squares.program import Program, features
-from quadsense.methods.least_squares.quadratic import Point
+from quadsense.methods.least_squares.program import SquaresProgram, features
+from quadsense.methods.least_squares.quadratic import QuadraticPoint
 from quadsense.system.watch import look
 
 Array = npt.NDArray[Any]
@@ -51,10 +51,10 @@ weight: with that for all, no pivot is smaller, and their sum is at most this un
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldRows:
     """A solution, the rows at an end, and their multipliers."""
 
-    point: Point
+    point: QuadraticPoint
     rows: Rows
     mu: Vector
     settled: bool
@@ -73,7 +73,7 @@ class Orthogonal:
     roots: Vector
 
     @classmethod
-    def of(cls, program: Program) -> Orthogonal | None:
+    def of(cls, program: SquaresProgram) -> Orthogonal | None:
         """None where it costs too much, or where rows do not see everything."""
         size, found = program.cost.cone.size, _weighed(program)
         if found is None or found[0].size < size:
@@ -86,7 +86,7 @@ class Orthogonal:
         return cls(R, Q, rows, roots)
 
 
-def _weighed(program: Program) -> tuple[Rows, Vector, Array] | None:
+def _weighed(program: SquaresProgram) -> tuple[Rows, Vector, Array] | None:
     """The rows that count, the roots of their weights, and these times F; None where too many.
 
     NumPy's, for SciPy.
@@ -100,7 +100,7 @@ def _weighed(program: Program) -> tuple[Rows, Vector, Array] | None:
     return rows, roots, np.asarray(features(program.F, rows)) * roots[:, None]
 
 
-def smallest(program: Program, point: Point) -> Held | None:
+def smallest(program: SquaresProgram, point: QuadraticPoint) -> HeldRows | None:
     """The least squares nearest to a point where rows do not see everything; None as above.
 
     Only where that is within all ends.
@@ -117,10 +117,10 @@ def smallest(program: Program, point: Point) -> Held | None:
         point = program.cost.point(point.x - right.T @ ((left.T @ errors) / values))
     if ((point.values < program.lo) | (point.values > program.hi)).any():
         return None
-    return Held(point, NONE, np.empty(0), True)
+    return HeldRows(point, NONE, np.empty(0), True)
 
 
-def factored(program: Program, quick: bool = False) -> Array | None:
+def factored(program: SquaresProgram, quick: bool = False) -> Array | None:
     """Cholesky factor of ``H + alpha I``; None where that is singular or not formed.
 
     With `quick` of whichever precision is at hand.
@@ -147,7 +147,7 @@ def is_poor(R: Array) -> bool:
     return bool(pivots.min() < POOR * pivots.max())
 
 
-def nearly(program: Program, R: Array, point: Point) -> Vector:
+def nearly(program: SquaresProgram, R: Array, point: QuadraticPoint) -> Vector:
     """The minimiser for a start: by one solve unless it fits, so that others make that exact."""
     away = solved(R, point.slope)
     left = point.cost - float(point.slope @ away)
@@ -157,8 +157,12 @@ def nearly(program: Program, R: Array, point: Point) -> Vector:
 
 
 def newton(
-    program: Program, by: Array | Orthogonal, point: Point, rows: Rows, targets: Vector
-) -> Held:
+    program: SquaresProgram,
+    by: Array | Orthogonal,
+    point: QuadraticPoint,
+    rows: Rows,
+    targets: Vector,
+) -> HeldRows:
     """The minimiser with those readings equal to targets."""
     J = features(program.F, rows) if rows.size else np.zeros_like(point.x, shape=(0, point.x.size))
     if isinstance(by, Orthogonal):
@@ -179,7 +183,7 @@ def newton(
         elif _is_nothing(away, point.x):
             break
         point = program.cost.point(point.x - away)
-    return Held(point, rows, mu, True)
+    return HeldRows(point, rows, mu, True)
 
 
 def _is_nothing(away: Vector, x: Vector) -> bool:
@@ -189,7 +193,9 @@ def _is_nothing(away: Vector, x: Vector) -> bool:
     return float(np.abs(away).max()) <= 4.0 * UNIT * float(np.abs(x).max())
 
 
-def _away(program: Program, by: Array | Orthogonal, point: Point, push: Vector) -> Vector:
+def _away(
+    program: SquaresProgram, by: Array | Orthogonal, point: QuadraticPoint, push: Vector
+) -> Vector:
     """``H^-1 (slope + push)``."""
     if not isinstance(by, Orthogonal):
         return solved(by, point.slope + push)
@@ -207,7 +213,7 @@ def solved(R: Array, right: Array) -> Array:
     return size * found.astype(np.float64)
 
 
-def of_trace(program: Program, R: Array, x: Vector) -> Vector:
+def of_trace(program: SquaresProgram, R: Array, x: Vector) -> Vector:
     """The minimiser x moved to the least cost of the trace that is asked for."""
     if program.cone.trace is None:
         return x
@@ -217,8 +223,12 @@ def of_trace(program: Program, R: Array, x: Vector) -> Vector:
 
 
 def with_ends(
-    program: Program, by: Array | Orthogonal, point: Point, lo: Vector, hi: Vector
-) -> Held:
+    program: SquaresProgram,
+    by: Array | Orthogonal,
+    point: QuadraticPoint,
+    lo: Vector,
+    hi: Vector,
+) -> HeldRows:
     """The minimiser within the intervals: rows enter at ends they cross, leave where they pull.
 
     The primal-dual active set method [Hintermueller et al. 2002].
@@ -240,10 +250,12 @@ def with_ends(
         side = following
         targets = np.where(side == 1, hi, lo)[rows]
         held = newton(program, by, held.point, rows, targets)
-    return Held(held.point, held.rows, held.mu, False)
+    return HeldRows(held.point, held.rows, held.mu, False)
 
 
-def held_at(program: Program, point: Point, rows: Rows, mu: Vector, targets: Vector) -> Held:
+def held_at(
+    program: SquaresProgram, point: QuadraticPoint, rows: Rows, mu: Vector, targets: Vector
+) -> HeldRows:
     """The minimiser with the rows that pull held at their targets, where H may be singular."""
     pulling = np.flatnonzero(mu)
     size = point.x.size
@@ -264,10 +276,10 @@ def held_at(program: Program, point: Point, rows: Rows, mu: Vector, targets: Vec
     whole = np.zeros_like(mu)
     whole[pulling] = found
     equal = np.asarray(program.lo == program.hi)[rows]
-    return Held(point, rows, whole, bool(((whole * mu >= 0.0) | equal).all()))
+    return HeldRows(point, rows, whole, bool(((whole * mu >= 0.0) | equal).all()))
 
 
-def conjugate(program: Program, point: Point, steps: int) -> Point:
+def conjugate(program: SquaresProgram, point: QuadraticPoint, steps: int) -> QuadraticPoint:
     """Conjugate gradients for least squares [Hestenes & Stiefel 1952, 10]: the nearest minimiser.
 
     Slopes are taken anew from the errors of the rows. One that is carried along gathers rounding in

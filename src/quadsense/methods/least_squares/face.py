@@ -18,11 +18,11 @@ from quadsense.arrays import Vector
 from quadsense.core.packed import upper
 from quadsense.methods.balance import PAID, balanced
 from quadsense.methods.least_squares.bounds import Rows
-from quadsense.methods.least_squares.cone import Cone
+from quadsense.methods.least_squares.cone import LeastSquaresCone
 from quadsense.methods.least_squares.measure import NO_COST, at, crossed, judge_of, margins, mass
-from quadsense.methods.least_squares.program import Program, features
-from quadsense.methods.least_squares.quadratic import Point
-from quadsense.methods.least_squares.state import State
+from quadsense.methods.least_squares.program import SquaresProgram, features
+from quadsense.methods.least_squares.quadratic import QuadraticPoint
+from quadsense.methods.least_squares.state import SquaresState
 from quadsense.proofs.conjugates import conjugate_above, permitted
 from quadsense.system.watch import look
 
@@ -47,7 +47,7 @@ SINGULAR = 1e-13
 """Singular values of the equations below this share of the largest are rounding: turns of X."""
 
 
-def refined(program: Program, state: State) -> State:
+def refined(program: SquaresProgram, state: SquaresState) -> SquaresState:
     """The state, or one on a face near it whose gap is smaller and that crosses no end."""
     cone, point = program.cone, state.point
     if point is None or not cone.psd or cone.trace is not None:
@@ -71,7 +71,7 @@ def refined(program: Program, state: State) -> State:
     return best
 
 
-def on_face(program: Program, state: State, X: Array) -> State | None:
+def on_face(program: SquaresProgram, state: SquaresState, X: Array) -> SquaresState | None:
     """Where Newton's method leads on matrices of that rank; None: to none that is admitted.
 
     Small systems, NumPy's wherever the rows are.
@@ -82,7 +82,7 @@ def on_face(program: Program, state: State, X: Array) -> State | None:
     E = np.asarray(features(program.F, rows))
     G = np.asarray(features(program.F, np.arange(program.F.m)))
     last = np.inf
-    best: tuple[Array, Vector, Point] | None = None
+    best: tuple[Array, Vector, QuadraticPoint] | None = None
     for _ in range(STEPS):
         now = program.cost.point(cone.beside(cone.pack(X @ X.conj().T)))
         T = 2.0 * np.asarray(now.slope) + E.T @ mu
@@ -114,7 +114,7 @@ def on_face(program: Program, state: State, X: Array) -> State | None:
     return at(program, replace(state, judged=replace(judged, gap=gap, trivial=False)), now)
 
 
-def _balanced_gap(program: Program, state: State, now: Point) -> float:
+def _balanced_gap(program: SquaresProgram, state: SquaresState, now: QuadraticPoint) -> float:
     """What is left between the cost and what the dual vector proves once it is balanced."""
     F = program.problem.rows.on_numpy()
     A = np.asarray(program.scale * program.cone.unpack(now.x))
@@ -128,7 +128,7 @@ def _balanced_gap(program: Program, state: State, now: Point) -> float:
     return max(now.cost - bound / program.unit, 0.0)
 
 
-def _held(program: Program, state: State) -> tuple[Rows, Vector, Vector]:
+def _held(program: SquaresProgram, state: SquaresState) -> tuple[Rows, Vector, Vector]:
     """Rows at their ends, their multipliers, and what they are to read."""
     equal = np.asarray(program.lo == program.hi)
     mu = np.zeros(equal.size)
@@ -139,7 +139,13 @@ def _held(program: Program, state: State) -> tuple[Rows, Vector, Vector]:
 
 
 def _step(
-    program: Program, X: Array, T: Vector, G: Array, E: Array, slope: Vector, missing: Vector
+    program: SquaresProgram,
+    X: Array,
+    T: Vector,
+    G: Array,
+    E: Array,
+    slope: Vector,
+    missing: Vector,
 ) -> tuple[Array, Vector] | None:
     """Newton's change of X and of the multipliers."""
     cone, cost = program.cone, program.cost
@@ -190,7 +196,7 @@ def _turns(X: Array) -> Array:
     return (columns / np.linalg.norm(columns, axis=1)[:, None]).T
 
 
-def _changes(cone: Cone, X: Array) -> Array:
+def _changes(cone: LeastSquaresCone, X: Array) -> Array:
     """Columns ``pack(D X* + X D*)`` for D one entry of X each, its real and its imaginary part."""
     n, r = X.shape
     parts = np.array([1.0, 1j] if cone.is_complex else [1.0])

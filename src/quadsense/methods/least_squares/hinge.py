@@ -19,8 +19,14 @@ from quadsense.arrays import Vector
 from quadsense.core.ends import UNIT
 from quadsense.device import chosen, numbers, scalar
 from quadsense.methods.least_squares.bounds import Rows
-from quadsense.methods.least_squares.misses import SHARE, Program, State, prepare, step_flops
-from quadsense.methods.least_squares.state import Verdict
+from quadsense.methods.least_squares.misses import (
+    SHARE,
+    MissesProgram,
+    MissesState,
+    prepare,
+    step_flops,
+)
+from quadsense.methods.least_squares.state import SquaresVerdict
 from quadsense.methods.least_squares.system import newton
 from quadsense.system.watch import look
 
@@ -58,7 +64,7 @@ MOST = 200
 """Steps: seen 12 to 60."""
 
 
-def start(program: Program, A: Array | None = None) -> State:
+def start(program: MissesProgram, A: Array | None = None) -> MissesState:
     """A given positive semidefinite matrix and a little more, or the best multiple of I."""
     eye = program.eye.astype(np.dtype(program.F.dtype))
     if A is None:
@@ -69,12 +75,12 @@ def start(program: Program, A: Array | None = None) -> State:
     else:
         A = A + 1e-2 * max(float(np.trace(A).real) / program.n, 1e-6) * eye
     rows = program if program.sample is None else program.sample
-    state = State(A, np.zeros(0), np.inf, np.inf, sampled=rows is not program)
+    state = MissesState(A, np.zeros(0), np.inf, np.inf, sampled=rows is not program)
     state = _at(rows, state, rows.F.forward(A))
     return _judged(rows, replace(state, mu=state.cost / program.n))
 
 
-def _at(program: Program, state: State, values: Vector) -> State:
+def _at(program: MissesProgram, state: MissesState, values: Vector) -> MissesState:
     ends, miss = program.ends, program.misses(values)
     if state.sampled:
         return replace(state, values=values, cost=float(program.w @ miss**2))
@@ -85,25 +91,25 @@ def _at(program: Program, state: State, values: Vector) -> State:
     return replace(state, values=values, cost=cost, max_ratio=worst)
 
 
-def advance(program: Program, state: State, steps: int) -> State:
+def advance(program: MissesProgram, state: MissesState, steps: int) -> MissesState:
     """Return the state after at most `steps` more Newton steps."""
     for _ in range(steps):
-        if state.verdict is not Verdict.OPEN:
+        if state.verdict is not SquaresVerdict.OPEN:
             break
         rows = program
         if state.sampled:
             assert program.sample is not None
             rows = program.sample
         state = _judged(rows, _step(rows, state))
-        if state.sampled and state.verdict is not Verdict.OPEN:
+        if state.sampled and state.verdict is not SquaresVerdict.OPEN:
             state = _with_all(program, state)
     return state
 
 
-def _with_all(program: Program, state: State) -> State:
+def _with_all(program: MissesProgram, state: MissesState) -> MissesState:
     """On with all rows, from what some have found."""
     mu = SHARE * max(state.mu, 1e-3 * state.cost / program.n)
-    begun = State(state.A, np.zeros(0), np.inf, mu, iteration=state.iteration)
+    begun = MissesState(state.A, np.zeros(0), np.inf, mu, iteration=state.iteration)
     begun = replace(begun, marked=state.iteration)
     if _root(state.A) is None:
         return replace(start(replace(program, sample=None)), iteration=state.iteration)
@@ -112,33 +118,33 @@ def _with_all(program: Program, state: State) -> State:
     return _judged(program, replace(begun, mu=max(mu, AGAIN * begun.cost / program.n)))
 
 
-def tightened(state: State) -> State:
+def tightened(state: MissesState) -> MissesState:
     """Further inside the intervals, where rounding spoilt what seemed to be a fit."""
-    return replace(state, room=10.0 * max(state.room, ROOM), verdict=Verdict.OPEN)
+    return replace(state, room=10.0 * max(state.room, ROOM), verdict=SquaresVerdict.OPEN)
 
 
-def _pulling(program: Program, values: Vector, room: float = 0.0) -> tuple[Rows, Vector]:
+def _pulling(program: MissesProgram, values: Vector, room: float = 0.0) -> tuple[Rows, Vector]:
     """Rows that are missed, and y there."""
     miss = program.misses(values, room)
     (rows,) = np.nonzero(miss * program.w)  # which stay where the rows are
     return rows, 2.0 * program.w[rows] * miss[rows]
 
 
-def dual(program: Program, state: State) -> Vector:
+def dual(program: MissesProgram, state: MissesState) -> Vector:
     """y for the unit rows, in the user's scale."""
     if state.y is None or state.sampled:
         return np.zeros(program.w.size)
     return np.asarray(program.weight * program.scale * state.y)
 
 
-def _judged(program: Program, state: State) -> State:
+def _judged(program: MissesProgram, state: MissesState) -> MissesState:
     """What the slope proves, and whether that is enough."""
     within = not np.any(program.w * program.misses(state.values, 0.1 * state.room))
     if within or (state.room and 0.0 < state.cost <= NOTHING * program.rest):
-        return replace(state, lower=0.0, y=None, verdict=Verdict.OPTIMAL)
+        return replace(state, lower=0.0, y=None, verdict=SquaresVerdict.OPTIMAL)
     L = _root(state.A)
     if L is None or not np.isfinite(state.cost) or state.iteration >= MOST:
-        return replace(state, verdict=Verdict.STALLED)
+        return replace(state, verdict=SquaresVerdict.STALLED)
     inside = _slope(program, state, L)
     gap = float(np.trace(inside).real)
     eigenvalues = np.linalg.eigvalsh(inside)
@@ -153,16 +159,16 @@ def _judged(program: Program, state: State) -> State:
         state = replace(state, room=ROOM if zero else 0.0)
     left = state.cost - state.lower
     if left <= program.gap * state.cost:
-        return replace(state, verdict=Verdict.OPTIMAL)
+        return replace(state, verdict=SquaresVerdict.OPTIMAL)
     if left < 0.9 * state.left:
         return replace(state, left=left, marked=state.iteration)
     if state.iteration - state.marked > PATIENCE:  # rounding
         enough = left <= program.asked * state.cost
-        return replace(state, verdict=Verdict.OPTIMAL if enough else Verdict.STALLED)
+        return replace(state, verdict=SquaresVerdict.OPTIMAL if enough else SquaresVerdict.STALLED)
     return state
 
 
-def _proved(program: Program, state: State, positive: bool) -> tuple[Vector, float]:
+def _proved(program: MissesProgram, state: MissesState, positive: bool) -> tuple[Vector, float]:
     """y with ``F*(y)`` positive semidefinite, and its bound ``-sum y^2/(4 w) + end y``.
 
     Where that of the misses is not, as much of another is added as makes it so.
@@ -201,7 +207,7 @@ def root_of(A: Array) -> Array:
     return V * np.sqrt(np.maximum(values, 0.0))
 
 
-def _slope(program: Program, state: State, L: Array) -> Array:
+def _slope(program: MissesProgram, state: MissesState, L: Array) -> Array:
     """``L* F*(y) L``."""
     rows, pull = _pulling(program, state.values, state.room)
     if rows.size == 0:
@@ -211,13 +217,13 @@ def _slope(program: Program, state: State, L: Array) -> Array:
     return 0.5 * (inside + inside.conj().T)
 
 
-def _step(program: Program, state: State) -> State:
+def _step(program: MissesProgram, state: MissesState) -> MissesState:
     """One Newton step for this mu, or for the next where the point of this one is near."""
     F, n, eye = program.F, program.n, program.eye
     look(step_flops(F))
     L = _root(state.A)
     if L is None:
-        return replace(state, verdict=Verdict.STALLED)
+        return replace(state, verdict=SquaresVerdict.STALLED)
     slope, mu = _slope(program, state, L), state.mu
     if float(np.linalg.norm(eye - slope / mu)) < NEAR:
         mu = min(mu, max(FALL * mu, AIM * program.gap * state.cost / n))
@@ -236,7 +242,9 @@ def _step(program: Program, state: State) -> State:
     return _at(program, state, values)
 
 
-def _longest(program: Program, state: State, along: Vector, eigenvalues: Any, mu: float) -> Any:
+def _longest(
+    program: MissesProgram, state: MissesState, along: Vector, eigenvalues: Any, mu: float
+) -> Any:
     """The t of the least value along a direction; on a device it stays there."""
 
     def slope(t: Any) -> Any:
@@ -255,4 +263,13 @@ def _longest(program: Program, state: State, along: Vector, eigenvalues: Any, mu
     return 0.5 * (low + high)
 
 
-__all__ = ["Program", "State", "advance", "dual", "prepare", "root_of", "start", "tightened"]
+__all__ = [
+    "MissesProgram",
+    "MissesState",
+    "advance",
+    "dual",
+    "prepare",
+    "root_of",
+    "start",
+    "tightened",
+]

@@ -12,8 +12,12 @@ from quadsense.methods.balance import UNNOTICED, balanced
 from quadsense.methods.base import COLD, Problem, Warm
 from quadsense.methods.least_squares import hinge, phases
 from quadsense.methods.least_squares.measure import NO_COST, judge_of
-from quadsense.methods.least_squares.program import Program, prepare
-from quadsense.methods.least_squares.state import Stage, State, Verdict
+from quadsense.methods.least_squares.program import SquaresProgram, prepare
+from quadsense.methods.least_squares.state import (
+    SquaresStage,
+    SquaresState,
+    SquaresVerdict,
+)
 from quadsense.methods.least_squares.traits import LeastSquaresTraits
 from quadsense.methods.steps import LENIENT, Stepped, nothing, own
 from quadsense.methods.traits.options import GapOptions
@@ -32,8 +36,8 @@ class FistaProgram:
     """The problem, and its question brought to one scale: of either kind, or None of another."""
 
     problem: Problem
-    squares: Program | None
-    misses: hinge.Program | None
+    squares: SquaresProgram | None
+    misses: hinge.MissesProgram | None
 
 
 class LeastSquares(LeastSquaresTraits, Stepped):
@@ -49,14 +53,14 @@ class LeastSquares(LeastSquaresTraits, Stepped):
         with LENIENT():
             return FistaProgram(problem, prepare(problem), hinge.prepare(problem))
 
-    def start(self, program: FistaProgram, warm: Warm = COLD) -> State | hinge.State:
+    def start(self, program: FistaProgram, warm: Warm = COLD) -> SquaresState | hinge.MissesState:
         """Least squares without the cone, brought into it; else A_1, or what came before."""
         with LENIENT():
             inner = program.squares
             if program.misses is not None:
                 return hinge.start(program.misses)
             if inner is None:
-                return State(Stage.DIRECT, Verdict.STALLED)
+                return SquaresState(SquaresStage.DIRECT, SquaresVerdict.STALLED)
             cone, prior = inner.cone, inner.question.prior
             near = prior * np.eye(cone.n) if np.ndim(prior) == 0 else prior
             if warm.fit is not None and cone.psd:
@@ -65,7 +69,7 @@ class LeastSquares(LeastSquaresTraits, Stepped):
                 x = cone.pack(cone.beside(np.asarray(near, cone.dtype)))
                 return phases.start(inner, x / inner.scale)
             except BEYOND:
-                return State(Stage.DIRECT, Verdict.STALLED)
+                return SquaresState(SquaresStage.DIRECT, SquaresVerdict.STALLED)
 
     def stride(self, program: FistaProgram) -> int:
         """Steps worth some milliseconds."""
@@ -76,46 +80,48 @@ class LeastSquares(LeastSquaresTraits, Stepped):
         return max(1, min(20, int(5e7 / (product + cost.cone.flops))))
 
     def advance(
-        self, program: FistaProgram, state: State | hinge.State, steps: int
-    ) -> State | hinge.State:
+        self, program: FistaProgram, state: SquaresState | hinge.MissesState, steps: int
+    ) -> SquaresState | hinge.MissesState:
         """Return the state after at most `steps` more steps."""
         with LENIENT():
             try:
-                if isinstance(state, hinge.State):
+                if isinstance(state, hinge.MissesState):
                     assert program.misses is not None
                     return hinge.advance(program.misses, state, steps)
                 if program.squares is None:
                     return state
                 return phases.advance(program.squares, state, steps)
             except BEYOND:
-                return replace(state, verdict=Verdict.STALLED)
+                return replace(state, verdict=SquaresVerdict.STALLED)
 
     def correct(
-        self, program: FistaProgram, state: State | hinge.State, z: Array, goal: float
-    ) -> State | hinge.State:
+        self, program: FistaProgram, state: SquaresState | hinge.MissesState, z: Array, goal: float
+    ) -> SquaresState | hinge.MissesState:
         """Further inside the intervals."""
-        if isinstance(state, hinge.State):
+        if isinstance(state, hinge.MissesState):
             return hinge.tightened(state)
         assert program.squares is not None
         with LENIENT():
             return phases.tightened(program.squares, state)
 
-    def claim(self, program: FistaProgram, state: State | hinge.State) -> Claim | None:
+    def claim(self, program: FistaProgram, state: SquaresState | hinge.MissesState) -> Claim | None:
         """Met or optimal to the gap; else another method is to look."""
-        if state.verdict is Verdict.OPEN:
+        if state.verdict is SquaresVerdict.OPEN:
             return None
-        if state.verdict is Verdict.STALLED or self._rough(program, state):
+        if state.verdict is SquaresVerdict.STALLED or self._rough(program, state):
             return Claim("stalled", because("gap_open"))
-        missed = isinstance(state, hinge.State) and (state.cost > 0.0 or state.max_ratio > 1.0)
+        missed = isinstance(state, hinge.MissesState) and (
+            state.cost > 0.0 or state.max_ratio > 1.0
+        )
         if program.problem.target and not missed:
             return Claim("met")
         return Claim("optimal", dual=self.dual(program, state))
 
-    def _rough(self, program: FistaProgram, state: State | hinge.State) -> bool:
+    def _rough(self, program: FistaProgram, state: SquaresState | hinge.MissesState) -> bool:
         """Whether the bounds are near enough, but another method would soon have them nearer."""
         small = program.problem.rows.unknowns <= FEW
         asked = program.problem.options.gap
-        if isinstance(state, hinge.State) or state.point is None or state.orthogonal:
+        if isinstance(state, hinge.MissesState) or state.point is None or state.orthogonal:
             return False
         inner = program.squares
         if not small or inner is None:
@@ -124,10 +130,10 @@ class LeastSquares(LeastSquaresTraits, Stepped):
         nothing = NO_COST * inner.nothing
         return state.judged.gap > max(enough * abs(state.point.cost), nothing)
 
-    def dual(self, program: FistaProgram, state: State | hinge.State) -> Vector | None:
+    def dual(self, program: FistaProgram, state: SquaresState | hinge.MissesState) -> Vector | None:
         """y of the last point that was evaluated from the rows."""
         with LENIENT():
-            if isinstance(state, hinge.State):
+            if isinstance(state, hinge.MissesState):
                 assert program.misses is not None
                 return hinge.dual(program.misses, state)
             inner = program.squares
@@ -143,11 +149,13 @@ class LeastSquares(LeastSquaresTraits, Stepped):
             loss = UNNOTICED * program.problem.options.gap * abs(state.point.cost)
             return balanced(rows.on_numpy(), question, y, A, loss * inner.unit)
 
-    def matrix(self, program: FistaProgram, state: State | hinge.State) -> SensedMatrix:
+    def matrix(
+        self, program: FistaProgram, state: SquaresState | hinge.MissesState
+    ) -> SensedMatrix:
         """``X X*``, or A itself where there is no cone."""
         problem = program.problem
         with LENIENT():
-            if isinstance(state, hinge.State):
+            if isinstance(state, hinge.MissesState):
                 assert program.misses is not None
                 X = np.sqrt(program.misses.scale) * hinge.root_of(state.A)
                 return SensedMatrix.from_factor(own(problem, X))
@@ -158,7 +166,7 @@ class LeastSquares(LeastSquaresTraits, Stepped):
                 A = inner.scale * inner.cone.unpack(state.point.x)
                 return SensedMatrix.from_dense(own(problem, A))
             found = state.factor
-            if found is None or state.verdict is not Verdict.OPTIMAL:
+            if found is None or state.verdict is not SquaresVerdict.OPTIMAL:
                 found = phases.factor_of(inner, state.point.x)
             return SensedMatrix.from_factor(own(problem, np.sqrt(inner.scale) * found))
 

@@ -14,7 +14,7 @@ from quadsense.core.records import cached_property
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.base import Problem
 from quadsense.methods.least_squares.program import power_of_four
-from quadsense.methods.least_squares.state import Verdict
+from quadsense.methods.least_squares.state import SquaresVerdict
 from quadsense.methods.least_squares.system import system_flops
 
 Array = npt.NDArray[Any]
@@ -36,7 +36,7 @@ BEGINNING = 0.3
 
 
 @dataclass(frozen=True)
-class Program:
+class MissesProgram:
     """Intervals, readings and A of the size of 1.
 
     Attributes
@@ -50,7 +50,7 @@ class Program:
         What readings, and A, and what weights were divided by.
     gap, asked : float
         Relative distance of cost and bound that is aimed at, and the one that was asked for.
-    sample : Program or None
+    sample : MissesProgram or None
         Some of the rows, where there are enough that it pays to begin with these.
     """
 
@@ -64,7 +64,7 @@ class Program:
     weight: float
     gap: float
     asked: float
-    sample: Program | None = None
+    sample: MissesProgram | None = None
 
     @property
     def n(self) -> int:
@@ -110,7 +110,7 @@ class Program:
 
 
 @dataclass(frozen=True)
-class State:
+class MissesState:
     """Where the iteration stands.
 
     Attributes
@@ -131,7 +131,7 @@ class State:
         Conjugate gradients of the last step.
     room : float
         By how much narrower intervals are aimed at, once it seems that all can be met.
-    verdict : Verdict
+    verdict : SquaresVerdict
     iteration : int
     left, marked : float, int
         The distance of cost and bound when it last fell, and when that was.
@@ -147,14 +147,14 @@ class State:
     sampled: bool = False
     gradients: int = 0
     room: float = 0.0
-    verdict: Verdict = Verdict.OPEN
+    verdict: SquaresVerdict = SquaresVerdict.OPEN
     iteration: int = 0
     left: float = np.inf
     marked: int = 0
     max_ratio: float = np.inf
 
 
-def prepare(problem: Problem) -> Program | None:
+def prepare(problem: Problem) -> MissesProgram | None:
     """The program; None where the question is another, or has constraints."""
     question = problem.question
     if question is None or question.rows != "slack_squares" or not question.psd:
@@ -180,11 +180,11 @@ def prepare(problem: Problem) -> Program | None:
     if F.m >= SAMPLED * F.unknowns:
         some = np.random.default_rng(problem.seed).choice(F.m, F.m // SHARE, replace=False)
         some.sort()
-        sample = Program(
+        sample = MissesProgram(
             problem, F.only(some), there, lo[some], hi[some], w[some], scale, weight, BEGINNING,
             BEGINNING,
         )  # fmt: skip
-    return Program(problem, F, there, lo, hi, w, scale, weight, 0.9 * gap, asked, sample)
+    return MissesProgram(problem, F, there, lo, hi, w, scale, weight, 0.9 * gap, asked, sample)
 
 
 def step_flops(F: Sensing) -> float:

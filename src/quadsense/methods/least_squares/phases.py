@@ -23,9 +23,13 @@ from quadsense.methods.least_squares.measure import (
     mass,
     small,
 )
-from quadsense.methods.least_squares.program import Program, features
-from quadsense.methods.least_squares.quadratic import Point
-from quadsense.methods.least_squares.state import Stage, State, Verdict
+from quadsense.methods.least_squares.program import SquaresProgram, features
+from quadsense.methods.least_squares.quadratic import QuadraticPoint
+from quadsense.methods.least_squares.state import (
+    SquaresStage,
+    SquaresState,
+    SquaresVerdict,
+)
 
 Array = npt.NDArray[Any]
 
@@ -54,7 +58,7 @@ this many readings per unknown and more than `SMALL` unknowns (measured)."""
 COSTLY = 1e-6
 """Cost, in units of that of A = 0, below which an interior-point method lacks the digits."""
 
-FIRST = {Stage.DESCENT: 30, Stage.SPLITTING: 10}
+FIRST = {SquaresStage.DESCENT: 30, SquaresStage.SPLITTING: 10}
 """Steps of each stage after which so small a problem is left to them (measured)."""
 
 TUNING = (40, 80, 160, 320, 640)
@@ -75,23 +79,23 @@ NEAR = 1e-7
 EMPTY: Vector = np.empty(0)
 
 
-def start(program: Program, x: Vector) -> State:
+def start(program: SquaresProgram, x: Vector) -> SquaresState:
     """Return the state at the member of the cone that costs less: nearest to least squares or to x.
 
     Where least squares without the cone is open, it is the one nearest to x.
     """
     cone = program.cone
     if not cone.psd:
-        return at(program, State(Stage.DIRECT), program.cost.point(x))
+        return at(program, SquaresState(SquaresStage.DIRECT), program.cost.point(x))
     R, others = direct.factored(program, quick=True), [x]
     if R is not None:
         least = direct.of_trace(program, R, direct.nearly(program, R, program.cost.point(x)))
         X = cone.factor(least)
         if X.shape[1] == cone.n and cone.trace is None:  # least squares is inside the cone
             point = program.cost.point(_member(program, X)[0])
-            state = State(Stage.DESCENT, descent=descent.begin(point), factor=X)
+            state = SquaresState(SquaresStage.DESCENT, descent=descent.begin(point), factor=X)
             state = _settled(program, state, point)
-            if state.verdict is Verdict.OPTIMAL or state.stage is Stage.SPLITTING:
+            if state.verdict is SquaresVerdict.OPTIMAL or state.stage is SquaresStage.SPLITTING:
                 return state
         cut = _cut(program, R, least)
         if cut is not None:
@@ -99,19 +103,19 @@ def start(program: Program, x: Vector) -> State:
         others.insert(0, least)
     points = [program.cost.point(cone.project(each)) for each in others]
     point = min(points, key=lambda one: one.cost)
-    state = at(program, State(Stage.DESCENT, descent=descent.begin(point)), point)
+    state = at(program, SquaresState(SquaresStage.DESCENT, descent=descent.begin(point)), point)
     if _binds_for_others(program, state, point):  # they begin anew, and gain nothing by steps
-        return replace(state, verdict=Verdict.STALLED)
+        return replace(state, verdict=SquaresVerdict.STALLED)
     state = _judged_descent(program, state)
-    return state if state.verdict is Verdict.OPEN else _refined(program, state)
+    return state if state.verdict is SquaresVerdict.OPEN else _refined(program, state)
 
 
-def _cut(program: Program, R: Array, least: Vector) -> State | None:
+def _cut(program: SquaresProgram, R: Array, least: Vector) -> SquaresState | None:
     """Return the minimizer over the cone and the intervals by cuts, None if that is not found.
 
     Parameters
     ----------
-    program : Program
+    program : SquaresProgram
     R : ndarray of shape (N, N)
         Cholesky factor of the normal matrix.
     least : ndarray of shape (N,)
@@ -120,7 +124,7 @@ def _cut(program: Program, R: Array, least: Vector) -> State | None:
     found = cuts.minimizer(program, R, least)
     if found is None:
         return None
-    state = State(Stage.DESCENT, factor=found.X, rows=found.rows, mu=found.mu)
+    state = SquaresState(SquaresStage.DESCENT, factor=found.X, rows=found.rows, mu=found.mu)
     point = program.cost.point(_member(program, found.X)[0])
     state = _judged_point(program, state, point)
     asked = min(face.NEEDED, float(program.problem.options.gap))
@@ -130,42 +134,44 @@ def _cut(program: Program, R: Array, least: Vector) -> State | None:
         if other is None or other.judged.gap > enough:
             return None
         state = other
-    return replace(state, verdict=Verdict.OPTIMAL)
+    return replace(state, verdict=SquaresVerdict.OPTIMAL)
 
 
-def advance(program: Program, state: State, steps: int) -> State:
+def advance(program: SquaresProgram, state: SquaresState, steps: int) -> SquaresState:
     """Return the state after at most `steps` more steps."""
     end = state.iteration + steps
-    while state.iteration < end and state.verdict is Verdict.OPEN:
-        if state.stage is Stage.DESCENT:
+    while state.iteration < end and state.verdict is SquaresVerdict.OPEN:
+        if state.stage is SquaresStage.DESCENT:
             state = _descend(program, state, end - state.iteration)
             continue
         state = replace(state, iteration=state.iteration + 1, since=state.since + 1)
-        state = (_direct if state.stage is Stage.DIRECT else _split)(program, state)
-    return state if state.verdict is Verdict.OPEN else _refined(program, state)
+        state = (_direct if state.stage is SquaresStage.DIRECT else _split)(program, state)
+    return state if state.verdict is SquaresVerdict.OPEN else _refined(program, state)
 
 
-def _refined(program: Program, state: State) -> State:
+def _refined(program: SquaresProgram, state: SquaresState) -> SquaresState:
     """What the face of the last point adds to it; nothing where ends bind that others take on."""
-    stalled, point = state.verdict is Verdict.STALLED, state.point
+    stalled, point = state.verdict is SquaresVerdict.STALLED, state.point
     if stalled and point is not None and _binds_for_others(program, state, point):
         return state
     other = face.refined(program, state)
     if other is state or other.point is None:
         return state
     taken = acceptable(program, other.judged, other.point.cost)
-    return replace(other, verdict=Verdict.OPTIMAL if taken else state.verdict)
+    return replace(other, verdict=SquaresVerdict.OPTIMAL if taken else state.verdict)
 
 
-def tightened(program: Program, state: State) -> State:
+def tightened(program: SquaresProgram, state: SquaresState) -> SquaresState:
     """Further inside the intervals, where rounding spoilt what seemed to be a fit."""
     point = state.point
     assert point is not None
-    state = replace(state, room=10.0 * state.room, verdict=Verdict.OPEN, since=0, mark=np.inf)
-    return state if state.stage is Stage.DIRECT else _to_splitting(program, state, point)
+    state = replace(
+        state, room=10.0 * state.room, verdict=SquaresVerdict.OPEN, since=0, mark=np.inf
+    )
+    return state if state.stage is SquaresStage.DIRECT else _to_splitting(program, state, point)
 
 
-def factor_of(program: Program, x: Vector) -> Array:
+def factor_of(program: SquaresProgram, x: Vector) -> Array:
     """X of x, with the trace that is asked for."""
     return polish.with_trace(program.cone, program.cone.factor(x))
 
@@ -173,7 +179,7 @@ def factor_of(program: Program, x: Vector) -> Array:
 # --- steps of the first order -----------------------------------------------------------------
 
 
-def _descend(program: Program, state: State, steps: int) -> State:
+def _descend(program: SquaresProgram, state: SquaresState, steps: int) -> SquaresState:
     """Return the state after at most `steps` more steps, up to the next bound."""
     now, count = state.descent, min(steps, EVERY - state.since % EVERY)
     assert now is not None
@@ -184,7 +190,7 @@ def _descend(program: Program, state: State, steps: int) -> State:
     return state if since % EVERY else _judged_descent(program, state)
 
 
-def _judged_descent(program: Program, state: State) -> State:
+def _judged_descent(program: SquaresProgram, state: SquaresState) -> SquaresState:
     """What the iterate shows; where it seems close, evaluated from the rows."""
     now, judge, last = state.descent, judge_of(program), state.point
     assert now is not None and last is not None
@@ -206,25 +212,27 @@ def _judged_descent(program: Program, state: State) -> State:
     return _progress(program, state, left)
 
 
-def _at_iterate(program: Program, state: State, point: Point) -> State:
+def _at_iterate(
+    program: SquaresProgram, state: SquaresState, point: QuadraticPoint
+) -> SquaresState:
     """The state at a point of the descent."""
     weight = mass(program, point.values, EMPTY)
     judged = judge_of(program).judge(point.x, point.cost, 2.0 * point.slope, 0.0, weight)
     return at(program, replace(state, judged=judged, rows=NONE, mu=EMPTY), point)
 
 
-def _progress(program: Program, state: State, left: float) -> State:
+def _progress(program: SquaresProgram, state: SquaresState, left: float) -> SquaresState:
     """The state with its mark, or the next stage where nothing has moved for long."""
     if _is_for_others(program, state):
-        if state.stage is Stage.DESCENT:
+        if state.stage is SquaresStage.DESCENT:
             assert state.descent is not None
             state = _at_iterate(program, state, program.cost.point(state.descent.x))
-        return replace(state, verdict=Verdict.STALLED)
+        return replace(state, verdict=SquaresVerdict.STALLED)
     if left < 0.5 * state.mark:
         return replace(state, mark=left, marked=state.since)
     if state.since - state.marked <= PATIENCE and state.since <= MOST:
         return state
-    if state.stage is Stage.DESCENT:
+    if state.stage is SquaresStage.DESCENT:
         assert state.descent is not None
         x = state.descent.x
         state = _at_iterate(program, state, program.cost.point(x))
@@ -236,19 +244,19 @@ def _progress(program: Program, state: State, left: float) -> State:
         assert state.splitting is not None
         found = _inside(program, state, state.splitting.about.x + state.splitting.d)
         if found is None:
-            return replace(state, verdict=Verdict.STALLED)
+            return replace(state, verdict=SquaresVerdict.STALLED)
         ended = _settle(program, state, *found)
     assert ended.point is not None
     if ended.splitting is not state.splitting:  # more ends bind
         return ended
-    taken = ended.verdict is Verdict.OPTIMAL or (
+    taken = ended.verdict is SquaresVerdict.OPTIMAL or (
         crossed(program, ended.point, 0.1 * state.room).size == 0
         and acceptable(program, ended.judged, ended.point.cost)
     )
-    return replace(ended, verdict=Verdict.OPTIMAL if taken else Verdict.STALLED)
+    return replace(ended, verdict=SquaresVerdict.OPTIMAL if taken else SquaresVerdict.STALLED)
 
 
-def _is_for_others(program: Program, state: State) -> bool:
+def _is_for_others(program: SquaresProgram, state: SquaresState) -> bool:
     """Whether the methods that follow take less time than what is left, and have the digits.
 
     With a given trace they end at larger gaps.
@@ -258,7 +266,7 @@ def _is_for_others(program: Program, state: State) -> bool:
     return late and _may_leave(program, state.point, SMALL)
 
 
-def _may_leave(program: Program, point: Point, most: int) -> bool:
+def _may_leave(program: SquaresProgram, point: QuadraticPoint, most: int) -> bool:
     """Whether other methods follow that can answer, for that many unknowns at most."""
     cone = program.cone
     if not program.problem.followed or cone.size > most or cone.trace is not None:
@@ -266,24 +274,26 @@ def _may_leave(program: Program, point: Point, most: int) -> bool:
     return point.cost > COSTLY * program.nothing
 
 
-def _binds_for_others(program: Program, state: State, point: Point) -> bool:
+def _binds_for_others(program: SquaresProgram, state: SquaresState, point: QuadraticPoint) -> bool:
     """Whether ends bind over the cone, and others take less time with these."""
     most = BINDING if program.F.m <= AMPLE * program.cone.size else SMALL
     leaves = program.cone.psd and _may_leave(program, point, most)
     return leaves and bool(crossed(program, point, state.room).size)
 
 
-def _member(program: Program, X: Array) -> tuple[Vector, Array]:
+def _member(program: SquaresProgram, X: Array) -> tuple[Vector, Array]:
     """``X X*``, packed, and X."""
     return program.cone.pack(X @ X.conj().T), X
 
 
-def _settle(program: Program, state: State, x: Vector, X: Array | None) -> State:
+def _settle(
+    program: SquaresProgram, state: SquaresState, x: Vector, X: Array | None
+) -> SquaresState:
     """The same at x, with its factor X."""
     return _settled(program, replace(state, factor=X), program.cost.point(x))
 
 
-def _settled(program: Program, state: State, point: Point) -> State:
+def _settled(program: SquaresProgram, state: SquaresState, point: QuadraticPoint) -> SquaresState:
     """The end where all readings are inside their intervals, else on with the ends that bind.
 
     The factor of the state is that of the point.
@@ -301,8 +311,8 @@ def _settled(program: Program, state: State, point: Point) -> State:
     beyond = crossed(program, point, 0.1 * state.room)
     close = state.judged.gap <= TRUE * goal(program, state.judged, point.cost)
     if beyond.size == 0 and close:
-        return replace(state, verdict=Verdict.OPTIMAL)
-    if state.stage is Stage.SPLITTING and np.isin(beyond, state.rows).all():
+        return replace(state, verdict=SquaresVerdict.OPTIMAL)
+    if state.stage is SquaresStage.SPLITTING and np.isin(beyond, state.rows).all():
         if state.care < CAREFUL:
             return state
         now = state.splitting
@@ -313,7 +323,9 @@ def _settled(program: Program, state: State, point: Point) -> State:
     return _to_splitting(program, state, point)
 
 
-def _without_cone(program: Program, state: State, point: Point) -> State:
+def _without_cone(
+    program: SquaresProgram, state: SquaresState, point: QuadraticPoint
+) -> SquaresState:
     """Where nothing but ends binds, they make a system of equations."""
     now = state.splitting
     if now is None or point.x.size > direct.SMALL:
@@ -326,7 +338,9 @@ def _without_cone(program: Program, state: State, point: Point) -> State:
     return min(state, other, key=lambda one: one.judged.gap)
 
 
-def _judged_point(program: Program, state: State, point: Point) -> State:
+def _judged_point(
+    program: SquaresProgram, state: SquaresState, point: QuadraticPoint
+) -> SquaresState:
     """The state at a point with multipliers, judged by the true ends."""
     judge, rows, mu = judge_of(program), state.rows, state.mu
     T = 2.0 * point.slope
@@ -342,7 +356,9 @@ def _judged_point(program: Program, state: State, point: Point) -> State:
 # --- ends that bind ---------------------------------------------------------------------------
 
 
-def _to_splitting(program: Program, state: State, point: Point) -> State:
+def _to_splitting(
+    program: SquaresProgram, state: SquaresState, point: QuadraticPoint
+) -> SquaresState:
     """On with the ends that the point crosses."""
     before = state.splitting
     known = NONE if before is None else before.rows
@@ -351,12 +367,12 @@ def _to_splitting(program: Program, state: State, point: Point) -> State:
     rows = np.concatenate([known, np.union1d(fresh, equal)])
     copies = float(rows.size) * program.cone.size
     if not program.cost.formed or copies > COPIES or _binds_for_others(program, state, point):
-        return replace(state, verdict=Verdict.STALLED)
+        return replace(state, verdict=SquaresVerdict.STALLED)
     lo, hi = margins(program, state.room)
     split = splitting.begin(program, point, rows, lo[rows], hi[rows], before)
     return replace(
         state,
-        stage=Stage.SPLITTING,
+        stage=SquaresStage.SPLITTING,
         splitting=split,
         point=point,
         since=0,
@@ -366,12 +382,12 @@ def _to_splitting(program: Program, state: State, point: Point) -> State:
     )
 
 
-def _split(program: Program, state: State) -> State:
+def _split(program: SquaresProgram, state: SquaresState) -> SquaresState:
     now = state.splitting
     assert now is not None
     by = splitting.factor(program, now)
     if by is None:
-        return replace(state, verdict=Verdict.STALLED)
+        return replace(state, verdict=SquaresVerdict.STALLED)
     now = splitting.step(program, now, by)
     state = replace(state, splitting=now)
     if state.since % EVERY == 0:
@@ -381,7 +397,9 @@ def _split(program: Program, state: State) -> State:
     return state
 
 
-def _judged_split(program: Program, state: State, by: splitting.Factor) -> State:
+def _judged_split(
+    program: SquaresProgram, state: SquaresState, by: splitting.AdmmFactor
+) -> SquaresState:
     """What the copy in the cone shows; where it is close, it is put within all intervals."""
     now, judge = state.splitting, judge_of(program)
     assert now is not None
@@ -401,9 +419,9 @@ def _judged_split(program: Program, state: State, by: splitting.Factor) -> State
     if left <= state.care:
         found = _inside(program, state, x)
         if found is None:
-            return replace(state, verdict=Verdict.STALLED)
+            return replace(state, verdict=SquaresVerdict.STALLED)
         state = _settle(program, state, *found)
-        if state.verdict is not Verdict.OPEN or state.splitting is not now:
+        if state.verdict is not SquaresVerdict.OPEN or state.splitting is not now:
             return state
     return _progress(program, state, left)
 
@@ -415,7 +433,9 @@ def _suffices(now: splitting.Splitting) -> Vector:
     return NEAR * half
 
 
-def _inside(program: Program, state: State, x: Vector) -> tuple[Vector, Array | None] | None:
+def _inside(
+    program: SquaresProgram, state: SquaresState, x: Vector
+) -> tuple[Vector, Array | None] | None:
     """What is near x with all readings that have copies within their intervals; its factor."""
     now = state.splitting
     assert now is not None
@@ -431,12 +451,12 @@ def _inside(program: Program, state: State, x: Vector) -> tuple[Vector, Array | 
 # --- without a cone ---------------------------------------------------------------------------
 
 
-def _direct(program: Program, state: State) -> State:
+def _direct(program: SquaresProgram, state: SquaresState) -> SquaresState:
     """The normal equations, or conjugate gradients where they have no unique solution."""
     point = state.point
     assert point is not None
     by: Any = direct.factored(program)
-    held: direct.Held | None = None
+    held: direct.HeldRows | None = None
     if by is None or direct.is_poor(by):
         finer = direct.Orthogonal.of(program)
         held = direct.smallest(program, point) if finer is None else None
@@ -455,12 +475,12 @@ def _direct(program: Program, state: State) -> State:
         found = direct.conjugate(program, point, INNER)
         before, after = (float(np.linalg.norm(there.slope)) for there in (point, found))
         if not np.isfinite(after):  # beyond float64's range, where inf is half of inf
-            return replace(state, verdict=Verdict.STALLED)
+            return replace(state, verdict=SquaresVerdict.STALLED)
         state = _judged_point(program, state, found if after < before else point)
         if after <= 0.5 * before and after > 1e-15 * program.pull:
             return state
         settled = after <= 1e-9 * program.pull
     assert state.point is not None
     if settled and crossed(program, state.point, 0.0).size == 0:
-        return replace(state, verdict=Verdict.OPTIMAL)
+        return replace(state, verdict=SquaresVerdict.OPTIMAL)
     return _to_splitting(program, state, state.point)

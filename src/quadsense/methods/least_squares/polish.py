@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from quadsense.arrays import Vector
 from quadsense.methods.least_squares.bounds import Rows
-from quadsense.methods.least_squares.cone import Cone
-from quadsense.methods.least_squares.program import Program, features
+from quadsense.methods.least_squares.cone import LeastSquaresCone
+from quadsense.methods.least_squares.program import SquaresProgram, features
 
 Array = npt.NDArray[Any]
 
@@ -21,7 +21,7 @@ ENTRIES = 2e7
 """Entries of measured matrices that are written out at once, at most."""
 
 
-def with_trace(cone: Cone, X: Array) -> Array:
+def with_trace(cone: LeastSquaresCone, X: Array) -> Array:
     """The factor of the trace that the cone asks for."""
     if cone.trace is None:
         return X
@@ -29,14 +29,14 @@ def with_trace(cone: Cone, X: Array) -> Array:
     return np.sqrt(cone.trace / trace) * X if trace > 0.0 else X
 
 
-def shifted(program: Program, x: Vector, rows: Rows, errors: Vector) -> Vector:
+def shifted(program: SquaresProgram, x: Vector, rows: Rows, errors: Vector) -> Vector:
     """x changed as little as possible for its readings to change by `errors`, without a cone."""
     if rows.size == 0:
         return x
     return x + np.linalg.lstsq(features(program.F, rows), errors)[0]
 
 
-def multipliers(program: Program, X: Array, slope: Vector, rows: Rows, mu: Vector) -> Vector:
+def multipliers(program: SquaresProgram, X: Array, slope: Vector, rows: Rows, mu: Vector) -> Vector:
     """Multipliers of the rows that pull, such that ``T X`` is as near to 0 as can be.
 
     At a solution it is 0, and what steps of the first order leave of it is rounding many times
@@ -59,7 +59,7 @@ def multipliers(program: Program, X: Array, slope: Vector, rows: Rows, mu: Vecto
     return better
 
 
-def moved(program: Program, X: Array, rows: Rows, targets: Vector) -> Array | None:
+def moved(program: SquaresProgram, X: Array, rows: Rows, targets: Vector) -> Array | None:
     """X changed as little as possible, to first order, for ``F(X X*)`` of rows to be targets.
 
     None where that leads nowhere: X is too small there, or the rows are too many.

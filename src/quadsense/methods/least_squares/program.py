@@ -15,7 +15,7 @@ from quadsense.core.records import cached_property
 from quadsense.device import waits
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.base import Problem
-from quadsense.methods.least_squares.cone import Cone
+from quadsense.methods.least_squares.cone import LeastSquaresCone
 from quadsense.methods.least_squares.quadratic import Quadratic
 
 FLAT = 1e-12
@@ -23,7 +23,7 @@ FLAT = 1e-12
 
 
 @dataclass(frozen=True)
-class Program:
+class SquaresProgram:
     """The question over powers of two: readings, weights and A are of the size of 1.
 
     Attributes
@@ -56,7 +56,7 @@ class Program:
     memory: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def cone(self) -> Cone:
+    def cone(self) -> LeastSquaresCone:
         """Where A may lie."""
         return self.cost.cone
 
@@ -98,7 +98,7 @@ class Program:
         return self.weight * self.scale * self.scale
 
 
-def prepare(problem: Problem) -> Program | None:
+def prepare(problem: Problem) -> SquaresProgram | None:
     """The program; None where the question is none of least squares, or asks for nothing."""
     question = problem.question
     if question is None or question.rows != "squares":
@@ -127,12 +127,12 @@ def prepare(problem: Problem) -> Program | None:
             return None
         lo, hi = lo.copy(), hi.copy()
         lo[row], hi[row] = -np.inf, np.inf
-    cone = Cone(F.n, F.is_complex, question.psd, trace, F.beside)
+    cone = LeastSquaresCone(F.n, F.is_complex, question.psd, trace, F.beside)
     p = _packed(cone, question.prior) / scale if alpha else np.zeros_like(cone.identity)
     weights, b, lo, hi = map(F.beside, (weights, b, lo, hi))
     cost = Quadratic(F, cone, weights, b, alpha, p)
     ends = problem.ends.each(F.beside) if there else problem.ends
-    return Program(problem, question, cost, lo, hi, ends, row, scale, weight)
+    return SquaresProgram(problem, question, cost, lo, hi, ends, row, scale, weight)
 
 
 def power_of_four(value: float) -> float:
@@ -152,7 +152,7 @@ def _scale(question: Question, weights: Vector, alpha: float) -> float:
     return power_of_four(largest) if 0.0 < largest < np.inf else 1.0
 
 
-def _packed(cone: Cone, P: Any) -> Vector:
+def _packed(cone: LeastSquaresCone, P: Any) -> Vector:
     """A matrix, or a number for a multiple of I, packed."""
     if np.ndim(P) == 0:
         return float(P) * cone.identity

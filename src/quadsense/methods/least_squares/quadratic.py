@@ -13,7 +13,7 @@ from quadsense.core.cholesky import symmetric, symmetric_product
 from quadsense.core.records import cached_property
 from quadsense.device import numbers, waits
 from quadsense.measurements.sensing import Sensing
-from quadsense.methods.least_squares.cone import Cone
+from quadsense.methods.least_squares.cone import LeastSquaresCone
 from quadsense.system.watch import look
 
 Array = npt.NDArray[Any]
@@ -32,7 +32,7 @@ LANCZOS = 24
 
 
 @dataclass(frozen=True)
-class Point:
+class QuadraticPoint:
     """A matrix with what was evaluated there from the rows themselves.
 
     Attributes
@@ -58,7 +58,7 @@ class Quadratic:
     Attributes
     ----------
     F : Sensing
-    cone : Cone
+    cone : LeastSquaresCone
     w, b : ndarray of shape (m,)
     alpha : float
     p : ndarray of shape (N,)
@@ -66,7 +66,7 @@ class Quadratic:
     """
 
     F: Sensing
-    cone: Cone
+    cone: LeastSquaresCone
     w: Vector
     b: Vector
     alpha: float
@@ -105,7 +105,7 @@ class Quadratic:
         weights = self.w if kept.size == self.w.size else self.w[kept]
         return symmetric(rows.normal(weights * factors, dtype))
 
-    def point(self, x: Vector) -> Point:
+    def point(self, x: Vector) -> QuadraticPoint:
         """What x costs, and its slope, from the rows."""
         values = self.F.forward(self.cone.unpack(x))
         away = x - self.p
@@ -113,7 +113,7 @@ class Quadratic:
         pull = self.w * errors
         missed, distance = numbers(pull @ errors, away @ away)
         slope = self.cone.pack(self.F.adjoint(pull)) + self.alpha * away
-        return Point(x, values, missed + self.alpha * distance, slope)
+        return QuadraticPoint(x, values, missed + self.alpha * distance, slope)
 
     def apply(self, d: Vector) -> Vector:
         """Half the second derivative times d."""

@@ -23,8 +23,8 @@ from quadsense.core.cholesky import (
 )
 from quadsense.device import numbers, scalar
 from quadsense.methods.least_squares.bounds import Rows
-from quadsense.methods.least_squares.program import Program, features
-from quadsense.methods.least_squares.quadratic import Point
+from quadsense.methods.least_squares.program import SquaresProgram, features
+from quadsense.methods.least_squares.quadratic import QuadraticPoint
 from quadsense.system.watch import look
 
 RELAXATION = 1.6
@@ -46,7 +46,7 @@ class Splitting:
 
     Attributes
     ----------
-    about : Point
+    about : QuadraticPoint
     d : ndarray of shape (N,)
         The copy in the cone.
     u : ndarray of shape (N,)
@@ -65,7 +65,7 @@ class Splitting:
         there.
     """
 
-    about: Point
+    about: QuadraticPoint
     d: Vector
     u: Vector
     rows: Rows
@@ -90,7 +90,7 @@ class Splitting:
 
 
 @dataclass(frozen=True)
-class Factor:
+class AdmmFactor:
     """What the steps share: rows on packed matrices, and the inverse of ``H + sigma I + ...``."""
 
     key: tuple[bytes, float]
@@ -99,7 +99,12 @@ class Factor:
 
 
 def begin(
-    program: Program, point: Point, rows: Rows, lo: Vector, hi: Vector, before: Splitting | None
+    program: SquaresProgram,
+    point: QuadraticPoint,
+    rows: Rows,
+    lo: Vector,
+    hi: Vector,
+    before: Splitting | None,
 ) -> Splitting:
     """From a point, with multipliers of what went before."""
     values = point.values[rows]
@@ -115,10 +120,10 @@ def begin(
     return Splitting(point, zero, u, rows, values, np.clip(values, lo, hi), r, lo, hi, sigma)
 
 
-def factor(program: Program, at: Splitting) -> Factor | None:
+def factor(program: SquaresProgram, at: Splitting) -> AdmmFactor | None:
     """The factor of these rows and this sigma; None where it breaks down."""
     key = (at.rows.tobytes(), at.sigma)
-    known: Factor | None = program.memory.get("factor")
+    known: AdmmFactor | None = program.memory.get("factor")
     if known is not None and known.key == key:
         return known
     same = known is not None and known.key[0] == key[0]
@@ -131,12 +136,12 @@ def factor(program: Program, at: Splitting) -> Factor | None:
     R, info = factor_upper(M)
     if info != 0:
         return None
-    found = Factor(key, J, inverse_upper(R))
+    found = AdmmFactor(key, J, inverse_upper(R))
     program.memory["factor"] = found
     return found
 
 
-def step(program: Program, at: Splitting, by: Factor) -> Splitting:
+def step(program: SquaresProgram, at: Splitting, by: AdmmFactor) -> Splitting:
     """One step: A, then its copies, then the multipliers."""
     cone, about, base = program.cone, at.about, at.base
     pull = at.sigma * (at.d - at.u) - about.slope

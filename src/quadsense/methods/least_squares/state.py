@@ -11,15 +11,15 @@ import numpy.typing as npt
 
 from quadsense.arrays import Vector
 from quadsense.methods.least_squares.bounds import NONE, UNKNOWN, Judgement, Rows
-from quadsense.methods.least_squares.descent import Descent
-from quadsense.methods.least_squares.quadratic import Point
+from quadsense.methods.least_squares.descent import ConeDescent
+from quadsense.methods.least_squares.quadratic import QuadraticPoint
 from quadsense.methods.least_squares.splitting import Splitting
 
 ROOM = 1e-10
 """How far inside its interval a reading is put, in half-widths, unless rounding takes more."""
 
 
-class Stage(Enum):
+class SquaresStage(Enum):
     """What the next step is."""
 
     DIRECT = "direct"
@@ -27,7 +27,7 @@ class Stage(Enum):
     SPLITTING = "splitting"
 
 
-class Verdict(Enum):
+class SquaresVerdict(Enum):
     """What is known of the point."""
 
     OPEN = "open"
@@ -36,14 +36,14 @@ class Verdict(Enum):
 
 
 @dataclass(frozen=True)
-class State:
+class SquaresState:
     """Where the method stands.
 
     Attributes
     ----------
-    stage : Stage
-    verdict : Verdict
-    point : Point or None
+    stage : SquaresStage
+    verdict : SquaresVerdict
+    point : QuadraticPoint or None
         The last matrix that was evaluated from the rows.
     factor : ndarray of shape (n, r) or None
         X of that, where it is positive semidefinite.
@@ -51,7 +51,7 @@ class State:
     mu : ndarray of shape (k,)
         Rows whose ends pull, and their multipliers.
     judged : Judgement
-    descent : Descent or None
+    descent : ConeDescent or None
     splitting : Splitting or None
     iteration, since : int
         Steps taken, and those in this stage.
@@ -66,14 +66,14 @@ class State:
     max_ratio : float
     """
 
-    stage: Stage
-    verdict: Verdict = Verdict.OPEN
-    point: Point | None = None
+    stage: SquaresStage
+    verdict: SquaresVerdict = SquaresVerdict.OPEN
+    point: QuadraticPoint | None = None
     factor: npt.NDArray[Any] | None = None
     rows: Rows = field(default_factory=lambda: NONE)
     mu: Vector = field(default_factory=lambda: np.empty(0))
     judged: Judgement = UNKNOWN
-    descent: Descent | None = None
+    descent: ConeDescent | None = None
     splitting: Splitting | None = None
     iteration: int = 0
     since: int = 0

@@ -13,7 +13,7 @@ import numpy as np
 from quadsense.core.basis import basis_of_span
 from quadsense.core.records import cached_property
 from quadsense.measurements.sensing import Sensing
-from quadsense.methods.cg.system import System
+from quadsense.methods.cg.system import CGSystem
 from quadsense.methods.conic.program import Program as KernelProgram
 from quadsense.methods.psd import interior, symmetric
 from quadsense.methods.psd.maps import EPS, Array, Intervals, forward_error
@@ -56,7 +56,7 @@ class Program:
     max_trace: float
 
     @cached_property
-    def system(self) -> System:
+    def system(self) -> CGSystem:
         """That of the symmetric fit."""
         return symmetric.system(self.rows, self.inner, self.origin)
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.cg import residuals
-from quadsense.methods.cg.system import System
+from quadsense.methods.cg.system import CGSystem
 from quadsense.methods.psd.maps import Array, Intervals, Real, cholesky
 
 PATIENCE = 16
@@ -38,7 +38,7 @@ class SymmetricState:
         The symmetric iterate is not positive definite, or approaches the fit slowly.
     """
 
-    fit: residuals.State
+    fit: residuals.CGState
     X: Array
     max_ratio: float
     mark: float
@@ -69,7 +69,7 @@ def suits(F: Sensing, intervals: Intervals, origin: Array) -> bool:
     return two_sided and cholesky(origin) is not None
 
 
-def system(F: Sensing, intervals: Intervals, origin: Array) -> System:
+def system(F: Sensing, intervals: Intervals, origin: Array) -> CGSystem:
     """Return the system ``K y = z_1``.
 
     Parameters
@@ -87,14 +87,14 @@ def system(F: Sensing, intervals: Intervals, origin: Array) -> System:
     return residuals.prepare(F, b, 0.5 * (intervals.hi - intervals.lo), origin, memory=0)
 
 
-def start(system: System) -> SymmetricState:
+def start(system: CGSystem) -> SymmetricState:
     """Return the state at ``y = 0``."""
     fit = residuals.start(system)
     nothing = np.zeros_like(system.A1)
     return _looked_at(system, SymmetricState(fit, nothing, np.inf, fit.max_ratio, False))
 
 
-def advance(system: System, state: SymmetricState, steps: int) -> SymmetricState:
+def advance(system: CGSystem, state: SymmetricState, steps: int) -> SymmetricState:
     """Return the state after at most ``steps`` steps; fewer when it has ended."""
     end = state.iteration + steps
     while state.iteration < end and not state.ended:
@@ -105,7 +105,7 @@ def advance(system: System, state: SymmetricState, steps: int) -> SymmetricState
     return state
 
 
-def _looked_at(system: System, state: SymmetricState, judge: bool = True) -> SymmetricState:
+def _looked_at(system: CGSystem, state: SymmetricState, judge: bool = True) -> SymmetricState:
     """Take the iterate if it is positive definite, and judge whether to go on."""
     X, ratio = cholesky(residuals.matrix(system, state.fit)), state.fit.max_ratio
     if X is not None:

@@ -24,7 +24,7 @@ REQUEST = "request"
 """The file that makes a folder a checkpoint: of which data and request it is."""
 
 
-class Stored:
+class StoredRun:
     """A file as it was read: values by name, not yet made."""
 
     def __init__(self, arrays: Arrays) -> None:
@@ -115,7 +115,7 @@ class Folder:
         """Copy a file to where the one before is kept."""
         shutil.copyfile(self._file(name), self._previous(name))
 
-    def read(self, name: str) -> list[Stored]:
+    def read(self, name: str) -> list[StoredRun]:
         """The file and the one before it, as far as they are there and whole."""
         found = []
         for path in (self._file(name), self._previous(name)):
@@ -138,7 +138,7 @@ class Folder:
         return self.path / f"{name}.npz.previous"
 
 
-def _read(path: Path) -> Stored:
+def _read(path: Path) -> StoredRun:
     arrays = read_arrays(path)
     meta = arrays.metadata
     ours = isinstance(meta, dict) and meta.get("format") == FORMAT
@@ -149,4 +149,4 @@ def _read(path: Path) -> Stored:
             f"checkpoint {path.parent} was written by another quadsense (format "
             f"{meta.get('version')}, this one reads {VERSION}): remove it to begin anew"
         )
-    return Stored(arrays)
+    return StoredRun(arrays)

@@ -11,7 +11,7 @@ from typing import Any
 
 from quadsense.files.codec import encode
 from quadsense.run.checkpoint.fingerprint import DATA, Marks, difference, held_otherwise
-from quadsense.run.checkpoint.folder import REQUEST, Folder, Stored
+from quadsense.run.checkpoint.folder import REQUEST, Folder, StoredRun
 from quadsense.system.watch import Watch
 from quadsense.typing import check_path, is_number
 from quadsense.vocabulary import Claim
@@ -88,8 +88,8 @@ class Journal:
         self._marks: Marks = {}
         self._versions: dict[str, str] = {}
         self._files: dict[int, tuple[str, int]] = {}  # of runs that are over, by the first
-        self._opened: tuple[str, Stored] | None = None  # the last of these that was read
-        self._last: Stored | None = None  # the run that was under way
+        self._opened: tuple[str, StoredRun] | None = None  # the last of these that was read
+        self._last: StoredRun | None = None  # the run that was under way
         self._known = 0  # runs that were over when the folder was found
         self._number = -1  # the run at hand
         self._over: dict[int, tuple[Record, Table]] = {}  # not written yet
