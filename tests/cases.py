@@ -84,7 +84,7 @@ def time_limit():
 
 
 def stalled():
-    p = _noisy()
+    p = datasets.gaussian(n=3, m=30, seed=0, noise=0.1)
     return quadsense.solve(p.U, p.b, delta=0.01, method="gd")
 
 

@@ -558,8 +558,7 @@ ASKED = {
 }
 
 
-@pytest.mark.parametrize("m", [12, 60])
-@pytest.mark.parametrize("name", ASKED)
+@pytest.mark.parametrize(("name", "m"), cover(ASKED, [12, 60]))
 def test_inspect_prints_the_plan_that_solve_follows(name, m, printed, run):
     words, options = ASKED[name]
     p = quadsense.datasets.gaussian(n=6, m=m, seed=0, noise=0.1, complex=name == "conjugate")

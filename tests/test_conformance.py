@@ -247,9 +247,9 @@ def test_results_are_read_back_and_checked_on_every_kind(case, tmp_path):
 
 
 def test_rows_that_are_never_formed_ask_for_little_at_once():
-    """128 MiB of rows, of which no more than 16 are made at a time."""
+    """64 MiB of rows, of which no more than 16 are made at a time."""
     rng = np.random.default_rng(0)
-    factors = rng.standard_normal((8, 65_536, 2))
+    factors = rng.standard_normal((8, 32_768, 2))
     factors /= np.linalg.norm(factors, axis=2)[:, :, None]
     probes = quadsense.probes.kronecker(factors)
     F = Sensing(probes)

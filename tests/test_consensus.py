@@ -7,7 +7,7 @@ from squares_cases import forward, normal, random_case
 from test_least_squares import reference
 
 import quadsense
-from quadsense.methods.consensus.normal import ByGradients
+from quadsense.methods.consensus.program import ByGradients
 from quadsense.methods.consensus.rows import SquaresWithin
 from quadsense.methods.least_squares.cone import LeastSquaresCone
 from quadsense.query.plan import Shape, make_plan

@@ -155,8 +155,10 @@ def test_readings_of_all_shards_say_nothing_of_the_columns_of_one(limit, problem
     np.testing.assert_allclose(data.rows(), U[:4], rtol=1e-14)
 
 
-@pytest.mark.parametrize("complex_", [False, True])
-@pytest.mark.parametrize("form", ["npy", "npz", "mat", "h5", "zarr", "chunks", "matlab"])
+@pytest.mark.parametrize(
+    ("form", "complex_"),
+    cover(["npy", "npz", "mat", "h5", "zarr", "chunks", "matlab"], [False, True]),
+)
 def test_vectors_that_are_columns_stay_in_their_file_too(form, complex_, rng, tmp_path):
     h5py = pytest.importorskip("h5py")
     U = gaussian_rows(rng, 60, 4, complex_)
@@ -468,6 +470,7 @@ def test_a_limit_does_not_change_which_matrix_is_given():
     assert few.plan["reasons"] == whole.plan["reasons"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "named",
     sampled([{"method": "cg", "max_iter": 2}, {"rank": 2, "rng": 0}, {"prefer": "any"},
@@ -925,7 +928,7 @@ def test_the_limit_of_a_solve_decides_whether_rows_are_read(problem, tmp_path):
         assert data.settled() is data and "on disk" not in repr(data)
 
 
-@pytest.mark.parametrize("limit", [40e6, None])
+@pytest.mark.parametrize("limit", sampled([40e6, None], 1))
 def test_a_solve_of_an_opened_file_keeps_its_limit(limit, tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     U, x = rng.standard_normal((45_000, 120)), rng.standard_normal(120)

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from helpers import readings
+from helpers import readings, sampled
 
 import quadsense
 from quadsense import SensedMatrix, Status
@@ -61,7 +61,7 @@ def test_ill_conditioned_exact_data_end_without_a_false_sentence(offset, delta):
         assert "at least" not in words.why(result.verdict.reason)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", sampled(range(6), 2))
 def test_rows_of_mixed_norms_under_one_delta_get_their_verdict(seed):
     from test_verdicts import best_symmetric
 

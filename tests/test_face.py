@@ -42,9 +42,8 @@ def test_import_leaves_what_is_seldom_needed_alone():
 def test_numba_is_imported_by_the_first_descent_only():
     first = "import quadsense, numpy as np\nU = np.eye(3) + 0.1\n"
     assert "numba" not in loaded_after(first + "quadsense.solve(U, [1, 2, 3], delta=0.1)")
-    for method in ("gd", "sgd"):
-        solve = f"quadsense.solve(U, [1, 2, 3], delta=0.1, method={method!r})"
-        assert "numba" in loaded_after(first + solve)
+    descent = "quadsense.solve(U, [1, 2, 3], delta=0.1, method='gd')"
+    assert "numba" in loaded_after(first + descent)
 
 
 def problem():

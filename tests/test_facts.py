@@ -29,7 +29,7 @@ SAID = {
     "max_iter": ("not met: 60 of 60", "max_iter = 5", "start=result", "nothing is claimed"),
     "interrupted": ("not met: 60 of 60", "by the callback", "start=result"),
     "time_limit": ("not met: 60 of 60", "time_limit = 1e-06 s", "raise time_limit"),
-    "stalled": ("not met: 55 of 60", "has not fallen", "method='auto' finds out which"),
+    "stalled": ("not met: 29 of 30", "has not fallen", "method='auto' finds out which"),
     "undecided": ("not met: ", "is not known: no such set found", "may decide"),
     "spectral": ("met: ||I - A*^(-1/2)", "sees all of A*", "eigenvalues"),
     "zero row": ("infeasible: row 0 of U is zero", "b[0] = 1", "leave row 0 out"),

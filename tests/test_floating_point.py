@@ -56,7 +56,7 @@ def to_problem(data, target):
     return Problem(data.unit_rows, scaled.b, scaled.delta, tau, sides=data.sides, target=target)
 
 
-@pytest.mark.parametrize("exponent", [-16, deep(-14), -12, deep(-9), -6, deep(-3), deep(0)])
+@pytest.mark.parametrize("exponent", [-16, deep(-14), deep(-12), deep(-9), -6, deep(-3), deep(0)])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_no_flag_is_raised_at_any_tolerance(shape, exponent):
     n, m = shape

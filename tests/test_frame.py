@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from click.testing import CliRunner
-from helpers import deep
+from helpers import cover, deep
 
 import quadsense
 from quadsense import Measurements
@@ -497,8 +497,9 @@ def test_a_checkpoint_is_taken_up_bit_for_bit(name, tmp_path):
 # --- kinds of rows, and extremes -------------------------------------------------------------
 
 
-@pytest.mark.parametrize("complex_", [False, True])
-@pytest.mark.parametrize("name", ["symmetric", "psd", "any", "minimax"])
+@pytest.mark.parametrize(
+    ("name", "complex_"), cover(["symmetric", "psd", "any", "minimax"], [False, True])
+)
 def test_rows_of_every_kind_give_the_same_answer(name, complex_, tmp_path):
     U, sizes, b, delta, _ = _problem(60, complex_)
     rows, options = U * sizes, REQUESTS[name]

@@ -16,7 +16,7 @@ from helpers import sampled
 
 import quadsense
 
-CHUNK = 15
+CHUNK = 5
 
 EXCUSED: dict[int, str] = {
     1000188: "rounding stops the kernel at a gap of 2.5%: rank one, an equality, an active end",
@@ -78,7 +78,7 @@ def test_questions_that_are_left_open_end_in_nothing_wrong(seed):
     assert outcome.status in ("optimal", "infeasible", "undecided", "stalled")
 
 
-@pytest.mark.parametrize("seed", RESTED)
+@pytest.mark.parametrize("seed", sampled(RESTED, 2))
 def test_least_squares_of_low_rank_that_once_crept_come_to_rest(seed):
     outcome = deep.run(seed)
     assert not deep.is_failure(outcome), outcome.findings

@@ -59,7 +59,10 @@ ROADS = {
     ),
 }
 
-LONG = ("allow_violations", "allow_violations, psd", "rank auto")
+LONG = (
+    "allow_violations", "allow_violations, psd", "rank auto", "gd orthonormal", "auto, infeasible",
+    "minimax", "psd, no delta",
+)  # fmt: skip
 """Those that the quick tests leave out."""
 
 
@@ -95,7 +98,7 @@ def test_a_solve_may_be_stopped_at_any_look(road):
     (U, b), arguments = ROADS[road]
     whole = Ticking()
     by_clock(whole, U, b, **arguments, time_limit=1e9)
-    stops = sorted({*range(1, 30), *np.geomspace(30, whole.count, 12).astype(int)})
+    stops = sorted({*range(1, 20), *np.geomspace(20, whole.count, 10).astype(int)})
     stopped = 0
     for limit in stops:
         clock = Ticking()

@@ -53,7 +53,7 @@ def test_the_bound_of_the_best_vector_is_below_the_optimum_and_tight(rows, sprea
         assert found.value >= float(true) - tight * scale_of(case), (seed, found, float(true))
 
 
-@pytest.mark.parametrize("rows", sampled(ROWS, 2))
+@pytest.mark.parametrize("rows", sampled(ROWS, 1))
 def test_no_vector_proves_more_than_is_true(rows):
     rng = np.random.default_rng(ROWS.index(rows))
     for seed in range(ROWS.index(rows), 1200, 6):
@@ -163,7 +163,7 @@ def test_rows_of_zeros_cost_what_reading_zero_costs():
 @pytest.mark.parametrize("rows", ["within", "squares", "center", "slack_sum", "slack_squares"])
 def test_bounds_hold_and_are_tight_with_sums_of_rows_constraints_and_any_kind_of_rows(rows):
     """Of the kernel's vector, against what its matrix costs: positive semidefinite, trace known."""
-    for seed in range(12):
+    for seed in range(6):
         rng = np.random.default_rng(seed)
         n, m = int(rng.integers(2, 6)), int(rng.integers(20, 60))
         U = rng.standard_normal((m, n)) + 1j * rng.standard_normal((m, n))

@@ -49,7 +49,7 @@ def peak(call):
 
 @pytest.mark.parametrize(("form", "road"), cover(FORMS, ROADS))
 def test_no_more_memory_is_taken_than_planned(form, road, rng):
-    m, n = (600, 90) if road in ("minimax", "gd", "conic") else (8000, 90)
+    m, n = (600, 90) if road in ("minimax", "gd", "conic") else (6000, 90)
     if road == "least_squares":  # tracing takes its time where many small arrays are made
         m, n = 2000, 40
     U = FORMS[form](gaussian_rows(rng, m, n, False))

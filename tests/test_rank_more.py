@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.optimize
 import scipy.sparse as sp
-from helpers import sampled
+from helpers import deep, sampled
 from localization import network
 
 import quadsense
@@ -116,8 +116,10 @@ def test_rounding_of_a_factor_with_signs_is_enclosed():
 # --- indefinite --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("complex_", [False, True])
-@pytest.mark.parametrize("signs", [(1, 1), (2, 2)])
+@pytest.mark.parametrize(
+    ("signs", "complex_"),
+    [((1, 1), False), deep((1, 1), True), deep((2, 2), False), deep((2, 2), True)],
+)
 def test_every_one_of_twenty_indefinite_matrices_is_found(signs, complex_):
     n = 12
     unknowns = n * sum(signs) * (2 if complex_ else 1)
@@ -140,7 +142,7 @@ def test_a_pair_without_minus_is_the_rank_alone():
     assert pair.certificate.psd and pair.matrix.signs is None
 
 
-@pytest.mark.parametrize(("seed", "is_complex"), [(3, False), (0, True), (3, True)])
+@pytest.mark.parametrize(("seed", "is_complex"), [(3, False), deep(0, True), deep(3, True)])
 def test_attempts_that_end_alike_are_not_repeated_two_hundred_times(seed, is_complex):
     """The readings are of a definite matrix, which no matrix with these signs has."""
     p = Planted(3, 2, 0, 12, seed, is_complex)
@@ -209,7 +211,7 @@ def wishes(p, rng, seed):
     return given, lo, hi
 
 
-@pytest.mark.parametrize("seed", sampled(range(48), 12))
+@pytest.mark.parametrize("seed", sampled([0, 1, 3, 4, 5, 7, 8, 10, 2, 6, 9, 11, *range(12, 48)], 8))
 def test_planted_matrices_are_met_in_every_combination(seed, tmp_path):
     rng = np.random.default_rng(seed + 1000)
     plus, minus = INERTIAS[seed % 6]
@@ -256,7 +258,7 @@ def test_planted_matrices_are_met_in_every_combination(seed, tmp_path):
 
 
 @pytest.mark.parametrize("signs", [(2, 0), (1, 1)])
-@pytest.mark.parametrize("trace", [False, True])
+@pytest.mark.parametrize("trace", sampled([False, True], 1))
 def test_wrong_readings_are_set_aside(signs, trace):
     for seed in range(3):
         p = Planted(8, *signs, 90, seed)
@@ -297,7 +299,7 @@ def test_an_upper_bound_below_zero_is_a_proof_for_semidefinite_matrices_only():
 
 
 @pytest.mark.parametrize("pin", sampled([1e-6, 1e-4, 1e-2], 1))
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", sampled([0, 1], 1))
 def test_nodes_are_located_from_ranges_and_pins_of_any_tolerance(pin, seed):
     net = network(pin=pin, seed=seed)
     truth = np.sum((net.U @ net.positions) ** 2, axis=1)
@@ -351,7 +353,7 @@ def squares(U, y, signs, weights=None):
 
 @pytest.mark.parametrize("complex_", [False, True])
 @pytest.mark.parametrize("inertia_", [(2, 0), (1, 1), (2, 1)])
-@pytest.mark.parametrize("weighed", [False, True])
+@pytest.mark.parametrize("weighed", sampled([True, False], 1))
 def test_least_squares_without_a_tolerance_is_scipys(inertia_, complex_, weighed):
     p = Planted(9, *inertia_, 9 * 6 * sum(inertia_), 5, complex_)
     y = p.values + 0.05 * p.largest * p.rng.standard_normal(p.values.size)

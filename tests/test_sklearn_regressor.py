@@ -441,6 +441,7 @@ def test_parameters_that_mean_nothing_are_refused_by_name(name, value):
 # --- at home in scikit-learn
 
 
+@pytest.mark.slow
 def test_grid_search_over_alpha_and_delta():
     X, y = data(60, 3)
     with warnings.catch_warnings():

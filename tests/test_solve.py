@@ -47,7 +47,7 @@ def test_general_problems_are_met_by_every_method(method, kind, complex_, rng):
 def test_matrix_free_and_sparse_k_are_met(method, rng, monkeypatch):
     from quadsense.measurements import gram
 
-    U = rng.standard_normal((2500, 2))  # too many rows for K to pay, were it to be formed
+    U = rng.standard_normal((1200, 2))  # too many rows for K to pay, were it to be formed
     monkeypatch.setattr(gram, "CACHED_BYTES", 0)
     b = readings(U, np.diag([1.0, 2.0]))
     result = quadsense.solve(U, b, delta=0.3, method=method, rng=0)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from helpers import cover
 
 from quadsense.core.packed import features, unpack
 from quadsense.proofs.definite import cholesky, numerical_rank, proven_sigma, smallest_eigenvalue
@@ -61,8 +62,7 @@ def test_without_noise_the_bound_is_the_truth(kappa, complex_rows, m):
         assert truth(A, A_star) <= c.delta <= 1.01 * truth(A, A_star)
 
 
-@pytest.mark.parametrize("kappa", [1, 3, 10, 30])
-@pytest.mark.parametrize("unit", [False, True])
+@pytest.mark.parametrize(("kappa", "unit"), cover([1, 3, 10, 30], [False, True]))
 def test_with_noise_the_bound_holds_and_is_of_use(kappa, unit):
     for seed in range(20):
         U, b, A_star = sensed(kappa, 0, seed)

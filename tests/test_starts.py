@@ -70,7 +70,7 @@ def test_psd_stays_at_a_feasible_start(n, rank):
     assert (again.status, again.n_iter) == (Status.MET, 0)
 
 
-@pytest.mark.parametrize("m", [300, 700])
+@pytest.mark.parametrize("m", [120, pytest.param(700, marks=pytest.mark.slow)])
 def test_minimax_begins_at_the_fit_of_cg(monkeypatch, m):
     """Of few rows and of many: what it begins with is least squares before it has done any."""
     rng = np.random.default_rng(m)

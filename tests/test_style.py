@@ -31,8 +31,8 @@ def conditional_only(source):
     found = []
     for function in ast.walk(ast.parse(source)):
         if isinstance(function, ast.FunctionDef) and function.name.startswith("test_"):
-            every = set(checks(function))
             branches = [node for node in ast.walk(function) if isinstance(node, ast.If)]
+            every = set(checks(function)) if branches else set()
             if every and every == {check for branch in branches for check in checks(branch)}:
                 found.append(function.name)
     return found

@@ -108,9 +108,11 @@ def constants(tree):
 
 def reasons(source):
     """Yield the names of each constant and whether its line, the next or the one above says why."""
+    found = list(constants(ast.parse(source)))
+    if not found:  # tokenizing takes its time
+        return
     tokens = tokenize.generate_tokens(io.StringIO(source).readline)
     commented = {token.start[0] for token in tokens if token.type == tokenize.COMMENT}
-    found = list(constants(ast.parse(source)))
     lines = {line for _, node, _ in found for line in range(node.lineno, node.end_lineno + 1)}
     for names, node, following in found:
         next_to_it = any(line in commented for line in range(node.lineno, node.end_lineno + 1))

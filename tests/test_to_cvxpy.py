@@ -8,7 +8,7 @@ from dataclasses import replace
 import cvxpy as cp
 import numpy as np
 import pytest
-from helpers import readings
+from helpers import cover, readings
 
 import quadsense
 from quadsense.compare import packed_expression, question_to_cvxpy
@@ -95,8 +95,7 @@ def by_hand(U, q, is_complex):
     return cp.Problem(cp.Minimize(cost + sum(terms)), constraints), A
 
 
-@pytest.mark.parametrize("rows", TERMS)
-@pytest.mark.parametrize("psd", [False, True])
+@pytest.mark.parametrize(("rows", "psd"), cover(TERMS, [False, True]))
 def test_the_question_is_what_one_writes_by_hand(rows, psd, complex_):
     U, question = make_case(rows, psd, complex_, seed=TERMS.index(rows))
     cost, constraints, A = question_to_cvxpy(packed.features(U), question, 3, complex_)
@@ -241,8 +240,7 @@ def test_every_preference_is_what_one_writes_by_hand(case, complex_):
     assert np.all(np.abs(v - p.b) <= p.delta * (1 + 1e-6))
 
 
-@pytest.mark.parametrize("slack", ["max", "sum", "squares"])
-@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(("slack", "weighted"), cover(["max", "sum", "squares"], [False, True]))
 def test_every_slack_is_what_one_writes_by_hand(slack, weighted, complex_):
     p = Written(complex_, seed=5)
     p.b = p.b + p.rng.standard_normal(len(p.b)) * 4  # so that not all can be met

@@ -12,8 +12,8 @@ from quadsense import Status
 
 MARGIN = 2e-5
 
-SEEDS = cover(range(10), [False, True]) + [
-    deep(seed, complex_) for seed in range(10, 75) for complex_ in (False, True)
+SEEDS = cover(range(6), [False, True]) + [
+    deep(seed, complex_) for seed in range(6, 75) for complex_ in (False, True)
 ]
 """Seeds of problems, real and complex."""
 
@@ -85,7 +85,7 @@ def test_positive_verdict_equals_that_of_clarabel(seed, complex_):
 
 
 @pytest.mark.parametrize("complex_", [False, True])
-@pytest.mark.parametrize("seed", sampled(range(10), 3))
+@pytest.mark.parametrize("seed", sampled(range(10), 1))
 def test_no_method_decides_what_auto_does_not(seed, complex_):
     U, b = small_problem(seed, complex_)
     decided = (Status.MET, Status.INFEASIBLE)
@@ -115,8 +115,7 @@ def test_the_smallest_worst_error_without_a_delta_is_found_with_both_bounds():
         assert result.certificate.verify(U, b)
 
 
-@pytest.mark.parametrize("psd", [None, True])
-@pytest.mark.parametrize("size", [1e-60, 1e-20, 1e20, 1e60])
+@pytest.mark.parametrize(("size", "psd"), cover([1e-60, 1e60, 1e-20, 1e20], [None, True]))
 def test_the_size_of_the_readings_does_not_matter(size, psd):
     U, b = small_problem(2, False)
     plain, scaled = (
@@ -181,7 +180,7 @@ def test_one_sided_bounds_are_met_or_refuted(psd, rng):
     assert not result.certificate.verify(U, bounds=(lo - 5.0, hi + 5.0))
 
 
-@pytest.mark.parametrize("seed", sampled(range(20), 5))
+@pytest.mark.parametrize("seed", sampled(range(20), 2))
 def test_planted_outliers_are_all_found(seed):
     """A tenth of m = 2 x unknowns, 10 to 30 tolerances off."""
     rng = np.random.default_rng(seed)

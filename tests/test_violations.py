@@ -35,7 +35,7 @@ def _some_subset_works(U, lo, hi, k):
     )
 
 
-@pytest.mark.parametrize("seed", sampled(range(60)))
+@pytest.mark.parametrize("seed", sampled(range(60), 5))
 def test_the_verdict_is_that_of_all_subsets(seed):
     rng = np.random.default_rng(seed)
     n, k = int(rng.integers(1, 4)), int(rng.integers(1, 3))
@@ -67,7 +67,7 @@ def test_zero_that_violates_no_more_than_allowed_is_an_answer(psd, k):
 
 
 def test_rank_is_kept_when_measurements_are_set_aside():
-    for seed in range(8):
+    for seed in range(3):
         p = quadsense.datasets.gaussian(n=8, m=60, rank=2, seed=seed)
         b = p.b.copy()
         b[[3, 17]] += 1.0

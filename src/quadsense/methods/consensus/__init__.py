@@ -8,6 +8,6 @@ readings v and A itself get copies of their own, and Z ties them together:
     X   is the member of the cone that is nearest to Z + U                (`Cone`; only where psd)
     r   += F(Z) - v,   U += Z - X
 
-`rows` knows the row terms, `normal` the step in Z, `bounds` what a dual vector proves; each of them
-can be replaced by itself. `steps` puts them together.
+`rows` has the row terms; `program` the step in Z and what a dual vector proves; `steps` puts them
+together.
 """

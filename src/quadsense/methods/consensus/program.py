@@ -1,19 +1,145 @@
-"""A question of least squares with its row terms and the solver of a step."""
+"""Least squares with its row terms: the solver of the step in Z, and bounds by a dual vector."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from quadsense.arrays import Vector
+from quadsense.device import numbers
+from quadsense.measurements.sensing import Sensing
 from quadsense.methods.base import Problem
-from quadsense.methods.consensus.bounds import ConsensusBounds
-from quadsense.methods.consensus.normal import ByGradients, ZStep
 from quadsense.methods.consensus.rows import RowTerm, SquaresWithin
 from quadsense.methods.least_squares import program as squares
 from quadsense.methods.least_squares.bounds import Rows
+from quadsense.methods.least_squares.cone import LeastSquaresCone
+from quadsense.methods.least_squares.program import SquaresProgram
+from quadsense.system.watch import look
+
+SEEN = 1e-13
+"""Eigenvalue of ``F*(lift)``, as a part of the largest, above which its direction is seen."""
+
+
+SIZE = 10.0
+"""Norm of a matrix that is reckoned with where nothing bounds it, in units of that of the best one
+known: what proofs take for granted at least."""
+
+
+class ConsensusBound(NamedTuple):
+    """A lower bound, its dual vector, and the multiple of I that the trace adds to T."""
+
+    value: float
+    y: Vector
+    level: float = 0.0
+
+
+class ConsensusBounds:
+    """Lower bounds for one program."""
+
+    def __init__(self, program: SquaresProgram, term: RowTerm) -> None:
+        self.program, self.term = program, term
+
+    @cached_property
+    def _even(self) -> tuple[Vector, Any]:
+        """``E = F*(lift)``, packed, and Z with ``Z* E Z = I`` on its range."""
+        cone = self.program.cone
+        E = cone.pack(self.program.F.adjoint(self.term.lift))
+        values, V = cone.eigen(E)
+        seen = values > SEEN * values[-1]
+        return E, V[:, seen] / np.sqrt(values[seen])
+
+    def lower(self, y: Vector, x: Vector) -> ConsensusBound:
+        """The bound that y gives, or y lifted; x is where the cost of A itself is linearized."""
+        program, cone, alpha = self.program, self.program.cone, self.program.cost.alpha
+        y = self.term.permitted(y)
+        T = cone.pack(program.F.adjoint(y))
+        if cone.trace is not None:
+            level = -float(cone.eigenvalues(T + 2.0 * alpha * (x - program.cost.p))[0])
+            inside = -cone.trace * level
+            if alpha:
+                inside += self._linearized(x)
+            return ConsensusBound(inside - self.term.conjugate(y), y, level)
+        if not cone.psd:
+            return ConsensusBound(self._infimum(T, x) - self.term.conjugate(y), y)
+        best = ConsensusBound(-np.inf, y)
+        if alpha:
+            best = ConsensusBound(self._infimum(T, x) - self.term.conjugate(y), y)
+        E, Z = self._even
+        if Z.shape[1] == cone.n:
+            S = cone.unpack(T + 2.0 * alpha * (x - program.cost.p))
+            shift = max(0.0, -float(np.linalg.eigvalsh(Z.conj().T @ S @ Z)[0]))
+            moved = y + shift * self.term.lift
+            inside = self._infimum(T + shift * E, x) if alpha else 0.0
+            other = ConsensusBound(inside - self.term.conjugate(moved), moved)
+            best = max(best, other, key=lambda each: each.value)
+        return best
+
+    def _linearized(self, x: Vector) -> float:
+        """Return what is left of ``alpha ||A - P||^2`` without its slope at x, for every A."""
+        p = self.program.cost.p
+        away, along = numbers((x - p) @ (x - p), (x - p) @ x)
+        return self.program.cost.alpha * (away - 2.0 * along)
+
+    def _infimum(self, T: Vector, x: Vector) -> float:
+        """``inf_A (<T, A> + alpha ||A - P||^2)``; 0 only where T is, without alpha."""
+        cone, alpha, p = self.program.cone, self.program.cost.alpha, self.program.cost.p
+        if not alpha:
+            pull, size = numbers(np.linalg.norm(T), np.linalg.norm(x))
+            return -SIZE * pull * size
+        linear, square = numbers(T @ p, T @ T)
+        found = linear - square / (4.0 * alpha)
+        if cone.psd:
+            outside = np.minimum(cone.eigenvalues(p - T / (2.0 * alpha)), 0.0)
+            found += alpha * float(outside @ outside)
+        return found
+
+
+class ZStep(Protocol):
+    """What solves the normal equations of a step, for packed matrices."""
+
+    def solve(self, rho: Vector, shift: float, g: Vector, share: float, most: int) -> Vector:
+        """D up to a residual of `share` times g, in at most that many products."""
+
+
+@dataclass(frozen=True)
+class ByGradients:
+    """Conjugate gradients with products in single precision [Hestenes & Stiefel 1952].
+
+    A step is a correction of the one before, whose residual was computed in float64: rounding in
+    the products costs steps, never digits.
+    """
+
+    F: Sensing
+    cone: LeastSquaresCone
+
+    def solve(self, rho: Vector, shift: float, g: Vector, share: float, most: int) -> Vector:
+        """From D = 0."""
+        F, cone, top = self.F.single, self.cone, float(np.max(rho, initial=0.0)) or 1.0
+        weights, flops = rho / top, 4.0 * F.raw.m * float(F.n) ** 2
+        d, left, direction = np.zeros_like(g), g, g
+        (size,) = numbers(g @ g)
+        enough = share * share * size
+        for _ in range(most):
+            if not size > enough:  # NaN too
+                break
+            look(flops)
+            scale = float(np.max(np.abs(direction)))
+            image = weights * F.forward(cone.unpack(direction / scale))
+            back = cone.pack(F.adjoint(image).astype(cone.dtype, copy=False))
+            image = (top * scale) * back + shift * direction
+            (bend,) = numbers(direction @ image)
+            if not bend > 0.0:
+                break
+            length = size / bend
+            d = d + length * direction
+            left = left - length * image
+            (after,) = numbers(left @ left)
+            direction, size = left + (after / size) * direction, after
+        return d
+
 
 PULLED = 0.3
 """First penalty of the copy in the cone, in units of the mean curvature of the rows' penalties."""
