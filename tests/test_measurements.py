@@ -194,19 +194,21 @@ def test_duplicate_rows_lower_the_rank(rng):
     assert quadsense.Measurements(np.vstack([U, 2 * U, -U]), np.ones(12)).facts.rank == 4
 
 
-def test_rank_is_left_alone_where_too_costly(rng, monkeypatch):
-    from quadsense.measurements import base
+def test_rank_is_left_alone_where_it_takes_longer_than_the_solve(monkeypatch):
+    from quadsense.stages import answer
 
-    monkeypatch.setattr(base.Measurements, "quick_rank", lambda self, flops: None)
+    monkeypatch.setattr(answer, "_rank_flops", lambda request, status: 0.0)
     p = quadsense.datasets.gaussian(n=10, m=20, seed=0)
-    result = quadsense.solve(p.U, p.b, delta=0.1)
-    assert result.unique is False
-    assert result.unseen == 35
-    assert "At least 35 of 55" in result.message
+    result = quadsense.solve(p.U, p.b, delta=0.1, method="gd")
+    assert "At least 35 of 55 directions" in result.message
+    assert result.verdict.unseen == 35 and not result.verdict.exact
     p = quadsense.datasets.gaussian(n=3, m=20, seed=0)
-    result = quadsense.solve(p.U, p.b, delta=0.1)
-    assert result.unique is None
-    assert "too costly" in result.message
+    result = quadsense.solve(p.U, p.b, delta=0.1, method="gd")
+    said = result.message
+    assert result.verdict.unique is None and result.verdict.rank_seconds > 0.0
+    assert "not computed; result.unique computes it, about" in said
+    assert result.unique is True and result.unseen == 0
+    assert "the measurements determine A" in str(result)
 
 
 def test_k_is_chosen_by_cost(rng):

@@ -83,6 +83,7 @@ def _subjects():
 UNTOUCHED = (
     "format", "version", "n_iter", "timings", "plan", "unseen", "exact", "suspects", "reason",
     "advice", "wanted", "blamed", "irreducible", "without",
+    "directions", "rank_seconds",
 )  # fmt: skip
 """What is no part of the claim, nor of what the verdict says of A."""
 

@@ -205,11 +205,17 @@ class Verdict:
     exact_fit : bool
         Asked for the least error: whether it is zero up to rounding.
     unique : bool or None
-        Whether the measurements determine A; None where that was too costly to find out.
+        Whether the measurements determine A; None where that was not computed.
     unseen, unknowns : int or None, int
-        Dimensions of A that no measurement sees, of how many.
+        Dimensions of A that no measurement sees, of how many. Among matrices of a given rank: the
+        free ones of `directions`.
     exact : bool
         Whether `unseen` is the number; otherwise it is a lower bound.
+    directions : int
+        Of a given rank: real dimensions of the matrices of that rank near A. Otherwise 0.
+    rank_seconds : float
+        About how long it takes to compute `unique` where it was not computed, infinite where it is
+        never computed.
     suspects : tuple of int
         Rows that contradict each other, with `blamed`, or carry most of a contradiction: see
         `irreducible`. The heaviest first.
@@ -292,6 +298,8 @@ class Verdict:
     operator_error: float | None = None
     fitted: str = ""
     most_miss: float = math.inf
+    directions: int = 0
+    rank_seconds: float = 0.0
     irreducible: bool | None = field(default=None, metadata={"later": True})
     without: tuple[str, ...] = ()
 

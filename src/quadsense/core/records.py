@@ -59,7 +59,7 @@ class Lazy:
         """All fields, for copies and other processes."""
         for name in tuple(self._later or ()):
             getattr(self, name)
-        return {name: value for name, value in self.__dict__.items() if name != "_later"}
+        return {name: value for name, value in self.__dict__.items() if not name.startswith("_")}
 
 
 def changed(record: T, **changes: Any) -> T:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable
 from copy import copy
@@ -11,7 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg.lapack import dpotrf, dpstrf, spotrf
 
 from quadsense import files
 from quadsense.arrays import (
@@ -26,13 +26,13 @@ from quadsense.arrays import (
     placed,
     to_numpy,
 )
-from quadsense.core import products
 from quadsense.core.ends import EXACTNESS, KIND_EXACTNESS, Ends
 from quadsense.core.records import cached_property
 from quadsense.measurements.constraints import Constraint, checked_constraints, with_constraints
 from quadsense.measurements.gram import ExplicitGram, Gram
 from quadsense.measurements.mixed import Mixed
-from quadsense.measurements.sensing import CLEAR_PIVOT, Sensing
+from quadsense.measurements.rank import Rank, find_rank
+from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.storage import (
     Deferred,
     beside_file,
@@ -55,7 +55,6 @@ from quadsense.measurements.validate import (
 )
 from quadsense.system.memory import room_for_rows
 from quadsense.system.threads import one_blas_thread
-from quadsense.system.watch import look
 from quadsense.typing import (
     MatrixLike,
     Real,
@@ -69,7 +68,7 @@ ORTHONORMAL = 1e-6
 """Frobenius distance of U U* from I below which K = I: K differs from I by its square."""
 
 LARGEST_RANK_PROBLEM = 4000
-"""Measurements up to which the rank of F is worth a pivoted Cholesky of K (m^3/3 flops)."""
+"""Measurements or unknowns, whichever are fewer, up to which `Measurements.facts` has the rank."""
 
 HARMLESS = 1e20
 """Size of a reading, in units of the largest that some row asks for, that no fit has."""
@@ -80,8 +79,6 @@ sums over rows, and the scales that methods bring them to, stay within float64."
 
 MOST_DIGITS = 1e60
 """Largest size over smallest tolerance that methods are given; 1e36 is beyond float64 anyway."""
-
-"""Rows up to which a factorisation of K is quicker on one thread."""
 
 QUICK_RANK_FLOPS = 2e6
 """Work below which the rank is found without anybody asking for it: a tenth of a millisecond."""
@@ -510,7 +507,7 @@ class Measurements:
         if self._plain is not None and ends.reading.size == self.measured:
             own = np.arange(self.measured, self.m)
             ends = Ends.joined(ends, self._known_ends().each(lambda values: values[own]))
-        return self._with_ends(ends, ("facts", "orthonormal", "rank", "gram"))
+        return self._with_ends(ends, ("facts", "orthonormal", "_known_rank", "gram"))
 
     def without_tolerance(self) -> Measurements:
         """The same with ends one away from the readings, so that ratios are plain errors.
@@ -870,83 +867,30 @@ class Measurements:
             best = max(best, float(K.max(initial=0.0)))
         return float(np.sqrt(best))
 
-    def quick_rank(self, flops: float) -> int | None:
-        """`rank` where it is known or costs no more than that many flops, otherwise None."""
-        if "rank" in self.__dict__ or self.orthonormal:
-            return self.rank
-        k = float(min(self.m, self.unit_rows.unknowns))
-        formed = isinstance(self.gram, ExplicitGram)
-        weight = 4.0 if self.unit_rows.is_complex else 1.0
-        cost = k**3 / 3.0 + (0.0 if formed else weight * k * k * self.n)
-        if cost > max(QUICK_RANK_FLOPS, flops):
-            return None
-        look(cost)
-        self.__dict__["rank"] = self._found_rank()  # in a solve, which holds BLAS to one thread
-        return self.rank
+    def find_rank(self, most: float = math.inf) -> Rank:
+        """Return the numerical rank of F, unless finding it takes more than that many flops."""
+        known = self.__dict__.get("_known_rank")
+        if known is not None:
+            return Rank(known)
+        found = self._found_rank(most)
+        if found.rank is not None:
+            self.__dict__["_known_rank"] = found.rank
+        return found
 
-    @cached_property
+    def _found_rank(self, most: float) -> Rank:
+        rows, size = self.unit_rows, self.unit_rows.unknowns
+        if self.orthonormal:
+            return Rank(int(np.count_nonzero(to_numpy(rows.nonzero))))
+        # Constraints add to what readings see.
+        if self._plain is not None and self.measured >= size:
+            plain = self._plain.find_rank(most)
+            if plain.rank is None or plain.rank == size:
+                return plain
+        with one_blas_thread():
+            return find_rank(rows, self.gram, most)
+
+    @property
     def rank(self) -> int | None:
         """Numerical rank of F (that of K), None where it would cost too much to find."""
-        with one_blas_thread():
-            return self._found_rank()
-
-    def _found_rank(self) -> int | None:
-        rows = self.unit_rows
-        if rows.known_rank is not None:
-            return rows.known_rank
-        live = int(np.count_nonzero(to_numpy(rows.nonzero)))
-        if self.orthonormal or live <= 1:
-            return live
-        size = rows.unknowns
-        if self._plain is not None and self.measured >= size and self._plain.rank == size:
-            return size
-        if min(self.m, size) > LARGEST_RANK_PROBLEM:
-            return None
-        if live > size and self._some_rows_see_all(size):
-            return size
-        if self.m > LARGEST_RANK_PROBLEM:
-            return None
-        return self._factored_rank(live)
-
-    def _some_rows_see_all(self, size: int) -> bool:
-        """Whether as many rows as unknowns, spread evenly over all, determine A already."""
-        rows = self.unit_rows
-        live = np.flatnonzero(to_numpy(rows.nonzero))
-        chosen = live[np.linspace(0, live.size - 1, size).astype(np.int64)]
-        if isinstance(rows, Mixed):
-            K = rows.only(chosen).narrowed().gram_triangle()
-        else:
-            index = rows.xp.asarray(chosen, device=device(rows.norms))
-            K = products.gram(np.ascontiguousarray(to_numpy(rows.take_unit(index))))
-        R, info = dpotrf(K, lower=0, clean=0)
-        return bool(info == 0 and np.diagonal(R).min() > 1e-7)
-
-    def _factored_rank(self, live: int) -> int:
-        """Rank by a Cholesky factorisation of K; `live` rows are not zero.
-
-        A pivot is the distance of ``u_i u_i*`` from the span of those before it. Without pivoting
-        the factorisation is several times faster, and in single precision twice as fast again.
-        """
-        rows, full = self.unit_rows, live == self.m <= self.unit_rows.unknowns
-        known = to_numpy(self.gram.values).T if isinstance(self.gram, ExplicitGram) else None
-        if full:
-            K = rows.gram_triangle(single=True) if known is None else known.astype(np.float32)
-            R, info = spotrf(K, lower=0, clean=0, overwrite_a=1)
-            if info == 0 and np.diagonal(R).min() > CLEAR_PIVOT:
-                return live
-        if rows.unknowns < self.m:  # F* F has the rank of F F*, and is smaller
-            M = rows.normal(dtype=np.float32)
-            R, info = spotrf(M, lower=0, clean=0, overwrite_a=1)
-            pivots = np.abs(np.diagonal(R)) ** 2
-            if info == 0 and pivots.min() > 1e-2 * pivots.max():
-                return rows.unknowns
-            M = rows.normal()
-            _, _, rank, _ = dpstrf(M, tol=1e-14 * float(M.diagonal().max()), lower=0, overwrite_a=1)
-            return int(rank)
-        K = rows.gram_triangle() if known is None else known.copy(order="F")
-        if full:
-            R, info = dpotrf(K, lower=0, clean=0)
-            if info == 0 and np.diagonal(R).min() > 1e-7:
-                return live
-        _, _, rank, _ = dpstrf(K, tol=1e-14, lower=0, overwrite_a=1)
-        return int(min(rank, rows.unknowns))
+        few = min(self.m, self.unit_rows.unknowns) <= LARGEST_RANK_PROBLEM
+        return self.find_rank().rank if few else self.find_rank(0.0).rank

@@ -110,9 +110,11 @@ def dispensable(data: Measurements, psd: bool, members: Indices) -> tuple[int, .
             if not search.affordable(search.asks.size, 1):
                 break
             others = search.asks[search.asks != row]
-            after, solution = search.refuted(others)
-            if after is None and search.meets(others, solution):
-                found.append(int(row))
+            if others.size:
+                after, solution = search.refuted(others)
+                if after is not None or not search.meets(others, solution):
+                    continue
+            found.append(int(row))
     return tuple(found)
 
 

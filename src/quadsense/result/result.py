@@ -115,14 +115,22 @@ class Result(Lazy):
 
     @property
     def unique(self) -> bool | None:
-        """Whether the measurements determine A; None where that was too costly to find out."""
+        """Whether the measurements determine A, computed now where it was not before.
+
+        Among matrices of a given rank: near this A, to first order. None where it takes more
+        memory than there may be, or the data are not at hand (a result that was read from a file).
+        """
+        settle = self.__dict__.pop("_settled", None)
+        if self.verdict.unique is None and settle is not None:
+            self.__dict__["verdict"] = replace(self.verdict, **settle())
         return self.verdict.unique
 
     @property
     def unseen(self) -> int | None:
-        """Dimensions of A that no measurement sees; None where `unique` is.
+        """Dimensions of A that no measurement sees; None where that was not computed.
 
-        A lower bound, as the message says, where the rank of the map was too costly to find.
+        A lower bound, as the message says, where the rank of the map was not computed. Among
+        matrices of a given rank: the free directions near this A.
         """
         return self.verdict.unseen
 

@@ -42,6 +42,8 @@ class Seen:
     unseen: int | None
     unknowns: int
     exact: bool
+    directions: int = 0
+    rank_seconds: float = 0.0
 
 
 def make_verdict(
@@ -126,6 +128,8 @@ def make_verdict(
         unseen=seen.unseen,
         unknowns=seen.unknowns,
         exact=seen.exact,
+        directions=seen.directions,
+        rank_seconds=seen.rank_seconds,
         suspects=tuple(row for row in rows if row < count),
         reason=reason,
         advice=advice,
@@ -192,9 +196,13 @@ def check_verdict(
     """
     unknowns = data.unit_rows.unknowns
     unique = None if verdict.unseen is None else verdict.unseen == 0
-    seen = Seen(unique, verdict.unseen, unknowns, verdict.exact)
-    fewest = max(0, unknowns - (data.m - claim.set_aside.size))
-    sense = verdict.unseen is None or fewest <= verdict.unseen <= unknowns
+    seen = Seen(
+        unique, verdict.unseen, unknowns, verdict.exact, verdict.directions, verdict.rank_seconds
+    )
+    fewest, most = max(0, unknowns - (data.m - claim.set_aside.size)), unknowns
+    if verdict.directions:  # of a given rank
+        fewest, most = 0, verdict.directions
+    sense = verdict.unseen is None or fewest <= verdict.unseen <= most
     slack = claim.objective is not None and claim.objective.preference.slack
     target = claim.kind != "optimal" or slack
     if claim.hard:  # with and without a tolerance

@@ -452,19 +452,39 @@ def _determined(v: Verdict) -> str:
 
 def _seen(v: Verdict) -> str:
     """What the measurements do not see."""
+    if v.unseen is None:
+        return _not_computed(v)
+    least = "" if v.exact else "at least "
+    if v.directions:
+        free = f"{least}{v.unseen:,} free directions of {v.directions:,}"
+        if v.unique:
+            return f"unique near this A among matrices of its rank; {free}"
+        return f"not unique near this A among matrices of its rank; {free}"
     if v.unique:
         return "the measurements determine A"
-    if v.unseen is None:
-        return "whether the measurements determine A was too costly to find out"
-    least = "" if v.exact else "at least "
     fit = "A fits, but is not the only one" if v.status.success else "A is not determined"
     return f"{least}{v.unseen} of {v.unknowns} directions of A are unseen: {fit}"
+
+
+def _not_computed(v: Verdict) -> str:
+    """Return that it was not computed whether A is determined, and how long that takes."""
+    what = "whether the measurements determine A is not computed"
+    if v.rank_seconds == math.inf:
+        return what
+    seconds = v.rank_seconds
+    about = f"{seconds:.1g} s" if seconds < 10.0 else f"{seconds:.2g} s"
+    return f"{what}; result.unique computes it, about {about}"
 
 
 def _meaning(v: Verdict) -> str:
     """Return what it means that the measurements see all of A, or not all."""
     if v.asked == "accuracy" or v.unique is None:
         return ""
+    if v.directions:
+        return (
+            "judged at this A by the null space of the Jacobian; a factor of A is meant up to its "
+            "rotations (of rank one: up to a sign or a global phase)"
+        )
     if v.unique:
         return (
             f"all {v.unknowns} directions of A are seen; another fit differs only as far as the "

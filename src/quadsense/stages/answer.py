@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from quadsense.arrays import Vector, like, to_numpy
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.records import changed
 from quadsense.measurements import Measurements
+from quadsense.measurements.base import QUICK_RANK_FLOPS
 from quadsense.measurements.frame import condition_outside
 from quadsense.methods.traits.options import GapOptions
 from quadsense.proofs.definite import cholesky
@@ -31,11 +33,12 @@ from quadsense.result.result import Result
 from quadsense.result.values import Values, allowed_size, evaluate
 from quadsense.result.verdict import Seen, make_verdict
 from quadsense.run.recorder import to_history
+from quadsense.stages.determined import seen
 from quadsense.stages.runs import Answer, Request
 from quadsense.stages.smallest_miss import smallest_miss
 from quadsense.stages.unbanded import least_squares_fit
 from quadsense.system.threads import with_one_blas_thread
-from quadsense.system.watch import Stop
+from quadsense.system.watch import FLOPS, Stop
 from quadsense.vocabulary import Advice, Reason, Status, Verdict, because, to_reason
 
 CLOSED = 1.0 / (1.0 - GapOptions().gap)
@@ -47,8 +50,9 @@ MOST = 0.51
 MOST_SUSPECTS = 10
 """Rows named as carrying a contradiction, at most."""
 
-RANK_SHARE = 0.1
-"""Share of the predicted work of the solve that finding the rank of F may cost."""
+RANK_FLOPS = FLOPS
+"""Predicted work up to which it is found out whether the readings determine A, unless the solve was
+predicted to take longer: about a second of one core."""
 
 MOST_KEPT = 2**16
 """Readings up to which what the verdict is made of is kept until that is read."""
@@ -127,6 +131,7 @@ def _to_result(
     if certificate.kind == "infeasible" and data.from_bounds and _is_plain(request, answer):
         certificate = changed(certificate, misses=_misses(data, certificate))
     conflict = functools.cache(partial(_conflict, data, certificate))
+    inner = matrix
     if request.columns is not None:
         same = matrix is certificate.matrix
         certificate = _outside(certificate, request.columns, user)
@@ -138,13 +143,15 @@ def _to_result(
     if count < data.m:
         sizes, ratios, residuals = sizes[:count], ratios[:count], residuals[:count]
     worst = float(ratios.max())
+    low = request.shape is not None and request.shape.rank is not None
+    determined = partial(seen, data, inner, answer.set_aside, low=low)
     verdict = partial(
         _verdict,
         data,
         values,
         certificate,
         status,
-        RANK_SHARE * request.plan.flops,
+        partial(determined, most=_rank_flops(request, status)),
         advised=not (request.positive or request.problem.signs),
         target=target,
         prefer=_preferred(request, answer, certificate),
@@ -174,6 +181,7 @@ def _to_result(
         set_aside=answer.set_aside,
         fit=cost,
     )
+    result.__dict__["_settled"] = partial(_settled, partial(determined, most=math.inf))
     if not data.unit_rows.raw.kind.at_hand or data.m > MOST_KEPT:
         with watch.heeded():
             # While the rows can be read, and instead of what it is made of.
@@ -190,18 +198,37 @@ def _plan(plan: Plan, method: str, lemma: str, asked: dict[str, Any]) -> dict[st
 
 @with_one_blas_thread
 def _verdict(
-    data: Measurements, values: Values, certificate: Certificate, status: Status, flops: float,
-    *, advised: bool, conflict: Callable[[], Named], **said: Any,
+    data: Measurements, values: Values, certificate: Certificate, status: Status,
+    determined: Callable[[], Seen], *, advised: bool, conflict: Callable[[], Named], **said: Any,
 ) -> Verdict:  # fmt: skip
-    """Return the verdict; `flops` is what finding the rank of F may cost."""
+    """Return the verdict; `determined` finds out how far the readings determine A."""
     with np.errstate(over="ignore", under="ignore"):
         found = conflict()
         said = {**said, "suspects": found.named, "without": found.without}
         if found.proved is not None and np.array_equal(found.named, found.proved.members):
             said["irreducible"] = found.proved.irreducible
         advice = _advice(data, certificate.matrix, status) if advised else ()
-        seen = _seen(data, certificate.set_aside, flops)
-        return make_verdict(data, values, certificate, status, seen, advice=advice, **said)
+        return make_verdict(data, values, certificate, status, determined(), advice=advice, **said)
+
+
+def _rank_flops(request: Request, status: Status) -> float:
+    """Return how much work may be spent on whether the readings determine A.
+
+    It depends on shapes alone.
+    """
+    if status is Status.INFEASIBLE:  # where nothing is said of A
+        return QUICK_RANK_FLOPS
+    at_hand = request.data.unit_rows.raw.kind.at_hand
+    return max(request.plan.flops, RANK_FLOPS if at_hand else 0.0)
+
+
+@with_one_blas_thread
+def _settled(determined: Callable[[], Seen]) -> dict[str, Any]:
+    """Return what the verdict says of how far A is determined, however long that takes."""
+    with np.errstate(over="ignore", under="ignore"):
+        found = asdict(determined())
+    del found["unknowns"]  # which are known
+    return found
 
 
 def _is_plain(request: Request, answer: Answer) -> bool:
@@ -478,23 +505,6 @@ def _heaviest(data: Measurements, certificate: Certificate) -> npt.NDArray[np.in
     order = np.argsort(-weight, kind="stable")
     enough = int(np.searchsorted(np.cumsum(weight[order]), MOST * weight.sum())) + 1
     return order[: min(enough, MOST_SUSPECTS)]
-
-
-def _seen(data: Measurements, set_aside: Any, flops: float) -> Seen:
-    """Whether the measurements determine A, how many dimensions they do not see, and if exactly.
-
-    Where something was set aside, only a bound is told: what is left was not looked at.
-    """
-    unknowns, kept = data.unit_rows.unknowns, data.m - set_aside.size
-    rank = None
-    if not set_aside.size:
-        with suppress(Stop):  # it can wait
-            rank = data.quick_rank(flops)
-    if rank is not None:
-        return Seen(rank == unknowns, unknowns - rank, unknowns, True)
-    if kept < unknowns:
-        return Seen(False, unknowns - kept, unknowns, False)
-    return Seen(None, None, unknowns, False)
 
 
 def _reason(

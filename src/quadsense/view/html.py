@@ -278,7 +278,7 @@ def measurements_html(data: Measurements) -> Markup:
         for each in data.constraints:
             pairs.append((each.name, interval(each.lo, each.hi)))
         with one_blas_thread():
-            rank = data.quick_rank(QUICK_RANK_FLOPS)
+            rank = data.find_rank(QUICK_RANK_FLOPS).rank
     unknowns = rows.unknowns
     if rank is None:
         seen = f"not looked into; {unknowns:,} unknowns"
