@@ -30,6 +30,7 @@ GROUPS: dict[str, tuple[str, int]] = {
     "psd, n = 60": ("psd", 60),
     "psd and trace 1, n = 4": ("state", 4),
     "psd and trace 1, n = 16": ("state", 16),
+    "psd and trace 1, n = 32": ("state", 32),
     "held out, symmetric, n = 12": ("held out symmetric", 12),
     "held out, psd, n = 12": ("held out psd", 12),
 }

@@ -378,7 +378,7 @@ def test_small_noise_does_not_leave_least_squares_in_the_cone_unproved(kind, noi
 
 @pytest.mark.parametrize("seed", range(3))
 def test_exact_readings_of_a_definite_matrix_need_no_newton_step(monkeypatch, seed):
-    monkeypatch.delattr(face, "_on_face")
+    monkeypatch.delattr(face, "on_face")
     rng = np.random.default_rng(seed)
     X, U = rng.standard_normal((6, 6)), rng.standard_normal((60, 6))
     b = forward(U, X @ X.T)
@@ -387,7 +387,7 @@ def test_exact_readings_of_a_definite_matrix_need_no_newton_step(monkeypatch, se
     assert result.verify(U, b)
 
 
-@pytest.mark.parametrize(("n", "m"), [(4, 20), (12, 120)])
+@pytest.mark.parametrize(("n", "m"), [(8, 60), (12, 120)])
 def test_slow_least_squares_in_the_cone_is_left_to_a_method_that_follows(n, m):
     rng = np.random.default_rng(0)
     x, U = rng.standard_normal((n, 1)), rng.standard_normal((m, n))

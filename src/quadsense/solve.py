@@ -118,7 +118,7 @@ def solve(
         outweigh; the A nearest to it of all that fit is ``prefer="nearest"``.
     ridge : "auto" or float, default="auto"
         Strength of the pull: ``ridge ||A - prior||_F^2`` is added to the sum of squares. "auto" is
-        ``0.1/(3 v)``, with v the mean square of what the multiple of I leaves of the readings (of
+        ``0.2/(3 v)``, with v the mean square of what the multiple of I leaves of the readings (of
         rows of unit norm); 0 without a tolerance, and with `psd` and 1.5 readings per unknown or
         more. 0 is plain least squares.
     slack : {"max", "sum", "squares"}, optional

@@ -31,8 +31,8 @@ from quadsense.core.products import gram_product
 from quadsense.core.question import Question
 from quadsense.core.records import cached_property, changed
 from quadsense.measurements.sensing import Sensing
+from quadsense.methods.active_set import nearest_within
 from quadsense.methods.base import COLD, Problem, Warm
-from quadsense.methods.cg.active_set import nearest_within
 from quadsense.methods.cg.preconditioner import CGFactor, factor
 from quadsense.methods.cg.traits import ConjugateGradientTraits
 from quadsense.methods.steps import LENIENT, Stepped, own

@@ -63,7 +63,7 @@ def refined(program: SquaresProgram, state: SquaresState) -> SquaresState:
         if not 0 < rank * cone.n * (2 if cone.is_complex else 1) <= MOST:
             continue
         X = np.asarray(V[:, -rank:] * np.sqrt(values[-rank:]))
-        other = _on_face(program, state, X)
+        other = on_face(program, state, X)
         if other is not None and other.judged.gap < best.judged.gap:
             best = other
             if other.judged.gap <= enough:
@@ -71,7 +71,7 @@ def refined(program: SquaresProgram, state: SquaresState) -> SquaresState:
     return best
 
 
-def _on_face(program: SquaresProgram, state: SquaresState, X: Array) -> SquaresState | None:
+def on_face(program: SquaresProgram, state: SquaresState, X: Array) -> SquaresState | None:
     """Where Newton's method leads on matrices of that rank; None: to none that is admitted.
 
     Small systems, NumPy's wherever the rows are.

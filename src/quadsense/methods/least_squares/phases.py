@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from quadsense.arrays import Vector
 from quadsense.core.ends import UNIT
-from quadsense.methods.least_squares import descent, direct, face, polish, splitting
+from quadsense.methods.least_squares import cuts, descent, direct, face, polish, splitting
 from quadsense.methods.least_squares.bounds import NONE
 from quadsense.methods.least_squares.measure import (
     TRUE,
@@ -21,6 +21,7 @@ from quadsense.methods.least_squares.measure import (
     judge_of,
     margins,
     mass,
+    small,
 )
 from quadsense.methods.least_squares.program import SquaresProgram, features
 from quadsense.methods.least_squares.quadratic import QuadraticPoint
@@ -96,6 +97,9 @@ def start(program: SquaresProgram, x: Vector) -> SquaresState:
             state = _settled(program, state, point)
             if state.verdict is SquaresVerdict.OPTIMAL or state.stage is SquaresStage.SPLITTING:
                 return state
+        cut = _cut(program, R, least)
+        if cut is not None:
+            return cut
         others.insert(0, least)
     points = [program.cost.point(cone.project(each)) for each in others]
     point = min(points, key=lambda one: one.cost)
@@ -104,6 +108,33 @@ def start(program: SquaresProgram, x: Vector) -> SquaresState:
         return replace(state, verdict=SquaresVerdict.STALLED)
     state = _judged_descent(program, state)
     return state if state.verdict is SquaresVerdict.OPEN else _refined(program, state)
+
+
+def _cut(program: SquaresProgram, R: Array, least: Vector) -> SquaresState | None:
+    """Return the minimizer over the cone and the intervals by cuts, None if that is not found.
+
+    Parameters
+    ----------
+    program : SquaresProgram
+    R : ndarray of shape (N, N)
+        Cholesky factor of the normal matrix.
+    least : ndarray of shape (N,)
+        Least squares without cone and intervals.
+    """
+    found = cuts.minimizer(program, R, least)
+    if found is None:
+        return None
+    state = SquaresState(SquaresStage.DESCENT, factor=found.X, rows=found.rows, mu=found.mu)
+    point = program.cost.point(_member(program, found.X)[0])
+    state = _judged_point(program, state, point)
+    asked = min(face.NEEDED, float(program.problem.options.gap))
+    enough = max(asked * point.cost, small(program))
+    if crossed(program, point, 0.0).size or state.judged.gap > enough:
+        other = face.on_face(program, state, found.X)
+        if other is None or other.judged.gap > enough:
+            return None
+        state = other
+    return replace(state, verdict=SquaresVerdict.OPTIMAL)
 
 
 def advance(program: SquaresProgram, state: SquaresState, steps: int) -> SquaresState:

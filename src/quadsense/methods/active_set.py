@@ -1,13 +1,18 @@
-"""Least squares within intervals by an active set, for few unknowns.
+"""Least squares within intervals, and over a cone, by an active set, for few unknowns.
 
 The problem is to minimize ``||v - v_0||^2`` subject to ``lo <= G v <= hi``: least squares in
 coordinates in which its normal matrix is the identity, so that the point to start from is the
 minimizer without intervals. The dual method of [Goldfarb & Idnani 1983] adds the reading that is
 missed most, and drops those whose multiplier would change its sign. Every point on the way is the
 minimizer subject to the readings in the set, so the last one is optimal to rounding.
+
+A convex set such as the cone of positive semidefinite matrices is cut out by half-spaces, which are
+made where a point is outside of it and are from then on rows like the others.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -15,9 +20,14 @@ import numpy.typing as npt
 from quadsense.arrays import Vector
 from quadsense.system.watch import look
 
+Cuts = Callable[[Vector], tuple[npt.NDArray[np.float64], Vector] | None]
+
 MAX_STEPS = 200
 """Readings added and dropped at most. Rounded readings take about one step per
 unknown."""
+
+MAX_ROUNDS = 8
+"""Rounds of cuts at most."""
 
 MIN_NEW_PART = 1e-10
 """Squared norm of what is new in a row, relative to the row, below which it depends on the set."""
@@ -27,7 +37,12 @@ MIN_FALL = 1e-12
 
 
 def nearest_within(
-    G: npt.NDArray[np.float64], lo: Vector, hi: Vector, start: Vector, room: Vector
+    G: npt.NDArray[np.float64],
+    lo: Vector,
+    hi: Vector,
+    start: Vector,
+    room: Vector,
+    cuts: Cuts | None = None,
 ) -> tuple[Vector, Vector] | None:
     """Return the nearest point to `start` within the intervals, and the multipliers of the rows.
 
@@ -39,18 +54,22 @@ def nearest_within(
     start : ndarray of shape (N,)
     room : ndarray of shape (m,)
         How far a reading may be outside.
+    cuts : callable, optional
+        Returns, for a point within the intervals, further rows, (k, N), and their lower bounds, or
+        None if the point is admitted.
 
     Returns
     -------
     tuple of ndarray or None
-        The point v and u with ``v = start + G^T u``, u positive only at lower bounds and negative
-        only at upper bounds. None where `MAX_STEPS` were not enough or no point fits.
+        The point v and u with ``v = start + G^T u``, the rows of the cuts last, u positive only at
+        lower bounds and negative only at upper bounds. None where `MAX_STEPS` were not enough or no
+        point fits. After `MAX_ROUNDS` of cuts the point is near those that are admitted.
     """
     v = start
     chosen: list[int] = []
     signs: list[float] = []
     u = np.empty(0)
-    steps = 0
+    steps = rounds = 0
     while True:
         look(2.0 * G.size)
         values = G @ v
@@ -59,7 +78,16 @@ def nearest_within(
         outside[chosen] = 0.0
         row = int(outside.argmax())
         if not outside[row] > 0.0:
-            break
+            further = None if cuts is None else cuts(v)
+            if further is None:
+                break
+            rounds += 1
+            if rounds > MAX_ROUNDS:
+                break
+            G, lo = np.concatenate([G, further[0]]), np.concatenate([lo, further[1]])
+            hi = np.concatenate([hi, np.full(len(further[1]), np.inf)])
+            room = np.concatenate([room, np.zeros(len(further[1]))])
+            continue
         sign = 1.0 if below[row] > above[row] else -1.0
         added = sign * G[row]
         distance = float(max(below[row], above[row]))
