@@ -552,7 +552,8 @@ def test_callbacks_see_the_fit_and_may_end_it():
                 self.scores.append(fitted_estimator.score(X, y))
             return self.stop
 
-    X, y = data(60, 4)
+    X, y = data(30, 10)  # with fewer features the fit may be at hand without a step
+    seen = []
     for stop in (False, True):
         listener = Listener(stop)
         with warnings.catch_warnings():
@@ -560,3 +561,5 @@ def test_callbacks_see_the_fit_and_may_end_it():
             model = QuadraticRegressor(0.1, psd=True).set_callbacks(listener).fit(X, y)
         assert listener.set and listener.torn and listener.begun == listener.ended >= 2
         assert listener.scores[-1] == pytest.approx(model.score(X, y))
+        seen.append(listener.ended)
+    assert seen[1] == 2 < seen[0]  # one stride, and the fit itself

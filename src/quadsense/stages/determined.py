@@ -84,7 +84,7 @@ def _among_all(data: Measurements, kept: npt.NDArray[np.bool_], most: float) -> 
 
 
 def _unsettled(unknowns: int, count: int, seconds: float) -> Seen:
-    """Return what so many readings say by their number alone."""
+    """Return what the number of readings alone says."""
     if count < unknowns:
         return Seen(False, unknowns - count, unknowns, False, rank_seconds=seconds)
     return Seen(None, None, unknowns, False, rank_seconds=seconds)
