@@ -63,7 +63,8 @@ def seen(
     rows = data.unit_rows
     kept = _kept(data, set_aside)
     try:
-        return _near(rows, kept, matrix, most) if low else _among_all(data, kept, most)
+        near = _near(rows, kept, matrix, most) if low else None
+        return _among_all(data, kept, most) if near is None else near
     except Stop:  # it can wait
         return seen(data, matrix, set_aside, low=low, most=0.0)
 
@@ -182,8 +183,13 @@ class Tangent(NamedTuple):
         return self.weights[:, None] * to_numpy(self.rows.mixed(J))
 
 
-def _near(rows: Sensing, kept: npt.NDArray[np.bool_], matrix: SensedMatrix, most: float) -> Seen:
-    """Return how many directions of the matrices of the rank of A are free at A, to first order."""
+def _near(
+    rows: Sensing, kept: npt.NDArray[np.bool_], matrix: SensedMatrix, most: float
+) -> Seen | None:
+    """Return how many directions of the matrices of the rank of A are free at A, to first order.
+
+    None at A = 0, where the matrices of a given rank have no tangent space.
+    """
     unknowns, factor = rows.unknowns, matrix.factor
     if factor is None or not rows.raw.kind.at_hand:
         return Seen(None, None, unknowns, False, rank_seconds=math.inf)
@@ -193,11 +199,10 @@ def _near(rows: Sensing, kept: npt.NDArray[np.bool_], matrix: SensedMatrix, most
     if not rows.is_complex:
         Q = Q.real
     raw, r = rows.raw, Q.shape[1]
-    G = to_numpy(raw.times(Q)) if r else np.zeros((raw.m, 0))
-    tangent = Tangent(rows, kept.astype(np.float64), Q, G)
-    p, directions = tangent.size, tangent.size - tangent.turns
     if not r:
-        return Seen(True, 0, unknowns, True, directions=0)
+        return None
+    tangent = Tangent(rows, kept.astype(np.float64), Q, to_numpy(raw.times(Q)))
+    p, directions = tangent.size, tangent.size - tangent.turns
     entries = float(raw.m) * p
     dense = entries * p + p**3 / 3.0 if entries <= MAX_ENTRIES else math.inf
     free = PRODUCTS * _product_flops(raw, r)
