@@ -153,7 +153,7 @@ def _constraints(rng: np.random.Generator, case: Any, labels: dict[str, str]) ->
 
 
 def _ends(rng: np.random.Generator, value: float, size: float) -> tuple[float, float]:
-    """Ends about the value, or, one time in eight, some way off."""
+    """Intervals about the value, or, one time in eight, some way off."""
     value += size * float(10.0 ** rng.uniform(-2, 1)) * (rng.random() < 0.125)
     kind = pick(rng, equality=0.4, interval=0.4, half=0.2)
     if kind == "equality":

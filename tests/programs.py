@@ -161,7 +161,7 @@ def s_has_width(s: Any, rows: list[int]) -> bool:
 
 
 def _ends(s: Any, rows: list[int], A: Any) -> tuple[Any, Any]:
-    """Ends relative to the values of A, in units of the rows, exactly computed."""
+    """Intervals relative to the values of A, in units of the rows, exactly computed."""
     values = s.values(A, False, rows)
     lows, highs = np.full(len(rows), -np.inf), np.full(len(rows), np.inf)
     for k, i in enumerate(rows):

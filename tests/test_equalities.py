@@ -7,7 +7,7 @@ import pytest
 from helpers import gaussian_rows, hermitian
 
 from quadsense import Measurements, SensedMatrix, Status, solve
-from quadsense.core.ends import EXACTNESS, Ends
+from quadsense.core.intervals import EXACTNESS, Intervals
 from quadsense.methods.equalities import nearest_exact
 
 EPS = 2.0**-52
@@ -106,8 +106,8 @@ def test_a_matrix_off_an_equality_is_not_taken_for_a_fit(rng):
 
 
 def test_ratios_skip_what_is_within_and_count_what_is_not():
-    ends = Ends.around(np.array([1.0, 2.0]), np.array([0.0, 0.5]))
-    ends = ends.with_grain(np.array([1e-10, 1e-10]), np.ones(2))
+    ends = Intervals.around(np.array([1.0, 2.0]), np.array([0.0, 0.5]))
+    ends = ends.with_allowance(np.array([1e-10, 1e-10]), np.ones(2))
     assert ends.exact.tolist() == [True, False] and ends.even
     wide = ends.allowing(4.0)
     assert wide.ratios(np.array([3e-10, 0.25])).tolist() == [0.0, 0.5]
@@ -132,9 +132,9 @@ def test_units_of_equalities_scale_with_the_rows(rng):
     one = Measurements(U, readings(U, A), delta=delta)
     two = Measurements(1024.0 * U, 2.0**20 * readings(U, A), delta=2.0**20 * delta)
     np.testing.assert_array_equal(two.tolerance, 2.0**20 * one.tolerance)
-    np.testing.assert_array_equal(two.ends.grain, 2.0**20 * one.ends.grain)
+    np.testing.assert_array_equal(two.ends.allowance, 2.0**20 * one.ends.allowance)
     np.testing.assert_array_equal(one.stated_tolerance, delta)
-    np.testing.assert_allclose(one.unit_ends.grain[:4], EXACTNESS * EPS * 3, rtol=1e-12)
+    np.testing.assert_allclose(one.unit_ends.allowance[:4], EXACTNESS * EPS * 3, rtol=1e-12)
 
 
 @pytest.mark.parametrize("factor", [False, True, "signs"])

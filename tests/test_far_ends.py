@@ -1,4 +1,4 @@
-"""Ends far beyond what the others force on A bind nothing, and are no unit for anything."""
+"""Intervals far beyond what the others force on A bind nothing, and are no unit for anything."""
 
 import numpy as np
 import pytest

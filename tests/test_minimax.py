@@ -14,7 +14,7 @@ import quadsense
 import quadsense.methods.minimax.program as lp
 from quadsense import Status
 from quadsense.core import packed
-from quadsense.core.ends import Ends
+from quadsense.core.intervals import Intervals
 from quadsense.core.products import unknowns
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.minimax import iteration
@@ -35,7 +35,9 @@ def verify_infeasible(U, b, delta, y, lower=None, upper=None, max_norm=None):
     """What y proves of ``b - delta <= F(A) <= b + delta``, each end where there is one."""
     below = delta if lower is None else np.where(lower, delta, np.inf)
     above = delta if upper is None else np.where(upper, delta, np.inf)
-    return symmetric.check_proof(Sensing.of(U), Ends(b, below, above, delta), y, max_norm=max_norm)
+    return symmetric.check_proof(
+        Sensing.of(U), Intervals(b, below, above, delta), y, max_norm=max_norm
+    )
 
 
 def readings(U, A):

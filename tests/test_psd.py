@@ -417,7 +417,7 @@ def test_met_is_not_said_of_what_rounding_may_undo(kind: str) -> None:
     U = np.eye(4, dtype=np.complex128 if kind == "complex" else np.float64)
     b = np.ones(4)
     for delta, expected in ((1e-17, Verdict.UNDECIDED), (1e-12, Verdict.MET)):
-        problem = prepare(U, Intervals(b - delta, b + delta, np.full(4, delta)))
+        problem = prepare(U, Intervals.of(b - delta, b + delta, np.full(4, delta)))
         state = phases.advance(problem, phases.start(problem), 1000)
         assert state.verdict is expected
 

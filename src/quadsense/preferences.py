@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Array, Vector, to_numpy
-from quadsense.core.ends import Ends
+from quadsense.core.intervals import Intervals
 from quadsense.core.question import Question, RowTerm
 from quadsense.measurements import Measurements
 
@@ -185,7 +185,7 @@ def _rows_of(
     lo, hi = ends.lo, ends.hi
     if not target:
         lo[: data.measured], hi[: data.measured] = -np.inf, np.inf
-    # Ends that are the same by rounding alone are equal to methods, not to what is claimed.
+    # Intervals that are the same by rounding alone are equal to methods, not to what is claimed.
     hard = lo == hi if unit else (lo == hi) & ends.exact
     hard[data.measured :] = True
     if TERMS[name] == "squares":
@@ -254,7 +254,7 @@ def _squares(
     data: Measurements,
     preference: Preference,
     hard: Any,
-    ends: Ends,
+    ends: Intervals,
     norms: Any,
     relative: bool,
     strict: bool,

@@ -46,7 +46,7 @@ class Question:
     ----------
     rows : RowTerm
     lo, hi : ndarray of shape (m,)
-        Ends of the intervals, infinite where there is none; equal for an equality.
+        Intervals of the intervals, infinite where there is none; equal for an equality.
     weights : ndarray of shape (m,)
         Not negative; not used by "within" and "center". In "squares" a row of weight 0 has its
         interval only; under slack one of weight 0 asks for nothing.

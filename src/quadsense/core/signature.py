@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from quadsense.core.ends import UNIT
 from quadsense.core.forms import FactorForm
+from quadsense.core.intervals import UNIT
 from quadsense.core.matrix import SensedMatrix
 
 

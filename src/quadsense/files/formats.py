@@ -30,7 +30,7 @@ class Format:
     title : str
         With its article.
     suffixes : tuple of str
-        Ends of the names of such files.
+        Intervals of the names of such files.
     module : str
         Where it is read and written, in this package.
     package : str

@@ -26,7 +26,7 @@ from quadsense.arrays import (
     placed,
     to_numpy,
 )
-from quadsense.core.ends import EXACTNESS, KIND_EXACTNESS, Ends
+from quadsense.core.intervals import EXACTNESS, KIND_EXACTNESS, Intervals
 from quadsense.core.records import cached_property
 from quadsense.measurements.constraints import Constraint, checked_constraints, with_constraints
 from quadsense.measurements.gram import ExplicitGram, Gram
@@ -136,7 +136,7 @@ def _mix_of(rows: Sensing, mix: MatrixLike | None) -> MatrixLike | None:
     return own if mix is None else mix
 
 
-def _of_intervals(ends: Ends) -> Vector:
+def _of_intervals(ends: Intervals) -> Vector:
     """The middles of intervals; of one with one end that end, and 0 where there is none."""
     one = np.where(np.isfinite(ends.above), ends.above, -ends.below)
     one = ends.reading + np.where(np.isfinite(one), one, 0.0)
@@ -189,8 +189,8 @@ class Measurements:
         Readings; with `bounds` the middle of the interval, its one end, or 0 where it has none.
     tolerance : array of shape (m,) or None
         Half-width of each interval; for a row of one end, the unit in which a crossing is counted
-        (see `Ends.between`).
-    ends : Ends or None
+        (see `Intervals.between`).
+    ends : Intervals or None
         The intervals exactly as given.
     conjugate : bool
         Whether rows are given as ``u_i*``.
@@ -238,13 +238,13 @@ class Measurements:
             if delta is not None or rtol != 0.0:
                 raise ValueError("bounds replaces delta and rtol: give either, not both")
             lo, hi = checked_bounds(bounds, rows.m, of)
-            self._fill(rows, None, Ends.between(lo, hi, to_numpy(rows.norms)), readings)
+            self._fill(rows, None, Intervals.between(lo, hi, to_numpy(rows.norms)), readings)
         else:
             if readings is None:
                 raise ValueError("b is missing: give the readings b, or bounds=(lo, hi)")
             tolerance = checked_tolerance(delta, rtol, readings, of)
             self._fill(
-                rows, readings, None if tolerance is None else Ends.around(readings, tolerance)
+                rows, readings, None if tolerance is None else Intervals.around(readings, tolerance)
             )
         self._delta, self._rtol = delta, rtol
         self.conjugate = bool(conjugate)
@@ -253,18 +253,18 @@ class Measurements:
         self,
         rows: Sensing,
         b: Vector | None,
-        ends: Ends | None,
+        ends: Intervals | None,
         readings: Vector | None = None,
     ) -> None:
         self._rows = rows
         self.m, self.n = rows.m, rows.n
-        if ends is not None and ends.grain is None and ends.has_equalities:
+        if ends is not None and ends.allowance is None and ends.has_equalities:
             norms = to_numpy(rows.norms)
             eps = float(np.finfo(np.float64).eps)
             relative = EXACTNESS * eps * self.n + KIND_EXACTNESS * rows.rounding
             with np.errstate(over="ignore", under="ignore", invalid="ignore"):
                 masses = to_numpy(rows.masses) * norms * norms
-                ends = ends.with_grain(relative * masses, norms)
+                ends = ends.with_allowance(relative * masses, norms)
         self.ends = ends
         self.from_bounds = b is None
         self._readings = readings if b is None else b
@@ -279,7 +279,7 @@ class Measurements:
         self.squares: dict[Any, Any] = {}  # what `make_question` makes of them
         self.gram: Gram | None = None  # K as formed by a solve: the facts reuse it
 
-    def _with_ends(self, ends: Ends, known: tuple[str, ...]) -> Measurements:
+    def _with_ends(self, ends: Intervals, known: tuple[str, ...]) -> Measurements:
         """The same probes and readings with other intervals, and what is known of the probes."""
         other = object.__new__(Measurements)
         other._fill(self._rows, None if ends.outright else to_numpy(self.b), ends)
@@ -362,10 +362,10 @@ class Measurements:
         b, norms = to_numpy(self.b), to_numpy(rows.norms)
         # Without a tolerance the user's rows are asked for nothing: the constraints are.
         nothing = np.full(self.m, np.inf)
-        ends = self.ends or Ends(b, nothing, nothing, np.ones(self.m))
-        below = Ends.between(lo, hi, norms[self.m :], ends.typical_unit(norms[: self.m]))
+        ends = self.ends or Intervals(b, nothing, nothing, np.ones(self.m))
+        below = Intervals.between(lo, hi, norms[self.m :], ends.typical_unit(norms[: self.m]))
         other = object.__new__(Measurements)
-        other._fill(rows, np.append(b, _of_intervals(below)), Ends.joined(ends, below))
+        other._fill(rows, np.append(b, _of_intervals(below)), Intervals.joined(ends, below))
         other._take(self)
         other.from_bounds = self.from_bounds
         other.constraints, other._plain, other.judged = found, self, self.judged
@@ -381,7 +381,7 @@ class Measurements:
         rows = self.unit_rows
         raw = rows.raw.framed(columns)
         other = object.__new__(Measurements)
-        ends = None if self.ends is None else replace(self.ends, grain=None)
+        ends = None if self.ends is None else replace(self.ends, allowance=None)
         other._fill(
             Mixed.over(raw, rows.given) if isinstance(rows, Mixed) else raw,
             None if self.from_bounds else to_numpy(self.b),
@@ -418,7 +418,9 @@ class Measurements:
     def stated_tolerance(self) -> Vector:
         """Half-widths as `tolerance` has them, and 0 of equalities."""
         ends = self._known_ends()
-        stated = ends.unit.copy() if ends.grain is None else np.where(ends.exact, 0.0, ends.unit)
+        stated = (
+            ends.unit.copy() if ends.allowance is None else np.where(ends.exact, 0.0, ends.unit)
+        )
         return np.asarray(compact(stated))
 
     @property
@@ -430,8 +432,8 @@ class Measurements:
     @property
     def has_hard(self) -> bool:
         """Whether there are such rows."""
-        grain = None if self.ends is None else self.ends.grain
-        return bool(self.constraints) or (grain is not None and bool((grain > 0.0).any()))
+        allowance = None if self.ends is None else self.ends.allowance
+        return bool(self.constraints) or (allowance is not None and bool((allowance > 0.0).any()))
 
     @property
     def measured(self) -> int:
@@ -472,7 +474,7 @@ class Measurements:
         """Upper ends of the intervals as given, infinity where there is none."""
         return self._known_ends().hi
 
-    def _known_ends(self) -> Ends:
+    def _known_ends(self) -> Intervals:
         if self.ends is None:
             raise ValueError("these measurements have no tolerance: use with_tolerance(delta)")
         return self.ends
@@ -495,18 +497,18 @@ class Measurements:
         tolerance = checked_tolerance(delta, rtol, b, self._of)
         if tolerance is None:
             raise ValueError("give delta or rtol: these measurements have neither")
-        other = self.with_ends(Ends.around(b, tolerance))
+        other = self.with_ends(Intervals.around(b, tolerance))
         other._delta, other._rtol = delta, rtol
         return other
 
-    def with_ends(self, ends: Ends) -> Measurements:
+    def with_ends(self, ends: Intervals) -> Measurements:
         """The same probes with these intervals, whatever they had.
 
         Constraints keep theirs where there are intervals of the user's rows only.
         """
         if self._plain is not None and ends.reading.size == self.measured:
             own = np.arange(self.measured, self.m)
-            ends = Ends.joined(ends, self._known_ends().each(lambda values: values[own]))
+            ends = Intervals.joined(ends, self._known_ends().each(lambda values: values[own]))
         return self._with_ends(ends, ("facts", "orthonormal", "_known_rank", "gram"))
 
     def without_tolerance(self) -> Measurements:
@@ -516,7 +518,7 @@ class Measurements:
         """
         plain, given = self.plain, self.plain.readings
         b = given if plain.from_bounds and given is not None else to_numpy(plain.b)
-        other = self.with_ends(Ends.around(b, np.ones_like(b)))
+        other = self.with_ends(Intervals.around(b, np.ones_like(b)))
         if b is given:  # next to intervals
             other.b = like(np.append(b, to_numpy(self.b)[self.measured :]), self.b)
         other.judged = False
@@ -749,14 +751,14 @@ class Measurements:
         return UnitReadings(like(b, norms), like(delta, norms), compact(like(telling, norms)))
 
     @cached_property
-    def unit_ends(self) -> Ends:
+    def unit_ends(self) -> Intervals:
         """The intervals of the unit rows: divided by the squared norms of the rows."""
         given = self._known_ends()
         norms = to_numpy(self._rows.norms)
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             ends = given.over(norms)
         sizes = np.abs(ends.reading)
-        if self.judged and ends.even and ends.grain is None:  # as most are: by their extremes
+        if self.judged and ends.even and ends.allowance is None:  # as most are: by their extremes
             least, largest = float(ends.unit.min()), max(float(sizes.max()), float(ends.unit.max()))
             if least > 0.0 and 1.0 / LARGEST_READING < largest < LARGEST_READING:
                 return ends

@@ -14,7 +14,7 @@ from quadsense.arrays import (
     is_numpy,
     namespace,
 )
-from quadsense.core.ends import UNIT
+from quadsense.core.intervals import UNIT
 from quadsense.measurements.validate import widened
 
 

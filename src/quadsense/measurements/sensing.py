@@ -16,7 +16,7 @@ import numpy.typing as npt
 from quadsense.arrays import Array, Vector, compact, placed, to_numpy
 from quadsense.core import packed, products
 from quadsense.core.cholesky import squared_moduli
-from quadsense.core.ends import UNIT
+from quadsense.core.intervals import UNIT
 from quadsense.core.records import cached_property
 from quadsense.device import DeviceArray, on_device, put, waits
 from quadsense.measurements.dense import Dense

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Protocol, TypedDict
 import numpy as np
 
 from quadsense.arrays import Array, Vector, to_numpy
-from quadsense.core.ends import Ends
 from quadsense.core.forms import MeasuredForm
+from quadsense.core.intervals import Intervals
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.question import Question
 from quadsense.measurements.gram import Gram
@@ -60,7 +60,7 @@ class Problem:
         Part of the start.
     sides : ndarray of bool, shape (2, m), optional
         Which upper and which lower ends of the intervals exist; all where None.
-    given_ends : Ends, optional
+    given_ends : Intervals, optional
         The intervals of the unit rows, as exactly as they were given, by which a fit is judged;
         those of `b` and `delta` where None.
     target : bool
@@ -91,7 +91,7 @@ class Problem:
     base: Array | None = None
     c_start: Array | None = None
     sides: Any = None
-    given_ends: Ends | None = None
+    given_ends: Intervals | None = None
     target: bool = True
     error_unit: float = 1.0
     rank: int | None = None
@@ -113,15 +113,15 @@ class Problem:
         return bool(getattr(self.options, "allow_tf32", False))
 
     @property
-    def ends(self) -> Ends:
+    def ends(self) -> Intervals:
         """The intervals by which a fit is judged."""
         if self.given_ends is not None:
             return self.given_ends
         b, delta = to_numpy(self.b), to_numpy(self.delta)
         if self.sides is None:
-            return Ends.around(b, delta)
+            return Intervals.around(b, delta)
         above, below = np.where(self.sides, delta, np.inf)
-        return Ends(b, below, above, delta)
+        return Intervals(b, below, above, delta)
 
     def first(self) -> SensedMatrix:
         """A_1, which costs nothing to make."""

@@ -10,8 +10,8 @@ import numpy.typing as npt
 import scipy.linalg as sl
 
 from quadsense.arrays import Vector, device, is_numpy, to_numpy
-from quadsense.core.ends import Ends
 from quadsense.core.forms import MeasuredForm
+from quadsense.core.intervals import Intervals
 from quadsense.core.matrix import SensedMatrix
 from quadsense.measurements.sensing import Sensing
 from quadsense.system.watch import look
@@ -37,7 +37,7 @@ LOST = 1e-14
 """Share of the largest eigenvalue below which others are rounding."""
 
 
-def nearest_exact(rows: Sensing, ends: Ends, matrix: SensedMatrix) -> SensedMatrix | None:
+def nearest_exact(rows: Sensing, ends: Intervals, matrix: SensedMatrix) -> SensedMatrix | None:
     """A matrix near this one that meets the equalities, as well as float64 can; None: not known.
 
     A symmetric A moves by ``F_E*(K_E^-1 r)``, the least that does it; ``A = X S X*`` by
@@ -47,7 +47,7 @@ def nearest_exact(rows: Sensing, ends: Ends, matrix: SensedMatrix) -> SensedMatr
     ----------
     rows : Sensing
         Rows of unit norm.
-    ends : Ends
+    ends : Intervals
         Theirs.
     matrix : SensedMatrix
         Near to what is sought.

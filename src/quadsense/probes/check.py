@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import to_numpy
-from quadsense.core.ends import UNIT
+from quadsense.core.intervals import UNIT
 from quadsense.measurements.operator import from_operator, is_operator
 from quadsense.measurements.probes import BLOCK_ELEMENTS, Probes
 from quadsense.measurements.validate import checked_rows

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import to_numpy
-from quadsense.core.ends import UNIT
+from quadsense.core.intervals import UNIT
 from quadsense.core.packed import Vector, strictly_below
 from quadsense.measurements.probes import BLOCK_ELEMENTS
 from quadsense.measurements.sensing import Sensing

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Vector
-from quadsense.core.ends import UNIT
+from quadsense.core.intervals import UNIT
 from quadsense.core.question import Question
 from quadsense.core.records import changed
 from quadsense.proofs.adjoint import product_error

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Vector, to_numpy
-from quadsense.core.ends import Ends
+from quadsense.core.intervals import Intervals
 from quadsense.measurements import Measurements
 from quadsense.measurements.sensing import Sensing
 
@@ -25,7 +25,7 @@ class Exact(NamedTuple):
     """Rows of about unit norm, their intervals and the dual vector, all scaled by powers of two."""
 
     F: Sensing
-    ends: Ends
+    ends: Intervals
     y: Vector
 
     def on(self, rows: npt.NDArray[np.intp]) -> Exact:
@@ -33,7 +33,7 @@ class Exact(NamedTuple):
         return Exact(self.F.only(rows), self.ends.each(lambda values: values[rows]), self.y[rows])
 
 
-def exactly(data: Measurements, dual: Vector, ends: Ends | None = None) -> Exact:
+def exactly(data: Measurements, dual: Vector, ends: Intervals | None = None) -> Exact:
     """The data with rows near unit norm and no digit changed: nothing rounds on the way.
 
     A row of zeros proves nothing here (see `Measurements.contradictions`): it reads 0, as it does.

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Vector
-from quadsense.core.ends import Ends
+from quadsense.core.intervals import Intervals
 from quadsense.measurements.sensing import Sensing
 from quadsense.system.watch import look, watched
 
@@ -137,7 +137,7 @@ def _by_branch_and_bound(
     return np.asarray(used[found.x > 0.5], dtype=np.int64)
 
 
-def thinned(rows: Sensing, ends: Ends, dual: Vector, psd: bool) -> Vector:
+def thinned(rows: Sensing, ends: Intervals, dual: Vector, psd: bool) -> Vector:
     """A proof like `dual`, with the same ``F*(y)``, that leans on as few rows as may be.
 
     By Caratheodory's argument as many rows as unknowns and one more are enough: along a vector v
@@ -148,7 +148,7 @@ def thinned(rows: Sensing, ends: Ends, dual: Vector, psd: bool) -> Vector:
     ----------
     rows : Sensing
         Seen with unit norm.
-    ends : Ends
+    ends : Intervals
         Of these rows.
     dual : ndarray of shape (m,)
         For the unit rows.

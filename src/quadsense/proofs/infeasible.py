@@ -133,7 +133,7 @@ def check_exactly(
             check.proved, check.unconditional, max(check.ratio, float(check.proved)),
             "" if check.unconditional else condition,
         )  # fmt: skip
-    proof = certify(exact.F, Intervals(ends.lo, ends.hi, unit), y, lift=not conditional)
+    proof = certify(exact.F, Intervals.of(ends.lo, ends.hi, unit), y, lift=not conditional)
     largest = exact.F.n * norm_limit(exact.F, ends)
     proved = proof.infeasible or (0.0 < largest < proof.trace_bound)
     condition = f"among matrices of trace up to {largest:.3g}"

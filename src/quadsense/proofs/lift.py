@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Vector
-from quadsense.core.ends import UNIT
+from quadsense.core.intervals import UNIT
 from quadsense.core.question import Question
 from quadsense.measurements.sensing import Sensing
 from quadsense.proofs.conjugates import excess

@@ -8,7 +8,7 @@ from contextlib import suppress
 import numpy as np
 
 from quadsense.arrays import Vector, to_numpy
-from quadsense.core.ends import UNIT, Ends
+from quadsense.core.intervals import UNIT, Intervals
 from quadsense.measurements import Measurements
 from quadsense.proofs.exact import exactly
 from quadsense.system.watch import Stop
@@ -35,7 +35,6 @@ def best_error_bound(
     condition : str
         In words; empty where the bound holds without any.
     """
-    from quadsense.core.intervals import Intervals
     from quadsense.proofs.adjoint import adjoint_norm
     from quadsense.proofs.positive import certify
     from quadsense.proofs.symmetric import (
@@ -54,12 +53,12 @@ def best_error_bound(
         return floor, ""
     if psd:  # intervals as wide as the error claimed: readings are not lost next to them
         width = upper * delta
-        intervals = Intervals(b - width, b + width, width)
+        intervals = Intervals.of(b - width, b + width, width)
         proof = certify(F, intervals, y, lift=not conditional)
         if proof.lower_bound > 0.0 or not proof.negative:
             return max(upper * proof.lower_bound, floor), ""
         # Rows that do not span the space leave y as it is: F*(y) >= -e I, so -e tr(A) enters.
-        trace = data.n * max(norm_limit(F, Ends.around(b, width)), 10.0 * size)
+        trace = data.n * max(norm_limit(F, Intervals.around(b, width)), 10.0 * size)
         value, error = intervals.support(proof.y)
         leans = np.flatnonzero(proof.y)
         cost = float(np.abs(proof.y[leans]) @ width[leans])
@@ -73,7 +72,7 @@ def best_error_bound(
         if not conditional:
             norm = norm_within(F, (np.abs(b) + upper * delta) * (1.0 + 4.0 * UNIT))
     if norm == math.inf:
-        norm = max(norm_limit(F, Ends.around(b, upper * delta)), 10.0 * size)
+        norm = max(norm_limit(F, Intervals.around(b, upper * delta)), 10.0 * size)
         condition = f"among matrices of Frobenius norm up to {norm:.3g}"
     found = lower_bound(b, delta, y, adjoint_norm(F, y), norm)
     return (found, condition) if found > floor else (floor, "")

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Vector, to_numpy
-from quadsense.core.ends import UNIT
+from quadsense.core.intervals import UNIT
 from quadsense.core.question import Question
 from quadsense.core.records import changed
 from quadsense.measurements import Measurements

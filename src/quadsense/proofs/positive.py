@@ -237,7 +237,7 @@ def certify(
             trace_bound = np.inf
     above = value + error
     with np.errstate(invalid="ignore", over="ignore"):  # widths beyond float64 prove nothing
-        cost = float(np.abs(y) @ intervals.width)
+        cost = float(np.abs(y) @ intervals.unit)
         bound = 1.0 - above / (cost * (1.0 + (len(y) + 4) * np.copysign(EPS, -above)))
     bound = bound - 4.0 * EPS * abs(bound) if np.isfinite(cost) and np.isfinite(above) else 0.0
     return PsdCertificate(y, max(0.0, float(bound)), trace_bound, negative)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import scipy.linalg as sl
 
 from quadsense.arrays import Vector, to_numpy
-from quadsense.core.ends import UNIT
+from quadsense.core.intervals import UNIT
 from quadsense.core.question import Question
 from quadsense.measurements import Measurements
 from quadsense.measurements.sensing import Sensing

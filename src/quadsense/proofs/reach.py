@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Vector, to_numpy
-from quadsense.core.ends import UNIT, Ends
+from quadsense.core.intervals import UNIT, Intervals
 from quadsense.core.question import Question
 from quadsense.measurements.sensing import Sensing
 from quadsense.proofs.definite import (
@@ -40,7 +40,7 @@ def seen_columns(F: Sensing) -> npt.NDArray[np.bool_]:
 
 
 def reached(question: Question, upper: float) -> tuple[Vector, Vector]:
-    """Ends of what each reading may be for an objective of at most `upper`, rounded outwards.
+    """Intervals of what each reading may be for an objective of at most `upper`, rounded outwards.
 
     Where no part of the objective is negative: else the ends of the question alone.
     """
@@ -100,7 +100,7 @@ def norm_taken(F: Sensing, question: Question, size: float, upper: float) -> flo
         hi = np.where(np.isfinite(hi) | ~known, hi, question.reading)
     lo = np.where(question.soft & ~np.isfinite(lo), question.lo, lo)
     hi = np.where(question.soft & ~np.isfinite(hi), question.hi, hi)
-    ends = Ends(np.zeros(F.m), -lo, hi, np.ones(F.m), True)
+    ends = Intervals.of(lo, hi, np.ones(F.m))
     return max(norm_limit(F, ends), 10.0 * size)
 
 

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Array, Vector, like, namespace, to_numpy
-from quadsense.core.ends import UNIT, Ends
 from quadsense.core.forms import DenseForm, FactorForm, FramedForm, MeasuredForm, Rows
+from quadsense.core.intervals import UNIT, Intervals
 from quadsense.core.matrix import SensedMatrix
 from quadsense.measurements.sensing import Sensing
 
@@ -176,9 +176,9 @@ def reading_error(b: Array) -> Array:
     return 64.0 * UNIT * namespace(b).abs(b)
 
 
-def is_met(found: Enclosure, ends: Ends, size: float = 0.0) -> bool:
+def is_met(found: Enclosure, ends: Intervals, size: float = 0.0) -> bool:
     """Whether every value is within its interval, rounding included; z is from ``ends.reading``.
 
-    `size` is ``||A||_F``, in proportion to which equalities have room: see `Ends.allowing`.
+    `size` is ``||A||_F``, in proportion to which equalities have room: see `Intervals.allowing`.
     """
     return bool(ends.allowing(size).met(to_numpy(found.z), to_numpy(found.error)).all())

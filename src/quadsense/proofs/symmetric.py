@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from quadsense.core.ends import UNIT, Ends
+from quadsense.core.intervals import UNIT, Intervals
 from quadsense.core.packed import Vector
 from quadsense.measurements.sensing import FEATURE_ROWS, Sensing
 from quadsense.proofs.adjoint import adjoint_norm
@@ -148,7 +148,7 @@ def _mass_above(y: Vector, delta: Vector) -> float:
     return exact_sum(np.abs(y) * delta) * (1.0 + 4.0 * UNIT) + 1e-300
 
 
-def _margin_below(ends: Ends, y: Vector) -> float:
+def _margin_below(ends: Intervals, y: Vector) -> float:
     """``sum(lo_i y_i^+ - hi_i y_i^-)``, rounded down; y leans on no missing end."""
     reach = np.where(y > 0.0, ends.below, np.where(y < 0.0, ends.above, 0.0))
     products = np.concatenate([ends.reading * y, -np.abs(y) * reach])
@@ -201,7 +201,7 @@ class InfeasibilityCheck:
     ratio: float
 
 
-def norm_limit(F: Sensing, ends: Ends) -> float:
+def norm_limit(F: Sensing, ends: Intervals) -> float:
     """Norm beyond which a fit is not believed: `NORM_FACTOR` times the data's scale.
 
     The scale is the least norm that the intervals force on a fit, or where they force nothing the
@@ -221,7 +221,12 @@ def norm_limit(F: Sensing, ends: Ends) -> float:
 
 
 def check_proof(
-    F: Sensing, ends: Ends, y: Vector, *, max_norm: float | None = None, conditional: bool = False
+    F: Sensing,
+    ends: Intervals,
+    y: Vector,
+    *,
+    max_norm: float | None = None,
+    conditional: bool = False,
 ) -> InfeasibilityCheck:
     """Check, from the data alone, that y proves the measurements contradictory.
 
@@ -229,7 +234,7 @@ def check_proof(
     ----------
     F : Sensing
         Rows of about unit norm, none of their digits changed by a scaling.
-    ends : Ends
+    ends : Intervals
         Of the same rows, exactly.
     y : ndarray, shape (m,)
         The proof; its sign matters: ``y_i > 0`` leans on the lower end.

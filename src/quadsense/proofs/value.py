@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Vector, to_numpy
-from quadsense.core.ends import UNIT
 from quadsense.core.forms import DenseForm, FactorForm, MeasuredForm
+from quadsense.core.intervals import UNIT
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.question import Question
 from quadsense.proofs.rounding import exact_sum, frobenius, gamma, squared_length

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Array, Vector, to_numpy
-from quadsense.core.ends import Ends
+from quadsense.core.intervals import Intervals
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.question import Question
 from quadsense.measurements import Measurements
@@ -223,7 +223,7 @@ class _Search:
 
     # --- a set of rows -----------------------------------------------------------------------
 
-    def on(self, members: Indices) -> tuple[Sensing, Ends]:
+    def on(self, members: Indices) -> tuple[Sensing, Intervals]:
         """Those rows alone, of unit norm, and their intervals."""
         F = self.rows.only(members)
         return F.narrowed(), self.opened.only(members)

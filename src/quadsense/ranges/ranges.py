@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Array, Vector, to_numpy
-from quadsense.core.ends import UNIT
+from quadsense.core.intervals import UNIT
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.question import Question
 from quadsense.measurements import Measurements

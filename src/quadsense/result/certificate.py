@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Array, Vector, to_numpy
-from quadsense.core.ends import UNIT, Ends
+from quadsense.core.intervals import UNIT, Intervals
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.records import LATER
 from quadsense.core.signature import inertia_of, is_positive, rank_of
@@ -268,15 +268,15 @@ class Certificate:
         data = data.plain
         return self._constrained(data.with_ends(self._own_ends(data)))
 
-    def _own_ends(self, data: Measurements) -> Ends:
+    def _own_ends(self, data: Measurements) -> Intervals:
         """The intervals of the solve, on readings of these data."""
         if self.lo is not None and self.hi is not None:
             if not np.all(self.lo <= self.hi):
-                return Ends.around(to_numpy(data.b), np.full(data.m, np.nan))
+                return Intervals.around(to_numpy(data.b), np.full(data.m, np.nan))
             norms = to_numpy(data.unit_rows.norms)
-            return Ends.between(to_numpy(self.lo), to_numpy(self.hi), norms)
+            return Intervals.between(to_numpy(self.lo), to_numpy(self.hi), norms)
         tolerance = np.asarray(to_numpy(self.tolerance), dtype=np.float64)
-        return Ends.around(to_numpy(data.b), tolerance)
+        return Intervals.around(to_numpy(data.b), tolerance)
 
     def _check(self, data: Measurements, words: str, own: bool) -> Verification:
         """Every statement against one tolerance."""
@@ -577,7 +577,7 @@ def _at_most(small: float, large: float) -> bool:
     return small <= large + AGREE * max(abs(small), abs(large))
 
 
-def _same(one: Ends, other: Ends | None) -> bool:
+def _same(one: Intervals, other: Intervals | None) -> bool:
     """Whether two sets of intervals agree to the last bit but one."""
     return other is not None and all(
         bool(np.allclose(a, b, rtol=4.0 * UNIT, atol=0.0))
@@ -585,7 +585,7 @@ def _same(one: Ends, other: Ends | None) -> bool:
     )
 
 
-def _words(ends: Ends) -> str:
+def _words(ends: Intervals) -> str:
     """Intervals in words."""
     if not ends.even:
         return f"{ends.unit.size} intervals"

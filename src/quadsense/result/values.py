@@ -89,7 +89,7 @@ class Values:
 
     @cached_property
     def ratios(self) -> Vector:
-        """See `Ends.ratios`."""
+        """See `Intervals.ratios`."""
         return self._kept(self._judging.ratios(self._z))
 
     @cached_property
@@ -150,7 +150,7 @@ def evaluate(data: Measurements, matrix: SensedMatrix, set_aside: Any = ()) -> V
 
 def allowed_size(data: Measurements, matrix: SensedMatrix) -> float:
     """``||A||_F`` where some row is an equality; otherwise 0, as it is not needed."""
-    return 0.0 if data.unit_ends.grain is None else matrix.norm()
+    return 0.0 if data.unit_ends.allowance is None else matrix.norm()
 
 
 def on_rows_of(matrix: SensedMatrix, data: Measurements) -> SensedMatrix:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from quadsense.arrays import Array, Vector, like, placed, to_numpy
-from quadsense.core.ends import Ends
+from quadsense.core.intervals import Intervals
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.progress import looked
 from quadsense.core.records import cached_property
@@ -144,7 +144,7 @@ class _Run:
         self.kept: Record | None = None  # between the last two strides, where there is a journal
 
     @cached_property
-    def ends(self) -> Ends:
+    def ends(self) -> Intervals:
         """The intervals by which a fit is judged."""
         return self.problem.ends
 
@@ -241,7 +241,7 @@ class _Run:
     def _judged(self, matrix: SensedMatrix) -> Enclosure:
         """Residuals of a matrix; where only equalities are missed, of one near it that has them."""
         found = self.certify(matrix)
-        if self.ends.grain is None:
+        if self.ends.allowance is None:
             self.met = is_met(found, self.ends)
             return found
         self.met = is_met(found, self.ends, matrix.norm())

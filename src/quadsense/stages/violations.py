@@ -126,7 +126,7 @@ class _Search:
         """Measurements that the fit does not surely meet, of all."""
         found = _on_all(self.request, answer)
         ends, data = self.request.data.unit_ends, self.request.data
-        if ends.grain is not None:
+        if ends.allowance is not None:
             ends = ends.allowing(answer.matrix.norm())
         missed = ~ends.met(to_numpy(found.z), to_numpy(found.error))
         missed[data.contradictions()] = True

@@ -40,7 +40,7 @@ Stack = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Ends:
+class OneRange:
     """What came of one objective.
 
     Attributes
@@ -91,7 +91,7 @@ class Many:
         small = rows.unknowns <= FEW_UNKNOWNS and rows.m * rows.unknowns <= FEW_ENTRIES
         return small and rows.m > 0 and not question.psd and bool(np.all(question.lo < question.hi))
 
-    def solve(self, matrices: list[Array], gap: float) -> list[Ends]:
+    def solve(self, matrices: list[Array], gap: float) -> list[OneRange]:
         """Both extremes of every ``<C, A>``: of C, then of -C, for each in turn.
 
         Parameters
@@ -113,7 +113,7 @@ class Many:
         dtype = np.complex128 if self.rows.is_complex else np.float64
         known = state.settled & (seen <= SEEN * np.linalg.norm(_doubled(packs), axis=1))
         return [
-            Ends(packed.unpack(x[i], self.rows.n, dtype), y[i], bool(known[i]))
+            OneRange(packed.unpack(x[i], self.rows.n, dtype), y[i], bool(known[i]))
             for i in range(len(c))
         ]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from quadsense.arrays import Vector
-from quadsense.core.ends import Ends
+from quadsense.core.intervals import Intervals
 from quadsense.core.matrix import SensedMatrix
 from quadsense.device import waits
 from quadsense.methods.balance import UNNOTICED, balanced
@@ -24,7 +24,7 @@ from quadsense.vocabulary import Claim, because
 class ConicProgram:
     """The problem, its question in one scale, and the ends of the rows that ask."""
 
-    ends: Ends
+    ends: Intervals
 
     def __init__(self, problem: Problem, inner: Program) -> None:
         self.problem, self.inner = problem, inner

@@ -56,7 +56,7 @@ class SquaresWithin:
     Attributes
     ----------
     w, b, lo, hi : arrays of shape (m,)
-        b is 0 where w is 0. Ends may be infinite, and equal.
+        b is 0 where w is 0. Intervals may be infinite, and equal.
     unit : array of shape (m,)
         Half the width of an interval; of one with one end what counts as that.
     typical : float
@@ -94,7 +94,7 @@ class SquaresWithin:
         return float(np.sum(terms))
 
     def ends(self, share: float) -> tuple[Vector, Vector]:
-        """Ends moved inwards."""
+        """Intervals moved inwards."""
         inside = np.where(self._equal, 0.0, share * self.unit)
         return self.lo + inside, self.hi - inside
 

@@ -204,7 +204,7 @@ def _hopeless(program: ConsensusProgram, shown: Shown) -> bool:
 def _tuned(program: ConsensusProgram, at: ConsensusState) -> ConsensusState:
     """With firmer penalties of the readings at ends, and that of the cone in balance.
 
-    Ends are moved inwards by less where that turns out to cost too much.
+    Intervals are moved inwards by less where that turns out to cost too much.
     """
     shown, term = at.shown, program.term
     assert shown is not None

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Vector
-from quadsense.core.ends import UNIT
+from quadsense.core.intervals import UNIT
 from quadsense.device import numbers
 from quadsense.methods.least_squares.program import SquaresProgram
 

@@ -11,7 +11,7 @@ from scipy.linalg import lapack, qr, solve_triangular, svd
 
 from quadsense.arrays import Vector
 from quadsense.core.cholesky import add_to_diagonal, factor_upper, solve_upper
-from quadsense.core.ends import UNIT
+from quadsense.core.intervals import UNIT
 from quadsense.device import chosen, scalar, waits
 from quadsense.methods.least_squares.bounds import NONE, Rows
 from quadsense.methods.least_squares.program import SquaresProgram, features

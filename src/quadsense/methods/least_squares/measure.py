@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from quadsense.arrays import Vector
-from quadsense.core.ends import UNIT
+from quadsense.core.intervals import UNIT
 from quadsense.methods.least_squares.bounds import Judge, Judgement, Rows
 from quadsense.methods.least_squares.program import SquaresProgram
 from quadsense.methods.least_squares.quadratic import QuadraticPoint
@@ -83,7 +83,7 @@ def rounding(program: SquaresProgram) -> float:
 
 
 def margins(program: SquaresProgram, room: float, size: float = 1.0) -> tuple[Vector, Vector]:
-    """Ends a little inside the true ones: more than rounding takes away for A of that size."""
+    """Intervals a little inside the true ones: more than rounding takes away for A of that size."""
     lo, hi = program.lo, program.hi
     with np.errstate(invalid="ignore", over="ignore"):
         half = np.where(lo < hi, 0.5 * (hi - lo), 0.0)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Vector, to_numpy
-from quadsense.core.ends import Ends
+from quadsense.core.intervals import Intervals
 from quadsense.core.records import cached_property
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.base import Problem
@@ -43,7 +43,7 @@ class MissesProgram:
     ----------
     problem : Problem
     F : Sensing
-    ends : Ends
+    ends : Intervals
         Those of the problem, where the rows live.
     lo, hi, w : ndarray of shape (m,)
     scale, weight : float
@@ -56,7 +56,7 @@ class MissesProgram:
 
     problem: Problem
     F: Sensing
-    ends: Ends
+    ends: Intervals
     lo: Vector
     hi: Vector
     w: Vector

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Vector
-from quadsense.core.ends import UNIT
+from quadsense.core.intervals import UNIT
 from quadsense.methods.least_squares import cuts, descent, direct, face, polish, splitting
 from quadsense.methods.least_squares.bounds import NONE
 from quadsense.methods.least_squares.measure import (

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Vector, to_numpy
-from quadsense.core.ends import Ends
+from quadsense.core.intervals import Intervals
 from quadsense.core.question import Question
 from quadsense.core.records import cached_property
 from quadsense.device import waits
@@ -33,8 +33,8 @@ class SquaresProgram:
         As asked, on the unit rows.
     cost : Quadratic
     lo, hi : ndarray of shape (m,)
-        Ends; infinite for the row of the trace where the cone has it.
-    ends : Ends
+        Intervals; infinite for the row of the trace where the cone has it.
+    ends : Intervals
         Those of the problem, where the rows live.
     trace_row : int or None
         That row.
@@ -49,7 +49,7 @@ class SquaresProgram:
     cost: Quadratic
     lo: Vector
     hi: Vector
-    ends: Ends
+    ends: Intervals
     trace_row: int | None
     scale: float
     weight: float

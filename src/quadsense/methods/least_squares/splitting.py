@@ -58,7 +58,7 @@ class Splitting:
     s, r : ndarray of shape (k,)
         These copies, and their multipliers over ``2 rho``.
     lo, hi : ndarray of shape (k,)
-        Ends, a little inside the true ones.
+        Intervals, a little inside the true ones.
     sigma : float
     apart, moved : float
         How far A is from its copies, and how far these went in the last step; on a device they stay

@@ -15,7 +15,7 @@ from quadsense.core.cholesky import (
     solve_definite,
     solve_upper,
 )
-from quadsense.core.ends import UNIT
+from quadsense.core.intervals import UNIT
 from quadsense.device import scalar, waits
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.least_squares.bounds import Rows

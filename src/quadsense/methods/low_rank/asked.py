@@ -72,7 +72,7 @@ def _is_plain(problem: Problem) -> bool:
     if problem.sides is not None:
         return False
     ends = problem.ends
-    if ends.grain is not None:
+    if ends.allowance is not None:
         return False
     return ends.even or bool(np.all(ends.lo < ends.hi))
 

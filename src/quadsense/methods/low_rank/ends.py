@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from quadsense.core.ends import BEYOND
+from quadsense.core.intervals import BEYOND
 from quadsense.core.records import cached_property
 
 Vector = npt.NDArray[np.float64]

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from quadsense.core.ends import UNIT
+from quadsense.core.intervals import UNIT
 from quadsense.core.packed import Array, Vector
 from quadsense.core.progress import looked
 from quadsense.device import numbers

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from quadsense.arrays import Array, Vector, to_numpy
-from quadsense.core.ends import UNIT
+from quadsense.core.intervals import UNIT
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.question import Question
 from quadsense.methods.balance import UNNOTICED, balanced

@@ -56,7 +56,7 @@ class InteriorState:
 
 def program_of(F: Sensing, intervals: Intervals) -> Program:
     """Return the program of the smallest worst ratio within these intervals."""
-    w, nothing = intervals.width, np.zeros(len(intervals.width))
+    w, nothing = intervals.unit, np.zeros(len(intervals.unit))
     with LENIENT():
         lo, hi = intervals.lo + w, intervals.hi - w
         none = np.zeros(len(w), dtype=bool)
@@ -79,7 +79,7 @@ def advance(program: Program, intervals: Intervals, state: InteriorState) -> Int
 def _state(program: Program, intervals: Intervals, kernel: steps.State) -> InteriorState:
     _, X = finish.matrix(program, kernel.at)
     assert X is not None
-    values = np.zeros(len(intervals.width))
+    values = np.zeros(len(intervals.unit))
     values[program.index] = program.scale * to_numpy(kernel.at.v)
     ratio = float(intervals.max_ratio(values))
     y = finish.dual(program, kernel.at)

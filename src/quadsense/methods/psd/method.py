@@ -53,7 +53,7 @@ class Psd(PsdTraits, Stepped):
             program = None  # where nothing is asked
             if what.b.size:
                 F, works = what.on(problem.rows.on_numpy()), what.on(problem.rows, problem.tf32)
-                intervals = Intervals(what.lo, what.hi, what.delta)
+                intervals = Intervals.of(what.lo, what.hi, what.delta)
                 program = prepare(F, intervals, origin / what.scale, works=works)
             return PsdProgram(problem, what, program)
 

@@ -291,7 +291,7 @@ def _projected(
     if after.value < 0.9 * mark:
         return state
     # What y would prove if F*(y) >= 0 held: above 1, stay, for a proof is coming.
-    mass = max(float(np.abs(y) @ problem.inner.width), float(np.finfo(np.float64).tiny))
+    mass = max(float(np.abs(y) @ problem.inner.unit), float(np.finfo(np.float64).tiny))
     promise = after.aim + 2.0 * after.value / mass
     if promise < 1.0:
         return _aim(problem, state, after.X, 0.5 * (1.0 + promise) if promise < 1.0 - 1e-8 else 1.0)

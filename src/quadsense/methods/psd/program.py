@@ -100,7 +100,7 @@ def prepare(
         keep = values > m * EPS * values[-1]
         basis = None if bool(np.all(keep)) else vectors[:, keep]
     rows = F.within(basis) if basis is not None else F if works is None else works
-    wide = Intervals(*map(rows.beside, (intervals.lo, intervals.hi, intervals.width)))
+    wide = Intervals.of(*map(rows.beside, (intervals.lo, intervals.hi, intervals.unit)))
     k = rows.n
     ends = np.concatenate([intervals.lo, intervals.hi])
     ends = ends[np.isfinite(ends)]
@@ -112,7 +112,7 @@ def prepare(
         near = origin if basis is None else basis.conj().T @ origin @ basis
     size = float(np.max(np.abs(ends), initial=0.0))
     error = forward_error(rows, np.sqrt(size) * np.eye(k))
-    margin = np.clip(4.0 * error / intervals.width, 1e-7, 0.25)
+    margin = np.clip(4.0 * error / intervals.unit, 1e-7, 0.25)
     limit = max_trace if np.isfinite(max_trace) else 1e6 * n * size
     inner = wide.widened(rows.beside(1.0 - margin))
     return Program(F, rows, basis, intervals, wide, inner, rows.beside(near), floor, limit)

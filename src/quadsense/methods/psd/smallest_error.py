@@ -89,8 +89,8 @@ class BisectionProgram:
         kept: tuple[float, Program] | None = self.__dict__.get("_kept")
         if kept is None or kept[0] != ratio:
             wide = self.intervals.widened(ratio)
-            width = ratio * self.intervals.width
-            kept = ratio, prepare(self.F, Intervals(wide.lo, wide.hi, width))
+            width = ratio * self.intervals.unit
+            kept = ratio, prepare(self.F, Intervals.of(wide.lo, wide.hi, width))
             self.__dict__["_kept"] = kept
         return kept[1]
 
@@ -148,7 +148,7 @@ class Bisection(PsdTraits, Stepped):
         """Return A = 0, and what the one row that it misses most proves."""
         F, intervals = program.F, program.intervals
         with np.errstate(under="ignore"):
-            miss = np.maximum(-intervals.hi, intervals.lo) / intervals.width
+            miss = np.maximum(-intervals.hi, intervals.lo) / intervals.unit
             worst = int(np.argmax(miss))
             upper = max(0.0, 1.0 + float(miss[worst]))
             y: Real = np.zeros(len(miss))
