@@ -260,6 +260,16 @@ def test_psd_without_delta_is_run_by_the_loop():
     assert quadsense.solve(U, b, callback=stop, **asked).status is Status.INTERRUPTED
 
 
+@pytest.mark.parametrize("psd", [False, True])
+@pytest.mark.parametrize("asked", [{}, {"prefer": "minimax"}, {"method": "consensus"}])
+def test_without_a_tolerance_the_history_is_in_units_of_the_readings(asked, psd):
+    U, b = noisy(90, 10)
+    result = quadsense.solve(U, 1e3 * b, psd=psd, **asked)
+    assert result.status is Status.OPTIMAL
+    last = result.history.max_residual[-1], result.history.max_ratio[-1]
+    assert last == pytest.approx((result.max_residual, result.max_ratio), rel=1e-3)
+
+
 def test_an_exact_psd_fit_at_the_start_is_optimal_without_a_step():
     U = np.random.default_rng(0).standard_normal((9, 3))
     result = quadsense.solve(U, np.zeros(9), psd=True, prefer="minimax", max_iter=0)

@@ -41,8 +41,8 @@ BELIEVED = 1e7
 """Norm of a matrix that a proof may have to reckon with, in units of that of the answer."""
 
 SLIGHTLY = 1e-3
-"""Share of the typical entry by which one that is 0 may be moved, and of the largest eigenvalue
-that a negative one may be."""
+"""Share of the typical entry by which one that is 0 may be moved, of the largest eigenvalue that a
+negative one may be, and of the sum's parts that the largest eigenvalue counts at least."""
 
 LIFT = 0.1
 """What a negative eigenvalue becomes, in units of it."""
@@ -117,7 +117,9 @@ def _lifted(F: Sensing, question: Question, y: Vector, A: Array, enough: float) 
     T = C + to_numpy(F.adjoint(y))
     values, vectors = np.linalg.eigh(T)
     least, trace = float(values[0]), float(np.trace(A).real)
-    if not least > -SLIGHTLY * float(values[-1]):
+    # Where A has full rank within what the rows see, all eigenvalues are to be 0.
+    parts = float(np.linalg.norm(C)) + float(np.abs(y) @ to_numpy(F.masses))
+    if not least > -SLIGHTLY * max(float(values[-1]), SLIGHTLY * parts):
         return y
     if float(np.vdot(T, A).real) - UNEVEN * min(least, 0.0) * trace <= enough:
         return y

@@ -135,7 +135,7 @@ def run_plan(request: Request) -> Answer:
         if answer is not None:
             return answer
         answer = _preferred(asking, preference, questions)
-        answer = changed(answer, preference=preference, asked=True)
+        answer = changed(answer, preference=preference, asked=not _is_worst_error(asking))
         refuted = _refuted(asking, answer)
         if refuted is not None:
             return refuted
@@ -208,8 +208,9 @@ def _known(request: Request, preference: Preference) -> Answer | None:
     if problem.rank is not None or problem.signs is not None:
         return None  # bounds on the objective are those of the convex relaxation
     squares = preference.name == "least_squares" and not preference.ridge
+    by_misses = squares or (preference.name == "minimax" and not preference.target)
     # No trace is less than that of A = 0, if A = 0 fits; and it reads 0.
-    if preference.name == "min_trace" or (squares and not np.any(to_numpy(problem.b))):
+    if preference.name == "min_trace" or (by_misses and not np.any(to_numpy(problem.b))):
         found = _proved(request, preference, _zero(request), np.zeros(problem.m))
         if found is not None:
             return found
@@ -327,7 +328,18 @@ def _asking(request: Request, preference: Preference, set_aside: Any = NONE) -> 
         preference = with_set_aside(preference, set_aside)
     low = METHODS.traits(request.plan.methods[-1]).cones == {"rank"}  # which knows no bounds
     question = make_question(data, preference, unit=True, relative=low)
-    return changed(request.problem, question=question)
+    # Methods that go by a question measure what A misses by the intervals as they are given.
+    return changed(request.problem, question=question, error_unit=1.0)
+
+
+def _is_worst_error(request: Request) -> bool:
+    """Whether the objective is the worst error over the cone, which the certificate bounds itself.
+
+    With constraints it is a preference like others.
+    """
+    name, data = request.preferences[0].name, request.data
+    plain = name == "minimax" and not request.problem.target and not data.constraints
+    return plain and request.positive
 
 
 def preferred_among(request: Request, answer: Answer) -> Answer:
