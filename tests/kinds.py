@@ -178,7 +178,9 @@ SAME = ("kronecker strict", "array as operator", "operator by its looks", "opera
 """What differs from another case in its products alone: no method sees the difference."""
 
 if not os.environ.get("QUADSENSE_CLUSTER"):
-    SAME += ("dask",)  # minutes: `make test-cluster`; tests/test_cluster.py has some of each
+    SAME += (
+        "dask",
+    )  # minutes: `make test-cluster`; tests/measurements/test_cluster.py has some of each
 
 SEEN = [name for name in NAMES if not name.startswith(SAME)]
 """Of the other cases."""

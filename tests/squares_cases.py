@@ -1,5 +1,6 @@
 """Random questions of least squares, small enough to be answered by others too."""
 
+import cvxpy as cp
 import numpy as np
 
 
@@ -60,3 +61,43 @@ def random_case(seed):
     kinds = [(), ((C, at, at),), ((C, at - room, at + room),), ((C, -np.inf, at + room),)]
     case["constraints"] = kinds[rng.integers(4)]
     return case
+
+
+def reference(case):
+    """The same by CVXPY: how it ended, and the least cost."""
+    U, b, w = case["data"], case["b"], case["weights"]
+    n = U.shape[1]
+    is_complex = np.iscomplexobj(U)
+    A = cp.Variable((n, n), hermitian=True) if is_complex else cp.Variable((n, n), symmetric=True)
+
+    def inner(rows):
+        values = rows @ cp.vec(A, order="C")
+        return cp.real(values) if is_complex else values
+
+    v = inner(np.stack([np.outer(u.conj(), u).ravel() for u in U]))
+    cost = cp.sum_squares(cp.multiply(np.sqrt(w), v - b))
+    if "ridge" in case:
+        P = case["prior"]
+        away = A - (P * np.eye(n) if np.ndim(P) == 0 else P)
+        parts = [cp.real(away), cp.imag(away)] if is_complex else [away]
+        cost += case["ridge"] * sum(cp.sum_squares(part) for part in parts)
+    asked = [A >> 0] if case["psd"] else []
+    lo, hi = case.get("bounds", (np.full(len(b), -np.inf), np.full(len(b), np.inf)))
+    for sign, end in ((1, lo), (-1, hi)):
+        here = np.flatnonzero(np.isfinite(end))
+        if here.size:
+            asked.append(sign * v[here] >= sign * end[here])
+    if "trace" in case:
+        asked.append((cp.real(cp.trace(A)) if is_complex else cp.trace(A)) == case["trace"])
+    for C, low, high in case["constraints"]:
+        value = inner(C.conj().reshape(1, -1))
+        if low == high:
+            asked.append(value == low)
+            continue
+        if low > -np.inf:
+            asked.append(value >= low)
+        asked.append(value <= high)
+    problem = cp.Problem(cp.Minimize(cost), asked)
+    with np.errstate(all="ignore"):
+        problem.solve(solver="CLARABEL")
+    return problem.status, float(problem.value)

@@ -1,7 +1,7 @@
 """The dense algebra on a device: what `packed`, `cholesky` and `products` of `core` do by LAPACK.
 
 A function of theirs is decorated with `or_there`, which names the one of this module that takes its
-place where its first argument is on a device; tests/test_dense_algebra.py asks both the same.
+place where its first argument is on a device; tests/core/test_dense_algebra.py asks both the same.
 """
 
 from __future__ import annotations

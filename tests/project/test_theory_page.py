@@ -14,7 +14,7 @@ import pytest
 
 from quadsense import theory
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "theory.md").read_text(encoding="utf-8")
 FILES = sorted((ROOT / "src" / "quadsense").rglob("*.py"))
 AUTHORS = r"Higham|Rump|Ozaki|Dekker|Gondzio|Mehrotra|Nocedal|Beck|O'Donoghue|Tong|Luo|Cox|Nesterov"

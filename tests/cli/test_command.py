@@ -477,7 +477,7 @@ def test_the_bar_says_the_time_that_is_left_only_where_there_is_a_goal():
 
 # --- the pages --------------------------------------------------------------------------------
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_commands_in_the_pages_are_commands():

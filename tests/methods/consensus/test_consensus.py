@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 from helpers import sampled
-from squares_cases import forward, normal, random_case
-from test_least_squares import reference
+from squares_cases import forward, normal, random_case, reference
 
 import quadsense
 from quadsense.methods.consensus.program import ByGradients

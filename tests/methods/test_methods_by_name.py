@@ -6,7 +6,7 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 from helpers import cover, gaussian_rows, hermitian, readings
-from test_low_rank_edges import DATA
+from low_rank_cases import DATA
 
 import quadsense
 from quadsense import Status

@@ -29,7 +29,7 @@ from quadsense.run.checkpoint.journal import Journal
 from quadsense.stages import path as road
 from quadsense.system.machine import Rates
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 """Whose order of sums is always the same, and which a fork takes along."""

@@ -12,7 +12,7 @@ from helpers import gaussian_rows, readings
 
 import quadsense
 
-BENCHMARK = Path(__file__).parents[1] / "benchmarks" / "determinism.py"
+BENCHMARK = Path(__file__).parents[3] / "benchmarks" / "determinism.py"
 
 
 def problem(n, m, noise=0.1, complex_=False):

@@ -17,7 +17,7 @@ from quadsense.methods import METHODS
 
 pytestmark = pytest.mark.slow
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 
 
 def same(one, two):

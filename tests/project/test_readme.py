@@ -14,7 +14,7 @@ import pytest
 
 import quadsense
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 NUMBER = r"-?\d+(?:\.\d+)?(?:e-?\d+)?"
 SHOWN = re.compile(r"(?P<code>\S.*?)  # (?P<value>['<([TF0-9-].*?)(?:: .*)?")
 EXIT_STATUS = re.compile(r"#.*exit status (\d+)")

@@ -21,7 +21,7 @@ from quadsense.methods.traits.base import ANSWERED, STATED, missing_traits
 from quadsense.query.plan import Shape, make_plan
 from quadsense.view import text as view
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 SHAPES = [
     Shape(m, n, complex=complex_, sparse=sparse, copied=sparse)

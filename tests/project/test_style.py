@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
-FILES = sorted(Path(__file__).parent.glob("test_*.py"))
+ROOT = Path(__file__).parents[2]
+FILES = sorted((ROOT / "tests").rglob("test_*.py"))
 
 CHECKS = ("assert", "raises", "warns", "fail")
 """Beginnings of the names of what fails a test; other functions may check as well."""
