@@ -14,8 +14,7 @@ from quadsense.measurements.gram import IdentityGram
 from quadsense.measurements.oracle import SpectralOracle, checked_square, symmetrised
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.base import MethodOptions
-from quadsense.methods.descent.gd import GradientDescent
-from quadsense.methods.spectral import Spectral, SpectralProblem
+from quadsense.methods.descent.gd import GradientDescent, Spectral, SpectralProblem
 from quadsense.proofs.rounding import Enclosure, is_met
 from quadsense.query.request import (
     check_options,

@@ -17,7 +17,7 @@ from toy import Toy
 import quadsense
 from quadsense.cli import cli
 from quadsense.methods import METHODS, Traits, register
-from quadsense.methods.traits.base import ANSWERED, STATED, missing_traits
+from quadsense.methods.traits import ANSWERED, STATED, missing_traits
 from quadsense.query.plan import Shape, make_plan
 from quadsense.view import text as view
 

@@ -6,7 +6,7 @@ import pytest
 from helpers import build, cover, gaussian_rows, unit
 
 import quadsense
-from quadsense.methods.descent.sampling import draw_batch
+from quadsense.methods.descent.kernels import draw_batch
 
 STEPS = 200
 PROBLEMS = {

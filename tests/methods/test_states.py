@@ -165,7 +165,7 @@ def test_the_codec_refuses_what_it_does_not_know(value):
         {"kind": "os:system", "fields": {"command": "false"}},
         {"kind": "quadsense.solve:solve", "fields": {}},
         {"kind": "quadsense.stages.path:Watch", "fields": {}},
-        {"kind": "quadsense.methods.traits.options:Options", "fields": {"nothing": 1}},
+        {"kind": "quadsense.methods.traits:Options", "fields": {"nothing": 1}},
         {"kind": "quadsense.no_such_module:State", "fields": {}},
         {"enum": "quadsense.result.result:Status", "name": "__class__"},
         {"array": "a9"},

@@ -9,9 +9,7 @@ from importlib import import_module
 from typing import Any, TypeVar
 
 from quadsense.methods.base import COLD, Method, Problem, State, Trace, Warm
-from quadsense.methods.traits.base import Traits, missing_traits
-from quadsense.methods.traits.options import Options
-from quadsense.methods.traits.shape import Cone
+from quadsense.methods.traits import Cone, Options, Traits, missing_traits
 from quadsense.vocabulary import Claim
 
 M = TypeVar("M", bound=type[Any])
@@ -84,7 +82,7 @@ class _Methods(Mapping[str, Any]):
 
 METHODS = _Methods(
     {
-        "closed_form": ("closed_form.method", "closed_form.traits", "ClosedForm"),
+        "closed_form": ("closed_form", "descent.traits", "ClosedForm"),
         "gd": ("descent.gd", "descent.traits", "GradientDescent"),
         "sgd": ("descent.sgd", "descent.traits", "StochasticDescent"),
         "cg": ("cg.method", "cg.traits", "ConjugateGradient"),

@@ -15,7 +15,7 @@ from quadsense.core.matrix import SensedMatrix
 from quadsense.core.question import Question
 from quadsense.measurements.gram import Gram
 from quadsense.measurements.sensing import Sensing
-from quadsense.methods.traits.options import Options
+from quadsense.methods.traits import Options
 from quadsense.proofs.infeasible import Prover
 from quadsense.proofs.rounding import Enclosure
 from quadsense.typing import NormName

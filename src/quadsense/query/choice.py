@@ -19,7 +19,7 @@ from quadsense.measurements.frame import Columns, columns_of, dense_in
 from quadsense.measurements.oracle import checked_square
 from quadsense.methods import METHODS
 from quadsense.methods.low_rank.traits import is_lean
-from quadsense.methods.traits.shape import MAX_WIDE
+from quadsense.methods.traits import MAX_WIDE
 from quadsense.preferences import PREFERENCES, SLACKS, Preference, make_question
 from quadsense.proofs.definite import cholesky
 from quadsense.query.plan import Shape

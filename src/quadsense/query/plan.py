@@ -26,7 +26,7 @@ from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.stack import Stack
 from quadsense.measurements.stored import Stored
 from quadsense.methods import METHODS, Traits
-from quadsense.methods.traits.shape import Shape, Work
+from quadsense.methods.traits import Shape, Work
 from quadsense.preferences import PREFERENCES
 from quadsense.system.machine import Rates, known_rates
 from quadsense.system.memory import in_bytes, is_limited, limited_memory, room_in_words

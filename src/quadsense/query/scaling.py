@@ -16,7 +16,7 @@ from quadsense.measurements.shards import part_bytes
 from quadsense.methods import METHODS
 from quadsense.methods.low_rank.traits import READINGS, STEPS
 from quadsense.methods.minimax.traits import PASSES
-from quadsense.methods.traits.shape import Shape
+from quadsense.methods.traits import Shape
 from quadsense.system.machine import Rates
 from quadsense.system.memory import in_bytes
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from quadsense.core.matrix import SensedMatrix
 from quadsense.measurements import Measurements
-from quadsense.methods.traits.options import GapOptions
+from quadsense.methods.traits import GapOptions
 from quadsense.preferences import Preference
 from quadsense.result.certificate import Certificate
 from quadsense.result.objective import make_objective

@@ -19,7 +19,7 @@ from quadsense.core.records import changed
 from quadsense.measurements import Measurements
 from quadsense.measurements.base import QUICK_RANK_FLOPS
 from quadsense.measurements.frame import condition_outside
-from quadsense.methods.traits.options import GapOptions
+from quadsense.methods.traits import GapOptions
 from quadsense.proofs.definite import cholesky
 from quadsense.proofs.exact import user_dual
 from quadsense.proofs.infeasible import Conflict, check_infeasible

@@ -18,7 +18,7 @@ from quadsense.core.records import changed
 from quadsense.methods import METHODS
 from quadsense.methods.conic.solve import solve_question
 from quadsense.methods.steps import LENIENT, own
-from quadsense.methods.traits.options import GapOptions
+from quadsense.methods.traits import GapOptions
 from quadsense.preferences import Preference, make_question
 from quadsense.proofs.exact import user_dual
 from quadsense.proofs.infeasible import Proof, check_infeasible

@@ -17,8 +17,7 @@ from quadsense.core.records import changed
 from quadsense.core.signature import is_positive
 from quadsense.measurements import Measurements
 from quadsense.methods import COLD, Problem
-from quadsense.methods.traits.options import GapOptions
-from quadsense.methods.traits.shape import MAX_WIDE
+from quadsense.methods.traits import MAX_WIDE, GapOptions
 from quadsense.preferences import Preference, make_question
 from quadsense.proofs.exact import user_dual
 from quadsense.proofs.rounding import Enclosure

@@ -22,7 +22,7 @@ from quadsense.methods import METHODS, Problem
 from quadsense.methods.minimax import outliers
 from quadsense.methods.minimax.method import equal_tolerances
 from quadsense.methods.minimax.program import Program
-from quadsense.methods.traits.shape import Cone
+from quadsense.methods.traits import Cone
 from quadsense.proofs.exact import user_dual
 from quadsense.proofs.hitting import cannot_be_hit, smallest_hitting_set, thinned
 from quadsense.proofs.infeasible import check_infeasible

@@ -6,8 +6,7 @@ from helpers import sampled
 from squares_cases import forward, normal, random_case, reference
 
 import quadsense
-from quadsense.methods.consensus.program import ByGradients
-from quadsense.methods.consensus.rows import SquaresWithin
+from quadsense.methods.consensus.program import ByGradients, SquaresWithin
 from quadsense.methods.least_squares.cone import LeastSquaresCone
 from quadsense.query.plan import Shape, make_plan
 

@@ -11,9 +11,7 @@ from quadsense.methods.descent.traits import (
     gram_flops,
 )
 from quadsense.methods.least_squares.traits import LeastSquaresTraits
-from quadsense.methods.traits.base import Traits
-from quadsense.methods.traits.options import DeviceOptions, Options
-from quadsense.methods.traits.shape import Cone, Shape, Work
+from quadsense.methods.traits import Cone, DeviceOptions, Options, Shape, Traits, Work
 from quadsense.system.memory import MAX_FORMED_BYTES
 
 ENTRY = 9.0

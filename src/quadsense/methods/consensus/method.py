@@ -12,7 +12,7 @@ from quadsense.methods.balance import UNNOTICED, balanced
 from quadsense.methods.base import COLD, Problem, Warm
 from quadsense.methods.consensus import steps
 from quadsense.methods.consensus.program import ConsensusProgram, prepare
-from quadsense.methods.consensus.state import ConsensusState
+from quadsense.methods.consensus.steps import ConsensusState
 from quadsense.methods.consensus.traits import ConsensusTraits
 from quadsense.methods.least_squares.polish import with_trace
 from quadsense.methods.least_squares.state import SquaresVerdict
@@ -27,7 +27,7 @@ PRODUCTS = 5.0
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedConsensus:
     """The problem, and its question brought to one scale; None where it is of another kind."""
 
     problem: Problem
@@ -37,12 +37,12 @@ class Prepared:
 class Consensus(ConsensusTraits, Stepped):
     """Copies of the readings in their intervals and of A in its cone, tied by least squares."""
 
-    def prepare(self, problem: Problem) -> Prepared:
+    def prepare(self, problem: Problem) -> PreparedConsensus:
         """The question on unit rows, over powers of two."""
         with LENIENT():
-            return Prepared(problem, prepare(problem))
+            return PreparedConsensus(problem, prepare(problem))
 
-    def start(self, program: Prepared, warm: Warm = COLD) -> ConsensusState:
+    def start(self, program: PreparedConsensus, warm: Warm = COLD) -> ConsensusState:
         """From what was found before, or from least squares about the prior."""
         asked = program.asked
         if asked is None:
@@ -72,7 +72,7 @@ class Consensus(ConsensusTraits, Stepped):
                 dual = inner.F.beside(np.asarray(warm.dual) / (inner.weight * inner.scale))
             return steps.start(asked, z / inner.scale, warm.fit is not None, dual)
 
-    def stride(self, program: Prepared) -> int:
+    def stride(self, program: PreparedConsensus) -> int:
         """One step, or some short ones."""
         if program.asked is None:
             return 1
@@ -80,18 +80,20 @@ class Consensus(ConsensusTraits, Stepped):
         work = 2.0 * PRODUCTS * cost.product_flops + cost.cone.flops
         return max(1, min(steps.EVERY, int(STRIDE_FLOPS / work)))
 
-    def advance(self, program: Prepared, state: ConsensusState, count: int) -> ConsensusState:
+    def advance(
+        self, program: PreparedConsensus, state: ConsensusState, count: int
+    ) -> ConsensusState:
         """Return the state after at most `count` more steps."""
         with LENIENT():
             return state if program.asked is None else steps.advance(program.asked, state, count)
 
     def correct(
-        self, program: Prepared, state: ConsensusState, z: Array, goal: float
+        self, program: PreparedConsensus, state: ConsensusState, z: Array, goal: float
     ) -> ConsensusState:
         """Further inside the intervals."""
         return steps.tightened(state)
 
-    def claim(self, program: Prepared, state: ConsensusState) -> Claim | None:
+    def claim(self, program: PreparedConsensus, state: ConsensusState) -> Claim | None:
         """Met or optimal to the gap; otherwise another method continues."""
         if state.verdict is SquaresVerdict.OPEN:
             return None
@@ -101,7 +103,7 @@ class Consensus(ConsensusTraits, Stepped):
             return Claim("met")
         return Claim("optimal", dual=self.dual(program, state))
 
-    def dual(self, program: Prepared, state: ConsensusState) -> Vector | None:
+    def dual(self, program: PreparedConsensus, state: ConsensusState) -> Vector | None:
         """y of the best bound, for the unit rows."""
         asked, shown = program.asked, state.shown
         if asked is None or shown is None or not np.isfinite(shown.lower):
@@ -120,7 +122,7 @@ class Consensus(ConsensusTraits, Stepped):
             loss = UNNOTICED * asked.gap * abs(shown.cost) * inner.unit
             return balanced(rows.on_numpy(), question, y, A, loss)
 
-    def matrix(self, program: Prepared, state: ConsensusState) -> SensedMatrix:
+    def matrix(self, program: PreparedConsensus, state: ConsensusState) -> SensedMatrix:
         """``X X*``, or A itself where there is no cone."""
         asked, shown, problem = program.asked, state.shown, program.problem
         if asked is None or shown is None:

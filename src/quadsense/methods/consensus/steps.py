@@ -2,18 +2,96 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from quadsense.arrays import Vector
 from quadsense.device import numbers
 from quadsense.methods.consensus.program import PULLED, ConsensusProgram
-from quadsense.methods.consensus.state import ConsensusState, Shown
 from quadsense.methods.least_squares import polish
 from quadsense.methods.least_squares.measure import NO_COST, NOTHING, crossed, worst_ratio
 from quadsense.methods.least_squares.quadratic import QuadraticPoint
 from quadsense.methods.least_squares.state import SquaresVerdict
+
+
+@dataclass(frozen=True)
+class ConsensusLook:
+    """A matrix that was looked at, and the bounds that were known by then.
+
+    Attributes
+    ----------
+    x : array of shape (N,)
+        In the cone.
+    values : array of shape (m,)
+        ``F(A)`` in float64.
+    cost, lower : float
+        What x costs, and the largest lower bound so far.
+    y : array of shape (m,)
+        The dual vector of that bound.
+    level : float
+        What is added to ``F*(y)`` as a multiple of I, where the trace is given.
+    max_ratio : float
+        Worst ratio of x.
+    """
+
+    x: Vector
+    values: Vector
+    cost: float
+    lower: float
+    y: Vector
+    level: float
+    max_ratio: float
+
+
+@dataclass(frozen=True)
+class ConsensusState:
+    """The iterate, and the last matrix that was looked at.
+
+    Attributes
+    ----------
+    z, values : arrays of shape (N,) and (m,)
+        Z, packed, and ``F(Z)``.
+    v, r : arrays of shape (m,)
+        Copies of the readings, and their multipliers over ``2 rho``.
+    x, u : arrays of shape (N,)
+        The copy in the cone, and its multiplier over ``2 sigma``; without a cone x is z, u is 0.
+    y : array of shape (m,)
+        Multipliers for which Z is stationary.
+    rho : array of shape (m,)
+    sigma : float
+    share : float
+        How far ends are moved inwards, in units of half an interval.
+    apart, moved : float
+        How far Z is from the copy in the cone, and how far that went in the last step.
+    shown : ConsensusLook or None
+    mark, marked : float, int
+        The least that remained to be done, in units of what suffices, and when that was.
+    """
+
+    z: Vector
+    values: Vector
+    v: Vector
+    r: Vector
+    x: Vector
+    u: Vector
+    y: Vector
+    rho: Vector
+    sigma: float
+    share: float
+    apart: float = 0.0
+    moved: float = 0.0
+    shown: ConsensusLook | None = None
+    verdict: SquaresVerdict = SquaresVerdict.OPEN
+    iteration: int = 0
+    mark: float = np.inf
+    marked: int = 0
+
+    @property
+    def max_ratio(self) -> float:
+        """Worst ratio of the matrix that was looked at."""
+        return np.inf if self.shown is None else self.shown.max_ratio
+
 
 RELAXATION = 1.6
 """Over-relaxation: 1.5 to 1.8 in [Boyd et al. 2011, section 3.4.3]."""
@@ -163,7 +241,7 @@ def looked(program: ConsensusProgram, at: ConsensusState) -> ConsensusState:
     return _tuned(program, at) if at.iteration <= TUNED else at
 
 
-def _shown(program: ConsensusProgram, at: ConsensusState) -> Shown:
+def _shown(program: ConsensusProgram, at: ConsensusState) -> ConsensusLook:
     """The copy in the cone, with its readings from the rows, and the better of two bounds."""
     inner, cone, cost = program.inner, program.inner.cone, program.inner.cost
     x, values = at.x, at.values
@@ -180,7 +258,7 @@ def _shown(program: ConsensusProgram, at: ConsensusState) -> Shown:
     y, lower, level = bound.y, bound.value, bound.level
     if last is not None and not lower > last.lower:
         y, lower, level = last.y, last.lower, last.level
-    return Shown(x, values, price, lower, y, level, worst_ratio(inner, values))
+    return ConsensusLook(x, values, price, lower, y, level, worst_ratio(inner, values))
 
 
 def _equalized(program: ConsensusProgram, x: Vector) -> Vector:
@@ -194,7 +272,7 @@ def _equalized(program: ConsensusProgram, x: Vector) -> Vector:
     return polish.shifted(inner, x, rows, targets - values[rows])
 
 
-def _hopeless(program: ConsensusProgram, shown: Shown) -> bool:
+def _hopeless(program: ConsensusProgram, shown: ConsensusLook) -> bool:
     """Whether a fit would cost more than any can."""
     cost = program.inner.cost
     away = shown.x - cost.p

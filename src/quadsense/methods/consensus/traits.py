@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from quadsense.methods.least_squares.traits import LeastSquaresTraits
-from quadsense.methods.traits.base import Traits
-from quadsense.methods.traits.options import GapOptions, Options
-from quadsense.methods.traits.shape import Cone, Shape, Work
+from quadsense.methods.traits import Cone, GapOptions, Options, Shape, Traits, Work
 
 STEPS = 30.0
 """Typical steps: seen 10 to 200 (docs/theory.md, section 10)."""

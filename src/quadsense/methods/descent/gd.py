@@ -1,11 +1,17 @@
-"""Gradient descent on the cosh potential [QSZ24, Alg. 1]."""
+"""Gradient descent on the cosh potential, of residuals and of eigenvalues [QSZ24, Alg. 1, 3]."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
+from quadsense.arrays import Array, namespace
+from quadsense.core.matrix import SensedMatrix
+from quadsense.measurements.oracle import symmetrised
+from quadsense.methods.base import Problem
 from quadsense.methods.descent.program import Descent, DescentProgram, DescentState
 from quadsense.methods.descent.traits import GradientDescentTraits
+from quadsense.methods.steps import own
 
 
 class GradientDescent(GradientDescentTraits, Descent):
@@ -64,3 +70,57 @@ class GradientDescent(GradientDescentTraits, Descent):
             log_potential=value,
             max_ratio=top,
         )
+
+
+@dataclass(frozen=True)
+class SpectralProblem(Problem):
+    """Algorithm 3 as Algorithm 1 on eigenvalues.
+
+    Attributes
+    ----------
+    A_1 : array of shape (n, n)
+        The start.
+    vectors : array of shape (n, n)
+        Eigenvectors of the whitened start.
+    color : callable
+        ``A*^{1/2} Y A*^{1/2}``.
+    """
+
+    A_1: Array = None
+    vectors: Array = None
+    color: Callable[[Array], Array] = None  # type: ignore[assignment]
+
+    def initial_residual(self) -> Array:
+        """Eigenvalues of the whitened start, minus one."""
+        return -self.b
+
+
+class Spectral(GradientDescent):
+    r"""Algorithm 3: gradient descent on the eigenvalues of ``A*^{-1/2} A A*^{-1/2} - I``.
+
+    Notes
+    -----
+    Every iterate of Algorithm 3 has ``X_t`` with the same eigenvectors:
+    :math:`X_{t+1} = X_t - \lambda\epsilon \sinh(X_t)/\|\sinh(X_t)\|_F`. So one
+    eigendecomposition of ``A*^{-1/2} A_1 A*^{-1/2}`` serves all of them, and what is left is
+    Algorithm 1 on n numbers with K = I: the eigenvalues minus one are the residuals. The printed
+    algorithm decomposes anew in every iteration; in exact arithmetic the iterates are equal.
+    """
+
+    name = "spectral"
+
+    def matrix(self, program: DescentProgram, state: DescentState) -> SensedMatrix:
+        """``A_1 - A*^{1/2} Q diag(c) Q* A*^{1/2}``."""
+        problem = program.problem
+        assert isinstance(problem, SpectralProblem)
+        Q = problem.vectors
+        xp = namespace(Q)
+        complex_ = xp.isdtype(Q.dtype, "complex floating")
+        c = xp.astype(own(problem, program.weight * state.d), Q.dtype)
+        move = (Q * c) @ (xp.conj(Q.T) if complex_ else Q.T)
+        return SensedMatrix.from_dense(problem.A_1 - symmetrised(problem.color(move)))
+
+    def first(self, problem: Problem) -> SensedMatrix:
+        """The start."""
+        assert isinstance(problem, SpectralProblem)
+        return SensedMatrix.from_dense(problem.A_1)

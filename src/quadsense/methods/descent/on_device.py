@@ -1,6 +1,6 @@
 """The loops of `gd` and `sgd` on a device: many steps without waiting for a number.
 
-The steps are those of `kernels` and `sampling`. There every scalar is a number of Python's, for
+The steps are those of `kernels`. There every scalar is a number of Python's, for
 which a device would be waited for several times per step; here they are arrays of no dimension,
 what would be a branch is a choice between two values, and the scalars come over once, at the end.
 """
@@ -51,7 +51,7 @@ def apply_gram(gram: Any, scale: Tensor, sigma: Tensor) -> Tensor:
 
 
 def draw_batch(rng: np.random.Generator, order: npt.NDArray[np.int64], size: int) -> None:
-    """`sampling.draw_batch`: a uniform subset at the head of `order`, in place."""
+    """`kernels.draw_batch`: a uniform subset at the head of `order`, in place."""
     for k in range(size):
         j = k + int(rng.random() * (order.size - k))
         order[k], order[j] = order[j], order[k]
@@ -146,7 +146,7 @@ def sample(
     age: int,
     steps: int,
 ) -> Any:
-    """As `sampling.sample_general`; the batches of all steps are drawn, and sent over, at once."""
+    """As `kernels.sample_general`; the batches of all steps are drawn, and sent over, at once."""
     chosen = np.empty((steps, batch_size), dtype=np.int64)
     for k in range(steps):
         draw_batch(rng, order, batch_size)

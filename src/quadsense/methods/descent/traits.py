@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar, get_args
 
 from quadsense.measurements.probes import BLOCK_ELEMENTS
-from quadsense.methods.traits.base import Traits
-from quadsense.methods.traits.options import Options, option
-from quadsense.methods.traits.shape import Cone, Shape, Work
+from quadsense.methods.traits import Cone, Options, Shape, Traits, Work, option
 from quadsense.typing import NormName, ScheduleName, is_number, is_whole
 
 SCHEDULES: tuple[ScheduleName, ...] = get_args(ScheduleName)
@@ -166,3 +164,23 @@ class StochasticDescentTraits(WithGram):
         """One batch of the rows of K per step."""
         work = gram_work(shape, SGD_STEPS, share=min(1.0, SGD_BATCH / shape.m))
         return work._replace(passes=SGD_STEPS / 20.0)  # compiled: Python runs once in many steps
+
+
+class ClosedFormTraits(WithGram):
+    """The answer in one step, for orthonormal rows."""
+
+    name: ClassVar[str] = "closed_form"
+    summary: ClassVar[str] = "orthonormal rows: the nearest fit, in one step"
+    random: ClassVar[bool] = False
+    needs: ClassVar[frozenset[str]] = frozenset({"gram", "orthonormal"})
+    begins_anew: ClassVar[bool] = True
+
+    @classmethod
+    def suits(cls, shape: Shape) -> str | None:
+        """Wherever it applies."""
+        return "orthonormal rows are solved in one step" if cls.serves(shape) else None
+
+    @classmethod
+    def work(cls, shape: Shape) -> Work:
+        """The check of the answer, above all."""
+        return gram_work(shape, 1.0)

@@ -20,7 +20,7 @@ from quadsense.methods.least_squares.state import (
 )
 from quadsense.methods.least_squares.traits import LeastSquaresTraits
 from quadsense.methods.steps import LENIENT, Stepped, nothing, own
-from quadsense.methods.traits.options import GapOptions
+from quadsense.methods.traits import GapOptions
 from quadsense.vocabulary import Claim, because
 
 ROUGH, FEW = 1e-5, 500

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from quadsense.methods.traits.base import Traits
-from quadsense.methods.traits.options import GapOptions, Options
-from quadsense.methods.traits.shape import Cone, Shape, Work
+from quadsense.methods.traits import Cone, GapOptions, Options, Shape, Traits, Work
 
 STEPS = 200.0
 """Typical steps: seen 60 to 350 (docs/theory.md, section 10)."""

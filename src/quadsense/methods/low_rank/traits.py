@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from quadsense.methods.traits.base import Traits
-from quadsense.methods.traits.options import Options, option
-from quadsense.methods.traits.shape import Cone, Shape, Work
+from quadsense.methods.traits import Cone, Options, Shape, Traits, Work, option
 from quadsense.typing import is_whole
 
 STEPS = 20.0

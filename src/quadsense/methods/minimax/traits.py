@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar
 
-from quadsense.methods.traits.base import Traits
-from quadsense.methods.traits.options import GapOptions, Options
-from quadsense.methods.traits.shape import Cone, Shape, Work
+from quadsense.methods.traits import Cone, GapOptions, Options, Shape, Traits, Work
 
 STEPS = 8.0
 """Typical factorisations: seen 1 to 15 (docs/theory.md, section 10)."""

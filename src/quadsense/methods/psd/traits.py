@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from quadsense.methods.traits.base import Traits
-from quadsense.methods.traits.options import Options, PsdOptions
-from quadsense.methods.traits.shape import Cone, Shape, Work
+from quadsense.methods.traits import Cone, Options, PsdOptions, Shape, Traits, Work
 
 STEPS = 18.0
 """Typical evaluations: seen 6 to 50 (docs/theory.md, section 10)."""

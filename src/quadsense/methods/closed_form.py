@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from quadsense.methods.base import Problem
-from quadsense.methods.closed_form.traits import ClosedFormTraits
 from quadsense.methods.descent.program import Descent, DescentProgram, DescentState
-from quadsense.methods.descent.traits import DescentOptions
+from quadsense.methods.descent.traits import ClosedFormTraits, DescentOptions
 
 
 class ClosedForm(ClosedFormTraits, Descent):

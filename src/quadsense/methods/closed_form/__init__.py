@@ -1,1 +1,0 @@
-"""The closed form for orthonormal rows: `method` and its `traits`."""
