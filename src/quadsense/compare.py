@@ -14,13 +14,13 @@ from quadsense.core import packed
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.question import Question
 from quadsense.measurements import Measurements
-from quadsense.measurements.frame import framed
 from quadsense.preferences import Preference, make_question
-from quadsense.query.choice import decide, frame_for, to_wish, wish_in
-from quadsense.query.plan import shape_of
-from quadsense.query.request import check_priors, to_measurements
+from quadsense.query.decision import decided
+from quadsense.query.query import Query
+from quadsense.query.request import to_measurements
 from quadsense.result.result import Result
 from quadsense.system.threads import one_blas_thread
+from quadsense.system.watch import Watch
 from quadsense.typing import (
     MatrixLike,
     PreferName,
@@ -28,6 +28,7 @@ from quadsense.typing import (
     RealOrVector,
     SlackName,
     VectorLike,
+    Whole,
 )
 
 
@@ -42,7 +43,7 @@ def to_cvxpy(
     mix: MatrixLike | None = None,
     conjugate: bool = False,
     psd: bool | None = None,
-    rank: Any = None,
+    rank: Whole | tuple[Whole, Whole] | Literal["auto"] | None = None,
     trace: Real | tuple[Real, Real] | None = None,
     constraints: Sequence[tuple[MatrixLike | SensedMatrix | tuple[Any, Any], Real, Real]] = (),
     prefer: PreferName = "auto",
@@ -85,32 +86,19 @@ ridge, slack
     >>> round(float(problem.solve()), 3)
     2.8
     """
+    arguments = locals()
     cp = import_cvxpy()
     if rank is not None:
         raise ValueError(
             f"rank={rank!r} is no convex question, so CVXPY cannot take it: leave it out, or give "
             "psd=True for its relaxation"
         )
+    query = Query(**arguments)
     with np.errstate(under="ignore"), one_blas_thread():
-        measured = to_measurements(data, b, delta, rtol, bounds, conjugate, mix, weights)
-        target = measured.tolerance is not None
-        if not target:
-            measured = measured.without_tolerance()
-        measured = measured.constrained(trace, constraints)
-        check_priors("auto", measured, psd, None, target)
-        positive = bool(psd)
-        wish = to_wish(
-            prefer, slack, prior, ridge, measured,
-            target=target, positive=positive, low_rank=False,
-        )  # fmt: skip
-        columns = frame_for(wish, measured, "auto", "continuation")
-        if columns is not None:
-            measured, wish = framed(measured, columns), wish_in(wish, columns)
-        shape = shape_of(measured, psd=positive, rank=None, target=target)
-        preferences, _ = decide(wish, measured, shape, "auto")
-        problem, A = _problem(measured, preferences[0], cp)
-        if columns is not None:
-            D = np.ldexp(1.0, columns)
+        decision = decided(query, to_measurements(query), Watch())
+        problem, A = _problem(decision.data, decision.preferences[0], cp)
+        if decision.columns is not None:
+            D = np.ldexp(1.0, decision.columns)
             A = cp.multiply(np.outer(D, D), A)
         return problem, A
 

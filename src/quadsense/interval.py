@@ -136,7 +136,7 @@ def interval(
     """
     from quadsense.interval import asked_for
     from quadsense.measurements.frame import columns_of
-    from quadsense.query.request import check_rank
+    from quadsense.query.query import check_rank
     from quadsense.ranges.ranges import measurements_of, ranges
     from quadsense.typing import is_number
 
@@ -190,7 +190,7 @@ def interval_of(
 
     from quadsense.interval import asked_for
     from quadsense.measurements.frame import columns_of
-    from quadsense.query.record import asks_rank
+    from quadsense.query.query import asks_rank
     from quadsense.ranges.ranges import ranges
     from quadsense.typing import is_number
 

@@ -26,7 +26,7 @@ from quadsense.measurements import Measurements
 from quadsense.measurements.frame import columns_of, dense_in, framed
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.validate import checked_vector
-from quadsense.query.record import asks_rank
+from quadsense.query.query import asks_rank
 from quadsense.ranges.ranges import Interval, NothingFits, ranges
 from quadsense.result.result import Result
 from quadsense.solve import solve

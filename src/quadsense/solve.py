@@ -1,4 +1,4 @@
-"""`solve`: the one entry point, typed and described; `road` is where it leads."""
+"""`solve`: the one entry point, typed and described; `stages.path` is what it does."""
 
 from __future__ import annotations
 
@@ -238,40 +238,9 @@ def solve(
     >>> soft.status, round(soft.objective, 4), round(float(soft.A[0, 0]), 4)
     (<Status.OPTIMAL: 'optimal'>, 0.4, 1.5)
     """
-    from quadsense.query.request import refuse_unknown
-    from quadsense.stages.path import (
-        travel,  # at the first solve: with all that it needs, 30 modules
-    )
+    arguments = locals()
+    # At the first solve: with all that it needs, 30 modules.
+    from quadsense.query.query import Query
+    from quadsense.stages.path import answered
 
-    refuse_unknown(solve, options)
-    return travel(
-        data,
-        b,
-        delta=delta,
-        rtol=rtol,
-        bounds=bounds,
-        method=method,
-        psd=psd,
-        rank=rank,
-        start=start,
-        schedule=schedule,
-        allow_violations=allow_violations,
-        max_iter=max_iter,
-        time_limit=time_limit,
-        memory_limit=memory_limit,
-        rng=rng,
-        callback=callback,
-        progress=progress,
-        conjugate=conjugate,
-        mix=mix,
-        weights=weights,
-        trace=trace,
-        constraints=constraints,
-        prefer=prefer,
-        prior=prior,
-        ridge=ridge,
-        slack=slack,
-        checkpoint=checkpoint,
-        checkpoint_every=checkpoint_every,
-        options=options,
-    )
+    return answered(Query(**arguments))

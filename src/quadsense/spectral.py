@@ -16,6 +16,7 @@ from quadsense.measurements.sensing import Sensing
 from quadsense.methods.base import MethodOptions
 from quadsense.methods.descent.gd import GradientDescent, Spectral, SpectralProblem
 from quadsense.proofs.rounding import Enclosure, is_met
+from quadsense.query.query import Query
 from quadsense.query.request import (
     check_options,
     given_options,
@@ -75,7 +76,12 @@ def solve_spectral(
     """
     watch = Watch()
     interrupts = watch.interrupts
-    refuse_unknown(solve_spectral, options)
+    query = Query(
+        None, schedule=schedule, max_iter=max_iter, time_limit=time_limit, callback=callback,
+        progress=progress, options=options,
+    )  # fmt: skip
+    named = ("oracle", "A1", "accuracy", "schedule", "max_iter", "time_limit", "callback")
+    refuse_unknown("solve_spectral", (*named, "progress"), options)
     if not isinstance(oracle, SpectralOracle):
         raise ValueError(f"oracle must be a quadsense.SpectralOracle, got {type(oracle).__name__}")
     if not (is_number(accuracy) and 0 < accuracy < 1):
@@ -86,9 +92,10 @@ def solve_spectral(
         raise ValueError(f"A1 is of order {A_1.shape[0]}, but A_star of order {oracle.n}")
     xp = namespace(A_1)
     n = int(A_1.shape[0])
-    wishes = given_options(GradientDescent.name, schedule, options, n)
-    check_options((GradientDescent.name,), wishes, GradientDescent.name)
-    limits = to_limits(max_iter, time_limit, callback, progress, watch)
+    query.check(None)
+    given = given_options(query, n)
+    check_options((GradientDescent.name,), given, GradientDescent.name)
+    limits = to_limits(query, watch)
     values, vectors = xp.linalg.eigh(symmetrised(oracle.whiten(A_1)))
     problem = SpectralProblem(
         rows=Sensing(Dense(xp.eye(n, dtype=xp.float64, device=device(A_1)))),
@@ -96,7 +103,7 @@ def solve_spectral(
         b=1.0 - values,
         delta=0.0 * values + accuracy,
         tau=0.0,
-        options=options_of(GradientDescent.name, wishes),
+        options=options_of(GradientDescent.name, given),
         A_1=A_1,
         vectors=vectors,
         color=oracle.color,

@@ -1,6 +1,5 @@
 """Limits, Ctrl-C and timings hold on every road, by a clock that ticks at each look."""
 
-import inspect
 import itertools
 import os
 import signal
@@ -13,21 +12,15 @@ from helpers import deep, gaussian_rows
 import quadsense
 from quadsense import Status
 from quadsense.core.packed import features
-from quadsense.stages.path import travel
+from quadsense.query.query import PARAMETERS, Query
+from quadsense.stages.path import answered
 from quadsense.system.watch import GRACE, Stop, Watch, look
-
-PLAIN = inspect.signature(quadsense.solve).parameters
 
 
 def by_clock(clock, U, b, **named):
     """`solve` by another clock."""
-    given = {
-        name: entry.default
-        for name, entry in PLAIN.items()
-        if entry.kind is entry.KEYWORD_ONLY and name not in ("data", "b")
-    }
-    options = {name: named.pop(name) for name in list(named) if name not in given}
-    return travel(U, b, **{**given, **named}, options=options, clock=clock)
+    options = {name: named.pop(name) for name in list(named) if name not in PARAMETERS}
+    return answered(Query(U, b, **named, options=options), clock)
 
 
 def noisy(m, n, complex_=False, rank=None, noise=1.0):

@@ -494,7 +494,7 @@ def test_a_run_goes_on_with_less_memory_and_other_rates(tmp_path, killing, monke
 def test_another_version_is_refused_and_another_numpy_is_not(tmp_path, monkeypatch):
     folder = tmp_path / "c"
     quadsense.solve(U, B, checkpoint=folder, **GIVEN)
-    versions = {**quadsense.query.record.environment(), "numpy": "1.0", "python": "3.0"}
+    versions = {**quadsense.query.query.environment(), "numpy": "1.0", "python": "3.0"}
     monkeypatch.setattr("quadsense.stages.path.environment", lambda: dict(versions))
     quadsense.solve(U, B, checkpoint=folder, **GIVEN)
     versions["quadsense"] = "9.9"

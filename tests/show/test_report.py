@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cases import CASES, solved
+from click import Context
 from click.testing import CliRunner
 from helpers import sampled
 from pages import Page, assert_harmless, number
@@ -19,9 +20,9 @@ from pages import Page, assert_harmless, number
 import quadsense
 from quadsense import Measurements, datasets
 from quadsense.cli import cli
-from quadsense.query.record import environment, request_of
+from quadsense.query.query import PARAMETERS, Query, environment, flag_of
 from quadsense.report import words
-from quadsense.report.requests import FLAGS, command_line, python_line, request_in
+from quadsense.report.requests import command_line, python_line, request_in
 from quadsense.report.scales import Scale, even_scale, log_scale
 from quadsense.result import words as view
 from quadsense.vocabulary import Reason, Status
@@ -594,22 +595,25 @@ def test_arrays_are_named_and_what_only_python_can_say_is_left_to_it():
     p = datasets.gaussian(n=4, m=9, seed=0)
     lo, hi = p.b - 1.0, p.b + 1.0
     data = Measurements(p.U, p.b, bounds=(lo, hi), weights=np.ones(9))
-    request = request_of(data, {"constraints": [(np.eye(4), 0.0, 9.0)], "prior": np.eye(4)})
+    query = Query(data, constraints=[(np.eye(4), 0.0, 9.0)], prior=np.eye(4))
+    request = query.recorded(data)
     assert request == {"arrays": ["b", "bounds", "weights", "constraints", "prior"]}
     assert python_line(request) == (
         "result = quadsense.solve(U, b, bounds=(lo, hi), weights=weights, constraints=constraints, "
         "prior=prior)"
     )
     assert command_line(request, "d.npz", "r.npz") is None
-    request = request_of(data, {"psd": True})
+    request = Query(data, psd=True).recorded(data)
     assert command_line(request, "my d.npz", "r.npz") == (
         "quadsense solve 'my d.npz' --psd -o r.npz"
     )
 
 
 def test_options_of_the_command_are_there():
-    known = {flag for option in cli.commands["solve"].params for flag in option.opts}
-    assert set(FLAGS.values()) <= known
+    command = cli.commands["solve"]
+    known = {flag for each in command.get_params(Context(command)) for flag in each.opts}
+    only_python = {"mix", "callback", "progress"}
+    assert {flag_of(name) for name in PARAMETERS.keys() - only_python} <= known
 
 
 @pytest.mark.parametrize("name", sampled([name for name in CASES if name != "spectral"]))

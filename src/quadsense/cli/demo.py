@@ -13,7 +13,7 @@ from quadsense import datasets
 from quadsense.cli.shared import NOT_MET
 from quadsense.measurements.oracle import SpectralOracle
 from quadsense.methods import METHODS
-from quadsense.query.request import SCHEDULES
+from quadsense.query.query import SCHEDULES
 from quadsense.result.result import Result
 from quadsense.solve import solve
 from quadsense.spectral import solve_spectral

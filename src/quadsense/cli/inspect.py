@@ -17,9 +17,10 @@ from quadsense.cli.method_options import MethodCommand
 from quadsense.cli.shared import echo_json, to_order
 from quadsense.files.table import stem
 from quadsense.query.choice import by_shape
+from quadsense.query.decision import planned
 from quadsense.query.plan import Plan, Shape, make_plan
+from quadsense.query.query import Query
 from quadsense.query.scaling import Scaling
-from quadsense.stages.path import planned
 from quadsense.system.machine import Rates, known_rates, measure_rates
 from quadsense.system.memory import free_memory
 from quadsense.view import text as view
@@ -175,7 +176,8 @@ def inspect(
         fields = {"file": _file_fields(source, {}, (), str(error))}
         _show(as_json, fields, _file_text(fields["file"]), None)
         return
-    plan = planned(data, _rates(), memory_limit, **question.arguments_of(asked, source))
+    query = Query(data, memory_limit=memory_limit, **question.arguments_of(asked, source))
+    plan = planned(query, _rates())
     about = _file_fields(source, arrays.roles, data.notes, None)
     text = f"{_file_text(about)}\n{view.data_text(data)}\n"
     _show(as_json, {**view.data_fields(data), "file": about}, text, plan)

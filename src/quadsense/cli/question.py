@@ -16,24 +16,49 @@ from quadsense.cli.shared import to_rank, to_ridge, to_trace
 from quadsense.files.sources import APART, RESULT, Source, to_vector
 from quadsense.measurements.cluster import OnCluster
 from quadsense.measurements.shards import Shards
-from quadsense.preferences import PREFERENCES, SLACKS
-from quadsense.query.request import STARTS, option_names
+from quadsense.query.query import DEFAULTS, PARAMETERS, REFERENCE, STARTS, flag_of
+from quadsense.query.request import option_names
 from quadsense.system.memory import room_for_rows, to_bytes
 
-REFERENCE = "NAME|FILE"
-"""An array of the data file by its name, or another file, or FILE::NAME."""
+Option = Callable[..., Any]
+
+
+def option(name: str, *spelled: str, **other: Any) -> Option:
+    """Return the option of the command for a parameter of `solve`, as its declaration says.
+
+    Parameters
+    ----------
+    name : str
+        Of the parameter.
+    *spelled : str
+        The option's own spelling and name, where they differ.
+    **other
+        What is different in the command, as `click.option` takes it.
+    """
+    declared, default = PARAMETERS[name], DEFAULTS[name]
+    kind: dict[str, Any] = {"type": declared.kind, "metavar": declared.metavar}
+    if declared.kind is bool:
+        kind = {"is_flag": True}
+    elif isinstance(declared.kind, tuple):
+        kind = {"type": click.Choice(declared.kind)}
+    if default is not None and declared.kind is not bool and default != ():
+        kind |= {"default": default, "show_default": True}
+    return click.option(
+        *(spelled or (flag_of(name), name)), **{**kind, "help": declared.help, **other}
+    )
+
 
 NAMING = (
     click.option("--U", "probes", metavar="NAME", help="Which array, or columns u*, is U."),
-    click.option("--b", "readings", metavar=REFERENCE, help="Which array, or other file, is b."),
-    click.option("--conjugate", is_flag=True, default=None, help="Rows are given as u_i*."),
+    option("b", "--b", "readings"),
+    option("conjugate", default=None),
 )
 """Which arrays are meant."""
 
 TOLERANCE = (
-    click.option("--delta", type=float, help="Largest accepted error of a reading."),
-    click.option("--rtol", type=float, default=0.0, help="Added tolerance, times |b_i|."),
-    click.option("--bounds", nargs=2, metavar="LO HI", help="Intervals: numbers, or NAME|FILE."),
+    option("delta"),
+    option("rtol"),
+    option("bounds", nargs=2),
     click.option("--sigma", type=float, help="Gaussian noise: delta covers all readings at once."),
     click.option(
         "--shots", metavar=f"N|{REFERENCE}", help="b is counts out of N shots: intervals of k/N."
@@ -49,61 +74,27 @@ TOLERANCE = (
 """How far readings may be off."""
 
 SET = (
-    click.option("--psd", is_flag=True, help="Among positive semidefinite matrices only."),
-    click.option(
-        "--rank", help="Among those of at most this rank; P,Q: signs; 'auto' lets it grow."
-    ),
-    click.option("--trace", metavar="T|LO,HI", help="What the trace of A must be, or between."),
-    click.option(
-        "--constraint",
-        "constraints",
-        nargs=3,
-        multiple=True,
-        metavar="C LO HI",
-        help="LO <= <C, A> <= HI, with C as NAME|FILE; may be given several times.",
-    ),
+    option("psd"),
+    option("rank"),
+    option("trace"),
+    option("constraints", nargs=3, multiple=True),
 )
 """Which A count."""
 
 WHICH = (
-    click.option("--method", type=MethodChoice(), default="auto", show_default=True),
-    click.option(
-        "--prefer",
-        type=click.Choice(["auto", *PREFERENCES]),
-        default="auto",
-        show_default=True,
-        help="Which A of all that fit.",
-    ),
-    click.option(
-        "--prior",
-        metavar=f"T|{REFERENCE}",
-        help="What A is pulled towards, or nearest to; a number is times I.",
-    ),
-    click.option(
-        "--ridge",
-        metavar="R",
-        default="auto",
-        show_default=True,
-        help="least_squares: add R times ||A - prior||_F^2; 'auto': a weak pull.",
-    ),
-    click.option("--weights", metavar=f"W|{REFERENCE}", help="How much readings count in fits."),
-    click.option(
-        "--slack", type=click.Choice(SLACKS), help="Minimise misses instead of meeting all."
-    ),
-    click.option(
-        "--allow-violations",
-        type=int,
-        default=0,
-        metavar="K",
-        help="Set at most K measurements aside.",
-    ),
-    click.option(
-        "--start",
-        metavar=f"{'|'.join(STARTS)}|{REFERENCE}",
-        help="Multiple of I to start from, a matrix, or a result.",
-    ),
+    option("method", type=MethodChoice()),
+    option("prefer"),
+    option("prior"),
+    option("ridge"),
+    option("weights"),
+    option("slack"),
+    option("allow_violations"),
+    option("start"),
 )
 """Which of them is returned, and by which method."""
+
+LIMITS = (option("time_limit"), option("memory_limit"))
+"""What a solve may take."""
 
 
 def options(*groups: tuple[Callable[..., Any], ...]) -> Callable[..., Any]:
@@ -158,7 +149,7 @@ def arguments_of(asked: Mapping[str, Any], source: Source) -> dict[str, Any]:
         "allow_violations": asked["allow_violations"],
         "start": start,
         **({} if schedule is None else {"schedule": schedule}),
-        **methods,
+        "options": methods,
     }
 
 

@@ -13,6 +13,7 @@ from quadsense import files
 from quadsense.cli import question
 from quadsense.cli.interval import to_functional
 from quadsense.cli.shared import NOT_MET
+from quadsense.query.query import REFERENCE
 
 
 @click.command()
@@ -26,7 +27,7 @@ from quadsense.cli.shared import NOT_MET
     "--interval",
     "intervals",
     multiple=True,
-    metavar=f"trace|I,J|{question.REFERENCE}",
+    metavar=f"trace|I,J|{REFERENCE}",
     help="Find the certified range of this too, as 'interval' does; may be given again.",
 )
 @click.option("--no-check", is_flag=True, help="Do not check the result against FILE.")

@@ -13,6 +13,7 @@ import numpy as np
 
 from quadsense import files
 from quadsense.query import request
+from quadsense.query.query import check_rank
 from quadsense.vocabulary import Status
 
 EXIT = {
@@ -67,7 +68,9 @@ def to_ridge(text: str) -> float | Literal["auto"]:
 
 def to_order(text: str | None, n: int) -> int | None:
     """The plan's word for a rank, 0 where it may grow; refused where `solve` would refuse it."""
-    return request.to_rank(to_rank(text), n).order
+    rank = to_rank(text)
+    check_rank(rank, n)
+    return request.to_rank(rank)[0]
 
 
 def check_outputs(inputs: Sequence[str | None], output: str | None, dense: str | None) -> None:

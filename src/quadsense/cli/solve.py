@@ -26,27 +26,10 @@ from quadsense.vocabulary import Status
 @click.command(cls=MethodCommand)
 @click.argument("file", type=click.Path())
 @question.options(question.NAMING, question.TOLERANCE, question.SET, question.WHICH)
-@click.option("--seed", type=int, default=0, show_default=True, help="Of all randomness.")
-@click.option("--max-iter", type=int, help="Most iterations.")
-@click.option("--time-limit", type=float, help="Most seconds, from the beginning of the solve.")
-@click.option(
-    "--memory-limit",
-    metavar="BYTES",
-    help="Most memory, as '1 GiB': a larger U is read from its file as it is used.",
-)
-@click.option(
-    "--checkpoint",
-    type=click.Path(),
-    metavar="DIR",
-    help="Write down there where the run is, and go on from there.",
-)
-@click.option(
-    "--checkpoint-every",
-    type=float,
-    default=60.0,
-    show_default=True,
-    metavar="S",
-    help="Seconds between two writings, at least.",
+@question.options(
+    (question.option("rng", "--seed", "seed", default=0, show_default=True),),
+    (question.option("max_iter"), *question.LIMITS),
+    (question.option("checkpoint", type=click.Path()), question.option("checkpoint_every")),
 )
 @click.option(
     "--scheduler", metavar="ADDRESS", help="Compute on the Dask cluster of this scheduler."
@@ -124,6 +107,7 @@ def solve(
     if not quiet:
         question.say_notes(source, data)
     interrupted = False
+    arguments = question.arguments_of(asked, source)
     try:
         result = quadsense.solve(
             data,
@@ -134,7 +118,8 @@ def solve(
             checkpoint=checkpoint,
             checkpoint_every=checkpoint_every,
             progress=not quiet and sys.stderr.isatty(),
-            **question.arguments_of(asked, source),
+            **arguments.pop("options"),
+            **arguments,
         )
     except MemoryError as error:
         raise MemoryError(str(error).replace("memory_limit", "--memory-limit")) from None

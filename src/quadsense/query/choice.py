@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,9 +19,10 @@ from quadsense.measurements.oracle import checked_square
 from quadsense.methods import METHODS
 from quadsense.methods.low_rank.traits import is_lean
 from quadsense.methods.traits import MAX_WIDE
-from quadsense.preferences import PREFERENCES, SLACKS, Preference, make_question
+from quadsense.preferences import Preference, make_question
 from quadsense.proofs.definite import cholesky
 from quadsense.query.plan import Shape
+from quadsense.query.query import Query
 from quadsense.result.result import Result
 from quadsense.system.watch import Stop, Watch
 from quadsense.typing import is_number
@@ -64,31 +64,17 @@ WITH_TOLERANCE = ("center", "nearest", "min_trace", "any")
 WITH_CONE = ("min_trace", "entropy")
 
 
-@dataclass(frozen=True)
-class Wish:
-    """What was asked, checked but not yet decided."""
+def checked(
+    query: Query, data: Measurements, *, target: bool, positive: bool, low_rank: bool
+) -> Query:
+    """Return the query with what it prefers checked against the rest, in one form each.
 
-    prefer: str
-    slack: str | None
-    ridge: float | None  # None: "auto"
-    prior: Any  # None, a number, or an (n, n) array
-
-
-def to_wish(
-    prefer: Any, slack: Any, prior: Any, ridge: Any, data: Measurements, *, target: bool,
-    positive: bool, low_rank: bool,
-) -> Wish:  # fmt: skip
-    """What was asked, checked."""
-    if not (isinstance(prefer, str) and prefer in (*PREFERENCES, "auto")):
-        raise ValueError(f"prefer must be one of auto, {', '.join(PREFERENCES)}, got {prefer!r}")
-    if not (slack is None or (isinstance(slack, str) and slack in SLACKS)):
-        raise ValueError(f"slack must be one of {', '.join(SLACKS)} or None, got {slack!r}")
-    automatic = isinstance(ridge, str) and ridge == "auto"
-    if not (automatic or (is_number(ridge) and 0.0 <= ridge < np.inf)):
-        raise ValueError(f"ridge must be 'auto' or a number that is not negative, got {ridge!r}")
-    ridge = None if automatic else float(ridge)
+    `prior` becomes None, a number or an (n, n) array; `ridge` None for "auto", or a number.
+    """
+    prefer, slack, prior, ridge = query.prefer, query.slack, query.prior, query.ridge
+    strength = None if isinstance(ridge, str) else float(ridge)
     if slack is not None:
-        _refuse_with_slack(prefer, prior, ridge, target, low_rank)
+        _refuse_with_slack(prefer, prior, strength, target, low_rank)
     if prefer in WITH_TOLERANCE and not target:
         raise ValueError(
             f"prefer={prefer!r} needs a tolerance (delta, rtol or bounds): without one, give "
@@ -98,45 +84,47 @@ def to_wish(
         raise ValueError(f"prefer={prefer!r} needs psd=True")
     if low_rank and prefer not in ("auto", "any", "least_squares"):
         raise ValueError(f"prefer={prefer!r} cannot go with rank: 'any' and 'least_squares' can")
-    if ridge and prefer not in ("auto", "least_squares"):
+    if strength and prefer not in ("auto", "least_squares"):
         raise ValueError(f"ridge belongs to prefer='least_squares', not to {prefer!r}")
-    if ridge and low_rank:
+    if strength and low_rank:
         raise ValueError("ridge cannot go with rank: give one of them")
     if prior is not None and (prefer not in WITH_PRIOR or low_rank):
         other = "rank" if low_rank else f"prefer={prefer!r}"
         raise ValueError(f"prior says what 'nearest' and ridge are about: {other} takes none")
     # Strings of NumPy's type count as strings, which a file holds.
-    slack = None if slack is None else str(slack)
-    wish = Wish(str(prefer), slack, ridge, _to_prior(prior, data))
-    if prefer == "entropy" and not _is_definite(wish.prior):
+    named = None if slack is None else str(slack)
+    found = changed(
+        query, prefer=str(prefer), slack=named, ridge=strength, prior=_to_prior(prior, data)
+    )
+    if prefer == "entropy" and not _is_definite(found.prior):
         raise ValueError(
             "prefer='entropy' needs a prior that is positive definite: give another, or "
             "prefer='least_squares'"
         )
-    return wish
+    return found
 
 
-def frame_for(wish: Wish, data: Measurements, method: Any, schedule: Any) -> Columns | None:
-    """Return the exponents by which columns of U are scaled for this request, None for none.
+def frame_for(query: Query, data: Measurements) -> Columns | None:
+    """Return the exponents by which columns of U are scaled for this query, None for none.
 
     They are not scaled where the user names a norm of A, by ``prefer="nearest"``, ``"min_trace"``
     or a number for `ridge`, nor for the methods of the paper. Everywhere else what is asked for
     is the same for scaled columns, or is defined for them.
     """
-    named = wish.prefer in ("nearest", "min_trace") or wish.ridge is not None
-    if named or method in PAPER or schedule == "paper":
+    named = query.prefer in ("nearest", "min_trace") or query.ridge is not None
+    if named or query.method in PAPER or query.schedule == "paper":
         return None
     return columns_of(data)
 
 
-def wish_in(wish: Wish, columns: Columns) -> Wish:
-    """Return what was asked, the prior that of the scaled unknown."""
-    prior = wish.prior
+def in_frame(query: Query, columns: Columns) -> Query:
+    """Return the query, its prior that of the scaled unknown."""
+    prior: Any = query.prior
     if prior is None:
-        return wish
+        return query
     if isinstance(prior, float):
         prior = prior * np.eye(len(columns))
-    return changed(wish, prior=dense_in(prior, columns))
+    return changed(query, prior=dense_in(prior, columns))
 
 
 def _refuse_with_slack(prefer: str, prior: Any, ridge: Any, target: bool, low_rank: bool) -> None:
@@ -171,39 +159,39 @@ def _to_prior(prior: Any, data: Measurements) -> Any:
 
 
 def decide(
-    wish: Wish, data: Measurements, shape: Shape, method: str, watch: Watch | None = None
+    query: Query, data: Measurements, shape: Shape, watch: Watch | None = None
 ) -> tuple[tuple[Preference, ...], tuple[str, ...]]:
     """The preferences to try in turn, the wanted one first, and why.
 
     Parameters
     ----------
-    wish : Wish
+    query : Query
+        As `checked` returns it.
     data : Measurements
     shape : Shape
         Of a solve that takes any fit.
-    method : str
-        "auto", or the user's word.
     watch : Watch, optional
         Whose limits bound the search for an analytic center.
     """
-    if wish.prefer == "any":
+    if query.prefer == "any":
         return (Preference("any", shape.psd, shape.target),), ("prefer='any': asked for",)
     plain = Preference("any", shape.psd, shape.target, weights=_weights_of(data))
-    if wish.slack is not None:
-        return (changed(plain, name=f"slack_{wish.slack}"),), ("slack was asked for",)
-    name, why = wish.prefer, "asked for"
+    if query.slack is not None:
+        return (changed(plain, name=f"slack_{query.slack}"),), ("slack was asked for",)
+    name: str = query.prefer
+    why = "asked for"
     if name == "auto":
-        name, why = _chosen(wish, data, shape, method, plain)
-    elif name == "least_squares" and shape.target and wish.ridge == 0.0:
+        name, why = _chosen(query, data, shape, plain)
+    elif name == "least_squares" and shape.target and query.ridge == 0.0:
         why += NO_SUM * (not _least_squares(data, plain).weights.any())
     names = [name]
-    if name == "entropy" and wish.prefer == "auto" and not shape.target:
+    if name == "entropy" and query.prefer == "auto" and not shape.target:
         names = ["entropy", "least_squares"]  # constraints may leave A no determinant
     if name == "center":  # and the nearest where there is none, which shows on the way
         free = not shape.psd and not _sees_all(data, watch)
         names = ["nearest"] if free else ["center", "nearest"]
         why += ", but the fits are not a bounded set: the nearest" * free
-    found = tuple(_with_pull(changed(plain, name=each), wish, data, shape) for each in names)
+    found = tuple(_with_pull(changed(plain, name=each), query, data, shape) for each in names)
     if len(found) > 1 and name == "entropy" and not 1.0 / FARTHEST < found[0].ridge < FARTHEST:
         found = found[1:]  # all readings are 0, or their squares about leave float64's range
         name, why = "least_squares", TIES.format("a multiple of I")
@@ -221,10 +209,11 @@ def _answers(method: str, shape: Shape) -> bool:
     return known and not (least and (shape.target or shape.constrained))
 
 
-def check_preference(method: str, shape: Shape, wish: Wish) -> None:
+def check_preference(shape: Shape, query: Query) -> None:
     """Refuse a method that cannot answer what is preferred, and say which can."""
-    if wish.prefer == "center":  # whether or not there is one
-        shape = changed(shape, prefer=wish.prefer)
+    method = query.method
+    if query.prefer == "center":  # whether or not there is one
+        shape = changed(shape, prefer=query.prefer)
     if method == "auto" or _answers(method, shape):
         return
     able = [name for name in METHODS if _answers(name, shape)]
@@ -238,21 +227,23 @@ def check_preference(method: str, shape: Shape, wish: Wish) -> None:
     raise ValueError(f"method {method!r} cannot answer {said}; {names} can: give method='auto'")
 
 
-def _with_pull(preference: Preference, wish: Wish, data: Measurements, shape: Shape) -> Preference:
+def _with_pull(
+    preference: Preference, query: Query, data: Measurements, shape: Shape
+) -> Preference:
     """The preference with its prior and with the strength of the pull towards it."""
     name = preference.name
     if name == "nearest":
-        tau, base = _given(wish) or (_best_multiple(data.plain), None)
+        tau, base = _given(query) or (_best_multiple(data.plain), None)
         return changed(preference, tau=tau, base=base)
     if name not in ("least_squares", "entropy") or shape.rank is not None:
         return preference
-    if name == "least_squares" and wish.ridge:
-        tau, base = _given(wish) or (0.0, None)
-        return changed(preference, ridge=wish.ridge, tau=tau, base=base)
+    if name == "least_squares" and query.ridge:
+        tau, base = _given(query) or (0.0, None)
+        return changed(preference, ridge=query.ridge, tau=tau, base=base)
     pull = _pull(data, preference, shape)
-    tau, base = _given(wish) or (pull.tau, None)
+    tau, base = _given(query) or (pull.tau, None)
     if name == "least_squares":
-        pulls = wish.ridge is None and _pulls(data, shape, preference)
+        pulls = query.ridge is None and _pulls(data, shape, preference)
         ridge = pull.kappa * BETA / pull.v if pulls and pull.v > 0.0 else 0.0  # else ties: tau I
         return changed(preference, ridge=ridge, tau=tau, base=base)
     fixed = data.fixed_trace is not None
@@ -269,10 +260,10 @@ def _vanishing(data: Measurements, preference: Preference) -> float:
         return 2.0 * VANISHING**2 * float(np.sum(costs)) / counted
 
 
-def least_squares_of(wish: Wish, data: Measurements, shape: Shape) -> Preference:
+def least_squares_of(query: Query, data: Measurements, shape: Shape) -> Preference:
     """Return least squares with the pull that was asked for, whatever else was preferred."""
     plain = Preference("least_squares", shape.psd, shape.target, weights=_weights_of(data))
-    return _with_pull(plain, wish, data, shape)
+    return _with_pull(plain, query, data, shape)
 
 
 def _weights_of(data: Measurements) -> Vector | None:
@@ -282,11 +273,11 @@ def _weights_of(data: Measurements) -> Vector | None:
     return np.broadcast_to(to_numpy(data.weights), (data.measured,)).astype(np.float64)
 
 
-def _given(wish: Wish) -> tuple[float, Any] | None:
+def _given(query: Query) -> tuple[float, Any] | None:
     """tau and base of the prior that was given."""
-    if wish.prior is None:
+    if query.prior is None:
         return None
-    return (wish.prior, None) if isinstance(wish.prior, float) else (0.0, wish.prior)
+    return (query.prior, None) if isinstance(query.prior, float) else (0.0, query.prior)
 
 
 def _pulls(data: Measurements, shape: Shape, preference: Preference) -> bool:
@@ -371,11 +362,10 @@ def _best_multiple(data: Measurements) -> float:
     return float(squares @ np.where(known, reading, 0.0)) / total if total > 0.0 else 0.0
 
 
-def _chosen(
-    wish: Wish, data: Measurements, shape: Shape, method: str, plain: Preference
-) -> tuple[str, str]:
+def _chosen(query: Query, data: Measurements, shape: Shape, plain: Preference) -> tuple[str, str]:
     """What "auto" prefers, and why."""
-    asked = bool(wish.ridge) or wish.prior is not None
+    method = query.method
+    asked = bool(query.ridge) or query.prior is not None
     able = None if method == "auto" else METHODS.traits(method).preferences
     if able is not None and "any" in able and shape.target and not asked:
         return "any", f"method {method!r} takes any fit"
@@ -385,12 +375,12 @@ def _chosen(
         return "minimax", f"method {method!r} seeks it"
     if shape.rank is None and shape.target and not _has_two_sided(data):
         return "nearest", "bounds on one side only: nearest to the multiple of I that fits best"
-    towards = "a multiple of I" if wish.prior is None else "prior"
-    if wish.ridge is not None:
-        return "least_squares", f"with ridge = {wish.ridge:g}" if wish.ridge else "without a pull"
+    towards = "a multiple of I" if query.prior is None else "prior"
+    if query.ridge is not None:
+        return "least_squares", f"with ridge = {query.ridge:g}" if query.ridge else "without a pull"
     telling = _telling(data, plain, shape) if shape.psd else None  # of no account without a cone
     name, why = by_shape(shape, telling, towards)
-    if name == "entropy" and not _is_definite(wish.prior):
+    if name == "entropy" and not _is_definite(query.prior):
         tie = TIES.format("prior") if not shape.target else "with a weak pull towards prior"
         return "least_squares", f"{tie}, which is not positive definite"
     return name, why

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
 from quadsense.arrays import Array, Vector, like, placed, to_numpy
@@ -18,37 +17,37 @@ from quadsense.core.forms import FactorForm, MeasuredForm
 from quadsense.core.matrix import SensedMatrix
 from quadsense.measurements import Measurements
 from quadsense.measurements.base import HARMLESS, UnitReadings
+from quadsense.measurements.frame import Columns
 from quadsense.measurements.oracle import checked_square
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods import COLD, METHODS, Options, Traits, Warm
+from quadsense.query.query import STARTS, Query, nearest_name
 from quadsense.result.result import Result
 from quadsense.result.values import on_rows_of
 from quadsense.run.checkpoint import Journal
 from quadsense.run.loop import Limits
 from quadsense.system.watch import Watch
-from quadsense.typing import ScheduleName, StartName, check_flag, is_number, is_whole, to_generator
-
-STARTS: tuple[StartName, ...] = get_args(StartName)
-SCHEDULES: tuple[ScheduleName, ...] = get_args(ScheduleName)
+from quadsense.typing import check_flag, to_generator
 
 
-def refuse_unknown(call: Callable[..., Any], options: Mapping[str, object]) -> None:
-    """Raise TypeError, as Python does, for a keyword of `call` that nothing knows."""
+def refuse_unknown(call: str, named: Iterable[str], options: Mapping[str, object]) -> None:
+    """Raise TypeError, as Python does, for a keyword that nothing knows.
+
+    Parameters
+    ----------
+    call : str
+        The name of the function.
+    named : iterable of str
+        Its parameters.
+    options : dict
+        Its other keywords.
+    """
     known = option_names() if options else []
     for name in options:
         if name not in known:
-            import inspect
-
-            named = [
-                entry.name
-                for entry in inspect.signature(call).parameters.values()
-                if entry.kind is not entry.VAR_KEYWORD
-            ]
-            close = _nearest(name, [*named, *known])
-            advice = f"did you mean {close!r}?" if close else f"see help(quadsense.{call.__name__})"
-            raise TypeError(
-                f"{call.__name__}() got an unexpected keyword argument {name!r}: {advice}"
-            )
+            close = nearest_name(name, [*named, *known])
+            advice = f"did you mean {close!r}?" if close else f"see help(quadsense.{call})"
+            raise TypeError(f"{call}() got an unexpected keyword argument {name!r}: {advice}")
 
 
 def option_names() -> list[str]:
@@ -57,29 +56,29 @@ def option_names() -> list[str]:
     return [key for key in dict.fromkeys(names) if key != "schedule"]
 
 
-def to_measurements(
-    data: Any, b: Any, delta: Any, rtol: Any, bounds: Any, conjugate: bool, mix: Any = None,
-    weights: Any = None,
-) -> Measurements:  # fmt: skip
+def to_measurements(query: Query) -> Measurements:
     """Measurements, with a tolerance if one was given, from whatever form they came in."""
+    data: Any = query.data
     if not isinstance(data, Measurements):
         return Measurements(
-            data, b, delta=delta, rtol=rtol, bounds=bounds, weights=weights, conjugate=conjugate,
-            mix=mix,
+            data, query.b, delta=query.delta, rtol=query.rtol, bounds=query.bounds,
+            weights=query.weights, conjugate=query.conjugate, mix=query.mix,
         )  # fmt: skip
-    check_flag("conjugate", conjugate)
-    if any(each is not None for each in (b, bounds, mix, weights)) or conjugate:
+    check_flag("conjugate", query.conjugate)
+    others = (query.b, query.bounds, query.mix, query.weights)
+    if any(each is not None for each in others) or query.conjugate:
         raise ValueError(
             "b, bounds, weights, conjugate and mix belong to Measurements: give them when making it"
         )
-    return data if delta is None and rtol == 0.0 else data.with_tolerance(delta, rtol)
+    if query.delta is None and query.rtol == 0.0:
+        return data
+    return data.with_tolerance(query.delta, query.rtol)
 
 
-def check_priors(method: str, data: Measurements, psd: Any, rank: Any, target: bool) -> None:
+def check_ability(query: Query, data: Measurements, target: bool) -> None:
     """Refuse a method that cannot honour what is asked, and say which can."""
-    if not (psd is None or isinstance(psd, bool | np.bool)):
-        raise ValueError(f"psd must be True, False or None, got {psd!r}")
-    check_rank(rank, data.n)
+    rank: Any = query.rank
+    method, psd = query.method, query.psd
     pair = isinstance(rank, tuple | list)
     if pair and psd:
         raise ValueError(
@@ -87,12 +86,14 @@ def check_priors(method: str, data: Measurements, psd: Any, rank: Any, target: b
         )
     if rank is not None and not pair and psd is not None and not psd:
         raise ValueError("rank implies psd=True: a matrix of low rank is sought as X X*")
+    if query.allow_violations and not target:
+        raise ValueError("allow_violations needs delta or bounds: without, nothing is violated")
     if method == "auto":
         return
     kind = METHODS.traits(method)
     if rank is None and kind.cones == {"rank"}:
         raise ValueError(f"method {method!r} needs rank: a whole number, or 'auto' to let it grow")
-    wishes: list[tuple[bool, Callable[[type[Traits]], bool], str]] = [
+    demands: list[tuple[bool, Callable[[type[Traits]], bool], str]] = [
         (rank is not None, lambda its: "rank" in its.cones, "keep the rank of A low"),
         (
             bool(psd) and rank is None,
@@ -105,7 +106,7 @@ def check_priors(method: str, data: Measurements, psd: Any, rank: Any, target: b
         (data.has_hard, lambda its: its.constraints, "take equalities"),
         (not target, lambda its: its.without_tolerance, "run without a delta"),
     ]
-    for asked, is_able, words in wishes:
+    for asked, is_able, words in demands:
         if asked and not is_able(kind):
             able = [name for name in METHODS if is_able(METHODS.traits(name))]
             names = " and ".join(repr(name) for name in able)
@@ -115,54 +116,22 @@ def check_priors(method: str, data: Measurements, psd: Any, rank: Any, target: b
             )
 
 
-def check_rank(rank: Any, n: int) -> None:
-    """Refuse what is neither None, "auto", a whole number between 1 and n, nor two of them."""
-    word = isinstance(rank, str) and rank == "auto"
-    pair = (
-        isinstance(rank, tuple | list)
-        and len(rank) == 2
-        and all(is_whole(count) and count >= 0 for count in rank)
-        and 1 <= sum(rank) <= n
-    )
-    if not (rank is None or word or pair or (is_whole(rank) and 1 <= rank <= n)):
-        raise ValueError(
-            f"rank must be 'auto', a pair (p, q) or a whole number between 1 and n = {n}, "
-            f"got {rank!r}"
-        )
+def to_rank(rank: Any) -> tuple[int | None, tuple[int, int] | None]:
+    """Return what a checked rank asks for: ``(p, 0)`` is the same as p.
 
-
-@dataclass(frozen=True)
-class Rank:
-    """A checked rank.
-
-    Attributes
-    ----------
+    Returns
+    -------
     order : int or None
         Most columns of a factor; 0 where it may grow, None where no rank was asked for.
     signs : (int, int) or None
         Most positive and most negative eigenvalues, where some may be negative.
     """
-
-    order: int | None = None
-    signs: tuple[int, int] | None = None
-
-    @property
-    def positive(self) -> bool:
-        """Whether it implies that A is positive semidefinite."""
-        return self.order is not None and self.signs is None
-
-
-def to_rank(rank: Any, n: int) -> Rank:
-    """What `rank` asks for: ``(p, 0)`` is the same as p."""
-    check_rank(rank, n)
-    if rank is None:
-        return Rank()
-    if isinstance(rank, str):
-        return Rank(0)
+    if rank is None or isinstance(rank, str):
+        return (None if rank is None else 0), None
     if isinstance(rank, tuple | list):
         plus, minus = (int(count) for count in rank)
-        return Rank(plus + minus, (plus, minus) if minus else None)
-    return Rank(int(rank))
+        return plus + minus, (plus, minus) if minus else None
+    return int(rank), None
 
 
 RENAMED_METHODS = {"fista": "least_squares", "factored": "low_rank"}
@@ -182,25 +151,13 @@ def current_method(method: Any) -> Any:
     return new
 
 
-def check_method(method: Any) -> None:
-    """Refuse a method that does not exist."""
-    if not isinstance(method, str):
-        raise ValueError(f"method must be one of auto, {', '.join(METHODS)}, got {method!r}")
-    if method != "auto" and method not in METHODS:
-        close = _nearest(method, [*METHODS, "auto"])
-        raise ValueError(
-            f"unknown method {method!r}: the methods are auto, {', '.join(METHODS)}"
-            + (f" (did you mean {close!r}?)" if close else "")
-        )
-
-
-def given_options(method: Any, schedule: Any, options: Mapping[str, Any], m: int) -> dict[str, Any]:
+def given_options(query: Query, m: int) -> dict[str, Any]:
     """The options that were given, the schedule among them where it is not the default.
 
     Every value is checked by the methods that take it, whether or not one of them will run.
     """
-    check_method(method)
-    given = {**options}
+    schedule = query.schedule
+    given = {**query.options}
     if not (isinstance(schedule, str) and schedule == "continuation"):
         given["schedule"] = schedule
     for name in METHODS if given else ():
@@ -251,36 +208,12 @@ def error_units(data: Measurements) -> tuple[float, Array]:
     return unit, like(units, data.scaled().b)
 
 
-def to_allowed(allow_violations: Any, m: int, target: bool) -> int:
-    """How many measurements may be set aside."""
-    if not (is_whole(allow_violations) and 0 <= allow_violations < m):
-        raise ValueError(
-            f"allow_violations must be a whole number from 0 to m - 1 = {m - 1}, "
-            f"got {allow_violations!r}"
-        )
-    if allow_violations and not target:
-        raise ValueError("allow_violations needs delta or bounds: without, nothing is violated")
-    return int(allow_violations)
-
-
-def to_limits(
-    max_iter: Any,
-    time_limit: Any,
-    callback: Any,
-    progress: bool,
-    watch: Watch,
-    journal: Journal | None = None,
-) -> Limits:
-    """Limits of a run."""
-    if max_iter is not None and not (is_whole(max_iter) and max_iter >= 0):
-        raise ValueError(f"max_iter must be a whole number, not negative, got {max_iter!r}")
-    if time_limit is not None and not (is_number(time_limit) and time_limit >= 0):
-        raise ValueError(f"time_limit must be a number of seconds, got {time_limit!r}")
-    if callback is not None and not callable(callback):
-        raise ValueError(f"callback must be callable, got {callback!r}")
-    check_flag("progress", progress)
-    watch.time_limit = time_limit
-    return Limits(max_iter, callback, progress, watch, journal)
+def to_limits(query: Query, watch: Watch, journal: Journal | None = None) -> Limits:
+    """Limits of a run; the time limit is the watch's from now on."""
+    most: Any = query.max_iter
+    seconds: Any = query.time_limit
+    watch.time_limit = seconds
+    return Limits(most, query.callback, query.progress, watch, journal)
 
 
 def to_seed(rng: Any, methods: tuple[str, ...]) -> int:
@@ -296,13 +229,6 @@ def _is_random(name: str) -> bool:
     return METHODS.traits(name).random
 
 
-def _nearest(name: str, known: list[str]) -> str | None:
-    import difflib
-
-    close = difflib.get_close_matches(name, known, n=1)
-    return close[0] if close else None
-
-
 @dataclass(frozen=True)
 class Start:
     """``A_1 = tau I + base - F*(c)``, and what is known of it where it was given."""
@@ -314,17 +240,17 @@ class Start:
 
 
 def to_start(
-    start: Any, schedule: str, data: Measurements, scaled: UnitReadings, low_rank: bool = False,
-    columns: npt.NDArray[np.int64] | None = None,
-) -> Start:  # fmt: skip
+    query: Query, data: Measurements, scaled: UnitReadings, columns: Columns | None = None
+) -> Start:
     """Return A_1 from a word, a matrix or an earlier result.
 
-    With `low_rank`, where methods carry a factor, a start that is held as a factor stays one.
+    With a rank, where methods carry a factor, a start that is held as a factor stays one.
     `columns` are the exponents by which the columns of the data are scaled: the start is of the
     unscaled ones.
     """
+    start: Any = query.start
     if start is None:
-        start = "tau" if schedule == "paper" else "mean"
+        start = "tau" if query.schedule == "paper" else "mean"
     if isinstance(start, str):
         if start not in STARTS:
             raise ValueError(
@@ -345,7 +271,7 @@ def to_start(
     form = on_rows_of(matrix, data).form
     if isinstance(form, MeasuredForm) and form.rows is data.unit_rows:
         return Start(form.tau, form.base, form.c, Warm(matrix, dual=dual))
-    if low_rank and isinstance(form, FactorForm):
+    if query.rank is not None and isinstance(form, FactorForm):
         return _factored_start(form, data, scaled)
     values, factor = np.asarray(matrix), None if matrix.signs is not None else matrix.factor
     if np.iscomplexobj(values) and not data.unit_rows.is_complex:

@@ -8,31 +8,13 @@ from typing import Any
 import numpy as np
 
 from quadsense.arrays import to_numpy
+from quadsense.query.query import PARAMETERS, flag_of
 from quadsense.result.result import Result
 
-IN_THE_FILE = frozenset({"U", "b", "delta", "rtol", "bounds", "mix", "weights"})
-"""Arguments that the file of the measurements holds."""
-
-FLAGS = {
-    "delta": "--delta",
-    "rtol": "--rtol",
-    "conjugate": "--conjugate",
-    "psd": "--psd",
-    "rank": "--rank",
-    "trace": "--trace",
-    "prefer": "--prefer",
-    "prior": "--prior",
-    "ridge": "--ridge",
-    "weights": "--weights",
-    "slack": "--slack",
-    "allow_violations": "--allow-violations",
-    "method": "--method",
-    "start": "--start",
-    "rng": "--seed",
-    "max_iter": "--max-iter",
-    "time_limit": "--time-limit",
-}
-"""Options of the command by the argument of `solve`; those of methods have their own names."""
+IN_THE_FILE = frozenset(
+    name for name, each in PARAMETERS.items() if each.part == "data" and name != "conjugate"
+)
+"""Arguments that the file of the measurements holds as arrays."""
 
 
 def request_in(result: Result) -> dict[str, Any]:
@@ -92,7 +74,7 @@ def command_line(request: dict[str, Any], data: str, output: str) -> str | None:
     for name, value in request.items():
         if name == "arrays":
             continue
-        flag = FLAGS.get(name, f"--{name.replace('_', '-')}")
+        flag = flag_of(name)
         if value is True:
             words.append(flag)
         else:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from quadsense.measurements import Measurements
-from quadsense.query.record import environment
+from quadsense.query.query import environment
 from quadsense.ranges.ranges import Interval
 from quadsense.report import charts, matrices, ranges, words
 from quadsense.report.page import facts, figure, folded, paragraphs, section

@@ -9,7 +9,7 @@ from sklearn.utils import check_random_state
 
 from quadsense.arrays import as_numbers
 from quadsense.preferences import PREFERENCES
-from quadsense.query.request import check_rank
+from quadsense.query.query import check_rank
 from quadsense.sklearn.model import Matrix, Vector
 from quadsense.typing import check_flag, is_number
 

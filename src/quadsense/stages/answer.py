@@ -26,7 +26,7 @@ from quadsense.proofs.infeasible import Conflict, check_infeasible
 from quadsense.proofs.lower import best_error_bound
 from quadsense.proofs.rounding import Enclosure
 from quadsense.query.plan import Plan
-from quadsense.query.record import environment
+from quadsense.query.query import environment
 from quadsense.result.certificate import Certificate, largest_miss, proved_miss, within_gap
 from quadsense.result.objective import Objective, is_admitted, make_objective
 from quadsense.result.result import Result
@@ -35,8 +35,6 @@ from quadsense.result.verdict import Seen, make_verdict
 from quadsense.run.recorder import to_history
 from quadsense.stages.determined import seen
 from quadsense.stages.runs import Answer, Request
-from quadsense.stages.smallest_miss import smallest_miss
-from quadsense.stages.unbanded import least_squares_fit
 from quadsense.system.threads import with_one_blas_thread
 from quadsense.system.watch import FLOPS, Stop
 from quadsense.vocabulary import Advice, Reason, Status, Verdict, because, to_reason
@@ -72,18 +70,15 @@ MAY_BE_OPTIMAL = (Status.OPTIMAL, Status.UNDECIDED, Status.STALLED, Status.TIME_
 NOTHING: npt.NDArray[np.int64] = np.empty(0, np.int64)
 
 
-def to_result(
-    request: Request, answer: Answer, asked: dict[str, Any], user: Measurements
-) -> Result:
-    """Put together what the user sees; `asked` is what `record.request_of` says.
+def to_result(request: Request, answer: Answer, asked: dict[str, Any]) -> Result:
+    """Put together what the user sees; `asked` is what `Query.recorded` says.
 
-    `user` are the measurements with unscaled columns. The verdict, the plan and the history are
-    made when they are read.
+    The verdict, the plan and the history are made when they are read.
     """
     watch = request.limits.watch
     # A ratio or bound beyond float64 is as good as infinite.
     with np.errstate(over="ignore"), watch.part("answer"), watch.grace():
-        return _to_result(request, answer, asked, user)
+        return _to_result(request, answer, asked)
 
 
 def _outside(claim: Certificate, columns: Any, user: Measurements) -> Certificate:
@@ -102,9 +97,7 @@ def _outside(claim: Certificate, columns: Any, user: Measurements) -> Certificat
     )
 
 
-def _to_result(
-    request: Request, answer: Answer, asked: dict[str, Any], user: Measurements
-) -> Result:
+def _to_result(request: Request, answer: Answer, asked: dict[str, Any]) -> Result:
     data = request.data
     size = allowed_size(data, answer.matrix)
     values = Values(data, answer.outcome.found, answer.set_aside, size)
@@ -122,6 +115,8 @@ def _to_result(
             certificate, values = closed
             matrix = certificate.matrix
     if certificate.kind == "infeasible" and _comes_with_a_fit(request, answer):
+        from quadsense.stages.infeasible import least_squares_fit
+
         fit = least_squares_fit(request)
     if fit is not None:
         matrix, values, cost = fit.matrix, fit.values, fit.cost
@@ -138,7 +133,7 @@ def _to_result(
     inner = matrix
     if request.columns is not None:
         same = matrix is certificate.matrix
-        certificate = _outside(certificate, request.columns, user)
+        certificate = _outside(certificate, request.columns, request.user)
         matrix = certificate.matrix if same else matrix.stretched(request.columns)
         if cost is not None:
             cost = replace(cost, condition=condition_outside(cost.condition))
@@ -147,7 +142,7 @@ def _to_result(
     if count < data.m:
         sizes, ratios, residuals = sizes[:count], ratios[:count], residuals[:count]
     worst = float(ratios.max())
-    low = request.shape is not None and request.shape.rank is not None
+    low = request.shape.rank is not None
     determined = partial(seen, data, inner, answer.set_aside, low=low)
     verdict = partial(
         _verdict,
@@ -254,6 +249,8 @@ def _closed(
     data = request.data
     if not data.from_bounds and certificate.upper_bound <= CLOSED * certificate.lower_bound:
         return None
+    from quadsense.stages.infeasible import smallest_miss
+
     best = None
     with suppress(Stop), request.limits.watch.heeded(), request.limits.watch.part("proofs"):
         best = smallest_miss(request)
@@ -459,7 +456,7 @@ def _wanted(request: Request, answer: Answer, certificate: Certificate) -> str:
 
 def _gap(request: Request) -> float:
     """The distance of the bounds at which the user is content."""
-    return float(request.wishes.get("gap", DEFAULT_GAP))
+    return float(request.options.get("gap", DEFAULT_GAP))
 
 
 class Named(NamedTuple):

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -23,9 +24,9 @@ from quadsense.preferences import TERMS, Preference, make_question, with_set_asi
 from quadsense.proofs.exact import user_dual
 from quadsense.proofs.infeasible import Prover
 from quadsense.proofs.rounding import Enclosure, enclosure, is_met, measured_enclosure
-from quadsense.query.choice import Wish
-from quadsense.query.plan import Plan, Shape
-from quadsense.query.request import options_of, start_value
+from quadsense.query.decision import Decision
+from quadsense.query.plan import Plan
+from quadsense.query.request import Start, error_units, options_of, start_value
 from quadsense.result.objective import is_admitted, make_objective
 from quadsense.result.values import Values, allowed_size
 from quadsense.run.loop import Limits, Outcome, reference, run
@@ -78,31 +79,24 @@ FORGOTTEN = 1e30
 
 
 @dataclass(frozen=True)
-class Request:
-    """A checked solve: the data, the plan, the problem on unit rows, and the limits.
+class Request(Decision):
+    """A solve that is ready to run: what was decided, the problem on unit rows, and the limits.
 
-    At most `allowed` measurements may be set aside; `warm` is what an earlier result knows;
-    `wishes` are the options as given, for whichever method runs (`problem.options` are those of
-    the plan's last). `preferences` say which A is sought, the next where one does not exist;
-    `wanted` is the name of the first. `refused` has, by name, why methods of the plan cannot run:
-    for want of memory. `wish` and `shape` are what was asked, before it was decided. `columns` are
-    the exponents by which the columns of U are scaled: all this is about the scaled unknown.
+    Attributes
+    ----------
+    problem : Problem
+        Its `options` are those of the plan's last method.
+    limits : Limits
+    warm : Warm
+        What an earlier result knows.
+    refused : dict
+        By name, why methods of the plan cannot run: for want of memory.
     """
 
-    data: Measurements
-    plan: Plan
-    problem: Problem
-    limits: Limits
-    positive: bool
-    allowed: int = 0
+    problem: Problem = field(kw_only=True)
+    limits: Limits = field(kw_only=True)
     warm: Warm = COLD
-    wishes: Mapping[str, Any] = field(default_factory=dict)
-    preferences: tuple[Preference, ...] = (ANY,)
-    wanted: str = "any"
     refused: Mapping[str, str] = field(default_factory=dict)
-    wish: Wish | None = None
-    shape: Shape | None = None
-    columns: npt.NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True)
@@ -125,6 +119,44 @@ class Answer:
     hard: bool = False
 
 
+def to_problem(
+    data: Measurements,
+    plan: Plan,
+    *,
+    target: bool,
+    positive: bool,
+    rank: int | None = None,
+    signs: tuple[int, int] | None = None,
+    start: Start | None = None,
+    options: Mapping[str, Any] = MappingProxyType({}),
+    seed: int = 0,
+) -> Problem:
+    """Return the problem on rows of unit norm; its start is a multiple of I where none is given."""
+    scaled = data.scaled()
+    unit, units = 1.0, scaled.delta
+    if not target:
+        unit, units = error_units(data)
+    if start is None:
+        start = Start(start_value("mean", scaled.b, scaled.telling, data.unit_rows))
+    return Problem(
+        rows=data.unit_rows,
+        b=scaled.b,
+        delta=units,
+        tau=start.tau,
+        base=start.base,
+        c_start=start.c,
+        sides=data.sides,
+        given_ends=data.unit_ends,
+        target=target,
+        error_unit=unit,
+        rank=rank,
+        signs=signs,
+        prove=Prover(data, positive) if target else None,
+        options=options_of(plan.methods[-1], options),
+        seed=seed,
+    )
+
+
 def run_plan(request: Request) -> Answer:
     """Ask for the A that is preferred; where no method finds it, for any fit or a proof of none."""
     questions, others = by_question(request)
@@ -144,7 +176,7 @@ def run_plan(request: Request) -> Answer:
             return answer
     if answer is not None and (preference.slack or not others):
         return _fit_instead(request, others, answer)
-    found = changed(_by_road(request, others), preference=request.preferences[0])
+    found = changed(_by_any_fit(request, others), preference=request.preferences[0])
     if answer is None:
         return found
     if found.outcome.status is Status.MET:  # from which the preferred one may be found after all
@@ -232,7 +264,7 @@ def _proved(
         values = Values(data, found, size=allowed_size(data, matrix))
         if not is_admitted(preference, values.met, NONE, data.measured):
             return None
-        gap = min(KNOWN_GAP, float(request.wishes.get("gap", KNOWN_GAP)))
+        gap = min(KNOWN_GAP, float(request.options.get("gap", KNOWN_GAP)))
         y = user_dual(data, dual)
         claim = make_objective(
             data, preference, matrix, values.reads, values.error, y, fits=True, gap=gap
@@ -282,16 +314,16 @@ def _refuted(request: Request, answer: Answer) -> Answer | None:
     return changed(answer, outcome=outcome, asked=False)
 
 
-def _fit_instead(request: Request, road: tuple[str, ...], answer: Answer) -> Answer:
+def _fit_instead(request: Request, others: tuple[str, ...], answer: Answer) -> Answer:
     """The answer, or, where next to nothing is missed under slack, a fit that misses nothing."""
     preference, outcome = answer.preference, answer.outcome
-    if not (preference.slack and road and outcome.status is Status.OPTIMAL):
+    if not (preference.slack and others and outcome.status is Status.OPTIMAL):
         return answer
     ends = request.data.unit_ends
     misses = np.abs(ends.crossing(to_numpy(outcome.found.z)))
     if float(np.max(misses / ends.unit)) > MISSES_NOTHING:
         return answer
-    found = _by_road(changed(request, warm=outcome.warm), road)
+    found = _by_any_fit(changed(request, warm=outcome.warm), others)
     if found.outcome.status is not Status.MET:
         return answer
     return changed(found, preference=preference, asked=True)
@@ -310,7 +342,7 @@ def by_question(request: Request) -> tuple[tuple[str, ...], tuple[str, ...]]:
         name
         for name in methods
         if _asks(METHODS.traits(name).preferences, prefer)
-        and (shape is None or METHODS.traits(name).serves(changed(shape, prefer=prefer)))
+        and METHODS.traits(name).serves(changed(shape, prefer=prefer))
     )
     return able, tuple(name for name in methods if "any" in METHODS.traits(name).preferences)
 
@@ -362,7 +394,7 @@ def _all_missed(request: Request, answer: Answer, rows: Any) -> bool:
     return bool(ends.missed(to_numpy(found.z), to_numpy(found.error))[rows].all())
 
 
-def _by_road(request: Request, methods: tuple[str, ...]) -> Answer:
+def _by_any_fit(request: Request, methods: tuple[str, ...]) -> Answer:
     """Run the methods in turn, until one has a verdict.
 
     A start far larger than the readings takes their digits along: where it leads nowhere, all
@@ -432,7 +464,7 @@ def run_method(
     if name in request.refused:
         raise MemoryError(request.refused[name])
     problem = changed(
-        with_gram(request, name), options=options_of(name, request.wishes), followed=followed
+        with_gram(request, name), options=options_of(name, request.options), followed=followed
     )
     if set_aside.size:
         problem = _without(request, problem, name, set_aside)

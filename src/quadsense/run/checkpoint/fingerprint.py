@@ -36,9 +36,6 @@ GROUPS = 8
 LIKENESS = 1e-6
 """Part of its size by which such a sum may differ: threads change the order of sums within."""
 
-FREE = ("time_limit", "memory_limit")
-"""Arguments in which a solve that goes on may differ."""
-
 DATA = ("U", "b", "mix")
 """What is called data."""
 
@@ -49,19 +46,18 @@ Marks = dict[str, Any]
 """Texts by name of the argument, or lists of a text and numbers that may differ a little."""
 
 
-def marks_of(data: Measurements, arguments: Mapping[str, Any]) -> Marks:
-    """What the data and the other arguments of `solve` are known by."""
-    plain = data.plain
-    given: dict[str, Any] = {"b": plain.readings, "mix": plain.mix}
-    if plain.from_bounds:
-        given["bounds"] = (plain.lo, plain.hi)
-    else:
-        given |= {"delta": plain._delta, "rtol": plain._rtol}
-    given |= {"weights": plain.weights, "conjugate": plain.conjugate}
-    given |= {key: value for key, value in arguments.items() if key not in (*FREE, "rng")}
+def marks_of(data: Measurements, given: Mapping[str, Any]) -> Marks:
+    """Return what the rows of the data and the other arguments of `solve` are known by.
+
+    Parameters
+    ----------
+    data : Measurements
+    given : dict
+        The arguments other than U that decide which A is returned, by name.
+    """
+    kind = data.plain.unit_rows.raw.kind
     marks = {key: mark(value) for key, value in given.items()}
-    kind = plain.unit_rows.raw.kind
-    own = {"rng": _mark_of(arguments["rng"]), HELD: [_held(kind), kind.m, kind.n]}
+    own = {"rng": _mark_of(given["rng"]), HELD: [_held(kind), kind.m, kind.n]}
     return {**_marks_of_rows(kind), **marks, **own}
 
 
