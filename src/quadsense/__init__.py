@@ -20,9 +20,11 @@ from quadsense.interval import interval
 from quadsense.measurements import Measurements
 from quadsense.measurements.oracle import SpectralOracle
 from quadsense.result.certificate import Certificate
-from quadsense.result.result import Result, load_result
+from quadsense.result.facts import Verdict
+from quadsense.result.result import Result
+from quadsense.result.stored import load_result
 from quadsense.solve import solve
-from quadsense.vocabulary import History, Status, Verdict
+from quadsense.vocabulary import History, Status
 
 if TYPE_CHECKING:
     from quadsense import datasets, probes

@@ -25,6 +25,7 @@ from quadsense.query.request import (
     to_limits,
 )
 from quadsense.result.certificate import Certificate
+from quadsense.result.facts import Determined, Facts, Row
 from quadsense.result.result import Result
 from quadsense.run.loop import Intermediate, run
 from quadsense.run.recorder import to_history
@@ -32,7 +33,7 @@ from quadsense.system.interrupts import Interrupted
 from quadsense.system.threads import with_one_blas_thread
 from quadsense.system.watch import Watch
 from quadsense.typing import MatrixLike, Real, ScheduleName, Whole, is_number
-from quadsense.vocabulary import Row, Status, Verdict, to_reason
+from quadsense.vocabulary import Status, to_reason
 
 
 @with_one_blas_thread
@@ -123,37 +124,17 @@ def solve_spectral(
     row = Row(int(np.abs(z).argmax()), worst, tolerance=accuracy)
     violations = np.flatnonzero(np.abs(z) > accuracy)
     unknowns = problem.rows.unknowns if not np.iscomplexobj(to_numpy(A_1)) else n * n
-    verdict = Verdict(
-        status=outcome.status,
-        claim=kind,
+    facts = Facts(
         asked="accuracy",
-        psd=False,
-        measurements=n,
-        set_aside=0,
-        allowed=0,
-        even=True,
-        over=int(violations.size),
+        determined=Determined(0, unknowns, True),
         worst=row,
         nearest=row,
-        missed=None,
-        contradiction=None,
-        lower_bound=0.0,
-        upper_bound=upper,
-        condition="",
-        least_miss=0.0,
-        exact_fit=False,
-        unique=True,
-        unseen=0,
-        unknowns=unknowns,
-        exact=True,
         reason=None if met else to_reason(outcome.reason),
     )
     result = Result(
         status=outcome.status,
-        verdict=verdict,
         matrix=matrix,
         residuals=outcome.found.z,
-        max_residual=worst,
         max_ratio=worst / accuracy,
         violations=violations,
         n_iter=outcome.n_iter,
@@ -174,6 +155,7 @@ def solve_spectral(
             "reasons": ["one eigendecomposition serves every iteration"],
             "lemma": outcome.lemma and "Lemma C.1 and C.2",
         },
+        facts=facts,
     )
     if interrupts.pressed:
         raise Interrupted(result)

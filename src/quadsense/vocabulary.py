@@ -1,15 +1,14 @@
-"""The words that every part shares: how a solve ended, what is claimed, the verdict in numbers.
+"""The words that every part shares: how a solve ended and why, and what a check found.
 
-Only numbers, names and advice; `view.words` alone makes sentences of them.
+Only numbers and names; `result.words` alone makes sentences of them.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -80,7 +79,7 @@ class Reason:
     Attributes
     ----------
     code : str
-        One that `view.words.REASONS` knows; "said" for the words of a method from elsewhere.
+        One that `result.words.REASONS` knows; "said" for the words of a method from elsewhere.
     numbers : dict
         Numbers and names that go with it.
     """
@@ -131,180 +130,52 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Row:
-    """One measurement and what A reads there, in the user's units.
+class Check:
+    """One statement of a claim, whether it holds, and what it was compared with.
 
     Attributes
     ----------
-    index : int
-    size : float
-        Of its residual; of an interval, where so named, how far it is missed.
-    reading, tolerance : float or None
-        b and delta, where these were given.
-    lo, hi : float or None
-        The ends of the interval, where that was given and has them.
+    statement : str
+        What is claimed.
+    holds : bool
+        Whether it holds.
+    detail : str
+        What it was compared with; it may be empty.
     """
 
-    index: int
-    size: float
-    reading: float | None = None
-    tolerance: float | None = None
-    lo: float | None = None
-    hi: float | None = None
+    statement: str
+    holds: bool
+    detail: str = ""
+
+    def __str__(self) -> str:
+        """Return the line of a report."""
+        detail = f": {self.detail}" if self.detail else ""
+        return f"{'true ' if self.holds else 'FALSE'} {self.statement}{detail}"
 
 
 @dataclass(frozen=True)
-class Advice:
-    """What to try.
+class Verification:
+    """All that was checked; true only if every statement holds."""
 
-    Attributes
-    ----------
-    code : {"psd", "counts", "outside"}
-        Give ``psd=True``: A has a negative eigenvalue though no reading is negative. Divide counts
-        by shots, or look at the units: readings lie outside their own intervals.
-    number : float
-        What it rests on: that eigenvalue; how many readings.
-    """
-
-    code: str
-    number: float
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """All that there is to say of a solve, in numbers, names and advice.
-
-    Attributes
-    ----------
-    status : Status
-    claim : {"met", "optimal", "infeasible", "spectral", "none"}
-        The kind of claim that the certificate makes.
-    asked : {"delta", "bounds", "least", "accuracy"}
-        Given were readings and tolerances; intervals; no tolerance, so that the smallest worst
-        error was sought; or an oracle and an accuracy.
-    psd : bool
-        Whether only positive semidefinite matrices were meant.
-    measurements, set_aside, allowed : int
-        How many there are, how many of them were left out, how many might be.
-    even : bool
-        Whether one delta was given for all.
-    over : int
-        How many, of those not set aside, are over their tolerance or out of their interval.
-    worst, nearest : Row
-        The largest residual; the row nearest to its tolerance, or furthest over it.
-    missed : Row or None
-        With intervals: the one missed by most.
-    contradiction : Row or None
-        A row of zeros that nothing can read as asked, if there is one.
-    lower_bound, upper_bound : float
-        On the best worst ratio to the tolerance (asked for the least error: on that error).
-    condition : str
-        What the lower bound takes for granted, if anything.
-    least_miss, most_miss : float
-        With intervals none of which can all be met: some interval is missed by at least this much
-        (proved), and by no more for some matrix, infinite where none is known.
-    exact_fit : bool
-        Asked for the least error: whether it is zero up to rounding.
-    unique : bool or None
-        Whether the measurements determine A; None where that was not computed.
-    unseen, unknowns : int or None, int
-        Dimensions of A that no measurement sees, of how many. Among matrices of a given rank: the
-        free ones of `directions`.
-    exact : bool
-        Whether `unseen` is the number; otherwise it is a lower bound.
-    directions : int
-        Of a given rank: real dimensions of the matrices of that rank near A. Otherwise 0.
-    rank_seconds : float
-        About how long it takes to compute `unique` where it was not computed, infinite where it is
-        never computed.
-    suspects : tuple of int
-        Rows that contradict each other, with `blamed`, or carry most of a contradiction: see
-        `irreducible`. The heaviest first.
-    reason : Reason or None
-        Why nothing was decided, or why the preference of a fit was not certified.
-    advice : tuple of Advice
-    prefer : str
-        Which A was wanted: a value of `prefer`, or "slack_max", "slack_sum", "slack_squares".
-    wanted : str
-        What was asked for where it was not found, so that `prefer` is another; otherwise empty.
-    ridge : float
-        Weight of the pull in the objective, 0 without a pull: see `Preference.ridge`. Where columns
-        of U are scaled it is that of the scaled unknown.
-    objective, objective_lower, objective_upper : float or None
-        What A costs by that, and bounds on the best value; None where any fit was wanted.
-    optimal : bool or None
-        Whether the preference is certified; None where there is none, or that was not looked into.
-    objective_condition : str
-        What the bound takes for granted, if anything.
-    broken : tuple of str
-        Linear constraints that A does not hold.
-    blamed : tuple of str
-        Linear constraints that are named with `suspects`.
-    irreducible : bool or None
-        Of `suspects` and `blamed`: None where they carry most of a contradiction, otherwise they
-        contradict each other by themselves, and each of them was proved to be needed for that, or
-        not all.
-    without : tuple of str
-        Those of them, "row 3" or the name of a constraint, without any one of which some matrix was
-        proved to meet all other rows and constraints.
-    interpolates : bool
-        Whether there are no more readings than unknowns and no tolerance: nearly any would fit.
-    hard : bool
-        Whether constraints and equalities alone contradict each other.
-    operator_error : float or None
-        Where the probes are the user's own functions: the relative error that they are said not to
-        exceed, beyond inner products', on which all that is claimed rests.
-    fitted : {"", "optimal", "local"}
-        Where nothing fits: A is the least-squares fit, which is certified, or of low rank and at
-        rest; empty where A is the matrix of `upper_bound`, and wherever something fits.
-    """
-
-    status: Status
-    claim: str
-    asked: Literal["delta", "bounds", "least", "accuracy"]
-    psd: bool
-    measurements: int
-    set_aside: int
-    allowed: int
-    even: bool
-    over: int
-    worst: Row
-    nearest: Row
-    missed: Row | None
-    contradiction: Row | None
-    lower_bound: float
-    upper_bound: float
-    condition: str
-    least_miss: float
-    exact_fit: bool
-    unique: bool | None
-    unseen: int | None
-    unknowns: int
-    exact: bool
-    suspects: tuple[int, ...] = ()
-    reason: Reason | None = None
-    advice: tuple[Advice, ...] = ()
-    prefer: str = "any"
-    wanted: str = ""
-    ridge: float = 0.0
-    objective: float | None = None
-    objective_lower: float | None = None
-    objective_upper: float | None = None
-    optimal: bool | None = None
-    objective_condition: str = ""
-    broken: tuple[str, ...] = ()
-    blamed: tuple[str, ...] = ()
-    interpolates: bool = False
-    hard: bool = False
-    operator_error: float | None = None
-    fitted: str = ""
-    most_miss: float = math.inf
-    directions: int = 0
-    rank_seconds: float = 0.0
-    irreducible: bool | None = field(default=None, metadata={"later": True})
-    without: tuple[str, ...] = ()
+    checks: tuple[Check, ...]
 
     @property
-    def kept(self) -> int:
-        """Measurements that are not set aside."""
-        return self.measurements - self.set_aside
+    def true(self) -> bool:
+        """Whether every statement holds."""
+        return all(check.holds for check in self.checks)
+
+    def __bool__(self) -> bool:
+        """Whether every statement holds."""
+        return self.true
+
+    def __str__(self) -> str:
+        """Return one line per statement."""
+        return "\n".join(str(check) for check in self.checks)
+
+    def __repr__(self) -> str:
+        """Return whether all hold, and how many statements there are."""
+        return f"<Verification {'true' if self.true else 'FALSE'}: {len(self.checks)} checks>"
+
+    def __add__(self, other: Verification) -> Verification:
+        """Return both together."""
+        return Verification(self.checks + other.checks)

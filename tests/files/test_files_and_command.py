@@ -270,7 +270,7 @@ def test_damaged_results_are_said_to_be_so(tmp_path):
         {"metadata": text.replace('"lam": ', '"extra": ')},
         {"metadata": "[1]"},
         {"metadata": '{"a": ' * 100_000 + "1" + "}" * 100_000},
-        {"metadata": text.replace('"version": 6', '"version": "6"')},
+        {"metadata": text.replace('"version": 7', '"version": "7"')},
     ):
         arrays = {k: v for k, v in {**whole, **change}.items() if v is not None}
         np.savez(tmp_path / "bad.npz", **arrays)

@@ -12,7 +12,7 @@ import quadsense
 ODD = (
     None, True, 0, -1, 1e308, float("nan"), 10**400, "x", [], [1], {}, {"dict": {}}, {"tuple": []},
     {"array": "result.residuals"}, {"array": "not there"}, {"scalar": "result.residuals"},
-    {"foreign": "result.residuals"}, {"kind": "quadsense.result.result:Held", "fields": {}},
+    {"foreign": "result.residuals"}, {"kind": "quadsense.result.stored:Held", "fields": {}},
     {"kind": ["a"], "fields": 3}, {"kind": "quadsense.system.watch:Watch", "fields": {}},
     {"enum": "quadsense.vocabulary:Status", "name": "MET"}, {"enum": 3, "name": []},
 )  # fmt: skip

@@ -230,10 +230,9 @@ def test_the_checker_catches_false_bounds(rng):
 def test_the_checker_catches_what_a_file_loses(honest):
     _, result = honest
     assert fuzz.what_is_lost(result, result) == ""
-    verdict = dataclasses.replace(
-        result.verdict, over=result.verdict.over + 1, status=quadsense.Status.STALLED
-    )
-    other = dataclasses.replace(result, verdict=verdict)
+    determined = dataclasses.replace(result.facts.determined, unseen=1)
+    facts = dataclasses.replace(result.facts, determined=determined)
+    other = dataclasses.replace(result, facts=facts)
     assert "message" in fuzz.what_is_lost(result, other)
     moved = SensedMatrix.from_dense(np.asarray(result.matrix) * (1.0 + 1e-9))
     assert "matrix" in fuzz.what_is_lost(result, dataclasses.replace(result, matrix=moved))

@@ -11,7 +11,7 @@ import quadsense
 from quadsense.core.records import Lazy
 from quadsense.stages import answer
 
-LATER = ("verdict", "history", "plan")
+LATER = ("facts", "history", "plan")
 
 
 def solved(rng: np.random.Generator, m: int = 40):
@@ -24,7 +24,7 @@ def test_texts_are_not_made_before_they_are_read(rng):
     *_, result, _ = solved(rng)
     assert not set(LATER) & set(vars(result))
     assert result.message.startswith("met: ")
-    assert "verdict" in vars(result)
+    assert "facts" in vars(result)
     assert result.verdict is result.verdict
 
 
@@ -51,9 +51,9 @@ def test_a_name_that_no_field_has_is_an_error():
         _ = record.never
 
 
-def test_of_many_readings_the_verdict_is_made_at_once(monkeypatch, rng):
+def test_of_many_readings_the_facts_are_made_at_once(monkeypatch, rng):
     monkeypatch.setattr(answer, "MOST_KEPT", 20)
     *_, result, _ = solved(rng)
-    assert "verdict" in vars(result)
-    assert "verdict" not in result._later
+    assert "facts" in vars(result)
+    assert "facts" not in result._later
     assert set(result._later) == {"history", "plan"}

@@ -9,8 +9,9 @@ import pytest
 import quadsense
 from quadsense import Status
 from quadsense.result import words
+from quadsense.result.facts import Row, Verdict
 from quadsense.stages.violations import ENDS
-from quadsense.vocabulary import Reason, Row, Verdict, because, to_reason
+from quadsense.vocabulary import Reason, because, to_reason
 
 
 @pytest.fixture(scope="module")
@@ -223,10 +224,12 @@ def test_every_end_without_an_answer_has_its_sentence(how):
     assert words.why(Reason("no_answer", {"how": how}))
 
 
-@pytest.mark.parametrize("version", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("version", [1, 2, 3, 4])
 def test_earlier_formats_are_refused_in_a_sentence(tmp_path, data, version):
     path = _changed_file(tmp_path, data, lambda meta: meta.update(version=version))
-    with pytest.raises(ValueError, match=rf"format {version}, this one reads 6\): solve again$"):
+    with pytest.raises(
+        ValueError, match=rf"format {version}, this one reads 5 to 7\): solve again$"
+    ):
         quadsense.load_result(path)
 
 
@@ -244,29 +247,50 @@ def _status(name):
 @pytest.mark.parametrize(
     "entries",
     [
-        {"over": "none"},
+        {"exact_fit": "none"},
         {"worst": None},
         {"worst": {"index": 1}},
-        {"worst": {"kind": "quadsense.vocabulary:Row", "fields": {"index": 1}}},
-        {"worst": {"kind": "quadsense.vocabulary:Advice", "fields": {"code": "psd", "number": 1}}},
+        {"worst": {"kind": "quadsense.result.facts:Row", "fields": {"index": 1}}},
+        {"worst": {"kind": "quadsense.result.facts:Advice", "fields": {"code": "a", "number": 1}}},
         {"worst": {"kind": "quadsense.system.watch:Watch", "fields": {}}},
         {"worst": {"kind": "os:system", "fields": {"command": "false"}}},
-        {"status": "fine"},
-        {"status": {"enum": "quadsense.vocabulary:Status", "name": "FINE"}},
-        {"status": {"enum": "quadsense.vocabulary:Row", "name": "MET"}},
-        {"upper_bound": "1"},
-        {"reason": _reason("unknown reason"), "status": _status("STALLED"), "over": 1},
-        {"reason": _reason("max_iter"), "status": _status("MAX_ITER"), "over": 1},
+        {"asked": 1},
+        {"determined": 3},
+        {"determined": {"kind": "quadsense.result.facts:Determined", "fields": {"unseen": 0}}},
+        {"operator_error": "1"},
         {"suspects": {"tuple": ["a"]}},
         {"suspects": {"list": [1]}},
         {"another": 1},
     ],
     ids=str,
 )
-def test_a_damaged_verdict_is_refused(tmp_path, data, entries):
+def test_damaged_facts_are_refused(tmp_path, data, entries):
     def change(meta):
         result = meta["whole"]["dict"]["result"]["fields"]
-        result["verdict"]["fields"].update(entries)
+        result["facts"]["fields"].update(entries)
+
+    path = _changed_file(tmp_path, data, change)
+    with pytest.raises(ValueError, match="is a damaged quadsense result"):
+        quadsense.load_result(path)
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [
+        (_status("STALLED"), _reason("unknown reason")),
+        (_status("MAX_ITER"), _reason("max_iter")),
+        ("fine", None),
+        (_status("FINE"), None),
+        ({"enum": "quadsense.vocabulary:Row", "name": "MET"}, None),
+    ],
+    ids=str,
+)
+def test_a_status_or_a_reason_that_cannot_be_said_is_refused(tmp_path, data, status, reason):
+    def change(meta):
+        result = meta["whole"]["dict"]["result"]["fields"]
+        result["status"] = status
+        result["facts"]["fields"]["reason"] = reason
+        result["violations"] = {"array": "result.violations"}
 
     path = _changed_file(tmp_path, data, change)
     with pytest.raises(ValueError, match="is a damaged quadsense result"):

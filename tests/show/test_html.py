@@ -136,11 +136,10 @@ def test_probes_and_noise_are_shown():
 
 def test_no_string_becomes_a_tag():
     result = solved("max_iter")
-    verdict = dataclasses.replace(
-        result.verdict, reason=quadsense.vocabulary.Reason("said", {"text": HOSTILE})
-    )
+    reason = quadsense.vocabulary.Reason("said", {"text": HOSTILE})
+    facts = dataclasses.replace(result.facts, reason=reason)
     plan = {**result.plan, "method": HOSTILE}
-    page = Page(dataclasses.replace(result, verdict=verdict, plan=plan)._repr_html_())
+    page = Page(dataclasses.replace(result, facts=facts, plan=plan)._repr_html_())
     assert_harmless(page)
     assert any("<script>alert(1)</script>" in each["text"] for each in page.all("dd"))
     page.source.encode("utf-8")

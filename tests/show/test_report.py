@@ -462,7 +462,7 @@ def test_an_oracle_is_data_too():
 
 def test_no_string_becomes_a_tag():
     result = solved("max_iter")
-    verdict = dataclasses.replace(result.verdict, reason=Reason("said", {"text": HOSTILE}))
+    facts = dataclasses.replace(result.facts, reason=Reason("said", {"text": HOSTILE}))
     plan = {
         **result.plan, "method": HOSTILE, "methods": [HOSTILE], "reasons": [HOSTILE],
         "request": {"start": HOSTILE, HOSTILE: HOSTILE, "arrays": [HOSTILE]},
@@ -470,7 +470,7 @@ def test_no_string_becomes_a_tag():
     }  # fmt: skip
     claim = dataclasses.replace(result.certificate, condition=HOSTILE)
     hostile = dataclasses.replace(
-        result, verdict=verdict, plan=plan, certificate=claim, timings={HOSTILE: 1.0}
+        result, facts=facts, plan=plan, certificate=claim, timings={HOSTILE: 1.0}
     )
     interval = solved("complex psd").interval("trace")
     report = hostile.report(title=HOSTILE, names=(HOSTILE, HOSTILE), intervals={HOSTILE: interval})

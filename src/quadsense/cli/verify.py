@@ -10,7 +10,7 @@ import quadsense
 from quadsense import files
 from quadsense.cli import question
 from quadsense.cli.shared import NOT_MET, echo_json
-from quadsense.result.verification import Verification
+from quadsense.vocabulary import Verification
 
 
 @click.command()

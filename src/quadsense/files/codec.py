@@ -245,7 +245,8 @@ class _Reader:
         """The class of that name, if it is one of those that may be there."""
         if self._kinds is None:
             return _of_this_package(name, fits, self._also)
-        found = {_name_of(kind): kind for kind in self._kinds}[name]
+        # By the name alone: a class may have moved to another module since.
+        found = {kind.__name__: kind for kind in self._kinds}[name.rpartition(":")[2]]
         if not fits(found):
             raise ValueError(f"a state cannot hold a {name!r} so")
         return found

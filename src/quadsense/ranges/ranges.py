@@ -36,8 +36,8 @@ from quadsense.proofs.rays import is_ray, led_away, unseen_directions, unseen_ve
 from quadsense.ranges.extremes import Extreme, Extremes
 from quadsense.result.certificate import AGREE
 from quadsense.result.values import evaluate
-from quadsense.result.verification import Check, Verification
 from quadsense.system.threads import with_one_blas_thread
+from quadsense.vocabulary import Check, Verification
 
 FIRST_SHARE, NEXT_SHARE, LAST_SHARE = 0.1, 1e-3, 1e-8
 """Shares of the allowed gap to which the kernel goes at first, of that where rounding takes too

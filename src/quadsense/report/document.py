@@ -19,9 +19,9 @@ from quadsense.measurements.oracle import SpectralOracle
 from quadsense.report import sections
 from quadsense.report.page import page
 from quadsense.result.result import Result
-from quadsense.result.verification import Verification
 from quadsense.view.markup import Markup, element
 from quadsense.view.pictures import labelled, readings_of
+from quadsense.vocabulary import Verification
 
 FRAME_HEIGHT = 720
 """Of a report within a notebook, in pixels."""

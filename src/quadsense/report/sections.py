@@ -16,7 +16,6 @@ from quadsense.report.requests import check_lines, command_line, python_line, re
 from quadsense.report.rows import constraints_table, rows_table
 from quadsense.result import words as view
 from quadsense.result.result import Result
-from quadsense.result.verification import Verification
 from quadsense.view.markup import (
     Markup,
     duration,
@@ -28,6 +27,7 @@ from quadsense.view.markup import (
     table,
 )
 from quadsense.view.pictures import ReadingsPicture, patch_of, spectrum_of, value_of
+from quadsense.vocabulary import Verification
 
 
 def verdict(result: Result, title: str | None, checked: Verification | None) -> Markup:

@@ -25,9 +25,9 @@ from quadsense.proofs.infeasible import check_infeasible, least_miss
 from quadsense.proofs.lower import best_error_bound
 from quadsense.result.objective import Objective, check_objective, is_admitted, is_sound
 from quadsense.result.values import Values, evaluate
-from quadsense.result.verification import Check, Verification
 from quadsense.system.threads import with_one_blas_thread
 from quadsense.typing import is_number
+from quadsense.vocabulary import Check, Verification
 
 if TYPE_CHECKING:
     from quadsense.proofs.spectral import SpectralCertificate

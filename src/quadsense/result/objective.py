@@ -18,8 +18,8 @@ from quadsense.preferences import TERMS, Preference, make_question
 from quadsense.proofs.definite import cholesky
 from quadsense.proofs.objective import objective_bound
 from quadsense.proofs.value import objective_value
-from quadsense.result.verification import Check
 from quadsense.system.watch import Stop, look
+from quadsense.vocabulary import Check
 
 NOTHING = 1e-8
 """Error of a reading, as a part of it, that counts as none."""

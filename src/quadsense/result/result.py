@@ -12,32 +12,21 @@ import numpy.typing as npt
 
 from quadsense import files
 from quadsense.arrays import Array, Vector, to_numpy
-from quadsense.core.forms import FramedForm, MeasuredForm
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.records import LATER, Lazy, cached_property
 from quadsense.core.signature import inertia_of, is_positive, rank_of
-from quadsense.files.codec import decode, encode
 from quadsense.measurements import Measurements
-from quadsense.measurements.constraints import Constraint
-from quadsense.measurements.frame import can_be_columns, condition_inside
-from quadsense.measurements.framed import Framed
+from quadsense.measurements.frame import condition_inside
 from quadsense.measurements.oracle import SpectralOracle
-from quadsense.measurements.stored import Stored
-from quadsense.measurements.validate import checked_rows
-from quadsense.preferences import Preference
 from quadsense.proofs.infeasible import Conflict, check_infeasible
 from quadsense.result import words
 from quadsense.result.certificate import AGREE, Certificate, agree
+from quadsense.result.facts import Facts, Verdict, check_facts, verdict_of
 from quadsense.result.objective import Objective, check_objective, is_admitted, is_sound
 from quadsense.result.values import Values, evaluate
-from quadsense.result.verdict import check_verdict
-from quadsense.result.verification import Check, Verification
 from quadsense.system.threads import with_one_blas_thread
-from quadsense.typing import SupportsSparse, check_path, is_whole
-from quadsense.vocabulary import Advice, History, Reason, Row, Status, Verdict
+from quadsense.vocabulary import Check, History, Status, Verification
 
-FORMAT = "quadsense-result"
-VERSION = 6  # rises when files written before could not be read any more
 KINDS = {"met": "met", "optimal": "optimal", "infeasible": "infeasible"}
 """The claim that goes with a status; without one nothing is claimed."""
 
@@ -46,21 +35,19 @@ KINDS = {"met": "met", "optimal": "optimal", "infeasible": "infeasible"}
 class Result(Lazy):
     """The answer to `quadsense.solve`, every field at the same A.
 
-    `verdict`, `history` and `plan`, and with them the message, are made when they are first read.
+    `facts`, `history` and `plan`, and with them the message, are made when they are first read.
 
     Attributes
     ----------
     status : Status
-    verdict : Verdict
-        What was met and what that means, in numbers; `message` says it in a sentence or two.
     matrix : SensedMatrix
         The answer, implicit: ``@``, `quadratic`, `trace`, `norm`, `eigsh`, `to_dense`.
     residuals : array of shape (m,)
         ``u_i* A u_i - b_i``, recomputed from the data; with `bounds` from the middle of the
         interval, and for a row of one end how far that is crossed, else 0.
-    max_residual, max_ratio : float
-        ``max|z_i|`` and ``max|z_i|/delta_i`` over the rows that are not set aside; the ratio is 1
-        at the end of an interval (a row of one end counts only where that is crossed).
+    max_ratio : float
+        ``max|z_i|/delta_i`` over the rows that are not set aside; it is 1 at the end of an interval
+        (a row of one end counts only where that is crossed).
     violations : ndarray of int
         Measurements over their tolerance, those set aside not included.
     n_iter : int
@@ -72,10 +59,8 @@ class Result(Lazy):
     certificate : Certificate
     plan : dict
         Method, form of K and the reasons for both.
-    suspects, set_aside : ndarray of int
-        Measurements that contradict each other or carry most of a contradiction, the heaviest
-        first (constraints among them are named in ``verdict.blamed``); measurements left out on
-        request.
+    facts : Facts
+        What else is known of the run; `verdict` is computed from it.
     fit : Objective or None
         Where nothing fits, what the A that comes along costs: by default it is the least-squares
         fit without the bands, with proven bounds on its cost, and ``certificate.matrix`` is the A
@@ -86,10 +71,8 @@ class Result(Lazy):
     """
 
     status: Status
-    verdict: Verdict
     matrix: SensedMatrix
     residuals: Array
-    max_residual: float
     max_ratio: float
     violations: npt.NDArray[np.int64]
     n_iter: int
@@ -97,8 +80,7 @@ class Result(Lazy):
     timings: dict[str, float]
     certificate: Certificate
     plan: dict[str, Any]
-    suspects: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-    set_aside: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    facts: Facts
     fit: Objective | None = None
     # A default in place of its factory would be found before `Lazy` is asked.
     conflict: Conflict | None = field(default_factory=lambda: None, metadata=LATER)
@@ -107,6 +89,31 @@ class Result(Lazy):
     def success(self) -> bool:
         """Whether the tolerance was met (or the optimum proven)."""
         return self.status.success
+
+    @cached_property
+    def verdict(self) -> Verdict:
+        """What was met and what that means, in numbers; `message` says it in a sentence or two."""
+        return verdict_of(self)
+
+    @property
+    def max_residual(self) -> float:
+        """``max|z_i|`` over the rows that are not set aside."""
+        sizes = np.abs(to_numpy(self.residuals))
+        sizes[self.set_aside] = 0.0
+        return float(sizes.max())
+
+    @property
+    def suspects(self) -> npt.NDArray[np.int64]:
+        """Measurements that contradict each other or carry most of a contradiction.
+
+        The heaviest come first. Constraints among them are named in ``verdict.blamed``.
+        """
+        return np.array(self.facts.suspects, np.int64)
+
+    @property
+    def set_aside(self) -> npt.NDArray[np.int64]:
+        """Measurements that were left out on request."""
+        return self.certificate.set_aside
 
     @property
     def message(self) -> str:
@@ -121,9 +128,10 @@ class Result(Lazy):
         memory than there may be, or the data are not at hand (a result that was read from a file).
         """
         settle = self.__dict__.pop("_settled", None)
-        if self.verdict.unique is None and settle is not None:
-            self.__dict__["verdict"] = replace(self.verdict, **settle())
-        return self.verdict.unique
+        if self.facts.determined.unique is None and settle is not None:
+            self.__dict__["facts"] = replace(self.facts, determined=settle())
+            self.__dict__.pop("verdict", None)
+        return self.facts.determined.unique
 
     @property
     def unseen(self) -> int | None:
@@ -132,7 +140,7 @@ class Result(Lazy):
         A lower bound, as the message says, where the rank of the map was not computed. Among
         matrices of a given rank: the free directions near this A.
         """
-        return self.verdict.unseen
+        return self.facts.determined.unseen
 
     @property
     def met(self) -> bool:
@@ -141,8 +149,16 @@ class Result(Lazy):
 
     @property
     def prefer(self) -> str:
-        """Which A was sought: a value of `prefer`, or "slack_max", "slack_sum", "slack_squares"."""
-        return self.verdict.prefer
+        """Which A was sought: a value of `prefer`, or "slack_max", "slack_sum", "slack_squares".
+
+        Where nothing can be said of the preference it is what the claim alone says.
+        """
+        claim = self.certificate
+        if claim.objective is not None:
+            return claim.objective.preference.name
+        if claim.kind in ("met", "optimal"):
+            return "minimax" if self.facts.asked == "least" else "any"
+        return self.facts.sought
 
     @property
     def objective(self) -> float | None:
@@ -153,22 +169,24 @@ class Result(Lazy):
         """
         if self._least_error:
             return self.certificate.upper_bound
-        return self.verdict.objective
+        claim = self.certificate.objective
+        return None if claim is None else claim.value
 
     @property
     def objective_bounds(self) -> tuple[float, float] | None:
         """Proven bounds on the best value of the objective; None where any fit was wanted."""
         if self._least_error:
             return self.certificate.lower_bound, self.certificate.upper_bound
-        v = self.verdict
-        if v.objective_lower is None or v.objective_upper is None:
-            return None
-        return v.objective_lower, v.objective_upper
+        claim = self.certificate.objective
+        return None if claim is None else (claim.lower, claim.upper)
 
     @property
     def optimal(self) -> bool | None:
         """Whether the preference is certified within `gap`; None where none was looked into."""
-        return self.status is Status.OPTIMAL if self._least_error else self.verdict.optimal
+        if self._least_error:
+            return self.status is Status.OPTIMAL
+        claim = self.certificate.objective
+        return None if claim is None else claim.closed
 
     @property
     def dual(self) -> Vector | None:
@@ -195,7 +213,7 @@ class Result(Lazy):
 
     @property
     def _least_error(self) -> bool:
-        return self.verdict.prefer == "minimax" and self.verdict.objective is None
+        return self.certificate.objective is None and self.prefer == "minimax"
 
     def interval(self, C: Any = "trace", *, data: Any = None, gap: float = 0.01) -> Any:
         """Certified range of ``<C, A>`` over all A that fit, not only over this one.
@@ -363,50 +381,46 @@ class Result(Lazy):
         sized = residuals.shape == reads.shape
         room = 4.0 * values.error[own] + AGREE * np.abs(reads)
         near = sized and bool(np.all(agree(residuals, reads, room)))
-        sizes, ratios = values.sizes[own], values.ratios[own]
-        largest = bool(agree(self.max_residual, float(sizes.max()), float(room.max())))
+        ratios = values.ratios[own]
         found = float(ratios.max())
         with np.errstate(invalid="ignore"):
             rounding = 4.0 * float(np.nan_to_num(values.upper[own] - ratios).max())
         close = bool(agree(self.max_ratio, found, rounding + AGREE * abs(found)))
         surely, perhaps = values.missed[own].copy(), ~values.met[own]
         surely[claim.set_aside] = perhaps[claim.set_aside] = False
-        if (claim.kind == "optimal" or claim.hard) and self.verdict.asked == "least":
+        if (claim.kind == "optimal" or claim.hard) and self.facts.asked == "least":
             surely[:] = perhaps[:] = False  # nothing is violated where there is no tolerance
         listed = np.zeros_like(surely)
         listed[self.violations[(self.violations >= 0) & (self.violations < listed.size)]] = True
         fit = [] if self.fit is None else self._check_fit(data, values, matrix)
-        stated = "" if self.fit is None else "optimal" if self.fit.closed else "local"
         violations = (
             not np.any(surely & ~listed)
             and not np.any(listed & ~perhaps)
             and int(listed.sum()) == self.violations.size
         )
-        aside = np.array_equal(np.sort(self.set_aside), np.sort(claim.set_aside))
         return [
             Check("residuals", near, "recomputed, to rounding"),
-            Check(
-                "largest residual",
-                largest,
-                f"claimed {self.max_residual:.6g}, found {sizes.max():.6g}",
-            ),
             Check("largest ratio", close, f"claimed {self.max_ratio:.6g}, found {found:.6g}"),
             Check("violations", violations, f"{self.violations.size} listed"),
-            Check("rows set aside", aside, f"{self.set_aside.size} listed"),
-            Check("which A it is", self.verdict.fitted == stated),
+            Check("which A it is", self.fit is not None or self._is_of_the_claim()),
             *fit,
             *self._check_conflict(data),
-            *check_verdict(self.verdict, data, values, claim, self.status),
+            *check_facts(self, data, values),
         ]
+
+    def _is_of_the_claim(self) -> bool:
+        """Whether A is the matrix of the claim, as it is unless a fit comes with the proof."""
+        A, claimed = self.matrix, self.certificate.matrix
+        return A is claimed or np.array_equal(np.asarray(A), np.asarray(claimed))
 
     def _check_conflict(self, data: Measurements) -> list[Check]:
         """Check that the rows and constraints of `conflict` contradict each other by themselves.
 
         That each of them is needed is not checked.
         """
-        claim, found, verdict = self.certificate.inside, self.conflict, self.verdict
+        claim, found = self.certificate.inside, self.conflict
         if found is None:
-            return [] if verdict.irreducible is None else [Check("conflict", False, "none is held")]
+            return []
         members = found.members
         sound = (
             claim.kind == "infeasible"
@@ -416,12 +430,6 @@ class Result(Lazy):
             and bool(np.all((members >= 0) & (members < data.m)))
             and bool(np.isfinite(found.dual).all())
         )
-        if sound and verdict.irreducible is not None:
-            named = [data.constraints[row - data.measured].name for row in members
-                     if row >= data.measured]  # fmt: skip
-            rows = members[members < data.measured].tolist()
-            sound = list(verdict.suspects) == rows and list(verdict.blamed) == named
-            sound = sound and verdict.irreducible in (False, found.irreducible)
         proved = (
             sound
             and check_infeasible(
@@ -465,15 +473,7 @@ class Result(Lazy):
         The file is self-contained. It holds A as it is held here: dense, by a factor, or by its
         coefficients and U.
         """
-        files.check_writable(path)
-        nothing: Any = None
-        claim = replace(self.certificate, matrix=nothing, data=None)
-        result = replace(self, matrix=nothing, certificate=claim)
-        whole: dict[str, Any] = {"result": result, "matrix": _held(self.matrix)}
-        if self.certificate.matrix is not self.matrix:
-            whole["claimed"] = _held(self.certificate.matrix)
-        arrays, plain = encode(whole)
-        files.write_arrays(path, arrays, {"format": FORMAT, "version": VERSION, "whole": plain})
+        import_module("quadsense.result.stored").save_result(path, self)
 
     def save_matrix(self, path: str | os.PathLike[str]) -> None:
         """Write A, dense, in the format that the name promises.
@@ -483,116 +483,3 @@ class Result(Lazy):
         """
         files.writer_of(path, "A", several=False)
         files.write(path, {"A": np.asarray(self.matrix)}, {})
-
-
-@dataclass(frozen=True)
-class Held:
-    """A as it is held: dense, by a factor, or by its coefficients (see `MeasuredForm`) and U.
-
-    With `columns` the coefficients are those of rows whose columns are scaled (see `FramedForm`).
-    """
-
-    A: Array | None = None
-    factor: Array | None = None
-    signs: Vector | None = None
-    tau: float = 0.0
-    c: Vector | None = None
-    base: Array | None = None
-    U: Array | SupportsSparse | None = None
-    norms: Vector | None = None
-    conjugate: bool = False
-    columns: npt.NDArray[np.int64] | None = field(default=None, metadata=LATER)
-
-
-def _held(matrix: SensedMatrix) -> Held:
-    """The matrix as it is: what was certified is what is written.
-
-    Coefficients stay coefficients also where the rows are not held in an array: where they cancel,
-    a dense A has fewer digits than the certificate relies on.
-    """
-    form: Any = matrix.form
-    columns = form.columns if isinstance(form, FramedForm) else None
-    form = form if columns is None else form.inner
-    if isinstance(form, MeasuredForm):
-        rows: Any = form.rows
-        kind = rows.kind
-        if columns is not None and isinstance(kind, Framed):
-            kind = kind.kind if np.array_equal(kind.columns, columns) else kind
-        base = None if form.base is None else to_numpy(form.base)
-        held = Held(tau=form.tau, c=to_numpy(form.c), base=base, columns=columns)
-        if isinstance(kind, Stored):
-            U = kind.U if rows.is_sparse else to_numpy(kind.U)
-            return replace(held, U=U, norms=to_numpy(rows.norms), conjugate=rows.conjugate)
-        if rows.prefers_gram and columns is None:
-            return replace(held, U=to_numpy(rows.rows()), norms=to_numpy(rows.nonzero))
-    if matrix.factor is not None:
-        return Held(factor=to_numpy(matrix.factor), signs=matrix.signs)
-    return Held(np.asarray(matrix))
-
-
-def _matrix(held: Held) -> SensedMatrix:
-    """The matrix that is held so."""
-    if held.c is not None:
-        rows = checked_rows(held.U, held.conjugate)
-        if held.norms is None or not (rows.m,) == held.norms.shape == held.c.shape:
-            raise ValueError("coefficients and rows do not go together")
-        if held.columns is not None:
-            if not can_be_columns(held.columns, rows.n):
-                raise ValueError("columns are scaled by what cannot be")
-            rows = rows.framed(held.columns)
-        rows.norms = held.norms
-        matrix = SensedMatrix(MeasuredForm(held.tau, held.c, rows, held.base))
-        return matrix if held.columns is None else matrix.stretched(held.columns)
-    if held.factor is not None:
-        return SensedMatrix.from_factor(held.factor, held.signs)
-    return SensedMatrix.from_dense(held.A)
-
-
-SAVED = (
-    Result, Certificate, Objective, Preference, Constraint, History, Verdict, Row, Reason, Advice,
-    Status, Held, Conflict,
-)  # fmt: skip
-"""What a file may hold, in addition to arrays and plain data."""
-
-
-def load_result(path: str | os.PathLike[str]) -> Result:
-    """Read a result written by `Result.save`.
-
-    Raises
-    ------
-    ValueError
-        If the file is missing, damaged or not a result.
-    """
-    check_path("path", path)
-    arrays = files.read_arrays(path)
-    meta = arrays.metadata
-    if not isinstance(meta, dict) or meta.get("format") != FORMAT:
-        raise ValueError(f"{path} is not a quadsense result; it holds {arrays.listing}")
-    version: Any = meta.get("version")
-    if is_whole(version) and version != VERSION:
-        age, most, advice = "an earlier", "", "solve again"
-        if version > VERSION:
-            age, most, advice = "a newer", "up to ", "upgrade quadsense"
-        raise ValueError(
-            f"{path} was written by {age} quadsense (format {version}, this one reads {most}"
-            f"{VERSION}): {advice}"
-        )
-    try:
-        if version != VERSION:
-            raise ValueError("its format is no number")
-        whole = decode(arrays, meta["whole"], lambda values: values, SAVED)
-        matrix = _matrix(whole["matrix"])
-        claimed = _matrix(whole["claimed"]) if "claimed" in whole else matrix
-        return _whole(whole["result"], matrix, claimed)
-    except (LookupError, TypeError, AttributeError, ArithmeticError, ValueError) as error:
-        raise ValueError(f"{path} is a damaged quadsense result ({error!r})") from None
-
-
-def _whole(result: Result, matrix: SensedMatrix, claimed: SensedMatrix) -> Result:
-    """The result with its matrix and that of its claim; raises where a part of it cannot be."""
-    claim, m = result.certificate, result.residuals.size
-    for index in (claim.set_aside, result.set_aside, result.suspects):
-        if np.any((index < 0) | (index >= m)):
-            raise ValueError("measurements are named that are not there")
-    words.message(result.verdict)  # one that cannot be said is damaged
-    return replace(result, matrix=matrix, certificate=replace(claim, matrix=claimed))

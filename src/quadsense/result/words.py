@@ -13,7 +13,8 @@ import textwrap
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from quadsense.vocabulary import Advice, Reason, Row, Status, Verdict
+from quadsense.result.facts import Advice, Row, Verdict
+from quadsense.vocabulary import Reason, Status
 
 CLOSE = 1.1
 """Readings per unknown up to which least squares without a tolerance may follow the noise."""

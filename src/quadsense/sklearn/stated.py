@@ -13,10 +13,10 @@ from quadsense.measurements import Measurements
 from quadsense.methods.traits import GapOptions
 from quadsense.preferences import Preference
 from quadsense.result.certificate import Certificate
+from quadsense.result.facts import Determined, gather_facts
 from quadsense.result.objective import make_objective
 from quadsense.result.result import Result
 from quadsense.result.values import evaluate
-from quadsense.result.verdict import Seen, make_verdict
 from quadsense.sklearn.joint import tolerances
 from quadsense.sklearn.model import Matrix, Vector
 from quadsense.vocabulary import History, Status
@@ -83,17 +83,15 @@ def stated(
         hi=data.plain.hi if data.from_bounds else None,
         objective=objective,
     )
-    seen = Seen(None, None, data.unit_rows.unknowns, False)
-    verdict = make_verdict(
-        data, values, certificate, status, seen, target=target, prefer="least_squares"
-    )
+    facts = gather_facts(
+        data, values, certificate, status, Determined(None, data.unit_rows.unknowns, False),
+        target=target, sought="least_squares", wanted="least_squares",
+    )  # fmt: skip
     empty = np.empty(0)
     return Result(
         status=status,
-        verdict=verdict,
         matrix=matrix,
         residuals=values.residuals,
-        max_residual=float(values.sizes.max()),
         max_ratio=float(values.ratios.max()),
         violations=NOTHING,
         n_iter=0,
@@ -101,6 +99,7 @@ def stated(
         timings={"proofs": time.perf_counter() - begin},
         certificate=certificate,
         plan={"method": method, "lemma": "", "reasons": ["least squares with a ridge: " + method]},
+        facts=facts,
     )
 
 

@@ -6,7 +6,7 @@ import functools
 import math
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -28,16 +28,16 @@ from quadsense.proofs.rounding import Enclosure
 from quadsense.query.plan import Plan
 from quadsense.query.query import environment
 from quadsense.result.certificate import Certificate, largest_miss, proved_miss, within_gap
+from quadsense.result.facts import Advice, Determined, Facts, gather_facts
 from quadsense.result.objective import Objective, is_admitted, make_objective
 from quadsense.result.result import Result
 from quadsense.result.values import Values, allowed_size, evaluate
-from quadsense.result.verdict import Seen, make_verdict
 from quadsense.run.recorder import to_history
 from quadsense.stages.determined import seen
 from quadsense.stages.runs import Answer, Request
 from quadsense.system.threads import with_one_blas_thread
 from quadsense.system.watch import FLOPS, Stop
-from quadsense.vocabulary import Advice, Reason, Status, Verdict, because, to_reason
+from quadsense.vocabulary import Reason, Status, because, to_reason
 
 CLOSED = 1.0 / (1.0 - GapOptions().gap)
 """Ratio of two bounds on the smallest worst ratio that are within the gap."""
@@ -57,7 +57,7 @@ OUTSIDE = 0.5
 to be in one unit."""
 
 MOST_KEPT = 2**16
-"""Readings up to which what the verdict is made of is kept until that is read."""
+"""Readings up to which what the facts are made of is kept until that is read."""
 
 SMALL_ORDER = 50
 """Order up to which the smallest eigenvalue is looked at, for advice only."""
@@ -73,7 +73,7 @@ NOTHING: npt.NDArray[np.int64] = np.empty(0, np.int64)
 def to_result(request: Request, answer: Answer, asked: dict[str, Any]) -> Result:
     """Put together what the user sees; `asked` is what `Query.recorded` says.
 
-    The verdict, the plan and the history are made when they are read.
+    The facts, the plan and the history are made when they are read.
     """
     watch = request.limits.watch
     # A ratio or bound beyond float64 is as good as infinite.
@@ -138,14 +138,13 @@ def _to_result(request: Request, answer: Answer, asked: dict[str, Any]) -> Resul
         if cost is not None:
             cost = replace(cost, condition=condition_outside(cost.condition))
     target, count = request.problem.target, data.measured
-    sizes, ratios, residuals = values.sizes, values.ratios, values.residuals
+    ratios, residuals = values.ratios, values.residuals
     if count < data.m:
-        sizes, ratios, residuals = sizes[:count], ratios[:count], residuals[:count]
-    worst = float(ratios.max())
+        ratios, residuals = ratios[:count], residuals[:count]
     low = request.shape.rank is not None
     determined = partial(seen, data, inner, answer.set_aside, low=low)
-    verdict = partial(
-        _verdict,
+    facts = partial(
+        _facts,
         data,
         values,
         certificate,
@@ -153,16 +152,14 @@ def _to_result(request: Request, answer: Answer, asked: dict[str, Any]) -> Resul
         partial(determined, most=_rank_flops(request, status)),
         advised=not (request.positive or request.problem.signs),
         target=target,
-        prefer=_preferred(request, answer, certificate),
-        wanted=_wanted(request, answer, certificate),
+        sought=answer.preference.name,
+        wanted=request.wanted,
         conflict=conflict,
         reason=_reason(request, answer, certificate, status, stopped),
-        fitted="" if cost is None else "optimal" if cost.closed else "local",
     )
     later: dict[str, Callable[[], Any]] = {
-        "verdict": verdict,
+        "facts": facts,
         "conflict": lambda: conflict().proved,
-        "suspects": lambda: conflict().named[conflict().named < count],
         "history": partial(to_history, outcome.entries),
         "plan": partial(_plan, request.plan, answer.method, answer.lemma, asked),
     }
@@ -171,20 +168,18 @@ def _to_result(request: Request, answer: Answer, asked: dict[str, Any]) -> Resul
         status=status,
         matrix=matrix,
         residuals=like(residuals, data.b),
-        max_residual=float(sizes.max()),
-        max_ratio=worst,
+        max_ratio=float(ratios.max()),
         violations=np.flatnonzero(values.over[:count]) if target else NOTHING,
         n_iter=outcome.n_iter,
         timings={},
         certificate=certificate,
-        set_aside=answer.set_aside,
         fit=cost,
     )
     result.__dict__["_settled"] = partial(_settled, partial(determined, most=math.inf))
     if not data.unit_rows.raw.kind.at_hand or data.m > MOST_KEPT:
         with watch.heeded():
             # While the rows can be read, and instead of what it is made of.
-            _ = result.verdict, result.conflict, result.suspects
+            _ = result.facts, result.conflict
     result.timings.update(watch.timings())
     return result
 
@@ -196,20 +191,21 @@ def _plan(plan: Plan, method: str, lemma: str, asked: dict[str, Any]) -> dict[st
 
 
 @with_one_blas_thread
-def _verdict(
+def _facts(
     data: Measurements, values: Values, certificate: Certificate, status: Status,
-    determined: Callable[[], Seen], *, advised: bool, conflict: Callable[[], Named], **said: Any,
-) -> Verdict:  # fmt: skip
-    """Return the verdict; `determined` finds out how far the readings determine A."""
+    determined: Callable[[], Determined], *, advised: bool, conflict: Callable[[], Named],
+    **said: Any,
+) -> Facts:  # fmt: skip
+    """Return the facts; `determined` finds out how far the readings determine A."""
     with np.errstate(over="ignore", under="ignore"):
         found = conflict()
-        said = {**said, "suspects": found.named, "without": found.without}
-        if found.proved is not None and np.array_equal(found.named, found.proved.members):
-            said["irreducible"] = found.proved.irreducible
         advice = _other_unit(data)
         if advised and not advice:
             advice = _advice(data, certificate.matrix, status)
-        return make_verdict(data, values, certificate, status, determined(), advice=advice, **said)
+        return gather_facts(
+            data, values, certificate, status, determined(), named=found.named,
+            without=found.without, advice=advice, **said,
+        )  # fmt: skip
 
 
 def _rank_flops(request: Request, status: Status) -> float:
@@ -224,12 +220,10 @@ def _rank_flops(request: Request, status: Status) -> float:
 
 
 @with_one_blas_thread
-def _settled(determined: Callable[[], Seen]) -> dict[str, Any]:
-    """Return what the verdict says of how far A is determined, however long that takes."""
+def _settled(determined: Callable[[], Determined]) -> Determined:
+    """Return how far A is determined, however long that takes."""
     with np.errstate(over="ignore", under="ignore"):
-        found = asdict(determined())
-    del found["unknowns"]  # which are known
-    return found
+        return determined()
 
 
 def _is_plain(request: Request, answer: Answer) -> bool:
@@ -439,19 +433,6 @@ def _objective(request: Request, answer: Answer, values: Values) -> Objective | 
         fits=is_admitted(preference, values.met, answer.set_aside, data.measured),
         gap=_gap(request),
     )
-
-
-def _preferred(request: Request, answer: Answer, certificate: Certificate) -> str:
-    """Which A this is: where nothing can be said of the preference, what the claim alone says."""
-    if certificate.objective is None and certificate.kind in ("met", "optimal"):
-        return "any" if request.problem.target else "minimax"
-    return answer.preference.name
-
-
-def _wanted(request: Request, answer: Answer, certificate: Certificate) -> str:
-    """What was wanted first, where the answer is to something else."""
-    first = request.wanted
-    return "" if first == _preferred(request, answer, certificate) else first
 
 
 def _gap(request: Request) -> float:

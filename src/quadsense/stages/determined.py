@@ -16,7 +16,7 @@ from quadsense.measurements import Measurements
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.rank import find_rank
 from quadsense.measurements.sensing import Sensing
-from quadsense.result.verdict import Seen
+from quadsense.result.facts import Determined
 from quadsense.system.watch import FLOPS, Stop, look
 
 SAME = 1e-7
@@ -46,7 +46,7 @@ SETTLED = 0.1
 
 def seen(
     data: Measurements, matrix: SensedMatrix, set_aside: Any, *, low: bool, most: float
-) -> Seen:
+) -> Determined:
     """Return how far the readings determine A.
 
     Parameters
@@ -69,7 +69,7 @@ def seen(
         return seen(data, matrix, set_aside, low=low, most=0.0)
 
 
-def _among_all(data: Measurements, kept: npt.NDArray[np.bool_], most: float) -> Seen:
+def _among_all(data: Measurements, kept: npt.NDArray[np.bool_], most: float) -> Determined:
     """Return how many directions of all matrices those rows see."""
     rows = data.unit_rows
     unknowns, count = rows.unknowns, int(np.count_nonzero(kept))
@@ -80,15 +80,15 @@ def _among_all(data: Measurements, kept: npt.NDArray[np.bool_], most: float) -> 
         some = rows.only(np.flatnonzero(kept))
         found = find_rank(some.narrowed() if isinstance(some, Mixed) else some, most=most)
     if found.rank is not None:
-        return Seen(found.rank == unknowns, unknowns - found.rank, unknowns, True)
+        return Determined(unknowns - found.rank, unknowns, True)
     return _unsettled(unknowns, count, found.flops / FLOPS)
 
 
-def _unsettled(unknowns: int, count: int, seconds: float) -> Seen:
+def _unsettled(unknowns: int, count: int, seconds: float) -> Determined:
     """Return what the number of readings alone says."""
     if count < unknowns:
-        return Seen(False, unknowns - count, unknowns, False, rank_seconds=seconds)
-    return Seen(None, None, unknowns, False, rank_seconds=seconds)
+        return Determined(unknowns - count, unknowns, False, rank_seconds=seconds)
+    return Determined(None, unknowns, False, rank_seconds=seconds)
 
 
 def _kept(data: Measurements, set_aside: Any) -> npt.NDArray[np.bool_]:
@@ -185,14 +185,14 @@ class Tangent(NamedTuple):
 
 def _near(
     rows: Sensing, kept: npt.NDArray[np.bool_], matrix: SensedMatrix, most: float
-) -> Seen | None:
+) -> Determined | None:
     """Return how many directions of the matrices of the rank of A are free at A, to first order.
 
     None at A = 0, where the matrices of a given rank have no tangent space.
     """
     unknowns, factor = rows.unknowns, matrix.factor
     if factor is None or not rows.raw.kind.at_hand:
-        return Seen(None, None, unknowns, False, rank_seconds=math.inf)
+        return Determined(None, unknowns, False, rank_seconds=math.inf)
     rows = rows.on_numpy()
     Q, sizes, _ = np.linalg.svd(to_numpy(factor), full_matrices=False)
     Q = np.ascontiguousarray(Q[:, sizes > SAME * float(np.max(sizes, initial=0.0))])
@@ -207,14 +207,14 @@ def _near(
     dense = entries * p + p**3 / 3.0 if entries <= MAX_ENTRIES else math.inf
     free = PRODUCTS * _product_flops(raw, r)
     if min(dense, free) > most:
-        return Seen(None, None, unknowns, False, directions, rank_seconds=min(dense, free) / FLOPS)
+        return Determined(None, unknowns, False, directions, rank_seconds=min(dense, free) / FLOPS)
     look(min(dense, free))
     count = _kernel(tangent) if free < dense else None
     if count is None and dense > most:
-        return Seen(None, None, unknowns, False, directions, rank_seconds=dense / FLOPS)
+        return Determined(None, unknowns, False, directions, rank_seconds=dense / FLOPS)
     exact = count is None or count == 0
     count = _formed_kernel(tangent) if count is None else count
-    return Seen(count == 0, count, unknowns, exact, directions)
+    return Determined(count, unknowns, exact, directions)
 
 
 def _product_flops(raw: Sensing, r: int) -> float:
