@@ -28,7 +28,7 @@ from quadsense.result.facts import Advice, Determined, Facts, Row
 from quadsense.result.objective import Objective
 from quadsense.result.result import Result
 from quadsense.typing import SupportsSparse, check_path, is_whole
-from quadsense.vocabulary import History, Reason, Status
+from quadsense.vocabulary import History, Reason, Status, because
 
 FORMAT = "quadsense-result"
 VERSION = 7  # rises when programs of before cannot read what is written
@@ -147,6 +147,8 @@ def load_result(path: str | os.PathLike[str]) -> Result:
         plain = meta["whole"]
         if version < VERSION:
             plain = _upgraded(plain)
+        if version == 5:
+            plain = _without_one_sided_squares(plain, arrays)
         whole = decode(arrays, plain, lambda values: values, SAVED)
         matrix = _matrix(whole["matrix"])
         claimed = _matrix(whole["claimed"]) if "claimed" in whole else matrix
@@ -189,3 +191,30 @@ def _upgraded(whole: Any) -> Any:
         del result[name]
     result["facts"] = {"kind": "Facts", "fields": facts}
     return {"dict": {**whole["dict"], "result": {"kind": "Result", "fields": result}}}
+
+
+def _without_one_sided_squares(whole: Any, arrays: Any) -> Any:
+    """Return the same without a sum of squares that has, or may have, readings of one-sided rows.
+
+    Where b was given with bounds, format 5 counted these without any weight. Now they count only
+    with one, so that what was claimed of the sum cannot be checked.
+    """
+    result = whole["dict"]["result"]
+    claim = result["fields"]["certificate"]["fields"]
+    if claim["objective"] is None or claim["lo"] is None:
+        return whole
+    preference = claim["objective"]["fields"]["preference"]["fields"]
+    ends = (arrays[claim[name]["array"]] for name in ("lo", "hi"))
+    if preference["name"] != "least_squares" or preference["weights"] is not None:
+        return whole
+    if all(np.isfinite(each).all() for each in ends):
+        return whole
+    said = because("said", text="format 5 counted readings of one-sided rows in the sum of squares")
+    reason = encode(said)[1]
+    facts = {**result["fields"]["facts"]["fields"], "reason": reason}
+    fields = {
+        **result["fields"],
+        "certificate": {"kind": "Certificate", "fields": {**claim, "objective": None}},
+        "facts": {"kind": "Facts", "fields": facts},
+    }
+    return {"dict": {**whole["dict"], "result": {"kind": "Result", "fields": fields}}}
