@@ -13,8 +13,8 @@ from quadsense.core.packed import features, pack
 from quadsense.core.question import Question
 from quadsense.methods import METHODS, Problem
 from quadsense.methods.least_squares import face
+from quadsense.methods.least_squares.bounds import SquaresStage, SquaresVerdict
 from quadsense.methods.least_squares.cone import LeastSquaresCone
-from quadsense.methods.least_squares.state import SquaresStage, SquaresVerdict
 
 CLOSE = 1e-5  # of costs, as far as an interior-point method finds them
 

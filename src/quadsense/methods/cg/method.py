@@ -82,7 +82,7 @@ class CgProgram:
 
 
 class ConjugateGradient(ConjugateGradientTraits, Stepped):
-    """The conjugate residual method on ``K y = z_1`` (see `krylov`).
+    """The conjugate residual method on ``K y = z_1`` (see `residuals`).
 
     The rival of descent for consistent data. Where there are more measurements than unknowns it
     goes on to the least-squares fit, the better estimate under noise; where that does not meet the

@@ -14,8 +14,8 @@ from quadsense.methods.consensus import steps
 from quadsense.methods.consensus.program import ConsensusProgram, prepare
 from quadsense.methods.consensus.steps import ConsensusState
 from quadsense.methods.consensus.traits import ConsensusTraits
-from quadsense.methods.least_squares.polish import with_trace
-from quadsense.methods.least_squares.state import SquaresVerdict
+from quadsense.methods.least_squares.bounds import SquaresVerdict
+from quadsense.methods.least_squares.face import with_trace
 from quadsense.methods.steps import LENIENT, Stepped, nothing, own
 from quadsense.vocabulary import Claim, because
 

@@ -13,9 +13,8 @@ from quadsense.device import numbers
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.base import Problem
 from quadsense.methods.least_squares import program as squares
-from quadsense.methods.least_squares.bounds import Rows
 from quadsense.methods.least_squares.cone import LeastSquaresCone
-from quadsense.methods.least_squares.program import SquaresProgram
+from quadsense.methods.least_squares.program import Rows, SquaresProgram
 from quadsense.system.watch import look
 
 FIRM = 20.0

@@ -9,10 +9,15 @@ import numpy as np
 from quadsense.arrays import Vector
 from quadsense.device import numbers
 from quadsense.methods.consensus.program import PULLED, ConsensusProgram
-from quadsense.methods.least_squares import polish
-from quadsense.methods.least_squares.measure import NO_COST, NOTHING, crossed, worst_ratio
-from quadsense.methods.least_squares.quadratic import QuadraticPoint
-from quadsense.methods.least_squares.state import SquaresVerdict
+from quadsense.methods.least_squares.bounds import (
+    NO_COST,
+    NOTHING,
+    SquaresVerdict,
+    crossed,
+    worst_ratio,
+)
+from quadsense.methods.least_squares.face import moved_factor, shifted_matrix
+from quadsense.methods.least_squares.program import QuadraticPoint
 
 
 @dataclass(frozen=True)
@@ -266,10 +271,10 @@ def _equalized(program: ConsensusProgram, x: Vector) -> Vector:
     inner, cone, rows = program.inner, program.inner.cone, program.equal
     targets = inner.lo[rows]
     if cone.psd:
-        X = polish.moved(inner, cone.factor(x), rows, targets)
+        X = moved_factor(inner, cone.factor(x), rows, targets)
         return x if X is None else cone.pack(X @ X.conj().T)
     values = inner.F.forward(cone.unpack(x))
-    return polish.shifted(inner, x, rows, targets - values[rows])
+    return shifted_matrix(inner, x, rows, targets - values[rows])
 
 
 def _hopeless(program: ConsensusProgram, shown: ConsensusLook) -> bool:

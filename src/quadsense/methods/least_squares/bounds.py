@@ -3,13 +3,15 @@
 With ``y = 2 w (F(A) - b) + mu`` and ``T = F*(y) + 2 alpha (A - P)`` the cost of A exceeds the least
 one by at most ``<T, A>`` plus, for every row, what Fenchel's inequality leaves between phi(v) +
 phi*(y) and y v, where T is positive semidefinite. It is made so by the multiplier of the trace, or
-by a little of ``F*(w)``.
+by a little of ``F*(w)``. A state is measured by that gap, and by ends a little inside the true
+ones.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -18,11 +20,8 @@ import numpy.typing as npt
 from quadsense.arrays import Vector
 from quadsense.core.intervals import UNIT
 from quadsense.device import numbers
-from quadsense.methods.least_squares.program import SquaresProgram
-
-Rows = npt.NDArray[np.int64]
-
-NONE: Rows = np.empty(0, np.int64)
+from quadsense.methods.least_squares.program import NONE, QuadraticPoint, Rows, SquaresProgram
+from quadsense.methods.least_squares.steps import ConeDescent, Splitting
 
 
 @dataclass(frozen=True)
@@ -189,3 +188,161 @@ class Judge:
             square = float(program.F.squares[program.trace_row])
             y[program.trace_row] = judged.level * program.F.n / square
         return np.asarray(program.weight * program.scale * y)
+
+
+ROOM = 1e-10
+"""How far inside its interval a reading is put, in half-widths, unless rounding takes more."""
+
+
+class SquaresStage(Enum):
+    """What the next step is."""
+
+    DIRECT = "direct"
+    DESCENT = "descent"
+    SPLITTING = "splitting"
+
+
+class SquaresVerdict(Enum):
+    """What is known of the point."""
+
+    OPEN = "open"
+    OPTIMAL = "optimal"
+    STALLED = "stalled"
+
+
+@dataclass(frozen=True)
+class SquaresState:
+    """Where the method stands.
+
+    Attributes
+    ----------
+    stage : SquaresStage
+    verdict : SquaresVerdict
+    point : QuadraticPoint or None
+        The last matrix that was evaluated from the rows.
+    factor : ndarray of shape (n, r) or None
+        X of that, where it is positive semidefinite.
+    rows : ndarray of int, shape (k,)
+    mu : ndarray of shape (k,)
+        Rows whose ends pull, and their multipliers.
+    judged : Judgement
+    descent : ConeDescent or None
+    splitting : Splitting or None
+    iteration, since : int
+        Steps taken, and those in this stage.
+    orthogonal : bool
+        Whether the point is of rows made orthogonal: no other method comes nearer.
+    room : float
+        See `ROOM`.
+    mark, marked : float, int
+        The least that remained to be done, in units of what suffices, and when that was.
+    care : float
+        Share of what suffices that is aimed at, below 1 where it did not.
+    max_ratio : float
+    """
+
+    stage: SquaresStage
+    verdict: SquaresVerdict = SquaresVerdict.OPEN
+    point: QuadraticPoint | None = None
+    factor: npt.NDArray[Any] | None = None
+    rows: Rows = field(default_factory=lambda: NONE)
+    mu: Vector = field(default_factory=lambda: np.empty(0))
+    judged: Judgement = UNKNOWN
+    descent: ConeDescent | None = None
+    splitting: Splitting | None = None
+    iteration: int = 0
+    since: int = 0
+    room: float = ROOM
+    orthogonal: bool = False
+    mark: float = np.inf
+    marked: int = 0
+    care: float = 1.0
+    max_ratio: float = np.inf
+
+
+FINE = 1e-7
+"""Gap in units of the cost that is aimed at: costs are compared to a hundred times that."""
+
+ABSOLUTE = 1e-10
+"""Gap in units of the cost of A = 0 that is enough where it is small in the user's units too."""
+
+NOTHING = 1e-26
+"""Cost in units of that of A = 0 that is rounding: readings of twelve digits and more."""
+
+NO_COST = 1e-16
+"""Cost in units of that of A = 0 which counts as none where a claim is judged."""
+
+TRUE = 10.0
+"""The gap between the true ends over that between those a little inside, at most."""
+
+
+def judge_of(program: SquaresProgram) -> Judge:
+    """The judge of a program."""
+    return Judge(program)
+
+
+def at(program: SquaresProgram, state: SquaresState, point: QuadraticPoint) -> SquaresState:
+    """The state at a point, with its worst ratio."""
+    return replace(state, point=point, max_ratio=worst_ratio(program, point.values))
+
+
+def worst_ratio(program: SquaresProgram, values: Vector) -> float:
+    """The worst ratio of readings, equalities and rows that ask nothing apart."""
+    ends = program.ends
+    with np.errstate(all="ignore"):
+        ratios = ends.ratios(program.scale * values - ends.reading)
+    ratios = ratios[(program.lo < program.hi) & np.isfinite(ratios)]
+    return float(ratios.max(initial=0.0))
+
+
+def mass(program: SquaresProgram, values: Vector, mu: Vector) -> float:
+    """Sum of ``|y_i|``."""
+    cost = program.cost
+    return float(2.0 * cost.w @ np.abs(values - cost.b) + np.abs(mu).sum())
+
+
+def goal(program: SquaresProgram, judged: Judgement, cost: float) -> float:
+    """The gap that is aimed at.
+
+    Where nothing better than 0 is known, a cost that is 0 up to rounding.
+    """
+    nothing = NOTHING * program.nothing
+    if judged.trivial:
+        return nothing
+    return max(FINE * cost, nothing, small(program), judged.noise)
+
+
+def small(program: SquaresProgram) -> float:
+    """A gap that does not matter to the user."""
+    with np.errstate(over="ignore", under="ignore", divide="ignore"):
+        return float(min(np.divide(FINE, program.unit), ABSOLUTE * program.nothing))
+
+
+def acceptable(program: SquaresProgram, judged: Judgement, cost: float) -> bool:
+    """Whether the gap is what was asked for, though not what was aimed at."""
+    asked = float(getattr(program.problem.options, "gap", 0.01))
+    return judged.gap <= max(asked * cost, small(program), NOTHING * program.nothing)
+
+
+def rounding(program: SquaresProgram) -> float:
+    """About what rounding does to a reading of the size of 1."""
+    return 128.0 * (program.cone.n + 8) * UNIT * program.F.amplification
+
+
+def margins(program: SquaresProgram, room: float, size: float = 1.0) -> tuple[Vector, Vector]:
+    """Intervals a little inside the true ones: more than rounding takes away for A of that size."""
+    lo, hi = program.lo, program.hi
+    with np.errstate(invalid="ignore", over="ignore"):
+        half = np.where(lo < hi, 0.5 * (hi - lo), 0.0)
+        wide = np.minimum(half, 1.0)
+        rounded = room / ROOM * rounding(program) * size
+        inside = np.minimum(np.maximum(room * wide, rounded), 0.25 * half)
+    return lo + inside, hi - inside
+
+
+def crossed(program: SquaresProgram, point: QuadraticPoint, room: float) -> Rows:
+    """Rows whose readings are not inside these."""
+    lo, hi = margins(program, room)
+    size = float(np.linalg.norm(point.x)) + np.abs(np.where(lo == hi, lo, 0.0))
+    slack = np.where(lo == hi, rounding(program) * size, 0.0)
+    return np.flatnonzero((point.values < lo - slack) | (point.values > hi + slack))

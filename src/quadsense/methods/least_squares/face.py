@@ -17,24 +17,104 @@ from scipy.linalg import lapack
 from quadsense.arrays import Vector
 from quadsense.core.packed import upper
 from quadsense.methods.balance import PAID, balanced
-from quadsense.methods.least_squares.bounds import Rows
+from quadsense.methods.least_squares.bounds import (
+    NO_COST,
+    SquaresState,
+    at,
+    crossed,
+    judge_of,
+    margins,
+    mass,
+)
 from quadsense.methods.least_squares.cone import LeastSquaresCone
-from quadsense.methods.least_squares.measure import NO_COST, at, crossed, judge_of, margins, mass
-from quadsense.methods.least_squares.program import SquaresProgram, features
-from quadsense.methods.least_squares.quadratic import QuadraticPoint
-from quadsense.methods.least_squares.state import SquaresState
+from quadsense.methods.least_squares.program import QuadraticPoint, Rows, SquaresProgram, features
 from quadsense.proofs.conjugates import conjugate_above, permitted
 from quadsense.system.watch import look
 
 Array = npt.NDArray[Any]
 
-MOST, ENTRIES = 400, 2_000_000
+CORRECTIONS = 6
+"""Each squares the error: three reach rounding from where the first-order steps end."""
+
+MAX_WRITTEN_ENTRIES = 2e7
+"""Entries of measured matrices that are written out at once, at most."""
+
+
+def with_trace(cone: LeastSquaresCone, X: Array) -> Array:
+    """The factor of the trace that the cone asks for."""
+    if cone.trace is None:
+        return X
+    trace = float((np.abs(X) ** 2).sum())
+    return np.sqrt(cone.trace / trace) * X if trace > 0.0 else X
+
+
+def shifted_matrix(program: SquaresProgram, x: Vector, rows: Rows, errors: Vector) -> Vector:
+    """x changed as little as possible for its readings to change by `errors`, without a cone."""
+    if rows.size == 0:
+        return x
+    return x + np.linalg.lstsq(features(program.F, rows), errors)[0]
+
+
+def multipliers(program: SquaresProgram, X: Array, slope: Vector, rows: Rows, mu: Vector) -> Vector:
+    """Multipliers of the rows that pull, such that ``T X`` is as near to 0 as can be.
+
+    At a solution it is 0, and what steps of the first order leave of it is rounding many times
+    over. Signs stay.
+    """
+    cone = program.cone
+    pulling = np.flatnonzero(mu)
+    if pulling.size == 0 or float(pulling.size) * cone.n**2 > MAX_WRITTEN_ENTRIES:
+        return mu
+    images = [cone.unpack(line) @ X for line in features(program.F, rows[pulling])]
+    if cone.trace is not None:
+        images.append(X)
+    M = np.stack(images).reshape(len(images), -1)
+    right = -(cone.unpack(2.0 * slope) @ X).ravel()
+    M, right = np.hstack([M.real, M.imag]), np.concatenate([right.real, right.imag])
+    found = np.linalg.lstsq(M.T, right, rcond=1e-12)[0][: pulling.size]
+    equal = (program.lo == program.hi)[rows[pulling]]
+    better = mu.copy()
+    better[pulling] = np.where((found * mu[pulling] >= 0.0) | equal, found, 0.0)
+    return better
+
+
+def moved_factor(program: SquaresProgram, X: Array, rows: Rows, targets: Vector) -> Array | None:
+    """X changed as little as possible, to first order, for ``F(X X*)`` of rows to be targets.
+
+    None where that leads nowhere: X is too small there, or the rows are too many.
+    """
+    cone = program.cone
+    if rows.size == 0:
+        return with_trace(cone, X)
+    if float(rows.size) * cone.n**2 > MAX_WRITTEN_ENTRIES:
+        return None
+    matrices = [cone.unpack(line) for line in features(program.F, rows)]
+    if cone.trace is not None:
+        matrices.append(np.eye(cone.n, dtype=cone.dtype) / np.sqrt(cone.n))
+        targets = np.append(targets, cone.trace / np.sqrt(cone.n))
+    M = np.stack(matrices)
+    last = np.inf
+    for _ in range(CORRECTIONS):
+        images = M @ X
+        errors = targets - np.einsum("kij,ij->k", images, X.conj()).real
+        size = float(np.abs(errors).max())
+        if not size < 0.5 * last:  # rounding, or no way
+            break
+        last = size
+        flat = images.reshape(len(M), -1)
+        G = 2.0 * (flat @ flat.conj().T).real
+        by = np.linalg.lstsq(G, errors, rcond=1e-12)[0]
+        X = X + np.tensordot(by, images, axes=1)
+    return with_trace(cone, X) if np.isfinite(X).all() else None
+
+
+MAX_FACTOR_UNKNOWNS, MAX_FEATURE_ENTRIES = 400, 2_000_000
 """Unknowns of a factor, and entries of all rows packed, up to which equations are formed."""
 
 NEEDED = 1e-5
 """Relative gap that is small enough, unless a smaller one is asked for."""
 
-STEPS = 8
+NEWTON_STEPS = 8
 """Each squares the error."""
 
 SHARES = (1e-12, 1e-8, 1e-5, 1e-3)
@@ -43,7 +123,7 @@ SHARES = (1e-12, 1e-8, 1e-5, 1e-3)
 REGULAR = 1e-12
 """Reciprocal condition of the equations without turns from which a plain solution will do."""
 
-SINGULAR = 1e-13
+MIN_SINGULAR_SHARE = 1e-13
 """Singular values of the equations below this share of the largest are rounding: turns of X."""
 
 
@@ -54,13 +134,13 @@ def refined(program: SquaresProgram, state: SquaresState) -> SquaresState:
         return state
     enough = min(NEEDED, float(program.problem.options.gap)) * point.cost
     enough = max(enough, 0.1 * NO_COST * program.nothing)
-    if not state.judged.gap > enough or program.F.m * cone.size > ENTRIES:
+    if not state.judged.gap > enough or program.F.m * cone.size > MAX_FEATURE_ENTRIES:
         return state
     values, V = cone.eigen(point.x)
     ranks = [int(np.count_nonzero(values > share * float(values[-1]))) for share in SHARES]
     best = state
     for rank in dict.fromkeys(ranks):
-        if not 0 < rank * cone.n * (2 if cone.is_complex else 1) <= MOST:
+        if not 0 < rank * cone.n * (2 if cone.is_complex else 1) <= MAX_FACTOR_UNKNOWNS:
             continue
         X = np.asarray(V[:, -rank:] * np.sqrt(values[-rank:]))
         other = on_face(program, state, X)
@@ -83,7 +163,7 @@ def on_face(program: SquaresProgram, state: SquaresState, X: Array) -> SquaresSt
     G = np.asarray(features(program.F, np.arange(program.F.m)))
     last = np.inf
     best: tuple[Array, Vector, QuadraticPoint] | None = None
-    for _ in range(STEPS):
+    for _ in range(NEWTON_STEPS):
         now = program.cost.point(cone.beside(cone.pack(X @ X.conj().T)))
         T = 2.0 * np.asarray(now.slope) + E.T @ mu
         missing = targets - np.asarray(now.values)[rows]
@@ -177,7 +257,7 @@ def _solved(K: Array, right: Vector, X: Array) -> Vector:
     *_, found, rcond, _, _, info = lapack.dsysvx(fixed, right)
     if info == 0 and rcond > REGULAR:
         return np.asarray(found).reshape(-1)
-    return np.asarray(np.linalg.lstsq(K, right, rcond=SINGULAR)[0])
+    return np.asarray(np.linalg.lstsq(K, right, rcond=MIN_SINGULAR_SHARE)[0])
 
 
 def _turns(X: Array) -> Array:

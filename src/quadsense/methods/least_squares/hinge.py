@@ -18,7 +18,7 @@ import numpy.typing as npt
 from quadsense.arrays import Vector
 from quadsense.core.intervals import UNIT
 from quadsense.device import chosen, numbers, scalar
-from quadsense.methods.least_squares.bounds import Rows
+from quadsense.methods.least_squares.bounds import SquaresVerdict
 from quadsense.methods.least_squares.misses import (
     SHARE,
     MissesProgram,
@@ -26,7 +26,7 @@ from quadsense.methods.least_squares.misses import (
     prepare,
     step_flops,
 )
-from quadsense.methods.least_squares.state import SquaresVerdict
+from quadsense.methods.least_squares.program import Rows
 from quadsense.methods.least_squares.system import newton
 from quadsense.system.watch import look
 

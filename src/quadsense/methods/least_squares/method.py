@@ -11,13 +11,14 @@ from quadsense.core.matrix import SensedMatrix
 from quadsense.methods.balance import UNNOTICED, balanced
 from quadsense.methods.base import COLD, Problem, Warm
 from quadsense.methods.least_squares import hinge, phases
-from quadsense.methods.least_squares.measure import NO_COST, judge_of
-from quadsense.methods.least_squares.program import SquaresProgram, prepare
-from quadsense.methods.least_squares.state import (
+from quadsense.methods.least_squares.bounds import (
+    NO_COST,
     SquaresStage,
     SquaresState,
     SquaresVerdict,
+    judge_of,
 )
+from quadsense.methods.least_squares.program import SquaresProgram, prepare
 from quadsense.methods.least_squares.traits import LeastSquaresTraits
 from quadsense.methods.steps import LENIENT, Stepped, nothing, own
 from quadsense.methods.traits import GapOptions
@@ -44,8 +45,8 @@ class LeastSquares(LeastSquaresTraits, Stepped):
     """FISTA on the positive semidefinite cone or those of one trace; ADMM where ends bind.
 
     The normal matrix is formed once. Without a cone it is factored, and rows are held at the ends
-    that bind. See `squares.phases`. Squared misses of intervals, where few of many rows are missed,
-    are the affair of `squares.hinge`.
+    that bind. See `phases`. Squared misses of intervals, where few of many rows are missed,
+    are minimized by `hinge`.
     """
 
     def prepare(self, problem: Problem) -> FistaProgram:

@@ -13,8 +13,8 @@ from quadsense.core.intervals import Intervals
 from quadsense.core.records import cached_property
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.base import Problem
+from quadsense.methods.least_squares.bounds import SquaresVerdict
 from quadsense.methods.least_squares.program import power_of_four
-from quadsense.methods.least_squares.state import SquaresVerdict
 from quadsense.methods.least_squares.system import system_flops
 
 Array = npt.NDArray[Any]

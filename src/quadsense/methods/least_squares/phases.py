@@ -10,10 +10,12 @@ import numpy.typing as npt
 
 from quadsense.arrays import Vector
 from quadsense.core.intervals import UNIT
-from quadsense.methods.least_squares import cuts, descent, direct, face, polish, splitting
-from quadsense.methods.least_squares.bounds import NONE
-from quadsense.methods.least_squares.measure import (
+from quadsense.methods.least_squares import direct
+from quadsense.methods.least_squares.bounds import (
     TRUE,
+    SquaresStage,
+    SquaresState,
+    SquaresVerdict,
     acceptable,
     at,
     crossed,
@@ -23,12 +25,27 @@ from quadsense.methods.least_squares.measure import (
     mass,
     small,
 )
-from quadsense.methods.least_squares.program import SquaresProgram, features
-from quadsense.methods.least_squares.quadratic import QuadraticPoint
-from quadsense.methods.least_squares.state import (
-    SquaresStage,
-    SquaresState,
-    SquaresVerdict,
+from quadsense.methods.least_squares.direct import HeldRows, cut_minimizer
+from quadsense.methods.least_squares.face import (
+    NEEDED,
+    moved_factor,
+    multipliers,
+    on_face,
+    refined,
+    shifted_matrix,
+    with_trace,
+)
+from quadsense.methods.least_squares.program import NONE, QuadraticPoint, SquaresProgram, features
+from quadsense.methods.least_squares.steps import (
+    AdmmFactor,
+    Splitting,
+    begin_descent,
+    begin_splitting,
+    descent_anew,
+    descent_step,
+    splitting_factor,
+    splitting_step,
+    splitting_tuned,
 )
 
 Array = npt.NDArray[Any]
@@ -93,7 +110,7 @@ def start(program: SquaresProgram, x: Vector) -> SquaresState:
         X = cone.factor(least)
         if X.shape[1] == cone.n and cone.trace is None:  # least squares is inside the cone
             point = program.cost.point(_member(program, X)[0])
-            state = SquaresState(SquaresStage.DESCENT, descent=descent.begin(point), factor=X)
+            state = SquaresState(SquaresStage.DESCENT, descent=begin_descent(point), factor=X)
             state = _settled(program, state, point)
             if state.verdict is SquaresVerdict.OPTIMAL or state.stage is SquaresStage.SPLITTING:
                 return state
@@ -103,7 +120,7 @@ def start(program: SquaresProgram, x: Vector) -> SquaresState:
         others.insert(0, least)
     points = [program.cost.point(cone.project(each)) for each in others]
     point = min(points, key=lambda one: one.cost)
-    state = at(program, SquaresState(SquaresStage.DESCENT, descent=descent.begin(point)), point)
+    state = at(program, SquaresState(SquaresStage.DESCENT, descent=begin_descent(point)), point)
     if _binds_for_others(program, state, point):  # they begin anew, and gain nothing by steps
         return replace(state, verdict=SquaresVerdict.STALLED)
     state = _judged_descent(program, state)
@@ -121,16 +138,16 @@ def _cut(program: SquaresProgram, R: Array, least: Vector) -> SquaresState | Non
     least : ndarray of shape (N,)
         Least squares without cone and intervals.
     """
-    found = cuts.minimizer(program, R, least)
+    found = cut_minimizer(program, R, least)
     if found is None:
         return None
     state = SquaresState(SquaresStage.DESCENT, factor=found.X, rows=found.rows, mu=found.mu)
     point = program.cost.point(_member(program, found.X)[0])
     state = _judged_point(program, state, point)
-    asked = min(face.NEEDED, float(program.problem.options.gap))
+    asked = min(NEEDED, float(program.problem.options.gap))
     enough = max(asked * point.cost, small(program))
     if crossed(program, point, 0.0).size or state.judged.gap > enough:
-        other = face.on_face(program, state, found.X)
+        other = on_face(program, state, found.X)
         if other is None or other.judged.gap > enough:
             return None
         state = other
@@ -154,7 +171,7 @@ def _refined(program: SquaresProgram, state: SquaresState) -> SquaresState:
     stalled, point = state.verdict is SquaresVerdict.STALLED, state.point
     if stalled and point is not None and _binds_for_others(program, state, point):
         return state
-    other = face.refined(program, state)
+    other = refined(program, state)
     if other is state or other.point is None:
         return state
     taken = acceptable(program, other.judged, other.point.cost)
@@ -173,7 +190,7 @@ def tightened(program: SquaresProgram, state: SquaresState) -> SquaresState:
 
 def factor_of(program: SquaresProgram, x: Vector) -> Array:
     """X of x, with the trace that is asked for."""
-    return polish.with_trace(program.cone, program.cone.factor(x))
+    return with_trace(program.cone, program.cone.factor(x))
 
 
 # --- steps of the first order -----------------------------------------------------------------
@@ -184,7 +201,7 @@ def _descend(program: SquaresProgram, state: SquaresState, steps: int) -> Square
     now, count = state.descent, min(steps, EVERY - state.since % EVERY)
     assert now is not None
     for _ in range(count):
-        now = descent.step(program, now)
+        now = descent_step(program, now)
     iteration, since = state.iteration + count, state.since + count
     state = replace(state, descent=now, iteration=iteration, since=since)
     return state if since % EVERY else _judged_descent(program, state)
@@ -199,7 +216,7 @@ def _judged_descent(program: SquaresProgram, state: SquaresState) -> SquaresStat
     left = judged.gap / max(goal(program, judged, cost), LEAST)
     rough = judged.gap <= ROUGH * cost and not np.isfinite(state.judged.gap)  # for the first time
     if left <= state.care or rough:
-        now = descent.anew(program, now)
+        now = descent_anew(program, now)
         state = _at_iterate(program, replace(state, descent=now), now.about)
         cost, judged = now.about.cost, state.judged
         if judged.gap <= max(ROUGH * cost, goal(program, judged, cost)):
@@ -301,7 +318,7 @@ def _settled(program: SquaresProgram, state: SquaresState, point: QuadraticPoint
     X = state.factor
     state = _judged_point(program, state, point)
     if X is not None and state.judged.gap > goal(program, state.judged, point.cost):
-        mu = polish.multipliers(program, X, point.slope, state.rows, state.mu)
+        mu = multipliers(program, X, point.slope, state.rows, state.mu)
         other = _judged_point(program, replace(state, mu=mu), point)
         state = min(state, other, key=lambda one: one.judged.gap)
     if X is None:
@@ -317,7 +334,7 @@ def _settled(program: SquaresProgram, state: SquaresState, point: QuadraticPoint
             return state
         now = state.splitting
         assert now is not None
-        about = splitting.begin(program, point, now.rows, now.lo, now.hi, now)
+        about = begin_splitting(program, point, now.rows, now.lo, now.hi, now)
         care = 0.1 * state.care
         return replace(state, splitting=about, care=care, mark=np.inf, marked=state.since)
     return _to_splitting(program, state, point)
@@ -369,7 +386,7 @@ def _to_splitting(
     if not program.cost.formed or copies > COPIES or _binds_for_others(program, state, point):
         return replace(state, verdict=SquaresVerdict.STALLED)
     lo, hi = margins(program, state.room)
-    split = splitting.begin(program, point, rows, lo[rows], hi[rows], before)
+    split = begin_splitting(program, point, rows, lo[rows], hi[rows], before)
     return replace(
         state,
         stage=SquaresStage.SPLITTING,
@@ -385,21 +402,19 @@ def _to_splitting(
 def _split(program: SquaresProgram, state: SquaresState) -> SquaresState:
     now = state.splitting
     assert now is not None
-    by = splitting.factor(program, now)
+    by = splitting_factor(program, now)
     if by is None:
         return replace(state, verdict=SquaresVerdict.STALLED)
-    now = splitting.step(program, now, by)
+    now = splitting_step(program, now, by)
     state = replace(state, splitting=now)
     if state.since % EVERY == 0:
         state = _judged_split(program, state, by)
     if state.since in TUNING and state.splitting is now:
-        state = replace(state, splitting=splitting.tuned(now))
+        state = replace(state, splitting=splitting_tuned(now))
     return state
 
 
-def _judged_split(
-    program: SquaresProgram, state: SquaresState, by: splitting.AdmmFactor
-) -> SquaresState:
+def _judged_split(program: SquaresProgram, state: SquaresState, by: AdmmFactor) -> SquaresState:
     """What the copy in the cone shows; where it is close, it is put within all intervals."""
     now, judge = state.splitting, judge_of(program)
     assert now is not None
@@ -426,7 +441,7 @@ def _judged_split(
     return _progress(program, state, left)
 
 
-def _suffices(now: splitting.Splitting) -> Vector:
+def _suffices(now: Splitting) -> Vector:
     """By how much a reading may be outside for a correction of the factor to bring it inside."""
     with np.errstate(over="ignore"):
         half = np.where(now.lo < now.hi, np.minimum(0.5 * (now.hi - now.lo), 1.0), 1.0)
@@ -443,8 +458,8 @@ def _inside(
     wrong = np.flatnonzero((values < now.lo) | (values > now.hi) | (now.lo == now.hi))
     targets = np.clip(values[wrong], now.lo[wrong], now.hi[wrong])
     if not program.cone.psd:
-        return polish.shifted(program, x, now.rows[wrong], targets - values[wrong]), None
-    X = polish.moved(program, program.cone.factor(x), now.rows[wrong], targets)
+        return shifted_matrix(program, x, now.rows[wrong], targets - values[wrong]), None
+    X = moved_factor(program, program.cone.factor(x), now.rows[wrong], targets)
     return None if X is None else _member(program, X)
 
 
@@ -456,7 +471,7 @@ def _direct(program: SquaresProgram, state: SquaresState) -> SquaresState:
     point = state.point
     assert point is not None
     by: Any = direct.factored(program)
-    held: direct.HeldRows | None = None
+    held: HeldRows | None = None
     if by is None or direct.is_poor(by):
         finer = direct.Orthogonal.of(program)
         held = direct.smallest(program, point) if finer is None else None

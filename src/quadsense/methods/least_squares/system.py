@@ -18,7 +18,7 @@ from quadsense.core.cholesky import (
 from quadsense.core.intervals import UNIT
 from quadsense.device import scalar, waits
 from quadsense.measurements.sensing import Sensing
-from quadsense.methods.least_squares.bounds import Rows
+from quadsense.methods.least_squares.program import Rows
 from quadsense.system.watch import look
 
 Array = npt.NDArray[Any]

@@ -15,14 +15,14 @@ READINGS = 4.0
 """Times that a step reads U: the residual, its gradient, and a few products (measured)."""
 
 LIFT = 2
-"""Ranks that a lift has too many (see `factor.choice`)."""
+"""Ranks that a lift has too many (see `low_rank.program`)."""
 
 IMAGES = 8
 """Images of the factor that are held at once: of the point, its trial and the memory."""
 
 
 LEAN_BYTES = 2**26
-"""Size of the images of a factor from which they are not held (see `factor.lean`)."""
+"""Size of the images of a factor from which they are not held (see `low_rank.lean`)."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 While ``A_1 - F*(y)`` is positive definite, the positive semidefinite matrix nearest to A_1 and the
 symmetric one solve the same linear system in y, for which conjugate residuals in single precision
-do (see `krylov`). A Cholesky factorisation now and then tells whether that is still so; the first
+do (see `residuals`). A Cholesky factorization now and then tells if that is still so; the first
 that fails ends it, as does slow progress, and `nearest` begins anew (from the same y it is slower).
 """
 
