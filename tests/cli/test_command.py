@@ -1,12 +1,12 @@
 """The command on files of every kind: names, tolerances, JSON, completion, exit statuses."""
 
+import dataclasses
 import json
 import os
 import re
 import shlex
 import subprocess
 import sys
-from importlib.resources import files as resources
 from pathlib import Path
 
 import click
@@ -36,7 +36,7 @@ def printed(run):
     def call(*arguments, code=0):
         found, out, err = run(*arguments, "--json")
         assert found == code, err
-        text = resources("quadsense").joinpath("schemas", f"{arguments[0]}.json").read_text()
+        text = run("schema", arguments[0])[1]
         fields = json.loads(out, parse_constant=lambda word: pytest.fail(word))
         schema = json.loads(text)
         jsonschema.Draft202012Validator.check_schema(schema)
@@ -322,6 +322,37 @@ def test_the_schemas_are_printed_and_refuse_what_is_new(run):
         assert code == 0
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate({"new": 1}, json.loads(out))
+
+
+def _keys(schema):
+    """Every key that a schema names, with what is said of it."""
+    if isinstance(schema, dict):
+        yield from schema.get("properties", {}).items()
+        for part in schema.values():
+            yield from _keys(part)
+    elif isinstance(schema, list):
+        for part in schema:
+            yield from _keys(part)
+
+
+@pytest.mark.parametrize("name", ["solve", "verify", "inspect", "interval"])
+def test_a_schema_describes_every_key_and_has_a_version(run, name):
+    schema = json.loads(run("schema", name)[1])
+    jsonschema.Draft202012Validator.check_schema(schema)
+    keys = list(_keys(schema))
+    assert len(keys) >= 6
+    for key, said in keys:
+        assert len(said["description"]) > 8 and said["description"][-1] == ".", key
+    assert schema["version"] == 1
+
+
+def test_a_schema_has_the_fields_of_the_dataclasses(run):
+    parts = json.loads(run("schema", "solve")[1])["$defs"]
+    for name, kind in (("verdict", quadsense.Verdict), ("reason", quadsense.vocabulary.Reason)):
+        fields = [entry.name for entry in dataclasses.fields(kind)]
+        assert list(parts[name]["properties"]) == parts[name]["required"] == fields
+    statuses = parts["verdict"]["properties"]["status"]["enum"]
+    assert statuses == [str(status) for status in quadsense.Status]
 
 
 # --- the shell --------------------------------------------------------------------------------

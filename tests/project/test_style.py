@@ -62,7 +62,7 @@ def test_an_assertion_that_may_be_left_out_is_noticed(body, found):
 # --- plain English -----------------------------------------------------------------------------
 
 PROSE = (
-    "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "Makefile", "src/**/*.py", "src/**/*.json",
+    "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "Makefile", "src/**/*.py",
     "src/**/*.js", "docs/**/*.md", "docs/**/*.rst", "docs/**/*.py", "tests/*.py", "benchmarks/*.py",
 )  # fmt: skip
 """Files whose text is checked: of Python, comments and strings."""

@@ -24,6 +24,7 @@ from quadsense.query.scaling import Scaling
 from quadsense.system.machine import Rates, known_rates, measure_rates
 from quadsense.system.memory import free_memory
 from quadsense.view import text as view
+from quadsense.view.fields import data_fields, result_fields
 
 MOST = 10**18
 """The largest number that is a size: what is made of it must be one, too."""
@@ -180,7 +181,7 @@ def inspect(
     plan = planned(query, _rates())
     about = _file_fields(source, arrays.roles, data.notes, None)
     text = f"{_file_text(about)}\n{view.data_text(data)}\n"
-    _show(as_json, {**view.data_fields(data), "file": about}, text, plan)
+    _show(as_json, {**data_fields(data), "file": about}, text, plan)
 
 
 def _planned(shape: Shape) -> Plan:
@@ -219,7 +220,7 @@ def _show_result(source: files.Source, as_json: bool) -> None:
     result = quadsense.load_result(source.path)
     if as_json:
         about = _file_fields(source, {}, (), None)
-        echo_json({"file": {**about, "entries": []}, "result": view.result_fields(result)})
+        echo_json({"file": {**about, "entries": []}, "result": result_fields(result)})
         return
     size = f"A is {result.matrix.shape[0]} x {result.matrix.shape[1]}"
     click.echo(f"{'file':<16} {source.path}, a quadsense result, {size}")

@@ -13,6 +13,7 @@ from quadsense.cli import question
 from quadsense.cli.shared import EXIT, echo_json, to_rank, to_trace
 from quadsense.ranges.ranges import Interval, NothingFits
 from quadsense.view import text as view
+from quadsense.view.fields import range_fields
 from quadsense.vocabulary import Status
 
 PAIR = re.compile(r"(-?[0-9]+),(-?[0-9]+)")
@@ -75,7 +76,7 @@ def interval(
         return EXIT[Status.INFEASIBLE]
     if as_json:
         pairs = zip(asked, found, strict=True)
-        listed = [{"what": name, **_fields(each)} for name, each in pairs]
+        listed = [range_fields(name, each) for name, each in pairs]
         echo_json({"fits": True, "message": "", "intervals": listed})
         return 0
     rows = [
@@ -95,21 +96,6 @@ def to_functional(text: str, source: files.Source) -> Any:
         return int(pair[1]), int(pair[2])
     found = files.array_from(text, source, "C")
     return question.to_vector_kept(found) if 1 in found.shape or found.ndim == 1 else found
-
-
-def _fields(found: Interval) -> dict[str, Any]:
-    return {
-        "lower": found.lower,
-        "upper": found.upper,
-        "lower_found": found.lower_found,
-        "upper_found": found.upper_found,
-        "lower_condition": found.lower_condition,
-        "upper_condition": found.upper_condition,
-        "lower_proved_infinite": found.lower_ray is not None,
-        "upper_proved_infinite": found.upper_ray is not None,
-        "psd": found.psd,
-        "relaxed": found.relaxed,
-    }
 
 
 def _remark(found: Interval) -> str:

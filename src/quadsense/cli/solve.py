@@ -20,6 +20,7 @@ from quadsense.cli.shared import (
 )
 from quadsense.system.interrupts import Interrupted
 from quadsense.view import text as view
+from quadsense.view.fields import result_fields
 from quadsense.vocabulary import Status
 
 
@@ -132,7 +133,7 @@ def solve(
     if dense is not None:
         result.save_matrix(dense)
     if as_json:
-        echo_json(view.result_fields(result))
+        echo_json(result_fields(result))
     elif not quiet:
         click.echo(view.result_text(result))
     return EXIT[Status.INTERRUPTED] if interrupted else EXIT.get(result.status, NOT_MET)

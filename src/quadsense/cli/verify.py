@@ -10,7 +10,7 @@ import quadsense
 from quadsense import files
 from quadsense.cli import question
 from quadsense.cli.shared import NOT_MET, echo_json
-from quadsense.vocabulary import Verification
+from quadsense.view.fields import verify_fields
 
 
 @click.command()
@@ -45,7 +45,7 @@ def verify(
     if quiet:
         pass
     elif as_json:
-        echo_json(_fields(claimed, data, found))
+        echo_json(verify_fields(claimed, data, found))
     elif claimed.certificate.kind == "none":
         click.echo(f"no claim: the result's status is {claimed.status}")
     else:
@@ -55,17 +55,3 @@ def verify(
         click.echo(f"{verdict}: {claimed.status}, {data.m - aside} measurements{rest}")
         click.echo("".join(f"  {check}\n" for check in found.checks), nl=False)
     return 0 if found.true else NOT_MET
-
-
-def _fields(
-    claimed: quadsense.Result, data: quadsense.Measurements, found: Verification
-) -> dict[str, Any]:
-    """What ``--json`` prints."""
-    return {
-        "true": found.true,
-        "status": str(claimed.status),
-        "claim": claimed.certificate.kind,
-        "measurements": data.m,
-        "set_aside": claimed.certificate.set_aside.tolist(),
-        "checks": [vars(check) for check in found.checks],
-    }

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
-from typing import Any
 
 from quadsense.measurements import Measurements
 from quadsense.measurements.base import LARGEST_RANK_PROBLEM
@@ -14,6 +12,7 @@ from quadsense.query.scaling import Scaling
 from quadsense.result import words
 from quadsense.result.result import Result
 from quadsense.system.memory import in_bytes
+from quadsense.view.fields import data_fields
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -29,37 +28,6 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         ]
         lines.append("  ".join(cells).rstrip())
     return "\n".join(lines)
-
-
-def result_fields(result: Result) -> dict[str, Any]:
-    """What `quadsense solve --json` prints."""
-    certificate = result.certificate
-    return {
-        "status": str(result.status),
-        "success": result.success,
-        "message": result.message,
-        "verdict": asdict(result.verdict),
-        "prefer": result.prefer,
-        "objective": result.objective,
-        "objective_bounds": result.objective_bounds,
-        "optimal": result.optimal,
-        "n_iter": result.n_iter,
-        "max_residual": result.max_residual,
-        "max_ratio": result.max_ratio,
-        "violations": result.violations.tolist(),
-        "suspects": result.suspects.tolist(),
-        "set_aside": result.set_aside.tolist(),
-        "unique": result.unique,
-        "unseen": result.unseen,
-        "certificate": {
-            "kind": certificate.kind,
-            "upper_bound": certificate.upper_bound,
-            "lower_bound": certificate.lower_bound,
-            "rounding": certificate.rounding,
-        },
-        "timings": result.timings,
-        "plan": result.plan,
-    }
 
 
 def result_text(
@@ -88,26 +56,6 @@ def result_text(
         result.plan.get("reasons", ()),
     )
     return words.summary(result.verdict, width=width, more=(found,), notes=verbose, paint=paint)
-
-
-def data_fields(data: Measurements) -> dict[str, Any]:
-    """What `quadsense inspect --json` prints."""
-    facts, rows = data.facts, data.unit_rows
-    return {
-        "m": data.m,
-        "n": data.n,
-        "complex": rows.is_complex,
-        "sparse": rows.is_sparse,
-        "row_norms": [float(rows.norms.min()), float(rows.norms.max())],
-        "zero_rows": int((rows.nonzero == 0).sum()),
-        "readings": [float(data.b.min()), float(data.b.max())],
-        "spread": float(data.b.std()),
-        "orthonormal": facts.orthonormal,
-        "coherence": facts.coherence,
-        "paper_holds": facts.paper_holds,
-        "unknowns": facts.unknowns,
-        "rank": facts.rank,
-    }
 
 
 def data_text(data: Measurements) -> str:
