@@ -8,8 +8,8 @@ import quadsense
 from quadsense.core.question import Question
 from quadsense.measurements.gram import make_gram
 from quadsense.methods import METHODS, Problem
-from quadsense.methods.minimax.stages import Stage
-from quadsense.methods.psd.smallest_error import Bisection
+from quadsense.methods.minimax.method import Stage
+from quadsense.methods.psd.method import Bisection
 
 
 def _problem(U, b, delta, gram=None, **named):

@@ -11,11 +11,10 @@ from interval_cases import random_case, truth
 
 import quadsense
 from quadsense.methods import METHODS, Problem
-from quadsense.methods.minimax.asked import asked
-from quadsense.methods.minimax.mehrotra import Point, slacks_of
+from quadsense.methods.minimax.mehrotra import MinimaxPoint, slacks_of
 from quadsense.methods.minimax.method import Stage
 from quadsense.methods.minimax.normal import normal
-from quadsense.methods.minimax.program import prepare, prepare_rows, residual
+from quadsense.methods.minimax.program import asked, prepare, prepare_rows, residual
 from quadsense.methods.minimax.rows import row_system
 
 
@@ -147,7 +146,7 @@ def test_the_system_of_rows_is_that_of_the_normal_equations(missing, complex_):
     slacks = slacks_of(sides, z, level)
     duals = np.where(sides, rng.uniform(0.1, 1.0, (2, m)), 0.0)
     floor, far = (0.2, np.where(sides.all(axis=0), np.inf, 2.0)) if missing else (0.0, None)
-    at = Point(sides, slacks, duals, level, floor, z, far)
+    at = MinimaxPoint(sides, slacks, duals, level, floor, z, far)
     wanted = np.where(sides, rng.uniform(0.0, 1.0, (2, m)), 0.0)
     pull = rng.standard_normal(m) if missing else None
     dx, dt, _, _ = row_system(by_rows.coordinates, at).direction(wanted, 0.3, pull, 0.0)

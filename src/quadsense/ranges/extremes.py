@@ -13,13 +13,12 @@ from quadsense.core.question import Question
 from quadsense.core.records import cached_property
 from quadsense.measurements import Measurements
 from quadsense.methods.conic import finish
-from quadsense.methods.conic.begin import Inside, balanced
+from quadsense.methods.conic.finish import asking, of_equalities, polished
 from quadsense.methods.conic.many import Many
-from quadsense.methods.conic.polish import asking, of_equalities, polished
-from quadsense.methods.conic.program import Program, prepare
-from quadsense.methods.conic.start import start
-from quadsense.methods.conic.steps import State, advance, measured
-from quadsense.methods.conic.verdict import inside
+from quadsense.methods.conic.program import KernelProgram, prepare
+from quadsense.methods.conic.solve import is_inside
+from quadsense.methods.conic.start import Inside, balanced, start
+from quadsense.methods.conic.steps import KernelState, advance, measured
 from quadsense.proofs.exact import user_dual
 from quadsense.proofs.lift import directions, flattest
 from quadsense.result.values import evaluate
@@ -153,7 +152,7 @@ class Extremes:
         return None
 
     @staticmethod
-    def _directions(program: Program) -> Iterator[Vector]:
+    def _directions(program: KernelProgram) -> Iterator[Vector]:
         question = asking(program)
         yield from directions(program.F, question)
         if not program.F.rank_one:
@@ -181,7 +180,7 @@ class Extremes:
         return Extreme(dual, None, A)
 
     @staticmethod
-    def _alone(program: Program, y: Vector) -> Vector:
+    def _alone(program: KernelProgram, y: Vector) -> Vector:
         """The vector on equalities alone, where they say what ``<C, A>`` is; else y."""
         C = np.asarray(program.question.C)
         alone = of_equalities(program.F, asking(program), C)
@@ -200,17 +199,17 @@ class Run:
 
     Parameters
     ----------
-    program : Program
+    program : KernelProgram
     begin : Inside or None
         Where to begin, if that is known.
     """
 
-    def __init__(self, program: Program, begin: Inside | None) -> None:
+    def __init__(self, program: KernelProgram, begin: Inside | None) -> None:
         self.program = program
         with np.errstate(over="ignore", under="ignore"):
             at = start(program, None if begin is None else begin.A)
             at = at if begin is None else balanced(program, at, begin)
-            self.state: State = measured(program, at, 0)
+            self.state: KernelState = measured(program, at, 0)
 
     def advance(self) -> None:
         """Take a step."""
@@ -236,7 +235,7 @@ class Run:
         state = self.state
         if self.stuck:
             return True
-        if not inside(self.program, state):
+        if not is_inside(self.program, state):
             return False
         size = abs(state.value) + float(np.linalg.norm(self.program.C)) * 1e-3
         enough = share * min(width / self.program.cost, size)

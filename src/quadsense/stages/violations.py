@@ -21,7 +21,7 @@ from quadsense.arrays import Vector, to_numpy
 from quadsense.methods import METHODS, Problem
 from quadsense.methods.minimax import outliers
 from quadsense.methods.minimax.method import equal_tolerances
-from quadsense.methods.minimax.program import Program
+from quadsense.methods.minimax.program import MinimaxProgram
 from quadsense.methods.traits import Cone
 from quadsense.proofs.exact import user_dual
 from quadsense.proofs.hitting import cannot_be_hit, smallest_hitting_set, thinned
@@ -271,7 +271,7 @@ def _guesses(search: _Search) -> Iterator[Indices]:
 
 
 def _suspects(
-    search: _Search, program: Program, fits: tuple[outliers.State, ...]
+    search: _Search, program: MinimaxProgram, fits: tuple[outliers.RobustState, ...]
 ) -> Iterator[Indices]:
     """What robust fits miss, the clear cases alone first."""
     contradictory = search.request.data.contradictions()
@@ -294,8 +294,8 @@ def _in_tolerances(problem: Problem) -> Problem:
 
 
 def _robust(
-    search: _Search, program: Program, state: outliers.State, power: float
-) -> outliers.State:
+    search: _Search, program: MinimaxProgram, state: outliers.RobustState, power: float
+) -> outliers.RobustState:
     for _ in range(ROBUST_STEPS):
         if state.settled or search.over:
             break

@@ -15,9 +15,8 @@ from quadsense.core.question import Question
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.conic import system
-from quadsense.methods.conic.bound import lower_bound
 from quadsense.methods.conic.program import prepare
-from quadsense.methods.conic.solve import solve_question
+from quadsense.methods.conic.solve import lower_bound, solve_question
 from quadsense.proofs.exact import user_dual
 from quadsense.proofs.objective import objective_bound
 from quadsense.proofs.value import objective_value

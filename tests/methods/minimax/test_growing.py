@@ -17,8 +17,8 @@ from quadsense.measurements.dense import Dense
 from quadsense.measurements.disk import OnDisk
 from quadsense.measurements.probes import Probes
 from quadsense.measurements.sensing import Sensing
-from quadsense.methods.minimax import growing, stages
-from quadsense.methods.minimax.worst import Worst
+from quadsense.methods.minimax import growing, method
+from quadsense.methods.minimax.growing import Worst
 from quadsense.proofs import symmetric
 from quadsense.query import plan as planning
 from quadsense.query.plan import Shape, make_plan
@@ -29,7 +29,7 @@ def small(monkeypatch):
     """A few rows in memory at a time, however few there are; how often all are read."""
     for name, rows in (("FIRST", 2), ("MORE", 1), ("MOST", 4), ("LEAST", 1)):
         monkeypatch.setattr(growing, name, rows)
-    monkeypatch.setattr(stages, "worth", lambda F: True)
+    monkeypatch.setattr(method, "worth", lambda F: True)
     passes = Counter()
     pass_over = growing._pass_over
 

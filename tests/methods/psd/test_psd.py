@@ -15,9 +15,9 @@ import quadsense
 from quadsense.core.products import adjoint
 from quadsense.core.products import forward as forward_dense
 from quadsense.measurements.sensing import Sensing
-from quadsense.methods.conic.coordinates import Scaled
-from quadsense.methods.conic.system import System
-from quadsense.methods.psd import interior, nearest, phases, projected, symmetric
+from quadsense.methods.conic.coordinates import ScaledCoordinates
+from quadsense.methods.conic.system import KernelSystem
+from quadsense.methods.psd import nearest, phases, projected
 from quadsense.methods.psd import traits as psd_traits
 from quadsense.methods.psd.maps import (
     Array,
@@ -25,7 +25,7 @@ from quadsense.methods.psd.maps import (
     forward,
     forward_error,
 )
-from quadsense.methods.psd.phases import Verdict
+from quadsense.methods.psd.phases import SearchVerdict
 from quadsense.methods.psd.program import prepare
 from quadsense.proofs.positive import (
     certify,
@@ -146,11 +146,11 @@ def test_symmetric_fit_is_kept_where_it_is_positive_semidefinite(kind: str) -> N
     assert np.linalg.eigvalsh(fit)[0] > 0
     problem = prepare(U, Intervals.around(b, np.full(m, 1e-10)))
     state = phases.advance(problem, phases.start(problem), 200)
-    assert state.verdict is Verdict.MET
+    assert state.verdict is SearchVerdict.MET
     # The residual of 1e-10 over the smallest eigenvalue of K.
     slack = 1e-10 * np.sqrt(m) / np.sqrt(np.linalg.eigvalsh(K)[0])
     np.testing.assert_allclose(state.X @ state.X.conj().T, fit, atol=slack)
-    assert isinstance(state.inner, symmetric.SymmetricState)
+    assert isinstance(state.inner, nearest.SymmetricState)
     parts = phases.start(problem)
     for _ in range(state.iteration):
         parts = phases.advance(problem, parts, 1)
@@ -164,11 +164,11 @@ def test_an_indefinite_symmetric_fit_is_left(kind: str) -> None:
     b = forward(Sensing.of(U), rows(rng, n, 1, kind))
     problem = prepare(U, Intervals.around(b, np.full(m, 1e-3 * float(np.mean(b)))))
     begun = phases.start(problem)
-    assert isinstance(begun.inner, symmetric.SymmetricState)
+    assert isinstance(begun.inner, nearest.SymmetricState)
     state = phases.advance(problem, begun, 500)
-    assert state.verdict is Verdict.MET
-    assert not isinstance(state.inner, symmetric.SymmetricState)
-    fit = symmetric.advance(problem.system, begun.inner, 50)
+    assert state.verdict is SearchVerdict.MET
+    assert not isinstance(state.inner, nearest.SymmetricState)
+    fit = nearest.advance_symmetric(problem.system, begun.inner, 50)
     assert fit.left and fit.iteration <= 4
 
 
@@ -181,10 +181,10 @@ def test_a_slow_symmetric_fit_is_left_and_a_stop_gives_its_last_iterate() -> Non
     b = np.einsum("ij,jk,ik->i", U, np.eye(n) + 0.02 * X @ X.T / n, U)
     problem = prepare(U, Intervals.around(b, np.full(m, 1e-7)))
     begun = phases.start(problem)
-    assert isinstance(begun.inner, symmetric.SymmetricState)
-    fit = symmetric.advance(problem.system, begun.inner, 5000)
+    assert isinstance(begun.inner, nearest.SymmetricState)
+    fit = nearest.advance_symmetric(problem.system, begun.inner, 5000)
     assert fit.left and 16 <= fit.iteration <= 256
-    stopped = symmetric.advance(problem.system, begun.inner, 13)
+    stopped = nearest.advance_symmetric(problem.system, begun.inner, 13)
     values = np.einsum("ij,jk,ik->i", U, stopped.X @ stopped.X.T, U)
     assert stopped.max_ratio == pytest.approx(np.abs(values - b).max() / 1e-7, rel=1e-3)
     assert stopped.max_ratio == pytest.approx(stopped.fit.max_ratio)
@@ -213,7 +213,7 @@ def test_systems_of_a_step_are_solved(kind: str, m: int) -> None:
     E = 10.0 ** rng.uniform(-8, 8, m)
     h, R = rng.standard_normal(m), rows(rng, 4, 4, kind)
     R = R + R.conj().T
-    system = System(Scaled(Sensing.of(U), G, 1.0), E, np.zeros(m, dtype=bool))
+    system = KernelSystem(ScaledCoordinates(Sensing.of(U), G, 1.0), E, np.zeros(m, dtype=bool))
     x, y, _ = system.solve(R, h)
     V = U @ G.conj()
     image = literal_forward(V, x)
@@ -230,10 +230,10 @@ def test_the_kernel_finds_the_smallest_worst_miss(kind: str) -> None:
     b = rng.uniform(0.5, 1.5, m)
     best = smallest_worst_miss(U, b)
     intervals = Intervals.around(b, np.full(m, 0.1))
-    program = interior.program_of(Sensing.of(U), intervals)
-    state = interior.start(program, intervals)
+    program = prepare(U, intervals).kernel
+    state = phases.start_interior(program, intervals)
     for _ in range(11):
-        state = interior.advance(program, intervals, state)
+        state = phases.advance_interior(program, intervals, state)
     proof = certify(Sensing.of(U), intervals, state.y)
     assert proof.lower_bound <= 10 * best + 1e-8
     assert 10 * best - 1e-8 <= state.max_ratio
@@ -268,7 +268,7 @@ def test_certificates_hold_in_exact_arithmetic(seed: int, kind: str) -> None:
     intervals = Intervals.around(b, np.full(m, delta))
     problem = prepare(U, intervals)
     state = phases.advance(problem, phases.start(problem), 2000)
-    assert state.verdict is Verdict.INFEASIBLE
+    assert state.verdict is SearchVerdict.INFEASIBLE
     y = state.certificate.y
     ends = np.where(y > 0, intervals.hi, intervals.lo)
     assert sum(Fraction(v) * Fraction(e) for v, e in zip(y, ends, strict=True)) < 0
@@ -354,7 +354,7 @@ def test_one_sided_bounds(kind: str) -> None:
     intervals = Intervals.between(lo, hi)
     problem = prepare(U, intervals)
     state = phases.advance(problem, phases.start(problem), 2000)
-    assert state.verdict is Verdict.MET
+    assert state.verdict is SearchVerdict.MET
     reached = literal_forward(U, state.X @ state.X.conj().T)
     assert np.all(reached <= hi)
     assert np.all(reached >= lo)
@@ -367,7 +367,7 @@ def test_one_sided_bounds_that_contradict_each_other(kind: str) -> None:
         np.complex128 if kind == "complex" else np.float64
     )
     # u = sum of e_i/2 gives u* A u <= (sum sqrt(A_ii)/2)^2 <= 4 with A_ii <= 1.
-    for low, expected in ((3.9, Verdict.MET), (4.1, Verdict.INFEASIBLE)):
+    for low, expected in ((3.9, SearchVerdict.MET), (4.1, SearchVerdict.INFEASIBLE)):
         lo = np.array([-np.inf] * n + [low])
         hi = np.array([1.0] * n + [np.inf])
         problem = prepare(U, Intervals.between(lo, hi))
@@ -383,7 +383,7 @@ def test_more_unknowns_than_rows_forms_nothing_large(kind: str) -> None:
     problem = prepare(U, Intervals.around(b, np.full(m, 1e-6)))
     assert problem.rows.shape == (m, m)
     state = phases.advance(problem, phases.start(problem), 500)
-    assert state.verdict is Verdict.MET
+    assert state.verdict is SearchVerdict.MET
     assert state.X.shape[1] <= m
     assert np.max(np.abs(forward(Sensing.of(U), state.X) - b)) <= 1e-6
 
@@ -393,13 +393,13 @@ def test_rows_in_a_subspace(kind: str) -> None:
     U = rows(rng, 40, 3, kind) @ rows(rng, 3, 6, kind)
     U /= np.linalg.norm(U, axis=1)[:, None]
     b = rng.uniform(0.0, 2.0, 40)
-    for scale, expected in ((1.05, Verdict.MET), (0.9, Verdict.INFEASIBLE)):
+    for scale, expected in ((1.05, SearchVerdict.MET), (0.9, SearchVerdict.INFEASIBLE)):
         delta = scale * smallest_worst_miss(U, b)
         problem = prepare(U, Intervals.around(b, np.full(40, delta)))
         assert problem.rows.shape[1] == 3
         state = phases.advance(problem, phases.start(problem), 2000)
         assert state.verdict is expected
-        if expected is Verdict.INFEASIBLE:
+        if expected is SearchVerdict.INFEASIBLE:
             assert state.certificate.trace_bound > problem.max_trace
 
 
@@ -408,7 +408,7 @@ def test_one_negative_reading_is_a_proof(kind: str) -> None:
     U = rows(rng, 5, 9, kind)
     b = np.array([1.0, 1.0, -0.2, 1.0, 1.0])
     state = phases.start(prepare(U, Intervals.around(b, np.full(5, 0.1))))
-    assert state.verdict is Verdict.INFEASIBLE
+    assert state.verdict is SearchVerdict.INFEASIBLE
     assert state.certificate.infeasible
 
 
@@ -416,7 +416,7 @@ def test_met_is_not_said_of_what_rounding_may_undo(kind: str) -> None:
     # I fits as computed, residual 0; but a delta below the rounding bound is not proved met.
     U = np.eye(4, dtype=np.complex128 if kind == "complex" else np.float64)
     b = np.ones(4)
-    for delta, expected in ((1e-17, Verdict.UNDECIDED), (1e-12, Verdict.MET)):
+    for delta, expected in ((1e-17, SearchVerdict.UNDECIDED), (1e-12, SearchVerdict.MET)):
         problem = prepare(U, Intervals.of(b - delta, b + delta, np.full(4, delta)))
         state = phases.advance(problem, phases.start(problem), 1000)
         assert state.verdict is expected
@@ -428,11 +428,11 @@ def test_degenerate_data(kind: str) -> None:
     delta = np.full(6, 1e-3)
     for b in (np.zeros(6), np.ones(6), np.full(6, -5e-4)):
         state = phases.start(prepare(U, Intervals.around(b, delta)))
-        assert state.verdict is Verdict.MET
+        assert state.verdict is SearchVerdict.MET
     state = phases.start(prepare(U[:1], Intervals.around(np.ones(1), delta[:1])))
-    assert state.verdict is Verdict.MET
+    assert state.verdict is SearchVerdict.MET
     free = np.full(6, np.inf)
-    assert phases.start(prepare(U, Intervals.between(-free, free))).verdict is Verdict.MET
+    assert phases.start(prepare(U, Intervals.between(-free, free))).verdict is SearchVerdict.MET
 
 
 def test_strides_add_up_and_states_are_left_alone(kind: str) -> None:
@@ -464,5 +464,5 @@ def test_warm_start_takes_a_third_of_the_steps(kind: str) -> None:
     again = prepare(U, Intervals.around(b * (1 + 0.01 * rng.standard_normal(m)), delta))
     cold = phases.advance(again, phases.start(again), 500)
     warm = phases.advance(again, phases.start(again, first), 500)
-    assert warm.verdict is cold.verdict is Verdict.MET
+    assert warm.verdict is cold.verdict is SearchVerdict.MET
     assert 3 * warm.iteration <= cold.iteration

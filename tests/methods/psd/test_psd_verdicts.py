@@ -10,7 +10,7 @@ from psd_helpers import rows, smallest_worst_miss
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.psd import phases
 from quadsense.methods.psd.maps import Array, Intervals, Real
-from quadsense.methods.psd.phases import Verdict
+from quadsense.methods.psd.phases import SearchVerdict
 from quadsense.methods.psd.program import prepare
 from quadsense.proofs.positive import certify
 
@@ -57,14 +57,14 @@ def test_verdict_equals_that_of_clarabel(seed: int, kind: str) -> None:
     b = readings(rng, U, seed % 3)
     unit = np.ones(m) if seed % 2 else rng.uniform(1.0, 5.0, m)
     best = smallest_worst_miss(U, b, unit)
-    cases = {1.5 * best + 1e-3: Verdict.MET, best + MARGIN: Verdict.MET}
+    cases = {1.5 * best + 1e-3: SearchVerdict.MET, best + MARGIN: SearchVerdict.MET}
     if best > 4 * MARGIN:
-        cases |= {best - MARGIN: Verdict.INFEASIBLE, 0.6 * best: Verdict.INFEASIBLE}
+        cases |= {best - MARGIN: SearchVerdict.INFEASIBLE, 0.6 * best: SearchVerdict.INFEASIBLE}
     for delta, expected in cases.items():
         intervals = Intervals.around(b, delta * unit)
         state = solve(U, intervals)
         assert state.verdict is expected, (delta, best, state.max_ratio, state.lower_bound)
-        if expected is Verdict.MET:
+        if expected is SearchVerdict.MET:
             assert np.max(misses(U, state.X, b) / unit) <= delta
         else:
             again = certify(Sensing.of(U), intervals, state.certificate.y)

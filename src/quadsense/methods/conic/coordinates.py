@@ -39,7 +39,7 @@ CLEAR = 1e-6
 """Least pivot to the largest at which rows surely see everything."""
 
 
-class Coordinates(Protocol):
+class KernelCoordinates(Protocol):
     """What the linear systems of a step need to know."""
 
     m: int
@@ -54,7 +54,7 @@ class Coordinates(Protocol):
     """Whether systems may be solved in the order of the rows."""
 
     def pack(self, x: Array) -> Real:
-        """Coordinates of a matrix, or of its part within what they reach, (N,)."""
+        """KernelCoordinates of a matrix, or of its part within what they reach, (N,)."""
 
     def unpack(self, x: Real) -> Array:
         """The matrix, (n, n)."""
@@ -85,7 +85,7 @@ class Coordinates(Protocol):
         """Of `gram` and `normal` each with its Cholesky factorisation."""
 
 
-class Plain:
+class PlainCoordinates:
     """All symmetric or Hermitian matrices, as they are, with a quadratic term.
 
     Parameters
@@ -147,7 +147,7 @@ class Plain:
         return m**3 / 3.0 + m * m * 4.0, m * size**2 + size**3 / 3.0
 
 
-class Seen(Plain):
+class SeenCoordinates(PlainCoordinates):
     """What the rows see of the symmetric matrices, where nothing but they holds A.
 
     ``K = L L^T``, pivoted: A is ``F*(z)`` with ``L^T z`` its coordinates, so that F is L. Where
@@ -230,7 +230,7 @@ def _seen(F: Sensing) -> tuple[Real, Index, Real] | None:
     return F.beside(L), F.beside(pivots), F.beside(L[pivots])
 
 
-class Scaled:
+class ScaledCoordinates:
     """Those of a scaling of the cone.
 
     Parameters

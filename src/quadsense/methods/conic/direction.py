@@ -1,8 +1,18 @@
-"""Directions of the interior-point method: Newton's for given targets, and how far they lead."""
+"""Points of the interior-point method, what they miss, Newton's directions and how far they lead.
+
+The conditions, with ``v = F(A)`` and a sign for every end, are
+
+    C + 2 alpha (A - P) + F*(y_upper - y_lower + y_held) = S,
+    v = level + y_held/curve,
+    sign v + g = end + softness y + q + share t,       price = y + z,       sum share y + z_t = 1,
+
+and ``A S``, ``g y``, ``q z`` and ``t z_t`` at their targets: 0, or above it where the objective has
+a logarithm. S is 0 over all symmetric matrices.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,13 +20,163 @@ import numpy as np
 from quadsense.arrays import Vector
 from quadsense.core.cholesky import factor_lower, least_eigenvalue, singular, solve_lower
 from quadsense.core.intervals import Array
-from quadsense.device import numbers
-from quadsense.methods.conic.coordinates import Coordinates, Plain, Scaled, Seen
-from quadsense.methods.conic.point import Point, Residuals
-from quadsense.methods.conic.program import Program
-from quadsense.methods.conic.system import System
+from quadsense.device import fetched, numbers
+from quadsense.methods.conic.coordinates import (
+    KernelCoordinates,
+    PlainCoordinates,
+    ScaledCoordinates,
+    SeenCoordinates,
+)
+from quadsense.methods.conic.program import KernelProgram
+from quadsense.methods.conic.system import KernelSystem
 from quadsense.methods.psd.maps import cholesky
 from quadsense.system.watch import look
+
+
+@dataclass(frozen=True)
+class KernelPoint:
+    """A point, strictly inside of all that is to be positive.
+
+    Attributes
+    ----------
+    A : ndarray, shape (n, n)
+    X, S : ndarray, shape (n, n), or None
+        Factor of A and the multiplier of the cone; None over all symmetric matrices.
+    v : ndarray, shape (m,)
+        ``F(A)``.
+    slacks, duals : ndarray, shape (2, m)
+        g and y; 1 and 0 where there is no end.
+    bought, left : ndarray, shape (2, m)
+        q and z; 0 and 1 where nothing is sold.
+    t, t_dual : float
+        0 and 1 where there is no common t.
+    held : ndarray, shape (m,)
+        Multipliers of the equalities and the squares, else 0.
+    """
+
+    A: Array
+    X: Array | None
+    S: Array | None
+    v: Vector
+    slacks: Vector
+    duals: Vector
+    bought: Vector
+    left: Vector
+    t: float
+    t_dual: float
+    held: Vector
+
+    def y(self, program: KernelProgram) -> Vector:
+        """The dual vector of the rows."""
+        return self.duals[0] - self.duals[1] + self.held
+
+    @property
+    def on_host(self) -> KernelPoint:
+        """The same in arrays of NumPy's."""
+        arrays = fetched(self)
+        return replace(self, **arrays) if arrays else self
+
+
+@dataclass(frozen=True)
+class KernelResiduals:
+    """What a point misses: of the matrix equation, the ends, the prices, t and the levels."""
+
+    matrix: Array
+    ends: Vector
+    prices: Vector
+    t: float
+    held: Vector
+
+    def times(self, share: float) -> KernelResiduals:
+        """That share of all."""
+        return KernelResiduals(
+            share * self.matrix, share * self.ends, share * self.prices, share * self.t,
+            share * self.held,
+        )  # fmt: skip
+
+
+def residuals(program: KernelProgram, at: KernelPoint) -> KernelResiduals:
+    """Return what a point misses of the conditions."""
+    matrix = program.C + program.F.adjoint(at.y(program))
+    if program.alpha:
+        matrix = matrix + (2.0 * program.alpha) * (at.A - program.P)
+    if at.S is not None:
+        matrix = matrix - at.S
+    soft = program.softness * at.duals + at.bought + program.share * at.t
+    ends = np.where(program.finite, program.ends - program.signs * at.v + soft - at.slacks, 0.0)
+    prices = np.where(program.priced, program.price - at.duals - at.left, 0.0)
+    t = 1.0 - float(np.sum(program.share * at.duals)) - at.t_dual if program.common else 0.0
+    level = program.level + program.yielding * at.held
+    held = np.where(program.equal | (program.curve > 0.0), level - at.v, 0.0)
+    return KernelResiduals(matrix, ends, prices, t, held)
+
+
+def count_of_pairs(program: KernelProgram) -> int:
+    """Return how many products are to reach their targets."""
+    count = sum(program.counts)
+    return count + int(program.common) + (program.F.n if program.psd else 0)
+
+
+def sum_of_targets(program: KernelProgram) -> float:
+    """Return the sum of all targets."""
+    total = program.row_target * program.counts[0]
+    return total + (program.cone_target * program.F.n if program.psd else 0.0)
+
+
+def sum_of_products(program: KernelProgram, at: KernelPoint) -> float:
+    """Return the sum of all products."""
+    cone = 0.0 if at.S is None else np.vdot(at.A, at.S).real
+    ends, prices, cone = numbers(np.sum(at.slacks * at.duals), np.sum(at.bought * at.left), cone)
+    total = ends + prices
+    total += at.t * at.t_dual if program.common else 0.0
+    return total if at.S is None else total + cone
+
+
+def gap_of(program: KernelProgram, at: KernelPoint, eigenvalues: Vector | None) -> float:
+    """Return objective less lower bound, as far as the products know.
+
+    A pair of product p with a target above 0, a logarithm, contributes
+    ``p - target - target log(p/target)``.
+
+    Parameters
+    ----------
+    program : KernelProgram
+    at : KernelPoint
+    eigenvalues : ndarray, shape (n,), or None
+        Of ``A S``; of a target of 0 any numbers of the same sum.
+    """
+    total = float(np.sum(at.bought * at.left)) + (at.t * at.t_dual if program.common else 0.0)
+    total += _apart((at.slacks * at.duals)[program.finite], program.row_target)
+    if eigenvalues is not None:
+        total += _apart(eigenvalues, program.cone_target)
+    return total
+
+
+def _apart(p: Vector, target: float) -> float:
+    if target == 0.0:
+        return float(np.sum(p))
+    ratios = p / target
+    return target * float(np.sum(ratios - 1.0 - np.log(ratios)))
+
+
+def objective_of(program: KernelProgram, at: KernelPoint) -> float:
+    """Return the objective of the program, up to constants, with the slacks as they are.
+
+    Logarithms are left out.
+    """
+    value, away, curved, paid, bent = numbers(
+        np.vdot(program.C, at.A).real,
+        np.linalg.norm(at.A - program.P) if program.alpha else 0.0,
+        program.yielding @ at.held**2,
+        np.sum(program.price * at.bought),
+        np.sum(program.softness * at.duals**2),
+    )
+    if program.alpha:
+        value += program.alpha * away**2
+    value += 0.5 * curved
+    value += paid + at.t + program.floor
+    return value + 0.5 * bent
+
 
 LIFT = 1e-14
 """Without a quadratic term, the share of the largest weight that is added as regularisation."""
@@ -31,16 +191,16 @@ def hermitian(B: Array) -> Array:
     return 0.5 * (B + B.conj().T)
 
 
-def plain_coordinates(program: Program, weights: Vector) -> Plain:
+def plain_coordinates(program: KernelProgram, weights: Vector) -> PlainCoordinates:
     """Return those of all symmetric matrices, for rows of these weights."""
     if program.alpha:
-        return Plain(program.F, 2.0 * program.alpha, program.kept)
+        return PlainCoordinates(program.F, 2.0 * program.alpha, program.kept)
     largest = float(np.max(weights, where=~program.equal, initial=0.0)) or 1.0
-    return Seen(program.F, LIFT * largest, program.kept)
+    return SeenCoordinates(program.F, LIFT * largest, program.kept)
 
 
 @dataclass(frozen=True)
-class Cone:
+class ConeScaling:
     """The Nesterov-Todd scaling at a point: ``A = G d G*`` and ``S = G^-* d G^-1``.
 
     Attributes
@@ -58,7 +218,7 @@ class Cone:
     turn: Array | None
 
     @classmethod
-    def at(cls, point: Point, quadratic: bool) -> Cone:
+    def at(cls, point: KernelPoint, quadratic: bool) -> ConeScaling:
         """Return the scaling of a point."""
         assert point.S is not None and point.X is not None
         look(30.0 * float(len(point.A)) ** 3)
@@ -76,14 +236,14 @@ class Cone:
         """Back."""
         return x if self.turn is None else hermitian(self.turn @ x @ self.turn.conj().T)
 
-    def coordinates(self, program: Program) -> Coordinates:
+    def coordinates(self, program: KernelProgram) -> KernelCoordinates:
         """Those of the system."""
         if self.turn is None:
-            return Scaled(program.F, self.G, 1.0)
+            return ScaledCoordinates(program.F, self.G, 1.0)
         G = self.G @ self.turn
         lengths = np.vecdot(G.T, G.T).real
         hessian = 1.0 + (2.0 * program.alpha) * np.outer(lengths, lengths)
-        return Scaled(program.F, G, hessian)
+        return ScaledCoordinates(program.F, G, hessian)
 
     def dual(self, S: Array, products: Array) -> Array:
         """Return S, of which the products know better what tends to 0.
@@ -118,7 +278,7 @@ class Cone:
 
 
 @dataclass(frozen=True)
-class Targets:
+class ProductTargets:
     """What the products are to become: those of the ends, of the prices, of t and of the cone."""
 
     rows: Vector
@@ -128,8 +288,8 @@ class Targets:
 
 
 @dataclass(frozen=True)
-class Direction:
-    """A change of every part of a `Point`; with a cone, A and S in coordinates of d."""
+class KernelDirection:
+    """A change of every part of a `KernelPoint`; with a cone, A and S in coordinates of d."""
 
     A: Array
     S: Array | None
@@ -148,10 +308,10 @@ class Newton:
 
     Parameters
     ----------
-    program : Program
-    at : Point
-    missed : Residuals
-    cone : Cone or None
+    program : KernelProgram
+    at : KernelPoint
+    missed : KernelResiduals
+    cone : ConeScaling or None
     enough : float
         Relative residual of the systems that will do.
     single : bool
@@ -160,10 +320,10 @@ class Newton:
 
     def __init__(
         self,
-        program: Program,
-        at: Point,
-        missed: Residuals,
-        cone: Cone | None,
+        program: KernelProgram,
+        at: KernelPoint,
+        missed: KernelResiduals,
+        cone: ConeScaling | None,
         enough: float,
         single: bool,
     ) -> None:
@@ -194,14 +354,14 @@ class Newton:
             self.coordinates = cone.coordinates(program)
         else:
             self.coordinates = plain_coordinates(program, total)
-        self.system = System(self.coordinates, self.inverse, program.equal, enough, single)
+        self.system = KernelSystem(self.coordinates, self.inverse, program.equal, enough, single)
         self.border: tuple[Array, Vector, Vector] | None = None
         if program.common:
             zero = np.zeros_like(program.C)
             x, y, image = self.system.solve(zero, self.inverse * self.tilt)
             self.border = x, y, self._ends(image, y, program.share, 0.0)
 
-    def direction(self, targets: Targets, share: float = 1.0) -> Direction:
+    def direction(self, targets: ProductTargets, share: float = 1.0) -> KernelDirection:
         """Return Newton's direction towards these products, and by that share off the residuals."""
         program, at = self.program, self.at
         missed = self.missed if share == 1.0 else self.missed.times(share)
@@ -246,8 +406,8 @@ class Newton:
 
     def _direction(
         self, x: Array, y: Vector, held: Vector, duals: Vector, dt: float, dt_dual: float,
-        pushed: Vector, sold: Vector | None, missed: Residuals, R: Array | None,
-    ) -> Direction:  # fmt: skip
+        pushed: Vector, sold: Vector | None, missed: KernelResiduals, R: Array | None,
+    ) -> KernelDirection:  # fmt: skip
         program, at, finite = self.program, self.at, self.program.finite
         slacks = np.where(finite, (pushed - at.slacks * duals) / self.duals, 0.0)
         left = bought = np.zeros_like(slacks)
@@ -255,12 +415,12 @@ class Newton:
             left = np.where(program.priced, missed.prices - duals, 0.0)
             bought = np.where(program.priced, (sold - at.bought * left) / at.left, 0.0)
         if self.cone is None:
-            return Direction(x, None, slacks, duals, bought, left, dt, dt_dual, held, y)
+            return KernelDirection(x, None, slacks, duals, bought, left, dt, dt_dual, held, y)
         assert R is not None
         inner = self.cone.outward(x)
-        return Direction(inner, R - inner, slacks, duals, bought, left, dt, dt_dual, held, y)
+        return KernelDirection(inner, R - inner, slacks, duals, bought, left, dt, dt_dual, held, y)
 
-    def lengths(self, step: Direction) -> tuple[float, float]:
+    def lengths(self, step: KernelDirection) -> tuple[float, float]:
         """Return how far the primal and the dual part may go."""
         program, at = self.program, self.at
         shares = [_share(at.slacks, step.slacks), _share(self.duals, step.duals)]

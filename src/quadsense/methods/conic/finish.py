@@ -1,21 +1,30 @@
-"""What a state comes to: a matrix in the user's units and coordinates, and a dual vector."""
+"""What a state comes to: a matrix in the user's units and coordinates, and a dual vector.
+
+Over all symmetric matrices ``C + F*(y)`` must vanish for that vector.
+"""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 
 from quadsense.arrays import Vector, to_numpy
+from quadsense.core import packed
 from quadsense.core.intervals import Array
 from quadsense.core.question import Question
-from quadsense.methods.conic.point import Point
-from quadsense.methods.conic.program import Program
+from quadsense.measurements.sensing import Sensing
+from quadsense.methods.conic.direction import KernelPoint
+from quadsense.methods.conic.program import KernelProgram
 from quadsense.methods.equalities import equalities_of, held_dense, held_factor
+from quadsense.proofs.definite import cholesky, solve
+from quadsense.system.watch import look
 
 HOLDS = 3
 """Last steps: onto the equalities, and with ends that the one before crossed."""
 
 
-def matrix(program: Program, at: Point) -> tuple[Array | None, Array | None]:
+def matrix(program: KernelProgram, at: KernelPoint) -> tuple[Array | None, Array | None]:
     """Return A, or where it is positive semidefinite a factor X of it: the other is None."""
     scale, basis, program, at = program.scale, program.basis, program.on_host, at.on_host
     with np.errstate(all="ignore"):
@@ -33,7 +42,7 @@ def matrix(program: Program, at: Point) -> tuple[Array | None, Array | None]:
     return None, np.hstack([inside, np.sqrt(scale * program.elsewhere) * outside])
 
 
-def _held(program: Program, at: Point) -> tuple[Array | None, Array | None]:
+def _held(program: KernelProgram, at: KernelPoint) -> tuple[Array | None, Array | None]:
     """A, or X, moved onto the equalities; ends that this moves it across are held with them."""
     goal, rows = program.level.copy(), program.equal.copy()
     A, X = (at.A, None) if at.X is None else (None, at.X)
@@ -68,7 +77,7 @@ def _complement(basis: Array) -> Array:
     return np.asarray(Q[:, basis.shape[1] :])
 
 
-def dual(program: Program, at: Point) -> Vector:
+def dual(program: KernelProgram, at: KernelPoint) -> Vector:
     """Return y for all unit rows, in the user's units."""
     question, program, at = program.question, program.on_host, at.on_host
     y = np.zeros(question.m)
@@ -93,7 +102,7 @@ def _add_shares(question: Question, y: Vector) -> None:
         y[soft] /= total * (1.0 + 1e-15 * question.m)
 
 
-def program_box(program: Program) -> Array:
+def program_box(program: KernelProgram) -> Array:
     """Return which rows' multipliers are those of their ends alone."""
     question = program.question
     if question.rows == "squares":
@@ -101,7 +110,7 @@ def program_box(program: Program) -> Array:
     return np.ones(question.m, bool)
 
 
-def _add_silent(program: Program, y: Vector, silent: Array) -> None:
+def _add_silent(program: KernelProgram, y: Vector, silent: Array) -> None:
     """Add the slopes of what rows of zeros cost, which read 0 whatever A is."""
     question = program.question
     lo, hi, w = question.lo[silent], question.hi[silent], question.weights[silent]
@@ -122,3 +131,83 @@ def _add_silent(program: Program, y: Vector, silent: Array) -> None:
         inside = (lo < 0.0) & (hi > 0.0)
         safe_lo, safe_hi = np.where(inside, lo, -1.0), np.where(inside, hi, 1.0)
         y[silent] = np.where(inside, 1.0 / safe_hi + 1.0 / safe_lo, 0.0)
+
+
+MOST_UNKNOWNS = 2000
+"""Up to which a vector is polished: its cost is that of a step."""
+
+ALIKE, SEPARATE = 4e-15, 1e-12
+"""Residual relative to its parts of a sum of equalities; eigenvalues of theirs that are 0."""
+
+MOST_EQUALITIES = 200
+"""Up to which it is looked whether they say it all."""
+
+ROUNDED, POLISHINGS = 1e-15, 4
+"""Residual relative to its parts at which that is of no use, and how often."""
+
+
+def polished(program: KernelProgram, y: Vector) -> Vector:
+    """The vector moved a little until ``C + F*(y)`` vanishes to rounding.
+
+    Each entry in proportion to itself, so that none leans on an end that is not there.
+    """
+    question, F, index = asking(program), program.F, program.index
+    z, C = y[index], np.asarray(program.question.C)
+    if not np.isfinite(z).all() or F.unknowns > MOST_UNKNOWNS:
+        return y
+    sizes = np.abs(z)
+    typical = float(np.mean(sizes)) or 1.0
+    freedom = sizes + 1e-3 * typical * (np.isfinite(question.lo) & np.isfinite(question.hi))
+    freedom[question.equal] = typical + float(np.max(sizes, initial=0.0))
+    rest = C + to_numpy(F.adjoint(z))
+    least = ROUNDED * (float(np.linalg.norm(C)) + float(np.sum(sizes)))
+    if float(np.linalg.norm(rest)) <= least:
+        return y
+    M = F.normal(freedom)
+    look(len(M) ** 3 / 3.0)
+    M[np.diag_indices(len(M))] += 1e-14 * float(np.trace(M)) / len(M)
+    factor = cholesky(M, overwrite=True)
+    if factor is None:
+        return y
+    for _ in range(POLISHINGS):
+        X = packed.unpack(solve(factor, packed.pack(rest)), F.n, rest.dtype)
+        moved = z - freedom * to_numpy(F.forward(X))
+        after = C + to_numpy(F.adjoint(moved))
+        if not float(np.linalg.norm(after)) < 0.5 * float(np.linalg.norm(rest)):
+            break
+        z, rest = moved, after
+    better = y.copy()
+    better[index] = z
+    return better
+
+
+def of_equalities(F: Sensing, question: Question, C: Array) -> Vector | None:
+    """The vector on equalities alone with ``C + F*(y) = 0`` to rounding: all fits read the same.
+
+    None where there is none. No other end then takes part, however little.
+    """
+    equal = np.flatnonzero(question.equal)
+    if not 0 < equal.size <= MOST_EQUALITIES:
+        return None
+    E = equalities_of(F, equal)
+    size = float(np.linalg.norm(C))
+    z, rest = np.zeros(equal.size), C
+    K = E.gram()
+    look(20.0 * float(len(K)) ** 3)
+    for _ in range(POLISHINGS):
+        z = z - np.linalg.lstsq(K, to_numpy(E.forward(rest)), rcond=SEPARATE)[0]
+        rest = C + to_numpy(E.adjoint(z))
+    if not float(np.linalg.norm(rest)) <= ALIKE * (size + float(np.sum(np.abs(z)))):
+        return None
+    y = np.zeros(question.m)
+    y[equal] = z
+    return y
+
+
+def asking(program: KernelProgram) -> Question:
+    """The question on the rows that ask."""
+    question, index = program.question, program.index
+    return replace(
+        question, lo=question.lo[index], hi=question.hi[index], weights=question.weights[index],
+        reading=question.reading[index], hard=question.hard[index],
+    )  # fmt: skip

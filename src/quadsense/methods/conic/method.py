@@ -13,10 +13,9 @@ from quadsense.device import waits
 from quadsense.methods.balance import UNNOTICED, balanced
 from quadsense.methods.base import COLD, Problem, Warm
 from quadsense.methods.conic import finish, steps
-from quadsense.methods.conic.program import Program, prepare
-from quadsense.methods.conic.solve import LONGEST, inside
+from quadsense.methods.conic.program import KernelProgram, prepare
+from quadsense.methods.conic.solve import LONGEST, Ended, ended, in_units, is_answer
 from quadsense.methods.conic.traits import ConicTraits
-from quadsense.methods.conic.verdict import Ended, ended, is_answer
 from quadsense.methods.steps import LENIENT, Stepped, nothing, own
 from quadsense.vocabulary import Claim, because
 
@@ -26,7 +25,7 @@ class ConicProgram:
 
     ends: Intervals
 
-    def __init__(self, problem: Problem, inner: Program) -> None:
+    def __init__(self, problem: Problem, inner: KernelProgram) -> None:
         self.problem, self.inner = problem, inner
         ends, index = problem.ends.opened(), inner.index
         if index.size < problem.m:
@@ -39,7 +38,7 @@ class ConicProgram:
 class ConicState:
     """Where the method stands; `max_ratio` is of what A reads, in tolerances."""
 
-    inner: steps.State
+    inner: steps.KernelState
     max_ratio: float
 
     @property
@@ -49,7 +48,7 @@ class ConicState:
 
 
 class Conic(ConicTraits, Stepped):
-    """The one kernel for every question (see `barrier`)."""
+    """The one kernel for every question."""
 
     def prepare(self, problem: Problem) -> ConicProgram:
         """The rows that ask for something, in units of their size."""
@@ -65,7 +64,7 @@ class Conic(ConicTraits, Stepped):
         inner, near = program.inner, None
         with LENIENT():
             if warm.fit is not None and inner.question.rows == "center":
-                near = inside(inner, np.asarray(warm.fit))
+                near = in_units(inner, np.asarray(warm.fit))
             first = steps.first(inner, near)
             if not np.isfinite((first.gap, first.missed, first.imbalance, first.value)).all():
                 first = replace(first, stuck=True)
@@ -81,7 +80,7 @@ class Conic(ConicTraits, Stepped):
                 inner = steps.advance(program.inner, inner)
             return self._state(program, inner)
 
-    def _ended(self, program: ConicProgram, inner: steps.State) -> Ended | None:
+    def _ended(self, program: ConicProgram, inner: steps.KernelState) -> Ended | None:
         """How it ended; solved only if the answer as it is given is, as long as there is a way on.
 
         In it the equalities hold to rounding: that may have moved others out of their intervals.
@@ -92,7 +91,7 @@ class Conic(ConicTraits, Stepped):
             return how
         return how if is_answer(program.inner, inner, gap) else None
 
-    def _state(self, program: ConicProgram, inner: steps.State) -> ConicState:
+    def _state(self, program: ConicProgram, inner: steps.KernelState) -> ConicState:
         with LENIENT():
             ratios = program.ends.ratios(program.inner.scale * inner.at.v - program.ends.reading)
         ratio = float(np.max(ratios, initial=0.0))

@@ -22,7 +22,7 @@ from quadsense.core.question import Question
 from quadsense.core.records import cached_property
 from quadsense.device import fetched
 from quadsense.measurements.sensing import Sensing
-from quadsense.methods.conic.coordinates import Seen
+from quadsense.methods.conic.coordinates import SeenCoordinates
 from quadsense.methods.psd.maps import forward_error
 
 Mask = npt.NDArray[np.bool_]
@@ -41,7 +41,7 @@ ROUNDINGS = 4.0
 
 
 @dataclass(frozen=True)
-class Program:
+class KernelProgram:
     """A question on the rows that ask for something, in units of `scale` and `cost`.
 
     Attributes
@@ -143,7 +143,7 @@ class Program:
         return self.F.beside(np.eye(self.F.n, dtype=self.F.dtype))
 
     @cached_property
-    def relaxed(self) -> Program | None:
+    def relaxed(self) -> KernelProgram | None:
         """The same without the ends of rows that have squares; None where they stay.
 
         With logarithms, which keep A from following readings to their ends, they seldom matter, and
@@ -170,11 +170,11 @@ class Program:
         size = float(np.linalg.norm(self.C))
         if self.psd or self.alpha or not size:
             return False
-        seen = Seen(self.F, 1.0, self.kept)
+        seen = SeenCoordinates(self.F, 1.0, self.kept)
         return float(np.linalg.norm(self.C - seen.unpack(seen.pack(self.C)))) > UNSEEN * size
 
     @cached_property
-    def on_host(self) -> Program:
+    def on_host(self) -> KernelProgram:
         """The same for NumPy, where the rows are on a device: what a run ends in is judged so."""
         arrays, given = fetched(self), self.given
         if not arrays:
@@ -182,7 +182,7 @@ class Program:
         F = given if self.index.size == given.m else given.only(self.index)
         return replace(self, F=F, kept={}, **arrays)
 
-    def with_linear(self, C: Array | float) -> Program:
+    def with_linear(self, C: Array | float) -> KernelProgram:
         """The same with another C: the rows, and what was found out of them, are shared."""
         if self.basis is not None:
             return prepare(self.given, replace(self.question, C=C))
@@ -205,7 +205,7 @@ class Program:
         )
 
 
-def prepare(rows: Sensing, question: Question) -> Program:
+def prepare(rows: Sensing, question: Question) -> KernelProgram:
     """Return the program of a question on unit rows.
 
     Parameters
@@ -219,7 +219,7 @@ def prepare(rows: Sensing, question: Question) -> Program:
         return _prepare(rows.on_numpy(), rows.at_work(), question)
 
 
-def _prepare(given: Sensing, works: Sensing, question: Question) -> Program:
+def _prepare(given: Sensing, works: Sensing, question: Question) -> KernelProgram:
     soft, hard = question.soft, ~question.soft
     live = to_numpy(given.nonzero) > 0.0
     equal = question.equal & hard
@@ -258,7 +258,7 @@ def _prepare(given: Sensing, works: Sensing, question: Question) -> Program:
     share = np.where(bought, 1.0 / (safe * unit), 0.0) if kind == "slack_max" else nothing
     floor = float(np.max((question.weights * misses)[~live & question.soft], initial=0.0)) / cost
     floor = floor if kind == "slack_max" else 0.0
-    return Program(
+    return KernelProgram(
         question, given, F, index, basis, elsewhere / scale, scale, cost,
         ends=put(ends - margin + share * floor),
         finite=put(finite),

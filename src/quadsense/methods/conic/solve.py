@@ -1,20 +1,23 @@
-"""A question solved outright: for intervals, and other callers that need no loop."""
+"""A question solved outright, when the interior-point method has ended, and in what.
+
+The lower bound that a vector y gives by Fenchel duality is computed here in floating point; proofs
+compute it again, with every rounding counted.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import numpy as np
 
-from quadsense.arrays import Vector
+from quadsense.arrays import Vector, to_numpy
 from quadsense.core.intervals import Array
 from quadsense.core.question import Question
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.conic import finish, steps
-from quadsense.methods.conic.bound import lower_bound
-from quadsense.methods.conic.program import Program, prepare
-from quadsense.methods.conic.verdict import Ended, ended
+from quadsense.methods.conic.program import KernelProgram, prepare
+from quadsense.methods.conic.steps import IDLE, KernelState
 
 GAP = 1e-7
 """Relative gap at which a question counts as solved."""
@@ -52,7 +55,7 @@ class Solution:
 
 
 def solve_question(
-    rows: Sensing | Program,
+    rows: Sensing | KernelProgram,
     question: Question | None = None,
     *,
     start: Array | None = None,
@@ -63,8 +66,8 @@ def solve_question(
 
     Parameters
     ----------
-    rows : Sensing or Program
-        Unit rows, or what `prepare` made of them; for another C see `Program.with_linear`.
+    rows : Sensing or KernelProgram
+        Unit rows, or what `prepare` made of them; for another C see `KernelProgram.with_linear`.
     question : Question, optional
         On these rows; not with a program.
     start : ndarray, shape (n, n), optional
@@ -73,20 +76,20 @@ def solve_question(
         Relative gap of objective and lower bound.
     max_steps : int
     """
-    if isinstance(rows, Program):
+    if isinstance(rows, KernelProgram):
         program = rows
     else:
         assert question is not None
         program = prepare(rows, question)
     with np.errstate(over="ignore", under="ignore"):
-        state = steps.first(program, None if start is None else inside(program, start))
+        state = steps.first(program, None if start is None else in_units(program, start))
         status: Ended | None = None
         while (status := ended(program, state, gap)) is None and state.iteration < max_steps:
             state = steps.advance(program, state)
         return _solution(program, state, status or "stalled")
 
 
-def inside(program: Program, start: Array) -> Array:
+def in_units(program: KernelProgram, start: Array) -> Array:
     """Return a start in units and coordinates of the program, where its rows are."""
     if program.basis is not None:
         start = program.basis.conj().T @ start @ program.basis
@@ -95,7 +98,9 @@ def inside(program: Program, start: Array) -> Array:
     return program.F.beside(np.asarray(start / program.scale, dtype=program.F.dtype))
 
 
-def _solution(program: Program, state: steps.State, status: Ended | Literal["stalled"]) -> Solution:
+def _solution(
+    program: KernelProgram, state: steps.KernelState, status: Ended | Literal["stalled"]
+) -> Solution:
     A, X = finish.matrix(program, state.at)
     if A is None:
         assert X is not None
@@ -108,3 +113,190 @@ def _solution(program: Program, state: steps.State, status: Ended | Literal["sta
     norm, trace = float(np.linalg.norm(A)), float(np.trace(A).real)
     bound = lower_bound(program.given, question, y, trace, norm)
     return Solution(A, X, y, objective, bound, status, state.iteration)
+
+
+Ended: TypeAlias = Literal["solved", "close", "stalled", "infeasible", "unbounded"]
+
+LEAST = 1e-12
+"""Gap, in units of the program, of an objective that is 0 to rounding."""
+
+NOTHING = 1e-6
+"""The same of one that rounding stopped."""
+
+LOGARITHM = 1e-8
+"""The same of one with logarithms, in units of these."""
+
+SQUARES = 1e-6
+"""Share of the objective that counts as a logarithm: where squares are far larger than these."""
+
+HELD = 1e-7
+"""Relative error of equalities from which a last correction brings them to rounding."""
+
+CLOSE = 1e-2
+"""Relative gap up to which a state that rounding stopped is worth keeping."""
+
+LARGE = 1e7
+"""Size of A to the readings from which nothing is to be expected."""
+
+
+def is_inside(program: KernelProgram, state: KernelState) -> bool:
+    """Whether A is within all hard intervals, and about at the equalities."""
+    at = state.at
+    hard = program.finite & (program.softness == 0.0) & (program.share == 0.0) & ~program.priced
+    if bool(np.any((program.signs * at.v > program.ends + 0.5 * program.margin) & hard)):
+        return False
+    size = 1.0 + float(np.max(np.abs(program.level), initial=0.0))
+    miss = float(np.max(np.abs(program.level - at.v), where=program.equal, initial=0.0))
+    return miss <= HELD * size
+
+
+def ended(program: KernelProgram, state: KernelState, gap: float) -> Ended | None:
+    """Return how it ended, if it has."""
+    if program.contradiction:
+        return "infeasible"
+    size = abs(state.value)
+    if _logarithms(program):  # the objective has constants that are of no account
+        size = max(program.row_target, program.cone_target, SQUARES * size)
+    if state.apart <= max(gap * size, LEAST) and is_inside(program, state):
+        return "solved"
+    if state.relaxed and not is_inside(program, state):
+        return None  # next come all ends
+    if state.stuck or state.idle >= IDLE:
+        near = state.apart <= max(CLOSE * size, NOTHING)
+        return "close" if near and is_inside(program, state) else "stalled"
+    if program.unseen:
+        return "unbounded"
+    falls = state.value < -LARGE or _logarithms(program)
+    if state.size > LARGE * np.sqrt(program.F.n) and falls:
+        return "unbounded"
+    return "infeasible" if _contradicts(program, state) else None
+
+
+def is_answer(program: KernelProgram, state: KernelState, gap: float) -> bool:
+    """Whether the matrix that is handed out is inside, and its objective within the gap."""
+    question = program.question
+    A, X = finish.matrix(program, state.at)
+    if A is None:
+        assert X is not None
+        A, v = X @ X.conj().T, np.asarray(program.given.factored(X))
+    else:
+        v = np.asarray(program.given.forward(A))
+    hard = ~(question.soft | question.equal) & (to_numpy(program.given.nonzero) > 0.0)
+    if bool(np.any(hard & ((v < question.lo) | (v > question.hi)))):
+        return False
+    objective = question.matrix_cost(A) + question.row_cost(v)
+    y, size = finish.dual(program, state.at), float(np.linalg.norm(A))
+    bound = lower_bound(program.given, question, y, float(np.trace(A).real), size)
+    if _logarithms(program):  # whose size is that of their units: a gap is one of a logarithm
+        size = min(abs(objective), max(1.0, SQUARES * abs(objective)))
+        return bool(objective - bound <= max(gap * size, LOGARITHM))
+    return bool(objective - bound <= max(gap * abs(objective), LEAST * program.cost))
+
+
+def _logarithms(program: KernelProgram) -> bool:
+    return program.row_target > 0.0 or program.cone_target > 0.0
+
+
+def _contradicts(program: KernelProgram, state: KernelState) -> bool:
+    """Whether the multipliers of the hard rows alone prove, as computed, that nothing fits.
+
+    ``F*(y) = S`` to rounding, S positive semidefinite, and ``sum hi y+ - lo y- < 0``.
+    """
+    at = state.at
+    if state.missed < 1e-10 or float(np.max(at.duals, initial=0.0)) < 1e3:
+        return False
+    hard = program.finite & (program.softness == 0.0) & (program.share == 0.0) & ~program.priced
+    duals = np.where(hard, at.duals, 0.0)
+    held = np.where(program.equal, at.held, 0.0)
+    below = -float(np.sum(program.ends * duals)) - float(program.level @ held)
+    if not below > 0.0:
+        return False
+    rest = program.F.adjoint(duals[0] - duals[1] + held)
+    if at.S is not None:
+        rest = rest - at.S
+    return float(np.linalg.norm(rest)) * LARGE < below
+
+
+def lower_bound(F: Sensing, question: Question, y: Vector, trace: float, norm: float) -> float:
+    """Return the bound on a question's objective.
+
+    Parameters
+    ----------
+    F : Sensing
+        The rows of the question.
+    question : Question
+    y : ndarray, shape (m,)
+    trace, norm : float
+        Of an A, to weigh by how much ``C + F*(y)`` is off what it should be.
+    """
+    with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
+        Z = np.asarray(F.adjoint(y))
+        n = len(Z)
+        Z = Z + (question.C if isinstance(question.C, np.ndarray) else question.C * np.eye(n))
+        return -conjugates(question, y) + _least(question, Z, trace, norm)
+
+
+def conjugates(question: Question, y: Vector) -> float:
+    """Return ``sum_i phi_i*(y_i)``; infinite where y asks for what there is no end for."""
+    rows, hard, w = question.rows, question.hard | question.equal, question.weights
+    terms = np.where(y > 0.0, y * question.hi, np.where(y < 0.0, y * question.lo, 0.0))
+    if rows == "squares":
+        free = (w > 0.0) & ~question.hard
+        best = question.reading + y / np.where(free, 2.0 * w, 1.0)
+        best = np.clip(best, question.lo, question.hi)
+        values = y * best - w * (best - question.reading) ** 2
+        terms = np.where(free, values, terms)
+    elif rows == "center":
+        terms = np.where(question.equal, terms, _centred(question, y))
+    elif rows == "slack_squares":
+        soft = ~question.hard
+        square = y * y / (4.0 * np.where(soft & (w > 0.0), w, 1.0))
+        terms = np.where(soft, terms + np.where(w > 0.0, square, _only_zero(y)), terms)
+    elif rows == "slack_sum":
+        terms = terms + np.where(~hard & (np.abs(y) > w * (1.0 + 1e-9)), np.inf, 0.0)
+    elif rows == "slack_max":
+        soft = ~question.hard
+        shares = np.where(soft & (y != 0.0), np.abs(y) / w, 0.0)
+        terms = terms + (np.inf if float(np.sum(shares)) > 1.0 + 1e-9 else 0.0)
+    return float(np.sum(terms))
+
+
+def _only_zero(y: Vector) -> Vector:
+    return np.where(y == 0.0, 0.0, np.inf)
+
+
+def _centred(question: Question, y: Vector) -> Vector:
+    """Return the conjugates of ``-log(v - lo) - log(hi - v)``."""
+    upper, lower = np.isfinite(question.hi), np.isfinite(question.lo)
+    both = upper & lower
+    half = np.where(both, 0.5 * (question.hi - question.lo), 1.0)
+    middle = np.where(both, 0.5 * (question.hi + question.lo), 0.0)
+    x = y * half
+    s = x / (1.0 + np.sqrt(1.0 + x * x))  # y = 2 s/(1 - s^2)/half
+    values = y * middle + x * s + np.log1p(-s * s) + 2.0 * np.log(half)
+    above = np.where(y > 0.0, y * question.hi - 1.0 - np.log(np.where(y > 0.0, y, 1.0)), np.inf)
+    below = np.where(y < 0.0, y * question.lo - 1.0 - np.log(np.where(y < 0.0, -y, 1.0)), np.inf)
+    return np.where(both, values, np.where(upper, above, np.where(lower, below, _only_zero(y))))
+
+
+def _least(question: Question, Z: Array, trace: float, norm: float) -> float:
+    """Return the least of ``<Z, A> + alpha ||A - P||^2 - log det A``."""
+    alpha, n = question.alpha, len(Z)
+    if not question.psd and not alpha:
+        return -float(np.linalg.norm(Z)) * norm
+    P = question.prior if isinstance(question.prior, np.ndarray) else question.prior * np.eye(n)
+    if not question.psd:
+        return float(np.vdot(Z, P).real) - float(np.linalg.norm(Z)) ** 2 / (4.0 * alpha)
+    if not question.log_det:
+        if not alpha:
+            return min(0.0, float(np.linalg.eigvalsh(Z)[0])) * trace
+        values = np.maximum(np.linalg.eigvalsh(P - Z / (2.0 * alpha)), 0.0)
+        return alpha * (float(np.linalg.norm(P)) ** 2 - float(values @ values))
+    if not alpha:
+        values = np.linalg.eigvalsh(Z)
+        return n + float(np.sum(np.log(values))) if values[0] > 0.0 else -np.inf
+    values = np.linalg.eigvalsh(Z - 2.0 * alpha * P)
+    root = np.hypot(values, np.sqrt(8.0 * alpha))
+    a = np.where(values > 0.0, 2.0 / (root + np.abs(values)), (root - values) / (4.0 * alpha))
+    costs = values * a + alpha * a * a - np.log(a)
+    return float(np.sum(costs)) + alpha * float(np.linalg.norm(P)) ** 2

@@ -1,18 +1,20 @@
-"""Where the interior-point method begins: far inside of what is to be positive."""
+"""Where the interior-point method begins: far inside of what is to be positive.
+
+For a linear objective over the cone, with multipliers that balance it.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.linalg as sl
 
 from quadsense.arrays import Vector, to_numpy
 from quadsense.core.intervals import Array
-from quadsense.methods.conic.direction import plain_coordinates
-from quadsense.methods.conic.point import Point
-from quadsense.methods.conic.program import Mask, Program
-from quadsense.methods.conic.system import System
+from quadsense.methods.conic.direction import KernelPoint, plain_coordinates
+from quadsense.methods.conic.program import KernelProgram, Mask
+from quadsense.methods.conic.system import KernelSystem
 from quadsense.methods.psd.maps import cholesky, forward
 
 LARGE = 3.0
@@ -26,12 +28,12 @@ BALANCES = 8
 """Looks at the size of the first products."""
 
 
-def start(program: Program, A: Array | None = None) -> Point:
+def start(program: KernelProgram, A: Array | None = None) -> KernelPoint:
     """Return the first point.
 
     Parameters
     ----------
-    program : Program
+    program : KernelProgram
     A : ndarray, shape (n, n), optional
         A matrix well inside, in units of the program; positive definite where that is asked.
     """
@@ -51,15 +53,15 @@ def start(program: Program, A: Array | None = None) -> Point:
     return _around(program, A, X, v, y)
 
 
-def restored(program: Program, at: Point) -> Point:
-    """Return a point of `Program.relaxed` as one of the whole program."""
+def restored(program: KernelProgram, at: KernelPoint) -> KernelPoint:
+    """Return a point of `KernelProgram.relaxed` as one of the whole program."""
     around = _around(program, at.A, at.X, at.v, None)
     squares = program.curve > 0.0
     held = np.where(squares, at.held - (around.duals[0] - around.duals[1]), at.held)
     return replace(around, S=at.S, held=held)
 
 
-def _size(program: Program) -> float:
+def _size(program: KernelProgram) -> float:
     """Return a multiple of the identity of the size of the readings."""
     levels = np.abs(program.level[program.equal | (program.curve > 0.0)])
     known = np.concatenate([np.abs(program.ends[program.finite]), levels])
@@ -70,7 +72,7 @@ def _size(program: Program) -> float:
     return max(typical, 1e-2) * (1.0 if program.cone_target or bought else LARGE)
 
 
-def _held_size(program: Program) -> float | None:
+def _held_size(program: KernelProgram) -> float | None:
     """Return the multiple of the identity that equalities ask for where ends may be missed.
 
     The other readings, which they may contradict by any factor, say nothing then. None without
@@ -85,7 +87,7 @@ def _held_size(program: Program) -> float | None:
     return float(np.median(level[asks] / reads[asks])) if asks.any() else None
 
 
-def _least_squares(program: Program) -> tuple[Array, Vector]:
+def _least_squares(program: KernelProgram) -> tuple[Array, Vector]:
     """Return a fit to the middles, each weighed by the width of its interval, and its dual.
 
     The latter is the smallest y with ``F*(y) = -C``, in the same weights. Both are 0 where rounding
@@ -103,7 +105,7 @@ def _least_squares(program: Program) -> tuple[Array, Vector]:
     E = np.where(program.equal, 0.0, width / float(np.max(width, initial=1e-6)))
     weights = 1.0 / np.where(program.equal, 1.0, E)
     try:
-        system = System(plain_coordinates(program, weights), E, program.equal)
+        system = KernelSystem(plain_coordinates(program, weights), E, program.equal)
         fit, y = system.solve(zero, middle)[0], system.solve(-program.C, nothing)[1]
     except (sl.LinAlgError, ValueError):  # the latter from SciPy, for what is no number
         return zero, nothing
@@ -111,7 +113,9 @@ def _least_squares(program: Program) -> tuple[Array, Vector]:
     return (fit, y) if sound else (zero, nothing)
 
 
-def _around(program: Program, A: Array, X: Array | None, v: Vector, y: Vector | None) -> Point:
+def _around(
+    program: KernelProgram, A: Array, X: Array | None, v: Vector, y: Vector | None
+) -> KernelPoint:
     """Return a point of that A: all products even, soft ends met by what is bought."""
     finite = program.finite
     room = np.where(finite, program.ends - program.signs * v, 1.0)
@@ -147,10 +151,10 @@ def _around(program: Program, A: Array, X: Array | None, v: Vector, y: Vector | 
         S = mu * (inverse.conj().T @ inverse)
     t_dual = mu / t if program.common else 1.0
     held = np.zeros_like(program.level)
-    return Point(A, X, S, v, slacks, duals, bought, left, t, t_dual, held)
+    return KernelPoint(A, X, S, v, slacks, duals, bought, left, t, t_dual, held)
 
 
-def _bought(program: Program, room: Vector, mu: float) -> Vector:
+def _bought(program: KernelProgram, room: Vector, mu: float) -> Vector:
     """Return the slacks of soft ends at which all products are mu.
 
     With a price w, ``g = room + q``, ``g y = q (w - y) = mu``; with a softness s, ``g = room + s
@@ -165,7 +169,9 @@ def _bought(program: Program, room: Vector, mu: float) -> Vector:
     return np.where(program.priced, priced, bent)
 
 
-def _enough(program: Program, A: Array, room: Vector, soft: Mask, mu: float, even: float) -> float:
+def _enough(
+    program: KernelProgram, A: Array, room: Vector, soft: Mask, mu: float, even: float
+) -> float:
     """Return a product so large that A's multiplier can follow those of the soft ends.
 
     Where these are bounded by prices, it is the larger for that.
@@ -184,10 +190,47 @@ def _enough(program: Program, A: Array, room: Vector, soft: Mask, mu: float, eve
     return mu
 
 
-def _pull(program: Program, A: Array) -> float:
+def _pull(program: KernelProgram, A: Array) -> float:
     """Return what the objective pulls A by, times its size."""
     n = max(1, len(A))
     pull = float(np.linalg.norm(program.C)) / np.sqrt(n)
     if program.alpha:
         pull += 2.0 * program.alpha * float(np.linalg.norm(A - program.P)) / np.sqrt(n)
     return pull * max(float(np.linalg.norm(A)) / np.sqrt(n), 1e-3)
+
+
+@dataclass(frozen=True)
+class Inside:
+    """A in the middle, and d with ``W = F*(d)`` positive definite, in units of the program."""
+
+    A: Array
+    d: Vector
+    W: Array
+
+
+def balanced(program: KernelProgram, at: KernelPoint, begin: Inside) -> KernelPoint:
+    """The point with multipliers that satisfy ``C + F*(y) = S``, S positive definite.
+
+    Along d, far enough that S is well inside; without, the kernel may never come to such a y where
+    some of what the rows see is seen weakly.
+    """
+    root = np.linalg.inv(np.linalg.cholesky(begin.W))
+    values = np.linalg.eigvalsh(root @ program.C @ root.conj().T)
+    t = 2.0 * max(0.0, -float(values[0])) + 0.1 * float(np.max(np.abs(values)))
+    y, S = t * begin.d, program.C + t * begin.W
+    mean = float(np.vdot(S, at.A).real) / len(S)
+    upper, lower = program.finite
+    both = np.minimum(mean / np.minimum(at.slacks[0], at.slacks[1]), t) * (upper & lower)
+    duals = np.stack([np.maximum(y, 0.0) + both, np.maximum(-y, 0.0) + both]) * program.finite
+    # Rows of one end that d does not press on: a share of S for all of them.
+    idle = program.finite & (duals == 0.0)
+    if idle.any():
+        signs = idle[0].astype(np.float64) - idle[1]
+        spread = np.linalg.eigvalsh(root @ to_numpy(program.F.adjoint(signs)) @ root.conj().T)
+        least = float(np.linalg.eigvalsh(root @ S @ root.conj().T)[0])
+        each = 0.25 * least / max(float(np.max(np.abs(spread))), 1e-300)
+        duals = duals + each * idle
+    held = np.where(program.equal, y, 0.0)
+    rest = np.where(program.equal, 0.0, duals[0] - duals[1])
+    S = program.C + to_numpy(program.F.adjoint(rest + held))
+    return replace(at, S=0.5 * (S + S.conj().T), duals=duals, held=held)

@@ -11,10 +11,21 @@ from quadsense.arrays import Vector
 from quadsense.core.cholesky import factor_lower
 from quadsense.core.intervals import Array
 from quadsense.device import numbers
-from quadsense.methods.conic import point as points
-from quadsense.methods.conic.direction import Cone, Direction, Newton, Targets, hermitian
-from quadsense.methods.conic.point import Point, residuals
-from quadsense.methods.conic.program import Program
+from quadsense.methods.conic.direction import (
+    ConeScaling,
+    KernelDirection,
+    KernelPoint,
+    Newton,
+    ProductTargets,
+    count_of_pairs,
+    gap_of,
+    hermitian,
+    objective_of,
+    residuals,
+    sum_of_products,
+    sum_of_targets,
+)
+from quadsense.methods.conic.program import KernelProgram
 from quadsense.methods.conic.start import restored, start
 from quadsense.methods.conic.system import REFINED, ROUGH
 from quadsense.methods.psd.maps import forward
@@ -62,12 +73,12 @@ EXACTLY = 1e-7
 
 
 @dataclass(frozen=True)
-class State:
+class KernelState:
     """A point and how far it is from the optimum.
 
     Attributes
     ----------
-    at : Point
+    at : KernelPoint
     gap : float
         Objective minus lower bound in units of the program, without what is missed.
     slip : float
@@ -90,10 +101,10 @@ class State:
     single : bool
         Whether factors in single precision have done so far.
     relaxed : bool
-        Whether it is of `Program.relaxed`.
+        Whether it is of `KernelProgram.relaxed`.
     """
 
-    at: Point
+    at: KernelPoint
     gap: float
     slip: float
     missed: float
@@ -113,7 +124,7 @@ class State:
         return self.gap + self.slip + self.imbalance * self.size
 
 
-def first(program: Program, A: Array | None = None) -> State:
+def first(program: KernelProgram, A: Array | None = None) -> KernelState:
     """Return the state to begin with, A of which is given where one well inside is known."""
     relaxed = program.relaxed
     if relaxed is None or A is not None:
@@ -121,7 +132,7 @@ def first(program: Program, A: Array | None = None) -> State:
     return replace(measured(relaxed, start(relaxed), 0), relaxed=True)
 
 
-def measured(program: Program, at: Point, iteration: int, idle: int = 0) -> State:
+def measured(program: KernelProgram, at: KernelPoint, iteration: int, idle: int = 0) -> KernelState:
     """Return the state of a point."""
     missed = residuals(program, at)
     program.kept["missed"] = at, missed  # for the step from there
@@ -143,9 +154,9 @@ def measured(program: Program, at: Point, iteration: int, idle: int = 0) -> Stat
     )
     off, size = max(missing), max(1.0, norm)
     slip += unpaid + at.t * abs(missed.t)
-    gap = points.gap(program, at, values)
-    value = points.objective(program, at)
-    return State(at, gap, slip, off, imbalance, size, value, iteration, idle, False)
+    gap = gap_of(program, at, values)
+    value = objective_of(program, at)
+    return KernelState(at, gap, slip, off, imbalance, size, value, iteration, idle, False)
 
 
 def _eigenvalues(M: Array) -> Vector:
@@ -158,7 +169,7 @@ def _eigenvalues(M: Array) -> Vector:
         return np.full(len(M), np.nan)
 
 
-def advance(program: Program, state: State) -> State:
+def advance(program: KernelProgram, state: KernelState) -> KernelState:
     """Return the state after one more step, or the same state marked as stuck."""
     if state.relaxed:
         assert program.relaxed is not None
@@ -170,7 +181,7 @@ def advance(program: Program, state: State) -> State:
         state = replace(whole, single=state.single)  # and on: a run in which nothing moves is ended
     if state.stuck:
         return state
-    at: Point | None
+    at: KernelPoint | None
     with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
         try:
             at, single = _step(program, state)
@@ -179,7 +190,7 @@ def advance(program: Program, state: State) -> State:
         after = None if at is None else measured(program, at, state.iteration + 1)
     if after is None or not _sound(after) or _spoilt(state, after):
         return replace(state, stuck=True)
-    if points.pairs(program) == 0 and after.apart > 0.5 * state.apart:  # solved up to rounding
+    if count_of_pairs(program) == 0 and after.apart > 0.5 * state.apart:  # solved up to rounding
         return replace(state if state.apart <= after.apart else after, stuck=True)
     # Near the end rounding moves it up and down: then the least so far is to be beaten.
     near = state.least <= NEAR * abs(state.value)
@@ -190,17 +201,17 @@ def advance(program: Program, state: State) -> State:
     return replace(after, idle=idle, least=least, single=single)
 
 
-def _sound(state: State) -> bool:
+def _sound(state: KernelState) -> bool:
     numbers = (state.gap, state.missed, state.imbalance, state.value, state.at.t)
     return all(np.isfinite(numbers)) and bool(np.all(np.isfinite(state.at.duals)))
 
 
-def _lifted(before: State, after: State) -> bool:
+def _lifted(before: KernelState, after: KernelState) -> bool:
     """Whether the step changed nothing but multipliers of the cone."""
     return after.at.A is before.at.A
 
 
-def _spoilt(before: State, after: State) -> bool:
+def _spoilt(before: KernelState, after: KernelState) -> bool:
     """Whether rounding has taken back what was reached: residuals never grow but by that."""
     first = before.iteration == 0 or _lifted(before, after)
     if after.apart <= before.apart or first:
@@ -211,27 +222,27 @@ def _spoilt(before: State, after: State) -> bool:
     )
 
 
-def _step(program: Program, state: State) -> tuple[Point | None, bool]:
+def _step(program: KernelProgram, state: KernelState) -> tuple[KernelPoint | None, bool]:
     """Return the next point, None where there is no step, and whether single precision did."""
     at = state.at
     known = program.kept.get("missed")
     missed = known[1] if known is not None and known[0] is at else residuals(program, at)
-    cone = Cone.at(at, program.alpha > 0.0) if program.psd else None
+    cone = ConeScaling.at(at, program.alpha > 0.0) if program.psd else None
     # A system need not be solved more finely than what is left to do asks for, by far.
     left = state.apart / (1.0 + abs(state.value))
     enough = float(np.clip(EXACTLY * left, REFINED, ROUGH))
     newton = Newton(program, at, missed, cone, enough, state.single)
-    count, aim = points.pairs(program), points.aim(program)
+    count, aim = count_of_pairs(program), sum_of_targets(program)
     step = newton.direction(_targets(program, 0.0, cone, None))
     if count == 0:
         return _moved(newton, step, 1.0, 1.0, 1.0), newton.system.single
     mean = aim / count
-    mu = points.products(program, at) / count - mean
+    mu = sum_of_products(program, at) / count - mean
     lengths = _tied(program, *newton.lengths(step))
     primal, dual = (min(1.0, a) for a in lengths)
     if primal < DIRECT and _may_lift(program, state):
         assert at.S is not None
-        sum_ = points.products(program, at)
+        sum_ = sum_of_products(program, at)
         low = LIFTED_LATE if state.idle >= LATE else LIFTED
         if state.iteration == 0 or sum_ < low * state.slip:
             factor = float(np.sqrt(state.slip / sum_)) if sum_ < state.slip < np.inf else 1.0
@@ -239,7 +250,7 @@ def _step(program: Program, state: State) -> tuple[Point | None, bool]:
     reached = _reached(program, at, cone, step, primal, dual) / count - mean
     sigma = min(1.0, max(reached, 0.0) / mu) ** 3 if mu > 0.0 else 0.0
     # No lower than can matter: beyond that the systems only get worse.
-    least = max(LEAST * abs(points.objective(program, at)), 1e-2 * LEAST) / count
+    least = max(LEAST * abs(objective_of(program, at)), 1e-2 * LEAST) / count
     goal = max(sigma * mu, min(mu, least), 0.0)
     step = newton.direction(_targets(program, goal, cone, step))
     primal, dual = _tied(program, *newton.lengths(step))
@@ -266,19 +277,21 @@ def _step(program: Program, state: State) -> tuple[Point | None, bool]:
     return _moved(newton, step, primal, dual, taken), newton.system.single
 
 
-def _may_lift(program: Program, state: State) -> bool:
+def _may_lift(program: KernelProgram, state: KernelState) -> bool:
     """Whether multipliers of the cone may be made larger: at first, or where rows have no ends."""
     logarithm = program.cone_target > 0.0 and program.row_target == 0.0
     return logarithm and (state.iteration == 0 or not any(program.counts))
 
 
-def _tied(program: Program, primal: float, dual: float) -> tuple[float, float]:
+def _tied(program: KernelProgram, primal: float, dual: float) -> tuple[float, float]:
     if program.tied:
         primal = dual = min(primal, dual)
     return primal, dual
 
 
-def _targets(program: Program, mu: float, cone: Cone | None, second: Direction | None) -> Targets:
+def _targets(
+    program: KernelProgram, mu: float, cone: ConeScaling | None, second: KernelDirection | None
+) -> ProductTargets:
     """Return the products to aim for, minus the second-order terms of a direction."""
     rows = np.where(program.finite, program.row_target + mu, 0.0)
     prices = np.where(program.priced, mu, 0.0)
@@ -292,11 +305,16 @@ def _targets(program: Program, mu: float, cone: Cone | None, second: Direction |
         if matrix is not None:
             assert second.S is not None
             matrix = matrix - hermitian(second.A @ second.S)
-    return Targets(rows, prices, t, matrix)
+    return ProductTargets(rows, prices, t, matrix)
 
 
 def _reached(
-    program: Program, at: Point, cone: Cone | None, step: Direction, primal: float, dual: float
+    program: KernelProgram,
+    at: KernelPoint,
+    cone: ConeScaling | None,
+    step: KernelDirection,
+    primal: float,
+    dual: float,
 ) -> float:
     """Return the sum of products where a step leads."""
     total = np.sum((at.slacks + primal * step.slacks) * (at.duals + dual * step.duals))
@@ -310,7 +328,9 @@ def _reached(
     return float(total)
 
 
-def _moved(newton: Newton, step: Direction, primal: float, dual: float, share: float) -> Point:
+def _moved(
+    newton: Newton, step: KernelDirection, primal: float, dual: float, share: float
+) -> KernelPoint:
     """Return the point so far along a direction that takes that share off the residuals."""
     program, at, cone = newton.program, newton.at, newton.cone
     A: Array
@@ -338,7 +358,7 @@ def _moved(newton: Newton, step: Direction, primal: float, dual: float, share: f
     rest = (1.0 - primal * share) * newton.missed.ends
     fresh = np.where(np.abs(rest) <= 0.1 * fresh, fresh, fresh - rest)
     slacks = np.where(fresh > 0.1 * moved, fresh, moved)
-    return Point(
+    return KernelPoint(
         A, X, S, v, slacks, duals, bought, at.left + dual * step.left, t,
         at.t_dual + dual * step.t_dual, at.held + dual * step.held,
     )  # fmt: skip

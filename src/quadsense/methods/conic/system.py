@@ -28,7 +28,7 @@ from quadsense.core.cholesky import (
 from quadsense.core.intervals import EPS, Array, Real
 from quadsense.device import algebra, numbers, waits
 from quadsense.device.algebra import or_there
-from quadsense.methods.conic.coordinates import Coordinates
+from quadsense.methods.conic.coordinates import KernelCoordinates
 from quadsense.methods.conic.program import Mask
 from quadsense.system.watch import look
 
@@ -80,12 +80,12 @@ class Solved(NamedTuple):
     error: float
 
 
-class System:
+class KernelSystem:
     """Factored once for all right-hand sides of a step.
 
     Parameters
     ----------
-    coordinates : Coordinates
+    coordinates : KernelCoordinates
     E : ndarray, shape (m,)
     equal : ndarray of bool, shape (m,)
     enough : float
@@ -96,7 +96,7 @@ class System:
 
     def __init__(
         self,
-        coordinates: Coordinates,
+        coordinates: KernelCoordinates,
         E: Real,
         equal: Mask,
         enough: float = REFINED,

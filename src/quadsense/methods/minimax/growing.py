@@ -11,10 +11,15 @@ to see what that fit misses, the rows that it misses most join, and so on:
 Four to seven passes close the bounds to 1%, each of a product ``F(A)`` alone, where the method on
 all rows takes a hundred and as many normal matrices as steps. In memory are vectors of length m,
 `MOST` rows for each unknown, and the normal matrix of those.
+
+The rows that count most are found on the way, while all rows are read once: of those that a fit
+misses by more than any fit must, half of those that are taken are the worst, and half are drawn;
+where rows repeat each other, the worst are all of a kind.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -25,11 +30,9 @@ from quadsense.core.packed import Array, Vector
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.minimax import iteration
 from quadsense.methods.minimax.coordinates import MatrixCoordinates
-from quadsense.methods.minimax.program import Program, excess, leaning
-from quadsense.methods.minimax.state import State as Inner
-from quadsense.methods.minimax.state import verdict
+from quadsense.methods.minimax.iteration import IterationState, verdict
+from quadsense.methods.minimax.program import MinimaxProgram, excess, leaning
 from quadsense.methods.minimax.traits import FIRST, LEAST, MORE, MOST, grows
-from quadsense.methods.minimax.worst import Index, Worst
 from quadsense.system.watch import look
 
 UNEVEN = 4.0
@@ -53,14 +56,14 @@ SEARCH = 60
 
 
 @dataclass(frozen=True)
-class GrowingProgram(Program):
+class GrowingProgram(MinimaxProgram):
     """The linear program of all rows, and the rows that were held last: read again if need be."""
 
-    held: list[tuple[Index, Program]] = field(default_factory=list)
+    held: list[tuple[Index, MinimaxProgram]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
-class State:
+class GrowingState:
     """Where the method stands.
 
     Attributes
@@ -75,12 +78,12 @@ class State:
     max_ratio, rounding : float
         Worst ratio of `x` over all rows, and how much rounding may add to it.
     lower : float
-        Lower bound on the ratio, as `iteration.State.lower`.
+        Lower bound on the ratio, as `iteration.IterationState.lower`.
     y : ndarray, shape (m,)
         The vector that gives it.
     index : ndarray of int
         The rows in memory.
-    inner : state.State
+    inner : IterationState
         The interior-point iterate on these.
     passes : int
         Over all rows, so far.
@@ -96,7 +99,7 @@ class State:
     lower: float
     y: Vector
     index: npt.NDArray[np.intp]
-    inner: Inner
+    inner: IterationState
     passes: int
     stalled: bool
 
@@ -106,12 +109,12 @@ def worth(F: Sensing) -> bool:
     return not F.waits and grows(F.m, F.unknowns, F.kind.at_hand)
 
 
-def growing(problem: Program) -> GrowingProgram:
+def as_growing(problem: MinimaxProgram) -> GrowingProgram:
     """The same program, to be solved on some rows at a time."""
     return GrowingProgram(**{each.name: getattr(problem, each.name) for each in fields(problem)})
 
 
-def start(problem: GrowingProgram, near: Array | None = None) -> State:
+def start(problem: GrowingProgram, near: Array | None = None) -> GrowingState:
     """The first rows, and those that matter most for unknowns near a solution, if these are known.
 
     Without such the best so far is 0, whose readings need not be computed.
@@ -126,13 +129,18 @@ def start(problem: GrowingProgram, near: Array | None = None) -> State:
     ratio, rounding = iteration.worst_ratio(problem, x, z)
     inner = iteration.start(_on(problem, index), near)
     nothing = np.zeros(F.m)
-    state = State(0, x, z, ratio, rounding, 0.0, nothing, index, inner, passes, ratio == 0.0)
+    state = GrowingState(0, x, z, ratio, rounding, 0.0, nothing, index, inner, passes, ratio == 0.0)
     return _bounded(state, inner)
 
 
 def advance(
-    problem: GrowingProgram, state: State, steps: int, *, target: bool = False, gap: float = 0.01
-) -> State:
+    problem: GrowingProgram,
+    state: GrowingState,
+    steps: int,
+    *,
+    target: bool = False,
+    gap: float = 0.01,
+) -> GrowingState:
     """Take up to `steps` steps; stop early at a verdict. See `iteration.advance`."""
     end = state.iteration + steps
     while state.iteration < end and verdict(state, target=target, gap=gap) is None:
@@ -147,13 +155,13 @@ def advance(
     return state
 
 
-def _enough(state: State, target: bool, gap: float) -> float:
+def _enough(state: GrowingState, target: bool, gap: float) -> float:
     """The gap to which the rows in memory are worth solving."""
     apart = 1.0 - state.lower / state.max_ratio if state.max_ratio > 0.0 else 0.0
     return max(FINEST if target else SMALL * gap, min(ROUGH, SHARE * apart))
 
 
-def _bounded(state: State, inner: Inner) -> State:
+def _bounded(state: GrowingState, inner: IterationState) -> GrowingState:
     """With the interior-point iterate there: what bounds some rows from below bounds all."""
     state = replace(state, inner=inner)
     if not inner.lower > state.lower:
@@ -163,7 +171,7 @@ def _bounded(state: State, inner: Inner) -> State:
     return replace(state, lower=inner.lower, y=y)
 
 
-def _grown(problem: GrowingProgram, state: State, target: bool, gap: float) -> State:
+def _grown(problem: GrowingProgram, state: GrowingState, target: bool, gap: float) -> GrowingState:
     """One pass over all rows: the best fit known, and the rows that are to join."""
     x = 0.5 * (state.inner.x + state.inner.x.conj().T)
     level = max(NEARLY * state.lower, state.rounding)
@@ -183,7 +191,7 @@ def _grown(problem: GrowingProgram, state: State, target: bool, gap: float) -> S
     return _bounded(replace(after, index=index, iteration=after.iteration + 1), inner)
 
 
-def _better(problem: GrowingProgram, state: State, x: Array, z: Vector) -> State:
+def _better(problem: GrowingProgram, state: GrowingState, x: Array, z: Vector) -> GrowingState:
     """The state with the best point between its x and that one, whose residuals are z."""
     ends = excess(problem, state.z), excess(problem, z)
     rows = np.flatnonzero(np.maximum(*ends) >= min(state.lower, float(np.max(ends[1]))))
@@ -270,7 +278,7 @@ def _kept(problem: GrowingProgram, index: Index, z: Vector, coming: int) -> Inde
     return np.sort(index[np.argsort(-out, kind="stable")[:room]])
 
 
-def _on(problem: GrowingProgram, index: Index, found: Worst | None = None) -> Program:
+def _on(problem: GrowingProgram, index: Index, found: Worst | None = None) -> MinimaxProgram:
     """The linear program of some rows, from those that are held and were found where possible."""
     if problem.held and np.array_equal(problem.held[0][0], index):
         return problem.held[0][1]
@@ -284,6 +292,92 @@ def _on(problem: GrowingProgram, index: Index, found: Worst | None = None) -> Pr
         order = np.argsort(numbers, kind="stable")
         some = Sensing.of(rows[order[np.isin(numbers[order], index)]])
     b, delta, sides = problem.b[index], problem.delta[index], problem.sides[:, index]
-    program = Program(some, b, delta, sides, MatrixCoordinates(some, delta), problem.max_norm)
+    program = MinimaxProgram(
+        some, b, delta, sides, MatrixCoordinates(some, delta), problem.max_norm
+    )
     problem.held[:] = [(index, program)]
     return program
+
+
+Index = npt.NDArray[np.intp]
+
+
+class Worst:
+    """Up to this many rows that are missed by more than a level.
+
+    Parameters
+    ----------
+    count : int
+    level : float
+    known : ndarray of bool, shape (m,)
+        Rows that are not wanted again.
+    draw : int
+        Another draw for another number; the same whatever the blocks that the rows come in.
+    """
+
+    def __init__(self, count: int, level: float, known: npt.NDArray[np.bool_], draw: int) -> None:
+        self.level, self.known, self.draw = level, known, draw
+        self._missed, self._drawn = _Largest(count - count // 2), _Largest(count // 2)
+
+    def see(self, part: slice, missed: Vector, take: Callable[[Array], Array] | None) -> None:
+        """Take what counts of a slice of rows, which are missed by so much."""
+        found = np.flatnonzero((missed > self.level) & ~self.known[part])
+        numbers = found + part.start
+        self._missed.add(missed[found], numbers, found, take)
+        self._drawn.add(_lots(numbers, self.draw), numbers, found, take)
+
+    @property
+    def index(self) -> Index:
+        """Numbers of the rows that were taken, in their order."""
+        return np.unique(np.concatenate([self._missed.numbers, self._drawn.numbers]))
+
+    @property
+    def rows(self) -> Array | None:
+        """These rows; None where there are no single rows."""
+        groups = [group for group in (self._missed, self._drawn) if group.rows is not None]
+        if not groups:
+            return None
+        numbers = np.concatenate([group.numbers for group in groups])
+        _, first = np.unique(numbers, return_index=True)
+        return np.concatenate([group.rows for group in groups])[first]
+
+
+class _Largest:
+    """Those of the largest scores, with their rows."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.scores: Vector = np.empty(0)
+        self.numbers: Index = np.empty(0, dtype=np.intp)
+        self.rows: Any = None
+
+    def add(
+        self,
+        scores: Vector,
+        numbers: Index,
+        places: Index,
+        take: Callable[[Array], Array] | None,
+    ) -> None:
+        """Take those of the given rows that belong to the largest."""
+        kept = len(self.scores)
+        every = np.concatenate([self.scores, scores])
+        best = np.arange(len(every))
+        if len(every) > self.count:
+            best = np.sort(np.argpartition(-every, self.count - 1)[: self.count])
+        old, new = best[best < kept], best[best >= kept] - kept
+        if not new.size:
+            return
+        if take is not None:
+            rows = take(places[new])
+            self.rows = rows if self.rows is None else np.concatenate([self.rows[old], rows])
+        self.scores, self.numbers = every[best], np.concatenate([self.numbers[old], numbers[new]])
+
+
+def _lots(numbers: Index, draw: int) -> Vector:
+    """A number in [0, 1) for each row, as good as drawn: the last steps of SplitMix64."""
+    with np.errstate(over="ignore"):
+        x = (numbers.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+        x += np.uint64(draw) * np.uint64(0xD1B54A32D192ED03)
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return np.asarray((x ^ (x >> np.uint64(31))) >> np.uint64(11)).astype(np.float64) / 2.0**53

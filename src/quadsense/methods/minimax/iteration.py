@@ -5,31 +5,219 @@ A primal-dual interior-point method (`mehrotra`) on the linear program
     minimise t   subject to   -t <= (F(A)_i - b_i) / delta_i <= t,
 
 started at least squares, whose residual is already dual feasible. Its multipliers give the
-vector y of the lower bound ``y.b / sum |y_i| delta_i``, ``F*(y) = 0``. An end of an interval may
-be missing. The linear algebra is in `normal`, the proof of the bound in `infeasible`.
+vector y of the lower bound ``y.b / sum |y_i| delta_i``, ``F*(y) = 0``, which is computed here and
+proved in `infeasible`. An end of an interval may be missing. The linear algebra is in `normal`.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol
 
 import numpy as np
 
 from quadsense.core.intervals import UNIT
 from quadsense.core.packed import Array, Vector
 from quadsense.core.progress import looked
-from quadsense.device import numbers
-from quadsense.methods.minimax.bounds import bounded, largest_norm, with_bound
-from quadsense.methods.minimax.coordinates import FACTOR_SIDE
-from quadsense.methods.minimax.mehrotra import SIGNS, Point, System, corrected, slacks_of
-from quadsense.methods.minimax.normal import inner, least_squares, norm, normal, stronger
-from quadsense.methods.minimax.program import Program, excess, residual
+from quadsense.device import numbers, waits
+from quadsense.methods.minimax.coordinates import (
+    FACTOR_SIDE,
+    CholeskyPreconditioner,
+    GramCoordinates,
+    MatrixCoordinates,
+)
+from quadsense.methods.minimax.mehrotra import (
+    SIGNS,
+    MinimaxPoint,
+    MinimaxSystem,
+    corrected,
+    slacks_of,
+)
+from quadsense.methods.minimax.normal import (
+    NormalSystem,
+    inner,
+    least_squares,
+    norm,
+    normal,
+    stronger,
+)
+from quadsense.methods.minimax.program import MinimaxProgram, excess, residual
 from quadsense.methods.minimax.rows import RowCoordinates, least_squares_by_rows, row_system
-from quadsense.methods.minimax.state import State as State
-from quadsense.methods.minimax.state import Verdict as Verdict
-from quadsense.methods.minimax.state import matrix as matrix
-from quadsense.methods.minimax.state import measure as measure
-from quadsense.methods.minimax.state import verdict as verdict
+from quadsense.proofs.symmetric import allowed, lower_bound
+
+RatioVerdict = Literal["met", "infeasible", "optimal", "stalled"]
+
+
+@dataclass(frozen=True)
+class IterationState:
+    """Where the method stands.
+
+    Attributes
+    ----------
+    iteration : int
+        Interior-point steps so far.
+    x : ndarray
+        Best unknowns so far; `matrix` turns them into A.
+    max_ratio : float
+        ``max_i |F(A)_i - b_i| / delta_i`` of `x`: the upper bound.
+    rounding : float
+        How much rounding may add to `max_ratio`.
+    lower : float
+        Lower bound on the ratio of every A of Frobenius norm at most `norm`.
+    y : ndarray, shape (m,)
+        Vector that gives `lower`: the proof of infeasibility once `lower` exceeds 1.
+    norm : float
+        No better fit is larger: estimated from the smallest singular value of F where that is
+        positive, else ``MinimaxProgram.max_norm``. The certificate proves it afresh.
+    center, level, duals, floor
+        The interior-point iterate: unknowns, t, multipliers of shape (2, m), and that of
+        ``t >= 0``, which stands where ends are missing: t might fall without limit.
+    precision : int
+        Preconditioner: 0 while conjugate gradients need no factor, else the bits of the factor.
+    far : ndarray, shape (m,), or None
+        Where ends are missing, the residuals from which on the barrier holds open sides back.
+    marks, idle
+        Mean complementarity, distance of the multipliers from dual feasible, and ratio, when one
+        of them had last fallen by a tenth; and how many steps ago that was.
+    stalled : bool
+        Rounding stops further progress.
+    """
+
+    iteration: int
+    x: Array
+    max_ratio: float
+    rounding: float
+    lower: float
+    y: Vector
+    norm: float
+    center: Array
+    level: float
+    duals: Vector
+    floor: float
+    far: Vector | None
+    precision: int
+    marks: tuple[float, ...]
+    idle: int
+    stalled: bool
+
+
+class RatioBounds(Protocol):
+    """What a state says of the best ratio, on whichever rows."""
+
+    @property
+    def x(self) -> Array:
+        """Best unknowns so far."""
+
+    @property
+    def max_ratio(self) -> float:
+        """Of `x`."""
+
+    @property
+    def rounding(self) -> float:
+        """How much rounding may add to it."""
+
+    @property
+    def lower(self) -> float:
+        """Lower bound on the ratio."""
+
+    @property
+    def stalled(self) -> bool:
+        """Whether nothing more can be gained."""
+
+
+def matrix(problem: MinimaxProgram, state: RatioBounds) -> tuple[Array, bool]:
+    """The fit: ``(A, True)``, or ``(c, False)`` with ``A = F*(c)`` where n by n may not fit."""
+    coordinates = problem.coordinates
+    if isinstance(coordinates, GramCoordinates):
+        return coordinates.coefficients(state.x), False
+    if isinstance(coordinates, RowCoordinates):
+        return coordinates.matrix(state.x, problem.F.n, problem.F.dtype), True
+    return 0.5 * (state.x + state.x.conj().T), True
+
+
+def measure(problem: MinimaxProgram, state: IterationState, V: Array) -> Vector:
+    """Readings ``v* A v`` of the fit for the rows v of V, shape (k, n)."""
+    A, formed = matrix(problem, state)
+    if formed:
+        return np.asarray(np.einsum("ij,ij->i", V.conj(), V @ A.T).real)
+    return np.asarray(np.abs(problem.F.times(V.T)).T ** 2 @ A)
+
+
+def verdict(state: RatioBounds, *, target: bool, gap: float) -> RatioVerdict | None:
+    """What the bounds say; None while they are not close enough.
+
+    With a target the question is whether ratio 1 can be had; without, how small it can be. A
+    fit that is exact up to rounding is the smallest.
+    """
+    upper = state.max_ratio + state.rounding
+    if target and upper <= 1.0:
+        return "met"
+    if target and state.lower > 1.0:
+        return "infeasible"
+    if not target and (state.max_ratio <= state.rounding or upper - state.lower <= gap * upper):
+        return "optimal"
+    return "stalled" if state.stalled else None
+
+
+def largest_norm(problem: MinimaxProgram, system: NormalSystem | None, ratio: float) -> float:
+    """Norm that no fit of at most this ratio exceeds, as far as can be told."""
+    if not bool(problem.sides.all()):
+        return problem.max_norm
+    coordinates, eigenvalue = problem.coordinates, 0.0
+    if isinstance(coordinates, RowCoordinates):
+        eigenvalue = coordinates.smallest_eigenvalue()
+    elif isinstance(coordinates, MatrixCoordinates) and system is not None:
+        inverse = system.inverse
+        if isinstance(inverse, CholeskyPreconditioner):
+            eigenvalue = inverse.smallest_eigenvalue()
+    if eigenvalue == 0.0:
+        return problem.max_norm
+    # |F(A)| <= |b| + ratio delta; the factor 2 is for the estimate.
+    reach = float(np.linalg.norm(np.abs(problem.b) / problem.delta + ratio))
+    return min(problem.max_norm, 2.0 * reach / float(np.sqrt(eigenvalue)))
+
+
+def with_bound(problem: MinimaxProgram, state: IterationState, scaled: Vector) -> IterationState:
+    """Keep the better of the known lower bound and the one from ``y = scaled / delta``."""
+    scaled = allowed(scaled, problem.sides[1], problem.sides[0])
+    y = scaled / problem.delta
+    # Computed, not proved: the certificate proves it once, at the end.
+    missed = problem.coordinates.adjoint(scaled)
+    if waits(y):
+        gain, error, mass = numbers(
+            problem.b @ y, np.linalg.norm(missed), np.abs(y) @ problem.delta
+        )
+        bound = max((gain - error * state.norm) / mass, 0.0) if mass > 0.0 else 0.0
+    else:
+        bound = lower_bound(problem.b, problem.delta, y, norm(missed), state.norm)
+    return replace(state, lower=bound, y=y) if bound > state.lower else state
+
+
+def bounded(
+    problem: MinimaxProgram,
+    state: IterationState,
+    system: MinimaxSystem,
+    z: Vector,
+    target: bool,
+    gap: float,
+) -> IterationState:
+    """Update the lower bound; sharpen the multipliers first where their error hides a verdict."""
+    scaled = allowed(state.duals[1] - state.duals[0], problem.sides[1], problem.sides[0])
+    after = with_bound(problem, state, scaled)
+    if isinstance(problem.coordinates, RowCoordinates):  # next to no cost
+        return with_bound(problem, after, system.project(scaled))
+    mass, gain = numbers(np.abs(scaled).sum(), z @ scaled)
+    # The bound that y would give if F*(y) were zero: -z differs from b by a member of the range.
+    promise = -gain / mass if mass > 0.0 else 0.0
+    hidden = promise - after.lower > 0.1 * (after.max_ratio - promise)
+    if not hidden or verdict(replace(after, lower=promise), target=target, gap=gap) is None:
+        return after
+    if state.precision == 0 and problem.sides.all():
+        # Without a factor the weighted system is slow; least squares spreads the repair evenly.
+        half = np.full_like(z, 0.5)
+        system = normal(problem.coordinates, half, half, 0) or system
+    return with_bound(problem, after, system.project(scaled))
+
 
 REACH = 0.99  # share of the way to the boundary that a step takes
 FALL = 0.9  # share of a mark below which something was gained
@@ -40,7 +228,7 @@ LONGEST = 200  # steps after which nothing more is to be hoped for
 UNSOLVED = 0.1  # share of a right side that a solve may leave before a better factor is needed
 
 
-def worst_ratio(problem: Program, x: Array, z: Vector) -> tuple[float, float]:
+def worst_ratio(problem: MinimaxProgram, x: Array, z: Vector) -> tuple[float, float]:
     """The worst ratio of x, whose residuals are z, and how much rounding may add to it."""
     out = excess(problem, z)
     # |fl(u* A u) - u* A u| <= gamma(2 n) ||A||_F for a unit u; a complex product doubles it.
@@ -50,7 +238,7 @@ def worst_ratio(problem: Program, x: Array, z: Vector) -> tuple[float, float]:
     return ratio, most - ratio
 
 
-def start(problem: Program, near: Array | None = None) -> State:
+def start(problem: MinimaxProgram, near: Array | None = None) -> IterationState:
     """Least squares, weighted by the tolerances, from unknowns near it where these are known."""
     coordinates = problem.coordinates
     b = problem.b / problem.delta
@@ -63,7 +251,7 @@ def start(problem: Program, near: Array | None = None) -> State:
     z = residual(problem, x)
     ratio, rounding = worst_ratio(problem, x, z)
     level, duals, floor = _first_multipliers(problem, z, ratio)
-    state = State(
+    state = IterationState(
         iteration=0,
         x=x,
         max_ratio=ratio,
@@ -84,7 +272,9 @@ def start(problem: Program, near: Array | None = None) -> State:
     return with_bound(problem, state, duals[1] - duals[0])
 
 
-def _first_multipliers(problem: Program, z: Vector, ratio: float) -> tuple[float, Vector, float]:
+def _first_multipliers(
+    problem: MinimaxProgram, z: Vector, ratio: float
+) -> tuple[float, Vector, float]:
     """The level t, the multipliers and that of ``t >= 0`` to begin with, at residuals z."""
     if problem.sides.all():
         # The residual is dual feasible; the even part keeps every multiplier away from zero.
@@ -97,7 +287,7 @@ def _first_multipliers(problem: Program, z: Vector, ratio: float) -> tuple[float
     return level, duals / total, 1.0 / (level * total)
 
 
-def _far(problem: Program, level: float) -> Vector:
+def _far(problem: MinimaxProgram, level: float) -> Vector:
     """Residuals of rows with one end that are far out on the open side; infinite for the others."""
     far = np.full_like(problem.b, level)
     if isinstance(problem.coordinates, RowCoordinates):
@@ -107,14 +297,19 @@ def _far(problem: Program, level: float) -> Vector:
 
 
 def advance(
-    problem: Program, state: State, steps: int, *, target: bool = False, gap: float = 0.01
-) -> State:
+    problem: MinimaxProgram,
+    state: IterationState,
+    steps: int,
+    *,
+    target: bool = False,
+    gap: float = 0.01,
+) -> IterationState:
     """Take up to `steps` interior-point steps; stop early at a verdict.
 
     Parameters
     ----------
-    problem : Program
-    state : State
+    problem : MinimaxProgram
+    state : IterationState
         Not modified.
     steps : int
         Steps to spend, one factorisation each.
@@ -130,7 +325,9 @@ def advance(
     return state
 
 
-def _system(problem: Program, state: State, at: Point) -> System | None:
+def _system(
+    problem: MinimaxProgram, state: IterationState, at: MinimaxPoint
+) -> MinimaxSystem | None:
     """The linear system of a step; None where its factorisation failed."""
     coordinates = problem.coordinates
     if isinstance(coordinates, RowCoordinates):
@@ -142,13 +339,15 @@ def _system(problem: Program, state: State, at: Point) -> System | None:
     return normal(coordinates, d1, d2, state.precision, at.floor / at.level, at.held)
 
 
-def _point(problem: Program, state: State, z: Vector) -> Point:
+def _point(problem: MinimaxProgram, state: IterationState, z: Vector) -> MinimaxPoint:
     """The interior-point iterate, whose residuals are z."""
     slacks = slacks_of(problem.sides, z, state.level)
-    return Point(problem.sides, slacks, state.duals, state.level, state.floor, z, state.far)
+    return MinimaxPoint(problem.sides, slacks, state.duals, state.level, state.floor, z, state.far)
 
 
-def _step(problem: Program, state: State, target: bool, gap: float) -> State:
+def _step(
+    problem: MinimaxProgram, state: IterationState, target: bool, gap: float
+) -> IterationState:
     coordinates = problem.coordinates
     if not state.level > 0.0 or state.iteration >= LONGEST:
         return replace(state, stalled=True)
@@ -191,7 +390,7 @@ def _step(problem: Program, state: State, target: bool, gap: float) -> State:
     return bounded(problem, _judged(problem, after, z), system, z, target, gap)
 
 
-def _judged(problem: Program, state: State, z: Vector) -> State:
+def _judged(problem: MinimaxProgram, state: IterationState, z: Vector) -> IterationState:
     """Note whether the last step was progress: of multipliers, complementarity or ratio."""
     at, whole = _point(problem, state, z), bool(problem.sides.all())
     # Without missing ends the multipliers are dual feasible from the start.
@@ -202,7 +401,7 @@ def _judged(problem: Program, state: State, z: Vector) -> State:
     return replace(state, marks=marks, idle=idle, stalled=stalled)
 
 
-def _imbalance(problem: Program, at: Point) -> float:
+def _imbalance(problem: MinimaxProgram, at: MinimaxPoint) -> float:
     """How far multipliers are from dual feasible; 0 where that is only rounding."""
     y = at.duals[1] - at.duals[0]
     if at.held is not None:

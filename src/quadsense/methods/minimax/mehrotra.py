@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from quadsense.core.packed import Array, Vector
 from quadsense.device import numbers, scalar
-from quadsense.methods.minimax.coordinates import Coordinates
+from quadsense.methods.minimax.coordinates import MinimaxCoordinates
 
 Mask = npt.NDArray[np.bool_]
 
@@ -26,11 +26,11 @@ SHORTENINGS = 30  # of a step, at most
 AMBITION = 0.3  # how far past a step the correctors look
 
 
-class System(Protocol):
+class MinimaxSystem(Protocol):
     """The linear system of a step (see `normal` and `rows`)."""
 
     @property
-    def coordinates(self) -> Coordinates:
+    def coordinates(self) -> MinimaxCoordinates:
         """Unknowns and the sensing map on them."""
 
     def direction(
@@ -43,7 +43,7 @@ class System(Protocol):
 
 
 @dataclass(frozen=True)
-class Point:
+class MinimaxPoint:
     """Slacks and multipliers, all positive where they exist.
 
     Attributes
@@ -90,7 +90,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Direction:
+class MinimaxDirection:
     """A Newton step in x, t, slacks and multipliers, and how far the last two may follow it.
 
     `floor` is the step of the multiplier of ``t >= 0``, `count` the number of conjugate-gradient
@@ -107,7 +107,7 @@ class Direction:
     count: int
     left: float
 
-    def taken(self, at: Point) -> Point:
+    def taken(self, at: MinimaxPoint) -> MinimaxPoint:
         """Where its full length leads, as far as that stays positive."""
         return replace(
             at,
@@ -138,8 +138,13 @@ def _reach(values: Vector, change: Vector) -> Any:
 
 
 def newton(
-    system: System, at: Point, aim: float, goal: Vector, floor_goal: float, tolerance: float
-) -> Direction:
+    system: MinimaxSystem,
+    at: MinimaxPoint,
+    aim: float,
+    goal: Vector,
+    floor_goal: float,
+    tolerance: float,
+) -> MinimaxDirection:
     """Newton step towards ``duals * slacks = goal`` and ``floor * level = floor_goal``.
 
     `aim` is the mean complementarity that is aimed at: what holds open sides back goes with it.
@@ -160,11 +165,11 @@ def newton(
         dual = min(dual, -at.floor / floor if floor < 0.0 else 1.0)
     if at.far is not None:  # what holds x back ties the multipliers to it
         primal = dual = min(primal, dual)
-    step = Direction(dx, dt, moved, change, floor, primal, dual, count, left)
+    step = MinimaxDirection(dx, dt, moved, change, floor, primal, dual, count, left)
     return step if at.far is None else _near_the_path(at, step)
 
 
-def _near_the_path(at: Point, step: Direction) -> Direction:
+def _near_the_path(at: MinimaxPoint, step: MinimaxDirection) -> MinimaxDirection:
     """The step, shortened until no product is far below their mean.
 
     Where no dual feasible multipliers are at hand, a step that goes to the boundary ends next to
@@ -180,14 +185,16 @@ def _near_the_path(at: Point, step: Direction) -> Direction:
     return step
 
 
-def corrected(system: System, at: Point, *, tolerance: float, correctors: int) -> Direction:
+def corrected(
+    system: MinimaxSystem, at: MinimaxPoint, *, tolerance: float, correctors: int
+) -> MinimaxDirection:
     """Mehrotra's predictor and corrector, then Gondzio's centrality correctors.
 
     Parameters
     ----------
-    system : System
+    system : MinimaxSystem
         With weights ``duals / slacks``.
-    at : Point
+    at : MinimaxPoint
     tolerance : float
         Relative residual of the corrector's solve.
     correctors : int

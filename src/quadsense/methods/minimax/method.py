@@ -1,21 +1,35 @@
-"""The smallest worst-case error, with both bounds, or a proof that a tolerance cannot be met."""
+"""The smallest worst-case error, with both bounds, or a proof that a tolerance cannot be met.
+
+In stages: the start itself, the interior-point method by normal equations, and by rows.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from enum import IntEnum
 
 import numpy as np
 
 from quadsense.arrays import Array, Vector, to_numpy
+from quadsense.core.forms import MeasuredForm
 from quadsense.core.intervals import UNIT
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.question import Question
+from quadsense.core.records import cached_property
 from quadsense.methods.balance import UNNOTICED, balanced
 from quadsense.methods.base import COLD, Problem, Warm
 from quadsense.methods.minimax import growing, iteration
-from quadsense.methods.minimax.growing import GrowingProgram
-from quadsense.methods.minimax.program import Program, excess, prepare
-from quadsense.methods.minimax.stages import Stage, Stages
+from quadsense.methods.minimax.coordinates import GramCoordinates, MatrixCoordinates
+from quadsense.methods.minimax.growing import GrowingProgram, as_growing, worth
+from quadsense.methods.minimax.program import (
+    MinimaxProgram,
+    asked,
+    by_gram,
+    excess,
+    prepare,
+    prepare_rows,
+)
+from quadsense.methods.minimax.rows import fits
 from quadsense.methods.minimax.traits import MinimaxTraits
 from quadsense.methods.steps import (
     Stepped,
@@ -28,11 +42,107 @@ from quadsense.proofs.symmetric import check_proof
 from quadsense.system.watch import part
 from quadsense.vocabulary import Claim, Reason, because
 
+
+class Stage(IntEnum):
+    """What the state is of."""
+
+    START = 0  # A_1 itself
+    FAST = 1  # interior point by normal equations, from A_1
+    CAREFUL = 2  # interior point by rows (see `minimax.rows`), from 0
+
+
+class Stages:
+    """All that follows from a problem: the rows that ask, and the program of each stage.
+
+    Attributes
+    ----------
+    given, problem : Problem
+        As it came, and with a start that makes sense.
+    asked : AskedRows
+    weighed, squares : bool, ndarray
+        Whether the rows of `fast` are scaled so that all tolerances are the same, and the squares
+        of those scales.
+    fast : MinimaxProgram or None
+        For the difference from A_1, in units of ``asked.scale``; None where nothing is asked.
+    balanced : (ndarray, ndarray) or None
+        The last dual vector that was balanced, and what came of it: it is asked for several times.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self.given, self.asked = problem, asked(problem)
+        what = self.asked
+        largest = what.scale * float(np.max(np.abs(what.b) + what.delta, initial=0.0))
+        plain = problem.base is None and problem.c_start is None
+        if plain and abs(problem.tau) > largest:  # a mean of middles, not given by the user
+            problem = replace(problem, tau=0.0)
+        self.problem = problem
+        self.balanced: tuple[Vector, Vector] | None = None
+        self.fast: MinimaxProgram | None = None
+        self.weighed = False
+        self.squares = np.ones_like(what.b)
+        if what.b.size:
+            image = to_numpy(replace(problem, b=0.0 * problem.b).initial_residual())
+            left = what.b - what.of(image) / what.scale
+            F = what.on(problem.rows)
+            if by_gram(F):  # factored with pivots, by LAPACK
+                F = what.on(problem.rows.on_numpy())
+            squares = float(what.delta.min()) / what.delta
+            self.weighed = float(squares.min()) <= 1.0 - 1e-12  # otherwise equal up to rounding
+            if self.weighed:
+                self.squares, F = squares, F.weighed(F.beside(np.sqrt(squares)))
+            self.fast = prepare(F, self.squares * left, self.squares * what.delta, what.sides)
+            if isinstance(self.fast.coordinates, MatrixCoordinates) and worth(F):
+                self.fast = as_growing(self.fast)
+
+    @cached_property
+    def careful(self) -> MinimaxProgram | None:
+        """For A itself, on unit rows; None where it would take too long."""
+        what = self.asked
+        if not what.b.size or not fits(what.b.size, self.problem.rows.unknowns):
+            return None
+        F = what.on(self.problem.rows.on_numpy())
+        return prepare_rows(F, what.b, what.delta, what.sides)
+
+    def unknowns(self, fit: SensedMatrix) -> Array | None:
+        """What `fast` has for a matrix, where that is cheap to find."""
+        program = self.fast
+        assert program is not None
+        coordinates = program.coordinates
+        if isinstance(coordinates, MatrixCoordinates):
+            near = (np.asarray(fit) - start_matrix(self.problem)) / self.asked.scale
+            return program.F.beside(near)
+        if not isinstance(coordinates, GramCoordinates):
+            return None
+        problem, form = self.problem, fit.form
+        if not isinstance(form, MeasuredForm):
+            difference = (np.asarray(fit) - start_matrix(problem)) / self.asked.scale
+            return coordinates.unknowns(program.F.forward(difference))
+        if form.rows is not problem.rows or form.tau != problem.tau:
+            return None
+        if form.base is not problem.base:
+            return None
+        c = -to_numpy(form.c) if problem.c_start is None else to_numpy(problem.c_start - form.c)
+        # A = F*(c) reads K c = L (L^T c); rows are those that ask, weighed.
+        return np.asarray(coordinates.L.T @ (self.asked.of(c) / self.squares / self.asked.scale))
+
+    def program(self, stage: Stage) -> MinimaxProgram:
+        """The linear program of a stage."""
+        program = self.careful if stage is Stage.CAREFUL else self.fast
+        assert program is not None
+        return program
+
+    def dual(self, stage: Stage, y: Vector) -> Vector:
+        """The vector of a lower bound on all unit rows."""
+        y = np.asarray(y)
+        y = y if stage is Stage.CAREFUL else self.squares * y
+        return self.asked.spread(y, self.problem.m)
+
+
 CLOSE = 1e-9  # relative gap of the bounds where the one asked for did not suffice
 FORMED = 2000  # order of A up to which it may be formed though its coefficients are known
 
 
-def equal_tolerances(problem: Problem) -> tuple[Program, Vector]:
+def equal_tolerances(problem: Problem) -> tuple[MinimaxProgram, Vector]:
     """The linear program on the rows of `weighed_rows`, and their squared norms."""
     rows, squares = weighed_rows(problem)
     delta = to_numpy(problem.delta)
@@ -41,13 +151,13 @@ def equal_tolerances(problem: Problem) -> tuple[Program, Vector]:
 
 
 @dataclass(frozen=True)
-class State:
+class MinimaxState:
     """Where the method stands.
 
     Attributes
     ----------
     stage : Stage
-    inner : iteration.State, growing.State or None
+    inner : iteration.IterationState, growing.GrowingState or None
         The interior-point iterate, on all rows or on those that matter; None at the start.
     max_ratio, rounding : float
         Worst ratio of the best matrix of this stage, and a bound on its rounding error.
@@ -65,7 +175,7 @@ class State:
     """
 
     stage: Stage
-    inner: iteration.State | growing.State | None
+    inner: iteration.IterationState | growing.GrowingState | None
     max_ratio: float
     rounding: float
     lower: float
@@ -90,7 +200,7 @@ class Minimax(MinimaxTraits, Stepped):
         with np.errstate(under="ignore"):
             return Stages(problem)
 
-    def start(self, program: Stages, warm: Warm = COLD) -> State:
+    def start(self, program: Stages, warm: Warm = COLD) -> MinimaxState:
         """A_1 if it is within all tolerances, else least squares on the difference from it.
 
         From the fit of an earlier stage, which mostly is least squares already.
@@ -101,7 +211,7 @@ class Minimax(MinimaxTraits, Stepped):
             if program.fast is None or (problem.target and ratio + rounding <= 1.0):
                 nothing = np.zeros(problem.m)
                 gap = problem.options.gap
-                return State(Stage.START, None, ratio, rounding, 0.0, nothing, 1.0, gap, 0)
+                return MinimaxState(Stage.START, None, ratio, rounding, 0.0, nothing, 1.0, gap, 0)
             return self._begin(program, Stage.FAST, 1.0, 0, warm.fit)
 
     def _at_start(self, stages: Stages) -> tuple[float, float]:
@@ -122,11 +232,11 @@ class Minimax(MinimaxTraits, Stepped):
 
     def _begin(
         self, stages: Stages, stage: Stage, goal: float, done: int, fit: SensedMatrix | None = None
-    ) -> State:
+    ) -> MinimaxState:
         """The first state of a stage; bounds that an earlier one could not prove are dropped."""
         program = stages.program(stage)
         near = None if fit is None else stages.unknowns(fit)
-        inner: iteration.State | growing.State
+        inner: iteration.IterationState | growing.GrowingState
         if isinstance(program, GrowingProgram):
             inner = growing.start(program, near)
         else:
@@ -134,9 +244,14 @@ class Minimax(MinimaxTraits, Stepped):
         dual = stages.dual(stage, inner.y)
         ratio, rounding, lower = inner.max_ratio, inner.rounding, inner.lower
         gap = stages.problem.options.gap if goal == 1.0 else CLOSE
-        return State(stage, inner, ratio, rounding, lower, dual, goal, gap, done)
+        return MinimaxState(stage, inner, ratio, rounding, lower, dual, goal, gap, done)
 
-    def _after(self, stages: Stages, state: State, inner: iteration.State | growing.State) -> State:
+    def _after(
+        self,
+        stages: Stages,
+        state: MinimaxState,
+        inner: iteration.IterationState | growing.GrowingState,
+    ) -> MinimaxState:
         """The state with the interior-point iterate moved on to `inner`."""
         done = 0 if state.inner is None else inner.iteration - state.inner.iteration
         lower, dual = state.lower, state.dual
@@ -152,16 +267,16 @@ class Minimax(MinimaxTraits, Stepped):
             iteration=state.iteration + done,
         )
 
-    def _deciding(self, stages: Stages, state: State) -> bool:
+    def _deciding(self, stages: Stages, state: MinimaxState) -> bool:
         """Whether the question still is if the tolerance can be met."""
         return stages.given.target and state.lower <= 1.0 and state.goal == 1.0
 
-    def _verdict(self, stages: Stages, state: State) -> iteration.Verdict | None:
+    def _verdict(self, stages: Stages, state: MinimaxState) -> iteration.RatioVerdict | None:
         assert state.inner is not None
         target = self._deciding(stages, state)
         return iteration.verdict(state.inner, target=target, gap=state.gap)
 
-    def advance(self, program: Stages, state: State, steps: int) -> State:
+    def advance(self, program: Stages, state: MinimaxState, steps: int) -> MinimaxState:
         """Return the state after at most `steps` more factorisations."""
         with np.errstate(under="ignore"):
             end = state.iteration + steps
@@ -173,17 +288,19 @@ class Minimax(MinimaxTraits, Stepped):
                 state = self._after(program, state, self._inner(program, state, end))
             return state
 
-    def _inner(self, stages: Stages, state: State, end: int) -> iteration.State | growing.State:
+    def _inner(
+        self, stages: Stages, state: MinimaxState, end: int
+    ) -> iteration.IterationState | growing.GrowingState:
         """Return the interior-point iterate, advanced to iteration `end`."""
         target, linear = self._deciding(stages, state), stages.program(state.stage)
         left, inner = end - state.iteration, state.inner
         if isinstance(linear, GrowingProgram):
-            assert isinstance(inner, growing.State)
+            assert isinstance(inner, growing.GrowingState)
             return growing.advance(linear, inner, left, target=target, gap=state.gap)
-        assert isinstance(inner, iteration.State)
+        assert isinstance(inner, iteration.IterationState)
         return iteration.advance(linear, inner, left, target=target, gap=state.gap)
 
-    def _goes_on(self, stages: Stages, state: State) -> bool:
+    def _goes_on(self, stages: Stages, state: MinimaxState) -> bool:
         """Whether something is left to do where a stage has ended without a claim that holds."""
         if state.inner is None:
             return stages.fast is not None
@@ -191,7 +308,7 @@ class Minimax(MinimaxTraits, Stepped):
             return True
         return state.gap > CLOSE and not state.inner.stalled
 
-    def _following(self, stages: Stages, state: State) -> State:
+    def _following(self, stages: Stages, state: MinimaxState) -> MinimaxState:
         """The state to go on from there."""
         if state.stage is Stage.START:
             return self._begin(stages, Stage.FAST, state.goal, state.iteration)
@@ -199,7 +316,7 @@ class Minimax(MinimaxTraits, Stepped):
             return self._begin(stages, Stage.CAREFUL, state.goal, state.iteration)
         return replace(state, gap=CLOSE)
 
-    def claim(self, program: Stages, state: State) -> Claim | None:
+    def claim(self, program: Stages, state: MinimaxState) -> Claim | None:
         """Met, optimal to the gap, or infeasible, the last only with a checked proof."""
         problem = program.given
         with np.errstate(under="ignore"):
@@ -221,7 +338,7 @@ class Minimax(MinimaxTraits, Stepped):
             reason = self._reason(problem, state)
             return Claim("undecided", reason, state.dual, state.lower)
 
-    def _balanced(self, stages: Stages, state: State) -> Vector:
+    def _balanced(self, stages: Stages, state: MinimaxState) -> Vector:
         """The dual vector with ``F*(y) = 0`` to rounding, where that is to be had."""
         if stages.balanced is not None and stages.balanced[0] is state.dual:
             return stages.balanced[1]
@@ -242,14 +359,14 @@ class Minimax(MinimaxTraits, Stepped):
         stages.balanced = (state.dual, found)
         return found
 
-    def _reason(self, problem: Problem, state: State) -> Reason:
+    def _reason(self, problem: Problem, state: MinimaxState) -> Reason:
         if problem.target and state.lower > 1.0:
             return because("neither_closes")
         unit, of = (1.0, "ratio") if problem.target else (problem.error_unit, "error")
         lower, upper = unit * state.lower, unit * state.max_ratio
         return because("bounds_apart", lower=lower, upper=upper, of=of)
 
-    def _infeasible(self, stages: Stages, state: State) -> Claim | None:
+    def _infeasible(self, stages: Stages, state: MinimaxState) -> Claim | None:
         """The claim that nothing fits, where the dual vector proves it."""
         problem = stages.given
         with part("proofs"):
@@ -261,7 +378,7 @@ class Minimax(MinimaxTraits, Stepped):
                 proved, lower = check.proved, check.ratio
         return Claim("infeasible", dual=state.dual, lower=max(lower, 1.0)) if proved else None
 
-    def correct(self, program: Stages, state: State, z: Array, goal: float) -> State:
+    def correct(self, program: Stages, state: MinimaxState, z: Array, goal: float) -> MinimaxState:
         """The same fit in a form that rounds less, else one of the goal.
 
         At the next stage where this one has reached that already, or where the fit is far from
@@ -285,11 +402,11 @@ class Minimax(MinimaxTraits, Stepped):
         errors = (8.0 * n + 2.0 * problem.m + 64.0) * UNIT * mass
         return n <= FORMED and errors > 0.01 * float(np.min(to_numpy(problem.delta)))
 
-    def dual(self, program: Stages, state: State) -> Vector | None:
+    def dual(self, program: Stages, state: MinimaxState) -> Vector | None:
         """The vector of the best lower bound so far."""
         return state.dual if state.lower > 0.0 else None
 
-    def matrix(self, program: Stages, state: State) -> SensedMatrix:
+    def matrix(self, program: Stages, state: MinimaxState) -> SensedMatrix:
         """A_1 plus the fit to what it leaves, or the fit alone."""
         stages = program
         problem, scale = stages.problem, stages.asked.scale

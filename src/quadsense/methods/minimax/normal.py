@@ -18,8 +18,7 @@ import numpy as np
 
 from quadsense.core.packed import Array, Vector
 from quadsense.device import numbers, scalar, waits
-from quadsense.methods.minimax.coordinates import Coordinates
-from quadsense.methods.minimax.preconditioner import Preconditioner
+from quadsense.methods.minimax.coordinates import MinimaxCoordinates, Preconditioner
 from quadsense.system.watch import look
 
 STEPS = 2000  # conjugate-gradient steps of one solve, at most
@@ -41,10 +40,10 @@ def _is_sound(number: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class Normal:
+class NormalSystem:
     """One weighted normal system with its preconditioner."""
 
-    coordinates: Coordinates
+    coordinates: MinimaxCoordinates
     d1: Vector
     d2: Vector
     held: Vector | None
@@ -137,13 +136,13 @@ class Normal:
 
 
 def normal(
-    coordinates: Coordinates,
+    coordinates: MinimaxCoordinates,
     d1: Vector,
     d2: Vector,
     precision: int,
     corner: float = 0.0,
     held: Vector | None = None,
-) -> Normal | None:
+) -> NormalSystem | None:
     """Build the system of the weights d1, d2; None when the factorisation failed.
 
     `corner` is added to the coefficient of tau, for a bound on tau itself, and `held`, shape (m,),
@@ -163,32 +162,32 @@ def normal(
     schur = max(total - crossed, 1e-12 * total)
     if not 0.0 < schur < np.inf:
         return None
-    return Normal(coordinates, d1, d2, held, corner, inverse, border, bordered, schur)
+    return NormalSystem(coordinates, d1, d2, held, corner, inverse, border, bordered, schur)
 
 
-def stronger(coordinates: Coordinates, precision: int) -> int | None:
+def stronger(coordinates: MinimaxCoordinates, precision: int) -> int | None:
     """The preconditioner to try after this one; None when there is none."""
     options = [option for option in coordinates.precisions if option > precision]
     return options[0] if options else None
 
 
 @dataclass(frozen=True)
-class Fit:
+class WeightedFit:
     """A weighted least-squares fit, the system that gave it, and its preconditioner."""
 
     x: Array
-    system: Normal | None
+    system: NormalSystem | None
     precision: int
 
 
 def least_squares(
-    coordinates: Coordinates,
+    coordinates: MinimaxCoordinates,
     b: Vector,
     weights: Vector,
     x: Array | None,
     rounds: int,
     near: bool = False,
-) -> Fit:
+) -> WeightedFit:
     """Minimise ``sum_i weights_i (forward(x)_i - b_i)^2``, starting at x (zero if None).
 
     Each round starts from the residual of the data, so that a consistent fit ends at rounding.
@@ -219,7 +218,7 @@ def least_squares(
                 x, z = x + step, trial
             # An inconsistent fit is done once; a consistent one shrinks until rounding.
             if not after < 0.25 * before:
-                return Fit(x, system, precision)
+                return WeightedFit(x, system, precision)
         else:
-            return Fit(x, system, precision)
-    return Fit(x, None, coordinates.precisions[-1])
+            return WeightedFit(x, system, precision)
+    return WeightedFit(x, None, coordinates.precisions[-1])

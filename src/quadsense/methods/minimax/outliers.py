@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from quadsense.core.packed import Array, Vector
 from quadsense.methods.minimax.normal import least_squares
-from quadsense.methods.minimax.program import Program, excess, residual
+from quadsense.methods.minimax.program import MinimaxProgram, excess, residual
 
 Indices = npt.NDArray[np.intp]
 
@@ -24,7 +24,7 @@ CLEAR = (3.0, 1.5, 1.0)  # tolerances beyond which a row is suspect, the clear c
 
 
 @dataclass(frozen=True)
-class State:
+class RobustState:
     """The robust fit so far.
 
     Attributes
@@ -47,25 +47,27 @@ class State:
     settled: bool
 
 
-def _errors(problem: Program, x: Array) -> Vector:
+def _errors(problem: MinimaxProgram, x: Array) -> Vector:
     return excess(problem, residual(problem, x))
 
 
-def start(problem: Program, weights: Vector | None = None) -> State:
+def start(problem: MinimaxProgram, weights: Vector | None = None) -> RobustState:
     """Least squares, of even weights or these."""
     weights = np.ones(problem.b.size) if weights is None else weights
     x = _weighted_fit(problem, weights, None)
     errors = _errors(problem, x)
-    return State(0, x, max(float(np.median(errors)), FLOOR), float(errors.max()), False)
+    return RobustState(0, x, max(float(np.median(errors)), FLOOR), float(errors.max()), False)
 
 
-def advance(problem: Program, state: State, steps: int, power: float = 1.0) -> State:
+def advance(
+    problem: MinimaxProgram, state: RobustState, steps: int, power: float = 1.0
+) -> RobustState:
     """Take up to `steps` reweighted least-squares steps towards least absolute deviations.
 
     Parameters
     ----------
-    problem : Program
-    state : State
+    problem : MinimaxProgram
+    state : RobustState
         Not modified.
     steps : int
         Factorisations to spend.
@@ -81,7 +83,7 @@ def advance(problem: Program, state: State, steps: int, power: float = 1.0) -> S
         x = _weighted_fit(problem, weights, state.x)
         errors = _errors(problem, x)
         moved = float(np.linalg.norm(x - state.x)) / max(float(np.linalg.norm(x)), 1e-300)
-        state = State(
+        state = RobustState(
             iteration=state.iteration + 1,
             x=x,
             smoothing=max(min(SHRINK * state.smoothing, float(np.median(errors))), FLOOR),
@@ -91,13 +93,13 @@ def advance(problem: Program, state: State, steps: int, power: float = 1.0) -> S
     return state
 
 
-def _weighted_fit(problem: Program, weights: Vector, x: Array | None) -> Array:
+def _weighted_fit(problem: MinimaxProgram, weights: Vector, x: Array | None) -> Array:
     used = problem.sides.any(axis=0)
     b = problem.b / problem.delta
     return least_squares(problem.coordinates, b, weights * used, x, rounds=1).x
 
 
-def candidates(problem: Program, state: State, allowed: int, clear: float) -> Indices:
+def candidates(problem: MinimaxProgram, state: RobustState, allowed: int, clear: float) -> Indices:
     """At most `allowed` rows that the robust fit misses by more than `clear` tolerances."""
     errors = _errors(problem, state.x)
     worst = np.argsort(-errors, kind="stable")[:allowed]

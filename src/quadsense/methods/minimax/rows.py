@@ -16,8 +16,8 @@ from scipy.linalg import qr, solve_triangular
 
 from quadsense.core.packed import Array, Vector, unpack
 from quadsense.measurements.sensing import Sensing
-from quadsense.methods.minimax.mehrotra import Point
-from quadsense.methods.minimax.preconditioner import Preconditioner
+from quadsense.methods.minimax.coordinates import Preconditioner
+from quadsense.methods.minimax.mehrotra import MinimaxPoint
 from quadsense.system.watch import look
 
 ENTRIES = 4_000_000  # of the design matrix, 32 MB
@@ -113,7 +113,7 @@ class RowSystem:
     Attributes
     ----------
     coordinates : RowCoordinates
-    at : Point
+    at : MinimaxPoint
     d, e : ndarray, shape (m,)
         Sum of the weights of a row, what holds it back included, and their difference.
     halves : ndarray, shape (2, m)
@@ -127,7 +127,7 @@ class RowSystem:
     """
 
     coordinates: RowCoordinates
-    at: Point
+    at: MinimaxPoint
     d: Vector
     e: Vector
     halves: Vector
@@ -189,7 +189,7 @@ class RowSystem:
         return np.asarray(solve_triangular(self.R, kept, trans="T", check_finite=False))
 
 
-def row_system(coordinates: RowCoordinates, at: Point) -> RowSystem | None:
+def row_system(coordinates: RowCoordinates, at: MinimaxPoint) -> RowSystem | None:
     """Factor the system of a step; None where it has rounded away."""
     weights, held = at.weights, at.held
     if weights is None:

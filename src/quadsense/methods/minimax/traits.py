@@ -26,10 +26,10 @@ BLOCK_ROWS = 1024
 """Rows of such a block, as in `measurements.sensing`."""
 
 FACTORED = 16000
-"""Unknowns up to which a normal matrix is formed, as in `interior.coordinates`."""
+"""Unknowns up to which a normal matrix is formed, as in `minimax.coordinates`."""
 
 FIRST, MORE, MOST = 8, 6, 16
-"""Where only rows that matter are in memory (`interior.growing`), rows for each unknown: to begin
+"""Where only rows that matter are in memory (`minimax.growing`), rows for each unknown: to begin
 with, that join at a time, and at most. Measured: with half as many, a pass or two more."""
 
 LEAST = 256

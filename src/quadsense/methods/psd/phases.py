@@ -2,15 +2,19 @@
 
 Four methods in turn, each handing what it has to the next when it slows down:
 
-1. `symmetric`: the symmetric fit, as long as it is positive definite.
-2. `nearest`: the matrix nearest to the start that fits exactly; the quickest where one exists.
+1. `nearest`: the symmetric fit, as long as it is positive definite.
+2. `nearest`: then the matrix nearest to the start that fits exactly; the quickest where one exists.
 3. `projected`: least misses, for data with noise in them; its misses are the proof when nothing
    fits.
-4. `interior`: the interior-point kernel, for the edge of feasibility; where its arrays are small
+4. `conic`: the interior-point kernel, for the edge of feasibility; where its arrays are small
    enough (m up to 5000, or n up to 40 and m up to 30,000).
 
 A start within all intervals is the answer. MET and INFEASIBLE are said only of what was recomputed
 from the rows with a rounding bound.
+
+The kernel minimizes ``t >= 0`` over ``A >= 0`` with ``lo + (1 - t) w <= F(A) <= hi - (1 - t) w``.
+Its dual is to maximize ``-support(y)`` over ``F*(y) >= 0``, ``sum w_i |y_i| <= 1``. Each step
+improves both: a t of at most 1 is a fit, a y of negative support a proof that there is none.
 """
 
 from __future__ import annotations
@@ -20,11 +24,75 @@ from enum import StrEnum
 
 import numpy as np
 
-from quadsense.methods.psd import interior, nearest, projected, symmetric
-from quadsense.methods.psd.maps import Array, Real, forward, forward_error, positive_part
-from quadsense.methods.psd.program import Program
+from quadsense.arrays import to_numpy
+from quadsense.methods.conic import finish, steps
+from quadsense.methods.conic.program import KernelProgram
+from quadsense.methods.conic.solve import LONGEST
+from quadsense.methods.psd import nearest, projected
+from quadsense.methods.psd.maps import Array, Intervals, Real, forward, forward_error, positive_part
+from quadsense.methods.psd.program import ConeProgram
 from quadsense.methods.psd.traits import interior_fits, newton_flops
+from quadsense.methods.steps import LENIENT
 from quadsense.proofs.positive import PsdCertificate, certify
+
+
+@dataclass(frozen=True)
+class InteriorState:
+    """A state of the kernel, and what it says in the units of the intervals.
+
+    Attributes
+    ----------
+    kernel : steps.KernelState
+    X : ndarray, shape (n, k)
+        Factor of A.
+    y : ndarray, shape (m,)
+        The dual vector.
+    max_ratio : float
+        Of A.
+    """
+
+    kernel: steps.KernelState
+    X: Array
+    y: Real
+    max_ratio: float
+
+    @property
+    def iteration(self) -> int:
+        """Steps taken."""
+        return self.kernel.iteration
+
+    @property
+    def stalled(self) -> bool:
+        """Whether rounding leaves no step to take."""
+        kernel = self.kernel
+        return kernel.stuck or kernel.idle >= steps.IDLE or kernel.iteration >= LONGEST
+
+
+def start_interior(program: KernelProgram, intervals: Intervals) -> InteriorState:
+    """Return a multiple of the identity."""
+    with LENIENT():
+        return _interior_state(program, intervals, steps.first(program))
+
+
+def advance_interior(
+    program: KernelProgram, intervals: Intervals, state: InteriorState
+) -> InteriorState:
+    """Return the state after one more step; the caller looks at both bounds between."""
+    with LENIENT():
+        return _interior_state(program, intervals, steps.advance(program, state.kernel))
+
+
+def _interior_state(
+    program: KernelProgram, intervals: Intervals, kernel: steps.KernelState
+) -> InteriorState:
+    _, X = finish.matrix(program, kernel.at)
+    assert X is not None
+    values = np.zeros(len(intervals.unit))
+    values[program.index] = program.scale * to_numpy(kernel.at.v)
+    ratio = float(intervals.max_ratio(values))
+    y = finish.dual(program, kernel.at)
+    return InteriorState(kernel, X, y, ratio if np.isfinite(ratio) else np.inf)
+
 
 STRIDE = 10
 """Steps between two judgements of progress (docs/theory.md, section 10)."""
@@ -33,18 +101,13 @@ AIM = 0.8
 """Ratio aimed at first, so that the least misses are reached in the intervals, not in the limit."""
 
 
-Inner = (
-    symmetric.SymmetricState
-    | nearest.NearestState
-    | projected.ProjectedState
-    | interior.InteriorState
-)
+Inner = nearest.SymmetricState | nearest.NearestState | projected.ProjectedState | InteriorState
 
 
-_BY_MISSES = projected.ProjectedState | interior.InteriorState
+_BY_MISSES = projected.ProjectedState | InteriorState
 
 
-class Verdict(StrEnum):
+class SearchVerdict(StrEnum):
     """What is known of the intervals."""
 
     RUNNING = "running"
@@ -54,7 +117,7 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True)
-class State:
+class SearchState:
     """Where the search stands.
 
     Attributes
@@ -67,7 +130,7 @@ class State:
         Of that matrix; with MET it is recomputed from the rows, rounding bound included.
     certificate : PsdCertificate
         The best lower bound so far, and its vector.
-    verdict : Verdict
+    verdict : SearchVerdict
     iteration : int
     marks : tuple of float
         What progress is judged against: the ratios at the strides of the nearest fit, or the
@@ -83,7 +146,7 @@ class State:
     X: Array
     max_ratio: float
     certificate: PsdCertificate
-    verdict: Verdict
+    verdict: SearchVerdict
     iteration: int
     marks: tuple[float, ...]
     marked: tuple[float, Array]
@@ -95,24 +158,26 @@ class State:
         return self.certificate.lower_bound
 
 
-def settled(X: Array, m: int, ratio: float) -> State:
+def settled(X: Array, m: int, ratio: float) -> SearchState:
     """Return the state of a start ``X X*`` that is the answer, for m rows."""
     nothing = PsdCertificate(np.zeros(m), 0.0, 0.0, 0.0)
-    return State(None, X, ratio, nothing, Verdict.MET, 0, (), (ratio, X))
+    return SearchState(None, X, ratio, nothing, SearchVerdict.MET, 0, (), (ratio, X))
 
 
-def refused(problem: Program, state: State, goal: float) -> State:
+def refused(problem: ConeProgram, state: SearchState, goal: float) -> SearchState:
     """Return the state to go on from where a stricter look refused a fit."""
-    return _further_in(problem, replace(state, verdict=Verdict.RUNNING, goal=goal))
+    return _further_in(problem, replace(state, verdict=SearchVerdict.RUNNING, goal=goal))
 
 
-def start(problem: Program, earlier: State | None = None, factor: Array | None = None) -> State:
+def start(
+    problem: ConeProgram, earlier: SearchState | None = None, factor: Array | None = None
+) -> SearchState:
     """Return the first state.
 
     Parameters
     ----------
-    problem : Program
-    earlier : State, optional
+    problem : ConeProgram
+    earlier : SearchState, optional
         Of a problem with the same rows and other intervals.
     factor : ndarray, shape (n, k), optional
         Of an answer to a problem much like this one. From one that is not of full rank few steps
@@ -133,9 +198,9 @@ def start(problem: Program, earlier: State | None = None, factor: Array | None =
         inner = projected.start(problem.rows, problem.inner, X, AIM)
     marks = (inner.value,) if isinstance(inner, projected.ProjectedState) else ()
     marked = inner.max_ratio, inner.X
-    state = State(inner, inner.X, np.inf, nothing, Verdict.RUNNING, 0, marks, marked)
+    state = SearchState(inner, inner.X, np.inf, nothing, SearchVerdict.RUNNING, 0, marks, marked)
     state = _offer(problem, state, inner.X, inner.max_ratio)
-    if state.verdict is Verdict.MET:
+    if state.verdict is SearchVerdict.MET:
         return state
     if inner.max_ratio <= 1.0:
         return _further_in(problem, state)
@@ -145,37 +210,37 @@ def start(problem: Program, earlier: State | None = None, factor: Array | None =
         proof = certify(problem.F, intervals, np.eye(1, len(intervals.hi), worst).ravel())
         if not problem.F.rank_one and not proof.infeasible:
             return state
-        return replace(state, verdict=Verdict.INFEASIBLE, certificate=proof)
+        return replace(state, verdict=SearchVerdict.INFEASIBLE, certificate=proof)
     return state
 
 
 def _by_coordinates(
-    problem: Program, before: symmetric.SymmetricState | nearest.NearestState | None
-) -> symmetric.SymmetricState | nearest.NearestState:
+    problem: ConeProgram, before: nearest.SymmetricState | nearest.NearestState | None
+) -> nearest.SymmetricState | nearest.NearestState:
     """Begin with the measurement coordinates y, those of an earlier problem if given."""
     F, intervals, origin = problem.rows, problem.inner, problem.origin
     if before is None:
-        if symmetric.suits(F, intervals, origin):
-            return symmetric.start(problem.system)
+        if nearest.suits_symmetric(F, intervals, origin):
+            return nearest.start_symmetric(problem.system)
         return nearest.start(F, intervals, origin)
     memory = before.memory if isinstance(before, nearest.NearestState) else ()
     return nearest.start(F, intervals, origin, before.y, memory)
 
 
-def matrix(state: State) -> Array:
+def matrix(state: SearchState) -> Array:
     """Return the factor X (n, r) of the answer, ``A = X X*``."""
     return state.X
 
 
-def advance(problem: Program, state: State, steps: int) -> State:
+def advance(problem: ConeProgram, state: SearchState, steps: int) -> SearchState:
     """Return the state after about ``steps`` steps; fewer once there is a verdict."""
     end = state.iteration + steps
-    while state.verdict is Verdict.RUNNING and state.iteration < end:
+    while state.verdict is SearchVerdict.RUNNING and state.iteration < end:
         inner = state.inner
         assert inner is not None
         # Progress is judged at whole strides of a method, wherever the caller's steps end.
         stride = min(STRIDE - inner.iteration % STRIDE, end - state.iteration)
-        if isinstance(inner, symmetric.SymmetricState):
+        if isinstance(inner, nearest.SymmetricState):
             state = _symmetric(problem, state, inner, stride)
         elif isinstance(inner, nearest.NearestState):
             state = _nearest(problem, state, inner, stride)
@@ -186,7 +251,7 @@ def advance(problem: Program, state: State, steps: int) -> State:
     return state
 
 
-def _offer(problem: Program, state: State, X: Array, ratio: float) -> State:
+def _offer(problem: ConeProgram, state: SearchState, X: Array, ratio: float) -> SearchState:
     """Keep X if its ratio beats the best; say MET only after a fresh look, rounding included."""
     if ratio >= state.max_ratio:
         return state
@@ -196,18 +261,18 @@ def _offer(problem: Program, state: State, X: Array, ratio: float) -> State:
         error = forward_error(problem.F, X)
         values = np.asarray(forward(problem.F, X))
         ratio = problem.intervals.max_ratio(values, error)
-        verdict = Verdict.MET if ratio <= state.goal else verdict
+        verdict = SearchVerdict.MET if ratio <= state.goal else verdict
     return replace(state, X=X, max_ratio=ratio, verdict=verdict)
 
 
-def _further_in(problem: Program, state: State) -> State:
+def _further_in(problem: ConeProgram, state: SearchState) -> SearchState:
     """Go on where a fit is one as computed, but not beyond the rounding error: well inside."""
     if not _kernel_fits(problem):
-        return replace(state, verdict=Verdict.UNDECIDED)
-    return replace(state, inner=interior.start(problem.kernel, problem.intervals))
+        return replace(state, verdict=SearchVerdict.UNDECIDED)
+    return replace(state, inner=start_interior(problem.kernel, problem.intervals))
 
 
-def _prove(problem: Program, state: State, y: Real) -> State:
+def _prove(problem: ConeProgram, state: SearchState, y: Real) -> SearchState:
     """Keep y if it proves more than the best; say INFEASIBLE if it proves that."""
     proof = certify(problem.F, problem.intervals, np.asarray(y), problem.floor)
     best = state.certificate
@@ -215,20 +280,20 @@ def _prove(problem: Program, state: State, y: Real) -> State:
         return state
     narrow = problem.basis is not None or (not problem.F.rank_one and problem.floor == 0.0)
     impossible = proof.infeasible or (narrow and proof.trace_bound > problem.max_trace)
-    verdict = Verdict.INFEASIBLE if impossible else state.verdict
+    verdict = SearchVerdict.INFEASIBLE if impossible else state.verdict
     return replace(state, certificate=proof, verdict=verdict)
 
 
 def _symmetric(
-    problem: Program, state: State, inner: symmetric.SymmetricState, stride: int
-) -> State:
+    problem: ConeProgram, state: SearchState, inner: nearest.SymmetricState, stride: int
+) -> SearchState:
     """Advance the symmetric fit; leave it when it is not positive definite."""
-    after = symmetric.advance(problem.system, inner, stride)
+    after = nearest.advance_symmetric(problem.system, inner, stride)
     state = replace(
         state, inner=after, iteration=state.iteration + after.iteration - inner.iteration
     )
     state = _offer(problem, state, after.X, after.max_ratio)
-    if state.verdict is not Verdict.RUNNING or not after.ended:
+    if state.verdict is not SearchVerdict.RUNNING or not after.ended:
         return state
     if after.max_ratio <= 1.0:
         return _further_in(problem, state)
@@ -237,16 +302,20 @@ def _symmetric(
     return _offer(problem, state, begun.X, begun.max_ratio)
 
 
-def _nearest(problem: Program, state: State, inner: nearest.NearestState, stride: int) -> State:
+def _nearest(
+    problem: ConeProgram, state: SearchState, inner: nearest.NearestState, stride: int
+) -> SearchState:
     """Advance the nearest fit; leave it when the ratio no longer halves in two strides."""
     after = nearest.advance(problem.rows, problem.inner, problem.origin, inner, stride)
     state = replace(
         state, inner=after, iteration=state.iteration + after.iteration - inner.iteration
     )
     state = _offer(problem, state, after.X, after.max_ratio)
-    if state.verdict is Verdict.RUNNING and after.max_ratio <= 1.0:
+    if state.verdict is SearchVerdict.RUNNING and after.max_ratio <= 1.0:
         return _further_in(problem, state)
-    if state.verdict is not Verdict.RUNNING or (after.iteration % STRIDE and not after.stalled):
+    if state.verdict is not SearchVerdict.RUNNING or (
+        after.iteration % STRIDE and not after.stalled
+    ):
         return state
     marks = (*state.marks, after.max_ratio)
     marked = state.marked if state.marked[0] < after.max_ratio else (after.max_ratio, after.X)
@@ -256,7 +325,7 @@ def _nearest(problem: Program, state: State, inner: nearest.NearestState, stride
     return replace(state, marks=marks, marked=marked)
 
 
-def _aim(problem: Program, state: State, X: Array, aim: float) -> State:
+def _aim(problem: ConeProgram, state: SearchState, X: Array, aim: float) -> SearchState:
     """Begin the least misses at X and this aim, keeping what an earlier aim has learnt."""
     begun = projected.start(problem.rows, problem.inner, X, aim)
     before = state.inner
@@ -266,17 +335,17 @@ def _aim(problem: Program, state: State, X: Array, aim: float) -> State:
 
 
 def _projected(
-    problem: Program, state: State, inner: projected.ProjectedState, stride: int
-) -> State:
+    problem: ConeProgram, state: SearchState, inner: projected.ProjectedState, stride: int
+) -> SearchState:
     """Advance the least misses; when they no longer halve in a stride, prove or hand over."""
     after = projected.advance(problem.rows, problem.inner, inner, stride)
     state = replace(
         state, inner=after, iteration=state.iteration + after.iteration - inner.iteration
     )
     state = _offer(problem, state, after.X, after.max_ratio)
-    if state.verdict is Verdict.RUNNING and after.max_ratio <= 1.0:
+    if state.verdict is SearchVerdict.RUNNING and after.max_ratio <= 1.0:
         return _further_in(problem, state)
-    if state.verdict is not Verdict.RUNNING or after.iteration % STRIDE:
+    if state.verdict is not SearchVerdict.RUNNING or after.iteration % STRIDE:
         return state
     mark = state.marks[-1]
     state = replace(state, marks=(after.value,))
@@ -284,7 +353,7 @@ def _projected(
         return state
     y = projected.misses(problem.inner, after)
     state = _prove(problem, state, y)
-    if state.verdict is not Verdict.RUNNING:
+    if state.verdict is not SearchVerdict.RUNNING:
         return state
     if after.iteration > _patience(problem):
         return _further_in(problem, state)
@@ -300,13 +369,13 @@ def _projected(
     return _further_in(problem, state)
 
 
-def _kernel_fits(problem: Program) -> bool:
+def _kernel_fits(problem: ConeProgram) -> bool:
     """Return whether the arrays of the interior-point method are small enough."""
     F = problem.rows
     return interior_fits(max(F.m, F.raw.m), F.n, F.unknowns)
 
 
-def _patience(problem: Program) -> float:
+def _patience(problem: ConeProgram) -> float:
     """Return how many projections cost about as much as the interior-point method would.
 
     Not knowing which of the two ends sooner, spend as much on the first as on the second: twice
@@ -321,16 +390,16 @@ def _patience(problem: Program) -> float:
     return float(max(2.0 * STRIDE, 0.25 * 15.0 * step / projection))
 
 
-def _interior(problem: Program, state: State, inner: interior.InteriorState) -> State:
+def _interior(problem: ConeProgram, state: SearchState, inner: InteriorState) -> SearchState:
     """Take one interior-point step and look at both bounds."""
-    after = interior.advance(problem.kernel, problem.intervals, inner)
+    after = advance_interior(problem.kernel, problem.intervals, inner)
     state = replace(state, inner=after, iteration=state.iteration + 1)
     state = _offer(problem, state, after.X, after.max_ratio)
-    if state.verdict is not Verdict.RUNNING:
+    if state.verdict is not SearchVerdict.RUNNING:
         return state
     # A proof costs a look at the rows: only where one is promised, or where there is no more.
     if after.stalled or problem.intervals.support(after.y)[0] < 0.0:
         state = _prove(problem, state, after.y)
-    if state.verdict is Verdict.RUNNING and after.stalled:
-        return replace(state, verdict=Verdict.UNDECIDED)
+    if state.verdict is SearchVerdict.RUNNING and after.stalled:
+        return replace(state, verdict=SearchVerdict.UNDECIDED)
     return state

@@ -11,17 +11,20 @@ from dataclasses import dataclass
 import numpy as np
 
 from quadsense.core.basis import basis_of_span
+from quadsense.core.question import Question
 from quadsense.core.records import cached_property
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.cg.system import CGSystem
-from quadsense.methods.conic.program import Program as KernelProgram
-from quadsense.methods.psd import interior, symmetric
+from quadsense.methods.conic.program import KernelProgram
+from quadsense.methods.conic.program import prepare as prepare_kernel
 from quadsense.methods.psd.maps import EPS, Array, Intervals, forward_error
+from quadsense.methods.psd.nearest import symmetric_system
+from quadsense.methods.steps import LENIENT
 from quadsense.proofs.positive import lift_floor
 
 
 @dataclass(frozen=True)
-class Program:
+class ConeProgram:
     """The data, in coordinates of the span of the rows.
 
     Attributes
@@ -58,12 +61,12 @@ class Program:
     @cached_property
     def system(self) -> CGSystem:
         """That of the symmetric fit."""
-        return symmetric.system(self.rows, self.inner, self.origin)
+        return symmetric_system(self.rows, self.inner, self.origin)
 
     @cached_property
     def kernel(self) -> KernelProgram:
         """That of the smallest worst ratio."""
-        return interior.program_of(self.rows, self.intervals)
+        return _kernel_of(self.rows, self.intervals)
 
 
 def prepare(
@@ -72,7 +75,7 @@ def prepare(
     origin: Array | float | None = None,
     max_trace: float = np.inf,
     works: Sensing | None = None,
-) -> Program:
+) -> ConeProgram:
     """Return the problem in coordinates of the span of the rows.
 
     Parameters
@@ -115,4 +118,14 @@ def prepare(
     margin = np.clip(4.0 * error / intervals.unit, 1e-7, 0.25)
     limit = max_trace if np.isfinite(max_trace) else 1e6 * n * size
     inner = wide.widened(rows.beside(1.0 - margin))
-    return Program(F, rows, basis, intervals, wide, inner, rows.beside(near), floor, limit)
+    return ConeProgram(F, rows, basis, intervals, wide, inner, rows.beside(near), floor, limit)
+
+
+def _kernel_of(F: Sensing, intervals: Intervals) -> KernelProgram:
+    """Return the program of the smallest worst ratio within these intervals."""
+    w, nothing = intervals.unit, np.zeros(len(intervals.unit))
+    with LENIENT():
+        lo, hi = intervals.lo + w, intervals.hi - w
+        none = np.zeros(len(w), dtype=bool)
+        question = Question("slack_max", lo, hi, 1.0 / w, nothing, none, psd=True)
+        return prepare_kernel(F, question)
