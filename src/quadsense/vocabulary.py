@@ -1,7 +1,4 @@
-"""The words that every part shares: how a solve ended and why, and what a check found.
-
-Only numbers and names; `result.words` alone makes sentences of them.
-"""
+"""The words that every part shares: how a solve ended and why, and what a check found."""
 
 from __future__ import annotations
 
@@ -79,13 +76,23 @@ class Reason:
     Attributes
     ----------
     code : str
-        One that `result.words.REASONS` knows; "said" for the words of a method from elsewhere.
+        One of `REASONS`; "said" for the words of a method from elsewhere.
     numbers : dict
         Numbers and names that go with it.
     """
 
     code: str
     numbers: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """Return the reason in words."""
+        return REASONS[self.code](**self.numbers)
+
+    @property
+    def parts(self) -> tuple[str, str]:
+        """Why, and what the reason says to try, which may be empty."""
+        said, _, hint = str(self).partition(": ") if self.code in HINTING else (str(self), "", "")
+        return said, hint
 
 
 def because(code: str, **numbers: Any) -> Reason:
@@ -179,3 +186,138 @@ class Verification:
     def __add__(self, other: Verification) -> Verification:
         """Return both together."""
         return Verification(self.checks + other.checks)
+
+
+# --- reasons in words, by code ------------------------------------------------------------------
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number of things, in words."""
+    return f"{number} {noun}" + "s" * (number > 1)
+
+
+def _rounding(part: float) -> str:
+    return (
+        f"rounding alone is {part:.2g} of the tolerance: float64 cannot certify a delta this "
+        "small; raise delta"
+    )
+
+
+def _slow(share: float, strides: int, ratio: float, method: str) -> str:
+    return (
+        f"the max residual has not fallen by {share:.1%} in {strides} strides (worst ratio "
+        f"to delta {ratio:.3g}): either no matrix meets this delta, and a "
+        f"larger one is needed, or '{method}' is too slow for rows as nearly "
+        "dependent as these; method='auto' finds out which"
+    )
+
+
+def _bounds_apart(lower: float, upper: float, of: str) -> str:
+    what = {"error": "the smallest worst error", "ratio": "the best ratio to delta"}[of]
+    return (
+        f"rounding stops the interior-point method between the bounds {lower:.6g} and "
+        f"{upper:.6g} on {what}"
+    )
+
+
+def _no_factor(
+    starts: int, ratio: float, rounding: float, no_rank_fits: bool, may_grow: bool
+) -> str:
+    """What was not found is no claim about the rank."""
+    begun = "1 start" if starts == 1 else f"{starts} starts"
+    head = f"no fit found from {begun} (worst ratio {ratio:.3g})"
+    if rounding >= 1.0:
+        return f"{head}, and {_rounding(rounding)}"
+    if no_rank_fits:
+        return f"{head}, and no higher rank comes nearer: a larger delta may help"
+    helps = "more starts (max_restarts)" + ", a larger rank" * may_grow + " or a larger delta"
+    return f"{head}, which proves nothing: {helps} may help"
+
+
+def _reached(seconds: float | None) -> str:
+    """Return what ended the work: that limit in seconds, or the user if it is None."""
+    return "interrupted" if seconds is None else f"time_limit = {seconds} s was reached"
+
+
+def _no_set(allowed: int, ended: str, seconds: float | None = None, most: int | None = None) -> str:
+    over = {
+        "search": "no such set found",
+        "interrupted": "interrupted by the user",
+        "callback": "stopped by the callback",
+        "time_limit": f"time_limit = {seconds} s is over",
+        "max_iter": f"no such set found by fits of max_iter = {most} iterations",
+    }[ended]
+    without = counted(allowed, "measurement")
+    return f"whether the others can be met without {without} is not known: {over}"
+
+
+def _out_of_time(seconds: float | None, after: float | None = None) -> str:
+    if after is None:
+        return f"stopped after time_limit = {seconds} s"
+    return f"stopped after {after:.2g} s: the next step would exceed time_limit = {seconds} s"
+
+
+REASONS: dict[str, Any] = {
+    "said": lambda text: text,
+    "interrupted": lambda: "interrupted by the user",
+    "callback": lambda: "stopped by the callback",
+    "max_iter": lambda most: f"stopped after max_iter = {most} iterations",
+    "lemma": lambda most, lemma: f"the {most} iterations of {lemma} are over",
+    "time_limit": _out_of_time,
+    "slow": _slow,
+    "passes": lambda passes, ratio: (
+        f"the residuals fall no more after {passes} passes over the rows (worst ratio to delta "
+        f"{ratio:.3g}): whether any matrix meets delta, method='minimax' decides"
+    ),
+    "still": lambda: "rounding keeps the method from moving any further: raise delta",
+    "rounding": _rounding,
+    "least_squares": lambda: (
+        "the least-squares fit does not meet delta: whether any matrix does, "
+        "method='minimax' decides"
+    ),
+    "residuals_rounded": lambda: (
+        "rounding stops the conjugate residuals before delta is met"
+    ),
+    "bounds_apart": _bounds_apart,
+    "neither_closes": lambda: (
+        "rounding keeps both a fit and a proof that there is none from closing: raise delta"
+    ),
+    "psd_between": lambda lower, upper: (
+        "the best ratio to delta of a positive semidefinite matrix lies between "
+        f"{lower:.6g} and {upper:.6g}"
+    ),
+    "no_answer": lambda how: {
+        "stalled": "rounding stops the interior-point method before the question is answered",
+        "infeasible": "as computed nothing fits, which is not proved",
+        "unbounded": "as computed there is no least objective: what is asked leaves A free",
+    }[how],
+    "gap_open": lambda: "the two bounds did not close to the gap",
+    "no_factor": _no_factor,
+    "at_rest": lambda starts: (
+        f"least squares is at rest, the best of {starts} start{'s' * (starts > 1)}, and whether "
+        "another matrix of this rank does better is not known"
+    ),
+    "restless": lambda starts: (
+        f"least squares was not brought to rest from {starts} start{'s' * (starts > 1)}: more "
+        "starts (max_restarts), or rows and readings of less uneven sizes, may help"
+    ),
+    "no_set": _no_set,
+    "no_bound": lambda seconds: (
+        f"{_reached(seconds)} before the bound on the objective was proved"
+    ),
+    "no_proof": lambda claimed, seconds: (
+        f"{_reached(seconds)} before the proof that it is {claimed} was complete"
+    ),
+    "unproved": lambda claimed: (
+        f"that it is {claimed} could not be proved from the data, rounding included"
+    ),
+}  # fmt: skip
+"""Sentences of the reasons, from the numbers that go with each."""
+
+HINTING = frozenset(
+    {
+        "slow", "passes", "still", "rounding", "least_squares", "neither_closes", "no_factor",
+        "restless",
+    }
+)  # fmt: skip
+"""Reasons whose sentence goes on, after a colon, with what to try."""

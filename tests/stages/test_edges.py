@@ -13,7 +13,6 @@ from helpers import readings, sampled
 
 import quadsense
 from quadsense import SensedMatrix, Status
-from quadsense.result import words
 
 
 def noisy(seed=0, m=60, n=4, noise=0.1):
@@ -58,7 +57,7 @@ def test_ill_conditioned_exact_data_end_without_a_false_sentence(offset, delta):
     result = quadsense.solve(U, b, delta=delta)
     assert result.status in (Status.MET, Status.UNDECIDED, Status.STALLED)
     if result.status is not Status.MET:
-        assert "at least" not in words.why(result.verdict.reason)
+        assert "at least" not in str(result.verdict.reason)
 
 
 @pytest.mark.parametrize("seed", sampled(range(6), 2))

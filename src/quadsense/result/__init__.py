@@ -1,1 +1,1 @@
-"""The result: matrix, certificate, objective, what a check found, and their words."""
+"""The result: matrix, certificate and facts; the verdict, its words, and files."""

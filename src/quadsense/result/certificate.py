@@ -23,8 +23,14 @@ from quadsense.measurements.validate import checked_vector
 from quadsense.proofs.hitting import cannot_be_hit, smallest_hitting_set
 from quadsense.proofs.infeasible import check_infeasible, least_miss
 from quadsense.proofs.lower import best_error_bound
-from quadsense.result.objective import Objective, check_objective, is_admitted, is_sound
-from quadsense.result.values import Values, evaluate
+from quadsense.result.values import (
+    Objective,
+    Values,
+    check_objective,
+    evaluate,
+    is_admitted,
+    is_sound,
+)
 from quadsense.system.threads import with_one_blas_thread
 from quadsense.typing import is_number
 from quadsense.vocabulary import Check, Verification

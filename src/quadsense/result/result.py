@@ -22,8 +22,14 @@ from quadsense.proofs.infeasible import Conflict, check_infeasible
 from quadsense.result import words
 from quadsense.result.certificate import AGREE, Certificate, agree
 from quadsense.result.facts import Facts, Verdict, check_facts, verdict_of
-from quadsense.result.objective import Objective, check_objective, is_admitted, is_sound
-from quadsense.result.values import Values, evaluate
+from quadsense.result.values import (
+    Objective,
+    Values,
+    check_objective,
+    evaluate,
+    is_admitted,
+    is_sound,
+)
 from quadsense.system.threads import with_one_blas_thread
 from quadsense.vocabulary import Check, History, Status, Verification
 

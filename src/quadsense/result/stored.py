@@ -25,8 +25,8 @@ from quadsense.proofs.infeasible import Conflict
 from quadsense.result import words
 from quadsense.result.certificate import Certificate
 from quadsense.result.facts import Advice, Determined, Facts, Row
-from quadsense.result.objective import Objective
 from quadsense.result.result import Result
+from quadsense.result.values import Objective
 from quadsense.typing import SupportsSparse, check_path, is_whole
 from quadsense.vocabulary import History, Reason, Status, because
 

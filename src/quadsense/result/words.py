@@ -11,10 +11,10 @@ import math
 import re
 import textwrap
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from quadsense.result.facts import Advice, Row, Verdict
-from quadsense.vocabulary import Reason, Status
+from quadsense.vocabulary import Status, counted
 
 CLOSE = 1.1
 """Readings per unknown up to which least squares without a tolerance may follow the noise."""
@@ -122,11 +122,6 @@ def found_by(method: str, n_iter: int, seconds: str, reasons: Iterable[str] = ()
     return Fact("found by", value, "; ".join(reasons))
 
 
-def why(reason: Reason | None) -> str:
-    """Return a reason in words; empty where there is none."""
-    return "" if reason is None else REASONS[reason.code](**reason.numbers)
-
-
 def sentence(text: str) -> str:
     """Return the text with a capital, unless it begins with a name from the code."""
     plain = re.match(r"(a|[a-z]{2,})[,:]? (?!=)", text)
@@ -146,6 +141,8 @@ def _verdict(v: Verdict) -> str:
 
 
 def _head(v: Verdict) -> str:
+    if v.asked == "least" and v.exact_fit:
+        return f"optimal: an exact fit, worst residual {v.worst.size:.4g}"
     if v.status in (Status.OPTIMAL, Status.LOCAL) and v.objective is not None:
         return _by_objective(v)
     if v.asked == "least":
@@ -154,10 +151,7 @@ def _head(v: Verdict) -> str:
     if v.status is Status.MET:
         if v.asked == "bounds":
             return f"met: all {v.kept} measurements within their intervals{rest}"
-        if v.even:
-            within = f"delta = {v.worst.tolerance:.4g} (worst {v.worst.size:.4g}){rest}"
-        else:
-            within = f"tolerance{rest}; {_against(v)}"
+        within = f"{_within(v)}{rest}" if v.even else f"tolerance{rest}; {_against(v)}"
         return f"met: all {v.kept} measurements within {within}"
     if not v.over and v.contradiction is None and v.broken:
         return "not met: every measurement is within tolerance, but a constraint is not"
@@ -165,20 +159,19 @@ def _head(v: Verdict) -> str:
         return "not certified: all within tolerance as computed, but not beyond rounding"
     if v.asked == "bounds":
         return f"not met: {v.over} of {v.kept} intervals missed; {_worst_miss(v)}"
-    if v.even:
-        return (
-            f"not met: {v.over} of {v.kept} measurements over delta = {v.worst.tolerance:.4g} "
-            f"(worst {v.worst.size:.4g})"
-        )
-    return f"not met: {v.over} of {v.kept} measurements over tolerance; {_against(v)}"
+    over = _within(v) if v.even else f"tolerance; {_against(v)}"
+    return f"not met: {v.over} of {v.kept} measurements over {over}"
+
+
+def _within(v: Verdict) -> str:
+    """Return the one delta, and the worst residual."""
+    return f"delta = {v.worst.tolerance:.4g} (worst {v.worst.size:.4g})"
 
 
 def _by_objective(v: Verdict) -> str:
     """Where there is nothing to meet but the preference: with slack, or without a tolerance."""
     if v.status is Status.LOCAL:
         return f"local: {objective_name(v)} {v.objective:.6g}, stationary; nothing is proved"
-    if v.asked == "least" and v.exact_fit:
-        return f"optimal: an exact fit, worst residual {v.worst.size:.4g}"
     return f"optimal: {_value(v)}"
 
 
@@ -187,8 +180,6 @@ def _best_error(v: Verdict) -> str:
     size = v.worst.size
     if v.status is not Status.OPTIMAL:
         return f"{v.status}: worst residual {size:.4g}, not proved to be the smallest"
-    if v.exact_fit:
-        return f"optimal: an exact fit, worst residual {size:.4g}"
     return (
         f"optimal: worst residual {size:.4g}, and no matrix does better than "
         f"{_rounded_down(v.lower_bound)}{_condition(v)}"
@@ -197,12 +188,10 @@ def _best_error(v: Verdict) -> str:
 
 def _infeasible(v: Verdict) -> str:
     """Return what was proved: that nothing fits, and by how much."""
-    which = _kind_of_matrix(v)
+    which = kind_of_matrix(v)
     if v.allowed:
-        return (
-            f"infeasible: no {which} meets all but {_measurements(v.allowed)}, whichever these are"
-            f"{_condition(v)}"
-        )
+        but = counted(v.allowed, "measurement")
+        return f"infeasible: no {which} meets all but {but}, whichever these are{_condition(v)}"
     if v.contradiction is not None:
         return f"infeasible: {_contradiction(v)}"
     if v.hard:
@@ -222,7 +211,8 @@ def _infeasible(v: Verdict) -> str:
     return f"{least}{_rounded_down(v.lower_bound)} {_unit(v)} (proved{reached})"
 
 
-def _kind_of_matrix(v: Verdict) -> str:
+def kind_of_matrix(v: Verdict) -> str:
+    """Return of what kind A was to be."""
     return "positive semidefinite matrix" if v.psd else "matrix"
 
 
@@ -234,11 +224,10 @@ def _spectral(v: Verdict) -> str:
 
 def _value(v: Verdict) -> str:
     """Return the value of the objective, and what is proved of better ones."""
-    best, less = v.objective_lower, "less than"
+    assert v.objective_lower is not None and v.objective_upper is not None
+    less, bound = "less than", _rounded_down(v.objective_lower, 6)
     if v.prefer == "center":
-        best, less = v.objective_upper, "more than"
-    assert best is not None
-    bound = _rounded_up(best, 6) if v.prefer == "center" else _rounded_down(best, 6)
+        less, bound = "more than", _rounded_up(v.objective_upper, 6)
     given = f" ({v.objective_condition})" if v.objective_condition else ""
     free = v.prefer.startswith("slack_") or v.asked == "least"  # nothing need fit
     which = "no matrix" if free else "no fit"
@@ -290,10 +279,8 @@ def _against(v: Verdict) -> str:
 def _worst_miss(v: Verdict) -> str:
     """The interval missed by most, and by how much."""
     assert v.missed is not None
-    return (
-        f"worst miss {v.missed.size:.4g}, of the interval {_interval(v.missed)} "
-        f"in row {v.missed.index}"
-    )
+    interval = _interval(v.missed)
+    return f"worst miss {v.missed.size:.4g}, of the interval {interval} in row {v.missed.index}"
 
 
 def _interval(row: Row) -> str:
@@ -320,10 +307,6 @@ def _contradiction(v: Verdict) -> str:
         else f"b[{row.index}] = {row.reading:.6g} with tolerance {row.tolerance:.6g}"
     )
     return f"row {row.index} of U is zero, so every matrix reads 0 there, but {wanted}"
-
-
-def _measurements(count: int) -> str:
-    return f"{count} measurement" + "s" * (count > 1)
 
 
 def _rounded_up(value: float, digits: int = 4) -> str:
@@ -353,9 +336,7 @@ def _why_and_hint(v: Verdict) -> tuple[str, str]:
     """Return why nothing was decided, and what the reason says to try."""
     if v.status.success or v.status is Status.INFEASIBLE:
         return "", ""
-    said, hint = why(v.reason), ""
-    if v.reason is not None and v.reason.code in HINTING:
-        said, _, hint = said.partition(": ")
+    said, hint = ("", "") if v.reason is None else v.reason.parts
     broken = f"not held: {', '.join(v.broken)}" if v.broken else ""
     return "; ".join(part for part in (said, broken) if part), hint
 
@@ -372,7 +353,7 @@ def _conflict(v: Verdict) -> str:
         return f"{named} {'carries' if count == 1 else 'carry'} most of the contradiction"
     least = " (irreducible: leave out any one and the rest can be met)" * v.irreducible
     if count == 1:
-        return f"no {_kind_of_matrix(v)} meets {named}, whatever the others are"
+        return f"no {kind_of_matrix(v)} meets {named}, whatever the others are"
     return f"{named} contradict each other{least}"
 
 
@@ -386,7 +367,7 @@ def _which(v: Verdict) -> str:
     if v.status is not Status.MET:
         least = "" if v.objective is None else f": {_least(v)}, not certified"
         return f"A is the best that was found{least}"
-    cut = why(v.reason)
+    cut = "" if v.reason is None else str(v.reason)
     if v.objective is None:
         if cut:
             return f"any fit, not certified to be the preferred one: {cut}"
@@ -423,7 +404,7 @@ def _fitted(v: Verdict) -> str:
     if not v.fitted:
         return "" if v.hard or v.contradiction else "A has the smallest worst miss that was found"
     which = {"optimal": "the least-squares fit", "local": "a least-squares fit of that rank"}
-    return f"A is {which[v.fitted]}: it misses {v.over} of {_measurements(v.kept)}"
+    return f"A is {which[v.fitted]}: it misses {v.over} of {counted(v.kept, 'measurement')}"
 
 
 def _missed_by(v: Verdict) -> str:
@@ -616,132 +597,3 @@ def _advice(v: Verdict, advice: Advice) -> str:
         "outside": "are b and bounds in the same unit?",
     }[advice.code]
     return f"{which} readings lie outside their intervals: {ask}"
-
-
-# --- reasons, by code ------------------------------------------------------------------------
-
-
-def _rounding(part: float) -> str:
-    return (
-        f"rounding alone is {part:.2g} of the tolerance: float64 cannot certify a delta this "
-        "small; raise delta"
-    )
-
-
-def _slow(share: float, strides: int, ratio: float, method: str) -> str:
-    return (
-        f"the max residual has not fallen by {share:.1%} in {strides} strides (worst ratio "
-        f"to delta {ratio:.3g}): either no matrix meets this delta, and a "
-        f"larger one is needed, or '{method}' is too slow for rows as nearly "
-        "dependent as these; method='auto' finds out which"
-    )
-
-
-def _bounds_apart(lower: float, upper: float, of: str) -> str:
-    what = {"error": "the smallest worst error", "ratio": "the best ratio to delta"}[of]
-    return (
-        f"rounding stops the interior-point method between the bounds {lower:.6g} and "
-        f"{upper:.6g} on {what}"
-    )
-
-
-def _no_factor(
-    starts: int, ratio: float, rounding: float, no_rank_fits: bool, may_grow: bool
-) -> str:
-    """What was not found is no claim about the rank."""
-    begun = "1 start" if starts == 1 else f"{starts} starts"
-    head = f"no fit found from {begun} (worst ratio {ratio:.3g})"
-    if rounding >= 1.0:
-        return f"{head}, and {_rounding(rounding)}"
-    if no_rank_fits:
-        return f"{head}, and no higher rank comes nearer: a larger delta may help"
-    helps = "more starts (max_restarts)" + ", a larger rank" * may_grow + " or a larger delta"
-    return f"{head}, which proves nothing: {helps} may help"
-
-
-def _reached(seconds: float | None) -> str:
-    """Return what ended the work: that limit in seconds, or the user if it is None."""
-    return "interrupted" if seconds is None else f"time_limit = {seconds} s was reached"
-
-
-def _no_set(allowed: int, ended: str, seconds: float | None = None, most: int | None = None) -> str:
-    over = {
-        "search": "no such set found",
-        "interrupted": "interrupted by the user",
-        "callback": "stopped by the callback",
-        "time_limit": f"time_limit = {seconds} s is over",
-        "max_iter": f"no such set found by fits of max_iter = {most} iterations",
-    }[ended]
-    return f"whether the others can be met without {_measurements(allowed)} is not known: {over}"
-
-
-def _out_of_time(seconds: float | None, after: float | None = None) -> str:
-    if after is None:
-        return f"stopped after time_limit = {seconds} s"
-    return f"stopped after {after:.2g} s: the next step would exceed time_limit = {seconds} s"
-
-
-REASONS: dict[str, Any] = {
-    "said": lambda text: text,
-    "interrupted": lambda: "interrupted by the user",
-    "callback": lambda: "stopped by the callback",
-    "max_iter": lambda most: f"stopped after max_iter = {most} iterations",
-    "lemma": lambda most, lemma: f"the {most} iterations of {lemma} are over",
-    "time_limit": _out_of_time,
-    "slow": _slow,
-    "passes": lambda passes, ratio: (
-        f"the residuals fall no more after {passes} passes over the rows (worst ratio to delta "
-        f"{ratio:.3g}): whether any matrix meets delta, method='minimax' decides"
-    ),
-    "still": lambda: "rounding keeps the method from moving any further: raise delta",
-    "rounding": _rounding,
-    "least_squares": lambda: (
-        "the least-squares fit does not meet delta: whether any matrix does, "
-        "method='minimax' decides"
-    ),
-    "residuals_rounded": lambda: (
-        "rounding stops the conjugate residuals before delta is met"
-    ),
-    "bounds_apart": _bounds_apart,
-    "neither_closes": lambda: (
-        "rounding keeps both a fit and a proof that there is none from closing: raise delta"
-    ),
-    "psd_between": lambda lower, upper: (
-        "the best ratio to delta of a positive semidefinite matrix lies between "
-        f"{lower:.6g} and {upper:.6g}"
-    ),
-    "no_answer": lambda how: {
-        "stalled": "rounding stops the interior-point method before the question is answered",
-        "infeasible": "as computed nothing fits, which is not proved",
-        "unbounded": "as computed there is no least objective: what is asked leaves A free",
-    }[how],
-    "gap_open": lambda: "the two bounds did not close to the gap",
-    "no_factor": _no_factor,
-    "at_rest": lambda starts: (
-        f"least squares is at rest, the best of {starts} start{'s' * (starts > 1)}, and whether "
-        "another matrix of this rank does better is not known"
-    ),
-    "restless": lambda starts: (
-        f"least squares was not brought to rest from {starts} start{'s' * (starts > 1)}: more "
-        "starts (max_restarts), or rows and readings of less uneven sizes, may help"
-    ),
-    "no_set": _no_set,
-    "no_bound": lambda seconds: (
-        f"{_reached(seconds)} before the bound on the objective was proved"
-    ),
-    "no_proof": lambda claimed, seconds: (
-        f"{_reached(seconds)} before the proof that it is {claimed} was complete"
-    ),
-    "unproved": lambda claimed: (
-        f"that it is {claimed} could not be proved from the data, rounding included"
-    ),
-}  # fmt: skip
-"""Sentences of the reasons, from the numbers that go with each."""
-
-HINTING = frozenset(
-    {
-        "slow", "passes", "still", "rounding", "least_squares", "neither_closes", "no_factor",
-        "restless",
-    }
-)  # fmt: skip
-"""Reasons whose sentence goes on, after a colon, with what to try."""

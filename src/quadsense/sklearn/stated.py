@@ -14,9 +14,8 @@ from quadsense.methods.traits import GapOptions
 from quadsense.preferences import Preference
 from quadsense.result.certificate import Certificate
 from quadsense.result.facts import Determined, gather_facts
-from quadsense.result.objective import make_objective
 from quadsense.result.result import Result
-from quadsense.result.values import evaluate
+from quadsense.result.values import evaluate, make_objective
 from quadsense.sklearn.joint import tolerances
 from quadsense.sklearn.model import Matrix, Vector
 from quadsense.vocabulary import History, Status

@@ -29,9 +29,15 @@ from quadsense.query.plan import Plan
 from quadsense.query.query import environment
 from quadsense.result.certificate import Certificate, largest_miss, proved_miss, within_gap
 from quadsense.result.facts import Advice, Determined, Facts, gather_facts
-from quadsense.result.objective import Objective, is_admitted, make_objective
 from quadsense.result.result import Result
-from quadsense.result.values import Values, allowed_size, evaluate
+from quadsense.result.values import (
+    Objective,
+    Values,
+    allowed_size,
+    evaluate,
+    is_admitted,
+    make_objective,
+)
 from quadsense.run.recorder import to_history
 from quadsense.stages.determined import seen
 from quadsense.stages.runs import Answer, Request

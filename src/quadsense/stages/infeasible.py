@@ -28,8 +28,7 @@ from quadsense.proofs.rounding import Enclosure
 from quadsense.query.choice import least_squares_of
 from quadsense.query.plan import make_plan, refuse_what_cannot_fit, shape_of
 from quadsense.query.request import start_value
-from quadsense.result.objective import Objective, is_admitted, make_objective
-from quadsense.result.values import Values, allowed_size
+from quadsense.result.values import Objective, Values, allowed_size, is_admitted, make_objective
 from quadsense.stages.runs import (
     ANY,
     NONE,

@@ -27,8 +27,7 @@ from quadsense.proofs.rounding import Enclosure, enclosure, is_met, measured_enc
 from quadsense.query.decision import Decision
 from quadsense.query.plan import Plan
 from quadsense.query.request import Start, error_units, options_of, start_value
-from quadsense.result.objective import is_admitted, make_objective
-from quadsense.result.values import Values, allowed_size
+from quadsense.result.values import Values, allowed_size, is_admitted, make_objective
 from quadsense.run.loop import Limits, Outcome, reference, run
 from quadsense.system.watch import FLOPS, Stop, Watch
 from quadsense.vocabulary import Claim, Status

@@ -21,7 +21,6 @@ from quadsense.methods.low_rank.program import prepare
 from quadsense.methods.low_rank.quasi_newton import line_minimum
 from quadsense.methods.low_rank.starts import descent_row, random_start, spectral_start
 from quadsense.methods.low_rank.state import Phase, why_not
-from quadsense.result import words
 
 
 def gaussian(n, r, m, seed, complex_rows=False, kappa=None, order="C"):
@@ -223,7 +222,7 @@ def test_a_rank_too_small_is_a_report():
     U, b, _ = gaussian(20, 3, 300, 0)
     _, s = fit(U, b, 1e-6 * b.max(), 2, max_restarts=3)
     assert s.phase is Phase.EXHAUSTED and s.starts == 3 and s.max_ratio > 1
-    said = words.why(why_not(s))
+    said = str(why_not(s))
     assert "no fit found from 4 starts" in said and "too small" not in said
 
 
