@@ -127,14 +127,42 @@ def as_numbers(name: str, values: Any, kind: str = "numbers") -> npt.NDArray[Any
     if is_tensor(values):
         check_tensor(name, values)
     try:
-        found = to_numpy(values) if is_array(values) else np.asarray(values)
+        found = to_numpy(values) if is_array(values) else _from_table(values)
     except ValueError as error:
         raise ValueError(f"{name} is not a rectangular array: {error}") from None
     except Exception as error:  # whatever an object raises that says how it becomes an array
         raise ValueError(f"{name} cannot be read as an array ({type(error).__name__})") from error
     if found.dtype.kind not in "buifc":
+        column = _text_column(values)
+        if column is not None:
+            raise ValueError(f"{name} must hold {kind}, but its column {column!r} does not")
         raise ValueError(f"{name} must hold {kind}, got an array of type {found.dtype.name}")
     return np.asarray(found)  # no subclass: the products of `numpy.matrix` are other ones
+
+
+def _from_table(values: Any) -> npt.NDArray[Any]:
+    """Return what is no array as one; nullable and Arrow types of pandas as float64, NA as NaN."""
+    found = np.asarray(values)
+    if found.dtype.kind != "O" or not hasattr(values, "to_numpy"):
+        return found
+    if any(kind not in "buif" for _, kind in _columns(values)):
+        return found
+    return np.asarray(values.to_numpy(dtype=np.float64, na_value=np.nan))
+
+
+def _columns(values: Any) -> list[tuple[Any, str]]:
+    """Return the names of the columns of a pandas table or series, and the kinds of their types."""
+    types: Any = getattr(values, "dtypes", None)
+    if hasattr(types, "items"):
+        return [(name, getattr(each, "kind", "O")) for name, each in types.items()]
+    return [(getattr(values, "name", None), getattr(types, "kind", "O"))]
+
+
+def _text_column(values: Any) -> Any:
+    """Return the name of the first column of a table that holds no numbers; None without one."""
+    if not hasattr(values, "columns"):
+        return None
+    return next((name for name, kind in _columns(values) if kind not in "buifc"), None)
 
 
 def check_tensor(name: str, x: Any) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from quadsense.measurements import Measurements
     from quadsense.ranges.ranges import Interval
     from quadsense.result.result import Result
-    from quadsense.typing import MatrixLike, Real, RealOrVector, VectorLike
+    from quadsense.typing import MatrixLike, MissingName, Real, RealOrVector, VectorLike
 
 
 LARGEST = 1e70
@@ -80,6 +80,10 @@ def interval(
     delta: RealOrVector | None = None,
     rtol: Real = 0.0,
     bounds: tuple[RealOrVector, RealOrVector] | None = None,
+    sigma: Real | None = None,
+    shots: RealOrVector | None = None,
+    confidence: Real = 0.95,
+    missing: MissingName = "raise",
     weights: RealOrVector | None = None,
     mix: MatrixLike | None = None,
     conjugate: bool = False,
@@ -102,7 +106,7 @@ def interval(
         of a vector v; the entry ``A[i, j]``, its real part where A is complex (the imaginary part
         is ``<C, A>`` with ``C[i, j] = -0.5j`` and ``C[j, i] = 0.5j``); the trace. A list asks for
         several at once, which share what is found out of the rows.
-    delta, rtol, bounds, weights, mix, conjugate
+    delta, rtol, bounds, sigma, shots, confidence, missing, weights, mix, conjugate
         As in `solve`; a tolerance is needed. Weights say nothing here.
     psd : bool, default=False
         Whether only positive semidefinite A count.
@@ -140,10 +144,12 @@ def interval(
     from quadsense.ranges.ranges import measurements_of, ranges
     from quadsense.typing import is_number
 
-    options = {
+    options: dict[str, Any] = {
         "delta": delta, "rtol": rtol, "bounds": bounds, "weights": weights, "mix": mix,
-        "conjugate": conjugate,
+        "conjugate": conjugate, "sigma": sigma, "shots": shots,
     }  # fmt: skip
+    if not isinstance(data, Measurements):
+        options |= {"confidence": confidence, "missing": missing}
     found = measurements_of(data, b, trace=trace, constraints=constraints, **options)
     if not isinstance(psd, bool):
         raise ValueError(f"psd must be True or False, got {psd!r}")

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from quadsense.typing import (
         MatrixLike,
         MethodName,
+        MissingName,
         PreferName,
         Real,
         RealOrVector,
@@ -34,6 +35,10 @@ def solve(
     delta: RealOrVector | None = None,
     rtol: Real = 0.0,
     bounds: tuple[RealOrVector, RealOrVector] | None = None,
+    sigma: Real | None = None,
+    shots: RealOrVector | None = None,
+    confidence: Real = 0.95,
+    missing: MissingName = "raise",
     weights: RealOrVector | None = None,
     mix: MatrixLike | None = None,
     conjugate: bool = False,
@@ -83,6 +88,16 @@ def solve(
     bounds : (lo, hi), optional
         Intervals in place of `delta`; an end may be infinite. If `b` is given too, least squares
         is about `b`, otherwise about their middles.
+    sigma : float, optional
+        In place of `delta`: readings have Gaussian errors of this standard deviation. The
+        tolerance covers all of them at once, see `delta_from_sigma`.
+    shots : int or array_like of shape (m,), optional
+        In place of `delta`: b holds counts, each out of `shots`. Readings are ``b / shots``,
+        within the intervals of `bounds_from_counts`.
+    confidence : float, default=0.95
+        Probability that all readings are within the tolerances of `sigma` or `shots`.
+    missing : {"raise", "drop"}, default="raise"
+        What to do about NaN in b: "drop" asks nothing of these rows, whose numbers stay.
     weights : float or array_like of shape (m,), optional
         How much each reading counts in least squares, ``w_i (F(A)_i - b_i)^2``, and in `slack`.
         By default 1/half-width^2 in least squares (1 without a tolerance) and 1 in `slack`. A row

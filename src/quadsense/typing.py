@@ -86,6 +86,9 @@ ScheduleName: TypeAlias = Literal["continuation", "paper"]
 StartName: TypeAlias = Literal["mean", "tau", "zero"]
 """The multiples of the identity to start from."""
 
+MissingName: TypeAlias = Literal["raise", "drop"]
+"""What may be done about readings that are NaN."""
+
 NormName: TypeAlias = Literal["exact", "bound"]
 """How `sgd` finds the norm of the full gradient."""
 

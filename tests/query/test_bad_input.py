@@ -46,7 +46,7 @@ CASES = {
     "complex nan": ({"data": U * (1 + 1j * np.nan)}, "U contains NaN"),
     "nan in b": (
         {"b": bad(np.nan, 2, B)},
-        r"b must be finite, but b\[2\] is nan: give it infinite bounds if it was not measured",
+        r"b must be finite, but b\[2\] is nan: missing='drop' leaves out what was not measured",
     ),
     "inf in b": ({"b": bad(-np.inf, 0, B)}, r"b\[0\] is -inf"),
     "b too short": ({"b": B[:2]}, r"b has shape \(2,\), but must have shape \(3,\)"),

@@ -32,6 +32,7 @@ from quadsense.measurements.constraints import Constraint, checked_constraints, 
 from quadsense.measurements.gram import ExplicitGram, Gram
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.rank import Rank, find_rank
+from quadsense.measurements.readings import Readings, interpreted
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.storage import (
     Deferred,
@@ -57,6 +58,7 @@ from quadsense.system.memory import room_for_rows
 from quadsense.system.threads import one_blas_thread
 from quadsense.typing import (
     MatrixLike,
+    MissingName,
     Real,
     RealOrVector,
     VectorLike,
@@ -175,6 +177,8 @@ class Measurements:
         ``lo == hi`` is an equality.
     weights : float or array_like of shape (m,), optional
         Weights of least squares and of slack, not negative.
+    sigma, shots, confidence, missing
+        As in `quadsense.solve`.
     conjugate : bool, default=False
         Rows are given as ``u_i*`` (as in ``b = |U x|^2``).
     mix : array or sparse array of shape (p, m), optional
@@ -211,6 +215,7 @@ class Measurements:
     """
 
     notes: tuple[str, ...] = ()
+    missing: Any = None  # which rows have no reading
     _opened: Any = None  # path and names of arrays, where they were read from a file
     _deferred: Deferred | None = None  # rows that stay in their files until they are needed
     _read_bytes = 0  # what such rows take in memory once they were read
@@ -226,17 +231,28 @@ class Measurements:
         conjugate: bool = False,
         mix: MatrixLike | None = None,
         weights: RealOrVector | None = None,
+        sigma: Real | None = None,
+        shots: RealOrVector | None = None,
+        confidence: Real = 0.95,
+        missing: MissingName = "raise",
     ) -> None:
         rows, of = checked_rows(U, conjugate), "U"
         mix = _mix_of(rows, mix)
-        check_beside(U, rows, b=b, delta=delta, bounds=bounds, mix=mix, weights=weights)
+        frame = None if mix is not None else rows.kind.frame_shape
+        check_beside(
+            U, rows, b=b, delta=delta, bounds=bounds, mix=mix, weights=weights, shots=shots
+        )
         if mix is not None:
             rows, of = Mixed.over(rows, checked_mix(mix, rows.m)), "mix"
+        if bounds is not None and (delta is not None or rtol != 0.0):
+            raise ValueError("bounds replaces delta and rtol: give either, not both")
+        b, delta, rtol, bounds, weights, self.missing = interpreted(
+            rows.m, of, Readings(b, delta, rtol, bounds, weights), frame,
+            sigma=sigma, shots=shots, confidence=confidence, missing=missing,
+        )  # fmt: skip
         readings = None if b is None else checked_vector("b", b, rows.m, of=of)
         self.weights = checked_weights(weights, rows.m, of)
         if bounds is not None:
-            if delta is not None or rtol != 0.0:
-                raise ValueError("bounds replaces delta and rtol: give either, not both")
             lo, hi = checked_bounds(bounds, rows.m, of)
             self._fill(rows, None, Intervals.between(lo, hi, to_numpy(rows.norms)), readings)
         else:
@@ -322,6 +338,7 @@ class Measurements:
     def _take(self, other: Measurements) -> None:
         """Copy what was given in addition to rows and intervals from other measurements."""
         self._delta, self._rtol, self.conjugate = other._delta, other._rtol, other.conjugate
+        self.missing = other.missing
         self.weights, self._readings = other.weights, other._readings
 
     def constrained(self, trace: Any = None, constraints: Iterable[Any] = ()) -> Measurements:
@@ -335,6 +352,8 @@ class Measurements:
             C, (n, n), is an array, a SciPy sparse array, a `SensedMatrix`, or a pair ``(X, signs)``
             that stands for ``X diag(signs) X*``. An end may be infinite; ``lo == hi`` is an
             equality.
+
+        Those that come with the rows (`Probes.constraints`) are added.
 
         Returns
         -------
@@ -351,6 +370,10 @@ class Measurements:
         Measurements(m=2, n=2, dense, real, 2 constraints)
         """
         found = checked_constraints(trace, constraints, self.n, self._rows.is_complex)
+        if self._plain is None:
+            names = {each.name for each in found}
+            own = checked_constraints(None, self._rows.raw.kind.constraints, self.n, False)
+            found += tuple(each for each in own if each.name not in names)
         if not found:
             return self
         if self._plain is not None:
@@ -497,9 +520,14 @@ class Measurements:
         tolerance = checked_tolerance(delta, rtol, b, self._of)
         if tolerance is None:
             raise ValueError("give delta or rtol: these measurements have neither")
-        other = self.with_ends(Intervals.around(b, tolerance))
+        other = self.with_ends(self.around(b, tolerance))
         other._delta, other._rtol = delta, rtol
         return other
+
+    def around(self, b: Vector, tolerance: Vector) -> Intervals:
+        """Return the intervals about readings, without ends in rows that were not measured."""
+        ends = Intervals.around(b, tolerance)
+        return ends if self.missing is None else ends.without(self.missing)
 
     def with_ends(self, ends: Intervals) -> Measurements:
         """The same probes with these intervals, whatever they had.
@@ -518,7 +546,7 @@ class Measurements:
         """
         plain, given = self.plain, self.plain.readings
         b = given if plain.from_bounds and given is not None else to_numpy(plain.b)
-        other = self.with_ends(Intervals.around(b, np.ones_like(b)))
+        other = self.with_ends(self.around(b, np.ones_like(b)))
         if b is given:  # next to intervals
             other.b = like(np.append(b, to_numpy(self.b)[self.measured :]), self.b)
         other.judged = False

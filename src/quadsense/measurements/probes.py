@@ -53,6 +53,10 @@ class Probes(Portable, ABC):
         Whether a pass over the rows costs no more than its arithmetic: not so of rows in files.
     mix : sparse array or None
         Sums over the rows that readings are, where the rows come with such; see `observables`.
+    frame_shape : tuple of int or None
+        Shape of an image, where readings may be given as a stack of images; see `masked_fft`.
+    constraints : tuple of (C, lo, hi)
+        What A must meet for these rows to mean what they say; see `differences`.
     """
 
     m: int
@@ -66,6 +70,8 @@ class Probes(Portable, ABC):
     roundoff: float | None = None
     at_hand: bool = True
     mix: Any = None
+    frame_shape: tuple[int, ...] | None = None
+    constraints: tuple[Any, ...] = ()
 
     # --- what a kind must write --------------------------------------------------------------
 

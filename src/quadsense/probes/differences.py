@@ -11,6 +11,7 @@ import scipy.sparse as sp
 
 from quadsense.arrays import Array, Vector, compact
 from quadsense.core.records import cached_property
+from quadsense.measurements.constraints import Constraint
 from quadsense.measurements.probes import BLOCK_ELEMENTS, Probes, Weigh
 from quadsense.measurements.sparse import Sparse
 from quadsense.measurements.stored import LARGEST_NORM
@@ -46,7 +47,7 @@ def differences(pairs: Any, n: int, offsets: MatrixLike | None = None) -> Probes
     offsets : array_like of shape (m, d), optional
         Known vectors ``o``, so that ``|x_i - x_j - o|^2`` is read. The rows are then
         ``(e_i - e_j, -o)`` of length n + d, and A is ``[[X X^T, X], [X^T, I]]``: its last d rows
-        are the positions, and that its last block is I is for you to state (see the examples). An
+        are the positions. That its last block is I comes with the rows as constraints. An
         anchor at a known point a is the pair ``(i, -1)`` with offset a; rows without an offset
         have zeros there.
 
@@ -72,12 +73,7 @@ def differences(pairs: Any, n: int, offsets: MatrixLike | None = None) -> Probes
     >>> x = np.array([1.0, 2.0])
     >>> b = np.sum((x - anchors) ** 2, axis=1)
     >>> U = quadsense.probes.differences([(0, -1)] * 3, n=1, offsets=anchors)
-    >>> I = []  # that the last block is the identity: of each pair of its axes, one constraint
-    >>> for p, q in [(1, 1), (1, 2), (2, 2)]:
-    ...     C = np.zeros((3, 3))
-    ...     C[p, q] = C[q, p] = 1.0 if p == q else 0.5
-    ...     I.append((C, float(p == q), float(p == q)))
-    >>> result = quadsense.solve(U, b, delta=1e-9, psd=True, constraints=I)
+    >>> result = quadsense.solve(U, b, delta=1e-9, psd=True)
     >>> result.A[0, 1:].round(4).tolist()
     [1.0, 2.0]
     """
@@ -119,6 +115,18 @@ def differences(pairs: Any, n: int, offsets: MatrixLike | None = None) -> Probes
     return Differences(first, second, count, known)
 
 
+def _identity_block(nodes: int, n: int) -> tuple[Constraint, ...]:
+    """Return the constraints that say that A is I in the rows and columns from `nodes` on."""
+    found = []
+    for p in range(nodes, n):
+        for q in range(p, n):
+            C = sp.csr_array(([0.5, 0.5], ([p, q], [q, p])), shape=(n, n))  # summed where p == q
+            value = float(p == q)
+            name = f"identity block ({p - nodes}, {q - nodes})"
+            found.append(Constraint(name, C, value, value))
+    return tuple(found)
+
+
 class Differences(Sparse):
     """Rows ``(e_i - e_j, -o)``; a sparse array, where one is needed, is made when first used.
 
@@ -145,6 +153,7 @@ class Differences(Sparse):
         self.m = int(first.size)
         self.n = nodes + (0 if offsets is None else int(offsets.shape[1]))
         self.is_complex = False
+        self.constraints = () if offsets is None else _identity_block(nodes, self.n)
         self.alone = np.flatnonzero(second < 0)
         self.void = np.flatnonzero(first == second)
 

@@ -158,7 +158,7 @@ class MaskedFFT(Probes):
         sizes: Sizes | None = None,
     ) -> None:
         self.masks, self.shape, self.starts, self.conjugated = masks, shape, starts, conjugated
-        self.window = masks.shape[1:]
+        self.window = self.frame_shape = tuple(masks.shape[1:])
         self.count, self.positions, self.frame = len(masks), len(starts), math.prod(self.window)
         self.m, self.n = self.positions * self.count * self.frame, math.prod(shape)
         self.whole = self.window == shape and self.positions == 1

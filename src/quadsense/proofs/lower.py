@@ -45,6 +45,8 @@ def best_error_bound(
 
     assert data.ends is not None
     exact = exactly(data, dual)
+    if data.missing is not None and data.missing.size == data.m:
+        exact = exact.on(np.flatnonzero(~data.missing))
     F, y, b, delta = exact.F, exact.y, exact.ends.reading, exact.ends.unit
     largest = float(np.max(np.abs(y), initial=0.0))
     dead = to_numpy(data.unit_rows.nonzero) == 0

@@ -21,7 +21,7 @@ from quadsense.arrays import is_numpy
 from quadsense.measurements import Measurements
 from quadsense.methods import METHODS
 from quadsense.preferences import PREFERENCES, SLACKS
-from quadsense.typing import ScheduleName, StartName, check_flag, is_number, is_whole
+from quadsense.typing import MissingName, ScheduleName, StartName, check_flag, is_number, is_whole
 
 if TYPE_CHECKING:
     import os
@@ -202,6 +202,25 @@ class Query:
     )
     bounds: tuple[RealOrVector, RealOrVector] | None = field(
         default=None, metadata=about("data", "Intervals: numbers, or NAME|FILE.", metavar="LO HI")
+    )
+    sigma: Real | None = field(
+        default=None,
+        metadata=about("data", "Gaussian noise: delta covers all readings at once.", kind=float),
+    )
+    shots: RealOrVector | None = field(
+        default=None,
+        metadata=about(
+            "data", "b is counts out of N shots: intervals of k/N.", metavar=f"N|{REFERENCE}"
+        ),
+    )
+    confidence: Real = field(
+        default=0.95, metadata=about("data", "--sigma, --shots: that all hold at once.", kind=float)
+    )
+    missing: MissingName = field(
+        default="raise",
+        metadata=about(
+            "data", "What to do about readings that are NaN.", kind=get_args(MissingName)
+        ),
     )
     weights: RealOrVector | None = field(
         default=None,

@@ -15,6 +15,7 @@ import scipy.sparse as sp
 from quadsense.arrays import Array, Vector, like, placed, to_numpy
 from quadsense.core.forms import FactorForm, MeasuredForm
 from quadsense.core.matrix import SensedMatrix
+from quadsense.core.noise import delta_from_sigma
 from quadsense.measurements import Measurements
 from quadsense.measurements.base import HARMLESS, UnitReadings
 from quadsense.measurements.frame import Columns
@@ -62,17 +63,26 @@ def to_measurements(query: Query) -> Measurements:
     if not isinstance(data, Measurements):
         return Measurements(
             data, query.b, delta=query.delta, rtol=query.rtol, bounds=query.bounds,
-            weights=query.weights, conjugate=query.conjugate, mix=query.mix,
+            weights=query.weights, conjugate=query.conjugate, mix=query.mix, sigma=query.sigma,
+            shots=query.shots, confidence=query.confidence, missing=query.missing,
         )  # fmt: skip
     check_flag("conjugate", query.conjugate)
-    others = (query.b, query.bounds, query.mix, query.weights)
-    if any(each is not None for each in others) or query.conjugate:
+    names = ("b", "bounds", "weights", "shots", "mix")
+    found = [name for name in names if getattr(query, name) is not None]
+    found += ["conjugate"] * bool(query.conjugate) + ["missing"] * (query.missing != "raise")
+    if found:
         raise ValueError(
-            "b, bounds, weights, conjugate and mix belong to Measurements: give them when making it"
+            "b, bounds, weights, shots, missing, conjugate and mix belong to Measurements: give "
+            f"{' and '.join(found)} when making it"
         )
-    if query.delta is None and query.rtol == 0.0:
+    delta = query.delta
+    if query.sigma is not None:
+        if delta is not None:
+            raise ValueError("delta and sigma do not go together: give one of them")
+        delta = delta_from_sigma(query.sigma, data.measured, query.confidence)
+    if delta is None and query.rtol == 0.0:
         return data
-    return data.with_tolerance(query.delta, query.rtol)
+    return data.with_tolerance(delta, query.rtol)
 
 
 def check_ability(query: Query, data: Measurements, target: bool) -> None:

@@ -32,7 +32,7 @@ from quadsense.result.values import (
     is_sound,
 )
 from quadsense.system.threads import with_one_blas_thread
-from quadsense.typing import is_number
+from quadsense.typing import MissingName, is_number
 from quadsense.vocabulary import Check, Verification
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ class Certificate:
         delta : float or array_like of shape (m,), optional
             Tolerance to check against in addition to that of the solve.
         **options
-            `rtol`, `bounds`, `conjugate`, `mix` of `Measurements`.
+            `rtol`, `bounds`, `shots`, `sigma`, `conjugate`, `mix`, `missing` of `Measurements`.
 
         Returns
         -------
@@ -209,7 +209,9 @@ class Certificate:
         """The measurements with each tolerance to check against, in words, and whether its own."""
         rtol = options.get("rtol")
         none = rtol is None or (is_number(rtol) and rtol == 0.0)
-        given = {"bounds": options.get("bounds"), "rtol": None if none else rtol, "delta": delta}
+        names = ("bounds", "sigma", "shots")
+        given = {name: options.get(name) for name in names}
+        given |= {"rtol": None if none else rtol, "delta": delta}
         if none:
             options.pop("rtol", None)
         explicit = [name for name, value in given.items() if value is not None]
@@ -222,6 +224,7 @@ class Certificate:
             data = U if not explicit else U.with_tolerance(delta, options.get("rtol", 0.0))
         else:
             options.setdefault("conjugate", self.conjugate)
+            options.setdefault("missing", self._missing)
             if self.lo is not None and not explicit:
                 options["bounds"] = (self.lo, self.hi)
             data = Measurements(U, b, delta=delta, **options)
@@ -249,6 +252,11 @@ class Certificate:
         yield self._constrained(data), f"{which}, which differs, {_words(data.ends)}", False
 
     @property
+    def _missing(self) -> MissingName:
+        """What to make of readings that are NaN: with a tolerance, rows without ends say it."""
+        return "drop" if self.kind == "optimal" and self.lo is None else "raise"
+
+    @property
     def _slack(self) -> bool:
         return self.objective is not None and self.objective.preference.slack
 
@@ -270,7 +278,7 @@ class Certificate:
             bounds: Any = options.get("bounds") or (self.lo, self.hi)
             data = Measurements(U, b, bounds=bounds, conjugate=conjugate, mix=mix)
         else:
-            data = Measurements(U, b, conjugate=conjugate, mix=mix)
+            data = Measurements(U, b, conjugate=conjugate, mix=mix, missing=self._missing)
         data = data.plain
         return self._constrained(data.with_ends(self._own_ends(data)))
 
@@ -282,7 +290,7 @@ class Certificate:
             norms = to_numpy(data.unit_rows.norms)
             return Intervals.between(to_numpy(self.lo), to_numpy(self.hi), norms)
         tolerance = np.asarray(to_numpy(self.tolerance), dtype=np.float64)
-        return Intervals.around(to_numpy(data.b), tolerance)
+        return data.around(to_numpy(data.b), tolerance)
 
     def _check(self, data: Measurements, words: str, own: bool) -> Verification:
         """Every statement against one tolerance."""

@@ -124,6 +124,7 @@ class Facts:
     reason : Reason or None
     advice : tuple of Advice
     operator_error : float or None
+    unmeasured : int
     """
 
     asked: Literal["delta", "bounds", "least", "accuracy"]
@@ -142,6 +143,7 @@ class Facts:
     reason: Reason | None = None
     advice: tuple[Advice, ...] = ()
     operator_error: float | None = None
+    unmeasured: int = 0
 
 
 @dataclass(frozen=True)
@@ -251,6 +253,10 @@ class Verdict:
     without : tuple of str
         Those of them, "row 3" or the name of a constraint, without any one of which some matrix was
         proved to meet all other rows and constraints.
+    unmeasured : int
+        Measurements without a reading, or with infinite bounds: nothing is asked of them.
+    constraints : int
+        Linear constraints in addition to the measurements.
     """
 
     status: Status
@@ -297,16 +303,18 @@ class Verdict:
     rank_seconds: float
     irreducible: bool | None
     without: tuple[str, ...]
+    unmeasured: int
+    constraints: int
 
     @property
     def kept(self) -> int:
-        """Measurements that are not set aside."""
-        return self.measurements - self.set_aside
+        """Measurements that were made and are not set aside."""
+        return self.measurements - self.unmeasured - self.set_aside
 
 
 FROM_FACTS = (
     "asked", "worst", "nearest", "missed", "contradiction", "exact_fit", "suspects", "reason",
-    "advice", "broken", "blamed", "operator_error", "without",
+    "advice", "broken", "blamed", "operator_error", "without", "unmeasured",
 )  # fmt: skip
 """Entries of a verdict that are those of the facts."""
 
@@ -352,6 +360,7 @@ def verdict_of(result: Result) -> Verdict:
         hard=claim.hard,
         fitted="" if fit is None else "optimal" if fit.closed else "local",
         irreducible=_irreducible(result),
+        constraints=len(claim.constraints),
         **{name: getattr(facts, name) for name in FROM_FACTS},
     )
 
@@ -431,6 +440,7 @@ def gather_facts(
         without=tuple(_name(data, row) for row in without),
         broken=tuple(broken),
         operator_error=data.unit_rows.kind.stated,
+        unmeasured=int(np.count_nonzero(~data.ends.sides[:, :count].any(axis=0))),
         **said,
     )
 
@@ -477,7 +487,7 @@ def check_facts(result: Result, data: Measurements, values: Values) -> Iterator[
         target = facts.asked != "least"
     again = replace(known, unknowns=data.unit_rows.unknowns)
     found = gather_facts(data, values, claim, result.status, again, target=target)
-    names = ["asked", "exact_fit", "contradiction", "broken", "operator_error"]
+    names = ["asked", "exact_fit", "contradiction", "broken", "operator_error", "unmeasured"]
     if None in (facts.operator_error, found.operator_error):
         # The same rows, by functions there and in an array here.
         names.remove("operator_error")

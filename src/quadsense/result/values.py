@@ -81,7 +81,18 @@ class Values:
 
     @cached_property
     def residuals(self) -> Vector:
-        """``u_i* A u_i - b_i`` (b the middle with bounds); of a row of one end, its crossing."""
+        """``u_i* A u_i - b_i`` (b the middle with bounds); of a row of one end, its crossing.
+
+        0 of rows that were not measured.
+        """
+        missing = self.data.missing
+        if missing is None:
+            return self._residuals
+        absent = np.append(missing, np.zeros(self.data.m - len(missing), dtype=bool))
+        return np.where(absent, 0.0, self._residuals)
+
+    @property
+    def _residuals(self) -> Vector:
         if not (self.data.from_bounds or self.data.constraints):
             return self._mine
         two = self._ends.two_sided
@@ -92,7 +103,7 @@ class Values:
 
     @cached_property
     def sizes(self) -> Vector:
-        """Sizes of the residuals; 0 for rows set aside."""
+        """Sizes of the residuals; 0 for rows set aside or not measured."""
         sizes = np.abs(self.residuals)
         if len(self.set_aside):
             sizes[self.set_aside] = 0.0

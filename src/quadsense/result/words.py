@@ -51,7 +51,7 @@ def facts(verdict: Verdict) -> tuple[Fact, ...]:
         Fact("conflict", _conflict(verdict)),
         Fact("which A", "" if spectral else _which(verdict), _missed_by(verdict)),
         Fact("determined", _determined(verdict), _meaning(verdict)),
-        Fact("checked", CHECKED[verdict.claim]),
+        Fact("checked", _checked(verdict)),
         Fact("next step", _next(verdict, hint)),
     ]
     return tuple(fact for fact in found if fact.value)
@@ -148,6 +148,7 @@ def _head(v: Verdict) -> str:
     if v.asked == "least":
         return _best_error(v)
     rest = f", {v.set_aside} set aside as asked" if v.set_aside else ""
+    rest += f", {v.unmeasured} not measured" if v.unmeasured else ""
     if v.status is Status.MET:
         if v.asked == "bounds":
             return f"met: all {v.kept} measurements within their intervals{rest}"
@@ -486,6 +487,15 @@ CHECKED = {
     "none": "nothing is claimed; the residuals are recomputed from the data",
 }
 """What was checked, by the kind of claim."""
+
+
+def _checked(v: Verdict) -> str:
+    """Return what was checked, constraints counted."""
+    said = CHECKED[v.claim]
+    if v.claim != "met" or not v.constraints:
+        return said
+    also = f"every measurement and {v.constraints} constraint" + "s" * (v.constraints > 1)
+    return said.replace("every measurement", also, 1)
 
 
 # --- what to do next -------------------------------------------------------------------------
