@@ -58,21 +58,21 @@ def answer(name: tuple[str, int]) -> Answer:
                 result = fuzz.solve(generator.problem(seed))
             else:
                 result = answers_check.solve(answers.problem(seed))
+        low, high = result.objective_bounds or (None, None)
+        return {
+            "status": str(result.status),
+            "prefer": result.prefer,
+            "objective": _number(result.objective),
+            "lower": _number(low),
+            "upper": _number(high),
+            "optimal": bool(result.optimal),
+        }
     except deep.Hang:
         return {"status": "hang"}
     except (ValueError, TypeError, MemoryError) as error:
         return {"status": "refused", "message": str(error)}
     except Exception as error:
         return {"status": "exception", "message": f"{type(error).__name__}: {error}"}
-    low, high = result.objective_bounds or (None, None)
-    return {
-        "status": str(result.status),
-        "prefer": result.prefer,
-        "objective": _number(result.objective),
-        "lower": _number(low),
-        "upper": _number(high),
-        "optimal": bool(result.optimal),
-    }
 
 
 def _number(value: Any) -> float | None:

@@ -212,7 +212,9 @@ def test_every_road_gives_the_verdict_of_the_array(case, road):
     if result.status == "met" and "bounds" not in asked and "allow_violations" not in asked:
         z = np.einsum("ij,jk,ik->i", U.conj(), to_numpy(result.A), U).real - b
         assert np.max(np.abs(z)) <= asked["delta"] * (1 + 1e-9)
-    if truth.unique and truth.status == "met" and road != "violations":  # within delta of it
+    # With a rank, A is the only one near itself; others may fit too, and be found first.
+    alone = truth.unique and "rank" not in asked and road != "violations"
+    if alone and truth.status == "met":  # within delta of it
         assert np.linalg.norm(to_numpy(result.A) - truth.A) <= 1e-3 * np.linalg.norm(truth.A)
     if truth.status == "infeasible" and "allow_violations" not in asked:
         assert result.certificate.lower_bound == pytest.approx(

@@ -86,6 +86,19 @@ def test_the_miss_of_an_anchor_that_is_off_by_a_meter():
     assert "by at least 1.87" in result.message and "wider by 1.88 at" in result.message
 
 
+def test_a_miss_is_called_achievable_only_by_a_matrix_that_keeps_the_constraints():
+    """The trace alone contradicts the cone: the A that comes along misses it, not the intervals."""
+    p = quadsense.datasets.gaussian(n=3, m=20, seed=0)
+    bounds = (p.b - 0.1, p.b + 0.1)
+    result = quadsense.solve(p.U, bounds=bounds, psd=True, trace=-1.0)
+    assert result.status == "infeasible" and "achievable" not in result.message
+    assert result.verify(p.U, bounds=bounds)
+    fixed = [(np.eye(3), -1.0, -1.0)]
+    result = quadsense.solve(p.U, bounds=bounds, psd=True, constraints=fixed, prefer="center")
+    assert result.status == "infeasible" and "achievable" not in result.message
+    assert result.verify(p.U, bounds=bounds)
+
+
 def test_a_wrong_trace_is_named():
     p = quadsense.datasets.gaussian(n=5, m=200, seed=0)
     result = quadsense.solve(p.U, p.b, delta=0.05, psd=True, trace=1000.0)

@@ -383,6 +383,8 @@ def _planes(rows: Array, row: int) -> Iterator[Indices]:
     along = np.setdiff1d(np.arange(len(rows)), live)
     if along.size > 1:
         yield along
+    if not live.size:
+        return
     rest = rest[live] / sizes[live, None]
     same = np.abs(rest @ rest.conj().T) ** 2 > 1.0 - PARALLEL
     first = np.argmax(same, axis=1)

@@ -274,12 +274,18 @@ def _closed(
 
 
 def _misses(data: Measurements, certificate: Certificate) -> tuple[float, float] | None:
-    """Return the bounds on the largest miss of an interval, in units of the readings."""
-    most = largest_miss(data, evaluate(data, certificate.matrix))
-    if certificate.dual is None or not np.isfinite(most):
+    """Return the bounds on the largest miss of an interval, in units of the readings.
+
+    None where there is no dual vector, or where the matrix misses a constraint: what it misses of
+    the intervals is then not achievable.
+    """
+    values = evaluate(data, certificate.matrix)
+    most = largest_miss(data, values)
+    held = not values.missed[data.measured :].any()
+    if certificate.dual is None or not held or not np.isfinite(most):
         return None
-    condition = certificate.condition
-    return proved_miss(data, certificate.dual, certificate.psd, most, condition), most
+    least = proved_miss(data, certificate.dual, certificate.psd, most, certificate.condition)
+    return (least, most) if least <= most else None
 
 
 def _comes_with_a_fit(request: Request, answer: Answer) -> bool:
