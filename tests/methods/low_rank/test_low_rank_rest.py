@@ -8,10 +8,8 @@ from scipy.optimize import minimize
 import quadsense
 from quadsense.methods.low_rank.passes import evaluate
 from quadsense.methods.low_rank.program import prepare
-from quadsense.methods.low_rank.rest import settled
+from quadsense.methods.low_rank.rest import Trusted, is_settled, settled
 from quadsense.methods.low_rank.starts import random_start
-from quadsense.methods.low_rank.stillness import is_settled
-from quadsense.methods.low_rank.trust import Trusted
 
 
 @pytest.fixture(autouse=True)

@@ -5,12 +5,11 @@ import pytest
 from helpers import deep, gaussian_rows, sampled
 
 import quadsense
-from quadsense.methods.low_rank.balance import balanced
-from quadsense.methods.low_rank.gauss_newton import normal_equations
-from quadsense.methods.low_rank.newton import newton_step
+from quadsense.methods.low_rank.gauss_newton import balanced, normal_equations, shortened
+from quadsense.methods.low_rank.held import model_of
 from quadsense.methods.low_rank.passes import evaluate
 from quadsense.methods.low_rank.program import prepare
-from quadsense.methods.low_rank.stillness import is_settled
+from quadsense.methods.low_rank.rest import Trusted, is_settled
 
 
 @pytest.fixture(autouse=True)
@@ -64,9 +63,11 @@ def test_steps_from_next_to_nothing_stay_in_range(size, complex_):
     U /= np.linalg.norm(U, axis=1)[:, None]
     program = prepare(U, np.ones(6), np.ones(6), 1, target=False)
     point = evaluate(program, size * U[:1], 0.0)
+    model = model_of(program, point, None)
+    newton = model.step(point, Trusted(model.right, model.curved).step(1e10)[0])
     for D in (
         normal_equations(program, point, None, 1e-12, 1e-3)(point.gradient),
-        newton_step(program, point, None),
+        shortened(point.Y, newton),
     ):
         assert np.abs(D).max() <= 1.001e3
         assert np.isfinite(evaluate(program, point.Y + D, 0.0).value)

@@ -15,15 +15,13 @@ import quadsense
 from quadsense import SensedMatrix
 from quadsense.core.question import Question
 from quadsense.measurements.sensing import Sensing
-from quadsense.methods.low_rank.asked import asked
-from quadsense.methods.low_rank.ends import Bounds, weights_by_level
 from quadsense.methods.low_rank.gauss_newton import jacobian, normal_equations
-from quadsense.methods.low_rank.newton import newton_step
+from quadsense.methods.low_rank.held import model_of
+from quadsense.methods.low_rank.method import asked
 from quadsense.methods.low_rank.passes import evaluate
-from quadsense.methods.low_rank.program import prepare
-from quadsense.methods.low_rank.rest import settled
+from quadsense.methods.low_rank.program import FactorBounds, prepare, weights_by_level
+from quadsense.methods.low_rank.rest import Trusted, is_settled, settled
 from quadsense.methods.low_rank.starts import random_start
-from quadsense.methods.low_rank.stillness import is_settled
 from quadsense.proofs.rounding import enclosure
 
 INERTIAS = [(1, 0), (2, 0), (1, 1), (2, 2), (0, 1), (2, 1)]
@@ -446,7 +444,7 @@ def general_program(complex_, sparse, signs=(2, 1)):
     below[:10], above[10:15] = np.inf, np.inf
     told = np.ones(40, bool)
     told[:15] = False
-    bounds = Bounds(below, above, np.full(40, 0.25), told, np.arange(40) == 20)
+    bounds = FactorBounds(below, above, np.full(40, 0.25), told, np.arange(40) == 20)
     rows = Sensing.of(U)
     if sparse:
         rows = quadsense.Measurements(sp.csr_array(U), b).unit_rows
@@ -511,7 +509,9 @@ def test_newton_steps_converge_quadratically(complex_, signs):
     start = evaluate(program, at_rest.Y + 1e-3 * random_start(program, 3, p.rng), 0.0)
     slopes = [np.linalg.norm(start.gradient)]
     for _ in range(2):
-        start = evaluate(program, start.Y + newton_step(program, start, None), 0.0)
+        model = model_of(program, start, None)
+        whole = model.step(start, Trusted(model.right, model.curved).step(1e10)[0])
+        start = evaluate(program, start.Y + whole, 0.0)
         slopes.append(np.linalg.norm(start.gradient))
     assert slopes[1] <= 0.1 * slopes[0] and slopes[2] <= 1e-3 * slopes[1]
 

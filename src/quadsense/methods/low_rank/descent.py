@@ -4,7 +4,7 @@ One attempt is a descent on the factor, by damped Gauss-Newton steps where the n
 equations are small and by quasi-Newton steps elsewhere, through these phases:
 
 * ``squares``: least squares on ``z_i / delta_i`` from a start of the asked rank; where
-  tolerances differ by much, with weights of limited spread first (see `Program.levels`);
+  tolerances differ by much, with weights of limited spread first (see `LowRankProgram.levels`);
 * ``hinge``: once least squares ends with a root mean square ratio of at most one (no
   point that fits can have more), least squares on what exceeds the tolerances;
 * ``lift``: every attempt but the first starts at random with a few ranks too many and
@@ -27,15 +27,9 @@ import numpy as np
 
 from quadsense.core.lbfgs import Memory
 from quadsense.core.records import changed
-from quadsense.methods.low_rank.balance import balanced
-from quadsense.methods.low_rank.choice import (
-    LIFT,
-    default_restarts,
-    rows_are_ample,
-    takes_normal_equations,
-)
 from quadsense.methods.low_rank.gauss_newton import (
     axes_of,
+    balanced,
     normal_equations,
     principal_axes,
     turned,
@@ -48,10 +42,12 @@ from quadsense.methods.low_rank.lean import (
     lean_turn,
     takes_turns,
 )
-from quadsense.methods.low_rank.passes import Point, conjugate, evaluate
+from quadsense.methods.low_rank.passes import FactorPoint, evaluate
 from quadsense.methods.low_rank.phases import (
     FIRST_DAMPING,
     HINGE,
+    FactoredState,
+    Phase,
     begin,
     level_of,
     next_phase,
@@ -59,11 +55,18 @@ from quadsense.methods.low_rank.phases import (
     settles,
     upper_ends,
 )
-from quadsense.methods.low_rank.program import Matrix, Program, Vector
+from quadsense.methods.low_rank.program import (
+    LIFT,
+    LowRankProgram,
+    Matrix,
+    Vector,
+    default_restarts,
+    rows_are_ample,
+    takes_normal_equations,
+)
 from quadsense.methods.low_rank.quasi_newton import line_minimum, quasi_newton_step
+from quadsense.methods.low_rank.rest import fits_exactly
 from quadsense.methods.low_rank.starts import Draw, random_start, spectral_start
-from quadsense.methods.low_rank.state import FactoredState, Phase
-from quadsense.methods.low_rank.stillness import fits_exactly
 from quadsense.system.watch import look
 
 # Steps per stage, and penalties, of a lift.
@@ -74,8 +77,6 @@ _LIFT_PENALTY, _LIFT_GROWTH = 1e-3, 3.0
 _LIFT_PENALTY_SPARSE, _LIFT_GROWTH_SPARSE = 1e-7, 10.0
 _LEAST_DAMPING, _MOST_DAMPING = 1e-12, 1e8
 _DAMPING_FACTOR = 5.0
-# A step by the factor of the one before is taken where it is to end within this share of the goal.
-_SURELY = 0.5
 # Where less than this of a step is taken, it was damped too little.
 _SHORT = 0.3
 # With damping down to this, far above single precision's rounding, it solves for the step.
@@ -96,7 +97,7 @@ _PHASE_STEPS, _RESTARTED_STEPS = 2000, 200
 
 
 def start(
-    problem: Program,
+    problem: LowRankProgram,
     rank: int | None,
     *,
     seed: int = 0,
@@ -107,7 +108,7 @@ def start(
 
     Parameters
     ----------
-    problem : Program
+    problem : LowRankProgram
     rank : int or None
         None grows the rank from that of ``factor``, or from 1.
     seed : int
@@ -154,7 +155,7 @@ def start(
         return state if exact is None else _with_fit(problem, state, exact)
 
 
-def _exact(problem: Program, factor: Matrix, rank: int) -> Point | None:
+def _exact(problem: LowRankProgram, factor: Matrix, rank: int) -> FactorPoint | None:
     """Return that factor where it reads what was read, up to rounding; None otherwise."""
     columns = factor.shape[1]
     if columns > rank or (columns < rank and problem.signs is not None):
@@ -165,7 +166,7 @@ def _exact(problem: Program, factor: Matrix, rank: int) -> Point | None:
     return point if fits_exactly(problem.levels[-1], point) else None
 
 
-def _with_fit(problem: Program, state: FactoredState, point: Point) -> FactoredState:
+def _with_fit(problem: LowRankProgram, state: FactoredState, point: FactorPoint) -> FactoredState:
     """Return the state at the end: no sum of squares is less than that of an exact fit."""
     phase = Phase.MET if problem.target else Phase.LOCAL
     if problem.target and not point.ratio <= state.goal:
@@ -180,14 +181,14 @@ def at_zero(n: int, rank: int) -> FactoredState:
     """Return the state of ``A = 0``, the answer where nothing is asked."""
     Y = np.zeros((rank, n))
     nothing = np.empty(0)
-    point = Point(Y, np.zeros((rank, 0)), nothing, nothing, 0.0, Y, 0.0)
+    point = FactorPoint(Y, np.zeros((rank, 0)), nothing, nothing, 0.0, Y, 0.0)
     return FactoredState(
         rank=rank, growing=False, max_restarts=0, seed=0, phase=Phase.MET, point=point, best=Y,
         anchor=Y, max_ratio=0.0, damping=FIRST_DAMPING,
     )  # fmt: skip
 
 
-def _padded(problem: Program, factor: Matrix, rank: int, rng: Draw) -> Matrix:
+def _padded(problem: LowRankProgram, factor: Matrix, rank: int, rng: Draw) -> Matrix:
     """Return a given factor as one of ``rank`` rows."""
     Y = np.asarray(factor.T, dtype=problem.F.dtype)
     if problem.signs is not None:
@@ -198,7 +199,7 @@ def _padded(problem: Program, factor: Matrix, rank: int, rng: Draw) -> Matrix:
     return Y if missing <= 0 else np.concatenate([Y, 0.1 * random_start(problem, missing, rng)])
 
 
-def advance(problem: Program, state: FactoredState, steps: int) -> FactoredState:
+def advance(problem: LowRankProgram, state: FactoredState, steps: int) -> FactoredState:
     """Take at most ``steps`` descent steps; fewer when the fit is finished."""
     # What underflows where numbers have the size of b is nothing.
     with np.errstate(under="ignore"):
@@ -210,7 +211,7 @@ def advance(problem: Program, state: FactoredState, steps: int) -> FactoredState
     return state
 
 
-def tightened(problem: Program, state: FactoredState, goal: float) -> FactoredState:
+def tightened(problem: LowRankProgram, state: FactoredState, goal: float) -> FactoredState:
     """Take up again a fit whose ratio, by another bound on the rounding, was not yet met."""
     phase = Phase.HINGE if state.theta > 0.0 else Phase.SQUARES
     with np.errstate(under="ignore"):
@@ -229,7 +230,7 @@ def factor(state: FactoredState) -> Matrix:
     return X
 
 
-def farkas_vector(problem: Program, state: FactoredState) -> Vector:
+def farkas_vector(problem: LowRankProgram, state: FactoredState) -> Vector:
     """Return y with, nearly, ``F*(y) >= 0`` and ``y.b < -sum |y_i| delta_i``.
 
     Meaningful when ``no_rank_fits``: one row whose interval holds negative numbers only, or
@@ -247,7 +248,7 @@ def farkas_vector(problem: Program, state: FactoredState) -> Vector:
     return slope
 
 
-def _step(whole: Program, state: FactoredState) -> FactoredState:
+def _step(whole: LowRankProgram, state: FactoredState) -> FactoredState:
     """Take one step; on a stall go to the next stage, phase, attempt or rank."""
     if is_lean(whole, state.rank):
         return _lean(whole, state)
@@ -305,7 +306,7 @@ def _step(whole: Program, state: FactoredState) -> FactoredState:
     return next_phase(whole, state) if stalled and not state.finished else state
 
 
-def _lean(problem: Program, state: FactoredState) -> FactoredState:
+def _lean(problem: LowRankProgram, state: FactoredState) -> FactoredState:
     """Take a step where images are not held; on a stall begin again elsewhere, or end."""
     if takes_turns(problem, state.point):
         return _turn(problem, state)
@@ -342,7 +343,7 @@ def _lean(problem: Program, state: FactoredState) -> FactoredState:
     )
 
 
-def _turn(problem: Program, state: FactoredState) -> FactoredState:
+def _turn(problem: LowRankProgram, state: FactoredState) -> FactoredState:
     """Take the rows in turn; where that gains little any more, descend from there."""
     trial = lean_turn(problem, state.point, state.theta, state.goal)
     slow = trial.value > (1.0 - _SLOW_TURN) * state.least
@@ -365,8 +366,8 @@ def _turn(problem: Program, state: FactoredState) -> FactoredState:
 
 
 def _gauss_newton(
-    problem: Program, state: FactoredState, penalty: Vector | None, before: float
-) -> tuple[Point, float]:
+    problem: LowRankProgram, state: FactoredState, penalty: Vector | None, before: float
+) -> tuple[FactorPoint, float]:
     """Return the point after a Gauss-Newton step, and how much of the step was taken."""
     point, damping, theta = state.point, state.damping, state.theta
     floor = _SCALE_FLOOR if penalty is None else _SCALE_FLOOR_LIFT
@@ -381,12 +382,6 @@ def _gauss_newton(
     axes = axes_of(problem, moved)
     trial = evaluate(problem, axes @ moved, theta)
     if _loss(trial, penalty) < before:
-        # Of an error e Newton's step leaves C e^2, and one by the same factor then 2 C e of that.
-        ends = 2.0 * trial.ratio * trial.ratio <= _SURELY * state.goal * point.ratio
-        if ends and trial.ratio > state.goal and penalty is None and problem.signs is None:
-            D = step(conjugate(axes).T @ trial.gradient)
-            again = evaluate(problem, turned(problem, moved + D), theta)
-            trial = again if again.value < trial.value else trial
         return trial, 1.0
     # Around a bend the whole step may lead up the other side, the direction being as good.
     length = line_minimum(problem, point, D, penalty, theta)
@@ -395,20 +390,22 @@ def _gauss_newton(
     return evaluate(problem, turned(problem, point.Y + length * D), theta), length
 
 
-def _loss(point: Point, penalty: Vector | None) -> float:
+def _loss(point: FactorPoint, penalty: Vector | None) -> float:
     if penalty is None:
         return point.value
     return point.value + 0.5 * float(np.dot(penalty, np.sum(np.abs(point.Y) ** 2, axis=1)))
 
 
-def _rotated(problem: Program, point: Point, memory: Memory) -> tuple[Point, Memory]:
+def _rotated(
+    problem: LowRankProgram, point: FactorPoint, memory: Memory
+) -> tuple[FactorPoint, Memory]:
     """Turn a point and the memory to principal axes, which the penalty of a lift needs."""
     axes = axes_of(problem, point.Y)
     turned = replace(point, Y=axes @ point.Y, P=axes @ point.P, gradient=axes @ point.gradient)
     return turned, tuple((axes @ move, axes @ change, inner) for move, change, inner in memory)
 
 
-def _penalty(problem: Program, state: FactoredState) -> Vector:
+def _penalty(problem: LowRankProgram, state: FactoredState) -> Vector:
     """Return the penalty of each row of a lifted factor: zero except for the extra ones."""
     penalty = np.zeros(len(state.point.Y))
     trace = problem.F.n * float(np.mean(np.abs(problem.b))) or 1.0

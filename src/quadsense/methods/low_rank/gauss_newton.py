@@ -16,10 +16,42 @@ import scipy.sparse as sp
 from scipy.linalg.lapack import dpotrf, dpotrs, spotrf, spotrs
 from scipy.sparse.linalg import splu
 
-from quadsense.methods.low_rank.balance import balanced
-from quadsense.methods.low_rank.passes import Point, conjugate
-from quadsense.methods.low_rank.program import Matrix, Program, Vector
+from quadsense.methods.low_rank.passes import FactorPoint, conjugate
+from quadsense.methods.low_rank.program import LowRankProgram, Matrix, Vector
 from quadsense.system.watch import look
+
+# Share of ``||X* X||_F`` below which ``||X S X*||_F`` counts as what cancellation left.
+_CANCELS = 0.3
+
+
+def balanced(problem: LowRankProgram, Y: Matrix) -> Matrix:
+    """Return the rows of the eigenvectors of ``A = Y^T S conj(Y)`` where its signs cancel.
+
+    Notes
+    -----
+    ``X S X*`` stays as it is where ``x+`` and ``x-`` are turned by a hyperbolic angle, and nothing
+    keeps a descent from drifting along: both grow without bound, and rounding, which goes by
+    ``||X||_F^2``, with them. Of all factors that of the eigenvectors is the smallest:
+    ``||X||_F^2`` is then the sum of the moduli of the eigenvalues. No sign is lost: ``X S X*`` has
+    no more eigenvalues of a sign than S [Sylvester's law of inertia].
+    """
+    if problem.signs is None or min(problem.signs) == 0 or len(Y) != sum(problem.signs):
+        return Y
+    signs: Any = problem.signs_of(len(Y))
+    plus, minus = problem.signs
+    mass = float(np.vdot(Y, Y).real) or 1.0
+    with np.errstate(under="ignore"):
+        squares = np.abs((conjugate(Y) @ Y.T) / mass) ** 2
+        if float(signs @ squares @ signs) >= _CANCELS**2 * float(squares.sum()):
+            return Y
+        Q, R = np.linalg.qr(Y.T)
+        values, vectors = np.linalg.eigh((R * signs) @ conjugate(R).T)
+        index = np.concatenate([np.arange(plus + minus - 1, minus - 1, -1), np.arange(minus)])
+        # A row of zeros would stay so: what rounding hides is left to it.
+        sizes = np.maximum(signs * values[index], np.finfo(np.float64).eps * mass)
+        X: Matrix = Q @ (vectors[:, index] * np.sqrt(sizes))
+    return np.ascontiguousarray(X.T)
+
 
 Indices = npt.NDArray[np.intp]
 
@@ -61,13 +93,13 @@ def principal_axes(Y: Matrix) -> Matrix:
     return axes
 
 
-def turned(problem: Program, Y: Matrix) -> Matrix:
+def turned(problem: LowRankProgram, Y: Matrix) -> Matrix:
     """Return Y in principal axes: those of the plus and those of the minus signs apart."""
     Y = balanced(problem, Y)
     return axes_of(problem, Y) @ Y
 
 
-def axes_of(problem: Program, Y: Matrix) -> Matrix:
+def axes_of(problem: LowRankProgram, Y: Matrix) -> Matrix:
     """Return the unitary matrix that turns Y to principal axes and keeps A."""
     signs = problem.signs_of(len(Y))
     if signs is None:
@@ -81,8 +113,8 @@ def axes_of(problem: Program, Y: Matrix) -> Matrix:
 
 
 def normal_equations(
-    problem: Program,
-    point: Point,
+    problem: LowRankProgram,
+    point: FactorPoint,
     penalty: Vector | None,
     damping: float,
     floor: float,
@@ -92,8 +124,8 @@ def normal_equations(
 
     Parameters
     ----------
-    problem : Program
-    point : Point
+    problem : LowRankProgram
+    point : FactorPoint
         Its rows of Y orthogonal: the diagonal of ``J^T J`` is then nearly constant along
         a row, ``scale_k``, proportional to an eigenvalue of A.
     penalty : (k,) float64, optional
@@ -146,13 +178,15 @@ def normal_equations(
     return step
 
 
-def jacobian(problem: Program, point: Point, index: Indices | None, single: bool = False) -> Any:
+def jacobian(
+    problem: LowRankProgram, point: FactorPoint, index: Indices | None, single: bool = False
+) -> Any:
     """Return the derivative of ``sqrt(weight) z`` by the entries of Y, Re and Im side by side.
 
     Parameters
     ----------
-    problem : Program
-    point : Point
+    problem : LowRankProgram
+    point : FactorPoint
     index : (q,) int, optional
         The rows wanted; all by default.
     single : bool

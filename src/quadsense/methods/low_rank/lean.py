@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 
 from quadsense.core.lbfgs import Memory, dot
-from quadsense.methods.low_rank.line import quartic_minimum
-from quadsense.methods.low_rank.passes import Point, inner, rounding_unit
-from quadsense.methods.low_rank.program import Matrix, Program
+from quadsense.methods.low_rank.passes import FactorPoint, inner, quartic_minimum, rounding_unit
+from quadsense.methods.low_rank.program import LowRankProgram, Matrix
 from quadsense.methods.low_rank.traits import LEAN_BYTES
 
 # How far a row is moved, relative to what would just suffice: seen 30 to 45 turns of all rows of a
@@ -28,7 +27,7 @@ _BEYOND = 1.9
 _SHORTER = 12
 
 
-def is_lean(problem: Program, rank: int) -> bool:
+def is_lean(problem: LowRankProgram, rank: int) -> bool:
     """Whether images of a factor of this rank are not to be held."""
     F = problem.F
     plain = problem.bounds is None and problem.signs is None and F.rank_one
@@ -36,19 +35,21 @@ def is_lean(problem: Program, rank: int) -> bool:
     return plain and wanted and F.in_parts and F.m * rank * 8 > LEAN_BYTES
 
 
-def lean_start(problem: Program, Y: Matrix, theta: float) -> Point:
+def lean_start(problem: LowRankProgram, Y: Matrix, theta: float) -> FactorPoint:
     """Return what there is to know of a factor before the first step."""
     if not problem.F.has_turns:
         return lean_evaluate(problem, Y, theta)
     return _in_turn(problem, np.array(Y.T, order="C"), theta)
 
 
-def takes_turns(problem: Program, point: Point) -> bool:
+def takes_turns(problem: LowRankProgram, point: FactorPoint) -> bool:
     """Whether the next step takes the rows in turn, and needs no slope."""
     return problem.F.has_turns and not point.gradient.size
 
 
-def lean_turn(problem: Program, point: Point, theta: float, goal: float) -> Point:
+def lean_turn(
+    problem: LowRankProgram, point: FactorPoint, theta: float, goal: float
+) -> FactorPoint:
     """Bring one row after the other within its tolerance.
 
     Rows that have few entries, of few nodes in common, hardly disturb each other: no step of all
@@ -60,15 +61,15 @@ def lean_turn(problem: Program, point: Point, theta: float, goal: float) -> Poin
     return _in_turn(problem, X, theta) if moved.ratio <= goal else moved
 
 
-def _in_turn(problem: Program, X: Matrix, theta: float, beyond: float = 0.0) -> Point:
+def _in_turn(problem: LowRankProgram, X: Matrix, theta: float, beyond: float = 0.0) -> FactorPoint:
     """Return the point of X, which is moved unless `beyond` is 0."""
     unit = rounding_unit(problem, X.shape[1])
     value, ratio = problem.F.in_turn(X, problem.b, problem.delta, theta, beyond, unit)
     none, nothing = np.empty((X.shape[1], 0)), np.empty(0)
-    return Point(X.T, none, nothing, nothing, value, none, ratio)
+    return FactorPoint(X.T, none, nothing, nothing, value, none, ratio)
 
 
-def lean_evaluate(problem: Program, Y: Matrix, theta: float) -> Point:
+def lean_evaluate(problem: LowRankProgram, Y: Matrix, theta: float) -> FactorPoint:
     """Return loss, gradient and worst ratio at a factor; nothing of the length of the readings."""
     Y = np.ascontiguousarray(Y)
     F, k = problem.F, len(Y)
@@ -91,17 +92,17 @@ def lean_evaluate(problem: Program, Y: Matrix, theta: float) -> Point:
         P *= pulled
         F.add_sums(P, part, gradient)
     nothing = np.empty(0)
-    return Point(Y, np.empty((k, 0)), nothing, nothing, value, gradient, worst)
+    return FactorPoint(Y, np.empty((k, 0)), nothing, nothing, value, gradient, worst)
 
 
 def lean_step(
-    problem: Program, point: Point, theta: float, memory: Memory
-) -> tuple[Point, Memory, int]:
+    problem: LowRankProgram, point: FactorPoint, theta: float, memory: Memory
+) -> tuple[FactorPoint, Memory, int]:
     """Move along a conjugate direction [Nocedal & Wright 2006, (5.45): Polak-Ribiere, restarted].
 
     Returns
     -------
-    point : Point
+    point : FactorPoint
         The given one where no step descends.
     memory : Memory
         The direction and what share of it the next one takes along; emptied in that case.
@@ -130,7 +131,7 @@ def lean_step(
     return point, (), 2
 
 
-def _length(problem: Program, Y: Matrix, D: Matrix, along: float, theta: float) -> float:
+def _length(problem: LowRankProgram, Y: Matrix, D: Matrix, along: float, theta: float) -> float:
     """Return the best length while the rows beyond their tolerances stay the same."""
     F = problem.F
     total: Any = np.zeros(3)

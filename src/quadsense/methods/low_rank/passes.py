@@ -5,6 +5,9 @@ memory; done block by block (`Sensing.through`), the second product finds its ro
 which makes a pass two to three times as fast.  The factor and its images are kept with one row
 a rank, ``Y = X^T`` and ``P``, so that every product is a row-major one and sums over ranks
 run along rows.
+
+Along ``Y + t D`` a residual is ``z + t z1 + t^2 z2``, so least squares is a quartic in t: the best
+length of a step along a line comes from coefficients alone.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ import numpy.typing as npt
 
 from quadsense.device import numbers, scalar
 from quadsense.measurements.sensing import Sensing
-from quadsense.methods.low_rank.program import Matrix, Program, Vector
+from quadsense.methods.low_rank.program import LowRankProgram, Matrix, Vector
 
 # Of float64: the distance of 1 from the next number, and the smallest one of all digits.
 _EPS, _TINY = float(np.finfo(np.float64).eps), float(np.finfo(np.float64).tiny)
@@ -27,26 +30,26 @@ _PART = 2**14
 
 
 @dataclass(frozen=True)
-class Point:
+class FactorPoint:
     """A factor with everything one pass over the rows tells about it.
 
     Attributes
     ----------
     Y : (k, n) array
-        The factor, ``A = Y^T S conj(Y)``, S the signs (see `Program.signs_of`).
+        The factor, ``A = Y^T S conj(Y)``, S the signs (see `LowRankProgram.signs_of`).
     P : (k, m) array
         ``P[:, i] = u_i* X``, for every row where readings are sums of rows.
     z : (m,) float64
         Residual ``F(A) - b``.
     excess : (m,) float64
-        ``sign(z) max(|z| - theta delta, 0)``, z itself for theta = 0: see `Program.excess`.
+        ``sign(z) max(|z| - theta delta, 0)``, z itself for theta = 0: see `LowRankProgram.excess`.
     value : float
         ``1/2 sum weight excess^2``.
     gradient : (k, n) array
         Of ``value`` with respect to Y, for the inner product ``Re <., .>``.
     ratio : float
         ``max (|z_i| + rounding_i) / delta_i``, rounding bounded from above (of other intervals
-        what `Bounds.ratios` says); infinite while P is maintained rather than computed from Y.
+        what `FactorBounds.ratios` says); infinite while P is maintained and not computed from Y.
     drift : float
         Bound on the error of a row of a maintained P.
     """
@@ -78,13 +81,13 @@ def inner(P: Matrix, Q: Matrix, signs: Vector | None = None) -> npt.NDArray[Any]
     return total[0::2] + total[1::2]
 
 
-def rounding_unit(problem: Program, k: int) -> float:
+def rounding_unit(problem: LowRankProgram, k: int) -> float:
     """Return what a residual of a factor of k rows errs by, relatively: see `rounding_bound`."""
     terms = 4 * problem.F.raw.length + 2 * k + 8
     return float(terms * _EPS + 4.0 * problem.F.rounding)
 
 
-def rounding_bound(problem: Program, Y: Matrix, part: slice = slice(None)) -> Vector:
+def rounding_bound(problem: LowRankProgram, Y: Matrix, part: slice = slice(None)) -> Vector:
     """Bound the rounding error of every computed residual, or of part of them.
 
     Notes
@@ -108,7 +111,7 @@ def rounding_bound(problem: Program, Y: Matrix, part: slice = slice(None)) -> Ve
     return bound
 
 
-def rounding_share(problem: Program, Y: Matrix) -> float:
+def rounding_share(problem: LowRankProgram, Y: Matrix) -> float:
     """Return the largest rounding bound as a part of its tolerance: 1 leaves no room."""
     share = rounding_bound(problem, Y) / problem.delta
     if problem.bounds is not None and problem.bounds.equal is not None:
@@ -116,7 +119,7 @@ def rounding_share(problem: Program, Y: Matrix) -> float:
     return float(np.max(share, initial=0.0))
 
 
-def within_rounding(problem: Program, point: Point, goal: float) -> bool:
+def within_rounding(problem: LowRankProgram, point: FactorPoint, goal: float) -> bool:
     """Whether every residual is within ``goal`` tolerances up to its rounding bound."""
     bound = rounding_bound(problem, point.Y)
     if problem.bounds is not None:
@@ -124,12 +127,12 @@ def within_rounding(problem: Program, point: Point, goal: float) -> bool:
     return bool(np.all(np.abs(point.z) <= goal * problem.delta + bound))
 
 
-def evaluate(problem: Program, Y: Matrix, theta: float) -> Point:
+def evaluate(problem: LowRankProgram, Y: Matrix, theta: float) -> FactorPoint:
     """Evaluate residual, loss and gradient at a factor in one pass over U.
 
     Parameters
     ----------
-    problem : Program
+    problem : LowRankProgram
     Y : (k, n) array
     theta : float
         Residuals inside ``theta * delta`` cost nothing; 0 gives least squares.
@@ -156,10 +159,10 @@ def evaluate(problem: Program, Y: Matrix, theta: float) -> Point:
     P, gradient = F.through(Y, weigh)
     gradient = 2.0 * gradient  # which another namespace may have given to be read only
     *parts, ratio = numbers(*values, _worst(problem, Y, z))
-    return Point(Y, P, z, excess, 0.5 * math.fsum(parts), gradient, ratio)
+    return FactorPoint(Y, P, z, excess, 0.5 * math.fsum(parts), gradient, ratio)
 
 
-def _evaluate_sums(problem: Program, F: Sensing, Y: Matrix, theta: float) -> Point:
+def _evaluate_sums(problem: LowRankProgram, F: Sensing, Y: Matrix, theta: float) -> FactorPoint:
     """Evaluate where readings are sums of rows: all rows are seen before any is weighed."""
     P = F.raw.images(Y)
     signs = problem.signs_of(len(Y))
@@ -170,10 +173,10 @@ def _evaluate_sums(problem: Program, F: Sensing, Y: Matrix, theta: float) -> Poi
     if signs is not None:
         gradient = gradient * signs[:, None]
     value = 0.5 * float(np.dot(pulled, excess))
-    return Point(Y, P, z, excess, value, gradient, float(_worst(problem, Y, z)))
+    return FactorPoint(Y, P, z, excess, value, gradient, float(_worst(problem, Y, z)))
 
 
-def _worst(problem: Program, Y: Matrix, z: Vector) -> Any:
+def _worst(problem: LowRankProgram, Y: Matrix, z: Vector) -> Any:
     """Return the largest ratio, computed in parts of the rows that stay in cache."""
     size = _PART if isinstance(z, np.ndarray) else len(z)
     parts = (slice(first, first + size) for first in range(0, len(z), size))
@@ -196,3 +199,139 @@ def weighted_rows_product(F: Sensing, scale: npt.NDArray[Any], V: Matrix) -> Mat
     """Return ``F*(scale) V^T`` transposed, for rows V (k, n), in one pass over U."""
     scale = F.unmixed(scale)
     return F.raw.through(V, lambda rows, p: p * scale[rows])[1]
+
+
+# A length below this is none: the step would be lost in rounding.
+_LEAST = 1e-8
+# Coefficients, in units of the last, beyond which the line is a parabola to rounding.
+_QUADRATIC = 1e50
+# How often the rows beyond their tolerances are looked up again.
+_ROUNDS = 4
+
+
+def best_length(
+    problem: LowRankProgram,
+    point: FactorPoint,
+    z1: Vector,
+    z2: Vector,
+    along: float,
+    bend: float,
+    theta: float,
+) -> float:
+    """Return the t that minimises the loss along a line, 0 when none descends.
+
+    Parameters
+    ----------
+    problem : LowRankProgram
+    point : FactorPoint
+        Where t = 0.
+    z1, z2 : (m,) float64
+        ``z(t) = z + t z1 + t^2 z2``.
+    along : float
+        Slope of loss and penalty at t = 0, negative.
+    bend : float
+        Second derivative of the penalty.
+    theta : float
+        Residuals inside ``theta * delta`` cost nothing.
+
+    Notes
+    -----
+    While the set of rows beyond ``theta delta`` stays as it is, the loss is a quartic and its
+    minimum a root of a cubic.  Where not all of every residual counts, the set is brought up to
+    date and the cubic solved again, a few times.
+    """
+    weight, z = problem.weight, point.z
+    if problem.is_whole(theta):
+        w1, w2 = weight * z1, weight * z2
+        squared, bent, crossed, fourth = numbers(
+            np.dot(w1, z1), np.dot(w2, z), np.dot(w1, z2), np.dot(w2, z2)
+        )
+        return quartic_minimum(along, squared + 2.0 * bent + bend, 3.0 * crossed, 2.0 * fourth)
+
+    def lost(t: float) -> Any:
+        e = problem.excess(z + t * (z1 + t * z2), theta)
+        return np.dot(weight * e, e)
+
+    pull, least = numbers(np.dot(weight * point.excess, z1), lost(0.0))
+    # The penalty's share of the slope; a penalty without curvature along the step has none, and
+    # the difference would be rounding, which far from all bends leads to a step that overflows.
+    pressed, start = along - pull if bend > 0.0 else 0.0, 0.5 * least
+    t = 0.0
+    for _ in range(_ROUNDS):
+        here = z + t * (z1 + t * z2)
+        e = problem.excess(here, theta)
+        w = weight * (e != 0.0)
+        base = z - (here - e)
+        w1, w2 = w * z1, w * z2
+        slope, squared, bent, crossed, fourth = numbers(
+            np.dot(w1, base), np.dot(w1, z1), np.dot(w2, base), np.dot(w1, z2), np.dot(w2, z2)
+        )
+        slope += pressed
+        if not slope < 0.0:
+            break
+        t = quartic_minimum(slope, squared + 2.0 * bent + bend, 3.0 * crossed, 2.0 * fourth)
+    while t > _LEAST and not 0.5 * float(lost(t)) + t * pressed + 0.5 * t * t * bend < start:
+        t /= 4.0
+    return t if t > _LEAST else 0.0
+
+
+def quartic_minimum(c1: float, c2: float, c3: float, c4: float) -> float:
+    """Return the t > 0 that minimises ``c1 t + c2 t^2/2 + c3 t^3/3 + c4 t^4/4``.
+
+    Parameters
+    ----------
+    c1 : float
+        Negative.
+    c2, c3 : float
+    c4 : float
+        Not negative.
+
+    Returns
+    -------
+    float
+        0 where none, or only one that is lost in rounding, descends.
+    """
+    if not c4 > 0.0:
+        t = -c1 / c2 if c2 > 0.0 else 0.0
+        return t if t > _LEAST and math.isfinite(t) else 0.0
+    # In units of s the cubic is x^3 + a x^2 + b x - 1.
+    s = (-c1 / c4) ** (1.0 / 3.0)
+    if not s > 0.0:  # the slope is negligible next to the quartic
+        return 0.0
+    a, b = c3 / c4 / s, c2 / c4 / s / s
+    if not abs(a) + abs(b) < _QUADRATIC:
+        return quartic_minimum(c1, c2, 0.0, 0.0)
+    found = [_polished(x, a, b) for x in _cubic_roots(a, b)]
+    roots = [x for x in found if x > 0.0 and math.isfinite(x)]
+    if not roots:
+        return 0.0
+
+    def value(x: float) -> float:
+        return x * (-1.0 + x * (b / 2.0 + x * (a / 3.0 + x / 4.0)))
+
+    best = min(roots, key=value)
+    return best * s if value(best) < 0.0 and best * s > _LEAST else 0.0
+
+
+def _cubic_roots(a: float, b: float) -> list[float]:
+    """Return the real roots of ``x^3 + a x^2 + b x - 1`` [Press et al., Section 5.6]."""
+    q = (a * a - 3.0 * b) / 9.0
+    r = (2.0 * a**3 - 9.0 * a * b - 27.0) / 54.0
+    if r * r < q**3:
+        angle = math.acos(max(-1.0, min(1.0, r / q**1.5)))
+        return [
+            -2.0 * math.sqrt(q) * math.cos((angle + turn) / 3.0) - a / 3.0
+            for turn in (0.0, 2.0 * math.pi, -2.0 * math.pi)
+        ]
+    edge = -math.copysign((abs(r) + math.sqrt(max(r * r - q**3, 0.0))) ** (1.0 / 3.0), r)
+    return [edge + (q / edge if edge else 0.0) - a / 3.0]
+
+
+def _polished(x: float, a: float, b: float) -> float:
+    """Two Newton steps on a root that cancellation may have spoilt."""
+    for _ in range(2):
+        slope = b + x * (2.0 * a + 3.0 * x)
+        if slope == 0.0:
+            break
+        x -= (-1.0 + x * (b + x * (a + x))) / slope
+    return x

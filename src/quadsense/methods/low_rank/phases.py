@@ -1,24 +1,130 @@
-"""What follows a stalled stage of a factored fit: a phase, another attempt, a rank, an end."""
+"""Where a factored fit stands, and what follows a stalled stage: a phase, an attempt, a rank."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Any
 
 import numpy as np
 
+from quadsense.core.lbfgs import Memory
 from quadsense.core.records import changed
-from quadsense.methods.low_rank.balance import balanced
-from quadsense.methods.low_rank.choice import LIFT, rows_are_ample
-from quadsense.methods.low_rank.equalities import corrected
-from quadsense.methods.low_rank.gauss_newton import turned
-from quadsense.methods.low_rank.passes import Point, evaluate, rounding_share, within_rounding
-from quadsense.methods.low_rank.program import Matrix, Program, Vector
-from quadsense.methods.low_rank.rest import settled
+from quadsense.methods.low_rank.gauss_newton import balanced, turned
+from quadsense.methods.low_rank.held import corrected
+from quadsense.methods.low_rank.passes import FactorPoint, evaluate, rounding_share, within_rounding
+from quadsense.methods.low_rank.program import LIFT, LowRankProgram, Matrix, Vector, rows_are_ample
+from quadsense.methods.low_rank.rest import fits_exactly, is_settled, settled
 from quadsense.methods.low_rank.starts import descent_row, random_start
-from quadsense.methods.low_rank.state import FactoredState, Phase
-from quadsense.methods.low_rank.stillness import fits_exactly, is_settled
-from quadsense.methods.low_rank.throws import thrown
+from quadsense.vocabulary import Reason, because
+
+
+class Phase(StrEnum):
+    """What the next step works on, or how the fit ended."""
+
+    SQUARES = "squares"
+    HINGE = "hinge"
+    LIFT = "lift"
+    MET = "met"
+    LOCAL = "local"
+    ROUNDED = "rounded"
+    EXHAUSTED = "exhausted"
+
+
+@dataclass(frozen=True)
+class FactoredState:
+    """Where a fit stands; plain arrays and numbers, never changed in place.
+
+    Attributes
+    ----------
+    rank : int
+        Rank of the answer sought now.
+    growing : bool
+        Whether the rank may still grow.
+    max_restarts : int
+        Restarts allowed (at each rank, when growing).
+    seed : int
+        With ``starts`` it determines every random draw.
+    phase : Phase
+    point : FactorPoint
+        The current factor, ``rank`` rows or, in a lift, a few more.
+    best : (k, n) array
+        The factor of the smallest ratio so far, of rank at most ``rank``.
+    max_ratio : float
+        ``max |z_i| / delta_i`` at ``best``, rounding included.
+    damping : float
+        Of Gauss-Newton steps.
+    memory : triples of two (k, n) arrays and a number
+        Of quasi-Newton steps.
+    least, anchor : float, (k, n) array
+        The smallest loss of least squares at this rank, and its factor: a larger rank starts
+        from there.
+    again : int
+        Attempts that came to that loss again.
+    goal : float
+        The ratio that counts as met: 1, or less where a check of the claim asked for it.
+    theta : float
+        Share of each tolerance within which a residual costs nothing; 0: least squares.
+    level : int
+        Which of the program's weights least squares goes by.
+    stage, stage_steps, slow_steps : int
+        Penalty stage of a lift, or how near the ends a hinge aims; steps in this stage or phase;
+        the last ones in a row that gained little.
+    iteration, passes, restarts, starts : int
+        Steps tried; passes over U; restarts at this rank; restarts in all.
+    blur : float
+        Of an ended fit: the largest rounding bound at ``best``, as a part of its tolerance.
+    no_rank_fits : bool
+        No further direction reduces the loss, or an interval holds negative numbers only.
+        The loss is convex in A, so (to the tolerance of the descent) no PSD matrix of any
+        rank fits, and ``farkas_vector`` is the candidate proof.
+    """
+
+    rank: int
+    growing: bool
+    max_restarts: int
+    seed: int
+    phase: Phase
+    point: FactorPoint
+    best: Matrix
+    max_ratio: float
+    damping: float
+    anchor: Matrix
+    least: float = np.inf
+    again: int = 0
+    memory: Memory = ()
+    goal: float = 1.0
+    theta: float = 0.0
+    level: int = 0
+    stage: int = 0
+    stage_steps: int = 0
+    slow_steps: int = 0
+    iteration: int = 0
+    passes: int = 0
+    restarts: int = 0
+    starts: int = 0
+    blur: float = 0.0
+    no_rank_fits: bool = False
+
+    @property
+    def finished(self) -> bool:
+        """Whether another step would change nothing."""
+        return self.phase in (Phase.MET, Phase.LOCAL, Phase.ROUNDED, Phase.EXHAUSTED)
+
+
+def why_not(state: FactoredState) -> Reason:
+    """Why there is no fit."""
+    if state.phase is Phase.ROUNDED:
+        return because("rounding", part=state.blur)
+    return because(
+        "no_factor",
+        starts=state.starts + 1,
+        ratio=state.max_ratio,
+        rounding=state.blur,
+        no_rank_fits=state.no_rank_fits,
+        may_grow=bool(state.rank < state.best.shape[1] and not state.growing),
+    )
+
 
 LIFT_STAGES = 8
 """Stages of a lift, each with a larger penalty."""
@@ -47,18 +153,18 @@ _AGAIN, _SAME, _SAME_UNSETTLED = 20, 1e-6, 1e-2
 _TRACES = 100.0
 
 
-def level_of(problem: Program, state: FactoredState) -> Program:
+def level_of(problem: LowRankProgram, state: FactoredState) -> LowRankProgram:
     """Return the problem with the weights that the state goes by."""
     return problem if state.phase is Phase.HINGE else problem.levels[state.level]
 
 
-def settles(problem: Program, state: FactoredState) -> bool:
+def settles(problem: LowRankProgram, state: FactoredState) -> bool:
     """Whether least squares is to be brought to rest, not only to a fit."""
     last = state.level + 1 == len(problem.levels)
     return problem.chooses and state.phase is Phase.SQUARES and last
 
 
-def noted(problem: Program, state: FactoredState, **changes: Any) -> FactoredState:
+def noted(problem: LowRankProgram, state: FactoredState, **changes: Any) -> FactoredState:
     """Return the state with these changes, none of which is a phase or a rank.
 
     Its point becomes the best if it is one of the asked rank, and ends the fit if it fits.
@@ -73,7 +179,7 @@ def noted(problem: Program, state: FactoredState, **changes: Any) -> FactoredSta
     return changed(state, **changes)
 
 
-def next_phase(problem: Program, state: FactoredState) -> FactoredState:
+def next_phase(problem: LowRankProgram, state: FactoredState) -> FactoredState:
     """Leave a stalled stage for what follows it."""
     if state.phase is Phase.LIFT:
         if state.stage + 1 < LIFT_STAGES:
@@ -113,7 +219,7 @@ def next_phase(problem: Program, state: FactoredState) -> FactoredState:
     return _grow(problem, state) if state.growing else _exhausted(problem, state)
 
 
-def _with_least(state: FactoredState, point: Point, same: float) -> FactoredState:
+def _with_least(state: FactoredState, point: FactorPoint, same: float) -> FactoredState:
     """Return the state with the least of least squares, and how often attempts came to it.
 
     Values that differ by at most the share `same` count as one.
@@ -125,7 +231,7 @@ def _with_least(state: FactoredState, point: Point, same: float) -> FactoredStat
     return replace(state, least=point.value, anchor=point.Y, again=again)
 
 
-def _after_squares(problem: Program, state: FactoredState) -> FactoredState:
+def _after_squares(problem: LowRankProgram, state: FactoredState) -> FactoredState:
     """Go on without a tolerance: some more starts, then the least of the least squares."""
     weighed = problem.levels[-1]
     point = evaluate(weighed, state.anchor, 0.0)
@@ -138,19 +244,19 @@ def _after_squares(problem: Program, state: FactoredState) -> FactoredState:
     return replace(state, phase=phase, point=point, best=point.Y, max_ratio=ratio)
 
 
-def _may_fit(problem: Program, state: FactoredState) -> bool:
+def _may_fit(problem: LowRankProgram, state: FactoredState) -> bool:
     """Whether least squares ended with no larger a loss than a fit has at most."""
     excess = state.point.excess * problem.inverse
     return float(np.mean(excess * excess)) <= state.goal**2
 
 
-def upper_ends(problem: Program) -> Vector:
+def upper_ends(problem: LowRankProgram) -> Vector:
     """Return the upper ends of the intervals, infinite where there is none."""
     reach = problem.delta if problem.bounds is None else problem.bounds.above
     return np.asarray(problem.b + reach)
 
 
-def _is_hopeless(problem: Program, state: FactoredState) -> bool:
+def _is_hopeless(problem: LowRankProgram, state: FactoredState) -> bool:
     """Whether no PSD matrix of any rank seems to fit, as the first attempt can tell."""
     if problem.signs is not None:
         return False  # a factor gives no proofs about matrices of any sign
@@ -166,7 +272,7 @@ def _is_hopeless(problem: Program, state: FactoredState) -> bool:
     return _shows_infeasible(problem, point, descent_row(problem, point)[1])
 
 
-def _shows_infeasible(problem: Program, point: Point, smallest: float) -> bool:
+def _shows_infeasible(problem: LowRankProgram, point: FactorPoint, smallest: float) -> bool:
     """Whether the slope y at a point shows that no PSD matrix of usual size fits.
 
     With ``smallest`` the least eigenvalue of ``F*(y)``, every A that fits has
@@ -181,13 +287,20 @@ def _shows_infeasible(problem: Program, point: Point, smallest: float) -> bool:
     return margin > 0.0 and margin >= -smallest * _TRACES * usual
 
 
-def _exhausted(problem: Program, state: FactoredState, no_rank_fits: bool = False) -> FactoredState:
+def _exhausted(
+    problem: LowRankProgram, state: FactoredState, no_rank_fits: bool = False
+) -> FactoredState:
     blur = rounding_share(problem, state.best)
     return replace(state, phase=Phase.EXHAUSTED, blur=blur, no_rank_fits=no_rank_fits)
 
 
 def begin(
-    problem: Program, state: FactoredState, Y: Matrix, phase: Phase, level: int = 0, stage: int = 0
+    problem: LowRankProgram,
+    state: FactoredState,
+    Y: Matrix,
+    phase: Phase,
+    level: int = 0,
+    stage: int = 0,
 ) -> FactoredState:
     """Begin a phase at a factor, with fresh damping and memory."""
     theta = 0.0
@@ -208,14 +321,14 @@ def begin(
     )
 
 
-def _restarts_allowed(problem: Program, state: FactoredState) -> int:
+def _restarts_allowed(problem: LowRankProgram, state: FactoredState) -> int:
     if state.again >= _AGAIN and problem.shared.sparse is None:
         return 0
     ample = rows_are_ample(problem.F, state.rank)
     return 0 if state.growing and ample else state.max_restarts
 
 
-def _restart(problem: Program, state: FactoredState) -> FactoredState:
+def _restart(problem: LowRankProgram, state: FactoredState) -> FactoredState:
     """Begin the next attempt: a lift, from a random factor or from the least squares so far.
 
     Of sparse rows a local minimum is often wrong in few unknowns only. The extra room of a lift
@@ -238,7 +351,7 @@ def _restart(problem: Program, state: FactoredState) -> FactoredState:
     return begin(problem, state, Y, Phase.LIFT)
 
 
-def _grow(problem: Program, state: FactoredState) -> FactoredState:
+def _grow(problem: LowRankProgram, state: FactoredState) -> FactoredState:
     """Add the steepest direction to the factor of least squares, or end where there is none."""
     weighed = problem.levels[-1]
     point = evaluate(weighed, state.anchor, 0.0)
@@ -250,3 +363,35 @@ def _grow(problem: Program, state: FactoredState) -> FactoredState:
         state, rank=state.rank + 1, restarts=0, passes=state.passes + 1, least=np.inf, again=0
     )
     return begin(problem, state, np.concatenate([state.anchor, row]), Phase.SQUARES)
+
+
+# Unknowns that are thrown elsewhere at once, at most.
+_THROWN = 3
+
+
+def thrown(problem: LowRankProgram, Y: Matrix, rng: np.random.Generator) -> Matrix:
+    """Return a factor some columns of which, that a missed row sees, are somewhere else nearby.
+
+    For sparse rows: an unknown is seen by few of them, so that the others hardly mind.
+    """
+    U, F = problem.shared.sparse, problem.F
+    assert U is not None
+    point = evaluate(problem, Y, 1.0)
+    blame = np.abs(F.unmixed((point.excess / problem.delta) ** 2))
+    total = float(blame.sum())
+    if not total > 0.0:
+        return Y
+    moved = Y.copy()
+    reads = np.sqrt(np.sum(np.abs(point.P) ** 2, axis=0))
+    seen = abs(U)
+    for row in rng.choice(blame.size, size=int(rng.integers(1, _THROWN + 1)), p=blame / total):
+        columns = U.indices[U.indptr[row] : U.indptr[row + 1]]
+        column = int(rng.choice(columns))
+        # As far as the row reads, or as all that see the unknown do, or between.
+        others = seen[:, [column]]
+        far = float(reads @ others.toarray().ravel()) / float(others.sum())
+        near = min(float(reads[row]), far) or far
+        size = near * (far / near) ** rng.random() if near > 0.0 else 1.0
+        noise = random_start(problem, len(Y), rng)[:, column]
+        moved[:, column] += noise * (2.0 * size * rng.random() / float(np.linalg.norm(noise)))
+    return moved

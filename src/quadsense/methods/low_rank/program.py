@@ -1,7 +1,8 @@
-"""What a factored fit reads and never changes."""
+"""What a factored fit reads and never changes: rows, intervals, weights, and choices by cost."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -10,15 +11,169 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from quadsense.arrays import compact
+from quadsense.core.intervals import BEYOND
 from quadsense.core.records import cached_property
 from quadsense.core.scratch import Scratch
 from quadsense.measurements.framed import beneath
 from quadsense.measurements.sensing import Sensing
-from quadsense.methods.low_rank.choice import LIFT, rows_are_ample, takes_normal_equations
-from quadsense.methods.low_rank.ends import Bounds, weights_by_level
+
+Vector = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+
+# Weights this far above the middle one are walls to a descent; each level raises the cap by so
+# much, or by more where that would take more levels than this.
+_STEEP, _LEVEL, _MOST_LEVELS = 1e3, 1e4, 12
+
+
+@dataclass(frozen=True)
+class FactorBounds:
+    """Intervals around readings b: residuals z are values minus b.
+
+    Attributes
+    ----------
+    below, above : (m,) float64
+        ``b - lo`` and ``hi - b``; infinite where there is no such end.
+    unit : (m,) float64
+        Half the width of an interval of two ends; what a crossing is counted in elsewhere.
+    told : (m,) bool or None
+        Rows with a reading, of which least squares counts the whole residual; of the others only
+        what is beyond their ends. None: all.
+    equal : (m,) bool or None
+        Rows whose two ends are one: they are met to rounding. None: none.
+    """
+
+    below: Vector
+    above: Vector
+    unit: Vector
+    told: Mask | None = None
+    equal: Mask | None = None
+
+    def each(self, place: Callable[[Any], Any]) -> FactorBounds:
+        """The same with every array as that makes it."""
+        told = None if self.told is None else place(self.told)
+        equal = None if self.equal is None else place(self.equal)
+        return FactorBounds(place(self.below), place(self.above), place(self.unit), told, equal)
+
+    @cached_property
+    def margin(self) -> Vector:
+        """Room within a row to aim at: its unit, but none in an equality."""
+        return self.unit if self.equal is None else np.where(self.equal, 0.0, self.unit)
+
+    def excess(self, z: Vector, theta: float, part: slice = slice(None)) -> Vector:
+        """By how much residuals are more than they may be: see `LowRankProgram.excess`."""
+        if theta == 0.0 and self.told is None:
+            return z
+        # A row aims as far inside its interval as the others do.
+        inside = 0.0 if theta == 0.0 else (1.0 - theta) * self.margin[part]
+        excess: Vector = z - np.clip(z, inside - self.below[part], self.above[part] - inside)
+        if theta == 0.0 and self.told is not None:
+            excess = np.where(self.told[part], z, excess)
+        return excess
+
+    def ratios(self, z: Vector, bound: Vector, part: slice = slice(None)) -> Vector:
+        """How far residuals lean out of their intervals, rounding included: 1 is an end.
+
+        0 within the end of a row that has but one; an equality is at 1 where all of its residual
+        may be rounding.
+        """
+        below, above = self.below[part], self.above[part]
+        two = np.isfinite(below) & np.isfinite(above)
+        over = np.maximum(z - above, -below - z) + bound
+        ratios = 1.0 + over / self.unit[part]
+        ratios = np.where(two, ratios, np.where(over > 0.0, np.maximum(ratios, BEYOND), 0.0))
+        if self.equal is not None:
+            ratios = np.where(self.equal[part], np.abs(z) / bound, ratios)
+        return ratios
+
+    def support(self, y: Vector, b: Vector) -> float:
+        """The largest ``y.v`` over values v in the intervals."""
+        rows = np.flatnonzero(y)
+        reach = np.where(y[rows] > 0.0, self.above[rows], -self.below[rows])
+        return float(np.dot(y[rows], b[rows] + reach))
+
+
+def weights_by_level(weights: Vector) -> list[Vector]:
+    """Weights of least squares whose spread is limited, less and less; the last are those given."""
+    most = float(weights.max())
+    if most <= float(weights.min()) * _STEEP or not most > 0.0:
+        return [weights]
+    middle = float(np.median(weights[weights > 0.0]))
+    if most <= middle * _STEEP:
+        return [weights]
+    levels, cap = [], middle
+    share = 1.0 / _MOST_LEVELS
+    growth = max(_LEVEL, most**share / middle**share)
+    while cap * _STEEP < most:
+        levels.append(np.minimum(weights, cap))
+        cap *= growth
+    return [*levels, weights]
+
+
+LIFT = 2
+"""Ranks that a lift has too many."""
+
+# Normal equations are formed up to this many unknowns and entries of J, and up to this many flops
+# where rows are ample and a dozen quasi-Newton steps serve as well.
+_DENSE_UNKNOWNS, _DENSE_ENTRIES, _DENSE_FLOPS = 1000, 500_000, 5e7
+# Those of sparse rows up to this many unknowns and flops.
+_SPARSE_UNKNOWNS, _SPARSE_FLOPS = 4000, 5e7
+# With this many rows per unknown, plain descent mostly finds the fit of the right rank if there
+# is one, so a growing rank wastes no restarts below it, and a given one not many.
+_AMPLE_ROWS = 4
+# Restarts unless the caller says how many: few where rows are ample and a step takes more flops
+# than this, or the rank is so large that a descent hardly ends anywhere but at a fit; else as many
+# as take some ten seconds, between few and many.
+_FEW_RESTARTS, _MANY_RESTARTS = 20, 200
+_CHEAP_FLOPS, _PATIENCE = 1e6, 10.0
+# Steps of an attempt, seconds of a step's overhead, and flops per second in products that a
+# factorisation or a thin factor allows, as measured on a server core of 2024.
+_STEPS, _OVERHEAD, _FLOPS = 160.0, 1e-4, 2e10
+
+
+def unknowns(F: Sensing, rank: int) -> int:
+    """Return the number of real unknowns of a factor."""
+    return F.n * rank * (2 if F.is_complex else 1)
+
+
+def rows_are_ample(F: Sensing, rank: int) -> bool:
+    """Whether plain descent mostly finds a fit of this rank."""
+    return F.m >= _AMPLE_ROWS * unknowns(F, rank)
+
+
+def takes_normal_equations(F: Sensing, rank: int) -> bool:
+    """Whether Gauss-Newton steps are the quicker way, or the only sure one."""
+    m, size = max(F.m, F.raw.m), unknowns(F, rank)
+    if F.raw.is_sparse and size <= _SPARSE_UNKNOWNS:
+        # Sparse rows are seldom isotropic, which quasi-Newton steps rely on.
+        return m * _row_length(F) ** 2 * rank**2 <= _SPARSE_FLOPS
+    quick = m * size * size <= _DENSE_FLOPS or not rows_are_ample(F, rank)
+    return size <= _DENSE_UNKNOWNS and m * size <= _DENSE_ENTRIES and quick
+
+
+def _row_length(F: Sensing) -> float:
+    """Return the nonzeros of a sparse row, on average."""
+    kind: Any = beneath(F.raw.kind)
+    return float(kind.U.nnz) / max(F.raw.m, 1)
+
+
+def default_restarts(F: Sensing, rank: int, lifted: int) -> int:
+    """Return how many restarts are worth their while; ``lifted`` is the rank of a lift."""
+    m, size = float(F.m), float(unknowns(F, lifted))
+    if F.raw.is_sparse:
+        return _MANY_RESTARTS if size <= _DENSE_UNKNOWNS else _FEW_RESTARTS
+    if rows_are_ample(F, rank) and m * size**2 > _CHEAP_FLOPS:
+        return _FEW_RESTARTS
+    of_rank = rank**2 if F.is_complex else rank * (rank + 1) // 2
+    if rank >= F.n or of_rank > m:
+        return _FEW_RESTARTS
+    flops = 8.0 * m * size
+    if takes_normal_equations(F, lifted):
+        flops = m * size**2 + size**3 / 3.0
+    seconds = _STEPS * (_OVERHEAD + flops / _FLOPS)
+    return int(min(_MANY_RESTARTS, max(_FEW_RESTARTS, _PATIENCE / seconds)))
+
 
 Matrix = npt.NDArray[Any]
-Vector = npt.NDArray[np.float64]
 
 # Share of nonzeros up to which rows that are held sparse stay so in normal equations.
 _SPARSE_SHARE = 0.1
@@ -34,7 +189,7 @@ _UNEVEN = 1e3
 
 
 @dataclass(frozen=True)
-class Rows:
+class FactorRows:
     """All rows at once, for normal equations: made when needed, shared by all levels.
 
     So is memory for what is as long as the rows.
@@ -77,7 +232,7 @@ class Readings(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Program:
+class LowRankProgram:
     """What a factored fit reads and never changes.
 
     Attributes
@@ -90,8 +245,8 @@ class Program:
         The weight of a row in the loss, at most 1: ``(min(delta) / delta)**2``, except for levels.
     low : Sensing or None
         The rows in single precision, for the inner products of the iterative step.
-    shared : Rows
-    bounds : Bounds or None
+    shared : FactorRows
+    bounds : FactorBounds or None
         The intervals, where they are not all ``b - delta`` to ``b + delta``.
     signs : (int, int) or None
         How many plus and minus signs S of ``A = X S X*`` has; None: ``A = X X*``.
@@ -108,8 +263,8 @@ class Program:
     delta: Vector
     weight: Vector
     low: Sensing | None
-    shared: Rows
-    bounds: Bounds | None = None
+    shared: FactorRows
+    bounds: FactorBounds | None = None
     signs: tuple[int, int] | None = None
     wanted: Vector | None = field(default=None, repr=False)
     target: bool = True
@@ -196,7 +351,7 @@ class Program:
         return self.shared.single
 
     @cached_property
-    def levels(self) -> tuple[Program, ...]:
+    def levels(self) -> tuple[LowRankProgram, ...]:
         """The same problem with weights of least squares of limited spread, less and less so.
 
         Rows of far narrower tolerances than most are walls to a descent: it begins where they
@@ -229,7 +384,7 @@ class Program:
         """Whether least squares is to be settled rather than to be left at the first fit."""
         return self.wanted is not None or not self.target
 
-    def weighed(self, weight: Vector) -> Program:
+    def weighed(self, weight: Vector) -> LowRankProgram:
         """The same with these weights in the loss."""
         return replace(self, weight=weight / float(weight.max()))
 
@@ -287,11 +442,11 @@ def prepare(
     rank: int | None,
     *,
     low_precision: bool = True,
-    bounds: Bounds | None = None,
+    bounds: FactorBounds | None = None,
     signs: tuple[int, int] | None = None,
     wanted: Vector | None = None,
     target: bool = True,
-) -> Program:
+) -> LowRankProgram:
     """Collect what the fit reads.
 
     Parameters
@@ -306,7 +461,7 @@ def prepare(
         Whether a single-precision copy of U, half its size, may be made for the products
         of quasi-Newton steps; claims and refinement use double precision either way.
     bounds, signs, wanted, target
-        See `Program`.
+        See `LowRankProgram`.
     """
     F = Sensing.of(U)
     b, delta = F.beside(b), F.beside(delta)
@@ -322,7 +477,9 @@ def prepare(
     quasi_newton = rank == 1 and not takes_normal_equations(F, 1)
     simple = bounds is None and signs is None and wanted is None and F.rank_one
     evens_out = quasi_newton and simple and target and float(np.mean(b)) > 0.0
-    return Program(F, b, delta, weight, low, Rows(F, low), bounds, signs, wanted, target, evens_out)
+    return LowRankProgram(
+        F, b, delta, weight, low, FactorRows(F, low), bounds, signs, wanted, target, evens_out
+    )
 
 
 def _takes_single_steps(F: Sensing, rank: int) -> bool:

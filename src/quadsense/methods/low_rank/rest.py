@@ -1,35 +1,284 @@
-"""Least squares of a factored fit brought to rest: its last digits."""
+"""Least squares of a factored fit brought to rest: its last digits, and whether it is at rest.
+
+Every step is the best of a quadratic model within a radius that its truth decides. It keeps what
+is held to first order, and Newton's method on what is held follows it.
+"""
 
 from __future__ import annotations
 
 import numpy as np
+from scipy.optimize import nnls
 
-from quadsense.methods.low_rank.equalities import (
+from quadsense.methods.low_rank.gauss_newton import Indices, shortened, turned
+from quadsense.methods.low_rank.held import (
     SINGULAR,
-    Held,
+    HeldReadings,
     blocking,
     derivative,
+    flat,
+    model_of,
     moved_onto,
     pressing,
     to_hold,
 )
-from quadsense.methods.low_rank.gauss_newton import Indices
-from quadsense.methods.low_rank.newton import flat, newton_step
-from quadsense.methods.low_rank.passes import Point, evaluate, rounding_bound
-from quadsense.methods.low_rank.program import Program
-from quadsense.methods.low_rank.stillness import (
-    MOST_ENTRIES,
-    beside_held,
-    rests,
-    stillness,
-)
-from quadsense.methods.low_rank.walk import (
-    AIM,
-    HIDDEN,
-    after_newton,
-    after_walk,
-    next_in_the_way,
-)
+from quadsense.methods.low_rank.passes import FactorPoint, evaluate, rounding_bound
+from quadsense.methods.low_rank.program import LowRankProgram, Matrix, Vector
+from quadsense.system.watch import look
+
+FLAT = 1e-6
+"""Slope of least squares, in units of what bounds it, that counts as none."""
+
+MOST_ENTRIES = 5_000_000
+"""Of a derivative, up to which equations are formed."""
+
+# Bounds on the rounding of a residual up to which it is one, relative to the factor's own rounding.
+_ROUNDINGS = 4.0
+
+
+def is_settled(problem: LowRankProgram, point: FactorPoint) -> bool:
+    """Whether least squares is at rest: no slope, or no residual, but what is rounding.
+
+    Equalities are held by forces of their own: what of the slope these can balance is none.
+    """
+    if fits_exactly(problem, point):
+        return True
+    held = to_hold(problem, point)
+    if held is None:
+        return rests(problem, point, None)
+    free = beside_held(problem, held)
+    return rests(free, evaluate(free, point.Y, 0.0), held)
+
+
+def rests(problem: LowRankProgram, point: FactorPoint, held: HeldReadings | None) -> bool:
+    """Whether no slope is left but what the held can balance, or the rounding of residuals.
+
+    The last is what there is of it where rows weigh so much that their least digits outweigh all
+    others: the point is at rest for readings that differ from these by rounding only.
+    """
+    slope = _unbalanced(problem, point, held)
+    if _in_units(problem, point, float(np.linalg.norm(slope))) <= FLAT:
+        return True
+    if slope.size * point.z.size > MOST_ENTRIES:
+        return False
+    J = derivative(problem, point, np.arange(point.z.size))
+    room = _ROUNDINGS * problem.weight * rounding_bound(problem, point.Y)
+    E = (room[:, None] * J).T  # what each can do at most
+    if held is not None:
+        E = E - _along(derivative(problem, point, held.index), E)
+    shares = np.linalg.lstsq(E, slope, rcond=SINGULAR)[0]
+    left = slope - E @ np.clip(shares, -1.0, 1.0)
+    return _in_units(problem, point, float(np.linalg.norm(left))) <= FLAT
+
+
+def fits_exactly(problem: LowRankProgram, point: FactorPoint) -> bool:
+    """Whether no residual is more than rounding: that of its evaluation, and of the factor."""
+    return bool(np.all(np.abs(point.excess) <= _ROUNDINGS * rounding_bound(problem, point.Y)))
+
+
+def beside_held(problem: LowRankProgram, held: HeldReadings) -> LowRankProgram:
+    """Return the problem with what is held weighing nothing."""
+    weight = problem.weight.copy()
+    weight[held.index] = 0.0
+    most = float(weight.max())
+    return problem if not most > 0.0 else problem.weighed(weight / most)
+
+
+def stillness(problem: LowRankProgram, point: FactorPoint, held: HeldReadings | None) -> float:
+    """Return the slope of the loss in units of what bounds it, by Cauchy and Schwarz.
+
+    Not of its terms alone: where a reading cannot be reached, and the factor reads next to nothing
+    there, the one term that is left vanishes with it.
+    """
+    slope = flat(point.gradient)
+    if held is not None:
+        slope = slope - _along(derivative(problem, point, held.index), slope)
+    return _in_units(problem, point, float(np.linalg.norm(slope)))
+
+
+def _along(E: Matrix, vectors: Matrix) -> Matrix:
+    """Return what of vectors is combined of the rows of E."""
+    return np.asarray(E.T @ np.linalg.lstsq(E.T, vectors, rcond=SINGULAR)[0])
+
+
+def _in_units(problem: LowRankProgram, point: FactorPoint, slope: float) -> float:
+    """Return the size of a slope in units of what bounds it, less what rounding makes of it.
+
+    Where a factor is one that no row sees, what it reads is rounding, and so is the slope.
+    """
+    pulls = 2.0 * float(np.linalg.norm(problem.F.unmixed(problem.weight * point.excess)))
+    eps = float(np.finfo(np.float64).eps)
+    blur = _ROUNDINGS * point.Y.shape[1] * eps * pulls * float(np.linalg.norm(point.Y))
+    return max(slope - blur, 0.0) / (pulls * float(np.linalg.norm(point.P)) or 1.0)
+
+
+def _unbalanced(problem: LowRankProgram, point: FactorPoint, held: HeldReadings | None) -> Vector:
+    """Return the slope that the held cannot balance: ends can push inwards only."""
+    slope = flat(point.gradient)
+    if held is None:
+        return slope
+    ends, E = held.side != 0.0, derivative(problem, point, held.index)
+    pushes = (-held.side[ends, None] * E[ends]).T
+    if not ends.all():
+        slope = slope - _along(E[~ends], slope)
+        pushes = pushes - _along(E[~ends], pushes)
+    if not ends.any():
+        return slope
+    sizes = np.linalg.norm(pushes, axis=0)
+    pushes = pushes / np.where(sizes > 0.0, sizes, 1.0)
+    unit = float(np.linalg.norm(slope)) or 1.0
+    return np.asarray(slope - unit * (pushes @ nnls(pushes, slope / unit)[0]))
+
+
+# Halvings of the interval in which the shift is sought: to rounding.
+_HALVINGS = 60
+# Distance from the least shift, relative to it, at which the least curvature is next to none.
+_NEAR = 1e-9
+
+
+class Trusted:
+    """``min -right.x + x.curved x / 2`` over ``||x|| <= radius``, for any radius.
+
+    Notes
+    -----
+    ``(curved + shift I) x = right`` with the least shift, not negative, for which the matrix is
+    positive semidefinite and x within the radius [Nocedal & Wright 2006, Thm. 4.1]. Where no shift
+    makes x long enough, what is missing leads along the eigenvector of the least curvature.
+    """
+
+    def __init__(self, right: Vector, curved: Matrix) -> None:
+        self.values, self.vectors = np.linalg.eigh(curved)
+        self.right = self.vectors.T @ right
+
+    def step(self, radius: float) -> tuple[Vector, float]:
+        """The step, and what the model says that it gains."""
+        values, right = self.values, self.right
+        size = float(np.linalg.norm(right))
+        tiny = float(np.finfo(np.float64).eps) * float(np.abs(values).max(initial=0.0))
+        low = max(0.0, tiny - float(values[0]))
+        first = low
+        x = right / (values + low) if low > 0.0 or values[0] > 0.0 else right * 0.0
+        if float(np.linalg.norm(x)) > radius:
+            high = low + size / radius
+            for _ in range(_HALVINGS):
+                shift = 0.5 * (low + high)
+                x = right / (values + shift)
+                low, high = (shift, high) if float(np.linalg.norm(x)) > radius else (low, shift)
+            low = high
+            x = right / (values + low)
+        if values[0] < -tiny and low - first < _NEAR * first:  # where digits of the shift run out
+            missing = max(radius**2 - float(x[1:] @ x[1:]), 0.0)
+            x[0] = np.copysign(np.sqrt(missing), right[0])
+        gain = float(right @ x) - 0.5 * float(values @ (x * x))
+        return np.asarray(self.vectors @ x), gain
+
+
+AIM = 1e-9
+"""Slope of least squares, in units of what bounds it, that is aimed at."""
+
+HIDDEN = 1e-13
+"""Share of the loss below which rounding hides a gain: then the slope decides."""
+
+# Trusted steps at most, the first radius of these and the least, in units of the factor.
+_MAX_STEPS, _FIRST_RADIUS, _MIN_RADIUS = 250, 1.0, 1e-12
+# Trusted steps after which the slope is to have fallen to a share, or the loss.
+_STRIDE, _FALL, _GAIN = 25, 0.5, 0.999
+# Shares of what the model promises below which its radius is shrunk, and above which it grows.
+_BELIED, _TRUE, _SHRINK = 0.25, 0.75, 0.25
+# Lengths, in units of the factor, at which a step is looked at for what is in its way.
+_RADII = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1.0)
+
+
+def after_walk(
+    problem: LowRankProgram,
+    free: LowRankProgram,
+    point: FactorPoint,
+    loss: FactorPoint,
+    held: HeldReadings | None,
+) -> tuple[FactorPoint, FactorPoint, bool]:
+    """Return the point after trusted steps, its cost besides the held rows, and if it is at rest.
+
+    They are Newton's where the model is definite and near the truth, which decides how far a step
+    may go; they lead on where curvatures are of either sign, or none.
+    """
+    unit = float(np.linalg.norm(point.Y)) or 1.0
+    radius, slope = _FIRST_RADIUS * unit, stillness(free, loss, held)
+    model, mark = None, (np.inf, np.inf)
+    for count in range(_MAX_STEPS):
+        if slope <= AIM or fits_exactly(free, loss):
+            return point, loss, True
+        if radius < _MIN_RADIUS * unit:
+            break
+        if count % _STRIDE == 0:
+            if slope > _FALL * mark[0] and loss.value > _GAIN * mark[1]:
+                break
+            mark = (slope, loss.value)
+        if model is None:
+            model = model_of(free, loss, held)
+            if not model.right.size:  # what is held leaves nothing free
+                break
+            look(10.0 * len(model.right) ** 3)
+            trusted = Trusted(model.right, model.curved)
+        x, gain = trusted.step(radius)
+        D = shortened(point.Y, model.step(point, x))
+        trial, beside = _moved(problem, free, point.Y + D, held)
+        true, length = loss.value - beside.value, float(np.linalg.norm(x))
+        hidden = abs(true) <= HIDDEN * loss.value
+        better = _is_better(free, beside, loss, held, slope)
+        if not better or (true < _BELIED * gain and not hidden):
+            radius = _SHRINK * length
+        elif true > _TRUE * gain and length > 0.9 * radius:
+            radius /= _SHRINK
+        if better:
+            point, loss, model = trial, beside, None
+            slope = stillness(free, loss, held)
+    return point, loss, False
+
+
+def next_in_the_way(
+    problem: LowRankProgram,
+    free: LowRankProgram,
+    point: FactorPoint,
+    loss: FactorPoint,
+    held: HeldReadings | None,
+) -> HeldReadings | None:
+    """Return what `blocking` does for the shortest trusted step that anything is in the way of."""
+    if problem.bounds is None:
+        return None
+    model = model_of(free, loss, held)
+    if not model.right.size:
+        return None
+    look(10.0 * len(model.right) ** 3)
+    trusted, unit = Trusted(model.right, model.curved), float(np.linalg.norm(point.Y)) or 1.0
+    for radius in _RADII:
+        step = model.step(point, trusted.step(radius * unit)[0])
+        more = blocking(problem, point, step, held)
+        if more is not None:
+            return more
+    return None
+
+
+def _moved(
+    problem: LowRankProgram, free: LowRankProgram, Y: Matrix, held: HeldReadings | None
+) -> tuple[FactorPoint, FactorPoint]:
+    """Return the point there, moved onto what is held, and what it costs besides that."""
+    trial = evaluate(problem, turned(problem, Y), 0.0)
+    if held is None:
+        return trial, trial
+    trial = moved_onto(problem, trial, held, 0.0)
+    return trial, evaluate(free, trial.Y, 0.0)
+
+
+def _is_better(
+    free: LowRankProgram,
+    trial: FactorPoint,
+    loss: FactorPoint,
+    held: HeldReadings | None,
+    slope: float,
+) -> bool:
+    """Whether the loss is less, or, where rounding hides that, its slope."""
+    hidden = abs(trial.value - loss.value) <= HIDDEN * loss.value
+    return stillness(free, trial, held) < slope if hidden else trial.value < loss.value
+
 
 # Unknowns up to which equations are formed.
 _MOST_UNKNOWNS = 1000
@@ -40,7 +289,7 @@ _NO_RESIDUAL, _HEAVIER, _HEAVY_ROUNDS = 1e-5, 1e3, 4
 _ROUNDS = 12
 
 
-def settled(problem: Program, point: Point) -> Point:
+def settled(problem: LowRankProgram, point: FactorPoint) -> FactorPoint:
     """Return a point of no larger least squares among those that meet the equalities, at rest.
 
     Notes
@@ -53,29 +302,31 @@ def settled(problem: Program, point: Point) -> Point:
     size = point.Y.size * (2 if np.iscomplexobj(point.Y) else 1)
     if size > _MOST_UNKNOWNS or size * max(problem.F.m, problem.F.raw.m) > MOST_ENTRIES:
         return point if held is None else moved_onto(problem, point, held, 0.0)
-    best: Point | None = None
-    released: set[int] = set()
+    best: FactorPoint | None = None
+    released: list[int] = []
     for _ in range(_ROUNDS):
         free, loss = problem, point
         if held is not None:
             point, free = moved_onto(problem, point, held, 0.0), beside_held(problem, held)
             loss = evaluate(free, point.Y, 0.0)
         point, loss, still = _with_idle_rows_dropped(problem, free, point, loss, held)
-        more = None if still else blocking(problem, point, newton_step(free, loss, held), held)
-        if more is not None and released.intersection(more.index.tolist()):
-            more = None  # a whole Newton step leads too far: they are let go for some reason
-        if not still and more is None:
+        more = None
+        if not still:
             point, loss, still, more = _further(problem, free, point, loss, held)
         best = point if best is None or point.value < best.value else best
         if more is not None:
             held = more
         elif still:
             if held is None or rests(free, loss, held):
-                return point
-            wrong = _wrongly_held(free, loss, held)
+                more = pressing(problem, point, held)
+                if more is None:
+                    return point
+                held = more  # it was let go, and leads outwards all the same
+                continue
+            wrong = _wrongly_held(free, loss, held, released)
             if wrong is None:
                 break
-            released.add(int(held.index[wrong]))
+            released.append(int(held.index[wrong]))
             held = held.without(wrong)
         else:
             break
@@ -83,25 +334,32 @@ def settled(problem: Program, point: Point) -> Point:
 
 
 def _further(
-    problem: Program, free: Program, point: Point, loss: Point, held: Held | None
-) -> tuple[Point, Point, bool, Held | None]:
-    """Return where steps lead after Newton's have failed, and what is to be held by then."""
-    point, loss, still = after_walk(problem, free, point, loss, held)
-    more = pressing(problem, point, held)
-    if not still and more is None:
+    problem: LowRankProgram,
+    free: LowRankProgram,
+    point: FactorPoint,
+    loss: FactorPoint,
+    held: HeldReadings | None,
+) -> tuple[FactorPoint, FactorPoint, bool, HeldReadings | None]:
+    """Return where else steps lead, and what is to be held by then."""
+    still, more = False, pressing(problem, point, held)
+    if more is None:
         more = next_in_the_way(problem, free, point, loss, held)
-    if not still and more is None:
+    if more is None:
         point, loss, still = _with_heavy_rows_held(problem, free, point, loss, held)
         more = pressing(problem, point, held)
     return point, loss, still, more
 
 
 def _with_idle_rows_dropped(
-    problem: Program, free: Program, point: Point, loss: Point, held: Held | None
-) -> tuple[Point, Point, bool]:
-    """Return what `after_newton` does, rows of Y that keep it from rest dropped one by one."""
+    problem: LowRankProgram,
+    free: LowRankProgram,
+    point: FactorPoint,
+    loss: FactorPoint,
+    held: HeldReadings | None,
+) -> tuple[FactorPoint, FactorPoint, bool]:
+    """Return what `after_walk` does, rows of Y that keep it from rest dropped one by one."""
     for _ in range(len(point.Y) + 1):
-        point, loss, still = after_newton(problem, free, point, loss, held)
+        point, loss, still = after_walk(problem, free, point, loss, held)
         dropped = None if still else _without_idle_rows(problem, free, point, loss, held)
         if dropped is None:
             break
@@ -110,8 +368,12 @@ def _with_idle_rows_dropped(
 
 
 def _with_heavy_rows_held(
-    problem: Program, free: Program, point: Point, loss: Point, held: Held | None
-) -> tuple[Point, Point, bool]:
+    problem: LowRankProgram,
+    free: LowRankProgram,
+    point: FactorPoint,
+    loss: FactorPoint,
+    held: HeldReadings | None,
+) -> tuple[FactorPoint, FactorPoint, bool]:
     """Return the same, rows that outweigh all others being held at what these leave.
 
     Their digits would drown what the others ask for: of these alone a slope is known. What their
@@ -120,15 +382,13 @@ def _with_heavy_rows_held(
     heavy = _heavy_rows(free, loss, held)
     goal = loss.z[heavy]
     for _ in range(_HEAVY_ROUNDS if heavy.size else 0):
-        both = Held(heavy, goal, np.zeros(heavy.size))
+        both = HeldReadings(heavy, goal, np.zeros(heavy.size))
         if held is not None:
             both = both.beside(held)
         light = beside_held(free, both)
         found = moved_onto(problem, point, both, 0.0)
         beside = evaluate(light, found.Y, 0.0)
-        found, beside, still = after_newton(problem, light, found, beside, both)
-        if not still:
-            found, beside, still = after_walk(problem, light, found, beside, both)
+        found, beside, _ = after_walk(problem, light, found, beside, both)
         after = found if held is None else evaluate(free, found.Y, 0.0)
         if after.value > loss.value * (1.0 + HIDDEN):
             break
@@ -142,7 +402,7 @@ def _with_heavy_rows_held(
     return point, loss, False
 
 
-def _heavy_rows(problem: Program, loss: Point, held: Held | None) -> Indices:
+def _heavy_rows(problem: LowRankProgram, loss: FactorPoint, held: HeldReadings | None) -> Indices:
     """Return rows of next to no residual that weigh far more than all that have some."""
     small = np.abs(loss.excess) <= _NO_RESIDUAL
     most = float(np.max(problem.weight[~small], initial=0.0))
@@ -155,8 +415,12 @@ def _heavy_rows(problem: Program, loss: Point, held: Held | None) -> Indices:
 
 
 def _without_idle_rows(
-    problem: Program, free: Program, point: Point, loss: Point, held: Held | None
-) -> tuple[Point, Point] | None:
+    problem: LowRankProgram,
+    free: LowRankProgram,
+    point: FactorPoint,
+    loss: FactorPoint,
+    held: HeldReadings | None,
+) -> tuple[FactorPoint, FactorPoint] | None:
     """Return the same without rows of Y that the loss is no worse without; None: there are none.
 
     Such a row goes to zero ever more slowly, and its slope, in units of it, stays what it is: zero
@@ -178,10 +442,16 @@ def _without_idle_rows(
     return None
 
 
-def _wrongly_held(problem: Program, point: Point, held: Held) -> int | None:
-    """Return which of the held ends the loss would rather leave inwards, most so; None: none."""
+def _wrongly_held(
+    problem: LowRankProgram, point: FactorPoint, held: HeldReadings, released: list[int]
+) -> int | None:
+    """Return the held end that the loss would rather leave inwards, most so; None: there is none.
+
+    One that was let go before, and is held again, stays.
+    """
     E = derivative(problem, point, held.index)
     forces = np.linalg.lstsq(E.T, flat(point.gradient), rcond=SINGULAR)[0]
     gains = held.side * forces * np.linalg.norm(E, axis=1)
+    gains[np.isin(held.index, released)] = 0.0
     wrong = int(np.argmax(gains))
     return wrong if gains[wrong] > 0.0 else None

@@ -8,27 +8,163 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg import eigh, lapack
-from scipy.sparse.linalg import (
-    ArpackError,
-    ArpackNoConvergence,
-    LinearOperator,
-    eigsh,
-    minres,
-)
+from scipy.sparse.linalg import ArpackError, ArpackNoConvergence, LinearOperator, eigsh, minres
 
+from quadsense.arrays import to_numpy
+from quadsense.core.forms import FactorForm
+from quadsense.core.matrix import SensedMatrix
 from quadsense.measurements.sensing import Sensing
-from quadsense.methods.low_rank.choice import rows_are_ample
-from quadsense.methods.low_rank.given import signed_part
 from quadsense.methods.low_rank.passes import (
-    Point,
+    FactorPoint,
     back_project,
     conjugate,
     inner,
     project,
     weighted_rows_product,
 )
-from quadsense.methods.low_rank.program import Matrix, Program
+from quadsense.methods.low_rank.program import LowRankProgram, Matrix, rows_are_ample
 from quadsense.system.watch import look
+
+# Up to this order a matrix is formed and decomposed; beyond, only products with it are taken.
+_FORMED = 2000
+# Eigenvalues below this share of the largest are the rounding of the others.
+_ROUNDING = 1e-13
+# Powers of two between which the largest entry of a factor is a start.
+_LEAST, _MOST = -60, 20
+# What an eigenvalue of the wrong sign is replaced by, as a share of the largest.
+_SMALL = 1e-2
+
+
+def leading_factor(
+    problem: LowRankProgram, fit: SensedMatrix, exponent: int, rank: int | None
+) -> Matrix | None:
+    """Return X (n, k) of the part of a matrix that its largest eigenvalues make up.
+
+    Parameters
+    ----------
+    problem : LowRankProgram
+    fit : SensedMatrix
+        In the readings' own scaling; `problem` has it over ``4**exponent``.
+    exponent : int
+    rank : int or None
+        Most columns; None: as many as meet the tolerances, or one where none do. Where the
+        problem has signs, as many as these, those of minus signs of the smallest eigenvalues.
+
+    Returns
+    -------
+    ndarray or None
+        None where the matrix has no positive eigenvalue, is next to nothing, or is too large to
+        tell.
+    """
+    n = problem.F.n
+    if problem.signs is not None:
+        return _signed_factor(problem, fit, exponent)
+    count = n if rank is None else min(rank, n)
+    if isinstance(fit.form, FactorForm):
+        values, vectors = _spectrum(fit.form)
+        values, vectors = values[-count:], vectors[:, -count:]
+    elif n <= _FORMED:
+        look(10.0 * float(n) ** 3)
+        values, vectors = eigh(np.asarray(fit), subset_by_index=(n - count, n - 1))
+    elif rank is None or rank >= n - 1:
+        return None
+    else:
+        found = _by_products(problem, fit, count)
+        if found is None:
+            return None
+        values, vectors = found
+    order = np.argsort(-values)
+    values, vectors = values[order], vectors[:, order]
+    keep = values > _ROUNDING * float(np.max(np.abs(values), initial=0.0))
+    if not keep.any():
+        return None
+    X = in_range(vectors[:, keep] * np.sqrt(values[keep]), exponent)
+    return X if rank is not None or X is None else X[:, : _enough(problem, X)]
+
+
+def in_range(X: Matrix, exponent: int) -> Matrix | None:
+    """Return a factor over ``2**exponent``, or None if negligible next to readings up to 1.
+
+    One that is far larger is made smaller: squares of what it reads would overflow. At one that is
+    far smaller the loss has no slope to speak of, as at zero.
+    """
+    size = int(np.frexp(float(np.max(np.abs(X), initial=0.0)))[1]) - exponent
+    if size < _LEAST:
+        return None
+    power = -exponent - max(size - _MOST, 0)
+    # In two parts: a power of two by itself may be out of range where the factor is not.
+    scaled: Matrix = X * 2.0 ** (power // 2) * 2.0 ** (power - power // 2)
+    return scaled
+
+
+def _signed_factor(problem: LowRankProgram, fit: SensedMatrix, exponent: int) -> Matrix | None:
+    """Return X of ``X S X*`` for the outermost eigenvalues, plus signs first."""
+    assert problem.signs is not None
+    n, (plus, minus) = problem.F.n, problem.signs
+    form = fit.form
+    if isinstance(form, FactorForm) and form.factor.shape[1] >= plus + minus:
+        values, vectors = _spectrum(form)
+    elif n <= _FORMED:
+        look(10.0 * float(n) ** 3)
+        values, vectors = eigh(np.asarray(fit))
+    else:
+        return None
+    if not values.any():
+        return None
+    return in_range(signed_part(values, vectors, plus, minus), exponent)
+
+
+def _spectrum(form: FactorForm) -> tuple[Matrix, Matrix]:
+    """Return the eigenvalues of ``X S X*`` in the span of X, in ascending order, and vectors."""
+    X = to_numpy(form.factor)
+    look(4.0 * float(X.shape[0]) * X.shape[1] ** 2)
+    Q, R = np.linalg.qr(X)
+    signs = np.ones(X.shape[1]) if form.signs is None else form.signs
+    values, vectors = np.linalg.eigh((R * signs) @ R.conj().T)
+    return values, Q @ vectors
+
+
+def signed_part(values: Matrix, vectors: Matrix, plus: int, minus: int) -> Matrix:
+    """Return X for the largest and the smallest of eigenvalues in ascending order.
+
+    An eigenvalue of the wrong sign is replaced by a small one of the right: a column of zeros
+    would stay so, the loss having no slope in it.
+    """
+    n = values.size
+    index = np.concatenate([np.arange(n - 1, n - 1 - plus, -1), np.arange(minus)])
+    signs = np.concatenate([np.ones(plus), -np.ones(minus)])
+    sizes = signs * values[index]
+    floor = _SMALL * (float(np.max(np.abs(values), initial=0.0)) or 1.0)
+    X: Matrix = vectors[:, index] * np.sqrt(np.maximum(sizes, floor))
+    return X
+
+
+def _by_products(
+    problem: LowRankProgram, fit: SensedMatrix, count: int
+) -> tuple[Matrix, Matrix] | None:
+    """Return the largest eigenvalues and their vectors, by Lanczos; None if that fails."""
+    n, dtype = problem.F.n, problem.F.dtype
+
+    def times(x: Matrix) -> Matrix:
+        look()
+        return np.asarray(to_numpy(fit.times(x.reshape(n, -1)))).reshape(x.shape)
+
+    operator = LinearOperator((n, n), dtype=dtype, matvec=times)
+    try:
+        values, vectors = eigsh(operator, k=count, which="LA", v0=np.ones(n, dtype=dtype))
+    except ArpackError:
+        return None
+    return values, vectors
+
+
+def _enough(problem: LowRankProgram, X: Matrix) -> int:
+    """Return how many columns meet the tolerances; 1 where not even all do."""
+    F = problem.F
+    reached = F.mixed(np.cumsum(np.abs(F.raw.times(X)) ** 2, axis=1))
+    ratios = np.max(np.abs(reached - problem.b[:, None]) / problem.delta[:, None], axis=0)
+    meets = np.flatnonzero(ratios <= 1.0)
+    return int(meets[0]) + 1 if meets.size else 1
+
 
 Draw: TypeAlias = np.random.Generator | tuple[int, ...]
 """A generator, or the seed of one: making it takes as long as a step on a small problem."""
@@ -37,8 +173,8 @@ Draw: TypeAlias = np.random.Generator | tuple[int, ...]
 _DENSE_ORDER = 200
 # Restarts of Lanczos after which an eigenvector is near enough for a direction to go.
 _LANCZOS = 100
-# Up to here a symmetric fit to sums of rows is formed to start from, by this many steps.
-_FORMED, _FIT_STEPS = 2000, 50
+# Steps by which a symmetric fit to sums of rows is found to start from.
+_FIT_STEPS = 50
 # Fewer steps, but this many at least, where they would take more flops in all.
 _FIT_LEAST, _FIT_FLOPS = 5, 2e10
 # What a step of block Krylov costs besides its products, in flops of the same time.
@@ -67,12 +203,12 @@ _HOUSEHOLDER = {
 }
 
 
-def spectral_start(problem: Program, rank: int, rng: Draw) -> Matrix:
+def spectral_start(problem: LowRankProgram, rank: int, rng: Draw) -> Matrix:
     """Return a factor whose directions are leading eigenvectors of ``F*(T(b))``.
 
     Parameters
     ----------
-    problem : Program
+    problem : LowRankProgram
     rank : int
     rng : Generator, or the seed of one
         Draws the factor where the readings lead to none.
@@ -118,7 +254,7 @@ def spectral_start(problem: Program, rank: int, rng: Draw) -> Matrix:
     return found.Y
 
 
-def _fitted_start(problem: Program, F: Sensing, rank: int, rng: Draw) -> Matrix:
+def _fitted_start(problem: LowRankProgram, F: Sensing, rank: int, rng: Draw) -> Matrix:
     """Return the outer part of a symmetric fit: for readings that are not all of one sign.
 
     The fit is the smallest one, by some steps on ``K y = b``.
@@ -157,7 +293,7 @@ class _Weighed:
     misfit: float
 
 
-def _weighed(problem: Program, Q: Matrix, rank: int) -> _Weighed:
+def _weighed(problem: LowRankProgram, Q: Matrix, rank: int) -> _Weighed:
     """Weigh the last ``rank`` of some orthonormal directions by least squares on the readings.
 
     The axes are those of the moment matrix of b within the span; the weights need no
@@ -183,7 +319,7 @@ def _weighed(problem: Program, Q: Matrix, rank: int) -> _Weighed:
     return _Weighed(Q, W, Y, z, float(np.dot(z, z)))
 
 
-def _refined(problem: Program, found: _Weighed) -> Matrix:
+def _refined(problem: LowRankProgram, found: _Weighed) -> Matrix:
     """Return directions of ``A`` minus the error that the residual tells of.
 
     E[F*(z)] is a multiple of beta E + tr(E) I, E the error of A: subtracting the estimate
@@ -200,7 +336,7 @@ def _refined(problem: Program, found: _Weighed) -> Matrix:
     return np.ascontiguousarray(columns.T[::-1])
 
 
-def random_start(problem: Program, rank: int, rng: Draw) -> Matrix:
+def random_start(problem: LowRankProgram, rank: int, rng: Draw) -> Matrix:
     """Return a Gaussian factor (rank, n) whose trace agrees with the readings."""
     n, rng = problem.F.n, np.random.default_rng(rng)
     level = float(np.mean(np.abs(problem.b))) or 1.0
@@ -211,7 +347,7 @@ def random_start(problem: Program, rank: int, rng: Draw) -> Matrix:
     return Y
 
 
-def descent_row(problem: Program, point: Point) -> tuple[Matrix, float, float]:
+def descent_row(problem: LowRankProgram, point: FactorPoint) -> tuple[Matrix, float, float]:
     """Return the row that most reduces the loss if the rank grows by one.
 
     Returns
@@ -276,7 +412,7 @@ def _factored(columns: Matrix) -> tuple[Matrix, Matrix]:
 
 
 def _leading_eigenvectors(
-    problem: Program, scale: npt.NDArray[np.float64], rank: int, rng: Draw
+    problem: LowRankProgram, scale: npt.NDArray[np.float64], rank: int, rng: Draw
 ) -> Matrix:
     """Return leading eigenvectors of ``F*(scale)`` as rows, (rank, n).
 
