@@ -114,7 +114,7 @@ def cases():
             add(f"conic {rows}", "conic", _asked(rows, *many, 0.1, psd=rows != "slack_max"), 2, 2)
         noisy = _problem(*_random(90, 6, c, rank=2, noise=0.3), 1.0, target=False)
         b = np.asarray(noisy.b)
-        # So many unknowns that they are not found by cuts before the first step.
+        # More unknowns than are found by cuts before the first step.
         wider = _problem(*_random(200, 11 if c else 15, c, rank=2, noise=0.3), 1.0, target=False)
         near = np.asarray(wider.b) - 0.03, np.asarray(wider.b) + 0.03
         add("least_squares", "least_squares", _wishing(wider, "squares"), 5, 3)
