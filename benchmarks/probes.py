@@ -109,7 +109,7 @@ def implicit(options: argparse.Namespace) -> Iterator[str]:
     X = rng.standard_normal((2, n))
     b = np.zeros(U.m)
     for x in X:
-        b += U.images(x[None])[0] ** 2
+        b += U.times(x[:, None])[:, 0] ** 2
     del X
     begin = time.perf_counter()
     result = quadsense.solve(U, b, delta=1.0, rank=3, prefer="any")

@@ -85,9 +85,8 @@ def test_a_pass_is_a_product_there_and_one_back(case, rng):
     P, total = F.through(Y, lambda rows, p: p * scale[rows])
     close(P, (V.conj() @ Y.T).T, 10)
     close(total, (P * scale) @ V, 100)
-    z, back = F.sweep(A := hermitian(rng, F.n, F.is_complex), np.tanh)
-    close(z, F.forward(A), 100)
-    close(back, F.adjoint(np.tanh(z)), 100)
+    A = hermitian(rng, F.n, F.is_complex)
+    z = F.forward(A)
     seen, taken = np.full(F.m, np.nan), []
 
     def visit(part, values, take):
@@ -200,7 +199,7 @@ def question(U, road):
 def test_every_road_gives_the_verdict_of_the_array(case, road):
     given, U, named = case
     asked = question(U, road)
-    if road in ("gd", "sgd") and hasattr(given, "at_work") and given.at_work() is not None:
+    if road in ("gd", "sgd") and hasattr(given, "held_as") and given.held_as("device") is not None:
         asked["delta"] *= 1e4  # on a CPU, every call of torch costs as much as ten steps
     truth = quadsense.solve(U, **asked)
     result = quadsense.solve(given, **asked, **named)

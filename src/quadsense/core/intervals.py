@@ -219,12 +219,12 @@ class Intervals:
     @property
     def lo(self) -> Vector:
         """Lower ends, minus infinity where there is none."""
-        return np.asarray(self.reading - self.below)
+        return self.reading - self.below  # on whatever device they are
 
     @property
     def hi(self) -> Vector:
         """Upper ends, infinity where there is none."""
-        return np.asarray(self.reading + self.above)
+        return self.reading + self.above
 
     @property
     def sides(self) -> npt.NDArray[np.bool_]:

@@ -29,6 +29,7 @@ from quadsense.arrays import (
 from quadsense.core.intervals import EXACTNESS, KIND_EXACTNESS, Intervals
 from quadsense.core.records import cached_property
 from quadsense.measurements.constraints import Constraint, checked_constraints, with_constraints
+from quadsense.measurements.dense import NotFinite
 from quadsense.measurements.gram import ExplicitGram, Gram
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.rank import Rank, find_rank
@@ -43,7 +44,6 @@ from quadsense.measurements.storage import (
     placed_on,
     with_further,
 )
-from quadsense.measurements.stored import NotFinite
 from quadsense.measurements.validate import (
     check_beside,
     checked_bounds,

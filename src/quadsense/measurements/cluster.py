@@ -278,15 +278,15 @@ class OnCluster(Parted):
                 found[places] = values
         return found
 
-    def inner(self, rows: slice, columns: slice) -> Array:
-        """``|<u_i, u_j>|``: the fewer of the two go to where the others are."""
+    def gram(self, rows: slice, columns: slice) -> Array:
+        """``|<u_i, u_j>|^2``: the fewer of the two go to where the others are."""
         if rows.stop - rows.start > columns.stop - columns.start:
-            return self.inner(columns, rows).T
+            return self.gram(columns, rows).T
         few = self.block(rows.start, rows.stop)
         parts, ranges = self._ranges(columns.start, columns.stop)
         if not parts or not len(few):
             return np.empty((len(few), columns.stop - columns.start))
-        return np.concatenate(self._some(moduli, parts, (few,), (ranges,)), axis=1)
+        return np.concatenate(self._some(moduli, parts, (few,), (ranges,)), axis=1) ** 2
 
     def _ranges(self, first: int, last: int) -> tuple[list[int], list[tuple[int, int]]]:
         """Parts that have rows of a range, and which of theirs these are."""

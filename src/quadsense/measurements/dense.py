@@ -1,24 +1,114 @@
-"""Probes in a dense array of any namespace of the array API standard."""
+"""Probes in an array, whatever the size of their entries; in a dense one of any namespace."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from quadsense.arrays import Array, is_numpy, namespace
+from quadsense.arrays import Array, is_numpy, like, namespace, to_numpy
 from quadsense.core import products
-from quadsense.measurements.probes import BLOCK_ELEMENTS, Probes, Weigh
-from quadsense.measurements.stored import Stored
+from quadsense.measurements.derived import dense_blocks, unit_column_squares
+from quadsense.measurements.probes import BLOCK_ELEMENTS, Probes
 from quadsense.system.watch import look
 
-# Half of a usual second-level cache, so that block, factor and result fit together.
-_CACHED_BYTES = 1 << 19
-# OpenBLAS multiplies small matrices without packing them, twice as fast for a thin
-# factor, while (rows x columns x inner) stays below about 100^3.
-_SMALL_PRODUCT = 900_000
+CACHED_BYTES = 1 << 19
+"""Half of a usual second-level cache, so that block, factor and result fit together."""
+
+SMALL_PRODUCT = 900_000
+"""Rows times columns times inner size, about 100^3, below which OpenBLAS multiplies matrices
+without packing them, twice as fast for a thin factor."""
+
+LARGEST_NORM, SMALLEST_NORM = 1e37, 1e-37
+"""Beyond these a coefficient over a squared norm may leave float64's range: then U is copied and
+such rows are brought near one by exact powers of two."""
+
+
+class NotFinite(ValueError):
+    """A row with NaN or infinity in it."""
+
+    def __init__(self, row: int) -> None:
+        super().__init__(f"U contains NaN or infinity, first in row {row}")
+        self.row = row
+
+
+class Stored(Probes):
+    """Rows of an array U.
+
+    Attributes
+    ----------
+    given : array of shape (m, n)
+        As the user gave it.
+    U : array of shape (m, n)
+        The same, or a copy with rows out of range divided by powers of two.
+    """
+
+    given: Any
+    norms: Any
+    held_norms: Any
+    has_zero_rows: bool
+
+    def __init__(self, U: Any) -> None:
+        self.m, self.n = map(int, U.shape)
+        self.given = self.U = U
+        self.is_complex = self._has_complex_entries()
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            self.norms = self.held_norms = self._row_norms()
+            found = to_numpy(self.norms)
+            least, most = found.min(initial=np.inf), found.max(initial=0.0)
+            self.has_zero_rows = not least > 0.0
+            if not (least > SMALLEST_NORM and most < LARGEST_NORM):
+                self._bring_into_range(found)
+
+    def _bring_into_range(self, found: Any) -> None:
+        """Copy U where rows are beyond the range of safe norms; refuse what is not finite."""
+        sizes = to_numpy(self._row_maxima())
+        bad = np.flatnonzero(~np.isfinite(sizes))
+        if bad.size:
+            raise NotFinite(int(bad[0]))
+        wild = (sizes > 0) & ~((found > SMALLEST_NORM) & (found < LARGEST_NORM))
+        if not wild.any():
+            return
+        exponents = np.where(wild, np.frexp(np.where(wild, sizes, 1.0))[1], 0).astype(np.int64)
+        half = exponents // 2  # in two halves: 2^-e alone may overflow for subnormal rows
+        for part in (half, exponents - half):
+            self.U = self._scaled(self.U, like(np.ldexp(1.0, -part), self.norms))
+        self.exponents = exponents
+        self.held_norms = self._row_norms()
+        self.has_zero_rows = bool((to_numpy(self.held_norms) == 0.0).any())
+        self.norms = like(np.ldexp(to_numpy(self.held_norms), exponents), self.held_norms)
+
+    def made_of(self) -> tuple[Any, ...]:
+        """The array."""
+        return (self.U,)
+
+    def column_squares(self) -> Any:
+        """``sum_i |u_ij|^2`` for every j over rows of unit norm."""
+        return unit_column_squares(self)
+
+    def column_counts(self) -> Any:
+        """How many entries of each column are not 0."""
+        return sum(
+            np.count_nonzero(to_numpy(rows), axis=0) for _, rows in dense_blocks(self)
+        ) + np.zeros(self.n, np.int64)
+
+    @abstractmethod
+    def _has_complex_entries(self) -> bool: ...
+
+    @abstractmethod
+    def _row_norms(self) -> Array:
+        """Euclidean norm of each row; may overflow to infinity or underflow to zero."""
+
+    @abstractmethod
+    def _row_maxima(self) -> Array:
+        """Largest modulus in each row; NaN where the row has one."""
+
+    @abstractmethod
+    def _scaled(self, rows: Any, factors: Array) -> Any:
+        """``diag(factors) @ rows``, widened, in their storage."""
 
 
 class Dense(Stored):
@@ -34,16 +124,13 @@ class Dense(Stored):
         self._numpy = is_numpy(U)
         self._narrow: Any = dtype
         self._known = norms
+        if not self._numpy:
+            self.xp = namespace(U)
         super().__init__(U)
         if dtype is not None:
             self.dtype = np.dtype(dtype)
         elif self._numpy:
             self.dtype = np.dtype(np.complex128 if self.is_complex else np.float64)
-
-    @property
-    def xp(self) -> Any:
-        """Array namespace of U."""
-        return namespace(self.U)
 
     def _has_complex_entries(self) -> bool:
         if self._numpy:
@@ -84,23 +171,6 @@ class Dense(Stored):
         rows = self._wide(rows)
         return self.xp.astype(factors, rows.dtype, copy=False)[:, None] * rows
 
-    def same_as(self, other: Probes) -> bool:
-        """Whether the arrays are equal."""
-        from quadsense.arrays import to_numpy
-
-        return isinstance(other, Dense) and (
-            self.U is other.U
-            or (
-                self.U.shape == other.U.shape
-                and bool(np.array_equal(to_numpy(self.U), to_numpy(other.U)))
-            )
-        )
-
-    def blocks(self) -> Iterator[tuple[slice, Array]]:
-        """Dense rows, one block at a time."""
-        for part in self.slices():
-            yield part, self.block(part.start, part.stop)
-
     def block(self, first: int, last: int) -> Array:
         """Dense rows `first` to `last`; a view where they are as wide as the arithmetic."""
         return self._wide(self.U[first:last, :])
@@ -124,7 +194,7 @@ class Dense(Stored):
     def only(self, index: npt.NDArray[np.int64]) -> Probes:
         """A copy of those rows."""
         if not self._numpy:
-            return super().only(index)
+            return type(self)(self.take(self.xp.asarray(index, device=self.device)))
         return Dense(self.U[index], self._narrow)
 
     def times(self, X: Array) -> Array:
@@ -161,59 +231,35 @@ class Dense(Stored):
     def squared_columns(self, y: Array) -> Array:
         """``sum_i y_i |u_ij|^2`` for every j."""
         total: Array = 0.0
-        for part, rows in self.blocks():
+        for part in self.slices():
+            rows = self.block(part.start, part.stop)
             squares = self.xp.abs(rows) ** 2 if self.is_complex else rows * rows
             total = total + y[part] @ squares
         return total
 
-    def inner(self, rows: slice, columns: slice) -> Array:
-        """``|<u_i, u_j>|`` for those rows and columns."""
+    def gram(self, rows: slice, columns: slice) -> Array:
+        """``|<u_i, u_j>|^2`` for those rows and columns."""
         # The smaller side is conjugated, for its copy; the modulus is the same.
         left = self._conj(self.block(rows.start, rows.stop))
-        return self.xp.abs(left @ self.block(columns.start, columns.stop).T)
+        inner = left @ self.block(columns.start, columns.stop).T
+        return self.xp.abs(inner) ** 2 if self.is_complex else inner * inner
 
-    def images(self, Y: Array) -> Array:
-        """``P`` with columns ``u_i* Y^T``."""
-        if not self._numpy:
-            return super().images(Y)
-        P = np.empty((len(Y), self.m), dtype=self.dtype)
-        for _ in self._imaged(Y, P):
-            pass
-        return P
-
-    def through(self, Y: Array, weigh: Weigh) -> tuple[Array, Array]:
-        """See `Probes.through`: each block of rows is in cache for both products."""
-        if not self._numpy:
-            return super().through(Y, weigh)
-        P = np.empty((len(Y), self.m), dtype=self.dtype)
-        total: Any = None
-        for part, block in self._imaged(Y, P):
-            found = weigh(part, P[:, part]) @ block
-            total = found if total is None else total + found
-        return P, total
-
-    def _imaged(self, Y: Array, P: Array) -> Iterator[tuple[slice, Array]]:
-        """Blocks of rows, each with its part of P written."""
-        X_conj = np.ascontiguousarray(self._conj(Y).T)
-        for part in self._cached(len(Y)):
+    def in_blocks(
+        self, width: int | None = None, sums: bool = True
+    ) -> Iterator[tuple[slice, Probes]]:
+        """All rows, as many at a time as stay in cache for several products of some width."""
+        if width is None or not self._numpy:
+            yield slice(0, self.m), self
+            return
+        for part in self._cached(width):
             look()
-            block = self._wide(self.U[part])
-            np.conjugate((block @ X_conj).T, out=P[:, part])
-            yield part, block
-
-    def sums(self, C: Array) -> Array:
-        """``sum_i C_ki u_i``."""
-        if not self._numpy:
-            return super().sums(C)
-        total: Any = 0.0
-        for part in self._cached(len(C)):
-            total = total + C[:, part] @ self._wide(self.U[part])
-        return total
+            yield part, InCache(self._wide(self.U[part]), self.is_complex, self.held_norms[part])
 
     def _cached(self, width: int) -> Iterator[slice]:
         """Slices of rows that stay in cache between two products of this width."""
         rows = min(
-            _CACHED_BYTES // (self.n * self.dtype.itemsize), _SMALL_PRODUCT // (self.n * width)
+            CACHED_BYTES // (self.n * self.dtype.itemsize),
+            SMALL_PRODUCT // (self.n * max(width, 1)),
         )
         # A multiple of 8 keeps the compiled kernels on their aligned path.
         rows = max(16, rows // 8 * 8)
@@ -222,3 +268,44 @@ class Dense(Stored):
 
     def _conj(self, x: Array) -> Array:
         return self.xp.conj(x) if self.is_complex else x
+
+
+class InCache(Probes):
+    """Some dense rows of NumPy's that are in cache: products with them are made plainly.
+
+    Parameters
+    ----------
+    U : ndarray of shape (m, n)
+        In the type of the arithmetic.
+    is_complex : bool
+    held_norms : ndarray of shape (m,)
+    """
+
+    held_norms: Any
+
+    def __init__(self, U: npt.NDArray[Any], is_complex: bool, held_norms: Any) -> None:
+        self.U, self.is_complex, self.held_norms = U, is_complex, held_norms
+        (self.m, self.n), self.dtype = U.shape, U.dtype
+
+    def times(self, X: Array) -> Array:
+        """``u_i* x``."""
+        if not self.is_complex:
+            return self.U @ X
+        image = self.U @ X.conj()
+        return np.conj(image, out=image)
+
+    def combine(self, Y: Array) -> Array:
+        """``sum_i u_i y_i``."""
+        return (Y.T @ self.U).T
+
+    def forward(self, A: Array) -> Array:
+        """``u_i* A u_i``."""
+        return products.forward(self.U, A)
+
+    def block(self, first: int, last: int) -> Array:
+        """Those rows."""
+        return self.U[first:last]
+
+    def take(self, index: Array) -> Array:
+        """Those rows."""
+        return self.U[index]

@@ -13,7 +13,7 @@ from quadsense.arrays import Array, to_numpy
 from quadsense.files import Strips
 from quadsense.measurements.dense import Dense
 from quadsense.measurements.parted import Parted, Work, apply_to_part, rows_of
-from quadsense.measurements.probes import Probes, Visit, Weigh
+from quadsense.measurements.probes import Probes
 from quadsense.system.watch import look
 
 if TYPE_CHECKING:
@@ -86,20 +86,12 @@ class OnDisk(Parted):
             total += each
         return total
 
-    def through(self, Y: Array, weigh: Weigh) -> tuple[Array, Array]:
-        """See `Probes.through`: each strip is read once for both products."""
-        P = np.empty((len(Y), self.m), dtype=self.dtype)
-        total: Any = 0.0
+    def in_blocks(
+        self, width: int | None = None, sums: bool = True
+    ) -> Iterator[tuple[slice, Probes]]:
+        """All rows, a strip at a time: each is overwritten after the next."""
         for part, rows in self._read():
-            here = self.span(part)
-
-            def weighed(inside: slice, images: Array, here: slice = here) -> Array:
-                return weigh(slice(here.start + inside.start, here.start + inside.stop), images)
-
-            own = rows_of(rows, self.dtype, self.facts_of(part))
-            P[:, here], sums = own.through(Y, weighed)
-            total = total + sums
-        return P, total
+            yield self.span(part), rows_of(rows, self.dtype, self.facts_of(part))
 
     def part(self, part: int, following: int | None = None) -> Dense:
         """The rows of one strip; `following` is read meanwhile."""
@@ -109,15 +101,6 @@ class OnDisk(Parted):
         if following is not None:
             self._coming = following, _readers(os.getpid()).submit(self.strips[following].read)
         return rows_of(rows, self.dtype, self.facts_of(part))
-
-    def visited(self, A: Array, visit: Visit) -> Array:
-        """See `Probes.visited`: each strip is read once, for its values and what is taken of it."""
-        values = np.empty(self.m)
-        for part, rows in self._read():
-            own, here = rows_of(rows, self.dtype, self.facts_of(part)), self.span(part)
-            values[here] = own.forward(A)
-            visit(here, values[here], own.take)
-        return values
 
     # --- some rows -----------------------------------------------------------------------------
 

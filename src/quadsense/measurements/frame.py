@@ -17,7 +17,7 @@ import scipy.sparse as sp
 from quadsense.arrays import Array
 from quadsense.measurements import Measurements
 from quadsense.measurements.constraints import Constraint
-from quadsense.measurements.framed import Framed
+from quadsense.measurements.views import Framed
 
 MIN_SPREAD = 8.0
 """Ratio of the largest to the smallest root mean square of a column from which on columns are
@@ -57,8 +57,9 @@ def columns_of(data: Measurements) -> Columns | None:
     `MIN_ENTRIES` entries.
     """
     data = data.plain
-    kind = data.unit_rows.raw.kind
-    squares = kind.column_squares() if kind.m >= MIN_ENTRIES else None
+    kind: Any = data.unit_rows.raw.kind
+    find = getattr(kind, "column_squares", None)  # where entries are held
+    squares = find() if find is not None and kind.m >= MIN_ENTRIES else None
     if squares is None:
         return None
     least, most = float(squares.min()), float(squares.max())

@@ -17,9 +17,9 @@ import scipy.sparse as sp
 from quadsense.arrays import Array, Vector, is_numpy, to_numpy
 from quadsense.core import packed
 from quadsense.core.records import cached_property
-from quadsense.measurements.framed import is_sparse
-from quadsense.measurements.probes import BLOCK_ELEMENTS, Visit, Weigh
-from quadsense.measurements.sensing import FEATURE_ROWS, Sensing
+from quadsense.measurements.probes import BLOCK_ELEMENTS
+from quadsense.measurements.sensing import FEATURE_ROWS, Sensing, Visit, Weigh
+from quadsense.measurements.views import is_sparse
 from quadsense.system.watch import look
 
 CANCELLED = 1e-7

@@ -18,9 +18,10 @@ import numpy as np
 
 from quadsense.arrays import Array
 from quadsense.measurements.dense import Dense
-from quadsense.measurements.parted import Work, apply_to_part, rows_of, squared, summed, survey
-from quadsense.measurements.probes import OnNumpy, Probes
+from quadsense.measurements.parted import Work, apply_to_part, rows_of, squared, survey
+from quadsense.measurements.probes import Probes
 from quadsense.measurements.tensors import Tensors
+from quadsense.measurements.views import OnNumpy
 from quadsense.system.threads import one_blas_thread
 
 Branches = dict[tuple[int, int], Any]
@@ -114,7 +115,7 @@ def at_part(work: Work, dtype: str, rows: Any, facts: Any, *arguments: Any) -> A
         return apply_to_part(work, rows, np.dtype(dtype), known, *arguments, seen=seen)
 
 
-PRODUCTS = ("times", "combine", "forward", "adjoint", "images", squared, summed)
+PRODUCTS = ("times", "combine", "forward", "adjoint", squared)
 """What a GPU of a worker does, where it has one."""
 
 

@@ -16,9 +16,9 @@ import numpy.typing as npt
 
 from quadsense.arrays import Array
 from quadsense.core import packed
-from quadsense.measurements.dense import Dense
-from quadsense.measurements.probes import Probes
-from quadsense.measurements.stored import NotFinite
+from quadsense.measurements.dense import Dense, NotFinite
+from quadsense.measurements.derived import squared_columns, squares
+from quadsense.measurements.probes import Form, Probes
 
 Work = str | Callable[..., Any]
 """``work(rows, *shared, *split)``: of a part, as `Dense`, of what all parts are given, and of the
@@ -168,9 +168,9 @@ class Parted(Probes):
             return None
         return self._held_norms[self.span(part)]
 
-    def in_single(self) -> Probes | None:
+    def held_as(self, form: Form) -> Probes | None:
         """The same rows, with products in single precision, where they are held so."""
-        if self.held not in (np.float32, np.complex64) or self._exponents.any():
+        if form != "single" or self.held not in (np.float32, np.complex64) or self._exponents.any():
             return None
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
@@ -197,20 +197,12 @@ class Parted(Probes):
 
     def squared_columns(self, y: Array) -> Array:
         """``sum_i y_i |u_ij|^2`` for every j."""
-        return self.total("squared_columns", split=(y,))
+        return self.total(squared_columns, split=(y,))
 
     def squares(self, X: Array, factors: Array | None, signs: Array | None) -> Array:
         """``sum_k s_k |f_i u_i* x_k|^2``: only one number per row leaves its part."""
         split = () if factors is None else (factors,)
         return np.concatenate(self.each(squared, (X, signs), split))
-
-    def images(self, Y: Array) -> Array:
-        """``P`` with columns ``u_i* Y^T``."""
-        return np.concatenate(self.each("images", (Y,)), axis=1)
-
-    def sums(self, C: Array) -> Array:
-        """``sum_i C_ki u_i``."""
-        return self.total(summed, split=(C.T,))
 
     def normal(
         self, scales: Array, conjugate: bool, dtype: npt.DTypeLike, columns: Array | None = None
@@ -230,11 +222,11 @@ class Parted(Probes):
         """Dense rows `first` to `last`."""
         return self.take(np.arange(first, last))
 
-    def inner(self, rows: slice, columns: slice) -> Array:
-        """``|<u_i, u_j>|`` for those rows and columns."""
+    def gram(self, rows: slice, columns: slice) -> Array:
+        """``|<u_i, u_j>|^2`` for those rows and columns."""
         left = self.block(rows.start, rows.stop)
         left = left.conj() if self.is_complex else left
-        return np.abs(left @ self.block(columns.start, columns.stop).T)
+        return np.abs(left @ self.block(columns.start, columns.stop).T) ** 2
 
     def parts_of(self, index: Array) -> Iterator[tuple[int, Array, Array]]:
         """Parts where some rows are, which of theirs those are, and their places in `index`."""
@@ -288,12 +280,7 @@ def survey(rows: Dense) -> Any:
 
 def squared(rows: Probes, X: Array, signs: Array | None, factors: Array | None = None) -> Array:
     """``sum_k s_k |f_i u_i* x_k|^2`` of a part."""
-    return rows.squares(X, factors, signs)
-
-
-def summed(rows: Probes, C: Array) -> Array:
-    """``sum_i C_ik u_i`` of a part."""
-    return rows.sums(np.ascontiguousarray(C.T))
+    return squares(rows, X, factors, signs)
 
 
 def normal_of(

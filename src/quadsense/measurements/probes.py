@@ -1,36 +1,71 @@
 """A kind of probes: rows ``u_i`` that need not be stored, known by two products.
 
-A new kind writes `times` and `combine` and says its shape; `Sensing` derives all else from them,
-for rows of unit norm. What a kind can do faster it overrides.
+A new kind writes `times` and `combine` and says its shape; all else is derived from them, here and
+in `quadsense.measurements.derived` for the rows as they are held, in `Sensing` for rows of unit
+norm. What a kind can do faster it overrides.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
+from importlib import import_module
+from types import ModuleType
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from quadsense.arrays import Array, device, is_numpy, like, to_numpy
+from quadsense.arrays import Array, device, is_tensor, like, to_numpy
 from quadsense.core.records import cached_property
-from quadsense.device import put
-from quadsense.measurements.portable import Portable
+from quadsense.device import on_device, tensor_of
 from quadsense.system.watch import look
 
 BLOCK_ELEMENTS = 2**20
 """Elements of a temporary block: 8 or 16 MiB, half a last-level cache."""
 
-Weigh = Callable[[slice, Array], Array]
+MODULES = "modules"
+"""Under which the names of modules are in a pickled state."""
 
-Visit = Callable[[slice, Array, Callable[[Array], Array] | None], None]
-"""``visit(rows, values, take)``: what a slice of rows reads, and a way to have some of these rows,
-by their numbers within the slice; None where there are no single rows."""
+Form = Literal["numpy", "device", "tf32", "single", "unit", "conjugated"]
+"""In which the same rows may be held for steps and proofs, which are written for NumPy:
+
+- "numpy": by NumPy, where that takes no copy;
+- "device": by arrays on their device that NumPy's functions take (see `quadsense.device`);
+- "tf32": as "device", and those "single" may be rounded to TF32 in products;
+- "single": with products in single precision, where those are quicker;
+- "unit", "conjugated": of unit norm, and conjugated, a rounding off, where that costs nothing.
+"""
 
 
-class Probes(Portable, ABC):
-    """Rows ``u_i``, i = 1..m, of length n, as their kind holds them.
+Blocks: TypeAlias = "Iterator[tuple[slice, Probes]]"
+"""Some rows at a time: which they are, and themselves as rows of a kind."""
+
+
+class Portable:
+    """An object whose modules are pickled, and copied, by their names."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All attributes, and the names of the modules among them."""
+        held = {
+            name: value.__name__
+            for name, value in self.__dict__.items()
+            if isinstance(value, ModuleType)
+        }
+        rest = {name: value for name, value in self.__dict__.items() if name not in held}
+        return {**rest, MODULES: held}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """The attributes, the modules imported again."""
+        self.__dict__.update({name: value for name, value in state.items() if name != MODULES})
+        for name, module in state[MODULES].items():
+            self.__dict__[name] = import_module(module)
+
+
+class RowFacts(Portable):
+    """What is known of the rows of a kind.
+
+    A kind states `m`, `n` and whether it `is_complex`; the rest where it is not as usual.
 
     Attributes
     ----------
@@ -43,20 +78,26 @@ class Probes(Portable, ABC):
         what is certified says it; None for kinds that are proved to be as good.
     storage : str
         In a word, for people.
-    by_column : bool
-        Whether products cost by the column, however many are taken at once.
-    coarse : bool
-        Whether those `in_single` precision have fewer digits than that: TF32, on a GPU.
-    roundoff : float or None
-        Unit roundoff of products, where it is not that of their type.
-    at_hand : bool
-        Whether a pass over the rows costs no more than its arithmetic: not so of rows in files.
     mix : sparse array or None
         Sums over the rows that readings are, where the rows come with such; see `observables`.
     frame_shape : tuple of int or None
         Shape of an image, where readings may be given as a stack of images; see `masked_fft`.
     constraints : tuple of (C, lo, hi)
         What A must meet for these rows to mean what they say; see `differences`.
+    at_hand : bool
+        Whether a pass over the rows costs no more than its arithmetic: not so of rows in files.
+    by_column : bool
+        Whether products cost by the column, however many are taken at once.
+    coarse : bool
+        Whether those in "single" precision have fewer digits than that: TF32, on a GPU.
+    roundoff : float or None
+        Unit roundoff of products, where it is not that of their type.
+    block_elements : int
+        Elements of a temporary block.
+    xp : module
+        Array namespace of vectors and dense results.
+    on_device : bool
+        Whether those are arrays on a device that NumPy's functions take: then xp is NumPy.
     """
 
     m: int
@@ -65,13 +106,102 @@ class Probes(Portable, ABC):
     rounding: float = 0.0
     stated: float | None = None
     storage: str = "operator"
-    by_column: bool = False
-    coarse: bool = False
-    roundoff: float | None = None
-    at_hand: bool = True
     mix: Any = None
     frame_shape: tuple[int, ...] | None = None
     constraints: tuple[Any, ...] = ()
+    at_hand: bool = True
+    by_column: bool = False
+    coarse: bool = False
+    roundoff: float | None = None
+    block_elements: int = BLOCK_ELEMENTS
+    xp: Any = np
+    on_device: bool = False
+
+    held_norms: Any
+
+    @cached_property
+    def device(self) -> Any:
+        """Where vectors live."""
+        return "cpu" if self.xp is np else device(self.held_norms)
+
+    @cached_property
+    def dtype(self) -> Any:
+        """Float64 or complex128 of the namespace: the type of the arithmetic."""
+        return self.xp.complex128 if self.is_complex else self.xp.float64
+
+    @cached_property
+    def exponents(self) -> npt.NDArray[np.int64]:
+        """The user's rows are those held times these powers of two."""
+        return np.zeros(self.m, dtype=np.int64)
+
+    @cached_property
+    def norms(self) -> Array:
+        """Norms of the user's rows, (m,)."""
+        held, exponents = self.held_norms, self.exponents
+        if not exponents.any():
+            return held
+        with np.errstate(over="ignore", under="ignore"):
+            return self.own_vector(np.ldexp(to_numpy(held), exponents))
+
+    @cached_property
+    def has_zero_rows(self) -> bool:
+        """Whether some row is zero."""
+        return bool((to_numpy(self.held_norms) == 0.0).any())
+
+    @cached_property
+    def length(self) -> int:
+        """Most terms of an inner product with a row: n, or as many entries as are not zero."""
+        return self.n
+
+    @cached_property
+    def row_rounding(self) -> float:
+        """Relative error of the rows that `take` and `block` form."""
+        return self.rounding
+
+    def own(self, values: Any) -> Array:
+        """An array of the host, or one there already, where vectors live, in the products' type."""
+        if self.on_device:
+            return on_device(values, self.held_norms).astype(self.dtype, copy=False)
+        if self.xp is np:
+            return np.asarray(values).astype(self.dtype, copy=False)
+        tensor = values if is_tensor(values) else tensor_of(values)
+        if tensor is not None:
+            return tensor.to(device=self.device, dtype=self.dtype)
+        return self.xp.asarray(np.asarray(values), dtype=self.dtype, device=self.device)
+
+    def own_vector(self, values: Any) -> Array:
+        """Numbers, one per row, where vectors live, in float64."""
+        if self.on_device:
+            return on_device(values, self.held_norms).astype(np.float64, copy=False)
+        tensor = tensor_of(values)
+        if tensor is not None:
+            return tensor.to(device=self.device, dtype=self.xp.float64)
+        return like(values, self.held_norms)
+
+    def real(self, x: Array) -> Array:
+        """Real part; x itself where rows are real."""
+        return self.xp.real(x) if self.is_complex else x
+
+    def slices(self, width: int | None = None) -> Iterator[slice]:
+        """Slices of rows whose temporaries, `width` numbers per row, stay within a block."""
+        size = max(1, self.block_elements // max(self.n if width is None else width, 1))
+        for begin in range(0, self.m, size):
+            look()
+            yield slice(begin, min(begin + size, self.m))
+
+    def unit_vectors(self) -> Iterator[tuple[slice, Array]]:
+        """Unit vectors ``e_j``, some at a time, so that their images fit in a block."""
+        size = max(1, BLOCK_ELEMENTS // max(self.m, self.n))
+        for begin in range(0, self.n, size):
+            look()
+            part = slice(begin, min(begin + size, self.n))
+            unit = np.zeros((self.n, part.stop - begin))
+            unit[np.arange(begin, part.stop), np.arange(part.stop - begin)] = 1.0
+            yield part, self.own(unit)
+
+
+class Probes(RowFacts, ABC):
+    """Rows ``u_i``, i = 1..m, of length n, as their kind holds them: what a kind may write."""
 
     # --- what a kind must write --------------------------------------------------------------
 
@@ -83,111 +213,24 @@ class Probes(Portable, ABC):
     def combine(self, Y: Array) -> Array:
         """``sum_i u_i y_i``: (m, k) to (n, k)."""
 
-    # --- facts, overridden by kinds that hold arrays -----------------------------------------
-
-    @property
-    def xp(self) -> Any:
-        """Array namespace of vectors and dense results."""
-        return np
-
-    @cached_property
-    def dtype(self) -> Any:
-        """Float64 or complex128 of the namespace: the type of the arithmetic."""
-        return self.xp.complex128 if self.is_complex else self.xp.float64
+    # --- what it may do faster ---------------------------------------------------------------
 
     @cached_property
     def held_norms(self) -> Array:
-        """Norms of the rows as they are held, (m,)."""
-        xp = self.xp
+        """Norms of the rows as they are held, (m,); their namespace and device are the kind's."""
         with np.errstate(under="ignore"):  # squares of entries that are next to nothing
             if self.n < self.m:  # as many products as there are columns
-                return xp.sqrt(sum(xp.sum(xp.abs(self.times(unit)) ** 2, axis=1)
-                                   for _, unit in self._columns()))  # fmt: skip
-            squares = [xp.sum(xp.abs(rows) ** 2, axis=1) for _, rows in self.blocks()]
-            return xp.sqrt(xp.concat(squares))
-
-    @cached_property
-    def exponents(self) -> npt.NDArray[np.int64]:
-        """The user's rows are those held times these powers of two."""
-        return np.zeros(self.m, dtype=np.int64)
-
-    @property
-    def norms(self) -> Array:
-        """Norms of the user's rows, (m,)."""
-        return self.held_norms
-
-    @cached_property
-    def has_zero_rows(self) -> bool:
-        """Whether some row is zero."""
-        return bool((to_numpy(self.held_norms) == 0.0).any())
-
-    @property
-    def length(self) -> int:
-        """Most terms of an inner product with a row: n, or as many entries as are not zero."""
-        return self.n
-
-    @property
-    def row_rounding(self) -> float:
-        """Relative error of the rows that `take` and `block` form."""
-        return self.rounding
-
-    @property
-    def given(self) -> Any:
-        """What the user gave."""
-        return self
-
-    def column_squares(self) -> npt.NDArray[np.float64] | None:
-        """``sum_i |u_ij|^2`` for every j over rows of unit norm, where entries are held."""
-        return None
-
-    def _inverse_squares(self) -> Array:
-        """Inverse squared norms of the rows as they are held, 0 of rows of zeros."""
-        held = to_numpy(self.held_norms)
-        with np.errstate(divide="ignore"):
-            found = 1.0 / (held * held)
-        return like(np.where(held > 0.0, found, 0.0), self.held_norms)
-
-    def column_counts(self) -> npt.NDArray[np.int64]:
-        """How many entries of each column are not 0, where `column_squares` is known."""
-        raise NotImplementedError
-
-    def unit(self, conjugate: bool) -> Probes | None:
-        """The same rows of unit norm, conjugated where asked, if that costs nothing; else None.
-
-        For methods: a rounding off.
-        """
-        return None
-
-    def in_single(self) -> Probes | None:
-        """The same rows, with products in single precision, if those are quicker; else None."""
-        return None
-
-    def same_as(self, other: Probes) -> bool:
-        """Whether these are the same rows, to the last bit."""
-        return self is other
-
-    # --- blocks ------------------------------------------------------------------------------
-
-    def slices(self, width: int | None = None) -> Iterator[slice]:
-        """Slices of rows whose temporaries, `width` numbers per row, stay within a block."""
-        size = max(1, BLOCK_ELEMENTS // max(self.n if width is None else width, 1))
-        for begin in range(0, self.m, size):
-            look()
-            yield slice(begin, min(begin + size, self.m))
-
-    def blocks(self) -> Iterator[tuple[slice, Array]]:
-        """Dense rows, one block at a time."""
-        # A block of a kind without stored rows is made from as many columns of length m.
-        for part in self.slices(max(self.n, self.m)):
-            yield part, self.block(part.start, part.stop)
+                squares = sum(
+                    np.sum(np.abs(self.times(unit)) ** 2, axis=1) for _, unit in self.unit_vectors()
+                )
+                return np.sqrt(squares)
+            rows = (self.block(part.start, part.stop) for part in self.slices(self.m))
+            return np.sqrt(np.concatenate([np.sum(np.abs(each) ** 2, axis=1) for each in rows]))
 
     def block(self, first: int, last: int) -> Array:
         """Dense rows `first` to `last`: (last - first, n)."""
-        return self.take(self._numbers(first, last))
-
-    def _numbers(self, first: int, last: int) -> Array:
         where = {} if self.xp is np else {"device": self.device}
-        return self.xp.arange(first, last, **where)
+        return self.take(self.xp.arange(first, last, **where))
 
     def take(self, index: Array) -> Array:
         """Those rows, dense."""
@@ -198,43 +241,10 @@ class Probes(Portable, ABC):
         picked[chosen, np.arange(chosen.size)] = 1.0
         return self.combine(self.own(picked)).T
 
-    @cached_property
-    def _few(self) -> Array:
-        """All rows, dense, where they are no more than a block: made once."""
-        xp = self.xp
-        if self.m <= self.n:
-            return self.combine(self.own(np.eye(self.m))).T
-        rows = self.times(self.own(np.eye(self.n)))
-        return xp.conj(rows) if self.is_complex else rows
-
-    def own(self, values: Any) -> Array:
-        """A NumPy array in this namespace, on this device, in the type of the arithmetic."""
-        xp = self.xp
-        if xp is np:
-            return np.asarray(values).astype(self.dtype, copy=False)
-        return xp.asarray(np.asarray(values), dtype=self.dtype, device=self.device)
-
-    @property
-    def device(self) -> Any:
-        """Where vectors live."""
-        return device(self.held_norms)
-
-    def _columns(self) -> Iterator[tuple[slice, Array]]:
-        """Unit vectors ``e_j``, some at a time, so that their images fit in a block."""
-        size = max(1, BLOCK_ELEMENTS // max(self.m, self.n))
-        for begin in range(0, self.n, size):
-            look()
-            part = slice(begin, min(begin + size, self.n))
-            unit = np.zeros((self.n, part.stop - begin))
-            unit[np.arange(begin, part.stop), np.arange(part.stop - begin)] = 1.0
-            yield part, self.own(unit)
-
-    # --- the sensing map, from the two products ----------------------------------------------
-
     def forward(self, A: Array) -> Array:
         """``u_i* A u_i``: (n, n) to (m,); ``sum_j (u* A e_j) conj(u* e_j)``."""
         xp, total = self.xp, 0.0
-        for part, unit in self._columns():
+        for part, unit in self.unit_vectors():
             left, right = self.times(A[:, part]), self.times(unit)
             product = left * xp.conj(right) if self.is_complex else left * right
             total = total + xp.sum(self.real(product), axis=1)
@@ -244,288 +254,37 @@ class Probes(Portable, ABC):
         """``sum_i y_i u_i u_i*``: (m,) to (n, n); its columns are ``sum_i u_i y_i (u_i* e_j)``."""
         xp = self.xp
         weights = xp.astype(y, self.dtype, copy=False)[:, None]
-        parts = [self.combine(weights * self.times(unit)) for _, unit in self._columns()]
+        parts = [self.combine(weights * self.times(unit)) for _, unit in self.unit_vectors()]
         return xp.concat(parts, axis=1)
 
-    def visited(self, A: Array, visit: Visit) -> Array:
-        """``u_i* A u_i``, (n, n) to (m,), while `visit` takes rows: in one pass where possible."""
-        values = self.forward(A)
-        visit(slice(0, self.m), values, self.take)
-        return values
-
-    def squared_columns(self, y: Array) -> Array:
-        """``sum_i y_i |u_ij|^2`` for every j: (m,) to (n,)."""
-        xp = self.xp
-        parts = [
-            xp.sum(y[:, None] * xp.abs(self.times(unit)) ** 2, axis=0)
-            for _, unit in self._columns()
-        ]
-        return xp.concat(parts)
-
-    def inner(self, rows: slice, columns: slice) -> Array:
-        """``|<u_i, u_j>|`` for those rows and columns."""
+    def gram(self, rows: slice, columns: slice) -> Array:
+        """``|<u_i, u_j>|^2`` for those rows and columns."""
         images = self.times(self.block(columns.start, columns.stop).T)
-        return self.xp.abs(images[rows, :])
+        return self.xp.abs(images[rows, :]) ** 2
 
-    def images(self, Y: Array) -> Array:
-        """``P`` with columns ``u_i* Y^T``: (k, n) to (k, m), each row in one piece, writable."""
-        P = self.times(Y.T).T
-        # What came from another namespace may be read only.
-        return np.require(P, requirements=("C", "W")) if self.xp is np else P
-
-    def through(self, Y: Array, weigh: Weigh) -> tuple[Array, Array]:
-        """``P`` with columns ``u_i* Y^T`` and ``sum_i weigh(P)_i u_i``, in one pass where possible.
+    def in_blocks(
+        self, width: int | None = None, sums: bool = True
+    ) -> Iterator[tuple[slice, Probes]]:
+        """All rows, some at a time where that saves reading them twice, as rows of their own.
 
         Parameters
         ----------
-        Y : array of shape (k, n)
-        weigh : callable
-            ``weigh(rows, p)`` takes a slice of rows and their part of P, (k, rows), and may change
-            that part; it returns an array of its shape.
-
-        Returns
-        -------
-        P : array of shape (k, m)
-        total : array of shape (k, n)
+        width : int, optional
+            How many columns products with them will have.
+        sums : bool
+            Whether they are also summed up, and not only multiplied.
         """
-        P = self.images(Y)
-        return P, self.sums(weigh(slice(0, self.m), P))
+        yield slice(0, self.m), self
 
-    def sums(self, C: Array) -> Array:
-        """``sum_i C_ki u_i``: (k, m) to (k, n)."""
-        return self.combine(C.T).T
-
-    # --- some rows at a time, for kinds of which these cost no more than their share ----------
-
-    in_parts: bool = False
-
-    def spans(self, small: bool = False) -> Iterator[slice]:
-        """Rows whose images are made together: as many as sums ask for, or what stays in cache."""
-        raise NotImplementedError
-
-    def images_of(self, Y: Array, part: slice) -> Array:
-        """``u_i* Y^T`` of some rows: (k, n) to (k, rows)."""
-        raise NotImplementedError
-
-    def add_sums(self, C: Array, part: slice, total: Array) -> None:
-        """Add ``sum_i C_ki u_i`` over some rows to total, (k, n)."""
-        raise NotImplementedError
-
-    has_turns: bool = False
-
-    def in_turn(
-        self,
-        X: Array,
-        factors: Array | None,
-        b: Array,
-        delta: Array,
-        theta: float,
-        beyond: float,
-        unit: float,
-    ) -> tuple[float, float]:
-        """Move a factor X, (n, k), by one row after the other, for kinds of short rows.
-
-        Row ``v = f u`` reads ``|X^T v|^2``. Where that is farther from b than ``theta delta``, X is
-        moved along v to where it is not, the least move that does it [Kaczmarz 1937], times
-        `beyond`, up to 2; with 0 nothing is moved.
-
-        Returns
-        -------
-        value : float
-            ``1/2 sum (excess / delta)^2`` of what rows read when it was their turn.
-        worst : float
-            The largest of ``(|z| + unit (|b| + ||X||_F^2)) / delta``, likewise.
-        """
-        raise NotImplementedError
-
-    def squares(self, X: Array, factors: Array | None, signs: Array | None) -> Array:
-        """``sum_k s_k |f_i u_i* x_k|^2`` for X of shape (n, k): to (m,).
-
-        All factors are 1 where None, all signs plus.
-        """
-        if self.in_parts:
-            Y, total = np.ascontiguousarray(X.T), np.empty(self.m)
-            for part in self.spans(small=True):
-                own = None if factors is None else factors[part]
-                total[part] = self._squared(self.images_of(Y, part).T, own, signs)
-            return total
-        return self._squared(self.times(X), factors, signs)
-
-    def _squared(self, images: Array, factors: Array | None, signs: Array | None) -> Array:
-        """The same from images of rows, (rows, k)."""
-        if factors is not None:
-            images = images * self.xp.astype(factors, self.dtype, copy=False)[:, None]
-        if is_numpy(images) and signs is None:
-            return np.vecdot(images, images).real
-        found = self.xp.abs(images) ** 2
-        return self.xp.sum(found, axis=1) if signs is None else found @ signs
-
-    def real(self, x: Array) -> Array:
-        """Real part; x itself where rows are real."""
-        return self.xp.real(x) if self.is_complex else x
-
-    def only(self, index: npt.NDArray[np.int64]) -> Probes:
-        """Those rows alone."""
-        return Chosen(self, index)
-
-    # --- for methods and proofs, which are written for NumPy ---------------------------------
-
-    def on_numpy(self) -> Probes | None:
-        """The same rows held by NumPy, where that takes no copy; else None."""
+    def held_as(self, form: Form) -> Probes | None:
+        """The same rows in another form, where they can be had in it; else None: see `Form`."""
         return None
 
-    def at_work(self, tf32: bool = False) -> Any:
-        """The same rows by arrays on their device that NumPy's functions take; else None.
-
-        With `tf32`, those `in_single` precision may be rounded to TF32 in products.
-        """
-        return None
-
-
-class Chosen(Probes):
-    """Some rows of other probes."""
-
-    storage = "chosen"
-
-    def __init__(self, whole: Probes, index: npt.NDArray[np.int64]) -> None:
-        self.whole, self.index = whole, np.asarray(index, dtype=np.int64)
-        self.m, self.n, self.is_complex = self.index.size, whole.n, whole.is_complex
-        self.rounding, self.stated = whole.rounding, whole.stated
-        self.at_hand = whole.at_hand
-
-    @property
-    def length(self) -> int:
-        """That of the whole."""
-        return self.whole.length
-
-    @property
-    def row_rounding(self) -> float:
-        """The same."""
-        return self.whole.row_rounding
-
-    @property
-    def xp(self) -> Any:
-        """That of the whole."""
-        return self.whole.xp
-
-    def times(self, X: Array) -> Array:
-        """``u_i* x``."""
-        return self.xp.take(self.whole.times(X), self._positions, axis=0)
-
-    def combine(self, Y: Array) -> Array:
-        """``sum_i u_i y_i``."""
-        spread = np.zeros((self.whole.m, Y.shape[1]), dtype=to_numpy(Y).dtype)
-        spread[self.index] = to_numpy(Y)
-        return self.whole.combine(self.whole.own(spread))
-
-    def forward(self, A: Array) -> Array:
-        """``u_i* A u_i``, of all rows at once."""
-        return self.xp.take(self.whole.forward(A), self._positions)
-
-    def adjoint(self, y: Array) -> Array:
-        """``sum_i y_i u_i u_i*``, of all rows at once."""
-        spread, held = np.zeros(self.whole.m), self.whole.held_norms
-        spread[self.index] = to_numpy(y)
-        return self.whole.adjoint(put(spread, held))
-
-    def take(self, index: Array) -> Array:
-        """Those rows, dense."""
-        chosen = self.index[to_numpy(index)]
-        if not chosen.size:  # a kind of the user's own need not know of no rows at all
-            return self.own(np.zeros((0, self.n)))
-        return self.whole.take(self.xp.asarray(chosen, device=self.device))
-
     @cached_property
-    def held_norms(self) -> Array:
-        """Those of the chosen rows."""
-        return self.xp.take(self.whole.held_norms, self._positions)
-
-    @cached_property
-    def _positions(self) -> Array:
-        return self.xp.asarray(self.index, device=self.whole.device)
-
-    @property
-    def device(self) -> Any:
-        """Where vectors live."""
-        return self.whole.device
-
-
-class Around(Probes):
-    """The rows of another kind, seen otherwise: what is known of them stays what it is.
-
-    Attributes
-    ----------
-    kind : Probes
-    """
-
-    def __init__(self, kind: Any) -> None:
-        self.kind = kind
-        self.m, self.n, self.is_complex = kind.m, kind.n, kind.is_complex
-        self.rounding, self.stated, self.storage = kind.rounding, kind.stated, kind.storage
-        self.at_hand = kind.at_hand
-
-    @property
-    def length(self) -> int:
-        """That of the rows."""
-        return int(self.kind.length)
-
-    @property
-    def row_rounding(self) -> float:
-        """The same."""
-        return float(self.kind.row_rounding)
-
-    @property
-    def exponents(self) -> Any:
-        """The user's rows are those held times these powers of two."""
-        return self.kind.exponents
-
-    @property
-    def has_zero_rows(self) -> bool:
-        """Whether some row is zero."""
-        return bool(self.kind.has_zero_rows)
-
-
-class OnNumpy(Around):
-    """Probes of another namespace, seen as NumPy's: only what goes in and comes out is copied."""
-
-    def times(self, X: Array) -> Array:
-        """``u_i* x``."""
-        return to_numpy(self.kind.times(self.kind.own(X)))
-
-    def combine(self, Y: Array) -> Array:
-        """``sum_i u_i y_i``."""
-        return to_numpy(self.kind.combine(self.kind.own(Y)))
-
-    def take(self, index: Array) -> Array:
-        """Those rows, dense."""
-        return to_numpy(self.kind.take(self.kind.xp.asarray(index, device=self.kind.device)))
-
-    def block(self, first: int, last: int) -> Array:
-        """Dense rows `first` to `last`."""
-        return to_numpy(self.kind.block(first, last))
-
-    def forward(self, A: Array) -> Array:
-        """``u_i* A u_i``."""
-        return to_numpy(self.kind.forward(self.kind.own(A)))
-
-    def squares(self, X: Array, factors: Array | None, signs: Array | None) -> Array:
-        """``sum_k s_k |f_i u_i* x_k|^2``: what is large stays where it is."""
-        scales = None if factors is None else self._vector(factors)
-        plus = None if signs is None else self._vector(signs)
-        return to_numpy(self.kind.squares(self.kind.own(X), scales, plus))
-
-    def adjoint(self, y: Array) -> Array:
-        """``sum_i y_i u_i u_i*``."""
-        return to_numpy(self.kind.adjoint(self._vector(y)))
-
-    def inner(self, rows: slice, columns: slice) -> Array:
-        """``|<u_i, u_j>|``."""
-        return to_numpy(self.kind.inner(rows, columns))
-
-    @cached_property
-    def held_norms(self) -> Array:
-        """Norms of the rows as they are held."""
-        return to_numpy(self.kind.held_norms)
-
-    def _vector(self, y: Array) -> Array:
-        return self.kind.xp.asarray(np.asarray(y, dtype=np.float64), device=self.kind.device)
+    def _few(self) -> Array:
+        """All rows, dense, where they are no more than a block: made once."""
+        xp = self.xp
+        if self.m <= self.n:
+            return self.combine(self.own(np.eye(self.m))).T
+        rows = self.times(self.own(np.eye(self.n)))
+        return xp.conj(rows) if self.is_complex else rows

@@ -8,6 +8,7 @@ way in and out: ``K`` is the same, and ``conj(F*(y))`` of the given rows is ``F*
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -18,26 +19,23 @@ from quadsense.core import packed, products
 from quadsense.core.cholesky import squared_moduli
 from quadsense.core.intervals import UNIT
 from quadsense.core.records import cached_property
-from quadsense.device import DeviceArray, on_device, put, waits
+from quadsense.core.scratch import Scratch
+from quadsense.device import DeviceArray, on_device, put, tensor_of, waits
 from quadsense.measurements.dense import Dense
-from quadsense.measurements.framed import (
+from quadsense.measurements.derived import dense_blocks, same_rows, squared_columns, squares
+from quadsense.measurements.parted import Parted
+from quadsense.measurements.probes import BLOCK_ELEMENTS, Form, Portable, Probes
+from quadsense.measurements.stack import Stack
+from quadsense.measurements.views import (
+    Chosen,
     Framed,
+    OnNumpy,
     beneath,
     is_dense,
     is_in_parts,
     is_sparse,
+    only,
 )
-from quadsense.measurements.parted import Parted
-from quadsense.measurements.portable import Portable
-from quadsense.measurements.probes import (
-    BLOCK_ELEMENTS,
-    Chosen,
-    OnNumpy,
-    Probes,
-    Visit,
-    Weigh,
-)
-from quadsense.measurements.stack import Stack
 from quadsense.system.watch import BLOCK_FLOPS, look
 
 NARROW = 64
@@ -57,6 +55,15 @@ CLEAR_PIVOT = 0.1
 
 SINGLE_NORMS = 1e9
 """Norms, and their inverses, up to which rows in single precision are used as they are."""
+
+
+Weigh = Callable[[slice, Array], Array]
+"""``weigh(rows, p)`` takes a slice of rows and their images, (k, rows), which it may change; it
+returns an array of their shape."""
+
+Visit = Callable[[slice, Array, Callable[[Array], Array] | None], None]
+"""``visit(rows, values, take)``: what a slice of rows reads, and a way to have some of these rows,
+by their numbers within the slice; None where there are no single rows."""
 
 
 class Sensing(Portable):
@@ -252,7 +259,7 @@ class Sensing(Portable):
             (type(mine) is type(theirs) or isinstance(mine, Parted))
             and self.conjugate == other.conjugate
             and bool(np.array_equal(to_numpy(self.norms), to_numpy(other.norms)))
-            and mine.same_as(theirs)
+            and same_rows(mine, theirs)
         )
 
     # --- other views of the same rows --------------------------------------------------------
@@ -276,7 +283,7 @@ class Sensing(Portable):
         """Some of the rows."""
         factors = 1.0 if self.factors is None else self.xp.take(self.factors, self._index(index))
         # A kind need not be able to represent no rows at all: `Chosen` can.
-        kind = self.kind.only(index) if len(index) else Chosen(self.kind, index)
+        kind = only(self.kind, index) if len(index) else Chosen(self.kind, index)
         return Sensing(kind, self.conjugate, factors)
 
     def of_part(self, part: int, following: int | None = None) -> Sensing:
@@ -291,7 +298,7 @@ class Sensing(Portable):
         """
         if self.xp is np:
             return self._unscaled()
-        kind = self.kind.on_numpy()
+        kind = self.kind.held_as("numpy")
         if kind is None:
             return Sensing(OnNumpy(self.kind), self.conjugate, to_numpy(self.inverse))
         return self._by(kind, to_numpy(self.inverse))
@@ -300,7 +307,7 @@ class Sensing(Portable):
         """The same for the steps of methods: as `on_numpy`, or by arrays on the device of the rows
         that NumPy's functions take (see `quadsense.device`); with `tf32`, `single` may be of that.
         """
-        kind = None if self.xp is np else self.kind.at_work(tf32)
+        kind = None if self.xp is np else self.kind.held_as("tf32" if tf32 else "device")
         return self.on_numpy() if kind is None else self._by(kind, DeviceArray(self.inverse))
 
     def _by(self, kind: Probes, factors: Any) -> Sensing:
@@ -334,7 +341,8 @@ class Sensing(Portable):
         """The same for steps, a rounding off: with no factors and nothing to conjugate, where the
         kind can take that on itself.
         """
-        kind = self.kind.unit(self.conjugate) if self._is_unit else None
+        form: Form = "conjugated" if self.conjugate else "unit"
+        kind = self.kind.held_as(form) if self._is_unit else None
         return self if kind is None else Sensing(kind, factors=1.0)
 
     def within(self, basis: npt.NDArray[Any]) -> Sensing:
@@ -357,7 +365,7 @@ class Sensing(Portable):
     @cached_property
     def single(self) -> Sensing:
         """The same in single precision, where that is quicker: half the size of U."""
-        kind = self.kind.in_single() if self.coarse or not self.kind.coarse else None
+        kind = self.kind.held_as("single") if self.coarse or not self.kind.coarse else None
         if kind is not None:
             if self.factors is None:
                 return Sensing(kind, self.conjugate, factors=1.0)
@@ -412,7 +420,7 @@ class Sensing(Portable):
 
     def blocks(self) -> Iterator[tuple[slice, Array]]:
         """Dense rows ``v_i``, one block at a time."""
-        for part, rows in self.kind.blocks():
+        for part, rows in dense_blocks(self.kind):
             yield part, self._seen(rows, None if self.factors is None else self.factors[part])
 
     def _groups(self, size: int) -> Iterator[tuple[int, Array]]:
@@ -465,7 +473,7 @@ class Sensing(Portable):
     def nearby(self, values: npt.NDArray[Any]) -> Any:
         """A NumPy array where products are made, though they come out as NumPy's."""
         kind = self.kind
-        if isinstance(kind, OnNumpy) and (work := kind.kind.at_work()) is not None:
+        if isinstance(kind, OnNumpy) and (work := kind.kind.held_as("device")) is not None:
             return on_device(values, work.held_norms)
         return values
 
@@ -509,19 +517,12 @@ class Sensing(Portable):
 
     def visited(self, A: Array, visit: Visit) -> Array:
         """``F(A)`` while `visit` takes rows ``v_i``, in one pass where the kind can."""
-
-        factors = self.factors
-
-        def inside(part: slice, values: Array, take: Callable[[Array], Array] | None) -> None:
-            assert take is not None
-            own = None if factors is None else factors[part]
-
-            def rows(which: Array) -> Array:
-                return self._seen(take(which), None if own is None else own[which])
-
-            visit(part, values if own is None else values * (own * own), rows)
-
-        return self._weighed(self.kind.visited(self._meant(self._cast(A)), inside))
+        A, found = self._meant(self._cast(A)), []
+        for part, rows in self.kind.in_blocks():
+            F = self._seen_by(rows, part)
+            found.append(F._weighed(rows.forward(A)))
+            visit(part, found[-1], F.take_unit)
+        return found[0] if len(found) == 1 else self.xp.concat(found)
 
     def spread(self, count: int) -> npt.NDArray[np.intp]:
         """Return about `count` of the rows, in evenly spaced spans: cheap to read anywhere."""
@@ -535,11 +536,6 @@ class Sensing(Portable):
         """Some of the rows, dense and in memory, whatever holds them all."""
         return Sensing.of(to_numpy(self.take_unit(self._index(index))))
 
-    def sweep(self, A: Array, weigh: Callable[[Array], Array]) -> tuple[Array, Array]:
-        """``z = F(A)`` and ``F*(weigh(z))``."""
-        z = self.forward(A)
-        return z, self.adjoint(weigh(z))
-
     def quadratic(self, times: Callable[[Array], Array]) -> Array:
         """``v_i* A v_i`` for an A known by its products ``times(X)``."""
         xp, parts = self.xp, []
@@ -550,7 +546,7 @@ class Sensing(Portable):
 
     def factored(self, X: Array, signs: Array | None = None) -> Array:
         """``F(X S X*)``, S the signs, all plus if None: from ``v_i* X``, (n, k) to (m,)."""
-        return self.kind.squares(self._meant(self._cast(X)), self.factors, signs)
+        return squares(self.kind, self._meant(self._cast(X)), self.factors, signs)
 
     def mixed(self, z: Array) -> Array:
         """Return what is read where the rows have these values: the same unless sums are read."""
@@ -562,73 +558,87 @@ class Sensing(Portable):
 
     def squared_columns(self, y: Array) -> Array:
         """``sum_i y_i |v_ij|^2`` for every j: (m,) to (n,)."""
-        return self.kind.squared_columns(self._weighed(y))
+        return squared_columns(self.kind, self._weighed(y))
 
     def images(self, Y: Array) -> Array:
-        """``P`` with columns ``v_i* Y^T``: (k, n) to (k, m)."""
-        P = self.kind.images(self._meant(Y))
-        if self.factors is not None:
-            P *= self._cast(self.factors)  # it is not used elsewhere
-        return self._meant(P)
+        """``P`` with columns ``v_i* Y^T``: (k, n) to (k, m), each row in one piece, writable."""
+        return self._pass(Y, None)[0]
 
     def through(self, Y: Array, weigh: Weigh) -> tuple[Array, Array]:
-        """``P`` with columns ``v_i* Y^T``, and ``sum_i weigh(P)_i v_i``: see `Probes.through`."""
-        if self.factors is None and not self.conjugate:
-            return self.kind.through(Y, weigh)
-        factors = self._cast(self.inverse)
+        """``P`` with columns ``v_i* Y^T`` and ``sum_i weigh(P)_i v_i``, in one pass if possible.
 
-        def inside(part: slice, p: Array) -> Array:
-            p *= factors[part]
-            if self.conjugate:
-                np.conj(p, out=p)
-            return self._meant(weigh(part, p) * factors[part])
+        Parameters
+        ----------
+        Y : array of shape (k, n)
+        weigh : callable
+            See `Weigh`.
 
-        P, total = self.kind.through(self._meant(Y), inside)
-        return P, self._meant(total)
+        Returns
+        -------
+        P : array of shape (k, m)
+        total : array of shape (k, n)
+        """
+        return self._pass(Y, weigh)
 
     def sums(self, C: Array) -> Array:
         """``sum_i C_ki v_i``: (k, m) to (k, n)."""
-        C = C if self.factors is None else C * self._cast(self.factors)
-        return self._meant(self.kind.sums(self._meant(C)))
+        return self.combine(C.T).T
+
+    def _pass(self, Y: Array, weigh: Weigh | None) -> tuple[Array, Any]:
+        """``P``, and the sum where something is weighed."""
+        X, found, total, P = self._cast(Y.T), [], None, None
+        for part, rows in self.in_blocks(len(Y)):
+            image = rows.times(X).T
+            whole = rows is self or rows.m == self.m
+            if P is None and not whole and isinstance(image, np.ndarray):
+                P = self._empty((len(Y), self.m), image.dtype)
+            if P is None:
+                p = writable(image, Y)
+                found.append(p)
+            else:
+                p = P[:, part]
+                p[...] = image
+            if weigh is not None:
+                sums = rows.combine(weigh(part, p).T)
+                total = sums if total is None else total + sums
+        if P is None:
+            P = found[0] if len(found) == 1 else self.xp.concat(found, axis=1)
+        return P, None if total is None else total.T
+
+    @cached_property
+    def _empty(self) -> Callable[..., Any]:
+        """What makes arrays of any contents: used again by kinds that cost by the column."""
+        return Scratch().empty if self.kind.by_column else np.empty
+
+    def in_blocks(
+        self, width: int | None = None, sums: bool = True
+    ) -> Iterator[tuple[slice, Sensing]]:
+        """All rows, some at a time where that saves reading them twice: see `Probes.in_blocks`."""
+        for part, rows in self.kind.in_blocks(width, sums):
+            yield part, self if rows is self.kind else self._seen_by(rows, part)
+
+    def _seen_by(self, rows: Probes, part: slice) -> Sensing:
+        """Some of the rows, as they are held, seen as these are."""
+        if rows is self.kind:
+            return self
+        other = self._copied()
+        other.__dict__.pop("single", None)
+        other.kind, other.m = rows, rows.m
+        other.factors = None if self.factors is None else self.factors[part]
+        other.squares, other.norms = self.squares[part], self.norms[part]
+        return other
 
     @property
-    def in_parts(self) -> bool:
-        """Whether some of the rows can be had by themselves: real ones, of kinds that say so."""
-        return self.kind.in_parts and not self.is_complex
-
-    def spans(self, small: bool = False) -> Iterator[slice]:
-        """Rows whose images are made together: see `Probes.spans`."""
-        return self.kind.spans(small)
-
-    def images_of(self, Y: Array, part: slice) -> Array:
-        """``v_i* Y^T`` of some rows: (k, n) to (k, rows)."""
-        P = self.kind.images_of(Y, part)
-        if self.factors is not None:
-            P *= self.factors[part]
-        return P
-
-    def add_sums(self, C: Array, part: slice, total: Array) -> None:
-        """Add ``sum_i C_ki v_i`` over some rows to total; C is changed."""
-        if self.factors is not None:
-            C *= self.factors[part]
-        self.kind.add_sums(C, part, total)
-
-    @property
-    def has_turns(self) -> bool:
-        """Whether a factor can be moved by one row after the other."""
-        return self.kind.has_turns and not self.is_complex
-
-    def in_turn(
-        self, X: Array, b: Array, delta: Array, theta: float, beyond: float, unit: float
-    ) -> tuple[float, float]:
-        """Move a factor X, (n, k), by the rows in turn: see `Probes.in_turn`."""
-        return self.kind.in_turn(X, self.factors, b, delta, theta, beyond, unit)
+    def in_turn(self) -> Callable[..., tuple[float, float]] | None:
+        """What moves a factor by one row after the other: see `Differences.in_turn`."""
+        move = None if self.is_complex else getattr(self.kind, "in_turn", None)
+        return None if move is None else partial(move, self.factors)
 
     # --- the Gram matrix K and the normal matrix ---------------------------------------------
 
     def gram_block(self, rows: slice, columns: slice) -> Array:
         """``K_ij = |<v_i, v_j>|^2`` for those rows and columns, dense and real."""
-        square = self.kind.inner(rows, columns) ** 2
+        square = self.kind.gram(rows, columns)
         if self.factors is None:
             return square
         factors = self.factors * self.factors
@@ -704,7 +714,10 @@ class Sensing(Portable):
 
     def normal(self, weights: Any = None, dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
         """``F* diag(weights) F`` on packed matrices, its upper triangle: N by N, Fortran order."""
-        if isinstance(self.kind, OnNumpy) and (work := self.kind.kind.at_work()) is not None:
+        if (
+            isinstance(self.kind, OnNumpy)
+            and (work := self.kind.kind.held_as("device")) is not None
+        ):
             twin = Sensing(work, self.conjugate, work.own_vector(self.inverse))
             held = None if weights is None else work.own_vector(to_numpy(weights))
             return np.asarray(twin.normal(held, dtype), order="F")
@@ -726,3 +739,14 @@ class Sensing(Portable):
                 yield rows if factors is None else rows * factors[first : first + len(rows), None]
 
         return packed.normal_matrix(parts(), self.unknowns, dtype)
+
+
+def writable(image: Array, given: Array) -> Array:
+    """Images of a factor, (k, rows), with each row in one piece, to be written to."""
+    if isinstance(image, np.ndarray):
+        image = np.require(image, requirements=("C", "W"))
+        return image.copy() if np.may_share_memory(image, given) else image
+    tensor = tensor_of(image)
+    if tensor is not None:
+        return DeviceArray(tensor.contiguous())
+    return image.contiguous() if hasattr(image, "contiguous") else image

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,8 +10,8 @@ import scipy.sparse as sp
 
 from quadsense.arrays import Array
 from quadsense.core.records import cached_property
+from quadsense.measurements.dense import Stored
 from quadsense.measurements.probes import Probes
-from quadsense.measurements.stored import Stored
 
 
 class Sparse(Stored):
@@ -36,17 +35,6 @@ class Sparse(Stored):
     def length(self) -> int:
         """Most entries of a row."""
         return int(np.diff(self.U.indptr).max(initial=0))
-
-    def same_as(self, other: Probes) -> bool:
-        """Whether the arrays are equal."""
-        return isinstance(other, Sparse) and (
-            self.U is other.U or (self.U.shape == other.U.shape and (self.U != other.U).nnz == 0)
-        )
-
-    def blocks(self) -> Iterator[tuple[slice, Array]]:
-        """Dense rows, one block at a time."""
-        for part in self.slices():
-            yield part, self.block(part.start, part.stop)
 
     def block(self, first: int, last: int) -> Array:
         """Dense rows `first` to `last`."""
@@ -90,11 +78,11 @@ class Sparse(Stored):
         """How many entries of each column are not 0."""
         return np.bincount(self.U.indices[self.U.data != 0.0], minlength=self.n)
 
-    def inner(self, rows: slice, columns: slice) -> Array:
-        """``|<u_i, u_j>|`` for those rows and columns."""
+    def gram(self, rows: slice, columns: slice) -> Array:
+        """``|<u_i, u_j>|^2`` for those rows and columns."""
         left = self.U[rows, :]
         left = left.conj() if self.is_complex else left
-        return abs(left @ self.U[columns, :].T).toarray()
+        return abs(left @ self.U[columns, :].T).power(2).toarray()
 
     def sparse_rows(self) -> Any:
         """All rows, sparse."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,9 @@ import numpy.typing as npt
 
 from quadsense.arrays import Array, to_numpy
 from quadsense.core.records import cached_property
-from quadsense.measurements.probes import Around, Probes, Weigh
+from quadsense.measurements.derived import dense_blocks, squared_columns
+from quadsense.measurements.probes import Probes
+from quadsense.measurements.views import Chosen, View, only
 
 
 class Stack(Probes):
@@ -38,19 +40,10 @@ class Stack(Probes):
         self.m = int(self.begins[-1])
         self.rounding = max(part.rounding for part in self.parts)
         self.stated = max((p.stated for p in self.parts if p.stated is not None), default=None)
-        self.at_hand = all(part.at_hand for part in self.parts)
+        self.at_hand, self.xp = all(part.at_hand for part in self.parts), first.xp
+        self.row_rounding = max(part.row_rounding for part in self.parts)
 
-    @property
-    def row_rounding(self) -> float:
-        """The largest of the parts."""
-        return max(part.row_rounding for part in self.parts)
-
-    @property
-    def xp(self) -> Any:
-        """That of the parts."""
-        return self.parts[0].xp
-
-    @property
+    @cached_property
     def device(self) -> Any:
         """Where vectors live."""
         return self.parts[0].device
@@ -80,33 +73,34 @@ class Stack(Probes):
         """The longest of the parts."""
         return max(part.length for part in self.parts)
 
-    def same_as(self, other: Probes) -> bool:
-        """Whether the parts are the same, one by one."""
-        return (
-            isinstance(other, Stack)
-            and len(self.parts) == len(other.parts)
-            and all(
-                type(one) is type(two) and one.same_as(two)
-                for one, two in zip(self.parts, other.parts, strict=True)
-            )
-        )
+    def made_of(self) -> tuple[Any, ...]:
+        """The parts."""
+        return self.parts
 
     def column_squares(self) -> Any:
         """Those of all parts together, where every part knows its own."""
-        found = [part.column_squares() for part in self.parts]
+        found = [getattr(part, "column_squares", lambda: None)() for part in self.parts]
         return None if any(each is None for each in found) else sum(found)
 
     def column_counts(self) -> Any:
         """How many entries of each column are not 0."""
-        return sum(part.column_counts() for part in self.parts)
+        return sum(part.column_counts() for part in self.parts)  # type: ignore[attr-defined]
 
     # --- rows --------------------------------------------------------------------------------
 
+    def in_blocks(
+        self, width: int | None = None, sums: bool = True
+    ) -> Iterator[tuple[slice, Probes]]:
+        """All rows, each part as it likes."""
+        for part, whole in self._each():
+            for here, rows in part.in_blocks(width, sums):
+                yield slice(whole.start + here.start, whole.start + here.stop), rows
+
     def blocks(self) -> Iterator[tuple[slice, Array]]:
         """Dense rows, one block at a time."""
-        for begin, part in zip(self.begins, self.parts, strict=False):
-            for rows, values in part.blocks():
-                yield slice(int(begin) + rows.start, int(begin) + rows.stop), values
+        for part, whole in self._each():
+            for here, rows in dense_blocks(part):
+                yield slice(whole.start + here.start, whole.start + here.stop), rows
 
     def block(self, first: int, last: int) -> Array:
         """Dense rows `first` to `last`; a view where one part has them all as a view."""
@@ -135,13 +129,13 @@ class Stack(Probes):
         index = np.asarray(index, dtype=np.int64)
         homes = np.searchsorted(self.begins, index, side="right") - 1
         if np.any(np.diff(homes) < 0):
-            return super().only(index)
+            return Chosen(self, index)
         kept: list[Probes] = []
         for home, part in enumerate(self.parts):
             own = index[homes == home] - self.begins[home]
             if own.size:
                 whole = own.size == part.m and bool(np.array_equal(own, np.arange(part.m)))
-                kept.append(part if whole else part.only(own))
+                kept.append(part if whole else only(part, own))
         return kept[0] if len(kept) == 1 else Stack(*kept)
 
     # --- products ----------------------------------------------------------------------------
@@ -164,54 +158,32 @@ class Stack(Probes):
 
     def squared_columns(self, y: Array) -> Array:
         """``sum_i y_i |u_ij|^2`` for every j."""
-        return sum((part.squared_columns(y[rows]) for part, rows in self._each()), start=0.0)
+        return sum((squared_columns(part, y[rows]) for part, rows in self._each()), start=0.0)
 
-    def inner(self, rows: slice, columns: slice) -> Array:
-        """``|<u_i, u_j>|`` for those rows and columns."""
+    def gram(self, rows: slice, columns: slice) -> Array:
+        """``|<u_i, u_j>|^2`` for those rows and columns."""
         lines = []
         for part, here, _ in self._across(rows.start, rows.stop):
             line = []
             for other, there, _ in self._across(columns.start, columns.stop):
-                line.append(part.inner(here, there) if other is part else
+                line.append(part.gram(here, there) if other is part else
                             self._between(part, here, other, there))  # fmt: skip
             lines.append(self._joined(line, axis=1))
         return self._joined(lines)
 
     def _between(self, one: Probes, rows: slice, other: Probes, columns: slice) -> Array:
-        """``|<u_i, u_j>|`` of rows of two parts: by products of the one that has more of them."""
+        """``|<u_i, u_j>|^2`` of rows of two parts: by products of the one that has more of them."""
         xp = self.xp
         if isinstance(one, Axes) and isinstance(other, Axes):
-            return one.inner(rows, columns)
+            return one.gram(rows, columns)
         few = rows.stop - rows.start < columns.stop - columns.start
         if isinstance(one, Axes) or (few and not isinstance(other, Axes)):
             return self._between(other, columns, one, rows).T
         left = one.block(rows.start, rows.stop)
         if isinstance(other, Axes):
-            return xp.abs(left[:, columns])
+            return xp.abs(left[:, columns]) ** 2
         right = other.block(columns.start, columns.stop)
-        return xp.abs((xp.conj(left) if self.is_complex else left) @ right.T)
-
-    def images(self, Y: Array) -> Array:
-        """``P`` with columns ``u_i* Y^T``."""
-        return self._joined([part.images(Y) for part in self.parts], axis=1)
-
-    def through(self, Y: Array, weigh: Weigh) -> tuple[Array, Array]:
-        """See `Probes.through`: a pass over every part."""
-        images, total = [], 0.0
-        for begin, part in zip(self.begins, self.parts, strict=False):
-            start = int(begin)
-
-            def inside(rows: slice, p: Array, start: int = start) -> Array:
-                return weigh(slice(start + rows.start, start + rows.stop), p)
-
-            P, sums = part.through(Y, inside)
-            images.append(P)
-            total = total + sums
-        return self._joined(images, axis=1), total
-
-    def sums(self, C: Array) -> Array:
-        """``sum_i C_ki u_i``."""
-        return sum((part.sums(C[:, rows]) for part, rows in self._each()), start=0.0)
+        return xp.abs((xp.conj(left) if self.is_complex else left) @ right.T) ** 2
 
     # --- where the parts are -----------------------------------------------------------------
 
@@ -235,107 +207,37 @@ class Stack(Probes):
         return index if self.xp is np else self.xp.asarray(index, device=self.device)
 
 
-class AsComplex(Around):
+class AsComplex(View):
     """Real rows that stand among complex ones; their products are those of both parts."""
 
     def __init__(self, kind: Probes) -> None:
         super().__init__(kind)
         self.is_complex = True
 
-    @property
-    def xp(self) -> Any:
-        """That of the rows."""
-        return self.kind.xp
+    def inward(self, values: Array, axes: str) -> Array:
+        """Both parts next to each other, of a matrix the real one: the other is skew."""
+        if axes == "m":
+            return values
+        values = self.own(values)
+        real = self.xp.real(values)
+        return real if axes == "nn" else self.xp.concat([real, self.xp.imag(values)], axis=1)
 
-    @property
-    def device(self) -> Any:
-        """Where vectors live."""
-        return self.kind.device
-
-    @property
-    def held_norms(self) -> Array:
-        """Norms of the rows as they are held."""
-        return self.kind.held_norms
-
-    @property
-    def norms(self) -> Array:
-        """Norms of the user's rows."""
-        return self.kind.norms
-
-    def same_as(self, other: Probes) -> bool:
-        """Whether the real rows are the same."""
-        return (
-            isinstance(other, AsComplex)
-            and type(self.kind) is type(other.kind)
-            and self.kind.same_as(other.kind)
-        )
+    def outward(self, values: Array, axes: str) -> Array:
+        """Both parts as complex numbers."""
+        if axes in ("m", "n", "bb"):
+            return values
+        if axes[-1] == "k":
+            count = int(values.shape[1]) // 2
+            return values[:, :count] + 1j * values[:, count:]
+        return self.xp.astype(values, self.dtype, copy=False)
 
     def column_squares(self) -> Any:
         """Those of the real rows."""
-        return self.kind.column_squares()
+        return getattr(self.kind, "column_squares", lambda: None)()
 
     def column_counts(self) -> Any:
         """Those of the real rows."""
         return self.kind.column_counts()
-
-    def only(self, index: npt.NDArray[np.int64]) -> Probes:
-        """Those rows alone."""
-        return AsComplex(self.kind.only(index))
-
-    def block(self, first: int, last: int) -> Array:
-        """Dense rows `first` to `last`."""
-        return self._wide(self.kind.block(first, last))
-
-    def blocks(self) -> Iterator[tuple[slice, Array]]:
-        """Dense rows, one block at a time."""
-        for part, rows in self.kind.blocks():
-            yield part, self._wide(rows)
-
-    def take(self, index: Array) -> Array:
-        """Those rows, dense."""
-        return self._wide(self.kind.take(index))
-
-    def times(self, X: Array) -> Array:
-        """``u_i* x``."""
-        return self._both(self.kind.times, X)
-
-    def combine(self, Y: Array) -> Array:
-        """``sum_i u_i y_i``."""
-        return self._both(self.kind.combine, Y)
-
-    def images(self, Y: Array) -> Array:
-        """``P`` with columns ``u_i* Y^T``."""
-        return self._both(self.kind.images, Y)
-
-    def sums(self, C: Array) -> Array:
-        """``sum_i C_ki u_i``."""
-        return self._both(self.kind.sums, C)
-
-    def forward(self, A: Array) -> Array:
-        """``u_i* A u_i``: the real part of A, for the other is skew."""
-        return self.kind.forward(self.xp.real(A))
-
-    def adjoint(self, y: Array) -> Array:
-        """``sum_i y_i u_i u_i*``."""
-        return self._wide(self.kind.adjoint(y))
-
-    def squared_columns(self, y: Array) -> Array:
-        """``sum_i y_i |u_ij|^2`` for every j."""
-        return self.kind.squared_columns(y)
-
-    def inner(self, rows: slice, columns: slice) -> Array:
-        """``|<u_i, u_j>|`` for those rows and columns."""
-        return self.kind.inner(rows, columns)
-
-    def _both(self, product: Callable[[Array], Array], X: Array) -> Array:
-        """A real product of both parts of X; of one where X is real."""
-        xp = self.xp
-        if not xp.isdtype(X.dtype, "complex floating"):
-            return self._wide(product(X))
-        return product(xp.real(X)) + 1j * product(xp.imag(X))
-
-    def _wide(self, x: Array) -> Array:
-        return self.xp.astype(x, self.dtype, copy=False)
 
 
 class Axes(Probes):
@@ -354,13 +256,9 @@ class Axes(Probes):
         self.m = self.n = n
         self._beside = beside
         self.is_complex = beside is not None and beside.is_complex
+        self.xp = np if beside is None else beside.xp
 
-    @property
-    def xp(self) -> Any:
-        """That of the other rows."""
-        return np if self._beside is None else self._beside.xp
-
-    @property
+    @cached_property
     def device(self) -> Any:
         """That of the other rows."""
         return None if self._beside is None else self._beside.device
@@ -370,22 +268,17 @@ class Axes(Probes):
         """Ones."""
         return self.xp.ones(self.n, dtype=self.xp.float64, device=self.device)
 
-    @property
-    def has_zero_rows(self) -> bool:
-        """None is zero."""
-        return False
-
-    def same_as(self, other: Probes) -> bool:
-        """Whether there are as many."""
-        return isinstance(other, Axes) and (self.n, self.is_complex) == (other.n, other.is_complex)
+    def made_of(self) -> tuple[Any, ...]:
+        """How many there are, and of which type."""
+        return self.n, self.is_complex
 
     def times(self, X: Array) -> Array:
-        """``X`` itself."""
-        return X
+        """``X``."""
+        return self.xp.asarray(X, copy=True)
 
     def combine(self, Y: Array) -> Array:
-        """``Y`` itself."""
-        return Y
+        """``Y``."""
+        return self.xp.asarray(Y, copy=True)
 
     def block(self, first: int, last: int) -> Array:
         """Dense rows `first` to `last`."""
@@ -411,18 +304,10 @@ class Axes(Probes):
         """The same vector."""
         return y
 
-    def inner(self, rows: slice, columns: slice) -> Array:
+    def gram(self, rows: slice, columns: slice) -> Array:
         """1 for the same vector, else 0."""
         i, j = (np.arange(part.start, part.stop) for part in (rows, columns))
         return self.xp.asarray(np.equal.outer(i, j).astype(np.float64), device=self.device)
-
-    def images(self, Y: Array) -> Array:
-        """Their own copy of Y."""
-        return self.xp.asarray(Y, copy=True)
-
-    def sums(self, C: Array) -> Array:
-        """C itself."""
-        return C
 
     @cached_property
     def _identity(self) -> Array:

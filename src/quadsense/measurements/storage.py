@@ -14,7 +14,7 @@ import scipy.sparse as sp
 
 from quadsense import files
 from quadsense.arrays import as_numbers, is_array, to_numpy
-from quadsense.measurements.dense import Dense
+from quadsense.measurements.dense import Dense, Stored
 from quadsense.measurements.disk import OnDisk
 from quadsense.measurements.joined import joined_rows
 from quadsense.measurements.mixed import Mixed
@@ -23,7 +23,6 @@ from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.shards import Shards, is_client, refuse_other_than_client
 from quadsense.measurements.sparse import Sparse
 from quadsense.measurements.stack import AsComplex, Stack
-from quadsense.measurements.stored import Stored
 from quadsense.measurements.tensors import elsewhere
 from quadsense.measurements.validate import (
     checked_bounds,

@@ -11,13 +11,14 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from quadsense.arrays import Array, is_tensor, placed, to_numpy
+from quadsense.arrays import Array, is_tensor, namespace, to_numpy
 from quadsense.core import products
 from quadsense.core.records import cached_property
-from quadsense.device import DeviceArray, tensor_of, waits
+from quadsense.device import DeviceArray, tensor_of
 from quadsense.device import products as tensor_products
 from quadsense.measurements.dense import Dense
-from quadsense.measurements.probes import Around, Probes, Weigh
+from quadsense.measurements.probes import Form, Probes
+from quadsense.measurements.views import View
 from quadsense.system.watch import look
 
 CHUNK = 2**25
@@ -72,7 +73,9 @@ class Tensors(Dense):
         import torch
 
         self._torch: Any = torch
+        self.block_elements = CHUNK
         self._device = U.device if device is None else torch.empty(0, device=device).device
+        self.device = self._device  # where vectors live, and the arithmetic is done
         self._host = self._device.type == "cpu" and not self.by_torch
         self.is_single = single
         self._real = torch.float32 if single else torch.float64
@@ -80,11 +83,6 @@ class Tensors(Dense):
         self.dtype = pairs if U.is_complex() else self._real
         super().__init__(U, norms=norms)
         self.dtype = pairs if self.is_complex else self._real
-
-    @property
-    def device(self) -> Any:
-        """Where vectors live, and the arithmetic is done."""
-        return self._device
 
     @property
     def _streamed(self) -> bool:
@@ -105,20 +103,6 @@ class Tensors(Dense):
 
     def _scaled(self, rows: Array, factors: Array) -> Array:
         return rows.to(self.dtype) * factors.to(rows.device)[:, None]
-
-    def own(self, values: Any) -> Array:
-        """A NumPy array, or what is there already, on the device, in the type of the arithmetic."""
-        tensor = tensor_of(values)
-        if tensor is not None:
-            return tensor.to(device=self._device, dtype=self.dtype)
-        return placed(values, self.held_norms).to(self.dtype)
-
-    def slices(self, width: int | None = None) -> Iterator[slice]:
-        """Slices of rows whose temporaries, `width` numbers per row, stay within a chunk."""
-        size = max(1, CHUNK // max(self.n if width is None else width, 1))
-        for begin in range(0, self.m, size):
-            look()
-            yield slice(begin, min(begin + size, self.m))
 
     # --- rows where the arithmetic is done ---------------------------------------------------
 
@@ -223,25 +207,22 @@ class Tensors(Dense):
             total = total + y[part] @ (rows.abs() ** 2 if self.is_complex else rows * rows)
         return total
 
-    def images(self, Y: Array) -> Array:
-        """``P`` with columns ``u_i* Y^T``."""
-        return self.times(Y.T).T.contiguous()
-
-    def through(self, Y: Array, weigh: Weigh) -> tuple[Array, Array]:
-        """See `Probes.through`: rows held elsewhere travel once for both products."""
-        X, parts, total = self._conj(Y.T), [], 0.0
+    def in_blocks(
+        self, width: int | None = None, sums: bool = True
+    ) -> Iterator[tuple[slice, Probes]]:
+        """All rows; those held elsewhere some at a time, so that they travel once."""
         for part, rows in self._chunks(whole=True):
-            images = self._conj((rows @ X).T).contiguous()
-            total = total + weigh(part, images) @ rows
-            parts.append(images)
-        return parts[0] if len(parts) == 1 else self._torch.cat(parts, dim=1), total
+            yield part, self._some(rows, part)
 
-    def sums(self, C: Array) -> Array:
-        """``sum_i C_ki u_i``."""
-        total: Any = 0.0
-        for part, rows in self._chunks(whole=True):
-            total = total + C[:, part] @ rows
-        return total
+    def _some(self, rows: Array, part: slice) -> Tensors:
+        """Some of the rows, which are where the arithmetic is done."""
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        other.U, other.m = rows, part.stop - part.start
+        for name in ("norms", "held_norms", "exponents"):
+            if name in other.__dict__:
+                other.__dict__[name] = other.__dict__[name][part]
+        return other
 
     def blocks(self) -> Iterator[tuple[slice, Array]]:
         """Dense rows, one block at a time."""
@@ -259,17 +240,18 @@ class Tensors(Dense):
         kind = self._torch.complex64 if self.is_complex else self._torch.float32
         return type(self)(self.U.to(kind), self._device, single=True, norms=self.held_norms)
 
-    def on_numpy(self) -> Probes | None:
-        """The same rows for NumPy, which reads their memory; None where that cannot be."""
-        if not self._host or self._streamed:
+    def held_as(self, form: Form) -> Probes | None:
+        """The same rows for NumPy, which reads their memory, or by arrays on their device.
+
+        None where the memory cannot be read, and where methods may use NumPy itself.
+        """
+        if form in ("device", "tf32"):
+            return None if self._host else Working(self, form == "tf32")
+        if form != "numpy" or not self._host or self._streamed:
             return None
         found = Dense(to_numpy(self.U), norms=to_numpy(self.held_norms))
         found.norms, found.exponents = to_numpy(self.norms), self.exponents
         return found
-
-    def at_work(self, tf32: bool = False) -> Working | None:
-        """The same rows for methods written for NumPy; None where those may use NumPy itself."""
-        return None if self._host else Working(self, tf32)
 
 
 def elsewhere(U: Any, device: Any) -> Tensors:
@@ -314,7 +296,7 @@ def _pinned(torch: Any, U: Any, device: Any) -> Callable[[], None] | None:
     return release
 
 
-class Working(Around):
+class Working(View):
     """Rows of `Tensors` as methods written for NumPy see them: by arrays on their device.
 
     Parameters
@@ -325,130 +307,96 @@ class Working(Around):
         on a GPU products of float32 take as long.
     """
 
+    on_device = True
+
     def __init__(self, kind: Tensors, tf32: bool = False) -> None:
         super().__init__(kind)
-        self.dtype, self.tf32 = kind._numpy_type, tf32
+        self.xp, self.dtype, self.tf32 = np, kind._numpy_type, tf32
         self.coarse = tf32 and not (kind.is_single or kind._streamed)
         self.roundoff = TF32 if tf32 and kind.is_single else None
 
-    def in_single(self) -> Working | None:
+    def inward(self, values: Any, axes: str) -> Any:
+        """A tensor."""
+        return (self.own_vector(values) if axes == "m" else self.own(values)).tensor
+
+    def outward(self, values: Any, axes: str) -> Any:
+        """A tensor as NumPy's functions take it."""
+        return DeviceArray(values)
+
+    def product(self, name: str, values: Any, given: str, returned: str) -> Any:
+        """A product in the precision that is allowed."""
+        with tf32_allowed(self.kind._torch) if self.roundoff else contextlib.nullcontext():
+            return super().product(name, values, given, returned)
+
+    def held_as(self, form: Form) -> Probes | None:
         """The same rows by products of TF32, where that is allowed; they are kept.
 
         Not those held elsewhere, whose way here takes longer than any product.
         """
-        return self._single if self.coarse else None
+        return self._single if form == "single" and self.coarse else None
 
     @cached_property
     def _single(self) -> Working:
         return Working(self.kind.narrowed(), tf32=True)
 
-    def _precision(self) -> contextlib.AbstractContextManager[None]:
-        """What products are made in."""
-        return tf32_allowed(self.kind._torch) if self.roundoff else contextlib.nullcontext()
-
-    def _done(self, product: Callable[..., Array], *given: Any) -> DeviceArray:
-        """What a product of tensors is."""
-        with self._precision():
-            return DeviceArray(product(*given))
-
-    def own(self, values: Any) -> Any:
-        """An array of the host, or one on the device already, in the type of the arithmetic."""
-        if waits(values):
-            return values.astype(self.dtype, copy=False)
-        return DeviceArray(self.kind.own(values))
-
-    def _tensor(self, values: Any) -> Array:
-        return self.own(values).tensor
-
-    def own_vector(self, y: Any) -> DeviceArray:
-        """Numbers, one per row, on the device."""
-        return DeviceArray(self._vector(y))
-
-    def _vector(self, y: Any) -> Array:
-        tensor = tensor_of(y)
-        if tensor is not None:
-            return tensor.to(self.kind._torch.float64)
-        return placed(np.asarray(y, dtype=np.float64), self.kind.held_norms)
-
-    def times(self, X: Array) -> Array:
-        """``u_i* x``."""
-        return self._done(self.kind.times, self._tensor(X))
-
-    def combine(self, Y: Array) -> Array:
-        """``sum_i u_i y_i``."""
-        return self._done(self.kind.combine, self._tensor(Y))
-
-    def forward(self, A: Array) -> Array:
-        """``u_i* A u_i``."""
-        return self._done(self.kind.forward, self._tensor(A))
-
-    def adjoint(self, y: Array) -> Array:
-        """``sum_i y_i u_i u_i*``."""
-        return self._done(self.kind.adjoint, self._vector(y))
-
-    def squares(self, X: Array, factors: Array | None, signs: Array | None) -> Array:
-        """``sum_k s_k |f_i u_i* x_k|^2``."""
-        scales = None if factors is None else self._vector(factors)
-        plus = None if signs is None else self._vector(signs).to(self.kind._real)
-        return self._done(self.kind.squares, self._tensor(X), scales, plus)
-
-    def squared_columns(self, y: Array) -> Array:
-        """``sum_i y_i |u_ij|^2`` for every j."""
-        return self._done(self.kind.squared_columns, self._vector(y))
-
-    def inner(self, rows: slice, columns: slice) -> Array:
-        """``|<u_i, u_j>|``."""
-        return self._done(self.kind.inner, rows, columns)
-
-    def images(self, Y: Array) -> Array:
-        """``P`` with columns ``u_i* Y^T``."""
-        return self._done(self.kind.images, self._tensor(Y))
-
-    def through(self, Y: Array, weigh: Weigh) -> tuple[Array, Array]:
-        """See `Probes.through`."""
-
-        def inside(part: slice, images: Array) -> Array:
-            return self._tensor(weigh(part, DeviceArray(images)))
-
-        with self._precision():
-            P, total = self.kind.through(self._tensor(Y), inside)
-        return DeviceArray(P), DeviceArray(total)
-
-    def sums(self, C: Array) -> Array:
-        """``sum_i C_ki u_i``."""
-        return self._done(self.kind.sums, self._tensor(C))
+    def like(self, kind: Any) -> Probes:
+        """Other rows, seen alike."""
+        return Working(kind, self.tf32)
 
     def take(self, index: Array) -> Array:
         """Those rows, dense."""
         tensor = tensor_of(index)
         return DeviceArray(self.kind.take(index if tensor is None else tensor))
 
-    def block(self, first: int, last: int) -> Array:
-        """Dense rows `first` to `last`."""
-        return DeviceArray(self.kind.block(first, last))
-
-    def slices(self, width: int | None = None) -> Iterator[slice]:
-        """Slices of rows whose temporaries stay within a chunk."""
-        return self.kind.slices(width)
-
     def only(self, index: npt.NDArray[np.int64]) -> Probes:
         """A copy of those rows."""
         tensor = tensor_of(index)
-        chosen = self.kind.only(index if tensor is None else tensor)
-        assert isinstance(chosen, Tensors)
-        return Working(chosen, self.tf32)
+        return self.like(self.kind.only(index if tensor is None else tensor))
 
-    @property
-    def device(self) -> Any:
-        """Where NumPy's own arrays are."""
-        return "cpu"
 
-    @cached_property
-    def held_norms(self) -> Array:
-        """Norms of the rows as they are held."""
-        return DeviceArray(self.kind.held_norms)
+class OfTensors(View):
+    """Probes of arrays on a device (`quadsense.device`): tensors go in, and tensors come out.
 
-    @cached_property
-    def norms(self) -> Array:
-        """Norms of the user's rows."""
-        return DeviceArray(self.kind.norms)
+    Parameters
+    ----------
+    work : Probes
+        The same, as methods see them that are written for NumPy.
+    tensor : torch.Tensor
+        One that lies where they do.
+
+    Notes
+    -----
+    Methods see the memory of a CPU by NumPy.
+    """
+
+    def __init__(self, work: Any, tensor: Any) -> None:
+        super().__init__(work)
+        self.xp, self.device, self._tensor = namespace(tensor), tensor.device, tensor
+        self._host = self.device.type == "cpu"
+
+    def inward(self, values: Any, axes: str) -> Any:
+        """As NumPy's functions take it."""
+        return DeviceArray(values)
+
+    def outward(self, values: Any, axes: str) -> Any:
+        """A tensor."""
+        return values.tensor
+
+    def take(self, index: Array) -> Array:
+        """Those rows, dense."""
+        chosen = to_numpy(index) if is_tensor(index) else np.asarray(index)
+        return self.outward(self.kind.take(chosen), "bn")
+
+    def like(self, kind: Any) -> Probes:
+        """Other rows, seen alike."""
+        return type(self)(kind, self._tensor)
+
+    def held_as(self, form: Form) -> Probes | None:
+        """The same rows for NumPy, which reads their memory, or by arrays on their device.
+
+        None where the memory cannot be read, and where methods may use NumPy itself.
+        """
+        if form == "numpy":
+            found: Probes | None = self.kind.on_host() if self._host else None
+            return found
+        return self.kind if form in ("device", "tf32") and not self._host else None

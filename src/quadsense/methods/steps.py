@@ -105,7 +105,7 @@ def works_on_device(problem: Problem) -> bool:
     if isinstance(problem.b, np.ndarray):
         return False
     rows = problem.rows
-    return rows.raw is rows and is_tensor(problem.b) and rows.kind.at_work() is not None
+    return rows.raw is rows and is_tensor(problem.b) and rows.kind.held_as("device") is not None
 
 
 def nothing(problem: Problem) -> SensedMatrix:

@@ -117,13 +117,13 @@ class Shape:
     constrained : bool
         Whether there are linear constraints or equalities.
     in_parts : bool
-        Whether some rows by themselves cost no more than their share (see `Probes.spans`).
+        Whether some rows by themselves cost no more than their share (see `Probes.in_blocks`).
     on_gpu : bool
         Whether the rows are on a GPU.
     strip : int
         Bytes that are read together of rows in files; 0 where they are in memory.
     at_hand : bool
-        Whether a pass over the rows costs no more than its arithmetic (see `Probes.at_hand`).
+        Whether a pass over the rows costs no more than its arithmetic (see `RowFacts`).
     """
 
     m: int

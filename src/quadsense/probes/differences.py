@@ -12,9 +12,9 @@ import scipy.sparse as sp
 from quadsense.arrays import Array, Vector, compact
 from quadsense.core.records import cached_property
 from quadsense.measurements.constraints import Constraint
-from quadsense.measurements.probes import BLOCK_ELEMENTS, Probes, Weigh
+from quadsense.measurements.dense import LARGEST_NORM
+from quadsense.measurements.probes import BLOCK_ELEMENTS, Probes
 from quadsense.measurements.sparse import Sparse
-from quadsense.measurements.stored import LARGEST_NORM
 from quadsense.probes.arguments import checked_count, checked_integers, checked_matrix
 from quadsense.system.watch import look
 from quadsense.typing import MatrixLike
@@ -139,8 +139,7 @@ class Differences(Sparse):
     """
 
     storage = "differences"
-    in_parts = True
-    has_turns = True
+    lasting = True  # long enough for what is made once to pay
 
     def __init__(
         self,
@@ -169,16 +168,6 @@ class Differences(Sparse):
         return compact(np.sqrt(squares, out=squares))
 
     @cached_property
-    def norms(self) -> Vector:
-        """The same: no row is scaled."""
-        return self.held_norms
-
-    @cached_property
-    def exponents(self) -> npt.NDArray[np.int64]:
-        """Zeros."""
-        return np.zeros(self.m, dtype=np.int64)
-
-    @property
     def length(self) -> int:
         """Two, and those of an offset."""
         return 2 + self.n - self.nodes
@@ -207,20 +196,9 @@ class Differences(Sparse):
             found = sp.csr_array(sp.hstack([found, sp.csr_array(-self.offsets)]))
         return found
 
-    def same_as(self, other: Probes) -> bool:
-        """Whether the pairs and offsets are equal."""
-        return (
-            isinstance(other, Differences)
-            and (self.n, self.nodes) == (other.n, other.nodes)
-            and np.array_equal(self.first, other.first)
-            and np.array_equal(self.second, other.second)
-            and np.array_equal(self._shifts, other._shifts)
-        )
-
-    @property
-    def _shifts(self) -> npt.NDArray[Any]:
-        """The offsets, or none of them."""
-        return np.empty((0, 0)) if self.offsets is None else self.offsets
+    def made_of(self) -> tuple[Any, ...]:
+        """The pairs and the offsets."""
+        return self.n, self.nodes, self.first, self.second, self.offsets
 
     def gram_density_bound(self) -> float:
         """Upper bound on the share of nonzeros of K: from how many rows have a node."""
@@ -255,43 +233,37 @@ class Differences(Sparse):
     # --- products ----------------------------------------------------------------------------
 
     def times(self, X: Array) -> Array:
-        """``u_i* x``."""
-        return self.images(X.T).T
+        """``u_i* x``: the differences of two entries of each column."""
+        Y, P = X.T, np.empty((int(X.shape[1]), self.m))
+        for part in self._spans(GATHERED):
+            self._gather(Y, part, P[:, part])
+        return P.T
 
     def combine(self, Y: Array) -> Array:
         """``sum_i u_i y_i``."""
-        return self.sums(Y.T).T
-
-    def images(self, Y: Array) -> Array:
-        """``P`` with columns ``u_i* Y^T``: of each row of Y the differences of two entries."""
-        return self.images_of(Y, slice(0, self.m))
-
-    def images_of(self, Y: Array, part: slice) -> Array:
-        """The same of some rows."""
-        P = np.empty((len(Y), part.stop - part.start))
-        for piece in self._spans(GATHERED, part):
-            self._gather(Y, piece, P[:, piece.start - part.start : piece.stop - part.start])
-        return P
-
-    def spans(self, small: bool = False) -> Iterator[slice]:
-        """Rows that are gathered, or counted, together."""
-        return self._spans(GATHERED if small else self._counted)
-
-    def through(self, Y: Array, weigh: Weigh) -> tuple[Array, Array]:
-        """See `Probes.through`: what is weighed is never held for all rows."""
-        P, total = np.empty((len(Y), self.m)), np.zeros((len(Y), self.n))
-        for whole in self._spans(self._counted):
-            for part in self._spans(GATHERED, whole):
-                self._gather(Y, part, P[:, part])
-            self.add_sums(weigh(whole, P[:, whole]), whole, total)
-        return P, total
-
-    def sums(self, C: Array) -> Array:
-        """``sum_i C_ki u_i``."""
-        total = np.zeros((len(C), self.n))
+        C, total = Y.T, np.zeros((int(Y.shape[1]), self.n))
         for part in self._spans(self._counted):
-            self.add_sums(C[:, part], part, total)
-        return total
+            self._add(C[:, part], part, total)
+        return total.T
+
+    def in_blocks(
+        self, width: int | None = None, sums: bool = True
+    ) -> Iterator[tuple[slice, Probes]]:
+        """All rows, as many at a time as sums are counted of; for images what stays in cache."""
+        for part in self._spans(self._counted if sums else GATHERED):
+            yield part, self if part.stop - part.start == self.m else self._some(part)
+
+    def _some(self, part: slice) -> Differences:
+        """Some of the rows: views of these."""
+        other = object.__new__(Differences)
+        other.first, other.second, other.nodes = self.first[part], self.second[part], self.nodes
+        other.offsets = None if self.offsets is None else self.offsets[part]
+        other.m, other.n, other.lasting = part.stop - part.start, self.n, False
+        for name in ("alone", "void"):
+            rows = getattr(self, name)
+            low, high = np.searchsorted(rows, (part.start, part.stop))
+            setattr(other, name, rows[low:high] - part.start)
+        return other
 
     def _gather(self, Y: Array, part: slice, out: Array) -> None:
         """``u_i* Y^T`` of some rows."""
@@ -308,9 +280,9 @@ class Differences(Sparse):
         if self.offsets is not None:
             out -= Y[:, self.nodes :] @ self.offsets[part].T
 
-    def add_sums(self, C: Array, part: slice, total: Array) -> None:
+    def _add(self, C: Array, part: slice, total: Array) -> None:
         """Add ``sum_i C_ki u_i`` of some rows."""
-        if self.m <= SORTED and part == slice(0, self.m):
+        if self.m <= SORTED and part == slice(0, self.m) and self.lasting:
             for c, out in zip(C, total, strict=True):
                 look()
                 out += self._by_node @ c
@@ -331,15 +303,27 @@ class Differences(Sparse):
 
     def in_turn(
         self,
-        X: Array,
         factors: Array | None,
+        X: Array,
         b: Array,
         delta: Array,
         theta: float,
         beyond: float,
         unit: float,
     ) -> tuple[float, float]:
-        """See `Probes.in_turn`."""
+        """Move a factor X, (n, k), by one row after the other.
+
+        Row ``v = f u`` reads ``|X^T v|^2``. Where that is farther from b than ``theta delta``, X is
+        moved along v to where it is not, the least move that does it [Kaczmarz 1937], times
+        `beyond`, up to 2; with 0 nothing is moved. All factors f are 1 where None.
+
+        Returns
+        -------
+        value : float
+            ``1/2 sum (excess / delta)^2`` of what rows read when it was their turn.
+        worst : float
+            The largest of ``(|z| + unit (|b| + ||X||_F^2)) / delta``, likewise.
+        """
         from quadsense.probes.turns import turned_in  # compiled, for those who need it
 
         scales = np.broadcast_to(1.0, (self.m,)) if factors is None else factors

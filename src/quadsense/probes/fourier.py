@@ -14,11 +14,11 @@ from quadsense.arrays import Array, to_numpy
 from quadsense.core.records import cached_property
 from quadsense.core.scratch import Scratch
 from quadsense.device import DeviceArray, on_device, tensor_of, waits
-from quadsense.measurements.probes import BLOCK_ELEMENTS, Probes, Weigh
-from quadsense.measurements.stored import LARGEST_NORM, SMALLEST_NORM
+from quadsense.measurements.dense import LARGEST_NORM, SMALLEST_NORM
+from quadsense.measurements.probes import BLOCK_ELEMENTS, Form, Probes
+from quadsense.measurements.tensors import OfTensors
 from quadsense.probes.fourier_checks import checked_masks, checked_offsets, checked_shape
 from quadsense.probes.fourier_error import transform_error
-from quadsense.probes.tensors import OfTensors
 from quadsense.system.watch import look
 
 BATCH = 2**16
@@ -148,6 +148,8 @@ class MaskedFFT(Probes):
     storage = "masked fft"
     is_complex = True
     by_column = True
+    length = 1  # sums within a transform are counted by `rounding`
+    has_zero_rows = False  # masks are not
 
     def __init__(
         self,
@@ -190,19 +192,6 @@ class MaskedFFT(Probes):
 
     # --- where the masks are -----------------------------------------------------------------
 
-    @property
-    def device(self) -> Any:
-        """Where NumPy's own arrays are."""
-        return "cpu"
-
-    def own(self, values: Any) -> Matrix:
-        """An array where the masks are, in the type of the arithmetic."""
-        return self._placed(values).astype(self.dtype, copy=False)
-
-    def own_vector(self, values: Any) -> Matrix:
-        """Numbers, one per row, where the masks are."""
-        return self._placed(values).astype(np.float64, copy=False)
-
     def _placed(self, values: Any) -> Matrix:
         found: Any = on_device(values, self.masks) if self.on_device else np.asarray(values)
         return found
@@ -236,12 +225,7 @@ class MaskedFFT(Probes):
         """Complex128, or complex64 of rows `in_single` precision."""
         return np.result_type(self.masks.dtype, np.complex64)
 
-    @property
-    def length(self) -> int:
-        """Sums within a transform are counted by `rounding`."""
-        return 1
-
-    @property
+    @cached_property
     def row_rounding(self) -> float:
         """Of a root of unity along each axis, 5 roundings and 2 of a product, and of the mask."""
         return (7.0 * len(self.window) + 3.0) * float(np.finfo(self.dtype).eps) / 2.0
@@ -252,33 +236,19 @@ class MaskedFFT(Probes):
         return self._placed(np.tile(np.repeat(self._mask_norms, self.frame), self.positions))
 
     @cached_property
-    def norms(self) -> Array:
-        """Norms of the user's rows."""
-        if not self._shifts.any():
-            return self.held_norms
-        with np.errstate(over="ignore", under="ignore"):
-            return self._placed(np.ldexp(to_numpy(self.held_norms), self.exponents))
-
-    @cached_property
     def exponents(self) -> npt.NDArray[np.int64]:
         """The user's rows are those held times these powers of two."""
         return np.tile(np.repeat(self._shifts, self.frame), self.positions)
 
-    @property
-    def has_zero_rows(self) -> bool:
-        """None is: masks are not."""
-        return False
+    def made_of(self) -> tuple[Any, ...]:
+        """The masks, the image and the positions."""
+        return self.shape, self.conjugated, self._shifts, self.masks, self.starts
 
-    def same_as(self, other: Probes) -> bool:
-        """Whether masks, image and positions are the same."""
-        return (
-            isinstance(other, MaskedFFT)
-            and self.shape == other.shape
-            and self.conjugated == other.conjugated
-            and np.array_equal(self._shifts, other._shifts)
-            and np.array_equal(self.masks, other.masks)
-            and np.array_equal(self.starts, other.starts)
-        )
+    def held_as(self, form: Form) -> MaskedFFT | None:
+        """The same rows in single precision, or of unit norm."""
+        if form == "single":
+            return self.in_single()
+        return self.unit(form == "conjugated") if form in ("unit", "conjugated") else None
 
     def unit(self, conjugate: bool) -> MaskedFFT:
         """The same rows of unit norm, conjugated where asked."""
@@ -380,52 +350,37 @@ class MaskedFFT(Probes):
 
     def times(self, X: Array) -> Array:
         """``u_i* x`` for every row."""
-        return self.images(X.T).T
-
-    def combine(self, Y: Array) -> Array:
-        """``sum_i u_i y_i``."""
-        return self.sums(self._own(Y.T)).T
-
-    def images(self, Y: Array) -> Array:
-        """``P`` with columns ``u_i* Y^T``: (k, n) to (k, m)."""
-        Y = self._own(Y)
+        Y = self._own(X.T)
         P, images = self._empty((len(Y), self.m), self.dtype), self._shaped(Y)
         for piece in self._pieces(len(Y)):
             self._seen(images, piece, P[:, piece.rows])
-        return P
+        return P.T
 
-    def sums(self, C: Array) -> Array:
-        """``sum_i C_ki u_i``: (k, m) to (k, n)."""
+    def combine(self, Y: Array) -> Array:
+        """``sum_i u_i y_i``."""
+        C = self._own(Y.T)
         total = np.zeros_like(self.masks, shape=(len(C), *self.shape), dtype=self.dtype)
         for piece in self._pieces(len(C)):
             self._spread(total, piece, self._own(C[:, piece.rows]), keep=True)
-        return total.reshape(len(C), self.n)
+        return total.reshape(len(C), self.n).T
 
-    def through(self, Y: Array, weigh: Weigh) -> tuple[Array, Array]:
-        """``P`` and ``sum_i weigh(P)_i u_i``, some frames at a time: see `Probes.through`."""
-        Y = self._own(Y)
-        P, images = self._empty((len(Y), self.m), self.dtype), self._shaped(Y)
-        total = np.zeros_like(images)
-        for piece in self._pieces(len(Y)):
-            part = P[:, piece.rows]
-            self._seen(images, piece, part)
-            self._spread(total, piece, self._own(weigh(piece.rows, part)))
-        return P, total.reshape(Y.shape)
+    def in_blocks(
+        self, width: int | None = None, sums: bool = True
+    ) -> Iterator[tuple[slice, Probes]]:
+        """All rows, as many frames at a time as stay in cache for that many images."""
+        if not width:
+            yield slice(0, self.m), self
+            return
+        for piece in self._pieces(width):
+            yield piece.rows, self._some(piece)
 
-    def squares(self, X: Array, factors: Array | None, signs: Array | None) -> Array:
-        """``sum_k s_k |f_i u_i* x_k|^2``, some frames at a time."""
-        images = self._shaped(self._own(X.T))
-        total = np.zeros_like(self.masks, shape=(self.m,), dtype=np.float64)
-        for piece in self._pieces(len(images)):
-            count = piece.rows.stop - piece.rows.start
-            part = np.empty_like(self.masks, shape=(len(images), count), dtype=self.dtype)
-            self._seen(images, piece, part)
-            if factors is not None:
-                part *= factors[piece.rows]
-            moduli = np.square(part.real)
-            moduli += np.square(part.imag)
-            total[piece.rows] = moduli.sum(axis=0) if signs is None else signs @ moduli
-        return total
+    def _some(self, piece: Piece) -> MaskedFFT:
+        """The rows of some frames."""
+        sizes = Sizes(self._mask_norms[piece.masks], self._peak)
+        masks, starts = self.masks[piece.masks], self.starts[piece.positions]
+        found = MaskedFFT(masks, self.shape, starts, self.conjugated, sizes)
+        found._conjugate_masks, found._scratch = self._masks(True)[piece.masks], self._scratch
+        return found
 
     def _shaped(self, Y: Matrix) -> Matrix:
         return Y.reshape(len(Y), *self.shape)
@@ -462,11 +417,12 @@ class MaskedFFT(Probes):
             waves = waves * along.reshape(-1, *others)
         return waves.astype(self.dtype, copy=False)
 
-    def _columns(self) -> Iterator[tuple[slice, Array]]:
+    def _columns(self) -> Iterator[slice]:
+        """Pixels of the image, some at a time."""
         size = max(1, BLOCK_ELEMENTS // max(self.m, self.n))
         for begin in range(0, self.n, size):
             look()
-            yield slice(begin, min(begin + size, self.n)), None
+            yield slice(begin, min(begin + size, self.n))
 
     def _entries(self, part: slice) -> Matrix:
         """``u_i* e_j`` for those pixels j of the image: (m, part)."""
@@ -488,7 +444,7 @@ class MaskedFFT(Probes):
     def forward(self, A: Array) -> Array:
         """``u_i* A u_i``: ``sum_j (u* A e_j) conj(u* e_j)``, the latter from the definition."""
         sums: list[Matrix] = []  # of 2^k parts each, so that few sums follow each other
-        for count, (part, _) in enumerate(self._columns(), 1):
+        for count, part in enumerate(self._columns(), 1):
             product = self.times(A[:, part]) * self._entries(part).conj()
             sums.append(np.sum(product.real, axis=1))
             for _ in range((count & -count).bit_length() - 1):
@@ -500,7 +456,7 @@ class MaskedFFT(Probes):
     def adjoint(self, y: Array) -> Array:
         """``sum_i y_i u_i u_i*``: columns are ``sum_i u_i y_i (u_i* e_j)``."""
         weights = self._placed(y)[:, None]
-        parts = [self.combine(weights * self._entries(part)) for part, _ in self._columns()]
+        parts = [self.combine(weights * self._entries(part)) for part in self._columns()]
         return np.concatenate(parts, axis=1)
 
     def squared_columns(self, y: Array) -> Array:

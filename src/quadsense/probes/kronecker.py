@@ -16,8 +16,9 @@ import numpy.typing as npt
 from quadsense.arrays import Array, device, is_numpy, namespace, to_numpy
 from quadsense.core import products
 from quadsense.core.records import cached_property
+from quadsense.measurements.dense import LARGEST_NORM, SMALLEST_NORM
+from quadsense.measurements.derived import dense_blocks
 from quadsense.measurements.probes import Probes
-from quadsense.measurements.stored import LARGEST_NORM, SMALLEST_NORM
 from quadsense.probes.arguments import checked_matrix
 from quadsense.typing import to_list
 
@@ -83,7 +84,7 @@ class Kronecker(Probes):
     storage = "kronecker"
 
     def __init__(self, factors: list[Array]) -> None:
-        self._xp = xp = namespace(factors[0])
+        self.xp = self._xp = xp = namespace(factors[0])
         self.is_complex = any(xp.isdtype(f.dtype, "complex floating") for f in factors)
         kind = xp.complex128 if self.is_complex else xp.float64
         self.factors = [xp.astype(f, kind, copy=False) for f in factors]
@@ -117,12 +118,7 @@ class Kronecker(Probes):
 
     exponents: Any = None
 
-    @property
-    def xp(self) -> Any:
-        """That of the factors."""
-        return self._xp
-
-    @property
+    @cached_property
     def device(self) -> Any:
         """Where the factors live."""
         return device(self.factors[0])
@@ -137,26 +133,9 @@ class Kronecker(Probes):
         """Products of the factors' norms."""
         return self._norms(self.factors)
 
-    @cached_property
-    def norms(self) -> Array:
-        """Norms of the user's rows."""
-        if not self.exponents.any():
-            return self.held_norms
-        with np.errstate(over="ignore", under="ignore"):
-            found = np.ldexp(to_numpy(self.held_norms), self.exponents)
-        return self._xp.asarray(found, device=self.device)
-
-    def same_as(self, other: Probes) -> bool:
-        """Whether the factors are equal."""
-        return (
-            isinstance(other, Kronecker)
-            and len(self.factors) == len(other.factors)
-            and bool(np.array_equal(self.exponents, other.exponents))
-            and all(
-                bool(np.array_equal(to_numpy(one), to_numpy(two)))
-                for one, two in zip(self.factors, other.factors, strict=True)
-            )
-        )
+    def made_of(self) -> tuple[Any, ...]:
+        """The factors, and what they were divided by."""
+        return self.exponents, self.factors
 
     # --- rows --------------------------------------------------------------------------------
 
@@ -175,11 +154,6 @@ class Kronecker(Probes):
     def take(self, index: Array) -> Array:
         """Those rows, dense."""
         return _row_products([self._xp.take(f, index, axis=0) for f in self.factors], self._xp)
-
-    def blocks(self) -> Any:
-        """Dense rows, one block at a time."""
-        for part in self.slices():
-            yield part, self.block(part.start, part.stop)
 
     def _half(self, part: slice, left: bool) -> Array:
         """``l_i`` or ``r_i`` of some rows."""
@@ -239,7 +213,7 @@ class Kronecker(Probes):
     def forward(self, A: Array) -> Array:
         """``u_i* A u_i``, one block of rows at a time."""
         parts = []
-        for _, rows in self.blocks():
+        for _, rows in dense_blocks(self):
             if is_numpy(rows):
                 parts.append(products.forward(rows, A))
             else:
@@ -250,7 +224,7 @@ class Kronecker(Probes):
     def adjoint(self, y: Array) -> Array:
         """``sum_i y_i u_i u_i*``, one block of rows at a time."""
         total: Array = 0.0
-        for part, rows in self.blocks():
+        for part, rows in dense_blocks(self):
             if is_numpy(rows):
                 total = total + products.adjoint(rows, y[part])
             else:
@@ -265,9 +239,9 @@ class Kronecker(Probes):
         scale = scale if is_numpy(y) else self._xp.asarray(scale, device=self.device)
         return squares.combine((y * scale)[:, None])[:, 0]
 
-    def inner(self, rows: slice, columns: slice) -> Array:
-        """``|<u_i, u_j>|``: the product of the factors' own."""
-        pieces = [self._xp.abs(self._conj(f[rows, :]) @ f[columns, :].T) for f in self.factors]
+    def gram(self, rows: slice, columns: slice) -> Array:
+        """``|<u_i, u_j>|^2``: the product of the factors' own."""
+        pieces = [self._xp.abs(self._conj(f[rows, :]) @ f[columns, :].T) ** 2 for f in self.factors]
         return reduce(lambda one, two: one * two, pieces)
 
     def _conj(self, x: Array) -> Array:

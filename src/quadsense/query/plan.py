@@ -17,14 +17,13 @@ from quadsense.arrays import available_memory, on_gpu, to_numpy
 from quadsense.core.forms import FactorForm, FramedForm, MeasuredForm
 from quadsense.core.matrix import SensedMatrix
 from quadsense.measurements import Measurements
-from quadsense.measurements.dense import Dense
+from quadsense.measurements.dense import Dense, Stored
 from quadsense.measurements.disk import OnDisk
-from quadsense.measurements.framed import beneath, is_sparse
 from quadsense.measurements.gram import gram_form
 from quadsense.measurements.probes import BLOCK_ELEMENTS
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.stack import Stack
-from quadsense.measurements.stored import Stored
+from quadsense.measurements.views import beneath, is_sparse
 from quadsense.methods import METHODS, Traits
 from quadsense.methods.traits import Shape, Work
 from quadsense.preferences import PREFERENCES
@@ -149,7 +148,7 @@ def shape_of(
         raw=0 if rows.rank_one else rows.raw.m,
         summed=not rows.rank_one and data.mix is not None,
         constrained=data.has_hard,
-        in_parts=rows.in_parts and rows.rank_one,
+        in_parts=rows.in_turn is not None and rows.rank_one,
         strip=0 if plain else _strip_bytes(rows.raw.kind),
         at_hand=rows.raw.kind.at_hand,
         on_gpu=on_gpu(scaled.b),

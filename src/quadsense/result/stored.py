@@ -16,10 +16,10 @@ from quadsense.core.matrix import SensedMatrix
 from quadsense.core.records import LATER
 from quadsense.files.codec import decode, encode
 from quadsense.measurements.constraints import Constraint
+from quadsense.measurements.dense import Stored
 from quadsense.measurements.frame import can_be_columns
-from quadsense.measurements.framed import Framed
-from quadsense.measurements.stored import Stored
 from quadsense.measurements.validate import checked_rows
+from quadsense.measurements.views import Framed
 from quadsense.preferences import Preference
 from quadsense.proofs.infeasible import Conflict
 from quadsense.result import words

@@ -32,19 +32,17 @@ def is_lean(problem: LowRankProgram, rank: int) -> bool:
     F = problem.F
     plain = problem.bounds is None and problem.signs is None and F.rank_one
     wanted = problem.target and not problem.chooses
-    return plain and wanted and F.in_parts and F.m * rank * 8 > LEAN_BYTES
+    return plain and wanted and F.in_turn is not None and F.m * rank * 8 > LEAN_BYTES
 
 
 def lean_start(problem: LowRankProgram, Y: Matrix, theta: float) -> FactorPoint:
     """Return what there is to know of a factor before the first step."""
-    if not problem.F.has_turns:
-        return lean_evaluate(problem, Y, theta)
     return _in_turn(problem, np.array(Y.T, order="C"), theta)
 
 
 def takes_turns(problem: LowRankProgram, point: FactorPoint) -> bool:
     """Whether the next step takes the rows in turn, and needs no slope."""
-    return problem.F.has_turns and not point.gradient.size
+    return not point.gradient.size
 
 
 def lean_turn(
@@ -64,7 +62,9 @@ def lean_turn(
 def _in_turn(problem: LowRankProgram, X: Matrix, theta: float, beyond: float = 0.0) -> FactorPoint:
     """Return the point of X, which is moved unless `beyond` is 0."""
     unit = rounding_unit(problem, X.shape[1])
-    value, ratio = problem.F.in_turn(X, problem.b, problem.delta, theta, beyond, unit)
+    move = problem.F.in_turn
+    assert move is not None
+    value, ratio = move(X, problem.b, problem.delta, theta, beyond, unit)
     none, nothing = np.empty((X.shape[1], 0)), np.empty(0)
     return FactorPoint(X.T, none, nothing, nothing, value, none, ratio)
 
@@ -75,8 +75,8 @@ def lean_evaluate(problem: LowRankProgram, Y: Matrix, theta: float) -> FactorPoi
     F, k = problem.F, len(Y)
     gradient, value, worst = np.zeros_like(Y), 0.0, 0.0
     unit, size = rounding_unit(problem, k), float(np.vdot(Y, Y).real)
-    for part in F.spans():
-        P = F.images_of(Y, part)
+    for part, rows in F.in_blocks(k):
+        P = rows.images(Y)
         b, delta = problem.b[part], problem.delta[part]
         z = inner(P, P)
         z -= b
@@ -90,7 +90,8 @@ def lean_evaluate(problem: LowRankProgram, Y: Matrix, theta: float) -> FactorPoi
         pulled = 2.0 * problem.weight[part] * excess
         value += 0.25 * float(np.dot(pulled, excess))
         P *= pulled
-        F.add_sums(P, part, gradient)
+        for row, sums in zip(P, gradient, strict=True):  # one column at a time: no more is held
+            sums += rows.combine(row[:, None])[:, 0]
     nothing = np.empty(0)
     return FactorPoint(Y, np.empty((k, 0)), nothing, nothing, value, gradient, worst)
 
@@ -135,8 +136,8 @@ def _length(problem: LowRankProgram, Y: Matrix, D: Matrix, along: float, theta: 
     """Return the best length while the rows beyond their tolerances stay the same."""
     F = problem.F
     total: Any = np.zeros(3)
-    for part in F.spans(small=True):
-        P, Q = F.images_of(Y, part), F.images_of(D, part)
+    for part, rows in F.in_blocks(len(Y), sums=False):
+        P, Q = rows.images(Y), rows.images(D)
         z = inner(P, P)
         z -= problem.b[part]
         e = problem.excess(z, theta, part)

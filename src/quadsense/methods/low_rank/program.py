@@ -14,8 +14,8 @@ from quadsense.arrays import compact
 from quadsense.core.intervals import BEYOND
 from quadsense.core.records import cached_property
 from quadsense.core.scratch import Scratch
-from quadsense.measurements.framed import beneath
 from quadsense.measurements.sensing import Sensing
+from quadsense.measurements.views import beneath
 
 Vector = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]

@@ -19,12 +19,11 @@ from quadsense.arrays import is_array, is_tensor, to_numpy
 from quadsense.core.forms import FactorForm, FramedForm, MeasuredForm
 from quadsense.core.matrix import SensedMatrix
 from quadsense.measurements import Measurements
-from quadsense.measurements.dense import Dense
-from quadsense.measurements.framed import beneath
+from quadsense.measurements.dense import Dense, Stored
 from quadsense.measurements.parted import Parted
 from quadsense.measurements.probes import Probes
 from quadsense.measurements.stack import Stack
-from quadsense.measurements.stored import Stored
+from quadsense.measurements.views import beneath
 from quadsense.typing import is_number
 
 MOST_BYTES = 2**26
