@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -14,12 +14,14 @@ from quadsense.system.threads import with_one_blas_thread
 from quadsense.typing import is_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Sequence
 
     from quadsense.measurements import Measurements
+    from quadsense.query.query import Query
     from quadsense.ranges.ranges import Interval
     from quadsense.result.result import Result
-    from quadsense.typing import MatrixLike, MissingName, Real, RealOrVector, VectorLike
+    from quadsense.run.loop import Intermediate, Limits
+    from quadsense.typing import MatrixLike, MissingName, Real, RealOrVector, VectorLike, Whole
 
 
 LARGEST = 1e70
@@ -87,10 +89,13 @@ def interval(
     weights: RealOrVector | None = None,
     mix: MatrixLike | None = None,
     conjugate: bool = False,
-    psd: bool = False,
-    rank: Any = None,
-    trace: Any = None,
-    constraints: Iterable[Any] = (),
+    psd: bool | None = None,
+    rank: Whole | tuple[Whole, Whole] | Literal["auto"] | None = None,
+    trace: Real | tuple[Real, Real] | None = None,
+    constraints: Sequence[tuple[MatrixLike | SensedMatrix | tuple[Any, Any], Real, Real]] = (),
+    time_limit: Real | None = None,
+    callback: Callable[[Intermediate], Any] | None = None,
+    progress: bool = False,
     gap: Real = 0.01,
 ) -> Any:
     """Certified range of ``<C, A>`` over all A that fit, with the vectors that prove its ends.
@@ -108,13 +113,21 @@ def interval(
         several at once, which share what is found out of the rows.
     delta, rtol, bounds, sigma, shots, confidence, missing, weights, mix, conjugate
         As in `solve`; a tolerance is needed. Weights say nothing here.
-    psd : bool, default=False
+    psd : bool, optional
         Whether only positive semidefinite A count.
     rank : int, (p, q) or "auto", optional
         A rank is not looked at: the range is that over all positive semidefinite A, or all
         symmetric ones for ``(p, q)``, which is wider, and `relaxed`.
     trace, constraints
         As in `solve`.
+    time_limit : float, optional
+        Most seconds from the call on. Ends are then as far out as was proved by then, infinite
+        where that is nothing. By default there is no limit.
+    callback : callable, optional
+        ``callback(intermediate_result)`` after every step for a C, as in `solve`; `matrix` is the
+        one of the lower end. StopIteration ends the search for that C.
+    progress : bool, default=False
+        Show a bar for each C.
     gap : float, default=0.01
         Share of its width by which an interval may be too wide.
 
@@ -126,6 +139,8 @@ def interval(
     ------
     NothingFits
         A ValueError: where nothing fits, with the proof.
+    KeyboardInterrupt
+        After Ctrl-C or SIGTERM; its ``.result`` is what was proved so far.
 
     Examples
     --------
@@ -138,38 +153,53 @@ def interval(
     >>> seen[0].verify(U[:2], [1.0, 2.0], delta=0.1), seen[1].lower
     (True, -inf)
     """
-    from quadsense.interval import asked_for
+    named = locals()
+    from quadsense.query.query import Query
+    from quadsense.ranges.ranges import measurements_of
+
+    given = {name: value for name, value in named.items() if name not in ("C", "gap")}
+    query = Query(**given)
+    limits = _limits(query)
+    found = measurements_of(query)
+    positive = bool(psd) or (rank is not None and not isinstance(rank, tuple | list))
+    return _ranged(
+        found,
+        C,
+        gap,
+        limits,
+        psd=positive,
+        relaxed=rank is not None,
+        otherwise=lambda seconds: fit_or_proof(found, positive, seconds),
+    )
+
+
+def _limits(query: Query) -> Limits:
+    """Return the limits of a query, its clock running."""
+    from quadsense.query.request import to_limits
+    from quadsense.system.watch import Watch
+
+    query.check(None)
+    return to_limits(query, Watch())
+
+
+def _ranged(data: Measurements, C: Any, gap: Real, limits: Limits, **asked: Any) -> Any:
+    """Return the ranges of all that C asks for; `asked` as in `ranges.ranges`."""
     from quadsense.measurements.frame import columns_of
-    from quadsense.query.query import check_rank
-    from quadsense.ranges.ranges import measurements_of, ranges
+    from quadsense.ranges.ranges import ranges
+    from quadsense.system.interrupts import Interrupted
     from quadsense.typing import is_number
 
-    options: dict[str, Any] = {
-        "delta": delta, "rtol": rtol, "bounds": bounds, "weights": weights, "mix": mix,
-        "conjugate": conjugate, "sigma": sigma, "shots": shots,
-    }  # fmt: skip
-    if not isinstance(data, Measurements):
-        options |= {"confidence": confidence, "missing": missing}
-    found = measurements_of(data, b, trace=trace, constraints=constraints, **options)
-    if not isinstance(psd, bool):
-        raise ValueError(f"psd must be True or False, got {psd!r}")
     if not (is_number(gap) and gap > 0):
         raise ValueError(f"gap must be a positive number, got {gap!r}")
-    pair = isinstance(rank, tuple)
-    if not pair:
-        check_rank(rank, found.n)
     many = isinstance(C, list) and not _is_nested(C)
-    matrices = [asked_for(each, found) for each in (C if many else [C])]
-    intervals: list[Interval] = ranges(
-        found,
-        matrices,
-        psd=psd or (rank is not None and not pair),
-        gap=float(gap),
-        relaxed=rank is not None,
-        columns=columns_of(found),
-        otherwise=lambda: _solved(found, psd or (rank is not None and not pair)),
-    )
-    return intervals if many else intervals[0]
+    matrices = [asked_for(each, data) for each in (C if many else [C])]
+    try:
+        found: list[Interval] = ranges(
+            data, matrices, gap=float(gap), columns=columns_of(data), limits=limits, **asked
+        )
+    except Interrupted as interrupt:
+        raise Interrupted(interrupt.result if many else interrupt.result[0]) from None
+    return found if many else found[0]
 
 
 def _is_nested(C: list[Any]) -> bool:
@@ -177,11 +207,11 @@ def _is_nested(C: list[Any]) -> bool:
     return bool(C) and all(isinstance(row, list) and len(row) == len(C) for row in C)
 
 
-def _solved(data: Measurements, psd: bool) -> tuple[Any, Any]:
-    """A fit, or the certificate that there is none; neither where it is not known."""
+def fit_or_proof(data: Measurements, psd: bool, seconds: float | None) -> tuple[Any, Any]:
+    """Return a fit, or the certificate that there is none; neither where it is not known."""
     from quadsense.solve import solve
 
-    result = solve(data, psd=psd, prefer="any")
+    result = solve(data, psd=psd, prefer="any", time_limit=seconds)
     if result.success:
         return result.matrix, None
     return None, result.certificate if str(result.status) == "infeasible" else None
@@ -189,37 +219,40 @@ def _solved(data: Measurements, psd: bool) -> tuple[Any, Any]:
 
 @with_one_blas_thread
 def interval_of(
-    result: Result, C: Any, *, data: Measurements | None = None, gap: Real = 0.01
+    result: Result,
+    C: Any,
+    *,
+    data: Measurements | None = None,
+    gap: Real = 0.01,
+    time_limit: Real | None = None,
+    callback: Callable[[Intermediate], Any] | None = None,
+    progress: bool = False,
 ) -> Any:
     """The range of ``<C, A>`` over all that fit what a result was asked to: `Result.interval`."""
     from dataclasses import replace
 
-    from quadsense.interval import asked_for
-    from quadsense.measurements.frame import columns_of
-    from quadsense.query.query import asks_rank
-    from quadsense.ranges.ranges import ranges
-    from quadsense.typing import is_number
+    from quadsense.query.query import Query, asks_rank
 
+    query = Query(data, time_limit=time_limit, callback=callback, progress=progress)
+    limits = _limits(query)
     claim = result.certificate
     if data is None and claim.data is None:
         raise ValueError("the result was read from a file: give the measurements as data=")
     if result.verdict.asked not in ("delta", "bounds"):
         raise ValueError("an interval needs a tolerance: solve with delta, rtol or bounds")
-    if not (is_number(gap) and gap > 0):
-        raise ValueError(f"gap must be a positive number, got {gap!r}")
     found = claim.data if data is None else replace(claim, columns=None).own_data(data, None, {})
     assert found is not None
     refuted = claim if str(result.status) == "infeasible" else None
-    many = isinstance(C, list) and not _is_nested(C)
-    intervals: list[Interval] = ranges(
+    return _ranged(
         found,
-        [asked_for(each, found) for each in (C if many else [C])],
+        C,
+        gap,
+        limits,
         psd=claim.psd,
-        gap=float(gap),
         relaxed=asks_rank(result),
         set_aside=claim.set_aside,
         fit=result.matrix if result.met else None,
-        columns=columns_of(found),
-        otherwise=lambda: (None, refuted) if refuted else _solved(found, claim.psd),
+        otherwise=lambda seconds: (
+            (None, refuted) if refuted else fit_or_proof(found, claim.psd, seconds)
+        ),
     )
-    return intervals if many else intervals[0]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -20,8 +21,8 @@ import scipy.sparse as sp
 
 from quadsense.arrays import Vector, as_numbers, available_memory, to_numpy
 from quadsense.core import packed
-from quadsense.core.matrix import SensedMatrix
 from quadsense.core.pseudoinverse import pseudoinverse
+from quadsense.interval import fit_or_proof
 from quadsense.measurements import Measurements
 from quadsense.measurements.frame import columns_of, dense_in, framed
 from quadsense.measurements.sensing import Sensing
@@ -29,7 +30,6 @@ from quadsense.measurements.validate import checked_vector
 from quadsense.query.query import asks_rank
 from quadsense.ranges.ranges import Interval, NothingFits, ranges
 from quadsense.result.result import Result
-from quadsense.solve import solve
 from quadsense.system.threads import with_one_blas_thread
 from quadsense.system.watch import look
 from quadsense.typing import MatrixLike, RealOrVector, Whole, is_whole
@@ -157,7 +157,7 @@ def next_probe(
         matrices = [dense_in(np.outer(u, u.conj()), columns) for u in probes]
         found = ranges(
             data, matrices, psd=psd, relaxed=relaxed, set_aside=aside, fit=fit, columns=columns,
-            otherwise=lambda: _solved(known, psd),
+            otherwise=partial(fit_or_proof, known, psd),
         )  # fmt: skip
         if any(each.lower > each.upper for each in found):
             raise NothingFits("nothing fits: a range is empty")
@@ -169,14 +169,6 @@ def next_probe(
             return rank_probes(scaled, candidates, delta, int(top) if fits else 0, certify, columns)
         except NothingFits:  # as with slack: there are no ranges, but there is what is unseen
             return rank_probes(scaled, candidates, delta, 0, certify, columns)
-
-
-def _solved(data: Measurements, psd: bool) -> tuple[SensedMatrix | None, Any]:
-    """A fit, or the certificate that there is none; neither where it is not known."""
-    result = solve(data, psd=psd, prefer="any")
-    if result.met:
-        return result.matrix, None
-    return None, result.certificate if result.status is Status.INFEASIBLE else None
 
 
 @with_one_blas_thread

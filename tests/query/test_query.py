@@ -24,9 +24,9 @@ def test_solve_takes_what_is_declared_and_nothing_else():
     assert parameters(quadsense.solve).keys() == {"data", *PARAMETERS}
 
 
-@pytest.mark.parametrize("call", [quadsense.solve, quadsense.to_cvxpy])
+@pytest.mark.parametrize("call", [quadsense.solve, quadsense.to_cvxpy, quadsense.interval])
 def test_signatures_have_the_declared_types_and_defaults(call):
-    named = parameters(call)
+    named = {name: each for name, each in parameters(call).items() if name not in ("C", "gap")}
     assert len(named) > 10
     for name, each in named.items():
         declared = FIELDS[name]

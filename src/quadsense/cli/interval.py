@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from typing import Any
 
 import click
@@ -12,6 +13,7 @@ from quadsense import files
 from quadsense.cli import question
 from quadsense.cli.shared import EXIT, echo_json, to_rank, to_trace
 from quadsense.ranges.ranges import Interval, NothingFits
+from quadsense.system.interrupts import Interrupted
 from quadsense.view import text as view
 from quadsense.view.fields import range_fields
 from quadsense.vocabulary import Status
@@ -30,6 +32,7 @@ PAIR = re.compile(r"(-?[0-9]+),(-?[0-9]+)")
     show_default=True,
     help="Share of its width by which an interval may be too wide.",
 )
+@question.options((question.option("time_limit"),))
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/command.md).")
 def interval(
     file: str,
@@ -39,6 +42,7 @@ def interval(
     trace: str | None,
     constraints: tuple[tuple[str, str, str], ...],
     gap: float,
+    time_limit: float | None,
     as_json: bool,
     **given: Any,
 ) -> int:
@@ -46,7 +50,8 @@ def interval(
 
     WHAT is 'trace', an entry I,J (from 0), or an array: a matrix C for <C, A>, a vector v for
     v* A v; an array of FILE by its name, or another file, or FILE::NAME. The trace by default.
-    Exit status 4 where nothing fits.
+    Exit status 4 where nothing fits. At the time limit, and after Ctrl-C, ends are as far out as
+    was proved by then.
 
     \b
     Examples:
@@ -57,7 +62,7 @@ def interval(
     source = files.look_at(file)
     data = question.open_data(source, **given)
     question.say_notes(source, data)
-    asked = what or ("trace",)
+    asked, interrupted = what or ("trace",), False
     try:
         found = quadsense.interval(
             data,
@@ -67,7 +72,11 @@ def interval(
             trace=to_trace(trace),
             constraints=question.constraints_of(constraints, source),
             gap=gap,
+            time_limit=time_limit,
+            progress=not as_json and sys.stderr.isatty(),
         )
+    except Interrupted as interrupt:
+        found, interrupted = interrupt.result, True
     except NothingFits as error:
         if as_json:
             echo_json({"fits": False, "message": str(error), "intervals": []})
@@ -78,13 +87,13 @@ def interval(
         pairs = zip(asked, found, strict=True)
         listed = [range_fields(name, each) for name, each in pairs]
         echo_json({"fits": True, "message": "", "intervals": listed})
-        return 0
+        return EXIT[Status.INTERRUPTED] if interrupted else 0
     rows = [
         [name, f"{each.lower:.9g}", f"{each.upper:.9g}", _remark(each)]
         for name, each in zip(asked, found, strict=True)
     ]
     click.echo(view.table(["what", "lower", "upper", "remark"], rows))
-    return 0
+    return EXIT[Status.INTERRUPTED] if interrupted else 0
 
 
 def to_functional(text: str, source: files.Source) -> Any:

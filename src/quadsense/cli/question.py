@@ -16,7 +16,7 @@ from quadsense.cli.shared import to_rank, to_ridge, to_trace
 from quadsense.files.sources import APART, RESULT, Source, to_vector
 from quadsense.measurements.cluster import OnCluster
 from quadsense.measurements.shards import Shards
-from quadsense.query.query import DEFAULTS, PARAMETERS, REFERENCE, STARTS, flag_of
+from quadsense.query.query import DEFAULTS, PARAMETERS, STARTS, flag_of
 from quadsense.query.request import option_names
 from quadsense.system.memory import room_for_rows, to_bytes
 
@@ -59,17 +59,9 @@ TOLERANCE = (
     option("delta"),
     option("rtol"),
     option("bounds", nargs=2),
-    click.option("--sigma", type=float, help="Gaussian noise: delta covers all readings at once."),
-    click.option(
-        "--shots", metavar=f"N|{REFERENCE}", help="b is counts out of N shots: intervals of k/N."
-    ),
-    click.option(
-        "--confidence",
-        type=float,
-        default=0.95,
-        show_default=True,
-        help="--sigma, --shots: that all hold at once.",
-    ),
+    option("sigma"),
+    option("shots"),
+    option("confidence"),
 )
 """How far readings may be off."""
 

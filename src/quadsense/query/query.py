@@ -345,10 +345,13 @@ class Query:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def check(self, data: Measurements | None) -> None:
-        """Raise a ValueError for the first value that its own check refuses."""
+        """Raise a ValueError for the first value that its own check refuses.
+
+        Without data those are left out that go by its size.
+        """
         given = vars(self)
         for name, default, check in CHECKED:
-            if given[name] is not default:
+            if given[name] is not default and (data is not None or name not in BY_SIZE):
                 check(given[name], data)
 
     def answers(self) -> dict[str, Any]:
@@ -401,6 +404,9 @@ DEFAULTS: dict[str, Any] = {each.name: each.default for each in fields(Query) if
 
 CHECKED = [(name, DEFAULTS[name], each.check) for name, each in PARAMETERS.items() if each.check]
 """Names, defaults and checks of the parameters that have one."""
+
+BY_SIZE = ("rank", "allow_violations")
+"""Names of those whose check goes by the size of the data."""
 
 ANSWER = [name for name, each in PARAMETERS.items() if each.part == "answer"]
 """Names of those that decide which A is returned."""

@@ -1,17 +1,24 @@
-"""Least and largest ``<C, A>`` over the fits, by the interior-point kernel: no proofs yet."""
+"""Least and largest ``<C, A>`` over the fits, by the interior-point kernel: no proofs yet.
+
+Both ends of one C are a method, `BothEnds`, that the one loop runs.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import ClassVar
 
 import numpy as np
 
 from quadsense.arrays import Array, Vector, to_numpy
+from quadsense.core.intervals import Intervals
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.question import Question
 from quadsense.core.records import cached_property
 from quadsense.measurements import Measurements
+from quadsense.methods import COLD, Problem, Warm
 from quadsense.methods.conic import finish
 from quadsense.methods.conic.finish import asking, of_equalities, polished
 from quadsense.methods.conic.many import Many
@@ -19,9 +26,13 @@ from quadsense.methods.conic.program import KernelProgram, prepare
 from quadsense.methods.conic.solve import is_inside
 from quadsense.methods.conic.start import Inside, balanced, start
 from quadsense.methods.conic.steps import KernelState, advance, measured
+from quadsense.methods.steps import Stepped, own
 from quadsense.proofs.exact import user_dual
 from quadsense.proofs.lift import directions, flattest
+from quadsense.proofs.rounding import enclosure
 from quadsense.result.values import evaluate
+from quadsense.run.loop import Limits, reference, run
+from quadsense.vocabulary import Claim
 
 STEPS = 100
 """Of the kernel at most: it takes ten to twenty, and stops where rounding does."""
@@ -91,6 +102,7 @@ class Extremes:
             np.zeros((data.n, data.n)), psd=psd,
         )  # fmt: skip
         self.program = prepare(data.unit_rows.on_numpy(), question)
+        self._programs: tuple[Array, KernelProgram, KernelProgram] | None = None
 
     @property
     def nothing_asks(self) -> bool:
@@ -116,25 +128,51 @@ class Extremes:
         pairs = zip(found[0::2], found[1::2], strict=True)
         return [[low, high] if low and high else None for low, high in pairs]
 
-    def runs(self, C: Array) -> list[Run]:
-        """The kernel on ``<C, A>`` and on ``<-C, A>``, not yet begun."""
-        programs = [self.program.with_linear(sign * C) for sign in (1.0, -1.0)]
-        return [Run(program, self._inside if program.psd else None) for program in programs]
+    def both_ends(
+        self, C: Array, share: float, limits: Limits, last: EndsState | None
+    ) -> EndsState | None:
+        """Run the kernel on ``<C, A>`` and on ``<-C, A>``; None where there was no time to begin.
 
-    def improve(self, runs: list[Run], share: float) -> None:
-        """Go on until both ends are within so much of their distance."""
-        for _ in range(STEPS):
-            width = -(runs[0].value + runs[1].value)
-            settled = all(run.feasible for run in runs)
-            enough = width if settled and width > 0.0 else 0.0
-            busy = [run for run in runs if not run.is_done(share, enough)]
-            if not busy:
-                break
-            for run in busy:
-                run.advance()
+        Parameters
+        ----------
+        C : ndarray of shape (n, n)
+        share : float
+            Of the distance of both ends, to which each is to be known.
+        limits : Limits
+        last : EndsState or None
+            Where an earlier run ended, from which to go on.
+        """
+        method, problem = BothEnds(self, C, share, last), self.problem
+        certify = partial(enclosure, rows=problem.rows, b=reference(problem))
+        with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
+            outcome = run(method, problem, certify, to_numpy(self.data.tolerance), limits)
+        found: EndsState | None = outcome.last
+        return found
+
+    def extremes(self, C: Array, state: EndsState) -> list[Extreme]:
+        """What has been reached at both ends."""
+        pairs = zip(self.programs(C), (state.low, state.high), strict=True)
+        return [self.extreme(program, each) for program, each in pairs]
+
+    def programs(self, C: Array) -> tuple[KernelProgram, KernelProgram]:
+        """Return those of ``<C, A>`` and of ``<-C, A>``, which share the rows."""
+        if self._programs is None or self._programs[0] is not C:
+            low, high = (self.program.with_linear(sign * C) for sign in (1.0, -1.0))
+            self._programs = C, low, high
+        return self._programs[1:]
 
     @cached_property
-    def _inside(self) -> Inside | None:
+    def problem(self) -> Problem:
+        """The fits, as the loop sees them."""
+        data = self.data
+        scaled = data.scaled()
+        return Problem(
+            rows=data.unit_rows, b=scaled.b, delta=scaled.delta, tau=0.0, sides=data.sides,
+            given_ends=data.unit_ends,
+        )  # fmt: skip
+
+    @cached_property
+    def inside(self) -> Inside | None:
         """Where to begin: without C the kernel goes to the middle."""
         program = self.program.with_linear(0.0 * self.program.C)
         for d in self._directions(program):
@@ -144,11 +182,11 @@ class Extremes:
                 break
         else:
             return None
-        run = Run(program, None)
-        while not run.stuck and run.state.iteration < STEPS:
-            run.advance()
-            if run.state.missed == 0.0:
-                return Inside(run.state.at.A, d, W)
+        state = begun(program, None)
+        while not is_stuck(state) and state.iteration < STEPS:
+            state = advance(program, state)
+            if state.missed == 0.0:
+                return Inside(state.at.A, d, W)
         return None
 
     @staticmethod
@@ -158,14 +196,14 @@ class Extremes:
         if not program.F.rank_one:
             yield flattest(program.F, question)
 
-    def extreme(self, run: Run) -> Extreme:
+    def extreme(self, program: KernelProgram, state: KernelState) -> Extreme:
         """What has been reached."""
         with np.errstate(all="ignore"):
-            y = finish.dual(run.program, run.state.at)
-            if not run.program.psd:
-                y = self._alone(run.program, polished(run.program, y))
+            y = finish.dual(program, state.at)
+            if not program.psd:
+                y = self._alone(program, polished(program, y))
             y = user_dual(self.data, y)
-            A, X = finish.matrix(run.program, run.state.at)
+            A, X = finish.matrix(program, state.at)
             if A is None:
                 assert X is not None
                 A = X @ X.conj().T
@@ -194,49 +232,122 @@ class Extremes:
         return bool(evaluate(self.data, matrix).met.all())
 
 
-class Run:
-    """The kernel on one C.
+@dataclass(frozen=True)
+class EndsState:
+    """Where the kernel is with both ends; `max_ratio` is of what their A read, in tolerances."""
+
+    low: KernelState
+    high: KernelState
+    iteration: int
+    max_ratio: float
+
+
+@dataclass(frozen=True)
+class EndsProgram:
+    """The kernel's programs for both ends, and the intervals of the rows that ask."""
+
+    low: KernelProgram
+    high: KernelProgram
+    ends: Intervals
+
+
+class BothEnds(Stepped):
+    """The kernel on ``<C, A>`` and on ``<-C, A>``, step by step for whichever needs one.
 
     Parameters
     ----------
-    program : KernelProgram
-    begin : Inside or None
+    extremes : Extremes
+        With what is shared by all C.
+    C : ndarray of shape (n, n)
+    share : float
+        Of the distance of both ends, to which each is to be known.
+    last : EndsState or None
         Where to begin, if that is known.
     """
 
-    def __init__(self, program: KernelProgram, begin: Inside | None) -> None:
-        self.program = program
-        with np.errstate(over="ignore", under="ignore"):
-            at = start(program, None if begin is None else begin.A)
-            at = at if begin is None else balanced(program, at, begin)
-            self.state: KernelState = measured(program, at, 0)
+    name: ClassVar[str] = "interval"
 
-    def advance(self) -> None:
-        """Take a step."""
-        self.state = advance(self.program, self.state)
+    def __init__(self, extremes: Extremes, C: Array, share: float, last: EndsState | None) -> None:
+        self.extremes, self.C, self.share, self.last = extremes, C, share, last
 
-    @property
-    def stuck(self) -> bool:
-        """Whether nothing changes any more."""
-        return self.state.stuck or self.state.idle >= IDLE
+    def prepare(self, problem: Problem) -> EndsProgram:
+        """Return the programs of both ends, which share the rows."""
+        low, high = self.extremes.programs(self.C)
+        return EndsProgram(low, high, problem.ends.opened().only(low.index))
 
-    @property
-    def value(self) -> float:
-        """``<C, A>``, in the user's units."""
-        return self.state.value * self.program.cost
+    def start(self, program: EndsProgram, warm: Warm = COLD) -> EndsState:
+        """Return both ends inside the cone and all slacks, or where they were left."""
+        if self.last is not None:
+            return replace(self.last, iteration=0)
+        begin = self.extremes.inside if program.low.psd else None
+        low, high = (begun(each, begin) for each in (program.low, program.high))
+        return self._state(program, low, high, 0)
 
-    @property
-    def feasible(self) -> bool:
-        """Whether A nearly fits."""
-        return self.state.missed <= MISSED
+    def advance(self, program: EndsProgram, state: EndsState, steps: int) -> EndsState:
+        """Return the state after at most `steps` more steps of each end that is not done."""
+        for _ in range(steps):
+            busy = self._busy(program, state)
+            if not any(busy):
+                break
+            low = advance(program.low, state.low) if busy[0] else state.low
+            high = advance(program.high, state.high) if busy[1] else state.high
+            state = self._state(program, low, high, state.iteration + 1)
+        return state
 
-    def is_done(self, share: float, width: float) -> bool:
-        """Whether the gap is that share of the width, or of the size of ``<C, A>`` if less."""
-        state = self.state
-        if self.stuck:
-            return True
-        if not is_inside(self.program, state):
-            return False
-        size = abs(state.value) + float(np.linalg.norm(self.program.C)) * 1e-3
-        enough = share * min(width / self.program.cost, size)
-        return state.apart <= max(enough, NOTHING * size)
+    def claim(self, program: EndsProgram, state: EndsState) -> Claim | None:
+        """Say that both ends are known as well as was asked, or as they can be."""
+        if any(self._busy(program, state)) and state.iteration < STEPS:
+            return None
+        return Claim("optimal")
+
+    def matrix(self, program: EndsProgram, state: EndsState) -> SensedMatrix:
+        """Return A of the lower end."""
+        A, X = finish.matrix(program.low, state.low.at)
+        if X is not None:
+            return SensedMatrix.from_factor(own(self.extremes.problem, X))
+        return SensedMatrix.from_dense(own(self.extremes.problem, A))
+
+    def _state(
+        self, program: EndsProgram, low: KernelState, high: KernelState, done: int
+    ) -> EndsState:
+        ends, scale = program.ends, program.low.scale
+        worst = 0.0
+        for each in (low, high):
+            ratios = ends.ratios(scale * each.at.v - ends.reading)
+            worst = max(worst, float(np.max(ratios, initial=0.0)))
+        return EndsState(low, high, done, worst if np.isfinite(worst) else np.inf)
+
+    def _busy(self, program: EndsProgram, state: EndsState) -> tuple[bool, bool]:
+        """Which ends are not yet within that share of their distance."""
+        cost, low, high = program.low.cost, state.low, state.high
+        width = -(low.value + high.value) * cost
+        settled = low.missed <= MISSED and high.missed <= MISSED
+        enough = width if settled and width > 0.0 else 0.0
+        return (
+            not _is_done(program.low, low, self.share, enough),
+            not _is_done(program.high, high, self.share, enough),
+        )
+
+
+def begun(program: KernelProgram, begin: Inside | None) -> KernelState:
+    """Return the kernel's first state, inside of the cone where that is known."""
+    with np.errstate(over="ignore", under="ignore"):
+        at = start(program, None if begin is None else begin.A)
+        at = at if begin is None else balanced(program, at, begin)
+        return measured(program, at, 0)
+
+
+def is_stuck(state: KernelState) -> bool:
+    """Whether nothing changes any more."""
+    return state.stuck or state.idle >= IDLE
+
+
+def _is_done(program: KernelProgram, state: KernelState, share: float, width: float) -> bool:
+    """Whether the gap is that share of the width, or of the size of ``<C, A>`` if less."""
+    if is_stuck(state):
+        return True
+    if not is_inside(program, state):
+        return False
+    size = abs(state.value) + float(np.linalg.norm(program.C)) * 1e-3
+    enough = share * min(width / program.cost, size)
+    return state.apart <= max(enough, NOTHING * size)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any
@@ -21,6 +22,7 @@ from quadsense.arrays import Array, Vector, to_numpy
 from quadsense.core.intervals import UNIT
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.question import Question
+from quadsense.core.records import changed
 from quadsense.measurements import Measurements
 from quadsense.measurements.frame import (
     can_be_columns,
@@ -29,19 +31,29 @@ from quadsense.measurements.frame import (
     dense_in,
     dense_out,
     framed,
+    shown_outside,
 )
 from quadsense.proofs.infeasible import check_infeasible
 from quadsense.proofs.objective import ObjectiveBound, objective_bound
 from quadsense.proofs.rays import is_ray, led_away, unseen_directions, unseen_vectors
-from quadsense.ranges.extremes import Extreme, Extremes
+from quadsense.query.query import Query
+from quadsense.query.request import to_measurements
+from quadsense.ranges.extremes import Extreme, Extremes, is_stuck
 from quadsense.result.certificate import AGREE
 from quadsense.result.values import evaluate
+from quadsense.run.loop import Limits
+from quadsense.system.interrupts import Interrupted
 from quadsense.system.threads import with_one_blas_thread
+from quadsense.system.watch import FLOPS, Stop
 from quadsense.vocabulary import Check, Verification
 
 FIRST_SHARE, NEXT_SHARE, LAST_SHARE = 0.1, 1e-3, 1e-8
 """Shares of the allowed gap to which the kernel goes at first, of that where rounding takes too
 much compared with it, and at last."""
+
+
+PROOF_PRODUCTS = 10.0
+"""Multiplications per row and entry of A that a dual vector and the proof of its end take."""
 
 
 class NothingFits(ValueError):
@@ -161,7 +173,7 @@ class Interval:
             `delta`, `rtol`, `bounds`, `conjugate`, `mix`, `trace`, `constraints` as they were
             given for the interval.
         """
-        data, own = measurements_of(U, b, **options), self
+        data, own = measurements_of(Query(U, b, **options)), self
         if self.columns is not None:
             if not can_be_columns(self.columns, data.n):
                 return Verification((Check("scaling of columns", False, "it cannot be one"),))
@@ -199,19 +211,11 @@ class _End:
     condition: str
 
 
-def measurements_of(
-    U: Any, b: Any = None, *, trace: Any = None, constraints: Iterable[Any] = (), **options: Any
-) -> Measurements:
-    """Measurements with their constraints, from whatever form they came in."""
-    if not isinstance(U, Measurements):
-        data = Measurements(U, b, **options)
-    elif b is not None or any(
-        value is not None and value is not False and value != 0.0 for value in options.values()
-    ):
-        raise ValueError("b and tolerances belong to Measurements: give them when making it")
-    else:
-        data = U
-    data = data.constrained(trace, constraints)
+def measurements_of(query: Query) -> Measurements:
+    """Return the measurements of a query, with its constraints; they need a tolerance."""
+    data = to_measurements(query)
+    query.check(data)
+    data = data.constrained(query.trace, query.constraints)
     if data.ends is None:
         raise ValueError("an interval needs a tolerance: give delta, rtol or bounds")
     return data
@@ -240,7 +244,8 @@ def ranges(
     set_aside: Any = (),
     fit: SensedMatrix | None = None,
     columns: npt.NDArray[np.int64] | None = None,
-    otherwise: Callable[[], tuple[SensedMatrix | None, Any]] | None = None,
+    otherwise: Callable[[float | None], tuple[SensedMatrix | None, Any]] | None = None,
+    limits: Limits | None = None,
 ) -> list[Interval]:
     """The certified range of every ``<C, A>``.
 
@@ -263,12 +268,24 @@ def ranges(
     columns : ndarray of int, optional
         Exponents by which the columns of U are scaled for this.
     otherwise : callable, optional
-        What finds a fit, or the certificate that there is none, where the kernel does neither.
+        What finds a fit, or the certificate that there is none, where the kernel does neither; its
+        argument is the time limit in seconds.
+    limits : Limits, optional
+        At a time limit, and after Ctrl-C, ends are as far out as was proved by then.
+
+    Raises
+    ------
+    NothingFits
+        Where nothing fits, with the proof.
+    Interrupted
+        After Ctrl-C; its `result` is the list so far.
     """
     aside = np.asarray(set_aside, dtype=np.int64)
+    limits = limits or Limits()
     if columns is not None:
         data, matrices = framed(data, columns), [dense_out(C, columns) for C in matrices]
         fit = None if fit is None else fit.stretched(-columns)
+        limits = changed(limits, callback=shown_outside(limits.callback, columns))
     if aside.size:
         data = data.set_aside(aside)
     suspects = data.contradictions()
@@ -278,17 +295,22 @@ def ranges(
         raise NothingFits(f"row {suspects[0]} of zeros cannot read what it must", dual)
     if not matrices:
         return []
-    finder = Extremes(data, psd, fit)
-    found = _all(data, matrices, psd, gap, finder)
-    if finder.fit is None:
-        _refuse(data, psd, finder, otherwise)
-        if finder.fit is not None:  # found after all: some proofs need one
-            if columns is not None:
-                finder.fit = finder.fit.stretched(-columns)
-            found = _all(data, matrices, psd, gap, finder)
+    watch = limits.watch
+    watch.reserve = 2.0 * PROOF_PRODUCTS * float(data.m) * data.n**2 / FLOPS
+    search = _Ranges(data, psd, gap, Extremes(data, psd, fit), limits)
+    with watch.interrupts:
+        found = search.of(matrices)
+    if search.finder.fit is None and not watch.over:
+        fit = search.refuse(otherwise)
+        if fit is not None:  # found after all: some proofs need one
+            search.finder.fit = fit if columns is None else fit.stretched(-columns)
+            with watch.interrupts:
+                found = search.of(matrices)
     found = [replace(each, relaxed=relaxed, set_aside=aside) for each in found]
     if columns is not None:
         found = [_outside(each, columns) for each in found]
+    if watch.interrupts.pressed:
+        raise Interrupted(found)
     return found
 
 
@@ -302,41 +324,79 @@ def _outside(found: Interval, columns: npt.NDArray[np.int64]) -> Interval:
     )
 
 
-def _all(
-    data: Measurements, matrices: list[Array], psd: bool, gap: float, finder: Extremes
-) -> list[Interval]:
-    """The range of every C: of all at once where they are small, else of one after the other."""
-    quick = finder.at_once(matrices, FIRST_SHARE * gap)
-    return [
-        _ranged(data, C, psd, gap, finder, pair) for C, pair in zip(matrices, quick, strict=True)
-    ]
+class _Ranges:
+    """The ranges of several ``<C, A>`` over the same fits, within the limits."""
 
+    def __init__(
+        self, data: Measurements, psd: bool, gap: float, finder: Extremes, limits: Limits
+    ) -> None:
+        self.data, self.psd, self.gap = data, psd, gap
+        self.finder, self.limits, self.watch = finder, limits, limits.watch
 
-def _ranged(
-    data: Measurements,
-    C: Array,
-    psd: bool,
-    gap: float,
-    finder: Extremes,
-    pair: list[Extreme] | None,
-) -> Interval:
-    """The range of one ``<C, A>``: of a pair of extremes, or by the kernel while that helps."""
-    if finder.nothing_asks:
-        finder.fit = SensedMatrix.from_dense(np.zeros_like(C))
-        nothing = np.zeros(data.m)
-        ends = [Extreme(nothing, np.zeros_like(C), None) for _ in range(2)]
-        return _interval(data, C, psd, ends, finder)
-    if pair is not None:
-        found = _interval(data, C, psd, pair, finder)
-        if _is_narrow(found, gap):
-            return found
-    runs, share = finder.runs(C), FIRST_SHARE * gap
-    while True:
-        finder.improve(runs, share)
-        found = _interval(data, C, psd, [finder.extreme(run) for run in runs], finder)
-        if _is_narrow(found, gap) or all(run.stuck for run in runs) or share < LAST_SHARE:
-            return found
-        share *= NEXT_SHARE
+    def of(self, matrices: list[Array]) -> list[Interval]:
+        """The range of every C: of all at once where they are small, else of one after the other.
+
+        Where a listener is to be told of the steps, there are steps of each.
+        """
+        quick: list[list[Extreme] | None] = [None] * len(matrices)
+        if self.limits.callback is None and not self.limits.progress:
+            with suppress(Stop), self.watch.heeded():
+                quick = self.finder.at_once(matrices, FIRST_SHARE * self.gap)
+        return [self._of_one(C, pair) for C, pair in zip(matrices, quick, strict=True)]
+
+    def _of_one(self, C: Array, pair: list[Extreme] | None) -> Interval:
+        """The range of one ``<C, A>``: of a pair of extremes, or by the kernel while that helps."""
+        finder = self.finder
+        if finder.nothing_asks:
+            finder.fit = SensedMatrix.from_dense(np.zeros_like(C))
+            nothing = np.zeros(self.data.m)
+            return self._proved(C, [Extreme(nothing, np.zeros_like(C), None) for _ in range(2)])
+        if pair is not None:
+            found = self._proved(C, pair)
+            if _is_narrow(found, self.gap):
+                return found
+        share, last = FIRST_SHARE * self.gap, None
+        found = Interval(-math.inf, math.inf, math.nan, math.nan, C=C, psd=self.psd)
+        while not self.watch.over:
+            last = finder.both_ends(C, share, self.limits, last)
+            if last is None:
+                break
+            found = self._proved(C, finder.extremes(C, last))
+            stuck = is_stuck(last.low) and is_stuck(last.high)
+            if _is_narrow(found, self.gap) or stuck or share < LAST_SHARE:
+                break
+            share *= NEXT_SHARE
+        return found
+
+    def _proved(self, C: Array, extremes: list[Extreme]) -> Interval:
+        """What the extremes prove; neither end where that takes longer than the limits leave."""
+        with suppress(Stop), self.watch.part("proofs"), self.watch.heeded(), self.watch.grace():
+            return _interval(self.data, C, self.psd, extremes, self.finder)
+        return Interval(-math.inf, math.inf, math.nan, math.nan, C=C, psd=self.psd)
+
+    def refuse(
+        self, otherwise: Callable[[float | None], tuple[SensedMatrix | None, Any]] | None
+    ) -> SensedMatrix | None:
+        """Raise where nothing fits; return the fit where one is found after all."""
+        data, psd = self.data, self.psd
+        words = (
+            "nothing fits: no positive semidefinite matrix" if psd else "nothing fits: no matrix"
+        )
+        words += " is within all intervals"
+        for y in self.finder.suspicions:
+            dual = y if psd else -y
+            if check_infeasible(data, dual, psd).proved:
+                raise NothingFits(words, dual)
+        if otherwise is None:
+            return None
+        try:
+            found, certificate = otherwise(self.watch.left)
+        except KeyboardInterrupt:
+            self.watch.interrupts.pressed = True
+            return None
+        if found is None and certificate is not None:
+            raise NothingFits(words, certificate.dual, certificate)
+        return found
 
 
 def _is_narrow(found: Interval, gap: float) -> bool:
@@ -351,26 +411,6 @@ def _is_narrow(found: Interval, gap: float) -> bool:
         if ray is None and not abs(end - value) <= gap * min(width, size):
             return False
     return True
-
-
-def _refuse(
-    data: Measurements,
-    psd: bool,
-    finder: Extremes,
-    otherwise: Callable[[], tuple[SensedMatrix | None, Any]] | None,
-) -> None:
-    """Raise where nothing fits; keep the fit where one is found after all."""
-    words = "nothing fits: no positive semidefinite matrix" if psd else "nothing fits: no matrix"
-    words += " is within all intervals"
-    for y in finder.suspicions:
-        dual = y if psd else -y
-        if check_infeasible(data, dual, psd).proved:
-            raise NothingFits(words, dual)
-    if otherwise is not None:
-        found, certificate = otherwise()
-        if found is None and certificate is not None:
-            raise NothingFits(words, certificate.dual, certificate)
-        finder.fit = found
 
 
 def _interval(

@@ -221,7 +221,9 @@ class Result(Lazy):
     def _least_error(self) -> bool:
         return self.certificate.objective is None and self.prefer == "minimax"
 
-    def interval(self, C: Any = "trace", *, data: Any = None, gap: float = 0.01) -> Any:
+    def interval(
+        self, C: Any = "trace", *, data: Any = None, gap: float = 0.01, **limits: Any
+    ) -> Any:
         """Certified range of ``<C, A>`` over all A that fit, not only over this one.
 
         Parameters
@@ -232,6 +234,8 @@ class Result(Lazy):
             Those of the solve: needed where the result was read from a file.
         gap : float, default=0.01
             Share of its width by which an interval may be too wide.
+        **limits
+            `time_limit`, `callback` and `progress`, as in `quadsense.interval`.
 
         Returns
         -------
@@ -245,7 +249,9 @@ class Result(Lazy):
         <Interval [-0.15, 0.15]>
         """
         # By name: it stands above results, for it solves where it must.
-        return import_module("quadsense.interval").interval_of(self, C, data=data, gap=gap)
+        return import_module("quadsense.interval").interval_of(
+            self, C, data=data, gap=gap, **limits
+        )
 
     def next_probe(
         self, candidates: Any, *, data: Any = None, delta: Any = None, top: int = 10

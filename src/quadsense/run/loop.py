@@ -93,7 +93,7 @@ class Outcome:
     `state` is the best state, of which `matrix` is made; None where there was no time for one.
     `entries` are those of the history (`recorder.to_history`), `warm` is what the next method may
     begin from, `dual` the vector of the best lower bound; `late` says that the time limit ended the
-    run, whatever had been found by then.
+    run, whatever had been found by then. `last` is the state at which it ended.
     """
 
     state: Any
@@ -107,6 +107,7 @@ class Outcome:
     warm: Warm = COLD
     dual: Vector | None = None
     late: bool = False
+    last: Any = None
 
     @property
     def n_iter(self) -> int:
@@ -398,7 +399,7 @@ class _Run:
         warm = Warm(matrix, factor, dual if claim is None else claim.dual)
         return Outcome(
             self.best, matrix, found, self.status, self.reason, claim, self.recorder.rows,
-            self.lemma, warm, dual, late,
+            self.lemma, warm, dual, late, self.state,
         )  # fmt: skip
 
 
